@@ -166,6 +166,17 @@ async def test_no_second_request_is_smuggled_in_a_first_one(running: Service, ow
     assert len(statuses(answer)) <= 1 or statuses(answer)[0] in (400, 401, 501), answer[:300]
 
 
+async def test_a_request_with_two_lengths_is_refused_and_ends_the_connection(running: Service) -> None:
+    for framing in ("Content-Length: 5\r\nTransfer-Encoding: chunked\r\n", "Transfer-Encoding: chunked\r\nContent-Length: 5\r\n"):
+        reader, writer = await asyncio.open_connection("127.0.0.1", running.port)
+        writer.write(f"{LOGIN}{framing}\r\n0\r\n\r\nGET /healthz HTTP/1.1\r\nHost: x\r\n\r\n".encode())
+        async with asyncio.timeout(10):
+            answer = await reader.read()  # to the end: the connection is closed
+        writer.close()
+        assert statuses(answer) == [400]
+        assert b"connection: close" in answer.lower()
+
+
 NOWHERE = [
     "/api/v1/../../etc/passwd",
     "/docs/..%2f..%2fetc/passwd",

@@ -2,12 +2,13 @@
 
 mod inbound_batch;
 
+use std::net::IpAddr;
 use std::os::fd::RawFd;
 use std::time::Duration;
 
 use bytes::Bytes;
 use latchboard_broker::{
-    Broker, BrokerStartError, EnqueueResult, FirmwareProfile, Limits, ListenAddress, OutboundMessage, ServerCertificate,
+    Broker, BrokerStartError, EnqueueResult, FirmwareProfile, Limits, ListenAddress, Network, OutboundMessage, ServerCertificate,
     TransportKind,
 };
 use pyo3::exceptions::{PyOSError, PyRuntimeError, PyValueError};
@@ -55,6 +56,40 @@ fn outbound_message((device_id, topic, payload, qos, retain, expiry_s): MessageT
     })
 }
 
+/// The attributes of the Python object with this name; None leaves the default.
+#[derive(FromPyObject)]
+struct PendingLimits {
+    max_pending: Option<usize>,
+    max_pending_per_address: Option<usize>,
+    ban_after: Option<u32>,
+    max_ban_s: Option<f64>,
+    /// Address and prefix length.
+    trusted_networks: Option<Vec<(IpAddr, u8)>>,
+}
+
+impl PendingLimits {
+    fn apply(self, limits: Limits) -> PyResult<Limits> {
+        let networks = self.trusted_networks.map(|networks| {
+            let networks = networks.into_iter();
+            networks.map(|(address, prefix)| Network::new(address, prefix)).collect()
+        });
+        Ok(Limits {
+            max_pending: self.max_pending.unwrap_or(limits.max_pending),
+            max_pending_per_address: self.max_pending_per_address.unwrap_or(limits.max_pending_per_address),
+            ban_after: self.ban_after.unwrap_or(limits.ban_after),
+            max_ban: seconds(self.max_ban_s, limits.max_ban)?,
+            trusted_networks: networks.unwrap_or(limits.trusted_networks),
+            ..limits
+        })
+    }
+}
+
+fn seconds(given: Option<f64>, default: Duration) -> PyResult<Duration> {
+    given.map_or(Ok(default), |seconds| {
+        Duration::try_from_secs_f64(seconds).map_err(|error| PyValueError::new_err(error.to_string()))
+    })
+}
+
 fn start_error(error: BrokerStartError) -> PyErr {
     match &error {
         BrokerStartError::Listen { source, .. } => PyOSError::new_err((source.raw_os_error().unwrap_or(0), error.to_string())),
@@ -73,7 +108,7 @@ impl PyBroker {
     #[new]
     #[pyo3(signature = (*, threads=None, max_connections=None, max_connections_per_device=None, connect_timeout_s=None,
         max_payload=None, max_inflight=None, inbound_bytes=None, qos0_timeout_s=None, outbound_queue=None,
-        session_expiry_s=None, rate_per_second=None, rate_burst=None))]
+        session_expiry_s=None, rate_per_second=None, rate_burst=None, pending=None))]
     // One keyword for each limit; a Python settings class would repeat them.
     #[allow(clippy::too_many_arguments)]
     fn new(
@@ -89,13 +124,9 @@ impl PyBroker {
         session_expiry_s: Option<u32>,
         rate_per_second: Option<f64>,
         rate_burst: Option<f64>,
+        pending: Option<PendingLimits>,
     ) -> PyResult<Self> {
         let default = Limits::default();
-        let seconds = |given: Option<f64>, default: Duration| match given.map(Duration::try_from_secs_f64) {
-            None => Ok(default),
-            Some(Ok(duration)) => Ok(duration),
-            Some(Err(error)) => Err(PyValueError::new_err(error.to_string())),
-        };
         let limits = Limits {
             threads: threads.unwrap_or(default.threads),
             max_connections: max_connections.unwrap_or(default.max_connections),
@@ -111,22 +142,29 @@ impl PyBroker {
             rate_burst: rate_burst.unwrap_or(default.rate_burst).max(1.0),
             ..default
         };
+        let limits = match pending {
+            Some(pending) => pending.apply(limits)?,
+            None => limits,
+        };
         Ok(Self {
             broker: Broker::new(limits)?,
         })
     }
 
-    /// Listen on all of `addresses` or on none. `certificate` and `key` are PEM.
-    #[pyo3(signature = (addresses, certificate=None, key=None))]
+    /// Listen on all of `addresses` or on none. `certificate`, `key` and `client_ca` are PEM.
+    #[pyo3(signature = (addresses, certificate=None, key=None, client_ca=None))]
     fn start(
         &self,
         py: Python<'_>,
         addresses: Vec<AddressTuple>,
         certificate: Option<Vec<u8>>,
         key: Option<Vec<u8>>,
+        client_ca: Option<Vec<u8>>,
     ) -> PyResult<()> {
         let addresses: Vec<ListenAddress> = addresses.into_iter().map(listen_address).collect::<PyResult<_>>()?;
-        let certificate = certificate.zip(key).map(|(chain, key)| ServerCertificate { chain, key });
+        let certificate = certificate
+            .zip(key)
+            .map(|(chain, key)| ServerCertificate { chain, key, client_ca });
         py.detach(|| self.broker.start(&addresses, certificate.as_ref()))
             .map_err(start_error)
     }

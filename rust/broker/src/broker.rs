@@ -15,8 +15,9 @@ use tokio::runtime::Runtime;
 use crate::connection::{CloseReason, EnqueueResult, OutboundPublish};
 use crate::inbound_queue::InboundBatch;
 use crate::limits::Limits;
-use crate::listener::{self, ListenAddress, ServerCertificate};
+use crate::listener::{self, ListenAddress};
 use crate::shared::BrokerState;
+use crate::tls::ServerCertificate;
 use crate::topics::{FirmwareProfile, TOPIC_ROOT};
 
 #[derive(Debug, thiserror::Error)]
@@ -204,7 +205,10 @@ impl Broker {
     pub fn stats(&self) -> Vec<(&'static str, u64)> {
         let mut values = self.shared.stats.snapshot();
         let depths = self.shared.registry.depths();
+        let (pending, banned_addresses) = self.shared.pending.counts(Instant::now());
         values.extend([
+            ("pending", pending as u64),
+            ("banned_addresses", banned_addresses as u64),
             ("devices_admitted", depths.devices),
             ("outbound_queue", depths.outbound_pending),
             ("outbound_unacknowledged", depths.outbound_inflight),

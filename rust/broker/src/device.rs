@@ -82,6 +82,10 @@ impl RegisteredDevice {
             .filter(|credentials| credentials.password_digest == password_digest)
     }
 
+    pub fn current_credentials(&self) -> Option<CredentialSnapshot> {
+        self.state.lock().credentials
+    }
+
     pub fn is_connected(&self) -> bool {
         self.state.lock().connections.iter().any(|connection| connection.is_open())
     }

@@ -11,6 +11,8 @@
 //!
 //! `wire` reads and writes MQTT packets with `rmqtt-codec`. A connection goes through `listener`, `session`, `device`.
 
+mod address;
+mod address_bans;
 mod broker;
 pub mod clock;
 mod connection;
@@ -19,18 +21,22 @@ mod drop_reason;
 mod inbound_queue;
 mod limits;
 mod listener;
+mod pending;
 mod rate_limit;
 mod registry;
 mod session;
 mod shared;
 mod stats;
+mod tls;
 pub mod topics;
 pub mod transport;
 mod wire;
 
+pub use address::Network;
 pub use broker::{Broker, BrokerStartError, OutboundMessage};
 pub use connection::EnqueueResult;
 pub use inbound_queue::{DeviceEvent, InboundBatch, TelemetryMessage};
 pub use limits::Limits;
-pub use listener::{ListenAddress, ServerCertificate, TransportKind};
+pub use listener::{ListenAddress, TransportKind};
+pub use tls::ServerCertificate;
 pub use topics::FirmwareProfile;

@@ -1,6 +1,9 @@
 //! Every limit of the broker, with its default and the reason for it.
 
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 use std::time::Duration;
+
+use crate::address::Network;
 
 /// Bytes of a PUBLISH beside its payload: fixed header, topic and MQTT 5 properties.
 const PUBLISH_HEADER_BYTES: usize = 4096;
@@ -11,6 +14,15 @@ pub struct Limits {
     pub threads: usize,
     /// Open sockets in all, those that have not sent a CONNECT included.
     pub max_connections: usize,
+    /// Of these, sockets whose CONNECT has not been accepted yet: of all addresses, and of one that is not trusted. The others are for
+    /// connected devices.
+    pub max_pending: usize,
+    pub max_pending_per_address: usize,
+    /// Failed connections in a row after which an address is banned, for a second at first and at most for `max_ban`; 0: never.
+    pub ban_after: u32,
+    pub max_ban: Duration,
+    /// Addresses behind which anybody may be, such as proxies: neither limited alone nor banned.
+    pub trusted_networks: Vec<Network>,
     /// Open connections of one device; a takeover by the same client id counts once.
     pub max_connections_per_device: usize,
     /// From the accepted socket to a complete CONNECT, TLS and WebSocket handshakes included.
@@ -53,6 +65,14 @@ impl Default for Limits {
         Self {
             threads: 2,
             max_connections: 50_000,
+            max_pending: 12_500,
+            max_pending_per_address: 3_000,
+            ban_after: 50,
+            max_ban: Duration::from_secs(600),
+            trusted_networks: vec![
+                Network::new(IpAddr::V4(Ipv4Addr::LOCALHOST), 8),
+                Network::new(IpAddr::V6(Ipv6Addr::LOCALHOST), 128),
+            ],
             max_connections_per_device: 4,
             connect_timeout: Duration::from_secs(10),
             max_connect_packet: 16 * 1024,

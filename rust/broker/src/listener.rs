@@ -9,12 +9,12 @@ use socket2::{SockRef, TcpKeepalive};
 use tokio::net::{TcpListener, TcpSocket, TcpStream};
 use tokio::sync::OwnedSemaphorePermit;
 use tokio_rustls::TlsAcceptor;
-use tokio_rustls::rustls::ServerConfig;
-use tokio_rustls::rustls::pki_types::pem::PemObject;
-use tokio_rustls::rustls::pki_types::{CertificateDer, PrivateKeyDer};
+use tokio_tungstenite::tungstenite::Error as WsError;
 
+use crate::pending::{AcceptedSocket, RefusalReason};
 use crate::session::{self, PeerInfo};
 use crate::shared::BrokerState;
+use crate::tls::certificate_names;
 use crate::transport::{MaybeTlsStream, TransportStream, WebSocketByteStream};
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -30,27 +30,6 @@ pub struct ListenAddress {
     pub tls: bool,
     pub host: String,
     pub port: u16,
-}
-
-/// A certificate chain and its private key, both PEM.
-pub struct ServerCertificate {
-    pub chain: Vec<u8>,
-    pub key: Vec<u8>,
-}
-
-impl ServerCertificate {
-    pub fn acceptor(&self) -> Result<TlsAcceptor, String> {
-        let chain: Vec<CertificateDer<'static>> = CertificateDer::pem_slice_iter(&self.chain)
-            .collect::<Result<_, _>>()
-            .map_err(|error| format!("the TLS certificate file is not PEM: {error}"))?;
-        let key = PrivateKeyDer::from_pem_slice(&self.key).map_err(|error| format!("the TLS key file is not PEM: {error}"))?;
-        let provider = Arc::new(tokio_rustls::rustls::crypto::ring::default_provider());
-        let config = ServerConfig::builder_with_provider(provider)
-            .with_safe_default_protocol_versions()
-            .and_then(|builder| builder.with_no_client_auth().with_single_cert(chain, key))
-            .map_err(|error| format!("the TLS certificate and key cannot be used: {error}"))?;
-        Ok(TlsAcceptor::from(Arc::new(config)))
-    }
 }
 
 /// Large: after an outage all devices reconnect at once.
@@ -109,11 +88,29 @@ pub async fn accept_loop(listener: TcpListener, transport: TransportKind, tls: O
             shared.stats.refused_full.increment();
             continue;
         };
+        let (accepted, eviction) = match shared.pending.open(address.ip(), Instant::now()) {
+            Ok(opened) => opened,
+            Err(reason) => {
+                count_refusal(&shared, reason);
+                continue;
+            }
+        };
         let (shared, tls) = (Arc::clone(&shared), tls.clone());
         tokio::spawn(async move {
             let _open = OpenSocket::new(&shared, permit);
-            serve_socket(socket, address, transport, tls, &shared).await;
+            tokio::select! {
+                () = serve_socket(socket, address, &accepted, transport, tls, &shared) => {}
+                () = eviction.wait() => shared.stats.refused_evicted.increment(),
+            }
         });
+    }
+}
+
+fn count_refusal(shared: &BrokerState, reason: RefusalReason) {
+    match reason {
+        RefusalReason::Banned => shared.stats.refused_banned.increment(),
+        RefusalReason::AddressFull => shared.stats.refused_address_full.increment(),
+        RefusalReason::Full => shared.stats.refused_full.increment(),
     }
 }
 
@@ -139,6 +136,7 @@ impl Drop for OpenSocket<'_> {
 async fn serve_socket(
     socket: TcpStream,
     address: SocketAddr,
+    accepted: &AcceptedSocket,
     transport: TransportKind,
     tls: Option<TlsAcceptor>,
     shared: &Arc<BrokerState>,
@@ -151,37 +149,67 @@ async fn serve_socket(
         // Boxed, so that the task of a TCP connection does not carry the space of the handshakes.
         let handshakes = Box::pin(handshake(socket, transport, tls, shared));
         match tokio::time::timeout_at(connect_deadline.into(), handshakes).await {
-            Ok(Some(stream)) => stream,
-            Ok(None) => return shared.stats.refused_garbage.increment(),
-            Err(_) => return shared.stats.refused_timeout.increment(),
+            Ok(Ok(stream)) => stream,
+            Ok(Err(error)) => {
+                // A health check closes the socket without a word; that is no failure of its address.
+                if error != HandshakeError::Closed {
+                    accepted.fail();
+                }
+                return shared.stats.refused_garbage.increment();
+            }
+            Err(_) => {
+                accepted.fail();
+                return shared.stats.refused_timeout.increment();
+            }
         }
     };
     let peer = PeerInfo {
         over_websocket: transport == TransportKind::WebSocket,
         address: address.to_string(),
         connect_deadline,
+        certificate_names: stream.tls_session().and_then(certificate_names),
+        accepted,
     };
     session::serve(stream, Arc::clone(shared), peer).await;
 }
 
-/// The TLS and WebSocket handshakes; None when one of them fails.
+#[derive(Debug, PartialEq, Eq)]
+enum HandshakeError {
+    Closed,
+    Refused,
+}
+
+impl From<io::Error> for HandshakeError {
+    fn from(error: io::Error) -> Self {
+        match error.kind() {
+            io::ErrorKind::UnexpectedEof | io::ErrorKind::ConnectionReset => Self::Closed,
+            _ => Self::Refused,
+        }
+    }
+}
+
+/// The TLS and WebSocket handshakes.
 async fn handshake(
     socket: TcpStream,
     transport: TransportKind,
     tls: Option<TlsAcceptor>,
     shared: &BrokerState,
-) -> Option<TransportStream> {
+) -> Result<TransportStream, HandshakeError> {
     let stream = match tls {
         None => MaybeTlsStream::Tcp(socket),
-        Some(acceptor) => MaybeTlsStream::Tls(Box::new(acceptor.accept(socket).await.ok()?.into())),
+        Some(acceptor) => MaybeTlsStream::Tls(Box::new(acceptor.accept(socket).await?.into())),
     };
     match transport {
-        TransportKind::Tcp => Some(TransportStream::Direct(stream)),
+        TransportKind::Tcp => Ok(TransportStream::Direct(stream)),
         TransportKind::WebSocket => {
             // A frame may hold parts of two packets.
             let max_message = 2 * shared.limits.max_packet_size();
-            let stream = WebSocketByteStream::accept(stream, max_message).await.ok()?;
-            Some(TransportStream::WebSocket(Box::new(stream)))
+            let accepted = WebSocketByteStream::accept(stream, max_message).await;
+            let stream = accepted.map_err(|error| match error {
+                WsError::Io(error) => error.into(),
+                _ => HandshakeError::Refused,
+            })?;
+            Ok(TransportStream::WebSocket(Box::new(stream)))
         }
     }
 }

@@ -66,6 +66,13 @@ impl DeviceRegistry {
         Some((device, credentials))
     }
 
+    /// For a caller that has proved its identity in another way than by the password.
+    pub fn find_with_credentials(&self, device_id: &str) -> Option<(Arc<RegisteredDevice>, CredentialSnapshot)> {
+        let device = self.find(device_id)?;
+        let credentials = device.current_credentials()?;
+        Some((device, credentials))
+    }
+
     /// What is held for all devices at this moment.
     pub fn depths(&self) -> QueueDepths {
         let devices = self.snapshot();

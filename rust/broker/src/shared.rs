@@ -8,6 +8,7 @@ use tokio::sync::{Semaphore, watch};
 
 use crate::inbound_queue::InboundQueue;
 use crate::limits::Limits;
+use crate::pending::PendingConnections;
 use crate::registry::DeviceRegistry;
 use crate::stats::Stats;
 
@@ -17,6 +18,7 @@ pub struct BrokerState {
     pub stats: Arc<Stats>,
     /// One permit for each socket that may be open.
     pub socket_permits: Arc<Semaphore>,
+    pub pending: Arc<PendingConnections>,
     pub limits: Limits,
     pub shutdown: watch::Sender<bool>,
     assigned_client_ids: AtomicU64,
@@ -33,6 +35,7 @@ impl BrokerState {
             inbound_queue: InboundQueue::new(limits.inbound_queue_bytes, Arc::clone(&stats))?,
             stats,
             socket_permits: Arc::new(Semaphore::new(limits.max_connections)),
+            pending: Arc::new(PendingConnections::new(&limits)),
             limits,
             shutdown: watch::Sender::new(false),
             assigned_client_ids: AtomicU64::new(1),

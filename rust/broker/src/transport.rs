@@ -9,6 +9,7 @@ use futures_util::{Sink, Stream};
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio::net::TcpStream;
 use tokio_rustls::TlsStream;
+use tokio_rustls::rustls::CommonState;
 use tokio_tungstenite::WebSocketStream;
 use tokio_tungstenite::tungstenite::handshake::server::{ErrorResponse, Request, Response};
 use tokio_tungstenite::tungstenite::http::{HeaderValue, StatusCode};
@@ -25,6 +26,25 @@ pub enum MaybeTlsStream {
 pub enum TransportStream {
     Direct(MaybeTlsStream),
     WebSocket(Box<WebSocketByteStream>),
+}
+
+impl MaybeTlsStream {
+    fn tls_session(&self) -> Option<&CommonState> {
+        match self {
+            Self::Tcp(_) => None,
+            Self::Tls(stream) => Some(stream.get_ref().1),
+        }
+    }
+}
+
+impl TransportStream {
+    /// None without TLS.
+    pub fn tls_session(&self) -> Option<&CommonState> {
+        match self {
+            Self::Direct(stream) => stream.tls_session(),
+            Self::WebSocket(stream) => stream.stream.get_ref().tls_session(),
+        }
+    }
 }
 
 /// Implements reading and writing for an enum whose variants can read and write.

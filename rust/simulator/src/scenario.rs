@@ -111,7 +111,7 @@ impl DeviceSession<'_> {
         if may_publish && times.next_telemetry <= now {
             self.publish_telemetry()?;
             // A late message is not made up for: the rate stays constant.
-            let next = |interval| (times.next_telemetry + interval).max(now);
+            let next = |interval: Duration| (times.next_telemetry + interval).max(now);
             times.next_telemetry = times.interval.map_or(now, next);
         }
         Ok(())

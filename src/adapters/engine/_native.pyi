@@ -1,7 +1,8 @@
 """The extension, as Python sees it. Built from rust/bindings; stubtest holds this file to it."""
 
 from collections.abc import Iterable, Sequence
-from typing import Any, final
+from ipaddress import IPv4Address, IPv6Address
+from typing import Any, Protocol, final
 
 __all__ = [
     "Aggregator",
@@ -21,6 +22,18 @@ __all__ = [
 
 _ConditionTuple = tuple[str, str, float, str | None]
 _RuleTuple = tuple[int, int, bool, list[_ConditionTuple], list[_ConditionTuple], int, int, str, bool, int | None, int | None]
+
+class _PendingLimits(Protocol):
+    @property
+    def max_pending(self) -> int | None: ...
+    @property
+    def max_pending_per_address(self) -> int | None: ...
+    @property
+    def ban_after(self) -> int | None: ...
+    @property
+    def max_ban_s(self) -> float | None: ...
+    @property
+    def trusted_networks(self) -> Sequence[tuple[IPv4Address | IPv6Address, int]] | None: ...
 
 @final
 class TelemetryBatch:
@@ -129,12 +142,14 @@ class Broker:
         session_expiry_s: int | None = None,
         rate_per_second: float | None = None,
         rate_burst: float | None = None,
+        pending: _PendingLimits | None = None,
     ) -> Broker: ...
     def start(
         self,
         addresses: Sequence[tuple[str, bool, str, int]],
         certificate: bytes | None = None,
         key: bytes | None = None,
+        client_ca: bytes | None = None,
     ) -> None:
         """`(transport, tls, host, port)` each. Raises OSError that names the address, ValueError for a bad certificate."""
 

@@ -7,9 +7,9 @@ readable; an outbound message is a short call. Telemetry stays inside the extens
 from __future__ import annotations
 
 import asyncio
-import resource
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
+from ipaddress import IPv4Address, IPv6Address
 from pathlib import Path
 from typing import Literal
 
@@ -60,6 +60,18 @@ class Listener:
 
 
 @dataclass(frozen=True, slots=True)
+class PendingLimits:
+    """Limits on sockets whose CONNECT has not been accepted yet, and bans; None leaves the broker's default. `trusted_networks`
+    are address and prefix length of networks that are neither limited alone nor banned."""
+
+    max_pending: int | None = None
+    max_pending_per_address: int | None = None
+    ban_after: int | None = None
+    max_ban_s: float | None = None
+    trusted_networks: Sequence[tuple[IPv4Address | IPv6Address, int]] | None = None
+
+
+@dataclass(frozen=True, slots=True)
 class BrokerLimits:
     """Limits of the broker; None keeps its default (rust/broker/src/limits.rs explains them)."""
 
@@ -75,25 +87,19 @@ class BrokerLimits:
     session_expiry_s: int | None = None
     rate_per_second: float | None = None
     rate_burst: float | None = None
+    pending: PendingLimits | None = None
 
 
 @dataclass(frozen=True, slots=True)
 class EmbeddedBrokerSettings:
-    """Listeners, and the certificate and key (PEM files) that a TLS listener needs."""
+    """Where to listen; certificate and key are PEM files and needed where a listener has TLS. With `client_ca` (PEM), a client of
+    these listeners must show a certificate of that authority, whose common name or DNS name is its device id."""
 
     listeners: tuple[Listener, ...]
     certificate: Path | None = None
     key: Path | None = None
+    client_ca: Path | None = None
     limits: BrokerLimits = field(default_factory=BrokerLimits)
-
-
-_MAX_CONNECTIONS = 50_000
-
-
-def _default_max_connections() -> int:
-    """A quarter of the file descriptors stays free; otherwise devices could take all, and the database could open no file."""
-    soft, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
-    return _MAX_CONNECTIONS if soft == resource.RLIM_INFINITY else min(_MAX_CONNECTIONS, soft * 3 // 4)
 
 
 class _EmbeddedInboundBatch:
@@ -119,17 +125,16 @@ class EmbeddedDeviceLink:
     def __init__(self, settings: EmbeddedBrokerSettings) -> None:
         self._settings = settings
         limits = settings.limits
-        if limits.max_connections is None:
-            limits = replace(limits, max_connections=_default_max_connections())
         self._broker = _native.Broker(
             **{name: value for name in limits.__slots__ if (value := getattr(limits, name)) is not None}
         )
 
     async def start(self) -> None:
-        certificate, key = (_read_pem(path) for path in (self._settings.certificate, self._settings.key))
+        files = (self._settings.certificate, self._settings.key, self._settings.client_ca)
+        certificate, key, client_ca = map(_read_pem, files)
         addresses = [(each.transport, each.tls, each.host, each.port) for each in self._settings.listeners]
         try:
-            self._broker.start(addresses, certificate, key)
+            self._broker.start(addresses, certificate, key, client_ca)
         except OSError as error:
             raise Unavailable(
                 f"The MQTT broker {error.strerror}. "

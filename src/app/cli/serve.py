@@ -10,6 +10,7 @@ import structlog
 from app.cli import banner
 from app.cli.first_account import FirstLogin, create_first_account
 from app.config.settings import Settings
+from app.runtime import open_files
 from app.wiring import lifecycle
 from app.wiring.compose import compose
 from app.wiring.program import Program
@@ -21,6 +22,7 @@ log = structlog.get_logger("service")
 
 async def serve(settings: Settings, *, demo: bool = False) -> int:
     """Serve until a signal. Returns the exit code. Raises what `startup_error_message` has a message for."""
+    open_files.raise_limit()  # before the parts take their share of it
     program = compose(settings)
     demo_tasks: list[asyncio.Task[None]] = []
     login: list[FirstLogin | None] = []

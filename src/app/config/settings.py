@@ -19,6 +19,7 @@ from pydantic import Field, SecretStr, ValidationError, field_validator, model_v
 from pydantic_settings import BaseSettings, PydanticBaseSettingsSource, SettingsConfigDict, TomlConfigSettingsSource
 
 from adapters.http.core.proxies import parse_networks
+from app.config.connection_settings import ConnectionSettings
 from app.config.sources import DOTENV, ENVIRONMENT, PREFIX, TOML, source_of, unknown_variable_messages, variables_by_source
 from domain.accounts.policy import check_email, check_password
 from domain.kernel.errors import ValidationFailed
@@ -34,7 +35,7 @@ class SettingsError(Exception):
     """One line per wrong setting. The command line prints them and exits with 2."""
 
 
-class Settings(BaseSettings):
+class Settings(ConnectionSettings):
     model_config = SettingsConfigDict(
         env_prefix=PREFIX,
         env_file=DOTENV,
@@ -56,6 +57,9 @@ class Settings(BaseSettings):
     mqtt_tls_port: Port | None = Field(default=None, description="MQTT over TLS; needs certificate and key.")
     mqtt_tls_certificate: Path | None = None
     mqtt_tls_key: Path | None = None
+    mqtt_client_ca: Path | None = Field(
+        default=None, description="Authority whose certificates devices must show on the TLS port."
+    )
     mqtt_public_host: str = Field(default_factory=socket.gethostname, description="Host name that device credentials contain.")
     broker: str = Field(default="embedded", description="`embedded`, mqtt://user:password@host:1883, or `none`.")
     mosquitto_password_file: Path | None = Field(default=None, description="External Mosquitto: file for device credentials.")
@@ -169,6 +173,8 @@ class Settings(BaseSettings):
     def _check_consistency(self) -> Settings:
         if self.mqtt_tls_port is not None and (self.mqtt_tls_certificate is None or self.mqtt_tls_key is None):
             raise ValueError("LATCHBOARD_MQTT_TLS_PORT needs LATCHBOARD_MQTT_TLS_CERTIFICATE and LATCHBOARD_MQTT_TLS_KEY (PEM)")
+        if self.mqtt_client_ca is not None and self.mqtt_tls_port is None:
+            raise ValueError("LATCHBOARD_MQTT_CLIENT_CA needs LATCHBOARD_MQTT_TLS_PORT: devices show certificates in TLS only")
         if not self.has_broker and not self.effective_database_url.startswith("postgresql"):
             raise ValueError(
                 "LATCHBOARD_BROKER=none needs the PostgreSQL database of another instance; set LATCHBOARD_DATABASE_URL"

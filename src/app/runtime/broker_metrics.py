@@ -30,9 +30,23 @@ def _metric(name: str, help_text: str, key: str) -> BrokerMetric:
     return BrokerMetric(name, help_text, {"": key})
 
 
+REFUSAL_REASONS = (
+    "credentials",
+    "anonymous",
+    "will",
+    "garbage",
+    "timeout",
+    "full",
+    "busy",
+    "address_full",
+    "banned",
+    "evicted",
+)
 GAUGES = (
     _metric("connections", "Connected devices.", "connections"),
     _metric("sockets", "Open sockets, including those that have not sent CONNECT.", "sockets"),
+    _metric("pending", "Sockets whose CONNECT has not been accepted yet.", "pending"),
+    _metric("banned_addresses", "Addresses that the broker refuses at present.", "banned_addresses"),
     _metric("devices_admitted", "Devices whose credentials the broker accepts.", "devices_admitted"),
     _metric("sessions_stored", "Sessions kept for disconnected clients.", "sessions_stored"),
     _metric("inbound_queue_messages", "Messages from devices that wait to be stored.", "inbound_queue"),
@@ -45,7 +59,7 @@ COUNTERS = (
     BrokerMetric(
         "refused",
         "Refused connections by reason.",
-        {reason: f"refused_{reason}" for reason in ("credentials", "anonymous", "will", "garbage", "timeout", "full", "busy")},
+        {reason: f"refused_{reason}" for reason in REFUSAL_REASONS},
         "reason",
     ),
     BrokerMetric(

@@ -12,6 +12,7 @@ import socket
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
+from typing import TYPE_CHECKING
 from urllib.parse import SplitResult, unquote, urlsplit
 
 from adapters.clock import SystemClock
@@ -37,6 +38,7 @@ from adapters.storage.disk_space import DiskSpace
 from adapters.storage.sql import SqlDatabase
 from adapters.storage.sql.postgres.leader_fence import Fence
 from app.config.settings import Settings, SettingsError
+from app.runtime import open_files
 from app.runtime.errors import StartupError
 from app.runtime.first_start import KEY_FILE, begin_first_start
 from app.runtime.instance_lock import InstanceLock
@@ -47,6 +49,9 @@ from domain.devices.link import DeviceLink
 from domain.kernel.clock import Clock
 from domain.kernel.idempotency import PROCESS_ID_LENGTH
 from domain.webhooks.ports import Courier
+
+if TYPE_CHECKING:
+    from adapters.mqtt.embedded_link import BrokerLimits
 
 READER_POOL_SIZE = 6
 
@@ -205,7 +210,7 @@ def broker_port(url: SplitResult) -> int:
 
 def _create_embedded_link(settings: Settings) -> DeviceLink:
     try:
-        from adapters.mqtt.embedded_link import BrokerLimits, EmbeddedBrokerSettings, EmbeddedDeviceLink, Listener
+        from adapters.mqtt.embedded_link import EmbeddedBrokerSettings, EmbeddedDeviceLink, Listener
     except ImportError as error:
         raise StartupError(
             f"The embedded broker cannot be used: {error}. Build it with `make setup`, "
@@ -217,9 +222,27 @@ def _create_embedded_link(settings: Settings) -> DeviceLink:
     ]
     if settings.mqtt_tls_port is not None:
         listeners.append(Listener("tcp", settings.mqtt_host, settings.mqtt_tls_port, tls=True))
-    limits = BrokerLimits(rate_per_second=settings.ingest_limit, rate_burst=max(1.0, 2 * settings.ingest_limit))
-    return EmbeddedDeviceLink(
-        EmbeddedBrokerSettings(tuple(listeners), settings.mqtt_tls_certificate, settings.mqtt_tls_key, limits)
+    certificate, key, client_ca = settings.mqtt_tls_certificate, settings.mqtt_tls_key, settings.mqtt_client_ca
+    return EmbeddedDeviceLink(EmbeddedBrokerSettings(tuple(listeners), certificate, key, client_ca, broker_limits(settings)))
+
+
+def broker_limits(settings: Settings) -> BrokerLimits:
+    from adapters.mqtt.embedded_link import BrokerLimits, PendingLimits
+
+    connections = settings.mqtt_connections or open_files.default_mqtt_connections()
+    pending = settings.mqtt_pending or max(8, connections // 4)
+    networks = settings.unlimited_networks(settings.trusted_proxies)
+    return BrokerLimits(
+        max_connections=connections,
+        rate_per_second=settings.ingest_limit,
+        rate_burst=max(1.0, 2 * settings.ingest_limit),
+        pending=PendingLimits(
+            max_pending=pending,
+            max_pending_per_address=settings.mqtt_pending_per_address or max(8, pending // 2),
+            ban_after=settings.ban_after,
+            max_ban_s=float(settings.ban_max_seconds),
+            trusted_networks=[(network.network_address, network.prefixlen) for network in networks],
+        ),
     )
 
 

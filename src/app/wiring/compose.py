@@ -9,7 +9,7 @@ from app.runtime.metrics import Metrics
 from app.runtime.supervisor import Supervisor, Worker
 from app.wiring.adapters import Adapters
 from app.wiring.homeassistant import create_homeassistant_workers
-from app.wiring.http import create_http_app
+from app.wiring.http import create_connection_limiter, create_http_app
 from app.wiring.metrics import register_metrics
 from app.wiring.program import Program, Workers
 from app.wiring.services import Services
@@ -50,7 +50,7 @@ def compose(settings: Settings) -> Program:
     metrics = Metrics()
     workers.leader_only += create_homeassistant_workers(settings, adapters, services, metrics)
     supervisor = Supervisor(workers.in_start_order(holds_devices=adapters.is_leader))
-    program = Program(settings, adapters, services, workers, supervisor, metrics)
+    program = Program(settings, adapters, services, workers, supervisor, metrics, create_connection_limiter(settings))
     program.http_app = create_http_app(program)
     register_metrics(program)
     return program

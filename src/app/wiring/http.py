@@ -26,9 +26,13 @@ from adapters.http.core.middleware import HttpSettings
 from adapters.http.core.proxies import TrustedProxies, parse_networks
 from adapters.http.dashboard.routes import dashboard_blueprint
 from adapters.http.dashboard.session import dashboard_session_blueprint
+from adapters.http.feed.connection_limits import ConnectionLimits
 from adapters.http.feed.endpoint import FeedEndpoint
+from adapters.http.server.connection_limits import HttpConnectionLimiter, HttpConnectionLimits
 from adapters.http.server.health import health_blueprint
+from app.config.settings import Settings
 from app.runtime import metrics as figures
+from app.runtime import open_files
 from app.version import VERSION
 from app.wiring.program import Program
 from domain.feed.audience import AudienceService
@@ -40,13 +44,11 @@ def create_http_app(program: Program) -> Quart:
     settings, adapters, services = program.settings, program.adapters, program.services
     origins = tuple(origin.strip() for origin in settings.cors_origins.split(",") if origin.strip())
     proxies = TrustedProxies(parse_networks(settings.trusted_proxies), settings.forwarded_header)
-    audience = AudienceService(uow=services.uow, clock=adapters.clock)
+    program.feed_endpoint = _create_feed(program, proxies)
     return create_app(
         blueprints=_create_blueprints(program),
         authenticator=services.callers,
-        feed=FeedEndpoint(
-            audience=audience, hub=adapters.feed, authenticator=services.callers, clock=adapters.clock, proxies=proxies
-        ),
+        feed=program.feed_endpoint,
         idempotency_store=IdempotencyStore(
             uow=services.uow, clock=adapters.clock, vault=adapters.vault, process_id=adapters.process_id
         ),
@@ -55,6 +57,38 @@ def create_http_app(program: Program) -> Quart:
         settings=HttpSettings(cors_origins=origins, hsts=settings.tls_at_proxy),
         observer=program.metrics.observe_request,
         version=VERSION,
+    )
+
+
+def create_connection_limiter(settings: Settings) -> HttpConnectionLimiter:
+    total = settings.http_connections or open_files.default_http_connections()
+    limits = HttpConnectionLimits(
+        total=total,
+        per_address=settings.http_connections_per_address or max(8, total // 2),
+        ban_after=settings.ban_after,
+        ban_max_s=float(settings.ban_max_seconds),
+        unlimited=settings.unlimited_networks(settings.trusted_proxies),
+    )
+    return HttpConnectionLimiter(limits)
+
+
+def _create_feed(program: Program, proxies: TrustedProxies) -> FeedEndpoint:
+    settings, adapters, services = program.settings, program.adapters, program.services
+    half = max(4, (settings.http_connections or open_files.default_http_connections()) // 2)  # the rest is for requests
+    limits = ConnectionLimits(
+        total=half,
+        unauthenticated=min(settings.feed_pending, max(4, half // 2)),
+        unauthenticated_per_address=settings.feed_pending_per_address,
+        unlimited=settings.unlimited_networks(settings.trusted_proxies),
+    )
+    audience = AudienceService(uow=services.uow, clock=adapters.clock)
+    return FeedEndpoint(
+        audience=audience,
+        hub=adapters.feed,
+        authenticator=services.callers,
+        clock=adapters.clock,
+        proxies=proxies,
+        limits=limits,
     )
 
 

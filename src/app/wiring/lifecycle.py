@@ -9,7 +9,6 @@ from __future__ import annotations
 import asyncio
 import logging
 import os
-import resource
 import signal
 import socket
 import time
@@ -17,9 +16,11 @@ from collections.abc import Awaitable, Callable
 
 import structlog
 from hypercorn.asyncio import serve as hypercorn_serve
-from hypercorn.config import Config, Sockets
+from hypercorn.config import Sockets
 
 from adapters.http.server import hypercorn_http11
+from adapters.http.server.connection_limits import HttpConnectionLimiter
+from adapters.http.server.limited_server import ServerConfig
 from app.runtime import garbage_collector
 from app.runtime.errors import PortInUseError
 from app.runtime.first_start import require_database
@@ -31,6 +32,9 @@ from domain.kernel.errors import Unavailable
 HTTP_GRACEFUL_TIMEOUT_S = 1.0
 DUPLICATE_SIGNAL_S = 0.5
 STOP_TIMEOUT_S = 3.5
+LISTEN_BACKLOG = 1_024
+ACCEPT_BATCH = 32
+"""asyncio accepts this many connections in one turn of the loop, before the limiter sees the first of them."""
 
 log = structlog.get_logger("lifecycle")
 
@@ -47,7 +51,6 @@ async def run(program: Program, prepare: PrepareHook, started: StartedHook) -> N
     for number in (signal.SIGINT, signal.SIGTERM):
         loop.add_signal_handler(number, on_signal)
     loop.set_exception_handler(_on_loop_exception)
-    _raise_open_file_limit()
     hypercorn_http11.patch_hypercorn()
     listener = _bind_http_socket(program.settings.http_host, program.settings.http_port)
     started_at = time.perf_counter()
@@ -181,8 +184,10 @@ async def _flush_pending_writes(program: Program) -> None:
         )
 
 
-def hypercorn_config(listener: socket.socket) -> Config:
-    config = Config()
+def hypercorn_config(listener: socket.socket, connections: HttpConnectionLimiter) -> ServerConfig:
+    config = ServerConfig()
+    config.connections = connections
+    config.backlog = ACCEPT_BATCH
     config.accesslog = None
     config.errorlog = logging.getLogger("hypercorn.error")
     config.graceful_timeout = HTTP_GRACEFUL_TIMEOUT_S
@@ -199,10 +204,12 @@ def hypercorn_config(listener: socket.socket) -> Config:
 
 async def _serve_http(program: Program, listener: socket.socket, stop: asyncio.Event) -> None:
     async def shut_down() -> None:
+        listener.listen(LISTEN_BACKLOG)  # by now the server listens, with ACCEPT_BATCH for the backlog
         await _wait_for_any(stop, program.supervisor.shutdown_requested)
         program.adapters.feed.stop()
 
-    await hypercorn_serve(program.http_app, hypercorn_config(listener), shutdown_trigger=shut_down, mode="asgi")
+    config = hypercorn_config(listener, program.http_connections)
+    await hypercorn_serve(program.http_app, config, shutdown_trigger=shut_down, mode="asgi")
 
 
 async def _wait_for_any(*events: asyncio.Event) -> None:
@@ -235,16 +242,9 @@ def _bind_http_socket(host: str, port: int) -> socket.socket:
             f"Cannot listen on {host}:{port} for HTTP: {error.strerror}. "
             "Stop the program that uses it, or set LATCHBOARD_HTTP_PORT (and LATCHBOARD_HTTP_HOST) to another address."
         ) from None
-    listener.listen(1024)
+    listener.listen(LISTEN_BACKLOG)
     listener.setblocking(False)
     return listener
-
-
-def _raise_open_file_limit() -> None:
-    """Each device is an open file, and the soft limit is often 1,024 while the hard limit is a million."""
-    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
-    if soft < hard:
-        resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
 
 
 class _SignalHandler:

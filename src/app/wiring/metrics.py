@@ -20,6 +20,7 @@ def register_metrics(program: Program) -> None:
     _register_dead_letters(metrics, services)
     _register_commands(metrics, adapters, services, workers)
     _register_deliveries(metrics, adapters, workers)
+    _register_connections(metrics, program)
     metrics.register_gauge("feed_clients", "Connected clients of the live feed.", lambda: adapters.feed.clients)
     metrics.register_counter("feed_events", "Events given to the live feed.", lambda: adapters.feed.published)
     metrics.register_counter(
@@ -30,6 +31,35 @@ def register_metrics(program: Program) -> None:
         "Failures of each background worker; the supervisor restarts it.",
         lambda: {supervised.worker.name: supervised.failures for supervised in program.supervisor.supervised},
         label="worker",
+    )
+
+
+def _register_connections(metrics: Metrics, program: Program) -> None:
+    connections = program.http_connections
+    metrics.register_gauge(
+        "http_connections",
+        "Open HTTP connections: silent (no request yet), idle (between two requests), active (a request in hand, or the feed).",
+        connections.connection_counts,
+        label="state",
+    )
+    metrics.register_counter(
+        "http_connections_refused",
+        "HTTP connections closed at once, by reason.",
+        lambda: dict(connections.counts.refused),
+        label="reason",
+    )
+    metrics.register_counter(
+        "http_connections_evicted",
+        "HTTP connections closed to make room for another, by what they were.",
+        lambda: dict(connections.counts.evicted),
+        label="state",
+    )
+    metrics.register_gauge("http_banned_addresses", "Addresses that HTTP refuses at present.", connections.banned_count)
+    metrics.register_counter(
+        "feed_connections_refused",
+        "Feed connections refused by a limit, by reason.",
+        lambda: dict(program.feed_endpoint.refused_counts),
+        label="reason",
     )
 
 

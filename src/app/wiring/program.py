@@ -8,6 +8,8 @@ from typing import TYPE_CHECKING
 
 from quart import Quart
 
+from adapters.http.feed.endpoint import FeedEndpoint
+from adapters.http.server.connection_limits import HttpConnectionLimiter
 from app.config.settings import Settings
 from app.runtime.metrics import Metrics
 from app.runtime.readiness import CachedProbe
@@ -79,7 +81,9 @@ class Program:
     workers: Workers
     supervisor: Supervisor
     metrics: Metrics
+    http_connections: HttpConnectionLimiter
     http_app: Quart = field(init=False)
+    feed_endpoint: FeedEndpoint = field(init=False)
     _database_probe: CachedProbe = field(init=False)
 
     def __post_init__(self) -> None:

@@ -13,6 +13,7 @@ use crate::connection::Connection;
 use crate::device::{AttachedConnection, CredentialSnapshot, RegisteredDevice, SessionRequest};
 use crate::inbound_queue::{DeviceEvent, EventSource, MESSAGE_OVERHEAD, QueuePermit};
 use crate::limits::Limits;
+use crate::pending::AcceptedSocket;
 use crate::shared::BrokerState;
 use crate::stats::Stats;
 use crate::topics;
@@ -20,12 +21,15 @@ use crate::transport::TransportStream;
 use crate::wire::{ConnackProperties, Connect, PacketCodec, Will, read_connect, reason};
 
 /// How a client has reached the broker.
-pub struct PeerInfo {
+pub struct PeerInfo<'s> {
     pub over_websocket: bool,
     /// `<ip>:<port>`
     pub address: String,
     /// By when the CONNECT must be complete and accepted.
     pub connect_deadline: Instant,
+    /// The names in the certificate that the client has shown; None where the listener asks for none.
+    pub certificate_names: Option<Vec<String>>,
+    pub accepted: &'s AcceptedSocket,
 }
 
 /// A connection whose CONNECT was accepted, before its session runs.
@@ -46,6 +50,7 @@ pub(super) async fn receive_connect(
     stream: &mut TransportStream,
     shared: &BrokerState,
     input: &mut BytesMut,
+    accepted: &AcceptedSocket,
 ) -> Option<(PacketCodec, Connect)> {
     loop {
         match read_connect(input, shared.limits.max_connect_packet) {
@@ -53,6 +58,7 @@ pub(super) async fn receive_connect(
             Ok(None) => {}
             Err((codec, violation)) => {
                 shared.stats.refused_garbage.increment();
+                accepted.fail();
                 if let Some(mut codec) = codec {
                     let mut output = BytesMut::new();
                     codec.refuse(&mut output, violation.0);
@@ -75,9 +81,9 @@ pub(super) async fn accept_connect(
     codec: &mut PacketCodec,
     mut connect: Connect,
     output: &mut BytesMut,
-    peer: PeerInfo,
+    peer: PeerInfo<'_>,
 ) -> Result<AcceptedConnection, u8> {
-    let (device, credentials) = authenticate(shared, &connect)?;
+    let (device, credentials) = authenticate_peer(shared, &connect, &peer)?;
     let level = connect.protocol_level;
     let will = match connect.will.take() {
         None => None,
@@ -139,11 +145,32 @@ fn protocol_name(level: u8, over_websocket: bool) -> &'static str {
     }
 }
 
-fn authenticate(shared: &BrokerState, connect: &Connect) -> Result<(Arc<RegisteredDevice>, CredentialSnapshot), u8> {
+/// The device that connects. From here on its connection need not make room for others.
+fn authenticate_peer(
+    shared: &BrokerState,
+    connect: &Connect,
+    peer: &PeerInfo<'_>,
+) -> Result<(Arc<RegisteredDevice>, CredentialSnapshot), u8> {
+    let authenticated = authenticate(shared, connect, peer).inspect_err(|_| peer.accepted.fail())?;
+    if peer.accepted.connect() {
+        return Ok(authenticated);
+    }
+    shared.stats.refused_busy.increment();
+    Err(reason::SERVER_BUSY)
+}
+
+fn authenticate(
+    shared: &BrokerState,
+    connect: &Connect,
+    peer: &PeerInfo<'_>,
+) -> Result<(Arc<RegisteredDevice>, CredentialSnapshot), u8> {
     let stats = &shared.stats;
     if connect.enhanced_auth {
         stats.refused_credentials.increment();
         return Err(reason::BAD_AUTHENTICATION_METHOD);
+    }
+    if let Some(names) = &peer.certificate_names {
+        return authenticate_by_certificate(shared, connect, names);
     }
     let Some(username) = connect.username.as_deref().filter(|name| !name.is_empty()) else {
         stats.refused_anonymous.increment();
@@ -154,6 +181,22 @@ fn authenticate(shared: &BrokerState, connect: &Connect) -> Result<(Arc<Register
     authenticated.ok_or_else(|| {
         stats.refused_credentials.increment();
         reason::BAD_USER_NAME_OR_PASSWORD
+    })
+}
+
+/// The device that a verified certificate names. A username may be left out; another one than the certificate's is refused. The
+/// password does not matter.
+fn authenticate_by_certificate(
+    shared: &BrokerState,
+    connect: &Connect,
+    names: &[String],
+) -> Result<(Arc<RegisteredDevice>, CredentialSnapshot), u8> {
+    let username = connect.username.as_deref().unwrap_or_default();
+    let mut named = names.iter().filter(|name| username.is_empty() || *name == username);
+    let found = named.find_map(|name| shared.registry.find_with_credentials(name));
+    found.ok_or_else(|| {
+        shared.stats.refused_credentials.increment();
+        reason::NOT_AUTHORIZED
     })
 }
 

@@ -35,10 +35,10 @@ use crate::wire::{Packet, reason};
 pub use self::connect::PeerInfo;
 
 /// Serve one socket until its end.
-pub async fn serve(mut stream: TransportStream, shared: Arc<BrokerState>, peer: PeerInfo) {
+pub async fn serve(mut stream: TransportStream, shared: Arc<BrokerState>, peer: PeerInfo<'_>) {
     let mut input = BytesMut::new();
     let mut shutdown = shared.shutdown.subscribe();
-    let connect = receive_connect(&mut stream, &shared, &mut input);
+    let connect = receive_connect(&mut stream, &shared, &mut input, peer.accepted);
     let received = tokio::select! {
         received = tokio::time::timeout_at(peer.connect_deadline.into(), connect) => received,
         _ = shutdown.wait_for(|shutdown| *shutdown) => return,
@@ -47,7 +47,10 @@ pub async fn serve(mut stream: TransportStream, shared: Arc<BrokerState>, peer: 
     let (mut codec, connect) = match received {
         Ok(Some(received)) => received,
         Ok(None) => return,
-        Err(_) => return shared.stats.refused_timeout.increment(),
+        Err(_) => {
+            peer.accepted.fail();
+            return shared.stats.refused_timeout.increment();
+        }
     };
     let mut output = BytesMut::new();
     match accept_connect(&shared, &mut codec, connect, &mut output, peer).await {

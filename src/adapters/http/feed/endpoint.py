@@ -7,6 +7,7 @@ of a request. Each client has two tasks. One receives its messages: credentials,
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Mapping
 from typing import Any
 
 import msgspec
@@ -66,6 +67,11 @@ class FeedEndpoint:
     def connection_count(self) -> int:
         return self._limiter.connection_count
 
+    @property
+    def refused_counts(self) -> Mapping[str, int]:
+        """Connections refused by a limit, by reason."""
+        return self._limiter.refused
+
     @staticmethod
     def matches(scope: dict[str, Any]) -> bool:
         return (scope["type"], scope.get("path")) == ("websocket", FEED_PATH)
@@ -84,17 +90,19 @@ class FeedEndpoint:
             close_reason = MESSAGE_TOO_LONG
         except DomainError as error:
             close_reason = _close_reason(error)
+        connection.set_authenticated(False)
         if close_reason is not CLIENT_GONE:
             await connection.close(close_reason)
 
     async def _handle_connection(self, connection: WebSocketConnection) -> CloseReason:
         address = connection.client_address(self._proxies)
         query = _parse_feed_query(connection.query_parameters())
-        identity = await self._authenticate(await self._receive_credentials(connection), address)
+        identity = await self._authenticate(await self._receive_credentials(connection, address), address)
         if query.device_id is not None and not has_id_format(IdPrefix.DEVICE, query.device_id):
             raise ValidationFailed.for_field("deviceId", "is not a device id. Use the deviceId of a device.")
         interest = FeedFilter(identity.viewer.account_id, query.event_types, query.device_id)
         with self._limiter.reserve_for_caller(identity.viewer):
+            connection.set_authenticated(True)
             stream = FeedStream(self._audience, self._hub, self._clock, identity, interest, query, connection.sender)
             return await self._run_stream(connection, stream, address)
 
@@ -107,13 +115,13 @@ class FeedEndpoint:
             receiver.cancel()
             await asyncio.gather(receiver, return_exceptions=True)
 
-    async def _receive_credentials(self, connection: WebSocketConnection) -> RequestCredentials:
+    async def _receive_credentials(self, connection: WebSocketConnection, address: str) -> RequestCredentials:
         """The credentials in the query, a header or the first message. Raises Unauthenticated."""
         credentials = connection.credentials()
         if credentials.token is not None or credentials.key is not None:
             return credentials
         try:
-            with self._limiter.reserve_unauthenticated():
+            with self._limiter.reserve_unauthenticated(address):
                 async with asyncio.timeout(AUTH_TIMEOUT_S):
                     message = await connection.receive()
         except TimeoutError:

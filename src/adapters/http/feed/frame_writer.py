@@ -16,6 +16,8 @@ from typing import Any
 from domain.events.model import FeedFrame
 from domain.kernel.cursors import EVENTS, encode_cursor
 
+SET_AUTHENTICATED_EXTENSION = "latchboard.set_authenticated"
+"""In the ASGI scope: tells the limiter of connections whether this client has shown credentials."""
 FRAME_WRITER_EXTENSION = "latchboard.frame_writer"
 MESSAGE_TOO_LONG_KEY = "latchboard.too_long"
 """Set in a `websocket.receive` whose message exceeded the server's limit."""

@@ -18,7 +18,13 @@ import msgspec
 
 from adapters.http.core.auth import RequestCredentials, parse_credentials
 from adapters.http.core.proxies import TrustedProxies
-from adapters.http.feed.frame_writer import FRAME_WRITER_EXTENSION, MESSAGE_TOO_LONG_KEY, AsgiSend, FeedSender
+from adapters.http.feed.frame_writer import (
+    FRAME_WRITER_EXTENSION,
+    MESSAGE_TOO_LONG_KEY,
+    SET_AUTHENTICATED_EXTENSION,
+    AsgiSend,
+    FeedSender,
+)
 from domain.kernel.errors import ValidationFailed
 from domain.keys.policy import KEY_PREFIX
 
@@ -51,11 +57,17 @@ class WebSocketConnection:
         self._receive = receive
         self._send = send
         self._disconnected = False
+        self._set_authenticated = scope.get("extensions", {}).get(SET_AUTHENTICATED_EXTENSION)
         self.sender = FeedSender(send, scope.get("extensions", {}).get(FRAME_WRITER_EXTENSION))
 
     async def accept(self) -> None:
         await self._receive()  # websocket.connect
         await self._send({"type": "websocket.accept"})
+
+    def set_authenticated(self, is_authenticated: bool) -> None:
+        """A connection without credentials, or one that is being closed, may be closed at once to make room for another."""
+        if self._set_authenticated is not None:
+            self._set_authenticated(is_authenticated)
 
     def query_parameters(self) -> dict[str, str]:
         """The query parameters; of a repeated name, the first value. Raises ValidationFailed."""

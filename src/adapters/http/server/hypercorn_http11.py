@@ -1,12 +1,14 @@
-"""Restricts Hypercorn to HTTP/1.1 and WebSocket, by replacing two of its private classes.
+"""Restricts Hypercorn to HTTP/1.1 and WebSocket, by replacing three of its classes.
 
-Hypercorn has no setting for any of this, so `patch_hypercorn` replaces `H11Protocol` and `WSStream`. Private classes may change
+Hypercorn has no setting for any of this, so `patch_hypercorn` replaces `H11Protocol`, `WSStream` and `TCPServer`. They may change
 with any minor release: `pyproject.toml` pins Hypercorn below the next one, and `patch_hypercorn` checks at start that everything
 it overrides or calls is still there.
 
 - No HTTP/2 without TLS. Hypercorn switches for any client that sends the HTTP/2 preface or asks for an upgrade to h2c; such a
   connection has no idle timeout and can be held open for free. Proxies speak HTTP/1.1 to their backends, so an upgrade to
   HTTP/2 is ignored (allowed by RFC 9110, 7.8), and other versions are refused, as is a target without a path.
+- A request with both `Content-Length` and `Transfer-Encoding` gets 400, and its connection is closed. A proxy may have believed
+  the other one and taken a part of the body for the next request (RFC 9112, 6.1).
 - One write per response. Hypercorn writes head, body and end separately, each with a system call and a task switch. Here the
   head is held back until the part that follows it, and an end without bytes is not written.
 - No WebSocket compression, whatever the client offers: a frame that is the same for all clients cannot be compressed for each.
@@ -21,7 +23,9 @@ from importlib.metadata import version
 from typing import Any
 
 import h11
+import hypercorn.asyncio.run
 import hypercorn.protocol
+from hypercorn.asyncio.tcp_server import TCPServer
 from hypercorn.events import Closed, RawData
 from hypercorn.protocol import h11 as h11_protocol
 from hypercorn.protocol.events import StreamClosed
@@ -30,7 +34,13 @@ from hypercorn.protocol.ws_stream import FrameTooLargeError, WSStream
 from wsproto.connection import ConnectionState
 from wsproto.events import CloseConnection, Message, Ping
 
-from adapters.http.feed.frame_writer import FRAME_WRITER_EXTENSION, MESSAGE_TOO_LONG_KEY, FrameWriter
+from adapters.http.feed.frame_writer import (
+    FRAME_WRITER_EXTENSION,
+    MESSAGE_TOO_LONG_KEY,
+    SET_AUTHENTICATED_EXTENSION,
+    FrameWriter,
+)
+from adapters.http.server.limited_server import LimitedTCPServer
 
 SUPPORTED_VERSIONS = (b"1.0", b"1.1")
 _REQUIRED_MEMBERS: tuple[tuple[Any, tuple[str, ...]], ...] = (
@@ -38,6 +48,8 @@ _REQUIRED_MEMBERS: tuple[tuple[Any, tuple[str, ...]], ...] = (
     (h11_protocol, ("WSStream",)),
     (H11Protocol, ("_check_protocol", "_create_stream", "_send_h11_event", "_send_error_response")),
     (WSStream, ("_handle_events", "_send_wsproto_event")),
+    (hypercorn.asyncio.run, ("TCPServer",)),
+    (TCPServer, ("run", "protocol_send")),
 )
 """What this module replaces, overrides or calls."""
 
@@ -55,6 +67,10 @@ def _origin_form(target: bytes) -> bytes | None:
     return rest[at:] if scheme.isalpha() and at >= 0 else None
 
 
+def _has_two_lengths(request: h11.Request) -> bool:
+    return {b"content-length", b"transfer-encoding"} <= {name for name, _ in request.headers}
+
+
 class Http11OnlyProtocol(H11Protocol):
     _pending_head = b""
 
@@ -63,7 +79,7 @@ class Http11OnlyProtocol(H11Protocol):
 
     async def _create_stream(self, request: h11.Request) -> None:
         target = _origin_form(request.target)
-        if target is not None and request.http_version in SUPPORTED_VERSIONS:
+        if target is not None and request.http_version in SUPPORTED_VERSIONS and not _has_two_lengths(request):
             if target is not request.target:
                 request = h11.Request(
                     method=request.method, target=target, headers=request.headers, http_version=request.http_version
@@ -133,6 +149,9 @@ class _SocketScopeMiddleware:
     async def __call__(self, scope: Any, *others: Any) -> None:
         if scope["type"] == "websocket" and self._server is not None:
             scope["extensions"][FRAME_WRITER_EXTENSION] = FrameWriter(self._server.writer)
+            if isinstance(self._server, LimitedTCPServer):
+                self._server.set_authenticated(False)
+                scope["extensions"][SET_AUTHENTICATED_EXTENSION] = self._server.set_authenticated
         await self._app(scope, *others)
 
 
@@ -152,3 +171,5 @@ def patch_hypercorn() -> None:
     protocol.H11Protocol = Http11OnlyProtocol
     streams: Any = h11_protocol
     streams.WSStream = DrainingWebSocketStream
+    runner: Any = hypercorn.asyncio.run
+    runner.TCPServer = LimitedTCPServer

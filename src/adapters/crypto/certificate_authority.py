@@ -1,0 +1,134 @@
+"""A small certificate authority for one installation: it certifies the MQTT server and the devices.
+
+It is for a home or a plant that has no authority. Keys are of the curve P-256, which every device with TLS can use.
+"""
+
+from __future__ import annotations
+
+import datetime
+import ipaddress
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from cryptography import x509
+from cryptography.hazmat.primitives import hashes, serialization
+from cryptography.hazmat.primitives.asymmetric import ec
+from cryptography.x509.oid import ExtendedKeyUsageOID, NameOID
+
+CLOCK_SKEW = datetime.timedelta(days=1)
+"""A device whose clock is late accepts a new certificate too."""
+AUTHORITY_DAYS = 3_650
+
+
+@dataclass(frozen=True, slots=True)
+class PemPair:
+    """A certificate and its private key, both PEM."""
+
+    certificate: bytes
+    key: bytes
+
+
+class CertificateAuthority:
+    def __init__(self, certificate: x509.Certificate, key: ec.EllipticCurvePrivateKey) -> None:
+        self._certificate = certificate
+        self._key = key
+
+    @classmethod
+    def create(cls, name: str, now: datetime.datetime) -> CertificateAuthority:
+        key = ec.generate_private_key(ec.SECP256R1())
+        subject = _name(name)
+        builder = _builder(subject, subject, key.public_key(), now, AUTHORITY_DAYS)
+        builder = builder.add_extension(x509.BasicConstraints(ca=True, path_length=0), critical=True)
+        builder = builder.add_extension(_key_usage(signs_certificates=True), critical=True)
+        return cls(builder.sign(key, hashes.SHA256()), key)
+
+    @classmethod
+    def load(cls, pair: PemPair) -> CertificateAuthority:
+        """Raises ValueError when one of the two is not what it should be, or they do not belong together."""
+        certificate = x509.load_pem_x509_certificate(pair.certificate)
+        key = serialization.load_pem_private_key(pair.key, password=None)
+        if not isinstance(key, ec.EllipticCurvePrivateKey) or certificate.public_key() != key.public_key():
+            raise ValueError("the key does not belong to the certificate")
+        return cls(certificate, key)
+
+    def to_pem(self) -> PemPair:
+        return _pem(self._certificate, self._key)
+
+    def issue_server(self, names: Sequence[str], now: datetime.datetime, days: int) -> PemPair:
+        """`names`: host names and addresses by which clients reach the server; the first is also the common name."""
+        return self._issue(names[0], [_general_name(name) for name in names], ExtendedKeyUsageOID.SERVER_AUTH, now, days)
+
+    def issue_device(self, device_id: str, now: datetime.datetime, days: int) -> PemPair:
+        """The common name is the device id."""
+        return self._issue(device_id, [], ExtendedKeyUsageOID.CLIENT_AUTH, now, days)
+
+    def _issue(
+        self,
+        common_name: str,
+        names: Sequence[x509.GeneralName],
+        usage: x509.ObjectIdentifier,
+        now: datetime.datetime,
+        days: int,
+    ) -> PemPair:
+        key = ec.generate_private_key(ec.SECP256R1())
+        builder = _builder(_name(common_name), self._certificate.subject, key.public_key(), now, days)
+        builder = builder.add_extension(x509.BasicConstraints(ca=False, path_length=None), critical=True)
+        builder = builder.add_extension(_key_usage(signs_certificates=False), critical=True)
+        builder = builder.add_extension(x509.ExtendedKeyUsage([usage]), critical=False)
+        issuer = x509.AuthorityKeyIdentifier.from_issuer_public_key(self._key.public_key())
+        builder = builder.add_extension(issuer, critical=False)
+        if names:
+            builder = builder.add_extension(x509.SubjectAlternativeName(names), critical=False)
+        return _pem(builder.sign(self._key, hashes.SHA256()), key)
+
+
+def expiry(certificate: bytes) -> datetime.datetime:
+    """When the first certificate of a PEM file expires. Raises ValueError."""
+    return x509.load_pem_x509_certificate(certificate).not_valid_after_utc
+
+
+def _builder(
+    subject: x509.Name, issuer: x509.Name, key: ec.EllipticCurvePublicKey, now: datetime.datetime, days: int
+) -> x509.CertificateBuilder:
+    return (
+        x509.CertificateBuilder()
+        .subject_name(subject)
+        .issuer_name(issuer)
+        .public_key(key)
+        .serial_number(x509.random_serial_number())
+        .not_valid_before(now - CLOCK_SKEW)
+        .not_valid_after(now + datetime.timedelta(days=days))
+        .add_extension(x509.SubjectKeyIdentifier.from_public_key(key), critical=False)
+    )
+
+
+def _name(common_name: str) -> x509.Name:
+    return x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, common_name)])
+
+
+def _general_name(name: str) -> x509.GeneralName:
+    try:
+        return x509.IPAddress(ipaddress.ip_address(name))
+    except ValueError:
+        return x509.DNSName(name)
+
+
+def _key_usage(*, signs_certificates: bool) -> x509.KeyUsage:
+    return x509.KeyUsage(
+        digital_signature=not signs_certificates,
+        content_commitment=False,
+        key_encipherment=False,
+        data_encipherment=False,
+        key_agreement=False,
+        key_cert_sign=signs_certificates,
+        crl_sign=signs_certificates,
+        encipher_only=False,
+        decipher_only=False,
+    )
+
+
+def _pem(certificate: x509.Certificate, key: ec.EllipticCurvePrivateKey) -> PemPair:
+    return PemPair(
+        certificate.public_bytes(serialization.Encoding.PEM),
+        key.private_bytes(serialization.Encoding.PEM, serialization.PrivateFormat.PKCS8, serialization.NoEncryption()),
+    )

@@ -1,0 +1,52 @@
+"""An address whose MQTT connections all fail is refused for a while; one with a device, and one that only looks, are not."""
+
+from __future__ import annotations
+
+import asyncio
+from dataclasses import replace
+
+from adapters.mqtt.embedded_link import PendingLimits
+from support.broker import BrokerDevice, BrokerWorld, broker, connect_packet
+
+NOBODY_IS_TRUSTED = PendingLimits(ban_after=3, max_ban_s=600.0, trusted_networks=[])
+STRANGER, PLANT, HEALTH_CHECK = "127.0.0.2", "127.0.0.3", "127.0.0.4"
+
+
+async def attempt(world: BrokerWorld, device: BrokerDevice, source: str) -> bytes:
+    """The first bytes of the answer to a CONNECT; none when the socket is closed without a word."""
+    reader, writer = await asyncio.open_connection("127.0.0.1", world.port, local_addr=(source, 0))
+    try:
+        writer.write(connect_packet(device))
+        async with asyncio.timeout(10):
+            return await reader.read(4)
+    except ConnectionError:
+        return b""
+    finally:
+        writer.close()
+
+
+async def test_who_only_guesses_passwords_is_refused_without_a_word_while_others_come_in() -> None:
+    async with broker(pending=NOBODY_IS_TRUSTED) as world:
+        device = await world.device()
+        guess = replace(device, password="x" * 32)
+        assert all([await attempt(world, guess, STRANGER) for _ in range(3)])
+        await world.wait_for_stat("banned_addresses", 1)
+        assert await attempt(world, device, STRANGER) == b""
+        assert world.link.stats()["refused_banned"] == 1
+        assert await attempt(world, device, PLANT) != b""
+
+
+async def test_behind_the_address_of_a_device_another_one_may_fail_and_a_health_check_may_look() -> None:
+    async with broker(pending=NOBODY_IS_TRUSTED) as world:
+        device, other = await world.device(), await world.device()
+        reader, writer = await asyncio.open_connection("127.0.0.1", world.port, local_addr=(PLANT, 0))
+        writer.write(connect_packet(device))
+        await reader.read(4)
+        for _ in range(6):
+            assert await attempt(world, replace(other, password="x" * 32), PLANT) != b""
+            _, probe = await asyncio.open_connection("127.0.0.1", world.port, local_addr=(HEALTH_CHECK, 0))
+            probe.close()
+            await probe.wait_closed()
+        assert await attempt(world, other, HEALTH_CHECK) != b""
+        assert world.link.stats()["refused_banned"] == 0
+        writer.close()
