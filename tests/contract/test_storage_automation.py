@@ -11,7 +11,7 @@ from domain.commands.model import Execution, ExecutionStatus
 from domain.devices.model import DeviceType
 from domain.kernel.errors import Conflict
 from domain.rules.model import RuleState, RuleTransition
-from domain.schedules.model import EdgeOutcome, ScheduleEdgeRecord, ScheduleStatus, SlotCommand, SwitchEdge
+from domain.schedules.model import EdgeOutcome, LeftEdge, ScheduleEdgeRecord, ScheduleStatus, SlotCommand, SwitchEdge
 from support.storage import NOW, StoredAccount, a_definition, a_device, a_rule, a_schedule, add_execution, an_execution, new_id
 
 
@@ -335,3 +335,36 @@ async def test_enabled_rules_of_all_devices_come_by_device(world: StoredAccount)
         first = await tx.rules.add(a_rule(world))
         await tx.rules.add(a_rule(world, enabled=False))
         assert list(await tx.rules.list_enabled()) == [first, second]
+
+
+async def test_left_edges_are_taken_once_and_mark_their_device(world: StoredAccount) -> None:
+    device, slot = world.device, a_schedule(world, slot=3)
+    left = [
+        LeftEdge(slot.schedule_id, device.device_id, 1, SwitchEdge.ON, 100, 7, 200),
+        LeftEdge(slot.schedule_id, device.device_id, 1, SwitchEdge.OFF, 200, 7, None),
+    ]
+    records = [ScheduleEdgeRecord(slot.schedule_id, 1, e.edge, e.due_ts, NOW, EdgeOutcome.LEFT_TO_DEVICE) for e in left]
+    async with world.uow.write() as tx:
+        await tx.schedules.add(slot)
+        await tx.schedules.save_decisions([slot], records)
+        await tx.schedules.add_left(left)
+    async with world.uow.write() as tx:
+        assert list(await tx.schedules.list_left_of_online_devices(9)) == []
+        await tx.devices.set_online(device.device_id, True)
+        await tx.schedules.set_plan_held(left[:1], False)
+        await tx.schedules.set_resolve_time(left[:1], NOW)
+        left[0] = replace(left[0], holds_plan=False, resolve_ms=NOW)
+        assert list(await tx.schedules.list_left_of_online_devices(9)) == [left[1], left[0]]
+        found = await tx.devices.find(device.device_id)
+        assert found is not None
+        assert found.has_left_edges
+    async with world.uow.write() as tx:
+        assert list(await tx.schedules.take_left(left[:1])) == left[:1]
+        assert list(await tx.schedules.take_left(left)) == left[1:]
+        found = await tx.devices.find(device.device_id)
+        assert found is not None
+        assert not found.has_left_edges
+        done = replace(slot, last_outcome=EdgeOutcome.RAN_ON_DEVICE, last_fired_ms=NOW)
+        await tx.schedules.save_resolved(done, replace(records[0], outcome=EdgeOutcome.RAN_ON_DEVICE, at_ms=NOW + 1))
+        assert list(await tx.schedules.list_by_ids({slot.schedule_id, new_id("sched")})) == [done]
+        assert list(await tx.schedules.list_left_by_devices({device.device_id})) == []

@@ -37,6 +37,7 @@ SMALL_OR_AT_START = {
     "device_credentials.COUNT_CREDENTIALS": "runs once per key rotation, for its progress bar",
     "events.LAST_POSITION_GIVEN": "one row per table with a counter",
     "telemetry.LIST_METRIC_NAMES": "reads all rows, once at start",
+    "left_edges.LIST_LEFT_OF_ONLINE": "reads the edges left to devices, which are few",
     "telemetry.LIST_LATEST": "reads all rows, once at start",
     "webhooks.COUNT": "runs once per key rotation, for its progress bar",
 }
@@ -50,10 +51,11 @@ SORTS_FEW_ROWS = {
     "commands.LIST_BY_TYPE",
     "deliveries.CLAIM_EXCEPT",
     "grants.LIST_BY_DEVICE",
+    "left_edges.LIST_LEFT_OF_ONLINE",
     "telemetry.LIST_METRICS",
     "webhooks.LIST_ENABLED",
 }
-"""Rows of one device, one key or one account's keys: tens."""
+"""Rows of one device, one key or one account's keys, edges of devices that are back: tens."""
 
 
 def _statements() -> Iterator[tuple[str, ClauseElement]]:

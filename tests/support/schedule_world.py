@@ -17,6 +17,7 @@ from domain.kernel.caller import Role
 from domain.kernel.ids import AccountId, DeviceId
 from domain.schedules.device_plan_sync import DevicePlanService
 from domain.schedules.firing import ScheduleFiringService
+from domain.schedules.left_edge_service import LeftEdgeService
 from domain.schedules.model import Schedule, ScheduleEdgeRecord
 from domain.schedules.service import ScheduleInput, ScheduleService, ScheduleView
 from support.device_world import DeviceWorld
@@ -47,6 +48,7 @@ class ScheduleWorld(DeviceWorld):
             wake=self.wake_event,
         )
         self.firing = self.make_firing()
+        self.left_edges = LeftEdgeService(**shared, commands=self.commands)
         self.approvals = ApprovalService(**shared, submitter=self.commands)
         self.granting: GrantService[Any] = GrantService(
             **shared,

@@ -79,7 +79,7 @@ def _create_workers(adapters: Adapters, services: Services, wake_events: WakeEve
             deliveries=services.deliveries, courier=adapters.courier, clock=clock, wake_event=wake_events.deliveries
         ),
         command_dispatch=dispatch,
-        schedules=ScheduleWorker(firing=services.firing, clock=clock, wake_event=wake_events.schedules),
+        schedules=_create_schedule_worker(adapters, services, wake_events),
         checkpoint=CheckpointWorker(engine=engine, uow=uow, last_seen=last_seen, engine_commit_lock=services.engine_commit_lock),
         feed_interest=feed_interest,
         fault_log=faults,
@@ -95,6 +95,12 @@ def _create_workers(adapters: Adapters, services: Services, wake_events: WakeEve
             DiskSpaceWorker(disk=adapters.disk, retention_wake=retention_wake),
         ),
         leader_only=(rollups, *_create_leader_workers(adapters, services, wake_events, pipeline)),
+    )
+
+
+def _create_schedule_worker(adapters: Adapters, services: Services, wake_events: WakeEvents) -> ScheduleWorker:
+    return ScheduleWorker(
+        firing=services.firing, left_edges=services.left_edges, clock=adapters.clock, wake_event=wake_events.schedules
     )
 
 

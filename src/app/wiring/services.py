@@ -48,6 +48,7 @@ from domain.rules.model import MetricValue
 from domain.rules.service import RuleService
 from domain.schedules.device_plan_sync import DevicePlanService
 from domain.schedules.firing import ScheduleFiringService
+from domain.schedules.left_edge_service import LeftEdgeService
 from domain.schedules.service import ScheduleService
 from domain.telemetry.queries.downsampling import DownsamplingService
 from domain.telemetry.queries.event_view import TelemetryEventQueryService
@@ -202,6 +203,7 @@ class Services:
             plans=self.device_plans,
             wake=wake_events.schedules.set,
         )
+        self.left_edges = LeftEdgeService(uow=uow, clock=clock, commands=self.commands)
         self.firing = ScheduleFiringService(
             uow=uow, clock=clock, recurrence=recurrence, commands=self.commands, plans=self.device_plans
         )
@@ -242,6 +244,7 @@ class Services:
             reports=self.reports,
             presence=self.presence,
             plans=self.device_plans,
+            left_edges=self.left_edges,
         )
         periods = RetentionPeriods(readings=settings.readings_days, rollups=settings.rollups_days, events=settings.events_days)
         self.retention = RetentionService(uow=uow, clock=clock, periods=periods)

@@ -3,7 +3,7 @@
 The worker sleeps until the earliest due second, and for at most half a minute, because the wall clock may be set meanwhile.
 Lateness counts from when the service could have been on time: a slot that becomes due after a look that found nothing is not
 missed, even when the clock was set forward, or when so many slots are due that the last ones wait. That time is the lateness
-allowance.
+allowance. When nothing is due, the worker resolves the edges that were left to devices which are back.
 """
 
 from __future__ import annotations
@@ -18,6 +18,7 @@ from domain.kernel.clock import SECOND_MS, Clock
 from domain.kernel.ids import DeviceId
 from domain.schedules.device_plan_sync import DevicePlanService
 from domain.schedules.firing import BATCH_SIZE, ScheduleFiringService, UndecidableSlotError
+from domain.schedules.left_edge_service import LeftEdgeService
 
 CLAIM_RETRY_S = 0.1
 """Another instance has claimed the due slots; check again soon."""
@@ -29,9 +30,12 @@ log = structlog.get_logger("schedules")
 class ScheduleWorker(DueWorker):
     name = "schedules"
 
-    def __init__(self, *, firing: ScheduleFiringService, clock: Clock, wake_event: WakeEvent) -> None:
+    def __init__(
+        self, *, firing: ScheduleFiringService, left_edges: LeftEdgeService, clock: Clock, wake_event: WakeEvent
+    ) -> None:
         super().__init__(wake_event)
         self._firing = firing
+        self._left_edges = left_edges
         self._clock = clock
         self._caught_up_ms: int | None = None
         """Unix ms of the last time when nothing was due, or of the first check."""
@@ -48,7 +52,9 @@ class ScheduleWorker(DueWorker):
                 self._caught_up_ms = now_ms
             if due_ts is None or due_ts * SECOND_MS > now_ms:
                 self._caught_up_ms = now_ms
-                return seconds_until(None if due_ts is None else due_ts * SECOND_MS, self._clock.now_ms())
+                resolve_ms = await self._left_edges.resolve_due()
+                next_ms = min((ms for ms in (due_ts and due_ts * SECOND_MS, resolve_ms) if ms is not None), default=None)
+                return seconds_until(next_ms, self._clock.now_ms())
             if not await self._fire_batches(self._caught_up_ms):
                 return CLAIM_RETRY_S
             self.lateness_ms = self._clock.now_ms() - due_ts * SECOND_MS

@@ -31,6 +31,10 @@ class PresenceBatch:
     def touch(self, device: Device, at_ms: int) -> None:
         self._last_seen_ms[device.device_no] = max(at_ms, self._last_seen_ms.get(device.device_no, at_ms))
 
+    def is_online(self, device: Device) -> bool:
+        """After the reports so far."""
+        return self._current.get(device.device_id, device.is_online)
+
     def set_online(self, device: Device, online: bool, event: DomainEvent) -> None:
         """Set the presence; `event` is emitted if this is a change."""
         before = self._stored.setdefault(device.device_id, device.is_online)

@@ -6,7 +6,7 @@ before the transaction begins. Answers to devices are returned as `FollowUps`; t
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Protocol
 
@@ -39,10 +39,11 @@ from domain.devices.presence_batch import PresenceBatch, PresenceTx
 from domain.kernel.clock import Clock
 from domain.kernel.ids import DeviceId
 from domain.kernel.unit_of_work import UnitOfWork
-from domain.schedules.ports import DevicePlanTx
+from domain.schedules.left_edges import RelayEvidence
+from domain.schedules.ports import ScheduleTx
 
 
-class DeviceMessagesTx(DevicePlanTx, HasDeviceHealth, PresenceTx, ReportTx, Protocol): ...
+class DeviceMessagesTx(ScheduleTx, PresenceTx, ReportTx, HasDeviceHealth, Protocol): ...
 
 
 class PresenceTracker(Protocol):
@@ -57,6 +58,12 @@ class SchedulePlanSync(Protocol):
     async def on_plan_revisions(self, tx: DeviceMessagesTx, reported: Sequence[tuple[Device, int]], /) -> None: ...
 
     def on_online(self, tx: DeviceMessagesTx, device: Device) -> None: ...
+
+
+class LeftEdgeResolution(Protocol):
+    async def on_relay_reports(self, tx: DeviceMessagesTx, reports: Sequence[tuple[Device, RelayEvidence]], /) -> None: ...
+
+    async def on_plan_revisions(self, tx: DeviceMessagesTx, reported: Mapping[DeviceId, int], /) -> None: ...
 
 
 @dataclass(frozen=True, slots=True)
@@ -84,8 +91,15 @@ class BatchContext:
         self.presence = PresenceBatch()
         self.health = HealthBatch()
         self.follow_ups = FollowUps()
+        self.relay_evidence: list[tuple[Device, RelayEvidence]] = []
+        """Relay reports of devices that have edges left to them."""
         self.plan_revisions: dict[DeviceId, tuple[Device, int]] = {}
         """The latest revision of its schedule plan that each device has reported."""
+        self.first_plan_revisions: dict[DeviceId, tuple[Device, int]] = {}
+
+    def add_plan_revision(self, device: Device, rev: int) -> None:
+        self.plan_revisions[device.device_id] = (device, rev)
+        self.first_plan_revisions.setdefault(device.device_id, (device, rev))
 
 
 @dataclass(slots=True)
@@ -114,6 +128,7 @@ class DeviceMessageService:
         reports: DeviceReportService,
         presence: PresenceTracker,
         plans: SchedulePlanSync,
+        left_edges: LeftEdgeResolution,
     ) -> None:
         self._uow = uow
         self._clock = clock
@@ -121,6 +136,7 @@ class DeviceMessageService:
         self._reports = reports
         self._presence = presence
         self._plans = plans
+        self._left_edges = left_edges
         self._senders: dict[int, Device] = {}
         """Device number → device, for its profile. Refreshed at every connect; as large as the connected fleet."""
 
@@ -154,7 +170,20 @@ class DeviceMessageService:
         await context.presence.write(tx)
         await context.health.write(tx)
         await self._reports.write_changes(context.changes)
+        await self._resolve_left_edges(context)
         return context.follow_ups
+
+    async def _resolve_left_edges(self, context: BatchContext) -> None:
+        revisions = {
+            device_id: rev
+            for device_id, (device, rev) in context.first_plan_revisions.items()
+            if device.has_left_edges and context.presence.is_online(device)
+        }
+        if revisions:
+            await self._left_edges.on_plan_revisions(context.tx, revisions)
+        evidence = [(device, relay) for device, relay in context.relay_evidence if context.presence.is_online(device)]
+        if evidence:
+            await self._left_edges.on_relay_reports(context.tx, evidence)
 
     async def _apply_message(self, context: BatchContext, device: Device, message: DecodedMessage) -> None:
         match message.event:
@@ -178,6 +207,9 @@ class DeviceMessageService:
                 await self._reports.on_relay_report(
                     context.changes, device, relay, execution_id=execution_id, reported_cause=by, at_ms=at_ms
                 )
+                if device.has_left_edges:
+                    evidence = RelayEvidence(relay, at_ms, by, is_by_command=execution_id is not None)
+                    context.relay_evidence.append((device, evidence))
             case CommandResultReport(execution_id, status, code, relay, data):
                 await self._reports.on_result_report(context.changes, device, execution_id, status, code, relay, data, at_ms)
             case PresenceReport(online):
@@ -187,12 +219,12 @@ class DeviceMessageService:
                     queries = self._codec.state_queries(device.profile)
                     context.follow_ups.messages += [(device.device_id, query) for query in queries]
             case PlanRevisionReport(rev):
-                context.plan_revisions[device.device_id] = (device, rev)
+                context.add_plan_revision(device, rev)
             case HelloReport(firmware, rev):
                 if firmware is not None:
                     context.health.set_firmware(device.device_no, firmware)
                 if rev is not None:
-                    context.plan_revisions[device.device_id] = (device, rev)
+                    context.add_plan_revision(device, rev)
             case TimeRequest():
                 context.follow_ups.messages.append((device.device_id, self._codec.encode_time(self._clock.now_ms())))
             case _:

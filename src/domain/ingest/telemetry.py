@@ -30,7 +30,7 @@ from domain.telemetry.rollup_service import RollupMarkCache
 from domain.webhooks.ports import FanoutTx
 
 
-class IngestTx(AutomationTx, FanoutTx, HasReadings, HasRollups, HasRules, Protocol): ...
+class IngestTx(FanoutTx, AutomationTx, HasReadings, HasRollups, HasRules, Protocol): ...
 
 
 class TransientEventPublisher(Protocol):

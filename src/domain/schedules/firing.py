@@ -12,28 +12,27 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
-from domain.commands.model import DEFAULT_TTL_MS, MAX_TTL_MS, AutomationCommand, CommandRequest, Execution, TriggeredBy
+from domain.commands.model import AutomationCommand
 from domain.commands.ports import AutomationCommandRunner
-from domain.devices.model import Device, DeviceStatus
-from domain.kernel.caller import SystemCaller
+from domain.devices.model import Device
 from domain.kernel.clock import SECOND_MS, Clock
-from domain.kernel.errors import DomainError, NotFound, PermissionDenied, Unavailable
+from domain.kernel.errors import Unavailable
 from domain.kernel.ids import DeviceId
 from domain.kernel.unit_of_work import UnitOfWork
 from domain.schedules import policy
 from domain.schedules.device_plan import runs_on_device
 from domain.schedules.device_plan_sync import DevicePlanService
-from domain.schedules.due_edges import DueEdgeDecision, decide_due_edge, max_lateness_s
+from domain.schedules.due_edges import decide_due_edge
 from domain.schedules.edge_events import (
     DueSlot,
     EdgeResult,
-    command_for_edge,
     describe_misfire_policy,
     edge_event,
     quarantined_event,
     superseded_event,
 )
-from domain.schedules.model import EdgeOutcome, Schedule, ScheduleEdgeRecord
+from domain.schedules.edge_results import automation_command, command_result
+from domain.schedules.model import EdgeOutcome, LeftEdge, Schedule, ScheduleEdgeRecord
 from domain.schedules.ports import Recurrence, ScheduleTx
 
 BATCH_SIZE = 160
@@ -117,6 +116,9 @@ class ScheduleFiringService:
             for edge in _edge_records(slot, one.outcome, self._clock.now_ms())
         ]
         await tx.schedules.save_decisions(after, edges)
+        left = [_left_edge(slot) for slot, one in zip(slots, decisions, strict=True) if one.outcome is EdgeOutcome.LEFT_TO_DEVICE]
+        if left:
+            await tx.schedules.add_left(left)
         for slot, decision in zip(slots, decisions, strict=True):
             await _emit_edge_events(tx, slot, decision, now_ms)
         await self._plans.revise_many_if_changed(tx, list(changing.values()), rows)
@@ -132,11 +134,11 @@ class ScheduleFiringService:
 
     async def _queue_commands(self, tx: ScheduleTx, slots: Sequence[DueSlot], now_ms: int) -> Sequence[EdgeResult]:
         """Queue the commands of the slots that run. Returns one result per slot."""
-        first = [_decide_without_command(slot) or _automation_command(slot, now_ms) for slot in slots]
+        first = [_decide_without_command(slot) or automation_command(slot, now_ms) for slot in slots]
         commands = [one for one in first if isinstance(one, AutomationCommand)]
         outcomes = iter(await self._commands.run_unattended(tx, commands, now_ms) if commands else ())
         return [
-            one if isinstance(one, EdgeResult) else _command_result(slot, next(outcomes))
+            one if isinstance(one, EdgeResult) else command_result(slot, next(outcomes))
             for slot, one in zip(slots, first, strict=True)
         ]
 
@@ -146,34 +148,9 @@ def _decide_without_command(slot: DueSlot) -> EdgeResult | None:
     schedule, device, decision = slot.schedule, slot.device, slot.decision
     if decision.is_missed:
         return EdgeResult(EdgeOutcome.MISSED, f"it was due {decision.late_s} s ago, and {describe_misfire_policy(schedule)}")
-    if device is None or device.status is DeviceStatus.DELETING:
-        return _denied_result(NotFound.for_resource("device", schedule.device_id))
-    if schedule.created_by is None:
-        return _denied_result(
-            PermissionDenied("the member who saved it has left the account. Save it again.", code="GRANT_MISSING")
-        )
-    if device.is_active and runs_on_device(device, schedule):
-        return EdgeResult(EdgeOutcome.RAN_ON_DEVICE)
+    if device is not None and schedule.created_by is not None and device.is_active and runs_on_device(device, schedule):
+        return EdgeResult(EdgeOutcome.LEFT_TO_DEVICE)
     return None
-
-
-def _automation_command(slot: DueSlot, now_ms: int) -> AutomationCommand:
-    schedule, device, decision = slot.schedule, slot.device, slot.decision
-    assert device is not None  # noqa: S101 - checked by `_decide_without_command`
-    slot_command = command_for_edge(schedule, decision.due.edge)
-    caller = SystemCaller(schedule.account_id, "schedule", schedule.schedule_id, on_behalf_of=schedule.created_by)
-    request = CommandRequest(device, slot_command.command, slot_command.params, _command_ttl_ms(schedule, decision, now_ms))
-    return AutomationCommand(caller, request, TriggeredBy.SCHEDULE)
-
-
-def _command_result(slot: DueSlot, outcome: Execution | DomainError) -> EdgeResult:
-    if isinstance(outcome, DomainError):
-        return _denied_result(outcome)
-    return EdgeResult(policy.fired_outcome(slot.decision.late_s), execution=outcome)
-
-
-def _denied_result(error: DomainError) -> EdgeResult:
-    return EdgeResult(policy.outcome_for_error(error), error.message)
 
 
 def _edge_records(slot: DueSlot, outcome: EdgeOutcome, at_ms: int) -> Sequence[ScheduleEdgeRecord]:
@@ -191,13 +168,13 @@ async def _emit_edge_events(tx: ScheduleTx, slot: DueSlot, result: EdgeResult, n
     schedule = slot.schedule
     if slot.decision.superseded_count and schedule.next_edge is not None and schedule.next_fire_ts is not None:
         await tx.emit(superseded_event(slot, schedule.next_edge, schedule.next_fire_ts, now_ms))
-    await tx.emit(edge_event(slot, result, now_ms))
+    if result.outcome is not EdgeOutcome.LEFT_TO_DEVICE:  # announced when the device confirms it
+        await tx.emit(edge_event(slot, result, now_ms))
 
 
-def _command_ttl_ms(schedule: Schedule, decision: DueEdgeDecision, now_ms: int) -> int:
-    """How long an offline device may take to reconnect and still get the command: the slot's misfire grace, but not past the
-    next edge."""
-    ttl_ms = max(DEFAULT_TTL_MS, (max_lateness_s(schedule) - decision.late_s) * SECOND_MS)
-    if decision.next_edge is not None:
-        ttl_ms = min(ttl_ms, max(SECOND_MS, decision.next_edge.ts * SECOND_MS - now_ms))
-    return min(ttl_ms, MAX_TTL_MS)
+def _left_edge(slot: DueSlot) -> LeftEdge:
+    schedule, device, decision = slot.schedule, slot.device, slot.decision
+    assert device is not None  # noqa: S101 - only a device that was loaded can hold its plan
+    next_ts = None if decision.next_edge is None else decision.next_edge.ts
+    due = decision.due
+    return LeftEdge(schedule.schedule_id, schedule.device_id, schedule.revision, due.edge, due.ts, device.sched_rev, next_ts)

@@ -45,6 +45,8 @@ class EdgeOutcome(StrEnum):
     SKIPPED_DEVICE = "SKIPPED_DEVICE"
     SKIPPED_COMMAND = "SKIPPED_COMMAND"
     SUPERSEDED = "SUPERSEDED"
+    LEFT_TO_DEVICE = "LEFT_TO_DEVICE"
+    """The offline device holds the plan; the edge is resolved when it is back."""
     RAN_ON_DEVICE = "RAN_ON_DEVICE"
 
 
@@ -143,3 +145,25 @@ class ScheduleEdgeRecord:
     due_ts: int
     at_ms: int
     outcome: EdgeOutcome
+
+
+@dataclass(frozen=True, slots=True)
+class LeftEdge:
+    """An edge that an offline device is to run by itself. `next_ts`: the second of the slot's next edge, None for the last one.
+    `plan_rev`: the plan that the device held."""
+
+    schedule_id: ScheduleId
+    device_id: DeviceId
+    revision: int
+    edge: SwitchEdge
+    due_ts: int
+    plan_rev: int
+    next_ts: int | None
+    holds_plan: bool | None = None
+    """What the device said first after its return: whether it still holds the plan."""
+    resolve_ms: int | None = None
+    """Unix ms from which the edge is resolved without a report of the relay; None until the device is seen online."""
+
+    @property
+    def relay(self) -> bool:
+        return self.edge is SwitchEdge.ON

@@ -55,6 +55,9 @@ def next_status(status: ScheduleStatus, trigger: ScheduleLifecycleTrigger) -> Sc
     return following
 
 
+_LEFT_TRIGGERS = {SwitchEdge.ON: ScheduleLifecycleTrigger.ON_RAN, SwitchEdge.OFF: ScheduleLifecycleTrigger.OFF_RAN}
+
+
 def trigger_for(edge: SwitchEdge, outcome: EdgeOutcome, following: EdgeOccurrence | None) -> ScheduleLifecycleTrigger:
     if following is None:
         return ScheduleLifecycleTrigger.LAST
@@ -159,6 +162,19 @@ def apply_edge_outcome(
         outcome,
         now_ms,
     )
+
+
+def apply_resolved_outcome(schedule: Schedule, edge: SwitchEdge, outcome: EdgeOutcome, due_ms: int, now_ms: int) -> Schedule:
+    """The schedule after an edge that was left to the device was resolved. A later edge that was decided meanwhile keeps its
+    word."""
+    if schedule.last_outcome is not EdgeOutcome.LEFT_TO_DEVICE:
+        return schedule
+    status, last_fired_ms = schedule.status, schedule.last_fired_ms
+    if outcome in RAN_OUTCOMES:
+        last_fired_ms = due_ms if outcome is EdgeOutcome.RAN_ON_DEVICE else now_ms
+        if (status, _LEFT_TRIGGERS[edge]) in TRANSITIONS:
+            status = TRANSITIONS[status, _LEFT_TRIGGERS[edge]]
+    return replace(schedule, status=status, last_fired_ms=last_fired_ms, last_outcome=outcome, updated_ms=now_ms)
 
 
 def cancel(schedule: Schedule, now_ms: int) -> Schedule:

@@ -10,7 +10,7 @@ from domain.devices.ports import HasDevices
 from domain.kernel.errors import FieldFault
 from domain.kernel.ids import DeviceId, ScheduleId
 from domain.kernel.unit_of_work import Transaction
-from domain.schedules.model import Schedule, ScheduleEdgeRecord
+from domain.schedules.model import LeftEdge, Schedule, ScheduleEdgeRecord
 
 
 class ScheduleRepository(Protocol):
@@ -46,6 +46,32 @@ class ScheduleRepository(Protocol):
         one of the edges is already recorded."""
         ...
 
+    async def list_by_ids(self, schedule_ids: Collection[ScheduleId]) -> Sequence[Schedule]:
+        """In any status. A writing transaction locks them."""
+        ...
+
+    async def add_left(self, edges: Sequence[LeftEdge]) -> None:
+        """Record edges that are left to their offline devices; `Device.has_left_edges` is true from then on."""
+        ...
+
+    async def list_left_by_devices(self, device_ids: Collection[DeviceId]) -> Sequence[LeftEdge]: ...
+
+    async def list_left_of_online_devices(self, limit: int) -> Sequence[LeftEdge]:
+        """Earliest time to resolve first, those without one before."""
+        ...
+
+    async def set_plan_held(self, edges: Sequence[LeftEdge], holds: bool) -> None: ...
+
+    async def set_resolve_time(self, edges: Sequence[LeftEdge], resolve_ms: int) -> None: ...
+
+    async def take_left(self, edges: Sequence[LeftEdge]) -> Sequence[LeftEdge]:
+        """Delete these left edges. Returns those that this call deleted."""
+        ...
+
+    async def save_resolved(self, schedule: Schedule, edge: ScheduleEdgeRecord) -> None:
+        """Write the state of the schedule, and the outcome of an edge that is recorded already."""
+        ...
+
     async def delete_older_than(self, updated_ms: int, limit: int) -> int:
         """Delete finished schedules and their edges. Returns how many."""
         ...
@@ -59,7 +85,7 @@ class HasSchedules(Protocol):
 class DevicePlanTx(Transaction, HasDevices, HasSchedules, Protocol): ...
 
 
-class ScheduleTx(AutomationTx, DevicePlanTx, Protocol): ...
+class ScheduleTx(DevicePlanTx, AutomationTx, Protocol): ...
 
 
 class Recurrence(Protocol):

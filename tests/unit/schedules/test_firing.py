@@ -190,15 +190,15 @@ async def test_an_offline_device_may_reconnect_for_an_edge_until_the_next_one(wo
     assert execution.expires_ms == (NOW + 360) * 1000
 
 
-async def test_an_offline_device_with_the_plan_runs_the_edge_itself(world: ScheduleWorld) -> None:
+async def test_an_offline_device_with_the_plan_has_the_edge_left_to_it(world: ScheduleWorld) -> None:
     device = await world.device()
     await world.put(device, NOW + 60, NOW + 360)
     async with world.uow.write() as tx:
         await world.plans.on_plan_revisions(tx, [(await world.stored(device.device_id), 1)])
     await world.fire(NOW + 60)
     assert await world.sent(device) == []
-    assert world.fired() == [("on", 0)]
-    assert (await world.slot(device)).last_outcome is EdgeOutcome.RAN_ON_DEVICE
+    assert world.fired() == []
+    assert (await world.slot(device)).last_outcome is EdgeOutcome.LEFT_TO_DEVICE
 
 
 async def test_a_crash_before_the_commit_leaves_the_edge_due(world: ScheduleWorld) -> None:

@@ -37,7 +37,7 @@ async def eventually(holds: Callable[[], bool]) -> None:
 
 
 def ticker(world: ScheduleWorld, wake: WakeEvent) -> ScheduleWorker:
-    return ScheduleWorker(firing=world.firing, clock=world.clock, wake_event=wake)
+    return ScheduleWorker(firing=world.firing, left_edges=world.left_edges, clock=world.clock, wake_event=wake)
 
 
 async def test_due_slots_run_at_startup_and_saving_wakes_the_worker(world: ScheduleWorld) -> None:

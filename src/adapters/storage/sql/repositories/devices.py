@@ -6,7 +6,7 @@ from collections.abc import Collection, Mapping, Sequence
 from dataclasses import fields, replace
 from typing import Any
 
-from sqlalchemy import BindParameter, Column, Select, bindparam, delete, func, insert, or_, select, update
+from sqlalchemy import BindParameter, ColumnElement, Select, bindparam, delete, exists, func, insert, or_, select, update
 
 from adapters.storage.sql.mapper import (
     for_update,
@@ -25,16 +25,18 @@ from adapters.storage.sql.tables import (
     device_metrics,
     devices,
     executions,
+    left_edges,
     tombstones,
 )
 from domain.devices.model import Device, DeviceMetadata, DeviceStatus, FirmwareProfile
 from domain.kernel.ids import AccountId, DeviceId, ProjectId
 
 _ABOUT_FIELDS = [field.name for field in fields(DeviceMetadata) if field.name != "tags"]
-_DEVICE_FIELDS = [field.name for field in fields(Device) if field.name != "about"]
+_STORED_FIELDS = [field.name for field in fields(Device) if field.name not in ("about", "has_left_edges")]
+_DEVICE_FIELDS = [*_STORED_FIELDS, "has_left_edges"]
 _ABOUT_INDEX = [field.name for field in fields(Device)].index("about")
-_STATUS_INDEX, _PROFILE_INDEX, _IS_ONLINE_INDEX, _RELAY_INDEX = (
-    _DEVICE_FIELDS.index(name) for name in ("status", "profile", "is_online", "relay")
+_STATUS_INDEX, _PROFILE_INDEX, _IS_ONLINE_INDEX, _RELAY_INDEX, _LEFT_INDEX = (
+    _DEVICE_FIELDS.index(name) for name in ("status", "profile", "is_online", "relay", "has_left_edges")
 )
 _STATUSES = {status.value: status for status in DeviceStatus}
 _PROFILES = {profile.value: profile for profile in FirmwareProfile}
@@ -54,7 +56,12 @@ _NOT_SAVED = frozenset(
 )
 """Columns that `save` does not change: identity, and what the device reports."""
 
-DEVICE_COLUMNS: list[Column[Any]] = [devices.c[name] for name in (*_DEVICE_FIELDS, *_ABOUT_FIELDS, "tags")]
+_HAS_LEFT_EDGES = exists().where(left_edges.c.device_id == devices.c.device_id).correlate(devices).label("has_left_edges")
+DEVICE_COLUMNS: list[ColumnElement[Any]] = [
+    *(devices.c[name] for name in _STORED_FIELDS),
+    _HAS_LEFT_EDGES,
+    *(devices.c[name] for name in (*_ABOUT_FIELDS, "tags")),
+]
 
 d = devices.c
 _ID = d.device_id == bindparam("at_id")
@@ -125,13 +132,14 @@ def device_from_row(row: Row) -> Device:
     plain[_STATUS_INDEX] = _STATUSES[plain[_STATUS_INDEX]]
     plain[_PROFILE_INDEX] = _PROFILES[plain[_PROFILE_INDEX]]
     plain[_IS_ONLINE_INDEX] = bool(plain[_IS_ONLINE_INDEX])
+    plain[_LEFT_INDEX] = bool(plain[_LEFT_INDEX])
     if plain[_RELAY_INDEX] is not None:
         plain[_RELAY_INDEX] = bool(plain[_RELAY_INDEX])
     return Device(*[*plain[:_ABOUT_INDEX], about, *plain[_ABOUT_INDEX:]])
 
 
 def device_values(device: Device) -> dict[str, Any]:
-    found = {name: getattr(device, name) for name in _DEVICE_FIELDS}
+    found = {name: getattr(device, name) for name in _STORED_FIELDS}
     found |= {name: getattr(device.about, name) for name in _ABOUT_FIELDS}
     found["tags"] = to_json(device.about.tags)
     found["status"] = device.status.value

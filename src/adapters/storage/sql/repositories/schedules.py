@@ -10,6 +10,7 @@ from sqlalchemy import BindParameter, bindparam, func, insert, select, text, tup
 from adapters.storage import errors
 from adapters.storage.sql.bulk_insert import bulk_insert, bulk_update
 from adapters.storage.sql.mapper import Mapper, enum_converter, from_json, json_list, to_json
+from adapters.storage.sql.repositories.left_edges import LeftEdgeStatements
 from adapters.storage.sql.repositories.sessions import delete_batch
 from adapters.storage.sql.session import POSTGRES, SQLITE, DbSession, UniqueViolationError
 from adapters.storage.sql.tables import schedule_edges, schedules
@@ -62,6 +63,8 @@ LIST_ACTIVE_BY_DEVICES = {
     dialect: SCHEDULE.select().where(s.device_id.in_(among), LIVE).order_by(s.device_id, s.slot)
     for dialect, among in json_list().items()
 }
+LIST_BY_IDS = {dialect: SCHEDULE.select().where(s.schedule_id.in_(among)) for dialect, among in json_list().items()}
+LOCK_BY_IDS = LIST_BY_IDS[POSTGRES].with_for_update()
 LIST_HISTORY = SCHEDULE.select().where(_DEVICE, ENDED).order_by(s.updated_ms.desc(), s.seq.desc()).limit(_LIMIT)
 _last = schedules.alias("last")
 _LAST_UPDATED, _LAST_SEQ = (
@@ -84,10 +87,20 @@ _FIRING_COLUMNS = ("status", "next_fire_ts", "next_edge", "last_fired_ms", "last
 """Columns that firing changes."""
 SAVE_FIRED = bulk_update(schedules, "schedule_id", _FIRING_COLUMNS)
 _fired_values = attrgetter("schedule_id", *_FIRING_COLUMNS)
+SET_OUTCOME = (
+    update(schedule_edges)
+    .where(
+        schedule_edges.c.schedule_id == bindparam("at_schedule"),
+        schedule_edges.c.revision == bindparam("at_revision"),
+        schedule_edges.c.edge == bindparam("at_edge"),
+        schedule_edges.c.due_ts == bindparam("at_due"),
+    )
+    .values(outcome=bindparam("outcome"), at_ms=bindparam("at_ms"))
+)
 DELETE_OLDER_THAN = delete_batch(schedules, text(ENDED.text) & (s.updated_ms < bindparam("at_before")), s.updated_ms)
 
 
-class SqlScheduleRepository:
+class SqlScheduleRepository(LeftEdgeStatements):
     def __init__(self, session: DbSession) -> None:
         self._session = session
 
@@ -142,6 +155,19 @@ class SqlScheduleRepository:
             await self._session.bulk_write(ADD_EDGES, list(map(_edge_values, edges)))
         except UniqueViolationError:
             raise errors.edge_recorded_error() from None
+
+    async def list_by_ids(self, schedule_ids: Collection[ScheduleId]) -> Sequence[Schedule]:
+        among = to_json(sorted(schedule_ids))
+        if self._session.dialect == POSTGRES and self._session.writable:
+            rows = await self._session.write(LOCK_BY_IDS, at_listed=among)
+        else:
+            rows = await self._session.read(LIST_BY_IDS[self._session.dialect], at_listed=among)
+        return [SCHEDULE.from_row(row) for row in rows]
+
+    async def save_resolved(self, schedule: Schedule, edge: ScheduleEdgeRecord) -> None:
+        await self._session.bulk_write(SAVE_FIRED, [_fired_values(schedule)])
+        key = {"at_schedule": edge.schedule_id, "at_revision": edge.revision, "at_edge": edge.edge.value, "at_due": edge.due_ts}
+        await self._session.execute_many(SET_OUTCOME, [key | {"outcome": edge.outcome.value, "at_ms": edge.at_ms}])
 
     async def delete_older_than(self, updated_ms: int, limit: int) -> int:
         return len(await self._session.write(DELETE_OLDER_THAN, at_before=updated_ms, at_limit=limit))

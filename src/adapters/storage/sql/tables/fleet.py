@@ -192,6 +192,24 @@ schedule_edges = Table(
     sqlite_with_rowid=False,
 )
 
+left_edges = Table(
+    "left_edges",
+    metadata,
+    Column("schedule_id", Text, ForeignKey("schedules.schedule_id", ondelete="CASCADE"), primary_key=True),
+    Column("revision", Int64, primary_key=True, autoincrement=False),
+    Column("edge", Text, primary_key=True),
+    Column("due_ts", Int64, primary_key=True, autoincrement=False),
+    foreign_key_column("device_id", "devices.device_id"),
+    integer_column("plan_rev"),
+    integer_column("next_ts", null=True),
+    Column("holds_plan", Boolean),
+    integer_column("resolve_ms", null=True),
+    one_of_check("edge", [edge.value for edge in SwitchEdge]),
+    Index(None, "device_id"),
+    sqlite_with_rowid=False,
+)
+"""Edges of offline devices that hold their plan, until they are resolved."""
+
 rules = Table(
     "rules",
     metadata,

@@ -33,7 +33,7 @@ function line(number, slot, { me, path, again }) {
 
 function outcome({ lastOutcome }) {
   if (!lastOutcome) return h("span", { class: "dim" }, "–");
-  const kind = { FIRED: "good", RAN_ON_DEVICE: "good", FIRED_LATE: "warn" }[lastOutcome] ?? "bad";
+  const kind = { FIRED: "good", RAN_ON_DEVICE: "good", FIRED_LATE: "warn", LEFT_TO_DEVICE: "warn" }[lastOutcome] ?? "bad";
   return badge(lastOutcome.toLowerCase().replaceAll("_", " "), kind);
 }
 
