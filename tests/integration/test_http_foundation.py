@@ -9,11 +9,11 @@ from collections.abc import AsyncIterator, Sequence
 
 import pytest
 from pydantic import Field
-from quart import Blueprint, Response
+from quart import Response
 
 from adapters.http.core.auth import RequiredAccess, current_caller
 from adapters.http.core.middleware import HttpSettings
-from adapters.http.core.operation import operation
+from adapters.http.core.operation import ApiBlueprint, operation
 from adapters.http.core.request_handling import ApiResponse, MediaType
 from adapters.http.core.schemas import DisplayName, QueryParameters, RequestBody, ResponseModel
 from domain.kernel.errors import RateLimited, Unavailable, VersionMismatch
@@ -42,26 +42,26 @@ class Waits(ResponseModel):
     approval_id: str
 
 
-def probes(world: HttpWorld) -> Sequence[Blueprint]:
-    bp = Blueprint("probes", __name__, url_prefix="/api/v1")
+def probes(world: HttpWorld) -> Sequence[ApiBlueprint]:
+    bp = ApiBlueprint("probes", "T")
 
-    @operation(bp, "PUT", "/things/<int:slot>", tag="T", access=RequiredAccess.ANYONE, summary="s", status=201)
+    @operation(bp, "PUT", "/things/<int:slot>", RequiredAccess.ANYONE, "s", status=201)
     async def put_thing(slot: int, body: Thing, query: Paging) -> ApiResponse[ThingReply]:
         return ApiResponse(ThingReply(some_name=body.some_name, slot=slot, limit=query.limit), headers={"ETag": '"7"'})
 
-    @operation(bp, "POST", "/maybe", tag="T", access=RequiredAccess.ANYONE, summary="s", returns={200: ThingReply, 202: Waits})
+    @operation(bp, "POST", "/maybe", RequiredAccess.ANYONE, "s", returns={200: ThingReply, 202: Waits})
     async def maybe(body: Thing) -> ThingReply | Waits:
         return Waits(approval_id="apv_1") if body.some_name == "wait" else ThingReply(some_name="x", slot=1, limit=1)
 
-    @operation(bp, "GET", "/who", tag="T", access=RequiredAccess.KEY, summary="s")
+    @operation(bp, "GET", "/who", RequiredAccess.KEY, "s")
     async def who() -> dict[str, str]:
         return {"who": current_caller().label}
 
-    @operation(bp, "GET", "/csv", tag="T", access=RequiredAccess.ANYONE, summary="s", returns={200: MediaType("text/csv")})
+    @operation(bp, "GET", "/csv", RequiredAccess.ANYONE, "s", returns={200: MediaType("text/csv")})
     async def csv() -> Response:
         return Response("a,b\n", content_type="text/csv")
 
-    @operation(bp, "POST", "/fail/<how>", tag="T", access=RequiredAccess.ANYONE, summary="s")
+    @operation(bp, "POST", "/fail/<how>", RequiredAccess.ANYONE, "s")
     async def fail(how: str) -> ThingReply:
         raise {
             "limit": RateLimited("slow down", retry_after=17, limit=5, window_s=60),

@@ -7,10 +7,9 @@ from collections.abc import AsyncIterator, Sequence
 from dataclasses import replace
 
 import pytest
-from quart import Blueprint
 
 from adapters.http.core.auth import RequiredAccess
-from adapters.http.core.operation import operation
+from adapters.http.core.operation import ApiBlueprint, operation
 from adapters.http.core.schemas import DisplayName, RequestBody
 from domain.kernel.errors import Conflict
 from domain.kernel.idempotency import COMMITTED
@@ -22,11 +21,11 @@ class Thing(RequestBody):
     some_name: DisplayName
 
 
-def counter(world: HttpWorld) -> Sequence[Blueprint]:
-    bp = Blueprint("counter", __name__, url_prefix="/api/v1")
+def counter(world: HttpWorld) -> Sequence[ApiBlueprint]:
+    bp = ApiBlueprint("counter", "T")
     runs: list[str] = []
 
-    @operation(bp, "POST", "/count", tag="T", access=RequiredAccess.SESSION, summary="s", status=201, idempotent=True)
+    @operation(bp, "POST", "/count", RequiredAccess.SESSION, "s", status=201, idempotent=True)
     async def count(body: Thing) -> dict[str, int]:
         runs.append(body.some_name)
         await asyncio.sleep(0)

@@ -5,10 +5,9 @@ from __future__ import annotations
 from collections.abc import AsyncIterator, Sequence
 
 import pytest
-from quart import Blueprint
 
 from adapters.http.core.auth import RequiredAccess, current_caller
-from adapters.http.core.operation import operation
+from adapters.http.core.operation import ApiBlueprint, operation
 from domain.devices.model import Device, DeviceMetadata, DeviceStatus, FirmwareProfile
 from domain.grants.model import Grant, GrantSubject, Scope
 from domain.grants.window import GrantWindow
@@ -16,10 +15,10 @@ from domain.kernel.ids import DeviceId, GrantId, KeyId
 from support.http import HttpClient, HttpWorld, serving
 
 
-def control(world: HttpWorld) -> Sequence[Blueprint]:
-    bp = Blueprint("control", __name__, url_prefix="/api/v1")
+def control(world: HttpWorld) -> Sequence[ApiBlueprint]:
+    bp = ApiBlueprint("control", "T")
 
-    @operation(bp, "GET", "/who", tag="T", access=RequiredAccess.KEY, summary="s")
+    @operation(bp, "GET", "/who", RequiredAccess.KEY, "s")
     async def who() -> dict[str, str]:
         return {"who": current_caller().label}
 

@@ -1,7 +1,6 @@
 """The `operation` decorator: one declaration validates the request, selects the status and documents the endpoint.
 
-    @operation(bp, "POST", "/projects", tag="Projects", access=RequiredAccess.SESSION, summary="Create a project", status=201,
-               errors={409: "CONFLICT"}, idempotent=True)
+    @operation(bp, "POST", "/projects", RequiredAccess.SESSION, "Create a project", status=201, errors={409: "CONFLICT"})
     async def create_project(body: ProjectRequest) -> ProjectResponse: ...
 
 A parameter of a `RequestBody` type is the body, of a `QueryParameters` type the query; all others are parts of the path (`str` or
@@ -13,7 +12,7 @@ from __future__ import annotations
 import inspect
 from collections.abc import Awaitable, Callable, Mapping
 from functools import wraps
-from typing import Any, TypeVar, get_args, get_origin, get_type_hints
+from typing import Any, TypedDict, TypeVar, Unpack, get_args, get_origin, get_type_hints
 
 from pydantic import TypeAdapter
 from quart import Blueprint, Response
@@ -26,56 +25,44 @@ METHODS_WITH_BODY = ("POST", "PUT", "PATCH")
 Handler = TypeVar("Handler", bound=Callable[..., Awaitable[Any]])
 
 
-def operation(
-    bp: Blueprint,
-    method: str,
-    path: str,
-    *,
-    tag: str,
-    access: RequiredAccess,
-    summary: str,
-    description: str = "",
-    status: int = 200,
-    returns: Mapping[int, Any] | None = None,
-    errors: Mapping[int, str] | None = None,
-    idempotent: bool = False,
-    headers: Mapping[str, str] | None = None,
-    limited: bool = False,
-    on_record: bool = False,
-    paged: bool = False,
-    documented: bool = True,
-) -> Callable[[Handler], Handler]:
-    """Route `method path` of `bp` to the decorated handler.
+class ApiBlueprint(Blueprint):
+    """The OpenAPI document lists its operations under `tag`; without a tag they are not for clients of the API and stay out."""
 
-    `path` uses Quart's syntax (`/devices/<device_id>`). `returns` is needed only for several success statuses (the class of the
-    returned value selects one) or for a `MediaType`. `headers` documents request headers that the handler reads itself.
-    `paged`: a full page has a `Link` header. `limited`: the response may report a grant's rate limit. `on_record`: invalid calls
-    are all audited, as denied ones. `documented=False` keeps it out of the OpenAPI document: it is not for clients of the API.
-    """
+    def __init__(self, name: str, tag: str | None, url_prefix: str = "/api/v1") -> None:
+        super().__init__(name, __name__, url_prefix=url_prefix)
+        self.tag = tag
+
+
+class OperationOptions(TypedDict, total=False):
+    """`status` is 200 by default. `description`: by default the handler's docstring. `returns` is needed only for several success
+    statuses (the class of the returned value selects one) or for a `MediaType`. `headers` documents request headers that the
+    handler reads itself. `paged`: a full page has a `Link` header. `limited`: the response may report a grant's rate limit.
+    `on_record`: invalid calls are all audited, as denied ones."""
+
+    description: str
+    status: int
+    returns: Mapping[int, Any]
+    errors: Mapping[int, str]
+    headers: Mapping[str, str]
+    idempotent: bool
+    limited: bool
+    on_record: bool
+    paged: bool
+
+
+def operation(
+    bp: ApiBlueprint, method: str, path: str, access: RequiredAccess, summary: str, **options: Unpack[OperationOptions]
+) -> Callable[[Handler], Handler]:
+    """Route `method path` of `bp` to the decorated handler. `path` uses Quart's syntax (`/devices/<device_id>`)."""
 
     def decorate(handler: Handler) -> Handler:
-        spec = _build_operation(
-            handler,
-            method,
-            path,
-            tag,
-            access,
-            summary,
-            description,
-            returns or {status: None},
-            errors or {},
-            idempotent,
-            headers or {},
-            limited,
-            on_record,
-            paged,
-        )
+        spec = _build_operation(handler, bp.tag or "", method, path, access, summary, options)
 
         @wraps(handler)
         async def view(**parts: str) -> Response:
             return await handle_request(spec, handler, parts)
 
-        if documented:
+        if bp.tag is not None:
             view.operation = spec  # type: ignore[attr-defined]
         bp.add_url_rule(path, handler.__name__, view, methods=[method], strict_slashes=True)
         return handler
@@ -85,29 +72,23 @@ def operation(
 
 def _build_operation(
     handler: Callable[..., Any],
+    tag: str,
     method: str,
     path: str,
-    tag: str,
     access: RequiredAccess,
     summary: str,
-    description: str,
-    returns: Mapping[int, Any],
-    errors: Mapping[int, str],
-    idempotent: bool,
-    headers: Mapping[str, str],
-    limited: bool,
-    on_record: bool,
-    paged: bool,
+    options: OperationOptions,
 ) -> Operation:
     hints = get_type_hints(handler, include_extras=True)
     result = hints.pop("return", None)
     if get_origin(result) is ApiResponse:
         result = get_args(result)[0]
+    returns = options.get("returns") or {options.get("status", 200): None}
     types = {code: result if kind is None else kind for code, kind in returns.items()}
     body, query = _find_parameter(hints, RequestBody), _find_parameter(hints, QueryParameters)
     parts = {name: hint for name, hint in hints.items() if name not in (body[0], query[0])}
     named_in_path = {piece[1:-1].split(":")[-1] for piece in path.split("/") if piece.startswith("<")}
-    if idempotent and access is RequiredAccess.ANYONE:
+    if options.get("idempotent") and access is RequiredAccess.ANYONE:
         raise TypeError(f"{handler.__name__}: an idempotent operation needs a caller; set access to SESSION or KEY")
     if set(parts) != named_in_path:
         raise TypeError(f"{handler.__name__}: its parameters {sorted(parts)} do not match the path {path}")
@@ -118,14 +99,14 @@ def _build_operation(
         tag=tag,
         access=access,
         summary=summary,
-        description=description or inspect.cleandoc(handler.__doc__ or ""),
+        description=options.get("description") or inspect.cleandoc(handler.__doc__ or ""),
         returns=types,
-        errors=errors,
-        idempotent=idempotent,
-        request_headers=headers,
-        rate_limited=limited,
-        audited=on_record,
-        paged=paged,
+        errors=options.get("errors", {}),
+        idempotent=options.get("idempotent", False),
+        request_headers=options.get("headers", {}),
+        rate_limited=options.get("limited", False),
+        audited=options.get("on_record", False),
+        paged=options.get("paged", False),
         body=(body[1] or EmptyBody) if method in METHODS_WITH_BODY else None,
         body_parameter=body[0],
         query=query[1],

@@ -11,12 +11,12 @@ permits it), and by `Sec-Fetch-Site` where a browser sends it. Programs use `/ap
 
 from __future__ import annotations
 
-from quart import Blueprint, request
+from quart import request
 from werkzeug.http import dump_cookie
 
 from adapters.http.api.accounts.schemas import LoginRequest, SignedInUserResponse, signed_in_user
 from adapters.http.core.auth import RequiredAccess, client_address
-from adapters.http.core.operation import operation
+from adapters.http.core.operation import ApiBlueprint, operation
 from adapters.http.core.request_handling import ApiResponse
 from adapters.http.core.schemas import OkResponse, ResponseModel
 from domain.accounts.policy import REFRESH_TOKEN_LENGTH, REFRESH_TOKEN_TTL_MS
@@ -28,7 +28,6 @@ CSRF_HEADER = "X-CSRF-Protection"
 COOKIE = "latchboard_refresh"
 SECURE_COOKIE = f"__Secure-{COOKIE}"
 """Browsers accept a name with this prefix over TLS only, so that nobody without TLS can plant the cookie."""
-TAG = "Dashboard"
 
 
 class DashboardTokensResponse(ResponseModel):
@@ -40,12 +39,12 @@ class DashboardLoginResponse(DashboardTokensResponse):
     user: SignedInUserResponse
 
 
-def dashboard_session_blueprint(*, sessions: SessionService, is_tls: bool) -> Blueprint:
+def dashboard_session_blueprint(*, sessions: SessionService, is_tls: bool) -> ApiBlueprint:
     """`is_tls`: browsers reach the service over TLS, so the cookie must never travel without it."""
-    bp = Blueprint("dashboard_session", __name__, url_prefix=URL_PREFIX)
+    bp = ApiBlueprint("dashboard_session", None, URL_PREFIX)
     cookie = _RefreshCookie(is_tls=is_tls)
 
-    @operation(bp, "POST", "/login", tag=TAG, access=RequiredAccess.ANYONE, summary="Sign in", documented=False)
+    @operation(bp, "POST", "/login", RequiredAccess.ANYONE, "Sign in")
     async def dashboard_login(body: LoginRequest) -> ApiResponse[DashboardLoginResponse]:
         _require_own_page()
         signed_in = await sessions.login(body.email, body.password, address=client_address())
@@ -55,7 +54,7 @@ def dashboard_session_blueprint(*, sessions: SessionService, is_tls: bool) -> Bl
         )
         return ApiResponse(content, headers=cookie.set_header(tokens))
 
-    @operation(bp, "POST", "/refresh", tag=TAG, access=RequiredAccess.ANYONE, summary="Renew the session", documented=False)
+    @operation(bp, "POST", "/refresh", RequiredAccess.ANYONE, "Renew the session")
     async def dashboard_refresh() -> ApiResponse[DashboardTokensResponse]:
         _require_own_page()
         token = cookie.find()
@@ -65,7 +64,7 @@ def dashboard_session_blueprint(*, sessions: SessionService, is_tls: bool) -> Bl
         content = DashboardTokensResponse(access_token=tokens.access_token, expires_in=tokens.expires_in_s)
         return ApiResponse(content, headers=cookie.set_header(tokens))
 
-    @operation(bp, "POST", "/logout", tag=TAG, access=RequiredAccess.ANYONE, summary="Sign out", documented=False)
+    @operation(bp, "POST", "/logout", RequiredAccess.ANYONE, "Sign out")
     async def dashboard_logout() -> ApiResponse[OkResponse]:
         _require_own_page()
         if (token := cookie.find()) is not None:

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from quart import Blueprint
-
 from adapters.http.api.accounts.schemas import (
     CurrentUserResponse,
     LoginRequest,
@@ -15,30 +13,27 @@ from adapters.http.api.accounts.schemas import (
     tokens_response,
 )
 from adapters.http.core.auth import RequiredAccess, client_address, current_session
-from adapters.http.core.operation import operation
+from adapters.http.core.operation import ApiBlueprint, operation
 from adapters.http.core.schemas import OkResponse
 from domain.accounts.password_change import PasswordService
 from domain.accounts.sessions import SessionService
 
-TAG = "Authentication"
 
-
-def auth_blueprint(*, sessions: SessionService, passwords: PasswordService) -> Blueprint:
-    bp = Blueprint("auth", __name__, url_prefix="/api/v1")
+def auth_blueprint(*, sessions: SessionService, passwords: PasswordService) -> ApiBlueprint:
+    bp = ApiBlueprint("auth", "Authentication")
     _add_session_routes(bp, sessions)
     _add_profile_route(bp, sessions)
     _add_password_routes(bp, passwords)
     return bp
 
 
-def _add_session_routes(bp: Blueprint, sessions: SessionService) -> None:
+def _add_session_routes(bp: ApiBlueprint, sessions: SessionService) -> None:
     @operation(
         bp,
         "POST",
         "/auth/login",
-        tag=TAG,
-        access=RequiredAccess.ANYONE,
-        summary="Sign in",
+        RequiredAccess.ANYONE,
+        "Sign in",
         description="An unknown email and a wrong password get the same response.",
         errors={401: "INVALID_CREDENTIALS", 429: "LOGIN_THROTTLED"},
     )
@@ -49,9 +44,8 @@ def _add_session_routes(bp: Blueprint, sessions: SessionService) -> None:
         bp,
         "POST",
         "/auth/refresh",
-        tag=TAG,
-        access=RequiredAccess.ANYONE,
-        summary="Exchange a refresh token for new tokens",
+        RequiredAccess.ANYONE,
+        "Exchange a refresh token for new tokens",
         description="A refresh token can be used once. Using it again ends all sessions that began with the same login.",
         errors={401: "UNAUTHENTICATED TOKEN_EXPIRED"},
     )
@@ -62,9 +56,8 @@ def _add_session_routes(bp: Blueprint, sessions: SessionService) -> None:
         bp,
         "POST",
         "/auth/logout",
-        tag=TAG,
-        access=RequiredAccess.ANYONE,
-        summary="Sign out",
+        RequiredAccess.ANYONE,
+        "Sign out",
         description="Invalidates the refresh token. An unknown token is accepted. The access token stays valid until it expires.",
     )
     async def logout(body: RefreshTokenRequest) -> OkResponse:
@@ -72,8 +65,8 @@ def _add_session_routes(bp: Blueprint, sessions: SessionService) -> None:
         return OkResponse()
 
 
-def _add_profile_route(bp: Blueprint, sessions: SessionService) -> None:
-    @operation(bp, "GET", "/auth/me", tag=TAG, access=RequiredAccess.SESSION, summary="Get the current user")
+def _add_profile_route(bp: ApiBlueprint, sessions: SessionService) -> None:
+    @operation(bp, "GET", "/auth/me", RequiredAccess.SESSION, "Get the current user")
     async def me() -> CurrentUserResponse:
         """The current state of the user, the account and the role of this session."""
         profile = await sessions.get_profile(current_session())
@@ -91,14 +84,13 @@ def _add_profile_route(bp: Blueprint, sessions: SessionService) -> None:
         )
 
 
-def _add_password_routes(bp: Blueprint, passwords: PasswordService) -> None:
+def _add_password_routes(bp: ApiBlueprint, passwords: PasswordService) -> None:
     @operation(
         bp,
         "POST",
         "/auth/password/request-otp",
-        tag=TAG,
-        access=RequiredAccess.SESSION,
-        summary="Request a code to change the password",
+        RequiredAccess.SESSION,
+        "Request a code to change the password",
         description="Sends a code by mail, valid for 10 minutes. A new code can be requested after 60 seconds. Requires the "
         "role Admin or Owner.",
         errors={403: "ROLE_REQUIRED", 429: "OTP_COOLDOWN"},
@@ -111,9 +103,8 @@ def _add_password_routes(bp: Blueprint, passwords: PasswordService) -> None:
         bp,
         "POST",
         "/auth/change-password",
-        tag=TAG,
-        access=RequiredAccess.SESSION,
-        summary="Change the password with a mailed code",
+        RequiredAccess.SESSION,
+        "Change the password with a mailed code",
         description="Invalidates all refresh tokens of the user. A code allows 5 attempts.",
         errors={400: "OTP_INVALID", 403: "ROLE_REQUIRED"},
     )

@@ -4,18 +4,15 @@ from __future__ import annotations
 
 from typing import Any
 
-from quart import Blueprint
-
 from adapters.http.api.approvals.schemas import ApprovalResponse, ApprovalsQuery, ApproveResponse
 from adapters.http.core.auth import RequiredAccess, current_caller, current_session
-from adapters.http.core.operation import operation
+from adapters.http.core.operation import ApiBlueprint, operation
 from adapters.http.core.paging import page_response
 from adapters.http.core.request_handling import ApiResponse
 from adapters.http.core.schemas import OkResponse
 from domain.approvals.service import ApprovalService
 from domain.kernel.ids import ApprovalId, DeviceId
 
-TAG = "Approvals"
 DENY_ERRORS = {403: "ROLE_REQUIRED", 404: "NOT_FOUND", 409: "ALREADY_DECIDED"}
 APPROVE_ERRORS = {
     400: "UNKNOWN_COMMAND INVALID_PARAMS",
@@ -26,14 +23,14 @@ APPROVE_ERRORS = {
 }
 
 
-def approvals_blueprint(approvals: ApprovalService[Any]) -> Blueprint:
-    bp = Blueprint("approvals", __name__, url_prefix="/api/v1")
+def approvals_blueprint(approvals: ApprovalService[Any]) -> ApiBlueprint:
+    bp = ApiBlueprint("approvals", "Approvals")
     _add_list_routes(bp, approvals)
     _add_decision_routes(bp, approvals)
     return bp
 
 
-def _add_list_routes(bp: Blueprint, approvals: ApprovalService[Any]) -> None:
+def _add_list_routes(bp: ApiBlueprint, approvals: ApprovalService[Any]) -> None:
     async def page(query: ApprovalsQuery, device_id: DeviceId | None) -> ApiResponse[list[ApprovalResponse]]:
         before = None if query.before is None else ApprovalId(query.before)
         found = await approvals.list(
@@ -41,7 +38,7 @@ def _add_list_routes(bp: Blueprint, approvals: ApprovalService[Any]) -> None:
         )
         return page_response(found, query.limit, ApprovalResponse.from_domain, lambda approval: approval.approval_id)
 
-    @operation(bp, "GET", "/approvals", tag=TAG, access=RequiredAccess.SESSION, summary="List approvals", paged=True)
+    @operation(bp, "GET", "/approvals", RequiredAccess.SESSION, "List approvals", paged=True)
     async def list_approvals(query: ApprovalsQuery) -> ApiResponse[list[ApprovalResponse]]:
         """Newest first."""
         return await page(query, None)
@@ -50,9 +47,8 @@ def _add_list_routes(bp: Blueprint, approvals: ApprovalService[Any]) -> None:
         bp,
         "GET",
         "/devices/<device_id>/approvals",
-        tag=TAG,
-        access=RequiredAccess.SESSION,
-        summary="List a device's approvals",
+        RequiredAccess.SESSION,
+        "List a device's approvals",
         errors={404: "NOT_FOUND"},
         paged=True,
     )
@@ -64,9 +60,8 @@ def _add_list_routes(bp: Blueprint, approvals: ApprovalService[Any]) -> None:
         bp,
         "GET",
         "/devices/<device_id>/approvals/<approval_id>",
-        tag=TAG,
-        access=RequiredAccess.KEY,
-        summary="Get an approval",
+        RequiredAccess.KEY,
+        "Get an approval",
         errors={404: "NOT_FOUND"},
     )
     async def get_approval(device_id: str, approval_id: str) -> ApprovalResponse:
@@ -75,14 +70,13 @@ def _add_list_routes(bp: Blueprint, approvals: ApprovalService[Any]) -> None:
         return ApprovalResponse.from_domain(found)
 
 
-def _add_decision_routes(bp: Blueprint, approvals: ApprovalService[Any]) -> None:
+def _add_decision_routes(bp: ApiBlueprint, approvals: ApprovalService[Any]) -> None:
     @operation(
         bp,
         "POST",
         "/devices/<device_id>/approvals/<approval_id>/approve",
-        tag=TAG,
-        access=RequiredAccess.SESSION,
-        summary="Approve a command",
+        RequiredAccess.SESSION,
+        "Approve a command",
         errors=APPROVE_ERRORS,
         idempotent=True,
     )
@@ -96,9 +90,8 @@ def _add_decision_routes(bp: Blueprint, approvals: ApprovalService[Any]) -> None
         bp,
         "POST",
         "/devices/<device_id>/approvals/<approval_id>/deny",
-        tag=TAG,
-        access=RequiredAccess.SESSION,
-        summary="Deny a command",
+        RequiredAccess.SESSION,
+        "Deny a command",
         errors=DENY_ERRORS,
         idempotent=True,
     )

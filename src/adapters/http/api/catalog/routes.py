@@ -2,18 +2,14 @@
 
 from __future__ import annotations
 
-from quart import Blueprint
-
 from adapters.http.api.catalog.schemas import AppTypeResponse, BoardResponse
 from adapters.http.core.auth import RequiredAccess
-from adapters.http.core.operation import operation
+from adapters.http.core.operation import ApiBlueprint, operation
 from domain.devices.catalog import APPS, BOARDS
 
-TAG = "Catalog"
 
-
-def catalog_blueprint() -> Blueprint:
-    bp = Blueprint("catalog", __name__, url_prefix="/api/v1")
+def catalog_blueprint() -> ApiBlueprint:
+    bp = ApiBlueprint("catalog", "Catalog")
     boards = [
         BoardResponse(
             id=one.board_type,
@@ -27,12 +23,12 @@ def catalog_blueprint() -> Blueprint:
     ]
     apps = [AppTypeResponse(id=one.app_type, app_type=one.app_type, name=one.name, description=one.description) for one in APPS]
 
-    @operation(bp, "GET", "/catalog/boards", tag=TAG, access=RequiredAccess.ANYONE, summary="List known boards")
+    @operation(bp, "GET", "/catalog/boards", RequiredAccess.ANYONE, "List known boards")
     async def list_boards() -> list[BoardResponse]:
         """Values for `boardType`. The list is a suggestion: any text of up to 64 characters is accepted."""
         return boards
 
-    @operation(bp, "GET", "/catalog/apps", tag=TAG, access=RequiredAccess.ANYONE, summary="List known applications")
+    @operation(bp, "GET", "/catalog/apps", RequiredAccess.ANYONE, "List known applications")
     async def list_apps() -> list[AppTypeResponse]:
         """Values for `appType`. The list is a suggestion: any text of up to 64 characters is accepted."""
         return apps

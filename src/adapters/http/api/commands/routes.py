@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-from quart import Blueprint
-
 from adapters.http.api.commands import schemas as schema
 from adapters.http.core.auth import RequiredAccess, current_caller, current_session
 from adapters.http.core.errors import rate_limit_headers
-from adapters.http.core.operation import operation
+from adapters.http.core.operation import ApiBlueprint, operation
 from adapters.http.core.request_handling import ApiResponse
 from adapters.http.core.schemas import OkResponse
 from domain.commands.definitions import CommandDefinitionService
@@ -17,7 +15,6 @@ from domain.grants.rate_limit import RATE_WINDOW_S
 from domain.kernel.cursors import EXECUTIONS, decode_cursor, encode_cursor
 from domain.kernel.ids import CommandId, DeviceId, ExecutionId
 
-TAG = "Commands"
 SendResponse = ApiResponse[schema.CommandResultResponse | schema.CommandQueuedResponse | schema.ApprovalPendingResponse]
 READ_ERRORS = {403: "GRANT_MISSING GRANT_EXPIRED", 404: "NOT_FOUND"}
 SEND_ERRORS = {
@@ -31,22 +28,23 @@ DEFINITION_ERRORS = {403: "ROLE_REQUIRED", 404: "NOT_FOUND", 409: "COMMAND_EXIST
 SEND_RETURNS = {200: schema.CommandResultResponse | schema.CommandQueuedResponse, 202: schema.ApprovalPendingResponse}
 
 
-def commands_blueprint(commands: CommandService, definitions: CommandDefinitionService, control: DeviceQueryService) -> Blueprint:
-    bp = Blueprint("commands", __name__, url_prefix="/api/v1")
+def commands_blueprint(
+    commands: CommandService, definitions: CommandDefinitionService, control: DeviceQueryService
+) -> ApiBlueprint:
+    bp = ApiBlueprint("commands", "Commands")
     _add_send_routes(bp, commands)
     _add_definition_routes(bp, definitions)
     _add_execution_routes(bp, control)
     return bp
 
 
-def _add_send_routes(bp: Blueprint, commands: CommandService) -> None:
+def _add_send_routes(bp: ApiBlueprint, commands: CommandService) -> None:
     @operation(
         bp,
         "POST",
         "/devices/<device_id>/command",
-        tag=TAG,
-        access=RequiredAccess.KEY,
-        summary="Send a command",
+        RequiredAccess.KEY,
+        "Send a command",
         returns=SEND_RETURNS,
         errors=SEND_ERRORS,
         idempotent=True,
@@ -62,9 +60,8 @@ def _add_send_routes(bp: Blueprint, commands: CommandService) -> None:
         bp,
         "POST",
         "/devices/<device_id>/command/on",
-        tag=TAG,
-        access=RequiredAccess.KEY,
-        summary="Switch on",
+        RequiredAccess.KEY,
+        "Switch on",
         returns=SEND_RETURNS,
         errors=SEND_ERRORS,
         idempotent=True,
@@ -78,9 +75,8 @@ def _add_send_routes(bp: Blueprint, commands: CommandService) -> None:
         bp,
         "POST",
         "/devices/<device_id>/command/off",
-        tag=TAG,
-        access=RequiredAccess.KEY,
-        summary="Switch off",
+        RequiredAccess.KEY,
+        "Switch off",
         returns=SEND_RETURNS,
         errors=SEND_ERRORS,
         idempotent=True,
@@ -91,16 +87,8 @@ def _add_send_routes(bp: Blueprint, commands: CommandService) -> None:
         return await _submission_response(commands, await commands.submit(current_caller(), DeviceId(device_id), "OFF"), None)
 
 
-def _add_definition_routes(bp: Blueprint, definitions: CommandDefinitionService) -> None:
-    @operation(
-        bp,
-        "GET",
-        "/devices/<device_id>/commands",
-        tag=TAG,
-        access=RequiredAccess.KEY,
-        summary="List a device's commands",
-        errors=READ_ERRORS,
-    )
+def _add_definition_routes(bp: ApiBlueprint, definitions: CommandDefinitionService) -> None:
+    @operation(bp, "GET", "/devices/<device_id>/commands", RequiredAccess.KEY, "List a device's commands", errors=READ_ERRORS)
     async def list_commands(device_id: str) -> list[schema.CommandDefinitionResponse]:
         """Built-in commands first. One entry per name: the device's definition, or its type's, or the built-in one."""
         found = await definitions.list(current_caller(), DeviceId(device_id))
@@ -110,9 +98,8 @@ def _add_definition_routes(bp: Blueprint, definitions: CommandDefinitionService)
         bp,
         "POST",
         "/devices/<device_id>/commands",
-        tag=TAG,
-        access=RequiredAccess.SESSION,
-        summary="Create a command definition",
+        RequiredAccess.SESSION,
+        "Create a command definition",
         status=201,
         errors=DEFINITION_ERRORS,
         idempotent=True,
@@ -128,9 +115,8 @@ def _add_definition_routes(bp: Blueprint, definitions: CommandDefinitionService)
         bp,
         "PATCH",
         "/devices/<device_id>/commands/<command_id>",
-        tag=TAG,
-        access=RequiredAccess.SESSION,
-        summary="Change a command definition",
+        RequiredAccess.SESSION,
+        "Change a command definition",
         errors=DEFINITION_ERRORS,
     )
     async def update_command(device_id: str, command_id: str, body: schema.CommandDefinitionUpdateRequest) -> OkResponse:
@@ -142,9 +128,8 @@ def _add_definition_routes(bp: Blueprint, definitions: CommandDefinitionService)
         bp,
         "DELETE",
         "/devices/<device_id>/commands/<command_id>",
-        tag=TAG,
-        access=RequiredAccess.SESSION,
-        summary="Delete a command definition",
+        RequiredAccess.SESSION,
+        "Delete a command definition",
         errors=DEFINITION_ERRORS,
     )
     async def delete_command(device_id: str, command_id: str) -> OkResponse:
@@ -153,16 +138,8 @@ def _add_definition_routes(bp: Blueprint, definitions: CommandDefinitionService)
         return OkResponse()
 
 
-def _add_execution_routes(bp: Blueprint, control: DeviceQueryService) -> None:
-    @operation(
-        bp,
-        "GET",
-        "/devices/<device_id>/executions",
-        tag=TAG,
-        access=RequiredAccess.KEY,
-        summary="List command executions",
-        errors=READ_ERRORS,
-    )
+def _add_execution_routes(bp: ApiBlueprint, control: DeviceQueryService) -> None:
+    @operation(bp, "GET", "/devices/<device_id>/executions", RequiredAccess.KEY, "List command executions", errors=READ_ERRORS)
     async def list_executions(device_id: str, query: schema.ExecutionsQuery) -> schema.ExecutionPageResponse:
         """Newest first. Pass `cursor` to get the next page."""
         before_seq = None if query.cursor is None else decode_cursor(EXECUTIONS, query.cursor)[0]
@@ -177,9 +154,8 @@ def _add_execution_routes(bp: Blueprint, control: DeviceQueryService) -> None:
         bp,
         "GET",
         "/devices/<device_id>/executions/<execution_id>",
-        tag=TAG,
-        access=RequiredAccess.KEY,
-        summary="Get a command execution",
+        RequiredAccess.KEY,
+        "Get a command execution",
         errors=READ_ERRORS,
     )
     async def get_execution(device_id: str, execution_id: str) -> schema.ExecutionResponse:

@@ -2,34 +2,30 @@
 
 from __future__ import annotations
 
-from quart import Blueprint
-
 from adapters.http.api.credentials import schemas as schema
 from adapters.http.core.auth import RequiredAccess, current_session
-from adapters.http.core.operation import operation
+from adapters.http.core.operation import ApiBlueprint, operation
 from domain.devices.credentials import DeviceCredentialService
 from domain.kernel.ids import DeviceId
 
-TAG = "Devices"
 READ_ERRORS = {404: "NOT_FOUND"}
 WRITE_ERRORS = {403: "ROLE_REQUIRED", 404: "NOT_FOUND", 409: "CONFLICT"}
 
 
-def credentials_blueprint(credentials: DeviceCredentialService) -> Blueprint:
-    bp = Blueprint("credentials", __name__, url_prefix="/api/v1")
+def credentials_blueprint(credentials: DeviceCredentialService) -> ApiBlueprint:
+    bp = ApiBlueprint("credentials", "Devices")
     _add_write_routes(bp, credentials)
     _add_read_routes(bp, credentials)
     return bp
 
 
-def _add_write_routes(bp: Blueprint, credentials: DeviceCredentialService) -> None:
+def _add_write_routes(bp: ApiBlueprint, credentials: DeviceCredentialService) -> None:
     @operation(
         bp,
         "POST",
         "/devices/<device_id>/credentials",
-        tag=TAG,
-        access=RequiredAccess.SESSION,
-        summary="Generate or rotate MQTT credentials",
+        RequiredAccess.SESSION,
+        "Generate or rotate MQTT credentials",
         errors=WRITE_ERRORS | {409: "CREDENTIALS_EXIST"},
         idempotent=True,
     )
@@ -39,13 +35,7 @@ def _add_write_routes(bp: Blueprint, credentials: DeviceCredentialService) -> No
         return schema.CredentialsResponse.from_domain(made)
 
     @operation(
-        bp,
-        "POST",
-        "/devices/<device_id>/revoke",
-        tag=TAG,
-        access=RequiredAccess.SESSION,
-        summary="Revoke a device's credentials",
-        errors=WRITE_ERRORS,
+        bp, "POST", "/devices/<device_id>/revoke", RequiredAccess.SESSION, "Revoke a device's credentials", errors=WRITE_ERRORS
     )
     async def revoke_device(device_id: str) -> schema.CredentialsRevokedResponse:
         """Closes the device's connection and rejects its credentials from now on."""
@@ -53,14 +43,13 @@ def _add_write_routes(bp: Blueprint, credentials: DeviceCredentialService) -> No
         return schema.CredentialsRevokedResponse(device_status=device.status)
 
 
-def _add_read_routes(bp: Blueprint, credentials: DeviceCredentialService) -> None:
+def _add_read_routes(bp: ApiBlueprint, credentials: DeviceCredentialService) -> None:
     @operation(
         bp,
         "POST",
         "/devices/<device_id>/credentials/reveal",
-        tag=TAG,
-        access=RequiredAccess.SESSION,
-        summary="Reveal MQTT credentials",
+        RequiredAccess.SESSION,
+        "Reveal MQTT credentials",
         errors={403: "ROLE_REQUIRED PASSWORD_MISMATCH", 404: "NOT_FOUND", 409: "CREDENTIALS_REVOKED", 429: "LOGIN_THROTTLED"},
         on_record=True,
     )
@@ -71,13 +60,7 @@ def _add_read_routes(bp: Blueprint, credentials: DeviceCredentialService) -> Non
         )
 
     @operation(
-        bp,
-        "GET",
-        "/devices/<device_id>/config",
-        tag=TAG,
-        access=RequiredAccess.SESSION,
-        summary="Get the firmware configuration",
-        errors=READ_ERRORS,
+        bp, "GET", "/devices/<device_id>/config", RequiredAccess.SESSION, "Get the firmware configuration", errors=READ_ERRORS
     )
     async def get_device_config(device_id: str, query: schema.DeviceConfigQuery) -> schema.DeviceConfigResponse:
         """Contains a placeholder instead of the password."""

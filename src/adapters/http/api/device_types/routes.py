@@ -2,54 +2,42 @@
 
 from __future__ import annotations
 
-from quart import Blueprint
-
 from adapters.http.api.device_types import schemas as schema
 from adapters.http.core.auth import RequiredAccess, current_session
-from adapters.http.core.operation import operation
+from adapters.http.core.operation import ApiBlueprint, operation
 from adapters.http.core.schemas import OkResponse
 from domain.commands.device_types import DeviceTypeService
 from domain.kernel.ids import DeviceTypeId
 
-TAG = "Device types"
 READ_ERRORS = {404: "NOT_FOUND"}
 
 
-def device_types_blueprint(types: DeviceTypeService) -> Blueprint:
-    bp = Blueprint("device_types", __name__, url_prefix="/api/v1")
+def device_types_blueprint(types: DeviceTypeService) -> ApiBlueprint:
+    bp = ApiBlueprint("device_types", "Device types")
     _add_read_routes(bp, types)
     _add_write_routes(bp, types)
     return bp
 
 
-def _add_read_routes(bp: Blueprint, types: DeviceTypeService) -> None:
-    @operation(bp, "GET", "/device-types", tag=TAG, access=RequiredAccess.SESSION, summary="List device types")
+def _add_read_routes(bp: ApiBlueprint, types: DeviceTypeService) -> None:
+    @operation(bp, "GET", "/device-types", RequiredAccess.SESSION, "List device types")
     async def list_device_types() -> list[schema.DeviceTypeResponse]:
         """Each device type includes its commands."""
         return [schema.DeviceTypeResponse.from_domain(one) for one in await types.list(current_session())]
 
-    @operation(
-        bp,
-        "GET",
-        "/device-types/<device_type_id>",
-        tag=TAG,
-        access=RequiredAccess.SESSION,
-        summary="Get a device type",
-        errors=READ_ERRORS,
-    )
+    @operation(bp, "GET", "/device-types/<device_type_id>", RequiredAccess.SESSION, "Get a device type", errors=READ_ERRORS)
     async def get_device_type(device_type_id: str) -> schema.DeviceTypeResponse:
         """Includes its commands."""
         return schema.DeviceTypeResponse.from_domain(await types.get(current_session(), DeviceTypeId(device_type_id)))
 
 
-def _add_write_routes(bp: Blueprint, types: DeviceTypeService) -> None:
+def _add_write_routes(bp: ApiBlueprint, types: DeviceTypeService) -> None:
     @operation(
         bp,
         "POST",
         "/device-types",
-        tag=TAG,
-        access=RequiredAccess.SESSION,
-        summary="Create a device type",
+        RequiredAccess.SESSION,
+        "Create a device type",
         status=201,
         errors={403: "ROLE_REQUIRED", 409: "DEVICE_TYPE_EXISTS"},
         idempotent=True,
@@ -63,9 +51,8 @@ def _add_write_routes(bp: Blueprint, types: DeviceTypeService) -> None:
         bp,
         "PATCH",
         "/device-types/<device_type_id>",
-        tag=TAG,
-        access=RequiredAccess.SESSION,
-        summary="Change a device type",
+        RequiredAccess.SESSION,
+        "Change a device type",
         errors={403: "ROLE_REQUIRED", 404: "NOT_FOUND", 409: "DEVICE_TYPE_EXISTS"},
     )
     async def update_device_type(device_type_id: str, body: schema.DeviceTypeUpdateRequest) -> schema.DeviceTypeResponse:
@@ -79,9 +66,8 @@ def _add_write_routes(bp: Blueprint, types: DeviceTypeService) -> None:
         bp,
         "DELETE",
         "/device-types/<device_type_id>",
-        tag=TAG,
-        access=RequiredAccess.SESSION,
-        summary="Delete a device type",
+        RequiredAccess.SESSION,
+        "Delete a device type",
         errors={403: "ROLE_REQUIRED", 404: "NOT_FOUND", 409: "DEVICE_TYPE_IN_USE"},
     )
     async def delete_device_type(device_type_id: str) -> OkResponse:

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from quart import Blueprint, request
+from quart import request
 
 from adapters.http.api.devices import schemas as schema
 from adapters.http.core.auth import RequiredAccess, current_caller, current_session
-from adapters.http.core.operation import operation
+from adapters.http.core.operation import ApiBlueprint, operation
 from adapters.http.core.request_handling import ApiResponse
 from adapters.http.core.schemas import OkResponse
 from domain.commands.queries import DeviceQueryService
@@ -14,21 +14,20 @@ from domain.devices.service import DeviceService
 from domain.kernel.errors import VersionMismatch
 from domain.kernel.ids import DeviceId, ProjectId
 
-TAG = "Devices"
 READ_ERRORS = {404: "NOT_FOUND"}
 WRITE_ERRORS = {403: "ROLE_REQUIRED", 404: "NOT_FOUND", 409: "CONFLICT"}
 
 
-def devices_blueprint(devices: DeviceService, control: DeviceQueryService) -> Blueprint:
-    bp = Blueprint("devices", __name__, url_prefix="/api/v1")
+def devices_blueprint(devices: DeviceService, control: DeviceQueryService) -> ApiBlueprint:
+    bp = ApiBlueprint("devices", "Devices")
     _add_registry_routes(bp, devices, control)
     _add_edit_routes(bp, devices)
     _add_lifecycle_routes(bp, devices)
     return bp
 
 
-def _add_registry_routes(bp: Blueprint, devices: DeviceService, control: DeviceQueryService) -> None:
-    @operation(bp, "GET", "/devices", tag=TAG, access=RequiredAccess.KEY, summary="List devices", errors=READ_ERRORS)
+def _add_registry_routes(bp: ApiBlueprint, devices: DeviceService, control: DeviceQueryService) -> None:
+    @operation(bp, "GET", "/devices", RequiredAccess.KEY, "List devices", errors=READ_ERRORS)
     async def list_devices(query: schema.DevicesQuery) -> list[schema.DeviceResponse]:
         """Oldest first. An API key sees only the devices its grants cover."""
         project_id = ProjectId(query.project_id) if query.project_id is not None else None
@@ -39,9 +38,8 @@ def _add_registry_routes(bp: Blueprint, devices: DeviceService, control: DeviceQ
         bp,
         "POST",
         "/devices/register",
-        tag=TAG,
-        access=RequiredAccess.SESSION,
-        summary="Register a device",
+        RequiredAccess.SESSION,
+        "Register a device",
         status=201,
         errors={403: "ROLE_REQUIRED", 404: "NOT_FOUND", 409: "TOO_MANY_DEVICES"},
         idempotent=True,
@@ -51,23 +49,20 @@ def _add_registry_routes(bp: Blueprint, devices: DeviceService, control: DeviceQ
         device = await devices.register(current_session(), body.to_registration())
         return schema.DeviceRegisteredResponse(device_id=device.device_id)
 
-    @operation(
-        bp, "GET", "/devices/<device_id>", tag=TAG, access=RequiredAccess.SESSION, summary="Get a device", errors=READ_ERRORS
-    )
+    @operation(bp, "GET", "/devices/<device_id>", RequiredAccess.SESSION, "Get a device", errors=READ_ERRORS)
     async def get_device(device_id: str) -> ApiResponse[schema.DeviceResponse]:
         """Send the `ETag` as `If-Match` with an update."""
         found = await devices.get(current_session(), DeviceId(device_id))
         return ApiResponse(schema.DeviceResponse.from_domain(found), headers={"ETag": _format_etag(found.device.version)})
 
 
-def _add_edit_routes(bp: Blueprint, devices: DeviceService) -> None:
+def _add_edit_routes(bp: ApiBlueprint, devices: DeviceService) -> None:
     @operation(
         bp,
         "PUT",
         "/devices/<device_id>",
-        tag=TAG,
-        access=RequiredAccess.SESSION,
-        summary="Update a device",
+        RequiredAccess.SESSION,
+        "Update a device",
         errors=WRITE_ERRORS | {412: "PRECONDITION_FAILED"},
         headers={"If-Match": "The `ETag` of the version you read. The update fails with 412 if the device has changed since."},
     )
@@ -78,29 +73,20 @@ def _add_edit_routes(bp: Blueprint, devices: DeviceService) -> None:
         )
         return ApiResponse(OkResponse(), headers={"ETag": _format_etag(device.version)})
 
-    @operation(
-        bp,
-        "DELETE",
-        "/devices/<device_id>",
-        tag=TAG,
-        access=RequiredAccess.SESSION,
-        summary="Delete a device",
-        errors=WRITE_ERRORS,
-    )
+    @operation(bp, "DELETE", "/devices/<device_id>", RequiredAccess.SESSION, "Delete a device", errors=WRITE_ERRORS)
     async def delete_device(device_id: str) -> OkResponse:
         """Also deletes its schedules, rules, grants, telemetry, approvals and credentials, and closes its connection."""
         await devices.delete(current_session(), DeviceId(device_id))
         return OkResponse()
 
 
-def _add_lifecycle_routes(bp: Blueprint, devices: DeviceService) -> None:
+def _add_lifecycle_routes(bp: ApiBlueprint, devices: DeviceService) -> None:
     @operation(
         bp,
         "PATCH",
         "/devices/<device_id>/toggle",
-        tag=TAG,
-        access=RequiredAccess.SESSION,
-        summary="Disable or enable a device",
+        RequiredAccess.SESSION,
+        "Disable or enable a device",
         errors=WRITE_ERRORS | {409: "DEVICE_STATE"},
     )
     async def toggle_device(device_id: str) -> schema.DeviceToggledResponse:

@@ -2,18 +2,16 @@
 
 from __future__ import annotations
 
-from quart import Blueprint
-
 from adapters.http.api.events.schemas import DeviceEventsQuery, EventPageResponse, EventResponse, EventsQuery, event_response
 from adapters.http.core.auth import RequiredAccess, current_session
-from adapters.http.core.operation import operation
+from adapters.http.core.operation import ApiBlueprint, operation
 from domain.events.service import EventService
 
 
-def events_blueprint(events: EventService) -> Blueprint:
-    bp = Blueprint("events", __name__, url_prefix="/api/v1")
+def events_blueprint(events: EventService) -> ApiBlueprint:
+    bp = ApiBlueprint("events", "Events")
 
-    @operation(bp, "GET", "/events", tag="Events", access=RequiredAccess.SESSION, summary="List events")
+    @operation(bp, "GET", "/events", RequiredAccess.SESSION, "List events")
     async def list_events(query: EventsQuery) -> EventPageResponse:
         """Newest first. New events do not shift the pages."""
         page = await events.page(
@@ -23,13 +21,7 @@ def events_blueprint(events: EventService) -> Blueprint:
         return EventPageResponse(data=records, total=page.total, has_more=page.has_more, cursor=page.cursor)
 
     @operation(
-        bp,
-        "GET",
-        "/devices/<device_id>/events",
-        tag="Events",
-        access=RequiredAccess.SESSION,
-        summary="List a device's events",
-        errors={404: "NOT_FOUND"},
+        bp, "GET", "/devices/<device_id>/events", RequiredAccess.SESSION, "List a device's events", errors={404: "NOT_FOUND"}
     )
     async def list_device_events(device_id: str, query: DeviceEventsQuery) -> list[EventResponse]:
         """The audit log, newest first: changes made to the device, its own reports, and denied requests."""

@@ -4,39 +4,28 @@ from __future__ import annotations
 
 from typing import Any
 
-from quart import Blueprint
-
 from adapters.http.api.grants import schemas as schema
 from adapters.http.core.auth import RequiredAccess, current_session
-from adapters.http.core.operation import operation
+from adapters.http.core.operation import ApiBlueprint, operation
 from adapters.http.core.schemas import OkResponse
 from domain.grants.access_explanation import AccessExplainer
 from domain.grants.grant_service import GrantService
 from domain.kernel.ids import DeviceId, GrantId, KeyId, MembershipId
 
-TAG = "Grants"
 GRANT_ERRORS = {403: "ROLE_REQUIRED", 404: "NOT_FOUND"}
 GrantCreateResult = schema.GrantCreatedResponse | schema.GrantCreatedWithWarningsResponse
 GrantUpdateResult = schema.GrantUpdatedResponse | schema.GrantUpdatedWithWarningsResponse
 
 
-def grants_blueprint(grants: GrantService[Any], access: AccessExplainer[Any]) -> Blueprint:
-    bp = Blueprint("grants", __name__, url_prefix="/api/v1")
+def grants_blueprint(grants: GrantService[Any], access: AccessExplainer[Any]) -> ApiBlueprint:
+    bp = ApiBlueprint("grants", "Grants")
     _add_read_routes(bp, grants, access)
     _add_write_routes(bp, grants)
     return bp
 
 
-def _add_read_routes(bp: Blueprint, grants: GrantService[Any], access: AccessExplainer[Any]) -> None:
-    @operation(
-        bp,
-        "GET",
-        "/devices/<device_id>/grants",
-        tag=TAG,
-        access=RequiredAccess.SESSION,
-        summary="List a device's grants",
-        errors=GRANT_ERRORS,
-    )
+def _add_read_routes(bp: ApiBlueprint, grants: GrantService[Any], access: AccessExplainer[Any]) -> None:
+    @operation(bp, "GET", "/devices/<device_id>/grants", RequiredAccess.SESSION, "List a device's grants", errors=GRANT_ERRORS)
     async def list_grants(device_id: str) -> list[schema.GrantResponse]:
         """Oldest first, including grants on the device's whole project. Requires the role Admin or Owner."""
         grants_on_device = await grants.list(current_session(), DeviceId(device_id))
@@ -46,9 +35,8 @@ def _add_read_routes(bp: Blueprint, grants: GrantService[Any], access: AccessExp
         bp,
         "GET",
         "/devices/<device_id>/access",
-        tag=TAG,
-        access=RequiredAccess.SESSION,
-        summary="Explain an access decision",
+        RequiredAccess.SESSION,
+        "Explain an access decision",
         errors={400: "VALIDATION_ERROR UNKNOWN_COMMAND", **GRANT_ERRORS},
     )
     async def explain_access(device_id: str, query: schema.AccessExplanationQuery) -> schema.AccessExplanationResponse:
@@ -64,14 +52,13 @@ def _add_read_routes(bp: Blueprint, grants: GrantService[Any], access: AccessExp
         return schema.AccessExplanationResponse.from_domain(explanation)
 
 
-def _add_write_routes(bp: Blueprint, grants: GrantService[Any]) -> None:
+def _add_write_routes(bp: ApiBlueprint, grants: GrantService[Any]) -> None:
     @operation(
         bp,
         "POST",
         "/devices/<device_id>/grants",
-        tag=TAG,
-        access=RequiredAccess.SESSION,
-        summary="Create a grant",
+        RequiredAccess.SESSION,
+        "Create a grant",
         returns={201: GrantCreateResult},
         errors=GRANT_ERRORS,
         idempotent=True,
@@ -89,9 +76,8 @@ def _add_write_routes(bp: Blueprint, grants: GrantService[Any]) -> None:
         bp,
         "PATCH",
         "/devices/<device_id>/grants/<grant_id>",
-        tag=TAG,
-        access=RequiredAccess.SESSION,
-        summary="Change a grant",
+        RequiredAccess.SESSION,
+        "Change a grant",
         returns={200: GrantUpdateResult},
         errors=GRANT_ERRORS,
     )
@@ -102,13 +88,7 @@ def _add_write_routes(bp: Blueprint, grants: GrantService[Any]) -> None:
         return schema.GrantUpdatedWithWarningsResponse(details=warnings) if warnings else schema.GrantUpdatedResponse()
 
     @operation(
-        bp,
-        "DELETE",
-        "/devices/<device_id>/grants/<grant_id>",
-        tag=TAG,
-        access=RequiredAccess.SESSION,
-        summary="Delete a grant",
-        errors=GRANT_ERRORS,
+        bp, "DELETE", "/devices/<device_id>/grants/<grant_id>", RequiredAccess.SESSION, "Delete a grant", errors=GRANT_ERRORS
     )
     async def delete_grant(device_id: str, grant_id: str) -> OkResponse:
         """Takes effect with the next call. Deleting a project-wide grant affects the whole project. Requires the role Admin or

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 from typing import Any, Protocol
 
-from quart import Blueprint
-
 from adapters.http.api.grants.schemas import ApiKeyGrantResponse, api_key_grant_response
 from adapters.http.api.keys.schemas import (
     ApiKeyCreatedResponse,
@@ -16,7 +14,7 @@ from adapters.http.api.keys.schemas import (
     api_key_response,
 )
 from adapters.http.core.auth import RequiredAccess, current_session
-from adapters.http.core.operation import operation
+from adapters.http.core.operation import ApiBlueprint, operation
 from adapters.http.core.schemas import OkResponse
 from domain.accounts.ports import HasProjects
 from domain.devices.ports import HasDevices
@@ -26,25 +24,16 @@ from domain.keys.model import ApiKey
 from domain.keys.ports import HasApiKeys
 from domain.keys.service import ApiKeyService, get_api_key
 
-TAG = "API keys"
-
 
 class KeyGrantsTx(HasApiKeys, HasDevices, HasGrants, HasProjects, Protocol): ...
 
 
-def keys_blueprint(*, keys: ApiKeyService[Any], uow: UnitOfWork[KeyGrantsTx]) -> Blueprint:
-    bp = Blueprint("keys", __name__, url_prefix="/api/v1")
+def keys_blueprint(*, keys: ApiKeyService[Any], uow: UnitOfWork[KeyGrantsTx]) -> ApiBlueprint:
+    bp = ApiBlueprint("keys", "API keys")
     _add_key_routes(bp, keys)
     _add_key_update_routes(bp, keys)
 
-    @operation(
-        bp,
-        "GET",
-        "/keys/<key_id>/grants",
-        tag=TAG,
-        access=RequiredAccess.SESSION,
-        summary="List a key's grants",
-    )
+    @operation(bp, "GET", "/keys/<key_id>/grants", RequiredAccess.SESSION, "List a key's grants")
     async def list_key_grants(key_id: str) -> list[ApiKeyGrantResponse]:
         """The grants of the key, on single devices and on whole projects."""
         caller = current_session()
@@ -55,8 +44,8 @@ def keys_blueprint(*, keys: ApiKeyService[Any], uow: UnitOfWork[KeyGrantsTx]) ->
     return bp
 
 
-def _add_key_routes(bp: Blueprint, keys: ApiKeyService[Any]) -> None:
-    @operation(bp, "GET", "/keys", tag=TAG, access=RequiredAccess.SESSION, summary="List API keys")
+def _add_key_routes(bp: ApiBlueprint, keys: ApiKeyService[Any]) -> None:
+    @operation(bp, "GET", "/keys", RequiredAccess.SESSION, "List API keys")
     async def list_keys() -> list[ApiKeyResponse]:
         """Oldest first, without the secrets. `lastUsedAt` may lag by a few seconds."""
         return [api_key_response(key) for key in await keys.list(current_session())]
@@ -65,11 +54,10 @@ def _add_key_routes(bp: Blueprint, keys: ApiKeyService[Any]) -> None:
         bp,
         "POST",
         "/keys",
-        tag=TAG,
-        access=RequiredAccess.SESSION,
+        RequiredAccess.SESSION,
+        "Create an API key",
         status=201,
         idempotent=True,
-        summary="Create an API key",
         description="Shown only in this response. A key has no permissions without a grant. Requires the role Admin or Owner.",
         errors={403: "ROLE_REQUIRED"},
     )
@@ -77,14 +65,13 @@ def _add_key_routes(bp: Blueprint, keys: ApiKeyService[Any]) -> None:
         return api_key_created_response(await keys.create(current_session(), body.name))
 
 
-def _add_key_update_routes(bp: Blueprint, keys: ApiKeyService[Any]) -> None:
+def _add_key_update_routes(bp: ApiBlueprint, keys: ApiKeyService[Any]) -> None:
     @operation(
         bp,
         "PATCH",
         "/keys/<key_id>",
-        tag=TAG,
-        access=RequiredAccess.SESSION,
-        summary="Rename, disable or enable a key",
+        RequiredAccess.SESSION,
+        "Rename, disable or enable a key",
         description="Requires the role Admin or Owner.",
         errors={403: "ROLE_REQUIRED"},
     )
@@ -96,9 +83,8 @@ def _add_key_update_routes(bp: Blueprint, keys: ApiKeyService[Any]) -> None:
         bp,
         "DELETE",
         "/keys/<key_id>",
-        tag=TAG,
-        access=RequiredAccess.SESSION,
-        summary="Delete a key",
+        RequiredAccess.SESSION,
+        "Delete a key",
         description="Also deletes its grants and webhooks, at once. Requires the role Admin or Owner.",
         errors={403: "ROLE_REQUIRED"},
     )

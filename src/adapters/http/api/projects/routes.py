@@ -2,21 +2,17 @@
 
 from __future__ import annotations
 
-from quart import Blueprint
-
 from adapters.http.api.projects.schemas import ProjectRequest, ProjectResponse, project_response
 from adapters.http.core.auth import RequiredAccess, current_session
-from adapters.http.core.operation import operation
+from adapters.http.core.operation import ApiBlueprint, operation
 from adapters.http.core.schemas import OkResponse
 from domain.accounts.projects import ProjectService
 
-TAG = "Projects"
 
+def projects_blueprint(*, projects: ProjectService) -> ApiBlueprint:
+    bp = ApiBlueprint("projects", "Projects")
 
-def projects_blueprint(*, projects: ProjectService) -> Blueprint:
-    bp = Blueprint("projects", __name__, url_prefix="/api/v1")
-
-    @operation(bp, "GET", "/projects", tag=TAG, access=RequiredAccess.SESSION, summary="List projects")
+    @operation(bp, "GET", "/projects", RequiredAccess.SESSION, "List projects")
     async def list_projects() -> list[ProjectResponse]:
         """Oldest first, including the default project."""
         return [project_response(project, devices) for project, devices in await projects.list(current_session())]
@@ -25,11 +21,10 @@ def projects_blueprint(*, projects: ProjectService) -> Blueprint:
         bp,
         "POST",
         "/projects",
-        tag=TAG,
-        access=RequiredAccess.SESSION,
+        RequiredAccess.SESSION,
+        "Create a project",
         status=201,
         idempotent=True,
-        summary="Create a project",
         description="Requires the role Admin or Owner.",
         errors={403: "ROLE_REQUIRED"},
     )
@@ -40,14 +35,13 @@ def projects_blueprint(*, projects: ProjectService) -> Blueprint:
     return bp
 
 
-def _add_project_update_routes(bp: Blueprint, projects: ProjectService) -> None:
+def _add_project_update_routes(bp: ApiBlueprint, projects: ProjectService) -> None:
     @operation(
         bp,
         "PATCH",
         "/projects/<project_id>",
-        tag=TAG,
-        access=RequiredAccess.SESSION,
-        summary="Rename a project",
+        RequiredAccess.SESSION,
+        "Rename a project",
         description="Requires the role Admin or Owner.",
         errors={403: "ROLE_REQUIRED"},
     )
@@ -58,9 +52,8 @@ def _add_project_update_routes(bp: Blueprint, projects: ProjectService) -> None:
         bp,
         "DELETE",
         "/projects/<project_id>",
-        tag=TAG,
-        access=RequiredAccess.SESSION,
-        summary="Delete an empty project",
+        RequiredAccess.SESSION,
+        "Delete an empty project",
         description="The default project cannot be deleted. Requires the role Admin or Owner.",
         errors={403: "ROLE_REQUIRED", 409: "DEFAULT_PROJECT PROJECT_NOT_EMPTY"},
     )

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from quart import Blueprint
-
 from adapters.http.api.commands.schemas import CommandDefinitionResponse
 from adapters.http.api.rules.schemas import (
     RuleContextResponse,
@@ -17,7 +15,7 @@ from adapters.http.api.rules.schemas import (
     to_rule_fields,
 )
 from adapters.http.core.auth import RequiredAccess, current_session
-from adapters.http.core.operation import operation
+from adapters.http.core.operation import ApiBlueprint, operation
 from adapters.http.core.schemas import OkResponse
 from domain.kernel.errors import ValidationFailed
 from domain.kernel.ids import DeviceId, RuleId
@@ -29,24 +27,15 @@ INVALID_RULE_CODES = "UNKNOWN_METRIC UNKNOWN_COMMAND INVALID_PARAMS COMMAND_NEED
 NOT_GRANTED_CODES = "ROLE_REQUIRED GRANT_MISSING COMMAND_NOT_GRANTED SCOPE_TOO_NARROW GRANT_EXPIRED"
 
 
-def rules_blueprint(rules: RuleService, trials: RuleDryRunService) -> Blueprint:
-    bp = Blueprint("rules", __name__, url_prefix="/api/v1")
+def rules_blueprint(rules: RuleService, trials: RuleDryRunService) -> ApiBlueprint:
+    bp = ApiBlueprint("rules", "Rules")
 
-    @operation(
-        bp, "GET", "/devices/<device_id>/rules", tag="Rules", access=RequiredAccess.SESSION, summary="List a device's rules"
-    )
+    @operation(bp, "GET", "/devices/<device_id>/rules", RequiredAccess.SESSION, "List a device's rules")
     async def list_rules(device_id: str) -> list[RuleResponse]:
         """Sorted by `priority`, lowest first, then by age, oldest first."""
         return [rule_response(rule) for rule in await rules.list(current_session(), DeviceId(device_id))]
 
-    @operation(
-        bp,
-        "GET",
-        "/devices/<device_id>/rules/context",
-        tag="Rules",
-        access=RequiredAccess.SESSION,
-        summary="List metrics and commands for rules",
-    )
+    @operation(bp, "GET", "/devices/<device_id>/rules/context", RequiredAccess.SESSION, "List metrics and commands for rules")
     async def rule_context(device_id: str) -> RuleContextResponse:
         """The metrics that conditions can use, and the commands that a rule can run."""
         context = await rules.get_context(current_session(), DeviceId(device_id))
@@ -58,9 +47,8 @@ def rules_blueprint(rules: RuleService, trials: RuleDryRunService) -> Blueprint:
         bp,
         "POST",
         "/devices/<device_id>/rules",
-        tag="Rules",
-        access=RequiredAccess.SESSION,
-        summary="Create a rule",
+        RequiredAccess.SESSION,
+        "Create a rule",
         status=201,
         errors={400: INVALID_RULE_CODES, 403: NOT_GRANTED_CODES, 409: "TOO_MANY_RULES"},
         idempotent=True,
@@ -73,9 +61,8 @@ def rules_blueprint(rules: RuleService, trials: RuleDryRunService) -> Blueprint:
         bp,
         "PATCH",
         "/devices/<device_id>/rules/<rule_id>",
-        tag="Rules",
-        access=RequiredAccess.SESSION,
-        summary="Edit a rule",
+        RequiredAccess.SESSION,
+        "Edit a rule",
         description="Resets the rule's match state only if its conditions or timing changed, or if it is enabled again.",
         errors={400: INVALID_RULE_CODES, 403: NOT_GRANTED_CODES},
     )
@@ -87,9 +74,8 @@ def rules_blueprint(rules: RuleService, trials: RuleDryRunService) -> Blueprint:
         bp,
         "DELETE",
         "/devices/<device_id>/rules/<rule_id>",
-        tag="Rules",
-        access=RequiredAccess.SESSION,
-        summary="Delete a rule",
+        RequiredAccess.SESSION,
+        "Delete a rule",
         errors={403: "ROLE_REQUIRED"},
     )
     async def delete_rule(device_id: str, rule_id: str) -> OkResponse:
@@ -101,9 +87,8 @@ def rules_blueprint(rules: RuleService, trials: RuleDryRunService) -> Blueprint:
         bp,
         "POST",
         "/devices/<device_id>/rules/<rule_id>/test",
-        tag="Rules",
-        access=RequiredAccess.SESSION,
-        summary="Dry-run a rule",
+        RequiredAccess.SESSION,
+        "Dry-run a rule",
         description="Evaluates the rule on `readings` and the latest values, or on stored telemetry from `from` to `to`. "
         "Changes nothing.",
     )

@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-from quart import Blueprint
-
 from adapters.http.api.commands.schemas import CommandDefinitionResponse
 from adapters.http.api.schedules import schemas as schema
 from adapters.http.core.auth import RequiredAccess, current_session
-from adapters.http.core.operation import operation
+from adapters.http.core.operation import ApiBlueprint, operation
 from adapters.http.core.paging import page_response
 from adapters.http.core.request_handling import ApiResponse
 from adapters.http.core.schemas import OkResponse
@@ -15,7 +13,6 @@ from domain.kernel.errors import ValidationFailed
 from domain.kernel.ids import DeviceId, ScheduleId
 from domain.schedules.service import ScheduleService
 
-TAG = "Schedules"
 READ_ERRORS = {404: "NOT_FOUND"}
 WRITE_ERRORS = {
     400: "VALIDATION_ERROR INVALID_JSON UNKNOWN_COMMAND INVALID_PARAMS COMMAND_NEEDS_APPROVAL",
@@ -25,61 +22,41 @@ WRITE_ERRORS = {
 SCHEDULES_PATH = "/devices/<device_id>/schedules"
 
 
-def schedules_blueprint(schedules: ScheduleService) -> Blueprint:
-    bp = Blueprint("schedules", __name__, url_prefix="/api/v1")
+def schedules_blueprint(schedules: ScheduleService) -> ApiBlueprint:
+    bp = ApiBlueprint("schedules", "Schedules")
     _add_read_routes(bp, schedules)
     _add_write_routes(bp, schedules)
     return bp
 
 
-def _add_read_routes(bp: Blueprint, schedules: ScheduleService) -> None:
-    @operation(
-        bp, "GET", SCHEDULES_PATH, tag=TAG, access=RequiredAccess.SESSION, summary="List a device's schedules", errors=READ_ERRORS
-    )
+def _add_read_routes(bp: ApiBlueprint, schedules: ScheduleService) -> None:
+    @operation(bp, "GET", SCHEDULES_PATH, RequiredAccess.SESSION, "List a device's schedules", errors=READ_ERRORS)
     async def list_schedules(device_id: str) -> list[schema.ScheduleResponse]:
         """The PENDING and ACTIVE schedules, sorted by slot."""
         found = await schedules.list(current_session(), DeviceId(device_id))
         return [schema.ScheduleResponse.from_domain(shown) for shown in found]
 
-    @operation(
-        bp,
-        "GET",
-        f"{SCHEDULES_PATH}/history",
-        tag=TAG,
-        access=RequiredAccess.SESSION,
-        summary="Schedule history",
-        errors=READ_ERRORS,
-        paged=True,
-    )
+    @operation(bp, "GET", f"{SCHEDULES_PATH}/history", RequiredAccess.SESSION, "Schedule history", errors=READ_ERRORS, paged=True)
     async def schedule_history(device_id: str, query: schema.ScheduleHistoryQuery) -> ApiResponse[list[schema.ScheduleResponse]]:
         """The COMPLETED and CANCELLED schedules, newest first."""
         before = None if query.before is None else ScheduleId(query.before)
         found = await schedules.list_history(current_session(), DeviceId(device_id), limit=query.limit + 1, before=before)
         return page_response(found, query.limit, schema.ScheduleResponse.from_domain, lambda view: view.schedule.schedule_id)
 
-    @operation(
-        bp,
-        "GET",
-        f"{SCHEDULES_PATH}/context",
-        tag=TAG,
-        access=RequiredAccess.SESSION,
-        summary="List commands for schedules",
-        errors=READ_ERRORS,
-    )
+    @operation(bp, "GET", f"{SCHEDULES_PATH}/context", RequiredAccess.SESSION, "List commands for schedules", errors=READ_ERRORS)
     async def schedule_context(device_id: str) -> schema.ScheduleContextResponse:
         """The device's commands, except those that need approval."""
         found = await schedules.list_schedulable_commands(current_session(), DeviceId(device_id))
         return schema.ScheduleContextResponse(commands=[CommandDefinitionResponse.from_domain(one) for one in found])
 
 
-def _add_write_routes(bp: Blueprint, schedules: ScheduleService) -> None:
+def _add_write_routes(bp: ApiBlueprint, schedules: ScheduleService) -> None:
     @operation(
         bp,
         "POST",
         SCHEDULES_PATH,
-        tag=TAG,
-        access=RequiredAccess.SESSION,
-        summary="Create or replace a schedule",
+        RequiredAccess.SESSION,
+        "Create or replace a schedule",
         status=201,
         errors=WRITE_ERRORS,
         idempotent=True,
@@ -89,15 +66,7 @@ def _add_write_routes(bp: Blueprint, schedules: ScheduleService) -> None:
         shown = await schedules.put(current_session(), DeviceId(device_id), body.slot, body.to_input())
         return schema.ScheduleResponse.from_domain(shown)
 
-    @operation(
-        bp,
-        "PUT",
-        f"{SCHEDULES_PATH}/<slot>",
-        tag=TAG,
-        access=RequiredAccess.SESSION,
-        summary="Change a schedule",
-        errors=WRITE_ERRORS,
-    )
+    @operation(bp, "PUT", f"{SCHEDULES_PATH}/<slot>", RequiredAccess.SESSION, "Change a schedule", errors=WRITE_ERRORS)
     async def change_schedule(device_id: str, slot: str, body: schema.ScheduleUpdateRequest) -> schema.ScheduleResponse:
         """Omitted fields keep their value. In an empty slot, `onTs` and `offTs` create a schedule; without them: 404."""
         which = _resolve_slot(_parse_slot(slot), body.slot)
@@ -105,13 +74,7 @@ def _add_write_routes(bp: Blueprint, schedules: ScheduleService) -> None:
         return schema.ScheduleResponse.from_domain(shown)
 
     @operation(
-        bp,
-        "PUT",
-        SCHEDULES_PATH,
-        tag=TAG,
-        access=RequiredAccess.SESSION,
-        summary="Change a schedule by the slot in the body",
-        errors=WRITE_ERRORS,
+        bp, "PUT", SCHEDULES_PATH, RequiredAccess.SESSION, "Change a schedule by the slot in the body", errors=WRITE_ERRORS
     )
     async def change_named_schedule(device_id: str, body: schema.ScheduleUpdateRequest) -> schema.ScheduleResponse:
         """Works like the call with the slot in the path."""
@@ -123,9 +86,8 @@ def _add_write_routes(bp: Blueprint, schedules: ScheduleService) -> None:
         bp,
         "DELETE",
         f"{SCHEDULES_PATH}/<slot>",
-        tag=TAG,
-        access=RequiredAccess.SESSION,
-        summary="Cancel a schedule",
+        RequiredAccess.SESSION,
+        "Cancel a schedule",
         errors={400: "VALIDATION_ERROR", 403: "ROLE_REQUIRED", **READ_ERRORS},
     )
     async def cancel_schedule(device_id: str, slot: str) -> OkResponse:

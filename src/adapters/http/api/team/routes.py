@@ -4,21 +4,17 @@ from __future__ import annotations
 
 from typing import Any
 
-from quart import Blueprint
-
 from adapters.http.api.team.schemas import MemberCreateRequest, MemberResponse, MemberUpdateRequest, member_response
 from adapters.http.core.auth import RequiredAccess, current_session
-from adapters.http.core.operation import operation
+from adapters.http.core.operation import ApiBlueprint, operation
 from adapters.http.core.schemas import OkResponse
 from domain.accounts.team import TeamService
 
-TAG = "Team"
 
+def team_blueprint(*, team: TeamService[Any]) -> ApiBlueprint:
+    bp = ApiBlueprint("team", "Team")
 
-def team_blueprint(*, team: TeamService[Any]) -> Blueprint:
-    bp = Blueprint("team", __name__, url_prefix="/api/v1")
-
-    @operation(bp, "GET", "/members", tag=TAG, access=RequiredAccess.SESSION, summary="List members")
+    @operation(bp, "GET", "/members", RequiredAccess.SESSION, "List members")
     async def list_members() -> list[MemberResponse]:
         """Oldest first. Every role may list them."""
         return [member_response(member) for member in await team.list_members(current_session())]
@@ -27,11 +23,10 @@ def team_blueprint(*, team: TeamService[Any]) -> Blueprint:
         bp,
         "POST",
         "/members",
-        tag=TAG,
-        access=RequiredAccess.SESSION,
+        RequiredAccess.SESSION,
+        "Add a member",
         status=201,
         idempotent=True,
-        summary="Add a member",
         description="Requires the role Admin or Owner; only an Owner can add an Owner.",
         errors={403: "ROLE_REQUIRED", 409: "EMAIL_TAKEN"},
     )
@@ -43,14 +38,13 @@ def team_blueprint(*, team: TeamService[Any]) -> Blueprint:
     return bp
 
 
-def _add_member_update_routes(bp: Blueprint, team: TeamService[Any]) -> None:
+def _add_member_update_routes(bp: ApiBlueprint, team: TeamService[Any]) -> None:
     @operation(
         bp,
         "PATCH",
         "/members/<membership_id>",
-        tag=TAG,
-        access=RequiredAccess.SESSION,
-        summary="Change a member's role or name",
+        RequiredAccess.SESSION,
+        "Change a member's role or name",
         description="Requires the role Admin or Owner; only an Owner can change an Owner. The last Owner keeps the role.",
         errors={403: "ROLE_REQUIRED", 409: "LAST_OWNER"},
     )
@@ -61,9 +55,8 @@ def _add_member_update_routes(bp: Blueprint, team: TeamService[Any]) -> None:
         bp,
         "DELETE",
         "/members/<membership_id>",
-        tag=TAG,
-        access=RequiredAccess.SESSION,
-        summary="Remove a member",
+        RequiredAccess.SESSION,
+        "Remove a member",
         description="Ends the member's grants and sessions. Requires the role Admin or Owner; only an Owner removes an Owner.",
         errors={403: "ROLE_REQUIRED", 409: "LAST_OWNER"},
     )

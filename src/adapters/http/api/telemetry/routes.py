@@ -8,7 +8,7 @@ import re
 from collections.abc import AsyncIterator, Callable, Iterator, Sequence
 
 import msgspec
-from quart import Blueprint, Response
+from quart import Response
 
 from adapters.http.api.telemetry.schemas import (
     BucketResponse,
@@ -20,7 +20,7 @@ from adapters.http.api.telemetry.schemas import (
     reading_response,
 )
 from adapters.http.core.auth import RequiredAccess, current_caller
-from adapters.http.core.operation import operation
+from adapters.http.core.operation import ApiBlueprint, operation
 from adapters.http.core.request_handling import MediaType
 from domain.kernel.clock import DAY_MS, HOUR_MS, MINUTE_MS, SECOND_MS, to_iso
 from domain.kernel.errors import ValidationFailed
@@ -35,16 +35,15 @@ _STEP = re.compile(r"([1-9][0-9]{0,4})([smhd])")
 _UNITS_MS = {"s": SECOND_MS, "m": MINUTE_MS, "h": HOUR_MS, "d": DAY_MS}
 
 
-def telemetry_blueprint(telemetry: TelemetryQueryService, downsampling: DownsamplingService) -> Blueprint:
-    bp = Blueprint("telemetry", __name__, url_prefix="/api/v1")
+def telemetry_blueprint(telemetry: TelemetryQueryService, downsampling: DownsamplingService) -> ApiBlueprint:
+    bp = ApiBlueprint("telemetry", "Telemetry")
 
     @operation(
         bp,
         "GET",
         "/devices/<device_id>/telemetry",
-        tag="Telemetry",
-        access=RequiredAccess.KEY,
-        summary="List telemetry",
+        RequiredAccess.KEY,
+        "List telemetry",
         returns={200: list[ReadingResponse] | list[BucketResponse]},
         errors={403: NOT_GRANTED_CODES},
     )
@@ -62,9 +61,8 @@ def telemetry_blueprint(telemetry: TelemetryQueryService, downsampling: Downsamp
         bp,
         "GET",
         "/devices/<device_id>/telemetry/latest",
-        tag="Telemetry",
-        access=RequiredAccess.KEY,
-        summary="Get the latest telemetry",
+        RequiredAccess.KEY,
+        "Get the latest telemetry",
         errors={403: NOT_GRANTED_CODES},
     )
     async def telemetry_latest(device_id: str) -> LatestTelemetryResponse:
@@ -81,9 +79,8 @@ def telemetry_blueprint(telemetry: TelemetryQueryService, downsampling: Downsamp
         bp,
         "GET",
         "/devices/<device_id>/telemetry/export",
-        tag="Telemetry",
-        access=RequiredAccess.KEY,
-        summary="Export telemetry",
+        RequiredAccess.KEY,
+        "Export telemetry",
         returns={
             200: MediaType("text/csv", "CSV with a header line, or NDJSON with `format=ndjson`.", ("application/x-ndjson",))
         },

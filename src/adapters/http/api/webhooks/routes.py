@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from quart import Blueprint
-
 from adapters.http.api.webhooks.schemas import (
     DeliveryAttemptResponse,
     DeliveryStartedResponse,
@@ -16,25 +14,24 @@ from adapters.http.api.webhooks.schemas import (
     webhook_response,
 )
 from adapters.http.core.auth import RequiredAccess, current_session
-from adapters.http.core.operation import operation
+from adapters.http.core.operation import ApiBlueprint, operation
 from adapters.http.core.schemas import OkResponse
 from domain.webhooks.delivery_log import DeliveryLogService
 from domain.webhooks.service import WebhookService
 
-TAG = "Webhooks"
 WEBHOOK_ERRORS = {403: "ROLE_REQUIRED", 404: "NOT_FOUND"}
 MANUAL_DELIVERY_ERRORS = {403: "ROLE_REQUIRED GRANT_MISSING", 404: "NOT_FOUND", 409: "WEBHOOK_DISABLED"}
 
 
-def webhooks_blueprint(webhooks: WebhookService, log: DeliveryLogService) -> Blueprint:
-    bp = Blueprint("webhooks", __name__, url_prefix="/api/v1")
+def webhooks_blueprint(webhooks: WebhookService, log: DeliveryLogService) -> ApiBlueprint:
+    bp = ApiBlueprint("webhooks", "Webhooks")
     _add_webhook_routes(bp, webhooks)
     _add_delivery_routes(bp, webhooks, log)
     return bp
 
 
-def _add_webhook_routes(bp: Blueprint, webhooks: WebhookService) -> None:
-    @operation(bp, "GET", "/webhooks", tag=TAG, access=RequiredAccess.SESSION, summary="List webhooks")
+def _add_webhook_routes(bp: ApiBlueprint, webhooks: WebhookService) -> None:
+    @operation(bp, "GET", "/webhooks", RequiredAccess.SESSION, "List webhooks")
     async def list_webhooks() -> list[WebhookDetailsResponse]:
         """The webhooks of all API keys, oldest first. A secret is shown only when it is created or rotated."""
         return [webhook_response(webhook) for webhook in await webhooks.list(current_session())]
@@ -43,9 +40,8 @@ def _add_webhook_routes(bp: Blueprint, webhooks: WebhookService) -> None:
         bp,
         "POST",
         "/webhooks",
-        tag=TAG,
-        access=RequiredAccess.SESSION,
-        summary="Create a webhook",
+        RequiredAccess.SESSION,
+        "Create a webhook",
         status=201,
         errors={403: "ROLE_REQUIRED", 409: "WEBHOOK_LIMIT"},
         idempotent=True,
@@ -62,9 +58,8 @@ def _add_webhook_routes(bp: Blueprint, webhooks: WebhookService) -> None:
         bp,
         "PATCH",
         "/webhooks/<webhook_id>",
-        tag=TAG,
-        access=RequiredAccess.SESSION,
-        summary="Change, disable or enable a webhook",
+        RequiredAccess.SESSION,
+        "Change, disable or enable a webhook",
         errors=WEBHOOK_ERRORS,
     )
     async def change_webhook(webhook_id: str, body: WebhookUpdateRequest) -> OkResponse:
@@ -72,29 +67,20 @@ def _add_webhook_routes(bp: Blueprint, webhooks: WebhookService) -> None:
         await webhooks.update(current_session(), webhook_id, url=body.url, enabled=body.enabled)
         return OkResponse()
 
-    @operation(
-        bp,
-        "DELETE",
-        "/webhooks/<webhook_id>",
-        tag=TAG,
-        access=RequiredAccess.SESSION,
-        summary="Delete a webhook",
-        errors=WEBHOOK_ERRORS,
-    )
+    @operation(bp, "DELETE", "/webhooks/<webhook_id>", RequiredAccess.SESSION, "Delete a webhook", errors=WEBHOOK_ERRORS)
     async def delete_webhook(webhook_id: str) -> OkResponse:
         """Also deletes its delivery log and discards pending deliveries."""
         await webhooks.delete(current_session(), webhook_id)
         return OkResponse()
 
 
-def _add_delivery_routes(bp: Blueprint, webhooks: WebhookService, log: DeliveryLogService) -> None:
+def _add_delivery_routes(bp: ApiBlueprint, webhooks: WebhookService, log: DeliveryLogService) -> None:
     @operation(
         bp,
         "POST",
         "/webhooks/<webhook_id>/rotate-secret",
-        tag=TAG,
-        access=RequiredAccess.SESSION,
-        summary="Rotate the signing secret",
+        RequiredAccess.SESSION,
+        "Rotate the signing secret",
         errors=WEBHOOK_ERRORS,
         idempotent=True,
     )
@@ -107,9 +93,8 @@ def _add_delivery_routes(bp: Blueprint, webhooks: WebhookService, log: DeliveryL
         bp,
         "GET",
         "/webhooks/<webhook_id>/deliveries",
-        tag=TAG,
-        access=RequiredAccess.SESSION,
-        summary="List delivery attempts",
+        RequiredAccess.SESSION,
+        "List delivery attempts",
         errors={404: "NOT_FOUND"},
     )
     async def list_deliveries(webhook_id: str) -> list[DeliveryAttemptResponse]:
@@ -120,9 +105,8 @@ def _add_delivery_routes(bp: Blueprint, webhooks: WebhookService, log: DeliveryL
         bp,
         "POST",
         "/webhooks/<webhook_id>/ping",
-        tag=TAG,
-        access=RequiredAccess.SESSION,
-        summary="Send a test event",
+        RequiredAccess.SESSION,
+        "Send a test event",
         errors=MANUAL_DELIVERY_ERRORS,
         idempotent=True,
     )
@@ -134,9 +118,8 @@ def _add_delivery_routes(bp: Blueprint, webhooks: WebhookService, log: DeliveryL
         bp,
         "POST",
         "/webhooks/<webhook_id>/deliveries/<delivery_id>/redeliver",
-        tag=TAG,
-        access=RequiredAccess.SESSION,
-        summary="Redeliver an event",
+        RequiredAccess.SESSION,
+        "Redeliver an event",
         errors=MANUAL_DELIVERY_ERRORS,
         idempotent=True,
     )
