@@ -1,8 +1,9 @@
-"""Requests in this process that wait for a command's result: one future each, resolved after the commit.
+"""Requests in this process that wait for a command's result, or for the decision on an approval: one future each, resolved after
+the commit.
 
-Nothing is stored for an execution without waiters. When all places are taken, the request is not rejected, because the command is
-already queued: the response contains the current status. A waiter reads the database after it starts to watch, so that no result
-is missed in between, and again at its timeout, for a result that another instance received.
+Nothing is stored for what nobody waits for. When all places are taken, the request is not rejected, because the command is
+already queued: the response contains the current status. A waiter reads the database after it starts to watch, so that nothing
+is missed in between, and again at its timeout, for what another instance has stored.
 """
 
 from __future__ import annotations
@@ -11,62 +12,77 @@ import asyncio
 from collections import Counter
 from collections.abc import Iterator
 from contextlib import contextmanager
+from typing import Generic, TypeVar
 
+from domain.approvals.model import Approval
 from domain.commands.model import Execution
-from domain.kernel.ids import ExecutionId
+from domain.kernel.ids import ApprovalId, ExecutionId
 
 MAX_WATCHERS = 10_000
 """Each is an open request."""
 MAX_WATCHERS_PER_CALLER = 1_000
 """So that no caller can take all places."""
 
+Key = TypeVar("Key", bound=str)
+Value = TypeVar("Value")
 
-class FutureExecutionWatch:
+
+class FutureWatch(Generic[Value]):
     """`future` None: no place was free."""
 
-    def __init__(self, future: asyncio.Future[Execution] | None) -> None:
+    def __init__(self, future: asyncio.Future[Value] | None) -> None:
         self._future = future
 
-    async def wait(self, timeout_s: float) -> Execution | None:
+    async def wait(self, timeout_s: float) -> Value | None:
         if self._future is None:
             return None
         done, _ = await asyncio.wait((self._future,), timeout=timeout_s)
         return self._future.result() if done else None
 
 
-class InProcessExecutionWaiter:
+class InProcessWaiter(Generic[Key, Value]):
     def __init__(self, *, max_watchers: int = MAX_WATCHERS, max_watchers_per_caller: int = MAX_WATCHERS_PER_CALLER) -> None:
         self._max_watchers = max_watchers
         self._max_watchers_per_caller = max_watchers_per_caller
         self._watchers_by_caller: Counter[str] = Counter()
-        self._futures: dict[ExecutionId, list[asyncio.Future[Execution]]] = {}
+        self._futures: dict[Key, list[asyncio.Future[Value]]] = {}
         self.watcher_count = 0
 
-    def notify(self, execution: Execution) -> None:
-        for future in self._futures.get(execution.execution_id, ()):
+    def resolve(self, key: Key, value: Value) -> None:
+        for future in self._futures.get(key, ()):
             if not future.done():
-                future.set_result(execution)
+                future.set_result(value)
 
-    def has_waiters(self, execution_id: ExecutionId) -> bool:
-        return execution_id in self._futures
+    def has_waiters(self, key: Key) -> bool:
+        return key in self._futures
 
     @contextmanager
-    def watch(self, execution_id: ExecutionId, by: str) -> Iterator[FutureExecutionWatch]:
+    def watch(self, key: Key, by: str) -> Iterator[FutureWatch[Value]]:
         if self.watcher_count >= self._max_watchers or self._watchers_by_caller[by] >= self._max_watchers_per_caller:
-            yield FutureExecutionWatch(None)
+            yield FutureWatch(None)
             return
-        future: asyncio.Future[Execution] = asyncio.get_running_loop().create_future()
-        self._futures.setdefault(execution_id, []).append(future)
+        future: asyncio.Future[Value] = asyncio.get_running_loop().create_future()
+        self._futures.setdefault(key, []).append(future)
         self.watcher_count += 1
         self._watchers_by_caller[by] += 1
         try:
-            yield FutureExecutionWatch(future)
+            yield FutureWatch(future)
         finally:
             self.watcher_count -= 1
             self._watchers_by_caller[by] -= 1
             if not self._watchers_by_caller[by]:
                 del self._watchers_by_caller[by]
-            futures = self._futures[execution_id]
+            futures = self._futures[key]
             futures.remove(future)
             if not futures:
-                del self._futures[execution_id]
+                del self._futures[key]
+
+
+class InProcessExecutionWaiter(InProcessWaiter[ExecutionId, Execution]):
+    def notify(self, execution: Execution) -> None:
+        self.resolve(execution.execution_id, execution)
+
+
+class InProcessApprovalWaiter(InProcessWaiter[ApprovalId, Approval]):
+    def notify(self, approval: Approval) -> None:
+        self.resolve(approval.approval_id, approval)

@@ -69,9 +69,16 @@ def _definitions(path: Path) -> dict[str, list[str]]:
     rows = connection.execute("SELECT name, sql FROM sqlite_master WHERE sql IS NOT NULL").fetchall()
     connection.close()
     own = [row for row in rows if row[0] not in ("alembic_version", "sqlite_sequence")]
-    return {
-        name: sorted(line.strip(" ,\t") for line in sql.replace(", \n", "\n").replace('"', "").splitlines()) for name, sql in own
-    }
+    return {name: sorted(line.strip(" ,\t") for line in _lines(sql)) for name, sql in own}
+
+
+def _lines(sql: str) -> list[str]:
+    """One line per column and constraint. SQLite writes a column that was added later into the line of the last one."""
+    lines: list[str] = []
+    for line in sql.replace('"', "").splitlines():
+        is_constraint = line.lstrip().startswith(("CONSTRAINT", "CREATE"))
+        lines += [line] if is_constraint else [part for part in line.split(", ") if part.strip()]
+    return lines
 
 
 def test_the_named_head_is_the_newest_script() -> None:

@@ -14,7 +14,20 @@ from alembic import command
 from alembic.autogenerate import compare_metadata
 from alembic.config import Config
 from alembic.migration import MigrationContext
-from sqlalchemy import Boolean, CheckConstraint, Column, Connection, Integer, LargeBinary, MetaData, Table, Text, inspect, select
+from sqlalchemy import (
+    Boolean,
+    CheckConstraint,
+    Column,
+    Connection,
+    Integer,
+    LargeBinary,
+    MetaData,
+    Table,
+    Text,
+    inspect,
+    select,
+    text,
+)
 from sqlalchemy.ext.asyncio import AsyncEngine, create_async_engine
 from sqlalchemy.pool import NullPool
 
@@ -94,6 +107,11 @@ def all_rows(connection: Connection) -> Rows:
     return found
 
 
+def of_then(rows: list[dict[str, Any]], before: list[dict[str, Any]]) -> list[dict[str, Any]]:
+    """The rows with the columns that they had before the upgrade."""
+    return [{name: row[name] for name in old} for row, old in zip(rows, before, strict=True)]
+
+
 def differences(connection: Connection) -> list[Any]:
     context = MigrationContext.configure(connection, opts={"compare_type": True, "compare_server_default": True})
     return list(compare_metadata(context, metadata))
@@ -130,7 +148,7 @@ async def test_every_row_of_the_first_version_is_there_after_the_upgrade(kind: s
 
         async with engine.connect() as connection:
             after = await connection.run_sync(all_rows)
-            assert {name: after[name] for name in before} == before
+            assert {name: of_then(after[name], rows) for name, rows in before.items()} == before
             assert await connection.run_sync(differences) == []
             upgraded = await connection.run_sync(foreign_rules)
 
@@ -140,3 +158,30 @@ async def test_every_row_of_the_first_version_is_there_after_the_upgrade(kind: s
     await database.stop()
     async with engine_of(fresh) as engine, engine.connect() as connection:
         assert upgraded == await connection.run_sync(foreign_rules)
+
+
+@pytest.mark.parametrize("kind", [kind for kind in STORAGES if kind != "memory"])
+async def test_the_maker_of_a_key_is_found_in_the_log_where_it_can_be_told(kind: str, tmp_path: Path) -> None:
+    """An Admin's key must not lose its maker: its requests would no longer count as the Admin's own."""
+    url = sqlite_url(tmp_path / "latchboard.db") if kind == "sqlite" else await empty_postgres()
+    keys = {"key_1": "sk_live_aaaa", "key_2": "sk_live_bbbb", "key_3": "sk_live_bbbb", "key_4": "sk_live_cccc"}
+    log = [("Robot", "aaaa", "user:usr_ada"), ("Twin", "bbbb", "user:usr_ada"), ("Twin", "bbbb", "user:usr_eve")]
+    async with engine_of(url) as engine, engine.connect() as connection:
+        await connection.run_sync(to_revision, "0009")
+        await connection.execute(text("INSERT INTO accounts VALUES ('acc_1', 'Acme', 'free', 1)"))
+        for key_id, prefix in keys.items():
+            row = {"key": key_id, "prefix": prefix, "hash": key_id.encode(), "on": True}
+            columns = "key_id, account_id, name, prefix, secret_hash, enabled, created_ms"
+            await connection.execute(
+                text(f"INSERT INTO api_keys ({columns}) VALUES (:key, 'acc_1', 'renamed', :prefix, :hash, :on, 1)"), row
+            )
+        for position, (name, prefix, source) in enumerate(log, 1):
+            said = f"API key {name} (sk_live_{prefix}…) was created"
+            event = {"at": position, "id": f"evt_{position}", "said": said, "source": source, "public": False}
+            columns = "position, event_id, account_id, kind, description, at_ms, source, address, payload, public"
+            values = ":at, :id, 'acc_1', 'key_created', :said, 1, :source, '', '{}', :public"
+            await connection.execute(text(f"INSERT INTO events ({columns}) VALUES ({values})"), event)
+        await connection.commit()
+        await connection.run_sync(to_revision, "0010")
+        made = dict((await connection.execute(text("SELECT key_id, created_by FROM api_keys"))).all())
+    assert made == {"key_1": "user:usr_ada", "key_2": None, "key_3": None, "key_4": None}

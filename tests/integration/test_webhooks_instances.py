@@ -27,6 +27,7 @@ async def follow(world: WebhookWorld) -> None:
         dispatch=unused,
         device_plans=unused,
         execution_waiter=unused,
+        approval_waiter=unused,
         deliveries=world.loop,
         wake_events=cast("Any", SimpleNamespace(deliveries=world.wake_event)),
     )

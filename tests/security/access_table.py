@@ -80,7 +80,7 @@ DELETE /devices/{deviceId}/rules/{ruleId}                        401   200   200
 POST /devices/{deviceId}/rules/{ruleId}/test                     401   200   200    200    200     200     200 403  403  403   404
 GET /devices/{deviceId}/grants                                   401   200   200    403    403     403     403 403  403  403   404
 POST /devices/{deviceId}/grants                                  401   201   201    403    403     403     403 403  403  403   404
-GET /devices/{deviceId}/access                                   401   200   200    200    200     200     200 403  403  403   404
+GET /devices/{deviceId}/access                                   401   200   200    200    200     200     200 200  200  200   404
 PATCH /devices/{deviceId}/grants/{grantId}                       401   200   200    403    403     403     403 403  403  403   404
 DELETE /devices/{deviceId}/grants/{grantId}                      401   200   200    403    403     403     403 403  403  403   404
 GET /approvals                                                   401   200   200    200    200     200     200 403  403  403   200

@@ -8,7 +8,7 @@ from contextlib import asynccontextmanager
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from adapters.execution_waiter import InProcessExecutionWaiter
+from adapters.execution_waiter import InProcessApprovalWaiter, InProcessExecutionWaiter
 from adapters.mqtt.firmware_codec import FirmwareDeviceCodec
 from adapters.params_validator import JsonSchemaParamsValidator
 from domain.accounts.model import Account, Membership, Project, User
@@ -19,6 +19,7 @@ from domain.commands.dispatch import CommandDispatchService
 from domain.commands.dispatch_queue import DispatchQueue
 from domain.commands.queries import DeviceQueryService
 from domain.commands.service import CommandService
+from domain.commands.submission_waiter import SubmissionWaiter
 from domain.devices.codec import CommandResultReport, DeviceReport, OutboundMessage, RelayReport
 from domain.devices.credential_sync import CredentialSync
 from domain.devices.credentials import DeviceCredentialService
@@ -223,10 +224,11 @@ class DeviceWorld:
             ids=self.ids,
             authorizer=self.gate,
             validator=self.checker,
-            execution_waiter=self.outcomes,
             dispatch_queue=self.offers,
             wake_approvals=self.wake_event,
         )
+        self.decisions = InProcessApprovalWaiter()
+        self.waiter = SubmissionWaiter(**shared, execution_waiter=self.outcomes, approval_waiter=self.decisions)
         self.definitions = CommandDefinitionService(
             **shared, ids=self.ids, authorizer=self.gate, validator=self.checker, commands=self.commands
         )

@@ -49,7 +49,7 @@ class ScheduleWorld(DeviceWorld):
         )
         self.firing = self.make_firing()
         self.left_edges = LeftEdgeService(**shared, commands=self.commands)
-        self.approvals = ApprovalService(**shared, submitter=self.commands)
+        self.approvals = ApprovalService(**shared, submitter=self.commands, waiter=self.decisions)
         self.granting: GrantService[Any] = GrantService(
             **shared,
             ids=self.ids,

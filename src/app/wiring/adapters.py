@@ -24,7 +24,7 @@ from adapters.crypto.secret_hasher import KeyRingSecretHasher
 from adapters.crypto.vault import AesVault
 from adapters.delivery.address_guard import AddressGuard
 from adapters.delivery.retry_jitter import RandomJitter
-from adapters.execution_waiter import InProcessExecutionWaiter
+from adapters.execution_waiter import InProcessApprovalWaiter, InProcessExecutionWaiter
 from adapters.feed_hub import InProcessFeedHub
 from adapters.id_generator import RandomIdGenerator
 from adapters.mail.log_mailer import LogMailer
@@ -92,6 +92,7 @@ class Adapters:
         self.params_checker = JsonSchemaParamsValidator()
         self.recurrence = DateutilRecurrence()
         self.execution_waiter = InProcessExecutionWaiter()
+        self.approval_waiter = InProcessApprovalWaiter()
 
     @property
     def is_leader(self) -> bool:

@@ -139,6 +139,7 @@ def _add_cluster_workers(
             dispatch=services.dispatch,
             device_plans=services.device_plan_queue,
             execution_waiter=adapters.execution_waiter,
+            approval_waiter=adapters.approval_waiter,
             deliveries=workers.webhook_delivery,
             wake_events=wake_events,
         )

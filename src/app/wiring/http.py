@@ -122,7 +122,7 @@ def _create_blueprints(program: Program) -> list[Blueprint]:
         devices_blueprint(s.devices, s.control),
         credentials_blueprint(s.credentials),
         device_types_blueprint(s.device_types),
-        commands_blueprint(s.commands, s.definitions, s.control),
+        commands_blueprint(s.commands, s.submission_waiter, s.definitions, s.control),
         schedules_blueprint(s.schedules),
         rules_blueprint(s.rules, s.rule_dry_runs),
         grants_blueprint(s.grants, s.access_explanations),

@@ -28,6 +28,7 @@ from domain.commands.dispatch import CommandDispatchService
 from domain.commands.dispatch_queue import DispatchQueue
 from domain.commands.queries import DeviceQueryService
 from domain.commands.service import CommandService
+from domain.commands.submission_waiter import SubmissionWaiter
 from domain.devices.credential_sync import CredentialSync
 from domain.devices.credentials import DeviceCredentialService
 from domain.devices.dropped_messages import DroppedMessageService
@@ -155,9 +156,11 @@ class Services:
             ids=ids,
             authorizer=gate,
             validator=adapters.params_checker,
-            execution_waiter=adapters.execution_waiter,
             dispatch_queue=self.dispatch_queue,
             wake_approvals=wake_events.approvals.set,
+        )
+        self.submission_waiter = SubmissionWaiter(
+            uow=uow, clock=clock, execution_waiter=adapters.execution_waiter, approval_waiter=adapters.approval_waiter
         )
         self.definitions = CommandDefinitionService(
             uow=uow, clock=clock, ids=ids, authorizer=gate, validator=adapters.params_checker, commands=self.commands
@@ -187,7 +190,9 @@ class Services:
             on_grants_changed=adapters.feed.mark_access_stale,
         )
         self.access_explanations = AccessExplainer(uow=self.uow, clock=adapters.clock, evaluator=windows, commands=self.commands)
-        self.approvals = ApprovalService(uow=self.uow, clock=adapters.clock, submitter=self.commands)
+        self.approvals = ApprovalService(
+            uow=self.uow, clock=adapters.clock, submitter=self.commands, waiter=adapters.approval_waiter
+        )
 
     def _wire_schedules(self, adapters: Adapters, wake_events: WakeEvents) -> None:
         uow, clock, recurrence = self.uow, adapters.clock, adapters.recurrence

@@ -11,11 +11,12 @@ from typing import Protocol
 from app.workers.schedules import DevicePlanQueue
 from app.workers.wake_event import WakeEvents
 from app.workers.webhook_delivery import WebhookDeliveryWorker
+from domain.approvals.ports import ApprovalWaiter, HasApprovals
 from domain.commands.dispatch import CommandDispatchService
 from domain.commands.ports import ExecutionWaiter, HasExecutions
 from domain.devices.credential_sync import CredentialSync
-from domain.events.model import Event
-from domain.kernel.ids import DeviceId, ExecutionId, WebhookId
+from domain.events.model import DEFAULT_TYPES, Event
+from domain.kernel.ids import AccountId, ApprovalId, DeviceId, ExecutionId, WebhookId
 from domain.kernel.unit_of_work import UnitOfWork
 from domain.rules.service import RuleService
 from domain.webhooks.ports import HasWebhooks
@@ -24,7 +25,7 @@ MAX_PENDING_RESULTS = 10_000
 """Results kept for waiting callers. Beyond that, a waiting caller reads the database when its time is up."""
 
 
-class PeerChangeTx(HasExecutions, HasWebhooks, Protocol): ...
+class PeerChangeTx(HasApprovals, HasExecutions, HasWebhooks, Protocol): ...
 
 
 class PeerChangeHandler:
@@ -37,6 +38,7 @@ class PeerChangeHandler:
         dispatch: CommandDispatchService,
         device_plans: DevicePlanQueue,
         execution_waiter: ExecutionWaiter,
+        approval_waiter: ApprovalWaiter,
         deliveries: WebhookDeliveryWorker,
         wake_events: WakeEvents,
     ) -> None:
@@ -46,11 +48,13 @@ class PeerChangeHandler:
         self._dispatch = dispatch
         self._device_plans = device_plans
         self._execution_waiter = execution_waiter
+        self._approval_waiter = approval_waiter
         self._deliveries = deliveries
         self._wake_events = wake_events
         self._changed_rules: set[DeviceId] = set()
         self._changed_credentials: set[DeviceId] = set()
         self._awaited_results: set[ExecutionId] = set()
+        self._awaited_decisions: set[tuple[AccountId, ApprovalId]] = set()
         self._changed_webhooks: set[WebhookId] = set()
 
     def enqueue(self, event: Event) -> None:
@@ -59,7 +63,9 @@ class PeerChangeHandler:
         device_id = event.device_id
         if event.is_public:
             self._wake_events.deliveries.set()
-        elif kind in ("command", "approval"):
+        if event.kind in DEFAULT_TYPES:
+            return  # of the device's own doing: nothing to reload
+        if kind in ("command", "approval"):
             self._enqueue_command(event)
         elif kind == "schedule":
             self._wake_events.schedules.set()
@@ -96,11 +102,21 @@ class PeerChangeHandler:
             if execution is not None:
                 self._execution_waiter.notify(execution)
             self._awaited_results.discard(execution_id)
+        while self._awaited_decisions:
+            account_id, approval_id = next(iter(self._awaited_decisions))
+            async with self._uow.read() as tx:
+                approval = await tx.approvals.get(account_id, approval_id)
+            if approval is not None:
+                self._approval_waiter.notify(approval)
+            self._awaited_decisions.discard((account_id, approval_id))
 
     def _enqueue_command(self, event: Event) -> None:
         self._wake_events.approvals.set()
         self._dispatch.rescan()
         self._wake_events.dispatch.set()
+        approval_id = ApprovalId(str(event.payload.get("approvalId")))
+        if event.kind == "approval_decided" and self._approval_waiter.has_waiters(approval_id):
+            self._awaited_decisions.add((event.account_id, approval_id))
         execution_id = event.payload.get("executionId")
         if (
             event.kind != "command_result"

@@ -10,10 +10,11 @@ from domain.kernel.domain_events import DomainEvent
 def decided_event(approval: Approval, caller: Caller, reason: str = "") -> DomainEvent:
     """`reason`: why it ended, where nobody decided it."""
     requester = approval.requested_by.name or approval.requested_by.label
+    ending = f", because {reason}" if reason else f" ({approval.note})" if approval.note else ""
     return DomainEvent.from_caller(
         caller,
         "approval_decided",
-        f"{approval.cmd} requested by {requester}: {approval.status}{f', because {reason}' if reason else ''}",
+        f"{approval.cmd} requested by {requester}: {approval.status}{ending}",
         approval.decided_ms or 0,
         device_id=approval.device_id,
         data={
@@ -22,5 +23,7 @@ def decided_event(approval: Approval, caller: Caller, reason: str = "") -> Domai
             "status": approval.status.value,
             "requestedBy": approval.requested_by.label,
             "executionId": approval.execution_id,
+            "decidedBy": approval.decided_by,
+            "note": approval.note,
         },
     )

@@ -51,3 +51,7 @@ class Approval:
     decided_by: str | None = None
     decided_ms: int | None = None
     execution_id: ExecutionId | None = None
+    reason: str | None = None
+    """Why the requester wants it."""
+    note: str | None = None
+    """What the decider says about it."""

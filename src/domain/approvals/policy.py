@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Collection
 from dataclasses import replace
 
 from domain.approvals.model import Approval, ApprovalStatus
@@ -27,25 +28,40 @@ def can_see(caller: Session | ApiKeyCaller, approval: Approval) -> bool:
     return caller.role.is_at_least(Role.ADMIN) or requester.membership_id == caller.membership_id
 
 
-def check_can_decide(caller: Session, approval: Approval, wanted: ApprovalStatus) -> None:
-    """Raises PermissionDenied `ROLE_REQUIRED` below Admin, and `OWN_REQUEST` for approving one's own request.
+def check_can_decide(caller: Session, approval: Approval, wanted: ApprovalStatus, sponsors: Collection[str] = ()) -> None:
+    """`sponsors`: the labels of those who made the requesting key or its grants on the device; an Admin among them counts as the
+    requester. An Owner does not: an account of one person and a program's key must work.
 
-    Denying one's own request is allowed: it withdraws the request."""
+    Raises PermissionDenied `ROLE_REQUIRED` below Admin, and `OWN_REQUEST` for approving one's own request. Denying one's own
+    request is allowed: it withdraws the request."""
     require_role(caller, Role.ADMIN)
+    if wanted is not ApprovalStatus.APPROVED:
+        return
     requester = approval.requested_by
-    own = requester.user_id == caller.user_id or requester.membership_id == caller.membership_id  # both None for an API key
-    if own and wanted is ApprovalStatus.APPROVED:
+    if requester.user_id == caller.user_id or requester.membership_id == caller.membership_id:  # both None for an API key
         raise PermissionDenied(
             "You cannot approve your own request. Ask an Owner or another Admin of the account.", code="OWN_REQUEST"
+        )
+    if caller.role is not Role.OWNER and caller.label in sponsors:
+        raise PermissionDenied(
+            "You made the API key that asks, or granted it access to this device, so its request counts as your own. "
+            "Ask an Owner or another Admin of the account.",
+            code="OWN_REQUEST",
         )
 
 
 def apply_decision(
-    approval: Approval, status: ApprovalStatus, *, by: str | None, now_ms: int, execution_id: ExecutionId | None = None
+    approval: Approval,
+    status: ApprovalStatus,
+    *,
+    by: str | None,
+    now_ms: int,
+    execution_id: ExecutionId | None = None,
+    note: str | None = None,
 ) -> Approval:
     """The approval after a decision. Raises Conflict `ALREADY_DECIDED` when it is no longer pending or has expired."""
     if status not in ALLOWED_TRANSITIONS[approval.status]:
         raise Conflict(f"This request is already {approval.status}. Exactly one decision counts.", code=ALREADY_DECIDED)
     if status is not ApprovalStatus.EXPIRED and now_ms >= approval.expires_ms:
         raise Conflict(f"This request expired at {to_iso(approval.expires_ms)}. Send the command again.", code=ALREADY_DECIDED)
-    return replace(approval, status=status, decided_by=by, decided_ms=now_ms, execution_id=execution_id)
+    return replace(approval, status=status, decided_by=by, decided_ms=now_ms, execution_id=execution_id, note=note)

@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from contextlib import AbstractContextManager
 from typing import Protocol, TypeVar
 
 from domain.approvals.model import Approval, ApprovalStatus
 from domain.devices.model import Device
 from domain.devices.ports import HasDevices
+from domain.grants.ports import HasGrants
 from domain.kernel.ids import AccountId, ApprovalId, DeviceId, ExecutionId, KeyId, MembershipId
 from domain.kernel.unit_of_work import Transaction
+from domain.keys.ports import HasApiKeys
 
 
 class ApprovalRepository(Protocol):
@@ -33,6 +36,14 @@ class ApprovalRepository(Protocol):
         self, account_id: AccountId, *, key_id: KeyId | None, membership_id: MembershipId | None
     ) -> Sequence[Approval]:
         """PENDING approvals that this key or membership requested, oldest first."""
+        ...
+
+    async def list_pending_devices(self, account_id: AccountId, key_id: KeyId) -> Sequence[DeviceId]:
+        """The devices for which a request of this key is PENDING."""
+        ...
+
+    async def list_pending_commands(self, account_id: AccountId) -> Sequence[tuple[DeviceId, str]]:
+        """The device and the command of each PENDING approval."""
         ...
 
     async def decide_if_pending(self, approval: Approval) -> bool:
@@ -66,7 +77,28 @@ class HasApprovals(Protocol):
 class ApprovalEventTx(Transaction, HasApprovals, Protocol): ...
 
 
-class ApprovalTx(Transaction, HasApprovals, HasDevices, Protocol): ...
+class ApprovalTx(Transaction, HasApiKeys, HasApprovals, HasDevices, HasGrants, Protocol): ...
+
+
+class ApprovalWatch(Protocol):
+    async def wait(self, timeout_s: float) -> Approval | None:
+        """The decided approval, or None after `timeout_s` seconds."""
+        ...
+
+
+class ApprovalWaiter(Protocol):
+    """Notifies waiting callers of decisions. Best effort: callers read the database as well."""
+
+    def notify(self, approval: Approval) -> None: ...
+
+    def has_waiters(self, approval_id: ApprovalId) -> bool:
+        """Whether a caller of this instance waits for it."""
+        ...
+
+    def watch(self, approval_id: ApprovalId, by: str) -> AbstractContextManager[ApprovalWatch]:
+        """Receives every notification after entering. When too many callers wait, in total or for `by`, `wait` returns at
+        once."""
+        ...
 
 
 TxT_contra = TypeVar("TxT_contra", contravariant=True)

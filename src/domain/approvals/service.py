@@ -14,8 +14,10 @@ from typing import Generic, TypeVar
 from domain.approvals import policy
 from domain.approvals.decided_event import decided_event
 from domain.approvals.model import Approval, ApprovalStatus
-from domain.approvals.ports import ApprovalTx, ApprovedCommandSubmitter
+from domain.approvals.ports import ApprovalTx, ApprovalWaiter, ApprovedCommandSubmitter
 from domain.devices.lookup import get_device
+from domain.devices.model import Device
+from domain.grants.model import GrantSubject
 from domain.kernel.caller import ApiKeyCaller, Role, Session, SystemCaller, require_role
 from domain.kernel.clock import Clock
 from domain.kernel.domain_events import DomainEvent, Json
@@ -32,8 +34,11 @@ TxT = TypeVar("TxT", bound=ApprovalTx)
 
 
 class ApprovalService(Generic[TxT]):
-    def __init__(self, *, uow: UnitOfWork[TxT], clock: Clock, submitter: ApprovedCommandSubmitter[TxT]) -> None:
+    def __init__(
+        self, *, uow: UnitOfWork[TxT], clock: Clock, submitter: ApprovedCommandSubmitter[TxT], waiter: ApprovalWaiter
+    ) -> None:
         self._uow = uow
+        self._waiter = waiter
         self._clock = clock
         self._submitter = submitter
 
@@ -64,13 +69,17 @@ class ApprovalService(Generic[TxT]):
             raise NotFound.for_resource("approval of this device", approval_id)
         return approval
 
-    async def approve(self, caller: Session, device_id: DeviceId, approval_id: ApprovalId) -> ExecutionId:
-        """Raises PermissionDenied `ROLE_REQUIRED`, `OWN_REQUEST`; NotFound; Conflict `ALREADY_DECIDED`; and the
+    async def approve(
+        self, caller: Session, device_id: DeviceId, approval_id: ApprovalId, *, note: str | None = None
+    ) -> ExecutionId:
+        """`note`: a line for the requester.
+
+        Raises PermissionDenied `ROLE_REQUIRED`, `OWN_REQUEST`; NotFound; Conflict `ALREADY_DECIDED`; and the
         errors of submitting the command now."""
         require_role(caller, Role.ADMIN)
         now_ms = self._clock.now_ms()
         try:
-            return await self._approve(caller, device_id, approval_id, now_ms)
+            return await self._approve(caller, device_id, approval_id, note, now_ms)
         except (Conflict, NotFound, Unavailable):
             raise
         except DomainError as error:
@@ -78,14 +87,14 @@ class ApprovalService(Generic[TxT]):
             error.already_logged = True
             raise
 
-    async def deny(self, caller: Session, device_id: DeviceId, approval_id: ApprovalId) -> None:
+    async def deny(self, caller: Session, device_id: DeviceId, approval_id: ApprovalId, *, note: str | None = None) -> None:
         """Raises PermissionDenied `ROLE_REQUIRED`, NotFound, Conflict `ALREADY_DECIDED`."""
         now_ms = self._clock.now_ms()
         async with self._uow.write(caller, Role.ADMIN) as tx:
             approval = await _get_approval(tx, caller, device_id, approval_id)
             policy.check_can_decide(caller, approval, ApprovalStatus.DENIED)
-            denied = policy.apply_decision(approval, ApprovalStatus.DENIED, by=caller.label, now_ms=now_ms)
-            await _save_decision(tx, denied, caller)
+            denied = policy.apply_decision(approval, ApprovalStatus.DENIED, by=caller.label, now_ms=now_ms, note=note)
+            await self._save_decision(tx, denied, caller)
 
     async def expire_due(self) -> int:
         """Expire a batch of overdue approvals; returns the size of the batch. Each expires once, also with several instances."""
@@ -107,17 +116,19 @@ class ApprovalService(Generic[TxT]):
         async with self._uow.read() as tx:
             return await tx.approvals.next_expiry_ms()
 
-    async def _approve(self, caller: Session, device_id: DeviceId, approval_id: ApprovalId, now_ms: int) -> ExecutionId:
+    async def _approve(
+        self, caller: Session, device_id: DeviceId, approval_id: ApprovalId, note: str | None, now_ms: int
+    ) -> ExecutionId:
         async with self._uow.write(caller, Role.ADMIN) as tx:
             device = await get_device(tx, caller.account_id, device_id)
             approval = await _get_approval(tx, caller, device_id, approval_id)
-            policy.check_can_decide(caller, approval, ApprovalStatus.APPROVED)
+            policy.check_can_decide(caller, approval, ApprovalStatus.APPROVED, await _list_sponsors(tx, approval, device))
             policy.apply_decision(approval, ApprovalStatus.APPROVED, by=caller.label, now_ms=now_ms)
             execution_id = await self._submitter.submit_approved(tx, approval, device, now_ms)
             approved = policy.apply_decision(
-                approval, ApprovalStatus.APPROVED, by=caller.label, now_ms=now_ms, execution_id=execution_id
+                approval, ApprovalStatus.APPROVED, by=caller.label, now_ms=now_ms, execution_id=execution_id, note=note
             )
-            await _save_decision(tx, approved, caller)
+            await self._save_decision(tx, approved, caller)
         return execution_id
 
     async def _log_failed_approval(
@@ -129,6 +140,13 @@ class ApprovalService(Generic[TxT]):
             data: dict[str, Json] = {"approvalId": approval_id, "code": error.code}
             await tx.emit(DomainEvent.from_caller(caller, "approval_refused", text, now_ms, device_id=device_id, data=data))
 
+    async def _save_decision(self, tx: TxT, approval: Approval, caller: Session) -> None:
+        """Raises Conflict when another decision was first; the transaction is rolled back with the queued command."""
+        if not await tx.approvals.decide_if_pending(approval):
+            raise Conflict("Another decision was made at the same moment. Only one takes effect.", code=policy.ALREADY_DECIDED)
+        await tx.emit(decided_event(approval, caller))
+        tx.after_commit(lambda: self._waiter.notify(approval))
+
 
 async def _get_approval(tx: ApprovalTx, caller: Session | ApiKeyCaller, device_id: DeviceId, approval_id: ApprovalId) -> Approval:
     await get_device(tx, caller.account_id, device_id)
@@ -138,8 +156,13 @@ async def _get_approval(tx: ApprovalTx, caller: Session | ApiKeyCaller, device_i
     return approval
 
 
-async def _save_decision(tx: ApprovalTx, approval: Approval, caller: Session) -> None:
-    """Raises Conflict when another decision was first; the transaction is rolled back with the queued command."""
-    if not await tx.approvals.decide_if_pending(approval):
-        raise Conflict("Another decision was made at the same moment. Only one takes effect.", code=policy.ALREADY_DECIDED)
-    await tx.emit(decided_event(approval, caller))
+async def _list_sponsors(tx: ApprovalTx, approval: Approval, device: Device) -> set[str]:
+    """The labels of those who made the requesting key, or made or changed a grant of it on the device. Empty for a member's
+    request."""
+    key_id = approval.requested_by.key_id
+    if key_id is None:
+        return set()
+    key = await tx.api_keys.get(approval.account_id, key_id)
+    grants = await tx.grants.list_by_subject_and_device(GrantSubject(key_id=key_id), device)
+    sponsors = {label for grant in grants for label in (grant.created_by, *grant.changed_by)}
+    return sponsors if key is None or key.created_by is None else sponsors | {key.created_by}

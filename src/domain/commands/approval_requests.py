@@ -44,6 +44,7 @@ async def create_approval(
         grant_id=grant_id,
         created_ms=now_ms,
         expires_ms=now_ms + APPROVAL_TTL_MS,
+        reason=request.reason,
     )
     await tx.approvals.add(approval)
     return approval

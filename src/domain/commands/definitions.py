@@ -11,10 +11,12 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, fields, replace
 from typing import Any, Protocol
 
+from domain.approvals.ports import HasApprovals
 from domain.commands import policy
 from domain.commands.model import CommandDefinition, CommandKind, CommandWidget
 from domain.commands.ports import HasCommandDefinitions, ParamsValidator
 from domain.commands.service import CommandService
+from domain.commands.waiting_requests import approval_names, check_nothing_waits, find_waiting_devices
 from domain.devices.lookup import get_device
 from domain.devices.model import Device
 from domain.devices.ports import HasDevices, HasDeviceTypes
@@ -28,7 +30,7 @@ from domain.kernel.ids import AccountId, CommandId, DeviceId, DeviceTypeId, IdGe
 from domain.kernel.unit_of_work import Transaction, UnitOfWork
 
 
-class DefinitionTx(Transaction, AuthorizationTx, HasCommandDefinitions, HasDevices, HasDeviceTypes, Protocol): ...
+class DefinitionTx(Transaction, AuthorizationTx, HasApprovals, HasCommandDefinitions, HasDevices, HasDeviceTypes, Protocol): ...
 
 
 @dataclass(frozen=True, slots=True)
@@ -108,9 +110,9 @@ class CommandDefinitionService:
             device = await _lock_device(tx, caller, device_id)
             await self._check_keeps_approval(tx, caller, device, definition.name)
             await _check_name_free(tx, definition)
-            queries_before = await self._query_names(tx, device)
+            before_edit = await self._commands.effective_definitions(tx, device)
             await tx.definitions.add(definition)
-            await self._check_no_new_query(tx, caller, device, queries_before)
+            await self._check_edit(tx, caller, device, before_edit)
             await self._emit(tx, caller, definition, "command_defined", now_ms)
         return definition
 
@@ -128,9 +130,9 @@ class CommandDefinitionService:
                 await self._check_keeps_approval(tx, caller, device, name)
             if after.name != before.name:
                 await _check_name_free(tx, after)
-            queries_before = await self._query_names(tx, device)
+            before_edit = await self._commands.effective_definitions(tx, device)
             await tx.definitions.save(after)
-            await self._check_no_new_query(tx, caller, device, queries_before)
+            await self._check_edit(tx, caller, device, before_edit)
             await self._emit(tx, caller, after, "command_updated", now_ms)
         return after
 
@@ -141,9 +143,9 @@ class CommandDefinitionService:
             device = await _lock_device(tx, caller, device_id)
             definition = await _get_own_definition(tx, device, command_id)
             await self._check_keeps_approval(tx, caller, device, definition.name)
-            queries_before = await self._query_names(tx, device)
+            before_edit = await self._commands.effective_definitions(tx, device)
             await tx.definitions.delete(command_id)
-            await self._check_no_new_query(tx, caller, device, queries_before)
+            await self._check_edit(tx, caller, device, before_edit)
             await self._emit(tx, caller, definition, "command_removed", now_ms)
 
     async def _check_keeps_approval(self, tx: DefinitionTx, caller: Session, device: Device, name: str) -> None:
@@ -152,15 +154,14 @@ class CommandDefinitionService:
             if definition.name == name and definition.requires_approval:
                 require_role(caller, Role.ADMIN)
 
-    async def _query_names(self, tx: DefinitionTx, device: Device) -> frozenset[str]:
-        known = await self._commands.effective_definitions(tx, device)
-        return frozenset(one.name for one in known if one.kind is CommandKind.QUERY)
-
-    async def _check_no_new_query(self, tx: DefinitionTx, caller: Session, device: Device, before: frozenset[str]) -> None:
-        """A READ grant allows every QUERY, so only callers who may grant can define one. Raises PermissionDenied, which rolls the
-        change back."""
-        if not await self._query_names(tx, device) <= before:
+    async def _check_edit(self, tx: DefinitionTx, caller: Session, device: Device, before: Sequence[CommandDefinition]) -> None:
+        """After the change, which an error rolls back. A READ grant allows every QUERY, so only callers who may grant can define
+        one. Raises PermissionDenied, Conflict `REQUEST_PENDING`."""
+        after = await self._commands.effective_definitions(tx, device)
+        if not _query_names(after) <= _query_names(before):
             require_role(caller, Role.ADMIN)
+        lifted = approval_names(before) - approval_names(after)
+        check_nothing_waits(caller, lifted, device.device_id in await find_waiting_devices(tx, device.account_id, lifted))
 
     async def _emit(self, tx: DefinitionTx, caller: Session, definition: CommandDefinition, kind: EventKind, now_ms: int) -> None:
         text = f"{kind.replace('_', ' ').capitalize()}: {definition.name}"
@@ -170,6 +171,10 @@ class CommandDefinitionService:
             "requiresApproval": definition.requires_approval,
         }
         await tx.emit(DomainEvent.from_caller(caller, kind, text, now_ms, device_id=definition.device_id, data=data))
+
+
+def _query_names(definitions: Sequence[CommandDefinition]) -> frozenset[str]:
+    return frozenset(one.name for one in definitions if one.kind is CommandKind.QUERY)
 
 
 async def _lock_device(tx: DefinitionTx, caller: Session, device_id: DeviceId) -> Device:

@@ -6,12 +6,14 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Protocol
 
+from domain.approvals.ports import HasApprovals
 from domain.commands import policy
 from domain.commands.definitions import CommandDefinitionInput
 from domain.commands.model import CommandDefinition
 from domain.commands.ports import HasCommandDefinitions, ParamsValidator
+from domain.commands.waiting_requests import approval_names, check_nothing_waits, find_waiting_devices
 from domain.devices.model import DeviceType
-from domain.devices.ports import HasDeviceTypes
+from domain.devices.ports import HasDevices, HasDeviceTypes
 from domain.kernel.caller import Role, Session, require_role
 from domain.kernel.clock import Clock
 from domain.kernel.domain_events import DomainEvent, EventKind, Json
@@ -22,7 +24,7 @@ from domain.kernel.unit_of_work import Transaction, UnitOfWork
 MAX_DEVICE_TYPES = 500
 
 
-class DeviceTypeTx(Transaction, HasCommandDefinitions, HasDeviceTypes, Protocol): ...
+class DeviceTypeTx(Transaction, HasApprovals, HasCommandDefinitions, HasDevices, HasDeviceTypes, Protocol): ...
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,7 +80,7 @@ class DeviceTypeService:
                 await _check_name(tx, device_type)
                 await tx.device_types.save(device_type)
             if definition_inputs is not None:
-                await self._replace_definitions(tx, device_type, definition_inputs, now_ms)
+                await self._replace_definitions(tx, caller, device_type, definition_inputs, now_ms)
             await self._emit(tx, caller, device_type, "device_type_updated", now_ms)
             return await _load_with_commands(tx, device_type)
 
@@ -93,10 +95,18 @@ class DeviceTypeService:
             await self._emit(tx, caller, device_type, "device_type_deleted", self._clock.now_ms())
 
     async def _replace_definitions(
-        self, tx: DeviceTypeTx, device_type: DeviceType, definition_inputs: Sequence[CommandDefinitionInput], now_ms: int
+        self,
+        tx: DeviceTypeTx,
+        caller: Session,
+        device_type: DeviceType,
+        definition_inputs: Sequence[CommandDefinitionInput],
+        now_ms: int,
     ) -> None:
         existing = {one.name: one for one in await tx.definitions.list_by_device_type(device_type.device_type_id)}
         wanted = self._build_definitions(device_type, definition_inputs, now_ms, existing)
+        lifted = approval_names(existing.values()) - approval_names(wanted)
+        waiting = await tx.devices.list_by_ids(await find_waiting_devices(tx, device_type.account_id, lifted))
+        check_nothing_waits(caller, lifted, any(one.device_type_id == device_type.device_type_id for one in waiting))
         names = {definition.name for definition in wanted}
         for name, gone in existing.items():
             if name not in names and gone.command_id is not None:

@@ -18,6 +18,7 @@ from domain.kernel.domain_events import Json, JsonObject
 from domain.kernel.fast_frozen import fast_frozen
 from domain.kernel.ids import (
     AccountId,
+    ApprovalId,
     CommandId,
     DeviceId,
     DeviceTypeId,
@@ -125,6 +126,8 @@ class Execution:
     sent_ms: int | None = None
     finished_ms: int | None = None
     result: Json = None
+    approval_id: ApprovalId | None = None
+    """The approval that the command waited for."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -135,6 +138,8 @@ class CommandRequest:
     cmd: str
     params: Json
     ttl_ms: int
+    reason: str | None = None
+    """Why the caller wants it: shown to who approves, and kept in the log."""
 
 
 @dataclass(frozen=True, slots=True)

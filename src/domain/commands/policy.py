@@ -138,6 +138,15 @@ def check_definition(definition: CommandDefinition, validator: ParamsValidator) 
         raise ValidationFailed(f"Invalid command definition: {faults[0].field} {faults[0].message}", details=faults)
 
 
+def check_needs_no_approval(definition: CommandDefinition) -> None:
+    """For schedules and rules. Raises ValidationFailed `COMMAND_NEEDS_APPROVAL`."""
+    if definition.requires_approval:
+        raise ValidationFailed(
+            f"{definition.name} needs approval, so it cannot run unattended. Choose another command, or remove the approval.",
+            code="COMMAND_NEEDS_APPROVAL",
+        )
+
+
 def check_ttl(ttl_ms: int) -> None:
     if not 1_000 <= ttl_ms <= MAX_TTL_MS:
         raise ValidationFailed.for_field("ttlSeconds", "must be 1 to 86400 seconds.")

@@ -29,7 +29,7 @@ from domain.commands.model import (
     ExecutionStatus,
     TriggeredBy,
 )
-from domain.commands.ports import AutomationTx, ExecutionWaiter, HasCommandContexts, HasCommandDefinitions, ParamsValidator
+from domain.commands.ports import AutomationTx, HasCommandContexts, HasCommandDefinitions, ParamsValidator
 from domain.devices.model import Device
 from domain.grants.authorizer import Authorizer, AutomationPermissionRequest, Permit
 from domain.grants.model import Grant
@@ -37,9 +37,9 @@ from domain.grants.policy import PermissionRequest
 from domain.grants.ports import AuthorizationTx
 from domain.grants.rate_limit import RateLimitQuota
 from domain.kernel.caller import ApiKeyCaller, Caller, Role, Session
-from domain.kernel.clock import Clock
+from domain.kernel.clock import Clock, to_iso
 from domain.kernel.domain_events import DomainEvent, Json
-from domain.kernel.errors import DomainError, NotFound, ValidationFailed
+from domain.kernel.errors import DomainError
 from domain.kernel.ids import ApprovalId, DeviceId, ExecutionId, GrantId, IdGenerator, IdPrefix
 from domain.kernel.unit_of_work import UnitOfWork
 from domain.keys.ports import HasApiKeys
@@ -68,7 +68,6 @@ class CommandService:
         ids: IdGenerator,
         authorizer: Authorizer,
         validator: ParamsValidator,
-        execution_waiter: ExecutionWaiter,
         dispatch_queue: DispatchQueue,
         wake_approvals: Callable[[], None],
     ) -> None:
@@ -77,21 +76,29 @@ class CommandService:
         self._ids = ids
         self._authorizer = authorizer
         self._validator = validator
-        self._execution_waiter = execution_waiter
         self._dispatch_queue = dispatch_queue
         self._wake_approvals = wake_approvals
 
     async def submit(
-        self, caller: Session | ApiKeyCaller, device_id: DeviceId, cmd: str, params: Json = None, *, ttl_ms: int | None = None
+        self,
+        caller: Session | ApiKeyCaller,
+        device_id: DeviceId,
+        cmd: str,
+        params: Json = None,
+        *,
+        ttl_ms: int | None = None,
+        reason: str | None = None,
     ) -> SubmissionResult:
-        """Raises, in this order: NotFound; ValidationFailed `UNKNOWN_COMMAND`, `INVALID_PARAMS`; PermissionDenied
+        """`reason`: a line for who approves and for the log.
+
+        Raises, in this order: NotFound; ValidationFailed `UNKNOWN_COMMAND`, `INVALID_PARAMS`; PermissionDenied
         `DEVICE_DISABLED`; what the authorizer raises; Conflict `TOO_MANY_QUEUED`."""
         ttl_ms = DEFAULT_TTL_MS if ttl_ms is None else ttl_ms
         policy.check_ttl(ttl_ms)
         now_ms = self._clock.now_ms()
         async with self._uow.write(caller, Role.VIEWER) as tx:  # the authorizer asks for the role or grant that the command needs
             context = await get_context_for_caller(tx, caller, device_id)
-            request = CommandRequest(context.device, cmd, params, ttl_ms)
+            request = CommandRequest(context.device, cmd, params, ttl_ms, reason)
             definition = self._require_definition(context, request)
             policy.check_accepts_commands(context.device)
             permit = await self._authorize(tx, caller, context.device, definition, now_ms, grants=context.grants)
@@ -100,16 +107,8 @@ class CommandService:
                 return SubmissionResult(approval=approval, quota=permit.quota)
             policy.reserve_slot(context)
             execution = self._new_execution(caller, request, _triggered_by(caller), permit.grant_id, now_ms)
-            await self._queue(tx, [(caller, QueuedCommand(context.device, execution))], now_ms)
+            await self._queue(tx, [(caller, QueuedCommand(context.device, execution))], now_ms, reason)
         return SubmissionResult(execution=execution, quota=permit.quota)
-
-    async def wait_for_result(self, execution: Execution, wait_s: float) -> Execution:
-        """The finished execution, or its state after `wait_s` seconds."""
-        with self._execution_waiter.watch(execution.execution_id, execution.requested_by) as watch:
-            current = await self._load(execution)
-            if current.status.is_final:
-                return current
-            return await watch.wait(wait_s) or await self._load(execution)
 
     async def effective_definitions(self, tx: HasCommandDefinitions, device: Device) -> Sequence[CommandDefinition]:
         """The device's commands, one definition per name."""
@@ -123,7 +122,7 @@ class CommandService:
         PermissionDenied."""
         context = (await load_contexts(tx, [device]))[device.device_id]
         definition = self._require_definition(context, CommandRequest(device, cmd, params, DEFAULT_TTL_MS))
-        _check_needs_no_approval(definition)
+        policy.check_needs_no_approval(definition)
         is_query = definition.kind is CommandKind.QUERY
         await self._authorizer.authorize_later(tx, caller, device, command=cmd, is_query=is_query, now_ms=now_ms)
         return definition
@@ -160,14 +159,14 @@ class CommandService:
     async def submit_approved(self, tx: CommandTx, approval: Approval, device: Device, now_ms: int) -> ExecutionId:
         """Check everything again as of now, except the rate limit, which counted the original request."""
         context = await get_context(tx, device.account_id, device.device_id, None)
-        request = CommandRequest(context.device, approval.cmd, approval.params, approval.ttl_ms)
+        request = CommandRequest(context.device, approval.cmd, approval.params, approval.ttl_ms, approval.reason)
         definition = self._require_definition(context, request)
         policy.check_accepts_commands(context.device)
         caller = await resolve_requester(tx, approval)
         permit = await self._authorize(tx, caller, context.device, definition, now_ms, spend=False)
         policy.reserve_slot(context)
-        execution = self._new_execution(caller, request, _triggered_by(caller), permit.grant_id, now_ms)
-        await self._queue(tx, [(caller, QueuedCommand(context.device, execution))], now_ms)
+        execution = self._new_execution(caller, request, _triggered_by(caller), permit.grant_id, now_ms, approval.approval_id)
+        await self._queue(tx, [(caller, QueuedCommand(context.device, execution))], now_ms, approval.reason)
         return execution.execution_id
 
     def _require_definition(self, context: CommandContext, request: CommandRequest) -> CommandDefinition:
@@ -183,7 +182,7 @@ class CommandService:
         try:
             definition = self._require_definition(context, command.request)
             policy.check_accepts_commands(command.request.device)
-            _check_needs_no_approval(definition)
+            policy.check_needs_no_approval(definition)
             policy.reserve_slot(context)
         except DomainError as error:
             return error
@@ -218,7 +217,13 @@ class CommandService:
         )
 
     def _new_execution(
-        self, caller: Caller, request: CommandRequest, triggered_by: TriggeredBy, grant_id: GrantId | None, now_ms: int
+        self,
+        caller: Caller,
+        request: CommandRequest,
+        triggered_by: TriggeredBy,
+        grant_id: GrantId | None,
+        now_ms: int,
+        approval_id: ApprovalId | None = None,
     ) -> Execution:
         return Execution(
             execution_id=ExecutionId(self._ids.new_id(IdPrefix.EXECUTION)),
@@ -234,9 +239,12 @@ class CommandService:
             grant_id=grant_id,
             created_ms=now_ms,
             expires_ms=now_ms + request.ttl_ms,
+            approval_id=approval_id,
         )
 
-    async def _queue(self, tx: AutomationTx, queued: Sequence[tuple[Caller, QueuedCommand]], now_ms: int) -> None:
+    async def _queue(
+        self, tx: AutomationTx, queued: Sequence[tuple[Caller, QueuedCommand]], now_ms: int, reason: str | None = None
+    ) -> None:
         if not queued:
             return
         commands = [command for _, command in queued]
@@ -245,7 +253,11 @@ class CommandService:
             execution = command.execution
             source = execution.source.value
             data: dict[str, Json] = {"executionId": execution.execution_id, "cmd": execution.cmd, "source": source}
-            text = f"Command {execution.cmd} accepted for the device"
+            if execution.approval_id is not None:
+                data["approvalId"] = execution.approval_id
+            if reason is not None:
+                data["reason"] = reason
+            text = f"Command {execution.cmd} accepted for the device{_because(reason)}"
             device = command.device
             await tx.emit(
                 DomainEvent.from_caller(
@@ -259,8 +271,14 @@ class CommandService:
     ) -> Approval:
         approval_id = ApprovalId(self._ids.new_id(IdPrefix.APPROVAL))
         approval = await create_approval(tx, approval_id, caller, request, grant_id, now_ms)
-        data: dict[str, Json] = {"approvalId": approval_id, "cmd": request.cmd}
-        text = f"Command {request.cmd} waits for approval"
+        data: dict[str, Json] = {
+            "approvalId": approval_id,
+            "cmd": request.cmd,
+            "requestedBy": approval.requested_by.label,
+            "reason": approval.reason,
+            "expiresAt": to_iso(approval.expires_ms),
+        }
+        text = f"Command {request.cmd} waits for approval{_because(approval.reason)}"
         device = request.device
         await tx.emit(
             DomainEvent.from_caller(
@@ -270,20 +288,9 @@ class CommandService:
         tx.after_commit(self._wake_approvals)
         return approval
 
-    async def _load(self, execution: Execution) -> Execution:
-        async with self._uow.read() as tx:
-            current = await tx.executions.find(execution.execution_id)
-        if current is None:
-            raise NotFound.for_resource("execution", execution.execution_id)
-        return current
 
-
-def _check_needs_no_approval(definition: CommandDefinition) -> None:
-    if definition.requires_approval:
-        raise ValidationFailed(
-            f"{definition.name} needs approval, so it cannot run unattended. Choose another command, or remove the approval.",
-            code="COMMAND_NEEDS_APPROVAL",
-        )
+def _because(reason: str | None) -> str:
+    return f": {reason}" if reason else ""
 
 
 def _triggered_by(caller: Session | ApiKeyCaller) -> TriggeredBy:

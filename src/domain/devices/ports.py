@@ -143,6 +143,19 @@ class DeviceTypeRepository(Protocol):
     async def count_devices(self, device_type_id: DeviceTypeId) -> int: ...
 
 
+class PendingApprovalCounter(Protocol):
+    """What the devices part needs to know of the approvals part, a higher layer."""
+
+    async def count_pending(self, account_id: AccountId, device_id: DeviceId) -> int:
+        """The number of the device's requests that wait for approval."""
+        ...
+
+
+class HasPendingApprovals(Protocol):
+    @property
+    def approvals(self) -> PendingApprovalCounter: ...
+
+
 class HasDevices(Protocol):
     @property
     def devices(self) -> DeviceRepository: ...

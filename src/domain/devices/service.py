@@ -18,7 +18,7 @@ from domain.devices.erasure import DeviceErasureService
 from domain.devices.health import UNKNOWN_HEALTH, DeviceHealth, HasDeviceHealth
 from domain.devices.lookup import get_device
 from domain.devices.model import Device, DeviceLifecycleTrigger, DeviceMetadata, DeviceStatus, FirmwareProfile
-from domain.devices.ports import HasDeviceCredentials, HasDevices, HasDeviceTypes
+from domain.devices.ports import HasDeviceCredentials, HasDevices, HasDeviceTypes, HasPendingApprovals
 from domain.devices.presence import PresenceService
 from domain.kernel.caller import Role, Session, require_role
 from domain.kernel.clock import Clock
@@ -32,7 +32,9 @@ _METADATA_FIELDS = frozenset(one.name for one in fields(DeviceMetadata))
 _EDITABLE_FIELDS = frozenset({"name", "board_type", "app_type", "app_type_other", "project_id", "device_type_id", "profile"})
 
 
-class DeviceTx(Transaction, HasDeviceCredentials, HasDeviceHealth, HasDevices, HasDeviceTypes, HasProjects, Protocol): ...
+class DeviceTx(
+    Transaction, HasDeviceCredentials, HasDeviceHealth, HasDevices, HasDeviceTypes, HasPendingApprovals, HasProjects, Protocol
+): ...
 
 
 @dataclass(frozen=True, slots=True)
@@ -114,7 +116,7 @@ class DeviceService:
             await _check_references(tx, caller, changes.get("project_id"), changes.get("device_type_id"))
             type_id = before.device_type_id
             if type_id is not None and changes.get("device_type_id", type_id) != type_id:
-                require_role(caller, Role.ADMIN)  # the type's commands may need approval; another type would remove that
+                await _check_can_leave_type(tx, caller, before)
             if changes.get("project_id", before.project_id) != before.project_id:
                 require_role(caller, Role.ADMIN)  # grants on the project apply to the device: a move changes permissions
             after = _apply_changes(before, changes)
@@ -177,6 +179,18 @@ async def save_device(tx: HasDevices, device: Device) -> Device:
     if not await tx.devices.save(device):
         raise Conflict("Somebody else has just changed the device. Read it again, then repeat your change.")
     return replace(device, version=device.version + 1)
+
+
+async def _check_can_leave_type(tx: DeviceTx, caller: Session, device: Device) -> None:
+    """The commands of the type may need approval, and another type would lift that. Raises PermissionDenied, Conflict
+    `REQUEST_PENDING`."""
+    require_role(caller, Role.ADMIN)
+    if caller.role is not Role.OWNER and await tx.approvals.count_pending(device.account_id, device.device_id):
+        raise Conflict(
+            "A request for this device waits for approval, which another device type might lift. Have the request decided first, "
+            "or ask an Owner.",
+            code="REQUEST_PENDING",
+        )
 
 
 async def _check_references(

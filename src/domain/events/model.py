@@ -1,6 +1,6 @@
 """The event log: append-only, in one total order; a cursor is a position in it.
 
-Five types are public: they also go to the live feed and to webhooks. All others are the account's audit trail.
+The public types also go to the live feed, and to the webhooks that want them. All others are the account's audit trail.
 Telemetry is public as well, but is stored with the readings, not in the log.
 """
 
@@ -19,7 +19,15 @@ DEVICE_ONLINE: Final = "device_online"
 DEVICE_OFFLINE: Final = "device_offline"
 SCHEDULE_FIRED: Final = "schedule_fired"
 
-PUBLIC_TYPES = frozenset({RELAY_CHANGED, TELEMETRY, DEVICE_ONLINE, DEVICE_OFFLINE, SCHEDULE_FIRED})
+APPROVAL_REQUESTED: Final = "approval_requested"
+APPROVAL_DECIDED: Final = "approval_decided"
+COMMAND_RESULT: Final = "command_result"
+RULE_DISABLED: Final = "rule_disabled"
+DEVICE_CLOCK_SKEW: Final = "device_clock_skew"
+
+DEFAULT_TYPES = (RELAY_CHANGED, TELEMETRY, DEVICE_ONLINE, DEVICE_OFFLINE, SCHEDULE_FIRED)
+"""What a webhook receives that names no types."""
+PUBLIC_TYPES = frozenset({*DEFAULT_TYPES, APPROVAL_REQUESTED, APPROVAL_DECIDED, COMMAND_RESULT, RULE_DISABLED, DEVICE_CLOCK_SKEW})
 
 
 @fast_frozen

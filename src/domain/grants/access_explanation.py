@@ -15,7 +15,7 @@ from domain.grants.model import Grant, GrantSubject
 from domain.grants.policy import Denial, GrantCheckStep, PermissionRequest
 from domain.grants.ports import AccessExplanationTx
 from domain.grants.rate_limit import RATE_WINDOW_MS, GrantEvaluator
-from domain.kernel.caller import Role, Session, require_role
+from domain.kernel.caller import ApiKeyCaller, Role, Session, require_role
 from domain.kernel.clock import Clock
 from domain.kernel.errors import PermissionDenied, ValidationFailed
 from domain.kernel.ids import DeviceId, KeyId, MembershipId
@@ -46,6 +46,8 @@ class AccessExplanation:
     grant: Grant | None
     needs_approval: bool
     grant_results: tuple[GrantCheckResult, ...]
+    device_is_active: bool = True
+    """Whether the device takes commands at all; `allowed` is about the permission."""
 
 
 class AccessExplainer(Generic[TxT]):
@@ -59,7 +61,7 @@ class AccessExplainer(Generic[TxT]):
 
     async def explain(
         self,
-        caller: Session,
+        caller: Session | ApiKeyCaller,
         device_id: DeviceId,
         *,
         command: str | None = None,
@@ -68,11 +70,11 @@ class AccessExplainer(Generic[TxT]):
     ) -> AccessExplanation:
         """Explain for an API key, a member or the caller. `command` None is a read.
 
-        Raises PermissionDenied `ROLE_REQUIRED` when somebody below Admin asks about another subject."""
+        Raises PermissionDenied when somebody below Admin (`ROLE_REQUIRED`) or an API key (`SESSION_REQUIRED`) asks about another
+        subject."""
         if key_id is not None and membership_id is not None:
             raise ValidationFailed.for_field("membershipId", "give apiKeyId or membershipId, not both.")
-        if key_id is not None or membership_id not in (None, caller.membership_id):
-            require_role(caller, Role.ADMIN)
+        _check_can_explain(caller, key_id, membership_id)
         now_ms = self._clock.now_ms()
         async with self._uow.read() as tx:
             device = await get_device(tx, caller.account_id, device_id)
@@ -80,7 +82,7 @@ class AccessExplainer(Generic[TxT]):
             request, requires_approval = await self._permission_request(tx, device, command)
             explanation = await self._explain(tx, device, principal, request, now_ms)
         waits = requires_approval and explanation.allowed and principal.subject_to_approval
-        return replace(explanation, needs_approval=waits)
+        return replace(explanation, needs_approval=waits, device_is_active=device.is_active)
 
     async def _permission_request(self, tx: TxT, device: Device, command: str | None) -> tuple[PermissionRequest, bool]:
         if command is None:
@@ -144,9 +146,22 @@ def _explain_without_grants(allowed: bool, code: str | None, message: str) -> Ac
     return AccessExplanation(allowed, code, message, None, None, False, ())
 
 
+def _check_can_explain(caller: Session | ApiKeyCaller, key_id: KeyId | None, membership_id: MembershipId | None) -> None:
+    if isinstance(caller, ApiKeyCaller):
+        if membership_id is not None or key_id not in (None, caller.key_id):
+            raise PermissionDenied(
+                "An API key asks for itself only. Leave out apiKeyId and membershipId, or ask with an Admin's session.",
+                code="SESSION_REQUIRED",
+            )
+    elif key_id is not None or membership_id not in (None, caller.membership_id):
+        require_role(caller, Role.ADMIN)
+
+
 async def _resolve_principal(
-    tx: AccessExplanationTx, caller: Session, key_id: KeyId | None, membership_id: MembershipId | None
+    tx: AccessExplanationTx, caller: Session | ApiKeyCaller, key_id: KeyId | None, membership_id: MembershipId | None
 ) -> Principal:
+    if isinstance(caller, ApiKeyCaller):
+        return Principal("This API key", None, GrantSubject(key_id=caller.key_id))
     if key_id is not None:
         key = await tx.api_keys.get(caller.account_id, key_id)
         if key is None:

@@ -13,12 +13,13 @@ from domain.devices.lookup import get_device
 from domain.devices.model import Device
 from domain.grants.grant_input import GrantDraft, GrantInput, check_input, check_single_subject, input_warnings
 from domain.grants.model import AppliesVia, Grant, GrantSubject
+from domain.grants.policy import is_wider
 from domain.grants.ports import GrantTx
 from domain.grants.window import WindowEvaluator
 from domain.kernel.caller import Role, Session, require_role
 from domain.kernel.clock import Clock
 from domain.kernel.domain_events import DomainEvent, EventKind, Json
-from domain.kernel.errors import FieldFault, NotFound, ValidationFailed
+from domain.kernel.errors import Conflict, FieldFault, NotFound, ValidationFailed
 from domain.kernel.ids import AccountId, DeviceId, GrantId, IdGenerator, IdPrefix
 from domain.kernel.unit_of_work import UnitOfWork
 
@@ -97,6 +98,7 @@ class GrantService(Generic[TxT]):
         async with self._uow.write(caller, Role.ADMIN) as tx:
             device = await get_device(tx, caller.account_id, device_id)
             grant = self._build_grant(caller, device, draft, grant_input, await _resolve_subject(tx, device, draft), now_ms)
+            await _check_no_request_waits(tx, caller, grant)
             await tx.grants.add(grant)
             await self._emit_change(tx, caller, device, grant, "grant_created", now_ms)
             return GrantWithWarnings(grant, input_warnings(grant_input, await self._command_kinds(tx, device)))
@@ -114,7 +116,9 @@ class GrantService(Generic[TxT]):
             grant_input = GrantInput.from_grant(before).with_changes(changes)
             expiry_kept = grant_input.expires_ms == before.expires_ms
             grant_input = check_input(grant_input, now_ms, self._windows, expiry_kept=expiry_kept)
-            grant = _apply_input(before, grant_input)
+            grant = _apply_input(before, grant_input, caller)
+            if is_wider(grant, before):
+                await _check_no_request_waits(tx, caller, grant)
             await tx.grants.save(grant)
             await self._emit_change(tx, caller, device, grant, "grant_updated", now_ms)
             return GrantWithWarnings(grant, input_warnings(grant_input, await self._command_kinds(tx, device)))
@@ -173,15 +177,33 @@ def _event_data(grant: Grant) -> dict[str, Json]:
     }
 
 
-def _apply_input(grant: Grant, grant_input: GrantInput) -> Grant:
+def _apply_input(grant: Grant, grant_input: GrantInput, caller: Session) -> Grant:
+    known = caller.label in (grant.created_by, *grant.changed_by)
     return replace(
         grant,
+        changed_by=grant.changed_by if known else (*grant.changed_by, caller.label),
         commands=grant_input.commands,
         scope=grant_input.scope,
         expires_ms=grant_input.expires_ms,
         window=grant_input.to_window(),
         rate_limit_per_minute=grant_input.rate_limit_per_minute,
     )
+
+
+async def _check_no_request_waits(tx: GrantTx, caller: Session, grant: Grant) -> None:
+    """While a request of a key waits for approval, an Admin does not give the key more on that device; an Owner may.
+
+    Raises Conflict `REQUEST_PENDING`."""
+    key_id = grant.subject.key_id
+    if key_id is None or caller.role is Role.OWNER:
+        return
+    waiting = await tx.devices.list_by_ids(await tx.approvals.list_pending_devices(grant.account_id, key_id))
+    if any(grant.applies_to(device) for device in waiting):
+        raise Conflict(
+            "A request of this API key waits for approval on a device that the grant covers. Have the request decided first, or "
+            "ask an Owner.",
+            code="REQUEST_PENDING",
+        )
 
 
 async def _resolve_subject(tx: GrantTx, device: Device, draft: GrantDraft) -> GrantSubject:

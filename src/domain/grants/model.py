@@ -63,6 +63,8 @@ class Grant:
     rate_limit_per_minute: int | None
     created_ms: int
     created_by: str
+    changed_by: tuple[str, ...] = ()
+    """The labels of those who have changed it since."""
 
     @property
     def applies_via(self) -> AppliesVia:

@@ -97,6 +97,23 @@ def filter_applicable(
     return passing, denials
 
 
+def is_wider(after: Grant, before: Grant) -> bool:
+    """Whether `after` may allow something that `before` does not. Another window counts as wider, unless it was always open."""
+    scopes = list(Scope)
+    return (
+        any(not before.covers_command(command) for command in after.commands)
+        or scopes.index(after.scope) > scopes.index(before.scope)
+        or _is_above(after.expires_ms, before.expires_ms)
+        or _is_above(after.rate_limit_per_minute, before.rate_limit_per_minute)
+        or (after.window != before.window and not before.window.is_always_open)
+    )
+
+
+def _is_above(limit: int | None, other: int | None) -> bool:
+    """None is no limit."""
+    return other is not None and (limit is None or limit > other)
+
+
 def closest_denial(denials: Sequence[Denial]) -> Denial:
     """The denial furthest along the order of checks; of equals, the one that passes soonest or expired last; then the oldest."""
     return max(denials, key=_closeness)

@@ -17,3 +17,5 @@ class ApiKey:
     enabled: bool
     last_used_ms: int | None
     created_ms: int
+    created_by: str | None = None
+    """The label of its maker; None for a key of an earlier version whose maker is not on record."""

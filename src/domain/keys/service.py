@@ -60,6 +60,7 @@ class ApiKeyService(Generic[TxT]):
             enabled=True,
             last_used_ms=None,
             created_ms=now_ms,
+            created_by=caller.label,
         )
         async with self._uow.write(caller, Role.ADMIN) as tx:
             await tx.api_keys.add(key)

@@ -44,7 +44,8 @@ class DeliveryFanout:
 
 
 def _deliveries_for(recipients: WebhookRecipients, event: Event, now_ms: int) -> list[Delivery]:
-    webhooks = [] if event.device_id is None else recipients.list_for_device(event.device_id, now_ms)
+    visible = [] if event.device_id is None else recipients.list_for_device(event.device_id, now_ms)
+    webhooks = [webhook for webhook in visible if event.kind in webhook.wanted_types]
     data = encode_payload(event.payload) if webhooks else b""
     return [new_delivery(webhook, event, data, now_ms) for webhook in webhooks]
 

@@ -6,10 +6,12 @@ webhook, stored in the event's transaction. Each try to send it is an `Attempt` 
 
 from __future__ import annotations
 
+from collections.abc import Collection
 from dataclasses import dataclass, field
 from enum import StrEnum
 from urllib.parse import urlsplit
 
+from domain.events.model import DEFAULT_TYPES
 from domain.kernel.backoff import Backoff
 from domain.kernel.fast_frozen import fast_frozen
 from domain.kernel.ids import AccountId, DeliveryId, DeviceId, EventId, KeyId, WebhookId
@@ -45,6 +47,12 @@ class Webhook:
     failing_since_ms: int | None
     created_ms: int
     updated_ms: int
+    types: tuple[str, ...] | None = None
+    """The event types that it wants; None: `DEFAULT_TYPES`."""
+
+    @property
+    def wanted_types(self) -> Collection[str]:
+        return DEFAULT_TYPES if self.types is None else self.types
 
     @property
     def host(self) -> str:

@@ -9,13 +9,15 @@ from __future__ import annotations
 
 import base64
 import json
+from collections.abc import Collection
 from dataclasses import dataclass, replace
 from enum import StrEnum
 from functools import lru_cache
 
+from domain.events.model import PUBLIC_TYPES
 from domain.kernel.clock import DAY_MS, SECOND_MS, to_iso
 from domain.kernel.domain_events import JsonObject
-from domain.kernel.errors import Conflict
+from domain.kernel.errors import Conflict, ValidationFailed
 from domain.webhooks.model import (
     DISABLE_AFTER_MS,
     MAX_ATTEMPTS,
@@ -215,6 +217,17 @@ def disable(webhook: Webhook, reason: str | None, now_ms: int) -> Webhook:
 def enable(webhook: Webhook, now_ms: int) -> Webhook:
     """Enables the webhook and forgets its earlier failures."""
     return replace(webhook, enabled=True, disabled_reason=None, failing_since_ms=None, updated_ms=now_ms)
+
+
+def check_types(types: Collection[str] | None) -> tuple[str, ...] | None:
+    """Each type once, in alphabetical order. Raises ValidationFailed for none, and for one that webhooks cannot receive."""
+    if types is None:
+        return None
+    unknown = sorted(set(types) - PUBLIC_TYPES)
+    if unknown or not types:
+        wrong = f"contains {unknown[0][:64]!r}, which is no event type of webhooks" if unknown else "is empty"
+        raise ValidationFailed.for_field("types", f"{wrong}. Use one or more of {', '.join(sorted(PUBLIC_TYPES))}.")
+    return tuple(sorted(set(types)))
 
 
 def require_enabled(webhook: Webhook) -> None:

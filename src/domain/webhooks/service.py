@@ -7,7 +7,7 @@ webhook again.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass, replace
 
 from domain.devices.ports import Vault
@@ -57,8 +57,10 @@ class WebhookService:
         async with self._uow.read() as tx:
             return await tx.webhooks.list_by_account(caller.account_id)
 
-    async def create(self, caller: Session, *, key_id: str, url: str) -> WebhookWithSecret:
-        """Raises PermissionDenied, ValidationFailed for an unknown key or a forbidden address, Conflict `WEBHOOK_LIMIT`."""
+    async def create(self, caller: Session, *, key_id: str, url: str, types: Collection[str] | None = None) -> WebhookWithSecret:
+        """`types`: the event types it wants; None: the default ones.
+
+        Raises PermissionDenied, ValidationFailed for an unknown key or a forbidden address, Conflict `WEBHOOK_LIMIT`."""
         require_role(caller, Role.ADMIN)
         self._check_url(url)
         now_ms = self._clock.now_ms()
@@ -77,6 +79,7 @@ class WebhookService:
             failing_since_ms=None,
             created_ms=now_ms,
             updated_ms=now_ms,
+            types=policy.check_types(types),
         )
         async with self._uow.write(caller, Role.ADMIN) as tx:
             await _require_key_with_capacity(tx, webhook)
@@ -84,19 +87,30 @@ class WebhookService:
             await self._emit(tx, caller, webhook, "webhook_created", f"Webhook to {webhook.host} was created")
         return WebhookWithSecret(webhook, secret)
 
-    async def update(self, caller: Session, webhook_id: str, *, url: str | None = None, enabled: bool | None = None) -> None:
+    async def update(
+        self,
+        caller: Session,
+        webhook_id: str,
+        *,
+        url: str | None = None,
+        enabled: bool | None = None,
+        types: Collection[str] | None = None,
+    ) -> None:
         """Disabling cancels pending deliveries. Enabling forgets earlier failures.
 
         Raises PermissionDenied, ValidationFailed, NotFound."""
         require_role(caller, Role.ADMIN)
         if url is not None:
             self._check_url(url)
+        wanted = policy.check_types(types)
         if enabled is True:
             await self._cancel_pending(caller, webhook_id)
         now_ms = self._clock.now_ms()
         async with self._uow.write(caller, Role.ADMIN) as tx:
             before = await get_webhook(tx, caller, webhook_id, for_update=True)
             after = before if url is None else replace(before, url=url, updated_ms=now_ms)
+            if types is not None:
+                after = replace(after, types=wanted, updated_ms=now_ms)
             if enabled is True and not before.enabled:
                 after = policy.enable(after, now_ms)
             elif enabled is False and before.enabled:

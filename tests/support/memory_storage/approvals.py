@@ -49,6 +49,13 @@ class MemoryApprovalRepository:
         wanted = (account_id, key_id, membership_id)
         return [a for a in self._pending() if (a.account_id, a.requested_by.key_id, a.requested_by.membership_id) == wanted]
 
+    async def list_pending_devices(self, account_id: AccountId, key_id: KeyId) -> Sequence[DeviceId]:
+        wanted = (account_id, key_id)
+        return list({a.device_id for a in self._pending() if (a.account_id, a.requested_by.key_id) == wanted})
+
+    async def list_pending_commands(self, account_id: AccountId) -> Sequence[tuple[DeviceId, str]]:
+        return list({(a.device_id, a.cmd) for a in self._pending() if a.account_id == account_id})
+
     async def decide_if_pending(self, approval: Approval) -> bool:
         rows = self._database.writable_rows(APPROVALS)
         stored = rows.get(approval.approval_id)
@@ -60,6 +67,7 @@ class MemoryApprovalRepository:
             decided_by=approval.decided_by,
             decided_ms=approval.decided_ms,
             execution_id=approval.execution_id,
+            note=approval.note,
         )
         return True
 

@@ -382,7 +382,7 @@ class TestWaiting:
     async def test_waiting_returns_when_the_device_reports_the_result(self, world: DeviceWorld) -> None:
         device = await world.device(online=True)
         execution = await send(world, device)
-        waiting = asyncio.create_task(world.commands.wait_for_result(execution, 5.0))
+        waiting = asyncio.create_task(world.waiter.wait_for_result(execution, 5.0))
         await asyncio.sleep(0)
         await says(world, device, execution.execution_id, "done")
         assert (await waiting).status is ExecutionStatus.DONE
@@ -392,13 +392,13 @@ class TestWaiting:
         device = await world.device(online=True)
         execution = await send(world, device)
         await says(world, device, execution.execution_id, "done")
-        requested = asyncio.create_task(world.commands.wait_for_result(execution, 3600.0))
+        requested = asyncio.create_task(world.waiter.wait_for_result(execution, 3600.0))
         assert (await asyncio.wait_for(requested, 5)).status is ExecutionStatus.DONE
 
     async def test_after_the_timeout_the_current_state_is_returned(self, world: DeviceWorld) -> None:
         device = await world.device(online=True)
         execution = await send(world, device)
-        assert (await world.commands.wait_for_result(execution, 0.01)).status is ExecutionStatus.SENT
+        assert (await world.waiter.wait_for_result(execution, 0.01)).status is ExecutionStatus.SENT
 
 
 async def test_many_queued_commands_are_sent_in_bounded_rounds(world: DeviceWorld) -> None:

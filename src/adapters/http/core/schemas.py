@@ -47,6 +47,14 @@ DisplayName = Annotated[
 ]
 """A name given by a user: 1 to 64 characters; surrounding spaces are removed."""
 
+Remark = Annotated[
+    str,
+    StringConstraints(min_length=1, max_length=280, strip_whitespace=True),
+    OneLine,
+    Field(json_schema_extra=VISIBLE_LINE_SCHEMA),
+]
+"""A line that a person or a program adds to a request or a decision."""
+
 Timestamp = Annotated[
     str, Field(json_schema_extra={"format": "date-time", "examples": ["2026-11-21T04:00:00.000Z"]}, max_length=40)
 ]

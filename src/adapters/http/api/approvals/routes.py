@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from adapters.http.api.approvals.schemas import ApprovalResponse, ApprovalsQuery, ApproveResponse
+from adapters.http.api.approvals.schemas import ApprovalResponse, ApprovalsQuery, ApproveResponse, DecisionRequest
 from adapters.http.core.auth import RequiredAccess, current_caller, current_session
 from adapters.http.core.operation import ApiBlueprint, operation
 from adapters.http.core.paging import page_response
@@ -80,10 +80,11 @@ def _add_decision_routes(bp: ApiBlueprint, approvals: ApprovalService[Any]) -> N
         errors=APPROVE_ERRORS,
         idempotent=True,
     )
-    async def approve(device_id: str, approval_id: str) -> ApproveResponse:
+    async def approve(device_id: str, approval_id: str, body: DecisionRequest) -> ApproveResponse:
         """Sends the command at once, provided the requester still has permission and the device is enabled; otherwise the request
-        stays PENDING. Requires the role Admin or Owner; nobody can approve their own request."""
-        execution_id = await approvals.approve(current_session(), DeviceId(device_id), ApprovalId(approval_id))
+        stays PENDING. Requires the role Admin or Owner; nobody can approve their own request. A request of an API key counts as
+        that of the Admin who made the key or its grant."""
+        execution_id = await approvals.approve(current_session(), DeviceId(device_id), ApprovalId(approval_id), note=body.note)
         return ApproveResponse(execution_id=execution_id)
 
     @operation(
@@ -95,7 +96,7 @@ def _add_decision_routes(bp: ApiBlueprint, approvals: ApprovalService[Any]) -> N
         errors=DENY_ERRORS,
         idempotent=True,
     )
-    async def deny(device_id: str, approval_id: str) -> OkResponse:
+    async def deny(device_id: str, approval_id: str, body: DecisionRequest) -> OkResponse:
         """The command is never sent. Requires the role Admin or Owner."""
-        await approvals.deny(current_session(), DeviceId(device_id), ApprovalId(approval_id))
+        await approvals.deny(current_session(), DeviceId(device_id), ApprovalId(approval_id), note=body.note)
         return OkResponse()

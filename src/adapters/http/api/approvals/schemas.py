@@ -6,7 +6,7 @@ from typing import Annotated, Any
 
 from pydantic import Field
 
-from adapters.http.core.schemas import QueryParameters, ResponseModel, Timestamp
+from adapters.http.core.schemas import QueryParameters, Remark, RequestBody, ResponseModel, Timestamp
 from domain.approvals.model import Approval, ApprovalStatus
 from domain.approvals.service import LIST_LIMIT
 from domain.kernel.clock import to_iso
@@ -24,6 +24,8 @@ class ApprovalResponse(ResponseModel):
     decided_by: str | None
     decided_at: Timestamp | None
     execution_id: str | None
+    reason: str | None = Field(description="Why the requester wants it.")
+    note: str | None = Field(description="What the decider says about it.")
 
     @classmethod
     def from_domain(cls, approval: Approval) -> ApprovalResponse:
@@ -39,7 +41,13 @@ class ApprovalResponse(ResponseModel):
             decided_by=approval.decided_by,
             decided_at=None if approval.decided_ms is None else to_iso(approval.decided_ms),
             execution_id=approval.execution_id,
+            reason=approval.reason,
+            note=approval.note,
         )
+
+
+class DecisionRequest(RequestBody):
+    note: Remark | None = Field(default=None, description="A line for the requester, who sees it in the approval.")
 
 
 class ApproveResponse(ResponseModel):

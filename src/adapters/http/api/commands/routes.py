@@ -11,6 +11,7 @@ from adapters.http.core.schemas import OkResponse
 from domain.commands.definitions import CommandDefinitionService
 from domain.commands.queries import DeviceQueryService
 from domain.commands.service import CommandService, SubmissionResult
+from domain.commands.submission_waiter import SubmissionWaiter
 from domain.grants.rate_limit import RATE_WINDOW_S
 from domain.kernel.cursors import EXECUTIONS, decode_cursor, encode_cursor
 from domain.kernel.ids import CommandId, DeviceId, ExecutionId
@@ -29,16 +30,16 @@ SEND_RETURNS = {200: schema.CommandResultResponse | schema.CommandQueuedResponse
 
 
 def commands_blueprint(
-    commands: CommandService, definitions: CommandDefinitionService, control: DeviceQueryService
+    commands: CommandService, waiter: SubmissionWaiter, definitions: CommandDefinitionService, control: DeviceQueryService
 ) -> ApiBlueprint:
     bp = ApiBlueprint("commands", "Commands")
-    _add_send_routes(bp, commands)
+    _add_send_routes(bp, commands, waiter)
     _add_definition_routes(bp, definitions)
     _add_execution_routes(bp, control)
     return bp
 
 
-def _add_send_routes(bp: ApiBlueprint, commands: CommandService) -> None:
+def _add_send_routes(bp: ApiBlueprint, commands: CommandService, waiter: SubmissionWaiter) -> None:
     @operation(
         bp,
         "POST",
@@ -51,10 +52,15 @@ def _add_send_routes(bp: ApiBlueprint, commands: CommandService) -> None:
         limited=True,
     )
     async def send_command(device_id: str, body: schema.CommandSendRequest) -> SendResponse:
-        """Responds with 202 if the command needs approval first. With `waitSeconds`, the response has the device's `result`."""
+        """Responds with 202 if the command needs approval first. With `waitSeconds`, the response waits for the device's
+        `result`, and for the decision before that."""
         ttl_ms = body.ttl_seconds * 1000 if body.ttl_seconds is not None else None
-        submitted = await commands.submit(current_caller(), DeviceId(device_id), body.cmd, body.params, ttl_ms=ttl_ms)
-        return await _submission_response(commands, submitted, body.wait_seconds)
+        submitted = await commands.submit(
+            current_caller(), DeviceId(device_id), body.cmd, body.params, ttl_ms=ttl_ms, reason=body.reason
+        )
+        if body.wait_seconds:
+            submitted = await waiter.wait(submitted, body.wait_seconds)
+        return _submission_response(submitted, with_result=bool(body.wait_seconds))
 
     @operation(
         bp,
@@ -69,7 +75,7 @@ def _add_send_routes(bp: ApiBlueprint, commands: CommandService) -> None:
     )
     async def send_on(device_id: str) -> SendResponse:
         """Sends the command ON without parameters."""
-        return await _submission_response(commands, await commands.submit(current_caller(), DeviceId(device_id), "ON"), None)
+        return _submission_response(await commands.submit(current_caller(), DeviceId(device_id), "ON"))
 
     @operation(
         bp,
@@ -84,7 +90,7 @@ def _add_send_routes(bp: ApiBlueprint, commands: CommandService) -> None:
     )
     async def send_off(device_id: str) -> SendResponse:
         """Sends the command OFF without parameters."""
-        return await _submission_response(commands, await commands.submit(current_caller(), DeviceId(device_id), "OFF"), None)
+        return _submission_response(await commands.submit(current_caller(), DeviceId(device_id), "OFF"))
 
 
 def _add_definition_routes(bp: ApiBlueprint, definitions: CommandDefinitionService) -> None:
@@ -164,15 +170,12 @@ def _add_execution_routes(bp: ApiBlueprint, control: DeviceQueryService) -> None
         return schema.ExecutionResponse.from_domain(found)
 
 
-async def _submission_response(commands: CommandService, submitted: SubmissionResult, wait_s: float | None) -> SendResponse:
+def _submission_response(submitted: SubmissionResult, *, with_result: bool = False) -> SendResponse:
     quota = submitted.quota
     headers = {} if quota is None else rate_limit_headers(quota.limit, RATE_WINDOW_S, quota.remaining, quota.reset_s)
     if submitted.approval is not None:
-        return ApiResponse(schema.ApprovalPendingResponse(approval_id=submitted.approval.approval_id), 202, headers)
+        return ApiResponse(schema.ApprovalPendingResponse.from_domain(submitted.approval), 202, headers)
     if submitted.execution is None:
         raise AssertionError("a submitted command is an execution or an approval")
-    if not wait_s:
-        return ApiResponse(schema.CommandQueuedResponse.from_domain(submitted.execution), 200, headers)
-    return ApiResponse(
-        schema.CommandResultResponse.from_domain(await commands.wait_for_result(submitted.execution, wait_s)), 200, headers
-    )
+    kind = schema.CommandResultResponse if with_result else schema.CommandQueuedResponse
+    return ApiResponse(kind.from_domain(submitted.execution), 200, headers)

@@ -12,9 +12,11 @@ from adapters.http.core.schemas import (
     OneLine,
     PatchBody,
     QueryParameters,
+    Remark,
     RequestBody,
     ResponseModel,
 )
+from domain.approvals.model import Approval, ApprovalStatus
 from domain.commands.definitions import CommandDefinitionInput
 from domain.commands.model import CommandDefinition, CommandKind, CommandWidget, Execution, ExecutionStatus, TriggeredBy
 from domain.kernel.clock import to_iso
@@ -38,8 +40,12 @@ class CommandSendRequest(RequestBody):
         default=None, ge=1, le=86_400, description="How long the command may wait for the device. Default: 60."
     )
     wait_seconds: float | None = Field(
-        default=None, ge=0, le=MAX_WAIT_S, description="Wait up to this long for the device's result before responding."
+        default=None,
+        ge=0,
+        le=MAX_WAIT_S,
+        description="Wait up to this long for the device's result before responding; with approval, first for the decision.",
     )
+    reason: Remark | None = Field(default=None, description="Why: shown to who approves the command, and kept in the log.")
     queued_at: Any = Field(default=None, description="Accepted from older clients and ignored.")
     target: None = Field(default=None, description="Accepted from older clients; must be null.")
 
@@ -67,11 +73,17 @@ class CommandResultResponse(CommandQueuedResponse):
 
 
 class ApprovalPendingResponse(ResponseModel):
-    """The command waits for the approval of an Owner or Admin."""
+    """The command waits for the approval of an Owner or Admin. After `waitSeconds`, `status` tells if it has been denied."""
 
     ok: bool = True
     approval_required: bool = True
     approval_id: str
+    status: ApprovalStatus = Field(description="DENIED or EXPIRED: the command was not and will not be sent.")
+    note: str | None = Field(description="What the decider says about it.")
+
+    @classmethod
+    def from_domain(cls, approval: Approval) -> ApprovalPendingResponse:
+        return cls(approval_id=approval.approval_id, status=approval.status, note=approval.note)
 
 
 class CommandDefinitionCreateRequest(RequestBody):
@@ -138,6 +150,7 @@ class ExecutionResponse(ResponseModel):
     created_at: str
     expires_at: str
     finished_at: str | None
+    approval_id: str | None = Field(description="The approval that the command waited for.")
 
     @classmethod
     def from_domain(cls, execution: Execution) -> ExecutionResponse:
@@ -151,6 +164,7 @@ class ExecutionResponse(ResponseModel):
             created_at=to_iso(execution.created_ms),
             expires_at=to_iso(execution.expires_ms),
             finished_at=to_iso(execution.finished_ms) if execution.finished_ms is not None else None,
+            approval_id=execution.approval_id,
         )
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from adapters.http.api.grants import schemas as schema
-from adapters.http.core.auth import RequiredAccess, current_session
+from adapters.http.core.auth import RequiredAccess, current_caller, current_session
 from adapters.http.core.operation import ApiBlueprint, operation
 from adapters.http.core.schemas import OkResponse
 from domain.grants.access_explanation import AccessExplainer
@@ -35,15 +35,15 @@ def _add_read_routes(bp: ApiBlueprint, grants: GrantService[Any], access: Access
         bp,
         "GET",
         "/devices/<device_id>/access",
-        RequiredAccess.SESSION,
+        RequiredAccess.KEY,
         "Explain an access decision",
-        errors={400: "VALIDATION_ERROR UNKNOWN_COMMAND", **GRANT_ERRORS},
+        errors={400: "VALIDATION_ERROR UNKNOWN_COMMAND", 403: "ROLE_REQUIRED SESSION_REQUIRED", 404: "NOT_FOUND"},
     )
     async def explain_access(device_id: str, query: schema.AccessExplanationQuery) -> schema.AccessExplanationResponse:
         """Returns the grant that allows the call, or the first check that fails and when it would pass. Does not count against a
-        rate limit."""
+        rate limit. An API key can ask for itself before it acts."""
         explanation = await access.explain(
-            current_session(),
+            current_caller(),
             DeviceId(device_id),
             command=query.cmd,
             key_id=None if query.api_key_id is None else KeyId(query.api_key_id),

@@ -170,7 +170,8 @@ class GrantUpdatedWithWarningsResponse(GrantUpdatedResponse):
 
 
 class AccessExplanationQuery(QueryParameters):
-    """At most one of `apiKeyId` and `membershipId`; without both, the caller. Without `cmd`, read access is explained."""
+    """At most one of `apiKeyId` and `membershipId`; without both, the caller. Without `cmd`, read access is explained. An API key
+    asks for itself only."""
 
     cmd: str | None = Field(default=None, min_length=1, max_length=64)
     api_key_id: str | None = Field(default=None, max_length=64)
@@ -200,6 +201,7 @@ class AccessExplanationResponse(ResponseModel):
 
     allowed: bool
     waits_for_approval: bool = Field(description="The call is allowed but needs the approval of an Owner or Admin.")
+    device_takes_commands: bool = Field(description="Whether the device is ACTIVE; if not, each command is refused.")
     code: str | None
     message: str
     passes_at: Timestamp | None
@@ -211,6 +213,7 @@ class AccessExplanationResponse(ResponseModel):
         return cls(
             allowed=explanation.allowed,
             waits_for_approval=explanation.needs_approval,
+            device_takes_commands=explanation.device_is_active,
             code=explanation.code,
             message=explanation.message,
             passes_at=None if explanation.passes_from_ms is None else to_iso(explanation.passes_from_ms),

@@ -7,26 +7,40 @@ from typing import Annotated
 from pydantic import Field
 
 from adapters.http.core.schemas import PatchBody, RequestBody, ResponseModel
+from domain.events.model import DEFAULT_TYPES, PUBLIC_TYPES
 from domain.kernel.clock import to_iso
 from domain.webhooks.model import Attempt, Webhook
 
 Url = Annotated[str, Field(min_length=1, max_length=2048, examples=["https://example.com/hooks/latchboard"])]
 
 
+EventTypes = Annotated[
+    list[Annotated[str, Field(max_length=64)]],
+    Field(
+        max_length=len(PUBLIC_TYPES),
+        json_schema_extra={"items": {"type": "string", "enum": sorted(PUBLIC_TYPES)}},
+        description=f"The event types to send. Default: {', '.join(DEFAULT_TYPES)}.",
+    ),
+]
+
+
 class WebhookCreateRequest(RequestBody):
     key_id: Annotated[str, Field(min_length=1, max_length=64)]
     url: Url
+    types: EventTypes | None = None
 
 
 class WebhookUpdateRequest(PatchBody):
     url: Url | None = None
     enabled: bool | None = None
+    types: EventTypes | None = None
 
 
 class WebhookDetailsResponse(ResponseModel):
     webhook_id: str
     key_id: str
     url: str
+    types: list[str]
     secret_prefix: str
     enabled: bool
     disabled_reason: str | None
@@ -71,6 +85,7 @@ def webhook_response(webhook: Webhook) -> WebhookDetailsResponse:
         webhook_id=webhook.webhook_id,
         key_id=webhook.key_id,
         url=webhook.url,
+        types=list(webhook.wanted_types),
         secret_prefix=webhook.secret_prefix,
         enabled=webhook.enabled,
         disabled_reason=webhook.disabled_reason,

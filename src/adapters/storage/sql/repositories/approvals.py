@@ -35,6 +35,8 @@ _SELECT = select(
     a.decided_by,
     a.decided_ms,
     a.execution_id,
+    a.reason,
+    a.note,
 )
 
 ADD = insert(approvals)
@@ -67,6 +69,10 @@ LIST_PENDING_BY_KEY, LIST_PENDING_BY_MEMBERSHIP = (
     )
     for requester in (a.requester_key_id, a.requester_membership_id)
 )
+LIST_PENDING_DEVICES = select(a.device_id).where(
+    a.account_id == bindparam("at_account"), PENDING_APPROVAL, a.requester_key_id == bindparam("at_requester")
+)
+LIST_PENDING_COMMANDS = select(a.device_id, a.cmd).where(a.account_id == bindparam("at_account"), PENDING_APPROVAL)
 _older = approvals.alias("older")
 _BEFORE = select(_older.c.seq).where(_older.c.approval_id == bindparam("at_before")).scalar_subquery()
 
@@ -118,6 +124,8 @@ def approval_values(approval: Approval) -> dict[str, Any]:
         "decided_by": approval.decided_by,
         "decided_ms": approval.decided_ms,
         "execution_id": approval.execution_id,
+        "reason": approval.reason,
+        "note": approval.note,
     }
 
 
@@ -158,6 +166,13 @@ class SqlApprovalRepository:
         rows = await self._session.read(statement, at_account=account_id, at_requester=key_id or membership_id)
         return [approval_from_row(row) for row in rows]
 
+    async def list_pending_devices(self, account_id: AccountId, key_id: KeyId) -> Sequence[DeviceId]:
+        rows = await self._session.read(LIST_PENDING_DEVICES, at_account=account_id, at_requester=key_id)
+        return [row[0] for row in rows]
+
+    async def list_pending_commands(self, account_id: AccountId) -> Sequence[tuple[DeviceId, str]]:
+        return [(row[0], row[1]) for row in await self._session.read(LIST_PENDING_COMMANDS, at_account=account_id)]
+
     async def decide_if_pending(self, approval: Approval) -> bool:
         rows = await self._session.write(
             DECIDE,
@@ -166,6 +181,7 @@ class SqlApprovalRepository:
             decided_by=approval.decided_by,
             decided_ms=approval.decided_ms,
             execution_id=approval.execution_id,
+            note=approval.note,
         )
         return bool(rows)
 

@@ -36,6 +36,7 @@ GRANT_COLUMNS = (
     g.rate_limit_per_minute,
     g.created_ms,
     g.created_by,
+    g.changed_by,
 )
 _SELECT = select(*GRANT_COLUMNS)
 
@@ -101,7 +102,7 @@ DELETE_OLD_USES = delete_batch(grant_uses, u.at_ms < bindparam("at_before"), u.a
 
 def grant_from_row(row: Row) -> Grant:
     (grant_id, account_id, key_id, membership_id, device_id, project_id, commands, scope, expires_ms) = row[:9]
-    days, from_minute, to_minute, timezone, rate, created_ms, created_by = row[9:]
+    days, from_minute, to_minute, timezone, rate, created_ms, created_by, changed_by = row[9:]
     return Grant(
         grant_id=grant_id,
         account_id=account_id,
@@ -115,6 +116,7 @@ def grant_from_row(row: Row) -> Grant:
         rate_limit_per_minute=rate,
         created_ms=created_ms,
         created_by=created_by,
+        changed_by=tuple(from_json(changed_by)) if changed_by else (),
     )
 
 
@@ -136,6 +138,7 @@ def grant_values(grant: Grant) -> dict[str, Any]:
         "rate_limit_per_minute": grant.rate_limit_per_minute,
         "created_ms": grant.created_ms,
         "created_by": grant.created_by,
+        "changed_by": to_json(grant.changed_by) if grant.changed_by else None,
     }
 
 

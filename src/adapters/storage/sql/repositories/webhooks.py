@@ -6,13 +6,13 @@ from collections.abc import Sequence
 
 from sqlalchemy import bindparam, delete, func, insert, select, update
 
-from adapters.storage.sql.mapper import Mapper, for_update, json_list, to_json
+from adapters.storage.sql.mapper import Mapper, for_update, from_json, json_list, to_json
 from adapters.storage.sql.session import DbSession
 from adapters.storage.sql.tables import api_keys, webhooks
 from domain.kernel.ids import AccountId, WebhookId
 from domain.webhooks.model import Webhook
 
-WEBHOOK = Mapper(webhooks, Webhook)
+WEBHOOK = Mapper(webhooks, Webhook, {"types": (to_json, lambda stored: tuple(from_json(stored)))})
 w = webhooks.c
 
 _ID = w.webhook_id == bindparam("at_id")

@@ -173,6 +173,7 @@ webhooks = Table(
     integer_column("failing_since_ms", null=True),
     integer_column("created_ms"),
     integer_column("updated_ms"),
+    text_column("types", null=True),
     Index(None, "account_id", "seq"),
     Index(None, "key_id"),
 )

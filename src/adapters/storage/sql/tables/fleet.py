@@ -126,6 +126,7 @@ executions = Table(
     integer_column("sent_ms", null=True),
     integer_column("finished_ms", null=True),
     text_column("result"),
+    text_column("approval_id", null=True),
     one_of_check("status", [status.value for status in ExecutionStatus]),
     one_of_check("source", [source.value for source in TriggeredBy]),
     Index(None, "device_id", "seq"),

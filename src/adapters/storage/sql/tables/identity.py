@@ -130,5 +130,6 @@ api_keys = Table(
     Column("enabled", Boolean, nullable=False),
     integer_column("last_used_ms", null=True),
     integer_column("created_ms"),
+    text_column("created_by", null=True),
     Index(None, "account_id", "seq"),
 )
