@@ -30,7 +30,7 @@ from domain.grants.model import Grant, GrantSubject, Scope
 from domain.grants.policy import PermissionRequest, filter_applicable
 from domain.grants.window import GrantWindow
 from domain.kernel.caller import Role
-from domain.kernel.ids import AccountId, DeviceId, GrantId, KeyId, MembershipId, UserId
+from domain.kernel.ids import AccountId, DeviceId, GrantId, KeyId, MembershipId, SessionId, UserId
 from support.ports import free_ports
 from support.service import EMAIL, PASSWORD, Service
 
@@ -74,7 +74,7 @@ def bench_a_token_is_checked(cpu: Callable[..., float], how: str) -> None:
     ring = KeyRing.generate()
     member = Membership(MembershipId("mbr_1"), AccountId("acc_1"), UserId("usr_1"), Role.OWNER, NOW_MS)
     tokens = JwtAccessTokenCodec(ring)
-    token, key = tokens.issue(member, NOW_MS), ring.newest.derive("access-token")
+    token, key = tokens.issue(member, SessionId("ses_1"), NOW_MS), ring.newest.derive("access-token")
     options: Any = {"verify_exp": False, "verify_iat": False}
 
     def first_seen() -> object:

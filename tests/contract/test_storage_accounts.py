@@ -4,14 +4,16 @@ from __future__ import annotations
 
 import contextlib
 from dataclasses import replace
+from typing import Any
 
 import pytest
 
-from domain.accounts.model import LoginFailures, Member, Membership, OneTimeCode, Project, RefreshToken
+from domain.accounts.model import LoginFailures, Member, Membership, OneTimeCode, Project, RefreshToken, UserSession
 from domain.grants.model import GrantSubject
 from domain.kernel.caller import Role
 from domain.kernel.errors import Conflict, NotFound
 from domain.kernel.idempotency import COMMITTED, StoredResponse
+from domain.kernel.ids import SessionId
 from support.storage import NOW, StoredAccount, a_delivery, a_device, a_grant, a_key, a_user, a_webhook, new_id
 
 
@@ -129,14 +131,52 @@ async def test_a_revoked_token_cannot_be_spent(world: StoredAccount) -> None:
         assert tokens[1].spent_ms == NOW + 2
 
 
+def _session(world: StoredAccount, name: str, **changes: Any) -> UserSession:
+    fields: dict[str, Any] = {"created_ms": NOW, "last_used_ms": NOW, "expires_ms": NOW + 9, "address": "", "user_agent": "x"}
+    return UserSession(SessionId(name), world.user.user_id, world.membership.membership_id, **(fields | changes))
+
+
+async def test_open_sessions_are_listed_by_last_use_and_end_alone_or_all_but_one(world: StoredAccount) -> None:
+    user_id = world.user.user_id
+    async with world.uow.write() as tx:
+        for name in "abcd":
+            await tx.user_sessions.add(_session(world, name, last_used_ms=NOW - ord(name)))
+        await tx.user_sessions.record_use(SessionId("b"), NOW + 1, NOW + 10, "192.0.2.1", "y")
+        assert [one.session_id for one in await tx.user_sessions.list_open(user_id, NOW)] == ["b", "a", "c", "d"]
+        assert [one.session_id for one in await tx.user_sessions.list_open(user_id, NOW + 9)] == ["b"]
+        await tx.user_sessions.sign_out(SessionId("a"), NOW + 2)
+        await tx.user_sessions.revoke(SessionId("c"), NOW + 2)
+        assert [one.session_id for one in await tx.user_sessions.list_open(user_id, NOW)] == ["b", "d"]
+        await tx.user_sessions.revoke_by_user(user_id, NOW + 3, keep=SessionId("b"))
+        kept = [await tx.user_sessions.get(SessionId(name)) for name in "abcd"]
+        assert [(one.signed_out_ms, one.revoked_ms) for one in kept] == [
+            (NOW + 2, NOW + 3),
+            (None, None),
+            (None, NOW + 2),
+            (None, NOW + 3),
+        ]
+        assert (kept[1].address, kept[1].user_agent, kept[1].last_used_ms) == ("192.0.2.1", "y", NOW + 1)
+
+
+async def test_a_session_is_found_with_its_membership_and_ends_with_it(world: StoredAccount) -> None:
+    async with world.uow.write() as tx:
+        await tx.user_sessions.add(_session(world, "a"))
+        assert await tx.user_sessions.find_with_membership(SessionId("a")) == (_session(world, "a"), world.membership)
+        await tx.memberships.delete(world.membership.membership_id)
+        assert await tx.user_sessions.find_with_membership(SessionId("a")) is None
+        assert await tx.user_sessions.get(SessionId("a")) is None
+
+
 async def test_expired_rows_are_deleted_in_batches(world: StoredAccount) -> None:
     async with world.uow.write() as tx:
         for number in range(5):
             await tx.refresh_tokens.add(_token(world, bytes([number]), expires_ms=NOW + number))
+            await tx.user_sessions.add(_session(world, str(number), expires_ms=NOW + number))
             await tx.login_failures.upsert(LoginFailures(f"email:{number}", 1, NOW, NOW + number))
             await tx.stored_responses.claim(StoredResponse("user:1", str(number), b"h", None, b"", NOW + number))
         for forget in (
             tx.refresh_tokens.delete_older_than,
+            tx.user_sessions.delete_older_than,
             tx.login_failures.delete_older_than,
             tx.stored_responses.delete_older_than,
         ):

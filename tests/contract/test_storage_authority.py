@@ -8,10 +8,13 @@ from typing import Any
 
 import pytest
 
+from domain.accounts.model import UserSession
 from domain.kernel.caller import ApiKeyCaller, Role, Session
 from domain.kernel.errors import Conflict, DomainError
+from domain.kernel.ids import SessionId
 from support.storage import StoredAccount, a_grant, a_user
 
+SESSION = SessionId("ses_1")
 Change = Callable[[Any, StoredAccount], Awaitable[None]]
 
 
@@ -26,6 +29,10 @@ async def demote(tx: Any, world: StoredAccount) -> None:
     await tx.memberships.save(replace(world.membership, role=Role.ADMIN))
 
 
+async def sign_out(tx: Any, world: StoredAccount) -> None:
+    await tx.user_sessions.revoke(SESSION, 1)
+
+
 async def disable(tx: Any, world: StoredAccount) -> None:
     await tx.api_keys.save(replace(world.key, enabled=False))
 
@@ -36,6 +43,10 @@ async def delete(tx: Any, world: StoredAccount) -> None:
 
 def owner(world: StoredAccount) -> Session:
     return world.membership.to_session("")
+
+
+def session(world: StoredAccount) -> Session:
+    return replace(owner(world), session_id=SESSION)
 
 
 def key(world: StoredAccount) -> ApiKeyCaller:
@@ -64,6 +75,10 @@ async def write(world: StoredAccount, caller: Any, needs: Role, **more: Any) -> 
         (remove, owner, Role.VIEWER, "UNAUTHENTICATED"),
         (demote, owner, Role.OWNER, "ROLE_REQUIRED"),
         (demote, owner, Role.VIEWER, "ROLE_REQUIRED"),  # what the service decided by the higher role must not be stored
+        (nothing, session, Role.OWNER, "stored"),
+        (sign_out, session, Role.VIEWER, "UNAUTHENTICATED"),
+        (demote, session, Role.OWNER, "ROLE_REQUIRED"),
+        (remove, session, Role.VIEWER, "UNAUTHENTICATED"),
         (nothing, key, Role.OWNER, "stored"),  # a key has grants instead of a role
         (disable, key, Role.VIEWER, "UNAUTHENTICATED"),
         (delete, key, Role.VIEWER, "UNAUTHENTICATED"),
@@ -77,7 +92,10 @@ async def test_a_caller_that_has_lost_its_authority_changes_nothing(
     expected: str,
     changes_members: bool,
 ) -> None:
+    member = world.membership
+    opened = UserSession(SESSION, member.user_id, member.membership_id, 0, 0, 9, "", "")
     async with world.uow.write() as tx:
+        await tx.user_sessions.add(opened)
         await change(tx, world)
     assert await write(world, caller(world), needs, changes_members=changes_members) == expected
 

@@ -178,6 +178,7 @@ class Story:
         await self.send_call("POST /auth/password/request-otp")
         [code] = re.findall(r"\b\d{6}\b", "".join(line for line in self.service.log().splitlines() if "mail" in line))[-1:]
         await self.send_call("POST /auth/change-password", {"otp": code, "newPassword": PASSWORD})
+        await self.service.sign_in_again(self.owner)  # the change ends every session
 
 
 @pytest.fixture(scope="module")

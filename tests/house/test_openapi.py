@@ -20,7 +20,9 @@ from support.service import environment, program_command
 
 CONTRACT = """
 POST /auth/login /auth/refresh /auth/logout /auth/password/request-otp /auth/change-password
-GET /auth/me
+POST /auth/password/change
+GET /auth/me /auth/sessions
+DELETE /auth/sessions /auth/sessions/{sessionId}
 GET /members /projects /keys /keys/{keyId}/grants
 POST /members /projects /keys
 PATCH /members/{membershipId} /projects/{projectId} /keys/{keyId}

@@ -12,6 +12,7 @@ from typing import Any
 import pytest
 import pytest_asyncio
 
+from domain.accounts.model import ClientInfo
 from domain.kernel.caller import Role
 from domain.kernel.errors import RateLimited, Unauthenticated, ValidationFailed
 from domain.kernel.ids import CommandId, GrantId, KeyId, UserId, WebhookId
@@ -140,7 +141,7 @@ async def test_a_code_has_five_tries_at_both_together(pair: TwoInstances) -> Non
 
 async def test_of_guesses_at_both_five_are_answered(pair: TwoInstances) -> None:
     async def guess(program: InProcessApp) -> Any:
-        return await program.services.sessions.login("owner@example.com", "a wrong password", address="203.0.113.7")
+        return await program.services.logins.login("owner@example.com", "a wrong password", client=ClientInfo("203.0.113.7"))
 
     found = await pair.call_both(16, guess)
     assert not any(isinstance(one, ValidationFailed) for one in found)

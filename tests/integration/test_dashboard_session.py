@@ -18,7 +18,7 @@ LOGIN = {"email": "ada@example.com", "password": PASSWORD}
 
 def world(*, is_tls: bool = False) -> HttpWorld:
     return HttpWorld(
-        blueprints=lambda made: [dashboard_session_blueprint(sessions=made.sessions, is_tls=is_tls)],
+        blueprints=lambda made: [dashboard_session_blueprint(logins=made.logins, sessions=made.sessions, is_tls=is_tls)],
         settings=HttpSettings(cors_origins=("https://app.example.com",)),
     )
 

@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 from domain.accounts.administration import CreatedAccount
-from domain.accounts.model import LoginFailures
+from domain.accounts.model import ClientInfo, LoginFailures
 from domain.kernel.caller import Role, Session
 from domain.kernel.errors import RateLimited, Unauthenticated, ValidationFailed
 from domain.kernel.idempotency import StoredResponse
@@ -158,7 +158,7 @@ async def test_of_two_codes_requested_at_once_one_is_mailed(pair: TwoInstances) 
 
 async def test_guesses_sent_to_both_at_once_are_counted_as_one_after_the_other(pair: TwoInstances) -> None:
     async def guess(program: InProcessApp) -> Any:
-        return await program.services.sessions.login("owner@example.com", "a wrong password", address="203.0.113.7")
+        return await program.services.logins.login("owner@example.com", "a wrong password", client=ClientInfo("203.0.113.7"))
 
     found = await pair.call_both(20, guess)
     assert sum(isinstance(one, Unauthenticated) for one in found) == 5

@@ -131,6 +131,14 @@ async def _delivery(at: Targets, ids: Ids) -> Ids:
     return {"deliveryId": (await at.owner.send_ok("POST", f"/webhooks/{ids['webhookId']}/ping"))["deliveryId"]}
 
 
+async def _session(at: Targets, ids: Ids) -> Ids:
+    """Of a person that no caller is."""
+    door = at.app.caller()
+    tokens = await door.send_ok("POST", "/auth/login", _login(ids))
+    door.headers["Authorization"] = f"Bearer {tokens['accessToken']}"
+    return {"sessionId": (await door.send_ok("GET", "/auth/sessions"))[0]["sessionId"]}
+
+
 MAKERS: dict[str, Callable[[Targets, Ids], Any]] = {
     "deviceId": _device,
     "keyId": _key,
@@ -145,6 +153,7 @@ MAKERS: dict[str, Callable[[Targets, Ids], Any]] = {
     "slot": _slot,
     "webhookId": _webhook,
     "deliveryId": _delivery,
+    "sessionId": _session,
     "metric": _metric,
     "cmd": _command,
 }
@@ -167,6 +176,7 @@ PREFIXES = {
     "ruleId": IdPrefix.RULE,
     "webhookId": IdPrefix.WEBHOOK,
     "deliveryId": IdPrefix.DELIVERY,
+    "sessionId": IdPrefix.SESSION,
 }
 
 
@@ -197,6 +207,7 @@ BODIES: dict[str, Body] = {
     "POST /auth/login": _login,
     "POST /auth/refresh": lambda ids: {"refreshToken": ids["token"]},
     "POST /auth/logout": lambda ids: {"refreshToken": "unknown"},
+    "POST /auth/password/change": lambda ids: {"currentPassword": "not the current one", "newPassword": PASSWORD},
     "POST /auth/change-password": lambda ids: {"otp": "no code", "newPassword": PASSWORD},
     "POST /members": _new_member("Member"),
     "POST /members #owner": _new_member("Owner"),

@@ -6,6 +6,7 @@ from dataclasses import dataclass
 
 from domain.accounts.administration import CreatedAccount
 from domain.kernel.caller import Role
+from domain.kernel.ids import SessionId
 from domain.keys.policy import compose_key
 from security.calls import Targets
 from support.in_process_app import ApiCaller, InProcessApp
@@ -67,7 +68,9 @@ async def _strangers(whole: InProcessApp, account: CreatedAccount, owner: ApiCal
     await owner.send_ok("DELETE", f"/keys/{deleted_id}")
     removed, membership_id = await _person(whole, account, "removed", Role.ADMIN)
     await owner.send_ok("DELETE", f"/members/{membership_id}")
-    late = whole.program.adapters.tokens.issue(account.owner.membership, whole.clock.now_ms() - 900_001)
+    late = whole.program.adapters.tokens.issue(
+        account.owner.membership, SessionId("ses_00000000000000000000"), whole.clock.now_ms() - 900_001
+    )
     unknown = compose_key("a" * 40)
     return {
         "a disabled key": disabled,

@@ -34,7 +34,7 @@ async def refusals(people: People, kind: str = "access_refused", account: str | 
 
 def who(caller: ApiCaller, people: People) -> str:
     token = caller.headers["Authorization"].removeprefix("Bearer ")
-    user_id, *_ = people.app.program.adapters.tokens.verify(token, people.app.clock.now_ms())
+    user_id = people.app.program.adapters.tokens.verify(token, people.app.clock.now_ms()).user_id
     return f"user:{user_id}"
 
 
@@ -181,7 +181,7 @@ async def test_throttled_logins_are_counted_in_the_log(people: People) -> None:
         for _ in range(9):
             last = await nobody.send("POST", "/auth/login", {"email": email, "password": SECRET})
         assert last.status_code == 429
-    await people.app.services.sessions.flush_throttled_logins()
+    await people.app.services.logins.flush_throttled_logins()
     [event] = await refusals(people, "login_throttled")
     assert event.description == "4 logins as victim@example.com were throttled"
     assert event.address == "127.0.0.1"

@@ -11,7 +11,7 @@ from websockets.asyncio.client import ClientConnection, connect
 from websockets.exceptions import ConnectionClosed, InvalidStatus
 
 from domain.keys.policy import compose_key
-from support.service import ApiClient, Service
+from support.service import EMAIL, PASSWORD, ApiClient, Service
 
 UNKNOWN = compose_key("a" * 40)
 NONE = "eyJhbGciOiJub25lIn0.eyJpc3MiOiJsYXRjaGJvYXJkIn0."
@@ -132,3 +132,17 @@ async def test_an_invalid_handshake_gets_an_http_error(running: Service, owner: 
         async with connect(f"ws://127.0.0.1:{running.port}/api/v1/devices", additional_headers=owner.headers):
             pass
     assert caught.value.response.status_code in (400, 403, 404)
+
+
+async def test_the_feed_of_a_session_that_was_ended_closes(running: Service, owner: ApiClient) -> None:
+    tokens = await owner.post("/auth/login", {"email": EMAIL, "password": PASSWORD})
+    phone = {"Authorization": f"Bearer {tokens['accessToken']}"}
+    shown = (await owner.send("GET", "/auth/sessions", headers=phone)).json()
+    async with connect(address(running), additional_headers=phone) as socket, asyncio.timeout(10):
+        assert json.loads(await socket.recv())["type"] == "initial_state"
+        [session_id] = [one["sessionId"] for one in shown if one["current"]]
+        await owner.delete(f"/auth/sessions/{session_id}")
+        with pytest.raises(ConnectionClosed):
+            while True:
+                await socket.recv()
+        assert socket.close_code == 4003

@@ -32,7 +32,7 @@ PUBLIC = RSA.public_key().public_bytes(Encoding.PEM, PublicFormat.SubjectPublicK
 class Forge:
     """Makes tokens of this installation's shape with one defect."""
 
-    def __init__(self, program: InProcessApp, account: CreatedAccount) -> None:
+    def __init__(self, program: InProcessApp, account: CreatedAccount, session_id: str) -> None:
         self.ring: KeyRing = program.program.adapters.key_ring
         self.key = self.ring.newest.derive("access-token")
         member = account.owner.membership
@@ -42,6 +42,7 @@ class Forge:
             "sub": member.user_id,
             "acc": member.account_id,
             "mbr": member.membership_id,
+            "sid": session_id,
             "iat": NOW,
             "exp": NOW + 900,
         }
@@ -74,7 +75,13 @@ async def program() -> AsyncIterator[InProcessApp]:
 
 @pytest.fixture
 async def forge(program: InProcessApp) -> Forge:
-    return Forge(program, await program.create_account("ada@example.com"))
+    return await forge_in(program)
+
+
+async def forge_in(program: InProcessApp) -> Forge:
+    account = await program.create_account("ada@example.com")
+    [session] = await (await program.sign_in("ada@example.com")).send_ok("GET", "/auth/sessions")
+    return Forge(program, account, session["sessionId"])
 
 
 def forgeries(forge: Forge) -> dict[str, str]:
@@ -159,8 +166,8 @@ async def test_a_token_is_verified_on_each_request(program: InProcessApp, forge:
 async def test_a_token_of_another_installation_is_refused(program: InProcessApp, forge: Forge) -> None:
     with tempfile.TemporaryDirectory() as folder:
         async with in_process_app(Path(folder)) as other:
-            stranger = Forge(other, await other.create_account("ada@example.com"))
-            claims = {name: forge.claims[name] for name in ("sub", "acc", "mbr")}
+            stranger = await forge_in(other)
+            claims = {name: forge.claims[name] for name in ("sub", "acc", "mbr", "sid")}
             for token in (stranger.token(**claims), stranger.token(header={"kid": forge.ring.newest.key_id}, **claims)):
                 assert (await program.caller(Authorization=f"Bearer {token}").send("GET", "/auth/me")).status_code == 401
 

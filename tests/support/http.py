@@ -35,10 +35,12 @@ from adapters.http.core.idempotency import IdempotencyStore
 from adapters.http.core.middleware import HttpSettings
 from adapters.id_generator import RandomIdGenerator
 from domain.accounts.administration import AccountAdminService, CreatedAccount
+from domain.accounts.login import LoginService
 from domain.accounts.password_change import PasswordService
 from domain.accounts.projects import ProjectService
 from domain.accounts.sessions import SessionService
 from domain.accounts.team import TeamService
+from domain.accounts.token_issuer import SessionTokenIssuer
 from domain.approvals.closing import PendingApprovalCloser
 from domain.kernel.caller import Role, Session
 from domain.keys.authentication import CallerAuthenticator
@@ -88,7 +90,9 @@ class HttpWorld:
         self.mail = FakeMailer()
         shared: dict[str, Any] = {"uow": self.uow, "clock": self.clock, "ids": self.ids}
         self.operator = AccountAdminService(**shared, hasher=self.hasher)
-        self.sessions = SessionService(**shared, hasher=self.hasher, tokens=self.tokens, digest=self.digest)
+        issuer = SessionTokenIssuer(ids=self.ids, tokens=self.tokens, digest=self.digest)
+        self.logins = LoginService(uow=self.uow, clock=self.clock, hasher=self.hasher, issuer=issuer)
+        self.sessions = SessionService(uow=self.uow, clock=self.clock, issuer=issuer)
         self.passwords = PasswordService(**shared, hasher=self.hasher, digest=self.digest, mailer=self.mail)
         self.team = TeamService(**shared, hasher=self.hasher, requests=PendingApprovalCloser())
         self.projects = ProjectService(**shared)
@@ -100,7 +104,7 @@ class HttpWorld:
     def app(self) -> Quart:
         return create_app(
             blueprints=[
-                auth_blueprint(sessions=self.sessions, passwords=self.passwords),
+                auth_blueprint(logins=self.logins, sessions=self.sessions, passwords=self.passwords),
                 team_blueprint(team=self.team),
                 projects_blueprint(projects=self.projects),
                 keys_blueprint(keys=self.keys, uow=self.uow),

@@ -1,7 +1,7 @@
 """Access tokens: JWT (RFC 7519) with HS256 only; `kid` names the key, never an algorithm or a URL.
 
 Time comes from the `Clock` port, so PyJWT's time checks are off; the claims are required and checked here. A verified signature
-stays valid, so verified tokens are cached; expiry and membership are checked on each call.
+stays valid, so verified tokens are cached; expiry, session and membership are checked on each call.
 """
 
 from __future__ import annotations
@@ -12,16 +12,16 @@ from typing import Any
 import jwt
 
 from adapters.crypto.key_ring import KeyProvider, MasterKey
-from domain.accounts.model import Membership
+from domain.accounts.model import AccessTokenClaims, Membership
 from domain.accounts.policy import ACCESS_TOKEN_TTL_MS
 from domain.kernel.clock import SECOND_MS
 from domain.kernel.errors import Unauthenticated
-from domain.kernel.ids import AccountId, MembershipId, UserId
+from domain.kernel.ids import AccountId, MembershipId, SessionId, UserId
 
 ALGORITHM = "HS256"
 ISSUER = "latchboard"
 AUDIENCE = "latchboard-api"
-REQUIRED_CLAIMS = ["exp", "iat", "sub", "iss", "aud", "acc", "mbr"]
+REQUIRED_CLAIMS = ["exp", "iat", "sub", "iss", "aud", "acc", "mbr", "sid"]
 MAX_TOKEN_LENGTH = 2048
 VERIFIED_CACHE_SIZE = 1024
 """Verified tokens in the cache: a few hundred bytes each; a session gets a new token every 15 minutes."""
@@ -35,7 +35,7 @@ class JwtAccessTokenCodec:
         self._signing_keys: dict[str, bytes] = {}
         self._verify_cached = lru_cache(VERIFIED_CACHE_SIZE)(self._verify_signature)
 
-    def issue(self, membership: Membership, now_ms: int) -> str:
+    def issue(self, membership: Membership, session_id: SessionId, now_ms: int) -> str:
         issued = now_ms // SECOND_MS
         claims = {
             "iss": ISSUER,
@@ -43,23 +43,29 @@ class JwtAccessTokenCodec:
             "sub": membership.user_id,
             "acc": membership.account_id,
             "mbr": membership.membership_id,
+            "sid": session_id,
             "iat": issued,
             "exp": issued + ACCESS_TOKEN_TTL_MS // SECOND_MS,
         }
         newest = self._key_provider.newest
         return jwt.encode(claims, self._signing_key(newest), algorithm=ALGORITHM, headers={"kid": newest.key_id})
 
-    def verify(self, token: str, now_ms: int) -> tuple[UserId, MembershipId, AccountId, int]:
+    def verify(self, token: str, now_ms: int) -> AccessTokenClaims:
         claims = self._verify_cached(token)
-        subject, membership, account, issued, expires = (claims[name] for name in ("sub", "mbr", "acc", "iat", "exp"))
-        texts = all(isinstance(value, str) for value in (subject, membership, account))
-        if not (texts and type(issued) is int and type(expires) is int) or issued * SECOND_MS > now_ms + MAX_CLOCK_SKEW_MS:
+        subject, membership, account, session = texts = [claims[name] for name in ("sub", "mbr", "acc", "sid")]
+        issued, expires = claims["iat"], claims["exp"]
+        if (
+            not (all(isinstance(text, str) for text in texts) and type(issued) is int and type(expires) is int)
+            or issued * SECOND_MS > now_ms + MAX_CLOCK_SKEW_MS
+        ):
             raise _invalid_token_error()
         if expires * SECOND_MS <= now_ms:
             raise Unauthenticated(
                 "The access token has expired. Get a new one with POST /api/v1/auth/refresh.", code="TOKEN_EXPIRED"
             )
-        return UserId(subject), MembershipId(membership), AccountId(account), expires * SECOND_MS
+        return AccessTokenClaims(
+            UserId(subject), MembershipId(membership), AccountId(account), SessionId(session), expires * SECOND_MS
+        )
 
     def _verify_signature(self, token: str) -> dict[str, Any]:
         if len(token) > MAX_TOKEN_LENGTH:

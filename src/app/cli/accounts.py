@@ -8,6 +8,7 @@ from contextlib import asynccontextmanager
 from adapters.clock import SystemClock
 from adapters.crypto.access_tokens import JwtAccessTokenCodec
 from adapters.crypto.password_hasher import Argon2PasswordHasher
+from adapters.crypto.secret_hasher import KeyRingSecretHasher
 from adapters.feed_hub import InProcessFeedHub
 from adapters.id_generator import RandomIdGenerator
 from adapters.storage.sql import SqlDatabase
@@ -16,6 +17,7 @@ from app.runtime.errors import StartupError
 from app.runtime.first_start import require_database
 from app.wiring.adapters import load_key_ring, prepare_data_dir
 from domain.accounts.administration import AccountAdminService
+from domain.accounts.token_issuer import SessionTokenIssuer
 from domain.events.service import EventLogDispatcher
 from domain.kernel.caller import Role
 
@@ -63,14 +65,16 @@ async def set_password(settings: Settings, email: str, password: str) -> None:
 
 async def issue_owner_token(settings: Settings) -> str:
     """An access token for the Owner of the first account. It grants nothing new: whoever can read the data directory has its
-    keys. The token expires after 15 minutes like any other, and each request checks the membership."""
+    keys. The token expires after 15 minutes like any other, and each request checks its session and the membership."""
     if not settings.data_dir.is_dir():
         raise StartupError(
             f"There is no data directory {settings.data_dir}. "
             "Give --token, or --email and --password, or set LATCHBOARD_DATA_DIR."
         )
     async with open_operator_service(settings) as operator:
-        owner = await operator.find_first_owner()
-    if owner is None:
+        ring = load_key_ring(settings)
+        issuer = SessionTokenIssuer(ids=RandomIdGenerator(), tokens=JwtAccessTokenCodec(ring), digest=KeyRingSecretHasher(ring))
+        token = await operator.issue_owner_token(issuer)
+    if token is None:
         raise StartupError("There is no account yet. Start the service once, or run `latchboard account create`.")
-    return JwtAccessTokenCodec(load_key_ring(settings)).issue(owner, SystemClock().now_ms())
+    return token

@@ -89,7 +89,7 @@ def _create_workers(adapters: Adapters, services: Services, wake_events: WakeEve
         approval_expiry=ApprovalExpiryWorker(approvals=services.approvals, clock=clock, wake_event=wake_events.approvals),
         every_instance=(
             PeriodicFlushWorker(
-                flushes=(services.callers.flush_last_used, services.sessions.flush_throttled_logins, services.denial_log.flush)
+                flushes=(services.callers.flush_last_used, services.logins.flush_throttled_logins, services.denial_log.flush)
             ),
             retention,
             DiskSpaceWorker(disk=adapters.disk, retention_wake=retention_wake),

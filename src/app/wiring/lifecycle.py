@@ -176,7 +176,7 @@ async def _flush_pending_writes(program: Program) -> None:
             await program.workers.checkpoint.write()
             await program.services.dropped_messages.write_pending()
         await program.services.callers.flush_last_used()
-        await program.services.sessions.flush_throttled_logins()
+        await program.services.logins.flush_throttled_logins()
         await program.services.denial_log.flush(everything=True)
     except Unavailable as error:
         log.warning(

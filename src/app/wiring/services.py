@@ -15,10 +15,12 @@ from app.wiring.adapters import Adapters, broker_endpoint
 from app.workers.schedules import DevicePlanQueue
 from app.workers.wake_event import WakeEvents
 from domain.accounts.administration import AccountAdminService
+from domain.accounts.login import LoginService
 from domain.accounts.password_change import PasswordService
 from domain.accounts.projects import ProjectService
 from domain.accounts.sessions import SessionService
 from domain.accounts.team import TeamService
+from domain.accounts.token_issuer import SessionTokenIssuer
 from domain.approvals.closing import PendingApprovalCloser
 from domain.approvals.service import ApprovalService
 from domain.commands.definitions import CommandDefinitionService
@@ -93,9 +95,9 @@ class Services:
     def _wire_accounts(self, adapters: Adapters) -> None:
         uow, clock, ids, hasher = self.uow, adapters.clock, adapters.ids, adapters.hasher
         self.operator = AccountAdminService(uow=uow, clock=clock, ids=ids, hasher=hasher)
-        self.sessions = SessionService(
-            uow=uow, clock=clock, ids=ids, hasher=adapters.login_hasher, tokens=adapters.tokens, digest=adapters.digest
-        )
+        issuer = SessionTokenIssuer(ids=ids, tokens=adapters.tokens, digest=adapters.digest)
+        self.logins = LoginService(uow=uow, clock=clock, hasher=adapters.login_hasher, issuer=issuer)
+        self.sessions = SessionService(uow=uow, clock=clock, issuer=issuer)
         self.passwords = PasswordService(
             uow=uow, clock=clock, ids=ids, hasher=hasher, digest=adapters.digest, mailer=adapters.mailer
         )

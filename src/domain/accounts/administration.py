@@ -5,10 +5,20 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Protocol
 
-from domain.accounts.model import Account, Member, Membership, Project, User
+from domain.accounts.model import Account, ClientInfo, Member, Membership, Project, User
 from domain.accounts.policy import check_email, check_name, check_password
-from domain.accounts.ports import HasAccounts, HasMemberships, HasProjects, HasRefreshTokens, HasUsers, PasswordHasher
+from domain.accounts.ports import (
+    HasAccounts,
+    HasMemberships,
+    HasProjects,
+    HasRefreshTokens,
+    HasUsers,
+    HasUserSessions,
+    PasswordHasher,
+)
+from domain.accounts.session_revocation import revoke_user_sessions
 from domain.accounts.team import check_email_is_free
+from domain.accounts.token_issuer import SessionTokenIssuer
 from domain.kernel.caller import Role, SystemCaller
 from domain.kernel.clock import Clock
 from domain.kernel.domain_events import DomainEvent, EventKind
@@ -20,7 +30,9 @@ DEFAULT_PLAN = "self-hosted"
 DEFAULT_PROJECT_NAME = "Default"
 
 
-class AccountAdminTx(Transaction, HasAccounts, HasMemberships, HasProjects, HasRefreshTokens, HasUsers, Protocol): ...
+class AccountAdminTx(
+    Transaction, HasAccounts, HasMemberships, HasProjects, HasRefreshTokens, HasUsers, HasUserSessions, Protocol
+): ...
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,14 +54,14 @@ class AccountAdminService:
         async with self._uow.read() as tx:
             return not await tx.accounts.has_any()
 
-    async def find_first_owner(self) -> Membership | None:
-        """The Owner of the oldest account that has one."""
-        async with self._uow.read() as tx:
-            for account_id in await tx.accounts.list_ids():
-                for member in await tx.memberships.list_members(account_id):
-                    if member.membership.role is Role.OWNER:
-                        return member.membership
-        return None
+    async def issue_owner_token(self, issuer: SessionTokenIssuer) -> str | None:
+        """An access token for the Owner of the oldest account that has one. Its session cannot be refreshed."""
+        now_ms = self._clock.now_ms()
+        async with self._uow.write(caller=None) as tx:
+            owner = await _find_first_owner(tx)
+            if owner is None:
+                return None
+            return await issuer.issue_access_token(tx, owner, ClientInfo("", "latchboard command line"), now_ms)
 
     async def create_account(
         self, *, name: str, email: str, password: str, owner_name: str | None = None, only_first: bool = False
@@ -91,7 +103,7 @@ class AccountAdminService:
             if user is None:
                 raise NotFound(f"There is no user {email!r} here. Check the address.")
             await tx.users.save(user.with_password(password_hash, now_ms))
-            await tx.refresh_tokens.revoke_by_user(user.user_id, now_ms)
+            await revoke_user_sessions(tx, user.user_id, now_ms)
             for membership in await tx.memberships.list_by_user(user.user_id):
                 await self._emit(tx, membership.account_id, "password_changed", f"{user.name}: password was set by the operator")
 
@@ -118,3 +130,11 @@ class AccountAdminService:
     async def _emit(self, tx: AccountAdminTx, account_id: AccountId, kind: EventKind, description: str) -> None:
         caller = SystemCaller(account_id, "operator")
         await tx.emit(DomainEvent.from_caller(caller, kind, description, self._clock.now_ms()))
+
+
+async def _find_first_owner(tx: AccountAdminTx) -> Membership | None:
+    for account_id in await tx.accounts.list_ids():
+        for member in await tx.memberships.list_members(account_id):
+            if member.membership.role is Role.OWNER:
+                return member.membership
+    return None

@@ -1,7 +1,7 @@
 """Accounts, users and sessions. Everything belongs to exactly one account; a user has access through a membership with a role.
 
-A refresh token is used once and replaced by the next. The tokens that follow from one login form a family. A second use of a
-token shows that it was stolen, so the whole family is revoked.
+A refresh token is used once and replaced by the next. The tokens that follow from one sign-in form a family: a session. A second
+use of a token shows that it was stolen, so the whole session is revoked.
 """
 
 from __future__ import annotations
@@ -9,7 +9,7 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 
 from domain.kernel.caller import Role, Session
-from domain.kernel.ids import AccountId, MembershipId, ProjectId, UserId
+from domain.kernel.ids import AccountId, MembershipId, ProjectId, SessionId, UserId
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,11 +66,52 @@ class Project:
 
 
 @dataclass(frozen=True, slots=True)
+class ClientInfo:
+    """Where a sign-in comes from: the client's address, and its `User-Agent` header."""
+
+    address: str
+    user_agent: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class UserSession:
+    """One sign-in of a user. `address` and `user_agent` are those of its last use, which is its last refresh.
+
+    `signed_out_ms`: the last access token is valid until it expires, and there will be no other. `revoked_ms`: no token is valid.
+    """
+
+    session_id: SessionId
+    user_id: UserId
+    membership_id: MembershipId
+    created_ms: int
+    last_used_ms: int
+    expires_ms: int
+    address: str
+    user_agent: str
+    signed_out_ms: int | None = None
+    revoked_ms: int | None = None
+
+    def is_open(self, now_ms: int) -> bool:
+        return self.signed_out_ms is None and self.revoked_ms is None and now_ms < self.expires_ms
+
+
+@dataclass(frozen=True, slots=True)
+class AccessTokenClaims:
+    """What a verified access token says. `expires_ms` is in Unix ms."""
+
+    user_id: UserId
+    membership_id: MembershipId
+    account_id: AccountId
+    session_id: SessionId
+    expires_ms: int
+
+
+@dataclass(frozen=True, slots=True)
 class RefreshToken:
-    """Only the SHA-256 of the token is kept. `spent_ms` is set when it is exchanged, `revoked_ms` when its family is revoked."""
+    """Only the SHA-256 of the token is kept. `spent_ms` is set when it is exchanged, `revoked_ms` when its session ends."""
 
     token_hash: bytes
-    family: str
+    family: SessionId
     user_id: UserId
     membership_id: MembershipId
     issued_ms: int

@@ -1,5 +1,6 @@
-"""Password change with a code sent by mail: 6 digits, valid for 10 minutes, 5 attempts, single use, at most one code a minute.
+"""Password change, with the current password or with a code sent by mail. Both end all sessions of the user.
 
+A code has 6 digits, is valid for 10 minutes and single use; at most one a minute is sent, and it allows 5 attempts.
 A code has little entropy, so its hash is keyed and bound to the user, and each attempt is stored before it is answered.
 """
 
@@ -10,12 +11,29 @@ from dataclasses import replace
 from typing import Protocol
 
 from domain.accounts.model import OneTimeCode, User
-from domain.accounts.policy import CODE_COOLDOWN_MS, CODE_DIGITS, CODE_MAX_ATTEMPTS, CODE_TTL_MS, check_password
-from domain.accounts.ports import HasOneTimeCodes, HasRefreshTokens, HasUsers, Mailer, PasswordHasher, SecretHasher
+from domain.accounts.policy import (
+    CODE_COOLDOWN_MS,
+    CODE_DIGITS,
+    CODE_MAX_ATTEMPTS,
+    CODE_TTL_MS,
+    PASSWORD_CONFIRMATIONS,
+    check_password,
+)
+from domain.accounts.ports import (
+    HasLoginFailures,
+    HasOneTimeCodes,
+    HasRefreshTokens,
+    HasUsers,
+    HasUserSessions,
+    Mailer,
+    PasswordHasher,
+    SecretHasher,
+)
+from domain.accounts.session_revocation import revoke_user_sessions
 from domain.kernel.caller import Role, Session, require_role
 from domain.kernel.clock import MINUTE_MS, SECOND_MS, Clock
 from domain.kernel.domain_events import DomainEvent, EventKind
-from domain.kernel.errors import RateLimited, Unauthenticated, Unavailable, ValidationFailed
+from domain.kernel.errors import PermissionDenied, RateLimited, Unauthenticated, Unavailable, ValidationFailed
 from domain.kernel.ids import IdGenerator
 from domain.kernel.unit_of_work import Transaction, UnitOfWork
 
@@ -29,7 +47,7 @@ If you did not request it, somebody else is signed in as you: change your passwo
 """
 
 
-class PasswordTx(Transaction, HasOneTimeCodes, HasRefreshTokens, HasUsers, Protocol): ...
+class PasswordTx(Transaction, HasLoginFailures, HasOneTimeCodes, HasRefreshTokens, HasUsers, HasUserSessions, Protocol): ...
 
 
 class PasswordService:
@@ -73,17 +91,17 @@ class PasswordService:
             raise
 
     async def change_password(self, caller: Session, code: str, new_password: str) -> None:
-        """Revokes all refresh tokens. Raises ValidationFailed `OTP_INVALID` for a wrong, expired, used or exhausted code."""
+        """Ends all sessions. Raises ValidationFailed `OTP_INVALID` for a wrong, expired, used or exhausted code."""
         require_role(caller, Role.ADMIN)
         check_password(new_password, "newPassword")
         new_hash = await self._hasher.hash(new_password)
         now_ms = self._clock.now_ms()
-        async with self._uow.write(caller, Role.ADMIN) as tx:
+        async with self._uow.write(caller, Role.ADMIN, changes_members=True) as tx:
             user = await _get_user_for_update(tx, caller)
             accepted = await self._verify_code(tx, user, code, now_ms)
             if accepted:
                 await tx.users.save(user.with_password(new_hash, now_ms))
-                await tx.refresh_tokens.revoke_by_user(user.user_id, now_ms)
+                await revoke_user_sessions(tx, user.user_id, now_ms)
             kind: EventKind = "password_changed" if accepted else "password_change_failed"
             description = f"{user.name} changed the password" if accepted else f"{user.name} entered a wrong code"
             await tx.emit(DomainEvent.from_caller(caller, kind, description, now_ms))
@@ -91,6 +109,33 @@ class PasswordService:
             raise ValidationFailed.for_field(
                 "otp", "is wrong, expired or used up. Check it, or request a new code.", code="OTP_INVALID"
             )
+
+    async def change_password_with_current(self, caller: Session, current_password: str, new_password: str) -> None:
+        """For every role. Ends all sessions. Raises PermissionDenied `PASSWORD_MISMATCH`, or RateLimited after ten wrong ones."""
+        check_password(new_password, "newPassword")
+        subject = f"password:{caller.user_id}"
+        async with self._uow.read() as tx:
+            PASSWORD_CONFIRMATIONS.check(await tx.login_failures.get_for_update(subject), self._clock.now_ms(), "wrong passwords")
+            user = await tx.users.get(caller.user_id)
+        is_correct = user is not None and await self._hasher.verify(user.password_hash, current_password)
+        new_hash = await self._hasher.hash(new_password) if is_correct else ""
+        now_ms = self._clock.now_ms()
+        async with self._uow.write(caller, Role.VIEWER, changes_members=True) as tx:
+            failures = await tx.login_failures.get_for_update(subject)
+            PASSWORD_CONFIRMATIONS.check(failures, now_ms, "wrong passwords")  # concurrent guesses gain nothing
+            current = await _get_user_for_update(tx, caller)
+            accepted = is_correct and user is not None and current.password_hash == user.password_hash
+            if accepted:
+                await tx.users.save(current.with_password(new_hash, now_ms))
+                await revoke_user_sessions(tx, current.user_id, now_ms)
+                await tx.login_failures.delete(subject)
+            else:
+                await tx.login_failures.upsert(PASSWORD_CONFIRMATIONS.count(failures, subject, now_ms))
+            kind: EventKind = "password_changed" if accepted else "password_change_failed"
+            description = f"{current.name} " + ("changed the password" if accepted else "entered a wrong current password")
+            await tx.emit(DomainEvent.from_caller(caller, kind, description, now_ms))
+        if not accepted:
+            raise PermissionDenied("The current password is wrong. Enter the one you sign in with.", code="PASSWORD_MISMATCH")
 
     async def _verify_code(self, tx: PasswordTx, user: User, code: str, now_ms: int) -> bool:
         stored_code = await tx.one_time_codes.get_for_update(user.user_id)

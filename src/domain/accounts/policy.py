@@ -33,6 +33,7 @@ PASSWORD_MIN_LENGTH = 8
 PASSWORD_MAX_LENGTH = 256
 EMAIL_MAX_LENGTH = 254
 NAME_MAX_LENGTH = 64
+USER_AGENT_MAX_LENGTH = 256
 
 LOGIN_FAILURE_WINDOW_MS = 15 * MINUTE_MS
 
@@ -92,6 +93,11 @@ def check_name(name: str, field: str = "name") -> str:
     if fault is not None:
         raise ValidationFailed.for_field(field, fault)
     return name
+
+
+def clean_user_agent(text: str) -> str:
+    """The header as one printable line of at most 256 characters: it is shown in the list of sessions."""
+    return re.sub(f"[{FORBIDDEN_IN_LINE}]", "", text)[:USER_AGENT_MAX_LENGTH].strip()
 
 
 def check_can_assign_role(caller: Session, role: Role) -> None:
@@ -154,6 +160,31 @@ def check_login_backoff(failures: LoginFailures | None, now_ms: int) -> None:
     if wait_ms > 0:
         seconds = -(-wait_ms // SECOND_MS)
         raise RateLimited(f"Too many failed logins. Try again in {seconds} s.", retry_after=seconds, code="LOGIN_THROTTLED")
+
+
+@dataclass(frozen=True, slots=True)
+class AttemptLimit:
+    """At most `max_failures` wrong attempts in the window that begins with the first of them."""
+
+    max_failures: int
+    window_ms: int
+
+    def check(self, failures: LoginFailures | None, now_ms: int, what: str) -> None:
+        """Raises RateLimited `LOGIN_THROTTLED`; `what` names the attempts in its message."""
+        if failures is None or failures.count < self.max_failures or now_ms >= failures.since_ms + self.window_ms:
+            return
+        wait_s = max(1, -(-(failures.since_ms + self.window_ms - now_ms) // SECOND_MS))
+        raise RateLimited(f"Too many {what}. Try again in {wait_s} seconds.", code="LOGIN_THROTTLED", retry_after=wait_s)
+
+    def count(self, failures: LoginFailures | None, subject: str, now_ms: int) -> LoginFailures:
+        """One more wrong attempt."""
+        if failures is None or now_ms >= failures.since_ms + self.window_ms:
+            return LoginFailures(subject, 1, now_ms, now_ms)
+        return replace(failures, count=failures.count + 1, last_ms=now_ms)
+
+
+PASSWORD_CONFIRMATIONS = AttemptLimit(10, 15 * MINUTE_MS)
+"""For a signed-in user who enters the password again."""
 
 
 def increment_failures(failures: LoginFailures | None, subject: str, now_ms: int) -> LoginFailures:

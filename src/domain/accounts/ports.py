@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from typing import Protocol, TypeVar
 
 from domain.accounts.model import (
+    AccessTokenClaims,
     Account,
     LoginFailures,
     Member,
@@ -14,9 +15,10 @@ from domain.accounts.model import (
     Project,
     RefreshToken,
     User,
+    UserSession,
 )
 from domain.kernel.caller import Session
-from domain.kernel.ids import AccountId, KeyId, MembershipId, ProjectId, UserId
+from domain.kernel.ids import AccountId, KeyId, MembershipId, ProjectId, SessionId, UserId
 
 
 class AccountRepository(Protocol):
@@ -105,9 +107,37 @@ class RefreshTokenRepository(Protocol):
         """Atomic compare-and-set: True for the one caller that found the token neither spent nor revoked."""
         ...
 
-    async def revoke_family(self, family: str, at_ms: int) -> None: ...
+    async def revoke_family(self, family: SessionId, at_ms: int) -> None: ...
 
-    async def revoke_by_user(self, user_id: UserId, at_ms: int) -> None: ...
+    async def revoke_by_user(self, user_id: UserId, at_ms: int, *, keep: SessionId | None = None) -> None: ...
+
+    async def delete_older_than(self, expires_ms: int, limit: int) -> int: ...
+
+
+class UserSessionRepository(Protocol):
+    async def add(self, session: UserSession) -> None: ...
+
+    async def get(self, session_id: SessionId) -> UserSession | None: ...
+
+    async def get_for_update(self, session_id: SessionId) -> UserSession | None:
+        """Locks the row until the write transaction ends."""
+        ...
+
+    async def find_with_membership(self, session_id: SessionId) -> tuple[UserSession, Membership] | None:
+        """One look-up for each call of a session."""
+        ...
+
+    async def list_open(self, user_id: UserId, now_ms: int) -> Sequence[UserSession]:
+        """Neither ended nor expired; the last used first."""
+        ...
+
+    async def record_use(self, session_id: SessionId, at_ms: int, expires_ms: int, address: str, user_agent: str) -> None: ...
+
+    async def sign_out(self, session_id: SessionId, at_ms: int) -> None: ...
+
+    async def revoke(self, session_id: SessionId, at_ms: int) -> None: ...
+
+    async def revoke_by_user(self, user_id: UserId, at_ms: int, *, keep: SessionId | None = None) -> None: ...
 
     async def delete_older_than(self, expires_ms: int, limit: int) -> int: ...
 
@@ -161,6 +191,11 @@ class HasRefreshTokens(Protocol):
     def refresh_tokens(self) -> RefreshTokenRepository: ...
 
 
+class HasUserSessions(Protocol):
+    @property
+    def user_sessions(self) -> UserSessionRepository: ...
+
+
 class HasOneTimeCodes(Protocol):
     @property
     def one_time_codes(self) -> OneTimeCodeRepository: ...
@@ -186,10 +221,10 @@ class PasswordHasher(Protocol):
 
 
 class AccessTokenCodec(Protocol):
-    def issue(self, membership: Membership, now_ms: int) -> str: ...
+    def issue(self, membership: Membership, session_id: SessionId, now_ms: int) -> str: ...
 
-    def verify(self, token: str, now_ms: int) -> tuple[UserId, MembershipId, AccountId, int]:
-        """(user, membership, account, expiry in Unix ms). Raises Unauthenticated `TOKEN_EXPIRED` or `UNAUTHENTICATED`."""
+    def verify(self, token: str, now_ms: int) -> AccessTokenClaims:
+        """Raises Unauthenticated `TOKEN_EXPIRED` or `UNAUTHENTICATED`."""
         ...
 
 

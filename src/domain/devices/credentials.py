@@ -10,6 +10,7 @@ from dataclasses import dataclass, field
 from typing import Protocol
 
 from domain.accounts.model import LoginFailures
+from domain.accounts.policy import PASSWORD_CONFIRMATIONS
 from domain.accounts.ports import HasLoginFailures, HasUsers, PasswordHasher
 from domain.devices.catalog import default_config_format
 from domain.devices.credential_sync import CredentialSync
@@ -20,7 +21,7 @@ from domain.devices.ports import HasDeviceCredentials, HasDevices, Vault
 from domain.devices.presence import PresenceService
 from domain.devices.service import save_device
 from domain.kernel.caller import Role, Session, require_role
-from domain.kernel.clock import MINUTE_MS, Clock
+from domain.kernel.clock import Clock
 from domain.kernel.domain_events import DomainEvent, Json
 from domain.kernel.errors import Conflict, DomainError, NotFound, PermissionDenied, RateLimited
 from domain.kernel.ids import DeviceId, IdGenerator
@@ -28,9 +29,6 @@ from domain.kernel.unit_of_work import Transaction, UnitOfWork
 
 PASSWORD_LENGTH = 32
 """190 bits; every firmware's settings page accepts this length."""
-MAX_WRONG_PASSWORDS = 10
-WRONG_PASSWORD_WINDOW_MS = 15 * MINUTE_MS
-"""A stolen session must not allow guessing the account password."""
 
 
 class CredentialTx(Transaction, HasDeviceCredentials, HasDevices, HasLoginFailures, HasUsers, Protocol): ...
@@ -168,7 +166,7 @@ class DeviceCredentialService:
                 except RateLimited as error:
                     refusal = error
                 else:
-                    await tx.login_failures.upsert(_count_failure(failures, caller, now_ms))
+                    await tx.login_failures.upsert(PASSWORD_CONFIRMATIONS.count(failures, _throttle_subject(caller), now_ms))
             text = f"Reveal of credentials denied ({refusal.code})"
             data: dict[str, Json] = {"code": refusal.code}
             await tx.emit(
@@ -177,11 +175,7 @@ class DeviceCredentialService:
         return refusal
 
     def _check_throttle(self, failures: LoginFailures | None) -> None:
-        now_ms = self._clock.now_ms()
-        if failures is None or failures.count < MAX_WRONG_PASSWORDS or now_ms >= failures.since_ms + WRONG_PASSWORD_WINDOW_MS:
-            return
-        wait_s = max(1, -(-(failures.since_ms + WRONG_PASSWORD_WINDOW_MS - now_ms) // 1000))
-        raise RateLimited(f"Too many wrong passwords. Try again in {wait_s} seconds.", code="LOGIN_THROTTLED", retry_after=wait_s)
+        PASSWORD_CONFIRMATIONS.check(failures, self._clock.now_ms(), "wrong passwords")
 
     def _reveal_password(self, device: Device, password: str) -> RevealedCredentials:
         values = FirmwareConfigValues(device.device_id, device.name, self._endpoint, password)
@@ -194,9 +188,3 @@ def _config_format(device: Device) -> FirmwareConfigFormat:
 
 def _throttle_subject(caller: Session) -> str:
     return f"reveal:{caller.user_id}"
-
-
-def _count_failure(failures: LoginFailures | None, caller: Session, now_ms: int) -> LoginFailures:
-    if failures is None or now_ms >= failures.since_ms + WRONG_PASSWORD_WINDOW_MS:
-        return LoginFailures(_throttle_subject(caller), 1, now_ms, now_ms)
-    return LoginFailures(failures.subject, failures.count + 1, failures.since_ms, now_ms)

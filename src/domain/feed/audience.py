@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
-from domain.accounts.ports import HasMemberships
+from domain.accounts.ports import HasMemberships, HasUserSessions
 from domain.devices.model import Device, DeviceStatus
 from domain.devices.ports import HasDevices
 from domain.events.model import Event
@@ -29,7 +29,7 @@ PAGE_EVENTS = 500
 Viewer = Session | ApiKeyCaller
 
 
-class AudienceTx(HasApiKeys, HasDevices, HasEvents, HasGrants, HasMemberships, Protocol): ...
+class AudienceTx(HasApiKeys, HasDevices, HasEvents, HasGrants, HasMemberships, HasUserSessions, Protocol): ...
 
 
 @dataclass(frozen=True, slots=True)
@@ -114,6 +114,10 @@ async def _is_authorized(tx: AudienceTx, viewer: Viewer) -> bool:
     if isinstance(viewer, ApiKeyCaller):
         key = await tx.api_keys.get(viewer.account_id, viewer.key_id)
         return key is not None and key.enabled
+    if viewer.session_id is not None:
+        session = await tx.user_sessions.get(viewer.session_id)
+        if session is None or session.revoked_ms is not None:
+            return False
     membership = await tx.memberships.get(viewer.membership_id)
     return membership is not None and membership.account_id == viewer.account_id
 

@@ -1,9 +1,9 @@
 """Authority at commit: whether a caller may still act is decided in the transaction that acts.
 
-A request is authenticated before its body is read, and may wait after that: for a password hash, a lock, a slow client. Meanwhile
-its caller may be removed or demoted, or its key disabled. So `UnitOfWork.write` reads the membership or the key of its caller
-again, in its own transaction and under a lock, and calls these checks. The change takes effect before the caller loses its
-authority, or not at all.
+A request is authenticated before its body is read, and may wait after that: for a password hash, a lock, a slow client.
+Meanwhile its caller may be removed, demoted or signed out, or its key disabled. So `UnitOfWork.write` reads the session and
+membership, or the key, of its caller again, in its own transaction and under a lock, and calls these checks. The change takes
+effect before the caller loses its authority, or not at all.
 
 A role that is lower than the one that the request was authenticated with ends the request, even where the lower role would be
 enough: every decision that the service has based on `caller.role` is then still true when it commits.
@@ -30,6 +30,12 @@ def check_current_role(caller: Session, current: Role | None) -> None:
             f"Your role has changed from {caller.role} to {current} during this request, so it was not carried out. "
             "Send it again if your role allows it."
         )
+
+
+def check_session_is_open(revoked_ms: int | None) -> None:
+    """`revoked_ms`: when the caller's session was ended, as of this transaction. Raises Unauthenticated."""
+    if revoked_ms is not None:
+        raise Unauthenticated("This session has ended. Sign in again.")
 
 
 def check_key_is_enabled(enabled: bool | None) -> None:

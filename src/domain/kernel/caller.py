@@ -7,7 +7,7 @@ from enum import StrEnum
 
 from domain.kernel.errors import PermissionDenied
 from domain.kernel.idempotency import StoredResponse
-from domain.kernel.ids import AccountId, KeyId, MembershipId, UserId
+from domain.kernel.ids import AccountId, KeyId, MembershipId, SessionId, UserId
 
 
 class Role(StrEnum):
@@ -37,6 +37,8 @@ class Session:
     address: str = ""
     claim: StoredResponse | None = field(default=None, compare=False, repr=False)
     """The claim of the present request's `Idempotency-Key`; `UnitOfWork.write` marks it in the caller's transaction."""
+    session_id: SessionId | None = None
+    """The sign-in that the access token belongs to. None for a caller that the service itself puts together."""
 
     @property
     def label(self) -> str:

@@ -13,6 +13,7 @@ from typing import NewType, Protocol
 AccountId = NewType("AccountId", str)
 UserId = NewType("UserId", str)
 MembershipId = NewType("MembershipId", str)
+SessionId = NewType("SessionId", str)
 ProjectId = NewType("ProjectId", str)
 DeviceId = NewType("DeviceId", str)
 DeviceTypeId = NewType("DeviceTypeId", str)
@@ -32,6 +33,7 @@ class IdPrefix(StrEnum):
     ACCOUNT = "acc"
     USER = "usr"
     MEMBERSHIP = "mbr"
+    SESSION = "ses"
     PROJECT = "prj"
     DEVICE = "dev"
     DEVICE_TYPE = "dty"

@@ -1,4 +1,5 @@
-"""Authentication of access tokens and API keys. The role is read on each call, so a changed membership applies at once.
+"""Authentication of access tokens and API keys. Session and role are read on each call, so a session that was ended and a
+membership that changed apply at once, on every instance.
 
 The time of a key's last use is buffered and written in batches every few seconds instead of once per call. A crash loses a few
 seconds of it, which is acceptable for a value that is only displayed.
@@ -7,9 +8,11 @@ seconds of it, which is acceptable for a value that is only displayed.
 from __future__ import annotations
 
 import hmac
+from dataclasses import replace
 from typing import Protocol
 
-from domain.accounts.ports import AccessTokenCodec, HasMemberships, SecretHasher
+from domain.accounts.model import AccessTokenClaims
+from domain.accounts.ports import AccessTokenCodec, HasMemberships, HasUserSessions, SecretHasher
 from domain.kernel.audit import DeniedRequestLog
 from domain.kernel.caller import ApiKeyCaller, Role, Session
 from domain.kernel.clock import Clock
@@ -20,7 +23,7 @@ from domain.keys.policy import check_key_format
 from domain.keys.ports import HasApiKeys
 
 
-class AuthenticationTx(HasApiKeys, HasMemberships, Protocol): ...
+class AuthenticationTx(HasApiKeys, HasMemberships, HasUserSessions, Protocol): ...
 
 
 class CallerAuthenticator:
@@ -44,15 +47,28 @@ class CallerAuthenticator:
 
     async def authenticate_token(self, token: str, address: str) -> tuple[Session, int]:
         """The session and its expiry in Unix ms. Raises Unauthenticated, `TOKEN_EXPIRED` for a valid token that has expired."""
-        user_id, membership_id, account_id, expires_ms = self._tokens.verify(token, self._clock.now_ms())
+        claims = self._tokens.verify(token, self._clock.now_ms())
         async with self._uow.read() as tx:
-            membership = await tx.memberships.get(membership_id)
-        if membership is None or membership.user_id != user_id or membership.account_id != account_id:
+            found = await tx.user_sessions.find_with_membership(claims.session_id)
+        if found is not None:
+            session, membership = found
+            is_same = (membership.user_id, membership.account_id) == (claims.user_id, claims.account_id)
+            if is_same and membership.membership_id == claims.membership_id and session.revoked_ms is None:
+                return replace(membership.to_session(address), session_id=claims.session_id), claims.expires_ms
+        raise await self._refuse(claims, address)
+
+    async def _refuse(self, claims: AccessTokenClaims, address: str) -> Unauthenticated:
+        """The error for a valid token whose session or membership is over; it is logged."""
+        async with self._uow.read() as tx:
+            membership = await tx.memberships.get(claims.membership_id)
+        caller = Session(claims.account_id, claims.user_id, claims.membership_id, Role.VIEWER, address)
+        if membership is None:
             error = Unauthenticated("This user is no longer a member of the account. Sign in again.")
-            former_member = Session(account_id, user_id, membership_id, Role.VIEWER, address)
-            await self._log_denied(former_member, "a call by a former member", error)
-            raise error
-        return Session(account_id, user_id, membership_id, membership.role, address), expires_ms
+            await self._log_denied(caller, "a call by a former member", error)
+        else:
+            error = Unauthenticated("This session has ended. Sign in again.")
+            await self._log_denied(caller, "a call of an ended session", error)
+        return error
 
     async def authenticate_key(self, secret: str, address: str) -> ApiKeyCaller:
         """Raises Unauthenticated for a key that is malformed, unknown or disabled."""

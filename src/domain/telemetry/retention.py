@@ -6,7 +6,7 @@ from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
-from domain.accounts.ports import HasLoginFailures, HasRefreshTokens
+from domain.accounts.ports import HasLoginFailures, HasRefreshTokens, HasUserSessions
 from domain.approvals.ports import HasApprovals
 from domain.commands.ports import HasExecutions
 from domain.events.ports import HasEvents
@@ -45,6 +45,7 @@ class RetentionTx(
     HasRollups,
     HasSchedules,
     HasStoredResponses,
+    HasUserSessions,
     Protocol,
 ):
     """Every repository whose rows expire."""
@@ -82,6 +83,7 @@ class RetentionService:
             self._delete_schedules,
             self._delete_grant_uses,
             self._delete_refresh_tokens,
+            self._delete_user_sessions,
             self._delete_login_failures,
             self._delete_known_addresses,
             self._delete_stored_responses,
@@ -154,6 +156,9 @@ class RetentionService:
 
     async def _delete_refresh_tokens(self, tx: RetentionTx, now_ms: int) -> int:
         return await tx.refresh_tokens.delete_older_than(now_ms, self.ROWS_PER_STEP)
+
+    async def _delete_user_sessions(self, tx: RetentionTx, now_ms: int) -> int:
+        return await tx.user_sessions.delete_older_than(now_ms, self.ROWS_PER_STEP)
 
     async def _delete_login_failures(self, tx: RetentionTx, now_ms: int) -> int:
         return await tx.login_failures.delete_older_than(now_ms - DAY_MS, self.ROWS_PER_STEP)

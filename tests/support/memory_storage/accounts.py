@@ -10,7 +10,7 @@ from domain.kernel.caller import Role
 from domain.kernel.ids import AccountId, MembershipId, ProjectId, UserId
 from support.memory_storage.devices import DEVICES
 from support.memory_storage.grants import delete_grants
-from support.memory_storage.sessions import ONE_TIME_CODES, REFRESH_TOKENS
+from support.memory_storage.sessions import ONE_TIME_CODES, REFRESH_TOKENS, USER_SESSIONS
 from support.memory_storage.tables import Database, Table
 
 ACCOUNTS: Table[AccountId, Account] = Table("accounts")
@@ -119,6 +119,7 @@ class MemoryMembershipRepository:
 def delete_membership(database: Database, membership_id: MembershipId) -> None:
     delete_grants(database, lambda grant: grant.subject.membership_id == membership_id)
     database.delete(REFRESH_TOKENS, [key for key, t in database.rows(REFRESH_TOKENS).items() if t.membership_id == membership_id])
+    database.delete(USER_SESSIONS, [key for key, s in database.rows(USER_SESSIONS).items() if s.membership_id == membership_id])
     database.delete(MEMBERSHIPS, [membership_id])
 
 

@@ -5,12 +5,13 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import replace
 
-from domain.accounts.model import KNOWN_LOGIN_PREFIX, LoginFailures, OneTimeCode, RefreshToken
+from domain.accounts.model import KNOWN_LOGIN_PREFIX, LoginFailures, OneTimeCode, RefreshToken, UserSession
 from domain.kernel.idempotency import COMMITTED, StoredResponse, still_in_progress
-from domain.kernel.ids import UserId
+from domain.kernel.ids import SessionId, UserId
 from support.memory_storage.tables import Database, Table
 
 REFRESH_TOKENS: Table[bytes, RefreshToken] = Table("refresh_tokens")
+USER_SESSIONS: Table[SessionId, UserSession] = Table("user_sessions")
 ONE_TIME_CODES: Table[UserId, OneTimeCode] = Table("one_time_codes")
 LOGIN_FAILURES: Table[str, LoginFailures] = Table("login_failures")
 STORED_RESPONSES: Table[tuple[str, str], StoredResponse] = Table("answers")
@@ -34,11 +35,11 @@ class MemoryRefreshTokenRepository:
         rows[token_hash] = replace(token, spent_ms=at_ms)
         return True
 
-    async def revoke_family(self, family: str, at_ms: int) -> None:
+    async def revoke_family(self, family: SessionId, at_ms: int) -> None:
         self._revoke(lambda token: token.family == family, at_ms)
 
-    async def revoke_by_user(self, user_id: UserId, at_ms: int) -> None:
-        self._revoke(lambda token: token.user_id == user_id, at_ms)
+    async def revoke_by_user(self, user_id: UserId, at_ms: int, *, keep: SessionId | None = None) -> None:
+        self._revoke(lambda token: token.user_id == user_id and token.family != keep, at_ms)
 
     async def delete_older_than(self, expires_ms: int, limit: int) -> int:
         old = [key for key, token in self._database.rows(REFRESH_TOKENS).items() if token.expires_ms < expires_ms]

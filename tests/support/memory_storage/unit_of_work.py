@@ -9,7 +9,7 @@ from contextlib import asynccontextmanager
 from adapters.storage.after_commit import run_callbacks
 from adapters.storage.errors import NestedWriteError, ReadOnlyTransactionError
 from domain.events.ports import DomainEventDispatcher
-from domain.kernel.authority import check_current_role, check_key_is_enabled, check_stated_role
+from domain.kernel.authority import check_current_role, check_key_is_enabled, check_session_is_open, check_stated_role
 from domain.kernel.caller import ApiKeyCaller, Role, Session
 from domain.kernel.domain_events import DomainEvent
 from domain.kernel.errors import Unavailable
@@ -39,6 +39,7 @@ from support.memory_storage.sessions import (
 )
 from support.memory_storage.tables import Database, Tables
 from support.memory_storage.telemetry import MemoryReadingRepository
+from support.memory_storage.user_sessions import MemoryUserSessionRepository
 from support.memory_storage.webhooks import MemoryDeliveryRepository, MemoryWebhookRepository
 
 
@@ -55,6 +56,7 @@ class MemoryTransaction:
         self.memberships = MemoryMembershipRepository(database)
         self.projects = MemoryProjectRepository(database)
         self.refresh_tokens = MemoryRefreshTokenRepository(database)
+        self.user_sessions = MemoryUserSessionRepository(database)
         self.one_time_codes = MemoryOneTimeCodeRepository(database)
         self.login_failures = MemoryLoginFailureRepository(database)
         self.stored_responses = MemoryStoredResponseRepository(database)
@@ -153,6 +155,9 @@ class MemoryUnitOfWork:
 async def _check_caller(tx: MemoryTransaction, caller: Session | ApiKeyCaller) -> None:
     if isinstance(caller, Session):
         membership = await tx.memberships.get(caller.membership_id)
+        session = None if caller.session_id is None else await tx.user_sessions.get(caller.session_id)
+        if session is not None:
+            check_session_is_open(session.revoked_ms)
         check_current_role(caller, None if membership is None else membership.role)
     else:
         key = await tx.api_keys.get(caller.account_id, caller.key_id)

@@ -18,13 +18,14 @@ from adapters.crypto.password_hasher import Argon2PasswordHasher
 from adapters.crypto.secret_hasher import KeyRingSecretHasher
 from adapters.crypto.vault import AesVault
 from adapters.id_generator import RandomIdGenerator
-from domain.accounts.model import Membership
+from domain.accounts.model import AccessTokenClaims, Membership
 from domain.kernel.caller import Role
 from domain.kernel.errors import Unauthenticated, Unavailable
-from domain.kernel.ids import AccountId, IdPrefix, MembershipId, UserId, has_id_format
+from domain.kernel.ids import AccountId, IdPrefix, MembershipId, SessionId, UserId, has_id_format
 from support.manual_clock import START_MS
 
 MEMBER = Membership(MembershipId("mbr_1"), AccountId("acc_1"), UserId("usr_1"), Role.ADMIN, START_MS)
+CLAIMS = AccessTokenClaims(MEMBER.user_id, MEMBER.membership_id, MEMBER.account_id, SessionId("ses_1"), START_MS + 900_000)
 
 
 def rotated(ring: KeyRing) -> KeyRing:
@@ -61,16 +62,16 @@ def test_a_key_ring_does_not_show_its_secrets() -> None:
 
 def test_a_token_is_verified_by_the_issuing_ring_also_after_a_rotation() -> None:
     ring = KeyRing.generate()
-    token = JwtAccessTokenCodec(ring).issue(MEMBER, START_MS)
+    token = JwtAccessTokenCodec(ring).issue(MEMBER, CLAIMS.session_id, START_MS)
     for reader in (ring, rotated(ring)):
-        assert JwtAccessTokenCodec(reader).verify(token, START_MS) == ("usr_1", "mbr_1", "acc_1", START_MS + 900_000)
+        assert JwtAccessTokenCodec(reader).verify(token, START_MS) == CLAIMS
     with pytest.raises(Unauthenticated):
         JwtAccessTokenCodec(KeyRing.generate()).verify(token, START_MS)
 
 
 def test_a_token_expires_by_the_clock_port() -> None:
     tokens = JwtAccessTokenCodec(KeyRing.generate())
-    token = tokens.issue(MEMBER, START_MS)
+    token = tokens.issue(MEMBER, CLAIMS.session_id, START_MS)
     tokens.verify(token, START_MS + 899_999)
     with pytest.raises(Unauthenticated) as caught:
         tokens.verify(token, START_MS + 900_000)
@@ -85,6 +86,7 @@ def forged(ring: KeyRing, *, alg: str = "HS256", kid: str | None = None, drop: s
         "sub": "usr_1",
         "acc": "acc_1",
         "mbr": "mbr_1",
+        "sid": "ses_1",
         "iat": issued,
         "exp": issued + 900,
         **change,
@@ -107,6 +109,7 @@ def forged(ring: KeyRing, *, alg: str = "HS256", kid: str | None = None, drop: s
         {"drop": "iat"},
         {"drop": "sub"},
         {"drop": "mbr"},
+        {"drop": "sid"},
         {"exp": "soon"},
         {"exp": True},
         {"sub": 7},
@@ -127,7 +130,7 @@ def test_other_text_is_not_a_token(token: str) -> None:
 
 def test_the_key_of_a_token_is_not_the_key_of_the_ring() -> None:
     ring = KeyRing.generate()
-    token = JwtAccessTokenCodec(ring).issue(MEMBER, START_MS)
+    token = JwtAccessTokenCodec(ring).issue(MEMBER, CLAIMS.session_id, START_MS)
     head = json.loads(base64.urlsafe_b64decode(token.split(".")[0] + "=="))
     assert head["kid"] == ring.newest.key_id
     with pytest.raises(jwt.InvalidSignatureError):

@@ -6,6 +6,7 @@ import re
 
 import pytest
 
+from domain.accounts.model import ClientInfo
 from domain.kernel.caller import Role, Session
 from domain.kernel.errors import PermissionDenied, RateLimited, Unavailable, ValidationFailed
 from support.http import PASSWORD, HttpWorld
@@ -92,7 +93,7 @@ async def test_a_mail_that_could_not_be_sent_starts_no_cooldown(world: HttpWorld
 async def test_a_change_revokes_all_refresh_tokens_and_the_log_does_not_contain_the_code(
     world: HttpWorld, owner: Session
 ) -> None:
-    signed_in = await world.sessions.login("ada@example.com", PASSWORD, address="192.0.2.1")
+    signed_in = await world.logins.login("ada@example.com", PASSWORD, client=ClientInfo("192.0.2.1"))
     code = await request_code(world, owner)
     await world.passwords.change_password(owner, code, NEW)
     async with world.uow.read() as tx:

@@ -7,6 +7,7 @@ import asyncio
 from hypothesis import settings
 from hypothesis.stateful import Bundle, RuleBasedStateMachine, initialize, invariant, rule
 
+from domain.accounts.model import ClientInfo
 from domain.kernel.errors import Unauthenticated
 from support.http import PASSWORD, HttpWorld
 
@@ -51,7 +52,7 @@ class Families(RuleBasedStateMachine):
 
     @rule(target=tokens)
     def login(self) -> str:
-        signed_in = self.runner.run(self.world.sessions.login("ada@example.com", PASSWORD, address=""))
+        signed_in = self.runner.run(self.world.logins.login("ada@example.com", PASSWORD, client=ClientInfo("")))
         return self.remember(len(self.family_of) + 1000 * len(self.live), signed_in.tokens.refresh_token)
 
     @rule(target=tokens, token=tokens)
@@ -61,7 +62,7 @@ class Families(RuleBasedStateMachine):
         is_live = live is not None and live[0] == token
         may = is_live and live is not None and self.world.clock.now_ms() < live[1]
         try:
-            made = self.runner.run(self.world.sessions.refresh(token, address=""))
+            made = self.runner.run(self.world.sessions.refresh(token, client=ClientInfo("")))
         except Unauthenticated:
             assert not may
             if not is_live:
@@ -72,7 +73,7 @@ class Families(RuleBasedStateMachine):
 
     @rule(token=tokens)
     def logout(self, token: str) -> None:
-        self.runner.run(self.world.sessions.logout(token, address=""))
+        self.runner.run(self.world.sessions.logout(token, client=ClientInfo("")))
         self.live.pop(self.family_of[token], None)
 
     @rule()

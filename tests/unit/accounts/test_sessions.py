@@ -6,7 +6,8 @@ import asyncio
 
 import pytest
 
-from domain.accounts.sessions import LoginResult
+from domain.accounts.login import LoginResult
+from domain.accounts.model import ClientInfo
 from domain.kernel.caller import Session
 from domain.kernel.errors import RateLimited, Unauthenticated
 from support.http import PASSWORD, HttpWorld
@@ -19,7 +20,7 @@ ATTACKER = "203.0.113.9"
 async def attempt(world: HttpWorld, password: str = PASSWORD, address: str = HOME, email: str = ADA) -> str:
     """`in`, or the code of the refusal."""
     try:
-        await world.sessions.login(email, password, address=address)
+        await world.logins.login(email, password, client=ClientInfo(address))
     except (Unauthenticated, RateLimited) as error:
         return error.code
     return "in"
@@ -62,7 +63,7 @@ async def test_the_login_delay_doubles_up_to_a_minute(world: HttpWorld, owner: S
     pauses = []
     for _ in range(8):
         with pytest.raises(RateLimited) as caught:
-            await world.sessions.login(ADA, "guess", address=HOME)
+            await world.logins.login(ADA, "guess", client=ClientInfo(HOME))
         pauses.append(caught.value.retry_after)
         world.clock.forward(seconds=pauses[-1])
         assert await attempt(world, "guess") == "INVALID_CREDENTIALS"
@@ -95,7 +96,7 @@ async def test_guesses_from_many_addresses_are_slowed_down(world: HttpWorld, own
     for network in range(5):
         await fail_from(world, f"203.0.113.{network}", 5)
     with pytest.raises(RateLimited) as caught:
-        await world.sessions.login(ADA, "guess", address="198.51.100.1")
+        await world.logins.login(ADA, "guess", client=ClientInfo("198.51.100.1"))
     assert caught.value.retry_after <= 10
 
 
@@ -123,30 +124,30 @@ async def test_logins_are_logged_with_their_address_and_without_a_password(world
 
 
 async def test_a_token_expires_after_thirty_days(world: HttpWorld, owner: Session) -> None:
-    signed_in = await world.sessions.login(ADA, PASSWORD, address=HOME)
+    signed_in = await world.logins.login(ADA, PASSWORD, client=ClientInfo(HOME))
     world.clock.forward(days=30)
     with pytest.raises(Unauthenticated) as caught:
-        await world.sessions.refresh(signed_in.tokens.refresh_token, address=HOME)
+        await world.sessions.refresh(signed_in.tokens.refresh_token, client=ClientInfo(HOME))
     assert caught.value.code == "TOKEN_EXPIRED"
 
 
 async def test_of_concurrent_refreshes_with_one_token_one_succeeds_and_the_family_is_revoked(
     world: HttpWorld, owner: Session
 ) -> None:
-    signed_in: LoginResult = await world.sessions.login(ADA, PASSWORD, address=HOME)
-    tries = (world.sessions.refresh(signed_in.tokens.refresh_token, address=HOME) for _ in range(20))
+    signed_in: LoginResult = await world.logins.login(ADA, PASSWORD, client=ClientInfo(HOME))
+    tries = (world.sessions.refresh(signed_in.tokens.refresh_token, client=ClientInfo(HOME)) for _ in range(20))
     results = await asyncio.gather(*tries, return_exceptions=True)
     [winner] = [result for result in results if not isinstance(result, BaseException)]
     assert "session_revoked" in kinds(world)
     with pytest.raises(Unauthenticated):
-        await world.sessions.refresh(winner.refresh_token, address=HOME)
+        await world.sessions.refresh(winner.refresh_token, client=ClientInfo(HOME))
 
 
 async def test_each_login_starts_its_own_token_family(world: HttpWorld, owner: Session) -> None:
-    first = await world.sessions.login(ADA, PASSWORD, address=HOME)
-    second = await world.sessions.login(ADA, PASSWORD, address=HOME)
-    await world.sessions.logout(first.tokens.refresh_token, address=HOME)
-    await world.sessions.refresh(second.tokens.refresh_token, address=HOME)
+    first = await world.logins.login(ADA, PASSWORD, client=ClientInfo(HOME))
+    second = await world.logins.login(ADA, PASSWORD, client=ClientInfo(HOME))
+    await world.sessions.logout(first.tokens.refresh_token, client=ClientInfo(HOME))
+    await world.sessions.refresh(second.tokens.refresh_token, client=ClientInfo(HOME))
 
 
 async def test_a_user_without_a_membership_cannot_sign_in(world: HttpWorld, owner: Session) -> None:

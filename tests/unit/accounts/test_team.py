@@ -6,6 +6,7 @@ import asyncio
 
 import pytest
 
+from domain.accounts.model import ClientInfo
 from domain.kernel.caller import Role, Session
 from domain.kernel.errors import Conflict, DomainError, NotFound, PermissionDenied, ValidationFailed
 from support.http import PASSWORD, HttpWorld
@@ -64,18 +65,18 @@ async def test_two_owners_who_remove_each_other_at_once_leave_one(world: HttpWor
 
 async def test_a_removed_member_loses_access_at_once_and_can_be_added_again(world: HttpWorld, owner: Session) -> None:
     await world.join(owner, Role.MEMBER, "grace@example.com")
-    signed_in = await world.sessions.login("grace@example.com", PASSWORD, address="")
+    signed_in = await world.logins.login("grace@example.com", PASSWORD, client=ClientInfo(""))
     membership_id = signed_in.member.membership.membership_id
     await world.callers.authenticate_token(signed_in.tokens.access_token, "")
     await world.team.remove_member(owner, membership_id)
     assert await outcome(world.callers.authenticate_token(signed_in.tokens.access_token, "")) == "UNAUTHENTICATED"
-    assert await outcome(world.sessions.refresh(signed_in.tokens.refresh_token, address="")) == "UNAUTHENTICATED"
+    assert await outcome(world.sessions.refresh(signed_in.tokens.refresh_token, client=ClientInfo(""))) == "UNAUTHENTICATED"
     await world.join(owner, Role.MEMBER, "grace@example.com")
 
 
 async def test_a_demotion_applies_to_tokens_already_issued(world: HttpWorld, owner: Session) -> None:
     await world.join(owner, Role.ADMIN, "grace@example.com")
-    signed_in = await world.sessions.login("grace@example.com", PASSWORD, address="")
+    signed_in = await world.logins.login("grace@example.com", PASSWORD, client=ClientInfo(""))
     await world.team.update_member(owner, signed_in.member.membership.membership_id, role=Role.VIEWER)
     session, _ = await world.callers.authenticate_token(signed_in.tokens.access_token, "")
     assert session.role is Role.VIEWER
@@ -168,7 +169,7 @@ async def test_the_first_account_is_created_once(world: HttpWorld) -> None:
 
 
 async def test_the_operator_resets_a_password(world: HttpWorld, owner: Session) -> None:
-    signed_in = await world.sessions.login("ada@example.com", PASSWORD, address="")
+    signed_in = await world.logins.login("ada@example.com", PASSWORD, client=ClientInfo(""))
     await world.operator.set_password("ada@example.com", "another password")
-    assert await outcome(world.sessions.refresh(signed_in.tokens.refresh_token, address="")) == "UNAUTHENTICATED"
-    assert await outcome(world.sessions.login("ada@example.com", "another password", address="")) == "ok"
+    assert await outcome(world.sessions.refresh(signed_in.tokens.refresh_token, client=ClientInfo(""))) == "UNAUTHENTICATED"
+    assert await outcome(world.logins.login("ada@example.com", "another password", client=ClientInfo(""))) == "ok"

@@ -13,6 +13,7 @@ from typing import Protocol
 from quart import current_app, g, request
 
 from adapters.http.core.proxies import TrustedProxies
+from domain.accounts.model import ClientInfo
 from domain.kernel.caller import ApiKeyCaller, Session
 from domain.kernel.errors import PermissionDenied, Unauthenticated
 from domain.keys.policy import KEY_PREFIX
@@ -61,6 +62,11 @@ def client_address() -> str:
     proxies: TrustedProxies | None = current_app.extensions.get(TRUSTED_PROXIES)
     peer = request.remote_addr or ""
     return peer if proxies is None else proxies.client_address(peer, request.headers.getlist(proxies.header))
+
+
+def client_info() -> ClientInfo:
+    """Address and program of the client of the present request."""
+    return ClientInfo(client_address(), request.headers.get("User-Agent", ""))
 
 
 async def authenticate(access: RequiredAccess, authenticator: Authenticator) -> None:

@@ -15,12 +15,14 @@ from quart import request
 from werkzeug.http import dump_cookie
 
 from adapters.http.api.accounts.schemas import LoginRequest, SignedInUserResponse, signed_in_user
-from adapters.http.core.auth import RequiredAccess, client_address
+from adapters.http.core.auth import RequiredAccess, client_info
 from adapters.http.core.operation import ApiBlueprint, operation
 from adapters.http.core.request_handling import ApiResponse
 from adapters.http.core.schemas import OkResponse, ResponseModel
+from domain.accounts.login import LoginService
 from domain.accounts.policy import REFRESH_TOKEN_LENGTH, REFRESH_TOKEN_TTL_MS
-from domain.accounts.sessions import SessionService, TokenPair
+from domain.accounts.sessions import SessionService
+from domain.accounts.token_issuer import TokenPair
 from domain.kernel.errors import PermissionDenied, Unauthenticated
 
 URL_PREFIX = "/dashboard/session"
@@ -39,7 +41,7 @@ class DashboardLoginResponse(DashboardTokensResponse):
     user: SignedInUserResponse
 
 
-def dashboard_session_blueprint(*, sessions: SessionService, is_tls: bool) -> ApiBlueprint:
+def dashboard_session_blueprint(*, logins: LoginService, sessions: SessionService, is_tls: bool) -> ApiBlueprint:
     """`is_tls`: browsers reach the service over TLS, so the cookie must never travel without it."""
     bp = ApiBlueprint("dashboard_session", None, URL_PREFIX)
     cookie = _RefreshCookie(is_tls=is_tls)
@@ -47,7 +49,7 @@ def dashboard_session_blueprint(*, sessions: SessionService, is_tls: bool) -> Ap
     @operation(bp, "POST", "/login", RequiredAccess.ANYONE, "Sign in")
     async def dashboard_login(body: LoginRequest) -> ApiResponse[DashboardLoginResponse]:
         _require_own_page()
-        signed_in = await sessions.login(body.email, body.password, address=client_address())
+        signed_in = await logins.login(body.email, body.password, client=client_info())
         tokens = signed_in.tokens
         content = DashboardLoginResponse(
             access_token=tokens.access_token, expires_in=tokens.expires_in_s, user=signed_in_user(signed_in)
@@ -60,7 +62,7 @@ def dashboard_session_blueprint(*, sessions: SessionService, is_tls: bool) -> Ap
         token = cookie.find()
         if token is None:
             raise Unauthenticated("Please sign in.")
-        tokens = await sessions.refresh(token, address=client_address())
+        tokens = await sessions.refresh(token, client=client_info())
         content = DashboardTokensResponse(access_token=tokens.access_token, expires_in=tokens.expires_in_s)
         return ApiResponse(content, headers=cookie.set_header(tokens))
 
@@ -68,7 +70,7 @@ def dashboard_session_blueprint(*, sessions: SessionService, is_tls: bool) -> Ap
     async def dashboard_logout() -> ApiResponse[OkResponse]:
         _require_own_page()
         if (token := cookie.find()) is not None:
-            await sessions.logout(token, address=client_address())
+            await sessions.logout(token, client=client_info())
         return ApiResponse(OkResponse(), headers=cookie.delete_header())
 
     return bp

@@ -15,6 +15,7 @@ DEVICE_TYPE_ID = "dty_2b4d6f8h0j1k3m5n7p9r"
 KEY_ID = "key_9r7p5n3m1k0j8h6f4d2b"
 MEMBERSHIP_ID = "mbr_3n5p7r9t1v2x4z6b8d0f"
 USER_ID = "usr_8d6b4z2x1v9t7r5p3n0m"
+SESSION_ID = "ses_6f8h0j2k4m6n8p0q2r4t"
 ACCOUNT_ID = "acc_0m2n4p6q8r1s3t5u7v9w"
 GRANT_ID = "grt_5h3f1d9b7z6x4v2t0r8p"
 EXECUTION_ID = "exe_1a3c5e7g9i2k4m6o8q0s"
@@ -35,7 +36,8 @@ OVERHEAT_RULE: Mapping[str, Any] = {
 REQUEST_EXAMPLES: dict[str, Any] = {
     "LoginRequest": {"email": "ada@example.com", "password": "four words only you know"},
     "RefreshTokenRequest": {"refreshToken": "Zk3vXq81mPbT0wYd5nRc7uHs2LgJ9aEo4iKfNx6QyBtVrCzM"},
-    "PasswordChangeRequest": {"otp": "402913", "newPassword": "a new and longer passphrase"},
+    "PasswordChangeRequest": {"currentPassword": "four words only you know", "newPassword": "a new and longer passphrase"},
+    "PasswordChangeByCodeRequest": {"otp": "402913", "newPassword": "a new and longer passphrase"},
     "MemberCreateRequest": {
         "email": "grace@example.com",
         "name": "Grace",
@@ -92,6 +94,8 @@ REQUEST_EXAMPLES: dict[str, Any] = {
 
 FIELD_EXAMPLES: dict[str, Any] = {
     "accountId": ACCOUNT_ID,
+    "sessionId": SESSION_ID,
+    "userAgent": "Mozilla/5.0 (X11; Linux x86_64; rv:145.0) Gecko/20100101 Firefox/145.0",
     "userId": USER_ID,
     "membershipId": MEMBERSHIP_ID,
     "projectId": PROJECT_ID,

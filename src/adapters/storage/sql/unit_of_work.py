@@ -36,6 +36,7 @@ from adapters.storage.sql.repositories.sessions import (
     SqlStoredResponseRepository,
 )
 from adapters.storage.sql.repositories.telemetry import SqlReadingRepository
+from adapters.storage.sql.repositories.user_sessions import SqlUserSessionRepository
 from adapters.storage.sql.repositories.webhooks import SqlWebhookRepository
 from adapters.storage.sql.session import DbSession
 from domain.events.ports import DomainEventDispatcher
@@ -81,6 +82,7 @@ class SqlTransaction:
     users = LazyRepository(SqlUserRepository)
     memberships = LazyRepository(SqlMembershipRepository)
     projects = LazyRepository(SqlProjectRepository)
+    user_sessions = LazyRepository(SqlUserSessionRepository)
     refresh_tokens = LazyRepository(SqlRefreshTokenRepository)
     one_time_codes = LazyRepository(SqlOneTimeCodeRepository)
     login_failures = LazyRepository(SqlLoginFailureRepository)

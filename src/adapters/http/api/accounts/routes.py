@@ -1,4 +1,4 @@
-"""Authentication routes: sign in and out, refresh tokens, the current user, change the password."""
+"""Authentication routes: sign in and out, refresh tokens, sessions, the current user, change the password."""
 
 from __future__ import annotations
 
@@ -6,28 +6,32 @@ from adapters.http.api.accounts.schemas import (
     CurrentUserResponse,
     LoginRequest,
     LoginResponse,
+    PasswordChangeByCodeRequest,
     PasswordChangeRequest,
     RefreshTokenRequest,
     TokensResponse,
+    UserSessionResponse,
     login_response,
     tokens_response,
 )
-from adapters.http.core.auth import RequiredAccess, client_address, current_session
+from adapters.http.core.auth import RequiredAccess, client_info, current_session
 from adapters.http.core.operation import ApiBlueprint, operation
 from adapters.http.core.schemas import OkResponse
+from domain.accounts.login import LoginService
 from domain.accounts.password_change import PasswordService
 from domain.accounts.sessions import SessionService
 
 
-def auth_blueprint(*, sessions: SessionService, passwords: PasswordService) -> ApiBlueprint:
+def auth_blueprint(*, logins: LoginService, sessions: SessionService, passwords: PasswordService) -> ApiBlueprint:
     bp = ApiBlueprint("auth", "Authentication")
-    _add_session_routes(bp, sessions)
+    _add_token_routes(bp, logins, sessions)
     _add_profile_route(bp, sessions)
+    _add_session_routes(bp, sessions)
     _add_password_routes(bp, passwords)
     return bp
 
 
-def _add_session_routes(bp: ApiBlueprint, sessions: SessionService) -> None:
+def _add_token_routes(bp: ApiBlueprint, logins: LoginService, sessions: SessionService) -> None:
     @operation(
         bp,
         "POST",
@@ -38,7 +42,7 @@ def _add_session_routes(bp: ApiBlueprint, sessions: SessionService) -> None:
         errors={401: "INVALID_CREDENTIALS", 429: "LOGIN_THROTTLED"},
     )
     async def login(body: LoginRequest) -> LoginResponse:
-        return login_response(await sessions.login(body.email, body.password, address=client_address()))
+        return login_response(await logins.login(body.email, body.password, client=client_info()))
 
     @operation(
         bp,
@@ -50,7 +54,7 @@ def _add_session_routes(bp: ApiBlueprint, sessions: SessionService) -> None:
         errors={401: "UNAUTHENTICATED TOKEN_EXPIRED"},
     )
     async def refresh(body: RefreshTokenRequest) -> TokensResponse:
-        return tokens_response(await sessions.refresh(body.refresh_token, address=client_address()))
+        return tokens_response(await sessions.refresh(body.refresh_token, client=client_info()))
 
     @operation(
         bp,
@@ -61,7 +65,7 @@ def _add_session_routes(bp: ApiBlueprint, sessions: SessionService) -> None:
         description="Invalidates the refresh token. An unknown token is accepted. The access token stays valid until it expires.",
     )
     async def logout(body: RefreshTokenRequest) -> OkResponse:
-        await sessions.logout(body.refresh_token, address=client_address())
+        await sessions.logout(body.refresh_token, client=client_info())
         return OkResponse()
 
 
@@ -82,6 +86,46 @@ def _add_profile_route(bp: ApiBlueprint, sessions: SessionService) -> None:
             role=membership.role.value,
             device_count=profile.device_count,
         )
+
+
+def _add_session_routes(bp: ApiBlueprint, sessions: SessionService) -> None:
+    @operation(
+        bp,
+        "GET",
+        "/auth/sessions",
+        RequiredAccess.SESSION,
+        "List your sessions",
+        description="Where you are signed in, the last used first. A session is one sign-in; `lastUsedAt`, `address` and "
+        "`userAgent` are those of its last use of a refresh token.",
+    )
+    async def list_sessions() -> list[UserSessionResponse]:
+        caller = current_session()
+        return [UserSessionResponse.from_domain(one, caller.session_id) for one in await sessions.list_sessions(caller)]
+
+    @operation(
+        bp,
+        "DELETE",
+        "/auth/sessions",
+        RequiredAccess.SESSION,
+        "Sign out everywhere else",
+        description="Ends all your sessions but the present one, at once: their access tokens are refused as well.",
+    )
+    async def end_other_sessions() -> OkResponse:
+        await sessions.end_other_sessions(current_session())
+        return OkResponse()
+
+    @operation(
+        bp,
+        "DELETE",
+        "/auth/sessions/<session_id>",
+        RequiredAccess.SESSION,
+        "Sign out one session",
+        description="Ends one of your own sessions at once: its access token is refused as well.",
+        errors={404: "NOT_FOUND"},
+    )
+    async def end_session(session_id: str) -> OkResponse:
+        await sessions.end_session(current_session(), session_id)
+        return OkResponse()
 
 
 def _add_password_routes(bp: ApiBlueprint, passwords: PasswordService) -> None:
@@ -105,9 +149,22 @@ def _add_password_routes(bp: ApiBlueprint, passwords: PasswordService) -> None:
         "/auth/change-password",
         RequiredAccess.SESSION,
         "Change the password with a mailed code",
-        description="Invalidates all refresh tokens of the user. A code allows 5 attempts.",
+        description="Ends all sessions of the user, the present one too. A code allows 5 attempts.",
         errors={400: "OTP_INVALID", 403: "ROLE_REQUIRED"},
     )
-    async def change_password(body: PasswordChangeRequest) -> OkResponse:
+    async def change_password(body: PasswordChangeByCodeRequest) -> OkResponse:
         await passwords.change_password(current_session(), body.otp, body.new_password)
+        return OkResponse()
+
+    @operation(
+        bp,
+        "POST",
+        "/auth/password/change",
+        RequiredAccess.SESSION,
+        "Change the password with the current one",
+        description="For every role. Ends all sessions of the user, the present one too: sign in again.",
+        errors={403: "PASSWORD_MISMATCH", 429: "LOGIN_THROTTLED"},
+    )
+    async def change_password_with_current(body: PasswordChangeRequest) -> OkResponse:
+        await passwords.change_password_with_current(current_session(), body.current_password, body.new_password)
         return OkResponse()

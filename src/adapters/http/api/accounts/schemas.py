@@ -4,8 +4,12 @@ from __future__ import annotations
 
 from pydantic import ConfigDict, Field
 
-from adapters.http.core.schemas import RequestBody, ResponseModel
-from domain.accounts.sessions import LoginResult, TokenPair
+from adapters.http.core.schemas import RequestBody, ResponseModel, Timestamp
+from domain.accounts.login import LoginResult
+from domain.accounts.model import UserSession
+from domain.accounts.token_issuer import TokenPair
+from domain.kernel.clock import to_iso
+from domain.kernel.ids import SessionId
 
 
 class LoginRequest(RequestBody):
@@ -20,6 +24,11 @@ class RefreshTokenRequest(RequestBody):
 
 
 class PasswordChangeRequest(RequestBody):
+    current_password: str = Field(min_length=1, max_length=256)
+    new_password: str = Field(min_length=8, max_length=256)
+
+
+class PasswordChangeByCodeRequest(RequestBody):
     otp: str = Field(min_length=1, max_length=16, description="The 6-digit code from the mail.", examples=["041234"])
     new_password: str = Field(min_length=8, max_length=256)
 
@@ -58,6 +67,26 @@ class CurrentUserResponse(ResponseModel):
     has_password: bool = True
     has_google_auth: bool = False
     has_github_auth: bool = False
+
+
+class UserSessionResponse(ResponseModel):
+    session_id: str
+    created_at: Timestamp
+    last_used_at: Timestamp
+    address: str = Field(description="Empty for a session that began before addresses were kept.")
+    user_agent: str
+    current: bool = Field(description="Whether this is the session of the present call.")
+
+    @classmethod
+    def from_domain(cls, session: UserSession, current: SessionId | None) -> UserSessionResponse:
+        return cls(
+            session_id=session.session_id,
+            created_at=to_iso(session.created_ms),
+            last_used_at=to_iso(session.last_used_ms),
+            address=session.address,
+            user_agent=session.user_agent,
+            current=session.session_id == current,
+        )
 
 
 def tokens_response(tokens: TokenPair) -> TokensResponse:

@@ -14,7 +14,7 @@ from adapters.storage.sql.session import POSTGRES, DbSession
 from adapters.storage.sql.tables import login_failures, one_time_codes, refresh_tokens, stored_responses, users
 from domain.accounts.model import KNOWN_LOGIN_PREFIX, LoginFailures, OneTimeCode, RefreshToken
 from domain.kernel.idempotency import COMMITTED, StoredResponse, still_in_progress
-from domain.kernel.ids import UserId
+from domain.kernel.ids import SessionId, UserId
 
 REFRESH_TOKEN = Mapper(refresh_tokens, RefreshToken)
 ONE_TIME_CODE = Mapper(one_time_codes, OneTimeCode)
@@ -40,7 +40,9 @@ SPEND_TOKEN = (
     update(refresh_tokens).where(_HASH, _NOT_REVOKED, refresh_tokens.c.spent_ms.is_(None)).returning(refresh_tokens.c.family)
 )
 REVOKE_FAMILY = update(refresh_tokens).where(refresh_tokens.c.family == bindparam("at_family"), _NOT_REVOKED)
-REVOKE_USER = update(refresh_tokens).where(refresh_tokens.c.user_id == bindparam("at_user"), _NOT_REVOKED)
+REVOKE_USER = update(refresh_tokens).where(
+    refresh_tokens.c.user_id == bindparam("at_user"), refresh_tokens.c.family != bindparam("at_keep"), _NOT_REVOKED
+)
 DELETE_EXPIRED_TOKENS = delete_batch(refresh_tokens, refresh_tokens.c.expires_ms < _BEFORE, refresh_tokens.c.expires_ms)
 
 LOCK_USER = select(users.c.user_id).where(users.c.user_id == bindparam("at_user")).with_for_update(key_share=True)
@@ -95,11 +97,11 @@ class SqlRefreshTokenRepository:
     async def mark_spent(self, token_hash: bytes, at_ms: int) -> bool:
         return bool(await self._session.write(SPEND_TOKEN, at_hash=token_hash, spent_ms=at_ms))
 
-    async def revoke_family(self, family: str, at_ms: int) -> None:
+    async def revoke_family(self, family: SessionId, at_ms: int) -> None:
         await self._session.write(REVOKE_FAMILY, at_family=family, revoked_ms=at_ms)
 
-    async def revoke_by_user(self, user_id: UserId, at_ms: int) -> None:
-        await self._session.write(REVOKE_USER, at_user=user_id, revoked_ms=at_ms)
+    async def revoke_by_user(self, user_id: UserId, at_ms: int, *, keep: SessionId | None = None) -> None:
+        await self._session.write(REVOKE_USER, at_user=user_id, at_keep=keep or "", revoked_ms=at_ms)
 
     async def delete_older_than(self, expires_ms: int, limit: int) -> int:
         return len(await self._session.write(DELETE_EXPIRED_TOKENS, at_before=expires_ms, at_limit=limit))

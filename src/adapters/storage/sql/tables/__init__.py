@@ -39,6 +39,7 @@ from adapters.storage.sql.tables.identity import (
     projects,
     refresh_tokens,
     stored_responses,
+    user_sessions,
     users,
 )
 from adapters.storage.sql.tables.permissions import approvals, grant_uses, grants
@@ -81,6 +82,7 @@ __all__ = [
     "schedules",
     "stored_responses",
     "tombstones",
+    "user_sessions",
     "users",
     "webhooks",
     "write_probes",

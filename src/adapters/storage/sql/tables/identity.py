@@ -68,6 +68,24 @@ Index(
     postgresql_where=projects.c.is_default,
 )
 
+user_sessions = Table(
+    "user_sessions",
+    metadata,
+    Column("session_id", Text, primary_key=True),
+    foreign_key_column("user_id", "users.user_id"),
+    foreign_key_column("membership_id", "memberships.membership_id"),
+    integer_column("created_ms"),
+    integer_column("last_used_ms"),
+    integer_column("expires_ms"),
+    text_column("address"),
+    text_column("user_agent"),
+    integer_column("signed_out_ms", null=True),
+    integer_column("revoked_ms", null=True),
+    Index(None, "user_id", "last_used_ms"),
+    Index(None, "membership_id"),
+    Index(None, "expires_ms"),
+)
+
 refresh_tokens = Table(
     "refresh_tokens",
     metadata,

@@ -1,0 +1,79 @@
+"""The sessions of users: one row for each sign-in."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from sqlalchemy import bindparam, insert, select, update
+
+from adapters.storage.sql.mapper import Mapper, for_update
+from adapters.storage.sql.repositories.accounts import MEMBERSHIP
+from adapters.storage.sql.repositories.sessions import delete_batch
+from adapters.storage.sql.session import DbSession
+from adapters.storage.sql.tables import memberships, user_sessions
+from domain.accounts.model import Membership, UserSession
+from domain.kernel.ids import SessionId, UserId
+
+USER_SESSION = Mapper(user_sessions, UserSession)
+
+_IS_ID = user_sessions.c.session_id == bindparam("at_id")
+_IS_USER = user_sessions.c.user_id == bindparam("at_user")
+_NOT_REVOKED = user_sessions.c.revoked_ms.is_(None)
+
+ADD_SESSION = insert(user_sessions)
+GET_SESSION = USER_SESSION.select().where(_IS_ID)
+GET_FOR_UPDATE = for_update(GET_SESSION)
+FIND_WITH_MEMBERSHIP = (
+    select(*USER_SESSION.columns, *MEMBERSHIP.columns)
+    .join(memberships, memberships.c.membership_id == user_sessions.c.membership_id)
+    .where(_IS_ID)
+)
+LIST_OPEN = (
+    USER_SESSION.select()
+    .where(_IS_USER, _NOT_REVOKED, user_sessions.c.signed_out_ms.is_(None), user_sessions.c.expires_ms > bindparam("at_now"))
+    .order_by(user_sessions.c.last_used_ms.desc())
+)
+UPDATE_SESSION = update(user_sessions).where(_IS_ID)
+REVOKE_SESSION = update(user_sessions).where(_IS_ID, _NOT_REVOKED)
+REVOKE_BY_USER = update(user_sessions).where(_IS_USER, user_sessions.c.session_id != bindparam("at_keep"), _NOT_REVOKED)
+DELETE_EXPIRED = delete_batch(user_sessions, user_sessions.c.expires_ms < bindparam("at_before"), user_sessions.c.expires_ms)
+
+
+class SqlUserSessionRepository:
+    def __init__(self, session: DbSession) -> None:
+        self._session = session
+
+    async def add(self, session: UserSession) -> None:
+        await self._session.write(ADD_SESSION, **USER_SESSION.values(session))
+
+    async def get(self, session_id: SessionId) -> UserSession | None:
+        return USER_SESSION.first_or_none(await self._session.read(GET_SESSION, at_id=session_id))
+
+    async def get_for_update(self, session_id: SessionId) -> UserSession | None:
+        return USER_SESSION.first_or_none(await self._session.read(GET_FOR_UPDATE[self._session.writable], at_id=session_id))
+
+    async def find_with_membership(self, session_id: SessionId) -> tuple[UserSession, Membership] | None:
+        rows = await self._session.read(FIND_WITH_MEMBERSHIP, at_id=session_id)
+        if not rows:
+            return None
+        return USER_SESSION.from_row(rows[0]), MEMBERSHIP.from_row(rows[0][len(USER_SESSION.columns) :])
+
+    async def list_open(self, user_id: UserId, now_ms: int) -> Sequence[UserSession]:
+        return [USER_SESSION.from_row(row) for row in await self._session.read(LIST_OPEN, at_user=user_id, at_now=now_ms)]
+
+    async def record_use(self, session_id: SessionId, at_ms: int, expires_ms: int, address: str, user_agent: str) -> None:
+        await self._session.write(
+            UPDATE_SESSION, at_id=session_id, last_used_ms=at_ms, expires_ms=expires_ms, address=address, user_agent=user_agent
+        )
+
+    async def sign_out(self, session_id: SessionId, at_ms: int) -> None:
+        await self._session.write(UPDATE_SESSION, at_id=session_id, signed_out_ms=at_ms)
+
+    async def revoke(self, session_id: SessionId, at_ms: int) -> None:
+        await self._session.write(REVOKE_SESSION, at_id=session_id, revoked_ms=at_ms)
+
+    async def revoke_by_user(self, user_id: UserId, at_ms: int, *, keep: SessionId | None = None) -> None:
+        await self._session.write(REVOKE_BY_USER, at_user=user_id, at_keep=keep or "", revoked_ms=at_ms)
+
+    async def delete_older_than(self, expires_ms: int, limit: int) -> int:
+        return len(await self._session.write(DELETE_EXPIRED, at_before=expires_ms, at_limit=limit))

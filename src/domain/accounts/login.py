@@ -1,0 +1,172 @@
+"""Sign-in with email and password. An unknown email gets the same answer as a wrong password and takes the same time."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Protocol
+
+from domain.accounts.model import Account, ClientInfo, LoginFailures, Member, Membership, User
+from domain.accounts.policy import (
+    EMAIL_MAX_LENGTH,
+    PASSWORD_MAX_LENGTH,
+    LoginThrottleSubjects,
+    check_login_backoff,
+    increment_failures,
+    normalize_email,
+)
+from domain.accounts.ports import (
+    HasAccounts,
+    HasLoginFailures,
+    HasMemberships,
+    HasRefreshTokens,
+    HasUsers,
+    HasUserSessions,
+    PasswordHasher,
+)
+from domain.accounts.token_issuer import SessionTokenIssuer, TokenPair
+from domain.kernel.clock import Clock
+from domain.kernel.domain_events import DomainEvent
+from domain.kernel.errors import RateLimited, Unauthenticated
+from domain.kernel.unit_of_work import Transaction, UnitOfWork
+
+MAX_THROTTLED_PAIRS = 1_000
+"""Pairs of email and address counted between two flushes; further pairs are not counted."""
+
+
+class LoginTx(
+    Transaction, HasAccounts, HasLoginFailures, HasMemberships, HasRefreshTokens, HasUsers, HasUserSessions, Protocol
+): ...
+
+
+@dataclass(frozen=True, slots=True)
+class LoginResult:
+    tokens: TokenPair
+    member: Member
+    account: Account
+
+
+@dataclass(frozen=True, slots=True)
+class _LoginCandidate:
+    user: User
+    membership: Membership
+    account: Account
+
+
+class LoginService:
+    def __init__(self, *, uow: UnitOfWork[LoginTx], clock: Clock, hasher: PasswordHasher, issuer: SessionTokenIssuer) -> None:
+        self._uow = uow
+        self._clock = clock
+        self._hasher = hasher
+        self._issuer = issuer
+        self._throttled_counts: dict[tuple[str, str], int] = {}
+
+    async def login(self, email: str, password: str, *, client: ClientInfo) -> LoginResult:
+        """Raises Unauthenticated `INVALID_CREDENTIALS` or RateLimited `LOGIN_THROTTLED`."""
+        email = normalize_email(email)[:EMAIL_MAX_LENGTH]
+        address = client.address
+        subjects = LoginThrottleSubjects.for_attempt(email, address)
+        try:
+            async with self._uow.read() as tx:
+                await _check_login_backoff(tx, subjects, self._clock.now_ms())
+                candidate = await _find_candidate(tx, email)
+        except RateLimited:
+            self._count_throttled(email, address)
+            raise
+        is_correct, new_hash = await self._verify_password(candidate, password)
+        now_ms = self._clock.now_ms()
+        # Checked again in the transaction that counts, so that concurrent guesses gain nothing over sequential ones.
+        throttled: RateLimited | None = None
+        async with self._uow.write(caller=None) as tx:
+            try:
+                await _check_login_backoff(tx, subjects, now_ms)
+            except RateLimited as error:
+                throttled = error
+            if throttled is None and is_correct and candidate is not None:
+                return await self._complete_login(tx, candidate, new_hash, subjects, now_ms, client)
+            if throttled is None:
+                await _count_failure(tx, candidate, subjects, now_ms, address)
+        if throttled is not None:
+            self._count_throttled(email, address)
+            raise throttled
+        raise Unauthenticated("The email address or the password is wrong.", code="INVALID_CREDENTIALS")
+
+    def _count_throttled(self, email: str, address: str) -> None:
+        """Counted in memory and for every email alike: a throttled login reveals nothing and costs no write."""
+        pair = (email, address)
+        if pair in self._throttled_counts or len(self._throttled_counts) < MAX_THROTTLED_PAIRS:
+            self._throttled_counts[pair] = self._throttled_counts.get(pair, 0) + 1
+
+    async def flush_throttled_logins(self) -> None:
+        """Log the throttled logins since the last flush, for the emails that belong to a user."""
+        throttled_counts, self._throttled_counts = self._throttled_counts, {}
+        if not throttled_counts:
+            return
+        now_ms = self._clock.now_ms()
+        async with self._uow.write(caller=None) as tx:
+            for (email, address), count in throttled_counts.items():
+                candidate = await _find_candidate(tx, email)
+                if candidate is not None:
+                    text = f"{count} logins as {email} were throttled"
+                    caller = candidate.membership.to_session(address)
+                    await tx.emit(DomainEvent.from_caller(caller, "login_throttled", text, now_ms))
+
+    async def _verify_password(self, candidate: _LoginCandidate | None, password: str) -> tuple[bool, str | None]:
+        """Whether the password is correct, and a new hash if the stored one uses outdated parameters."""
+        password = password[: PASSWORD_MAX_LENGTH + 1]  # a longer one is never correct and must not take longer
+        if candidate is None:
+            await self._hasher.verify_dummy(password)
+            return False, None
+        if not await self._hasher.verify(candidate.user.password_hash, password):
+            return False, None
+        if not self._hasher.needs_rehash(candidate.user.password_hash):
+            return True, None
+        return True, await self._hasher.hash(password)
+
+    async def _complete_login(
+        self,
+        tx: LoginTx,
+        candidate: _LoginCandidate,
+        new_hash: str | None,
+        subjects: LoginThrottleSubjects,
+        now_ms: int,
+        client: ClientInfo,
+    ) -> LoginResult:
+        user = await tx.users.get_for_update(candidate.user.user_id)
+        membership = await tx.memberships.get(candidate.membership.membership_id)
+        if user is None or membership is None or user.password_hash != candidate.user.password_hash:
+            raise Unauthenticated("The email address or the password is wrong.", code="INVALID_CREDENTIALS")
+        if new_hash is not None:
+            await tx.users.save(user.with_password(new_hash, user.password_changed_ms))
+        await tx.login_failures.delete(subjects.pair)
+        await tx.login_failures.upsert(LoginFailures(subjects.known_login, 0, now_ms, now_ms))
+        tokens = await self._issuer.open_session(tx, membership, client, now_ms)
+        caller = membership.to_session(client.address)
+        await tx.emit(DomainEvent.from_caller(caller, "login", f"{user.name} signed in", now_ms))
+        return LoginResult(tokens, Member(membership, user), candidate.account)
+
+
+async def _find_candidate(tx: LoginTx, email: str) -> _LoginCandidate | None:
+    user = await tx.users.find_by_email(email)
+    memberships = await tx.memberships.list_by_user(user.user_id) if user is not None else ()
+    if user is None or not memberships:
+        return None
+    account = await tx.accounts.get(memberships[0].account_id)
+    return _LoginCandidate(user, memberships[0], account) if account is not None else None
+
+
+async def _check_login_backoff(tx: LoginTx, subjects: LoginThrottleSubjects, now_ms: int) -> None:
+    check_login_backoff(await tx.login_failures.get_for_update(subjects.pair), now_ms)
+    check_login_backoff(await tx.login_failures.get_for_update(subjects.address), now_ms)
+    if await tx.login_failures.get_for_update(subjects.known_login) is None:
+        check_login_backoff(await tx.login_failures.get_for_update(subjects.email), now_ms)
+
+
+async def _count_failure(
+    tx: LoginTx, candidate: _LoginCandidate | None, subjects: LoginThrottleSubjects, now_ms: int, address: str
+) -> None:
+    for subject in subjects.counted_subjects():
+        before = await tx.login_failures.get_for_update(subject)
+        await tx.login_failures.upsert(increment_failures(before, subject, now_ms))
+    if candidate is not None:
+        description = f"Failed login as {candidate.user.email}"
+        await tx.emit(DomainEvent.from_caller(candidate.membership.to_session(address), "login_failed", description, now_ms))
