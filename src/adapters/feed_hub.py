@@ -22,12 +22,30 @@ from domain.kernel.ids import AccountId, DeviceId
 MAX_QUEUE_LENGTH = 10_000
 """References: at most 80 KB per client. One batch of telemetry may publish thousands of events before another task runs."""
 
+AUDIT_TYPE = "audit"
+
 _encode_json = msgspec.json.Encoder().encode
 
 
 def encode_frame(event: Event) -> FeedFrame:
     """The frame with the encoded payload; the sender appends the cursor."""
     return FeedFrame(event.position, event.kind, event.device_id, _encode_json(event.payload)[:-1])
+
+
+def encode_audit_frame(event: Event) -> FeedFrame:
+    """An event that is not public, as clients with `audit` get it: the record of the log without the address of the request."""
+    record = {
+        "type": AUDIT_TYPE,
+        "eventType": event.kind,
+        "eventId": event.event_id,
+        "accountId": event.account_id,
+        "deviceId": event.device_id,
+        "deviceName": event.device_name,
+        "description": event.description,
+        "source": event.source,
+        "timestamp": event.at_ms,
+    }
+    return FeedFrame(event.position, event.kind, event.device_id, _encode_json(record)[:-1])
 
 
 class QueuedFeedSubscription:
@@ -107,9 +125,12 @@ class InProcessFeedHub:
             self.published += 1
             if subscriptions:
                 self._broadcast(encode_frame(event), subscriptions)
-        elif is_access_change(event.kind):
+            return
+        if is_access_change(event.kind):
             self.mark_access_stale(event.account_id)
             self._on_filters_changed()
+        if subscriptions and any(subscription.filter.audit for subscription in subscriptions):
+            self._broadcast(encode_audit_frame(event), subscriptions)
 
     def _broadcast(self, frame: FeedFrame, subscriptions: set[QueuedFeedSubscription]) -> None:
         for subscription in subscriptions:

@@ -7,7 +7,7 @@ import random
 from dataclasses import replace
 from typing import Any
 
-from domain.events.model import Event
+from domain.events.model import Event, EventSearch
 from support.storage import NOW, StoredAccount, an_account, an_event, new_id
 
 
@@ -103,6 +103,28 @@ async def test_pages_go_back_by_position_and_filter_by_kind_and_device(world: St
         assert len(await tx.events.page(account_id, limit=99, device_id=other)) == 2
         both = await tx.events.page(account_id, limit=99, kind="relay_changed", device_id=other, before=positions[0])
         assert [(event.kind, event.device_id) for event in both] == [("relay_changed", other)]
+
+
+async def test_pages_are_searched_by_time_source_and_text(world: StoredAccount) -> None:
+    account_id = world.account.account_id
+    async with world.uow.write() as tx:
+        for number, (source, description) in enumerate(
+            [("device", "100% done"), ("user:usr_a", "Gate opened"), ("device", "gate_shut")]
+        ):
+            await append(tx, an_event(world, source=source, description=description, at_ms=NOW + number, device_name="Yard"))
+
+        async def found(**search: Any) -> list[str]:
+            page = await tx.events.page(account_id, limit=9, search=EventSearch(**search))
+            return [event.description for event in page]
+
+        assert await found() == ["gate_shut", "Gate opened", "100% done"]
+        assert await found(since_ms=NOW + 1) == ["gate_shut", "Gate opened"]
+        assert await found(until_ms=NOW + 1) == ["100% done"]
+        assert await found(source="device") == ["gate_shut", "100% done"]
+        assert await found(text="GATE") == ["gate_shut", "Gate opened"]
+        assert await found(text="e_s") == ["gate_shut"]  # no pattern
+        assert await found(text="0%") == ["100% done"]
+        assert await found(text="yard", source="user:usr_a") == ["Gate opened"]
 
 
 async def test_totals_count_all_events_or_the_filtered_ones(world: StoredAccount) -> None:

@@ -27,7 +27,7 @@ GET /members /projects /keys /keys/{keyId}/grants
 POST /members /projects /keys
 PATCH /members/{membershipId} /projects/{projectId} /keys/{keyId}
 DELETE /members/{membershipId} /projects/{projectId} /keys/{keyId}
-GET /devices /devices/{deviceId} /devices/{deviceId}/config /devices/{deviceId}/events /catalog/boards /catalog/apps
+GET /devices /devices/summary /devices/{deviceId} /devices/{deviceId}/config /devices/{deviceId}/events /catalog/boards /catalog/apps
 POST /devices/register /devices/{deviceId}/credentials /devices/{deviceId}/credentials/reveal /devices/{deviceId}/revoke
 PUT /devices/{deviceId}
 PATCH /devices/{deviceId}/toggle
@@ -40,12 +40,12 @@ GET /devices/{deviceId}/commands /devices/{deviceId}/executions /devices/{device
 POST /devices/{deviceId}/commands /devices/{deviceId}/command /devices/{deviceId}/command/on /devices/{deviceId}/command/off
 PATCH /devices/{deviceId}/commands/{commandId}
 DELETE /devices/{deviceId}/commands/{commandId}
-GET /devices/{deviceId}/schedules /devices/{deviceId}/schedules/context /devices/{deviceId}/schedules/history
+GET /devices/{deviceId}/schedules /devices/{deviceId}/schedules/context /devices/{deviceId}/schedules/history /schedules/occurrences
 POST /devices/{deviceId}/schedules
 PUT /devices/{deviceId}/schedules/{slot} /devices/{deviceId}/schedules
 DELETE /devices/{deviceId}/schedules/{slot}
 GET /devices/{deviceId}/rules /devices/{deviceId}/rules/context
-POST /devices/{deviceId}/rules /devices/{deviceId}/rules/{ruleId}/test
+POST /devices/{deviceId}/rules /devices/{deviceId}/rules/test /devices/{deviceId}/rules/{ruleId}/test
 PATCH /devices/{deviceId}/rules/{ruleId}
 DELETE /devices/{deviceId}/rules/{ruleId}
 GET /devices/{deviceId}/grants /devices/{deviceId}/access

@@ -10,6 +10,7 @@ from quart.typing import TestClientProtocol as Client
 from adapters.http.api.schedules.routes import schedules_blueprint
 from adapters.http.app import create_app
 from domain.kernel.caller import Role
+from domain.schedules.calendar import ScheduleCalendarService
 from support.device_app import RoleNameAuthenticator, as_key, as_person
 from support.schedule_world import NOW, ScheduleWorld
 
@@ -23,7 +24,8 @@ async def world() -> ScheduleWorld:
 
 @pytest.fixture
 def client(world: ScheduleWorld) -> Client:
-    app = create_app(blueprints=[schedules_blueprint(world.schedules)], authenticator=RoleNameAuthenticator(world))
+    calendar = ScheduleCalendarService(uow=world.uow, clock=world.clock, recurrence=world.recurrence)
+    app = create_app(blueprints=[schedules_blueprint(world.schedules, calendar)], authenticator=RoleNameAuthenticator(world))
     return app.test_client()
 
 
@@ -61,6 +63,7 @@ async def test_a_slot_needs_only_times(client: Client, path: str) -> None:
         "nextFireAt": "2027-01-15T08:01:00.000Z",
         "lastFiredAt": None,
         "lastOutcome": None,
+        "nextEdge": "on",
         "firmwareSynced": False,
     }
     assert await call(client, "GET", path) == (200, [made])

@@ -44,6 +44,7 @@ GET /keys/{keyId}/grants                                         401   200   200
 GET /catalog/boards                                              200   200   200    200    200     200     200 200  200  200   200
 GET /catalog/apps                                                200   200   200    200    200     200     200 200  200  200   200
 GET /devices                                                     401   200   200    200    200     200     200 200  200  200   200
+GET /devices/summary                                             401   200   200    200    200     200     200 403  403  403   200
 POST /devices/register                                           401   201   201    201    403     201     403 403  403  403   201
 GET /devices/{deviceId}                                          401   200   200    200    200     200     200 403  403  403   404
 PUT /devices/{deviceId}                                          401   200   200    200    403     200     403 403  403  403   404
@@ -73,6 +74,7 @@ GET /devices/{deviceId}/schedules                                401   200   200
 POST /devices/{deviceId}/schedules                               401   201   201    403    403     201     403 403  403  403   404
 PUT /devices/{deviceId}/schedules                                401   200   200    403    403     200     403 403  403  403   404
 GET /devices/{deviceId}/schedules/history                        401   200   200    200    200     200     200 403  403  403   404
+GET /schedules/occurrences                                       401   200   200    200    200     200     200 403  403  403   200
 GET /devices/{deviceId}/schedules/context                        401   200   200    200    200     200     200 403  403  403   404
 PUT /devices/{deviceId}/schedules/{slot}                         401   200   200    403    403     200     403 403  403  403   404
 DELETE /devices/{deviceId}/schedules/{slot}                      401   200   200    200    403     200     403 403  403  403   404
@@ -82,6 +84,7 @@ GET /devices/{deviceId}/rules/context                            401   200   200
 PATCH /devices/{deviceId}/rules/{ruleId}                         401   200   200    403    403     200     403 403  403  403   404
 DELETE /devices/{deviceId}/rules/{ruleId}                        401   200   200    200    403     200     403 403  403  403   404
 POST /devices/{deviceId}/rules/{ruleId}/test                     401   200   200    200    200     200     200 403  403  403   404
+POST /devices/{deviceId}/rules/test                              401   200   200    200    200     200     200 403  403  403   404
 GET /devices/{deviceId}/grants                                   401   200   200    403    403     403     403 403  403  403   404
 POST /devices/{deviceId}/grants                                  401   201   201    403    403     403     403 403  403  403   404
 GET /devices/{deviceId}/access                                   401   200   200    200    200     200     200 200  200  200   404

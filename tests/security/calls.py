@@ -161,6 +161,7 @@ NEEDED = {
     "POST /webhooks": ("keyId",),
     "POST /devices/{deviceId}/grants": ("keyId",),
     "POST /devices/{deviceId}/rules": ("metric",),
+    "POST /devices/{deviceId}/rules/test": ("metric",),
     "POST /devices/{deviceId}/command #approval": ("cmd",),
 }
 PREFIXES = {
@@ -234,6 +235,11 @@ BODIES: dict[str, Body] = {
     "PUT /devices/{deviceId}/schedules/{slot}": lambda ids: {"enabled": False},
     "POST /devices/{deviceId}/rules": rule_body,
     "PATCH /devices/{deviceId}/rules/{ruleId}": lambda ids: {"enabled": False},
+    "POST /devices/{deviceId}/rules/test": lambda ids: {
+        "conditions": [{"metric": "temperature", "comparator": ">", "value": 30}],
+        "from": 0,
+        "to": 1_000,
+    },
     "POST /devices/{deviceId}/rules/{ruleId}/test": lambda ids: {"readings": {"temperature": 31}},
     "POST /devices/{deviceId}/grants": lambda ids: {"commands": ["ON"], "apiKeyId": ids["keyId"]},
     "PATCH /devices/{deviceId}/grants/{grantId}": lambda ids: {"commands": ["ON", "OFF"]},

@@ -7,6 +7,7 @@ import os
 import shutil
 from collections.abc import AsyncIterator
 from dataclasses import dataclass, field
+from typing import Literal
 
 import pytest
 from playwright.async_api import BrowserContext, ConsoleMessage, Page, async_playwright, expect
@@ -28,7 +29,7 @@ def require_chromium() -> None:
 
 @dataclass
 class Browser:
-    """One user's browser; its tabs share storage. `wrong`: the errors in the console."""
+    """One user's browser; its tabs share storage. `errors`: the errors in the console."""
 
     service: Service
     context: BrowserContext
@@ -43,12 +44,15 @@ class Browser:
 
     async def open_signed_in(self, email: str = EMAIL, password: str = PASSWORD) -> Page:
         page = await self.open_tab()
+        await self.sign_in(page, email, password)
+        return page
+
+    async def sign_in(self, page: Page, email: str = EMAIL, password: str = PASSWORD) -> None:
         await page.get_by_label("Email").fill(email)
         await page.get_by_label("Password").fill(password)
         await page.get_by_role("button", name="Sign in").click()
         await expect(page.get_by_role("heading", name="Devices")).to_be_visible()
-        await expect(page.get_by_text("live", exact=True)).to_be_visible()
-        return page
+        await expect_live(page)
 
     def _on_console(self, message: ConsoleMessage) -> None:
         # The browser itself logs refused requests and an unreachable service.
@@ -60,15 +64,27 @@ class Browser:
             self.errors.append(message.text)
 
 
+async def expect_live(page: Page) -> None:
+    await expect(page.locator(".live:visible")).to_have_text("Live")
+
+
+PHONE, DESKTOP = (390, 844), (1440, 900)
+
+
 @contextlib.asynccontextmanager
-async def open_browser(service: Service) -> AsyncIterator[Browser]:
+async def open_browser(
+    service: Service, size: tuple[int, int] = DESKTOP, *, language: str = "en-GB", theme: Literal["light", "dark"] = "light"
+) -> AsyncIterator[Browser]:
     """Fails at its end if a page raised an error or violated its Content-Security-Policy."""
     require_chromium()
     flags = ["--no-sandbox"] if os.geteuid() == 0 else []
     async with async_playwright() as player:
         chromium = await player.chromium.launch(executable_path=BINARY, args=flags)
         try:
-            context = await chromium.new_context()
+            width, height = size
+            context = await chromium.new_context(
+                viewport={"width": width, "height": height}, has_touch=size == PHONE, locale=language, color_scheme=theme
+            )
             context.set_default_timeout(TIMEOUT_MS)
             browser = Browser(service, context)
             yield browser

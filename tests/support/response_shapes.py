@@ -64,7 +64,7 @@ CREDENTIALS = shape(
 )
 SCHEDULE = shape(
     "scheduleId string, deviceId string, slot integer, onTs integer, offTs integer, label string, enabled boolean, status string,"
-    "onCommand object, offCommand object, rrule string?, timezone string?, nextFireAt date-time?, lastFiredAt date-time?,"
+    "onCommand object, offCommand object, rrule string?, timezone string?, nextFireAt date-time?, nextEdge string?, lastFiredAt date-time?,"
     "lastOutcome string?, firmwareSynced boolean, misfire string, misfireGraceSeconds integer"
 )
 RULE = shape(

@@ -123,7 +123,7 @@ def _create_blueprints(program: Program) -> list[Blueprint]:
         credentials_blueprint(s.credentials),
         device_types_blueprint(s.device_types),
         commands_blueprint(s.commands, s.submission_waiter, s.definitions, s.control),
-        schedules_blueprint(s.schedules),
+        schedules_blueprint(s.schedules, s.schedule_calendar),
         rules_blueprint(s.rules, s.rule_dry_runs),
         grants_blueprint(s.grants, s.access_explanations),
         approvals_blueprint(s.approvals),

@@ -49,6 +49,7 @@ from domain.keys.authentication import CallerAuthenticator
 from domain.keys.service import ApiKeyService
 from domain.rules.model import MetricValue
 from domain.rules.service import RuleService
+from domain.schedules.calendar import ScheduleCalendarService
 from domain.schedules.device_plan_sync import DevicePlanService
 from domain.schedules.firing import ScheduleFiringService
 from domain.schedules.left_edge_service import LeftEdgeService
@@ -211,6 +212,7 @@ class Services:
             wake=wake_events.schedules.set,
         )
         self.left_edges = LeftEdgeService(uow=uow, clock=clock, commands=self.commands)
+        self.schedule_calendar = ScheduleCalendarService(uow=uow, clock=clock, recurrence=recurrence)
         self.firing = ScheduleFiringService(
             uow=uow, clock=clock, recurrence=recurrence, commands=self.commands, plans=self.device_plans
         )

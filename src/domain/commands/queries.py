@@ -6,7 +6,7 @@ A session sees everything in its account. An API key sees only what its unexpire
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Protocol
 
 from domain.accounts.ports import HasProjects
@@ -14,21 +14,31 @@ from domain.commands.model import Execution
 from domain.commands.ports import HasExecutions
 from domain.devices.health import UNKNOWN_HEALTH, HasDeviceHealth
 from domain.devices.lookup import get_device
-from domain.devices.model import DeviceStatus
+from domain.devices.model import Device
 from domain.devices.ports import HasDevices
+from domain.devices.search import DeviceCounts, DeviceSearch, HasDeviceSearch
 from domain.devices.service import DeviceDetails
 from domain.grants.authorizer import Authorizer
 from domain.grants.ports import AuthorizationTx
-from domain.kernel.caller import ApiKeyCaller, Caller
+from domain.kernel.caller import ApiKeyCaller, Caller, Session
 from domain.kernel.clock import Clock
 from domain.kernel.errors import NotFound
-from domain.kernel.ids import DeviceId, ExecutionId, ProjectId
+from domain.kernel.ids import DeviceId, ExecutionId
 from domain.kernel.unit_of_work import UnitOfWork
 
 MAX_PAGE_SIZE = 200
+ALL_DEVICES = DeviceSearch()
 
 
-class DeviceQueryTx(AuthorizationTx, HasDeviceHealth, HasDevices, HasExecutions, HasProjects, Protocol): ...
+class DeviceQueryTx(AuthorizationTx, HasDeviceHealth, HasDevices, HasDeviceSearch, HasExecutions, HasProjects, Protocol): ...
+
+
+@dataclass(frozen=True, slots=True)
+class DevicePage:
+    """`total`: how many devices match on all pages."""
+
+    devices: Sequence[DeviceDetails]
+    total: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,28 +55,39 @@ class DeviceQueryService:
         self._clock = clock
         self._authorizer = authorizer
 
-    async def list_devices(self, caller: Caller, project_id: ProjectId | None = None) -> Sequence[DeviceDetails]:
-        """Oldest first. An unknown project raises NotFound for a session and is empty for an API key."""
+    async def list_devices(self, caller: Caller, search: DeviceSearch = ALL_DEVICES) -> DevicePage:
+        """A key finds the devices that its grants cover. An unknown project raises NotFound for a session and is empty for an API
+        key."""
         async with self._uow.read() as tx:
             projects = {
                 project.project_id: project for project, _ in await tx.projects.list_with_device_counts(caller.account_id)
             }
-            if project_id is not None and project_id not in projects:
+            if search.project_id is not None and search.project_id not in projects:
                 if isinstance(caller, ApiKeyCaller):
-                    return []
-                raise NotFound.for_resource("project", project_id)
-            devices = [
-                device
-                for device in await tx.devices.list(caller.account_id, project_id)
-                if device.status is not DeviceStatus.DELETING
-            ]
-            devices = await self._authorizer.filter_readable(tx, caller, devices, self._clock.now_ms())
+                    return DevicePage([], 0)
+                raise NotFound.for_resource("project", search.project_id)
+            devices, total = await self._find_devices(tx, caller, search)
             health = await tx.device_health.list_by_numbers({device.device_no for device in devices})
-        return [
+        found = [
             DeviceDetails(device, projects[device.project_id], health.get(device.device_no, UNKNOWN_HEALTH))
             for device in devices
             if device.project_id in projects
         ]
+        return DevicePage(found, total)
+
+    async def _find_devices(self, tx: DeviceQueryTx, caller: Caller, search: DeviceSearch) -> tuple[Sequence[Device], int]:
+        """The page, and how many match. What a key may read is known only after reading, so its page is cut here."""
+        if not isinstance(caller, ApiKeyCaller):
+            devices = await tx.device_search.find(caller.account_id, search)
+            return devices, len(devices) if search.limit is None else await tx.device_search.count(caller.account_id, search)
+        found = await tx.device_search.find(caller.account_id, replace(search, limit=None, offset=0))
+        readable = await self._authorizer.filter_readable(tx, caller, list(found), self._clock.now_ms())
+        end = None if search.limit is None else search.offset + search.limit
+        return readable[search.offset : end], len(readable)
+
+    async def count_devices(self, caller: Session) -> DeviceCounts:
+        async with self._uow.read() as tx:
+            return await tx.device_search.count_by_state(caller.account_id)
 
     async def list_executions(
         self, caller: Caller, device_id: DeviceId, *, limit: int, before_seq: int | None = None

@@ -70,14 +70,36 @@ class Event:
 
 @dataclass(frozen=True, slots=True)
 class FeedFilter:
-    """The events a feed client wants: empty `kinds` means all; `device_id` None means every device it may see."""
+    """The events a feed client wants: empty `kinds` means all public ones; `device_id` None means every device it may see.
+    `audit`: also every other event of the log, for sessions."""
 
     account_id: AccountId
     kinds: frozenset[str] = frozenset()
     device_id: DeviceId | None = None
+    audit: bool = False
 
     def matches(self, kind: str, device_id: DeviceId | None) -> bool:
-        return (not self.kinds or kind in self.kinds) and self.device_id in (None, device_id)
+        if self.device_id not in (None, device_id):
+            return False
+        if kind in self.kinds:
+            return True
+        if self.audit and kind != TELEMETRY:
+            return True
+        return not self.kinds and kind in PUBLIC_TYPES
+
+
+@dataclass(frozen=True, slots=True)
+class EventSearch:
+    """More conditions on events, of which no counts are kept. `since_ms` inclusive, `until_ms` exclusive; `text` is part of the
+    description or the device's name, whatever the case of a–z."""
+
+    since_ms: int | None = None
+    until_ms: int | None = None
+    source: str | None = None
+    text: str | None = None
+
+
+NO_SEARCH: Final = EventSearch()
 
 
 @dataclass(slots=True, eq=False)

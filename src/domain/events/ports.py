@@ -7,7 +7,7 @@ from contextlib import AbstractContextManager
 from typing import Protocol, TypeVar
 
 from domain.devices.ports import HasDevices
-from domain.events.model import Event, FeedFilter, FeedFrame, TelemetryRecord
+from domain.events.model import NO_SEARCH, Event, EventSearch, FeedFilter, FeedFrame, TelemetryRecord
 from domain.kernel.domain_events import DomainEvent
 from domain.kernel.ids import AccountId, DeviceId
 from domain.kernel.unit_of_work import Transaction
@@ -26,6 +26,7 @@ class EventRepository(Protocol):
         before: int | None = None,
         kind: str | None = None,
         device_id: DeviceId | None = None,
+        search: EventSearch = NO_SEARCH,
     ) -> Sequence[Event]:
         """Newest first, positions below `before`."""
         ...

@@ -12,7 +12,7 @@ from typing import Generic, Protocol, TypeVar
 
 from domain.devices.lookup import get_device
 from domain.devices.ports import HasDevices
-from domain.events.model import TELEMETRY, Event, TelemetryRecord
+from domain.events.model import NO_SEARCH, TELEMETRY, Event, EventSearch, TelemetryRecord
 from domain.events.policy import DEFAULT_LIMIT, MAX_COUNTED_READINGS, MAX_LIMIT, to_event
 from domain.events.ports import EventLogTx, EventObserver, FeedPublisher, HasEvents, TelemetryEventQuery
 from domain.kernel.caller import Role, Session
@@ -108,16 +108,22 @@ class EventService:
         cursor: str | None = None,
         kind: str | None = None,
         device_id: str | None = None,
+        search: EventSearch = NO_SEARCH,
     ) -> EventViewPage:
-        """Newest first. New events do not shift later pages. Raises ValidationFailed for an invalid cursor."""
+        """Newest first. New events do not shift later pages. `total` ignores `search`. Raises ValidationFailed for an invalid
+        cursor, and for telemetry with a `search`: it is not in the log."""
         if not 1 <= limit <= MAX_LIMIT:
             raise ValidationFailed.for_field("limit", f"must be 1 to {MAX_LIMIT}.")
         device = None if device_id is None else DeviceId(device_id)
         if kind == TELEMETRY:
+            if search != NO_SEARCH:
+                raise ValidationFailed.for_field("type", "telemetry has no log to search. Use the device's telemetry history.")
             return await self._telemetry_page(caller, limit, cursor, device)
         before = None if cursor is None else decode_cursor(EVENTS, cursor)[0]
         async with self._uow.read() as tx:
-            found = await tx.events.page(caller.account_id, limit=limit + 1, before=before, kind=kind, device_id=device)
+            found = await tx.events.page(
+                caller.account_id, limit=limit + 1, before=before, kind=kind, device_id=device, search=search
+            )
             total = await tx.events.count(caller.account_id, kind=kind, device_id=device)
         shown = found[:limit]
         next_cursor = encode_cursor(EVENTS, shown[-1].position) if len(found) > limit else None

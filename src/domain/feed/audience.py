@@ -61,17 +61,18 @@ class AudienceService:
         self._uow = uow
         self._clock = clock
 
-    async def snapshot(self, viewer: Viewer) -> FeedSnapshot | None:
-        """None if the viewer has lost access to the account."""
+    async def snapshot(self, viewer: Viewer, *, with_devices: bool = True) -> FeedSnapshot | None:
+        """None if the viewer has lost access to the account. Without `with_devices`, `devices` is empty."""
         async with self._uow.read() as tx:
             if not await _is_authorized(tx, viewer):
                 return None
             position = await tx.events.account_newest_position(viewer.account_id)
-            devices = await _list_devices(tx, viewer)
+            needed = with_devices or isinstance(viewer, ApiKeyCaller)
+            devices = await _list_devices(tx, viewer) if needed else []
             visibility = await self._visibility(tx, viewer, devices)
         if visibility.allowed_devices is not None:
             devices = [device for device in devices if device.device_id in visibility.allowed_devices]
-        return FeedSnapshot(position, devices, visibility)
+        return FeedSnapshot(position, devices if with_devices else [], visibility)
 
     async def get_visibility(self, viewer: Viewer) -> FeedVisibility | None:
         """What the viewer may see now; None if it has lost access to the account."""

@@ -23,8 +23,15 @@ def check_rule(rule: Rule, known_metrics: Collection[str]) -> None:
     faults = list(_bound_errors(rule))
     if faults:
         raise ValidationFailed("The rule is not valid; see details.", details=faults)
-    unknown = [*_unknown_metric_errors("conditions", rule.conditions, known_metrics)]
-    unknown += _unknown_metric_errors("clearConditions", rule.clear_conditions, known_metrics)
+    check_metrics_known(known_metrics, rule.conditions, rule.clear_conditions)
+
+
+def check_metrics_known(
+    known_metrics: Collection[str], conditions: Sequence[RuleCondition], clear_conditions: Sequence[RuleCondition]
+) -> None:
+    """Raises ValidationFailed `UNKNOWN_METRIC` with the fields."""
+    unknown = [*_unknown_metric_errors("conditions", conditions, known_metrics)]
+    unknown += _unknown_metric_errors("clearConditions", clear_conditions, known_metrics)
     if unknown:
         names = ", ".join(sorted(known_metrics)) or "none yet"
         raise ValidationFailed(

@@ -8,7 +8,7 @@ from typing import Protocol
 from domain.commands.ports import AutomationTx
 from domain.devices.ports import HasDevices
 from domain.kernel.errors import FieldFault
-from domain.kernel.ids import DeviceId, ScheduleId
+from domain.kernel.ids import AccountId, DeviceId, ScheduleId
 from domain.kernel.unit_of_work import Transaction
 from domain.schedules.model import LeftEdge, Schedule, ScheduleEdgeRecord
 
@@ -28,6 +28,10 @@ class ScheduleRepository(Protocol):
 
     async def list_active_by_devices(self, device_ids: Collection[DeviceId]) -> Sequence[Schedule]:
         """`list_active` of many devices, in no particular device order."""
+        ...
+
+    async def list_active_by_account(self, account_id: AccountId) -> Sequence[Schedule]:
+        """`list_active` of all devices of an account, by device and slot."""
         ...
 
     async def list_history(self, device_id: DeviceId, limit: int, before: ScheduleId | None = None) -> Sequence[Schedule]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 
-from domain.events.model import Event
+from domain.events.model import NO_SEARCH, Event, EventSearch
 from domain.kernel.ids import AccountId, DeviceId
 from support.memory_storage.tables import Database, Table
 
@@ -29,8 +29,9 @@ class MemoryEventRepository:
         before: int | None = None,
         kind: str | None = None,
         device_id: DeviceId | None = None,
+        search: EventSearch = NO_SEARCH,
     ) -> Sequence[Event]:
-        chosen = self._filter(lambda event: _matches(event, account_id, kind, device_id))
+        chosen = self._filter(lambda event: _matches(event, account_id, kind, device_id) and _found(event, search))
         return [event for event in reversed(chosen) if before is None or event.position < before][:limit]
 
     async def list_public_after(self, account_id: AccountId, after: int, limit: int) -> Sequence[Event]:
@@ -68,3 +69,13 @@ class MemoryEventRepository:
 
 def _matches(event: Event, account_id: AccountId, kind: str | None, device_id: DeviceId | None) -> bool:
     return event.account_id == account_id and kind in (None, event.kind) and device_id in (None, event.device_id)
+
+
+def _found(event: Event, search: EventSearch) -> bool:
+    text = f"{event.description} {event.device_name or ''}".lower()
+    return (
+        (search.since_ms is None or event.at_ms >= search.since_ms)
+        and (search.until_ms is None or event.at_ms < search.until_ms)
+        and search.source in (None, event.source)
+        and (search.text is None or search.text.lower() in text)
+    )

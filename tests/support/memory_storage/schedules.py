@@ -7,7 +7,7 @@ from dataclasses import replace
 
 from adapters.storage import errors
 from domain.devices.model import Device
-from domain.kernel.ids import DeviceId, ScheduleId
+from domain.kernel.ids import AccountId, DeviceId, ScheduleId
 from domain.schedules.model import LeftEdge, Schedule, ScheduleEdgeRecord, ScheduleStatus, SwitchEdge
 from support.memory_storage.tables import Database, Table
 
@@ -42,6 +42,10 @@ class MemoryScheduleRepository:
     async def list_active_by_devices(self, device_ids: Collection[DeviceId]) -> Sequence[Schedule]:
         found = [schedule for schedule in self._live() if schedule.device_id in device_ids]
         return sorted(found, key=lambda schedule: schedule.slot)
+
+    async def list_active_by_account(self, account_id: AccountId) -> Sequence[Schedule]:
+        found = [schedule for schedule in self._live() if schedule.account_id == account_id]
+        return sorted(found, key=lambda schedule: (schedule.device_id, schedule.slot))
 
     async def list_history(self, device_id: DeviceId, limit: int, before: ScheduleId | None = None) -> Sequence[Schedule]:
         rows = reversed(list(self._database.rows(SCHEDULES).values()))

@@ -24,6 +24,7 @@ from support.memory_storage.command_context import MemoryCommandContextRepositor
 from support.memory_storage.commands import MemoryCommandDefinitionRepository, MemoryExecutionRepository
 from support.memory_storage.dead_letters import MemoryDeadLetterRepository
 from support.memory_storage.device_health import MemoryDeviceHealthRepository
+from support.memory_storage.device_search import MemoryDeviceSearchRepository
 from support.memory_storage.devices import MemoryDeviceCredentialsRepository, MemoryDeviceRepository, MemoryDeviceTypeRepository
 from support.memory_storage.events import MemoryEventRepository
 from support.memory_storage.grants import MemoryGrantRepository
@@ -62,6 +63,7 @@ class MemoryTransaction:
         self.stored_responses = MemoryStoredResponseRepository(database)
         self.api_keys = MemoryApiKeyRepository(database)
         self.devices = MemoryDeviceRepository(database)
+        self.device_search = MemoryDeviceSearchRepository(self.devices)
         self.credentials = MemoryDeviceCredentialsRepository(database)
         self.device_health = MemoryDeviceHealthRepository(database)
         self.device_types = MemoryDeviceTypeRepository(database)

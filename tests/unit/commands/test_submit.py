@@ -295,8 +295,8 @@ class TestControl:
         mine, _, old = await world.device(), await world.device(), await world.device()
         key = await world.key((mine.device_id, ["ON"]))
         await world.grant(GrantSubject(key_id=key.key_id), old.device_id, ["*"], expires_ms=world.clock.now_ms())
-        assert [one.device.device_id for one in await world.control.list_devices(key)] == [mine.device_id]
-        assert len(await world.control.list_devices(world.session(Role.VIEWER))) == 3
+        assert [one.device.device_id for one in (await world.control.list_devices(key)).devices] == [mine.device_id]
+        assert len((await world.control.list_devices(world.session(Role.VIEWER))).devices) == 3
 
     async def test_executions_come_newest_first_page_by_page(self, world: DeviceWorld) -> None:
         device = await world.device()

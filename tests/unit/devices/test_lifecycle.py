@@ -167,7 +167,7 @@ async def test_a_deleted_device_is_gone_with_its_connection_and_its_readings_fol
     await world.devices.delete(world.session(), device.device_id)
     with pytest.raises(NotFound):
         await world.devices.get(world.session(), device.device_id)
-    assert await world.control.list_devices(world.session()) == []
+    assert (await world.control.list_devices(world.session())).devices == []
     assert world.link.expelled == [device.device_id]
     assert world.deleted == [device.device_no]
     assert len(world.facts("device_deleted")) == 1

@@ -28,6 +28,14 @@ def test_a_feed_filter_without_conditions_matches_everything() -> None:
     assert not FeedFilter(ACCOUNT, device_id=DeviceId("dev_a")).matches("telemetry", DeviceId("dev_b"))
 
 
+def test_a_filter_with_audit_matches_all_of_the_log_and_telemetry_only_on_request() -> None:
+    kinds = frozenset({"relay_changed"})
+    assert FeedFilter(ACCOUNT, kinds, audit=True).matches("grant_created", None)
+    assert FeedFilter(ACCOUNT, kinds, audit=True).matches("device_online", None)
+    assert not FeedFilter(ACCOUNT, kinds, audit=True).matches("telemetry", None)
+    assert not FeedFilter(ACCOUNT).matches("grant_created", None)
+
+
 class RecordingPublisher:
     def __init__(self) -> None:
         self.messages: list[Event] = []

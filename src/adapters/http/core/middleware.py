@@ -25,7 +25,7 @@ DRAIN_BODY_TIMEOUT_S = 1.0
 _REQUEST_ID = re.compile(r"[A-Za-z0-9._:-]{8,128}")
 _ALLOWED_METHODS = "GET, POST, PUT, PATCH, DELETE"
 _ALLOWED_HEADERS = "Authorization, Content-Type, X-Api-Key, Idempotency-Key, If-Match, X-Request-Id"
-_EXPOSED_HEADERS = "X-Request-Id, Link, Retry-After, RateLimit, RateLimit-Policy, ETag, Idempotency-Replayed"
+_EXPOSED_HEADERS = "X-Request-Id, Link, X-Total-Count, Retry-After, RateLimit, RateLimit-Policy, ETag, Idempotency-Replayed"
 
 API_CONTENT_SECURITY_POLICY = "default-src 'none'; frame-ancestors 'none'"
 """For responses that are not pages. A blueprint that serves pages sets its own Content-Security-Policy."""

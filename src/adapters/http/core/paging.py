@@ -26,6 +26,15 @@ def page_response(
     return ApiResponse([show(entry) for entry in page], headers=headers)
 
 
+def next_offset_link(offset: int) -> str:
+    """The `Link` header of a page that is reached by its offset."""
+    return f'<{_url_with("offset", str(offset))}>; rel="next"'
+
+
 def _next_url(before: str) -> str:
-    given = [(name, text) for name, text in request.args.items(multi=True) if name != "before"]
-    return f"{request.path}?{urlencode([*given, ('before', before)])}"
+    return _url_with("before", before)
+
+
+def _url_with(name: str, text: str) -> str:
+    given = [(each, value) for each, value in request.args.items(multi=True) if each != name]
+    return f"{request.path}?{urlencode([*given, (name, text)])}"

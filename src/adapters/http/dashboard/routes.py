@@ -1,12 +1,13 @@
 """The dashboard at `/`: one page and its static files. It uses the public API.
 
 Its Content-Security-Policy allows files and calls of this origin only, and no text may become script or markup
-(`require-trusted-types-for`). There is no bundle: two dozen small modules are sent over one connection, each with an `ETag`, so
-that a new release takes effect at once and an unchanged file costs one short response.
+(`require-trusted-types-for`). There is no bundle: small modules are sent over one connection, compressed once when the program
+starts, each with an `ETag`, so that a new release takes effect at once and an unchanged file costs one short response.
 """
 
 from __future__ import annotations
 
+import gzip
 import hashlib
 from dataclasses import dataclass
 from importlib.resources import files
@@ -15,21 +16,31 @@ from importlib.resources.abc import Traversable
 from quart import Blueprint, Response, abort, request
 
 INDEX_PAGE = "index.html"
+SERVICE_WORKER = "service-worker.js"
 CONTENT_TYPES = {
     "html": "text/html; charset=utf-8",
     "js": "text/javascript; charset=utf-8",
     "css": "text/css; charset=utf-8",
     "svg": "image/svg+xml",
+    "png": "image/png",
+    "webmanifest": "application/manifest+json",
 }
 CONTENT_SECURITY_POLICY = (
-    "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self'; connect-src 'self'; form-action 'none'; "
-    "base-uri 'none'; frame-ancestors 'none'; require-trusted-types-for 'script'; trusted-types 'none'"
+    "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self'; connect-src 'self'; manifest-src 'self'; "
+    "worker-src 'self'; form-action 'none'; base-uri 'none'; frame-ancestors 'none'; require-trusted-types-for 'script'; "
+    "trusted-types latchboard-worker"
 )
+"""The one policy `latchboard-worker` makes the address of the service worker, a constant, and nothing else."""
+MIN_COMPRESSED_BYTES = 512
+"""Below this, compression saves less than its header costs."""
 
 
 @dataclass(frozen=True, slots=True)
 class StaticAsset:
+    """`compressed`: with gzip; None for images and very small files."""
+
     content: bytes
+    compressed: bytes | None
     content_type: str
     etag: str
 
@@ -43,13 +54,9 @@ def dashboard_blueprint() -> Blueprint:
         asset = assets.get(name)
         if asset is None:
             abort(404)
-        response = Response(asset.content, content_type=asset.content_type)
-        response.headers["Cache-Control"] = "no-cache"
-        response.headers["Content-Security-Policy"] = CONTENT_SECURITY_POLICY
-        response.set_etag(asset.etag)
-        if request.if_none_match.contains(asset.etag):
-            response.status_code = 304
-            response.set_data(b"")
+        response = _asset_response(asset)
+        if name == SERVICE_WORKER:
+            response.headers["Service-Worker-Allowed"] = "/"
         return response
 
     @bp.get("/")
@@ -63,6 +70,24 @@ def dashboard_blueprint() -> Blueprint:
     return bp
 
 
+def _asset_response(asset: StaticAsset) -> Response:
+    use_gzip = asset.compressed is not None and request.accept_encodings.quality("gzip") > 0
+    content = asset.compressed if use_gzip and asset.compressed is not None else asset.content
+    response = Response(content, content_type=asset.content_type)
+    response.headers["Cache-Control"] = "no-cache"
+    response.headers["Content-Security-Policy"] = CONTENT_SECURITY_POLICY
+    if asset.compressed is not None:
+        response.headers["Vary"] = "Accept-Encoding"
+    if use_gzip:
+        response.headers["Content-Encoding"] = "gzip"
+    etag = f"{asset.etag}-gzip" if use_gzip else asset.etag
+    response.set_etag(etag)
+    if request.if_none_match.contains(etag):
+        response.status_code = 304
+        response.set_data(b"")
+    return response
+
+
 def _load_assets(folder: Traversable, below: str = "") -> list[tuple[str, StaticAsset]]:
     found: list[tuple[str, StaticAsset]] = []
     for each in folder.iterdir():
@@ -70,6 +95,11 @@ def _load_assets(folder: Traversable, below: str = "") -> list[tuple[str, Static
         if each.is_dir():
             found += _load_assets(each, f"{name}/")
         elif (kind := CONTENT_TYPES.get(each.name.rpartition(".")[2])) is not None:
-            content = each.read_bytes()
-            found.append((name, StaticAsset(content, kind, hashlib.sha256(content).hexdigest()[:20])))
+            found.append((name, _asset(each.read_bytes(), kind)))
     return found
+
+
+def _asset(content: bytes, content_type: str) -> StaticAsset:
+    worthwhile = content_type != CONTENT_TYPES["png"] and len(content) >= MIN_COMPRESSED_BYTES
+    compressed = gzip.compress(content, mtime=0) if worthwhile else None
+    return StaticAsset(content, compressed, content_type, hashlib.sha256(content).hexdigest()[:20])

@@ -100,7 +100,9 @@ class FeedEndpoint:
         identity = await self._authenticate(await self._receive_credentials(connection, address), address)
         if query.device_id is not None and not has_id_format(IdPrefix.DEVICE, query.device_id):
             raise ValidationFailed.for_field("deviceId", "is not a device id. Use the deviceId of a device.")
-        interest = FeedFilter(identity.viewer.account_id, query.event_types, query.device_id)
+        if query.audit and isinstance(identity.viewer, ApiKeyCaller):
+            raise ValidationFailed.for_field("audit", "is for sessions; an API key gets the public events only.")
+        interest = FeedFilter(identity.viewer.account_id, query.event_types, query.device_id, query.audit)
         with self._limiter.reserve_for_caller(identity.viewer):
             connection.set_authenticated(True)
             stream = FeedStream(self._audience, self._hub, self._clock, identity, interest, query, connection.sender)
@@ -173,7 +175,22 @@ def _parse_feed_query(args: dict[str, str]) -> FeedQuery:
             [after_position] = decode_cursor(EVENTS, cursor)
         except ValidationFailed:
             cursor_invalid = True
-    return FeedQuery(event_types, None if device is None else DeviceId(device), after_position, cursor_invalid)
+    return FeedQuery(
+        event_types,
+        None if device is None else DeviceId(device),
+        after_position,
+        cursor_invalid,
+        audit=_parse_choice(args, "audit", ("false", "true")) == "true",
+        with_devices=_parse_choice(args, "initialState", ("devices", "none")) == "devices",
+    )
+
+
+def _parse_choice(args: dict[str, str], name: str, choices: tuple[str, str]) -> str:
+    """One of two choices; the first without the parameter."""
+    given = args.get(name) or choices[0]
+    if given not in choices:
+        raise ValidationFailed.for_field(name, f"must be {choices[0]} or {choices[1]}.")
+    return given
 
 
 def _is_same_caller(renewed: FeedIdentity, before: FeedIdentity) -> bool:

@@ -48,12 +48,15 @@ class FeedIdentity:
 
 @dataclass(frozen=True, slots=True)
 class FeedQuery:
-    """The query of the client. `after_position` is the position of its cursor; `cursor_invalid` if the cursor is unreadable."""
+    """The query of the client. `after_position` is the position of its cursor; `cursor_invalid` if the cursor is unreadable.
+    `audit`: also the events that are not public. `with_devices`: the initial state lists the devices."""
 
     event_types: frozenset[str]
     device_id: DeviceId | None
     after_position: int | None
     cursor_invalid: bool
+    audit: bool = False
+    with_devices: bool = True
 
 
 class _StreamEndedError(Exception):
@@ -195,7 +198,7 @@ class FeedStream:
         self._set_view(view)
 
     async def _load_snapshot(self) -> FeedSnapshot:
-        snapshot = await self._audience.snapshot(self.identity.viewer)
+        snapshot = await self._audience.snapshot(self.identity.viewer, with_devices=self._query.with_devices)
         if snapshot is None:
             raise _StreamEndedError(CloseReason(ACCESS_REVOKED, "The key or membership has been revoked or disabled."))
         self._set_view(snapshot.visibility)

@@ -77,6 +77,12 @@ REQUEST_EXAMPLES: dict[str, Any] = {
     "RuleCreateRequest": {**OVERHEAT_RULE, "forSeconds": 60},
     "RuleUpdateRequest": {"enabled": False},
     "RuleDryRunRequest": {"readings": {"temperature": 31}},
+    "RuleDraftDryRunRequest": {
+        "conditions": [{"metric": "temperature", "comparator": ">", "value": 30}],
+        "forSeconds": 60,
+        "from": 1_800_000_000_000,
+        "to": 1_800_604_800_000,
+    },
     "GrantCreateRequest": {
         "apiKeyId": KEY_ID,
         "commands": ["ON", "OFF"],

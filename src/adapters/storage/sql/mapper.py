@@ -142,3 +142,8 @@ def upsert(table: Table, *columns: str) -> dict[str, ClauseElement]:
             index_elements=keys, set_={name: on_postgres.excluded[name] for name in columns}
         ),
     }
+
+
+def escape_like(text: str) -> str:
+    """The text as a part of a LIKE pattern with the escape character `\\`."""
+    return text.replace("\\", "\\\\").replace("%", "\\%").replace("_", "\\_")

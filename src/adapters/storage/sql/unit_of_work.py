@@ -21,6 +21,7 @@ from adapters.storage.sql.repositories.dead_letters import SqlDeadLetterReposito
 from adapters.storage.sql.repositories.deliveries import SqlDeliveryRepository
 from adapters.storage.sql.repositories.device_credentials import SqlDeviceCredentialsRepository
 from adapters.storage.sql.repositories.device_health import SqlDeviceHealthRepository
+from adapters.storage.sql.repositories.device_search import SqlDeviceSearchRepository
 from adapters.storage.sql.repositories.device_types import SqlDeviceTypeRepository
 from adapters.storage.sql.repositories.devices import SqlDeviceRepository
 from adapters.storage.sql.repositories.events import SqlEventRepository
@@ -89,6 +90,7 @@ class SqlTransaction:
     stored_responses = LazyRepository(SqlStoredResponseRepository)
     api_keys = LazyRepository(SqlApiKeyRepository)
     devices = LazyRepository(SqlDeviceRepository)
+    device_search = LazyRepository(SqlDeviceSearchRepository)
     credentials = LazyRepository(SqlDeviceCredentialsRepository)
     device_health = LazyRepository(SqlDeviceHealthRepository)
     device_types = LazyRepository(SqlDeviceTypeRepository)

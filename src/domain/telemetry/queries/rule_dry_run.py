@@ -19,6 +19,7 @@ from domain.kernel.ids import DeviceId, RuleId
 from domain.kernel.unit_of_work import UnitOfWork
 from domain.rules.engine_port import TelemetryBatch, TelemetryEngine, UnpackedReading
 from domain.rules.model import MetricValue, Rule, RuleDryRun, RuleSpec, RuleState
+from domain.rules.policy import check_metrics_known
 from domain.rules.service import get_rule
 from domain.rules.storage_ports import HasRules
 from domain.telemetry.ports import MessageKey, TelemetryQueryTx
@@ -77,17 +78,29 @@ class RuleDryRunService:
         return self._engine.dry_run(device.device_no, rule.to_spec(), readings, self._clock.now_ms())
 
     async def run_on_history(self, caller: Session, device_id: DeviceId, rule_id: RuleId, span: TimeRange) -> HistoryDryRun:
-        if span.since_ms >= span.until_ms:
-            raise ValidationFailed.for_field("from", "must be before `to` (both Unix milliseconds).")
+        _check_span(span)
         async with self._uow.read() as tx:
             device = await get_device(tx, caller.account_id, device_id)
             rule = await get_rule(tx, device_id, rule_id)
+        return await self._run(device, _enabled_spec(rule), span)
+
+    async def run_draft_on_history(self, caller: Session, device_id: DeviceId, spec: RuleSpec, span: TimeRange) -> HistoryDryRun:
+        """The same for a rule that is not saved. Raises ValidationFailed for a metric that the device has never reported."""
+        _check_span(span)
+        async with self._uow.read() as tx:
+            device = await get_device(tx, caller.account_id, device_id)
+            known = {name for _, name, _ in await tx.readings.list_device_metrics(device.device_no)}
+        check_metrics_known(known, spec.conditions, spec.clear_conditions)
+        return await self._run(device, spec, span)
+
+    async def _run(self, device: Device, spec: RuleSpec, span: TimeRange) -> HistoryDryRun:
+        async with self._uow.read() as tx:
             names = {number: name for number, name, _ in await tx.readings.list_device_metrics(device.device_no)}
         engine = self._create_engine()
-        engine.set_rules(device.device_no, [_enabled_spec(rule)])
+        engine.set_rules(device.device_no, [spec])
         run = _HistoryReplay(engine, self._make_batch, self._encode, device.device_no, names)
         complete = await self._replay_history(run, device, span)
-        evaluation = engine.dry_run(device.device_no, _enabled_spec(rule), {}, span.until_ms if complete else run.last_message_ms)
+        evaluation = engine.dry_run(device.device_no, spec, {}, span.until_ms if complete else run.last_message_ms)
         return HistoryDryRun(tuple(run.fired_ms[:MAX_FIRINGS]), run.message_count, complete, evaluation)
 
     async def _replay_history(self, run: _HistoryReplay, device: Device, span: TimeRange) -> bool:
@@ -143,6 +156,11 @@ class _HistoryReplay:
             self.fired_ms += [fired.at_ms for fired in self._engine.tick(due_ms).rule_firings]
             if self._engine.next_timer_ms() == due_ms:
                 return  # the engine made no progress: avoid an endless loop
+
+
+def _check_span(span: TimeRange) -> None:
+    if span.since_ms >= span.until_ms:
+        raise ValidationFailed.for_field("from", "must be before `to` (both Unix milliseconds).")
 
 
 def _enabled_spec(rule: Rule) -> RuleSpec:

@@ -7,12 +7,13 @@ from quart import request
 from adapters.http.api.devices import schemas as schema
 from adapters.http.core.auth import RequiredAccess, current_caller, current_session
 from adapters.http.core.operation import ApiBlueprint, operation
+from adapters.http.core.paging import next_offset_link
 from adapters.http.core.request_handling import ApiResponse
 from adapters.http.core.schemas import OkResponse
 from domain.commands.queries import DeviceQueryService
 from domain.devices.service import DeviceService
 from domain.kernel.errors import VersionMismatch
-from domain.kernel.ids import DeviceId, ProjectId
+from domain.kernel.ids import DeviceId
 
 READ_ERRORS = {404: "NOT_FOUND"}
 WRITE_ERRORS = {403: "ROLE_REQUIRED", 404: "NOT_FOUND", 409: "CONFLICT"}
@@ -27,12 +28,20 @@ def devices_blueprint(devices: DeviceService, control: DeviceQueryService) -> Ap
 
 
 def _add_registry_routes(bp: ApiBlueprint, devices: DeviceService, control: DeviceQueryService) -> None:
-    @operation(bp, "GET", "/devices", RequiredAccess.KEY, "List devices", errors=READ_ERRORS)
-    async def list_devices(query: schema.DevicesQuery) -> list[schema.DeviceResponse]:
-        """Oldest first. An API key sees only the devices its grants cover."""
-        project_id = ProjectId(query.project_id) if query.project_id is not None else None
-        found = await control.list_devices(current_caller(), project_id)
-        return [schema.DeviceResponse.from_domain(one) for one in found]
+    @operation(bp, "GET", "/devices", RequiredAccess.KEY, "List devices", errors=READ_ERRORS, paged=True)
+    async def list_devices(query: schema.DevicesQuery) -> ApiResponse[list[schema.DeviceResponse]]:
+        """Oldest first, all of them, unless the query says otherwise. An API key sees only the devices its grants cover. The
+        header `X-Total-Count` has the number of matching devices."""
+        page = await control.list_devices(current_caller(), query.to_search())
+        headers = {"X-Total-Count": str(page.total)}
+        if query.limit is not None and query.offset + query.limit < page.total:
+            headers["Link"] = next_offset_link(query.offset + query.limit)
+        return ApiResponse([schema.DeviceResponse.from_domain(one) for one in page.devices], headers=headers)
+
+    @operation(bp, "GET", "/devices/summary", RequiredAccess.SESSION, "Count devices by state")
+    async def summarize_devices() -> schema.DeviceCountsResponse:
+        """How many devices the account has, and how many in each state."""
+        return schema.DeviceCountsResponse.from_domain(await control.count_devices(current_session()))
 
     @operation(
         bp,

@@ -18,11 +18,14 @@ from adapters.http.core.schemas import (
 )
 from domain.devices.health import DeviceHealth
 from domain.devices.model import DeviceMetadata, DeviceStatus, FirmwareProfile
+from domain.devices.search import DeviceCounts, DeviceSearch, DeviceSort, DeviceStateFilter
 from domain.devices.service import DeviceDetails, DeviceRegistration
 from domain.kernel.clock import to_iso
+from domain.kernel.errors import ValidationFailed
 from domain.kernel.ids import DeviceTypeId, ProjectId
 
 MAX_TAGS = 20
+MAX_DEVICES_PER_PAGE = 500
 
 _VISIBLE_LINE, _SINGLE_LINE = Field(json_schema_extra=VISIBLE_LINE_SCHEMA), Field(json_schema_extra=SINGLE_LINE_SCHEMA)
 DeviceName = Annotated[str, StringConstraints(min_length=1, max_length=128, strip_whitespace=True), OneLine, _VISIBLE_LINE]
@@ -95,6 +98,47 @@ class DeviceUpdateRequest(PatchBody):
 
 class DevicesQuery(QueryParameters):
     project_id: IdText | None = None
+    search: Annotated[str, Field(max_length=128)] | None = Field(
+        default=None,
+        description="Words that must all be in the name, id, location, tags or application; case is ignored for a–z.",
+    )
+    state: DeviceStateFilter | None = Field(default=None, description="`online` and `offline` are of ACTIVE devices.")
+    sort: DeviceSort = Field(
+        default=DeviceSort.CREATED, description="`created` and `lastSeen`: oldest first; `-lastSeen`: newest first."
+    )
+    limit: Annotated[int, Field(ge=1, le=MAX_DEVICES_PER_PAGE)] | None = Field(
+        default=None, description="Devices on a page. Omitted: all."
+    )
+    offset: Annotated[int, Field(ge=0, le=1_000_000)] = Field(default=0, description="Devices to skip; needs `limit`.")
+
+    def to_search(self) -> DeviceSearch:
+        if self.offset and self.limit is None:
+            raise ValidationFailed.for_field("offset", "needs `limit`: the number of devices on a page.")
+        return DeviceSearch(
+            words=DeviceSearch.words_of(self.search or ""),
+            state=self.state,
+            project_id=None if self.project_id is None else ProjectId(self.project_id),
+            sort=self.sort,
+            limit=self.limit,
+            offset=self.offset,
+        )
+
+
+class DeviceCountsResponse(ResponseModel):
+    """Devices by state; a device counts in several. `online` and `offline` are of ACTIVE devices."""
+
+    total: int
+    online: int
+    offline: int
+    on: int
+    off: int
+    pending: int
+    disabled: int
+    revoked: int
+
+    @classmethod
+    def from_domain(cls, counts: DeviceCounts) -> DeviceCountsResponse:
+        return cls(**{name: getattr(counts, name) for name in cls.model_fields})
 
 
 class DeviceRegisteredResponse(ResponseModel):

@@ -15,7 +15,12 @@ def events_blueprint(events: EventService) -> ApiBlueprint:
     async def list_events(query: EventsQuery) -> EventPageResponse:
         """Newest first. New events do not shift the pages."""
         page = await events.page(
-            current_session(), limit=query.limit, cursor=query.cursor, kind=query.type, device_id=query.device_id
+            current_session(),
+            limit=query.limit,
+            cursor=query.cursor,
+            kind=query.type,
+            device_id=query.device_id,
+            search=query.to_search(),
         )
         records = [event_response(record) for record in page.events]
         return EventPageResponse(data=records, total=page.total, has_more=page.has_more, cursor=page.cursor)

@@ -7,6 +7,7 @@ from typing import Annotated
 from pydantic import Field
 
 from adapters.http.core.schemas import QueryParameters, ResponseModel
+from domain.events.model import EventSearch
 from domain.events.policy import DEFAULT_LIMIT, MAX_LIMIT
 from domain.events.service import EventView
 from domain.kernel.domain_events import EventKind
@@ -14,6 +15,7 @@ from domain.kernel.domain_events import EventKind
 PageLimit = Annotated[int, Field(ge=1, le=MAX_LIMIT)]
 
 
+UnixMs = Annotated[int, Field(ge=0, le=2**52)]
 DeviceIdText = Annotated[str, Field(min_length=1, max_length=64)]
 
 
@@ -22,6 +24,17 @@ class EventsQuery(QueryParameters):
     cursor: str | None = Field(default=None, max_length=128, description="The `cursor` of the previous page.")
     type: EventKind | None = Field(default=None, description="Only events of this type. `telemetry` reads the telemetry history.")
     device_id: DeviceIdText | None = Field(default=None, description="Only events of this device, which may have been deleted.")
+    since: UnixMs | None = Field(default=None, description="Only events at or after this time (Unix milliseconds).")
+    until: UnixMs | None = Field(default=None, description="Only events before this time (Unix milliseconds).")
+    source: Annotated[str, Field(min_length=1, max_length=128)] | None = Field(
+        default=None, description="Only events of this `source`."
+    )
+    text: Annotated[str, Field(min_length=1, max_length=128)] | None = Field(
+        default=None, description="Only events with this text in the description or the device's name; case is ignored for a–z."
+    )
+
+    def to_search(self) -> EventSearch:
+        return EventSearch(self.since, self.until, self.source, self.text)
 
 
 class DeviceEventsQuery(QueryParameters):
@@ -42,7 +55,10 @@ class EventResponse(ResponseModel):
 
 class EventPageResponse(ResponseModel):
     data: list[EventResponse]
-    total: int = Field(description="Number of matching events; the readings of `type=telemetry` are counted up to 10,000.")
+    total: int = Field(
+        description="Number of events by `type` and `deviceId`, whatever the other filters; the readings of `type=telemetry` are "
+        "counted up to 10,000."
+    )
     has_more: bool
     cursor: str | None = Field(description="Pass it to get the next page; null on the last page.")
 

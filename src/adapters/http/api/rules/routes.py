@@ -6,6 +6,7 @@ from adapters.http.api.commands.schemas import CommandDefinitionResponse
 from adapters.http.api.rules.schemas import (
     RuleContextResponse,
     RuleCreateRequest,
+    RuleDraftDryRunRequest,
     RuleDryRunRequest,
     RuleDryRunResponse,
     RuleResponse,
@@ -82,6 +83,20 @@ def rules_blueprint(rules: RuleService, trials: RuleDryRunService) -> ApiBluepri
         """The rule no longer fires and no longer appears in lists."""
         await rules.delete(current_session(), DeviceId(device_id), RuleId(rule_id))
         return OkResponse()
+
+    @operation(
+        bp,
+        "POST",
+        "/devices/<device_id>/rules/test",
+        RequiredAccess.SESSION,
+        "Dry-run a rule that is not saved",
+        errors={400: "VALIDATION_ERROR UNKNOWN_METRIC", 404: "NOT_FOUND"},
+    )
+    async def test_rule_draft(device_id: str, body: RuleDraftDryRunRequest) -> RuleDryRunResponse:
+        """Evaluates the conditions on stored telemetry from `from` to `to`. Changes nothing."""
+        span = TimeRange(body.from_, body.to)
+        trial = await trials.run_draft_on_history(current_session(), DeviceId(device_id), body.to_spec(), span)
+        return dry_run_response(trial.final_evaluation, trial)
 
     @operation(
         bp,

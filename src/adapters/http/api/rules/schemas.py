@@ -10,7 +10,7 @@ from adapters.http.api.commands.schemas import CommandDefinitionResponse
 from adapters.http.core.schemas import DisplayName, PatchBody, RequestBody, ResponseModel
 from domain.kernel.clock import to_iso
 from domain.kernel.errors import FieldFault, ValidationFailed
-from domain.rules.model import Comparator, ConditionEvaluation, MatchMode, Rule, RuleAction, RuleCondition, RuleDryRun
+from domain.rules.model import Comparator, ConditionEvaluation, MatchMode, Rule, RuleAction, RuleCondition, RuleDryRun, RuleSpec
 from domain.telemetry.queries.rule_dry_run import HistoryDryRun
 
 MetricName = Annotated[str, StringConstraints(min_length=1, max_length=64)]
@@ -73,6 +73,31 @@ class RuleDryRunRequest(RequestBody):
     )
     from_: UnixMs | None = Field(default=None, alias="from", description="Unix milliseconds.")
     to: UnixMs | None = Field(default=None, description="Unix milliseconds.")
+
+
+class RuleDraftDryRunRequest(RequestBody):
+    """The conditions and timing of a rule that need not be saved, and a stretch of stored telemetry."""
+
+    __test__ = False
+
+    conditions: Conditions
+    match: Literal["ALL", "ANY"] = "ALL"
+    for_seconds: DurationSeconds = 0
+    cooldown_seconds: DurationSeconds = 0
+    clear_conditions: ClearConditions = Field(default_factory=list)
+    from_: UnixMs = Field(alias="from", description="Unix milliseconds.")
+    to: UnixMs = Field(description="Unix milliseconds.")
+
+    def to_spec(self) -> RuleSpec:
+        return RuleSpec(
+            rule_no=1,
+            conditions=_to_conditions("conditions", self.conditions),
+            command="ON",
+            match=MatchMode(self.match),
+            clear_conditions=_to_conditions("clearConditions", self.clear_conditions),
+            for_seconds=self.for_seconds,
+            cooldown_seconds=self.cooldown_seconds,
+        )
 
 
 class RuleConditionResponse(ResponseModel):

@@ -11,6 +11,7 @@ from adapters.http.core.request_handling import ApiResponse
 from adapters.http.core.schemas import OkResponse
 from domain.kernel.errors import ValidationFailed
 from domain.kernel.ids import DeviceId, ScheduleId
+from domain.schedules.calendar import ScheduleCalendarService
 from domain.schedules.service import ScheduleService
 
 READ_ERRORS = {404: "NOT_FOUND"}
@@ -22,11 +23,27 @@ WRITE_ERRORS = {
 SCHEDULES_PATH = "/devices/<device_id>/schedules"
 
 
-def schedules_blueprint(schedules: ScheduleService) -> ApiBlueprint:
+def schedules_blueprint(schedules: ScheduleService, calendar: ScheduleCalendarService) -> ApiBlueprint:
     bp = ApiBlueprint("schedules", "Schedules")
     _add_read_routes(bp, schedules)
     _add_write_routes(bp, schedules)
+    _add_calendar_route(bp, calendar)
     return bp
+
+
+def _add_calendar_route(bp: ApiBlueprint, calendar: ScheduleCalendarService) -> None:
+    @operation(
+        bp,
+        "GET",
+        "/schedules/occurrences",
+        RequiredAccess.SESSION,
+        "List planned switches",
+        errors={400: "VALIDATION_ERROR"},
+    )
+    async def list_occurrences(query: schema.OccurrencesQuery) -> schema.OccurrencesResponse:
+        """The switches that are still to come, of all devices, from `from` until before `until`, at most 35 days apart; with the
+        changes of the clocks in each schedule's zone. At most 1,500; `complete` is false if there are more."""
+        return schema.OccurrencesResponse.from_domain(await calendar.list(current_session(), query.from_, query.until))
 
 
 def _add_read_routes(bp: ApiBlueprint, schedules: ScheduleService) -> None:

@@ -18,6 +18,7 @@ from adapters.http.core.schemas import (
     Timestamp,
 )
 from domain.kernel.clock import SECOND_MS, to_iso
+from domain.schedules.calendar import ScheduleCalendar, ScheduleOccurrence
 from domain.schedules.model import (
     DEFAULT_MISFIRE_GRACE_S,
     PLAIN_OFF,
@@ -28,6 +29,7 @@ from domain.schedules.model import (
     Schedule,
     ScheduleStatus,
     SlotCommand,
+    SwitchEdge,
 )
 from domain.schedules.policy import MAX_LABEL_LENGTH, MAX_MISFIRE_GRACE_S, MILLISECONDS_THRESHOLD
 from domain.schedules.service import HISTORY_LIMIT, ScheduleInput, ScheduleView
@@ -39,6 +41,7 @@ def _reject_milliseconds(value: int) -> int:
     return value
 
 
+UnixMs = Annotated[int, Field(ge=0, le=2**52)]
 SlotNumber = Annotated[int, Field(ge=0, le=SLOTS_PER_DEVICE - 1, examples=[0])]
 UnixSeconds = Annotated[
     int,
@@ -157,6 +160,7 @@ class ScheduleResponse(ResponseModel):
     misfire: MisfirePolicy
     misfire_grace_seconds: int
     next_fire_at: Timestamp | None
+    next_edge: SwitchEdge | None = Field(description="What `nextFireAt` runs: the `on` or the `off` command.")
     last_fired_at: Timestamp | None
     last_outcome: EdgeOutcome | None
     firmware_synced: bool = Field(description="The device has stored this schedule and runs it while it is offline.")
@@ -180,9 +184,62 @@ class ScheduleResponse(ResponseModel):
             misfire=schedule.misfire,
             misfire_grace_seconds=schedule.misfire_grace_s,
             next_fire_at=None if schedule.next_fire_ts is None else to_iso(schedule.next_fire_ts * SECOND_MS),
+            next_edge=schedule.next_edge,
             last_fired_at=None if schedule.last_fired_ms is None else to_iso(schedule.last_fired_ms),
             last_outcome=schedule.last_outcome,
             firmware_synced=shown.firmware_synced,
+        )
+
+
+class OccurrencesQuery(QueryParameters):
+    from_: UnixMs | None = Field(default=None, alias="from", description="Unix milliseconds, inclusive. Default: now.")
+    until: UnixMs | None = Field(default=None, description="Unix milliseconds, exclusive. Default: seven days after `from`.")
+
+
+class OccurrenceResponse(ResponseModel):
+    """One planned switch. `enabled` is false for a paused slot, which does not switch."""
+
+    schedule_id: str
+    device_id: str
+    device_name: str
+    slot: int
+    label: str
+    enabled: bool
+    edge: SwitchEdge
+    at: Timestamp
+    command: str
+    params: Any
+    rrule: str | None
+    timezone: str
+
+    @classmethod
+    def from_domain(cls, occurrence: ScheduleOccurrence) -> OccurrenceResponse:
+        schedule = occurrence.schedule
+        order = schedule.on_command if occurrence.edge is SwitchEdge.ON else schedule.off_command
+        return cls(
+            schedule_id=schedule.schedule_id,
+            device_id=schedule.device_id,
+            device_name=occurrence.device.name,
+            slot=schedule.slot,
+            label=schedule.label,
+            enabled=schedule.enabled,
+            edge=occurrence.edge,
+            at=to_iso(occurrence.at_ts * SECOND_MS),
+            command=order.command,
+            params=order.params,
+            rrule=schedule.rrule,
+            timezone=schedule.timezone,
+        )
+
+
+class OccurrencesResponse(ResponseModel):
+    occurrences: list[OccurrenceResponse]
+    complete: bool
+
+    @classmethod
+    def from_domain(cls, calendar: ScheduleCalendar) -> OccurrencesResponse:
+        return cls(
+            occurrences=[OccurrenceResponse.from_domain(each) for each in calendar.occurrences], complete=calendar.is_complete
         )
 
 

@@ -11,11 +11,11 @@ from typing import Any
 from sqlalchemy import BindParameter, Integer, Select, bindparam, delete, func, literal_column, select, text
 
 from adapters.storage.sql.bulk_insert import bulk_insert
-from adapters.storage.sql.mapper import JSON, Mapper
+from adapters.storage.sql.mapper import JSON, Mapper, escape_like
 from adapters.storage.sql.repositories.sessions import delete_batch
 from adapters.storage.sql.session import POSTGRES, DbSession
 from adapters.storage.sql.tables import event_counts, event_totals, events
-from domain.events.model import Event
+from domain.events.model import NO_SEARCH, Event, EventSearch
 from domain.kernel.ids import AccountId, DeviceId
 
 EVENT = Mapper(events, Event, {"payload": JSON})
@@ -74,10 +74,24 @@ DEVICE_LOG_BEFORE = _DEVICE_LOG.where(e.at_ms < bindparam("at_before")).order_by
 DELETE_OLDER_THAN = delete_batch(events, e.at_ms < bindparam("at_before"), e.at_ms).returning(e.account_id, e.kind, e.device_id)
 
 
+_SEARCHED = {
+    "at_since": e.at_ms >= bindparam("at_since"),
+    "at_until": e.at_ms < bindparam("at_until"),
+    "at_source": e.source == bindparam("at_source"),
+    "at_text": func.lower(e.description + " " + func.coalesce(e.device_name, "")).like(bindparam("at_text"), escape="\\"),
+}
+
+
 @cache
-def page_statement(before: bool, kind: bool, device: bool) -> Select[Any]:
+def page_statement(before: bool, kind: bool, device: bool, searched: frozenset[str] = frozenset()) -> Select[Any]:
     """One cached statement per combination of filters."""
-    return _filtered(EVENT.select(), before, kind, device).order_by(e.position.desc()).limit(_LIMIT)
+    statement = _filtered(EVENT.select(), before, kind, device).where(*(_SEARCHED[name] for name in sorted(searched)))
+    return statement.order_by(e.position.desc()).limit(_LIMIT)
+
+
+def _search_parameters(search: EventSearch) -> dict[str, object]:
+    text = None if search.text is None else f"%{escape_like(search.text.lower())}%"
+    return _without_none(at_since=search.since_ms, at_until=search.until_ms, at_source=search.source, at_text=text)
 
 
 @cache
@@ -134,9 +148,11 @@ class SqlEventRepository:
         before: int | None = None,
         kind: str | None = None,
         device_id: DeviceId | None = None,
+        search: EventSearch = NO_SEARCH,
     ) -> Sequence[Event]:
-        statement = page_statement(before is not None, kind is not None, device_id is not None)
-        params = _without_none(at_before=before, at_kind=kind, at_device=device_id)
+        searched = _search_parameters(search)
+        statement = page_statement(before is not None, kind is not None, device_id is not None, frozenset(searched))
+        params = _without_none(at_before=before, at_kind=kind, at_device=device_id) | searched
         rows = await self._session.read(statement, at_account=account_id, at_limit=limit, **params)
         return [EVENT.from_row(row) for row in rows]
 

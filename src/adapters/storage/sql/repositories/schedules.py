@@ -13,9 +13,9 @@ from adapters.storage.sql.mapper import Mapper, enum_converter, from_json, json_
 from adapters.storage.sql.repositories.left_edges import LeftEdgeStatements
 from adapters.storage.sql.repositories.sessions import delete_batch
 from adapters.storage.sql.session import POSTGRES, SQLITE, DbSession, UniqueViolationError
-from adapters.storage.sql.tables import schedule_edges, schedules
+from adapters.storage.sql.tables import devices, schedule_edges, schedules
 from adapters.storage.sql.tables.fleet import ENDED, LIVE, WAITING_POSTGRES, WAITING_SQLITE
-from domain.kernel.ids import DeviceId, ScheduleId
+from domain.kernel.ids import AccountId, DeviceId, ScheduleId
 from domain.schedules.model import (
     EdgeOutcome,
     MisfirePolicy,
@@ -65,6 +65,12 @@ LIST_ACTIVE_BY_DEVICES = {
 }
 LIST_BY_IDS = {dialect: SCHEDULE.select().where(s.schedule_id.in_(among)) for dialect, among in json_list().items()}
 LOCK_BY_IDS = LIST_BY_IDS[POSTGRES].with_for_update()
+LIST_ACTIVE_BY_ACCOUNT = (
+    SCHEDULE.select()
+    .where(s.device_id.in_(select(devices.c.device_id).where(devices.c.account_id == bindparam("at_account"))), LIVE)
+    .order_by(s.device_id, s.slot)
+)
+"""By the devices of the account: both tables then use their indexes."""
 LIST_HISTORY = SCHEDULE.select().where(_DEVICE, ENDED).order_by(s.updated_ms.desc(), s.seq.desc()).limit(_LIMIT)
 _last = schedules.alias("last")
 _LAST_UPDATED, _LAST_SEQ = (
@@ -130,6 +136,9 @@ class SqlScheduleRepository(LeftEdgeStatements):
             return []
         rows = await self._session.read(LIST_ACTIVE_BY_DEVICES[self._session.dialect], at_listed=to_json(sorted(device_ids)))
         return [SCHEDULE.from_row(row) for row in rows]
+
+    async def list_active_by_account(self, account_id: AccountId) -> Sequence[Schedule]:
+        return [SCHEDULE.from_row(row) for row in await self._session.read(LIST_ACTIVE_BY_ACCOUNT, at_account=account_id)]
 
     async def list_history(self, device_id: DeviceId, limit: int, before: ScheduleId | None = None) -> Sequence[Schedule]:
         if before is None:

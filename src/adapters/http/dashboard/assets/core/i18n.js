@@ -1,0 +1,57 @@
+/*
+ * Texts. The key of a text is its English form; a language file maps it to the other language. See docs/how-to/dashboard.md.
+ *
+ *   t("Delete “{name}”?", { name })          n("{count} device", "{count} devices", count)
+ */
+
+export const LANGUAGES = { en: "English", de: "Deutsch" };
+const KEPT = "latchboard.language";
+
+let texts = {};
+let current = "en";
+let plural = new Intl.PluralRules("en");
+
+export const language = () => current;
+/* The locale of dates and numbers: the browser's own variant of the language, such as en-GB. */
+export const locale = () => navigator.languages.find((each) => each.split("-")[0] === current) ?? current;
+export const chosenLanguage = () => localStorage.getItem(KEPT) ?? "";
+
+export function chooseLanguage(code) {
+  if (code) localStorage.setItem(KEPT, code);
+  else localStorage.removeItem(KEPT);
+}
+
+/* Loads the chosen language, or the browser's first that there is a file for. */
+export async function loadLanguage() {
+  const wanted = [chosenLanguage(), ...navigator.languages].map((each) => each.split("-")[0]);
+  current = wanted.find((each) => each in LANGUAGES) ?? "en";
+  texts = current === "en" ? {} : (await import(`../locales/${current}.js`)).texts;
+  plural = new Intl.PluralRules(current);
+  document.documentElement.lang = current;
+}
+
+export function t(text, values) {
+  return put(texts[text] ?? text, values);
+}
+
+export function n(one, other, count, values) {
+  const form = plural.select(count) === "one" ? 0 : 1;
+  const number = new Intl.NumberFormat(locale()).format(count);
+  return put((texts[one] ?? [one, other])[form], { ...values, count: number });
+}
+
+/* A word of the wire, such as DONE or rule_disabled: its translation, or the word itself in lower case. */
+export function word(code) {
+  return texts[`word:${code}`] ?? WORDS[code] ?? String(code).toLowerCase().replaceAll("_", " ");
+}
+
+/* The text of an error of the service: by its code in the other language; the service's own text is English. */
+export function errorText(error) {
+  return texts[`error:${error.code}`] ?? error.message;
+}
+
+function put(text, values) {
+  return values ? text.replace(/\{(\w+)\}/g, (whole, name) => (name in values ? String(values[name]) : whole)) : text;
+}
+
+const WORDS = { Owner: "Owner", Admin: "Admin", Member: "Member", Viewer: "Viewer", SLOT_PENDING: "planned", SLOT_ACTIVE: "running", ON: "on", OFF: "off", PENDING: "pending", TIMED_OUT: "no answer", RAN_ON_DEVICE: "run by the device", LEFT_TO_DEVICE: "left to the device" };

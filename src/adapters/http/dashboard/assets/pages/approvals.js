@@ -1,0 +1,94 @@
+/* What waits for a decision, with the whole request, and what was decided. */
+
+import { call, get, getPage } from "../core/api.js";
+import { near, plainParams } from "../core/format.js";
+import { html, useState } from "../core/html.js";
+import { t, word } from "../core/i18n.js";
+import { countWaiting, liveDevice, ofKind, useLoad } from "../core/live.js";
+import { isAdmin, loadNames } from "../core/session.js";
+import { Badge, Button, Card, Empty, Facts, Loaded, More, PageHead, Time } from "../ui/base.js";
+import { ask } from "../ui/dialog.js";
+import { Icon } from "../ui/icons.js";
+import { tell } from "../ui/notices.js";
+import { DeviceIcon, Presence, RelayState } from "../ui/switch.js";
+
+const PAGE = 25;
+const KINDS = { APPROVED: "good", DENIED: "bad", EXPIRED: "off", PENDING: "wait" };
+
+export function Approvals() {
+  const open = useLoad((signal) => pages("/approvals?status=PENDING&limit=100", signal), [], ofKind("approval_"));
+  return html`
+    <${PageHead} title=${t("Approvals")} />
+    <${Loaded} of=${open}>${(waiting) => waiting.length ? html`<ul class="inbox" aria-label=${t("Waiting")}>${waiting.map((each) => html`<${Request} key=${each.approvalId} approval=${each} reload=${open.reload} />`)}</ul>` : html`<${Card}><${Empty} icon="shield-check" title=${t("Nothing waits for approval")}>${t("A command that needs approval appears here as soon as somebody sends it.")}<//><//>`}<//>
+    <${Decided} />`;
+}
+
+/* All pages of what waits: nobody may overlook a request because it is the hundred-and-first. */
+async function pages(path, signal) {
+  const found = [];
+  for (let next = path; next; ) {
+    const page = await getPage(next, signal);
+    found.push(...page.data);
+    ({ next } = page);
+  }
+  return found;
+}
+
+const useDevice = (deviceId) => {
+  const loaded = useLoad((signal) => get(`/devices/${deviceId}`, signal).catch((error) => (error.status === 404 ? null : Promise.reject(error))), [deviceId]);
+  return loaded.data ? liveDevice(loaded.data) : loaded.data;
+};
+
+function Request({ approval, reload }) {
+  const { deviceId, approvalId, cmd, params, requestedBy, reason, createdAt, expiresAt } = approval;
+  const device = useDevice(deviceId);
+  const named = useLoad((signal) => loadNames(signal), []).data ?? String;
+  const path = `/devices/${deviceId}/approvals/${approvalId}`;
+  const decided = async (said) => {
+    tell(said);
+    await Promise.all([reload(), countWaiting()]);
+  };
+  const approve = () => call("POST", `${path}/approve`).then(() => decided(t("{command} was approved and sent.", { command: cmd })));
+  const deny = async () => {
+    const fields = "note" in approval ? [{ name: "note", label: t("Why (optional)"), hint: t("Shown to the person who asked"), maxlength: 280 }] : [];
+    const done = await ask({ title: t("Deny {command}?", { command: cmd }), intro: t("It is not sent."), fields, action: t("Deny"), danger: true, send: ({ note } = {}) => call("POST", `${path}/deny`, note ? { note } : undefined) });
+    if (done) await decided(t("{command} was denied.", { command: cmd }));
+  };
+  return html`<li class="card request" aria-label=${`${cmd} · ${device?.name ?? deviceId}`}>
+    <header class="request-head">${device ? html`<${DeviceIcon} device=${device} />` : html`<span class="device-icon"><${Icon} name="cpu" /></span>`}
+      <div class="grow"><h2>${cmd}</h2>
+        <small><a href=${`#/device/${deviceId}`}>${device?.name ?? deviceId}</a>${device?.location ? ` · ${device.location}` : ""}</small></div>
+      ${device ? html`<div class="device-state"><${Presence} device=${device} /><${RelayState} device=${device} /></div>` : null}
+    </header>
+    <${Facts} of=${[...paramFacts(params), [t("Asked by"), named(requestedBy)], [t("Reason"), reason], [t("Asked"), html`<${Time} at=${createdAt} />`], [t("Expires"), near(expiresAt)]]} />
+    ${isAdmin() ? html`<div class="request-foot"><${Button} kind="danger" icon="x" act=${deny}>${t("Deny")}<//><${Button} kind="main" icon="check" act=${approve}>${t("Approve")}<//></div>` : html`<p class="dim">${t("An Owner or Admin decides.")}</p>`}
+  </li>`;
+}
+
+const paramFacts = (params) => (params !== null && typeof params === "object" && !Array.isArray(params) ? Object.entries(params).map(([name, value]) => [name, plainParams({ "": value }).trim()]) : params === null || params === undefined ? [] : [[t("Parameters"), plainParams(params)]]);
+
+function Decided() {
+  const [older, setOlder] = useState({ data: [], next: undefined });
+  const page = useLoad((signal) => Promise.all([getPage(`/approvals?limit=${PAGE}`, signal), loadNames(signal)]), [], ofKind("approval_"));
+  const more = async () => {
+    const { data, next } = await getPage(older.next ?? page.data[0].next);
+    setOlder({ data: [...older.data, ...data], next });
+  };
+  return html`<${Card} title=${t("Decided")}>
+    <${Loaded} of=${page}>${([{ data, next }, named]) => {
+      const over = [...data, ...older.data].filter(({ status }) => status !== "PENDING");
+      return over.length ? html`<ul class="lines">${over.map((each) => html`<${Outcome} key=${each.approvalId} approval=${each} named=${named} />`)}</ul>
+        <${More} next=${older.next === undefined ? next : older.next} load=${more} />` : html`<${Empty} icon="inbox" title=${t("Nothing was decided yet")} />`;
+    }}<//>
+  <//>`;
+}
+
+function Outcome({ approval: { deviceId, cmd, params, status, requestedBy, reason, decidedBy, decidedAt, createdAt, note }, named }) {
+  const device = useDevice(deviceId);
+  return html`<li class="execution">
+    <${Badge} kind=${KINDS[status]}>${word(status)}<//>
+    <div class="grow"><strong>${cmd}</strong> ${plainParams(params)} <a href=${`#/device/${deviceId}`}>${device?.name ?? ""}</a>
+      <small>${[t("asked by {who}", { who: named(requestedBy) }), decidedBy ? t("decided by {who}", { who: named(decidedBy) }) : null, reason, note].filter(Boolean).join(" · ")}</small></div>
+    <small><${Time} at=${decidedAt ?? createdAt} /></small>
+  </li>`;
+}

@@ -1,0 +1,128 @@
+/* The commands of a device beside its switch, its latest values, and what was sent to it. */
+
+import { call, get } from "../../core/api.js";
+import { KINDS, lifeText, reasonOf, useCommand } from "../../core/command.js";
+import { plainParams, reading } from "../../core/format.js";
+import { html, useState } from "../../core/html.js";
+import { t, word } from "../../core/i18n.js";
+import { ofDevice, useLoad } from "../../core/live.js";
+import { mayEdit } from "../../core/session.js";
+import { Badge, Button, Card, Empty, Loaded, More, Time } from "../../ui/base.js";
+import { ask, confirmed, DialogForm, openDialog } from "../../ui/dialog.js";
+import { paramFaults, readParams, SchemaFields, startValues } from "../../ui/schema_form.js";
+import { Life } from "../../ui/switch.js";
+
+const SWITCHED = new Set(["ON", "OFF"]);
+
+export function Control({ device, path }) {
+  const definitions = useLoad((signal) => get(`${path}/commands`, signal), [path], ofDevice(device.deviceId, "command_defined", "command_updated", "command_removed"));
+  const add = mayEdit() ? html`<${Button} icon="plus" act=${() => define(path, definitions.reload)}>${t("Define a command")}<//>` : null;
+  return html`<div class="columns">
+    <div>
+      <${Card} title=${t("Commands")} actions=${add}>
+        <${Loaded} of=${definitions}>${(all) => html`<${Commands} device=${device} path=${path} all=${all} reload=${definitions.reload} />`}<//>
+      <//>
+      <${Values} device=${device} path=${path} />
+    </div>
+    <${Executions} device=${device} path=${path} />
+  </div>`;
+}
+
+function Commands({ device, path, all, reload }) {
+  const command = useCommand(device);
+  const shown = all.filter(({ name, requiresApproval, description, commandId }) => !SWITCHED.has(name) || requiresApproval || (commandId && description));
+  return html`<ul class="lines">${shown.map((definition) => html`<${Command} key=${definition.name} definition=${definition} device=${device} path=${path} send=${command[1]} reload=${reload} />`)}</ul>
+    <${Life} device=${device} life=${command[0]} />`;
+}
+
+function Command({ definition, device, path, send, reload }) {
+  const { name, label, description, kind, requiresApproval, commandId, paramsSchema } = definition;
+  const own = commandId !== null && mayEdit();
+  const change = (changes) => call("PATCH", `${path}/commands/${commandId}`, changes).then(reload);
+  const gone = () => confirmed(t("Remove {name}?", { name }), t("Rules and schedules that use it are then skipped."), t("Remove"), () => call("DELETE", `${path}/commands/${commandId}`)).then((done) => done && reload());
+  const run = () => (paramsSchema ? openDialog(Parameters, { definition, send }) : send({ cmd: name }));
+  return html`<li class="command">
+    <div class="grow"><strong>${commandId ? label : t(label)}</strong><small>${[name, kind === "QUERY" ? t("asks only") : null, commandId ? description : t(description ?? "")].filter(Boolean).join(" · ")}</small>
+      ${requiresApproval ? html`<${Badge} kind="warn" icon="shield-check">${t("needs approval")}<//>` : null}</div>
+    ${own ? html`<${Button} kind="quiet" small act=${() => change({ requiresApproval: !requiresApproval })}>${requiresApproval ? t("Run without approval") : t("Require approval")}<//><${Button} kind="quiet danger" icon="trash" label=${t("Remove {name}", { name })} act=${gone} />` : null}
+    <${Button} icon=${paramsSchema ? "list-checks" : "send"} disabled=${device.deviceStatus !== "ACTIVE"} act=${run} aria-label=${t("Send {name}", { name: label })}>${t("Send")}<//>
+  </li>`;
+}
+
+/* What was typed stays when the service refuses it. */
+function Parameters({ definition, send, done }) {
+  const [values, setValues] = useState(() => startValues(definition.paramsSchema));
+  const [faults, setFaults] = useState({});
+  const [reason, setReason] = useState("");
+  const mark = (details) => {
+    const found = paramFaults(details);
+    setFaults(found);
+    return details.filter(({ field }) => !(field in found) || field === "params");
+  };
+  const submit = () => {
+    const params = readParams(definition.paramsSchema, values);
+    return send({ cmd: definition.name, ...(params === undefined ? {} : { params }), ...(reason ? { reason } : {}) }, { strict: true });
+  };
+  return html`<${DialogForm} title=${definition.label} intro=${definition.description} action=${t("Send")} done=${done} mark=${mark} send=${submit}>
+    <${SchemaFields} schema=${definition.paramsSchema} values=${values} onChange=${setValues} faults=${faults} />
+    ${definition.requiresApproval ? html`<div class="field"><label for="reason">${t("Reason")}</label><input id="reason" maxlength="280" value=${reason} onInput=${(event) => setReason(event.currentTarget.value)} /><small>${t("Shown to the person who approves it")}</small></div>` : null}
+  <//>`;
+}
+
+function Values({ device, path }) {
+  const latest = useLoad((signal) => get(`${path}/telemetry/latest`, signal), [path, device.lastSeen]);
+  return html`<${Card} title=${t("Latest values")} actions=${html`<a href=${`#/device/${device.deviceId}/telemetry`}>${t("Charts")}</a>`}>
+    <${Loaded} of=${latest}>${({ telemetry }) => telemetry.length ? html`<div class="tiles">${telemetry.map((each) => html`<div class="tile" key=${each.metric}><small>${each.metric}</small><strong>${reading(each)}</strong><small><${Time} at=${each.recordedAt} /></small></div>`)}</div>` : html`<${Empty} icon="activity" title=${t("The device has reported no values yet")} />`}<//>
+  <//>`;
+}
+
+function Executions({ device, path }) {
+  const [older, setOlder] = useState({ data: [], cursor: undefined });
+  const page = useLoad((signal) => get(`${path}/executions?limit=20`, signal), [path], ofDevice(device.deviceId, "command_"));
+  const cursor = older.cursor === undefined ? page.data?.cursor : older.cursor;
+  const more = async () => {
+    const next = await get(`${path}/executions?limit=50&cursor=${encodeURIComponent(cursor)}`);
+    setOlder({ data: [...older.data, ...next.data], cursor: next.hasMore ? next.cursor : null });
+  };
+  return html`<${Card} title=${t("Sent to the device")}>
+    <${Loaded} of=${page}>${({ data, hasMore }) => data.length ? html`
+      <ul class="lines">${[...data, ...older.data].map((each) => html`<${Execution} key=${each.executionId} of=${each} device=${device} />`)}</ul>
+      <${More} next=${older.cursor === undefined ? hasMore : cursor} load=${more} />` : html`<${Empty} icon="send" title=${t("Nothing was sent yet")} />`}<//>
+  <//>`;
+}
+
+function Execution({ of: { cmd, params, status, source, result, createdAt, expiresAt, approvalId }, device }) {
+  const left = Math.max(0, Math.ceil((Date.parse(expiresAt) - Date.now()) / 1000));
+  const answer = Object.entries(result?.data ?? {}).map(([name, value]) => `${name} ${typeof value === "object" ? JSON.stringify(value) : value}`).join(", ");
+  return html`<li class="execution">
+    <${Badge} kind=${KINDS[status] ?? "off"}>${word(status)}<//>
+    <div class="grow"><strong>${cmd}</strong> ${plainParams(params)}
+      <small>${[t("by {who}", { who: word(source) }), approvalId ? t("approved") : null, status === "DONE" ? null : lifeText(status, device.isOnline, left), reasonOf(result), answer].filter(Boolean).join(" · ")}</small></div>
+    <small><${Time} at=${createdAt} /></small>
+  </li>`;
+}
+
+async function define(path, reload) {
+  const parse = (text) => {
+    try {
+      return JSON.parse(text);
+    } catch (error) {
+      throw Object.assign(new Error(error.message), { details: [{ field: "paramsSchema", message: error.message }] });
+    }
+  };
+  const made = await ask({
+    title: t("Define a command"),
+    intro: t("A definition with the name of a built-in command (such as ON) takes its place on this device, for example to require approval."),
+    fields: [
+      { name: "name", label: t("Name"), required: true, placeholder: "FLUSH", hint: t("Capital letters, digits and _; sent to the firmware unchanged") },
+      { name: "label", label: t("Label"), required: true },
+      { name: "description", label: t("What it does") },
+      { name: "kind", label: t("Kind"), options: [["ACTION", t("It does something")], ["QUERY", t("It asks only")]] },
+      { name: "paramsSchema", label: t("Parameters (JSON Schema)"), type: "textarea", placeholder: '{"type": "object", "properties": {"seconds": {"type": "integer"}}}' },
+      { name: "requiresApproval", label: t("Requires approval"), type: "checkbox" },
+    ],
+    action: t("Define"),
+    send: (values) => call("POST", `${path}/commands`, values.paramsSchema ? { ...values, paramsSchema: parse(values.paramsSchema) } : values),
+  });
+  if (made) await reload();
+}

@@ -1,0 +1,39 @@
+/* Rules: conditions on telemetry that run a command. */
+
+import { call, get } from "../../core/api.js";
+import { plainParams, seconds } from "../../core/format.js";
+import { html } from "../../core/html.js";
+import { t } from "../../core/i18n.js";
+import { ofDevice, useLoad } from "../../core/live.js";
+import { mayEdit } from "../../core/session.js";
+import { Badge, Button, Card, Empty, Loaded } from "../../ui/base.js";
+import { confirmed } from "../../ui/dialog.js";
+import { editRule } from "../../ui/rule_form.js";
+import { conditionsText } from "../../ui/rule_texts.js";
+
+export function Rules({ device, path }) {
+  const rules = useLoad((signal) => get(`${path}/rules`, signal), [path], ofDevice(device.deviceId, "rule_"));
+  const edit = (rule) => editRule(rule, device, path).then((done) => done && rules.reload());
+  const add = mayEdit() ? html`<${Button} kind="main" icon="plus" act=${() => edit(null)}>${t("New rule")}<//>` : null;
+  return html`<${Card} title=${t("Rules")} actions=${add}>
+    <${Loaded} of=${rules}>${(all) => all.length ? html`<ul class="rules">${all.map((rule) => html`<${Rule} key=${rule.ruleId} rule=${rule} path=${path} edit=${edit} reload=${rules.reload} />`)}</ul>
+      <p class="dim">${t("A rule runs its command once when its conditions become true, and again only after they were false.")}</p>` : html`<${Empty} icon="activity" title=${t("No rules yet")} action=${add}>${t("For example: switch on when the temperature is above 27 for five minutes.")}<//>`}<//>
+  <//>`;
+}
+
+function Rule({ rule, path, edit, reload }) {
+  const { ruleId, name, enabled, priority, conditions, clearConditions, match, action, forSeconds, cooldownSeconds, lastMatched, disabledReason } = rule;
+  const at = `${path}/rules/${ruleId}`;
+  const toggle = () => call("PATCH", at, { enabled: !enabled }).then(reload);
+  const gone = () => confirmed(t("Delete “{name}”?", { name }), t("It no longer fires."), t("Delete"), () => call("DELETE", at)).then((done) => done && reload());
+  const more = [forSeconds ? t("for {time}", { time: seconds(forSeconds) }) : null, clearConditions.length ? t("until {conditions}", { conditions: conditionsText(clearConditions, "ALL") }) : null, cooldownSeconds ? t("not again within {time}", { time: seconds(cooldownSeconds) }) : null, t("priority {priority}", { priority })].filter(Boolean);
+  return html`<li class="rule" aria-label=${name}>
+    <div class="grow">
+      <p class="line"><strong>${name}</strong> ${enabled ? html`<${Badge} kind=${lastMatched ? "warn" : "off"} icon=${lastMatched ? "activity" : null}>${lastMatched ? t("holds now") : t("does not hold")}<//>` : html`<${Badge} kind="off" icon="pause">${t("disabled")}<//>`}</p>
+      <p>${t("When {conditions}:", { conditions: conditionsText(conditions, match) })} <strong>${action.command}</strong> ${plainParams(action.params)}</p>
+      <p class="dim">${more.join(" · ")}</p>
+      ${disabledReason ? html`<p class="bad">${disabledReason}</p>` : null}
+    </div>
+    ${mayEdit() ? html`<div class="actions"><${Button} small icon="pencil" act=${() => edit(rule)}>${t("Edit")}<//><${Button} small icon=${enabled ? "pause" : "play"} act=${toggle}>${enabled ? t("Disable") : t("Enable")}<//><${Button} small kind="quiet danger" icon="trash" label=${t("Delete {name}", { name })} act=${gone} /></div>` : null}
+  </li>`;
+}

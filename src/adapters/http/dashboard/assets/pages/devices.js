@@ -1,0 +1,106 @@
+/* All devices: searched, filtered, sorted and paged by the service, so that ten thousand are as quick as ten. */
+
+import { call, get, getPage } from "../core/api.js";
+import { whole } from "../core/format.js";
+import { html, useEffect, useRef, useState } from "../core/html.js";
+import { n, t, word } from "../core/i18n.js";
+import { liveDevice, ofKind, useLoad } from "../core/live.js";
+import { go, place, setQuery } from "../core/router.js";
+import { mayEdit } from "../core/session.js";
+import { Badge, Button, Choice, Empty, Loaded, PageHead, Time } from "../ui/base.js";
+import { ask } from "../ui/dialog.js";
+import { Icon } from "../ui/icons.js";
+import { DeviceSpark } from "../ui/spark.js";
+import { DeviceIcon, Life, Presence, RelayState, Switch, useCommand } from "../ui/switch.js";
+
+const PAGE = 24;
+const TYPING_MS = 250;
+const CHANGES = ofKind("device_registered", "device_updated", "device_deleted", "device_enabled", "device_disabled", "credentials_", "project_");
+const MOVES = ofKind("device_online", "device_offline", "relay_changed");
+
+export function Devices() {
+  const { search = "", state = "", sort = "", project = "", offset = "0", view = "cards" } = place.value.query;
+  const query = new URLSearchParams(Object.entries({ search, state, sort: sort || "name", projectId: project, offset, limit: PAGE }).filter(([, value]) => value !== ""));
+  const page = useLoad((signal) => getPage(`/devices?${query}`, signal), [String(query)], (event) => CHANGES(event) || (state !== "" && MOVES(event)));
+  const summary = useLoad((signal) => get("/devices/summary", signal), [], (event) => CHANGES(event) || MOVES(event));
+  const projects = useLoad((signal) => get("/projects", signal), [], ofKind("project_"));
+  const filter = (changes) => setQuery({ ...changes, offset: "" });
+  const filtered = search !== "" || state !== "" || project !== "";
+  const add = mayEdit() ? html`<${Button} kind="main" icon="plus" act=${() => register(projects.data ?? [])}>${t("Add a device")}<//>` : null;
+  return html`
+    <${PageHead} title=${t("Devices")} actions=${add} />
+    <div class="toolbar">
+      <${Search} value=${search} onChange=${(value) => filter({ search: value })} />
+      <select aria-label=${t("Sort")} value=${sort} onChange=${(event) => filter({ sort: event.currentTarget.value })}>
+        ${SORTS().map(([value, label]) => html`<option value=${value} selected=${value === sort}>${label}</option>`)}
+      </select>
+      ${projects.data?.length > 1 ? html`<select aria-label=${t("Project")} value=${project} onChange=${(event) => filter({ project: event.currentTarget.value })}><option value="">${t("All projects")}</option>${projects.data.map(({ projectId, name }) => html`<option value=${projectId} selected=${projectId === project}>${name}</option>`)}</select>` : null}
+      <${Button} kind="only-wide" icon=${view === "cards" ? "list" : "layout-grid"} label=${view === "cards" ? t("Show as a list") : t("Show as cards")} act=${() => setQuery({ view: view === "cards" ? "list" : "" })} />
+    </div>
+    <${Choice} label=${t("State")} options=${states(summary.data)} value=${state} onChange=${(value) => filter({ state: value })} />
+    <${Loaded} of=${page} lines=${6}>${({ data, total }) => html`
+      ${data.length ? html`<ul class=${`devices ${view}`} aria-label=${t("Devices")}>${data.map((device) => html`<${DeviceCard} key=${device.deviceId} device=${device} />`)}</ul>` : filtered ? html`<${Empty} icon="search" title=${t("No device matches")} action=${html`<${Button} act=${() => filter({ search: "", state: "", project: "" })}>${t("Show all devices")}<//>`} />` : html`<${Empty} icon="plug" title=${t("No devices yet")} action=${add}>${t("Add a device, put its credentials into its firmware, and switch it from here.")}<//>`}
+      <${Pager} offset=${Number(offset)} shown=${data.length} total=${total} />`}
+    <//>`;
+}
+
+const SORTS = () => [["", t("By name")], ["created", t("Oldest first")], ["-lastSeen", t("Heard last")], ["lastSeen", t("Silent longest")]];
+
+const states = (counts) => [["", t("All"), counts?.total], ["online", t("Online"), counts?.online], ["offline", t("Offline"), counts?.offline], ["on", t("Switched on"), counts?.on], ...[["pending", t("Not set up")], ["disabled", t("Disabled")], ["revoked", t("Revoked")]].filter(([name]) => counts?.[name]).map(([name, label]) => [name, label, counts[name]])];
+
+function Search({ value, onChange }) {
+  const [typed, setTyped] = useState(value);
+  const timer = useRef(null);
+  useEffect(() => () => clearTimeout(timer.current), []);
+  useEffect(() => setTyped(value), [value]);
+  const type = (event) => {
+    const text = event.currentTarget.value;
+    setTyped(text);
+    clearTimeout(timer.current);
+    timer.current = setTimeout(() => onChange(text.trim()), TYPING_MS);
+  };
+  return html`<label class="search"><${Icon} name="search" size=${18} /><input type="search" value=${typed} placeholder=${t("Name, place, tag or id")} aria-label=${t("Find devices")} onInput=${type} /></label>`;
+}
+
+function DeviceCard({ device: loaded }) {
+  const device = liveDevice(loaded);
+  const command = useCommand(device);
+  const where = [device.project.name, device.location].filter(Boolean).join(" · ");
+  return html`<li class="device-card" aria-label=${device.name}>
+    <${DeviceIcon} device=${device} />
+    <div class="device-name"><a href=${`#/device/${device.deviceId}`}>${device.name}</a><small>${where}</small></div>
+    <div class="device-state"><${Presence} device=${device} />${device.deviceStatus === "ACTIVE" ? null : html`<${Badge} kind="warn">${word(device.deviceStatus)}<//>`}<${RelayState} device=${device} /></div>
+    <small class="device-seen">${t("heard")} <${Time} at=${device.lastSeen} none=${t("never")} /></small>
+    <${DeviceSpark} device=${device} />
+    <${Switch} device=${device} command=${command} />
+    <${Life} device=${device} life=${command[0]} />
+  </li>`;
+}
+
+function Pager({ offset, shown, total }) {
+  if (total === null || total <= PAGE) return html`<p class="dim pager">${n("{count} device", "{count} devices", total ?? shown)}</p>`;
+  const to = (start) => setQuery({ offset: start > 0 ? start : "" });
+  return html`<nav class="pager" aria-label=${t("Pages")}>
+    <${Button} icon="chevron-left" disabled=${offset === 0} act=${() => to(Math.max(0, offset - PAGE))} label=${t("Previous page")} />
+    <span>${t("{from} to {to} of {total}", { from: whole(offset + 1), to: whole(offset + shown), total: whole(total) })}</span>
+    <${Button} icon="chevron-right" disabled=${offset + shown >= total} act=${() => to(offset + PAGE)} label=${t("Next page")} />
+  </nav>`;
+}
+
+async function register(projects) {
+  const [boards, apps] = await Promise.all([get("/catalog/boards"), get("/catalog/apps")]);
+  const made = await ask({
+    title: t("Add a device"),
+    fields: [
+      { name: "name", label: t("Name"), required: true },
+      { name: "appType", label: t("What it switches"), options: apps.map(({ appType, name }) => [appType, t(name)]), value: "RELAY" },
+      { name: "appTypeOther", label: t("What"), when: ({ appType }) => appType === "OTHER", required: true },
+      { name: "boardType", label: t("Board"), options: boards.map(({ boardType, name }) => [boardType, t(name)]) },
+      { name: "projectId", label: t("Project"), options: projects.map(({ projectId, name }) => [projectId, name]) },
+      { name: "location", label: t("Place"), hint: t("For example: greenhouse 2, north wall") },
+    ],
+    action: t("Add"),
+    send: (values) => call("POST", "/devices/register", values),
+  });
+  if (made) go(`device/${made.deviceId}/setup`);
+}

@@ -1,0 +1,69 @@
+/* Members and projects of the account. */
+
+import { call, get } from "../core/api.js";
+import { html } from "../core/html.js";
+import { n, t, word } from "../core/i18n.js";
+import { ofKind, useLoad } from "../core/live.js";
+import { forgetNames, isAdmin, isOwner, me } from "../core/session.js";
+import { Badge, Button, Card, Loaded, PageHead, Time } from "../ui/base.js";
+import { ask, confirmed, confirmedByName } from "../ui/dialog.js";
+
+const ROLES = ["Owner", "Admin", "Member", "Viewer"];
+const roles = () => ROLES.filter((role) => role !== "Owner" || isOwner()).map((role) => [role, word(role)]);
+
+export function Team() {
+  const members = useLoad((signal) => get("/members", signal), [], ofKind("member_"));
+  const projects = useLoad((signal) => get("/projects", signal), [], ofKind("project_", "device_registered", "device_deleted"));
+  const admin = isAdmin();
+  return html`<${PageHead} title=${t("Team")} />
+    <${Card} title=${t("People")} actions=${admin ? html`<${Button} kind="main" icon="plus" act=${() => add(members.reload)}>${t("Add a member")}<//>` : null}>
+      <${Loaded} of=${members}>${(all) => html`<ul class="lines">${all.map((member) => html`<${Person} key=${member.membershipId} member=${member} reload=${members.reload} />`)}</ul>`}<//>
+    <//>
+    <${Card} title=${t("Projects")} actions=${admin ? html`<${Button} icon="plus" act=${() => name(t("New project"), "", (values) => call("POST", "/projects", values), projects.reload)}>${t("New project")}<//>` : null}>
+      <${Loaded} of=${projects}>${(all) => html`<ul class="lines">${all.map((project) => html`<${Project} key=${project.projectId} project=${project} reload=${projects.reload} />`)}</ul>`}<//>
+    <//>`;
+}
+
+function Person({ member, reload }) {
+  const path = `/members/${member.membershipId}`;
+  const may = isAdmin() && (member.role !== "Owner" || isOwner());
+  const change = async () => {
+    const fields = [{ name: "name", label: t("Name"), value: member.name, required: true }, { name: "role", label: t("Role"), options: roles(), value: member.role }];
+    if (await ask({ title: member.email, fields, action: t("Save"), send: (values) => call("PATCH", path, values) })) await changed(reload);
+  };
+  const gone = () => confirmedByName(t("Remove {name}?", { name: member.name }), t("They are signed out, and their grants end."), member.name, t("Remove"), () => call("DELETE", path)).then((done) => done && changed(reload));
+  return html`<li class="entry" aria-label=${member.name}><div class="grow"><strong>${member.name}</strong> <${Badge} kind="info" icon="circle-user">${word(member.role)}<//>${member.userId === me.value.userId ? html` <small class="inline">${t("you")}</small>` : null}<small>${member.email} · ${t("since")} <${Time} at=${member.createdAt} /></small></div>
+    ${may ? html`<div class="actions"><${Button} small icon="pencil" act=${change}>${t("Change")}<//><${Button} small kind="quiet danger" icon="trash" label=${t("Remove {name}", { name: member.name })} act=${gone} /></div>` : null}</li>`;
+}
+
+async function changed(reload) {
+  forgetNames();
+  await reload();
+}
+
+async function add(reload) {
+  const made = await ask({
+    title: t("Add a member"),
+    fields: [
+      { name: "name", label: t("Name"), required: true },
+      { name: "email", label: t("Email"), type: "email", required: true },
+      { name: "role", label: t("Role"), options: roles(), value: "Member" },
+      { name: "password", label: t("First password"), type: "password", required: true, hint: t("8 characters or more; they change it after signing in.") },
+    ],
+    action: t("Add"),
+    send: (values) => call("POST", "/members", values),
+  });
+  if (made) await changed(reload);
+}
+
+function Project({ project, reload }) {
+  const path = `/projects/${project.projectId}`;
+  const gone = () => confirmed(t("Delete “{name}”?", { name: project.name }), t("Only an empty project can be deleted."), t("Delete"), () => call("DELETE", path)).then((done) => done && reload());
+  const rename = () => name(t("Rename the project"), project.name, (values) => call("PATCH", path, values), reload);
+  return html`<li class="entry" aria-label=${project.name}><div class="grow"><strong>${project.name}</strong><small><a href=${`#/devices?project=${project.projectId}`}>${n("{count} device", "{count} devices", project.deviceCount)}</a></small></div>
+    ${isAdmin() ? html`<div class="actions"><${Button} small icon="pencil" act=${rename}>${t("Rename")}<//><${Button} small kind="quiet danger" icon="trash" label=${t("Delete {name}", { name: project.name })} act=${gone} /></div>` : null}</li>`;
+}
+
+async function name(title, value, send, reload) {
+  if (await ask({ title, fields: [{ name: "name", label: t("Name"), required: true, value }], action: t("Save"), send })) await reload();
+}

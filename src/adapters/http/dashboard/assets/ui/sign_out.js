@@ -1,0 +1,6 @@
+import { signOut } from "../core/api.js";
+import { html } from "../core/html.js";
+import { t } from "../core/i18n.js";
+import { Button } from "./base.js";
+
+export const SignOut = () => html`<${Button} act=${signOut} icon="log-out">${t("Sign out")}<//>`;

@@ -1,0 +1,119 @@
+/* Plans or changes a slot. Times are clock times of the slot's zone. */
+
+import { call, get } from "../core/api.js";
+import { zone } from "../core/format.js";
+import { html, useState } from "../core/html.js";
+import { t } from "../core/i18n.js";
+import { clockChange, isZone, localIn, toMs } from "../core/zones.js";
+import { DialogForm, openDialog } from "./dialog.js";
+import { Fields } from "./fields.js";
+import { Icon } from "./icons.js";
+import { readParams, SchemaFields, startValues } from "./schema_form.js";
+import { repeatOf, rruleOf } from "./slot_times.js";
+
+const DAY_MS = 86_400_000;
+const YEAR_MS = 365 * DAY_MS;
+const EDGES = ["on", "off"];
+
+export async function editSlot(slot, old, path) {
+  const { commands } = await get(`${path}/schedules/context`);
+  return openDialog(SlotForm, { slot, old, path, commands });
+}
+
+function initial(old) {
+  const timezone = old?.rrule ? old.timezone : zone();
+  const start = old ? localIn(old.onTs * 1000, timezone) : localIn(Math.ceil(Date.now() / 3_600_000) * 3_600_000, timezone);
+  const end = old ? localIn(old.offTs * 1000, timezone) : localIn(Math.ceil(Date.now() / 3_600_000) * 3_600_000 + 3_600_000, timezone);
+  const { repeat, days } = old ? repeatOf(old) : { repeat: "once", days: [] };
+  return { label: old?.label ?? "", repeat, days, start: start.slice(0, 10), onTime: start.slice(11), offTime: end.slice(11), on: start, off: end, timezone, misfire: old?.misfire ?? "FIRE", onCommand: old?.onCommand.command ?? "ON", offCommand: old?.offCommand.command ?? "OFF" };
+}
+
+function SlotForm({ slot, old, path, commands, done }) {
+  const first = useState(() => initial(old))[0];
+  const [values, setValues] = useState(first);
+  const [params, setParams] = useState(() => Object.fromEntries(EDGES.map((edge) => [edge, startOf(commands, old?.[`${edge}Command`])])));
+  const [faults, setFaults] = useState({});
+  const put = (name, value) => {
+    setValues((before) => ({ ...before, [name]: value }));
+    const edge = { onCommand: "on", offCommand: "off" }[name];
+    if (edge) setParams((before) => ({ ...before, [edge]: startOf(commands, { command: value, params: null }) }));
+  };
+  const mark = (details) => {
+    setFaults(Object.fromEntries(details.map(({ field, message }) => [place(field, values.repeat), message])));
+    return details.filter(({ field }) => !/^(onTs|offTs|rrule|timezone|label|misfire|onCommand|offCommand)/.test(field));
+  };
+  const send = () => {
+    const body = changes(old, first, values, params, commands);
+    return old ? call("PUT", `${path}/schedules/${slot}`, body) : call("POST", `${path}/schedules`, { slot, ...body });
+  };
+  const schemaOf = (edge) => commands.find(({ name }) => name === values[`${edge}Command`])?.paramsSchema;
+  const edgeParams = (edge) => (schemaOf(edge) && params[edge] ? html`<fieldset class="group"><legend>${t("Parameters of {command}", { command: values[`${edge}Command`] })}</legend><${SchemaFields} schema=${schemaOf(edge)} values=${params[edge]} onChange=${(next) => setParams((before) => ({ ...before, [edge]: next }))} /></fieldset>` : null);
+  return html`<${DialogForm} title=${old ? t("Edit slot {number}", { number: slot + 1 }) : t("Plan slot {number}", { number: slot + 1 })} action=${t("Save")} done=${done} mark=${mark} send=${send}>
+    <${Fields} fields=${fieldsOf(values, commands, old)} values=${values} faults=${faults} onChange=${put} />
+    ${edgeParams("on")}${edgeParams("off")}
+    <${ClockNote} values=${values} />
+  <//>`;
+}
+
+const startOf = (commands, order) => {
+  const schema = order && commands.find(({ name }) => name === order.command)?.paramsSchema;
+  return schema ? startValues(schema, order.params) : null;
+};
+
+const place = (field, repeat) => ({ onTs: repeat === "once" || repeat === "other" ? "on" : "onTime", offTs: repeat === "once" || repeat === "other" ? "off" : "offTime", rrule: "repeat" })[field] ?? field.split(".")[0];
+
+function fieldsOf({ repeat }, commands, old) {
+  const choices = [...commands.map(({ name, label }) => [name, `${label} (${name})`])];
+  for (const order of [old?.onCommand, old?.offCommand]) if (order && !choices.some(([name]) => name === order.command)) choices.push([order.command, order.command]);
+  const dated = repeat === "once" || repeat === "other";
+  return [
+    { name: "label", label: t("Label"), maxlength: 64 },
+    { name: "repeat", label: t("Repeat"), options: [["once", t("once")], ["daily", t("every day")], ["days", t("on days of the week")], ...(old && repeatOf(old).repeat === "other" ? [["other", old.rrule]] : [])] },
+    { name: "days", label: t("Days"), type: "days", when: () => repeat === "days" },
+    { name: "start", label: t("From the day"), type: "date", when: () => !dated },
+    { name: dated ? "on" : "onTime", label: t("First switch"), type: dated ? "datetime-local" : "time", required: true },
+    { name: "onCommand", label: t("does"), options: choices },
+    { name: dated ? "off" : "offTime", label: t("Second switch"), type: dated ? "datetime-local" : "time", required: true, hint: dated ? null : t("Earlier than the first: on the next day") },
+    { name: "offCommand", label: t("does"), options: choices },
+    { name: "timezone", label: t("Time zone"), required: true },
+    { name: "misfire", label: t("If it is missed"), options: [["FIRE", t("switch late, within the grace period")], ["SKIP", t("skip it")]] },
+  ];
+}
+
+/* Only what was changed is sent, so that what the form does not show (seconds, grace period) is kept. */
+function changes(old, first, values, params, commands) {
+  const body = {};
+  const differs = (...names) => !old || names.some((name) => JSON.stringify(values[name]) !== JSON.stringify(first[name]));
+  if (differs("label")) body.label = values.label;
+  if (differs("misfire")) body.misfire = values.misfire;
+  for (const edge of EDGES) {
+    const name = `${edge}Command`;
+    const schema = commands.find((each) => each.name === values[name])?.paramsSchema;
+    const given = schema && params[edge] ? (readParams(schema, params[edge]) ?? null) : null;
+    const before = old?.[name];
+    const same = before?.command === values[name] && (!schema || JSON.stringify(given) === JSON.stringify(before.params ?? null));
+    if (!old || !same) body[name] = { command: values[name], ...(schema ? { params: given } : {}) };
+  }
+  if (differs("repeat", "days", "start", "onTime", "offTime", "on", "off", "timezone")) Object.assign(body, times(values));
+  return body;
+}
+
+function times({ repeat, days, start, onTime, offTime, on, off, timezone }) {
+  if (!isZone(timezone)) throw Object.assign(new Error(t("“{name}” is no time zone. Use a name such as Europe/Berlin.", { name: timezone })), { details: [] });
+  if (repeat === "once") return { onTs: toMs(on, timezone) / 1000, offTs: toMs(off, timezone) / 1000, rrule: null };
+  if (repeat === "other") return { onTs: toMs(on, timezone) / 1000, offTs: toMs(off, timezone) / 1000, timezone };
+  if (repeat === "days" && !days.length) throw Object.assign(new Error(t("Choose at least one day.")), { details: [] });
+  let day = Date.parse(`${start}T00:00Z`);
+  const fits = () => toMs(`${iso(day)}T${onTime}`, timezone) > Date.now() && (repeat === "daily" || days.includes(new Date(day).getUTCDay()));
+  for (let tries = 0; tries < 4_000 && !fits(); tries += 1) day += DAY_MS;
+  const end = offTime > onTime ? day : day + DAY_MS;
+  return { onTs: toMs(`${iso(day)}T${onTime}`, timezone) / 1000, offTs: toMs(`${iso(end)}T${offTime}`, timezone) / 1000, rrule: rruleOf({ repeat, days }), timezone };
+}
+
+const iso = (ms) => new Date(ms).toISOString().slice(0, 10);
+
+/* The clock time is kept when the clocks change; what that means is said before it happens. */
+function ClockNote({ values: { repeat, timezone } }) {
+  if (repeat === "once" || !isZone(timezone) || !clockChange(Date.now(), Date.now() + YEAR_MS / 2, timezone)) return null;
+  return html`<p class="hint"><${Icon} name="clock" size=${18} />${t("The clock time stays when the clocks change. A time that is skipped runs right after the gap, a repeated one only once.")}</p>`;
+}

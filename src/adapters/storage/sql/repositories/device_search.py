@@ -1,0 +1,87 @@
+"""Searching devices. One statement, built once, per combination of filters."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from functools import cache
+from typing import Any
+
+from sqlalchemy import ColumnElement, Select, and_, bindparam, case, func, select
+
+from adapters.storage.sql.mapper import escape_like
+from adapters.storage.sql.repositories.devices import DEVICE_COLUMNS, device_from_row
+from adapters.storage.sql.session import DbSession
+from adapters.storage.sql.tables import devices
+from domain.devices.model import Device, DeviceStatus
+from domain.devices.search import DeviceCounts, DeviceSearch, DeviceSort, DeviceStateFilter
+from domain.kernel.ids import AccountId
+
+d = devices.c
+_EXISTS = d.status != DeviceStatus.DELETING.value
+_ACTIVE = d.status == DeviceStatus.ACTIVE.value
+_STATES: dict[DeviceStateFilter, ColumnElement[bool]] = {
+    DeviceStateFilter.ONLINE: and_(_ACTIVE, d.is_online),
+    DeviceStateFilter.OFFLINE: and_(_ACTIVE, ~d.is_online),
+    DeviceStateFilter.ON: d.relay.is_(True),
+    DeviceStateFilter.OFF: d.relay.is_(False),
+    DeviceStateFilter.PENDING: d.status == DeviceStatus.PENDING.value,
+    DeviceStateFilter.DISABLED: d.status == DeviceStatus.DISABLED.value,
+    DeviceStateFilter.REVOKED: d.status == DeviceStatus.REVOKED.value,
+}
+_SEARCHED = func.lower(d.name + " " + d.device_id + " " + func.coalesce(d.location, "") + " " + d.tags + " " + d.app_type)
+_SEEN_MS = func.coalesce(d.last_seen_ms, 0)
+_ORDERS: dict[DeviceSort, tuple[ColumnElement[Any], ...]] = {
+    DeviceSort.CREATED: (d.device_no,),
+    DeviceSort.NAME: (func.lower(d.name), d.device_no),
+    DeviceSort.LAST_SEEN: (_SEEN_MS, d.device_no),
+    DeviceSort.LAST_SEEN_NEWEST: (_SEEN_MS.desc(), d.device_no),
+}
+COUNT_BY_STATE = select(
+    func.count(), *(func.coalesce(func.sum(case((condition, 1), else_=0)), 0) for condition in _STATES.values())
+).where(d.account_id == bindparam("at_account"), _EXISTS)
+
+
+def _filtered(statement: Select[Any], words: int, state: DeviceStateFilter | None, project: bool) -> Select[Any]:
+    statement = statement.where(d.account_id == bindparam("at_account"), _EXISTS)
+    for index in range(words):
+        statement = statement.where(_SEARCHED.like(bindparam(f"at_word_{index}"), escape="\\"))
+    if state is not None:
+        statement = statement.where(_STATES[state])
+    return statement.where(d.project_id == bindparam("at_project")) if project else statement
+
+
+@cache
+def find_statement(words: int, state: DeviceStateFilter | None, project: bool, sort: DeviceSort, limited: bool) -> Select[Any]:
+    statement = _filtered(select(*DEVICE_COLUMNS), words, state, project).order_by(*_ORDERS[sort])
+    return statement.limit(bindparam("at_limit")).offset(bindparam("at_offset")) if limited else statement
+
+
+@cache
+def count_statement(words: int, state: DeviceStateFilter | None, project: bool) -> Select[Any]:
+    return _filtered(select(func.count()), words, state, project)
+
+
+def _parameters(account_id: AccountId, search: DeviceSearch) -> dict[str, Any]:
+    words = {f"at_word_{index}": f"%{escape_like(word)}%" for index, word in enumerate(search.words)}
+    project = {} if search.project_id is None else {"at_project": search.project_id}
+    return {"at_account": account_id, **words, **project}
+
+
+class SqlDeviceSearchRepository:
+    def __init__(self, session: DbSession) -> None:
+        self._session = session
+
+    async def find(self, account_id: AccountId, search: DeviceSearch) -> Sequence[Device]:
+        limited = search.limit is not None
+        statement = find_statement(len(search.words), search.state, search.project_id is not None, search.sort, limited)
+        page = {"at_limit": search.limit, "at_offset": search.offset} if limited else {}
+        rows = await self._session.read(statement, **_parameters(account_id, search), **page)
+        return [device_from_row(row) for row in rows]
+
+    async def count(self, account_id: AccountId, search: DeviceSearch) -> int:
+        statement = count_statement(len(search.words), search.state, search.project_id is not None)
+        return int((await self._session.read(statement, **_parameters(account_id, search)))[0][0])
+
+    async def count_by_state(self, account_id: AccountId) -> DeviceCounts:
+        total, *counts = map(int, (await self._session.read(COUNT_BY_STATE, at_account=account_id))[0])
+        return DeviceCounts(total, **{state.value: count for state, count in zip(_STATES, counts, strict=True)})

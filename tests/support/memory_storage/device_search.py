@@ -1,0 +1,57 @@
+"""Searching devices."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from domain.devices.model import Device, DeviceStatus
+from domain.devices.search import DeviceCounts, DeviceSearch, DeviceSort, DeviceStateFilter
+from domain.kernel.ids import AccountId
+from support.memory_storage.devices import MemoryDeviceRepository
+
+_STATUS = {
+    DeviceStateFilter.PENDING: DeviceStatus.PENDING,
+    DeviceStateFilter.DISABLED: DeviceStatus.DISABLED,
+    DeviceStateFilter.REVOKED: DeviceStatus.REVOKED,
+}
+
+
+class MemoryDeviceSearchRepository:
+    def __init__(self, devices: MemoryDeviceRepository) -> None:
+        self._devices = devices
+
+    async def find(self, account_id: AccountId, search: DeviceSearch) -> Sequence[Device]:
+        found = [each for each in await self._devices.list(account_id, search.project_id) if _matches(each, search)]
+        if search.sort is DeviceSort.NAME:
+            found.sort(key=lambda each: each.name.lower())
+        elif search.sort is not DeviceSort.CREATED:
+            sign = 1 if search.sort is DeviceSort.LAST_SEEN else -1
+            found.sort(key=lambda each: sign * (each.last_seen_ms or 0))
+        return found if search.limit is None else found[search.offset :][: search.limit]
+
+    async def count(self, account_id: AccountId, search: DeviceSearch) -> int:
+        return sum(_matches(each, search) for each in await self._devices.list(account_id, search.project_id))
+
+    async def count_by_state(self, account_id: AccountId) -> DeviceCounts:
+        devices = [each for each in await self._devices.list(account_id) if each.status is not DeviceStatus.DELETING]
+        return DeviceCounts(
+            len(devices), **{state.value: sum(_has_state(each, state) for each in devices) for state in DeviceStateFilter}
+        )
+
+
+def _matches(device: Device, search: DeviceSearch) -> bool:
+    about = device.about
+    text = " ".join([device.name, device.device_id, about.location or "", *about.tags, device.app_type]).lower()
+    return (
+        device.status is not DeviceStatus.DELETING
+        and all(word in text for word in search.words)
+        and (search.state is None or _has_state(device, search.state))
+    )
+
+
+def _has_state(device: Device, state: DeviceStateFilter) -> bool:
+    if state in _STATUS:
+        return device.status is _STATUS[state]
+    if state in (DeviceStateFilter.ON, DeviceStateFilter.OFF):
+        return device.relay is (state is DeviceStateFilter.ON)
+    return device.status is DeviceStatus.ACTIVE and device.is_online is (state is DeviceStateFilter.ONLINE)
