@@ -1,6 +1,6 @@
 """A row for each sign-in. Those of older versions get one without address and program; their refresh tokens stay valid.
 
-Revision: 0010, after 0009.
+Revision: 0011, after 0010.
 """
 
 from __future__ import annotations
@@ -8,8 +8,8 @@ from __future__ import annotations
 import sqlalchemy as sa
 from alembic import op
 
-revision = "0010"
-down_revision = "0009"
+revision = "0011"
+down_revision = "0010"
 branch_labels = None
 depends_on = None
 
