@@ -187,7 +187,7 @@ async def test_a_name_that_is_rebound_to_a_special_address_gets_nothing_more(mak
         assert len(receiver.requests) == 1
     assert names.requested == 2
     assert reply.status is None
-    assert "forbidden" in str(reply.error)
+    assert reply.error == "Not sent: the name receiver.example leads to an address that is not public."
 
 
 async def test_a_name_with_one_special_address_among_public_ones_is_refused(make: Make) -> None:
@@ -195,7 +195,7 @@ async def test_a_name_with_one_special_address_among_public_ones_is_refused(make
     async with webhook_receiver(respond()) as receiver:
         reply = await courier.send(post(receiver.url.replace("127.0.0.1", "receiver.example")))
         assert not receiver.requests
-    assert "10.0.0.1" in str(reply.error)
+    assert reply.error == "Not sent: the name receiver.example leads to an address that is not public."
 
 
 class BlindResolver(LoopbackIsPublic):
@@ -215,7 +215,7 @@ async def test_the_address_is_looked_at_once_more_when_its_socket_is_made(make: 
     async with webhook_receiver(respond()) as receiver:
         reply = await courier.send(post(receiver.url.replace("127.0.0.1", "receiver.example")))
         assert not receiver.requests
-    assert reply.error == "Not sent: the address 127.0.0.2 is not public; deliveries go to public addresses only."
+    assert reply.error == "Not sent: its address is not public; deliveries go to public addresses only."
 
 
 @pytest.mark.parametrize("host", ["127.0.0.1", "[::1]", "127.1", "localhost"])

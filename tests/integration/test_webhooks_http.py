@@ -115,6 +115,16 @@ async def test_a_wrong_field_is_named(site: Site, body: dict[str, Any], field: s
     assert answer.json()["details"][0]["field"] == field
 
 
+@pytest.mark.parametrize(
+    ("role", "shown"),
+    [(Role.ADMIN, "http://127.0.0.1:9/hook?token=t"), (Role.MEMBER, "http://127.0.0.1:9"), (Role.VIEWER, "http://127.0.0.1:9")],
+)
+async def test_who_may_not_make_webhooks_sees_scheme_and_host_of_the_url_only(site: Site, role: Role, shown: str) -> None:
+    await site.webhook("http://127.0.0.1:9/hook?token=t")
+    await site.http.sign_in("someone@example.com", role)
+    assert [hook["url"] for hook in (await site.http.get("/webhooks")).json()] == [shown]
+
+
 async def test_members_may_look_but_only_admins_change(site: Site) -> None:
     path = f"/webhooks/{(await site.webhook())['webhookId']}"
     key_id = await site.key_id()

@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import structlog
 from websockets.asyncio.client import connect
 
 from adapters.http.core.proxies import FORWARDED, TrustedProxies, parse_networks
@@ -59,6 +60,18 @@ def test_the_nearest_address_that_is_not_a_trusted_proxy_is_the_client(peer: str
 )
 def test_the_forwarded_header_is_read_by_rfc_7239(lines: list[str], client: str) -> None:
     assert TrustedProxies(parse_networks(LOAD_BALANCERS), FORWARDED).client_address("10.0.0.1", lines) == client
+
+
+@pytest.mark.parametrize("networks", ["", LOAD_BALANCERS])
+def test_a_header_of_a_peer_that_is_not_trusted_is_noted_once(networks: str) -> None:
+    proxies = TrustedProxies(parse_networks(networks))
+    with structlog.testing.capture_logs() as logged:
+        proxies.client_address("203.0.113.5", [])
+        for peer in ("203.0.113.5", "203.0.113.5", "203.0.113.6"):
+            assert proxies.client_address(peer, ["198.51.100.1"]) == peer
+    assert [(line["log_level"], line["peer"], line["header"]) for line in logged] == [
+        ("warning", "203.0.113.5", "X-Forwarded-For")
+    ]
 
 
 @pytest.mark.parametrize("wrong", ["10.0.0.0/33", "proxy.example.com", "10.0.0.1/8"])

@@ -27,6 +27,7 @@ OF_EACH_TYPE: dict[str, Any] = {
     "object": {},
     "null": None,
 }
+NO_PLACES = ("", "localtime", "posixrules", "Factory", "posix/Europe/Berlin", "right/UTC")
 GRANT = {"commands": ["ON"], "activeDays": [1], "activeFromMinute": 60, "activeToMinute": 120, "timezone": "Europe/Berlin"}
 BODIES_OF_ALL_FIELDS: dict[str, Any] = {
     **FULL,
@@ -150,7 +151,7 @@ PAST = "2020-01-01T00:00:00Z"
         ({"activeFromMinute": 60}, {"activeToMinute"}),
         ({"activeToMinute": 60}, {"activeFromMinute"}),
         ({"timezone": "Europe/Atlantis"}, {"timezone"}),
-        ({"timezone": ""}, {"timezone"}),
+        *(({"timezone": name}, {"timezone"}) for name in NO_PLACES),
         ({"timezone": "../../etc/passwd"}, {"timezone"}),
         ({"expiresAt": PAST}, {"expiresAt"}),
         ({"expiresAt": "2026-11-21"}, {"expiresAt"}),

@@ -98,9 +98,10 @@ class AddressGuard:
         return self._port_rejection(port) or self._host_rejection(host)
 
     def check_address(self, address: str) -> None:
-        """Raises ForbiddenAddressError. `address`: an IP address as text."""
+        """Raises ForbiddenAddressError. `address`: an IP address as text. The error does not name it: a name in public DNS would
+        else tell a caller about our network."""
         if not self.allow_private and not is_public(ipaddress.ip_address(address)):
-            raise ForbiddenAddressError(f"the address {address} is not public; deliveries go to public addresses only")
+            raise ForbiddenAddressError("its address is not public; deliveries go to public addresses only")
 
     def _port_rejection(self, port: int) -> str | None:
         if self.allow_private or port >= FIRST_UNPRIVILEGED_PORT or port in DEFAULT_PORTS or port in self.low_ports:

@@ -88,8 +88,8 @@ class GuardedResolver:
         for address in addresses:
             try:
                 self._guard.check_address(address)
-            except ForbiddenAddressError as error:
-                raise ForbiddenAddressError(f"the name {host} leads to a forbidden address: {error}") from None
+            except ForbiddenAddressError:
+                raise ForbiddenAddressError(f"the name {host} leads to an address that is not public") from None
         return addresses
 
 

@@ -22,6 +22,7 @@ from app.cli.deadletters import deadletters
 from app.cli.keys import keys
 from app.cli.run import EXIT_FAILURE, exit_with, load_settings_or_exit, run_async
 from app.cli.simulate import simulate
+from app.cli.tls import tls
 from app.config.settings import Settings, setting_sources, unknown_variable_warnings
 from app.runtime import garbage_collector, logging
 from app.runtime.errors import StartupError
@@ -41,6 +42,7 @@ app.add_typer(accounts, name="account")
 app.add_typer(users, name="user")
 app.add_typer(keys, name="keys")
 app.add_typer(deadletters, name="deadletters")
+app.add_typer(tls, name="tls")
 
 stdout_console = Console(highlight=False, soft_wrap=True)
 

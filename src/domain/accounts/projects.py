@@ -9,6 +9,7 @@ from typing import Protocol
 from domain.accounts.model import Project
 from domain.accounts.policy import check_name
 from domain.accounts.ports import HasProjects
+from domain.kernel.bounds import check_capacity
 from domain.kernel.caller import Role, Session, require_role
 from domain.kernel.clock import Clock
 from domain.kernel.domain_events import DomainEvent, EventKind
@@ -36,6 +37,8 @@ class ProjectService:
         project_id = ProjectId(self._ids.new_id(IdPrefix.PROJECT))
         project = Project(project_id, caller.account_id, check_name(name), False, self._clock.now_ms())
         async with self._uow.write(caller, Role.ADMIN) as tx:
+            existing = await tx.projects.list_with_device_counts(caller.account_id)
+            check_capacity(len(existing), "PROJECT_LIMIT", "An account has at most {limit} projects")
             await tx.projects.add(project)
             await self._emit(tx, caller, "project_created", f"Project {project.name} was created")
         return project

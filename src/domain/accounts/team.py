@@ -16,6 +16,7 @@ from domain.accounts.policy import (
     check_password,
 )
 from domain.accounts.ports import HasMemberships, HasUsers, PasswordHasher, PendingRequestCloser
+from domain.kernel.bounds import check_capacity
 from domain.kernel.caller import Role, Session
 from domain.kernel.clock import Clock
 from domain.kernel.domain_events import DomainEvent
@@ -56,6 +57,8 @@ class TeamService(Generic[TxT]):
         membership = Membership(membership_id, caller.account_id, user_id, role, now_ms)
         async with self._uow.write(caller, Role.ADMIN) as tx:
             await check_email_is_free(tx, email)
+            existing = await tx.memberships.list_members(caller.account_id)
+            check_capacity(len(existing), "MEMBER_LIMIT", "An account has at most {limit} members")
             await tx.users.add(user)
             await tx.memberships.add(membership)
             await self._emit(tx, caller, f"{name} was added as {role}")

@@ -14,6 +14,7 @@ from domain.grants.model import ANY_COMMAND, AppliesVia, Grant, Scope
 from domain.grants.window import GrantWindow, WindowEvaluator
 from domain.kernel.errors import FieldFault, ValidationFailed
 from domain.kernel.ids import KeyId, MembershipId
+from domain.kernel.timezone_names import is_portable_timezone
 
 MAX_COMMANDS = 100
 MAX_RATE_PER_MINUTE = 1_000
@@ -119,7 +120,7 @@ def _limit_faults(grant_input: GrantInput, now_ms: int, expiry_kept: bool) -> It
 
 
 def _timezone_faults(window: GrantWindow, windows: WindowEvaluator) -> Iterator[FieldFault]:
-    if not windows.is_known_timezone(window.timezone):
+    if not (is_portable_timezone(window.timezone) and windows.is_known_timezone(window.timezone)):
         yield FieldFault("timezone", f"{window.timezone!r} is not an IANA time zone such as Europe/Berlin or UTC.")
 
 

@@ -16,6 +16,7 @@ from domain.grants.model import AppliesVia, Grant, GrantSubject
 from domain.grants.policy import is_wider
 from domain.grants.ports import GrantTx
 from domain.grants.window import WindowEvaluator
+from domain.kernel.bounds import check_capacity
 from domain.kernel.caller import Role, Session, require_role
 from domain.kernel.clock import Clock
 from domain.kernel.domain_events import DomainEvent, EventKind, Json
@@ -99,6 +100,8 @@ class GrantService(Generic[TxT]):
             device = await get_device(tx, caller.account_id, device_id)
             grant = self._build_grant(caller, device, draft, grant_input, await _resolve_subject(tx, device, draft), now_ms)
             await _check_no_request_waits(tx, caller, grant)
+            existing = await tx.grants.list_by_device(device)
+            check_capacity(len(existing), "GRANT_LIMIT", "A device has at most {limit} grants, those on its project included")
             await tx.grants.add(grant)
             await self._emit_change(tx, caller, device, grant, "grant_created", now_ms)
             return GrantWithWarnings(grant, input_warnings(grant_input, await self._command_kinds(tx, device)))

@@ -8,6 +8,7 @@ from typing import Generic, Protocol, TypeVar
 
 from domain.accounts.policy import check_name
 from domain.accounts.ports import PendingRequestCloser, SecretHasher
+from domain.kernel.bounds import check_capacity
 from domain.kernel.caller import Role, Session, require_role
 from domain.kernel.clock import Clock
 from domain.kernel.domain_events import DomainEvent, EventKind
@@ -63,6 +64,8 @@ class ApiKeyService(Generic[TxT]):
             created_by=caller.label,
         )
         async with self._uow.write(caller, Role.ADMIN) as tx:
+            existing = await tx.api_keys.list_by_account(caller.account_id)
+            check_capacity(len(existing), "KEY_LIMIT", "An account has at most {limit} API keys")
             await tx.api_keys.add(key)
             await self._emit(tx, caller, "key_created", f"API key {key.name} ({key.prefix}…) was created")
         return CreatedApiKey(key, secret)

@@ -7,6 +7,7 @@ from dataclasses import replace
 from enum import StrEnum
 
 from domain.kernel.errors import Conflict, DomainError, FieldFault, NotFound, ValidationFailed
+from domain.kernel.timezone_names import is_portable_timezone
 from domain.schedules.due_edges import LATE_AFTER_S, EdgeOccurrence, initial_edge
 from domain.schedules.model import SLOTS_PER_DEVICE, EdgeOutcome, Schedule, ScheduleStatus, SwitchEdge
 from domain.schedules.ports import Recurrence
@@ -85,7 +86,7 @@ def outcome_for_error(error: DomainError) -> EdgeOutcome:
 def check_schedule(schedule: Schedule, recurrence: Recurrence) -> None:
     """Raises ValidationFailed that names every invalid field."""
     faults = list(_field_errors(schedule))
-    if not recurrence.is_known_timezone(schedule.timezone):
+    if not (is_portable_timezone(schedule.timezone) and recurrence.is_known_timezone(schedule.timezone)):
         message = f"{schedule.timezone[:64]!r} is not an IANA time zone such as Europe/Berlin or UTC."
         faults.append(FieldFault("timezone", message))
     elif schedule.rrule is not None and not faults:

@@ -58,6 +58,11 @@ class Webhook:
     def host(self) -> str:
         return urlsplit(self.url).netloc
 
+    @property
+    def origin(self) -> str:
+        """Scheme and host."""
+        return f"{urlsplit(self.url).scheme}://{self.host}"
+
 
 class DeliveryState(StrEnum):
     PENDING = "PENDING"

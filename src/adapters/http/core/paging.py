@@ -6,15 +6,43 @@ A handler asks its service for one entry more than the page holds: that entry sh
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import TypeVar
+from typing import Annotated, TypeVar
 from urllib.parse import urlencode
 
+from pydantic import Field
 from quart import request
 
 from adapters.http.core.request_handling import ApiResponse
+from adapters.http.core.schemas import QueryParameters
+from domain.kernel.bounds import MAX_LISTED
+from domain.kernel.errors import ValidationFailed
 
 Entry = TypeVar("Entry")
 Shown = TypeVar("Shown")
+
+
+class ListQuery(QueryParameters):
+    """Of a list that is bounded: without a limit, the whole of it."""
+
+    limit: Annotated[int, Field(ge=1, le=MAX_LISTED)] = MAX_LISTED
+    after: Annotated[str, Field(min_length=1, max_length=64)] | None = Field(
+        default=None, description="The id of an entry: only those after it. The `Link` header carries it."
+    )
+
+
+def list_response(
+    entries: Sequence[Entry], query: ListQuery, show: Callable[[Entry], Shown], id_of: Callable[[Entry], str]
+) -> ApiResponse[list[Shown]]:
+    """The page of a whole list that `query` asks for. Raises ValidationFailed for an `after` that is not in it."""
+    start = 0
+    if query.after is not None:
+        start = next((index for index, entry in enumerate(entries, 1) if id_of(entry) == query.after), 0)
+        if not start:
+            raise ValidationFailed.for_field("after", "is not the id of an entry of this list. Begin again without it.")
+    page = entries[start : start + query.limit]
+    is_last = start + query.limit >= len(entries)
+    headers = {} if is_last else {"Link": f'<{_url_with("after", id_of(page[-1]))}>; rel="next"'}
+    return ApiResponse([show(entry) for entry in page], headers=headers)
 
 
 def page_response(
@@ -22,17 +50,13 @@ def page_response(
 ) -> ApiResponse[list[Shown]]:
     """The first `limit` entries; if there are more, with a link to the page that begins after the last one."""
     page = found[:limit]
-    headers = {} if len(found) <= limit else {"Link": f'<{_next_url(cursor_of(page[-1]))}>; rel="next"'}
+    headers = {} if len(found) <= limit else {"Link": f'<{_url_with("before", cursor_of(page[-1]))}>; rel="next"'}
     return ApiResponse([show(entry) for entry in page], headers=headers)
 
 
 def next_offset_link(offset: int) -> str:
     """The `Link` header of a page that is reached by its offset."""
     return f'<{_url_with("offset", str(offset))}>; rel="next"'
-
-
-def _next_url(before: str) -> str:
-    return _url_with("before", before)
 
 
 def _url_with(name: str, text: str) -> str:

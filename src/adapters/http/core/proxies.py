@@ -10,7 +10,11 @@ from __future__ import annotations
 import ipaddress
 import re
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
+
+import structlog
+
+log = structlog.get_logger("proxies")
 
 Network = ipaddress.IPv4Network | ipaddress.IPv6Network
 Address = ipaddress.IPv4Address | ipaddress.IPv6Address
@@ -39,13 +43,22 @@ class TrustedProxies:
 
     networks: tuple[Network, ...] = ()
     header: str = X_FORWARDED_FOR
+    _ignored_peers: list[str] = field(default_factory=list, compare=False, repr=False)
 
     def client_address(self, peer: str, values: Sequence[str]) -> str:
         """`values` are the header's lines in order. An unreadable hop ends the search; the last readable address is returned."""
-        if not self.networks:
-            return peer
         known = _parse_address(peer)
         if known is None:
+            return peer
+        if values and not self._ignored_peers and not self._is_trusted(known):
+            self._ignored_peers.append(peer)  # once: strangers write this header as often as they like
+            log.warning(
+                "a peer that is not a trusted proxy sent a forwarding header; it is ignored. If it is your proxy, name it in "
+                "LATCHBOARD_TRUSTED_PROXIES; else all its clients share its address",
+                peer=peer,
+                header=self.header,
+            )
+        if not self.networks:
             return peer
         hops = [hop for line in values for hop in line.split(",")]
         for hop in reversed(hops[-MAX_HOPS:]):

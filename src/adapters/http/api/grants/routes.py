@@ -7,6 +7,8 @@ from typing import Any
 from adapters.http.api.grants import schemas as schema
 from adapters.http.core.auth import RequiredAccess, current_caller, current_session
 from adapters.http.core.operation import ApiBlueprint, operation
+from adapters.http.core.paging import ListQuery, list_response
+from adapters.http.core.request_handling import ApiResponse
 from adapters.http.core.schemas import OkResponse
 from domain.grants.access_explanation import AccessExplainer
 from domain.grants.grant_service import GrantService
@@ -25,11 +27,19 @@ def grants_blueprint(grants: GrantService[Any], access: AccessExplainer[Any]) ->
 
 
 def _add_read_routes(bp: ApiBlueprint, grants: GrantService[Any], access: AccessExplainer[Any]) -> None:
-    @operation(bp, "GET", "/devices/<device_id>/grants", RequiredAccess.SESSION, "List a device's grants", errors=GRANT_ERRORS)
-    async def list_grants(device_id: str) -> list[schema.GrantResponse]:
+    @operation(
+        bp,
+        "GET",
+        "/devices/<device_id>/grants",
+        RequiredAccess.SESSION,
+        "List a device's grants",
+        errors=GRANT_ERRORS,
+        paged=True,
+    )
+    async def list_grants(device_id: str, query: ListQuery) -> ApiResponse[list[schema.GrantResponse]]:
         """Oldest first, including grants on the device's whole project. Requires the role Admin or Owner."""
         grants_on_device = await grants.list(current_session(), DeviceId(device_id))
-        return [schema.GrantResponse.from_domain(named) for named in grants_on_device]
+        return list_response(grants_on_device, query, schema.GrantResponse.from_domain, lambda named: named.grant.grant_id)
 
     @operation(
         bp,
@@ -60,7 +70,7 @@ def _add_write_routes(bp: ApiBlueprint, grants: GrantService[Any]) -> None:
         RequiredAccess.SESSION,
         "Create a grant",
         returns={201: GrantCreateResult},
-        errors=GRANT_ERRORS,
+        errors={**GRANT_ERRORS, 409: "GRANT_LIMIT"},
         idempotent=True,
     )
     async def create_grant(device_id: str, body: schema.GrantCreateRequest) -> GrantCreateResult:

@@ -15,6 +15,8 @@ from adapters.http.api.keys.schemas import (
 )
 from adapters.http.core.auth import RequiredAccess, current_session
 from adapters.http.core.operation import ApiBlueprint, operation
+from adapters.http.core.paging import ListQuery, list_response
+from adapters.http.core.request_handling import ApiResponse
 from adapters.http.core.schemas import OkResponse
 from domain.accounts.ports import HasProjects
 from domain.devices.ports import HasDevices
@@ -33,22 +35,23 @@ def keys_blueprint(*, keys: ApiKeyService[Any], uow: UnitOfWork[KeyGrantsTx]) ->
     _add_key_routes(bp, keys)
     _add_key_update_routes(bp, keys)
 
-    @operation(bp, "GET", "/keys/<key_id>/grants", RequiredAccess.SESSION, "List a key's grants")
-    async def list_key_grants(key_id: str) -> list[ApiKeyGrantResponse]:
+    @operation(bp, "GET", "/keys/<key_id>/grants", RequiredAccess.SESSION, "List a key's grants", paged=True)
+    async def list_key_grants(key_id: str, query: ListQuery) -> ApiResponse[list[ApiKeyGrantResponse]]:
         """The grants of the key, on single devices and on whole projects."""
         caller = current_session()
         async with uow.read() as tx:
             key = await get_api_key(tx, caller, key_id)
-            return await _load_key_grants(tx, key)
+            found = await _load_key_grants(tx, key)
+        return list_response(found, query, lambda grant: grant, lambda grant: grant.grant_id)
 
     return bp
 
 
 def _add_key_routes(bp: ApiBlueprint, keys: ApiKeyService[Any]) -> None:
-    @operation(bp, "GET", "/keys", RequiredAccess.SESSION, "List API keys")
-    async def list_keys() -> list[ApiKeyResponse]:
+    @operation(bp, "GET", "/keys", RequiredAccess.SESSION, "List API keys", paged=True)
+    async def list_keys(query: ListQuery) -> ApiResponse[list[ApiKeyResponse]]:
         """Oldest first, without the secrets. `lastUsedAt` may lag by a few seconds."""
-        return [api_key_response(key) for key in await keys.list(current_session())]
+        return list_response(await keys.list(current_session()), query, api_key_response, lambda key: key.key_id)
 
     @operation(
         bp,
@@ -59,7 +62,7 @@ def _add_key_routes(bp: ApiBlueprint, keys: ApiKeyService[Any]) -> None:
         status=201,
         idempotent=True,
         description="Shown only in this response. A key has no permissions without a grant. Requires the role Admin or Owner.",
-        errors={403: "ROLE_REQUIRED"},
+        errors={403: "ROLE_REQUIRED", 409: "KEY_LIMIT"},
     )
     async def create_key(body: ApiKeyCreateRequest) -> ApiKeyCreatedResponse:
         return api_key_created_response(await keys.create(current_session(), body.name))

@@ -5,6 +5,8 @@ from __future__ import annotations
 from adapters.http.api.projects.schemas import ProjectRequest, ProjectResponse, project_response
 from adapters.http.core.auth import RequiredAccess, current_session
 from adapters.http.core.operation import ApiBlueprint, operation
+from adapters.http.core.paging import ListQuery, list_response
+from adapters.http.core.request_handling import ApiResponse
 from adapters.http.core.schemas import OkResponse
 from domain.accounts.projects import ProjectService
 
@@ -12,10 +14,11 @@ from domain.accounts.projects import ProjectService
 def projects_blueprint(*, projects: ProjectService) -> ApiBlueprint:
     bp = ApiBlueprint("projects", "Projects")
 
-    @operation(bp, "GET", "/projects", RequiredAccess.SESSION, "List projects")
-    async def list_projects() -> list[ProjectResponse]:
+    @operation(bp, "GET", "/projects", RequiredAccess.SESSION, "List projects", paged=True)
+    async def list_projects(query: ListQuery) -> ApiResponse[list[ProjectResponse]]:
         """Oldest first, including the default project."""
-        return [project_response(project, devices) for project, devices in await projects.list(current_session())]
+        found = await projects.list(current_session())
+        return list_response(found, query, lambda entry: project_response(*entry), lambda entry: entry[0].project_id)
 
     @operation(
         bp,
@@ -26,7 +29,7 @@ def projects_blueprint(*, projects: ProjectService) -> ApiBlueprint:
         status=201,
         idempotent=True,
         description="Requires the role Admin or Owner.",
-        errors={403: "ROLE_REQUIRED"},
+        errors={403: "ROLE_REQUIRED", 409: "PROJECT_LIMIT"},
     )
     async def create_project(body: ProjectRequest) -> ProjectResponse:
         return project_response(await projects.create(current_session(), body.name), 0)

@@ -7,6 +7,8 @@ from typing import Any
 from adapters.http.api.team.schemas import MemberCreateRequest, MemberResponse, MemberUpdateRequest, member_response
 from adapters.http.core.auth import RequiredAccess, current_session
 from adapters.http.core.operation import ApiBlueprint, operation
+from adapters.http.core.paging import ListQuery, list_response
+from adapters.http.core.request_handling import ApiResponse
 from adapters.http.core.schemas import OkResponse
 from domain.accounts.team import TeamService
 
@@ -14,10 +16,11 @@ from domain.accounts.team import TeamService
 def team_blueprint(*, team: TeamService[Any]) -> ApiBlueprint:
     bp = ApiBlueprint("team", "Team")
 
-    @operation(bp, "GET", "/members", RequiredAccess.SESSION, "List members")
-    async def list_members() -> list[MemberResponse]:
+    @operation(bp, "GET", "/members", RequiredAccess.SESSION, "List members", paged=True)
+    async def list_members(query: ListQuery) -> ApiResponse[list[MemberResponse]]:
         """Oldest first. Every role may list them."""
-        return [member_response(member) for member in await team.list_members(current_session())]
+        found = await team.list_members(current_session())
+        return list_response(found, query, member_response, lambda member: member.membership.membership_id)
 
     @operation(
         bp,
@@ -28,7 +31,7 @@ def team_blueprint(*, team: TeamService[Any]) -> ApiBlueprint:
         status=201,
         idempotent=True,
         description="Requires the role Admin or Owner; only an Owner can add an Owner.",
-        errors={403: "ROLE_REQUIRED", 409: "EMAIL_TAKEN"},
+        errors={403: "ROLE_REQUIRED", 409: "EMAIL_TAKEN MEMBER_LIMIT"},
     )
     async def add_member(body: MemberCreateRequest) -> MemberResponse:
         added = await team.add_member(current_session(), email=body.email, name=body.name, role=body.role, password=body.password)

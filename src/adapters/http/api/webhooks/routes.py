@@ -16,6 +16,7 @@ from adapters.http.api.webhooks.schemas import (
 from adapters.http.core.auth import RequiredAccess, current_session
 from adapters.http.core.operation import ApiBlueprint, operation
 from adapters.http.core.schemas import OkResponse
+from domain.kernel.caller import Role
 from domain.webhooks.delivery_log import DeliveryLogService
 from domain.webhooks.service import WebhookService
 
@@ -34,7 +35,9 @@ def _add_webhook_routes(bp: ApiBlueprint, webhooks: WebhookService) -> None:
     @operation(bp, "GET", "/webhooks", RequiredAccess.SESSION, "List webhooks")
     async def list_webhooks() -> list[WebhookDetailsResponse]:
         """The webhooks of all API keys, oldest first. A secret is shown only when it is created or rotated."""
-        return [webhook_response(webhook) for webhook in await webhooks.list(current_session())]
+        caller = current_session()
+        shows_url = caller.role.is_at_least(Role.ADMIN)
+        return [webhook_response(webhook, shows_url=shows_url) for webhook in await webhooks.list(caller)]
 
     @operation(
         bp,

@@ -39,7 +39,7 @@ class WebhookUpdateRequest(PatchBody):
 class WebhookDetailsResponse(ResponseModel):
     webhook_id: str
     key_id: str
-    url: str
+    url: str = Field(description="For a Member or Viewer only its scheme and host: the rest often contains a secret.")
     types: list[str]
     secret_prefix: str
     enabled: bool
@@ -80,11 +80,12 @@ class DeliveryStartedResponse(ResponseModel):
     delivery_id: str
 
 
-def webhook_response(webhook: Webhook) -> WebhookDetailsResponse:
+def webhook_response(webhook: Webhook, *, shows_url: bool) -> WebhookDetailsResponse:
+    """`shows_url`: whether the caller may see path and query of the URL, which often contain a secret."""
     return WebhookDetailsResponse(
         webhook_id=webhook.webhook_id,
         key_id=webhook.key_id,
-        url=webhook.url,
+        url=webhook.url if shows_url else webhook.origin,
         types=list(webhook.wanted_types),
         secret_prefix=webhook.secret_prefix,
         enabled=webhook.enabled,
