@@ -20,7 +20,7 @@ from support.service import environment, program_command
 
 CONTRACT = """
 POST /auth/login /auth/refresh /auth/logout /auth/password/request-otp /auth/change-password
-POST /auth/password/change
+POST /auth/password/change /auth/unlock/request /auth/unlock
 GET /auth/me /auth/sessions
 DELETE /auth/sessions /auth/sessions/{sessionId}
 GET /members /projects /keys /keys/{keyId}/grants

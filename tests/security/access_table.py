@@ -17,10 +17,12 @@ TABLE = """
 POST /auth/login                                                 200   200   200    200    200     200     200 200  200  200   200
 POST /auth/refresh                                               200   200   200    200    200     200     200 200  200  200   200
 POST /auth/logout                                                200   200   200    200    200     200     200 200  200  200   200
+POST /auth/unlock/request                                        200   200   200    200    200     200     200 200  200  200   200
+POST /auth/unlock                                                400   400   400    400    400     400     400 400  400  400   400
 GET /auth/me                                                     401   200   200    200    200     200     200 403  403  403   200
 POST /auth/password/request-otp                                  401   200   200    403    403     403     403 403  403  403   200
 POST /auth/change-password                                       401   400   400    403    403     403     403 403  403  403   400
-POST /auth/password/change                                       401   403   403    403    403     403     403 403  403  403   403
+POST /auth/password/change                                       401   400   400    400    400     400     400 403  403  403   400
 GET /auth/sessions                                               401   200   200    200    200     200     200 403  403  403   200
 DELETE /auth/sessions                                            401   200   200    200    200     200     200 403  403  403   200
 DELETE /auth/sessions/{sessionId}                                401   404   404    404    404     404     404 403  403  403   404
@@ -111,7 +113,7 @@ POST /webhooks/{webhookId}/deliveries/{deliveryId}/redeliver     401   200   200
 """
 
 OUTSIDE = """
-/  /dashboard/<path:name>  /docs  /docs/<name>  /docs/confine.js  /docs/start.js  /openapi.json  /healthz  /readyz  /metrics
+/  /account/unlock  /dashboard/<path:name>  /docs  /docs/<name>  /docs/confine.js  /docs/start.js  /openapi.json  /healthz  /readyz  /metrics
 /dashboard/session/login  /dashboard/session/refresh  /dashboard/session/logout
 """
 """Routes that are not operations of the document and need no authentication. The live feed authenticates separately."""

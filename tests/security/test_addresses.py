@@ -97,11 +97,11 @@ async def test_each_client_of_a_trusted_proxy_is_throttled_and_logged_separately
         for _ in range(8):
             last = await _guess(program, X_Forwarded_For="198.51.100.66, 198.51.100.1")
         assert last == 429
-        assert await _guess(program, X_Forwarded_For="198.51.100.2") == 401
+        assert await _guess(program, X_Forwarded_For="198.51.102.2") == 401
         assert await _guess(program, X_Forwarded_For="198.51.100.99, 198.51.100.1") == 429
-        assert await _guess(program, Forwarded="for=198.51.100.3") == 401
+        assert await _guess(program, Forwarded="for=198.51.103.3") == 401
         seen = await _addresses(program, account.account.account_id, "login_failed")
-        assert seen == {"198.51.100.1", "198.51.100.2", "127.0.0.1"}
+        assert seen == {"198.51.100.1", "198.51.102.2", "127.0.0.1"}
 
 
 async def test_forwarded_headers_of_an_untrusted_client_are_ignored(tmp_path: Path) -> None:

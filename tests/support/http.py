@@ -41,6 +41,8 @@ from domain.accounts.projects import ProjectService
 from domain.accounts.sessions import SessionService
 from domain.accounts.team import TeamService
 from domain.accounts.token_issuer import SessionTokenIssuer
+from domain.accounts.trusted_devices import TrustedDevices
+from domain.accounts.unlock import UnlockService
 from domain.approvals.closing import PendingApprovalCloser
 from domain.kernel.caller import Role, Session
 from domain.keys.authentication import CallerAuthenticator
@@ -57,6 +59,9 @@ class FakeMailer:
     def __init__(self) -> None:
         self.mails: list[tuple[str, str, str]] = []
         self.broken: Exception | None = None
+
+    def enqueue(self, to: str, subject: str, text: str) -> None:
+        self.mails.append((to, subject, text))
 
     async def send(self, to: str, subject: str, text: str) -> None:
         if self.broken is not None:
@@ -90,8 +95,12 @@ class HttpWorld:
         self.mail = FakeMailer()
         shared: dict[str, Any] = {"uow": self.uow, "clock": self.clock, "ids": self.ids}
         self.operator = AccountAdminService(**shared, hasher=self.hasher)
+        devices = TrustedDevices(ids=self.ids, digest=self.digest)
         issuer = SessionTokenIssuer(ids=self.ids, tokens=self.tokens, digest=self.digest)
-        self.logins = LoginService(uow=self.uow, clock=self.clock, hasher=self.hasher, issuer=issuer)
+        self.logins = LoginService(uow=self.uow, clock=self.clock, hasher=self.hasher, issuer=issuer, devices=devices)
+        self.unlock = UnlockService(
+            **shared, digest=self.digest, mails=self.mail, devices=devices, link_url="https://latchboard.test/unlock?token="
+        )
         self.sessions = SessionService(uow=self.uow, clock=self.clock, issuer=issuer)
         self.passwords = PasswordService(**shared, hasher=self.hasher, digest=self.digest, mailer=self.mail)
         self.team = TeamService(**shared, hasher=self.hasher, requests=PendingApprovalCloser())
@@ -104,7 +113,7 @@ class HttpWorld:
     def app(self) -> Quart:
         return create_app(
             blueprints=[
-                auth_blueprint(logins=self.logins, sessions=self.sessions, passwords=self.passwords),
+                auth_blueprint(logins=self.logins, unlock=self.unlock, sessions=self.sessions, passwords=self.passwords),
                 team_blueprint(team=self.team),
                 projects_blueprint(projects=self.projects),
                 keys_blueprint(keys=self.keys, uow=self.uow),

@@ -11,6 +11,7 @@ from typing import Any
 from quart import Blueprint, Quart
 
 from adapters.http.core.auth import TRUSTED_PROXIES, Authenticator
+from adapters.http.core.device_cookie import TLS_AT_PROXY
 from adapters.http.core.errors import install_error_handlers
 from adapters.http.core.idempotency import IdempotencyStore
 from adapters.http.core.middleware import HttpSettings, ResponseObserver, install_middleware
@@ -49,6 +50,7 @@ def create_app(
     app.url_map.merge_slashes = False  # a path with "//" is not found instead of redirected
     app.extensions[API_DEPENDENCIES] = ApiDependencies(authenticator, idempotency_store, denial_log)
     app.extensions[TRUSTED_PROXIES] = proxies
+    app.extensions[TLS_AT_PROXY] = settings.hsts
     if idempotency_store is not None:
         app.after_serving(idempotency_store.close)
     install_middleware(app, settings, observer)

@@ -6,14 +6,12 @@ allowed, so that no pump runs with a setting that was silently ignored.
 
 from __future__ import annotations
 
-import ipaddress
 import os
 import re
 import socket
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Annotated, Any, Literal
-from urllib.parse import urlsplit
 
 from pydantic import Field, SecretStr, ValidationError, field_validator, model_validator
 from pydantic_settings import BaseSettings, PydanticBaseSettingsSource, SettingsConfigDict, TomlConfigSettingsSource
@@ -21,6 +19,7 @@ from pydantic_settings import BaseSettings, PydanticBaseSettingsSource, Settings
 from adapters.http.core.proxies import parse_networks
 from app.config.connection_settings import ConnectionSettings
 from app.config.sources import DOTENV, ENVIRONMENT, PREFIX, TOML, source_of, unknown_variable_messages, variables_by_source
+from app.config.url_checks import check_mqtt_url, check_public_url, is_ip_address
 from domain.accounts.policy import check_email, check_password
 from domain.kernel.errors import ValidationFailed
 
@@ -51,6 +50,9 @@ class Settings(ConnectionSettings):
     )
     http_host: str = Field(default="127.0.0.1", description="Address of the API, the feed and the dashboard.")
     http_port: Port = 8080
+    public_url: str | None = Field(
+        default=None, description="Where people reach the dashboard, https://latchboard.example.com: for links in mails."
+    )
     mqtt_host: str = Field(default="127.0.0.1", description="Address of the embedded broker.")
     mqtt_port: Port = 1883
     mqtt_ws_port: Port = 8083
@@ -110,18 +112,26 @@ class Settings(ConnectionSettings):
     def _uppercase(cls, value: Any) -> Any:
         return value.upper() if isinstance(value, str) else value
 
+    @field_validator("public_url")
+    @classmethod
+    def _check_public_url(cls, value: str | None) -> str | None:
+        if value is None:
+            return None
+        check_public_url(value)
+        return value.rstrip("/")
+
     @field_validator("broker")
     @classmethod
     def _check_broker(cls, value: str) -> str:
         if value not in ("embedded", "none"):
-            _check_mqtt_url(value, "must be `embedded`, `none`, or")
+            check_mqtt_url(value, "must be `embedded`, `none`, or")
         return value
 
     @field_validator("mqtt_public_host")
     @classmethod
     def _check_host(cls, value: str) -> str:
         """The name appears in configurations of five languages, so only characters of host names and addresses are allowed."""
-        if not _HOST.fullmatch(value) and not _is_ip_address(value):
+        if not _HOST.fullmatch(value) and not is_ip_address(value):
             raise ValueError("must be a host name or an address such as mqtt.example.com: no scheme, port or brackets")
         return value
 
@@ -158,7 +168,7 @@ class Settings(ConnectionSettings):
     def _check_homeassistant_url(cls, value: SecretStr | None) -> SecretStr | None:
         if value is None:
             return None
-        _check_mqtt_url(value.get_secret_value(), "must be")
+        check_mqtt_url(value.get_secret_value(), "must be")
         return value
 
     @field_validator("database_url")
@@ -202,6 +212,12 @@ class Settings(ConnectionSettings):
     def has_broker(self) -> bool:
         """False for an instance that serves no devices."""
         return self.broker != "none"
+
+    @property
+    def effective_public_url(self) -> str:
+        """Where people reach the dashboard, with its default."""
+        host = self.http_host if self.http_host not in ("127.0.0.1", "::1", "0.0.0.0", "::") else "localhost"  # noqa: S104
+        return self.public_url or f"http://{host}:{self.http_port}"
 
     @property
     def effective_database_url(self) -> str:
@@ -255,25 +271,6 @@ def setting_sources() -> dict[str, str]:
 
 def _known_variables() -> set[str]:
     return {PREFIX + name.upper() for name in Settings.model_fields}
-
-
-def _check_mqtt_url(value: str, allowed: str) -> None:
-    fault = f"{allowed} a URL such as mqtt://user:password@host:1883; write @ : / % # in the password percent-encoded"
-    try:
-        url = urlsplit(value)
-        if url.scheme not in ("mqtt", "mqtts") or not url.hostname or url.port == 0 or url.path.strip("/"):
-            raise ValueError(fault)
-    except ValueError:
-        raise ValueError(fault) from None
-
-
-def _is_ip_address(text: str) -> bool:
-    try:
-        return (
-            bool(ipaddress.ip_address(text)) and "%" not in text
-        )  # a zone id names an interface of one machine, and may contain any character
-    except ValueError:
-        return False
 
 
 def _apply_domain_rule(check: Callable[[str], str], value: str) -> None:

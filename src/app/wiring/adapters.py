@@ -27,6 +27,7 @@ from adapters.delivery.retry_jitter import RandomJitter
 from adapters.execution_waiter import InProcessApprovalWaiter, InProcessExecutionWaiter
 from adapters.feed_hub import InProcessFeedHub
 from adapters.id_generator import RandomIdGenerator
+from adapters.mail.background import BackgroundMailQueue
 from adapters.mail.log_mailer import LogMailer
 from adapters.mail.smtp import SmtpMailer, SmtpServerConfig
 from adapters.mqtt.firmware_codec import FirmwareDeviceCodec
@@ -73,6 +74,7 @@ class Adapters:
         self.login_hasher = Argon2PasswordHasher()
         """Threads and a queue of their own: strangers who sign in by the hundred do not delay a signed-in person's request."""
         self.mailer = create_mailer(settings)
+        self.mail_queue = BackgroundMailQueue(self.mailer)
         self.engine = load_engine(settings.engine)
         self.database = SqlDatabase(settings.effective_database_url, pool_size=READER_POOL_SIZE)
         self.disk = create_disk_space(settings, self.database.file)

@@ -150,6 +150,7 @@ async def _stop(program: Program) -> float:
         lambda: _flush_pending_writes(program),
         adapters.courier.close,
         lambda: _release_leadership(program),
+        adapters.mail_queue.close,
         adapters.database.stop,
     ):
         timeout_s = max(0.2, STOP_TIMEOUT_S - (time.perf_counter() - started_at))

@@ -21,6 +21,8 @@ from domain.accounts.projects import ProjectService
 from domain.accounts.sessions import SessionService
 from domain.accounts.team import TeamService
 from domain.accounts.token_issuer import SessionTokenIssuer
+from domain.accounts.trusted_devices import TrustedDevices
+from domain.accounts.unlock import UnlockService
 from domain.approvals.closing import PendingApprovalCloser
 from domain.approvals.service import ApprovalService
 from domain.commands.definitions import CommandDefinitionService
@@ -84,7 +86,7 @@ class Services:
         self.uow = adapters.database.unit_of_work(self.event_recorder)
         self.leader_uow = self.uow if adapters.fence is None else FencedUnitOfWork(self.uow, adapters.fence)
         """For writes that only the leader makes."""
-        self._wire_accounts(adapters)
+        self._wire_accounts(settings, adapters)
         self.authorizer = Authorizer(evaluator=adapters.engine.grant_evaluator)
         self._wire_devices(settings, adapters, wake_events)
         self._wire_commands(adapters, wake_events)
@@ -93,11 +95,21 @@ class Services:
         self._wire_telemetry(settings, adapters, wake_events)
         self._wire_webhooks(adapters)
 
-    def _wire_accounts(self, adapters: Adapters) -> None:
+    def _wire_accounts(self, settings: Settings, adapters: Adapters) -> None:
         uow, clock, ids, hasher = self.uow, adapters.clock, adapters.ids, adapters.hasher
         self.operator = AccountAdminService(uow=uow, clock=clock, ids=ids, hasher=hasher)
+        devices = TrustedDevices(ids=ids, digest=adapters.digest)
         issuer = SessionTokenIssuer(ids=ids, tokens=adapters.tokens, digest=adapters.digest)
-        self.logins = LoginService(uow=uow, clock=clock, hasher=adapters.login_hasher, issuer=issuer)
+        self.logins = LoginService(uow=uow, clock=clock, hasher=adapters.login_hasher, issuer=issuer, devices=devices)
+        self.unlock = UnlockService(
+            uow=uow,
+            clock=clock,
+            ids=ids,
+            digest=adapters.digest,
+            mails=adapters.mail_queue,
+            devices=devices,
+            link_url=f"{settings.effective_public_url}/account/unlock?token=",
+        )
         self.sessions = SessionService(uow=uow, clock=clock, issuer=issuer)
         self.passwords = PasswordService(
             uow=uow, clock=clock, ids=ids, hasher=hasher, digest=adapters.digest, mailer=adapters.mailer

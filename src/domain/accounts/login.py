@@ -2,18 +2,12 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Protocol
 
+from domain.accounts.login_throttle import LoginThrottleSubjects, check_login_backoff, increment_failures
 from domain.accounts.model import Account, ClientInfo, LoginFailures, Member, Membership, User
-from domain.accounts.policy import (
-    EMAIL_MAX_LENGTH,
-    PASSWORD_MAX_LENGTH,
-    LoginThrottleSubjects,
-    check_login_backoff,
-    increment_failures,
-    normalize_email,
-)
+from domain.accounts.policy import EMAIL_MAX_LENGTH, PASSWORD_MAX_LENGTH, normalize_email
 from domain.accounts.ports import (
     HasAccounts,
     HasLoginFailures,
@@ -24,6 +18,7 @@ from domain.accounts.ports import (
     PasswordHasher,
 )
 from domain.accounts.token_issuer import SessionTokenIssuer, TokenPair
+from domain.accounts.trusted_devices import TrustedDevices
 from domain.kernel.clock import Clock
 from domain.kernel.domain_events import DomainEvent
 from domain.kernel.errors import RateLimited, Unauthenticated
@@ -43,6 +38,8 @@ class LoginResult:
     tokens: TokenPair
     member: Member
     account: Account
+    device_tokens: str = field(repr=False)
+    """What the device shows at its next login (`trusted_devices.py`)."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,22 +50,32 @@ class _LoginCandidate:
 
 
 class LoginService:
-    def __init__(self, *, uow: UnitOfWork[LoginTx], clock: Clock, hasher: PasswordHasher, issuer: SessionTokenIssuer) -> None:
+    def __init__(
+        self,
+        *,
+        uow: UnitOfWork[LoginTx],
+        clock: Clock,
+        hasher: PasswordHasher,
+        issuer: SessionTokenIssuer,
+        devices: TrustedDevices,
+    ) -> None:
         self._uow = uow
         self._clock = clock
         self._hasher = hasher
         self._issuer = issuer
+        self._devices = devices
         self._throttled_counts: dict[tuple[str, str], int] = {}
 
     async def login(self, email: str, password: str, *, client: ClientInfo) -> LoginResult:
         """Raises Unauthenticated `INVALID_CREDENTIALS` or RateLimited `LOGIN_THROTTLED`."""
         email = normalize_email(email)[:EMAIL_MAX_LENGTH]
         address = client.address
-        subjects = LoginThrottleSubjects.for_attempt(email, address)
         try:
             async with self._uow.read() as tx:
-                await _check_login_backoff(tx, subjects, self._clock.now_ms())
                 candidate = await _find_candidate(tx, email)
+                known = None if candidate is None else self._devices.find_device(client.device_tokens, candidate.user.user_id)
+                subjects = LoginThrottleSubjects.for_attempt(email, address, known)
+                await _check_login_backoff(tx, subjects, self._clock.now_ms())
         except RateLimited:
             self._count_throttled(email, address)
             raise
@@ -137,12 +144,13 @@ class LoginService:
             raise Unauthenticated("The email address or the password is wrong.", code="INVALID_CREDENTIALS")
         if new_hash is not None:
             await tx.users.save(user.with_password(new_hash, user.password_changed_ms))
-        await tx.login_failures.delete(subjects.pair)
+        await tx.login_failures.delete(subjects.device or subjects.pair)
         await tx.login_failures.upsert(LoginFailures(subjects.known_login, 0, now_ms, now_ms))
         tokens = await self._issuer.open_session(tx, membership, client, now_ms)
         caller = membership.to_session(client.address)
         await tx.emit(DomainEvent.from_caller(caller, "login", f"{user.name} signed in", now_ms))
-        return LoginResult(tokens, Member(membership, user), candidate.account)
+        device_tokens = self._devices.add_token(client.device_tokens, user.user_id)
+        return LoginResult(tokens, Member(membership, user), candidate.account, device_tokens)
 
 
 async def _find_candidate(tx: LoginTx, email: str) -> _LoginCandidate | None:
@@ -155,6 +163,9 @@ async def _find_candidate(tx: LoginTx, email: str) -> _LoginCandidate | None:
 
 
 async def _check_login_backoff(tx: LoginTx, subjects: LoginThrottleSubjects, now_ms: int) -> None:
+    if subjects.device is not None:
+        check_login_backoff(await tx.login_failures.get_for_update(subjects.device), now_ms)
+        return
     check_login_backoff(await tx.login_failures.get_for_update(subjects.pair), now_ms)
     check_login_backoff(await tx.login_failures.get_for_update(subjects.address), now_ms)
     if await tx.login_failures.get_for_update(subjects.known_login) is None:

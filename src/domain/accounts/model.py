@@ -6,7 +6,7 @@ use of a token shows that it was stolen, so the whole session is revoked.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 
 from domain.kernel.caller import Role, Session
 from domain.kernel.ids import AccountId, MembershipId, ProjectId, SessionId, UserId
@@ -67,10 +67,12 @@ class Project:
 
 @dataclass(frozen=True, slots=True)
 class ClientInfo:
-    """Where a sign-in comes from: the client's address, and its `User-Agent` header."""
+    """Where a sign-in comes from: the client's address, its `User-Agent` header, and the tokens of its device
+    (`trusted_devices.py`)."""
 
     address: str
     user_agent: str = ""
+    device_tokens: str = field(default="", repr=False)
 
 
 @dataclass(frozen=True, slots=True)
@@ -132,6 +134,17 @@ class OneTimeCode:
     used: bool
 
 
+@dataclass(frozen=True, slots=True)
+class UnlockLink:
+    """The latest link of a user, one row per user; only the SHA-256 of its token is kept."""
+
+    user_id: UserId
+    token_hash: bytes
+    issued_ms: int
+    expires_ms: int
+    used: bool
+
+
 KNOWN_LOGIN_PREFIX = "known:"
 """Prefix of the subjects that record a successful login instead of counting failures."""
 
@@ -140,8 +153,8 @@ KNOWN_LOGIN_PREFIX = "known:"
 class LoginFailures:
     """Failed logins of one subject in the window that began at `since_ms`.
 
-    Subjects: `pair:<email>|<address>`, `email:<email>`, `address:<address>`. A row `known:<email>|<address>` counts
-    nothing: it records that this email has signed in from this address.
+    Subjects: `device:<id>`, `pair:<email>|<block>`, `email:<email>`, `address:<block>`. A row `known:<email>|<block>` counts
+    nothing: it records that this email has signed in from this block of addresses.
     """
 
     subject: str

@@ -1,6 +1,7 @@
 """Password change, with the current password or with a code sent by mail. Both end all sessions of the user.
 
-A code has 6 digits, is valid for 10 minutes and single use; at most one a minute is sent, and it allows 5 attempts.
+A code has 6 digits, is valid for 10 minutes and single use; at most one a minute is sent, and it allows 5 attempts; a user
+has 10 wrong attempts in 24 hours, over all codes.
 A code has little entropy, so its hash is keyed and bound to the user, and each attempt is stored before it is answered.
 """
 
@@ -10,13 +11,13 @@ import hmac
 from dataclasses import replace
 from typing import Protocol
 
+from domain.accounts.login_throttle import CODE_ATTEMPTS, PASSWORD_CONFIRMATIONS
 from domain.accounts.model import OneTimeCode, User
 from domain.accounts.policy import (
     CODE_COOLDOWN_MS,
     CODE_DIGITS,
     CODE_MAX_ATTEMPTS,
     CODE_TTL_MS,
-    PASSWORD_CONFIRMATIONS,
     check_password,
 )
 from domain.accounts.ports import (
@@ -76,6 +77,7 @@ class PasswordService:
         now_ms = self._clock.now_ms()
         async with self._uow.write(caller, Role.ADMIN) as tx:
             user = await _get_user_for_update(tx, caller)
+            CODE_ATTEMPTS.check(await tx.login_failures.get_for_update(_code_subject(user)), now_ms, "wrong codes")
             previous = await tx.one_time_codes.get_for_update(user.user_id)
             _check_cooldown(previous, now_ms)
             stored_code = OneTimeCode(user.user_id, self._hash_code(user, code), now_ms, now_ms + CODE_TTL_MS, 0, False)
@@ -98,7 +100,11 @@ class PasswordService:
         now_ms = self._clock.now_ms()
         async with self._uow.write(caller, Role.ADMIN, changes_members=True) as tx:
             user = await _get_user_for_update(tx, caller)
+            wrong_codes = await tx.login_failures.get_for_update(_code_subject(user))
+            CODE_ATTEMPTS.check(wrong_codes, now_ms, "wrong codes")
             accepted = await self._verify_code(tx, user, code, now_ms)
+            if not accepted:
+                await tx.login_failures.upsert(CODE_ATTEMPTS.count(wrong_codes, _code_subject(user), now_ms))
             if accepted:
                 await tx.users.save(user.with_password(new_hash, now_ms))
                 await revoke_user_sessions(tx, user.user_id, now_ms)
@@ -147,6 +153,10 @@ class PasswordService:
 
     def _hash_code(self, user: User, code: str) -> bytes:
         return self._digest.hmac_sha256("otp", f"{user.user_id}:{code}")
+
+
+def _code_subject(user: User) -> str:
+    return f"otp:{user.user_id}"
 
 
 def _check_cooldown(previous: OneTimeCode | None, now_ms: int) -> None:

@@ -1,23 +1,14 @@
-"""Rules of the accounts part, without I/O: emails, passwords, roles and login throttling.
-
-Login throttling must stop guessing without locking out the owner of an email. It counts failures by three subjects. The pair of
-email and client address is strict: it delays only the client that guesses. The address alone stops a client that guesses for
-many emails. The email alone stops guesses from many addresses; it is lenient, its delay is short, and it is skipped for an
-address from which this email has signed in before.
-"""
+"""Rules of the accounts part, without I/O: emails, passwords and roles."""
 
 from __future__ import annotations
 
-import ipaddress
 import re
 import unicodedata
-from dataclasses import dataclass, replace
 
-from domain.accounts.model import KNOWN_LOGIN_PREFIX, LoginFailures, Membership
-from domain.kernel.backoff import Backoff
+from domain.accounts.model import Membership
 from domain.kernel.caller import Role, Session, require_role
-from domain.kernel.clock import DAY_MS, MINUTE_MS, SECOND_MS
-from domain.kernel.errors import Conflict, PermissionDenied, RateLimited, ValidationFailed
+from domain.kernel.clock import DAY_MS, MINUTE_MS
+from domain.kernel.errors import Conflict, PermissionDenied, ValidationFailed
 from domain.kernel.text_validation import FORBIDDEN_IN_LINE, single_line_fault
 
 ACCESS_TOKEN_TTL_MS = 15 * MINUTE_MS
@@ -35,33 +26,11 @@ EMAIL_MAX_LENGTH = 254
 NAME_MAX_LENGTH = 64
 USER_AGENT_MAX_LENGTH = 256
 
-LOGIN_FAILURE_WINDOW_MS = 15 * MINUTE_MS
-
 _QUOTED_ONLY_CHARACTERS = r"@\s()<>\[\]:;,\\\""
 """Characters that an address allows only in quotes (RFC 5322, 3.2.3). Not accepted: a comma would make two recipients of one."""
 _EMAIL_PATTERN = re.compile(
     rf"[^{_QUOTED_ONLY_CHARACTERS}{FORBIDDEN_IN_LINE}]{{1,64}}@[^{_QUOTED_ONLY_CHARACTERS}{FORBIDDEN_IN_LINE}]{{1,189}}"
 )
-
-
-@dataclass(frozen=True, slots=True)
-class LoginBackoff:
-    """No delay for the first `free_failures`; then `backoff` gives the delay after each failure."""
-
-    free_failures: int
-    backoff: Backoff
-
-    def delay_ms(self, count: int) -> int:
-        if count < self.free_failures:
-            return 0
-        return int(self.backoff.pause_s(count - self.free_failures + 1) * SECOND_MS)
-
-
-LOGIN_BACKOFFS = {
-    "pair": LoginBackoff(5, Backoff.doubling(1, 60)),
-    "address": LoginBackoff(30, Backoff.doubling(1, 60)),
-    "email": LoginBackoff(20, Backoff.doubling(1, 10)),
-}
 
 
 def normalize_email(text: str) -> str:
@@ -118,77 +87,3 @@ def check_not_last_owner(target: Membership, new_role: Role | None, owners: int)
     """An account always has an Owner. `new_role` None means removal. Raises Conflict `LAST_OWNER`."""
     if target.role is Role.OWNER and new_role is not Role.OWNER and owners <= 1:
         raise Conflict("This is the account's last Owner. Make somebody else an Owner first.", code="LAST_OWNER")
-
-
-def client_network(address: str) -> str:
-    """The unit in which client addresses are counted: an IPv4 address, or an IPv6 /64, the usual allocation of one customer."""
-    try:
-        ip = ipaddress.ip_address(address)
-    except ValueError:
-        return address[:64] or "unknown"
-    if isinstance(ip, ipaddress.IPv6Address):
-        if ip.ipv4_mapped is not None:
-            return str(ip.ipv4_mapped)
-        return str(ipaddress.ip_network((ip, 64), strict=False))
-    return str(ip)
-
-
-@dataclass(frozen=True, slots=True)
-class LoginThrottleSubjects:
-    """The subjects under which a login attempt is counted, and the one that records its success."""
-
-    pair: str
-    address: str
-    email: str
-    known_login: str
-
-    @classmethod
-    def for_attempt(cls, email: str, address: str) -> LoginThrottleSubjects:
-        network = client_network(address)
-        return cls(f"pair:{email}|{network}", f"address:{network}", f"email:{email}", f"{KNOWN_LOGIN_PREFIX}{email}|{network}")
-
-    def counted_subjects(self) -> tuple[str, ...]:
-        return (self.pair, self.address, self.email)
-
-
-def check_login_backoff(failures: LoginFailures | None, now_ms: int) -> None:
-    """Raises RateLimited `LOGIN_THROTTLED` while the delay after the last failure lasts."""
-    if failures is None or now_ms - failures.since_ms >= LOGIN_FAILURE_WINDOW_MS:
-        return
-    backoff = LOGIN_BACKOFFS[failures.subject.partition(":")[0]]
-    wait_ms = failures.last_ms + backoff.delay_ms(failures.count) - now_ms
-    if wait_ms > 0:
-        seconds = -(-wait_ms // SECOND_MS)
-        raise RateLimited(f"Too many failed logins. Try again in {seconds} s.", retry_after=seconds, code="LOGIN_THROTTLED")
-
-
-@dataclass(frozen=True, slots=True)
-class AttemptLimit:
-    """At most `max_failures` wrong attempts in the window that begins with the first of them."""
-
-    max_failures: int
-    window_ms: int
-
-    def check(self, failures: LoginFailures | None, now_ms: int, what: str) -> None:
-        """Raises RateLimited `LOGIN_THROTTLED`; `what` names the attempts in its message."""
-        if failures is None or failures.count < self.max_failures or now_ms >= failures.since_ms + self.window_ms:
-            return
-        wait_s = max(1, -(-(failures.since_ms + self.window_ms - now_ms) // SECOND_MS))
-        raise RateLimited(f"Too many {what}. Try again in {wait_s} seconds.", code="LOGIN_THROTTLED", retry_after=wait_s)
-
-    def count(self, failures: LoginFailures | None, subject: str, now_ms: int) -> LoginFailures:
-        """One more wrong attempt."""
-        if failures is None or now_ms >= failures.since_ms + self.window_ms:
-            return LoginFailures(subject, 1, now_ms, now_ms)
-        return replace(failures, count=failures.count + 1, last_ms=now_ms)
-
-
-PASSWORD_CONFIRMATIONS = AttemptLimit(10, 15 * MINUTE_MS)
-"""For a signed-in user who enters the password again."""
-
-
-def increment_failures(failures: LoginFailures | None, subject: str, now_ms: int) -> LoginFailures:
-    """One more failure. After the window has ended, counting starts again at 1."""
-    if failures is None or now_ms - failures.since_ms >= LOGIN_FAILURE_WINDOW_MS:
-        return LoginFailures(subject, 1, now_ms, now_ms)
-    return replace(failures, count=failures.count + 1, last_ms=now_ms)

@@ -14,6 +14,7 @@ from domain.accounts.model import (
     OneTimeCode,
     Project,
     RefreshToken,
+    UnlockLink,
     User,
     UserSession,
 )
@@ -150,6 +151,16 @@ class OneTimeCodeRepository(Protocol):
     async def upsert(self, code: OneTimeCode) -> None: ...
 
 
+class UnlockLinkRepository(Protocol):
+    async def get_for_update(self, user_id: UserId) -> UnlockLink | None:
+        """Locks the user's link until the write transaction ends."""
+        ...
+
+    async def find_by_token(self, token_hash: bytes) -> UnlockLink | None: ...
+
+    async def upsert(self, link: UnlockLink) -> None: ...
+
+
 class LoginFailureRepository(Protocol):
     async def get_for_update(self, subject: str) -> LoginFailures | None:
         """Locks the subject's row until the write transaction ends."""
@@ -201,6 +212,11 @@ class HasOneTimeCodes(Protocol):
     def one_time_codes(self) -> OneTimeCodeRepository: ...
 
 
+class HasUnlockLinks(Protocol):
+    @property
+    def unlock_links(self) -> UnlockLinkRepository: ...
+
+
 class HasLoginFailures(Protocol):
     @property
     def login_failures(self) -> LoginFailureRepository: ...
@@ -241,6 +257,14 @@ class SecretHasher(Protocol):
 class Mailer(Protocol):
     async def send(self, to: str, subject: str, text: str) -> None:
         """Raises Unavailable when the mail server does not accept the mail."""
+        ...
+
+
+class MailQueue(Protocol):
+    """Port: mail that is sent in the background, for answers that must not tell by their time whether one was sent."""
+
+    def enqueue(self, to: str, subject: str, text: str) -> None:
+        """Never raises; a mail that is not accepted is logged and lost."""
         ...
 
 

@@ -9,8 +9,8 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import Protocol
 
+from domain.accounts.login_throttle import PASSWORD_CONFIRMATIONS
 from domain.accounts.model import LoginFailures
-from domain.accounts.policy import PASSWORD_CONFIRMATIONS
 from domain.accounts.ports import HasLoginFailures, HasUsers, PasswordHasher
 from domain.devices.catalog import default_config_format
 from domain.devices.credential_sync import CredentialSync

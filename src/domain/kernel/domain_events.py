@@ -24,6 +24,8 @@ EventKind = Literal[
     "login_failed",
     "login_throttled",
     "session_revoked",
+    "unlock_requested",
+    "unlock_used",
     "otp_requested",
     "password_changed",
     "password_change_failed",

@@ -10,7 +10,7 @@ from domain.kernel.caller import Role
 from domain.kernel.ids import AccountId, MembershipId, ProjectId, UserId
 from support.memory_storage.devices import DEVICES
 from support.memory_storage.grants import delete_grants
-from support.memory_storage.sessions import ONE_TIME_CODES, REFRESH_TOKENS, USER_SESSIONS
+from support.memory_storage.sessions import ONE_TIME_CODES, REFRESH_TOKENS, UNLOCK_LINKS, USER_SESSIONS
 from support.memory_storage.tables import Database, Table
 
 ACCOUNTS: Table[AccountId, Account] = Table("accounts")
@@ -67,6 +67,7 @@ class MemoryUserRepository:
             REFRESH_TOKENS, [key for key, t in self._database.rows(REFRESH_TOKENS).items() if t.user_id == user_id]
         )
         self._database.delete(ONE_TIME_CODES, [user_id])
+        self._database.delete(UNLOCK_LINKS, [user_id])
         self._database.delete(USERS, [user_id])
 
     def _require_unique_email(self, user: User) -> None:

@@ -5,13 +5,14 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import replace
 
-from domain.accounts.model import KNOWN_LOGIN_PREFIX, LoginFailures, OneTimeCode, RefreshToken, UserSession
+from domain.accounts.model import KNOWN_LOGIN_PREFIX, LoginFailures, OneTimeCode, RefreshToken, UnlockLink, UserSession
 from domain.kernel.idempotency import COMMITTED, StoredResponse, still_in_progress
 from domain.kernel.ids import SessionId, UserId
 from support.memory_storage.tables import Database, Table
 
 REFRESH_TOKENS: Table[bytes, RefreshToken] = Table("refresh_tokens")
 USER_SESSIONS: Table[SessionId, UserSession] = Table("user_sessions")
+UNLOCK_LINKS: Table[UserId, UnlockLink] = Table("unlock_links")
 ONE_TIME_CODES: Table[UserId, OneTimeCode] = Table("one_time_codes")
 LOGIN_FAILURES: Table[str, LoginFailures] = Table("login_failures")
 STORED_RESPONSES: Table[tuple[str, str], StoredResponse] = Table("answers")
@@ -61,6 +62,20 @@ class MemoryOneTimeCodeRepository:
 
     async def upsert(self, code: OneTimeCode) -> None:
         self._database.writable_rows(ONE_TIME_CODES)[code.user_id] = code
+
+
+class MemoryUnlockLinkRepository:
+    def __init__(self, database: Database) -> None:
+        self._database = database
+
+    async def get_for_update(self, user_id: UserId) -> UnlockLink | None:
+        return self._database.rows(UNLOCK_LINKS).get(user_id)
+
+    async def find_by_token(self, token_hash: bytes) -> UnlockLink | None:
+        return next((link for link in self._database.rows(UNLOCK_LINKS).values() if link.token_hash == token_hash), None)
+
+    async def upsert(self, link: UnlockLink) -> None:
+        self._database.writable_rows(UNLOCK_LINKS)[link.user_id] = link
 
 
 class MemoryLoginFailureRepository:

@@ -37,6 +37,7 @@ from support.memory_storage.sessions import (
     MemoryOneTimeCodeRepository,
     MemoryRefreshTokenRepository,
     MemoryStoredResponseRepository,
+    MemoryUnlockLinkRepository,
 )
 from support.memory_storage.tables import Database, Tables
 from support.memory_storage.telemetry import MemoryReadingRepository
@@ -59,6 +60,7 @@ class MemoryTransaction:
         self.refresh_tokens = MemoryRefreshTokenRepository(database)
         self.user_sessions = MemoryUserSessionRepository(database)
         self.one_time_codes = MemoryOneTimeCodeRepository(database)
+        self.unlock_links = MemoryUnlockLinkRepository(database)
         self.login_failures = MemoryLoginFailureRepository(database)
         self.stored_responses = MemoryStoredResponseRepository(database)
         self.api_keys = MemoryApiKeyRepository(database)

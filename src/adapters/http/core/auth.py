@@ -64,9 +64,9 @@ def client_address() -> str:
     return peer if proxies is None else proxies.client_address(peer, request.headers.getlist(proxies.header))
 
 
-def client_info() -> ClientInfo:
-    """Address and program of the client of the present request."""
-    return ClientInfo(client_address(), request.headers.get("User-Agent", ""))
+def client_info(device_tokens: str = "") -> ClientInfo:
+    """Address and program of the client of the present request, with the tokens of its device."""
+    return ClientInfo(client_address(), request.headers.get("User-Agent", ""), device_tokens)
 
 
 async def authenticate(access: RequiredAccess, authenticator: Authenticator) -> None:

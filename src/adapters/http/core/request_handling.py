@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import re
 import time
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Generic, TypeVar
 
@@ -40,6 +40,8 @@ class ApiResponse(Generic[Value]):
     value: Value
     status: int | None = None
     headers: Mapping[str, str] = field(default_factory=dict)
+    cookies: Sequence[str] = ()
+    """Values of `Set-Cookie`."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -182,6 +184,8 @@ def _build_response(spec: Operation, result: Any) -> Response:
     content = spec.type_adapters[status].dump_json(response_value.value, by_alias=True)
     response = Response(content, status=status, content_type="application/json")
     response.headers.update(dict(response_value.headers))
+    for cookie in response_value.cookies:
+        response.headers.add("Set-Cookie", cookie)
     return response
 
 

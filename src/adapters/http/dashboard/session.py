@@ -16,6 +16,7 @@ from werkzeug.http import dump_cookie
 
 from adapters.http.api.accounts.schemas import LoginRequest, SignedInUserResponse, signed_in_user
 from adapters.http.core.auth import RequiredAccess, client_info
+from adapters.http.core.device_cookie import device_cookie_header, read_device_tokens
 from adapters.http.core.operation import ApiBlueprint, operation
 from adapters.http.core.request_handling import ApiResponse
 from adapters.http.core.schemas import OkResponse, ResponseModel
@@ -49,12 +50,12 @@ def dashboard_session_blueprint(*, logins: LoginService, sessions: SessionServic
     @operation(bp, "POST", "/login", RequiredAccess.ANYONE, "Sign in")
     async def dashboard_login(body: LoginRequest) -> ApiResponse[DashboardLoginResponse]:
         _require_own_page()
-        signed_in = await logins.login(body.email, body.password, client=client_info())
+        signed_in = await logins.login(body.email, body.password, client=client_info(read_device_tokens()))
         tokens = signed_in.tokens
         content = DashboardLoginResponse(
             access_token=tokens.access_token, expires_in=tokens.expires_in_s, user=signed_in_user(signed_in)
         )
-        return ApiResponse(content, headers=cookie.set_header(tokens))
+        return ApiResponse(content, cookies=[cookie.set_header(tokens), device_cookie_header(signed_in.device_tokens)])
 
     @operation(bp, "POST", "/refresh", RequiredAccess.ANYONE, "Renew the session")
     async def dashboard_refresh() -> ApiResponse[DashboardTokensResponse]:
@@ -64,14 +65,14 @@ def dashboard_session_blueprint(*, logins: LoginService, sessions: SessionServic
             raise Unauthenticated("Please sign in.")
         tokens = await sessions.refresh(token, client=client_info())
         content = DashboardTokensResponse(access_token=tokens.access_token, expires_in=tokens.expires_in_s)
-        return ApiResponse(content, headers=cookie.set_header(tokens))
+        return ApiResponse(content, cookies=[cookie.set_header(tokens)])
 
     @operation(bp, "POST", "/logout", RequiredAccess.ANYONE, "Sign out")
     async def dashboard_logout() -> ApiResponse[OkResponse]:
         _require_own_page()
         if (token := cookie.find()) is not None:
             await sessions.logout(token, client=client_info())
-        return ApiResponse(OkResponse(), headers=cookie.delete_header())
+        return ApiResponse(OkResponse(), cookies=[cookie.delete_header()])
 
     return bp
 
@@ -96,11 +97,11 @@ class _RefreshCookie:
         token = request.cookies.get(self._name, "")
         return token if 0 < len(token) <= REFRESH_TOKEN_LENGTH else None
 
-    def set_header(self, tokens: TokenPair) -> dict[str, str]:
-        return {"Set-Cookie": self._dump(tokens.refresh_token, REFRESH_TOKEN_TTL_MS // 1000)}
+    def set_header(self, tokens: TokenPair) -> str:
+        return self._dump(tokens.refresh_token, REFRESH_TOKEN_TTL_MS // 1000)
 
-    def delete_header(self) -> dict[str, str]:
-        return {"Set-Cookie": self._dump("", 0)}
+    def delete_header(self) -> str:
+        return self._dump("", 0)
 
     def _dump(self, value: str, max_age_s: int) -> str:
         return dump_cookie(

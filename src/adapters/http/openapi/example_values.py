@@ -35,6 +35,8 @@ OVERHEAT_RULE: Mapping[str, Any] = {
 
 REQUEST_EXAMPLES: dict[str, Any] = {
     "LoginRequest": {"email": "ada@example.com", "password": "four words only you know"},
+    "UnlockLinkRequest": {"email": "ada@example.com"},
+    "UnlockRequest": {"token": "b7Qe2LmXc9TzR4uWk1HsY6vJ8dPn3aFg5oKx0iMz"},
     "RefreshTokenRequest": {"refreshToken": "Zk3vXq81mPbT0wYd5nRc7uHs2LgJ9aEo4iKfNx6QyBtVrCzM"},
     "PasswordChangeRequest": {"currentPassword": "four words only you know", "newPassword": "a new and longer passphrase"},
     "PasswordChangeByCodeRequest": {"otp": "402913", "newPassword": "a new and longer passphrase"},
@@ -101,6 +103,7 @@ REQUEST_EXAMPLES: dict[str, Any] = {
 FIELD_EXAMPLES: dict[str, Any] = {
     "accountId": ACCOUNT_ID,
     "sessionId": SESSION_ID,
+    "deviceToken": "b7Qe2LmXc9TzR4uWk1Hs.0d1f2c3b4a5968778695a4b3c2d1e0f00d1f2c3b4a5968778695a4b3c2d1e0f0",
     "userAgent": "Mozilla/5.0 (X11; Linux x86_64; rv:145.0) Gecko/20100101 Firefox/145.0",
     "userId": USER_ID,
     "membershipId": MEMBERSHIP_ID,

@@ -37,7 +37,7 @@ from adapters.storage.sql.repositories.sessions import (
     SqlStoredResponseRepository,
 )
 from adapters.storage.sql.repositories.telemetry import SqlReadingRepository
-from adapters.storage.sql.repositories.user_sessions import SqlUserSessionRepository
+from adapters.storage.sql.repositories.user_sessions import SqlUnlockLinkRepository, SqlUserSessionRepository
 from adapters.storage.sql.repositories.webhooks import SqlWebhookRepository
 from adapters.storage.sql.session import DbSession
 from domain.events.ports import DomainEventDispatcher
@@ -86,6 +86,7 @@ class SqlTransaction:
     user_sessions = LazyRepository(SqlUserSessionRepository)
     refresh_tokens = LazyRepository(SqlRefreshTokenRepository)
     one_time_codes = LazyRepository(SqlOneTimeCodeRepository)
+    unlock_links = LazyRepository(SqlUnlockLinkRepository)
     login_failures = LazyRepository(SqlLoginFailureRepository)
     stored_responses = LazyRepository(SqlStoredResponseRepository)
     api_keys = LazyRepository(SqlApiKeyRepository)

@@ -10,6 +10,9 @@ from adapters.http.api.accounts.schemas import (
     PasswordChangeRequest,
     RefreshTokenRequest,
     TokensResponse,
+    UnlockLinkRequest,
+    UnlockRequest,
+    UnlockResponse,
     UserSessionResponse,
     login_response,
     tokens_response,
@@ -20,11 +23,15 @@ from adapters.http.core.schemas import OkResponse
 from domain.accounts.login import LoginService
 from domain.accounts.password_change import PasswordService
 from domain.accounts.sessions import SessionService
+from domain.accounts.unlock import UnlockService
 
 
-def auth_blueprint(*, logins: LoginService, sessions: SessionService, passwords: PasswordService) -> ApiBlueprint:
+def auth_blueprint(
+    *, logins: LoginService, unlock: UnlockService, sessions: SessionService, passwords: PasswordService
+) -> ApiBlueprint:
     bp = ApiBlueprint("auth", "Authentication")
     _add_token_routes(bp, logins, sessions)
+    _add_unlock_routes(bp, unlock)
     _add_profile_route(bp, sessions)
     _add_session_routes(bp, sessions)
     _add_password_routes(bp, passwords)
@@ -38,11 +45,13 @@ def _add_token_routes(bp: ApiBlueprint, logins: LoginService, sessions: SessionS
         "/auth/login",
         RequiredAccess.ANYONE,
         "Sign in",
-        description="An unknown email and a wrong password get the same response.",
+        description="An unknown email and a wrong password get the same response. `deviceToken` is no credential: a client that "
+        "sends it at its next login has its own allowance for wrong passwords, so that strangers who guess cannot keep it out.",
         errors={401: "INVALID_CREDENTIALS", 429: "LOGIN_THROTTLED"},
     )
     async def login(body: LoginRequest) -> LoginResponse:
-        return login_response(await logins.login(body.email, body.password, client=client_info()))
+        client = client_info(body.device_token or "")
+        return login_response(await logins.login(body.email, body.password, client=client))
 
     @operation(
         bp,
@@ -67,6 +76,34 @@ def _add_token_routes(bp: ApiBlueprint, logins: LoginService, sessions: SessionS
     async def logout(body: RefreshTokenRequest) -> OkResponse:
         await sessions.logout(body.refresh_token, client=client_info())
         return OkResponse()
+
+
+def _add_unlock_routes(bp: ApiBlueprint, unlock: UnlockService) -> None:
+    @operation(
+        bp,
+        "POST",
+        "/auth/unlock/request",
+        RequiredAccess.ANYONE,
+        "Have an unlock link mailed",
+        description="For a user whose logins are throttled because strangers guess: mails a link, at most one in 55 minutes. The "
+        "response is the same for an unknown email.",
+        errors={429: "LOGIN_THROTTLED"},
+    )
+    async def request_unlock_link(body: UnlockLinkRequest) -> OkResponse:
+        await unlock.request_link(body.email, client=client_info())
+        return OkResponse()
+
+    @operation(
+        bp,
+        "POST",
+        "/auth/unlock",
+        RequiredAccess.ANYONE,
+        "Use an unlock link",
+        description="Gives this client its own allowance for wrong passwords. A link can be used once.",
+        errors={400: "LINK_INVALID"},
+    )
+    async def use_unlock_link(body: UnlockRequest) -> UnlockResponse:
+        return UnlockResponse(device_token=await unlock.open_link(body.token, client=client_info()))
 
 
 def _add_profile_route(bp: ApiBlueprint, sessions: SessionService) -> None:

@@ -17,6 +17,15 @@ class LoginRequest(RequestBody):
 
     email: str = Field(max_length=320)
     password: str = Field(max_length=1024)
+    device_token: str | None = Field(default=None, max_length=1024, description="That of this client's last login.")
+
+
+class UnlockLinkRequest(RequestBody):
+    email: str = Field(max_length=320)
+
+
+class UnlockRequest(RequestBody):
+    token: str = Field(min_length=1, max_length=128, description="The end of the link from the mail.")
 
 
 class RefreshTokenRequest(RequestBody):
@@ -50,7 +59,12 @@ class SignedInUserResponse(ResponseModel):
     onboarding_completed: bool
 
 
+class UnlockResponse(ResponseModel):
+    device_token: str = Field(description="Send it at the next login.")
+
+
 class LoginResponse(TokensResponse):
+    device_token: str = Field(description="No credential. Send it at the next login of this client.")
     user: SignedInUserResponse
 
 
@@ -112,5 +126,6 @@ def login_response(signed_in: LoginResult) -> LoginResponse:
         access_token=signed_in.tokens.access_token,
         refresh_token=signed_in.tokens.refresh_token,
         expires_in=signed_in.tokens.expires_in_s,
+        device_token=signed_in.device_tokens,
         user=signed_in_user(signed_in),
     )

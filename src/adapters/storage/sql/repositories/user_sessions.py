@@ -1,4 +1,4 @@
-"""The sessions of users: one row for each sign-in."""
+"""The sessions of users, one row for each sign-in, and the links that unlock their logins."""
 
 from __future__ import annotations
 
@@ -6,12 +6,12 @@ from collections.abc import Sequence
 
 from sqlalchemy import bindparam, insert, select, update
 
-from adapters.storage.sql.mapper import Mapper, for_update
+from adapters.storage.sql.mapper import Mapper, for_update, upsert
 from adapters.storage.sql.repositories.accounts import MEMBERSHIP
-from adapters.storage.sql.repositories.sessions import delete_batch
-from adapters.storage.sql.session import DbSession
-from adapters.storage.sql.tables import memberships, user_sessions
-from domain.accounts.model import Membership, UserSession
+from adapters.storage.sql.repositories.sessions import LOCK_USER, delete_batch
+from adapters.storage.sql.session import POSTGRES, DbSession
+from adapters.storage.sql.tables import memberships, unlock_links, user_sessions
+from domain.accounts.model import Membership, UnlockLink, UserSession
 from domain.kernel.ids import SessionId, UserId
 
 USER_SESSION = Mapper(user_sessions, UserSession)
@@ -37,6 +37,28 @@ UPDATE_SESSION = update(user_sessions).where(_IS_ID)
 REVOKE_SESSION = update(user_sessions).where(_IS_ID, _NOT_REVOKED)
 REVOKE_BY_USER = update(user_sessions).where(_IS_USER, user_sessions.c.session_id != bindparam("at_keep"), _NOT_REVOKED)
 DELETE_EXPIRED = delete_batch(user_sessions, user_sessions.c.expires_ms < bindparam("at_before"), user_sessions.c.expires_ms)
+
+
+UNLOCK_LINK = Mapper(unlock_links, UnlockLink)
+GET_LINK = UNLOCK_LINK.select().where(unlock_links.c.user_id == bindparam("at_user"))
+FIND_LINK = UNLOCK_LINK.select().where(unlock_links.c.token_hash == bindparam("at_hash"))
+UPSERT_LINK = upsert(unlock_links, "token_hash", "issued_ms", "expires_ms", "used")
+
+
+class SqlUnlockLinkRepository:
+    def __init__(self, session: DbSession) -> None:
+        self._session = session
+
+    async def get_for_update(self, user_id: UserId) -> UnlockLink | None:
+        if self._session.writable and self._session.dialect == POSTGRES:
+            await self._session.write(LOCK_USER, at_user=user_id)
+        return UNLOCK_LINK.first_or_none(await self._session.read(GET_LINK, at_user=user_id))
+
+    async def find_by_token(self, token_hash: bytes) -> UnlockLink | None:
+        return UNLOCK_LINK.first_or_none(await self._session.read(FIND_LINK, at_hash=token_hash))
+
+    async def upsert(self, link: UnlockLink) -> None:
+        await self._session.write(UPSERT_LINK[self._session.dialect], **UNLOCK_LINK.values(link))
 
 
 class SqlUserSessionRepository:

@@ -39,6 +39,7 @@ from adapters.storage.sql.tables.identity import (
     projects,
     refresh_tokens,
     stored_responses,
+    unlock_links,
     user_sessions,
     users,
 )
@@ -82,6 +83,7 @@ __all__ = [
     "schedules",
     "stored_responses",
     "tombstones",
+    "unlock_links",
     "user_sessions",
     "users",
     "webhooks",

@@ -114,6 +114,16 @@ one_time_codes = Table(
     Column("used", Boolean, nullable=False),
 )
 
+unlock_links = Table(
+    "unlock_links",
+    metadata,
+    Column("user_id", Text, ForeignKey("users.user_id", ondelete="CASCADE"), primary_key=True),
+    Column("token_hash", LargeBinary, nullable=False, unique=True),
+    integer_column("issued_ms"),
+    integer_column("expires_ms"),
+    Column("used", Boolean, nullable=False),
+)
+
 login_failures = Table(
     "login_failures",
     metadata,
