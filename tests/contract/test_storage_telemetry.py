@@ -118,3 +118,13 @@ async def _another(world: StoredAccount) -> Device:
     async with world.uow.write() as tx:
         device: Device = await tx.devices.add(a_device(world.account.account_id, world.project.project_id))
     return device
+
+
+async def test_keys_that_are_stored_are_found(world: StoredAccount) -> None:
+    no = world.device.device_no
+    async with world.uow.write() as tx:
+        await tx.readings.add_many([(no, NOW, -5, b"\x00"), (no, NOW + 1, 7, b"\x00")])
+    async with world.uow.write() as tx:
+        assert await tx.readings.list_existing([]) == set()
+        asked = [(no, NOW, -5), (no, NOW, 5), (no, NOW + 1, 7), (no + 1, NOW, -5)]
+        assert await tx.readings.list_existing(asked) == {(no, NOW, -5), (no, NOW + 1, 7)}

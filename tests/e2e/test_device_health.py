@@ -9,6 +9,7 @@ from paho.mqtt.packettypes import PacketTypes
 from paho.mqtt.properties import Properties
 
 from support.device import Device, create_device
+from support.firmware import register_stock_device
 from support.service import ApiClient, Service
 
 TIMEOUT_S = 20
@@ -63,3 +64,16 @@ async def test_health_shows_firmware_reconnects_and_the_maximum_packet_size(serv
     for device in (listed, await owner.get(pump.path)):
         health = device["health"]
         assert (health["firmware"], health["reconnects"], health["maxPacketSize"]) == ("1.2.0", 1, 512)
+
+
+async def test_a_tasmota_that_connects_as_in_its_source_is_not_reported(service: Service, owner: ApiClient) -> None:
+    plug = await register_stock_device(owner, "tasmota")
+    async with plug.client(service) as client:
+        await client.publish(plug.topic("cmnd/POWER"), b"", qos=1)
+        await client.publish(plug.topic("tele/LWT"), b"Online", qos=1, retain=True)
+        await client.publish("tasmota/discovery/A4CF12/config", b"{}", qos=1, retain=True)
+        await client.publish(plug.topic("tele/INFO1"), b'{"Info1":{"Module":"Basic","Version":"14.2.0(tasmota)"}}', qos=1)
+        await client.publish(plug.topic("tele/SENSOR"), b"{", qos=1)
+        [event] = await dropped(owner, plug, {"MALFORMED"})
+        assert "MALFORMED" in event["description"]
+        assert (await owner.get(plug.path))["health"]["firmware"] == "14.2.0(tasmota)"

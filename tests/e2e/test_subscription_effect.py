@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import time
 from collections.abc import AsyncIterator, Iterator
 from typing import Any
 
@@ -91,3 +92,22 @@ async def test_a_reading_right_after_the_first_message_of_the_feed_is_sent(servi
                 await line.report(value=1)
                 await line.report(value=2)
                 assert (await feed.wait_for("telemetry", deviceId=meter.device_id))["value"] == 1
+
+
+async def test_a_message_that_a_device_sends_twice_is_one_event(service: Service, owner: ApiClient, receiver: Receiver) -> None:
+    meter = await create_device(owner)
+    key = await key_with_grant(owner, meter)
+    await owner.post("/webhooks", {"keyId": key["keyId"], "url": receiver.url}, expect=201)
+    sent_ms = int(time.time() * 1000)
+    async with meter.online(service) as line, service.feed(owner, f"?types=telemetry&deviceId={meter.device_id}") as feed:
+        for _ in range(3):
+            await line.publish("telemetry", {"ts": sent_ms, "m": {"value": 1}})
+        await line.publish("telemetry", {"ts": sent_ms + 1, "m": {"value": 2}})
+        last = await feed.wait_for("telemetry", value=2)
+    assert [event["value"] for event in feed.received if event["type"] == "telemetry"] == [1, 2]
+    async with asyncio.timeout(TIMEOUT_S):
+        while 2 not in (values := await received(receiver, meter)):
+            await asyncio.sleep(0.02)
+    assert values == [1, 2]
+    log = await owner.get("/events", params={"type": "telemetry", "deviceId": meter.device_id, "limit": 1})
+    assert log["data"][0]["id"] == last["eventId"]

@@ -23,6 +23,10 @@ from support.device_world import DeviceWorld
 class FakeEventPublisher:
     def __init__(self) -> None:
         self.events: list[Any] = []
+        self.to_feed: list[Any] = []
+
+    async def publish_to_feed(self, tx: object, events: Any) -> None:
+        self.to_feed += events
 
     async def publish_transient(self, tx: object, events: Any) -> None:
         self.events += events
@@ -37,9 +41,7 @@ class TelemetryWorld(DeviceWorld):
         self.rules = RuleService(
             **shared, ids=self.ids, engine=self.engine, commands=self.commands, engine_commit_lock=asyncio.Lock()
         )
-        self.ingest = IngestService(
-            ids=self.ids, clock=self.clock, engine=self.engine, commands=self.commands, publisher=self.publisher
-        )
+        self.ingest = IngestService(clock=self.clock, engine=self.engine, commands=self.commands, publisher=self.publisher)
         self.telemetry = TelemetryQueryService(**shared, engine=self.engine, authorizer=self.gate)
         self.downsampling = DownsamplingService(**shared, engine=self.engine, authorizer=self.gate)
         self.rollups = RollupService(**shared, engine=self.engine)

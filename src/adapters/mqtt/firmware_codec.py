@@ -32,6 +32,10 @@ class FirmwareDeviceCodec:
     def is_command_subscription(self, profile: FirmwareProfile, topic_filter: str) -> bool:
         return bool(_CODECS[profile].is_command_subscription(topic_filter))
 
+    def publishes_elsewhere_on_connect(self, profile: FirmwareProfile) -> bool:
+        """Tasmota clears a retained `cmnd/POWER` and announces itself on `tasmota/discovery`."""
+        return profile is FirmwareProfile.TASMOTA
+
     def state_queries(self, profile: FirmwareProfile) -> Sequence[OutboundMessage]:
         messages: Sequence[OutboundMessage] = _CODECS[profile].state_queries()
         return messages

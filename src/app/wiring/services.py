@@ -241,9 +241,7 @@ class Services:
             engine_commit_lock=commit_lock,
             wake_timers=wake_events.rule_timers.set,
         )
-        self.ingest = IngestService(
-            ids=adapters.ids, clock=clock, engine=engine.engine, commands=self.commands, publisher=self.event_recorder
-        )
+        self.ingest = IngestService(clock=clock, engine=engine.engine, commands=self.commands, publisher=self.event_recorder)
         self.dead_letters = DeadLetterService(uow=self.leader_uow, clock=clock)
         self.telemetry = TelemetryQueryService(
             uow=uow, clock=clock, engine=engine.engine, authorizer=self.authorizer, is_follower=lambda: not adapters.is_leader

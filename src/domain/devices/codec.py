@@ -130,6 +130,10 @@ class DeviceCodec(Protocol):
         """Whether a subscription to this filter (below the device's prefix) covers its commands."""
         ...
 
+    def publishes_elsewhere_on_connect(self, profile: FirmwareProfile) -> bool:
+        """Whether a correctly configured device publishes to topics that it may not use, right after it has connected."""
+        ...
+
     def state_queries(self, profile: FirmwareProfile) -> Sequence[OutboundMessage]:
         """The messages that ask a device for its state after it has come online."""
         ...

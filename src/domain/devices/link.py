@@ -23,6 +23,10 @@ REVOKED = "revoked"  # the service removed the device
 STOPPED = "stopped"  # the service or broker stopped; the device may still be running
 
 
+FORBIDDEN_TOPIC = "FORBIDDEN_TOPIC"
+"""A value of `MessagesDropped.reason`."""
+
+
 @dataclass(frozen=True, slots=True)
 class DeviceConnected:
     """A device has connected. May repeat without a `DeviceDisconnected` in between (takeover, second client)."""
@@ -81,7 +85,7 @@ class MessagesDropped:
 
     device_no: int
     device_id: str
-    reason: str  # "FORBIDDEN_TOPIC", "TOO_LARGE", "QUEUE_FULL"
+    reason: str  # FORBIDDEN_TOPIC, "TOO_LARGE", "QUEUE_FULL"
     at_ms: int
 
 

@@ -6,12 +6,17 @@ in its own transaction.
 
 from __future__ import annotations
 
+import base64
+import hashlib
+
 from domain.events.model import PUBLIC_TYPES, Event
 from domain.kernel.domain_events import DomainEvent, JsonObject
-from domain.kernel.ids import EventId
+from domain.kernel.ids import DeviceId, EventId, IdPrefix
 
 DEFAULT_LIMIT = 50
 MAX_LIMIT = 200
+_READING_ID_BYTES = 15
+"""24 characters: 120 bits."""
 MAX_COUNTED_READINGS = 10_000
 """Readings have no counter: counting more of them would read the whole history for every page."""
 _ACCESS_EVENT_PREFIXES = ("grant_", "key_", "member_", "project_", "webhook_", "device_", "credentials_", "session_", "password_")
@@ -23,6 +28,13 @@ _HEALTH_EVENTS = frozenset({"device_message_dropped", "device_clock_skew"})
 def is_access_change(kind: str) -> bool:
     """Whether an event of this kind can change what somebody may see."""
     return kind not in PUBLIC_TYPES and kind not in _HEALTH_EVENTS and kind.startswith(_ACCESS_EVENT_PREFIXES)
+
+
+def reading_event_id(device_id: DeviceId, at_ms: int, metric: str, value: float | None, text: str | None) -> EventId:
+    """Derived from the reading, so that a message which is delivered twice is the same event to every receiver."""
+    content = f"{device_id}\n{at_ms}\n{metric}\n{value!r}\n{text!r}".encode("utf-8", "surrogatepass")
+    digest = hashlib.sha256(content).digest()[:_READING_ID_BYTES]
+    return EventId(f"{IdPrefix.EVENT}_{base64.b32encode(digest).decode().lower()}")
 
 
 def to_event(event: DomainEvent, event_id: EventId, device_name: str | None) -> Event:

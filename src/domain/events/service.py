@@ -13,7 +13,7 @@ from typing import Generic, Protocol, TypeVar
 from domain.devices.lookup import get_device
 from domain.devices.ports import HasDevices
 from domain.events.model import NO_SEARCH, TELEMETRY, Event, EventSearch, TelemetryRecord
-from domain.events.policy import DEFAULT_LIMIT, MAX_COUNTED_READINGS, MAX_LIMIT, to_event
+from domain.events.policy import DEFAULT_LIMIT, MAX_COUNTED_READINGS, MAX_LIMIT, reading_event_id, to_event
 from domain.events.ports import EventLogTx, EventObserver, FeedPublisher, HasEvents, TelemetryEventQuery
 from domain.kernel.caller import Role, Session
 from domain.kernel.clock import Clock
@@ -52,10 +52,16 @@ class EventLogDispatcher(Generic[TxT]):
         """The same for events that are not stored in the log (telemetry: position 0)."""
         await self._notify_and_publish(tx, events)
 
+    async def publish_to_feed(self, tx: TxT, events: Sequence[Event]) -> None:
+        """Publish events whose deliveries are stored already."""
+        self._publish_after_commit(tx, events)
+
     async def _notify_and_publish(self, tx: TxT, events: Sequence[Event]) -> None:
         for observer in self._observers:
             await observer.on_events(tx, events)
+        self._publish_after_commit(tx, events)
 
+    def _publish_after_commit(self, tx: TxT, events: Sequence[Event]) -> None:
         def publish() -> None:
             for event in events:
                 self._feed.publish(event)
@@ -167,7 +173,7 @@ def _event_view(event: Event, caller: Session) -> EventView:
 def _telemetry_event_view(record: TelemetryRecord) -> EventView:
     shown = record.value if record.text is None else record.text
     return EventView(
-        event_id=f"{record.device_id}/{record.metric}/{record.at_ms}",
+        event_id=reading_event_id(record.device_id, record.at_ms, record.metric, record.value, record.text),
         device_id=record.device_id,
         device_name=record.device_name,
         kind=TELEMETRY,

@@ -27,6 +27,7 @@ from domain.devices.codec import (
 )
 from domain.devices.health import HasDeviceHealth, HealthBatch
 from domain.devices.link import (
+    FORBIDDEN_TOPIC,
     DeviceConnected,
     DeviceDisconnected,
     DeviceSubscribed,
@@ -36,11 +37,13 @@ from domain.devices.link import (
 )
 from domain.devices.model import Device
 from domain.devices.presence_batch import PresenceBatch, PresenceTx
-from domain.kernel.clock import Clock
+from domain.kernel.clock import SECOND_MS, Clock
 from domain.kernel.ids import DeviceId
 from domain.kernel.unit_of_work import UnitOfWork
 from domain.schedules.left_edges import RelayEvidence
 from domain.schedules.ports import ScheduleTx
+
+CONNECT_SEQUENCE_MS = 10 * SECOND_MS
 
 
 class DeviceMessagesTx(ScheduleTx, PresenceTx, ReportTx, HasDeviceHealth, Protocol): ...
@@ -139,6 +142,8 @@ class DeviceMessageService:
         self._left_edges = left_edges
         self._senders: dict[int, Device] = {}
         """Device number → device, for its profile. Refreshed at every connect; as large as the connected fleet."""
+        self._connected_ms: dict[int, int] = {}
+        """Device number → when it connected, Unix ms."""
 
     async def decode(self, events: Sequence[InboundEvent]) -> DecodedBatch:
         await self._load_senders(events)
@@ -147,11 +152,15 @@ class DeviceMessageService:
             if isinstance(event, InboundMessage):
                 self._decode_publish(event, decoded)
             elif isinstance(event, MessagesDropped):
-                decoded.faults.append((event.device_no, event.reason, ""))
+                if not self._is_expected_drop(event):
+                    decoded.faults.append((event.device_no, event.reason, ""))
             else:
                 decoded.messages.append(DecodedMessage(event))
-            if isinstance(event, DeviceDisconnected):
+            if isinstance(event, DeviceConnected):
+                self._connected_ms[event.device_no] = event.at_ms
+            elif isinstance(event, DeviceDisconnected):
                 self._senders.pop(event.device_no, None)
+                self._connected_ms.pop(event.device_no, None)
         return decoded
 
     async def apply(self, tx: DeviceMessagesTx, messages: Sequence[DecodedMessage]) -> FollowUps:
@@ -229,6 +238,15 @@ class DeviceMessageService:
                 context.follow_ups.messages.append((device.device_id, self._codec.encode_time(self._clock.now_ms())))
             case _:
                 pass  # the engine has evaluated telemetry; unreadable messages have been counted
+
+    def _is_expected_drop(self, event: MessagesDropped) -> bool:
+        """What a correctly configured stock firmware publishes elsewhere when it connects is no fault."""
+        device = self._senders.get(event.device_no)
+        connected_ms = self._connected_ms.get(event.device_no)
+        if device is None or connected_ms is None or event.reason != FORBIDDEN_TOPIC:
+            return False
+        is_recent = event.at_ms - connected_ms <= CONNECT_SEQUENCE_MS
+        return is_recent and self._codec.publishes_elsewhere_on_connect(device.profile)
 
     def _decode_publish(self, event: InboundMessage, decoded: DecodedBatch) -> None:
         device = self._senders.get(event.device_no)

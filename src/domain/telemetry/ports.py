@@ -15,6 +15,9 @@ PackedRow = tuple[int, int, int, bytes]
 """(device number, Unix ms, 32-bit digest of the content, packed values). The first three are the primary key, so a message
 that is delivered twice is stored once."""
 
+RowKey = tuple[int, int, int]
+"""(device number, Unix ms, digest): the primary key of a row."""
+
 DueRollup = tuple[int, int, int]
 """(device number, hour, when it was marked in Unix ms): the hour has readings that its roll-up does not contain yet."""
 
@@ -25,6 +28,10 @@ MessageKey = tuple[int, int]
 class ReadingRepository(Protocol):
     async def add_many(self, rows: Sequence[PackedRow]) -> None:
         """Insert rows; rows that exist already are skipped."""
+        ...
+
+    async def list_existing(self, keys: Sequence[RowKey]) -> Set[RowKey]:
+        """Those of these keys that are stored."""
         ...
 
     async def list_between(

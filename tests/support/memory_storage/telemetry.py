@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Sequence, Set
 
-from domain.telemetry.ports import MAX_TIME_MS, MessageKey, PackedRow
+from domain.telemetry.ports import MAX_TIME_MS, MessageKey, PackedRow, RowKey
 from support.memory_storage.tables import Database, Table
 
 READINGS: Table[tuple[int, int, int], bytes] = Table("readings")
@@ -22,6 +22,9 @@ class MemoryReadingRepository:
         kept = self._database.writable_rows(READINGS)
         for device_no, at_ms, digest, packed in rows:
             kept.setdefault((device_no, at_ms, digest), packed)
+
+    async def list_existing(self, keys: Sequence[RowKey]) -> Set[RowKey]:
+        return {key for key in keys if key in self._database.rows(READINGS)}
 
     async def list_between(
         self, device_no: int, since_ms: int, until_ms: int, limit: int, *, newest_first: bool = True

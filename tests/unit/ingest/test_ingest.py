@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
+from domain.events.policy import reading_event_id
 from domain.ingest.restore import restore_engine
+from domain.ingest.telemetry import IngestResult
+from domain.kernel.ids import IdPrefix, has_id_format
+from domain.telemetry.engine.batch import InMemoryTelemetryBatch
 from domain.telemetry.engine.reference import ReferenceEngine
 from support.telemetry_world import TelemetryWorld
 
@@ -46,3 +50,29 @@ async def test_a_damaged_row_or_checkpoint_does_not_affect_other_devices(world: 
     assert report.unreadable_devices == {broken_row.device_no, broken_checkpoint.device_no}
     for device in (broken_row, intact):
         assert {r.metric: r.value for r in restored.latest(device.device_no)} == {"temperature": 20}
+
+
+async def test_a_message_that_is_delivered_again_is_announced_once(world: TelemetryWorld) -> None:
+    device = await world.device()
+    world.engine.set_watched(device.device_no, True)
+    payload = b'{"ts": %d, "m": {"temperature": 21.5}}' % world.clock.now_ms()
+    for number in (1, 2, 2):
+        messages = [(device.device_no, world.clock.now_ms() + number, payload)] * number
+        await world.store(IngestResult.of(world.engine.ingest(InMemoryTelemetryBatch.of(messages))))
+    [event] = world.publisher.events
+    assert event.event_id == reading_event_id(device.device_id, event.at_ms, "temperature", 21.5, None)
+    assert has_id_format(IdPrefix.EVENT, event.event_id)
+    assert world.publisher.to_feed == []
+
+
+async def test_a_retry_after_a_commit_whose_answer_was_lost_still_reaches_the_feed(world: TelemetryWorld) -> None:
+    device = await world.device()
+    world.engine.set_watched(device.device_no, True)
+    batch = InMemoryTelemetryBatch.of([(device.device_no, world.clock.now_ms(), b'{"temperature": 21.5}')])
+    result = IngestResult.of(world.engine.ingest(batch))
+    async with world.uow.write() as tx:
+        await world.ingest.store(tx, result)
+        tx.after_commit_calls.clear()  # the commit succeeds, and its caller does not learn of it
+    await world.store(result)
+    assert world.publisher.events == world.publisher.to_feed
+    assert len(world.publisher.to_feed) == 1

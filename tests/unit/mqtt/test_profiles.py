@@ -131,13 +131,58 @@ def test_tasmota_is_understood(topic: str, payload: str, reports: list[DeviceRep
     assert reply(FirmwareProfile.TASMOTA, topic, payload) == reports
 
 
-def test_nested_tasmota_sensors_become_flat_metrics() -> None:
-    payload = '{"Time":"2026-11-21T04:00:00","DS18B20":{"Id":"0316A2","Temperature":21.5},"ENERGY":{"Power":12,"Voltage":230},"TempUnit":"C"}'
+SENSORS = [
+    (
+        '{"Time":"2026-11-21T04:00:00","DS18B20":{"Id":"0316A2","Temperature":21.5},"TempUnit":"C"}',
+        {"DS18B20.Temperature": (21.5, "°C")},
+    ),
+    (
+        '{"Time":"2026-11-21T04:00:00","BME280":{"Temperature":70.1,"Humidity":47.6,"DewPoint":49,"Pressure":29.4},'
+        '"PressureUnit":"inHg","TempUnit":"F"}',
+        {
+            "BME280.Temperature": (70.1, "°F"),
+            "BME280.Humidity": (47.6, "%"),
+            "BME280.DewPoint": (49, "°F"),
+            "BME280.Pressure": (29.4, "inHg"),
+        },
+    ),
+    (
+        '{"Time":"2026-11-21T04:00:00","ENERGY":{"TotalStartTime":"2020-10-21T22:15:00","Total":[3.7,0.1],"Period":[1,0],'
+        '"Power":[12,0],"Factor":[1.00,0.00],"Voltage":233,"Current":[0.052,0.000]}}',
+        {
+            "ENERGY.Total.1": (3.7, "kWh"),
+            "ENERGY.Total.2": (0.1, "kWh"),
+            "ENERGY.Period.1": (1, None),
+            "ENERGY.Period.2": (0, None),
+            "ENERGY.Power.1": (12, "W"),
+            "ENERGY.Power.2": (0, "W"),
+            "ENERGY.Factor.1": (1, None),
+            "ENERGY.Factor.2": (0, None),
+            "ENERGY.Voltage": (233, "V"),
+            "ENERGY.Current.1": (0.052, "A"),
+            "ENERGY.Current.2": (0, "A"),
+        },
+    ),
+    ('{"Time":"2026-11-21T04:00:00","Switch1":"ON","DS18B20":{"Temperature":null},"TempUnit":7}', {"Switch1": ("ON", None)}),
+]
+
+
+@pytest.mark.parametrize(("payload", "readings"), SENSORS)
+def test_tasmota_sensors_become_metrics_with_units_and_without_ids(payload: str, readings: dict[str, tuple[object, str]]) -> None:
     [report] = reply(FirmwareProfile.TASMOTA, "tele/SENSOR", payload)
     assert isinstance(report, TelemetryReport)
-    assert json.loads(report.payload) == {
-        "m": {"DS18B20.Id": "0316A2", "DS18B20.Temperature": 21.5, "ENERGY.Power": 12, "ENERGY.Voltage": 230}
-    }
+    content = json.loads(report.payload)
+    assert content["m"] == {metric: value for metric, (value, _) in readings.items()}
+    assert content.get("u", {}) == {metric: unit for metric, (_, unit) in readings.items() if unit is not None}
+
+
+def test_values_that_do_not_fit_are_reported() -> None:
+    many = {f"m{number}": number for number in range(70)} | {"n" * 65: 1}
+    readings, unreadable = reply(FirmwareProfile.TASMOTA, "tele/SENSOR", json.dumps(many))
+    assert isinstance(readings, TelemetryReport)
+    assert len(json.loads(readings.payload)["m"]) == 64
+    assert isinstance(unreadable, UnreadableMessage)
+    assert (unreadable.code, unreadable.reason[:1]) == ("TOO_MANY_METRICS", "7")
 
 
 def test_tasmota_is_queried_for_its_state_when_it_connects() -> None:

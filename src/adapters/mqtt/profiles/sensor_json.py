@@ -1,40 +1,69 @@
 """Nested sensor JSON of stock firmware → one flat native telemetry payload: `{"DS18B20": {"Temperature": 21.5}}` becomes
-`{"m": {"DS18B20.Temperature": 21.5}}`. Depth and count are bounded, so that a faulty device loses only its own readings."""
+`{"m": {"DS18B20.Temperature": 21.5}}`. Limits on depth and count: an unusual device loses only its own readings, and is told."""
 
 from __future__ import annotations
 
 from collections.abc import Collection, Iterator, Mapping
+from dataclasses import dataclass, field
 from typing import Any
 
 import msgspec
 
+from domain.devices.codec import DeviceReport, TelemetryReport, UnreadableMessage
+
 MAX_DEPTH = 4
 MAX_METRICS = 64
+MAX_LIST_LENGTH = 16
+MAX_PATH_LENGTH = 64
 
 _encode = msgspec.json.Encoder().encode
 
 
-def flatten(values: Mapping[str, Any], *, skip: Collection[str] = ()) -> dict[str, float | bool | str]:
-    """Numbers, booleans and strings by dotted path, in document order; everything else is ignored."""
-    flat: dict[str, float | bool | str] = {}
-    for path, value in _walk_values("", values, 0):
-        if path in skip or len(path) > 64:
+@dataclass(slots=True)
+class FlatReadings:
+    """`values` by dotted path, in document order; `dropped`: how many did not fit."""
+
+    values: dict[str, float | bool | str] = field(default_factory=dict)
+    dropped: int = 0
+
+
+def flatten(
+    values: Mapping[str, Any], *, skip: Collection[str] = (), skip_names: Collection[str] = (), lists: bool = False
+) -> FlatReadings:
+    """Numbers, booleans and strings; null is ignored. With `lists`, elements are numbered from 1, as in `ENERGY.Power.1`;
+    without, lists are ignored. `skip`: whole paths; `skip_names`: last parts of paths, such as `Id`."""
+    flat = FlatReadings()
+    for path, value in _walk_values("", values, 0, lists):
+        if path in skip or path.rpartition(".")[2] in skip_names:
             continue
-        flat[path] = value
-        if len(flat) == MAX_METRICS:
-            break
+        if len(flat.values) < MAX_METRICS and len(path) <= MAX_PATH_LENGTH:
+            flat.values[path] = value
+        else:
+            flat.dropped += 1
     return flat
 
 
-def encode_telemetry(values: Mapping[str, float | bool | str]) -> bytes:
-    return _encode({"m": values})
+def encode_telemetry(values: Mapping[str, float | bool | str], units: Mapping[str, str] | None = None) -> bytes:
+    return _encode({"m": values, "u": units} if units else {"m": values})
 
 
-def _walk_values(prefix: str, values: Mapping[str, Any], depth: int) -> Iterator[tuple[str, Any]]:
+def to_reports(flat: FlatReadings, units: Mapping[str, str] | None = None) -> list[DeviceReport]:
+    """One telemetry report, and one about what did not fit."""
+    reports: list[DeviceReport] = []
+    if flat.values:
+        reports.append(TelemetryReport(encode_telemetry(flat.values, units)))
+    if flat.dropped:
+        reports.append(UnreadableMessage("TOO_MANY_METRICS", f"{flat.dropped} values are too many, or their names too long"))
+    return reports
+
+
+def _walk_values(prefix: str, values: Mapping[str, Any], depth: int, lists: bool) -> Iterator[tuple[str, Any]]:
     for name, value in values.items():
         path = f"{prefix}.{name}" if prefix else name
+        if lists and isinstance(value, list):
+            value = {str(number): element for number, element in enumerate(value[:MAX_LIST_LENGTH], 1)}
         if isinstance(value, dict):
             if depth < MAX_DEPTH:
-                yield from _walk_values(path, value, depth + 1)
+                yield from _walk_values(path, value, depth + 1, lists)
         elif isinstance(value, bool | int | float | str):
             yield path, value

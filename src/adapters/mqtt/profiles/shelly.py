@@ -23,7 +23,6 @@ from domain.devices.codec import (
     PlanRow,
     PresenceReport,
     RelayReport,
-    TelemetryReport,
     UnreadableMessage,
 )
 
@@ -120,10 +119,7 @@ def _decode_switch_status(status: Mapping[str, Any]) -> Sequence[DeviceReport]:
     reports: list[DeviceReport] = []
     if isinstance(status.get("output"), bool):
         reports.append(RelayReport(status["output"]))
-    values = sensor_json.flatten(status, skip=_SKIPPED_FIELDS)
-    if values:
-        reports.append(TelemetryReport(sensor_json.encode_telemetry(values)))
-    return reports
+    return reports + sensor_json.to_reports(sensor_json.flatten(status, skip=_SKIPPED_FIELDS))
 
 
 def _decode_notification(document: Mapping[str, Any]) -> Sequence[DeviceReport]:

@@ -6,7 +6,7 @@ the id arrives, the steps before it have run. Tasmota publishes its relay only o
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 import msgspec
@@ -23,12 +23,29 @@ from domain.devices.codec import (
     PlanRow,
     PresenceReport,
     RelayReport,
-    TelemetryReport,
     UnreadableMessage,
 )
 
 _COMMANDS = {"ON": "Power1 ON", "OFF": "Power1 OFF", "TOGGLE": "Power1 TOGGLE", "STATUS": "State"}
 _SKIPPED_FIELDS = frozenset({"Time", "TempUnit", "PressureUnit", "SpeedUnit"})
+_SKIPPED_NAMES = frozenset({"Id", "ID", "TotalStartTime"})
+"""Identifiers and instants, which are no measurements."""
+_TEMPERATURES = ("Temperature", "DewPoint", "HeatIndex", "FeelsLike", "ObjectTemperature", "AmbientTemperature")
+_UNIT_FIELDS = {"TempUnit": _TEMPERATURES, "PressureUnit": ("Pressure", "SeaPressure"), "SpeedUnit": ("Speed",)}
+_DEGREES = {"C": "°C", "F": "°F"}
+_FIXED_UNITS = {
+    "ApparentPower": "VA",
+    "Current": "A",
+    "Frequency": "Hz",
+    "Humidity": "%",
+    "Illuminance": "lx",
+    "Power": "W",
+    "ReactivePower": "var",
+    "Today": "kWh",
+    "Total": "kWh",
+    "Voltage": "V",
+    "Yesterday": "kWh",
+}
 _STATE_TOPICS = frozenset({"stat/RESULT", "tele/STATE"})
 
 MAX_SLOTS = 5
@@ -125,6 +142,18 @@ def _custom_command(command: DeviceCommand) -> str | None:
     return None if any(sign in text for sign in ";\r\n\0") else text
 
 
+def _units(document: Mapping[str, Any], values: Iterable[str]) -> dict[str, str]:
+    """Tasmota gives the units of temperature, pressure and speed once for the whole message; those of energy are fixed."""
+    chosen = {name: document[field] for field, names in _UNIT_FIELDS.items() for name in names if field in document}
+    units = {}
+    for path in values:
+        name = next(part for part in reversed(path.split(".")) if not part.isdigit())
+        unit = chosen.get(name, _FIXED_UNITS.get(name))
+        if isinstance(unit, str):
+            units[path] = _DEGREES.get(unit, unit) if name in _TEMPERATURES else unit
+    return units
+
+
 def _decode_power(word: str) -> Sequence[DeviceReport]:
     return (RelayReport(word == "ON"),) if word in ("ON", "OFF") else (UnreadableMessage("MALFORMED", "POWER is ON or OFF"),)
 
@@ -135,7 +164,7 @@ def _decode_json(topic: str, payload: bytes) -> Sequence[DeviceReport]:
     except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as error:
         return (UnreadableMessage("MALFORMED", f"{topic}: {error}"),)
     if topic == "tele/SENSOR":
-        values = sensor_json.flatten(document, skip=_SKIPPED_FIELDS)
-        return (TelemetryReport(sensor_json.encode_telemetry(values)),) if values else ()
+        flat = sensor_json.flatten(document, skip=_SKIPPED_FIELDS, skip_names=_SKIPPED_NAMES, lists=True)
+        return sensor_json.to_reports(flat, _units(document, flat.values))
     word = document.get("POWER1", document.get("POWER"))
     return _decode_power(word) if isinstance(word, str) else ()

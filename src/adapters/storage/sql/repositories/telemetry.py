@@ -6,15 +6,15 @@ one index seek, however many rows lie between.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Sequence, Set
 
 from sqlalchemy import BigInteger, BindParameter, TextClause, bindparam, select, text, tuple_
 
 from adapters.storage.sql.bulk_insert import BulkStatement
-from adapters.storage.sql.mapper import insert_or_ignore, upsert
+from adapters.storage.sql.mapper import insert_or_ignore, to_json, upsert
 from adapters.storage.sql.session import POSTGRES, SQLITE, DbSession
 from adapters.storage.sql.tables import device_latest, device_metrics, metric_names, readings
-from domain.telemetry.ports import MAX_TIME_MS, MessageKey, PackedRow
+from domain.telemetry.ports import MAX_TIME_MS, MessageKey, PackedRow, RowKey
 
 r = readings.c
 
@@ -24,6 +24,18 @@ ADD_MANY = BulkStatement(
     "SELECT * FROM unnest($1::bigint[], $2::bigint[], $3::bigint[], $4::bytea[]) ON CONFLICT DO NOTHING",
     row_by_row=True,
 )
+LIST_EXISTING = {
+    SQLITE: text(
+        "SELECT readings.device_no, readings.ts, readings.digest FROM json_each(:at_keys) AS r CROSS JOIN readings "
+        "WHERE readings.device_no = r.value ->> '$[0]' AND readings.ts = r.value ->> '$[1]' "
+        "AND readings.digest = r.value ->> '$[2]'"
+    ),
+    POSTGRES: text(
+        "SELECT readings.device_no, readings.ts, readings.digest FROM json_array_elements(CAST(:at_keys AS json)) AS r (key) "
+        "JOIN readings ON readings.device_no = CAST(r.key ->> 0 AS bigint) AND readings.ts = CAST(r.key ->> 1 AS bigint) "
+        "AND readings.digest = CAST(r.key ->> 2 AS bigint)"
+    ),
+}
 _TIME_RANGE = (
     r.device_no == bindparam("at_device"),
     r.ts >= bindparam("at_since"),
@@ -114,6 +126,10 @@ class SqlReadingRepository:
 
     async def add_many(self, rows: Sequence[PackedRow]) -> None:
         await self._session.bulk_write(ADD_MANY, rows)
+
+    async def list_existing(self, keys: Sequence[RowKey]) -> Set[RowKey]:
+        rows = await self._session.read(LIST_EXISTING[self._session.dialect], at_keys=to_json(list(keys)))
+        return {(row[0], row[1], row[2]) for row in rows}
 
     async def list_between(
         self, device_no: int, since_ms: int, until_ms: int, limit: int, *, newest_first: bool = True
