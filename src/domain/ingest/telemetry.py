@@ -7,39 +7,29 @@ built them, and only fired rules, new metrics and watched devices are handled on
 
 from __future__ import annotations
 
-from collections.abc import Sequence, Set
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from itertools import chain
 from typing import Protocol, TypeVar, cast
 
 from domain.commands.model import DEFAULT_TTL_MS, AutomationCommand, CommandRequest, TriggeredBy
 from domain.commands.ports import AutomationCommandRunner, AutomationTx
-from domain.devices.model import Device, DeviceStatus
-from domain.events.model import TELEMETRY, Event
-from domain.events.policy import reading_event_id
+from domain.devices.model import DeviceStatus
+from domain.ingest.reading_announcer import NO_ANNOUNCEMENTS, ReadingAnnouncer, ReadingPublisher
 from domain.kernel.caller import SystemCaller
 from domain.kernel.clock import Clock
 from domain.kernel.domain_events import DomainEvent, EventKind, Json
 from domain.kernel.errors import DomainError
-from domain.kernel.ids import EventId
 from domain.rules.engine_port import BatchResult, TelemetryEngine, WatchedReading
 from domain.rules.model import Rule, RuleFiring, RuleSuppression, RuleTransition
 from domain.rules.policy import MAX_FIRINGS_PER_MINUTE, RuleLoopGuard
 from domain.rules.storage_ports import HasRules
-from domain.telemetry.ports import HasReadings, HasRollups, RowKey
+from domain.telemetry.ports import HasReadings, HasRollups
 from domain.telemetry.rollup_service import RollupMarkCache
 from domain.webhooks.ports import FanoutTx
 
 
 class IngestTx(FanoutTx, AutomationTx, HasReadings, HasRollups, HasRules, Protocol): ...
-
-
-class TransientEventPublisher(Protocol):
-    """Publishes events to feed and webhooks without storing them in the event log."""
-
-    async def publish_transient(self, tx: IngestTx, events: Sequence[Event]) -> None: ...
-
-    async def publish_to_feed(self, tx: IngestTx, events: Sequence[Event]) -> None: ...
 
 
 @dataclass(frozen=True, slots=True)
@@ -124,18 +114,6 @@ class IngestResult:
 NOTHING = IngestResult((), (), (), (), (), (), (), ())
 
 
-@dataclass(frozen=True, slots=True)
-class Announcements:
-    """Telemetry events for feed and webhooks, and those for the feed alone."""
-
-    new: Sequence[Event] = ()
-    feed_only: Sequence[Event] = ()
-
-
-NO_ANNOUNCEMENTS = Announcements()
-MAX_TRACKED_RESULTS = 64
-
-
 Row = TypeVar("Row", bound=tuple[object, ...])
 
 
@@ -158,15 +136,13 @@ class IngestService:
         clock: Clock,
         engine: TelemetryEngine,
         commands: AutomationCommandRunner,
-        publisher: TransientEventPublisher,
+        publisher: ReadingPublisher,
     ) -> None:
-        self._stored_before: dict[int, tuple[IngestResult, Set[RowKey]]] = {}
-        """By `id` of a result whose transaction has not committed yet: its rows that were stored before the first attempt."""
+        self._announcer = ReadingAnnouncer(publisher)
         self._clock = clock
         self._rollup_marks = RollupMarkCache()
         self._engine = engine
         self._commands = commands
-        self._publisher = publisher
         self._loop_guard = RuleLoopGuard()
 
     async def store(self, tx: IngestTx, result: IngestResult) -> None:
@@ -175,7 +151,7 @@ class IngestService:
             await tx.readings.add_metric_names(result.new_metric_names)
         if result.new_metrics:
             await tx.readings.upsert_device_metrics([(device, metric, unit) for device, metric, _, unit in result.new_metrics])
-        announcements = await self._announcements(tx, result) if result.watched_readings else NO_ANNOUNCEMENTS
+        announcements = await self._announcer.prepare(tx, result) if result.watched_readings else NO_ANNOUNCEMENTS
         if result.rows:
             await tx.readings.add_many(result.rows)
             await self._mark_rollup_hours(tx, result.rollup_hours)
@@ -185,7 +161,7 @@ class IngestService:
             await self._run_fired_rules(tx, result.rule_firings)
         for suppressed in result.rule_suppressions:
             await self._emit_suppressed(tx, suppressed)
-        await self._announce(tx, announcements)
+        await self._announcer.publish(tx, announcements)
 
     async def _mark_rollup_hours(self, tx: IngestTx, hours: Sequence[tuple[int, int]]) -> None:
         now_ms = self._clock.now_ms()
@@ -233,67 +209,6 @@ class IngestService:
         winner_name = "another rule" if winner is None else f"rule {winner.name!r}"
         description = f"Rule {rule.name!r} matched, but {winner_name} fired at the same moment and has precedence."
         await tx.emit(_rule_event(rule, "rule_suppressed", description, suppressed.at_ms))
-
-    async def _announcements(self, tx: IngestTx, result: IngestResult) -> Announcements:
-        """What to announce of the watched readings: nothing of a message that was stored before, because a device has sent it
-        twice. When a retry finds a message that was not stored before the first attempt, that attempt has committed although the
-        database did not say so: its deliveries are stored, but the feed has not got it."""
-        watched = {reading[0] for reading in result.watched_readings}
-        keys = [row[:3] for row in result.rows if row[0] in watched]
-        stored = await tx.readings.list_existing(keys)
-        if len(self._stored_before) >= MAX_TRACKED_RESULTS:
-            self._stored_before.clear()  # results that were never committed
-        _, stored_before = self._stored_before.setdefault(id(result), (result, stored))
-        tx.after_commit(lambda: self._forget(result))
-        new = {key[:2] for key in keys if key not in stored}
-        committed = {key[:2] for key in keys if key in stored and key not in stored_before} - new
-        found = await tx.devices.list_by_numbers(watched)
-        devices = {device.device_no: device for device in found}
-        events: dict[EventId, tuple[Event, tuple[int, int]]] = {}
-        for device_no, at_ms, metric, value, text, unit in result.watched_readings:
-            if device_no in devices:
-                event = _telemetry_event(devices[device_no], at_ms, metric, value, text, unit)
-                events.setdefault(event.event_id, (event, (device_no, at_ms)))
-        return Announcements(
-            [event for event, place in events.values() if place in new],
-            [event for event, place in events.values() if place in committed],
-        )
-
-    def _forget(self, result: IngestResult) -> None:
-        self._stored_before.pop(id(result), None)
-
-    async def _announce(self, tx: IngestTx, announcements: Announcements) -> None:
-        if announcements.new:
-            await self._publisher.publish_transient(tx, announcements.new)
-        if announcements.feed_only:
-            await self._publisher.publish_to_feed(tx, announcements.feed_only)
-
-
-def _telemetry_event(device: Device, at_ms: int, metric: str, value: float | None, text: str | None, unit: str | None) -> Event:
-    event_id = reading_event_id(device.device_id, at_ms, metric, value, text)
-    return Event(
-        position=0,
-        event_id=event_id,
-        account_id=device.account_id,
-        device_id=device.device_id,
-        device_name=device.name,
-        kind=TELEMETRY,
-        description=f"{metric} = {value if text is None else text}",
-        at_ms=at_ms,
-        source="device",
-        address="",
-        payload={
-            "type": TELEMETRY,
-            "eventId": event_id,
-            "accountId": device.account_id,
-            "deviceId": device.device_id,
-            "timestamp": at_ms,
-            "metric": metric,
-            "value": value,
-            "valueText": text,
-            "unit": unit,
-        },
-    )
 
 
 def _rule_event(rule: Rule, kind: EventKind, description: str, at_ms: int, *, code: str | None = None) -> DomainEvent:
