@@ -20,11 +20,11 @@ from support.service import ApiClient, Service, environment, program_command
 MOSQUITTO = shutil.which("mosquitto_pub")
 
 
-def latchboard(folder: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
+def latchboard(folder: Path, *arguments: str, **settings: object) -> subprocess.CompletedProcess[str]:
     return subprocess.run(
         [*program_command(), *arguments],
         cwd=folder,
-        env=environment(LATCHBOARD_DATA_DIR=folder / "data", LATCHBOARD_MQTT_PUBLIC_HOST="127.0.0.1"),
+        env=environment(LATCHBOARD_DATA_DIR=folder / "data", LATCHBOARD_MQTT_PUBLIC_HOST="127.0.0.1", **settings),
         capture_output=True,
         text=True,
         timeout=60,
@@ -98,6 +98,21 @@ async def test_a_second_init_renews_the_server_and_keeps_the_authority(tmp_path:
     assert "mqtt.example.com, 192.0.2.1" in again.stdout
     after = {file.name: file.read_bytes() for file in folder.iterdir()}
     assert {name for name in before if before[name] == after[name]} == {"ca.pem", "ca-key.pem"}
+
+
+@pytest.mark.parametrize(("days", "verdict"), [("90", "expires on"), ("3", "Renew it")], ids=["in time", "soon"])
+async def test_the_doctor_tells_when_the_certificate_expires(tmp_path: Path, days: str, verdict: str) -> None:
+    assert latchboard(tmp_path, "tls", "init", "--days", days).returncode == 0
+    folder = tmp_path / "data" / "tls"
+    settings = {
+        "COLUMNS": "300",
+        "LATCHBOARD_MQTT_TLS_PORT": "0",
+        "LATCHBOARD_MQTT_TLS_CERTIFICATE": folder / "server.pem",
+        "LATCHBOARD_MQTT_TLS_KEY": folder / "server-key.pem",
+    }
+    checked = latchboard(tmp_path, "doctor", **settings)
+    [line] = [line for line in checked.stdout.splitlines() if "MQTT certificate" in line]
+    assert verdict in line
 
 
 @pytest.mark.parametrize(

@@ -8,6 +8,7 @@ import socket
 import subprocess
 from collections.abc import AsyncIterator, Iterator
 from contextlib import asynccontextmanager
+from pathlib import Path
 
 import aiomqtt
 import httpx
@@ -134,6 +135,35 @@ async def test_the_page_of_metrics_tells_what_was_closed_and_refused(limited: Se
         f"process_max_fds {float(OPEN_FILES)}",
     ):
         assert name in page
+
+
+async def test_an_address_that_sends_no_http_is_refused_for_a_while_and_a_health_check_is_not(tmp_path: Path) -> None:
+    banning = {"LATCHBOARD_BAN_AFTER": 3, "LATCHBOARD_UNLIMITED_ADDRESSES": "127.0.0.1"}
+    with Service(tmp_path, **banning) as service:
+
+        async def say(words: bytes, source: str) -> bytes:
+            reader, writer = await asyncio.open_connection("127.0.0.1", service.port, local_addr=(source, 0))
+            try:
+                if not words:
+                    return b""
+                writer.write(words)
+                async with asyncio.timeout(10):
+                    return await reader.read(12)
+            except ConnectionError:
+                return b""
+            finally:
+                writer.close()
+
+        request = b"GET /healthz HTTP/1.1\r\nHost: x\r\n\r\n"
+        for _ in range(10):
+            assert await say(b"", "127.0.0.3") == b""
+        assert await say(request, "127.0.0.3") == b"HTTP/1.1 200"
+        while await say(b"\x16\x03\x01 no http\r\n\r\n", "127.0.0.2") != b"":
+            pass
+        assert await say(request, "127.0.0.1") == b"HTTP/1.1 200"
+        async with httpx.AsyncClient(timeout=15) as client:
+            page = (await client.get(f"{service.url}/metrics")).text
+        assert 'latchboard_http_connections_refused_total{reason="banned"}' in page
 
 
 async def test_the_start_says_that_few_files_may_be_open(limited: Service) -> None:

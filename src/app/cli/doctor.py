@@ -12,6 +12,7 @@ from urllib.parse import urlsplit
 import httpx
 
 from adapters.clock import SystemClock
+from adapters.crypto.certificate_authority import expiry
 from adapters.storage.sql import SqlDatabase
 from adapters.storage.sql.migrations import HEAD
 from app.cli.banner import http_url
@@ -21,12 +22,13 @@ from app.runtime.first_start import require_database
 from app.runtime.instance_lock import InstanceLock
 from app.wiring.adapters import broker_port, create_disk_space, load_key_ring
 from app.wiring.engines import load_engine
-from domain.kernel.clock import from_iso, to_iso
+from domain.kernel.clock import DAY_MS, SECOND_MS, from_iso, to_iso
 from domain.kernel.errors import DomainError
 
 EARLIEST_PLAUSIBLE_MS = from_iso("2026-01-01T00:00:00Z")
 """A clock before this date is wrong: Latchboard did not exist yet."""
 CONNECT_TIMEOUT_S = 3.0
+CERTIFICATE_WARNING_DAYS = 30
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,6 +53,7 @@ async def run_checks(settings: Settings) -> list[DiagnosticResult]:
         ("database", lambda: _check_database(settings)),
         ("engine", lambda: _check_engine(settings)),
         ("broker", lambda: _check_broker(settings, running)),
+        ("MQTT certificate", lambda: _check_certificate(settings)),
         ("HTTP port", lambda: _check_http_port(settings, running)),
         ("clock", _check_clock),
     ]
@@ -159,6 +162,23 @@ async def _check_broker(settings: Settings, running: bool) -> str:
     for name, port in ports.items():
         _require_free_port(settings.mqtt_host, port, name)
     return f"embedded, ports {', '.join(str(port) for port in ports.values())} are free"
+
+
+async def _check_certificate(settings: Settings) -> str:
+    path = settings.mqtt_tls_certificate
+    if path is None:
+        return "none; without TLS, MQTT passwords can be read on the network (latchboard tls init makes a certificate)"
+    try:
+        expires = expiry(path.read_bytes())
+    except (OSError, ValueError) as error:
+        raise StartupError(f"{path} cannot be used: {error}. Correct LATCHBOARD_MQTT_TLS_CERTIFICATE.") from None
+    days_left = (expires.timestamp() * SECOND_MS - SystemClock().now_ms()) / DAY_MS
+    text = f"{path} expires on {expires:%Y-%m-%d}"
+    if days_left <= 0:
+        raise StartupError(f"{text}: devices refuse it. Renew it, with `latchboard tls init` if that made it, and restart.")
+    if days_left < CERTIFICATE_WARNING_DAYS:
+        raise DiagnosticWarning(f"{text}. Renew it, with `latchboard tls init` if that made it, and restart.")
+    return text
 
 
 async def _check_http_port(settings: Settings, running: bool) -> str:

@@ -11,7 +11,7 @@ from typing import Any
 import h11
 from hypercorn.asyncio.tcp_server import TCPServer
 from hypercorn.config import Config
-from hypercorn.events import Event, Updated
+from hypercorn.events import Closed, Event, Updated
 
 from adapters.http.server.connection_limits import ConnectionState, HttpConnection, HttpConnectionLimiter
 
@@ -37,9 +37,6 @@ class LimitedTCPServer(TCPServer):
         try:
             await super().run()
         finally:
-            was_closed_by_client = self.reader.at_eof()
-            if connection.state is ConnectionState.PENDING and not was_closed_by_client:
-                connection.has_failed = True
             limiter.close(connection)
 
     async def protocol_send(self, event: Event) -> None:
@@ -48,11 +45,22 @@ class LimitedTCPServer(TCPServer):
                 self._limiter.set_state(self._connection, ConnectionState.IDLE)
             else:
                 self._limiter.record_request(self._connection)
+        elif isinstance(event, Closed):
+            self._note_failure()
         self._pending_writes += 1
         try:
             await super().protocol_send(event)
         finally:
             self._pending_writes -= 1
+
+    async def _initiate_server_close(self) -> None:
+        self._note_failure()
+        await super()._initiate_server_close()
+
+    def _note_failure(self) -> None:
+        """The server closes the connection, and not the client. Without a request until now, that is a failure of its address."""
+        if self._connection is not None and self._connection.state is ConnectionState.PENDING:
+            self._connection.has_failed = True
 
     def set_authenticated(self, is_authenticated: bool) -> None:
         """For the live feed: whether the client has shown credentials, and the connection is not being closed."""
