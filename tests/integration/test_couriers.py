@@ -99,7 +99,7 @@ async def test_a_compressed_response_is_not_decoded(courier: CourierClient) -> N
 
 
 @pytest.mark.parametrize(
-    ("behave", "said"),
+    ("behave", "text"),
     [
         (send_and_close(b""), "without a response"),
         (send_and_close(b"HTTP/1.1 200 OK\r\nContent-Length: 10\r\n\r\nhalf"), "in the middle"),
