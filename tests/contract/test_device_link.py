@@ -31,6 +31,9 @@ class StillClock:
     def now_ms(self) -> int:
         return 1_800_000_000_000
 
+    def monotonic_ms(self) -> int:
+        return self.now_ms()
+
 
 @dataclass
 class World:

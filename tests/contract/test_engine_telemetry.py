@@ -44,7 +44,7 @@ def test_readings_are_packed_as_in_the_vectors(engine: TelemetryEngine, vector: 
     row = EngineDriver(engine).send(payload).rows[0]
     assert row[3].hex() == vector["packed"]
     assert row[2] == packing.row_digest(row[3])
-    expected = [(5, number, *packing.value_columns(value)) for number, value in vector["readings"]]
+    expected = [(5, number, *packing.value_columns(value), None) for number, value in vector["readings"]]
     assert engine.unpack_readings([(5, row[3])]) == expected
     assert engine.unpack_readings([(5, row[3])], numbers[0]) == expected[:1]
 
@@ -94,7 +94,7 @@ def test_a_device_that_was_restored_with_more_metrics_may_send_them_all_at_once(
     engine.restore(DEVICE, packing.pack_latest(T0, known))
     values = {name: number + 0.25 for number, name in names}
     row = EngineDriver(engine).send(values, 1).rows[0]
-    assert [value for _, _, value, _ in engine.unpack_readings([(0, row[3])])] == list(values.values())
+    assert [value for _, _, value, _, _ in engine.unpack_readings([(0, row[3])])] == list(values.values())
 
 
 def test_a_payload_over_64_kib_is_dropped_and_counted(engine: TelemetryEngine) -> None:

@@ -163,6 +163,25 @@ async def test_overdue_executions_are_those_without_an_end(world: StoredAccount)
         assert await tx.executions.next_expiry_ms() == NOW - 1
 
 
+@pytest.mark.parametrize("step_ms", [-3_600_000, 3_600_000])
+async def test_deadlines_move_along_when_the_clock_is_set(world: StoredAccount, step_ms: int) -> None:
+    """Each has as long as it had, and never longer than in all; commands of the last minute are by the new time already."""
+    then = NOW - step_ms
+    async with world.uow.write() as tx:
+
+        async def add(created_ms: int, ttl_ms: int, status: ExecutionStatus = ExecutionStatus.SENT) -> Execution:
+            added = an_execution(world, status=status, created_ms=created_ms, expires_ms=created_ms + ttl_ms)
+            return await add_execution(tx, added)
+
+        half_over = await add(then - 30_000, 60_000)
+        of_a_clock_ahead = await add(NOW + 7_200_000, 60_000)
+        new = await add(NOW - 10, 60_000)
+        ended = await add(then - 30_000, 60_000, ExecutionStatus.DONE)
+        await tx.executions.shift_expiry(step_ms, NOW, NOW - 60_000)
+        found = [await tx.executions.find(each.execution_id) for each in (half_over, of_a_clock_ahead, new, ended)]
+        assert [each.expires_ms - NOW for each in found if each] == [30_000, 60_000, 59_990, ended.expires_ms - NOW]
+
+
 async def test_executions_page_newest_first_and_only_ended_ones_are_forgotten(world: StoredAccount) -> None:
     async with world.uow.write() as tx:
         stored = [

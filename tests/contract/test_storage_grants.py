@@ -73,14 +73,15 @@ async def test_uses_are_read_newest_first_and_deleted_oldest_first(world: Stored
     grant = a_grant(world)
     async with world.uow.write() as tx:
         await tx.grants.add(grant)
-        assert list(await tx.grants.list_recent_uses(grant, 0, 9)) == []
+        assert list(await tx.grants.list_recent_uses(grant, 0, NOW + 60_000, 9)) == []
         for offset_ms in (10_000, 0, 60_000):
             await tx.grants.add_use(grant.grant_id, NOW + offset_ms)
-        assert list(await tx.grants.list_recent_uses(grant, NOW - 1, 9)) == [NOW + 60_000, NOW + 10_000, NOW]
-        assert list(await tx.grants.list_recent_uses(grant, NOW, 9)) == [NOW + 60_000, NOW + 10_000]
-        assert list(await tx.grants.list_recent_uses(grant, NOW - 1, 1)) == [NOW + 60_000]
+        assert list(await tx.grants.list_recent_uses(grant, NOW - 1, NOW + 60_000, 9)) == [NOW + 60_000, NOW + 10_000, NOW]
+        assert list(await tx.grants.list_recent_uses(grant, NOW, NOW + 60_000, 9)) == [NOW + 60_000, NOW + 10_000]
+        assert list(await tx.grants.list_recent_uses(grant, NOW - 1, NOW + 60_000, 1)) == [NOW + 60_000]
+        assert list(await tx.grants.list_recent_uses(grant, NOW - 1, NOW + 59_999, 1)) == [NOW + 10_000]
         assert [await tx.grants.delete_uses_older_than(NOW + 20_000, 1) for _ in range(3)] == [1, 1, 0]
-        assert list(await tx.grants.list_recent_uses(grant, 0, 9)) == [NOW + 60_000]
+        assert list(await tx.grants.list_recent_uses(grant, 0, NOW + 60_000, 9)) == [NOW + 60_000]
 
 
 async def test_an_approval_comes_back_as_it_went_in(world: StoredAccount) -> None:

@@ -23,6 +23,9 @@ class StillClock:
     def now_ms(self) -> int:
         return 1_800_000_000_000
 
+    def monotonic_ms(self) -> int:
+        return self.now_ms()
+
 
 async def started(broker: Mosquitto, *devices: BrokerDevice) -> MosquittoDeviceLink:
     """The service as it starts: every device that may connect, then the link."""

@@ -82,7 +82,7 @@ async def test_who_counts_a_grant_makes_the_others_wait(pair: TwoInstances) -> N
     async with pair.first.services.uow.write() as tx:
         now_ms = pair.first.clock.now_ms()
         grant = await tx.grants.get_for_update(pair.account.account.account_id, grant_id)
-        assert list(await tx.grants.list_recent_uses(grant, now_ms - 60_000, 1)) == []
+        assert list(await tx.grants.list_recent_uses(grant, now_ms - 60_000, now_ms + 60_000, 1)) == []
         other = asyncio.create_task(pair.second.caller(X_Api_Key=key).send("POST", f"{device}/command", {"cmd": "STATUS"}))
         await pair.wait_for_blocked_transactions()
         await tx.grants.add_use(grant_id, now_ms)

@@ -1,8 +1,9 @@
 """Generates a million small cases for the engine: each is a rule set and a message sequence on its own device.
 
 A chunk of 500 cases shares a pair of engines and runs through them step by step in common batches, so that calls are cheap and a
-comparison compares two lists. Time advances between steps, and sometimes goes back; an engine may be rebuilt between steps from
-what a database would contain. A chunk depends on one number only, so that number reproduces a failure.
+comparison compares two lists. Time advances between steps, and sometimes goes back; the service's clock may be set by an hour, with
+messages still on their way; devices have clocks of their own, some of them wrong; an engine may be rebuilt between steps from what a
+database would contain. A chunk depends on one number only, so that number reproduces a failure.
 """
 
 from __future__ import annotations
@@ -25,6 +26,7 @@ PARTS = (
     "new_metric_names",
     "new_metrics",
     "faults",
+    "clocks_ahead",
 )
 NAMES = ("t", "h", "mode", "on")
 NUMERIC = (
@@ -67,6 +69,8 @@ UNUSUAL_LITERALS = (
     '"\\u0065co"',
 )
 TEXTS = ("eco", "heat", "20", "")
+OFFSETS_MS = (0, 0, -1_000, -125_000, -3_600_000, 90_000, 121_000, 3_600_000, 90_000_000)
+"""Of a device's clock."""
 INVALID_PAYLOADS = (
     b"",
     b"{",
@@ -93,6 +97,7 @@ class Step:
     advance_ms: int
     ticks: bool
     restarts: bool
+    clock_step_ms: int = 0
 
 
 @dataclass(frozen=True)
@@ -111,7 +116,12 @@ def chunk(number: int) -> Chunk:
     chance = random.Random(number)
     count = chance.choice((1, 2, 2, 3, 3, 4))
     steps = tuple(
-        Step(chance.choice((0, 400, 1_000, 2_000, 5_000, -1_500)), chance.random() < 0.6, chance.random() < 0.12)
+        Step(
+            chance.choice((0, 400, 1_000, 2_000, 5_000, 125_000, -1_500)),
+            chance.random() < 0.6,
+            chance.random() < 0.12,
+            chance.choice((0, 0, 0, 0, 3_600_000, -3_600_000)),
+        )
         for _ in range(count)
     )
     return Chunk(steps, {device_no: _case(chance, device_no, count) for device_no in range(1, CHUNK + 1)})
@@ -169,7 +179,8 @@ def _payload(chance: random.Random, metrics: Sequence[str]) -> bytes | None:
     named = metrics if dice < 0.7 else metrics[: chance.randint(1, len(metrics))]
     literals = UNUSUAL_LITERALS if dice > 0.85 else NUMBERS
     body = ",".join([f'"{name}":{chance.choice(literals)}' for name in named])
-    return (f'{{"m":{{{body}}}}}' if dice < 0.3 else f"{{{body}}}").encode()
+    ts = f'"ts":{START_MS + chance.choice(OFFSETS_MS)},' if chance.random() < 0.3 else ""
+    return (f'{{{ts}"m":{{{body}}}}}' if dice < 0.3 else f"{{{ts}{body}}}").encode()
 
 
 class Run:
@@ -193,18 +204,22 @@ class Run:
         now_ms = START_MS
         for place, step in enumerate(chunk.steps):
             now_ms += step.advance_ms
+            stamped_ms = now_ms
+            if step.clock_step_ms:
+                now_ms += step.clock_step_ms
+                results += self._record(engine.shift_clock(step.clock_step_ms, now_ms), rules)
             sent = [
-                (device_no, now_ms + device_no % 3, payload)
+                (device_no, (stamped_ms if device_no % 5 == 0 else now_ms) - device_no % 3, payload)
                 for device_no, case in chunk.cases.items()
                 if (payload := case.payloads[place]) is not None
             ]
-            results += self._record(engine.ingest(self._batch(sent)), rules)
+            results += self._record(engine.ingest(self._batch(sent), now_ms), rules)
             if step.ticks:
                 now_ms += 1_000
                 results += self._record(engine.tick(now_ms), rules)
             if step.restarts:
-                engine = self._restart(engine, chunk, rules)
-            results.append(engine.next_timer_ms())
+                engine = self._restart(engine, chunk, rules, now_ms)
+            results += [engine.next_timer_ms(), engine.clock_offsets(list(chunk.cases))]
         results += self._record(engine.tick(now_ms + 10_000), rules)
         results.append(repr(sorted(engine.checkpoint(CHUNK))))
         return results
@@ -216,12 +231,12 @@ class Run:
             rules[transition.rule_no] = replace(rules[transition.rule_no], state=transition.state)
         return parts
 
-    def _restart(self, engine: TelemetryEngine, chunk: Chunk, rules: dict[int, RuleSpec]) -> TelemetryEngine:
+    def _restart(self, engine: TelemetryEngine, chunk: Chunk, rules: dict[int, RuleSpec], now_ms: int) -> TelemetryEngine:
         self._latest |= {device_no: latest for device_no, _, latest in engine.checkpoint(CHUNK)}
         fresh = self._make()
         fresh.add_metric_names(self._names)
         for device_no, latest in self._latest.items():
-            fresh.restore(device_no, latest)
+            fresh.restore(device_no, latest, now_ms)
         for device_no, case in chunk.cases.items():
             fresh.set_rules(device_no, [rules[rule.rule_no] for rule in case.rules])
         return fresh

@@ -40,6 +40,9 @@ LITERALS = (
     "1.",
 )
 TEXTS = ("eco", "heat", "", "true")
+OFFSETS_MS = (0, 0, 0, -1_000, -60_000, -3_600_000, 5_000, 119_999, 120_000, 120_001, 3_600_000, 86_400_000, 86_400_001)
+"""Of a device's clock. Two minutes ahead is still believed, a day ahead is still stored."""
+UNUSUAL_TIMES = ("12345", "-1", '"x"', "null", "NaN", "1e999", "1e300", "9007199254740993", "99999999999.9", "100000000000")
 NUMERIC = (
     Comparator.GREATER,
     Comparator.GREATER_EQUAL,
@@ -76,10 +79,17 @@ INVALID_PAYLOADS = (
 @dataclass(frozen=True)
 class Ingest:
     messages: list[tuple[int, int, bytes]]
+    now_ms: int | None
 
 
 @dataclass(frozen=True)
 class Tick:
+    now_ms: int
+
+
+@dataclass(frozen=True)
+class ShiftClock:
+    step_ms: int
     now_ms: int
 
 
@@ -110,9 +120,10 @@ class Restart:
     """Rebuild the engine from names, checkpoints, later rows and rule states; the rules come before or after the values."""
 
     rules_first: bool
+    now_ms: int | None
 
 
-Action = Ingest | Tick | SetRules | SetWatched | RemoveDevice | Checkpoint | Restart
+Action = Ingest | Tick | ShiftClock | SetRules | SetWatched | RemoveDevice | Checkpoint | Restart
 
 
 def case(number: int) -> Iterator[Action]:
@@ -134,7 +145,7 @@ class _Case:
             if self._chance.random() < 0.9:
                 yield SetRules(device_no, self._rules())
         for _ in range(self._chance.randint(3, 14)):
-            self._now_ms += self._chance.choice((0, 1, 400, 1_000, 2_000, 5_000, 30_000, -500))
+            self._now_ms += self._chance.choice((0, 1, 400, 1_000, 2_000, 5_000, 30_000, 70_000, -500))
             yield self._action()
         yield Tick(self._now_ms + 100_000)
         yield Checkpoint(10)
@@ -143,9 +154,14 @@ class _Case:
         dice = self._chance.random()
         device_no = self._chance.choice(self._devices)
         if dice < 0.66:
-            return Ingest([self._message() for _ in range(self._chance.choice((0, 1, 1, 1, 2, 5)))])
-        if dice < 0.82:
+            messages = [self._message() for _ in range(self._chance.choice((0, 1, 1, 1, 2, 5)))]
+            return Ingest(messages, self._chance.choice((None, self._now_ms)))
+        if dice < 0.80:
             return Tick(self._now_ms)
+        if dice < 0.82:
+            step_ms = self._chance.choice((3_600_000, -3_600_000, 2_500, -2_500))
+            self._now_ms += step_ms
+            return ShiftClock(step_ms, self._now_ms)
         if dice < 0.88:
             return SetRules(device_no, self._rules())
         if dice < 0.92:
@@ -154,7 +170,7 @@ class _Case:
             return RemoveDevice(device_no)
         if dice < 0.97:
             return Checkpoint(self._chance.choice((0, 1, 5)))
-        return Restart(self._chance.random() < 0.5)
+        return Restart(self._chance.random() < 0.5, self._chance.choice((None, self._now_ms, self._now_ms - 300_000)))
 
     def _rules(self) -> list[RuleSpec]:
         return [self._rule() for _ in range(self._chance.choice((0, 1, 2, 3, 6)))]
@@ -199,7 +215,7 @@ class _Case:
 
     def _message(self) -> tuple[int, int, bytes]:
         device_no = self._chance.choice(self._devices)
-        arrived_ms = self._now_ms + self._chance.choice((0, 0, 0, 3, -2))
+        arrived_ms = self._now_ms + self._chance.choice((0, 0, 0, 0, 0, 3, -2, 3_600_000, -3_600_000))
         return device_no, arrived_ms, self._payload(arrived_ms)
 
     def _payload(self, arrived_ms: int) -> bytes:
@@ -220,8 +236,8 @@ class _Case:
         if chance.random() < 0.5:
             members = ['"m":' + space + "{" + members[0] + "}"]
         if chance.random() < 0.4:
-            ts = arrived_ms + chance.choice((0, 0, -1_000, -60_000, 86_400_000, 86_400_001, 5_000))
-            text = str(ts) if chance.random() < 0.9 else chance.choice(("12345", "-1", '"x"', "null", "NaN", "1e999", f"{ts}.7"))
+            ts = arrived_ms + chance.choice(OFFSETS_MS)
+            text = str(ts) if chance.random() < 0.9 else chance.choice((*UNUSUAL_TIMES, f"{ts}.7"))
             members.insert(chance.randint(0, 1), '"ts":' + text)
         if chance.random() < 0.15:
             unit = chance.choice(('"C"', '"%"', "3", '"' + "u" * 33 + '"'))

@@ -21,6 +21,7 @@ from property import engine_cases as cases
 CASES = int(os.environ.get("LATCHBOARD_PROPERTY_CASES", "2000"))
 SEED = int(os.environ.get("LATCHBOARD_PROPERTY_SEED", "0"))
 CHUNKS = 8
+DEVICES = (1, 2, 3, 1024, 2**24 + 5)
 
 
 class _Run:
@@ -36,8 +37,10 @@ class _Run:
 
     def act(self, action: cases.Action) -> Any:
         match action:
-            case cases.Ingest(messages):
-                return self._record(self.engine.ingest(InMemoryTelemetryBatch.of(messages)))
+            case cases.Ingest(messages, now_ms):
+                return self._record(self.engine.ingest(InMemoryTelemetryBatch.of(messages), now_ms))
+            case cases.ShiftClock(step_ms, now_ms):
+                return self._record(self.engine.shift_clock(step_ms, now_ms))
             case cases.Tick(now_ms):
                 return self._record(self.engine.tick(now_ms))
             case cases.SetRules(device_no, rules):
@@ -54,8 +57,8 @@ class _Run:
                 taken = self.engine.checkpoint(limit)
                 self.latest.update({device_no: (newest_ms, latest) for device_no, newest_ms, latest in taken})
                 return taken
-            case cases.Restart(rules_first):
-                return self._restart(rules_first)
+            case cases.Restart(rules_first, now_ms):
+                return self._restart(rules_first, now_ms)
 
     def _record(self, result: BatchResult) -> dict[str, Any]:
         found = {name: getattr(result, name) for name in _PARTS}
@@ -66,17 +69,17 @@ class _Run:
             rules[transition.rule_no] = replace(rules[transition.rule_no], state=transition.state)
         return found
 
-    def _restart(self, rules_first: bool) -> None:
+    def _restart(self, rules_first: bool, now_ms: int | None) -> None:
         self.engine = self._make()
         self.engine.add_metric_names(list(self.names.items()))
         if rules_first:
             self._set_rules()
         for device_no, (_, latest) in self.latest.items():
-            self.engine.restore(device_no, latest)
+            self.engine.restore(device_no, latest, now_ms)
         for (device_no, ts_ms, _), packed in sorted(self.rows.items()):
             newest_ms = self.latest.get(device_no, (-1, b""))[0]
             if ts_ms > newest_ms:
-                self.engine.replay(device_no, ts_ms, packed)
+                self.engine.replay(device_no, ts_ms, packed, now_ms)
         if not rules_first:
             self._set_rules()
 
@@ -94,6 +97,7 @@ _PARTS = (
     "rule_suppressions",
     "watched_readings",
     "faults",
+    "clocks_ahead",
     "last_seen",
     "message_count",
     "reading_count",
@@ -108,5 +112,6 @@ def test_the_native_engine_equals_the_reference_engine(chunk: int) -> None:
             where = f"case {number}, step {step}: {action}"
             assert repr(native.act(action)) == repr(reference.act(action)), where
             assert native.engine.next_timer_ms() == reference.engine.next_timer_ms(), where
-            for device_no in (1, 2, 3, 1024, 2**24 + 5):
+            assert native.engine.clock_offsets(DEVICES) == reference.engine.clock_offsets(DEVICES), where
+            for device_no in DEVICES:
                 assert repr(native.engine.latest(device_no)) == repr(reference.engine.latest(device_no)), where

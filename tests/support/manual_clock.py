@@ -1,4 +1,4 @@
-"""A clock that stands still until a test moves it."""
+"""A clock that stands still until a test moves it: `forward` lets time pass, `step` sets the wall clock only."""
 
 from __future__ import annotations
 
@@ -8,9 +8,18 @@ START_MS = 1_800_000_000_000
 class ManualClock:
     def __init__(self, ms: int = START_MS) -> None:
         self.ms = ms
+        self._stepped_ms = 0
 
     def now_ms(self) -> int:
         return self.ms
+
+    def monotonic_ms(self) -> int:
+        return self.ms - self._stepped_ms
+
+    def step(self, *, minutes: float) -> None:
+        """Set the wall clock, back if negative."""
+        self.ms += round(minutes * 60_000)
+        self._stepped_ms += round(minutes * 60_000)
 
     def forward(self, ms: float = 0, *, seconds: float = 0, minutes: float = 0, days: float = 0) -> None:
         self.ms += round(ms + seconds * 1000 + minutes * 60_000 + days * 86_400_000)

@@ -30,6 +30,9 @@ class FastClock:
     def now_ms(self) -> int:
         return self._epoch_ms + (time.time_ns() // 1_000_000 - self._epoch_ms) * self._speed
 
+    def monotonic_ms(self) -> int:
+        return self.now_ms()
+
 
 class StdinCommands:
     def __init__(self, world: WebhookWorld) -> None:

@@ -52,6 +52,9 @@ class MovableClock:
     def now_ms(self) -> int:
         return time.time_ns() // 1_000_000 + self.moved_ms
 
+    def monotonic_ms(self) -> int:
+        return self.now_ms()
+
     def forward(self, *, seconds: float) -> None:
         self.moved_ms += round(seconds * 1000)
 

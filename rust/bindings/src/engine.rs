@@ -26,7 +26,7 @@ pub struct PyEngine {
 }
 
 type LatestTuple<'py> = (String, Bound<'py, PyAny>, Option<String>, i64, i64);
-type ReadingTuple = (i64, u32, Option<f64>, Option<String>);
+type ReadingTuple = (i64, u32, Option<f64>, Option<String>, Option<i64>);
 
 #[pymethods]
 impl PyEngine {
@@ -60,21 +60,40 @@ impl PyEngine {
         }
     }
 
-    fn restore(&self, device_no: u32, latest: &[u8]) -> PyResult<()> {
-        self.lock().restore(device_no, latest).map_err(decode_error)
+    #[pyo3(signature = (device_no, latest, now_ms=None))]
+    fn restore(&self, device_no: u32, latest: &[u8], now_ms: Option<i64>) -> PyResult<()> {
+        let now_ms = now_ms.unwrap_or(UNKNOWN_NOW);
+        self.lock().restore(device_no, latest, now_ms).map_err(decode_error)
     }
 
-    fn replay(&self, device_no: u32, ts_ms: i64, packed: &[u8]) -> PyResult<()> {
-        self.lock().replay(device_no, ts_ms, packed).map_err(decode_error)
+    #[pyo3(signature = (device_no, ts_ms, packed, now_ms=None))]
+    fn replay(&self, device_no: u32, ts_ms: i64, packed: &[u8], now_ms: Option<i64>) -> PyResult<()> {
+        let now_ms = now_ms.unwrap_or(UNKNOWN_NOW);
+        self.lock().replay(device_no, ts_ms, packed, now_ms).map_err(decode_error)
     }
 
-    fn ingest(&self, py: Python<'_>, batch: &TelemetryBatch) -> PyIngestResult {
+    #[pyo3(signature = (batch, now_ms=None))]
+    fn ingest(&self, py: Python<'_>, batch: &TelemetryBatch, now_ms: Option<i64>) -> PyIngestResult {
+        let now_ms = now_ms.unwrap_or(UNKNOWN_NOW);
         let result = py.detach(|| {
             let messages = batch.messages.iter();
-            self.lock()
-                .ingest(messages.map(|message| (message.device, message.arrived_ms, &message.payload[..])))
+            let messages = messages.map(|message| (message.device, message.arrived_ms, &message.payload[..]));
+            self.lock().ingest(messages, now_ms)
         });
         PyIngestResult { result }
+    }
+
+    /// The service's clock was set by `step_ms`, to `now_ms`.
+    fn shift_clock(&self, py: Python<'_>, step_ms: i64, now_ms: i64) -> PyIngestResult {
+        let result = py.detach(|| self.lock().shift_clock(step_ms, now_ms));
+        PyIngestResult { result }
+    }
+
+    /// (device number, ms that its clock is ahead) of those whose newest message has a time of their own.
+    fn clock_offsets(&self, device_nos: Vec<u32>) -> Vec<(u32, i64)> {
+        let engine = self.lock();
+        let offset = |device| Some((device, engine.clock_offset_ms(device)?));
+        device_nos.into_iter().filter_map(offset).collect()
     }
 
     fn tick(&self, py: Python<'_>, now_ms: i64) -> PyIngestResult {
@@ -117,6 +136,9 @@ impl PyEngine {
     }
 }
 
+/// Without a present time nothing has arrived too late.
+const UNKNOWN_NOW: i64 = i64::MAX;
+
 impl PyEngine {
     /// After a panic, which is a bug, the engine stays usable for the other devices.
     fn lock(&self) -> MutexGuard<'_, Engine> {
@@ -128,14 +150,16 @@ fn decode_error(error: DecodeError) -> PyErr {
     PyValueError::new_err(error.0)
 }
 
-/// (time, metric number, value, text) of the readings in `(time, packed)` rows; of one metric, or of all.
+/// (time, metric number, value, text, reported time) of the readings in `(time, packed)` rows; of one metric, or of all.
 #[pyfunction]
 #[pyo3(signature = (rows, metric_no=None))]
 fn unpack_readings(rows: &Bound<'_, PyAny>, metric_no: Option<u32>) -> PyResult<Vec<ReadingTuple>> {
     let mut readings = Vec::new();
     for row in rows.try_iter()? {
         let (ts_ms, packed): (i64, Bound<'_, PyBytes>) = row?.extract()?;
-        for reading in packing::decode_readings(packed.as_bytes()) {
+        let (ahead_ms, packed_readings) = packing::decode_row(packed.as_bytes()).map_err(decode_error)?;
+        let reported_ms = ahead_ms.map(|ahead_ms| ts_ms.saturating_add(ahead_ms));
+        for reading in packed_readings {
             let (metric, value) = reading.map_err(decode_error)?;
             if metric_no.is_none_or(|wanted| wanted == metric) {
                 let (value, text) = match value {
@@ -143,7 +167,7 @@ fn unpack_readings(rows: &Bound<'_, PyAny>, metric_no: Option<u32>) -> PyResult<
                     MetricValue::Bool(value) => (Some(f64::from(u8::from(value))), Some(value.to_string())),
                     MetricValue::Text(text) => (None, Some(text.into_owned())),
                 };
-                readings.push((ts_ms, metric, value, text));
+                readings.push((ts_ms, metric, value, text, reported_ms));
             }
         }
     }

@@ -100,7 +100,7 @@ fn engine_with_devices(devices: u32, rules: usize, random: &mut Random) -> Engin
     let mut engine = Engine::default();
     let first = b"{\"temperature\":60.5,\"humidity\":60.5,\"pressure\":60.5,\"voltage\":60.5,\"rssi\":60.5}";
     for device in 1..=devices {
-        engine.ingest([(device, NOW_MS - 1, &first[..])].into_iter());
+        engine.ingest([(device, NOW_MS - 1, &first[..])].into_iter(), i64::MAX);
         let number = |index: usize| (device - 1) * rules as u32 + index as u32 + 1;
         let specs = (0..rules).map(|index| rule(random, number(index), index));
         engine.put_rules(device, specs.collect());
@@ -131,7 +131,10 @@ fn main() {
     let mut fired = 0;
     for _ in 0..rounds {
         for batch in messages.chunks(BATCH) {
-            let result = engine.ingest(batch.iter().map(|(device, at, payload)| (*device, *at, &payload[..])));
+            let result = engine.ingest(
+                batch.iter().map(|(device, at, payload)| (*device, *at, &payload[..])),
+                i64::MAX,
+            );
             fired += black_box(result).fired.len();
         }
     }

@@ -1,7 +1,7 @@
 //! Count, minimum, maximum, sum and last value of stored numbers, per time bucket and metric. Defined by
 //! `domain/telemetry/engine/aggregate.py`.
 
-use crate::packing::{DecodeError, decode_readings};
+use crate::packing::{DecodeError, decode_row};
 use crate::payload_parser::MetricValue;
 
 #[derive(Debug, Clone, Copy, PartialEq)]
@@ -59,7 +59,7 @@ impl Aggregator {
         {
             self.current = self.buckets.len();
         }
-        for reading in decode_readings(packed) {
+        for reading in decode_row(packed)?.1 {
             let (metric, value) = reading?;
             if self.only_metric.is_some_and(|only| only != metric) {
                 continue;

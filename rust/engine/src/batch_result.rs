@@ -63,6 +63,8 @@ pub struct BatchResult {
     pub suppressed: Vec<(u32, u32, i64, Option<u32>)>,
     pub watched: Vec<WatchedReading>,
     pub faults: BTreeMap<(u32, PayloadFault), u64>,
+    /// By device: how far the last `ts` that was too far ahead is ahead of the arrival.
+    pub clocks_ahead: BTreeMap<u32, i64>,
     /// (device, time of its newest message's arrival)
     pub seen: Vec<(u32, i64)>,
     pub messages: u64,

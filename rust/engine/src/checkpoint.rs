@@ -7,14 +7,16 @@ use crate::device::{DeviceHeader, RareState};
 use crate::engine::Engine;
 use crate::metric_layout::{MetricLayout, MetricSlot};
 use crate::packing::{self, DecodeError, LatestValue};
-use crate::payload_parser::MetricValue;
+use crate::payload_parser::{MAX_AHEAD_MS, MessageTime, MetricValue};
+use crate::rules::NEVER;
 
 /// Metrics of a device that a checkpoint may hold: many more than a device may report, far fewer than slots can be numbered.
 const MAX_RESTORED: usize = 4096;
 
 impl Engine {
-    /// Replaces the device's values by those of a checkpoint. Fails if it is not readable or has a metric without a name.
-    pub fn restore(&mut self, device: u32, checkpoint: &[u8]) -> Result<(), DecodeError> {
+    /// Replaces the device's values by those of a checkpoint, of which none arrived after `now_ms`. Fails if it is not readable or
+    /// has a metric without a name.
+    pub fn restore(&mut self, device: u32, checkpoint: &[u8], now_ms: i64) -> Result<(), DecodeError> {
         let (newest_ms, metrics) = packing::read_checkpoint(checkpoint)?;
         let layout = self.checkpoint_layout(&metrics)?;
         let layout = self.devices.rule_layouts.without_rules(layout);
@@ -26,8 +28,8 @@ impl Engine {
         let mut record = self.devices.record(handle);
         let header = &mut *record.header;
         header.value_count = 0;
-        header.newest_ms = newest_ms;
-        header.received_ms = metrics.first().map_or(newest_ms, |entry| entry.received_ms);
+        let last_arrival = metrics.iter().map(|entry| entry.received_ms.min(now_ms)).max();
+        header.set_newest(MessageTime::arrival(newest_ms.min(now_ms)), last_arrival.unwrap_or(newest_ms));
         if let Some(rare) = header.rare.as_mut() {
             let queued_ms = rare.queued_ms;
             **rare = RareState {
@@ -35,7 +37,7 @@ impl Engine {
                 ..RareState::default()
             };
         }
-        record.store_checkpoint(&metrics);
+        record.store_checkpoint(&metrics, now_ms);
         self.devices.put_rules(handle, &specs);
         self.reset_deadlines(handle);
         Ok(())
@@ -57,18 +59,24 @@ impl Engine {
         Ok(self.devices.metric_layouts.get_or_create(slots))
     }
 
-    /// Takes over the values of a stored row without evaluating rules; ignores a row older than the device's newest.
-    pub fn replay(&mut self, device: u32, ts_ms: i64, packed: &[u8]) -> Result<(), DecodeError> {
+    /// Takes over the values of a stored row without evaluating rules; ignores a row older than the device's newest, and one from
+    /// so far after `now_ms` that the service's clock was ahead when it was stored.
+    pub fn replay(&mut self, device: u32, ts_ms: i64, packed: &[u8], now_ms: i64) -> Result<(), DecodeError> {
         let mut readings = Vec::new();
-        for reading in packing::decode_readings(packed) {
+        for reading in packing::decode_row(packed)?.1 {
             let (metric, value) = reading?;
             readings.push((self.metric_name(metric)?, metric, value));
         }
         let handle = self.devices.handle(device);
         let header = &self.devices.headers[handle as usize];
-        if ts_ms < header.newest_ms {
+        if ts_ms < header.newest_ms || ts_ms > now_ms.saturating_add(MAX_AHEAD_MS) {
             return Ok(());
         }
+        let behind_ms = match header.newest_ms {
+            NEVER => 0,
+            newest_ms => header.received_ms.saturating_sub(newest_ms),
+        };
+        let received_ms = ts_ms.saturating_add(behind_ms).min(now_ms);
         let slots = extended_slots(&header.rule_layout.metrics.slots, &readings);
         if slots.len() > MAX_RESTORED {
             return Err(DecodeError("more metrics than a device can have"));
@@ -87,7 +95,7 @@ impl Engine {
         }
         reported.sort_unstable();
         reported.dedup();
-        record.store_times(reported.into_iter(), ts_ms, ts_ms);
+        record.store_times(reported.into_iter(), MessageTime::arrival(ts_ms), received_ms);
         self.mark_changed(handle);
         self.reset_deadlines(handle);
         Ok(())
@@ -113,6 +121,14 @@ impl Engine {
         };
         let (header, words) = self.devices.view(handle);
         latest_values(header, words).collect()
+    }
+
+    /// How far the device's clock is ahead of the service's, by its newest message; None if that had no usable `ts`.
+    pub fn clock_offset_ms(&self, device: u32) -> Option<i64> {
+        let header = &self.devices.headers[self.devices.handles.get(device)? as usize];
+        header
+            .time_by_device
+            .then(|| header.newest_ms.saturating_sub(header.received_ms))
     }
 
     fn metric_name(&self, metric: u32) -> Result<Arc<str>, DecodeError> {

@@ -7,13 +7,14 @@
 //! │ record_index           │  4 │ index of the record among records of its size          │
 //! │ record_lines           │  2 │ size of the record in cache lines                      │
 //! │ value_count            │  2 │ slots that have a value                                │
-//! │ watched, changed       │  2 │ flags                                                  │
+//! │ watched, changed,      │  3 │ flags                                                  │
+//! │ time_by_device         │    │                                                        │
 //! │ seen_batch, seen_index │  8 │ where the current batch lists the device as seen       │
 //! │ newest_ms, received_ms │ 16 │ time and arrival of the newest message                 │
 //! │ matched                │  8 │ one bit for each of the first 64 rules                 │
 //! │ rule_layout            │  8 │ pointer, shared by devices with the same rules         │
 //! │ rare                   │  8 │ pointer to RareState, or null                          │
-//! │ (padding)              │  2 │                                                        │
+//! │ (padding)              │  1 │                                                        │
 //! └────────────────────────┴────┴────────────────────────────────────────────────────────┘
 //!
 //! Record, words of 8 bytes in the record arena, rounded up to cache lines
@@ -31,7 +32,7 @@
 
 use std::sync::Arc;
 
-use crate::payload_parser::MetricValue;
+use crate::payload_parser::{MAX_AHEAD_MS, MessageTime, MetricValue};
 use crate::rule_layout::{RuleLayout, WORD_BITS};
 use crate::rules::{NEVER, NO_DEADLINE, TimedRule};
 
@@ -45,6 +46,8 @@ pub struct DeviceHeader {
     pub watched: bool,
     /// Its values differ from the last checkpoint.
     pub changed: bool,
+    /// The time of the newest message is the device's `ts`, not the arrival.
+    pub time_by_device: bool,
     /// The batch it was last seen in, and its index in that batch's list.
     pub seen_batch: u32,
     pub seen_index: u32,
@@ -78,6 +81,8 @@ pub struct RareState {
     pub deadline_ms: i64,
     /// The deadline under which the timer queue lists this device.
     pub queued_ms: i64,
+    /// Arrival of the first of the late messages since the newest message; NEVER without any.
+    pub late_since_ms: i64,
 }
 
 impl Default for RareState {
@@ -89,6 +94,7 @@ impl Default for RareState {
             timed_rules: vec![],
             deadline_ms: NO_DEADLINE,
             queued_ms: NO_DEADLINE,
+            late_since_ms: NEVER,
         }
     }
 }
@@ -109,6 +115,7 @@ impl DeviceHeader {
             value_count: 0,
             watched: false,
             changed: false,
+            time_by_device: false,
             seen_batch: 0,
             seen_index: 0,
             newest_ms: NEVER,
@@ -121,6 +128,35 @@ impl DeviceHeader {
 
     pub(crate) fn rare_mut(&mut self) -> &mut RareState {
         self.rare.get_or_insert_default()
+    }
+
+    /// Whether a message is older than the newest one. When all have been for MAX_AHEAD_MS, the newest time is not believed.
+    #[inline]
+    pub(crate) fn is_late(&mut self, time: MessageTime, received_ms: i64) -> bool {
+        if time.is_by_device() {
+            time.ts_ms < self.newest_ms && self.is_late_still(received_ms)
+        } else {
+            received_ms.saturating_add(MAX_AHEAD_MS) < self.received_ms
+        }
+    }
+
+    #[cold]
+    fn is_late_still(&mut self, received_ms: i64) -> bool {
+        let rare = self.rare_mut();
+        if rare.late_since_ms == NEVER {
+            rare.late_since_ms = received_ms;
+        }
+        received_ms.saturating_sub(rare.late_since_ms) < MAX_AHEAD_MS
+    }
+
+    #[inline]
+    pub(crate) fn set_newest(&mut self, time: MessageTime, received_ms: i64) {
+        self.newest_ms = time.ts_ms;
+        self.received_ms = received_ms;
+        self.time_by_device = time.is_by_device();
+        if let Some(rare) = self.rare.as_mut() {
+            rare.late_since_ms = NEVER;
+        }
     }
 
     pub fn kind(&self, slot: usize) -> ValueKind {

@@ -2,7 +2,7 @@
 
 use crate::device::{DeviceHeader, ValueKind};
 use crate::packing::LatestValue;
-use crate::payload_parser::MetricValue;
+use crate::payload_parser::{MessageTime, MetricValue};
 use crate::rule_layout::WORD_BITS;
 use crate::rules::NO_DEADLINE;
 
@@ -14,7 +14,7 @@ pub struct DeviceRecord<'a> {
 impl DeviceRecord<'_> {
     /// Stores a whole message of numbers, each slot once.
     #[inline]
-    pub fn store_numbers(&mut self, readings: &[(u16, f64)], ts_ms: i64, received_ms: i64) {
+    pub fn store_numbers(&mut self, readings: &[(u16, f64)], time: MessageTime, received_ms: i64) {
         let count = readings.len();
         if usize::from(self.header.value_count) == count
             && self.header.rule_layout.slot_count() == count
@@ -23,15 +23,14 @@ impl DeviceRecord<'_> {
             for &(slot, value) in readings {
                 self.words[usize::from(slot)] = value.to_bits();
             }
-            self.header.newest_ms = ts_ms;
-            self.header.received_ms = received_ms;
+            self.header.set_newest(time, received_ms);
             return;
         }
         for &(slot, value) in readings {
             self.store(usize::from(slot), &MetricValue::Number(value));
         }
         let slots = readings.iter().map(|(slot, _)| usize::from(*slot));
-        self.store_times(slots, ts_ms, received_ms);
+        self.store_times(slots, time, received_ms);
     }
 
     pub fn store(&mut self, slot: usize, value: &MetricValue<'_>) {
@@ -65,12 +64,11 @@ impl DeviceRecord<'_> {
     }
 
     /// Stores the time and arrival of these slots, each once, after their values.
-    pub fn store_times(&mut self, slots: impl ExactSizeIterator<Item = usize>, ts_ms: i64, received_ms: i64) {
+    pub fn store_times(&mut self, slots: impl ExactSizeIterator<Item = usize>, time: MessageTime, received_ms: i64) {
         let slot_count = self.header.rule_layout.slot_count();
         let old_times = (self.header.newest_ms, self.header.received_ms);
         let is_complete = slots.len() == usize::from(self.header.value_count);
-        self.header.newest_ms = ts_ms;
-        self.header.received_ms = received_ms;
+        self.header.set_newest(time, received_ms);
         if is_complete {
             self.clear_times();
             return;
@@ -78,7 +76,7 @@ impl DeviceRecord<'_> {
         let times = &mut self.header.rare_mut().times;
         times.resize(slot_count, old_times);
         for slot in slots {
-            times[slot] = (ts_ms, received_ms);
+            times[slot] = (time.ts_ms, received_ms);
         }
         self.merge_times();
     }
@@ -103,12 +101,12 @@ impl DeviceRecord<'_> {
         }
     }
 
-    /// Stores a checkpoint whose metrics are those of the layout, in the same order.
-    pub fn store_checkpoint(&mut self, metrics: &[LatestValue<'_>]) {
+    /// Stores a checkpoint whose metrics are those of the layout, in the same order; none arrived after `now_ms`.
+    pub fn store_checkpoint(&mut self, metrics: &[LatestValue<'_>], now_ms: i64) {
         for (slot, entry) in metrics.iter().enumerate() {
             self.store(slot, &entry.value);
         }
-        let times = metrics.iter().map(|entry| (entry.ts_ms, entry.received_ms));
+        let times = metrics.iter().map(|entry| (entry.ts_ms, entry.received_ms.min(now_ms)));
         self.header.rare_mut().times = times.collect();
         self.merge_times();
     }

@@ -127,6 +127,14 @@ impl DeviceTable {
         self.free.push(handle);
     }
 
+    /// Handles of all devices, by ascending number.
+    pub fn handles_by_number(&self) -> Vec<u32> {
+        let is_used = |handle: &u32| self.handles.get(self.headers[*handle as usize].number) == Some(*handle);
+        let mut handles: Vec<u32> = (0..self.headers.len() as u32).filter(is_used).collect();
+        handles.sort_unstable_by_key(|handle| self.headers[*handle as usize].number);
+        handles
+    }
+
     #[inline]
     pub fn record(&mut self, handle: u32) -> DeviceRecord<'_> {
         let header = &mut self.headers[handle as usize];

@@ -9,7 +9,7 @@ use crate::fast_json::ScanBuffer;
 use crate::firing::{Evaluation, EvaluationKind, OFF, ON};
 use crate::metric_names::MetricNames;
 use crate::row_writer::RowWriter;
-use crate::rules::RuleSpec;
+use crate::rules::{NEVER, RuleSpec};
 use crate::timed_rules::reset_deadlines;
 use crate::timers::TimerQueue;
 
@@ -24,6 +24,10 @@ pub struct Engine {
     pub(crate) changed: VecDeque<u32>,
     pub(crate) timers: TimerQueue,
     pub(crate) batch_number: u32,
+    /// When the service's clock was set last, as it has shown since; and the first arrival that messages have which arrived
+    /// shortly before, by the clock as it was.
+    pub(crate) clock_set_ms: i64,
+    pub(crate) old_stamps_from_ms: i64,
     /// Reused buffers.
     pub(crate) scan: ScanBuffer,
     pub(crate) row_writer: RowWriter,
@@ -41,6 +45,8 @@ impl Default for Engine {
             changed: VecDeque::new(),
             timers: TimerQueue::default(),
             batch_number: 0,
+            clock_set_ms: NEVER,
+            old_stamps_from_ms: NEVER,
             scan: ScanBuffer::default(),
             row_writer: RowWriter::default(),
             fired: Vec::new(),

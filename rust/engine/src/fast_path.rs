@@ -6,7 +6,8 @@ use crate::batch_result::BatchResult;
 use crate::engine::Engine;
 use crate::fast_json::{NonNumber, ScanBuffer, scan_array, scan_object};
 use crate::ingest::{RawMessage, finish_row, watched_reading};
-use crate::payload_parser::{MetricValue, message_time};
+use crate::packing;
+use crate::payload_parser::{MessageTime, MetricValue, TimeFault, message_time};
 
 impl Engine {
     /// False, with nothing done, when the payload needs the general path.
@@ -50,23 +51,29 @@ impl Engine {
         non_numbers: Range<usize>,
         result: &mut BatchResult,
     ) {
-        match ts.map_or(Ok(raw.received_ms), |ts| message_time(ts, raw.received_ms)) {
-            Err(fault) => {
-                let header = &self.devices.headers[raw.handle as usize];
-                result.count_fault(header.number, fault);
+        let arrival = Ok(MessageTime::arrival(raw.received_ms));
+        let time = match ts.map_or(arrival, |ts| message_time(ts, raw.received_ms)) {
+            Ok(time) => time,
+            Err(TimeFault { fault, ahead_ms }) => {
+                if let Some(ahead_ms) = ahead_ms {
+                    self.report_clock_ahead(raw.handle, ahead_ms, result);
+                }
+                return result.count_fault(self.devices.headers[raw.handle as usize].number, fault);
             }
-            Ok(ts_ms) if non_numbers.is_empty() => {
-                self.ingest_numbers(raw, ts_ms, readings, result);
-            }
-            Ok(ts_ms) => {
-                result.messages += 1;
-                let values = mixed_values(&self.scan, readings, non_numbers, raw.payload);
-                self.store_message(raw, ts_ms, &values, result);
-            }
+        };
+        if let Some(ahead_ms) = time.ahead_ms() {
+            self.report_clock_ahead(raw.handle, ahead_ms, result);
+        }
+        if non_numbers.is_empty() {
+            self.ingest_numbers(raw, time, readings, result);
+        } else {
+            result.messages += 1;
+            let values = mixed_values(&self.scan, readings, non_numbers, raw.payload);
+            self.store_message(raw, time, &values, result);
         }
     }
 
-    fn ingest_numbers(&mut self, raw: RawMessage<'_>, ts_ms: i64, range: Range<usize>, result: &mut BatchResult) {
+    fn ingest_numbers(&mut self, raw: RawMessage<'_>, time: MessageTime, range: Range<usize>, result: &mut BatchResult) {
         let mut record = self.devices.record(raw.handle);
         let header = &*record.header;
         let metrics = &*header.rule_layout.metrics;
@@ -78,7 +85,11 @@ impl Engine {
             let key = metrics.encoded_keys[usize::from(slot)];
             self.row_writer.put_number(key, value);
         }
+        let ts_ms = time.ts_ms;
         let begin = result.arena.len();
+        if let Some(ahead_ms) = time.ahead_ms() {
+            packing::put_ahead(&mut result.arena, ahead_ms);
+        }
         result.arena.extend_from_slice(self.row_writer.bytes());
         finish_row(header, ts_ms, begin, result);
         if header.watched {
@@ -88,10 +99,10 @@ impl Engine {
                 result.watched.push(watched);
             }
         }
-        if ts_ms < header.newest_ms {
+        if record.header.is_late(time, raw.received_ms) {
             return;
         }
-        record.store_numbers(readings, ts_ms, raw.received_ms);
+        record.store_numbers(readings, time, raw.received_ms);
         self.evaluate_rules(raw, result);
     }
 }

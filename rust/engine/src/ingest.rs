@@ -11,7 +11,7 @@ use crate::firing::{Evaluation, EvaluationKind};
 use crate::metric_layout::MetricSlot;
 use crate::metric_names::MetricNames;
 use crate::packing;
-use crate::payload_parser::{self, MAX_METRICS, MAX_PAYLOAD, MetricValue, ParsedReading, PayloadFault};
+use crate::payload_parser::{self, MAX_METRICS, MAX_PAYLOAD, MessageTime, MetricValue, ParsedReading, PayloadFault};
 
 /// A message as it arrived, with the handle of its device.
 #[derive(Clone, Copy)]
@@ -25,14 +25,23 @@ pub(crate) struct RawMessage<'a> {
 const CACHED_DEVICES: usize = 4096;
 
 impl Engine {
-    /// `messages`: (device, arrival, payload) in order of arrival.
-    pub fn ingest<'a>(&mut self, messages: impl ExactSizeIterator<Item = (u32, i64, &'a [u8])> + Clone) -> BatchResult {
+    /// `messages`: (device, arrival, payload) in order of arrival. An arrival after `now_ms`, by a clock that was set back
+    /// meanwhile, counts as now.
+    pub fn ingest<'a>(
+        &mut self,
+        messages: impl ExactSizeIterator<Item = (u32, i64, &'a [u8])> + Clone,
+        now_ms: i64,
+    ) -> BatchResult {
         let mut result = BatchResult::default();
         result.rows.reserve(messages.len());
         result.arena.reserve(messages.len() * 48);
         self.batch_number = self.batch_number.wrapping_add(1).max(1);
         let mut upcoming = messages.clone();
-        for (index, (_, received_ms, payload)) in messages.enumerate() {
+        for (index, (_, stamped_ms, payload)) in messages.enumerate() {
+            let mut received_ms = stamped_ms.min(now_ms);
+            if received_ms < self.clock_set_ms && received_ms >= self.old_stamps_from_ms {
+                received_ms = self.clock_set_ms;
+            }
             if index % PREFETCH_WINDOW == 0 {
                 let next = upcoming.by_ref().take(PREFETCH_WINDOW);
                 self.prefetch(next.map(|(device, _, _)| device));
@@ -58,8 +67,11 @@ impl Engine {
             result.messages += 1;
             let accepted = self.assign_slots(raw.handle, &message.readings, result);
             if !accepted.is_empty() {
-                self.store_message(raw, message.ts_ms, &accepted, result);
+                self.store_message(raw, message.time, &accepted, result);
             }
+        }
+        if let Some(ahead_ms) = parsed.ahead_ms {
+            self.report_clock_ahead(raw.handle, ahead_ms, result);
         }
         for fault in parsed.faults {
             result.count_fault(self.devices.headers[raw.handle as usize].number, fault);
@@ -83,7 +95,7 @@ impl Engine {
     pub(crate) fn store_message<'a, V: Borrow<MetricValue<'a>>>(
         &mut self,
         raw: RawMessage<'_>,
-        ts_ms: i64,
+        time: MessageTime,
         values: &[(usize, V)],
         result: &mut BatchResult,
     ) {
@@ -92,6 +104,10 @@ impl Engine {
         let slots = &header.rule_layout.metrics.slots;
         result.readings += values.len() as u64;
         let begin = result.arena.len();
+        let ts_ms = time.ts_ms;
+        if let Some(ahead_ms) = time.ahead_ms() {
+            packing::put_ahead(&mut result.arena, ahead_ms);
+        }
         for (slot, value) in values {
             packing::put_value(&mut result.arena, slots[*slot].metric, value.borrow());
         }
@@ -102,14 +118,14 @@ impl Engine {
                 result.watched.push(watched);
             }
         }
-        if ts_ms < header.newest_ms {
+        if record.header.is_late(time, raw.received_ms) {
             return;
         }
         for (slot, value) in values {
             record.store(*slot, value.borrow());
         }
         let slots = values.iter().map(|(slot, _)| *slot);
-        record.store_times(slots, ts_ms, raw.received_ms);
+        record.store_times(slots, time, raw.received_ms);
         self.evaluate_rules(raw, result);
     }
 
@@ -171,6 +187,12 @@ impl Engine {
             self.devices.extend_metrics(handle, slots);
         }
         accepted
+    }
+
+    #[cold]
+    pub(crate) fn report_clock_ahead(&self, handle: u32, ahead_ms: i64, result: &mut BatchResult) {
+        let device = self.devices.headers[handle as usize].number;
+        result.clocks_ahead.insert(device, ahead_ms);
     }
 
     #[inline]

@@ -16,6 +16,7 @@ pub mod rules;
 pub mod signing;
 pub mod window;
 
+mod clock_shift;
 mod compiled_rules;
 mod device;
 mod device_record;

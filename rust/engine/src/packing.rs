@@ -7,6 +7,8 @@ const TAG_TRUE: u64 = 1;
 pub(crate) const TAG_DOUBLE: u64 = 2;
 const TAG_TEXT: u64 = 3;
 pub(crate) const TAG_INTEGER: u64 = 4;
+/// First byte of a row whose device reported a later time.
+const REPORTED: u8 = 5;
 const CHECKPOINT_VERSION: u8 = 1;
 
 /// A metric's latest value, with its time and its arrival, as a checkpoint has it.
@@ -45,6 +47,23 @@ pub fn put_value(out: &mut Vec<u8>, metric: u32, value: &MetricValue<'_>) {
             out.extend_from_slice(text.as_bytes());
         }
     }
+}
+
+/// Begins a row whose device reported a time that is this much after the row's.
+pub fn put_ahead(out: &mut Vec<u8>, ahead_ms: i64) {
+    out.push(REPORTED);
+    put_varint(out, zigzag(ahead_ms));
+}
+
+/// How far the reported time is after the row's, if the row has one, and its readings in the order of the message.
+pub fn decode_row(packed: &[u8]) -> Result<(Option<i64>, DecodedReadings<'_>), DecodeError> {
+    let mut cursor = Cursor { data: packed };
+    let mut ahead_ms = None;
+    if packed.first() == Some(&REPORTED) {
+        cursor.take(1)?;
+        ahead_ms = Some(cursor.signed()?);
+    }
+    Ok((ahead_ms, DecodedReadings { cursor }))
 }
 
 /// CRC-32 as a signed 32-bit integer.
@@ -90,13 +109,6 @@ pub fn read_checkpoint(checkpoint: &[u8]) -> Result<(i64, Vec<LatestValue<'_>>),
         });
     }
     Ok((newest_ms, metrics))
-}
-
-/// The readings of a packed row, in the order of the message.
-pub fn decode_readings(packed: &[u8]) -> DecodedReadings<'_> {
-    DecodedReadings {
-        cursor: Cursor { data: packed },
-    }
 }
 
 pub struct DecodedReadings<'a> {
@@ -195,7 +207,7 @@ impl<'a> Cursor<'a> {
 
 #[cfg(test)]
 mod tests {
-    use super::{decode_readings, put_value};
+    use super::{decode_row, put_ahead, put_value};
     use crate::payload_parser::MetricValue;
 
     #[test]
@@ -208,12 +220,16 @@ mod tests {
         for (i, value) in values.iter().enumerate() {
             put_value(&mut packed, i as u32 * 1000, value);
         }
-        let back: Vec<_> = decode_readings(&packed).map(Result::unwrap).collect();
+        let back: Vec<_> = decode_row(&packed).unwrap().1.map(Result::unwrap).collect();
         for (i, value) in values.into_iter().enumerate() {
             assert_eq!(back[i], (i as u32 * 1000, value));
         }
         for split in 1..packed.len() {
-            let _ = decode_readings(&packed[..split]).count();
+            let _ = decode_row(&packed[..split]).unwrap().1.count();
         }
+        let mut late = Vec::new();
+        put_ahead(&mut late, 3_600_000);
+        assert_eq!(decode_row(&late).unwrap().0, Some(3_600_000));
+        assert!(decode_row(&late[..1]).is_err());
     }
 }

@@ -10,8 +10,12 @@ const MAX_NAME: usize = 64;
 pub const MAX_TEXT: usize = 256;
 const MAX_UNIT: usize = 32;
 const DAY_MS: i64 = 86_400_000;
+/// No device's clock may be further ahead of the service's; no message may keep rules from being evaluated for longer.
+pub const MAX_AHEAD_MS: i64 = 120_000;
 /// Below (1973) a time comes from a device whose clock is not set.
 const OLDEST_TS: f64 = 1e11;
+/// Beyond this a double does not count milliseconds.
+const NEWEST_TS: f64 = 9_007_199_254_740_992.0;
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub enum PayloadFault {
@@ -52,9 +56,53 @@ pub struct ParsedReading<'a> {
     pub unit: Option<Cow<'a, str>>,
 }
 
+/// The time of a message, in Unix milliseconds, and where it comes from.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct MessageTime {
+    pub ts_ms: i64,
+    pub source: TimeSource,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum TimeSource {
+    /// The device's `ts`.
+    Device,
+    Arrival,
+    /// The arrival, because the device's `ts` is this many milliseconds later.
+    ArrivalAhead(i64),
+}
+
+impl MessageTime {
+    pub fn arrival(received_ms: i64) -> Self {
+        Self {
+            ts_ms: received_ms,
+            source: TimeSource::Arrival,
+        }
+    }
+
+    pub fn is_by_device(self) -> bool {
+        self.source == TimeSource::Device
+    }
+
+    /// How far the `ts` that was not used is ahead of the arrival.
+    pub fn ahead_ms(self) -> Option<i64> {
+        match self.source {
+            TimeSource::ArrivalAhead(ahead_ms) => Some(ahead_ms),
+            TimeSource::Device | TimeSource::Arrival => None,
+        }
+    }
+}
+
+/// A `ts` that cannot be used. `ahead_ms`: how far it is ahead of the arrival, if that is why.
+#[derive(Debug, PartialEq, Eq)]
+pub struct TimeFault {
+    pub fault: PayloadFault,
+    pub ahead_ms: Option<i64>,
+}
+
 #[derive(Debug, PartialEq)]
 pub struct ParsedMessage<'a> {
-    pub ts_ms: i64,
+    pub time: MessageTime,
     pub readings: Vec<ParsedReading<'a>>,
 }
 
@@ -62,6 +110,8 @@ pub struct ParsedMessage<'a> {
 pub struct ParsedPayload<'a> {
     pub messages: Vec<ParsedMessage<'a>>,
     pub faults: Vec<PayloadFault>,
+    /// How far the last `ts` that was too far ahead is ahead of the arrival.
+    pub ahead_ms: Option<i64>,
 }
 
 pub fn parse(payload: &[u8], received_ms: i64) -> ParsedPayload<'_> {
@@ -87,27 +137,57 @@ pub fn parse(payload: &[u8], received_ms: i64) -> ParsedPayload<'_> {
     parsed
 }
 
-/// The time of a message with this `ts`, in Unix milliseconds.
-pub fn message_time(ts: f64, received_ms: i64) -> Result<i64, PayloadFault> {
+/// The time of a message with this `ts`.
+#[inline]
+pub fn message_time(ts: f64, received_ms: i64) -> Result<MessageTime, TimeFault> {
+    // The one comparison that a correct clock needs; false for NaN.
+    if ts >= OLDEST_TS && ts.min(NEWEST_TS) as i64 <= received_ms.saturating_add(MAX_AHEAD_MS) {
+        return Ok(MessageTime {
+            ts_ms: ts as i64,
+            source: TimeSource::Device,
+        });
+    }
+    unusual_message_time(ts, received_ms)
+}
+
+#[cold]
+fn unusual_message_time(ts: f64, received_ms: i64) -> Result<MessageTime, TimeFault> {
     if !ts.is_finite() || ts < 0.0 {
-        return Err(PayloadFault::Malformed);
+        return Err(TimeFault {
+            fault: PayloadFault::Malformed,
+            ahead_ms: None,
+        });
     }
-    if ts > (received_ms + DAY_MS) as f64 {
-        return Err(PayloadFault::Future);
+    if ts < OLDEST_TS {
+        return Ok(MessageTime::arrival(received_ms));
     }
-    Ok(if ts >= OLDEST_TS { ts as i64 } else { received_ms })
+    let ahead_ms = (ts.min(NEWEST_TS) as i64).saturating_sub(received_ms);
+    if ts > received_ms.saturating_add(DAY_MS) as f64 {
+        return Err(TimeFault {
+            fault: PayloadFault::Future,
+            ahead_ms: Some(ahead_ms),
+        });
+    }
+    Ok(MessageTime {
+        ts_ms: received_ms,
+        source: TimeSource::ArrivalAhead(ahead_ms),
+    })
 }
 
 fn parse_message<'a>(mut members: Object<'a>, received_ms: i64, parsed: &mut ParsedPayload<'a>) {
     let ts = match remove_member(&mut members, "ts") {
-        None | Some(Json::Null) => Ok(received_ms),
+        None | Some(Json::Null) => Ok(MessageTime::arrival(received_ms)),
         Some(Json::Number(ts)) => message_time(ts, received_ms),
-        Some(_) => Err(PayloadFault::Malformed),
+        Some(_) => return parsed.faults.push(PayloadFault::Malformed),
     };
-    let ts_ms = match ts {
-        Ok(ts_ms) => ts_ms,
-        Err(fault) => return parsed.faults.push(fault),
+    let time = match ts {
+        Ok(time) => time,
+        Err(TimeFault { fault, ahead_ms }) => {
+            parsed.ahead_ms = ahead_ms.or(parsed.ahead_ms);
+            return parsed.faults.push(fault);
+        }
     };
+    parsed.ahead_ms = time.ahead_ms().or(parsed.ahead_ms);
     let (values, units) = split_envelope(members, &mut parsed.faults);
     let mut readings = Vec::with_capacity(values.len());
     for (name, value) in values {
@@ -119,7 +199,7 @@ fn parse_message<'a>(mut members: Object<'a>, received_ms: i64, parsed: &mut Par
     if !units.is_empty() {
         attach_units(units, &mut readings, &mut parsed.faults);
     }
-    parsed.messages.push(ParsedMessage { ts_ms, readings });
+    parsed.messages.push(ParsedMessage { time, readings });
 }
 
 /// (values, units) of a message: in the members `m` and `u`, or values as members themselves.

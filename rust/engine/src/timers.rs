@@ -67,6 +67,15 @@ impl TimerQueue {
         due
     }
 
+    /// Moves all entries by `step_ms`.
+    pub fn shift(&mut self, step_ms: i64) {
+        let entries = std::mem::take(&mut self.entries).into_vec();
+        let shifted = entries
+            .into_iter()
+            .map(|Reverse((at_ms, handle))| Reverse((at_ms.saturating_add(step_ms), handle)));
+        self.entries = shifted.collect();
+    }
+
     fn reschedule(&mut self, header: &mut DeviceHeader, handle: u32, removed_ms: i64) {
         if let Some(rare) = header.rare.as_mut()
             && rare.queued_ms == removed_ms

@@ -14,6 +14,7 @@ from domain.kernel.errors import ValidationFailed
 from domain.rules.engine_port import (
     Aggregator,
     BatchResult,
+    ClockOffset,
     MessageFault,
     NewMetric,
     TelemetryBatch,
@@ -93,6 +94,10 @@ class NativeBatchResult:
         return self._raw.faults
 
     @property
+    def clocks_ahead(self) -> list[ClockOffset]:
+        return self._raw.clocks_ahead
+
+    @property
     def last_seen(self) -> list[tuple[int, int]]:
         return self._raw.last_seen
 
@@ -121,15 +126,18 @@ class NativeEngine:
     def add_metric_names(self, names: Sequence[tuple[int, str]]) -> None:
         self._engine.add_metric_names(names)
 
-    def restore(self, device_no: int, latest: bytes) -> None:
-        self._engine.restore(device_no, latest)
+    def restore(self, device_no: int, latest: bytes, now_ms: int | None = None) -> None:
+        self._engine.restore(device_no, latest, now_ms)
 
-    def replay(self, device_no: int, ts_ms: int, packed: bytes) -> None:
-        self._engine.replay(device_no, ts_ms, packed)
+    def replay(self, device_no: int, ts_ms: int, packed: bytes, now_ms: int | None = None) -> None:
+        self._engine.replay(device_no, ts_ms, packed, now_ms)
 
-    def ingest(self, batch: TelemetryBatch) -> BatchResult:
+    def ingest(self, batch: TelemetryBatch, now_ms: int | None = None) -> BatchResult:
         native = batch if isinstance(batch, _native.TelemetryBatch) else _native.TelemetryBatch(batch.messages())
-        return NativeBatchResult(self._engine.ingest(native))
+        return NativeBatchResult(self._engine.ingest(native, now_ms))
+
+    def shift_clock(self, step_ms: int, now_ms: int) -> BatchResult:
+        return NativeBatchResult(self._engine.shift_clock(step_ms, now_ms))
 
     def tick(self, now_ms: int) -> BatchResult:
         return NativeBatchResult(self._engine.tick(now_ms))
@@ -139,6 +147,9 @@ class NativeEngine:
 
     def checkpoint(self, limit: int) -> list[tuple[int, int, bytes]]:
         return self._engine.checkpoint(limit)
+
+    def clock_offsets(self, device_nos: Sequence[int]) -> list[ClockOffset]:
+        return self._engine.clock_offsets(device_nos)
 
     def latest(self, device_no: int) -> list[LatestReading]:
         return [LatestReading(name, value, unit, ts_ms) for name, value, unit, ts_ms, _ in self._engine.latest(device_no)]

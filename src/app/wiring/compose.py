@@ -57,9 +57,9 @@ def compose(settings: Settings) -> Program:
 
 
 def _create_workers(adapters: Adapters, services: Services, wake_events: WakeEvents) -> Workers:
-    clock, uow, engine = adapters.clock, services.leader_uow, adapters.engine.engine
+    clock = adapters.clock
     last_seen, faults = LastSeenBuffer(), FaultLog(clock, services.dropped_messages)
-    dispatch = CommandDispatchWorker(dispatch=services.dispatch, clock=clock, wake_event=wake_events.dispatch)
+    dispatch = CommandDispatchWorker(dispatch=services.dispatch, wake_event=wake_events.dispatch)
     pipeline = _create_ingest_pipeline(adapters, services, dispatch)
     rollups, retention_wake = RollupWorker(rollups=services.rollups), WakeEvent()
     feed_interest = _create_feed_interest_worker(adapters, services, wake_events)
@@ -71,6 +71,7 @@ def _create_workers(adapters: Adapters, services: Services, wake_events: WakeEve
             engine_commit_lock=services.engine_commit_lock,
             last_seen=last_seen,
             fault_log=faults,
+            clock_offsets=services.clock_offsets,
             dead_letters=services.dead_letters,
             ensure_interest_current=feed_interest.ensure_current,
             rule_timer_wake=wake_events.rule_timers,
@@ -80,7 +81,7 @@ def _create_workers(adapters: Adapters, services: Services, wake_events: WakeEve
         ),
         command_dispatch=dispatch,
         schedules=_create_schedule_worker(adapters, services, wake_events),
-        checkpoint=CheckpointWorker(engine=engine, uow=uow, last_seen=last_seen, engine_commit_lock=services.engine_commit_lock),
+        checkpoint=_create_checkpoint_worker(adapters, services, last_seen),
         feed_interest=feed_interest,
         fault_log=faults,
         rollups=rollups,
@@ -101,6 +102,16 @@ def _create_workers(adapters: Adapters, services: Services, wake_events: WakeEve
 def _create_schedule_worker(adapters: Adapters, services: Services, wake_events: WakeEvents) -> ScheduleWorker:
     return ScheduleWorker(
         firing=services.firing, left_edges=services.left_edges, clock=adapters.clock, wake_event=wake_events.schedules
+    )
+
+
+def _create_checkpoint_worker(adapters: Adapters, services: Services, last_seen: LastSeenBuffer) -> CheckpointWorker:
+    return CheckpointWorker(
+        engine=adapters.engine.engine,
+        uow=services.leader_uow,
+        last_seen=last_seen,
+        clock_offsets=services.clock_offsets,
+        engine_commit_lock=services.engine_commit_lock,
     )
 
 
@@ -159,6 +170,7 @@ def _create_ingest_pipeline(adapters: Adapters, services: Services, dispatch: Co
         uow=services.leader_uow,
         link=adapters.link,
         engine=adapters.engine.engine,
+        engine_clock=services.engine_clock,
         make_batch=adapters.engine.make_batch,
         device_messages=services.device_messages,
         ingest=services.ingest,
@@ -172,7 +184,7 @@ def _create_rule_timer_worker(adapters: Adapters, services: Services, wake_event
         engine=adapters.engine.engine,
         ingest=services.ingest,
         uow=services.leader_uow,
-        clock=adapters.clock,
+        engine_clock=services.engine_clock,
         engine_commit_lock=services.engine_commit_lock,
         wake_event=wake_events.rule_timers,
     )

@@ -115,7 +115,8 @@ async def _open_device_link(program: Program) -> int:
 
 
 async def _restore_engine(program: Program) -> int:
-    result = await restore_engine(program.adapters.engine.engine, program.services.uow)
+    program.services.engine_clock.start()
+    result = await restore_engine(program.adapters.engine.engine, program.services.uow, program.adapters.clock.now_ms())
     if result.unreadable_devices:
         log.error(
             "some readings in the database are damaged and were skipped; the last values of these devices may be old until they "

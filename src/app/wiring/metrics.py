@@ -17,6 +17,7 @@ def register_metrics(program: Program) -> None:
     metrics.register_collector(BrokerMetricsCollector(adapters.link.stats))
     metrics.register_gauge("disk_free_bytes", "Free bytes on the file system of the data directory.", adapters.disk.free_bytes)
     _register_ingest(metrics, workers)
+    _register_clocks(metrics, services)
     _register_dead_letters(metrics, services)
     _register_commands(metrics, adapters, services, workers)
     _register_deliveries(metrics, adapters, workers)
@@ -98,6 +99,19 @@ def _register_ingest(metrics: Metrics, workers: Workers) -> None:
     metrics.register_counter("rollups", "Hourly rollups: hours of telemetry of a device.", lambda: rollups.processed_hours)
     metrics.register_counter(
         "retention_deleted_rows", "Rows deleted because their retention period ended.", lambda: retention.deleted_rows
+    )
+
+
+def _register_clocks(metrics: Metrics, services: Services) -> None:
+    clock, offsets = services.engine_clock, services.clock_offsets
+    metrics.register_counter("clock_steps", "Times that the clock of the service was set.", lambda: clock.step_count)
+    metrics.register_gauge(
+        "devices_clock_skewed", "Devices whose clock is wrong by more than two minutes.", lambda: offsets.skewed_devices
+    )
+    metrics.register_counter(
+        "ingest_clock_ahead",
+        "Reports, per batch and device, of a timestamp more than two minutes ahead.",
+        lambda: offsets.skewed_messages,
     )
 
 

@@ -6,6 +6,8 @@ import asyncio
 import json
 from collections.abc import Mapping
 
+import structlog
+
 from adapters.feed_hub import LogOrderedFeedPublisher
 from adapters.storage.sql.postgres.leader_fence import FencedUnitOfWork
 from app.config.settings import Settings
@@ -33,6 +35,7 @@ from domain.commands.dispatch_queue import DispatchQueue
 from domain.commands.queries import DeviceQueryService
 from domain.commands.service import CommandService
 from domain.commands.submission_waiter import SubmissionWaiter
+from domain.devices.clock_offsets import ClockOffsetService
 from domain.devices.credential_sync import CredentialSync
 from domain.devices.credentials import DeviceCredentialService
 from domain.devices.dropped_messages import DroppedMessageService
@@ -46,7 +49,9 @@ from domain.grants.authorizer import Authorizer
 from domain.grants.grant_service import GrantService
 from domain.ingest.dead_letters import DeadLetterService
 from domain.ingest.device_messages import DeviceMessageService
+from domain.ingest.engine_clock import EngineClock
 from domain.ingest.telemetry import IngestService
+from domain.kernel.clock import SECOND_MS
 from domain.keys.authentication import CallerAuthenticator
 from domain.keys.service import ApiKeyService
 from domain.rules.model import MetricValue
@@ -67,12 +72,15 @@ from domain.webhooks.fanout import DeliveryFanout
 from domain.webhooks.recipients import RecipientCache
 from domain.webhooks.send_queues import EndpointQueues
 
+log = structlog.get_logger("service")
+
 
 class Services:
     def __init__(self, settings: Settings, adapters: Adapters, wake_events: WakeEvents) -> None:
         """The order follows the stack of the parts: each service uses services constructed before it."""
         self.device_plan_queue = DevicePlanQueue(wake_events.device_plans)
         self.engine_commit_lock = asyncio.Lock()
+        self.engine_clock = EngineClock(engine=adapters.engine.engine, clock=adapters.clock, on_step=_log_clock_step)
         self.recipient_cache = RecipientCache(exclusive=adapters.is_single_instance)
         self.fanout = DeliveryFanout(
             recipients=self.recipient_cache, clock=adapters.clock, wake_worker=wake_events.deliveries.set
@@ -142,6 +150,7 @@ class Services:
             wake=wake_events.device_cleanup.set,
             on_deleted=lambda number: adapters.engine.engine.remove_device(number),
         )
+        self.clock_offsets = ClockOffsetService(uow=self.leader_uow, clock=clock)
         self.dropped_messages = DroppedMessageService(uow=self.leader_uow, clock=clock, wake=wake_events.dropped_messages.set)
         self.devices = DeviceService(
             uow=uow,
@@ -279,6 +288,12 @@ class Services:
             jitter=adapters.jitter,
             queues=EndpointQueues(),
         )
+
+
+def _log_clock_step(step_ms: int) -> None:
+    log.warning(
+        "the clock of this machine was set; timers of rules follow, schedules run by the new time", step_s=step_ms / SECOND_MS
+    )
 
 
 def _encode_telemetry(at_ms: int, values: Mapping[str, MetricValue]) -> bytes:

@@ -1,4 +1,5 @@
-"""Writes the engine's latest values and the devices' last-seen times every few seconds, and once more at shutdown.
+"""Writes the engine's latest values, the devices' last-seen times and their clocks' offsets every few seconds, and once more at
+shutdown.
 
 A crash loses no value: every reading is stored in its row before it is acknowledged, and at startup the engine replays the rows
 that are newer than a device's checkpoint.
@@ -12,6 +13,7 @@ from typing import Protocol
 import structlog
 
 from app.workers.last_seen import LastSeenBuffer
+from domain.devices.clock_offsets import ClockOffsetService
 from domain.devices.ports import HasDevices
 from domain.kernel.errors import Unavailable
 from domain.kernel.unit_of_work import UnitOfWork
@@ -37,11 +39,13 @@ class CheckpointWorker:
         engine: TelemetryEngine,
         uow: UnitOfWork[CheckpointTx],
         last_seen: LastSeenBuffer,
+        clock_offsets: ClockOffsetService,
         engine_commit_lock: asyncio.Lock,
     ) -> None:
         self._engine = engine
         self._uow = uow
         self._last_seen = last_seen
+        self._clock_offsets = clock_offsets
         self._engine_commit_lock = engine_commit_lock
 
     async def run(self) -> None:
@@ -58,12 +62,14 @@ class CheckpointWorker:
         while True:
             async with self._engine_commit_lock:  # a checkpoint may contain committed values only
                 checkpoints = self._engine.checkpoint(BATCH_SIZE)
+                self._clock_offsets.on_offsets(self._engine.clock_offsets([device_no for device_no, _, _ in checkpoints]))
             if not checkpoints:
-                return
+                break
             async with self._uow.write(caller=None) as tx:
                 await tx.readings.upsert_checkpoints(checkpoints)
             if len(checkpoints) < BATCH_SIZE:
-                return
+                break
+        await self._clock_offsets.write_pending()
 
     async def _write_last_seen(self) -> None:
         last_seen = self._last_seen.drain()

@@ -12,16 +12,14 @@ from time import monotonic
 from app.workers.base_worker import MAX_SLEEP_S, DueWorker, seconds_until
 from app.workers.wake_event import WakeEvent
 from domain.commands.dispatch import CommandDispatchService
-from domain.kernel.clock import Clock
 
 
 class CommandDispatchWorker(DueWorker):
     name = "command_dispatch"
 
-    def __init__(self, *, dispatch: CommandDispatchService, clock: Clock, wake_event: WakeEvent) -> None:
+    def __init__(self, *, dispatch: CommandDispatchService, wake_event: WakeEvent) -> None:
         super().__init__(wake_event)
         self._dispatch = dispatch
-        self._clock = clock
         self._last_rescan_at = monotonic()
 
     def on_devices_ready(self, devices: Sequence[tuple[int, int, int]]) -> None:
@@ -44,8 +42,8 @@ class CommandDispatchWorker(DueWorker):
         while await self._dispatch.send_queued():
             pass
         due_ms = await self._dispatch.next_expiry_ms()
-        while due_ms is not None and due_ms <= self._clock.now_ms():
+        while due_ms is not None and due_ms <= self._dispatch.deadlines.now_ms():
             while await self._dispatch.expire_batch():
                 pass
             due_ms = await self._dispatch.next_expiry_ms()
-        return seconds_until(due_ms, self._clock.now_ms())
+        return seconds_until(due_ms, self._dispatch.deadlines.now_ms())

@@ -18,6 +18,7 @@ from app.workers.batch_store import BatchStore
 from app.workers.fault_log import FaultLog
 from app.workers.last_seen import LastSeenBuffer
 from app.workers.wake_event import WakeEvent
+from domain.devices.clock_offsets import ClockOffsetService
 from domain.devices.link import DeviceLink, InboundBatch, InboundMessage
 from domain.ingest.dead_letters import DeadLetterService
 from domain.ingest.pipeline import EvaluatedBatch, IngestPipeline, RefusedPart, refused_messages
@@ -45,6 +46,7 @@ class IngestWorker:
         engine_commit_lock: asyncio.Lock,
         last_seen: LastSeenBuffer,
         fault_log: FaultLog,
+        clock_offsets: ClockOffsetService,
         dead_letters: DeadLetterService,
         ensure_interest_current: Callable[[], Awaitable[None]],
         rule_timer_wake: WakeEvent,
@@ -56,6 +58,7 @@ class IngestWorker:
         self._engine_commit_lock = engine_commit_lock
         self._last_seen = last_seen
         self._fault_log = fault_log
+        self._clock_offsets = clock_offsets
         self._dead_letters = dead_letters
         self._ensure_interest_current = ensure_interest_current
         self._batch_store = BatchStore(pipeline)
@@ -113,6 +116,7 @@ class IngestWorker:
     def _record(self, evaluated: EvaluatedBatch) -> None:
         for device_no, code, count, reason in evaluated.faults:
             self._fault_log.count(device_no, code, count, reason)
+        self._clock_offsets.on_offsets(evaluated.clocks_ahead, ahead=True)
         self._last_seen.update(evaluated.last_seen)
         self.messages += evaluated.telemetry_message_count
         self.readings += evaluated.reading_count

@@ -14,15 +14,15 @@ from typing import TypeVar
 import structlog
 
 from app.workers.wake_event import WakeEvent
+from domain.ingest.engine_clock import EngineClock
 from domain.ingest.restore import find_rules
 from domain.ingest.telemetry import IngestResult, IngestService, IngestTx
-from domain.kernel.clock import Clock
 from domain.kernel.errors import Unavailable
 from domain.kernel.unit_of_work import UnitOfWork
 from domain.rules.engine_port import TelemetryEngine
 
 MAX_SLEEP_S = 30.0
-"""The wall clock may be adjusted while the worker sleeps; this bounds the delay until it notices."""
+"""Bounds the delay until the worker notices that the wall clock was set."""
 RETRY_PAUSE_S = 1.0
 """After an error. One device whose rules are refused delays the due rules of the others by this much at most."""
 
@@ -40,14 +40,14 @@ class RuleTimerWorker:
         engine: TelemetryEngine,
         ingest: IngestService,
         uow: UnitOfWork[IngestTx],
-        clock: Clock,
+        engine_clock: EngineClock,
         engine_commit_lock: asyncio.Lock,
         wake_event: WakeEvent,
     ) -> None:
         self._engine = engine
         self._ingest = ingest
         self._uow = uow
-        self._clock = clock
+        self._engine_clock = engine_clock
         self._engine_commit_lock = engine_commit_lock
         self._wake_event = wake_event
         self.refused = 0
@@ -55,8 +55,9 @@ class RuleTimerWorker:
 
     async def run(self) -> None:
         while True:
+            await self._follow_clock()
             due_ms = self._engine.next_timer_ms()
-            now_ms = self._clock.now_ms()
+            now_ms = self._engine_clock.now_ms()
             if due_ms is None or due_ms > now_ms:
                 sleep_s = MAX_SLEEP_S if due_ms is None else min((due_ms - now_ms) / 1000, MAX_SLEEP_S)
                 await self._wake_event.wait(sleep_s)
@@ -65,6 +66,12 @@ class RuleTimerWorker:
                 complete = await self._store_or_take_back(IngestResult.of(self._engine.tick(now_ms)))
             if not complete:
                 await asyncio.sleep(RETRY_PAUSE_S)
+
+    async def _follow_clock(self) -> None:
+        async with self._engine_commit_lock:
+            shifted = self._engine_clock.follow_steps()
+            if shifted is not None:
+                await self._store_or_take_back(shifted)
 
     async def _store_or_take_back(self, result: IngestResult) -> bool:
         """Store the result in one transaction, or device by device when that is refused. False if the rules of a device were

@@ -16,6 +16,7 @@ from dataclasses import replace
 from typing import Protocol
 
 from domain.commands import policy
+from domain.commands.deadline_clock import DeadlineClock
 from domain.commands.device_reports import build_result, command_result_event, expire_execution
 from domain.commands.dispatch_queue import DispatchQueue, QueuedCommand, QueuedForDevice, append_queued, group_by_device
 from domain.commands.model import Execution, ExecutionStatus
@@ -59,7 +60,7 @@ class CommandDispatchService:
     ) -> None:
         """`wake` wakes the worker that calls `send_queued`."""
         self._uow = uow
-        self._clock = clock
+        self.deadlines = DeadlineClock(uow=uow, clock=clock)
         self._link = link
         self._codec = codec
         self._execution_waiter = execution_waiter
@@ -102,6 +103,7 @@ class CommandDispatchService:
     async def send_queued(self) -> bool:
         """Send one bounded batch. True when there is more to send now."""
         await self._record_sent()
+        await self._follow_clock()
         ready = self._subscriptions.pop_ready(MAX_READY_PER_ROUND)
         try:
             more = await self._dispatch_round(ready)
@@ -113,7 +115,8 @@ class CommandDispatchService:
 
     async def expire_batch(self) -> bool:
         """Expire one batch of overdue executions. True when there may be more."""
-        now_ms = self._clock.now_ms()
+        await self._follow_clock()
+        now_ms = self.deadlines.now_ms()
         self._next_expiry_ms = None
         async with self._uow.write(caller=None) as tx:
             overdue = await tx.executions.list_expired(now_ms, PAGE_SIZE)
@@ -124,9 +127,13 @@ class CommandDispatchService:
         """A time not later than the next deadline. Read from the database once, then kept up to date by each new command."""
         if self._next_expiry_ms is None:
             async with self._uow.read() as tx:
-                found = await tx.executions.next_expiry_ms()
-            self._next_expiry_ms = found
+                self._next_expiry_ms = await tx.executions.next_expiry_ms()
         return self._next_expiry_ms
+
+    async def _follow_clock(self) -> None:
+        if await self.deadlines.follow():
+            self._dispatch_queue.clear()  # what it has contains the deadlines of before
+            self.rescan()
 
     async def _dispatch_round(self, ready: Mapping[int, LossWindow]) -> bool:
         if self._dispatch_queue.has_overflowed:
@@ -162,7 +169,7 @@ class CommandDispatchService:
                 items = [(device, open_executions.get(device.device_id, ()), window) for device, window in listening]
             if self._rescan_after_seq is not None:
                 page = await tx.executions.list_queued(PAGE_SIZE, self._rescan_after_seq)
-                commands = await _as_queued_commands(tx, page)
+                commands = await QueuedCommand.load_devices(tx, page)
                 next_after_seq = page[-1].seq if len(page) == PAGE_SIZE else None
             new_commands = self._pop_queued()
             if next_after_seq is not None:
@@ -209,7 +216,7 @@ class CommandDispatchService:
         """Send in order and stop at the first command that is not taken. A command sent within `window` may have been lost
         with an earlier connection and is sent again."""
         self._needs_backlog.discard(device.device_id)
-        now_ms = self._clock.now_ms()
+        now_ms = self.deadlines.now_ms()
         for execution in executions:
             was_sent = execution.status is ExecutionStatus.SENT
             if was_sent and not can_be_lost(device, execution, window):
@@ -273,7 +280,7 @@ class CommandDispatchService:
         """Record the sent commands. Until this succeeds, nothing else is sent."""
         if not self._sent_not_recorded:
             return
-        now_ms = self._clock.now_ms()
+        now_ms = self.deadlines.now_ms()
         async with self._uow.write(caller=None) as tx:
             await self._write_transitions(tx, self._sent_not_recorded, now_ms)
         self._sent_not_recorded = []
@@ -291,9 +298,3 @@ class CommandDispatchService:
 
         if final:
             tx.after_commit(announce)
-
-
-async def _as_queued_commands(tx: DispatchTx, page: Sequence[Execution]) -> Sequence[QueuedCommand]:
-    found = await tx.devices.list_by_ids({execution.device_id for execution in page})
-    devices = {device.device_id: device for device in found}
-    return [QueuedCommand(devices[one.device_id], one) for one in page if one.device_id in devices]

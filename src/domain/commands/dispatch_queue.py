@@ -12,6 +12,7 @@ from itertools import islice
 
 from domain.commands.model import Execution
 from domain.devices.model import Device
+from domain.devices.ports import HasDevices
 from domain.kernel.ids import DeviceId, ExecutionId
 
 MAX_QUEUED = 20_000
@@ -23,6 +24,13 @@ class QueuedCommand:
 
     device: Device
     execution: Execution
+
+    @classmethod
+    async def load_devices(cls, tx: HasDevices, page: Sequence[Execution]) -> Sequence[QueuedCommand]:
+        """Stored executions with their devices, without those of deleted devices."""
+        found = await tx.devices.list_by_ids({execution.device_id for execution in page})
+        devices = {device.device_id: device for device in found}
+        return [cls(devices[one.device_id], one) for one in page if one.device_id in devices]
 
 
 class DispatchQueue:
@@ -45,8 +53,7 @@ class DispatchQueue:
     def put(self, commands: Sequence[QueuedCommand]) -> None:
         """Call after the commit, with the commands in their queue order."""
         if len(self._queued) + len(commands) > MAX_QUEUED:
-            self._queued.clear()
-            self.has_overflowed = True
+            self.clear()
         else:
             self._queued.update((command.execution.execution_id, command) for command in commands)
         self._wake()
@@ -54,6 +61,11 @@ class DispatchQueue:
     def pop_batch(self, limit: int) -> Sequence[QueuedCommand]:
         """Remove and return the oldest commands."""
         return [self._queued.pop(execution_id) for execution_id in list(islice(self._queued, limit))]
+
+    def clear(self) -> None:
+        """Drop all; the dispatcher finds them in the database."""
+        self._queued.clear()
+        self.has_overflowed = True
 
     def discard(self, execution_id: ExecutionId) -> None:
         """Drop a command that the dispatcher has found in the database."""

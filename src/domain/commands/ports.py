@@ -90,6 +90,11 @@ class ExecutionRepository(Protocol):
 
     async def next_expiry_ms(self) -> int | None: ...
 
+    async def shift_expiry(self, step_ms: int, now_ms: int, unshifted_from_ms: int) -> None:
+        """The service's clock was set by `step_ms`, to `now_ms`: move the deadlines of unfinished executions along, so that each
+        has as long as it had, and never longer than in all. Those created from `unshifted_from_ms` on until now stay."""
+        ...
+
     async def page(self, device_id: DeviceId, *, limit: int, before_seq: int | None = None) -> Sequence[Execution]:
         """Newest first."""
         ...

@@ -14,7 +14,7 @@ from domain.grants.grant_service import GrantableCommandSource
 from domain.grants.model import Grant, GrantSubject
 from domain.grants.policy import Denial, GrantCheckStep, PermissionRequest
 from domain.grants.ports import AccessExplanationTx
-from domain.grants.rate_limit import RATE_WINDOW_MS, GrantEvaluator
+from domain.grants.rate_limit import GrantEvaluator, rate_window
 from domain.kernel.caller import ApiKeyCaller, Role, Session, require_role
 from domain.kernel.clock import Clock
 from domain.kernel.errors import PermissionDenied, ValidationFailed
@@ -119,7 +119,7 @@ class AccessExplainer(Generic[TxT]):
         limit = grant.rate_limit_per_minute
         if limit is None:
             return None
-        uses = await tx.grants.list_recent_uses(grant, now_ms - RATE_WINDOW_MS, limit) or ()
+        uses = await tx.grants.list_recent_uses(grant, *rate_window(now_ms), limit) or ()
         allowance = self._evaluator.rate_allowance(uses, limit, now_ms)
         return None if allowance.is_allowed else Denial(grant, GrantCheckStep.RATE, allowance.next_free_ms)
 

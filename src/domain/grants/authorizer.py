@@ -19,7 +19,7 @@ from domain.grants import policy
 from domain.grants.model import Grant, GrantSubject
 from domain.grants.policy import Denial, GrantCheckStep, PermissionRequest
 from domain.grants.ports import AuthorizationTx
-from domain.grants.rate_limit import RATE_WINDOW_MS, GrantEvaluator, RateLimitQuota
+from domain.grants.rate_limit import GrantEvaluator, RateLimitQuota, rate_window
 from domain.kernel.caller import ApiKeyCaller, Caller, Role, Session, SystemCaller
 from domain.kernel.errors import PermissionDenied, RateLimited, Unavailable
 from domain.kernel.ids import GrantId, MembershipId
@@ -207,7 +207,7 @@ class Authorizer:
             limit = grant.rate_limit_per_minute
             if limit is None:
                 return await _lock(tx, grant)
-            uses = await tx.grants.list_recent_uses(grant, now_ms - RATE_WINDOW_MS, limit)
+            uses = await tx.grants.list_recent_uses(grant, *rate_window(now_ms), limit)
             if uses is None:
                 return None
             allowance = self._evaluator.rate_allowance(uses, limit, now_ms)

@@ -53,9 +53,9 @@ class GrantRepository(Protocol):
         """Keep the grant as it is until the write transaction ends. False when the stored one differs or is deleted."""
         ...
 
-    async def list_recent_uses(self, grant: Grant, since_ms: int, limit: int) -> Sequence[int] | None:
-        """Unix ms of the newest `limit` uses after `since_ms`. In a write transaction, locks the grant and its uses until the
-        transaction ends. None when the stored grant differs from `grant` or is deleted."""
+    async def list_recent_uses(self, grant: Grant, since_ms: int, until_ms: int, limit: int) -> Sequence[int] | None:
+        """Unix ms of the newest `limit` uses after `since_ms`, up to `until_ms`. In a write transaction, locks the grant and its
+        uses until the transaction ends. None when the stored grant differs from `grant` or is deleted."""
         ...
 
     async def add_use(self, grant_id: GrantId, at_ms: int) -> None: ...

@@ -17,6 +17,12 @@ RATE_WINDOW_S = 60
 RATE_WINDOW_MS = MINUTE_MS
 
 
+def rate_window(now_ms: int) -> tuple[int, int]:
+    """(after, until) in Unix ms: the uses that count. Another instance's clock may be ahead, by less than the window. A use
+    further ahead was counted before the clock was set back, and must not block the grant until that time comes again."""
+    return now_ms - RATE_WINDOW_MS, now_ms + RATE_WINDOW_MS
+
+
 @dataclass(frozen=True, slots=True)
 class RateAllowance:
     """Whether one more use fits, how many more fit after it, and the Unix ms at which the next use leaves the window."""

@@ -17,9 +17,10 @@ from domain.devices.codec import TelemetryReport
 from domain.devices.link import DeviceLink, InboundBatch, InboundMessage
 from domain.ingest.dead_letters import TELEMETRY_KIND, DeadLetter, reason_of
 from domain.ingest.device_messages import DecodedBatch, DecodedMessage, DeviceMessageService, DeviceMessagesTx, FollowUps
+from domain.ingest.engine_clock import EngineClock
 from domain.ingest.telemetry import IngestResult, IngestService, IngestTx
 from domain.kernel.unit_of_work import UnitOfWork
-from domain.rules.engine_port import TelemetryBatch, TelemetryEngine
+from domain.rules.engine_port import ClockOffset, TelemetryBatch, TelemetryEngine
 
 BatchFactory = Callable[[list[tuple[int, int, bytes]]], TelemetryBatch]
 ReadyDevicesCallback = Callable[[Sequence[tuple[int, int, int]]], None]
@@ -40,6 +41,7 @@ class EvaluatedBatch:
     """(device number, code, count, reason) of what devices sent that cannot be used."""
     last_seen: Sequence[tuple[int, int]] = ()
     """(device number, Unix ms) of every device that sent telemetry."""
+    clocks_ahead: Sequence[ClockOffset] = ()
     telemetry_message_count: int = 0
     reading_count: int = 0
 
@@ -108,6 +110,7 @@ class IngestPipeline:
         uow: UnitOfWork[PipelineTx],
         link: DeviceLink,
         engine: TelemetryEngine,
+        engine_clock: EngineClock,
         make_batch: BatchFactory,
         device_messages: DeviceMessageService,
         ingest: IngestService,
@@ -117,6 +120,7 @@ class IngestPipeline:
         self._uow = uow
         self._link = link
         self._engine = engine
+        self._engine_clock = engine_clock
         self._make_batch = make_batch
         self._device_messages = device_messages
         self._ingest = ingest
@@ -132,14 +136,17 @@ class IngestPipeline:
         batches: list[TelemetryBatch] = [batch.telemetry]  # type: ignore[list-item]  # one native class behind both Protocols
         if decoded.telemetry:
             batches.append(self._make_batch(decoded.telemetry))
-        evaluated = [self._engine.ingest(telemetry) for telemetry in batches if len(telemetry)]
+        shifted = self._engine_clock.follow_steps()
+        now_ms = self._engine_clock.now_ms()
+        evaluated = [self._engine.ingest(telemetry, now_ms) for telemetry in batches if len(telemetry)]
         faults = [(device_no, code, 1, reason) for device_no, code, reason in decoded.faults]
         faults += [(*fault, "") for result in evaluated for fault in result.faults]
         return EvaluatedBatch(
-            results=[IngestResult.of(result) for result in evaluated],
+            results=[*([] if shifted is None else [shifted]), *map(IngestResult.of, evaluated)],
             messages=decoded.messages,
             faults=faults,
             last_seen=list(chain.from_iterable(result.last_seen for result in evaluated)),
+            clocks_ahead=list(chain.from_iterable(result.clocks_ahead for result in evaluated)),
             telemetry_message_count=sum(result.message_count for result in evaluated),
             reading_count=sum(result.reading_count for result in evaluated),
         )

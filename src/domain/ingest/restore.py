@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Protocol
 
 from domain.devices.ports import HasDevices
@@ -40,24 +40,26 @@ class RestoreReport:
             self.unreadable_devices.add(device_no)
 
 
-async def restore_engine(engine: TelemetryEngine, uow: UnitOfWork[RestoreTx]) -> RestoreReport:
-    """Set the rules last: a replayed row updates values and evaluates no rule."""
+async def restore_engine(engine: TelemetryEngine, uow: UnitOfWork[RestoreTx], now_ms: int) -> RestoreReport:
+    """Set the rules last: a replayed row updates values and evaluates no rule. Whatever the database contains from after `now_ms`
+    was written while the service's clock was ahead, or the clock is behind now: it counts as now."""
     report = RestoreReport()
     async with uow.read() as tx:
         engine.add_metric_names(await tx.readings.list_metric_names())
         for device_no, _, latest in await tx.readings.list_checkpoints():
             with report.skip_if_unreadable(device_no):
-                engine.restore(device_no, latest)
+                engine.restore(device_no, latest, now_ms)
         after: tuple[int, int, int] | None = None
         while rows := await tx.readings.list_newer_than_checkpoint(PAGE_ROWS, after):
             for device_no, at_ms, _, packed in rows:
                 with report.skip_if_unreadable(device_no):
-                    engine.replay(device_no, at_ms, packed)
+                    engine.replay(device_no, at_ms, packed, now_ms)
             report.replayed_rows += len(rows)
             after = rows[-1][:3]
         by_device: dict[int, list[RuleSpec]] = defaultdict(list)
         for rule in await tx.rules.list_enabled():
-            by_device[rule.device_no].append(rule.to_spec())
+            spec = rule.to_spec()
+            by_device[rule.device_no].append(replace(spec, state=spec.state.not_after(now_ms)))
     for device_no, specs in by_device.items():
         engine.set_rules(device_no, specs)
     return report

@@ -51,6 +51,7 @@ EventKind = Literal[
     "device_online",
     "device_offline",
     "device_message_dropped",
+    "device_clock_skew",
     "device_type_created",
     "device_type_updated",
     "device_type_deleted",

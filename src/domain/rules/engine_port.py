@@ -20,11 +20,15 @@ NewMetric = tuple[int, int, str, str | None]
 WatchedReading = tuple[int, int, str, float | None, str | None, str | None]
 """(device number, time in ms, metric, value, text, unit). A boolean has both: 1.0 or 0.0, and "true" or "false"."""
 
+ClockOffset = tuple[int, int]
+"""(device number, how far the device's clock is ahead of the service's in ms; negative when it is behind)."""
+
 MessageFault = tuple[int, str, int]
 """(device number, code, count). Codes: `FAULT_CODES` of the payload parser."""
 
-UnpackedReading = tuple[int, int, float | None, str | None]
-"""(time in ms, metric number, value, text) of one stored reading; booleans as in `WatchedReading`."""
+UnpackedReading = tuple[int, int, float | None, str | None, int | None]
+"""(time in ms, metric number, value, text, reported time in ms) of one stored reading; booleans as in `WatchedReading`. The
+reported time is None unless it was too far ahead to be used."""
 
 AggregateCell = tuple[int, int, int, float, float, float, float, int]
 """(bucket start in ms, metric number, count, low, high, sum, last, time of the last in ms) of a metric's numbers."""
@@ -90,6 +94,11 @@ class BatchResult(Protocol):
         ...
 
     @property
+    def clocks_ahead(self) -> list[ClockOffset]:
+        """Devices that sent a `ts` too far ahead to be used, with the last such one of each; sorted by device number."""
+        ...
+
+    @property
     def last_seen(self) -> list[tuple[int, int]]:
         """(device number, newest arrival) of every device in the batch, faulty messages included."""
         ...
@@ -140,18 +149,30 @@ class TelemetryEngine(Protocol):
         """Load (metric number, name) from the database before any other call. New numbers follow the highest."""
         ...
 
-    def restore(self, device_no: int, latest: bytes) -> None:
-        """Replace the device's last values by those of a `checkpoint`. Raises ValueError for any other bytes."""
+    def restore(self, device_no: int, latest: bytes, now_ms: int | None = None) -> None:
+        """Replace the device's last values by those of a `checkpoint`. Raises ValueError for any other bytes.
+
+        `now_ms`: nothing arrived later; what says so was written while the service's clock was ahead, and counts as now.
+        """
         ...
 
-    def replay(self, device_no: int, ts_ms: int, packed: bytes) -> None:
-        """Apply a stored row that is newer than the checkpoint: updates values, evaluates no rule. An older row changes nothing.
+    def replay(self, device_no: int, ts_ms: int, packed: bytes, now_ms: int | None = None) -> None:
+        """Apply a stored row that is newer than the checkpoint: updates values, evaluates no rule. An older row changes nothing,
+        nor does one from more than two minutes after `now_ms`: the service's clock was ahead when it was stored.
 
         Raises ValueError for bytes that are not a packed row.
         """
         ...
 
-    def ingest(self, batch: TelemetryBatch) -> BatchResult: ...
+    def ingest(self, batch: TelemetryBatch, now_ms: int | None = None) -> BatchResult:
+        """`now_ms`: a message that arrived later, by a clock that was set back meanwhile, counts as arrived now."""
+        ...
+
+    def shift_clock(self, step_ms: int, now_ms: int) -> BatchResult:
+        """The service's clock has just been set by `step_ms` (negative: back), to `now_ms`: all arrivals, and what counts from
+        them, move along, so that `for_seconds`, `silent` and cooldowns last as long as they would have. A message that is
+        ingested from now on, and arrived before by the clock as it was, counts as arrived now."""
+        ...
 
     def tick(self, now_ms: int) -> BatchResult:
         """Evaluate every rule whose timer is due: `for_seconds` reached, a metric silent long enough."""
@@ -163,6 +184,10 @@ class TelemetryEngine(Protocol):
 
     def checkpoint(self, limit: int) -> list[tuple[int, int, bytes]]:
         """(device number, newest time, latest) of at most `limit` devices whose values changed since they were last returned."""
+        ...
+
+    def clock_offsets(self, device_nos: Sequence[int]) -> list[ClockOffset]:
+        """Of these devices, those whose newest message had a `ts` that was used."""
         ...
 
     def latest(self, device_no: int) -> list[LatestReading]:

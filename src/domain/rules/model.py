@@ -99,6 +99,12 @@ class RuleState:
     held_since_ms: int | None = None
     last_fired_ms: int | None = None
 
+    def not_after(self, now_ms: int) -> RuleState:
+        """The state with times after `now_ms` set to it, so that a wait or a cooldown lasts its full length at most."""
+        held_since_ms = None if self.held_since_ms is None else min(self.held_since_ms, now_ms)
+        last_fired_ms = None if self.last_fired_ms is None else min(self.last_fired_ms, now_ms)
+        return RuleState(self.matched, held_since_ms, last_fired_ms)
+
 
 @dataclass(frozen=True, slots=True)
 class RuleSpec:

@@ -4,7 +4,8 @@ Numbers are IEEE doubles: an integer beyond 2^53 is compared as the double neare
 condition on a metric that was never reported is false, whatever the comparator: an unknown temperature is neither below 5 nor
 different from 5. Text compares only with text, by == and !=; a comparison of text and number is false.
 
-Time is the service's clock: a message's arrival, or the tick. `silent` counts from the arrival of the metric's last report.
+Time is the service's clock: a message's arrival, or the tick. `silent` counts from the arrival of the metric's last report. When
+that clock is set, the times in the state are shifted, so that what has begun lasts as long as it would have.
 
 A rule becomes matched when its conditions have held for `for_seconds` and its clear conditions do not hold. It becomes unmatched
 when all its clear conditions hold; without any, when its conditions no longer hold. When it becomes matched it fires, unless it
@@ -99,6 +100,10 @@ def evaluate_rule(rule: RuleSpec, state: RuleState, reports: LastReports, at_ms:
     return RuleEvaluation(replace(state, matched=True, held_since_ms=None), wants_to_fire=not cooling, in_cooldown=cooling)
 
 
+def watches_silence(rule: RuleSpec) -> bool:
+    return any(condition.comparator is Comparator.SILENT for condition in (*rule.conditions, *rule.clear_conditions))
+
+
 def next_deadline_ms(rule: RuleSpec, state: RuleState, reports: LastReports, evaluated_ms: int | None) -> int | None:
     """When time alone may next change the rule's state. `evaluated_ms`: the last evaluation, None before the first."""
     due = []
@@ -111,6 +116,17 @@ def next_deadline_ms(rule: RuleSpec, state: RuleState, reports: LastReports, eva
     if evaluated_ms is not None:
         due = [at_ms for at_ms in due if at_ms > evaluated_ms]
     return min(due, default=None)
+
+
+def shift_state(rule: RuleSpec, state: RuleState, step_ms: int, now_ms: int) -> RuleState:
+    """The state after the service's clock was set by `step_ms`, to `now_ms`. A firing whose cooldown is over keeps its time."""
+    held_since_ms, last_fired_ms = state.held_since_ms, state.last_fired_ms
+    if held_since_ms is not None:
+        held_since_ms += step_ms
+    cooldown_ms = rule.cooldown_seconds * SECOND_MS
+    if cooldown_ms > 0 and last_fired_ms is not None and now_ms - step_ms - last_fired_ms < cooldown_ms:
+        last_fired_ms += step_ms
+    return RuleState(state.matched, held_since_ms, last_fired_ms)
 
 
 OPPOSITE_COMMANDS = {"ON": "OFF", "OFF": "ON"}

@@ -7,13 +7,15 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True, slots=True)
 class Reading:
-    """`value` for numbers and booleans, `text` for strings; exactly one is set. `at_ms` is the device's time, Unix ms."""
+    """`value` for numbers and booleans, `text` for strings; exactly one is set. `at_ms` is the device's time, Unix ms, or the
+    arrival if the device sent none; `reported_ms` is the device's time if that was too far ahead: `at_ms` is the arrival then."""
 
     metric: str
     value: float | None
     text: str | None
     unit: str | None
     at_ms: int
+    reported_ms: int | None = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -5,6 +5,8 @@ A packed row is a sequence of readings. Each starts with a varint `metric number
 tag 0 false, 1 true, 2 an IEEE double (little endian), 3 text (varint length, UTF-8), 4 a whole number (zigzag varint).
 A number has tag 4 exactly when it is whole, below 2^31 in magnitude and not -0.0. So equal readings have equal bytes, and the
 row's digest, the CRC-32 of the bytes as a signed 32-bit integer, identifies a message that was delivered twice.
+A row whose time is the arrival because its device reported a later one starts with the byte 5 and that time (zigzag varint,
+relative to the row's time).
 
 A checkpoint (the latest values of a device) is: version 1, the newest time (zigzag), then per metric a packed reading, the
 reading's own time and its arrival (zigzag, relative to the newest time) and its unit (varint length + 1, 0 for none).
@@ -21,7 +23,7 @@ from dataclasses import dataclass
 from domain.rules.engine_port import UnpackedReading
 from domain.rules.model import MetricValue
 
-FALSE, TRUE, DOUBLE, TEXT, WHOLE = range(5)
+FALSE, TRUE, DOUBLE, TEXT, WHOLE, REPORTED = range(6)
 LATEST_VERSION = 1
 _WHOLE_LIMIT = 2**31
 _NEGATIVE_ZERO = struct.pack("<d", -0.0)
@@ -36,9 +38,12 @@ class LatestMetric:
     unit: str | None
 
 
-def pack_readings(readings: Iterable[tuple[int, MetricValue]]) -> bytes:
-    """Pack (metric number, value) pairs into one row."""
+def pack_readings(readings: Iterable[tuple[int, MetricValue]], ahead_ms: int | None = None) -> bytes:
+    """Pack (metric number, value) pairs into one row. `ahead_ms`: how far the reported time is after the row's time."""
     out = bytearray()
+    if ahead_ms is not None:
+        _put_varint(out, REPORTED)
+        _put_varint(out, _zigzag(ahead_ms))
     for metric_no, value in readings:
         _put_reading(out, metric_no, value)
     return bytes(out)
@@ -51,21 +56,29 @@ def row_digest(packed: bytes) -> int:
 
 
 def unpack_readings(packed: bytes) -> list[tuple[int, MetricValue]]:
-    cursor = _ByteReader(packed)
-    readings = []
-    while not cursor.is_at_end:
-        readings.append(cursor.read_reading())
-    return readings
+    return _unpack_row(packed)[1]
 
 
 def unpack_rows(rows: Iterable[tuple[int, bytes]], metric_no: int | None = None) -> list[UnpackedReading]:
-    """(time, metric number, value, text) of one metric or of all, row by row."""
+    """The readings of one metric or of all, row by row."""
     found: list[UnpackedReading] = []
     for ts_ms, packed in rows:
-        for number, value in unpack_readings(packed):
+        ahead_ms, readings = _unpack_row(packed)
+        reported_ms = None if ahead_ms is None else ts_ms + ahead_ms
+        for number, value in readings:
             if metric_no is None or number == metric_no:
-                found.append((ts_ms, number, *value_columns(value)))
+                found.append((ts_ms, number, *value_columns(value), reported_ms))
     return found
+
+
+def _unpack_row(packed: bytes) -> tuple[int | None, list[tuple[int, MetricValue]]]:
+    """How far the reported time is ahead of the row's, if it is, and the readings."""
+    cursor = _ByteReader(packed)
+    ahead_ms = cursor.read_ahead()
+    readings = []
+    while not cursor.is_at_end:
+        readings.append(cursor.read_reading())
+    return ahead_ms, readings
 
 
 def value_columns(value: MetricValue) -> tuple[float | None, str | None]:
@@ -166,6 +179,12 @@ class _ByteReader:
     def read_signed(self) -> int:
         zigzag = self.read_varint()
         return zigzag // 2 if zigzag % 2 == 0 else -(zigzag // 2) - 1
+
+    def read_ahead(self) -> int | None:
+        if self._data[:1] != bytes([REPORTED]):
+            return None
+        self._position = 1
+        return self.read_signed()
 
     def read_reading(self) -> tuple[int, MetricValue]:
         key = self.read_varint()

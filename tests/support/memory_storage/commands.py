@@ -117,6 +117,13 @@ class MemoryExecutionRepository:
     async def next_expiry_ms(self) -> int | None:
         return min((e.expires_ms for e in self._all() if not e.status.is_final), default=None)
 
+    async def shift_expiry(self, step_ms: int, now_ms: int, unshifted_from_ms: int) -> None:
+        for execution in self._all():
+            if not execution.status.is_final and not unshifted_from_ms <= execution.created_ms <= now_ms:
+                latest_ms = now_ms + execution.expires_ms - execution.created_ms
+                shifted = replace(execution, expires_ms=min(execution.expires_ms + step_ms, latest_ms))
+                self._database.writable_rows(EXECUTIONS)[execution.execution_id] = shifted
+
     async def page(self, device_id: DeviceId, *, limit: int, before_seq: int | None = None) -> Sequence[Execution]:
         mine = [e for e in self._all() if e.device_id == device_id and (before_seq is None or e.seq < before_seq)]
         return mine[::-1][:limit]

@@ -64,12 +64,11 @@ class MemoryGrantRepository:
     async def lock_for_share(self, grant: Grant) -> bool:
         return True
 
-    async def list_recent_uses(self, grant: Grant, since_ms: int, limit: int) -> Sequence[int] | None:
+    async def list_recent_uses(self, grant: Grant, since_ms: int, until_ms: int, limit: int) -> Sequence[int] | None:
         if self._database.rows(GRANTS).get(grant.grant_id) != grant:
             return None
-        return sorted((at for at in self._database.rows(GRANT_USES).get(grant.grant_id, ()) if at > since_ms), reverse=True)[
-            :limit
-        ]
+        uses = self._database.rows(GRANT_USES).get(grant.grant_id, ())
+        return sorted((at for at in uses if since_ms < at <= until_ms), reverse=True)[:limit]
 
     async def add_use(self, grant_id: GrantId, at_ms: int) -> None:
         uses = self._database.writable_rows(GRANT_USES)

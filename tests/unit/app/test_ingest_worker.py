@@ -13,6 +13,7 @@ from app.workers import batch_store, ingest
 from app.workers.ingest import BATCH_SIZE, MIN_BATCH_INTERVAL_S, IngestWorker
 from app.workers.last_seen import LastSeenBuffer
 from app.workers.wake_event import WakeEvent
+from domain.devices.clock_offsets import ClockOffsetService
 from domain.devices.codec import TelemetryReport
 from domain.devices.link import DeviceConnected, InboundMessage
 from domain.ingest.dead_letters import DeadLetter
@@ -21,6 +22,7 @@ from domain.ingest.pipeline import EvaluatedBatch
 from domain.ingest.telemetry import NOTHING, IngestResult
 from domain.kernel.backoff import Backoff
 from domain.kernel.errors import Unavailable
+from support.manual_clock import ManualClock
 
 
 @dataclass
@@ -165,6 +167,7 @@ async def _nothing() -> None: ...
 async def process(batch: Batch, pipeline: FakePipeline, dead_letters: FakeDeadLetters | None = None) -> IngestWorker:
     pieces: dict[str, Any] = {"link": None, "pipeline": pipeline, "fault_log": None}
     pieces["ensure_interest_current"] = _nothing
+    pieces["clock_offsets"] = ClockOffsetService(uow=None, clock=ManualClock())  # type: ignore[arg-type]
     pieces["dead_letters"] = dead_letters or FakeDeadLetters(batch)
     lock = asyncio.Lock()
     worker = IngestWorker(**pieces, engine_commit_lock=lock, last_seen=LastSeenBuffer(), rule_timer_wake=WakeEvent())
@@ -267,6 +270,7 @@ async def test_a_batch_whose_refused_message_cannot_be_set_aside_is_never_acknow
 
     pieces: dict[str, Any] = {"link": OneBatch(), "pipeline": FakePipeline(batch, refuse(2)), "fault_log": None}
     pieces["ensure_interest_current"] = _nothing
+    pieces["clock_offsets"] = ClockOffsetService(uow=None, clock=ManualClock())  # type: ignore[arg-type]
     pieces["dead_letters"] = FakeDeadLetters(batch, ValueError("that neither"))
     worker = IngestWorker(**pieces, engine_commit_lock=asyncio.Lock(), last_seen=LastSeenBuffer(), rule_timer_wake=WakeEvent())
     with pytest.raises(ValueError, match="that neither"):

@@ -251,6 +251,7 @@ class TestRestart:
         self, world: DeviceWorld, monkeypatch: pytest.MonkeyPatch
     ) -> None:
         device = await world.device(online=True)
+        await world.dispatch_all()  # the first round of a start looks after the deadlines
         await world.commands.submit(world.session(), device.device_id, "ON")
         with monkeypatch.context() as patch, pytest.raises(Unavailable):
             patch.setattr(world.uow, "write", power_cut)

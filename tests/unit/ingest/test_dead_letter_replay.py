@@ -16,6 +16,7 @@ from domain.devices.codec import CommandResultReport, DeviceReport, RelayReport,
 from domain.devices.model import Device
 from domain.ingest.dead_letters import TELEMETRY_KIND, DeadLetter, DeadLetterService, DeadLetterState
 from domain.ingest.device_messages import DecodedBatch, DecodedMessage, FollowUps
+from domain.ingest.engine_clock import EngineClock
 from domain.ingest.pipeline import EvaluatedBatch, IngestPipeline
 from domain.telemetry.engine.batch import InMemoryTelemetryBatch
 from domain.telemetry.model import Reading
@@ -55,6 +56,7 @@ class Replay:
             uow=world.uow,
             link=None,  # type: ignore[arg-type]
             engine=world.engine,
+            engine_clock=EngineClock(engine=world.engine, clock=world.clock, on_step=lambda step_ms: None),
             make_batch=InMemoryTelemetryBatch.of,
             device_messages=self.messages,  # type: ignore[arg-type]
             ingest=world.ingest,

@@ -30,7 +30,7 @@ async def test_the_engine_is_restored_from_checkpoints_later_rows_and_rule_state
     await world.report(device, temperature=32)
 
     restored = ReferenceEngine()
-    assert (await restore_engine(restored, world.uow)).replayed_rows == 1
+    assert (await restore_engine(restored, world.uow, world.clock.now_ms() + 1)).replayed_rows == 1
     assert {r.metric: r.value for r in restored.latest(device.device_no)} == {"temperature": 32, "humidity": 40}
     world.engine = restored
     await world.report(device, temperature=33)
@@ -46,7 +46,7 @@ async def test_a_damaged_row_or_checkpoint_does_not_affect_other_devices(world: 
         await tx.readings.add_many([(broken_row.device_no, world.clock.now_ms() + 1, 7, b"\xff")])
 
     restored = ReferenceEngine()
-    report = await restore_engine(restored, world.uow)
+    report = await restore_engine(restored, world.uow, world.clock.now_ms() + 1)
     assert report.unreadable_devices == {broken_row.device_no, broken_checkpoint.device_no}
     for device in (broken_row, intact):
         assert {r.metric: r.value for r in restored.latest(device.device_no)} == {"temperature": 20}

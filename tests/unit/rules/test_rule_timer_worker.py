@@ -12,6 +12,7 @@ from app.workers import rule_timers
 from app.workers.rule_timers import RuleTimerWorker
 from app.workers.wake_event import WakeEvent
 from domain.devices.model import Device
+from domain.ingest.engine_clock import EngineClock
 from domain.ingest.telemetry import IngestResult
 from domain.kernel.errors import Unavailable
 from support.device import cancel_tasks
@@ -39,7 +40,7 @@ async def running(world: TelemetryWorld, ingest: Any, monkeypatch: pytest.Monkey
         engine=world.engine,
         ingest=ingest,
         uow=world.uow,
-        clock=world.clock,
+        engine_clock=EngineClock(engine=world.engine, clock=world.clock, on_step=lambda step_ms: None),
         engine_commit_lock=asyncio.Lock(),
         wake_event=WakeEvent(),
     )

@@ -95,6 +95,12 @@ impl PyIngestResult {
     }
 
     #[getter]
+    fn clocks_ahead(&self) -> Vec<(u32, i64)> {
+        let clocks = self.result.clocks_ahead.iter();
+        clocks.map(|(device, ahead_ms)| (*device, *ahead_ms)).collect()
+    }
+
+    #[getter]
     fn last_seen(&self) -> Vec<(u32, i64)> {
         self.result.seen.clone()
     }

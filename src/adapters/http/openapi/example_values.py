@@ -159,6 +159,7 @@ FIELD_EXAMPLES: dict[str, Any] = {
     "createdAt": CREATED_AT,
     "updatedAt": UPDATED_AT,
     "recordedAt": UPDATED_AT,
+    "reportedAt": UPDATED_AT,
     "expiresAt": "2026-11-21T04:01:00.000Z",
     "finishedAt": UPDATED_AT,
     "decidedAt": UPDATED_AT,

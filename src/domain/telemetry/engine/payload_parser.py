@@ -2,11 +2,12 @@
 
 Forms: `{"ts": ms, "m": {metric: value}, "u": {metric: unit}}`, an array of such objects, or flat `{metric: value}`, where `ts` is
 the time and an object under `u` the units. Without `ts`, the time is the arrival; so it is for a `ts` below 10^11 (1973), which
-only a clock that is not set can produce. If a name occurs twice, the last value counts, at the position of the first.
+only a clock that is not set can produce. A `ts` more than MAX_AHEAD_MS after the arrival counts as the arrival too; what the
+device said is kept in `reported_ms`. If a name occurs twice, the last value counts, at the position of the first.
 
 A payload that is not JSON, too large or nested too deeply is dropped as a whole. From an array, an element is dropped that is not
-an object or has an invalid or future `ts`. From a message, only the invalid readings are dropped: a NaN does not affect other
-sensors.
+an object or has an invalid `ts` or one more than a day ahead. From a message, only the invalid readings are dropped: a NaN does
+not affect other sensors.
 """
 
 from __future__ import annotations
@@ -18,7 +19,7 @@ from collections import Counter
 from dataclasses import dataclass, field
 from typing import Any
 
-from domain.kernel.clock import DAY_MS
+from domain.kernel.clock import DAY_MS, MINUTE_MS
 from domain.rules.model import MetricValue
 
 MALFORMED = "MALFORMED"
@@ -38,6 +39,10 @@ MAX_UNIT_LENGTH = 32
 MAX_METRICS = 128
 """Metrics per device. More indicate a fault of the device, such as a counter in the metric name."""
 MIN_TS_MS = 100_000_000_000
+MAX_TS_MS = 2**53
+"""A `ts` is a double; beyond this it does not count milliseconds."""
+MAX_AHEAD_MS = 2 * MINUTE_MS
+"""No device's clock may be further ahead of the service's; no message may keep rules from being evaluated for longer."""
 
 _CONTROL_CHARACTER = re.compile(r"[\x00-\x1f\x7f-\x9f]")
 _ESCAPE = re.compile(r"\\(u[0-9a-fA-F]{4}|.)", re.DOTALL)
@@ -48,15 +53,26 @@ _STRING = re.compile(r'"(?:[^"\\]|\\.)*"', re.DOTALL)
 class TelemetryMessage:
     """One message: its time, its accepted readings, and their units."""
 
-    ts_ms: int
+    time: MessageTime
     readings: dict[str, MetricValue]
     units: dict[str, str]
+
+
+@dataclass(frozen=True, slots=True)
+class MessageTime:
+    """`by_device`: `ts_ms` is the device's `ts`, not the arrival. `reported_ms`: the `ts` that was too far ahead to be used."""
+
+    ts_ms: int
+    by_device: bool = False
+    reported_ms: int | None = None
 
 
 @dataclass(slots=True)
 class ParsedPayload:
     messages: list[TelemetryMessage] = field(default_factory=list)
     faults: Counter[str] = field(default_factory=Counter)
+    ahead_ms: int | None = None
+    """How far the last `ts` that was too far ahead is ahead of the arrival."""
 
 
 def parse_payload(payload: bytes, arrived_ms: int) -> ParsedPayload:
@@ -114,9 +130,9 @@ def _has_lone_surrogate(text: str) -> bool:
 
 
 def _parse_message(element: dict[str, Any], arrived_ms: int, parsed: ParsedPayload) -> None:
-    ts_ms = _message_time(element.get("ts"), arrived_ms)
-    if isinstance(ts_ms, str):
-        parsed.faults[ts_ms] += 1
+    time = _message_time(element.get("ts"), arrived_ms, parsed)
+    if isinstance(time, str):
+        parsed.faults[time] += 1
         return
     has_envelope = isinstance(element.get("m"), dict)
     units = element.get("u")
@@ -133,22 +149,26 @@ def _parse_message(element: dict[str, Any], arrived_ms: int, parsed: ParsedPaylo
             readings[name] = value
         else:
             parsed.faults[fault] += 1
-    parsed.messages.append(TelemetryMessage(ts_ms, readings, _accepted_units(units, readings, parsed)))
+    parsed.messages.append(TelemetryMessage(time, readings, _accepted_units(units, readings, parsed)))
 
 
 def _is_reserved_key(name: str, value: Any) -> bool:
     return name == "ts" or (name == "u" and isinstance(value, dict))
 
 
-def _message_time(ts: Any, arrived_ms: int) -> int | str:
-    """The time of the message in Unix ms, or the code of its fault."""
+def _message_time(ts: Any, arrived_ms: int, parsed: ParsedPayload) -> MessageTime | str:
+    """The time of the message, or the code of its fault."""
     if ts is None:
-        return arrived_ms
+        return MessageTime(arrived_ms)
     if not isinstance(ts, float) or not math.isfinite(ts) or ts < 0:
         return MALFORMED
-    if ts > arrived_ms + DAY_MS:
-        return FUTURE
-    return int(ts) if ts >= MIN_TS_MS else arrived_ms
+    if ts < MIN_TS_MS:
+        return MessageTime(arrived_ms)
+    ts_ms = int(min(ts, MAX_TS_MS))
+    if ts_ms <= arrived_ms + MAX_AHEAD_MS:
+        return MessageTime(ts_ms, by_device=True)
+    parsed.ahead_ms = ts_ms - arrived_ms
+    return FUTURE if ts > arrived_ms + DAY_MS else MessageTime(arrived_ms, reported_ms=ts_ms)
 
 
 def _reading_fault(name: str, value: Any) -> str | None:

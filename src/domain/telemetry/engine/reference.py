@@ -1,116 +1,53 @@
 """The reference engine: messages in; rows, rule transitions and firings out. The native engine must equal it, call for call.
 
 A message is parsed (`payload_parser.py`), becomes a row (`packing.py`), replaces the device's latest values, and the device's
-rules (`rules/reference.py`) are evaluated at its arrival. A message older than the newest one of its device becomes a row only.
+rules (`rules/reference.py`) are evaluated at its arrival. A message whose device says that it is older than the newest one is
+late: it becomes a row only. A message without a usable `ts` is late only if it arrived more than MAX_AHEAD_MS before the newest
+one, because it was set aside meanwhile.
+
+No clock is trusted. When all messages of a device have been late for MAX_AHEAD_MS, its newest time is not believed any longer,
+and the next message is not late. When the service's own clock is set, `shift_clock` moves all that counts from an arrival.
 """
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
 
-from domain.kernel.clock import HOUR_MS
-from domain.rules.engine_port import (
-    Aggregator,
-    MessageFault,
-    NewMetric,
-    TelemetryBatch,
-    TelemetryRow,
-    UnpackedReading,
-    WatchedReading,
-)
-from domain.rules.model import (
-    LatestReading,
-    MetricValue,
-    RuleDryRun,
-    RuleFiring,
-    RuleSpec,
-    RuleState,
-    RuleSuppression,
-    RuleTransition,
-    in_firing_order,
-)
-from domain.rules.reference import LastReport, evaluate_rule, explain_rule, find_winner, next_deadline_ms
+from domain.kernel.clock import MINUTE_MS
+from domain.rules.engine_port import Aggregator, ClockOffset, TelemetryBatch, UnpackedReading
+from domain.rules.model import LatestReading, MetricValue, RuleDryRun, RuleSpec, in_firing_order
+from domain.rules.reference import LastReport, explain_rule, watches_silence
 from domain.telemetry import packing
 from domain.telemetry.engine.aggregate import ReferenceAggregator
-from domain.telemetry.engine.payload_parser import MAX_METRICS, TOO_MANY_METRICS, TelemetryMessage, parse_payload
+from domain.telemetry.engine.device_state import DeviceState, MetricState, TrackedRule, evaluate_rules, shift_device
+from domain.telemetry.engine.payload_parser import (
+    MAX_AHEAD_MS,
+    MAX_METRICS,
+    TOO_MANY_METRICS,
+    MessageTime,
+    TelemetryMessage,
+    parse_payload,
+)
+from domain.telemetry.engine.reference_result import ReferenceBatchResult
 
-
-@dataclass(slots=True)
-class ReferenceBatchResult:
-    """The `BatchResult` port, filled while the engine runs."""
-
-    rows: list[TelemetryRow] = field(default_factory=list)
-    new_metric_names: list[tuple[int, str]] = field(default_factory=list)
-    new_metrics: list[NewMetric] = field(default_factory=list)
-    rule_transitions: list[RuleTransition] = field(default_factory=list)
-    rule_firings: list[RuleFiring] = field(default_factory=list)
-    rule_suppressions: list[RuleSuppression] = field(default_factory=list)
-    watched_readings: list[WatchedReading] = field(default_factory=list)
-    message_count: int = 0
-    reading_count: int = 0
-    newest_arrivals: dict[int, int] = field(default_factory=dict)
-    fault_counts: Counter[tuple[int, str]] = field(default_factory=Counter)
-
-    @property
-    def rollup_hours(self) -> list[tuple[int, int]]:
-        return sorted({(device_no, ts_ms // HOUR_MS) for device_no, ts_ms, _, _ in self.rows})
-
-    @property
-    def last_seen(self) -> list[tuple[int, int]]:
-        return list(self.newest_arrivals.items())
-
-    @property
-    def faults(self) -> list[MessageFault]:
-        return sorted((device_no, code, count) for (device_no, code), count in self.fault_counts.items())
-
-
-@dataclass(slots=True)
-class _MetricState:
-    number: int
-    unit: str | None = None
-    last_report: LastReport | None = None
-
-
-@dataclass(slots=True)
-class _TrackedRule:
-    """A rule with its state and its timer."""
-
-    rule: RuleSpec
-    state: RuleState
-    due_ms: int | None = None
-
-
-@dataclass(slots=True)
-class _DeviceState:
-    number: int
-    metrics: dict[str, _MetricState] = field(default_factory=dict)
-    newest_ms: int | None = None
-    rules: list[_TrackedRule] = field(default_factory=list)
-    watched: bool = False
-
-    def last_reports(self) -> dict[str, LastReport]:
-        return {name: metric.last_report for name, metric in self.metrics.items() if metric.last_report is not None}
-
-    def reset_timers(self) -> None:
-        reports = self.last_reports()
-        for tracked in self.rules:
-            tracked.due_ms = next_deadline_ms(tracked.rule, tracked.state, reports, None)
+MAX_QUEUED_MS = 10 * MINUTE_MS
+"""How long before the clock was set a message may have arrived that is ingested after it."""
 
 
 class ReferenceEngine:
     """The `TelemetryEngine` port in Python."""
 
     def __init__(self) -> None:
-        self._devices: dict[int, _DeviceState] = {}
+        self._devices: dict[int, DeviceState] = {}
         self._metric_numbers: dict[str, int] = {}
         self._metric_names: dict[int, str] = {}
         self._dirty_devices: dict[int, None] = {}
+        self._old_stamps: range = range(0)
+        """Arrivals of messages that arrived shortly before the service's clock was set forward; it ends at that moment."""
 
     def set_rules(self, device_no: int, rules: Sequence[RuleSpec]) -> None:
         device = self._get_or_create_device(device_no)
-        device.rules = [_TrackedRule(rule, rule.state) for rule in in_firing_order(rules)]
+        device.rules = [TrackedRule(rule, rule.state) for rule in in_firing_order(rules)]
         device.reset_timers()
 
     def remove_device(self, device_no: int) -> None:
@@ -125,31 +62,38 @@ class ReferenceEngine:
             self._metric_numbers[name] = number
             self._metric_names[number] = name
 
-    def restore(self, device_no: int, latest: bytes) -> None:
+    def restore(self, device_no: int, latest: bytes, now_ms: int | None = None) -> None:
         newest_ms, metrics = packing.unpack_latest(latest)
         named = {self._metric_name(metric.metric_no): metric for metric in metrics}
         device = self._get_or_create_device(device_no)
-        device.newest_ms = newest_ms
         device.metrics = {
-            name: _MetricState(metric.metric_no, metric.unit, LastReport(metric.value, metric.ts_ms, metric.arrived_ms))
+            name: MetricState(
+                metric.metric_no, metric.unit, LastReport(metric.value, metric.ts_ms, _not_after(metric.arrived_ms, now_ms))
+            )
             for name, metric in named.items()
         }
+        arrived_ms = max((each.last_report.arrived_ms for each in device.metrics.values() if each.last_report), default=newest_ms)
+        device.set_newest(MessageTime(_not_after(newest_ms, now_ms)), arrived_ms)
         device.reset_timers()
 
-    def replay(self, device_no: int, ts_ms: int, packed: bytes) -> None:
+    def replay(self, device_no: int, ts_ms: int, packed: bytes, now_ms: int | None = None) -> None:
         named = [(self._metric_name(number), number, value) for number, value in packing.unpack_readings(packed)]
         device = self._get_or_create_device(device_no)
-        if device.newest_ms is not None and ts_ms < device.newest_ms:
+        is_older = device.newest_ms is not None and ts_ms < device.newest_ms
+        if is_older or (now_ms is not None and ts_ms > now_ms + MAX_AHEAD_MS):
             return
+        behind_ms = 0 if device.newest_ms is None else device.arrived_ms - device.newest_ms
+        arrived_ms = _not_after(ts_ms + behind_ms, now_ms)
         for name, number, value in named:
-            device.metrics.setdefault(name, _MetricState(number)).last_report = LastReport(value, ts_ms, ts_ms)
-        device.newest_ms = ts_ms
+            device.metrics.setdefault(name, MetricState(number)).last_report = LastReport(value, ts_ms, arrived_ms)
+        device.set_newest(MessageTime(ts_ms), arrived_ms)
         self._dirty_devices[device_no] = None
         device.reset_timers()
 
-    def ingest(self, batch: TelemetryBatch) -> ReferenceBatchResult:
+    def ingest(self, batch: TelemetryBatch, now_ms: int | None = None) -> ReferenceBatchResult:
         result = ReferenceBatchResult()
-        for device_no, arrived_ms, payload in batch.messages():
+        for device_no, stamped_ms, payload in batch.messages():
+            arrived_ms = self._arrival(stamped_ms, now_ms)
             result.newest_arrivals[device_no] = max(arrived_ms, result.newest_arrivals.get(device_no, arrived_ms))
             parsed = parse_payload(payload, arrived_ms)
             device = self._get_or_create_device(device_no)
@@ -157,13 +101,24 @@ class ReferenceEngine:
                 self._ingest_message(device, message, arrived_ms, result)
             for code, count in parsed.faults.items():
                 result.fault_counts[device_no, code] += count
+            if parsed.ahead_ms is not None:
+                result.ahead_ms[device_no] = parsed.ahead_ms
+        return result
+
+    def shift_clock(self, step_ms: int, now_ms: int) -> ReferenceBatchResult:
+        result = ReferenceBatchResult()
+        self._old_stamps = range(now_ms - step_ms - MAX_QUEUED_MS, now_ms)
+        for device_no, device in sorted(self._devices.items()):
+            shift_device(device, step_ms, now_ms, result)
+            if device.newest_ms is not None and any(watches_silence(tracked.rule) for tracked in device.rules):
+                self._dirty_devices[device_no] = None
         return result
 
     def tick(self, now_ms: int) -> ReferenceBatchResult:
         result = ReferenceBatchResult()
         for _, device in sorted(self._devices.items()):
             due = [tracked for tracked in device.rules if tracked.due_ms is not None and tracked.due_ms <= now_ms]
-            _evaluate(device, due, now_ms, result)
+            evaluate_rules(device, due, now_ms, result)
         return result
 
     def next_timer_ms(self) -> int | None:
@@ -175,6 +130,14 @@ class ReferenceEngine:
         for device_no in taken:
             del self._dirty_devices[device_no]
         return [self._pack_latest(self._devices[device_no]) for device_no in taken]
+
+    def clock_offsets(self, device_nos: Sequence[int]) -> list[ClockOffset]:
+        devices = [self._devices[device_no] for device_no in device_nos if device_no in self._devices]
+        return [
+            (device.number, device.newest_ms - device.arrived_ms)
+            for device in devices
+            if device.time_by_device and device.newest_ms is not None
+        ]
 
     def latest(self, device_no: int) -> list[LatestReading]:
         device = self._devices.get(device_no)
@@ -196,31 +159,38 @@ class ReferenceEngine:
     def create_aggregator(self, step_ms: int, metric_no: int | None = None) -> Aggregator:
         return ReferenceAggregator(step_ms, metric_no)
 
+    def _arrival(self, stamped_ms: int, now_ms: int | None) -> int:
+        """A message that arrived before the service's clock was set has a stamp of the clock as it was: it arrived just now."""
+        stamped_ms = _not_after(stamped_ms, now_ms)
+        return self._old_stamps.stop if stamped_ms in self._old_stamps else stamped_ms
+
     def _ingest_message(
-        self, device: _DeviceState, message: TelemetryMessage, arrived_ms: int, result: ReferenceBatchResult
+        self, device: DeviceState, message: TelemetryMessage, arrived_ms: int, result: ReferenceBatchResult
     ) -> None:
         result.message_count += 1
         accepted = self._register_metrics(device, message, result)
         if not accepted:
             return
         result.reading_count += len(accepted)
-        packed = packing.pack_readings((device.metrics[name].number, value) for name, value in accepted.items())
-        result.rows.append((device.number, message.ts_ms, packing.row_digest(packed), packed))
+        time = message.time
+        ahead_ms = None if time.reported_ms is None else time.reported_ms - time.ts_ms
+        packed = packing.pack_readings(((device.metrics[name].number, value) for name, value in accepted.items()), ahead_ms)
+        result.rows.append((device.number, time.ts_ms, packing.row_digest(packed), packed))
         if device.watched:
             result.watched_readings += [
-                (device.number, message.ts_ms, name, *packing.value_columns(value), device.metrics[name].unit)
+                (device.number, time.ts_ms, name, *packing.value_columns(value), device.metrics[name].unit)
                 for name, value in accepted.items()
             ]
-        if device.newest_ms is not None and message.ts_ms < device.newest_ms:
+        if device.is_late(time, arrived_ms):
             return
-        device.newest_ms = message.ts_ms
+        device.set_newest(time, arrived_ms)
         for name, value in accepted.items():
-            device.metrics[name].last_report = LastReport(value, message.ts_ms, arrived_ms)
+            device.metrics[name].last_report = LastReport(value, time.ts_ms, arrived_ms)
         self._dirty_devices[device.number] = None
-        _evaluate(device, device.rules, arrived_ms, result)
+        evaluate_rules(device, device.rules, arrived_ms, result)
 
     def _register_metrics(
-        self, device: _DeviceState, message: TelemetryMessage, result: ReferenceBatchResult
+        self, device: DeviceState, message: TelemetryMessage, result: ReferenceBatchResult
     ) -> dict[str, MetricValue]:
         """The readings of the message without those that exceed the metric limit of the device."""
         accepted = {}
@@ -231,7 +201,7 @@ class ReferenceEngine:
                 if len(device.metrics) >= MAX_METRICS:
                     result.fault_counts[device.number, TOO_MANY_METRICS] += 1
                     continue
-                metric = device.metrics[name] = _MetricState(self._metric_number(name, result))
+                metric = device.metrics[name] = MetricState(self._metric_number(name, result))
             unit = message.units.get(name, metric.unit)
             if is_new or unit != metric.unit:
                 metric.unit = unit
@@ -252,10 +222,10 @@ class ReferenceEngine:
             raise ValueError(f"metric number {number} has no name; load the names first")
         return self._metric_names[number]
 
-    def _get_or_create_device(self, device_no: int) -> _DeviceState:
-        return self._devices.setdefault(device_no, _DeviceState(device_no))
+    def _get_or_create_device(self, device_no: int) -> DeviceState:
+        return self._devices.setdefault(device_no, DeviceState(device_no))
 
-    def _pack_latest(self, device: _DeviceState) -> tuple[int, int, bytes]:
+    def _pack_latest(self, device: DeviceState) -> tuple[int, int, bytes]:
         newest_ms = device.newest_ms or 0
         metrics = [
             packing.LatestMetric(metric.number, report.value, report.ts_ms, report.arrived_ms, metric.unit)
@@ -265,34 +235,5 @@ class ReferenceEngine:
         return device.number, newest_ms, packing.pack_latest(newest_ms, metrics)
 
 
-def _evaluate(device: _DeviceState, rules: Sequence[_TrackedRule], at_ms: int, result: ReferenceBatchResult) -> None:
-    """Evaluate these rules at one instant, in firing order."""
-    reports = device.last_reports() if rules else {}
-    fired: list[RuleSpec] = []
-    for tracked in rules:
-        before, evaluation = tracked.state, evaluate_rule(tracked.rule, tracked.state, reports, at_ms)
-        tracked.state = evaluation.state
-        winner = find_winner(tracked.rule, fired) if evaluation.wants_to_fire else None
-        if evaluation.in_cooldown or winner is not None:
-            winner_no = None if winner is None else winner.rule_no
-            result.rule_suppressions.append(RuleSuppression(device.number, tracked.rule.rule_no, at_ms, winner_no))
-        elif evaluation.wants_to_fire:
-            tracked.state = replace(evaluation.state, last_fired_ms=at_ms)
-            fired.append(tracked.rule)
-            result.rule_firings.append(RuleFiring(device.number, tracked.rule.rule_no, at_ms))
-        if tracked.state != before:
-            result.rule_transitions.append(_rule_transition(device, tracked, before, at_ms))
-        tracked.due_ms = next_deadline_ms(tracked.rule, tracked.state, reports, at_ms)
-
-
-def _rule_transition(device: _DeviceState, tracked: _TrackedRule, before: RuleState, at_ms: int) -> RuleTransition:
-    after = tracked.state
-    return RuleTransition(
-        device_no=device.number,
-        rule_no=tracked.rule.rule_no,
-        at_ms=at_ms,
-        matched=after.matched,
-        held_since_ms=after.held_since_ms,
-        last_fired_ms=after.last_fired_ms,
-        matched_changed=after.matched != before.matched,
-    )
+def _not_after(at_ms: int, now_ms: int | None) -> int:
+    return at_ms if now_ms is None else min(at_ms, now_ms)

@@ -65,7 +65,7 @@ class TelemetryEventQueryService:
         rows = await tx.readings.list_between(device.device_no, 0, before_ms + 1, wanted)
         names = {number: (name, unit) for number, name, unit in await tx.readings.list_device_metrics(device.device_no)}
         records = []
-        for at_ms, number, value, text in self._engine.unpack_readings(rows):
+        for at_ms, number, value, text, _ in self._engine.unpack_readings(rows):
             metric, unit = names.get(number, (f"#{number}", None))
             records.append(TelemetryRecord(device.device_id, device.name, at_ms, metric, value, text, unit))
         return sorted(records, key=lambda record: (-record.at_ms, record.device_id, record.metric))

@@ -50,9 +50,9 @@ class MetricNames:
         return next((number for number, (name, _) in self.by_number.items() if name == metric), None)
 
     def to_reading(self, unpacked: UnpackedReading) -> Reading:
-        at_ms, number, value, text = unpacked
+        at_ms, number, value, text, reported_ms = unpacked
         name, unit = self.name_and_unit(number)
-        return Reading(name, value, text, unit, at_ms)
+        return Reading(name, value, text, unit, at_ms, reported_ms)
 
 
 class TelemetryQueryService:

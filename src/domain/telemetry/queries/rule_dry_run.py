@@ -168,7 +168,7 @@ def _enabled_spec(rule: Rule) -> RuleSpec:
 
 
 def _reading_value(unpacked: UnpackedReading) -> MetricValue:
-    _, _, value, text = unpacked
+    _, _, value, text, _ = unpacked
     if value is None:
         return text or ""
     return bool(value) if text in ("true", "false") else value

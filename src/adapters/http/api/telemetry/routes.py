@@ -140,15 +140,21 @@ def _escape_formula(text: str | None) -> str | None:
 
 
 def _encode_ndjson(readings: Sequence[Reading]) -> bytes:
-    return _encode_lines([_NdjsonRow(r.metric, r.value, r.text, r.unit, at) for r, at in _with_iso_time(readings)])
+    return _encode_lines(
+        [
+            _NdjsonRow(r.metric, r.value, r.text, r.unit, at, None if r.reported_ms is None else to_iso(r.reported_ms))
+            for r, at in _with_iso_time(readings)
+        ]
+    )
 
 
-class _NdjsonRow(msgspec.Struct, rename="camel", gc=False):
+class _NdjsonRow(msgspec.Struct, rename="camel", omit_defaults=True, gc=False):
     metric: str
     value: float | None
     value_text: str | None
     unit: str | None
     recorded_at: str
+    reported_at: str | None = None
 
 
 _encode_lines = msgspec.json.Encoder().encode_lines

@@ -47,6 +47,12 @@ class ReadingResponse(ResponseModel):
     value_text: str | None
     unit: str | None
     recorded_at: str
+    reported_at: str | None = Field(
+        default=None,
+        exclude_if=lambda reported_at: reported_at is None,
+        description="Only in the history, and only when the device said a time more than two minutes ahead: that time. "
+        "`recordedAt` is the arrival then.",
+    )
 
 
 class BucketResponse(ResponseModel):
@@ -73,6 +79,7 @@ def reading_response(reading: Reading) -> ReadingResponse:
         value_text=reading.text,
         unit=reading.unit,
         recorded_at=to_iso(reading.at_ms),
+        reported_at=None if reading.reported_ms is None else to_iso(reading.reported_ms),
     )
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Collection, Mapping, Sequence
 from operator import attrgetter
 
-from sqlalchemy import BindParameter, Text, TextClause, bindparam, delete, func, insert, or_, select, text, update
+from sqlalchemy import BindParameter, Text, TextClause, bindparam, case, delete, func, insert, or_, select, text, update
 
 from adapters.storage import errors
 from adapters.storage.sql.bulk_insert import bulk_insert
@@ -86,6 +86,14 @@ LIST_OPEN_BY_DEVICES = {dialect: EXECUTION.select().where(x.device_id.in_(among)
 LIST_QUEUED = EXECUTION.select().where(QUEUED, x.seq > bindparam("at_after")).order_by(x.seq).limit(_LIMIT)
 LIST_EXPIRED = (
     EXECUTION.select().where(UNFINISHED, x.expires_ms <= bindparam("at_now")).order_by(x.expires_ms, x.seq).limit(_LIMIT)
+)
+_TTL_MS = x.expires_ms - x.created_ms
+_SHIFTED_MS = x.expires_ms + bindparam("at_step", type_=x.expires_ms.type)
+_LATEST_MS = bindparam("at_now", type_=x.expires_ms.type) + _TTL_MS
+SHIFT_EXPIRY = (
+    update(executions)
+    .where(UNFINISHED, or_(x.created_ms < bindparam("at_unshifted"), x.created_ms > bindparam("at_now")))
+    .values(expires_ms=case((_SHIFTED_MS > _LATEST_MS, _LATEST_MS), else_=_SHIFTED_MS))
 )
 NEXT_EXPIRY = select(func.min(x.expires_ms)).where(UNFINISHED)
 PAGE = EXECUTION.select().where(_DEVICE).order_by(x.seq.desc()).limit(_LIMIT)
@@ -199,6 +207,9 @@ class SqlExecutionRepository:
     async def next_expiry_ms(self) -> int | None:
         found: int | None = (await self._session.read(NEXT_EXPIRY))[0][0]
         return found
+
+    async def shift_expiry(self, step_ms: int, now_ms: int, unshifted_from_ms: int) -> None:
+        await self._session.write(SHIFT_EXPIRY, at_step=step_ms, at_now=now_ms, at_unshifted=unshifted_from_ms)
 
     async def page(self, device_id: DeviceId, *, limit: int, before_seq: int | None = None) -> Sequence[Execution]:
         if before_seq is None:

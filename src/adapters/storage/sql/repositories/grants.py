@@ -92,7 +92,7 @@ LOCK_GRANT = _SELECT.where(_ID).with_for_update(key_share=True)
 LOCK_GRANT_FOR_SHARE = _SELECT.where(_ID).with_for_update(read=True)
 LIST_RECENT_USES = (
     select(u.at_ms)
-    .where(u.grant_id == bindparam("at_id"), u.at_ms > bindparam("at_since"))
+    .where(u.grant_id == bindparam("at_id"), u.at_ms > bindparam("at_since"), u.at_ms <= bindparam("at_until"))
     .order_by(u.at_ms.desc())
     .limit(bindparam("at_limit"))
 )
@@ -214,10 +214,12 @@ class SqlGrantRepository:
         rows = await self._session.write(lock, at_id=grant.grant_id)
         return bool(rows) and grant_from_row(rows[0]) == grant
 
-    async def list_recent_uses(self, grant: Grant, since_ms: int, limit: int) -> Sequence[int] | None:
+    async def list_recent_uses(self, grant: Grant, since_ms: int, until_ms: int, limit: int) -> Sequence[int] | None:
         if not await self._lock_unchanged(LOCK_GRANT, grant):
             return None
-        rows = await self._session.read(LIST_RECENT_USES, at_id=grant.grant_id, at_since=since_ms, at_limit=limit)
+        rows = await self._session.read(
+            LIST_RECENT_USES, at_id=grant.grant_id, at_since=since_ms, at_until=until_ms, at_limit=limit
+        )
         return [row[0] for row in rows]
 
     async def add_use(self, grant_id: GrantId, at_ms: int) -> None:

@@ -1,0 +1,116 @@
+"""What the reference engine keeps of a device, and how its rules are evaluated over it."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field, replace
+
+from domain.rules.model import RuleFiring, RuleSpec, RuleState, RuleSuppression, RuleTransition
+from domain.rules.reference import LastReport, evaluate_rule, find_winner, next_deadline_ms, shift_state
+from domain.telemetry.engine.payload_parser import MAX_AHEAD_MS, MessageTime
+from domain.telemetry.engine.reference_result import ReferenceBatchResult
+
+
+@dataclass(slots=True)
+class MetricState:
+    number: int
+    unit: str | None = None
+    last_report: LastReport | None = None
+
+
+@dataclass(slots=True)
+class TrackedRule:
+    """A rule with its state and its timer."""
+
+    rule: RuleSpec
+    state: RuleState
+    due_ms: int | None = None
+
+
+@dataclass(slots=True)
+class DeviceState:
+    number: int
+    metrics: dict[str, MetricState] = field(default_factory=dict)
+    newest_ms: int | None = None
+    arrived_ms: int = 0
+    """Arrival of the newest message."""
+    time_by_device: bool = False
+    """Whether the time of the newest message is its `ts`."""
+    late_since_ms: int | None = None
+    """Arrival of the first of the late messages since the newest message."""
+    rules: list[TrackedRule] = field(default_factory=list)
+    watched: bool = False
+
+    def last_reports(self) -> dict[str, LastReport]:
+        return {name: metric.last_report for name, metric in self.metrics.items() if metric.last_report is not None}
+
+    def is_late(self, time: MessageTime, arrived_ms: int) -> bool:
+        if self.newest_ms is None:
+            return False
+        if not time.by_device:
+            return arrived_ms + MAX_AHEAD_MS < self.arrived_ms
+        if time.ts_ms >= self.newest_ms:
+            return False
+        if self.late_since_ms is None:
+            self.late_since_ms = arrived_ms
+        return arrived_ms - self.late_since_ms < MAX_AHEAD_MS
+
+    def set_newest(self, time: MessageTime, arrived_ms: int) -> None:
+        self.newest_ms, self.arrived_ms = time.ts_ms, arrived_ms
+        self.time_by_device = time.by_device
+        self.late_since_ms = None
+
+    def reset_timers(self) -> None:
+        reports = self.last_reports()
+        for tracked in self.rules:
+            tracked.due_ms = next_deadline_ms(tracked.rule, tracked.state, reports, None)
+
+
+def evaluate_rules(device: DeviceState, rules: Sequence[TrackedRule], at_ms: int, result: ReferenceBatchResult) -> None:
+    """Evaluate these rules at one instant, in firing order."""
+    reports = device.last_reports() if rules else {}
+    fired: list[RuleSpec] = []
+    for tracked in rules:
+        before, evaluation = tracked.state, evaluate_rule(tracked.rule, tracked.state, reports, at_ms)
+        tracked.state = evaluation.state
+        winner = find_winner(tracked.rule, fired) if evaluation.wants_to_fire else None
+        if evaluation.in_cooldown or winner is not None:
+            winner_no = None if winner is None else winner.rule_no
+            result.rule_suppressions.append(RuleSuppression(device.number, tracked.rule.rule_no, at_ms, winner_no))
+        elif evaluation.wants_to_fire:
+            tracked.state = replace(evaluation.state, last_fired_ms=at_ms)
+            fired.append(tracked.rule)
+            result.rule_firings.append(RuleFiring(device.number, tracked.rule.rule_no, at_ms))
+        if tracked.state != before:
+            result.rule_transitions.append(_rule_transition(device, tracked, before, at_ms))
+        tracked.due_ms = next_deadline_ms(tracked.rule, tracked.state, reports, at_ms)
+
+
+def shift_device(device: DeviceState, step_ms: int, now_ms: int, result: ReferenceBatchResult) -> None:
+    """Move everything that counts from an arrival. The times of readings stay: they are stored, or the device's."""
+    if device.newest_ms is not None:
+        device.arrived_ms += step_ms
+    if device.late_since_ms is not None:
+        device.late_since_ms += step_ms
+    for metric in device.metrics.values():
+        if metric.last_report is not None:
+            metric.last_report = replace(metric.last_report, arrived_ms=metric.last_report.arrived_ms + step_ms)
+    for tracked in device.rules:
+        before, tracked.state = tracked.state, shift_state(tracked.rule, tracked.state, step_ms, now_ms)
+        if tracked.due_ms is not None:
+            tracked.due_ms += step_ms
+        if tracked.state != before:
+            result.rule_transitions.append(_rule_transition(device, tracked, before, now_ms))
+
+
+def _rule_transition(device: DeviceState, tracked: TrackedRule, before: RuleState, at_ms: int) -> RuleTransition:
+    after = tracked.state
+    return RuleTransition(
+        device_no=device.number,
+        rule_no=tracked.rule.rule_no,
+        at_ms=at_ms,
+        matched=after.matched,
+        held_since_ms=after.held_since_ms,
+        last_fired_ms=after.last_fired_ms,
+        matched_changed=after.matched != before.matched,
+    )
