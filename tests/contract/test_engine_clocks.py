@@ -128,6 +128,21 @@ def test_a_clock_that_was_wrong_for_a_moment_switches_no_rule_off(engine: Teleme
     assert driver.fired(message(21, 31), 21) == [1]
 
 
+def test_a_device_that_says_the_time_again_after_the_clock_was_set_back_is_not_late(engine: TelemetryEngine) -> None:
+    driver = EngineDriver(engine, rule(HOT))
+    assert driver.fired({"t": 20}, HOUR_S) == []
+    set_clock(engine, -HOUR_S, 10)
+    assert driver.fired(at(11, 31), 11) == [1]
+
+
+def test_readings_of_a_clock_ahead_are_replayed_when_there_are_no_others(engine: TelemetryEngine) -> None:
+    engine.add_metric_names([(1, "t")])
+    for ts_s, value in ((HOUR_S, 20.0), (HOUR_S + 1, 31.0)):
+        engine.replay(DEVICE, ms(ts_s), packing.pack_readings([(1, value)]), ms(10))
+    engine.set_rules(DEVICE, [rule(("t", "silent", 60))])
+    assert (engine.latest(DEVICE)[0].value, engine.next_timer_ms()) == (31, ms(70))
+
+
 @pytest.mark.parametrize("step_s", [-HOUR_S, HOUR_S])
 def test_a_message_on_its_way_while_the_clock_is_set_arrives_now(engine: TelemetryEngine, step_s: int) -> None:
     driver = EngineDriver(engine, rule(HOT, for_seconds=10))

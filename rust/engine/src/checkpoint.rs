@@ -59,8 +59,8 @@ impl Engine {
         Ok(self.devices.metric_layouts.get_or_create(slots))
     }
 
-    /// Takes over the values of a stored row without evaluating rules; ignores a row older than the device's newest, and one from
-    /// so far after `now_ms` that the service's clock was ahead when it was stored.
+    /// Takes over the values of a stored row without evaluating rules; ignores a row older than the device's newest. Ignores
+    /// also one from so far after `now_ms` that the service's clock was ahead when it was stored, if the device has other values.
     pub fn replay(&mut self, device: u32, ts_ms: i64, packed: &[u8], now_ms: i64) -> Result<(), DecodeError> {
         let mut readings = Vec::new();
         for reading in packing::decode_row(packed)?.1 {
@@ -69,12 +69,15 @@ impl Engine {
         }
         let handle = self.devices.handle(device);
         let header = &self.devices.headers[handle as usize];
-        if ts_ms < header.newest_ms || ts_ms > now_ms.saturating_add(MAX_AHEAD_MS) {
-            return Ok(());
-        }
         let behind_ms = match header.newest_ms {
             NEVER => 0,
-            newest_ms => header.received_ms.saturating_sub(newest_ms),
+            newest_ms => {
+                let latest_ms = now_ms.saturating_add(MAX_AHEAD_MS);
+                if ts_ms < newest_ms || (newest_ms <= latest_ms && latest_ms < ts_ms) {
+                    return Ok(());
+                }
+                header.received_ms.saturating_sub(newest_ms)
+            }
         };
         let received_ms = ts_ms.saturating_add(behind_ms).min(now_ms);
         let slots = extended_slots(&header.rule_layout.metrics.slots, &readings);

@@ -6,6 +6,7 @@ use crate::device::DeviceHeader;
 use crate::device_record::DeviceRecord;
 use crate::engine::Engine;
 use crate::firing::{Evaluation, EvaluationKind, report_transition};
+use crate::payload_parser::MAX_AHEAD_MS;
 use crate::rules::{ConditionTest, NEVER, NO_DEADLINE, TimedRule};
 
 /// How long before the clock was set a message may have arrived that is ingested after it.
@@ -20,7 +21,7 @@ impl Engine {
         self.timers.shift(step_ms);
         for handle in self.devices.handles_by_number() {
             let mut record = self.devices.record(handle);
-            shift_arrivals(record.header, step_ms);
+            shift_arrivals(record.header, step_ms, now_ms);
             self.fired.clear();
             let mut evaluation = Evaluation {
                 at_ms: now_ms,
@@ -38,15 +39,21 @@ impl Engine {
 }
 
 /// The times of readings stay: they are stored, or the device's.
-fn shift_arrivals(header: &mut DeviceHeader, step_ms: i64) {
+fn shift_arrivals(header: &mut DeviceHeader, step_ms: i64, now_ms: i64) {
     if header.newest_ms != NEVER {
         header.received_ms = header.received_ms.saturating_add(step_ms);
+    }
+    if header.newest_ms > now_ms {
+        header.rare_mut();
     }
     let Some(rare) = header.rare.as_mut() else { return };
     for (_, received_ms) in &mut rare.times {
         *received_ms = received_ms.saturating_add(step_ms);
     }
-    if rare.late_since_ms != NEVER {
+    if header.newest_ms > now_ms {
+        // The newest time is of the clock as it was: not believed.
+        rare.late_since_ms = now_ms.saturating_sub(MAX_AHEAD_MS);
+    } else if rare.late_since_ms != NEVER {
         rare.late_since_ms = rare.late_since_ms.saturating_add(step_ms);
     }
     for deadline_ms in [&mut rare.deadline_ms, &mut rare.queued_ms] {

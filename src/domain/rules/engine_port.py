@@ -157,8 +157,9 @@ class TelemetryEngine(Protocol):
         ...
 
     def replay(self, device_no: int, ts_ms: int, packed: bytes, now_ms: int | None = None) -> None:
-        """Apply a stored row that is newer than the checkpoint: updates values, evaluates no rule. An older row changes nothing,
-        nor does one from more than two minutes after `now_ms`: the service's clock was ahead when it was stored.
+        """Apply a stored row that is newer than the checkpoint: updates values, evaluates no rule. An older row changes nothing.
+        Nor does one from more than two minutes after `now_ms` when the device has values from before: the service's clock was
+        ahead when it was stored.
 
         Raises ValueError for bytes that are not a packed row.
         """

@@ -92,6 +92,8 @@ def shift_device(device: DeviceState, step_ms: int, now_ms: int, result: Referen
         device.arrived_ms += step_ms
     if device.late_since_ms is not None:
         device.late_since_ms += step_ms
+    if device.newest_ms is not None and device.newest_ms > now_ms:
+        device.late_since_ms = now_ms - MAX_AHEAD_MS  # the newest time is of the clock as it was: not believed
     for metric in device.metrics.values():
         if metric.last_report is not None:
             metric.last_report = replace(metric.last_report, arrived_ms=metric.last_report.arrived_ms + step_ms)

@@ -79,9 +79,10 @@ class ReferenceEngine:
     def replay(self, device_no: int, ts_ms: int, packed: bytes, now_ms: int | None = None) -> None:
         named = [(self._metric_name(number), number, value) for number, value in packing.unpack_readings(packed)]
         device = self._get_or_create_device(device_no)
-        is_older = device.newest_ms is not None and ts_ms < device.newest_ms
-        if is_older or (now_ms is not None and ts_ms > now_ms + MAX_AHEAD_MS):
-            return
+        if device.newest_ms is not None:
+            is_ahead = now_ms is not None and device.newest_ms <= now_ms + MAX_AHEAD_MS < ts_ms
+            if ts_ms < device.newest_ms or is_ahead:
+                return
         behind_ms = 0 if device.newest_ms is None else device.arrived_ms - device.newest_ms
         arrived_ms = _not_after(ts_ms + behind_ms, now_ms)
         for name, number, value in named:
