@@ -6,14 +6,13 @@ import asyncio
 import json
 from collections.abc import Mapping
 
-import structlog
-
 from adapters.feed_hub import LogOrderedFeedPublisher
 from adapters.storage.sql.postgres.leader_fence import FencedUnitOfWork
 from app.config.settings import Settings
 from app.runtime.command_metrics import MeasuredExecutionWaiter
 from app.runtime.timeout_lock import TimeoutLock
 from app.wiring.adapters import Adapters, broker_endpoint
+from app.workers.rule_timers import log_clock_step
 from app.workers.schedules import DevicePlanQueue
 from app.workers.wake_event import WakeEvents
 from domain.accounts.administration import AccountAdminService
@@ -51,7 +50,6 @@ from domain.ingest.dead_letters import DeadLetterService
 from domain.ingest.device_messages import DeviceMessageService
 from domain.ingest.engine_clock import EngineClock
 from domain.ingest.telemetry import IngestService
-from domain.kernel.clock import SECOND_MS
 from domain.keys.authentication import CallerAuthenticator
 from domain.keys.service import ApiKeyService
 from domain.rules.model import MetricValue
@@ -72,15 +70,13 @@ from domain.webhooks.fanout import DeliveryFanout
 from domain.webhooks.recipients import RecipientCache
 from domain.webhooks.send_queues import EndpointQueues
 
-log = structlog.get_logger("service")
-
 
 class Services:
     def __init__(self, settings: Settings, adapters: Adapters, wake_events: WakeEvents) -> None:
         """The order follows the stack of the parts: each service uses services constructed before it."""
         self.device_plan_queue = DevicePlanQueue(wake_events.device_plans)
         self.engine_commit_lock = asyncio.Lock()
-        self.engine_clock = EngineClock(engine=adapters.engine.engine, clock=adapters.clock, on_step=_log_clock_step)
+        self.engine_clock = EngineClock(engine=adapters.engine.engine, clock=adapters.clock, on_step=log_clock_step)
         self.recipient_cache = RecipientCache(exclusive=adapters.is_single_instance)
         self.fanout = DeliveryFanout(
             recipients=self.recipient_cache, clock=adapters.clock, wake_worker=wake_events.deliveries.set
@@ -288,12 +284,6 @@ class Services:
             jitter=adapters.jitter,
             queues=EndpointQueues(),
         )
-
-
-def _log_clock_step(step_ms: int) -> None:
-    log.warning(
-        "the clock of this machine was set; timers of rules follow, schedules run by the new time", step_s=step_ms / SECOND_MS
-    )
 
 
 def _encode_telemetry(at_ms: int, values: Mapping[str, MetricValue]) -> bytes:

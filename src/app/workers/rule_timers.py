@@ -17,6 +17,7 @@ from app.workers.wake_event import WakeEvent
 from domain.ingest.engine_clock import EngineClock
 from domain.ingest.restore import find_rules
 from domain.ingest.telemetry import IngestResult, IngestService, IngestTx
+from domain.kernel.clock import SECOND_MS
 from domain.kernel.errors import Unavailable
 from domain.kernel.unit_of_work import UnitOfWork
 from domain.rules.engine_port import TelemetryEngine
@@ -109,3 +110,8 @@ class RuleTimerWorker:
             except Unavailable as error:
                 log.warning("the database does not answer; rules wait", error=str(error))
                 await asyncio.sleep(RETRY_PAUSE_S)
+
+
+def log_clock_step(step_ms: int) -> None:
+    step_s = step_ms / SECOND_MS
+    log.warning("the clock of this machine was set; timers of rules follow, schedules run by the new time", step_s=step_s)
