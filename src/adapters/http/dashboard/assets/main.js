@@ -4,6 +4,7 @@ import { get, mayResume, onSession, token } from "./core/api.js";
 import { html, render, signal } from "./core/html.js";
 import { loadLanguage } from "./core/i18n.js";
 import { startLive, stopLive } from "./core/live.js";
+import { forgetPending } from "./core/notify.js";
 import { forgetNames, me } from "./core/session.js";
 import { registerWorker } from "./core/worker.js";
 import { SignIn } from "./pages/sign_in.js";
@@ -28,6 +29,7 @@ async function start() {
 function end() {
   if (me.value === null) return;
   stopLive();
+  forgetPending();
   forgetNames();
   closeDialogs();
   me.value = null;

@@ -17,3 +17,11 @@ self.addEventListener("fetch", (event) => {
   if (request.mode === "navigate") event.respondWith(fetch(request).catch(() => caches.match(OFFLINE[0])));
   else if (OFFLINE.includes(new URL(request.url).pathname)) event.respondWith(fetch(request).catch(() => caches.match(request)));
 });
+
+/* A notification opens its page in a tab that is open, or in a new one. It never acts by itself. */
+self.addEventListener("notificationclick", (event) => {
+  event.notification.close();
+  const url = new URL(`/${event.notification.data?.link ?? ""}`, self.location.origin).href;
+  const open = self.clients.matchAll({ type: "window" }).then(([tab]) => (tab ? tab.focus().then(() => tab.navigate(url)) : self.clients.openWindow(url)));
+  event.waitUntil(open);
+});

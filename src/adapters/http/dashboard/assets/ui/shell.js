@@ -4,8 +4,9 @@ import { ago, now } from "../core/format.js";
 import { html, useEffect, useRef } from "../core/html.js";
 import { t, word } from "../core/i18n.js";
 import { connection, countWaiting, epoch, ofKind, useEvents, waitingCount } from "../core/live.js";
+import { noticeEvent } from "../core/notify.js";
 import { place } from "../core/router.js";
-import { isAdmin, me } from "../core/session.js";
+import { me } from "../core/session.js";
 import { pages } from "../pages/index.js";
 import { Icon } from "./icons.js";
 import { tell } from "./notices.js";
@@ -35,7 +36,7 @@ export function Shell() {
   }, [epoch.value]);
   useEvents((event) => {
     if (ofKind("approval_")(event)) countWaiting();
-    announce(event);
+    noticeEvent(event, tell);
   });
   useEffect(() => {
     // After a change of the page the keyboard continues at its heading, not at the link that is gone.
@@ -82,12 +83,3 @@ function Live() {
   const text = silent ? t("Last heard {when}", { when: ago(heardAt) }) : live ? t("Live") : heardAt && now.value - since > 3_000 ? t("Reconnecting; last heard {when}", { when: ago(heardAt) }) : t("Connecting");
   return html`<span class=${`live ${kind}`} role="status"><${Icon} name=${live ? "wifi" : "wifi-off"} size=${16} /><span>${text}</span></span>`;
 }
-
-/* What waits or went wrong is said on every page. */
-function announce(event) {
-  const { eventType, deviceName, deviceId, description } = event;
-  const link = deviceId ? `#/device/${deviceId}` : null;
-  if (eventType === "approval_requested" && isAdmin()) tell(t("{name} waits for an approval", { name: deviceName || t("A command") }), "info", "#/approvals");
-  else if (eventType === "rule_disabled" || eventType === "webhook_disabled") tell(description || word(eventType), "warn", link ?? "#/webhooks");
-}
-
