@@ -13,7 +13,7 @@ COMPILE := $(BIN)/uv pip compile --quiet --universal --python-version 3.11 --gen
 RUST_SOURCES := Cargo.toml Cargo.lock $(shell find rust -name '*.rs' -o -name Cargo.toml)
 
 .DEFAULT_GOAL := help
-.PHONY: help setup dev run demo test faults lint bench lock clean apt
+.PHONY: help setup dev run demo test faults pictures lint bench lock clean apt
 
 help: ## list the targets
 	@grep -hE '^[a-z]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/^([a-z]+):.*## /  make \1\t/' | expand -t 16
@@ -34,6 +34,9 @@ test: dev apt ## run all tests in random order in four processes (TEST_JOBS=1: i
 
 faults: dev apt ## kill, pause and cut off the service and PostgreSQL under load; count what is lost (FAULTS=--long: for hours)
 	@PYTHONPATH=src:tests $(BIN)/python -m faults.campaign $(FAULTS)
+
+pictures: dev apt ## take the pictures of the documents from the running program
+	@PYTHONPATH=src:tests $(BIN)/python -m support.pictures
 
 lint: dev ## check format, lint rules, types and import laws
 	@bash .ci/lint

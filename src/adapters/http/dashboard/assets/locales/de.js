@@ -469,6 +469,7 @@ export const texts = {
   online: "online",
   offline: "offline",
   unknown: "unbekannt",
+  "{state}, last known": "{state}, zuletzt bekannt",
   "{count} device": ["{count} Gerät", "{count} Geräte"],
   "{count} call per minute": ["{count} Aufruf je Minute", "{count} Aufrufe je Minute"],
   "It would have fired {count} time.": ["Sie hätte {count} Mal ausgelöst.", "Sie hätte {count} Mal ausgelöst."],

@@ -56,7 +56,7 @@ function Hero({ device, path, compact }) {
   const slots = useLoad((signal) => get(`${path}/schedules`, signal), [path], ofDevice(deviceId, "schedule_"));
   const next = (slots.data ?? []).filter(({ enabled, nextFireAt }) => enabled && nextFireAt).sort((one, other) => Date.parse(one.nextFireAt) - Date.parse(other.nextFireAt))[0];
   const where = [device.project.name, device.location].filter(Boolean).join(" · ");
-  return html`<section class=${`hero ${device.relayState ? "on" : ""} ${compact ? "compact" : ""}`} aria-label=${device.name}>
+  return html`<section class=${`hero ${device.relayState && device.isOnline ? "on" : ""} ${compact ? "compact" : ""}`} aria-label=${device.name}>
     <div class="hero-head">
       <${DeviceIcon} device=${device} size=${28} />
       <div><h1 tabindex="-1">${device.name}</h1><small>${where}</small></div>

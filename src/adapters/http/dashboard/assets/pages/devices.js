@@ -46,7 +46,7 @@ export function Devices() {
 
 const SORTS = () => [["", t("By name")], ["created", t("Oldest first")], ["-lastSeen", t("Heard last")], ["lastSeen", t("Silent longest")]];
 
-const states = (counts) => [["", t("All"), counts?.total], ["online", t("Online"), counts?.online], ["offline", t("Offline"), counts?.offline], ["on", t("Switched on"), counts?.on], ...[["pending", t("Not set up")], ["disabled", t("Disabled")], ["revoked", t("Revoked")]].filter(([name]) => counts?.[name]).map(([name, label]) => [name, label, counts[name]])];
+const states = (counts) => [["", t("All"), "total"], ["online", t("Online"), "online"], ["offline", t("Offline"), "offline"], ["on", t("Switched on"), "on"], ...[["pending", t("Not set up")], ["disabled", t("Disabled")], ["revoked", t("Revoked")]].filter(([name]) => counts?.[name]).map(([name, label]) => [name, label, name])].map(([name, label, count]) => [name, label, counts ? whole(counts[count]) : null]);
 
 function Search({ value, onChange }) {
   const [typed, setTyped] = useState(value);

@@ -16,7 +16,7 @@ export function Switch({ device, command: [life, send], large = false }) {
   const half = (cmd, state, text) => html`<button type="button" class=${`half ${cmd.toLowerCase()}`} aria-pressed=${String(device.relayState === state)} aria-busy=${waiting === cmd ? "true" : null} disabled=${!takes} aria-label=${t("{command}: {name}", { command: text, name: device.name })} onClick=${() => send({ cmd })}>
     <${Icon} name=${waiting === cmd ? "loader-circle" : cmd === "ON" ? "power" : "circle"} size=${large ? 22 : 16} spin=${waiting === cmd} /><span>${text}</span>
   </button>`;
-  return html`<div class=${`switch ${large ? "large" : ""}`} role="group" aria-label=${t("Switch {name}", { name: device.name })}>${half("OFF", false, t("Off"))}${half("ON", true, t("On"))}</div>`;
+  return html`<div class=${`switch ${large ? "large" : ""} ${device.isOnline ? "" : "stale"}`} role="group" aria-label=${t("Switch {name}", { name: device.name })}>${half("OFF", false, t("Off"))}${half("ON", true, t("On"))}</div>`;
 }
 
 const ICONS = { good: "circle-check", bad: "circle-x", warn: "hourglass", wait: "loader-circle" };
@@ -35,12 +35,14 @@ export function Presence({ device }) {
 }
 
 export function RelayState({ device }) {
-  const { relayState } = device;
-  return html`<span class=${`relay ${relayState ? "on" : "off"}`}>${relayState === null || relayState === undefined ? t("unknown") : relayState ? t("On") : t("Off")}</span>`;
+  const { relayState, isOnline } = device;
+  const known = relayState !== null && relayState !== undefined;
+  const state = known ? (relayState ? t("On") : t("Off")) : t("unknown");
+  return html`<span class=${`relay ${relayState ? "on" : "off"}`}>${known && !isOnline ? t("{state}, last known", { state }) : state}</span>`;
 }
 
 const APP_ICONS = { LIGHT: "lightbulb", SOCKET: "plug", PUMP: "droplets", IRRIGATION: "sprout", HVAC: "flame", FAN: "fan", MOTOR: "settings", GATE: "door-open", ALARM: "bell", SENSOR: "thermometer", RELAY: "toggle-left" };
 
-export const DeviceIcon = ({ device, size = 22 }) => html`<span class=${`device-icon ${device.relayState ? "on" : ""}`}><${Icon} name=${APP_ICONS[device.appType] ?? "cpu"} size=${size} /></span>`;
+export const DeviceIcon = ({ device, size = 22 }) => html`<span class=${`device-icon ${device.relayState ? "on" : ""} ${device.isOnline ? "" : "stale"}`}><${Icon} name=${APP_ICONS[device.appType] ?? "cpu"} size=${size} /></span>`;
 
 export { useCommand };
