@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 from adapters.crypto.key_ring import KeyRing
 from adapters.crypto.vault import AesVault, sealing_key_id
 from domain.devices.model import DeviceCredentials
+from domain.kernel.idempotency import StoredResponse
 from domain.secrets.rekey import RekeyService
 from support.storage import NOW, StoredAccount, a_device, a_webhook
 
@@ -31,19 +33,30 @@ async def test_rekeying_encrypts_every_secret_with_the_new_key(world: StoredAcco
         **{n: getattr(hook_row, n) for n in hook_row.__slots__}
         | {"sealed_secret": AesVault(ring).seal("whsec", hook_row.webhook_id)}
     )
+    sealed_response = AesVault(ring).seal("response", "answer:user:1:key")
+    response = StoredResponse("user:1", "key", b"hash", 201, sealed_response, NOW)
+    claim = replace(response, key="claim", status=None, body=b"a process")
     async with world.uow.write() as tx:
         await tx.webhooks.add(hook_row)
+        assert await tx.stored_responses.claim(response)
+        assert await tx.stored_responses.claim(claim)
     vault = AesVault(ring.with_new_key())
     seen: list[int] = []
     service = RekeyService(uow=world.uow, vault=vault, key_of=sealing_key_id)
     report = await service.run(seen.append)
-    assert (report.checked, report.rekeyed, report.unreadable) == (451, 451, [])
+    assert (report.checked, report.rekeyed, report.unreadable) == (452, 452, [])
     assert seen == sorted(seen)
-    assert await service.count_secrets() == seen[-1] == 451
+    assert await service.count_secrets() == seen[-1] == 452
     only_new = AesVault(KeyRing((vault._key_provider.newest,)))
     async with world.uow.read() as tx:
         stored = [await tx.credentials.get_for_update(device_id) for device_id in devices]
         webhook = await tx.webhooks.find(hook_row.webhook_id)
+        kept = await tx.stored_responses.get("user:1", "key")
+        assert await tx.stored_responses.get("user:1", "claim") == claim  # it has no response, so nothing is sealed
+    assert only_new.open(kept.body, kept.seal_context) == "response"
+    async with world.uow.write() as tx:
+        assert not await tx.stored_responses.rekey(response, b"ours"), "it has changed meanwhile"
+        assert list(await tx.stored_responses.page(kept, 9)) == []
     assert [only_new.open(found.sealed, found.device_id) for found in stored] == [f"password {n}" for n in range(450)]
     assert only_new.open(webhook.sealed_secret, webhook.webhook_id) == "whsec"
     assert (await service.run(seen.append)).rekeyed == 0

@@ -26,7 +26,7 @@ from domain.kernel.clock import HOUR_MS, Clock
 from domain.secrets.rekey import RekeyReport, RekeyService
 
 OLD_KEY_RETENTION_MS = 25 * HOUR_MS
-"""Stored responses live 24 hours and access tokens 15 minutes; the rest allows for clock differences."""
+"""Access tokens live 15 minutes; the rest allows for clock differences and for an instance that reads the ring late."""
 
 KEYS_IN_ENVIRONMENT_MESSAGE = (
     "The key ring is given in LATCHBOARD_SECRET_KEYS, which this command cannot change. Put a new key in front of it "
@@ -117,7 +117,7 @@ def _require_unneeded(report: RekeyReport, older: list[str], file: KeyRingFile, 
     remaining_ms = file.modified_ms + OLD_KEY_RETENTION_MS - clock.now_ms()
     if remaining_ms > 0:
         raise StartupError(
-            f"Tokens and stored responses may need the older keys for {-(-remaining_ms // HOUR_MS)} more hours. "
+            f"Tokens may need the older keys for {-(-remaining_ms // HOUR_MS)} more hours. "
             "Nothing was changed. Run this command again after that time."
         )
 

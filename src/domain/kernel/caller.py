@@ -39,6 +39,8 @@ class Session:
     """The claim of the present request's `Idempotency-Key`; `UnitOfWork.write` marks it in the caller's transaction."""
     session_id: SessionId | None = None
     """The sign-in that the access token belongs to. None for a caller that the service itself puts together."""
+    is_replay: bool = field(default=False, compare=False, repr=False)
+    """The request asks for a stored response again: `UnitOfWork.write` authorises it like a new one, and then rolls back."""
 
     @property
     def label(self) -> str:
@@ -52,7 +54,8 @@ class ApiKeyCaller:
     name: str = ""
     address: str = ""
     claim: StoredResponse | None = field(default=None, compare=False, repr=False)
-    """As in `Session`."""
+    is_replay: bool = field(default=False, compare=False, repr=False)
+    """Both as in `Session`."""
 
     @property
     def label(self) -> str:

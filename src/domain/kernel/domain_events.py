@@ -37,6 +37,7 @@ EventKind = Literal[
     "key_changed",
     "key_deleted",
     "access_refused",
+    "response_replayed",
     "grant_created",
     "grant_updated",
     "grant_revoked",

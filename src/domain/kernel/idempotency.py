@@ -6,6 +6,7 @@ transaction. See docs/decisions/0008-idempotency-in-the-unit-of-work.md.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
@@ -32,6 +33,15 @@ class StoredResponse:
     status: int | None
     body: bytes
     at_ms: int
+
+    @property
+    def seal_context(self) -> str:
+        """What the sealed `body` is bound to."""
+        return f"answer:{self.caller}:{self.key}"
+
+
+class ReplayAuthorizedError(Exception):
+    """Not a failure: ends and rolls back the transaction of a replayed request, which has passed all its checks."""
 
 
 class StoredResponseRepository(Protocol):
@@ -67,6 +77,18 @@ class StoredResponseRepository(Protocol):
 
     async def is_process_alive(self, process_id: bytes) -> bool:
         """Whether this other process may still work on the database."""
+        ...
+
+    async def page(self, after: StoredResponse | None, limit: int) -> Sequence[StoredResponse]:
+        """Those that have a response, by caller and key, for re-encryption after a key rotation."""
+        ...
+
+    async def count(self) -> int:
+        """How many have a response."""
+        ...
+
+    async def rekey(self, response: StoredResponse, after: bytes) -> bool:
+        """Replace the ciphertext. False, and nothing written, when it is no longer the one of `response`."""
         ...
 
     async def delete_older_than(self, at_ms: int, limit: int) -> int: ...

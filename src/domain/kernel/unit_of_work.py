@@ -55,6 +55,8 @@ class UnitOfWork(Protocol[Tx_co]):
         idempotency claim is marked. `changes_members`: locks the account's memberships first, so that two members who change
         each other wait and do not deadlock.
 
+        For a replay (`caller.is_replay`), ReplayAuthorizedError is raised at the end instead of a commit.
+
         Commits on exit, rolls back on an exception. Raises PermissionDenied `ROLE_REQUIRED`, Unauthenticated for a caller that
         has lost its access, Unavailable when the database does not respond."""
         ...

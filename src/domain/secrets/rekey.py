@@ -1,4 +1,5 @@
-"""Re-encrypts stored secrets with the newest key of the ring: MQTT passwords of devices and signing secrets of webhooks.
+"""Re-encrypts stored secrets with the newest key of the ring: MQTT passwords of devices, signing secrets of webhooks, and the
+responses of idempotent requests.
 
 It works in bounded pages, each in a transaction of its own. So a running service waits for at most one page, and a crash repeats
 at most one page: each secret shows which key it is encrypted with. A secret that changes at the same moment is left as it is. A
@@ -14,6 +15,7 @@ from typing import Protocol
 
 from domain.devices.ports import HasDeviceCredentials, Vault
 from domain.kernel.errors import Unavailable
+from domain.kernel.idempotency import HasStoredResponses, StoredResponse
 from domain.kernel.ids import DeviceId, WebhookId
 from domain.kernel.unit_of_work import UnitOfWork
 from domain.webhooks.ports import HasWebhooks
@@ -22,7 +24,7 @@ PAGE_SECRETS = 200
 """About 2 ms of AES, and as many one-row updates."""
 
 
-class RekeyTx(HasDeviceCredentials, HasWebhooks, Protocol): ...
+class RekeyTx(HasDeviceCredentials, HasStoredResponses, HasWebhooks, Protocol): ...
 
 
 @dataclass(slots=True)
@@ -52,7 +54,7 @@ class RekeyService:
 
     async def count_secrets(self) -> int:
         async with self._uow.read() as tx:
-            return await tx.credentials.count() + await tx.webhooks.count()
+            return await tx.credentials.count() + await tx.webhooks.count() + await tx.stored_responses.count()
 
     async def survey(self) -> RekeyReport:
         """Counts the secrets under each key, without a change."""
@@ -67,6 +69,9 @@ class RekeyService:
             after: str | None = None
             while (after := await rekey_page(after, report, read_only)) is not None:
                 progress(report.checked)
+        last: StoredResponse | None = None
+        while (last := await self._rekey_responses(last, report, read_only)) is not None:
+            progress(report.checked)
         progress(report.checked)
         return report
 
@@ -85,6 +90,15 @@ class RekeyService:
             for owner, before, sealed in self._reencrypt_outdated(secrets, report, read_only):
                 report.rekeyed += await tx.webhooks.rekey(WebhookId(owner), before, sealed)
         return secrets[-1].owner if len(secrets) == PAGE_SECRETS else None
+
+    async def _rekey_responses(self, after: StoredResponse | None, report: RekeyReport, read_only: bool) -> StoredResponse | None:
+        async with self._uow.read() if read_only else self._uow.write(caller=None) as tx:
+            page = await tx.stored_responses.page(after, PAGE_SECRETS)
+            by_owner = {found.seal_context: found for found in page}
+            secrets = [_SealedSecret(owner, found.body) for owner, found in by_owner.items()]
+            for owner, _, sealed in self._reencrypt_outdated(secrets, report, read_only):
+                report.rekeyed += await tx.stored_responses.rekey(by_owner[owner], sealed)
+        return page[-1] if len(page) == PAGE_SECRETS else None
 
     def _reencrypt_outdated(
         self, secrets: list[_SealedSecret], report: RekeyReport, read_only: bool

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 
 from domain.accounts.model import KNOWN_LOGIN_PREFIX, LoginFailures, OneTimeCode, RefreshToken, UnlockLink, UserSession
@@ -154,6 +154,21 @@ class MemoryStoredResponseRepository:
         """Exactly this claim."""
         kept = self._database.rows(STORED_RESPONSES).get((claim.caller, claim.key))
         return kept if kept is not None and kept.at_ms == claim.at_ms else None
+
+    async def page(self, after: StoredResponse | None, limit: int) -> Sequence[StoredResponse]:
+        place = ("", "") if after is None else (after.caller, after.key)
+        found = sorted((key, one) for key, one in self._database.rows(STORED_RESPONSES).items() if key > place)
+        return [one for _, one in found if one.status not in (None, COMMITTED)][:limit]
+
+    async def count(self) -> int:
+        return len(await self.page(None, 1_000_000))
+
+    async def rekey(self, response: StoredResponse, after: bytes) -> bool:
+        kept = self._database.rows(STORED_RESPONSES).get((response.caller, response.key))
+        if kept is None or kept.body != response.body:
+            return False
+        self._database.writable_rows(STORED_RESPONSES)[(response.caller, response.key)] = replace(kept, body=after)
+        return True
 
     async def delete_older_than(self, at_ms: int, limit: int) -> int:
         old = [key for key, answer in self._database.rows(STORED_RESPONSES).items() if answer.at_ms < at_ms]

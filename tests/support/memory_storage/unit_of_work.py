@@ -13,6 +13,7 @@ from domain.kernel.authority import check_current_role, check_key_is_enabled, ch
 from domain.kernel.caller import ApiKeyCaller, Role, Session
 from domain.kernel.domain_events import DomainEvent
 from domain.kernel.errors import Unavailable
+from domain.kernel.idempotency import ReplayAuthorizedError
 from support.memory_storage.accounts import (
     MemoryAccountRepository,
     MemoryMembershipRepository,
@@ -125,6 +126,8 @@ class MemoryUnitOfWork:
                 if caller is not None:
                     await _check_caller(tx, caller)
                 yield tx
+                if caller is not None and caller.is_replay:
+                    raise ReplayAuthorizedError
                 if caller is not None and caller.claim is not None:
                     await tx.stored_responses.mark_committed(caller.claim)
                 await tx.flush_events()

@@ -19,22 +19,33 @@ import hashlib
 import json
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, field, replace
+from typing import Protocol
 
 from quart import Response, request
 
 from domain.devices.ports import Vault
-from domain.kernel.caller import ApiKeyCaller, Session
+from domain.kernel.caller import ApiKeyCaller, Role, Session
 from domain.kernel.clock import MINUTE_MS, Clock
-from domain.kernel.errors import Conflict, DomainError, Unavailable, ValidationFailed
+from domain.kernel.domain_events import DomainEvent
+from domain.kernel.errors import (
+    Conflict,
+    DomainError,
+    NotFound,
+    PermissionDenied,
+    Unauthenticated,
+    Unavailable,
+    ValidationFailed,
+)
 from domain.kernel.idempotency import (
     COMMITTED,
     STORED_RESPONSE_TTL_MS,
     HasStoredResponses,
+    ReplayAuthorizedError,
     StoredResponse,
     StoredResponseRepository,
     still_in_progress,
 )
-from domain.kernel.unit_of_work import UnitOfWork
+from domain.kernel.unit_of_work import Transaction, UnitOfWork
 
 MAX_KEY_LENGTH = 255
 SHUTDOWN_TIMEOUT_S = 1.0
@@ -45,11 +56,18 @@ Handler = Callable[[Session | ApiKeyCaller], Awaitable[Response]]
 """Processes the request on behalf of the given caller, which carries the claim."""
 
 
+STATE_CODES = ("DEVICE_DISABLED",)
+"""Denials that are about the device and not about the caller."""
+
+
+class IdempotencyTx(Transaction, HasStoredResponses, Protocol): ...
+
+
 @dataclass(frozen=True, slots=True)
 class IdempotencyStore:
     """Stores responses by caller and key."""
 
-    uow: UnitOfWork[HasStoredResponses]
+    uow: UnitOfWork[IdempotencyTx]
     clock: Clock
     vault: Vault
     process_id: bytes
@@ -65,8 +83,12 @@ class IdempotencyStore:
             await asyncio.wait(self.running_tasks, timeout=SHUTDOWN_TIMEOUT_S)
 
 
-async def execute_once(store: IdempotencyStore, caller: Session | ApiKeyCaller, raw: bytes, handler: Handler) -> Response:
-    """Run `handler` once for this caller and key. Raises Conflict `IDEMPOTENCY_MISMATCH`, `…_IN_PROGRESS`, `…_ANSWER_LOST`."""
+async def execute_once(
+    store: IdempotencyStore, caller: Session | ApiKeyCaller, raw: bytes, handler: Handler, operation: str
+) -> Response:
+    """Run `handler` once for this caller and key. `operation` names the request in the log.
+
+    Raises Conflict `IDEMPOTENCY_MISMATCH`, `…_IN_PROGRESS`, `…_ANSWER_LOST`."""
     key = request.headers["Idempotency-Key"]
     if not (1 <= len(key) <= MAX_KEY_LENGTH and key.isascii() and key.isprintable()):
         raise ValidationFailed.for_field(
@@ -76,7 +98,9 @@ async def execute_once(store: IdempotencyStore, caller: Session | ApiKeyCaller, 
     claim = StoredResponse(label, key, _hash_request(raw), None, store.process_id, store.clock.now_ms())
     found = await _claim(store, claim)
     if found is not None:
-        return _replay(store, claim, found)
+        response = _replay(store, claim, found)
+        await _authorize_replay(store, caller, handler, operation)
+        return response
     work = _execute(store, claim, replace(caller, claim=claim), handler)
     task = asyncio.create_task(work, name="idempotent request")
     store.running_tasks.add(task)
@@ -103,7 +127,7 @@ async def _execute(store: IdempotencyStore, claim: StoredResponse, caller: Sessi
     except BaseException:
         await _release_claim(store, claim)
         raise
-    sealed = store.vault.seal((await response.get_data(as_text=False)).decode(), _seal_context(claim))
+    sealed = store.vault.seal((await response.get_data(as_text=False)).decode(), claim.seal_context)
     async with store.uow.write(caller=None) as tx:
         await tx.stored_responses.complete(replace(claim, status=response.status_code, body=sealed))
     return response
@@ -112,10 +136,6 @@ async def _execute(store: IdempotencyStore, claim: StoredResponse, caller: Sessi
 def _hash_request(raw: bytes) -> bytes:
     head = json.dumps([request.method, request.path, request.query_string.decode("latin-1")]).encode()
     return hashlib.sha256(head + b"\n" + raw).digest()
-
-
-def _seal_context(claim: StoredResponse) -> str:
-    return f"answer:{claim.caller}:{claim.key}"
 
 
 @dataclass(frozen=True, slots=True)
@@ -170,6 +190,27 @@ async def _discard_claim(store: IdempotencyStore, claim: StoredResponse) -> None
         await tx.stored_responses.discard(claim)
 
 
+async def _authorize_replay(store: IdempotencyStore, caller: Session | ApiKeyCaller, handler: Handler, operation: str) -> None:
+    """Authorise a replay like a new request, with the role and grants of this moment, and log it.
+
+    The handler makes all its checks in a transaction that is then rolled back. Raises what denies the caller; other errors are
+    about the state that the first request has left, and whoever still may gets its response."""
+    try:
+        await handler(replace(caller, is_replay=True))
+    except ReplayAuthorizedError:
+        pass
+    except (PermissionDenied, Unauthenticated) as error:
+        if error.code not in STATE_CODES:
+            raise
+    except (Unavailable, NotFound):
+        raise
+    except DomainError:
+        pass
+    async with store.uow.write(caller, Role.VIEWER) as tx:
+        text = f"Response given again for an Idempotency-Key: {operation}"
+        await tx.emit(DomainEvent.from_caller(caller, "response_replayed", text, store.clock.now_ms()))
+
+
 def _replay(store: IdempotencyStore, claim: StoredResponse, found: _FoundClaim) -> Response:
     stored = found.stored
     if stored.request_hash != claim.request_hash:
@@ -185,7 +226,7 @@ def _replay(store: IdempotencyStore, claim: StoredResponse, found: _FoundClaim) 
         )
     if stored.status is None or stored.status == COMMITTED:
         raise still_in_progress()
-    content = store.vault.open(stored.body, _seal_context(claim))
+    content = store.vault.open(stored.body, claim.seal_context)
     response = Response(content, status=stored.status, content_type="application/json")
     response.headers["Idempotency-Replayed"] = "true"
     return response

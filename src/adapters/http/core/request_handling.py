@@ -94,6 +94,11 @@ class Operation:
         return _PATH_PARAMETER.sub(lambda part: f"{{{to_camel(part[1])}}}", self.path)
 
     @property
+    def act(self) -> str:
+        """What the log calls it."""
+        return f"{self.summary} ({self.method} {self.openapi_path})"
+
+    @property
     def body_required(self) -> bool:
         return self.body is not None and any(one.is_required() for one in self.body.model_fields.values())
 
@@ -118,8 +123,7 @@ async def _audit_denial(
     if isinstance(error, HTTPException):
         error = ValidationFailed(error.name, code=error.name.upper().replace(" ", "_"))
     subject = {to_camel(name): part for name, part in parts.items() if has_any_id_format(str(part))}
-    act = f"{spec.summary} ({spec.method} {spec.openapi_path})"
-    await dependencies.denial_log.log_denied(caller, act, error, subject, always=spec.audited)
+    await dependencies.denial_log.log_denied(caller, spec.act, error, subject, always=spec.audited)
 
 
 async def _handle(
@@ -150,7 +154,7 @@ async def _handle(
         return _build_response(spec, await handler(**arguments))
 
     if spec.idempotent and dependencies.idempotency_store is not None and "Idempotency-Key" in request.headers:
-        return await execute_once(dependencies.idempotency_store, current_caller(), raw, run)
+        return await execute_once(dependencies.idempotency_store, current_caller(), raw, run, spec.act)
     return await run(g.caller)
 
 

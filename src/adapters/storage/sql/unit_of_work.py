@@ -44,6 +44,7 @@ from domain.events.ports import DomainEventDispatcher
 from domain.kernel.authority import check_stated_role
 from domain.kernel.caller import ApiKeyCaller, Role, Session
 from domain.kernel.domain_events import DomainEvent
+from domain.kernel.idempotency import ReplayAuthorizedError
 
 
 class SqlBackend(Protocol):
@@ -151,6 +152,8 @@ class SqlUnitOfWork:
                     await tx.memberships.lock_account(caller.account_id)
                 async with checked_caller(session, caller):
                     yield tx
+                if caller.is_replay:
+                    raise ReplayAuthorizedError
             if caller is not None and caller.claim is not None:
                 await tx.stored_responses.mark_committed(caller.claim)
             await tx.flush_events()

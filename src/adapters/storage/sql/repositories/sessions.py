@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 from sqlalchemy import BindParameter, ColumnElement, and_, bindparam, delete, func, insert, not_, select, tuple_, update
@@ -71,6 +72,23 @@ MARK_COMMITTED = (
     update(stored_responses)
     .where(*_THIS_CLAIM)
     .values(status=func.coalesce(stored_responses.c.status, COMMITTED))
+    .returning(stored_responses.c.key)
+)
+_HAS_RESPONSE = stored_responses.c.status != COMMITTED  # NULL, of a claim, is neither
+PAGE_RESPONSES = (
+    STORED_RESPONSE.select()
+    .where(
+        tuple_(stored_responses.c.caller, stored_responses.c.key) > tuple_(bindparam("at_caller"), bindparam("at_key")),
+        _HAS_RESPONSE,
+    )
+    .order_by(stored_responses.c.caller, stored_responses.c.key)
+    .limit(bindparam("at_limit"))
+)
+COUNT_RESPONSES = select(func.count()).select_from(stored_responses).where(_HAS_RESPONSE)
+REKEY_RESPONSE = (
+    update(stored_responses)
+    .where(*_IDEMPOTENCY_KEY, stored_responses.c.body == bindparam("at_before"))
+    .values(body=bindparam("at_after"))
     .returning(stored_responses.c.key)
 )
 STORE_RESPONSE = update(stored_responses).where(*_THIS_CLAIM)
@@ -172,6 +190,18 @@ class SqlStoredResponseRepository:
     async def is_process_alive(self, process_id: bytes) -> bool:
         """On SQLite never: the instance lock allows one process."""
         return self._session.dialect == POSTGRES and await is_process_alive(self._session, process_id)
+
+    async def page(self, after: StoredResponse | None, limit: int) -> Sequence[StoredResponse]:
+        place = {"at_caller": "", "at_key": ""} if after is None else {"at_caller": after.caller, "at_key": after.key}
+        rows = await self._session.read(PAGE_RESPONSES, **place, at_limit=limit)
+        return [STORED_RESPONSE.from_row(row) for row in rows]
+
+    async def count(self) -> int:
+        return int((await self._session.read(COUNT_RESPONSES))[0][0])
+
+    async def rekey(self, response: StoredResponse, after: bytes) -> bool:
+        params = {"at_caller": response.caller, "at_key": response.key, "at_before": response.body, "at_after": after}
+        return bool(await self._session.write(REKEY_RESPONSE, **params))
 
     async def delete_older_than(self, at_ms: int, limit: int) -> int:
         return len(await self._session.write(DELETE_OLD_RESPONSES, at_before=at_ms, at_limit=limit))
