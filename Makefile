@@ -13,12 +13,15 @@ COMPILE := $(BIN)/uv pip compile --quiet --universal --python-version 3.11 --gen
 RUST_SOURCES := Cargo.toml Cargo.lock $(shell find rust -name '*.rs' -o -name Cargo.toml)
 
 .DEFAULT_GOAL := help
-.PHONY: help setup dev run demo test faults pictures lint bench lock clean apt
+.PHONY: help check setup dev run demo test faults pictures lint bench wheel lock clean apt
 
 help: ## list the targets
 	@grep -hE '^[a-z]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/^([a-z]+):.*## /  make \1\t/' | expand -t 16
 
-setup: $(VENV)/.installed $(VENV)/.built ## install and build what the service needs; start nothing
+check: # everything that the setup needs, before it installs anything
+	@PYTHON="$(PYTHON)" bash .ci/check
+
+setup: check $(VENV)/.installed $(VENV)/.built ## install and build what the service needs; start nothing
 
 dev: setup $(VENV)/.dev ## install the tools for tests and lint as well
 
@@ -46,6 +49,10 @@ bench: dev ## run the benchmarks (medians and ratios; they assert nothing)
 	  $(BIN)/python -m pip install --quiet --disable-pip-version-check --no-deps $$peer || echo "==> $$peer cannot be installed here; skipped"; done
 	$(BIN)/python -m pytest benches -o python_files='bench_*.py' -o python_functions='bench_*' --benchmark-only --benchmark-sort=mean
 
+wheel: setup ## build a wheel without debug symbols in dist/ (ZIG=1: for every Linux with glibc 2.28 or newer)
+	$(if $(ZIG),@$(BIN)/python -m pip install --quiet --disable-pip-version-check ziglang)
+	PATH="$(CURDIR)/$(BIN):$$PATH" $(BIN)/python -m maturin build --release --strip --locked --out dist $(if $(ZIG),--zig --compatibility manylinux_2_28)
+
 lock: dev ## update the lock files after a change of pyproject.toml (UPGRADE=1: to the newest versions)
 	$(COMPILE) $(if $(UPGRADE),--upgrade) pyproject.toml --group dev --output-file requirements-dev.lock
 	$(COMPILE) -c requirements-dev.lock pyproject.toml --output-file requirements.lock
@@ -54,9 +61,8 @@ lock: dev ## update the lock files after a change of pyproject.toml (UPGRADE=1: 
 clean: ## remove the environment and the build (not the data)
 	rm -rf $(VENV) target $(EXTENSION)
 
-$(VENV)/bin/python:
+$(VENV)/bin/python: | check
 	@echo "==> Python environment in $(VENV)"
-	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || { echo "Python 3.11 or newer is needed; set PYTHON=…"; exit 1; }
 	@$(PYTHON) -m venv $(VENV)
 
 # Every lock pins versions and hashes; requirements-dev.lock holds the same versions as the other two, and more packages.
@@ -71,7 +77,6 @@ $(VENV)/.dev: requirements-dev.lock $(VENV)/.installed
 	@touch $@
 
 $(VENV)/.built: $(RUST_SOURCES) pyproject.toml $(VENV)/.installed
-	@command -v cargo >/dev/null || { echo "A Rust toolchain is needed: https://rustup.rs"; exit 1; }
 	@echo "==> Rust extension (release build; the first one takes some minutes)"
 	@PATH="$(CURDIR)/$(BIN):$$PATH" $(BIN)/python -m pip install --quiet --disable-pip-version-check --no-build-isolation --no-deps --editable .
 	@touch $@

@@ -1,3 +1,5 @@
-"""This release's number. It is asked for without importing the program."""
+"""This release's number, as Cargo.toml states it: the wheel's metadata carry it."""
 
-VERSION = "0.1.0"
+from importlib.metadata import version
+
+VERSION = version("latchboard")

@@ -3,18 +3,23 @@ file."""
 
 from __future__ import annotations
 
+import os
 import subprocess
 import sys
+import time
 import tomllib
 import zipfile
 from pathlib import Path
 
 import pytest
 
+from support.ports import free_ports
 from support.thoroughness import THOROUGH
 
 ROOT = Path(__file__).resolve().parents[2]
 SOURCES = ROOT / "src"
+LARGEST_WHEEL_BYTES = 8_000_000
+"""With debug symbols the extension alone has 31 MB."""
 
 
 def settings() -> dict[str, object]:
@@ -48,7 +53,7 @@ def test_the_wheel_holds_all_sources(tmp_path: Path) -> None:
     if not extension.exists() or not (ROOT / "target" / "release").exists():
         pytest.skip("the extension is not built here; `make setup` builds it")
     built = subprocess.run(
-        [sys.executable, "-m", "maturin", "build", "--release", "--locked", "--offline", "--out", str(tmp_path)],
+        [sys.executable, "-m", "maturin", "build", "--release", "--strip", "--locked", "--offline", "--out", str(tmp_path)],
         cwd=ROOT,
         capture_output=True,
         text=True,
@@ -63,6 +68,42 @@ def test_the_wheel_holds_all_sources(tmp_path: Path) -> None:
     assert not wanted - names
     assert any(name.startswith("adapters/engine/_native") and name.endswith(".so") for name in names)
     assert not [name for name in names if name.startswith(("tests/", "benches/", "data/", "support/")) or "memory" in name]
+    assert wheel.stat().st_size < LARGEST_WHEEL_BYTES
+    _install_as_a_service_and_run(wheel, tmp_path)
+
+
+def _install_as_a_service_and_run(wheel: Path, folder: Path) -> None:
+    """What deploy/systemd/install.sh installs starts, answers its own health check, and stops on SIGTERM."""
+    prefix, units, settings = folder / "prefix", folder / "units", folder / "latchboard.env"
+    paths = {"PREFIX": str(prefix), "UNIT_DIR": str(units), "SETTINGS_FILE": str(settings)}
+    script = ROOT / "deploy" / "systemd" / "install.sh"
+    for _ in ("install", "upgrade"):
+        installed = subprocess.run(
+            [script, wheel], env=os.environ | paths, capture_output=True, text=True, timeout=300, check=False
+        )
+        assert installed.returncode == 0, installed.stderr[-2_000:]
+    assert (units / "latchboard.service").exists()
+    assert "LATCHBOARD_MQTT_HOST=0.0.0.0" in settings.read_text(encoding="utf-8")
+    program, ports = prefix / "bin" / "latchboard", free_ports(3)
+    environment = {
+        "PATH": os.environ["PATH"],
+        "LATCHBOARD_DATA_DIR": str(folder / "state"),
+        "LATCHBOARD_HTTP_PORT": str(ports[0]),
+    }
+    environment |= {"LATCHBOARD_MQTT_PORT": str(ports[1]), "LATCHBOARD_MQTT_WS_PORT": str(ports[2])}
+    with (folder / "output").open("w") as output:
+        service = subprocess.Popen([program, "serve"], cwd=folder, env=environment, stdout=output, stderr=output)
+        try:
+            deadline = time.monotonic() + 60
+            while subprocess.run([program, "health"], cwd=folder, env=environment, capture_output=True, check=False).returncode:
+                assert service.poll() is None, (folder / "output").read_text()
+                assert time.monotonic() < deadline, "not ready within a minute"
+        finally:
+            service.terminate()
+            assert service.wait(30) == 0
+    login = (folder / "state" / "first-login.txt").read_text(encoding="utf-8")
+    password = login.splitlines()[1].split()[1]
+    assert password not in (folder / "output").read_text(encoding="utf-8")
 
 
 def _belongs(path: Path) -> bool:

@@ -3,7 +3,6 @@ and what comes out has the tables, keys and indexes that a new database has."""
 
 from __future__ import annotations
 
-import re
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from pathlib import Path
@@ -14,20 +13,7 @@ from alembic import command
 from alembic.autogenerate import compare_metadata
 from alembic.config import Config
 from alembic.migration import MigrationContext
-from sqlalchemy import (
-    Boolean,
-    CheckConstraint,
-    Column,
-    Connection,
-    Integer,
-    LargeBinary,
-    MetaData,
-    Table,
-    Text,
-    inspect,
-    select,
-    text,
-)
+from sqlalchemy import Connection, MetaData, inspect, text
 from sqlalchemy.ext.asyncio import AsyncEngine, create_async_engine
 from sqlalchemy.pool import NullPool
 
@@ -36,13 +22,10 @@ from adapters.storage.sql import migrations as scripts
 from adapters.storage.sql.migrations import HEAD
 from adapters.storage.sql.tables import metadata
 from support.storage import STORAGES, empty_postgres, sqlite_url
+from support.table_rows import a_value, all_rows
 
 FIRST = "0001"
-EMPTY = {("grants", "membership_id"), ("grants", "project_id"), ("definitions", "device_type_id")}
-"""A CHECK has either these or what was filled instead."""
 ROWS = 2
-
-Rows = dict[str, list[dict[str, Any]]]
 
 
 @asynccontextmanager
@@ -62,27 +45,6 @@ def to_revision(connection: Connection, revision: str) -> None:
     command.upgrade(config, revision)
 
 
-def a_value(table: Table, column: Column[Any], row: int) -> Any:
-    if (table.name, column.name) in EMPTY:
-        return None
-    for key in column.foreign_keys:
-        return a_value(key.column.table, key.column, row)
-    for check in table.constraints:
-        known = re.fullmatch(rf"{column.name} IN \('(\w+)'.*\)", str(getattr(check, "sqltext", "")), re.DOTALL)
-        if isinstance(check, CheckConstraint) and known:
-            return known[1]
-    match column.type:
-        case Boolean():
-            return row == 1
-        case LargeBinary():
-            return bytes([row, 0, 255])
-        case Text():
-            return f"{column.name} {row} ü"
-        case Integer():
-            return row
-    raise AssertionError(f"no value is known for {table.name}.{column.name}")
-
-
 def fill(connection: Connection) -> None:
     looking = inspect(connection)
     of_then = MetaData()
@@ -93,18 +55,6 @@ def fill(connection: Connection) -> None:
         rows = [{c.name: a_value(table, c, row) for c in table.columns if c.name in there} for row in range(1, ROWS + 1)]
         connection.execute(table.insert(), rows)
     connection.commit()
-
-
-def all_rows(connection: Connection) -> Rows:
-    looking = inspect(connection)
-    found: Rows = {}
-    for table in metadata.sorted_tables:
-        if table.name in looking.get_table_names():
-            there = {column["name"] for column in looking.get_columns(table.name)}
-            columns = [column for column in table.columns if column.name in there]
-            ordered = select(*columns).order_by(*table.primary_key.columns)
-            found[table.name] = [dict(row) for row in connection.execute(ordered).mappings()]
-    return found
 
 
 def of_then(rows: list[dict[str, Any]], before: list[dict[str, Any]]) -> list[dict[str, Any]]:

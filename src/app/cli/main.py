@@ -167,6 +167,32 @@ def backup(folder: Annotated[Path, typer.Argument(help="A new or empty directory
     )
 
 
+@app.command("move-to")
+def move_to(
+    url: Annotated[str, typer.Argument(help="Empty database: postgresql+asyncpg://user:password@host/name", metavar="URL")],
+) -> None:
+    """Move this installation from SQLite to PostgreSQL. Stop the service first. Run the command again if it was interrupted."""
+    from app.cli.move import move_installation
+
+    result, old = run_async(move_installation(load_settings_or_exit(), url, stdout_console))
+    stdout_console.print(
+        f"{result.rows:,} rows of {result.tables} tables were copied and compared. The old database is now {old}. Set "
+        "LATCHBOARD_DATABASE_URL to the new one, keep the data directory with its secret_keys, and start the service.",
+        markup=False,
+    )
+
+
+@app.command()
+def health() -> None:
+    """Ask the running service whether it is ready. Exit code 0: it is; 1: it is not, with the reason."""
+    from app.cli.health import check_readiness
+
+    try:
+        stdout_console.print(check_readiness(load_settings_or_exit()), markup=False)
+    except StartupError as error:
+        exit_with(str(error), EXIT_FAILURE)
+
+
 @app.command()
 def doctor() -> None:
     """Check everything that a start needs: data directory, keys, database, engine, broker, ports, clock."""

@@ -14,6 +14,8 @@ if TYPE_CHECKING:
     from alembic.config import Config
     from sqlalchemy.ext.asyncio import AsyncEngine  # imports the ORM, which takes 0.1 s and which SQLite does not need
 
+PROGRESS_TABLE = "move_progress"
+"""Exists while `move.py` copies into a database."""
 _MIGRATIONS_DIR = Path(__file__).with_name("migrations")
 _LOCK_MIGRATION = text("SELECT pg_advisory_lock(5492025318)")
 _UNLOCK_MIGRATION = text("SELECT pg_advisory_unlock(5492025318)")
@@ -39,9 +41,21 @@ class UnknownSchemaError(Unavailable):
         )
 
 
+class MoveUnfinishedError(Unavailable):
+    code = "MOVE_UNFINISHED"
+
+    def __init__(self) -> None:
+        super().__init__(
+            "`latchboard move-to` into this database is not finished, so it holds only a part of the data. Run the command again "
+            "with the settings of the SQLite service; it continues."
+        )
+
+
 def read_revision(connection: Connection) -> str | None:
-    """The schema's revision; None for an empty database. Raises UnknownSchemaError."""
+    """The schema's revision; None for an empty database. Raises UnknownSchemaError, MoveUnfinishedError."""
     tables = inspect(connection).get_table_names()
+    if PROGRESS_TABLE in tables:
+        raise MoveUnfinishedError
     if "alembic_version" in tables:
         found: str | None = connection.execute(text("SELECT version_num FROM alembic_version")).scalar()
         return found

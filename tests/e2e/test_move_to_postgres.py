@@ -1,0 +1,43 @@
+"""An installation moves from SQLite to PostgreSQL: devices keep their passwords, readings and events, and stay switched once."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from app.cli.move import MOVED_SUFFIX
+from support import postgres
+from support.device import create_device
+from support.service import Service
+from support.storage import empty_postgres
+
+
+@pytest.mark.skipif(not postgres.available(), reason="PostgreSQL is not installed")
+async def test_after_the_move_everything_is_there_and_the_old_database_does_not_start(tmp_path: Path) -> None:
+    url = await empty_postgres()
+    with Service(tmp_path) as service:
+        async with service.api() as owner:
+            pump = await create_device(owner)
+            async with pump.online(service) as line:
+                await line.publish("telemetry", {"temperature": 21.4})
+                await owner.wait_until(f"/devices/{pump.device_id}/telemetry/latest", lambda latest: latest["telemetry"])
+            before = [event["id"] for event in (await owner.get("/events?limit=200"))["data"]]
+        assert service.launch("move-to", url).wait(60) == 1, "the service still runs"
+        assert "Stop it first" in service.log()
+        service.kill()
+        assert service.launch("move-to", url).wait(60) == 0, service.log()
+        assert (service.data_dir / f"latchboard.db{MOVED_SUFFIX}").is_file()
+        code, output = service.expect_start_failure()
+        assert (code, "is missing" in output) == (1, True)
+
+        service.settings["LATCHBOARD_DATABASE_URL"] = url
+        service.start()
+        async with service.api() as owner:
+            readings = await owner.get(f"/devices/{pump.device_id}/telemetry")
+            assert [reading["value"] for reading in readings] == [21.4]
+            async with pump.online(service):
+                answer = await owner.post(f"/devices/{pump.device_id}/command", {"cmd": "ON", "waitSeconds": 10})
+            assert answer["status"] == "DONE"
+            after = [event["id"] for event in (await owner.get("/events?limit=200"))["data"]]
+        assert after[-len(before) :] == before

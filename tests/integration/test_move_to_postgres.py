@@ -1,0 +1,144 @@
+"""`latchboard move-to` copies every row, continues after an interruption, and refuses what it cannot prove."""
+
+from __future__ import annotations
+
+import sqlite3
+from contextlib import closing
+from pathlib import Path
+
+import asyncpg
+import pytest
+from sqlalchemy import create_engine
+from sqlalchemy.ext.asyncio import create_async_engine
+from sqlalchemy.pool import NullPool
+
+from adapters.storage.sql import SqlDatabase, move
+from adapters.storage.sql.migrate import MoveUnfinishedError
+from adapters.storage.sql.tables import metadata
+from support import postgres
+from support.storage import empty_postgres, sqlite_url
+from support.table_rows import Rows, a_value, all_rows
+
+pytestmark = pytest.mark.skipif(not postgres.available(), reason="PostgreSQL is not installed")
+
+READINGS = 250
+GIVEN_EVENTS = 1_000
+"""SQLite once gave this number to an event; the event is deleted."""
+
+
+class Interrupted(Exception):
+    pass
+
+
+def ignore_progress(_table: str, _rows: int) -> None:
+    pass
+
+
+@pytest.fixture
+async def source(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A database with two rows in every table and several batches of readings."""
+    monkeypatch.setattr(move, "BATCH_ROWS", 100)
+    path = tmp_path / "latchboard.db"
+    database = SqlDatabase(sqlite_url(path))
+    await database.start()
+    await database.stop()
+    engine = create_engine(f"sqlite:///{path}", poolclass=NullPool)
+    with engine.begin() as connection:
+        for table in metadata.sorted_tables:
+            connection.execute(table.insert(), [{c.name: a_value(table, c, row) for c in table.columns} for row in (1, 2)])
+        more = [{"device_no": 7, "ts": ts, "digest": -ts, "packed": bytes(5)} for ts in range(READINGS)]
+        connection.execute(metadata.tables["readings"].insert(), more)
+        connection.exec_driver_sql("UPDATE sqlite_sequence SET seq = ? WHERE name = 'events'", (GIVEN_EVENTS,))
+    engine.dispose()
+    return path
+
+
+def rows_of_sqlite(path: Path) -> Rows:
+    engine = create_engine(f"sqlite:///{path}", poolclass=NullPool)
+    with engine.connect() as connection:
+        return all_rows(connection)
+
+
+async def rows_of_postgres(url: str) -> Rows:
+    engine = create_async_engine(url, poolclass=NullPool)
+    try:
+        async with engine.connect() as connection:
+            return await connection.run_sync(all_rows)
+    finally:
+        await engine.dispose()
+
+
+async def test_an_interrupted_move_blocks_starts_and_continues_until_both_are_equal(source: Path) -> None:
+    url, seen, wanted = await empty_postgres(), 0, rows_of_sqlite(source)
+
+    def interrupt(_table: str, _rows: int) -> None:
+        nonlocal seen
+        seen += 1
+        if seen % 7 == 0:
+            raise Interrupted
+
+    interruptions = 0
+    while True:
+        try:
+            result = await move.move_to_postgres(source, url, interrupt)
+            break
+        except Interrupted:
+            interruptions += 1
+            unfinished = SqlDatabase(url)
+            with pytest.raises(MoveUnfinishedError, match="move-to"):
+                await unfinished.start()
+            await unfinished.stop()
+    assert interruptions > 3
+    assert result.rows == sum(map(len, wanted.values()))
+    assert await rows_of_postgres(url) == wanted
+
+    target = await asyncpg.connect(postgres.plain_url())
+    assert await target.fetchval("SELECT nextval(pg_get_serial_sequence('events', 'position'))") == GIVEN_EVENTS + 1
+    await target.close()
+    with pytest.raises(move.MoveError, match="not empty"):
+        await move.move_to_postgres(source, url, ignore_progress)
+
+
+async def test_a_copy_that_differs_is_refused(source: Path) -> None:
+    url, target = await empty_postgres(), await asyncpg.connect(postgres.plain_url())
+
+    def interrupt_at_the_end(table: str, _rows: int) -> None:
+        if table == metadata.sorted_tables[-1].name:
+            raise Interrupted
+
+    with pytest.raises(Interrupted):
+        await move.move_to_postgres(source, url, interrupt_at_the_end)
+    await target.execute("UPDATE readings SET packed = '\\x00' WHERE device_no = 7 AND ts = 3")
+    await target.close()
+    with pytest.raises(move.MoveError, match="readings"):
+        await move.move_to_postgres(source, url, ignore_progress)
+
+
+async def test_text_that_postgresql_cannot_store_is_named(source: Path) -> None:
+    with closing(sqlite3.connect(source)) as database, database:
+        database.execute("UPDATE devices SET name = 'pump' || char(0)")
+    with pytest.raises(move.MoveError, match="devices"):
+        await move.move_to_postgres(source, await empty_postgres(), ignore_progress)
+
+
+async def test_another_installation_does_not_continue_a_move(source: Path, tmp_path: Path) -> None:
+    url = await empty_postgres()
+
+    def interrupt(_table: str, _rows: int) -> None:
+        raise Interrupted
+
+    with pytest.raises(Interrupted):
+        await move.move_to_postgres(source, url, interrupt)
+    other = tmp_path / "other.db"
+    database = SqlDatabase(sqlite_url(other))
+    await database.start()
+    await database.stop()
+    with pytest.raises(move.MoveError, match="Another installation"):
+        await move.move_to_postgres(other, url, ignore_progress)
+
+
+async def test_a_missing_database_and_an_unreachable_server_are_named(source: Path, tmp_path: Path) -> None:
+    with pytest.raises(move.MoveError, match=r"nothing\.db"):
+        await move.move_to_postgres(tmp_path / "nothing.db", postgres.url(), ignore_progress)
+    with pytest.raises(move.MoveError, match="Check the URL"):
+        await move.move_to_postgres(source, "postgresql+asyncpg://nobody@127.0.0.1:9/none", ignore_progress)
