@@ -28,15 +28,15 @@ DRAIN_TRIES, DRAIN_INTERVAL_S = 100, 0.05
 TERMINATE_AFTER_TRIES = 20
 """Tries before the old leader's transactions are terminated: one second, which is longer than they take."""
 
-_ADVISORY_LOCKS = (
+ADVISORY_LOCKS = (
     "pg_locks WHERE locktype = 'advisory' AND granted AND objsubid = 1 AND ((classid::bigint << 32) | objid::bigint) = {key} "
     "AND database = (SELECT oid FROM pg_database WHERE datname = current_database())"
 )
 LOCK_SHARED = text("SELECT pg_advisory_xact_lock_shared(:at_fence)").bindparams(bindparam("at_fence", type_=BigInteger()))
-IS_LEADER = text(f"SELECT 1 FROM {_ADVISORY_LOCKS.format(key=':at_devices')} AND pid = :at_pid").bindparams(  # noqa: S608 - of constants
+IS_LEADER = text(f"SELECT 1 FROM {ADVISORY_LOCKS.format(key=':at_devices')} AND pid = :at_pid").bindparams(  # noqa: S608 - of constants
     bindparam("at_devices", type_=BigInteger()), bindparam("at_pid", type_=BigInteger())
 )
-_TERMINATE_HOLDERS = f"SELECT pg_terminate_backend(pid) FROM {_ADVISORY_LOCKS.format(key='$1')}"  # noqa: S608 - of constants
+_TERMINATE_HOLDERS = f"SELECT pg_terminate_backend(pid) FROM {ADVISORY_LOCKS.format(key='$1')}"  # noqa: S608 - of constants
 
 
 class NotLeaderError(Unavailable):

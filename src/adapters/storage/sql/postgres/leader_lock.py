@@ -1,7 +1,9 @@
 """The advisory lock that makes one instance the leader: only the leader serves the devices.
 
 The lock belongs to the listener's connection. PostgreSQL releases it when that connection ends, so it ends with the process,
-however the process ends.
+however the process ends. A process that hangs, or whose network swallows its packets, does not end its connection. So the lock
+is a lease: the leader sends a statement on this connection every second, and PostgreSQL notes when. A standby that finds no
+statement for `LEASE_S` has PostgreSQL end the connection. The standby judges by PostgreSQL's clock alone.
 """
 
 from __future__ import annotations
@@ -9,7 +11,7 @@ from __future__ import annotations
 import asyncio
 from typing import Any
 
-from adapters.storage.sql.postgres.leader_fence import LEADER_LOCK_KEY, Fence
+from adapters.storage.sql.postgres.leader_fence import ADVISORY_LOCKS, LEADER_LOCK_KEY, Fence
 from domain.kernel.errors import Unavailable
 
 STANDBY_POLL_S = 0.5
@@ -17,6 +19,17 @@ STANDBY_POLL_S = 0.5
 ACQUIRE_TRIES, ACQUIRE_INTERVAL_S = 5, 0.2
 REACQUIRE_TRIES = 25
 """A leader that lost its connection has a better right to the lock than a standby, but only for five seconds."""
+
+
+LEASE_S = 7.0
+"""A leader that sent nothing for so long is replaced. Longer than any pause of a healthy one: it renews every second."""
+RENEW_INTERVAL_S = 1.0
+
+_END_EXPIRED_LEASE = (
+    "SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE pid IN "  # noqa: S608 - of constants
+    f"(SELECT pid FROM {ADVISORY_LOCKS.format(key='$1')}) "
+    "AND pid <> pg_backend_pid() AND state_change < clock_timestamp() - make_interval(secs => $2)"
+)
 
 
 class LeadershipLostError(Unavailable):
@@ -47,6 +60,7 @@ class DeviceLeaderLock:
 
     async def try_acquire(self, connection: Any) -> bool:
         if not await connection.fetchval("SELECT pg_try_advisory_lock($1)", LEADER_LOCK_KEY):
+            await connection.execute(_END_EXPIRED_LEASE, LEADER_LOCK_KEY, LEASE_S)
             return False
         if not await self._fence.drained(connection):
             await connection.execute("SELECT pg_advisory_unlock($1)", LEADER_LOCK_KEY)

@@ -14,12 +14,11 @@ from typing import Any
 import asyncpg
 from sqlalchemy import make_url
 
-from adapters.storage.sql.postgres.leader_lock import STANDBY_POLL_S, DeviceLeaderLock, LeadershipLostError
+from adapters.storage.sql.postgres.leader_lock import RENEW_INTERVAL_S, STANDBY_POLL_S, DeviceLeaderLock, LeadershipLostError
 from adapters.storage.sql.process_lock import process_lock_key
 from domain.kernel.errors import Unavailable
 
 CHANNEL = "latchboard_log"
-HEARTBEAT_S = 10.0
 KEEPALIVE_SETTINGS = {"tcp_keepalives_idle": "5", "tcp_keepalives_interval": "2", "tcp_keepalives_count": "3"}
 """The server notices after eleven seconds that a machine has vanished."""
 _CONNECTION_ERRORS = (OSError, TimeoutError, asyncpg.PostgresError, asyncpg.InterfaceError)
@@ -81,7 +80,8 @@ class PostgresListener:
             if standby_lock is not None and standby_lock.acquired.is_set():
                 standby_lock = None
             with contextlib.suppress(TimeoutError):
-                await asyncio.wait_for(self._connection_lost.wait(), HEARTBEAT_S if standby_lock is None else STANDBY_POLL_S)
+                pause_s = RENEW_INTERVAL_S if standby_lock is None else STANDBY_POLL_S
+                await asyncio.wait_for(self._connection_lost.wait(), pause_s)
                 break
             try:
                 if standby_lock is None:
