@@ -183,6 +183,22 @@ def move_to(
 
 
 @app.command()
+def mcp(
+    key: Annotated[
+        str, typer.Option(envvar="LATCHBOARD_API_KEY", help="API key that the agent acts as; better in the variable.")
+    ],
+    url: Annotated[
+        str | None, typer.Option(help="URL of the service; default: the address in this installation's settings.")
+    ] = None,
+) -> None:
+    """Serve the Model Context Protocol on standard input and output: an AI agent acts as one API key."""
+    from app.cli.banner import http_url
+    from app.cli.mcp import run_stdio_server
+
+    run_async(run_stdio_server(url or http_url(load_settings_or_exit()), key))
+
+
+@app.command()
 def health() -> None:
     """Ask the running service whether it is ready. Exit code 0: it is; 1: it is not, with the reason."""
     from app.cli.health import check_readiness

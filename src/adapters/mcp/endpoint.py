@@ -1,0 +1,109 @@
+"""`/mcp`: the Model Context Protocol over HTTP, in the service. The SDK is imported with the first call, which most services never get.
+
+Each message carries its API key. The tools call the API inside this process, with that key and the caller's address, and have no
+other right.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from collections.abc import AsyncIterator, Mapping
+from contextlib import asynccontextmanager
+from typing import TYPE_CHECKING, Any
+
+import httpx
+
+from adapters.mcp.api import ApiRefusal, KeyApi, key_headers
+
+if TYPE_CHECKING:
+    from mcp.server.mcpserver import Context
+
+PATH = "/mcp"
+KEY_PREFIX = "sk_live_"
+MAX_BODY_BYTES = 256 * 1024
+START_TIMEOUT_S = 20.0
+STOP_TIMEOUT_S = 2.0
+_FORWARDED = ("x-forwarded-for", "forwarded")
+
+AsgiApp = Any
+
+
+class McpEndpoint:
+    """An ASGI application beside the API's. `api` is the application that its tools call."""
+
+    def __init__(self, api: AsgiApp, *, version: str) -> None:
+        self._api = api
+        self._version = version
+        self._app: AsgiApp = None
+        self._task: asyncio.Task[None] | None = None
+        self._ready = asyncio.Event()
+        self._stopping = asyncio.Event()
+
+    @staticmethod
+    def matches(scope: Mapping[str, Any]) -> bool:
+        return scope["type"] == "http" and scope["path"] in (PATH, f"{PATH}/")
+
+    async def __call__(self, scope: Any, receive: Any, send: Any) -> None:
+        if find_key({name.decode("latin-1"): value.decode("latin-1") for name, value in scope["headers"]}) is None:
+            await _refuse(send, 401, "UNAUTHENTICATED", "Send an API key as X-Api-Key or as Authorization: Bearer sk_live_…")
+            return
+        await self._start()
+        await self._app({**scope, "path": PATH, "raw_path": PATH.encode()}, receive, send)
+
+    async def stop(self) -> None:
+        """End open exchanges and the background task."""
+        self._stopping.set()
+        if self._task is not None:
+            await asyncio.wait([self._task], timeout=STOP_TIMEOUT_S)
+            self._task.cancel()
+
+    async def _start(self) -> None:
+        if self._task is None:
+            self._task = asyncio.create_task(self._run(), name="mcp")
+        async with asyncio.timeout(START_TIMEOUT_S):
+            await self._ready.wait()
+
+    async def _run(self) -> None:
+        from mcp.server.transport_security import TransportSecuritySettings
+
+        from adapters.mcp.server import create_server
+
+        server = create_server(self._connect, version=self._version)
+        # Every message needs a key, so a page that rebinds a name to this address can do nothing; a proxy's host name is allowed.
+        security = TransportSecuritySettings(enable_dns_rebinding_protection=False)
+        self._app = server.streamable_http_app(
+            streamable_http_path=PATH,
+            json_response=True,
+            stateless_http=True,
+            max_request_body_size=MAX_BODY_BYTES,
+            transport_security=security,
+        )
+        async with server.session_manager.run():
+            self._ready.set()
+            await self._stopping.wait()
+
+    @asynccontextmanager
+    async def _connect(self, ctx: Context[Any, Any]) -> AsyncIterator[KeyApi]:
+        headers = {name.lower(): value for name, value in (ctx.headers or {}).items()}
+        key = find_key(headers)
+        if key is None:
+            raise ApiRefusal(401, {"error": "UNAUTHENTICATED", "message": "The message carries no API key."})
+        client = getattr(ctx.request_context.request, "client", None)
+        transport = httpx.ASGITransport(self._api, client=tuple(client) if client is not None else ("", 0))
+        sent = key_headers(key) | {name: headers[name] for name in _FORWARDED if name in headers}
+        async with httpx.AsyncClient(transport=transport, base_url="http://latchboard/api/v1", headers=sent) as http:
+            yield KeyApi(http)
+
+
+def find_key(headers: Mapping[str, str]) -> str | None:
+    """The API key in headers with names in lower case."""
+    key = headers.get("x-api-key") or headers.get("authorization", "").removeprefix("Bearer ").strip()
+    return key if key.startswith(KEY_PREFIX) else None
+
+
+async def _refuse(send: Any, status: int, code: str, message: str) -> None:
+    body = json.dumps({"error": code, "message": message}).encode()
+    headers = [(b"content-type", b"application/json"), (b"content-length", str(len(body)).encode())]
+    await send({"type": "http.response.start", "status": status, "headers": headers})
+    await send({"type": "http.response.body", "body": body})

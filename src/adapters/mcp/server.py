@@ -1,0 +1,187 @@
+"""The tools and resources of the Model Context Protocol server. Each tool is one or a few calls of the API as one key.
+
+Tools never invent an outcome: DONE is what the device said. A refusal, a limit and a waiting approval come back as a result with
+`advice` that an agent can act on.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import time
+import uuid
+from collections.abc import Awaitable, Callable
+from contextlib import AbstractAsyncContextManager
+from typing import Annotated, Any
+
+from mcp.server.mcpserver import Context, MCPServer
+from mcp_types import ToolAnnotations
+from pydantic import Field
+
+from adapters.mcp.advice import outcome, refusal, waiting
+from adapters.mcp.api import ApiRefusal, KeyApi
+
+INSTRUCTIONS = (
+    "Latchboard switches real pumps, heaters and gates. You act as one API key, which may do only what people granted. Before you "
+    "switch, say why in `reason`: people read it when they approve, and it stays in the log. If a command waits for approval, wait; "
+    "do not look for another way to the same effect. Only status DONE means that the device did it."
+)
+MAX_DEVICES = 100
+MAX_WAIT_S = 25
+"""Of one call to the API; a client may call the tool again."""
+APPROVAL_POLL_S = 1.0
+LATEST_ADVICE = {"PENDING": "Nobody has decided yet. Call wait_for_approval again, or tell the person that the request waits."}
+
+Connect = Callable[[Context[Any, Any]], AbstractAsyncContextManager[KeyApi]]
+"""Gives the API as the caller's key sees it. Raises ApiRefusal when the caller has no key."""
+
+DeviceId = Annotated[str, Field(description="Device id (dev_…) from list_devices.")]
+Wait = Annotated[int, Field(ge=0, le=MAX_WAIT_S, description="Seconds to wait for the result.")]
+
+
+def create_server(connect: Connect, *, version: str) -> MCPServer[Any]:
+    server: MCPServer[Any] = MCPServer("latchboard", title="Latchboard", instructions=INSTRUCTIONS, version=version)
+    _add_reading_tools(server, connect)
+    _add_command_tools(server, connect)
+
+    @server.resource(
+        "latchboard://devices/{device_id}", mime_type="application/json", description="A device and its last values."
+    )
+    async def device(device_id: str, ctx: Context[Any, Any]) -> dict[str, Any]:
+        return await _answer(ctx, connect, lambda api: _describe_device(api, device_id))
+
+    return server
+
+
+async def _answer(
+    ctx: Context[Any, Any], connect: Connect, work: Callable[[KeyApi], Awaitable[dict[str, Any]]]
+) -> dict[str, Any]:
+    try:
+        async with connect(ctx) as api:
+            return await work(api)
+    except ApiRefusal as error:
+        return refusal(error)
+
+
+def _add_reading_tools(server: MCPServer[Any], connect: Connect) -> None:
+    reads = ToolAnnotations(read_only_hint=True, open_world_hint=False)
+
+    @server.tool(annotations=reads)
+    async def list_devices(ctx: Context[Any, Any], name_contains: str | None = None) -> dict[str, Any]:
+        """Devices that this key may see: id, name, whether online, relay state, and the names of their commands."""
+        return await _answer(ctx, connect, lambda api: _list_devices(api, name_contains))
+
+    @server.tool(annotations=reads)
+    async def list_commands(ctx: Context[Any, Any], device_id: DeviceId) -> dict[str, Any]:
+        """Commands of a device with parameter schema, whether a person must approve each, and whether this key may run it now."""
+        return await _answer(ctx, connect, lambda api: _list_commands(api, device_id))
+
+    @server.tool(annotations=reads)
+    async def explain_access(ctx: Context[Any, Any], device_id: DeviceId, command: str) -> dict[str, Any]:
+        """Whether this key may run the command now: by which grant, or what is missing and when it would be allowed."""
+        return await _answer(ctx, connect, lambda api: api.get(f"/devices/{device_id}/access", cmd=command))
+
+    @server.tool(annotations=reads)
+    async def read_telemetry(
+        ctx: Context[Any, Any],
+        device_id: DeviceId,
+        metric: str | None = None,
+        limit: Annotated[int, Field(ge=1, le=1000)] = 100,
+        since_ms: Annotated[int | None, Field(description="Unix milliseconds.")] = None,
+        step: Annotated[str | None, Field(description="Bucket such as 1m, 1h, 1d; gives min, max, mean per bucket.")] = None,
+    ) -> dict[str, Any]:
+        """Stored readings, newest first. Without `metric`: readings of all metrics."""
+
+        async def read(api: KeyApi) -> dict[str, Any]:
+            path = f"/devices/{device_id}/telemetry"
+            return {"readings": await api.get(path, metric=metric, limit=limit, since=since_ms, step=step)}
+
+        return await _answer(ctx, connect, read)
+
+    @server.tool(annotations=reads)
+    async def list_executions(
+        ctx: Context[Any, Any], device_id: DeviceId, limit: Annotated[int, Field(ge=1, le=100)] = 20
+    ) -> dict[str, Any]:
+        """The device's latest commands, by anyone, with their outcome; newest first."""
+        return await _answer(ctx, connect, lambda api: api.get(f"/devices/{device_id}/executions", limit=limit))
+
+
+def _add_command_tools(server: MCPServer[Any], connect: Connect) -> None:
+    switches = ToolAnnotations(read_only_hint=False, destructive_hint=True, idempotent_hint=False, open_world_hint=True)
+    reads = ToolAnnotations(read_only_hint=True, open_world_hint=False)
+
+    @server.tool(annotations=switches)
+    async def send_command(
+        ctx: Context[Any, Any],
+        device_id: DeviceId,
+        command: Annotated[str, Field(description="Name of the command, such as ON or OFF.")],
+        reason: Annotated[str, Field(min_length=3, max_length=280, description="Why. People who approve read it.")],
+        params: dict[str, Any] | None = None,
+        wait_seconds: Wait = 10,
+        ttl_seconds: Annotated[int | None, Field(description="Not run after this many seconds; 60 by default.")] = None,
+        request_id: Annotated[str | None, Field(description="The same id never runs twice; give one if you may retry.")] = None,
+    ) -> dict[str, Any]:
+        """Switch a real device. Returns the device's own answer, a waiting approval, or a refusal with advice."""
+        body: dict[str, Any] = {"cmd": command, "reason": reason, "waitSeconds": wait_seconds}
+        body |= {"params": params} if params is not None else {}
+        body |= {"ttlSeconds": ttl_seconds} if ttl_seconds is not None else {}
+
+        async def send(api: KeyApi) -> dict[str, Any]:
+            sent = await api.post(f"/devices/{device_id}/command", body, idempotency_key=request_id or uuid.uuid4().hex)
+            return waiting(sent) if sent.get("approvalRequired") else outcome(sent)
+
+        return await _answer(ctx, connect, send)
+
+    @server.tool(annotations=reads)
+    async def wait_for_approval(
+        ctx: Context[Any, Any], device_id: DeviceId, approval_id: str, wait_seconds: Wait = MAX_WAIT_S
+    ) -> dict[str, Any]:
+        """Wait for a person's decision on a command, then for the device's answer. Returns the state reached by then."""
+        return await _answer(ctx, connect, lambda api: _wait_for_approval(api, device_id, approval_id, wait_seconds))
+
+    @server.tool(annotations=reads)
+    async def get_execution(ctx: Context[Any, Any], device_id: DeviceId, execution_id: str) -> dict[str, Any]:
+        """The state of a command that was sent: only DONE means that the device did it."""
+
+        async def get(api: KeyApi) -> dict[str, Any]:
+            return outcome(await api.get(f"/devices/{device_id}/executions/{execution_id}"))
+
+        return await _answer(ctx, connect, get)
+
+
+async def _list_devices(api: KeyApi, name_contains: str | None) -> dict[str, Any]:
+    devices = await api.get("/devices")
+    wanted = (name_contains or "").casefold()
+    found = [device for device in devices if wanted in device["name"].casefold()]
+    fields = ("deviceId", "name", "isOnline", "relayState", "lastSeen", "description", "location")
+    shown = [{field: device[field] for field in fields if device.get(field) is not None} for device in found[:MAX_DEVICES]]
+    return {"devices": shown, "total": len(found), "cut": len(found) > MAX_DEVICES}
+
+
+async def _list_commands(api: KeyApi, device_id: str) -> dict[str, Any]:
+    commands = await api.get(f"/devices/{device_id}/commands")
+    answers = await asyncio.gather(*(api.get(f"/devices/{device_id}/access", cmd=command["name"]) for command in commands))
+    return {"commands": [command | {"access": answer} for command, answer in zip(commands, answers, strict=True)]}
+
+
+async def _wait_for_approval(api: KeyApi, device_id: str, approval_id: str, wait_seconds: int) -> dict[str, Any]:
+    deadline = time.monotonic() + wait_seconds
+    while True:
+        approval = await api.get(f"/devices/{device_id}/approvals/{approval_id}")
+        execution_id = approval.get("executionId")
+        if execution_id is not None:
+            execution = await api.get(f"/devices/{device_id}/executions/{execution_id}")
+            if execution["finishedAt"] is not None or time.monotonic() >= deadline:
+                return {"approval": approval, "execution": outcome(execution)}
+        elif approval["status"] != "PENDING" or time.monotonic() >= deadline:
+            advice = LATEST_ADVICE.get(
+                approval["status"], "The command is not run. Read the note, and do not ask again unchanged."
+            )
+            return {"approval": approval, "advice": advice}
+        await asyncio.sleep(APPROVAL_POLL_S)
+
+
+async def _describe_device(api: KeyApi, device_id: str) -> dict[str, Any]:
+    devices = {device["deviceId"]: device for device in await api.get("/devices")}
+    if device_id not in devices:
+        raise ApiRefusal(404, {"error": "NOT_FOUND", "message": f"No device {device_id} for this key."})
+    return {"device": devices[device_id], "latest": await api.get(f"/devices/{device_id}/telemetry/latest")}
