@@ -3,7 +3,7 @@
 
 SHELL := /bin/bash
 PYTHON ?= python3
-TEST_JOBS ?= 4
+TEST_JOBS ?= 6
 TEST_ORDER ?= random
 VENV := .venv
 BIN := $(VENV)/bin
@@ -31,7 +31,7 @@ run: setup ## start the service with its embedded database and broker
 demo: setup ## start the service with ten simulated devices
 	@$(BIN)/latchboard demo
 
-test: dev apt ## run all tests in random order in four processes (TEST_JOBS=1: in one; TEST_ORDER=SEED: in that order)
+test: dev apt ## run all tests in random order in six processes (TEST_JOBS=1: in one; TEST_ORDER=SEED: in that order)
 	@$(BIN)/python -m compileall -q src tests # the tests start the service hundreds of times
 	$(BIN)/python -m pytest -p no:cacheprovider -n $(TEST_JOBS) --dist loadfile --no-loadscope-reorder --random-order=$(TEST_ORDER) --benchmark-disable --durations=10
 

@@ -6,7 +6,7 @@ app = create_app(blueprints=[auth_blueprint(...), ...], authenticator=..., idemp
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, Protocol
 
 from quart import Blueprint, Quart
 
@@ -58,12 +58,23 @@ def create_app(
     for blueprint in (*blueprints, openapi_blueprint(version=version)):
         app.register_blueprint(blueprint)
     if feed is not None:
-        app.asgi_app = _mount_feed(app.asgi_app, feed)  # type: ignore[method-assign]
+        mount(app, feed)
     return app
 
 
-def _mount_feed(app: Any, feed: FeedEndpoint) -> Any:
-    async def route(scope: Any, receive: Any, send: Any) -> None:
-        await (feed if feed.matches(scope) else app)(scope, receive, send)
+class MountedApp(Protocol):
+    """An ASGI application for the requests that it matches."""
 
-    return route
+    def matches(self, scope: dict[str, Any]) -> bool: ...
+
+    async def __call__(self, scope: Any, receive: Any, send: Any) -> None: ...
+
+
+def mount(app: Quart, mounted: MountedApp) -> None:
+    """Requests that `mounted` matches never reach `app`."""
+    beside = app.asgi_app
+
+    async def route(scope: Any, receive: Any, send: Any) -> None:
+        await (mounted if mounted.matches(scope) else beside)(scope, receive, send)
+
+    app.asgi_app = route  # type: ignore[method-assign]

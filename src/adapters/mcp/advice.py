@@ -1,4 +1,4 @@
-"""What an agent should do about an answer. A refusal is a result with advice and no exception: the agent must not just try again."""
+"""What an agent should do about an answer. A refusal is a result with advice and no exception: trying again does not help."""
 
 from __future__ import annotations
 
@@ -38,8 +38,8 @@ def refusal(error: ApiRefusal) -> dict[str, Any]:
 
 def waiting(approval: dict[str, Any]) -> dict[str, Any]:
     advice = (
-        "A person must approve this command; nothing has been switched. Call wait_for_approval with this approvalId, and tell the "
-        "person that the request waits. Do not send the command again."
+        "A person must approve this command; nothing has been switched. Call wait_for_approval with this approvalId, and tell "
+        "the person that the request waits. Do not send the command again."
     )
     return {"status": "WAITING_FOR_APPROVAL", "approvalId": approval["approvalId"], "advice": advice}
 

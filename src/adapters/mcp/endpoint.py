@@ -1,4 +1,4 @@
-"""`/mcp`: the Model Context Protocol over HTTP, in the service. The SDK is imported with the first call, which most services never get.
+"""`/mcp`: the Model Context Protocol over HTTP, in the service. The first call imports the SDK; most services never get one.
 
 Each message carries its API key. The tools call the API inside this process, with that key and the caller's address, and have no
 other right.
@@ -41,7 +41,7 @@ class McpEndpoint:
         self._stopping = asyncio.Event()
 
     @staticmethod
-    def matches(scope: Mapping[str, Any]) -> bool:
+    def matches(scope: dict[str, Any]) -> bool:
         return scope["type"] == "http" and scope["path"] in (PATH, f"{PATH}/")
 
     async def __call__(self, scope: Any, receive: Any, send: Any) -> None:

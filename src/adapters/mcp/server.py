@@ -21,9 +21,9 @@ from adapters.mcp.advice import outcome, refusal, waiting
 from adapters.mcp.api import ApiRefusal, KeyApi
 
 INSTRUCTIONS = (
-    "Latchboard switches real pumps, heaters and gates. You act as one API key, which may do only what people granted. Before you "
-    "switch, say why in `reason`: people read it when they approve, and it stays in the log. If a command waits for approval, wait; "
-    "do not look for another way to the same effect. Only status DONE means that the device did it."
+    "Latchboard switches real pumps, heaters and gates. You act as one API key, which may do only what people granted. Before "
+    "you switch, say why in `reason`: people read it when they approve, and it stays in the log. If a command waits for "
+    "approval, wait; do not look for another way to the same effect. Only status DONE means that the device did it."
 )
 MAX_DEVICES = 100
 MAX_WAIT_S = 25

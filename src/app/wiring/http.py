@@ -21,7 +21,7 @@ from adapters.http.api.schedules.routes import schedules_blueprint
 from adapters.http.api.team.routes import team_blueprint
 from adapters.http.api.telemetry.routes import telemetry_blueprint
 from adapters.http.api.webhooks.routes import webhooks_blueprint
-from adapters.http.app import create_app
+from adapters.http.app import create_app, mount
 from adapters.http.core.idempotency import IdempotencyStore
 from adapters.http.core.middleware import HttpSettings
 from adapters.http.core.proxies import TrustedProxies, parse_networks
@@ -31,6 +31,7 @@ from adapters.http.feed.connection_limits import ConnectionLimits
 from adapters.http.feed.endpoint import FeedEndpoint
 from adapters.http.server.connection_limits import HttpConnectionLimiter, HttpConnectionLimits
 from adapters.http.server.health import health_blueprint
+from adapters.mcp.endpoint import McpEndpoint
 from app.config.settings import Settings
 from app.runtime import metrics as figures
 from app.runtime import open_files
@@ -46,7 +47,7 @@ def create_http_app(program: Program) -> Quart:
     origins = tuple(origin.strip() for origin in settings.cors_origins.split(",") if origin.strip())
     proxies = TrustedProxies(parse_networks(settings.trusted_proxies), settings.forwarded_header)
     program.feed_endpoint = _create_feed(program, proxies)
-    return create_app(
+    app = create_app(
         blueprints=_create_blueprints(program),
         authenticator=services.callers,
         feed=program.feed_endpoint,
@@ -59,6 +60,10 @@ def create_http_app(program: Program) -> Quart:
         observer=program.metrics.observe_request,
         version=VERSION,
     )
+    agents = McpEndpoint(app, version=VERSION)
+    mount(app, agents)
+    app.after_serving(agents.stop)
+    return app
 
 
 def create_connection_limiter(settings: Settings) -> HttpConnectionLimiter:
