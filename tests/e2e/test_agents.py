@@ -39,7 +39,7 @@ async def test_an_agent_is_refused_asks_is_approved_and_switches(tmp_path: Path)
 async def refused_then_granted(owner: ApiClient, pump: Device, key_id: str, agent: Agent) -> None:
     assert (await agent.use("list_devices"))["devices"] == []
     unseen = await agent.use("send_command", device_id=pump.device_id, command="ON", reason="the soil is dry")
-    assert (unseen["allowed"], unseen["error"]) == (False, "NOT_FOUND")
+    assert (unseen["allowed"], unseen["error"]) == (False, "GRANT_MISSING")
 
     await grant(owner, pump, key_id, commands=["STATUS"], scope="READ")
     [seen] = (await agent.use("list_devices", name_contains="pump"))["devices"]

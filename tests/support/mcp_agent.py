@@ -31,7 +31,7 @@ class Agent:
 @asynccontextmanager
 async def agent_over_http(service: Service, key: str) -> AsyncIterator[Agent]:
     async with (
-        httpx2.AsyncClient(headers={"X-Api-Key": key}) as http,
+        httpx2.AsyncClient(headers={"X-Api-Key": key}, timeout=60) as http,
         Client(streamable_http_client(f"{service.url}/mcp", http_client=http)) as client,
     ):
         yield Agent(client)

@@ -10,6 +10,7 @@ import asyncio
 import json
 from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager
+from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 import httpx
@@ -65,20 +66,9 @@ class McpEndpoint:
             await self._ready.wait()
 
     async def _run(self) -> None:
-        from mcp.server.transport_security import TransportSecuritySettings
-
-        from adapters.mcp.server import create_server
-
-        server = create_server(self._connect, version=self._version)
-        # Every message needs a key, so a page that rebinds a name to this address can do nothing; a proxy's host name is allowed.
-        security = TransportSecuritySettings(enable_dns_rebinding_protection=False)
-        self._app = server.streamable_http_app(
-            streamable_http_path=PATH,
-            json_response=True,
-            stateless_http=True,
-            max_request_body_size=MAX_BODY_BYTES,
-            transport_security=security,
-        )
+        module = await asyncio.to_thread(import_module, "adapters.mcp.server")  # takes a second, which devices must not wait
+        server = module.create_server(self._connect, version=self._version)
+        self._app = module.create_http_app(server, PATH, MAX_BODY_BYTES)
         async with server.session_manager.run():
             self._ready.set()
             await self._stopping.wait()

@@ -14,6 +14,7 @@ from contextlib import AbstractAsyncContextManager
 from typing import Annotated, Any
 
 from mcp.server.mcpserver import Context, MCPServer
+from mcp.server.transport_security import TransportSecuritySettings
 from mcp_types import ToolAnnotations
 from pydantic import Field
 
@@ -50,6 +51,18 @@ def create_server(connect: Connect, *, version: str) -> MCPServer[Any]:
         return await _answer(ctx, connect, lambda api: _describe_device(api, device_id))
 
     return server
+
+
+def create_http_app(server: MCPServer[Any], path: str, max_body_bytes: int) -> Any:
+    """The ASGI application of `server`. Every message needs a key, so a page that rebinds a name to this address can do nothing;
+    therefore any host name is allowed."""
+    return server.streamable_http_app(
+        streamable_http_path=path,
+        json_response=True,
+        stateless_http=True,
+        max_request_body_size=max_body_bytes,
+        transport_security=TransportSecuritySettings(enable_dns_rebinding_protection=False),
+    )
 
 
 async def _answer(
