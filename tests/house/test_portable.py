@@ -4,12 +4,9 @@ from __future__ import annotations
 
 import re
 import subprocess
-import tomllib
 from pathlib import Path
 
 import pytest
-
-from app.version import VERSION
 
 ROOT = Path(__file__).resolve().parents[2]
 MACHINE_PATHS = re.compile(r"(?<![\w.$}/])/(?:work|home/\w|root|Users/\w)/")
@@ -50,9 +47,3 @@ def test_no_file_names_a_package_registry() -> None:
     """Whoever builds decides where packages come from; the locks hold versions and hashes. (Cargo.lock names its source by
     design.)"""
     assert not [line for line in offenders(REGISTRIES) if not line.partition(":")[0].endswith("Cargo.lock")]
-
-
-def test_every_part_is_of_the_same_release() -> None:
-    crates = tomllib.loads((ROOT / "Cargo.toml").read_text())["workspace"]["package"]["version"]
-    package = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["version"]
-    assert crates == package == VERSION
