@@ -136,6 +136,29 @@ async def test_a_pending_approval_is_announced_and_approved_with_the_whole_reque
     await assert_fits(page)
 
 
+async def test_a_device_that_stays_offline_is_told_and_not_in_quiet_hours(
+    service: Service, owner: ApiClient, browser: Browser
+) -> None:
+    freezer = await create_device(owner, "Freezer")
+    page = await browser.open_tab()
+    await page.clock.install()
+    await browser.sign_in(page)
+    async with freezer.online(service):
+        await find_card(page, "Freezer")
+        await expect(card(page, "Freezer").get_by_text("online", exact=True)).to_be_visible()
+    await expect(card(page, "Freezer").get_by_text("offline", exact=True)).to_be_visible()
+    told = page.get_by_role("link", name="Freezer has been offline for 5 min")
+    await expect(told).to_have_count(0)
+    await page.clock.run_for(5 * 60_000)
+    await expect(told).to_be_visible()
+    quiet = (
+        "import('/dashboard/core/notify.js').then(({ isQuiet }) => "
+        "[23, 3, 12].map((hour) => isQuiet(%s, new Date(2026, 0, 1, hour))))"
+    )
+    assert await page.evaluate(quiet % "{ quietFrom: '22:00', quietTo: '06:00' }") == [True, True, False]
+    assert await page.evaluate(quiet % "{ quietFrom: '', quietTo: '' }") == [False, False, False]
+
+
 async def test_a_form_keeps_what_was_typed_when_the_service_refuses_it(
     service: Service, owner: ApiClient, browser: Browser
 ) -> None:

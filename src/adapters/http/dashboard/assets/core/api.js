@@ -38,6 +38,9 @@ export async function signIn(email, password) {
   return answer.user;
 }
 
+/* A link by mail, for a person whose sign-in is throttled because strangers guess. The answer is the same for an unknown email. */
+export const requestUnlockLink = (email) => send("POST", "/auth/unlock/request", { email });
+
 export async function signOut() {
   forget();
   await sendSession("logout");

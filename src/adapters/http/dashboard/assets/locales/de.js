@@ -202,6 +202,8 @@ export const texts = {
   "The API": "Die API",
   Password: "Passwort",
   "Sign in": "Anmelden",
+  "If there is an account with this email, a link is on its way. Open it in this browser, then sign in as usual.": "Gibt es ein Konto mit dieser E-Mail, ist ein Link unterwegs. Öffnen Sie ihn in diesem Browser und melden Sie sich dann wie gewohnt an.",
+  "Have a link mailed that unlocks this browser": "Einen Link senden lassen, der diesen Browser freischaltet",
   "Programs use API keys.": "Programme benutzen API-Schlüssel.",
   People: "Personen",
   "Add a member": "Mitglied hinzufügen",
