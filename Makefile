@@ -35,7 +35,7 @@ test: dev apt ## run all tests in random order in six processes (TEST_JOBS=1: in
 	@$(BIN)/python -m compileall -q src tests # the tests start the service hundreds of times
 	$(BIN)/python -m pytest -p no:cacheprovider -n $(TEST_JOBS) --dist loadfile --no-loadscope-reorder --random-order=$(TEST_ORDER) --benchmark-disable --durations=10
 
-faults: dev apt ## kill, pause and cut off the service and PostgreSQL under load; count what is lost (FAULTS=--long: for hours)
+faults: dev apt ## inject faults (kills, full disks, clock steps …) under load; count what is lost (FAULTS=--long: for hours)
 	@PYTHONPATH=src:tests $(BIN)/python -m faults.campaign $(FAULTS)
 
 pictures: dev apt ## take the pictures of the documents from the running program

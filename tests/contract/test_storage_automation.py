@@ -182,6 +182,19 @@ async def test_deadlines_move_along_when_the_clock_is_set(world: StoredAccount, 
         assert [each.expires_ms - NOW for each in found if each] == [30_000, 60_000, 59_990, ended.expires_ms - NOW]
 
 
+async def test_what_is_queued_for_an_online_device_can_be_marked_as_possibly_sent(world: StoredAccount) -> None:
+    async with world.uow.write() as tx:
+        away = await tx.devices.add(a_device(world.account.account_id, world.project.project_id))
+        await tx.devices.set_online(world.device.device_id, True)
+        queued = await add_execution(tx, an_execution(world))
+        marked = await add_execution(tx, an_execution(world, sent_ms=NOW - 5))
+        acked = await add_execution(tx, an_execution(world, status=ExecutionStatus.ACKED))
+        elsewhere = await add_execution(tx, an_execution(world, device_id=away.device_id, device_no=away.device_no))
+        assert await tx.executions.mark_possibly_sent(NOW) == 1
+        found = [await tx.executions.find(one.execution_id) for one in (queued, marked, acked, elsewhere)]
+        assert [one.sent_ms for one in found if one is not None] == [NOW, NOW - 5, acked.sent_ms, None]
+
+
 async def test_executions_page_newest_first_and_only_ended_ones_are_forgotten(world: StoredAccount) -> None:
     async with world.uow.write() as tx:
         stored = [

@@ -2,15 +2,16 @@
 
     python -m faults.campaign                    the short form, some minutes
     python -m faults.campaign --long             hours; docs/reference/reliability.md holds the table of such a run
-    python -m faults.campaign --only kill --count 20 --database sqlite
+    python -m faults.campaign --only kill --count 20 --setup SQLite
 
-Exit code 1 when anything was lost, doubled or wrong.
+Exit code 1 when anything was lost, doubled or wrong that is promised not to be.
 """
 
 from __future__ import annotations
 
 import argparse
 import asyncio
+import random
 import sys
 import tempfile
 import time
@@ -18,16 +19,16 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
-from faults.cluster import Cluster
-from faults.injections import FAULTS, POSTGRES, SQLITE, Fault, World
-from faults.workload import Verdict, running
-from support.service import Service
+from faults.checks import Check, Verdict
+from faults.injections import FAULTS, Fault, World
+from faults.setups import Setup, installation
+from faults.workload import running
 
 
 @dataclass(frozen=True)
 class Row:
     fault: Fault
-    database: str
+    setup: Setup
     count: int
     verdict: Verdict
     seconds: float
@@ -35,43 +36,43 @@ class Row:
     def cells(self) -> tuple[str, ...]:
         found = self.verdict
         numbers = (self.count, found.acknowledged, found.lost, found.doubled, found.wrong)
-        return (self.fault.name, self.database, *(f"{number:,}" for number in numbers), f"{self.seconds:,.0f} s")
+        return (self.fault.name, self.setup, *(f"{number:,}" for number in numbers), f"{self.seconds:,.0f} s")
 
 
-HEADER = ("Fault", "Database", "Count", "Acknowledged", "Lost", "Doubled", "Wrong", "Time")
+HEADER = ("Fault", "Setup", "Count", "Acknowledged", "Lost", "Doubled", "Wrong", "Time")
 
 
-async def campaign(fault: Fault, database: str, count: int, *, long: bool = False) -> Row:
-    """`count` injections of one fault into a new service with a new database."""
-    began = time.monotonic()
-    cluster = await asyncio.to_thread(Cluster) if database == POSTGRES else None
-    try:
-        settings = {"LATCHBOARD_INGEST_LIMIT": 0}
-        if cluster is not None:
-            await asyncio.to_thread(cluster.start)
-            settings["LATCHBOARD_DATABASE_URL"] = cluster.url  # type: ignore[assignment]
+async def campaign(fault: Fault, setup: Setup, count: int, *, long: bool = False) -> Row:
+    """`count` injections of one fault, each `per_service` into a new service with a new database."""
+    began, verdict, left = time.monotonic(), Verdict(), count
+    while left:
+        batch = min(left, fault.per_service)
         with tempfile.TemporaryDirectory(prefix="latchboard-faults-") as folder:
-            verdict = await _inject(fault, Service(Path(folder), **settings), cluster, count, long)
-    finally:
-        if cluster is not None:
-            await asyncio.to_thread(cluster.remove)
-    return Row(fault, database, count, verdict, time.monotonic() - began)
+            verdict.add(await _inject(fault, setup, Path(folder), batch, long))
+        left -= batch
+        if count > fault.per_service:
+            row = Row(fault, setup, count - left, verdict, time.monotonic() - began)
+            print("    " + " | ".join(row.cells()), *verdict.notes, sep="\n    ", file=sys.stderr, flush=True)
+    return Row(fault, setup, count, verdict, time.monotonic() - began)
 
 
-async def _inject(fault: Fault, service: Service, cluster: Cluster | None, count: int, long: bool) -> Verdict:
-    with service:
-        async with running(service) as workload:
-            for turn in range(count):
-                await fault.inject(World(workload, cluster, turn, long))
-                await workload.progress()
-            await workload.stop()
-            return await workload.check()
+async def _inject(fault: Fault, setup: Setup, folder: Path, count: int, long: bool) -> Verdict:
+    async with installation(setup, folder) as installed:
+        with installed.service:
+            async with running(installed.service) as workload:
+                world = World(workload, installed, long)
+                for world.turn in range(count):
+                    await fault.inject(world)
+                    await workload.progress(random.randint(20, 300))  # the next fault comes at another moment
+                await workload.stop()
+                await installed.service.sign_in_again(workload.api)
+                return await Check(workload).run()
 
 
-def chosen(only: str | None, database: str | None) -> Iterator[tuple[Fault, str]]:
+def chosen(only: str | None, setup: str | None) -> Iterator[tuple[Fault, Setup]]:
     for fault in FAULTS:
-        for each in fault.databases:
-            if (only is None or only.lower() in fault.name.lower()) and database in (None, each):
+        for each in fault.setups:
+            if (only is None or only.lower() in fault.name.lower()) and setup in (None, each):
                 yield fault, each
 
 
@@ -82,17 +83,20 @@ def main() -> None:
     parser.add_argument("--long", action="store_true", help="as often and as long as the published table")
     parser.add_argument("--only", help="faults whose name contains this")
     parser.add_argument("--count", type=int, help="injections of each fault")
-    parser.add_argument("--database", choices=[SQLITE, POSTGRES])
+    parser.add_argument("--setup", choices=list(Setup))
     asked = parser.parse_args()
     print("| " + " | ".join(HEADER) + " |\n" + "|---" * len(HEADER) + "|", flush=True)
     clean = True
-    for fault, database in chosen(asked.only, asked.database):
+    for fault, setup in chosen(asked.only, asked.setup):
+        if reason := setup.missing():
+            print(f"    {fault.name} ({setup}) is left out: {reason}", file=sys.stderr, flush=True)
+            continue
         count = asked.count or (fault.long if asked.long else fault.short)
-        row = asyncio.run(campaign(fault, database, count, long=asked.long))
+        row = asyncio.run(campaign(fault, setup, count, long=asked.long))
         print("| " + " | ".join(row.cells()) + " |", flush=True)
         for note in row.verdict.notes[:20]:
             print(f"    {note}", file=sys.stderr, flush=True)
-        clean = clean and row.verdict.is_clean
+        clean = clean and (row.verdict.is_clean or not fault.is_promised)
     sys.exit(0 if clean else 1)
 
 

@@ -5,23 +5,27 @@ from __future__ import annotations
 import pytest
 
 from faults.campaign import campaign
-from faults.injections import FAULTS, POSTGRES, SQLITE
-from support import postgres
+from faults.injections import FAULTS
+from faults.setups import Setup
 from support.thoroughness import thorough_run_only
 
 pytestmark = [thorough_run_only, pytest.mark.filterwarnings("ignore::ResourceWarning")]
 CASES = [
-    ("kill -9 of the service", SQLITE),
-    ("kill -9 of the service", POSTGRES),
-    ("database connections ended, 10 a second", POSTGRES),
+    ("kill -9 of the service", Setup.SQLITE),
+    ("kill -9 of the service", Setup.POSTGRES),
+    ("database connections ended, 10 a second", Setup.POSTGRES),
+    ("disk full", Setup.SMALL_DISK),
+    ("clock an hour ahead, then behind", Setup.FALSE_CLOCK),
+    ("service away from Mosquitto", Setup.MOSQUITTO),
+    ("QoS 1 duplicates", Setup.SQLITE),
 ]
 
 
-@pytest.mark.parametrize(("name", "database"), CASES)
-async def test_nothing_acknowledged_is_lost_doubled_or_wrong(name: str, database: str) -> None:
-    if database == POSTGRES and not postgres.available():
-        pytest.skip("PostgreSQL is not installed")
-    [fault] = [one for one in FAULTS if one.name == name]
-    row = await campaign(fault, database, fault.short)
+@pytest.mark.parametrize(("name", "setup"), CASES)
+async def test_nothing_acknowledged_is_lost_doubled_or_wrong(name: str, setup: Setup) -> None:
+    if reason := setup.missing():
+        pytest.skip(reason)
+    [fault] = [one for one in FAULTS if one.name == name and setup in one.setups]
+    row = await campaign(fault, setup, fault.short)
     assert row.verdict.acknowledged > 0
     assert row.verdict.is_clean, row.verdict.notes

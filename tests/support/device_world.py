@@ -129,6 +129,7 @@ class FakeLink:
     sent: list[SentMessage] = field(default_factory=list)
     broken: Exception | None = None
     deaf_for: int = 0
+    unconfirmed: bool = False
     too_large: bool = False
     """The next sends that fail although the device is connected."""
     on_send: Callable[[SentMessage], None] | None = None
@@ -163,6 +164,8 @@ class FakeLink:
         if self.deaf_for:
             self.deaf_for -= 1
             return SendResult.NOT_SENT
+        if self.unconfirmed:
+            return SendResult.UNCONFIRMED
         sent = SentMessage(device_id, message.topic, message.payload, message.expiry_s)
         self.sent.append(sent)
         if self.on_send is not None:
@@ -174,6 +177,9 @@ class FakeLink:
 
     def last_subscribed_ms(self, device_id: str) -> int:
         return self.subscribed.get(device_id, 0)
+
+    def warning(self) -> str | None:
+        return None
 
     def stats(self) -> dict[str, int]:
         return {}

@@ -195,6 +195,9 @@ class EmbeddedDeviceLink:
     def last_subscribed_ms(self, device_id: str) -> int:
         return self._broker.last_subscribed_ms(device_id)
 
+    def warning(self) -> str | None:
+        return None
+
     def stats(self) -> Mapping[str, int]:
         return self._broker.stats()
 

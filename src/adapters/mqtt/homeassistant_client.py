@@ -17,6 +17,7 @@ from typing import Any
 import aiomqtt
 from paho.mqtt.subscribeoptions import SubscribeOptions
 
+from adapters.mqtt.socket_flow import KEEP_ALIVE_S, kept_flowing
 from domain.kernel.errors import Unavailable
 
 TIMEOUT_S = 10.0
@@ -88,7 +89,7 @@ class BridgeClient:
         Raises Unavailable."""
         client = self._new_client(status)
         try:
-            async with client:
+            async with client, kept_flowing(client):
                 connection = BridgeConnection(client)
                 await connection.subscribe(listen, _NO_LOCAL)
                 if commands is not None:
@@ -114,7 +115,7 @@ class BridgeClient:
             will=None if status is None else aiomqtt.Will(status, "offline", qos=1, retain=True),
             tls_context=ssl.create_default_context() if settings.tls else None,
             timeout=TIMEOUT_S,
-            keepalive=30,
+            keepalive=KEEP_ALIVE_S,
             max_queued_incoming_messages=MAX_QUEUED_MESSAGES,
         )
         client.pending_calls_threshold = MAX_INFLIGHT_PUBLISHES

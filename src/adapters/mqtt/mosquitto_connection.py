@@ -1,7 +1,7 @@
 """The connection to an external Mosquitto: it stays connected, publishes and waits for the PUBACK, and acknowledges by hand.
 
-Mosquitto keeps a QoS-1 message of a device until it is acknowledged here, because the session is persistent (`persistence true`
-in its configuration also carries it over a crash of Mosquitto). aiomqtt acknowledges before its reader runs, and drops what its
+Mosquitto keeps a QoS-1 message of a device until it is acknowledged here, because the session is persistent; its configuration
+(`mosquitto_config`) says how many and how safely. aiomqtt acknowledges before its reader runs, and drops what its
 queue cannot hold. So messages are taken from paho below it, acknowledged by hand, and bounded by our Receive Maximum (MQTT 5,
 3.1.2.11.3).
 """
@@ -22,7 +22,10 @@ from paho.mqtt.properties import Properties
 from paho.mqtt.subscribeoptions import SubscribeOptions
 
 from adapters.mqtt.inbound_queue import AckHandle
+from adapters.mqtt.mosquitto_config import MAX_INFLIGHT
 from adapters.mqtt.mosquitto_credentials import DEVICE_PUBLISH_TOPICS
+from adapters.mqtt.mosquitto_watch import DROPPED_TOPIC, MosquittoWatch
+from adapters.mqtt.socket_flow import KEEP_ALIVE_S, kept_flowing
 from domain.devices.codec import OutboundMessage
 from domain.kernel.backoff import Backoff
 from domain.kernel.errors import Unavailable
@@ -31,6 +34,8 @@ log = logging.getLogger(__name__)
 
 _PUBACK_TIMEOUT_S = 5.0
 _STOP_TIMEOUT_S = 2.0
+UNCONFIRMED = -1
+"""In place of a reason code: the broker has the message perhaps."""
 _RECONNECT_BACKOFF = Backoff((0.2, 1.0, 2.0, 5.0, 10.0))
 _SESSION_EXPIRY_S = 7 * 24 * 3600
 _SUBSCRIBE_OPTIONS = SubscribeOptions(qos=1, noLocal=True, retainAsPublished=True)
@@ -45,15 +50,18 @@ class MosquittoSettings:
     username: str
     password: str
     client_id: str = "latchboard"
-    max_inflight: int = 1000  # set the same `max_inflight_messages` there; its default is 20
+    max_inflight: int = MAX_INFLIGHT
     tls: bool = False  # with the certificate authorities of the system, or of SSL_CERT_FILE
     max_queued: int = 10_000  # further QoS-0 messages are dropped and counted
 
 
 class MosquittoConnection:
-    def __init__(self, settings: MosquittoSettings, on_message: Callable[[Any, AckHandle | None], None]) -> None:
-        """`on_message` receives each of paho's messages, with the handle to acknowledge it; None at QoS 0."""
+    def __init__(
+        self, settings: MosquittoSettings, on_message: Callable[[Any, AckHandle | None], None], watch: MosquittoWatch
+    ) -> None:
+        """`on_message` receives each of paho's messages from devices, with the handle to acknowledge it; None at QoS 0."""
         self._settings = settings
+        self._watch = watch
         self._on_message = on_message
         self._pending_acks: dict[int, asyncio.Future[int]] = {}
         self._client: aiomqtt.Client | None = None
@@ -66,7 +74,7 @@ class MosquittoConnection:
         self._task = asyncio.create_task(self._keep_connected(connected))
         try:
             await connected
-        except aiomqtt.MqttError as error:
+        except (aiomqtt.MqttError, OSError, ValueError) as error:
             host, port = self._settings.host, self._settings.port
             raise Unavailable(
                 f"The MQTT broker at {host}:{port} cannot be used: {error}. Check LATCHBOARD_BROKER and that it runs."
@@ -78,7 +86,7 @@ class MosquittoConnection:
             await asyncio.wait([self._task], timeout=_STOP_TIMEOUT_S)
 
     async def publish(self, topic: str, message: OutboundMessage) -> int | None:
-        """Returns the broker's reason code, or None when there was none in time."""
+        """Returns the broker's reason code; UNCONFIRMED when there was none in time; None when it was not sent."""
         if self._client is None:
             return None
         properties = Properties(PacketTypes.PUBLISH)  # type: ignore[no-untyped-call]
@@ -93,7 +101,7 @@ class MosquittoConnection:
             async with asyncio.timeout(_PUBACK_TIMEOUT_S):
                 return await reason_code
         except (TimeoutError, ConnectionError):
-            return None
+            return UNCONFIRMED
         finally:
             self._pending_acks.pop(info.mid, None)
 
@@ -116,13 +124,14 @@ class MosquittoConnection:
         attempt = 0
         while True:
             try:
-                async with self._new_client() as client:
+                async with self._new_client() as client, kept_flowing(client):
                     await client.subscribe([(f"devices/+/{topic}", _SUBSCRIBE_OPTIONS) for topic in DEVICE_PUBLISH_TOPICS])
+                    await client.subscribe(DROPPED_TOPIC)
                     self._client, attempt = client, 0
                     if not connected.done():
                         connected.set_result(None)
                     await client._disconnected
-            except aiomqtt.MqttError as error:
+            except (aiomqtt.MqttError, OSError, ValueError) as error:  # paho's own errors come through aiomqtt as they are
                 if not connected.done():
                     connected.set_exception(error)
                     return
@@ -149,15 +158,32 @@ class MosquittoConnection:
             clean_start=False,
             properties=properties,
             max_inflight_messages=settings.max_inflight,
+            keepalive=KEEP_ALIVE_S,
             tls_context=ssl.create_default_context() if settings.tls else None,
         )
         paho = client._client
         paho.manual_ack_set(True)
-        paho.on_message = lambda _client, _data, message: self._on_message(
-            message, (client, message.mid, message.qos) if message.qos else None
-        )
+        paho.on_message = lambda _client, _data, message: self._receive(client, message)
+        self._watch_connack(paho)
         paho.on_publish = lambda _client, _data, mid, code, _properties: self._on_puback(mid, code.value)
         return client
+
+    def _receive(self, client: aiomqtt.Client, message: Any) -> None:
+        if message.topic.startswith("$SYS/"):
+            self._watch.on_sys_message(message.topic, message.payload)
+        else:
+            self._on_message(message, (client, message.mid, message.qos) if message.qos else None)
+
+    def _watch_connack(self, paho: Any) -> None:
+        """aiomqtt waits for the CONNACK in paho's callback, and does not pass on what it contains."""
+        on_connect = paho.on_connect
+
+        def look(client: Any, data: Any, flags: Any, reason: Any, properties: Any) -> None:
+            if not reason.is_failure:
+                self._watch.on_connack(flags.session_present, properties, _SESSION_EXPIRY_S)
+            on_connect(client, data, flags, reason, properties)
+
+        paho.on_connect = look
 
     def _on_puback(self, mid: int, code: int) -> None:
         reason_code = self._pending_acks.pop(mid, None)

@@ -60,7 +60,7 @@ def password_line(username: str, password: str, salt: bytes) -> str:
 
 def acl_text(service_user: str) -> str:
     writes = "\n".join(f"pattern write devices/%u/{topic}" for topic in DEVICE_PUBLISH_TOPICS)
-    return f"user {service_user}\ntopic readwrite devices/#\n\npattern read devices/%u/#\n{writes}\n"
+    return f"user {service_user}\ntopic readwrite devices/#\ntopic read $SYS/broker/#\n\npattern read devices/%u/#\n{writes}\n"
 
 
 class MosquittoCredentialStore:

@@ -13,11 +13,13 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Mapping, Sequence
+from pathlib import Path
 from typing import Any
 
 from adapters.mqtt.inbound_queue import AckHandle, InboundQueue, MosquittoInboundBatch, TelemetryBatchFactory
-from adapters.mqtt.mosquitto_connection import MosquittoConnection, MosquittoSettings
+from adapters.mqtt.mosquitto_connection import UNCONFIRMED, MosquittoConnection, MosquittoSettings
 from adapters.mqtt.mosquitto_credentials import MosquittoCredentialStore
+from adapters.mqtt.mosquitto_watch import MosquittoWatch, as_text
 from domain.devices.codec import OutboundMessage
 from domain.devices.link import LOST, REVOKED, DeviceConnected, DeviceDisconnected, DeviceSubscribed, InboundMessage, SendResult
 from domain.kernel.clock import Clock
@@ -39,11 +41,14 @@ class MosquittoDeviceLink:
         clock: Clock,
         telemetry: TelemetryBatchFactory,
         credentials: MosquittoCredentialStore | None,
+        pid_file: Path | None = None,
     ) -> None:
+        """`pid_file`: of a Mosquitto on this machine, whose configuration is then checked."""
         self._max_queued = settings.max_queued
         self._clock = clock
         self._credentials = credentials
-        self._connection = MosquittoConnection(settings, self._on_message)
+        self._watch = MosquittoWatch(pid_file)
+        self._connection = MosquittoConnection(settings, self._on_message, self._watch)
         self._devices: dict[str, tuple[int, str]] = {}
         """Number and profile by device id."""
         self._subscribed_since: dict[str, int] = {}
@@ -68,6 +73,7 @@ class MosquittoDeviceLink:
     async def start(self) -> None:
         if self._credentials is not None:
             await self._credentials.start()
+        await asyncio.to_thread(self._watch.check_config)
         await self._connection.start()
 
     async def stop(self) -> None:
@@ -100,7 +106,9 @@ class MosquittoDeviceLink:
             self._counters["outbound_no_subscriber"] += 1
             return SendResult.NOT_SENT
         code = await self._publish(device_id, message)
-        delivered = is_connected and code is not None and code < _FIRST_ERROR_CODE and code != _NO_MATCHING_SUBSCRIBERS
+        if is_connected and code == UNCONFIRMED:
+            return SendResult.UNCONFIRMED
+        delivered = is_connected and code is not None and 0 <= code < _FIRST_ERROR_CODE and code != _NO_MATCHING_SUBSCRIBERS
         self._counters["outbound_sent" if delivered else "outbound_no_subscriber"] += 1
         if is_connected and code == _NO_MATCHING_SUBSCRIBERS:
             self._schedule_retry(device_id)
@@ -118,7 +126,11 @@ class MosquittoDeviceLink:
             "reconnects": self._connection.reconnects,
             "connections": len(self._subscribed_since),
             "inbound_queue": len(self._queue),
+            **({} if self._watch.dropped is None else {"dropped_by_broker": self._watch.dropped}),
         }
+
+    def warning(self) -> str | None:
+        return as_text(self._watch.warnings())
 
     async def _publish(self, device_id: str, message: OutboundMessage) -> int | None:
         return await self._connection.publish(f"devices/{device_id}/{message.topic}", message)

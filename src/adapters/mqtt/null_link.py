@@ -42,5 +42,8 @@ class NullDeviceLink:
     def last_subscribed_ms(self, device_id: str) -> int:
         return 0
 
+    def warning(self) -> str | None:
+        return None
+
     def stats(self) -> Mapping[str, int]:
         return {}

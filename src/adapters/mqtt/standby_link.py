@@ -49,5 +49,8 @@ class StandbyDeviceLink:
     def last_subscribed_ms(self, device_id: str) -> int:
         return self._link.last_subscribed_ms(device_id) if self.is_active else 0
 
+    def warning(self) -> str | None:
+        return self._link.warning() if self.is_active else None
+
     def stats(self) -> Mapping[str, int]:
         return self._link.stats() if self.is_active else {}

@@ -13,6 +13,7 @@ import httpx
 
 from adapters.clock import SystemClock
 from adapters.crypto.certificate_authority import expiry
+from adapters.mqtt.mosquitto_watch import MosquittoWatch, as_text
 from adapters.storage.sql import SqlDatabase
 from adapters.storage.sql.migrations import HEAD
 from app.cli.banner import http_url
@@ -153,6 +154,7 @@ async def _check_broker(settings: Settings, running: bool) -> str:
                 f"{host}:{port} accepts no connections: {reason}. Start the broker, or correct LATCHBOARD_BROKER."
             ) from None
         writer.close()
+        await asyncio.to_thread(_check_mosquitto_config, settings)
         return f"external, {host}:{port} accepts connections"
     if running:
         return "embedded, in the running service"
@@ -179,6 +181,14 @@ async def _check_certificate(settings: Settings) -> str:
     if days_left < CERTIFICATE_WARNING_DAYS:
         raise DiagnosticWarning(f"{text}. Renew it, with `latchboard tls init` if that made it, and restart.")
     return text
+
+
+def _check_mosquitto_config(settings: Settings) -> None:
+    """Look at the configuration of a Mosquitto on this machine. Raises DiagnosticWarning."""
+    watch = MosquittoWatch(settings.mosquitto_pid_file)
+    watch.check_config()
+    if warning := as_text(watch.warnings()):
+        raise DiagnosticWarning(warning)
 
 
 async def _check_http_port(settings: Settings, running: bool) -> str:

@@ -18,6 +18,7 @@ import typer
 from rich.console import Console
 from rich.table import Table
 
+from app.cli.broker_config import broker_config
 from app.cli.deadletters import deadletters
 from app.cli.keys import keys
 from app.cli.run import EXIT_FAILURE, exit_with, load_settings_or_exit, run_async
@@ -28,6 +29,7 @@ from app.runtime import garbage_collector, logging
 from app.runtime.errors import StartupError
 from app.version import VERSION
 from domain.kernel.caller import Role
+from domain.kernel.errors import Unavailable
 
 app = typer.Typer(
     name="latchboard",
@@ -43,6 +45,7 @@ app.add_typer(users, name="user")
 app.add_typer(keys, name="keys")
 app.add_typer(deadletters, name="deadletters")
 app.add_typer(tls, name="tls")
+app.add_typer(broker_config, name="broker-config")
 
 stdout_console = Console(highlight=False, soft_wrap=True)
 
@@ -207,6 +210,20 @@ def health() -> None:
         stdout_console.print(check_readiness(load_settings_or_exit()), markup=False)
     except StartupError as error:
         exit_with(str(error), EXIT_FAILURE)
+
+
+@app.command()
+def compact() -> None:
+    """Give the space of deleted rows back to the file system. While the service runs it releases only unused pages."""
+    from app.cli.compact import compact as compact_database
+
+    try:
+        result = compact_database(load_settings_or_exit())
+    except (StartupError, Unavailable) as error:
+        exit_with(str(error), EXIT_FAILURE)
+    how = "while the service runs" if result.is_online else "rewritten"
+    sizes = f"{result.before / 1_000_000:.1f} MB before, {result.after / 1_000_000:.1f} MB now"
+    stdout_console.print(f"{result.path}: {sizes} ({how}).")
 
 
 @app.command()

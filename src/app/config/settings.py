@@ -98,6 +98,7 @@ class Settings(ConnectionSettings):
     readings_days: int = Field(default=30, ge=1, le=3_650, description="Days to keep raw telemetry.")
     rollups_days: int = Field(default=365, ge=1, le=3_650, description="Days to keep hourly roll-ups of telemetry.")
     events_days: int = Field(default=365, ge=1, le=3_650)
+    deliveries_days: int = Field(default=7, ge=1, le=3_650, description="Days to keep webhook deliveries and their attempts.")
     disk_warning_percent: float = Field(
         default=5.0, ge=0, le=100, description="Warn below this share of free disk space or below the MiB, whichever is less."
     )

@@ -100,6 +100,7 @@ COUNTERS = (
             "not_subscribed": "outbound_no_subscriber",
             "too_large_for_client": "outbound_too_large",
             "outbound_queue_full": "outbound_queue_full",
+            "external_broker": "dropped_by_broker",
         },
         "reason",
     ),

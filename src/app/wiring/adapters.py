@@ -191,7 +191,7 @@ def _create_external_link(settings: Settings, clock: Clock, engine: EngineParts)
     provisioner = None
     if files[0] is not None and files[1] is not None and files[2] is not None:
         provisioner = MosquittoCredentialStore(MosquittoFiles(files[0], files[1], files[2]), user, password)
-    return MosquittoDeviceLink(broker, clock, engine.make_batch, provisioner)
+    return MosquittoDeviceLink(broker, clock, engine.make_batch, provisioner, settings.mosquitto_pid_file)
 
 
 def broker_endpoint(settings: Settings) -> BrokerEndpoint:

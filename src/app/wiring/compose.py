@@ -35,6 +35,7 @@ from app.workers.schedules import DevicePlanWorker, ScheduleWorker
 from app.workers.wake_event import WakeEvent, WakeEvents
 from app.workers.webhook_cleanup import WebhookCleanupWorker
 from app.workers.webhook_delivery import WebhookDeliveryWorker
+from domain.commands.crash_recovery import CommandCrashRecovery
 from domain.feed.interest import LiveSubscriptions
 from domain.ingest.pipeline import IngestPipeline
 from domain.webhooks.cleanup import WebhookCleanup
@@ -59,11 +60,11 @@ def compose(settings: Settings) -> Program:
 def _create_workers(adapters: Adapters, services: Services, wake_events: WakeEvents) -> Workers:
     clock = adapters.clock
     last_seen, faults = LastSeenBuffer(), FaultLog(clock, services.dropped_messages)
-    dispatch = CommandDispatchWorker(dispatch=services.dispatch, wake_event=wake_events.dispatch)
+    recovery = CommandCrashRecovery(uow=services.leader_uow, clock=clock)
+    dispatch = CommandDispatchWorker(dispatch=services.dispatch, recovery=recovery, wake_event=wake_events.dispatch)
     pipeline = _create_ingest_pipeline(adapters, services, dispatch)
-    rollups, retention_wake = RollupWorker(rollups=services.rollups), WakeEvent()
     feed_interest = _create_feed_interest_worker(adapters, services, wake_events)
-    retention = RetentionWorker(retention=services.retention, wake_event=retention_wake)
+    rollups, retention = RollupWorker(rollups=services.rollups), _create_retention_worker(adapters, services)
     return Workers(
         ingest=IngestWorker(
             link=adapters.link,
@@ -93,7 +94,7 @@ def _create_workers(adapters: Adapters, services: Services, wake_events: WakeEve
                 flushes=(services.callers.flush_last_used, services.logins.flush_throttled_logins, services.denial_log.flush)
             ),
             retention,
-            DiskSpaceWorker(disk=adapters.disk, retention_wake=retention_wake),
+            DiskSpaceWorker(disk=adapters.disk, retention_wake=retention.wake_event),
         ),
         leader_only=(rollups, *_create_leader_workers(adapters, services, wake_events, pipeline)),
     )
@@ -201,6 +202,10 @@ def _create_replay_worker(
         engine_commit_lock=services.engine_commit_lock,
         rule_timer_wake=wake_events.rule_timers,
     )
+
+
+def _create_retention_worker(adapters: Adapters, services: Services) -> RetentionWorker:
+    return RetentionWorker(retention=services.retention, release_space=adapters.database.release_space, wake_event=WakeEvent())
 
 
 def _create_feed_interest_worker(adapters: Adapters, services: Services, wake_events: WakeEvents) -> FeedInterestWorker:

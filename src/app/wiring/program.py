@@ -101,5 +101,5 @@ class Program:
 
     def readiness_warnings(self) -> Mapping[str, str]:
         """What does not stop the service yet."""
-        low_space = self.adapters.disk.warning()
-        return {} if low_space is None else {"disk": low_space}
+        found = {"disk": self.adapters.disk.warning(), "broker": self.adapters.link.warning()}
+        return {part: warning for part, warning in found.items() if warning is not None}

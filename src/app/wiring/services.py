@@ -270,8 +270,7 @@ class Services:
             plans=self.device_plans,
             left_edges=self.left_edges,
         )
-        periods = RetentionPeriods(readings=settings.readings_days, rollups=settings.rollups_days, events=settings.events_days)
-        self.retention = RetentionService(uow=uow, clock=clock, periods=periods)
+        self.retention = RetentionService(uow=uow, clock=clock, periods=_retention_periods(settings))
 
     def _wire_webhooks(self, adapters: Adapters) -> None:
         self.deliveries = DeliveryService(
@@ -289,3 +288,12 @@ class Services:
 def _encode_telemetry(at_ms: int, values: Mapping[str, MetricValue]) -> bytes:
     """Encode values as a native telemetry payload, so that a rule dry run can replay history."""
     return json.dumps({"ts": at_ms, "m": dict(values)}).encode()
+
+
+def _retention_periods(settings: Settings) -> RetentionPeriods:
+    return RetentionPeriods(
+        readings=settings.readings_days,
+        rollups=settings.rollups_days,
+        events=settings.events_days,
+        deliveries=settings.deliveries_days,
+    )

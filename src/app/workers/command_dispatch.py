@@ -11,16 +11,19 @@ from time import monotonic
 
 from app.workers.base_worker import MAX_SLEEP_S, DueWorker, seconds_until
 from app.workers.wake_event import WakeEvent
+from domain.commands.crash_recovery import CommandCrashRecovery
 from domain.commands.dispatch import CommandDispatchService
 
 
 class CommandDispatchWorker(DueWorker):
     name = "command_dispatch"
 
-    def __init__(self, *, dispatch: CommandDispatchService, wake_event: WakeEvent) -> None:
+    def __init__(self, *, dispatch: CommandDispatchService, recovery: CommandCrashRecovery, wake_event: WakeEvent) -> None:
         super().__init__(wake_event)
+        self._recovery = recovery
         self._dispatch = dispatch
         self._last_rescan_at = monotonic()
+        self._is_recovered = False
 
     def on_devices_ready(self, devices: Sequence[tuple[int, int, int]]) -> None:
         """`devices`: (device number, Unix ms since when, `held_until_ms`) of devices that have subscribed to their commands."""
@@ -39,6 +42,9 @@ class CommandDispatchWorker(DueWorker):
             self._dispatch.rescan_and_reset()
 
     async def run_once(self) -> float:
+        if not self._is_recovered:
+            await self._recovery.mark_possibly_sent()
+            self._is_recovered = True
         while await self._dispatch.send_queued():
             pass
         due_ms = await self._dispatch.next_expiry_ms()

@@ -13,7 +13,7 @@ from dataclasses import replace
 from domain.commands import policy
 from domain.commands.model import Execution, ExecutionStatus, TriggeredBy
 from domain.commands.ports import ExecutionTransition, ExecutionWaiter
-from domain.commands.report_batch import ExecutionChanges, ReportTx
+from domain.commands.report_batch import NO_ANSWER, NOT_DELIVERED, ExecutionChanges, ReportTx
 from domain.devices.model import Device, DeviceStatus, FirmwareProfile
 from domain.kernel.domain_events import DomainEvent, Json
 from domain.kernel.ids import ExecutionId
@@ -159,10 +159,10 @@ def build_result(code: str | None, relay: bool | None = None, data: Json = None)
 
 
 def expire_execution(execution: Execution, now_ms: int) -> ExecutionTransition:
-    """The transition of an execution whose deadline has passed."""
-    never_had = execution.status is ExecutionStatus.QUEUED
+    """The transition of an execution whose deadline has passed. Only one that was surely never sent is EXPIRED."""
+    never_had = execution.status is ExecutionStatus.QUEUED and execution.sent_ms is None
     status = ExecutionStatus.EXPIRED if never_had else ExecutionStatus.TIMED_OUT
-    result = build_result("NOT_DELIVERED" if never_had else "NO_ANSWER")
+    result = build_result(NOT_DELIVERED if never_had else NO_ANSWER)
     return replace(execution, status=status, finished_ms=now_ms, result=result), execution.status
 
 

@@ -76,8 +76,7 @@ class CommandDispatchService:
         self._recently_sent: dict[ExecutionId, None] = {}
         self._next_expiry_ms: int | None = None
         """A lower bound of the next deadline; None: unknown."""
-        self.sent = 0
-        self.resent = 0
+        self.sent = self.resent = 0
 
     def on_device_ready(self, device_no: int, since_ms: int, held_until_ms: int = 0) -> None:
         """The device has subscribed to its commands. `held_until_ms` as in `DeviceSubscribed`."""
@@ -218,8 +217,7 @@ class CommandDispatchService:
         self._needs_backlog.discard(device.device_id)
         now_ms = self.deadlines.now_ms()
         for execution in executions:
-            was_sent = execution.status is ExecutionStatus.SENT
-            if was_sent and not can_be_lost(device, execution, window):
+            if execution.sent_ms is not None and not can_be_lost(device, execution, window):
                 continue
             if execution.expires_ms <= now_ms or not device.is_active:
                 continue
@@ -230,11 +228,13 @@ class CommandDispatchService:
             failure = _FAILURES.get(result)
             if failure is None and not result:
                 self._needs_backlog.add(device.device_id)
+                if result is SendResult.UNCONFIRMED:
+                    self._sent_not_recorded.append((replace(execution, sent_ms=now_ms), execution.status))
                 return
             self._remember_sent(execution)
             if failure is not None:
                 self._add_transition(execution, ExecutionStatus.FAILED, now_ms, build_result(failure))
-            elif was_sent:
+            elif execution.status is ExecutionStatus.SENT:
                 self.resent += 1
             else:
                 self._add_sent(device, execution, now_ms)

@@ -108,7 +108,8 @@ class TriggeredBy(StrEnum):
 @fast_frozen
 @dataclass(frozen=True, slots=True)
 class Execution:
-    """`seq` orders the executions of a device (0 until stored). `result` is the device's answer: `{code, relay, data}`."""
+    """`seq` orders the executions of a device (0 until stored). `result` is the device's answer: `{code, relay, data}`.
+    `sent_ms` of a QUEUED one: it may have been sent at that time or before, and nobody has confirmed it."""
 
     execution_id: ExecutionId
     seq: int

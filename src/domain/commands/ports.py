@@ -68,6 +68,10 @@ class ExecutionRepository(Protocol):
         of concurrent callers, one wins."""
         ...
 
+    async def mark_possibly_sent(self, at_ms: int) -> int:
+        """Set `sent_ms` of the QUEUED executions of devices that are stored as online, where it is not set. Returns how many."""
+        ...
+
     async def count_open_by_device(self, device_ids: Collection[DeviceId]) -> Mapping[DeviceId, int]:
         """Number of QUEUED and SENT executions, for each device that has any."""
         ...

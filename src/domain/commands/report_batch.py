@@ -3,6 +3,9 @@
 All named executions are loaded once. Each report sees the changes of those before it. At the end each execution makes one
 transition, from its stored status to its last one, and each relay is set once. A transition that a concurrent write (the
 dispatcher's) has overtaken is retried from the new status.
+
+The device knows what it did. An end that the service only assumed, because the deadline passed without a report, is therefore
+replaced by a report that comes later, and the event of it says what it replaces.
 """
 
 from __future__ import annotations
@@ -13,7 +16,7 @@ from dataclasses import replace
 from typing import Protocol
 
 from domain.commands.model import ALLOWED_TRANSITIONS, Execution, ExecutionStatus
-from domain.commands.ports import ExecutionWaiter, HasExecutions
+from domain.commands.ports import ExecutionTransition, ExecutionWaiter, HasExecutions
 from domain.devices.model import Device
 from domain.devices.ports import HasDevices
 from domain.kernel.domain_events import DomainEvent, Json
@@ -22,6 +25,20 @@ from domain.kernel.unit_of_work import Transaction
 
 MAX_ATTEMPTS = 3
 """The dispatcher may write SENT meanwhile; a status only moves forward, so three attempts always suffice."""
+
+
+NOT_DELIVERED, NO_ANSWER = "NOT_DELIVERED", "NO_ANSWER"
+"""Result codes of the ends that the service assumes at the deadline."""
+_ASSUMED_CODES = (NOT_DELIVERED, NO_ANSWER)
+_REPORTED_ENDS = (ExecutionStatus.DONE, ExecutionStatus.FAILED)
+
+
+def can_report(execution: Execution, status: ExecutionStatus) -> bool:
+    """Whether a report of the device moves the execution to this status."""
+    if status in ALLOWED_TRANSITIONS[execution.status]:
+        return True
+    code = execution.result.get("code") if isinstance(execution.result, dict) else None
+    return execution.status.is_final and code in _ASSUMED_CODES and status in _REPORTED_ENDS
 
 
 class ReportTx(Transaction, HasDevices, HasExecutions, Protocol): ...
@@ -64,7 +81,7 @@ class ExecutionChanges:
     def transition(self, execution: Execution, status: ExecutionStatus, result: Json, at_ms: int) -> Execution | None:
         """The execution after the transition; None when its status no longer allows it."""
         current = self._current[execution.execution_id]
-        if status not in ALLOWED_TRANSITIONS[current.status]:
+        if not can_report(current, status):
             self.ignored["duplicate" if current.status is status else "late"] += 1
             return None
         after = replace(current, status=status, result=result, finished_ms=at_ms if status.is_final else None)
@@ -80,9 +97,11 @@ class ExecutionChanges:
             await self.tx.devices.set_relay_many(self._changed_relays)
         stored = await self._transition_all()
         for event, execution_id in self._events:
-            if execution_id is None or execution_id in stored:
+            if execution_id is None:
                 await self.tx.emit(event)
-        finished = [one for one in stored.values() if one.status.is_final]
+            elif execution_id in stored:
+                await self.tx.emit(_with_correction(event, stored[execution_id]))
+        finished = [after for after, before in stored.values() if after.status.is_final and not before.is_final]
 
         def announce() -> None:
             for execution in finished:
@@ -91,16 +110,17 @@ class ExecutionChanges:
         if finished:
             self.tx.after_commit(announce)
 
-    async def _transition_all(self) -> dict[ExecutionId, Execution]:
+    async def _transition_all(self) -> dict[ExecutionId, ExecutionTransition]:
+        """Each execution that was changed, with its status before."""
         pending = {key: after for key, after in self._current.items() if after is not self._stored[key]}
-        done: dict[ExecutionId, Execution] = {}
+        done: dict[ExecutionId, ExecutionTransition] = {}
         before = self._stored
         for _ in range(MAX_ATTEMPTS):
             if not pending:
                 break
             transitions = [(after, before[key].status) for key, after in pending.items()]
             stored = await self.tx.executions.transition_many(transitions)
-            done |= {key: pending.pop(key) for key in list(pending) if key in stored}
+            done |= {key: (pending.pop(key), before[key].status) for key in list(pending) if key in stored}
             if pending:
                 before = {one.execution_id: one for one in await self.tx.executions.list_by_ids(set(pending))}
                 pending = {
@@ -111,10 +131,19 @@ class ExecutionChanges:
         return done
 
     def _can_transition(self, after: Execution, current: Execution | None) -> bool:
-        allowed = current is not None and after.status in ALLOWED_TRANSITIONS[current.status]
+        allowed = current is not None and can_report(current, after.status)
         self.ignored["late"] += not allowed
         return allowed
 
     @staticmethod
     def _rebase(after: Execution, current: Execution) -> Execution:
         return replace(current, status=after.status, result=after.result, finished_ms=after.finished_ms)
+
+
+def _with_correction(event: DomainEvent, transition: ExecutionTransition) -> DomainEvent:
+    """The event of a result; it says so when it replaces an end that was told before."""
+    after, before = transition
+    if not before.is_final:
+        return event
+    description = event.description.replace(after.status.value, f"{after.status.value} instead of {before.value}", 1)
+    return replace(event, description=description, data={**event.data, "correctedFrom": before.value})

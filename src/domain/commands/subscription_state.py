@@ -11,7 +11,7 @@ from itertools import islice
 from typing import NamedTuple
 
 from domain.commands import policy
-from domain.commands.model import Execution
+from domain.commands.model import Execution, ExecutionStatus
 from domain.devices.link import DeviceLink
 from domain.devices.model import Device
 
@@ -32,9 +32,11 @@ class LossWindow(NamedTuple):
 
 
 def can_be_lost(device: Device, execution: Execution, window: LossWindow | None) -> bool:
-    """Whether a sent command is to be sent again: it may be lost, and running it twice does no harm."""
-    within = window is not None and window.from_ms <= (execution.sent_ms or 0) < window.until_ms
-    return within and policy.can_resend(device.profile, execution.cmd)
+    """Whether a command that was sent, or may have been (QUEUED with `sent_ms`), is to be sent again: it may be lost, and running
+    it twice does no harm."""
+    sent_ms = execution.sent_ms or 0
+    is_lost = execution.status is ExecutionStatus.QUEUED or (window is not None and window.from_ms <= sent_ms < window.until_ms)
+    return is_lost and policy.can_resend(device.profile, execution.cmd)
 
 
 class CommandSubscriptions:

@@ -98,6 +98,8 @@ class SendResult(StrEnum):
     SENT = "sent"
     NOT_SENT = "not_sent"
     """No live connection subscribes to the topic, or its queue is full."""
+    UNCONFIRMED = "unconfirmed"
+    """Handed to an external broker that has not confirmed it: the device may receive it."""
     TOO_LARGE = "too_large"
     """Larger than the Maximum Packet Size of each connection that subscribes to the topic; the device cannot receive it."""
 
@@ -169,6 +171,10 @@ class DeviceLink(Protocol):
 
     def last_subscribed_ms(self, device_id: str) -> int:
         """The time of the device's last subscription (Unix ms), even if its `DeviceSubscribed` is still queued; 0: never."""
+        ...
+
+    def warning(self) -> str | None:
+        """Why messages may be lost although they were acknowledged to devices, and what to do; None: nothing is known."""
         ...
 
     def stats(self) -> Mapping[str, int]:

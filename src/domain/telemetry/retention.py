@@ -27,7 +27,7 @@ class RetentionPeriods:
     rollups: int = 365
     events: int = 365
     executions: int = 90
-    deliveries: int = 30
+    deliveries: int = 7
     schedules: int = 365
     known_login_addresses: int = 30
     """Addresses of successful logins: kept as long as a refresh token is valid."""

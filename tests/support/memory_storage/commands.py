@@ -95,6 +95,15 @@ class MemoryExecutionRepository:
         )
         return True
 
+    async def mark_possibly_sent(self, at_ms: int) -> int:
+        from support.memory_storage.devices import DEVICES  # which imports this module
+
+        online = {device.device_id for device in self._database.rows(DEVICES).values() if device.is_online}
+        marked = [e for e in self._all() if e.status is ExecutionStatus.QUEUED and e.sent_ms is None and e.device_id in online]
+        for execution in marked:
+            self._database.writable_rows(EXECUTIONS)[execution.execution_id] = replace(execution, sent_ms=at_ms)
+        return len(marked)
+
     async def count_open_by_device(self, device_ids: Collection[DeviceId]) -> Mapping[DeviceId, int]:
         open_ = (ExecutionStatus.QUEUED, ExecutionStatus.SENT)
         return Counter(e.device_id for e in self._all() if e.device_id in device_ids and e.status in open_)

@@ -10,6 +10,7 @@ from typing import Any
 
 import pytest
 
+from domain.commands.crash_recovery import CommandCrashRecovery
 from domain.commands.definitions import CommandDefinitionInput
 from domain.commands.model import ALLOWED_TRANSITIONS, Execution, ExecutionStatus
 from domain.devices.codec import CommandResultReport, RelayReport
@@ -213,9 +214,68 @@ class TestAbsence:
         world.clock.forward(60_000)
         await world.dispatch.expire_batch()
         assert (await stored(world, execution)).status is ExecutionStatus.TIMED_OUT
+
+    async def test_a_late_report_of_the_device_replaces_an_assumed_end_and_the_event_says_so(self, world: DeviceWorld) -> None:
+        device = await world.device(online=True)
+        silent, away = await send(world, device), await world.device()
+        never = await send(world, away, ttl_ms=60_000)
+        world.clock.forward(60_000)
+        await world.dispatch.expire_batch()
+        await says(world, device, silent.execution_id, "ack")
+        await says(world, device, silent.execution_id, "expired")
+        assert world.reports.ignored == {"late": 2}
+        await says(world, device, silent.execution_id, "done")
+        await says(world, away, never.execution_id, "error", code="JAMMED")
+        await says(world, device, silent.execution_id, "error")
+        assert (await stored(world, silent)).status is ExecutionStatus.DONE
+        assert (await stored(world, never)).status is ExecutionStatus.FAILED
+        told = [(fact.data["status"], fact.data.get("correctedFrom")) for fact in world.facts("command_result")]
+        assert sorted(told, key=str) == sorted(
+            [("TIMED_OUT", None), ("EXPIRED", None), ("DONE", "TIMED_OUT"), ("FAILED", "EXPIRED")], key=str
+        )
+        assert "DONE instead of TIMED_OUT" in world.facts("command_result")[2].description
+
+    async def test_an_end_that_the_device_itself_reported_stays(self, world: DeviceWorld) -> None:
+        device = await world.device(online=True)
+        execution = await send(world, device)
+        await says(world, device, execution.execution_id, "expired")
         await says(world, device, execution.execution_id, "done")
+        assert (await stored(world, execution)).status is ExecutionStatus.EXPIRED
+
+    async def test_after_a_crash_only_what_was_surely_never_sent_is_told_as_expired(self, world: DeviceWorld) -> None:
+        online, away = await world.device(online=True), await world.device()
+        world.link.deaf_for = 1
+        perhaps, never = await send(world, online, ttl_ms=60_000), await send(world, away, ttl_ms=60_000)
+        assert (await stored(world, perhaps)).status is ExecutionStatus.QUEUED
+        world.dispatch = world.make_dispatch()
+        await CommandCrashRecovery(uow=world.uow, clock=world.clock).mark_possibly_sent()
+        world.clock.forward(60_000)
+        await world.dispatch.expire_batch()
+        assert (await stored(world, perhaps)).status is ExecutionStatus.TIMED_OUT
+        assert (await stored(world, never)).status is ExecutionStatus.EXPIRED
+
+    async def test_after_a_crash_a_queued_command_is_sent_again_unless_stock_firmware_would_run_it_twice(
+        self, world: DeviceWorld
+    ) -> None:
+        ours, stock = await world.device(online=True), await world.device(online=True, profile=FirmwareProfile.TASMOTA)
+        await world.dispatch_all()
+        world.link.deaf_for = 2
+        await send(world, ours, "TOGGLE")
+        await send(world, stock, "TOGGLE")
+        world.dispatch = world.make_dispatch()
+        await CommandCrashRecovery(uow=world.uow, clock=world.clock).mark_possibly_sent()
+        for device in (ours, stock):
+            await world.connect(device.device_id)
+        await send(world, stock, "OFF")
+        assert [message.device_id for message in world.link.sent] == [ours.device_id, stock.device_id]
+
+    async def test_a_command_that_an_external_broker_did_not_confirm_may_have_run(self, world: DeviceWorld) -> None:
+        device = await world.device(online=True)
+        world.link.unconfirmed = True
+        execution = await send(world, device)
+        world.clock.forward(60_000)
+        await world.dispatch.expire_batch()
         assert (await stored(world, execution)).status is ExecutionStatus.TIMED_OUT
-        assert world.reports.ignored == {"late": 1}
 
     async def test_an_unanswered_command_is_sent_again_with_the_same_id_when_the_device_reconnects(
         self, world: DeviceWorld

@@ -11,6 +11,7 @@ from app.workers.command_dispatch import CommandDispatchWorker
 from app.workers.device_cleanup import DeviceCleanupWorker
 from app.workers.presence import PresenceWorker
 from app.workers.wake_event import WakeEvent
+from domain.commands.crash_recovery import CommandCrashRecovery
 from domain.commands.model import ExecutionStatus
 from domain.devices.presence import RESTART_GRACE_MS
 from domain.kernel.errors import Unavailable
@@ -44,7 +45,8 @@ async def until(true: Callable[[], bool] | Callable[[], Awaitable[bool]]) -> Non
 async def test_a_queued_command_is_sent_when_the_wake_event_is_set(world: DeviceWorld) -> None:
     device = await world.device(online=True)
     wake = WakeEvent()
-    async with running(CommandDispatchWorker(dispatch=world.dispatch, wake_event=wake)):
+    recovery = CommandCrashRecovery(uow=world.uow, clock=world.clock)
+    async with running(CommandDispatchWorker(dispatch=world.dispatch, recovery=recovery, wake_event=wake)):
         await asyncio.sleep(0.01)
         await world.commands.submit(world.session(), device.device_id, "ON")
         wake.set()
@@ -54,7 +56,9 @@ async def test_a_queued_command_is_sent_when_the_wake_event_is_set(world: Device
 async def test_the_dispatcher_goes_on_after_the_link_failed(world: DeviceWorld) -> None:
     device = await world.device(online=True)
     wake = WakeEvent()
-    loop = CommandDispatchWorker(dispatch=world.dispatch, wake_event=wake)
+    loop = CommandDispatchWorker(
+        dispatch=world.dispatch, recovery=CommandCrashRecovery(uow=world.uow, clock=world.clock), wake_event=wake
+    )
     world.link.broken = Unavailable("the broker is away")
     await world.commands.submit(world.session(), device.device_id, "ON")
     async with running(loop):
@@ -69,7 +73,9 @@ async def test_overdue_commands_end_and_a_device_that_listens_gets_its_own(world
     world.clock.forward(1_000)
     await world.commands.submit(world.session(), device.device_id, "ON")
     wake = WakeEvent()
-    loop = CommandDispatchWorker(dispatch=world.dispatch, wake_event=wake)
+    loop = CommandDispatchWorker(
+        dispatch=world.dispatch, recovery=CommandCrashRecovery(uow=world.uow, clock=world.clock), wake_event=wake
+    )
 
     async def expired() -> bool:
         page = await world.control.list_executions(world.session(), late.device_id, limit=1)

@@ -13,6 +13,7 @@ from sqlalchemy.pool import NullPool
 
 from adapters.storage.sql.migrate import check_revision, migrate_postgres, migrate_sqlite
 from adapters.storage.sql.sqlite.backend import SqliteBackend
+from adapters.storage.sql.sqlite.space import release_step
 from adapters.storage.sql.unit_of_work import SqlBackend, SqlTransaction, SqlUnitOfWork
 from domain.events.ports import DomainEventDispatcher
 from domain.kernel.errors import DomainError, Unavailable
@@ -73,6 +74,11 @@ class SqlDatabase:
             _create_file(self._path)
         await self._translate(self._migrate())
         await self._backend.start()
+
+    async def release_space(self) -> int:
+        """Give some of the space of deleted rows back to the file system. Returns the released pages; 0 when there is no more, or
+        when the server does this itself. Raises Unavailable."""
+        return 0 if self._path is None else await asyncio.to_thread(release_step, self._path)
 
     async def revision(self) -> str | None:
         """The schema's revision; None when there is no file, or no table in it. Creates and changes nothing.

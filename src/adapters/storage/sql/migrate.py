@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 from sqlalchemy import Connection, Engine, inspect, text
 
 from adapters.storage.sql.migrations import HEAD
+from adapters.storage.sql.sqlite.space import INCREMENTAL
 from domain.kernel.errors import Unavailable
 
 if TYPE_CHECKING:
@@ -77,6 +78,8 @@ def check_revision(connection: Connection) -> str | None:
 def migrate_sqlite(engine: Engine) -> None:
     """Upgrade to HEAD; blocks, so call it in a thread. Raises DatabaseTooNewError, UnknownSchemaError."""
     with engine.connect() as connection:
+        if read_revision(connection) is None:
+            connection.exec_driver_sql(f"PRAGMA auto_vacuum = {INCREMENTAL}")  # only before the first table
         _upgrade_to_head(connection)
 
 

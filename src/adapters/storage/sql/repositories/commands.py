@@ -12,7 +12,7 @@ from adapters.storage.sql.bulk_insert import bulk_insert
 from adapters.storage.sql.mapper import JSON, Mapper, enum_converter, for_update, json_list, to_json
 from adapters.storage.sql.repositories.sessions import delete_batch
 from adapters.storage.sql.session import POSTGRES, SQLITE, DbSession, UniqueViolationError
-from adapters.storage.sql.tables import definitions, executions
+from adapters.storage.sql.tables import definitions, devices, executions
 from adapters.storage.sql.tables.fleet import FINISHED, OPEN, QUEUED, UNFINISHED
 from domain.commands.model import CommandDefinition, CommandKind, CommandWidget, Execution, ExecutionStatus, TriggeredBy
 from domain.commands.ports import ExecutionTransition
@@ -81,6 +81,11 @@ COUNT_OPEN_BY_DEVICE = {
     dialect: select(x.device_id, func.count()).where(x.device_id.in_(among), OPEN).group_by(x.device_id)
     for dialect, among in json_list().items()
 }
+MARK_POSSIBLY_SENT = (
+    update(executions)
+    .where(QUEUED, x.sent_ms.is_(None), x.device_id.in_(select(devices.c.device_id).where(devices.c.is_online)))
+    .returning(x.execution_id)
+)
 LIST_OPEN_BY_DEVICE = EXECUTION.select().where(_DEVICE, OPEN).order_by(x.seq)
 LIST_OPEN_BY_DEVICES = {dialect: EXECUTION.select().where(x.device_id.in_(among), OPEN) for dialect, among in json_list().items()}
 LIST_QUEUED = EXECUTION.select().where(QUEUED, x.seq > bindparam("at_after")).order_by(x.seq).limit(_LIMIT)
@@ -180,6 +185,9 @@ class SqlExecutionRepository:
         rows = sorted((_transition_row(after, expected) for after, expected in moves), key=lambda row: str(row["id"]))
         moved = await self._session.write(TRANSITION_MANY[self._session.dialect], at_rows=to_json(rows))
         return {row[0] for row in moved}
+
+    async def mark_possibly_sent(self, at_ms: int) -> int:
+        return len(await self._session.write(MARK_POSSIBLY_SENT, sent_ms=at_ms))
 
     async def count_open_by_device(self, device_ids: Collection[DeviceId]) -> Mapping[DeviceId, int]:
         among = to_json(sorted(set(device_ids)))

@@ -1,0 +1,47 @@
+"""`latchboard broker-config`: the configuration with which an external broker loses nothing that it has acknowledged."""
+
+from __future__ import annotations
+
+import sys
+from dataclasses import replace
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from adapters.mqtt.mosquitto_config import DEFAULT_DATA_DIR, DEFAULT_FILES, mosquitto_config
+from app.cli.run import EXIT_FAILURE, exit_with, load_settings_or_exit
+
+broker_config = typer.Typer(help="Write the configuration of an external broker.", no_args_is_help=True)
+
+
+@broker_config.callback()
+def _keep_subcommands() -> None:
+    """Write the configuration of an external broker."""
+
+
+@broker_config.command("mosquitto")
+def broker_config_mosquitto(
+    output: Annotated[Path | None, typer.Option(help="Write to this new file instead of standard output.")] = None,
+    data_dir: Annotated[Path, typer.Option(help="Where Mosquitto keeps queued messages.")] = DEFAULT_DATA_DIR,
+    listener: Annotated[list[str] | None, typer.Option(help="Port, or 'port address'; may be repeated. Default: 1883.")] = None,
+) -> None:
+    """A complete mosquitto.conf, with the files of LATCHBOARD_MOSQUITTO_PASSWORD_FILE, _ACL_FILE and _PID_FILE."""
+    settings = load_settings_or_exit()
+    chosen = {
+        "password_file": settings.mosquitto_password_file,
+        "acl_file": settings.mosquitto_acl_file,
+        "pid_file": settings.mosquitto_pid_file,
+    }
+    files = replace(DEFAULT_FILES, **{name: path.resolve() for name, path in chosen.items() if path is not None})
+    text = mosquitto_config(files, data_dir=data_dir, listeners=listener or ["1883"])
+    if output is None:
+        sys.stdout.write(text)
+        return
+    try:
+        with output.open("x", encoding="utf-8") as file:
+            file.write(text)
+    except FileExistsError:
+        exit_with(f"{output} exists already. Name a new file, compare the two, and move it into place.", EXIT_FAILURE)
+    except OSError as error:
+        exit_with(f"{output} cannot be written: {error.strerror}.", EXIT_FAILURE)

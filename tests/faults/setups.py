@@ -1,0 +1,77 @@
+"""What a campaign runs in: the service with its database, its broker, its disk and its clock."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator
+from contextlib import AsyncExitStack, asynccontextmanager
+from dataclasses import dataclass
+from enum import StrEnum
+from pathlib import Path
+from typing import Any
+
+from faults.cluster import Cluster
+from faults.disk import SmallDisk
+from faults.disk import available as disk_available
+from faults.false_time import FalseClock, find_library
+from support import postgres
+from support.external_broker import ExternalBroker
+from support.mosquitto import BINARY as MOSQUITTO_BINARY
+from support.service import Service
+
+
+class Setup(StrEnum):
+    SQLITE = "SQLite"
+    POSTGRES = "PostgreSQL"
+    MOSQUITTO = "SQLite, Mosquitto"
+    SMALL_DISK = "SQLite, small disk"
+    FALSE_CLOCK = "SQLite, false clock"
+
+    def missing(self) -> str | None:
+        """Why this setup cannot run here, or None."""
+        if self is Setup.POSTGRES and not postgres.available():
+            return "PostgreSQL is not installed"
+        if self is Setup.MOSQUITTO and MOSQUITTO_BINARY is None:
+            return "Mosquitto is not installed"
+        if self is Setup.SMALL_DISK and not disk_available():
+            return "only root can mount a disk to fill"
+        if self is Setup.FALSE_CLOCK and find_library() is None:
+            return "libfaketime is not installed"
+        return None
+
+
+@dataclass(frozen=True)
+class Installation:
+    """A service that is not started yet, and what it stands on; None where the setup has none."""
+
+    service: Service
+    cluster: Cluster | None = None
+    broker: ExternalBroker | None = None
+    disk: SmallDisk | None = None
+    clock: FalseClock | None = None
+
+
+@asynccontextmanager
+async def installation(setup: Setup, folder: Path) -> AsyncIterator[Installation]:
+    settings: dict[str, Any] = {"LATCHBOARD_INGEST_LIMIT": 0}
+    async with AsyncExitStack() as stack:
+
+        async def keep(made: Any) -> Any:
+            stack.push_async_callback(asyncio.to_thread, made.remove)
+            return made
+
+        if setup is Setup.POSTGRES:
+            cluster = await keep(await asyncio.to_thread(Cluster))
+            await asyncio.to_thread(cluster.start)
+            yield Installation(Service(folder, LATCHBOARD_DATABASE_URL=cluster.url, **settings), cluster=cluster)
+        elif setup is Setup.MOSQUITTO:
+            broker = await keep(await asyncio.to_thread(ExternalBroker, folder / "mosquitto"))
+            yield Installation(Service(folder, **settings, **broker.settings), broker=broker)
+        elif setup is Setup.SMALL_DISK:
+            disk = await keep(await asyncio.to_thread(SmallDisk, folder))
+            yield Installation(Service(folder, **settings, LATCHBOARD_DATA_DIR=disk.path / "data"), disk=disk)
+        elif setup is Setup.FALSE_CLOCK:
+            clock = FalseClock(folder)
+            yield Installation(Service(folder, folder, **settings, **clock.variables), clock=clock)
+        else:
+            yield Installation(Service(folder, **settings))
