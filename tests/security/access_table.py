@@ -22,7 +22,7 @@ POST /auth/unlock                                                400   400   400
 GET /auth/me                                                     401   200   200    200    200     200     200 403  403  403   200
 POST /auth/password/request-otp                                  401   200   200    403    403     403     403 403  403  403   200
 POST /auth/change-password                                       401   400   400    403    403     403     403 403  403  403   400
-POST /auth/password/change                                       401   400   400    400    400     400     400 403  403  403   400
+POST /auth/password/change                                       401   403   403    403    403     403     403 403  403  403   403
 GET /auth/sessions                                               401   200   200    200    200     200     200 403  403  403   200
 DELETE /auth/sessions                                            401   200   200    200    200     200     200 403  403  403   200
 DELETE /auth/sessions/{sessionId}                                401   404   404    404    404     404     404 403  403  403   404

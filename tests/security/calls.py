@@ -210,7 +210,7 @@ BODIES: dict[str, Body] = {
     "POST /auth/unlock/request": lambda ids: {"email": "nobody@example.com"},
     "POST /auth/unlock": lambda ids: {"token": "unknown"},
     "POST /auth/logout": lambda ids: {"refreshToken": "unknown"},
-    "POST /auth/password/change": lambda ids: {"currentPassword": PASSWORD, "newPassword": "short"},
+    "POST /auth/password/change": lambda ids: {"currentPassword": "not the current one", "newPassword": PASSWORD},
     "POST /auth/change-password": lambda ids: {"otp": "no code", "newPassword": PASSWORD},
     "POST /members": _new_member("Member"),
     "POST /members #owner": _new_member("Owner"),
