@@ -118,7 +118,7 @@ async def test_a_command_that_expired_while_the_service_was_down_never_runs(serv
         assert sorted((await ended_all(owner, dimmer)).values()) == ["DONE", "DONE", "EXPIRED"]
 
 
-async def test_repeated_late_and_unknown_results_change_nothing_and_are_counted(
+async def test_repeated_and_unknown_results_change_nothing_and_a_late_one_replaces_an_assumed_end(
     service: Service, owner: ApiClient, way: Transport
 ) -> None:
     pump, other = await create_device(owner), await create_device(owner)
@@ -133,7 +133,8 @@ async def test_repeated_late_and_unknown_results_change_nothing_and_are_counted(
         slow = (await owner.post(f"{pump.path}/command", {"cmd": "STATUS", "ttlSeconds": SHORT_S}))["executionId"]
         await line.next_command("STATUS")
         await owner.wait_until(f"{pump.path}/executions/{slow}", lambda each: each["status"] == "TIMED_OUT")
-        await line.publish("result", {"id": slow, "status": "done", "data": "too late"})
+        await line.publish("result", {"id": slow, "status": "ack"})
+        await line.publish("result", {"id": slow, "status": "done", "data": "late"})
 
         foreign = (await owner.post(f"{other.path}/command", {"cmd": "STATUS"}))["executionId"]
         await line.publish("result", {"id": foreign, "status": "done"})
@@ -148,10 +149,12 @@ async def test_repeated_late_and_unknown_results_change_nothing_and_are_counted(
     assert await counted() == {"duplicate": 2, "late": 3, "unknown": 2}
     found = await owner.get(f"{pump.path}/executions/{first}")
     assert (found["status"], found["result"]["code"]) == ("DONE", "done")
-    assert (await owner.get(f"{pump.path}/executions/{slow}"))["status"] == "TIMED_OUT"
+    late = await owner.wait_until(f"{pump.path}/executions/{slow}", lambda each: each["status"] == "DONE")
+    assert late["result"]["data"] == "late"
     assert (await owner.get(f"{other.path}/executions/{foreign}"))["status"] == "QUEUED"
     reported = await owner.get("/events", params={"deviceId": pump.device_id, "type": "command_result"})
-    assert reported["total"] == 2
+    assert reported["total"] == 3
+    assert "DONE instead of TIMED_OUT" in reported["data"][0]["description"]
 
 
 class Firmware:
