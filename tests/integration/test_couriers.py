@@ -81,11 +81,17 @@ async def test_the_deadline_ends_a_response_that_arrives_in_small_pieces(courier
     assert reply.duration_ms < 5_000
 
 
-async def test_only_the_beginning_of_a_huge_response_is_read(courier: CourierClient) -> None:
+async def test_a_long_response_is_a_success_of_which_the_beginning_is_kept(courier: CourierClient) -> None:
+    body = b"x" * 900_000
+    async with webhook_receiver(respond(body=body)) as receiver:
+        reply = await courier.send(post(receiver.url))
+    assert (reply.status, reply.excerpt) == (200, body[:MAX_EXCERPT_BYTES])
+
+
+async def test_a_response_without_an_end_is_no_success_and_is_not_read_on(courier: CourierClient) -> None:
     async with webhook_receiver(respond_with_megabytes(100)) as receiver:
         reply = await courier.send(post(receiver.url))
-        assert reply.status == 200
-        assert len(reply.excerpt) == MAX_EXCERPT_BYTES
+        assert (reply.status, reply.error) == (None, "The response is longer than 1 MiB.")
         while len(receiver.request_lines) < 2:
             await asyncio.sleep(0.01)
         assert int(receiver.request_lines[-1]) < 100_000_000

@@ -53,6 +53,7 @@ fn failure_tuple(failure: AttemptFailure) -> FailureTuple {
         AttemptFailure::Tls(detail) => ("tls", 0, detail),
         AttemptFailure::Closed => ("closed", 0, String::new()),
         AttemptFailure::Truncated => ("cut", 0, String::new()),
+        AttemptFailure::TooLong => ("too_long", 0, String::new()),
         AttemptFailure::Reset => ("reset", 0, String::new()),
         AttemptFailure::NotHttp(detail) => ("not_http", 0, detail),
         AttemptFailure::Io(number, detail) => ("io", number, detail),

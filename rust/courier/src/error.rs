@@ -3,6 +3,8 @@
 use std::io;
 use std::time::Duration;
 
+use crate::model::MAX_RESPONSE;
+
 #[derive(Debug, thiserror::Error)]
 pub enum CourierStartError {
     #[error("the courier's thread cannot be started: {0}")]
@@ -32,6 +34,8 @@ pub enum AttemptFailure {
     Closed,
     #[error("closed in the middle of the response")]
     Truncated,
+    #[error("longer than {MAX_RESPONSE} bytes")]
+    TooLong,
     #[error("reset")]
     Reset,
     #[error("not HTTP: {0}")]

@@ -13,7 +13,7 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use http_body_util::{BodyExt, Full};
-use hyper::body::{Body, Incoming};
+use hyper::body::Incoming;
 use hyper::header::{HeaderMap, HeaderName, HeaderValue, RETRY_AFTER};
 use hyper::http::Extensions;
 use hyper::{Method, Request, Uri};
@@ -24,7 +24,7 @@ use hyper_util::rt::{TokioExecutor, TokioTimer};
 use crate::byte_stream::ConnectionState;
 use crate::connector::GuardedConnector;
 use crate::error::AttemptFailure;
-use crate::model::{Endpoint, MAX_EXCERPT, WebhookRequest, WebhookResponse};
+use crate::model::{Endpoint, MAX_EXCERPT, MAX_RESPONSE, WebhookRequest, WebhookResponse};
 
 /// Below the shortest idle timeout of common servers (2 s): an attempt fails if the server closes the connection while the request
 /// is on its way.
@@ -58,11 +58,8 @@ pub async fn exchange(client: &HttpClient, request: &WebhookRequest) -> Result<W
     let response = response.map_err(|error| failure(&error, response_started(&error)))?;
     let (head, mut body) = response.into_parts();
     let mut guard = AbortOnDrop(guard.0.take());
-    let read = read_excerpt(&mut body).await;
-    let (excerpt, is_complete) = read.map_err(|error| failure(&error, true))?;
-    if is_complete {
-        guard.0 = None;
-    }
+    let excerpt = read_body(&mut body).await?;
+    guard.0 = None;
     Ok(WebhookResponse {
         status: head.status.as_u16(),
         excerpt,
@@ -126,19 +123,21 @@ fn invalid(error: impl std::fmt::Display) -> AttemptFailure {
     AttemptFailure::InvalidRequest(error.to_string())
 }
 
-/// The first bytes of the body, and whether it has no more.
-async fn read_excerpt(body: &mut Incoming) -> Result<(Vec<u8>, bool), hyper::Error> {
-    let mut excerpt = Vec::new();
-    while !body.is_end_stream() && excerpt.len() < MAX_EXCERPT {
-        let Some(frame) = body.frame().await else {
-            return Ok((excerpt, true));
-        };
-        if let Some(data) = frame?.data_ref() {
+/// Read the body to its end, and keep its first bytes. A receiver whose response does not end has not accepted anything.
+async fn read_body(body: &mut Incoming) -> Result<Vec<u8>, AttemptFailure> {
+    let (mut excerpt, mut length) = (Vec::new(), 0);
+    while let Some(frame) = body.frame().await {
+        let frame = frame.map_err(|error| failure(&error, true))?;
+        if let Some(data) = frame.data_ref() {
             let room = MAX_EXCERPT - excerpt.len();
             excerpt.extend_from_slice(&data[..data.len().min(room)]);
+            length += data.len();
+        }
+        if length > MAX_RESPONSE {
+            return Err(AttemptFailure::TooLong);
         }
     }
-    Ok((excerpt, body.is_end_stream()))
+    Ok(excerpt)
 }
 
 fn retry_after(headers: &HeaderMap) -> Option<String> {

@@ -8,7 +8,9 @@ import os
 from domain.kernel.clock import SECOND_MS
 
 MAX_EXCERPT_BYTES = 4_096
-"""At most this much of a response body is read."""
+"""At most this much of a response body is kept."""
+MAX_RESPONSE_BYTES = 1024 * 1024
+"""A longer response, or one without an end, is a failure: such a receiver has accepted nothing."""
 MAX_RETRY_AFTER_LENGTH = 64
 _MAX_LENGTH = 300
 
@@ -18,6 +20,7 @@ TLS_FAILED = "TLS failed: {detail}."
 CONNECT_FAILED = "The connection failed: {detail}."
 CLOSED_WITHOUT_RESPONSE = "The receiver closed the connection without a response."
 CLOSED_MID_RESPONSE = "The receiver closed the connection in the middle of its response."
+TOO_LONG = "The response is longer than 1 MiB."
 CONNECTION_RESET = "The receiver reset the connection."
 NOT_HTTP = "The receiver did not send valid HTTP: {detail}."
 FORBIDDEN_ADDRESS = "Not sent: {detail}."
@@ -31,6 +34,7 @@ _MESSAGE_BY_KIND = {
     "connect": CONNECT_FAILED,
     "closed": CLOSED_WITHOUT_RESPONSE,
     "cut": CLOSED_MID_RESPONSE,
+    "too_long": TOO_LONG,
     "reset": CONNECTION_RESET,
     "not_http": NOT_HTTP,
     "io": CONNECT_FAILED,

@@ -24,7 +24,7 @@ import structlog
 from adapters.delivery import error_messages
 from adapters.delivery.address_guard import AddressGuard, ForbiddenAddressError
 from adapters.delivery.dns_resolver import GuardedResolver, HostLookup, UnknownHostError
-from adapters.delivery.error_messages import MAX_EXCERPT_BYTES, format_message
+from adapters.delivery.error_messages import MAX_EXCERPT_BYTES, MAX_RESPONSE_BYTES, format_message
 from adapters.delivery.guarded_transport import GuardedTransport
 from domain.kernel.clock import SECOND_MS, Clock
 from domain.webhooks.model import MAX_CONCURRENT_PER_WEBHOOK
@@ -40,6 +40,10 @@ log = structlog.get_logger("courier")
 
 class ResponseCutError(Exception):
     """The connection ended in the middle of a response."""
+
+
+class ResponseTooLongError(Exception):
+    """The response is longer than MAX_RESPONSE_BYTES, or has no end."""
 
 
 class HttpxCourier:
@@ -149,7 +153,7 @@ class HttpxCourier:
         async with self._client.stream("POST", request.url, content=request.body, headers=list(request.headers)) as response:
             _check_header_size(response)
             try:
-                excerpt = await _read_excerpt(response)
+                excerpt = await _read_body(response)
             except httpcore.RemoteProtocolError as error:
                 raise ResponseCutError from error
             pause_s = error_messages.parse_retry_after_s(response.headers.get("Retry-After"), self._clock.now_ms())
@@ -162,14 +166,15 @@ def _check_header_size(response: httpx.Response) -> None:
         raise httpcore.RemoteProtocolError("the response has too many or too long headers")
 
 
-async def _read_excerpt(response: httpx.Response) -> bytes:
-    """At most MAX_EXCERPT_BYTES. A longer body is not read to its end; its connection is closed."""
-    excerpt = bytearray()
+async def _read_body(response: httpx.Response) -> bytes:
+    """Reads the body to its end and returns its first bytes. Raises ResponseTooLongError."""
+    excerpt, length = bytearray(), 0
     async for piece in response.aiter_raw():
-        excerpt += piece
-        if len(excerpt) >= MAX_EXCERPT_BYTES:
-            break
-    return bytes(excerpt[:MAX_EXCERPT_BYTES])
+        length += len(piece)
+        if length > MAX_RESPONSE_BYTES:
+            raise ResponseTooLongError
+        excerpt += piece[: MAX_EXCERPT_BYTES - len(excerpt)]
+    return bytes(excerpt)
 
 
 _EXPECTED_FAILURES = (
@@ -178,6 +183,7 @@ _EXPECTED_FAILURES = (
     httpcore.TimeoutException,
     httpx.InvalidURL,
     ResponseCutError,
+    ResponseTooLongError,
     OSError,
     ValueError,
 )
@@ -186,6 +192,8 @@ _EXPECTED_FAILURES = (
 def describe_failure(failure: BaseException) -> str:
     """A failure of an exchange as a sentence for the delivery log."""
     match failure:
+        case ResponseTooLongError():
+            return error_messages.TOO_LONG
         case ResponseCutError():
             return error_messages.CLOSED_MID_RESPONSE
         case httpcore.RemoteProtocolError() if str(failure).startswith("Server disconnected"):
