@@ -15,7 +15,7 @@ from pathlib import Path
 import pytest
 
 from adapters.delivery.address_guard import AddressGuard
-from adapters.delivery.error_messages import MAX_EXCERPT_BYTES
+from adapters.delivery.error_messages import MAX_EXCERPT_BYTES, MAX_RESPONSE_BYTES
 from adapters.delivery.native_courier import NativeCourier
 from domain.kernel.clock import SECOND_MS
 from domain.webhooks.ports import NOT_SENT, WebhookRequest
@@ -377,10 +377,17 @@ async def test_a_response_that_breaks_off_on_a_kept_connection_is_a_failure(cour
         assert len(receiver.requests) == 2
 
 
-async def test_a_connection_with_an_unread_response_is_not_reused(courier: CourierClient) -> None:
-    async with webhook_receiver(in_sequence(respond(body=b"x" * 50_000), respond())) as receiver:
-        assert [(await courier.send(post(receiver.url))).excerpt for _ in range(2)] == [b"x" * MAX_EXCERPT_BYTES, b"ok"]
+async def test_a_response_that_is_too_long_is_a_failure_and_its_connection_is_not_reused(courier: CourierClient) -> None:
+    async with webhook_receiver(in_sequence(respond(body=b"x" * (3 * MAX_RESPONSE_BYTES)), respond())) as receiver:
+        too_long, accepted = [await courier.send(post(receiver.url)) for _ in range(2)]
+        assert (too_long.status, too_long.error) == (None, "The response is longer than 1 MiB.")
+        assert accepted.excerpt == b"ok"
         assert receiver.connections == 2
+
+
+async def test_only_the_beginning_of_a_response_is_kept(courier: CourierClient) -> None:
+    async with webhook_receiver(respond(body=b"x" * 50_000)) as receiver:
+        assert (await courier.send(post(receiver.url))).excerpt == b"x" * MAX_EXCERPT_BYTES
 
 
 async def test_a_header_with_a_line_break_is_not_sent(courier: CourierClient) -> None:
