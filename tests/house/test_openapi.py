@@ -6,6 +6,7 @@ from __future__ import annotations
 import json
 import re
 import subprocess
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -64,6 +65,12 @@ DELETE /webhooks/{webhookId}
 UNDESCRIBED = {"/api/v1/ws"}
 """A WebSocket; OpenAPI has no word for it."""
 METHODS = {"get", "post", "put", "patch", "delete"}
+VERBS = (
+    "approve|cancel|change|create|delete|deny|explain|export|generate|get|list|login|logout|ping|redeliver|refresh|register|"
+    "request|reveal|revoke|rotate|send|summarize|switch|test|toggle|unlock|update"
+)
+"""What an operation's name begins with; a noun follows."""
+ISO_TIME = re.compile(r"\d{4}-\d\d-\d\dT[\d:.]+Z")
 
 
 @pytest.fixture(scope="module")
@@ -140,6 +147,69 @@ def test_every_operation_has_its_own_name_a_summary_and_the_shape_of_its_errors(
         for operation in operations
         if not any(status.startswith("2") for status in operation["responses"])
     ]
+
+
+def test_every_operation_is_named_by_a_verb_and_a_noun(document: dict[str, Any]) -> None:
+    """A generated client has a method of this name."""
+    names = [methods[name]["operationId"] for methods in document["paths"].values() for name in methods.keys() & METHODS]
+    wanted = re.compile(f"({VERBS})([A-Z][a-z]+)+")
+    assert [name for name in names if not wanted.fullmatch(name)] == []
+
+
+def test_every_tag_says_what_it_is_for(document: dict[str, Any]) -> None:
+    assert [tag["name"] for tag in document["tags"] if not tag.get("description")] == []
+
+
+def schemas(document: dict[str, Any]) -> Iterator[tuple[str, str, dict[str, Any]]]:
+    """Every property of every model."""
+    for name, model in document["components"]["schemas"].items():
+        for field, schema in model.get("properties", {}).items():
+            yield name, field, schema
+
+
+def test_a_field_that_may_be_omitted_has_no_default_of_null(document: dict[str, Any]) -> None:
+    """Generators would make it required, or nullable."""
+    assert [f"{name}.{field}" for name, field, schema in schemas(document) if schema.get("default", "") is None] == []
+    assert [f"{name}.{field}" for name, field, schema in schemas(document) if "title" in schema] == []
+
+
+def test_every_field_of_a_response_is_required_unless_it_is_left_out(document: dict[str, Any]) -> None:
+    optional = {
+        f"{name}.{field}"
+        for name, model in document["components"]["schemas"].items()
+        if name.endswith("Response")
+        for field in model["properties"].keys() - set(model.get("required", []))
+    }
+    assert optional == {"ErrorResponse.details", "ErrorResponse.retryAfter", "ReadingResponse.reportedAt"}
+    nullable = [field for field in optional if {"type": "null"} in one_schema(document, field).get("anyOf", [])]
+    assert nullable == []
+
+
+def one_schema(document: dict[str, Any], place: str) -> dict[str, Any]:
+    return next(schema for name, field, schema in schemas(document) if f"{name}.{field}" == place)
+
+
+def test_every_time_in_text_is_a_date_time(document: dict[str, Any]) -> None:
+    wrong: list[str] = []
+    for name, field, schema in schemas(document):
+        kinds = [schema, *schema.get("anyOf", [])]
+        texts = [one for kind in kinds for one in (kind, kind.get("items", {})) if one.get("type") == "string"]
+        if re.search(r"(At|^at|^lastSeen)$", field) and not all(one.get("format") == "date-time" for one in texts):
+            wrong.append(f"{name}.{field}")
+    times = {field for content in contents(document).values() for field in fields_of_time(content.get("example"))}
+    dated = {field for _, field, schema in schemas(document) if '"date-time"' in json.dumps(schema)}
+    assert (wrong, times - dated) == ([], set())
+
+
+def fields_of_time(example: Any) -> Iterator[str]:
+    """The names of the fields that have an ISO time."""
+    if isinstance(example, list):
+        for one in example:
+            yield from fields_of_time(one)
+    for field, value in example.items() if isinstance(example, dict) else ():
+        if isinstance(value, str) and ISO_TIME.fullmatch(value):
+            yield field
+        yield from fields_of_time(value)
 
 
 def contents(document: dict[str, Any]) -> dict[str, dict[str, Any]]:

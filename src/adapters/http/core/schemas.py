@@ -118,15 +118,26 @@ class QueryParameters(BaseModel):
 
 
 class ResponseModel(BaseModel):
-    """A response: constructed with the snake_case names, serialised with the camelCase ones."""
+    """A response: constructed with the snake_case names, serialised with the camelCase ones. Every field is always present,
+    unless it has an `exclude_if`."""
 
-    model_config = ConfigDict(alias_generator=to_camel, validate_by_name=True, extra="forbid", frozen=True)
+    model_config = ConfigDict(
+        alias_generator=to_camel,
+        validate_by_name=True,
+        extra="forbid",
+        frozen=True,
+        json_schema_serialization_defaults_required=True,
+    )
 
 
 class OkResponse(ResponseModel):
     """`{"ok": true}`"""
 
     ok: bool = True
+
+
+def _is_none(value: object) -> bool:
+    return value is None
 
 
 class ErrorResponse(ResponseModel):
@@ -138,8 +149,8 @@ class ErrorResponse(ResponseModel):
 
     error: str = Field(description="A stable code, such as `VALIDATION_ERROR`.", examples=["VALIDATION_ERROR"])
     message: str = Field(description="What is wrong and what to do about it.")
-    details: list[Detail] | None = Field(default=None, description="The fields at fault, if any.")
-    retry_after: int | None = Field(default=None, description="Seconds to wait; present with status 429.")
+    details: list[Detail] | None = Field(default=None, exclude_if=_is_none, description="The fields at fault, if any.")
+    retry_after: int | None = Field(default=None, exclude_if=_is_none, description="Seconds to wait; present with status 429.")
     request_id: str = Field(
         description="Identifies the request in the log; also in the `X-Request-Id` header. Quote it when you ask for help."
     )

@@ -16,9 +16,10 @@ from adapters.http.core.request_handling import MediaType, Operation
 from adapters.http.core.schemas import ErrorResponse, without_null
 from adapters.http.openapi.example_values import EXPORT_EXAMPLES
 from adapters.http.openapi.examples import ExampleBuilder
+from adapters.http.openapi.json_schemas import REF_TEMPLATE, DocumentJsonSchema
+from adapters.http.openapi.tags import tag_object
 
 Schema = dict[str, Any]
-REF_TEMPLATE = "#/components/schemas/{model}"
 _PATH_PARAMETER = re.compile(r"<(?:[a-z]+:)?([a-z_]+)>")
 
 RATE_LIMIT_HEADERS: Schema = {
@@ -105,7 +106,7 @@ def build_document(app: Quart, *, version: str) -> Schema:
             "license": {"name": "Apache-2.0", "identifier": "Apache-2.0"},
         },
         "servers": [{"url": "/", "description": "This installation."}],
-        "tags": [{"name": tag} for tag in dict.fromkeys(spec.tag for _, spec in found)],
+        "tags": [tag_object(tag) for tag in dict.fromkeys(spec.tag for _, spec in found)],
         "paths": paths,
         "components": {
             "schemas": {name: schema for name, schema in sorted(definitions.items()) if name not in queries},
@@ -141,14 +142,14 @@ ERROR_SCHEMA_KEY: SchemaKey = ("", "", "problem")
 
 
 def _build_schemas(found: list[tuple[str, Operation]]) -> tuple[Mapping[SchemaKey, Schema], Schema]:
-    inputs: list[tuple[SchemaKey, Any, TypeAdapter[Any]]] = [(ERROR_SCHEMA_KEY, "validation", TypeAdapter(ErrorResponse))]
+    inputs: list[tuple[SchemaKey, Any, TypeAdapter[Any]]] = [(ERROR_SCHEMA_KEY, "serialization", TypeAdapter(ErrorResponse))]
     for rule, spec in found:
         inputs += [((rule, spec.method, status), "serialization", one) for status, one in spec.type_adapters.items()]
-        if spec.body is not None:
+        if spec.body is not None and spec.body_parameter is not None:
             inputs.append(((rule, spec.method, "body"), "validation", TypeAdapter(spec.body)))
         if spec.query is not None:
             inputs.append(((rule, spec.method, "query"), "validation", TypeAdapter(spec.query)))
-    made, definitions = TypeAdapter.json_schemas(inputs, ref_template=REF_TEMPLATE)
+    made, definitions = TypeAdapter.json_schemas(inputs, ref_template=REF_TEMPLATE, schema_generator=DocumentJsonSchema)
     return {key: schema for (key, _), schema in made.items()}, dict(definitions.get("$defs", {}))
 
 
@@ -169,7 +170,7 @@ def _operation_object(rule: str, spec: Operation, schemas: Mapping[SchemaKey, Sc
     parameters = [*_path_parameters(spec), *_query_parameters(rule, spec, schemas, definitions), *_header_parameters(spec)]
     if parameters:
         made["parameters"] = parameters
-    if spec.body is not None and (spec.body_parameter is not None):
+    if spec.body_parameter is not None:
         content = {"application/json": {"schema": schemas[rule, spec.method, "body"]}}
         made["requestBody"] = {"required": spec.body_required, "content": content}
     return made

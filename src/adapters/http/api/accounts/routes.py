@@ -49,7 +49,7 @@ def _add_token_routes(bp: ApiBlueprint, logins: LoginService, sessions: SessionS
         "sends it at its next login has its own allowance for wrong passwords, so that strangers who guess cannot keep it out.",
         errors={401: "INVALID_CREDENTIALS", 429: "LOGIN_THROTTLED"},
     )
-    async def login(body: LoginRequest) -> LoginResponse:
+    async def login_user(body: LoginRequest) -> LoginResponse:
         client = client_info(body.device_token or "")
         return login_response(await logins.login(body.email, body.password, client=client))
 
@@ -62,7 +62,7 @@ def _add_token_routes(bp: ApiBlueprint, logins: LoginService, sessions: SessionS
         description="A refresh token can be used once. Using it again ends all sessions that began with the same login.",
         errors={401: "UNAUTHENTICATED TOKEN_EXPIRED"},
     )
-    async def refresh(body: RefreshTokenRequest) -> TokensResponse:
+    async def refresh_tokens(body: RefreshTokenRequest) -> TokensResponse:
         return tokens_response(await sessions.refresh(body.refresh_token, client=client_info()))
 
     @operation(
@@ -73,7 +73,7 @@ def _add_token_routes(bp: ApiBlueprint, logins: LoginService, sessions: SessionS
         "Sign out",
         description="Invalidates the refresh token. An unknown token is accepted. The access token stays valid until it expires.",
     )
-    async def logout(body: RefreshTokenRequest) -> OkResponse:
+    async def logout_user(body: RefreshTokenRequest) -> OkResponse:
         await sessions.logout(body.refresh_token, client=client_info())
         return OkResponse()
 
@@ -102,13 +102,13 @@ def _add_unlock_routes(bp: ApiBlueprint, unlock: UnlockService) -> None:
         description="Gives this client its own allowance for wrong passwords. A link can be used once.",
         errors={400: "LINK_INVALID"},
     )
-    async def use_unlock_link(body: UnlockRequest) -> UnlockResponse:
+    async def unlock_login(body: UnlockRequest) -> UnlockResponse:
         return UnlockResponse(device_token=await unlock.open_link(body.token, client=client_info()))
 
 
 def _add_profile_route(bp: ApiBlueprint, sessions: SessionService) -> None:
     @operation(bp, "GET", "/auth/me", RequiredAccess.SESSION, "Get the current user")
-    async def me() -> CurrentUserResponse:
+    async def get_current_user() -> CurrentUserResponse:
         """The current state of the user, the account and the role of this session."""
         profile = await sessions.get_profile(current_session())
         user, membership = profile.member.user, profile.member.membership
@@ -147,7 +147,7 @@ def _add_session_routes(bp: ApiBlueprint, sessions: SessionService) -> None:
         "Sign out everywhere else",
         description="Ends all your sessions but the present one, at once: their access tokens are refused as well.",
     )
-    async def end_other_sessions() -> OkResponse:
+    async def delete_other_sessions() -> OkResponse:
         await sessions.end_other_sessions(current_session())
         return OkResponse()
 
@@ -160,7 +160,7 @@ def _add_session_routes(bp: ApiBlueprint, sessions: SessionService) -> None:
         description="Ends one of your own sessions at once: its access token is refused as well.",
         errors={404: "NOT_FOUND"},
     )
-    async def end_session(session_id: str) -> OkResponse:
+    async def delete_session(session_id: str) -> OkResponse:
         await sessions.end_session(current_session(), session_id)
         return OkResponse()
 
@@ -176,7 +176,7 @@ def _add_password_routes(bp: ApiBlueprint, passwords: PasswordService) -> None:
         "role Admin or Owner.",
         errors={403: "ROLE_REQUIRED", 429: "OTP_COOLDOWN"},
     )
-    async def request_otp() -> OkResponse:
+    async def request_password_code() -> OkResponse:
         await passwords.send_code(current_session())
         return OkResponse()
 
@@ -189,7 +189,7 @@ def _add_password_routes(bp: ApiBlueprint, passwords: PasswordService) -> None:
         description="Ends all sessions of the user, the present one too. A code allows 5 attempts.",
         errors={400: "OTP_INVALID", 403: "ROLE_REQUIRED"},
     )
-    async def change_password(body: PasswordChangeByCodeRequest) -> OkResponse:
+    async def change_password_by_code(body: PasswordChangeByCodeRequest) -> OkResponse:
         await passwords.change_password(current_session(), body.otp, body.new_password)
         return OkResponse()
 
@@ -202,6 +202,6 @@ def _add_password_routes(bp: ApiBlueprint, passwords: PasswordService) -> None:
         description="For every role. Ends all sessions of the user, the present one too: sign in again.",
         errors={403: "PASSWORD_MISMATCH", 429: "LOGIN_THROTTLED"},
     )
-    async def change_password_with_current(body: PasswordChangeRequest) -> OkResponse:
+    async def change_password(body: PasswordChangeRequest) -> OkResponse:
         await passwords.change_password_with_current(current_session(), body.current_password, body.new_password)
         return OkResponse()

@@ -80,7 +80,7 @@ def _add_decision_routes(bp: ApiBlueprint, approvals: ApprovalService[Any]) -> N
         errors=APPROVE_ERRORS,
         idempotent=True,
     )
-    async def approve(device_id: str, approval_id: str, body: DecisionRequest) -> ApproveResponse:
+    async def approve_command(device_id: str, approval_id: str, body: DecisionRequest) -> ApproveResponse:
         """Sends the command at once, provided the requester still has permission and the device is enabled; otherwise the request
         stays PENDING. Requires the role Admin or Owner; nobody can approve their own request. A request of an API key counts as
         that of the Admin who made the key or its grant."""
@@ -96,7 +96,7 @@ def _add_decision_routes(bp: ApiBlueprint, approvals: ApprovalService[Any]) -> N
         errors=DENY_ERRORS,
         idempotent=True,
     )
-    async def deny(device_id: str, approval_id: str, body: DecisionRequest) -> OkResponse:
+    async def deny_command(device_id: str, approval_id: str, body: DecisionRequest) -> OkResponse:
         """The command is never sent. Requires the role Admin or Owner."""
         await approvals.deny(current_session(), DeviceId(device_id), ApprovalId(approval_id), note=body.note)
         return OkResponse()

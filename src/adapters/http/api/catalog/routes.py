@@ -29,7 +29,7 @@ def catalog_blueprint() -> ApiBlueprint:
         return boards
 
     @operation(bp, "GET", "/catalog/apps", RequiredAccess.ANYONE, "List known applications")
-    async def list_apps() -> list[AppTypeResponse]:
+    async def list_app_types() -> list[AppTypeResponse]:
         """Values for `appType`. The list is a suggestion: any text of up to 64 characters is accepted."""
         return apps
 

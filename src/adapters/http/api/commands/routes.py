@@ -73,7 +73,7 @@ def _add_send_routes(bp: ApiBlueprint, commands: CommandService, waiter: Submiss
         idempotent=True,
         limited=True,
     )
-    async def send_on(device_id: str) -> SendResponse:
+    async def switch_on(device_id: str) -> SendResponse:
         """Sends the command ON without parameters."""
         return _submission_response(await commands.submit(current_caller(), DeviceId(device_id), "ON"))
 
@@ -88,7 +88,7 @@ def _add_send_routes(bp: ApiBlueprint, commands: CommandService, waiter: Submiss
         idempotent=True,
         limited=True,
     )
-    async def send_off(device_id: str) -> SendResponse:
+    async def switch_off(device_id: str) -> SendResponse:
         """Sends the command OFF without parameters."""
         return _submission_response(await commands.submit(current_caller(), DeviceId(device_id), "OFF"))
 

@@ -15,6 +15,7 @@ from adapters.http.core.schemas import (
     Remark,
     RequestBody,
     ResponseModel,
+    Timestamp,
 )
 from domain.approvals.model import Approval, ApprovalStatus
 from domain.commands.definitions import CommandDefinitionInput
@@ -147,9 +148,9 @@ class ExecutionResponse(ResponseModel):
     status: ExecutionStatus
     source: TriggeredBy
     result: Any = Field(description="The device's result, `{code, relay, data}`; null until it answers.")
-    created_at: str
-    expires_at: str
-    finished_at: str | None
+    created_at: Timestamp
+    expires_at: Timestamp
+    finished_at: Timestamp | None
     approval_id: str | None = Field(description="The approval that the command waited for.")
 
     @classmethod

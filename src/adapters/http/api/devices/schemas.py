@@ -15,6 +15,7 @@ from adapters.http.core.schemas import (
     QueryParameters,
     RequestBody,
     ResponseModel,
+    Timestamp,
 )
 from domain.devices.health import DeviceHealth
 from domain.devices.model import DeviceMetadata, DeviceStatus, FirmwareProfile
@@ -152,7 +153,7 @@ class DeviceProjectResponse(ResponseModel):
 
 class LastDropResponse(ResponseModel):
     reason: str
-    at: str
+    at: Timestamp
 
 
 class DeviceHealthResponse(ResponseModel):
@@ -187,8 +188,8 @@ class DeviceResponse(ResponseModel):
     device_type_id: str | None
     relay_state: bool | None = Field(description="null until the device reports it.")
     is_online: bool
-    last_seen: str | None
-    created_at: str
+    last_seen: Timestamp | None
+    created_at: Timestamp
     project: DeviceProjectResponse
     profile: FirmwareProfile
     description: str | None

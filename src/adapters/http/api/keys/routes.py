@@ -78,7 +78,7 @@ def _add_key_update_routes(bp: ApiBlueprint, keys: ApiKeyService[Any]) -> None:
         description="Requires the role Admin or Owner.",
         errors={403: "ROLE_REQUIRED"},
     )
-    async def change_key(key_id: str, body: ApiKeyUpdateRequest) -> OkResponse:
+    async def update_key(key_id: str, body: ApiKeyUpdateRequest) -> OkResponse:
         await keys.update(current_session(), key_id, name=body.name, enabled=body.enabled)
         return OkResponse()
 

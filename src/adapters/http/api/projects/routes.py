@@ -48,7 +48,7 @@ def _add_project_update_routes(bp: ApiBlueprint, projects: ProjectService) -> No
         description="Requires the role Admin or Owner.",
         errors={403: "ROLE_REQUIRED"},
     )
-    async def rename_project(project_id: str, body: ProjectRequest) -> ProjectResponse:
+    async def update_project(project_id: str, body: ProjectRequest) -> ProjectResponse:
         return project_response(*await projects.rename(current_session(), project_id, body.name))
 
     @operation(

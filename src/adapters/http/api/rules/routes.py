@@ -37,7 +37,7 @@ def rules_blueprint(rules: RuleService, trials: RuleDryRunService) -> ApiBluepri
         return [rule_response(rule) for rule in await rules.list(current_session(), DeviceId(device_id))]
 
     @operation(bp, "GET", "/devices/<device_id>/rules/context", RequiredAccess.SESSION, "List metrics and commands for rules")
-    async def rule_context(device_id: str) -> RuleContextResponse:
+    async def get_rule_context(device_id: str) -> RuleContextResponse:
         """The metrics that conditions can use, and the commands that a rule can run."""
         context = await rules.get_context(current_session(), DeviceId(device_id))
         return RuleContextResponse(
@@ -67,7 +67,7 @@ def rules_blueprint(rules: RuleService, trials: RuleDryRunService) -> ApiBluepri
         description="Resets the rule's match state only if its conditions or timing changed, or if it is enabled again.",
         errors={400: INVALID_RULE_CODES, 403: NOT_GRANTED_CODES},
     )
-    async def edit_rule(device_id: str, rule_id: str, body: RuleUpdateRequest) -> RuleResponse:
+    async def update_rule(device_id: str, rule_id: str, body: RuleUpdateRequest) -> RuleResponse:
         fields = to_rule_fields(body)
         return rule_response(await rules.update(current_session(), DeviceId(device_id), RuleId(rule_id), fields))
 

@@ -7,7 +7,7 @@ from typing import Annotated, Any, Literal
 from pydantic import Field, JsonValue, StringConstraints
 
 from adapters.http.api.commands.schemas import CommandDefinitionResponse
-from adapters.http.core.schemas import DisplayName, PatchBody, RequestBody, ResponseModel
+from adapters.http.core.schemas import DisplayName, PatchBody, RequestBody, ResponseModel, Timestamp
 from domain.kernel.clock import to_iso
 from domain.kernel.errors import FieldFault, ValidationFailed
 from domain.rules.model import Comparator, ConditionEvaluation, MatchMode, Rule, RuleAction, RuleCondition, RuleDryRun, RuleSpec
@@ -125,7 +125,7 @@ class RuleResponse(ResponseModel):
     cooldown_seconds: int
     clear_conditions: list[RuleConditionResponse]
     disabled_reason: str | None
-    created_at: str
+    created_at: Timestamp
 
 
 class ConditionEvaluationResponse(ResponseModel):
@@ -145,7 +145,7 @@ class RuleDryRunResponse(ResponseModel):
     would_fire: bool
     conditions: list[ConditionEvaluationResponse]
     clear_conditions: list[ConditionEvaluationResponse]
-    fired_at: list[str] | None = None
+    fired_at: list[Timestamp] | None = None
     messages: int | None = None
     complete: bool | None = None
 

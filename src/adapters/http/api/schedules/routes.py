@@ -54,14 +54,16 @@ def _add_read_routes(bp: ApiBlueprint, schedules: ScheduleService) -> None:
         return [schema.ScheduleResponse.from_domain(shown) for shown in found]
 
     @operation(bp, "GET", f"{SCHEDULES_PATH}/history", RequiredAccess.SESSION, "Schedule history", errors=READ_ERRORS, paged=True)
-    async def schedule_history(device_id: str, query: schema.ScheduleHistoryQuery) -> ApiResponse[list[schema.ScheduleResponse]]:
+    async def list_schedule_history(
+        device_id: str, query: schema.ScheduleHistoryQuery
+    ) -> ApiResponse[list[schema.ScheduleResponse]]:
         """The COMPLETED and CANCELLED schedules, newest first."""
         before = None if query.before is None else ScheduleId(query.before)
         found = await schedules.list_history(current_session(), DeviceId(device_id), limit=query.limit + 1, before=before)
         return page_response(found, query.limit, schema.ScheduleResponse.from_domain, lambda view: view.schedule.schedule_id)
 
     @operation(bp, "GET", f"{SCHEDULES_PATH}/context", RequiredAccess.SESSION, "List commands for schedules", errors=READ_ERRORS)
-    async def schedule_context(device_id: str) -> schema.ScheduleContextResponse:
+    async def get_schedule_context(device_id: str) -> schema.ScheduleContextResponse:
         """The device's commands, except those that need approval."""
         found = await schedules.list_schedulable_commands(current_session(), DeviceId(device_id))
         return schema.ScheduleContextResponse(commands=[CommandDefinitionResponse.from_domain(one) for one in found])
@@ -78,13 +80,13 @@ def _add_write_routes(bp: ApiBlueprint, schedules: ScheduleService) -> None:
         errors=WRITE_ERRORS,
         idempotent=True,
     )
-    async def put_schedule(device_id: str, body: schema.ScheduleCreateRequest) -> schema.ScheduleResponse:
+    async def create_schedule(device_id: str, body: schema.ScheduleCreateRequest) -> schema.ScheduleResponse:
         """Cancels the present schedule of the slot and moves it to the history. A Member needs a grant for both commands."""
         shown = await schedules.put(current_session(), DeviceId(device_id), body.slot, body.to_input())
         return schema.ScheduleResponse.from_domain(shown)
 
     @operation(bp, "PUT", f"{SCHEDULES_PATH}/<slot>", RequiredAccess.SESSION, "Change a schedule", errors=WRITE_ERRORS)
-    async def change_schedule(device_id: str, slot: str, body: schema.ScheduleUpdateRequest) -> schema.ScheduleResponse:
+    async def update_schedule(device_id: str, slot: str, body: schema.ScheduleUpdateRequest) -> schema.ScheduleResponse:
         """Omitted fields keep their value. In an empty slot, `onTs` and `offTs` create a schedule; without them: 404."""
         which = _resolve_slot(_parse_slot(slot), body.slot)
         shown = await schedules.update(current_session(), DeviceId(device_id), which, body.to_changes())
@@ -93,7 +95,7 @@ def _add_write_routes(bp: ApiBlueprint, schedules: ScheduleService) -> None:
     @operation(
         bp, "PUT", SCHEDULES_PATH, RequiredAccess.SESSION, "Change a schedule by the slot in the body", errors=WRITE_ERRORS
     )
-    async def change_named_schedule(device_id: str, body: schema.ScheduleUpdateRequest) -> schema.ScheduleResponse:
+    async def update_named_schedule(device_id: str, body: schema.ScheduleUpdateRequest) -> schema.ScheduleResponse:
         """Works like the call with the slot in the path."""
         which = _resolve_slot(None, body.slot)
         shown = await schedules.update(current_session(), DeviceId(device_id), which, body.to_changes())

@@ -33,7 +33,7 @@ def team_blueprint(*, team: TeamService[Any]) -> ApiBlueprint:
         description="Requires the role Admin or Owner; only an Owner can add an Owner.",
         errors={403: "ROLE_REQUIRED", 409: "EMAIL_TAKEN MEMBER_LIMIT"},
     )
-    async def add_member(body: MemberCreateRequest) -> MemberResponse:
+    async def create_member(body: MemberCreateRequest) -> MemberResponse:
         added = await team.add_member(current_session(), email=body.email, name=body.name, role=body.role, password=body.password)
         return member_response(added)
 
@@ -51,7 +51,7 @@ def _add_member_update_routes(bp: ApiBlueprint, team: TeamService[Any]) -> None:
         description="Requires the role Admin or Owner; only an Owner can change an Owner. The last Owner keeps the role.",
         errors={403: "ROLE_REQUIRED", 409: "LAST_OWNER"},
     )
-    async def change_member(membership_id: str, body: MemberUpdateRequest) -> MemberResponse:
+    async def update_member(membership_id: str, body: MemberUpdateRequest) -> MemberResponse:
         return member_response(await team.update_member(current_session(), membership_id, role=body.role, name=body.name))
 
     @operation(
@@ -63,6 +63,6 @@ def _add_member_update_routes(bp: ApiBlueprint, team: TeamService[Any]) -> None:
         description="Ends the member's grants and sessions. Requires the role Admin or Owner; only an Owner removes an Owner.",
         errors={403: "ROLE_REQUIRED", 409: "LAST_OWNER"},
     )
-    async def remove_member(membership_id: str) -> OkResponse:
+    async def delete_member(membership_id: str) -> OkResponse:
         await team.remove_member(current_session(), membership_id)
         return OkResponse()

@@ -47,7 +47,7 @@ def telemetry_blueprint(telemetry: TelemetryQueryService, downsampling: Downsamp
         returns={200: list[ReadingResponse] | list[BucketResponse]},
         errors={403: NOT_GRANTED_CODES},
     )
-    async def telemetry_history(device_id: str, query: TelemetryHistoryQuery) -> list[ReadingResponse] | list[BucketResponse]:
+    async def list_telemetry(device_id: str, query: TelemetryHistoryQuery) -> list[ReadingResponse] | list[BucketResponse]:
         """Readings, newest first. With `step`, one entry per time interval: minimum, maximum, mean, sum, count and last value."""
         caller, device, span = current_caller(), DeviceId(device_id), TimeRange(query.since, query.until)
         if query.step is None:
@@ -65,7 +65,7 @@ def telemetry_blueprint(telemetry: TelemetryQueryService, downsampling: Downsamp
         "Get the latest telemetry",
         errors={403: NOT_GRANTED_CODES},
     )
-    async def telemetry_latest(device_id: str) -> LatestTelemetryResponse:
+    async def get_latest_telemetry(device_id: str) -> LatestTelemetryResponse:
         """The relay state and the latest value of each metric, from memory."""
         latest = await telemetry.latest(current_caller(), DeviceId(device_id))
         relay = latest.device.relay
@@ -86,7 +86,7 @@ def telemetry_blueprint(telemetry: TelemetryQueryService, downsampling: Downsamp
         },
         errors={403: NOT_GRANTED_CODES},
     )
-    async def telemetry_export(device_id: str, query: TelemetryExportQuery) -> Response:
+    async def export_telemetry(device_id: str, query: TelemetryExportQuery) -> Response:
         """All readings as a stream, oldest first: CSV, or NDJSON with `format=ndjson`."""
         span = TimeRange(query.since, query.until)
         pages = telemetry.export(current_caller(), DeviceId(device_id), span, metric=query.metric)

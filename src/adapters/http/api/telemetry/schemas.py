@@ -6,7 +6,7 @@ from typing import Annotated, Literal
 
 from pydantic import Field
 
-from adapters.http.core.schemas import QueryParameters, ResponseModel
+from adapters.http.core.schemas import QueryParameters, ResponseModel, Timestamp
 from domain.kernel.clock import to_iso
 from domain.telemetry.model import Reading, TimeBucket
 
@@ -46,8 +46,8 @@ class ReadingResponse(ResponseModel):
     value: float | None
     value_text: str | None
     unit: str | None
-    recorded_at: str
-    reported_at: str | None = Field(
+    recorded_at: Timestamp
+    reported_at: Timestamp | None = Field(
         default=None,
         exclude_if=lambda reported_at: reported_at is None,
         description="Only in the history, and only when the device said a time more than two minutes ahead: that time. "
@@ -57,7 +57,7 @@ class ReadingResponse(ResponseModel):
 
 class BucketResponse(ResponseModel):
     metric: str
-    from_: str = Field(alias="from")
+    from_: Timestamp = Field(alias="from")
     min: float
     max: float
     mean: float

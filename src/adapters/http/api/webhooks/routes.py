@@ -65,7 +65,7 @@ def _add_webhook_routes(bp: ApiBlueprint, webhooks: WebhookService) -> None:
         "Change, disable or enable a webhook",
         errors=WEBHOOK_ERRORS,
     )
-    async def change_webhook(webhook_id: str, body: WebhookUpdateRequest) -> OkResponse:
+    async def update_webhook(webhook_id: str, body: WebhookUpdateRequest) -> OkResponse:
         """Disabling a webhook discards its pending deliveries. Enabling it again delivers new events only."""
         await webhooks.update(current_session(), webhook_id, url=body.url, enabled=body.enabled, types=body.types)
         return OkResponse()
@@ -87,7 +87,7 @@ def _add_delivery_routes(bp: ApiBlueprint, webhooks: WebhookService, log: Delive
         errors=WEBHOOK_ERRORS,
         idempotent=True,
     )
-    async def rotate_secret(webhook_id: str) -> WebhookSecretRotatedResponse:
+    async def rotate_webhook_secret(webhook_id: str) -> WebhookSecretRotatedResponse:
         """All deliveries from now on are signed with the new secret, including retries."""
         made = await webhooks.rotate_secret(current_session(), webhook_id)
         return WebhookSecretRotatedResponse(webhook_id=made.webhook.webhook_id, secret=made.secret)
@@ -100,7 +100,7 @@ def _add_delivery_routes(bp: ApiBlueprint, webhooks: WebhookService, log: Delive
         "List delivery attempts",
         errors={404: "NOT_FOUND"},
     )
-    async def list_deliveries(webhook_id: str) -> list[DeliveryAttemptResponse]:
+    async def list_webhook_deliveries(webhook_id: str) -> list[DeliveryAttemptResponse]:
         """The latest 50 attempts, newest first."""
         return [delivery_attempt_response(attempt) for attempt in await log.list_attempts(current_session(), webhook_id)]
 
@@ -126,6 +126,6 @@ def _add_delivery_routes(bp: ApiBlueprint, webhooks: WebhookService, log: Delive
         errors=MANUAL_DELIVERY_ERRORS,
         idempotent=True,
     )
-    async def redeliver(webhook_id: str, delivery_id: str) -> DeliveryStartedResponse:
+    async def redeliver_webhook(webhook_id: str, delivery_id: str) -> DeliveryStartedResponse:
         """Sends the event of an earlier delivery again, as a new delivery."""
         return DeliveryStartedResponse(delivery_id=await log.redeliver(current_session(), webhook_id, delivery_id))

@@ -6,7 +6,7 @@ from typing import Annotated
 
 from pydantic import Field
 
-from adapters.http.core.schemas import PatchBody, RequestBody, ResponseModel
+from adapters.http.core.schemas import PatchBody, RequestBody, ResponseModel, Timestamp
 from domain.events.model import DEFAULT_TYPES, PUBLIC_TYPES
 from domain.kernel.clock import to_iso
 from domain.webhooks.model import Attempt, Webhook
@@ -44,8 +44,8 @@ class WebhookDetailsResponse(ResponseModel):
     secret_prefix: str
     enabled: bool
     disabled_reason: str | None
-    created_at: str
-    updated_at: str
+    created_at: Timestamp
+    updated_at: Timestamp
 
 
 class WebhookCreatedResponse(ResponseModel):
@@ -70,9 +70,9 @@ class DeliveryAttemptResponse(ResponseModel):
     status_code: int | None
     error: str | None
     succeeded: bool
-    created_at: str
+    created_at: Timestamp
     duration_ms: int | None = Field(description="Null while the attempt is running, and if it was interrupted.")
-    next_attempt_at: str | None
+    next_attempt_at: Timestamp | None
 
 
 class DeliveryStartedResponse(ResponseModel):

@@ -1,0 +1,27 @@
+"""What the groups of operations are for; the document and the pages made from it show these texts."""
+
+from __future__ import annotations
+
+TAG_DESCRIPTIONS = {
+    "Authentication": "Log in, renew and end sessions, change a password.",
+    "Team": "The members of the account and their roles.",
+    "Projects": "Groups of devices; a grant can cover a whole project.",
+    "API keys": "Credentials of programs. A key can do nothing until a grant allows it.",
+    "Catalog": "The boards and applications that a device can be registered with.",
+    "Devices": "Register devices, read their state, manage their MQTT credentials.",
+    "Device types": "Command definitions that several devices share.",
+    "Commands": "Send a command, follow its execution, define commands of your own.",
+    "Schedules": "Five slots per device that switch at set times, once or by a recurrence rule.",
+    "Rules": "Conditions on telemetry that send a command when they begin to hold.",
+    "Grants": "What a key or member may do with a device, when, and how often.",
+    "Approvals": "Commands that wait for an Owner or Admin to decide.",
+    "Telemetry": "What devices measure: history, intervals, latest values, export.",
+    "Events": "The log of everything that happened in the account.",
+    "Webhooks": "Send events to a URL of yours, signed, with retries.",
+}
+
+
+def tag_object(tag: str) -> dict[str, str]:
+    """The tag with its description. A test holds that every tag of the program has one."""
+    described = TAG_DESCRIPTIONS.get(tag)
+    return {"name": tag} if described is None else {"name": tag, "description": described}
