@@ -32,6 +32,7 @@ GRANT = {"commands": ["ON"], "activeDays": [1], "activeFromMinute": 60, "activeT
 BODIES_OF_ALL_FIELDS: dict[str, Any] = {
     **FULL,
     "PATCH /devices/{deviceId}/grants/{grantId}": {**GRANT, "scope": "READ", "rateLimitPerMinute": 5},
+    **{f"POST /devices/{{deviceId}}/approvals/{{approvalId}}/{decision}": {"note": "Yes"} for decision in ("approve", "deny")},
 }
 
 
@@ -100,7 +101,7 @@ async def test_each_wrong_field_of_each_body_is_named(people: People) -> None:
         if "#" in row or "requestBody" not in operation:
             continue
         ids = await people.ours.create(row)
-        body = BODIES_OF_ALL_FIELDS.get(row, BODIES[row](ids))
+        body = BODIES_OF_ALL_FIELDS.get(row) or BODIES[row](ids)
         for where, allowed in leaves(operation["requestBody"]["content"]["application/json"]["schema"], paper):
             for value in wrong_for(allowed):
                 answer = await owner.send(*address(row, ids), with_value_at(body, where, value))
