@@ -40,7 +40,7 @@ def tls_init(
     """Make an authority, if there is none, and a certificate for the server. Repeat it to renew the server's certificate."""
     settings = load_settings_or_exit()
     folder = settings.data_dir / DIRECTORY
-    names = list(dict.fromkeys(names or [settings.mqtt_public_host]))
+    names = list(dict.fromkeys(names or [settings.effective_mqtt_public_host]))
     wrong = [name for name in names if not _SERVER_NAME.fullmatch(name)]
     if wrong:
         exit_with(f"{wrong[0]!r} is neither a host name nor an address. Give one such as --name mqtt.example.com.", EXIT_FAILURE)

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import os
 import re
-import socket
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Annotated, Any, Literal
@@ -18,6 +17,7 @@ from pydantic_settings import BaseSettings, PydanticBaseSettingsSource, Settings
 
 from adapters.http.core.proxies import parse_networks
 from app.config.connection_settings import ConnectionSettings
+from app.config.own_address import device_facing_address
 from app.config.sources import DOTENV, ENVIRONMENT, PREFIX, TOML, source_of, unknown_variable_messages, variables_by_source
 from app.config.url_checks import check_mqtt_url, check_public_url, is_ip_address
 from domain.accounts.policy import check_email, check_password
@@ -62,7 +62,7 @@ class Settings(ConnectionSettings):
     mqtt_client_ca: Path | None = Field(
         default=None, description="Authority whose certificates devices must show on the TLS port."
     )
-    mqtt_public_host: str = Field(default_factory=socket.gethostname, description="Host name that device credentials contain.")
+    mqtt_public_host: str | None = Field(default=None, description="Host in device credentials; default: this machine's address.")
     broker: str = Field(default="embedded", description="`embedded`, mqtt://user:password@host:1883, or `none`.")
     mosquitto_password_file: Path | None = Field(default=None, description="External Mosquitto: file for device credentials.")
     mosquitto_acl_file: Path | None = None
@@ -130,9 +130,9 @@ class Settings(ConnectionSettings):
 
     @field_validator("mqtt_public_host")
     @classmethod
-    def _check_host(cls, value: str) -> str:
+    def _check_host(cls, value: str | None) -> str | None:
         """The name appears in configurations of five languages, so only characters of host names and addresses are allowed."""
-        if not _HOST.fullmatch(value) and not is_ip_address(value):
+        if value is not None and not _HOST.fullmatch(value) and not is_ip_address(value):
             raise ValueError("must be a host name or an address such as mqtt.example.com: no scheme, port or brackets")
         return value
 
@@ -215,6 +215,11 @@ class Settings(ConnectionSettings):
         return self.broker != "none"
 
     @property
+    def effective_mqtt_public_host(self) -> str:
+        """The host that device credentials contain, with its default: never the bare host name, which a device cannot resolve."""
+        return self.mqtt_public_host or device_facing_address(self.mqtt_host)
+
+    @property
     def effective_public_url(self) -> str:
         """Where people reach the dashboard, with its default."""
         host = self.http_host if self.http_host not in ("127.0.0.1", "::1", "0.0.0.0", "::") else "localhost"  # noqa: S104
@@ -230,10 +235,10 @@ class Settings(ConnectionSettings):
     def masked(self) -> dict[str, str]:
         """Variable name → value with secrets masked, as `latchboard config` prints them."""
         shown: dict[str, str] = {}
+        host, database = self.effective_mqtt_public_host, SecretStr(self.effective_database_url)
+        effective: dict[str, Any] = {"database_url": database, "mqtt_public_host": host}
         for name in type(self).model_fields:
-            value = getattr(self, name)
-            if name == "database_url":
-                value = SecretStr(self.effective_database_url)
+            value = effective.get(name, getattr(self, name))
             if isinstance(value, SecretStr):
                 hidden = _URL_SECRET.sub(r"\1***\2", value.get_secret_value())
                 value = hidden if "://" in hidden else "***"

@@ -196,11 +196,12 @@ def _create_external_link(settings: Settings, clock: Clock, engine: EngineParts)
 
 def broker_endpoint(settings: Settings) -> BrokerEndpoint:
     """Where devices reach the broker. For an external broker, the default is the address that the service itself uses."""
-    endpoint = BrokerEndpoint(settings.mqtt_public_host, settings.mqtt_port, settings.mqtt_ws_port, settings.mqtt_tls_port)
+    host = settings.effective_mqtt_public_host
+    endpoint = BrokerEndpoint(host, settings.mqtt_port, settings.mqtt_ws_port, settings.mqtt_tls_port)
     if settings.broker in ("embedded", "none"):
         return endpoint
     url, explicit = urlsplit(settings.broker), settings.model_fields_set
-    if "mqtt_public_host" not in explicit:
+    if settings.mqtt_public_host is None:
         endpoint = replace(endpoint, host=url.hostname or endpoint.host)
     if url.scheme == "mqtts":
         return endpoint if "mqtt_tls_port" in explicit else replace(endpoint, tls_port=broker_port(url))

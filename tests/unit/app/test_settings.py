@@ -1,6 +1,5 @@
 from __future__ import annotations
 
-import socket
 from pathlib import Path
 
 import pytest
@@ -79,7 +78,8 @@ def test_the_public_host_may_be_any_host_name_or_address(monkeypatch: pytest.Mon
 @pytest.mark.parametrize(
     ("broker", "explicit", "reached"),
     [
-        ("embedded", {}, BrokerEndpoint(socket.gethostname(), 1883, 8083)),
+        ("embedded", {}, BrokerEndpoint("127.0.0.1", 1883, 8083)),
+        ("embedded", {"MQTT_HOST": "10.0.0.9"}, BrokerEndpoint("10.0.0.9", 1883, 8083)),
         ("mqtt://u:p@broker:2883", {}, BrokerEndpoint("broker", 2883, 8083)),
         ("mqtt://u:p@broker", {"MQTT_PORT": "3883"}, BrokerEndpoint("broker", 3883, 8083)),
         ("mqtt://u:p@10.0.0.2:2883", {"MQTT_PUBLIC_HOST": "mqtt.example"}, BrokerEndpoint("mqtt.example", 2883, 8083)),
