@@ -13,7 +13,7 @@ _OUTSIDE = {socket.AF_INET: "192.0.2.1", socket.AF_INET6: "2001:db8::1"}
 """Addresses for documentation (RFC 5737, RFC 3849): nobody's network has them, so the default route leads there."""
 
 
-def device_facing_address(listening: str) -> str:
+def reachable_address(listening: str) -> str:
     """Where devices reach a server that listens on `listening`, an address or a host name.
 
     A server on all interfaces is reached at the address of the interface with the default route, IPv4 first. Without such a route

@@ -17,7 +17,7 @@ from pydantic_settings import BaseSettings, PydanticBaseSettingsSource, Settings
 
 from adapters.http.core.proxies import parse_networks
 from app.config.connection_settings import ConnectionSettings
-from app.config.own_address import device_facing_address
+from app.config.own_address import reachable_address
 from app.config.sources import DOTENV, ENVIRONMENT, PREFIX, TOML, source_of, unknown_variable_messages, variables_by_source
 from app.config.url_checks import check_mqtt_url, check_public_url, is_ip_address
 from domain.accounts.policy import check_email, check_password
@@ -217,7 +217,7 @@ class Settings(ConnectionSettings):
     @property
     def effective_mqtt_public_host(self) -> str:
         """The host that device credentials contain, with its default: never the bare host name, which a device cannot resolve."""
-        return self.mqtt_public_host or device_facing_address(self.mqtt_host)
+        return self.mqtt_public_host or reachable_address(self.mqtt_host)
 
     @property
     def effective_public_url(self) -> str:

@@ -1,0 +1,126 @@
+"""Runs the firmware of `examples/firmware` as a device: a process whose relay is lines on standard output.
+
+async with run_example("micropython", config_block, folder) as board:
+    await board.wait_for_relay("ON")
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import shutil
+import sys
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager, suppress
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import pytest
+from cryptography import x509
+from cryptography.hazmat.primitives.serialization import Encoding
+
+from support.ports import free_ports
+
+ROOT = Path(__file__).resolve().parents[2]
+FIRMWARE = ROOT / "examples" / "firmware"
+TIMEOUT_S = 20.0
+KINDS = ("micropython",)
+
+
+@dataclass
+class Board:
+    process: asyncio.subprocess.Process
+    lines: list[str] = field(default_factory=list)
+    _changed: asyncio.Condition = field(default_factory=asyncio.Condition)
+
+    @property
+    def relay_states(self) -> list[str]:
+        """The relay's states since the start, oldest first."""
+        return [line.split()[1] for line in self.lines if line.startswith("relay ")]
+
+    async def read(self) -> None:
+        assert self.process.stdout is not None
+        async for line in self.process.stdout:
+            async with self._changed:
+                self.lines.append(line.decode().strip())
+                self._changed.notify_all()
+
+    async def wait_for_relay(self, *states: str) -> None:
+        """Wait until the relay went through exactly these states since the start."""
+        async with asyncio.timeout(TIMEOUT_S), self._changed:
+            await self._changed.wait_for(lambda: self.relay_states == [*states])
+
+
+class NetworkCable:
+    """Between a board and the service: `unplug` closes the connections and refuses new ones until `plug_in`."""
+
+    def __init__(self, service_port: int) -> None:
+        self.port = free_ports(1)[0]
+        self._service_port = service_port
+        self._server: asyncio.Server | None = None
+        self._writers: set[asyncio.StreamWriter] = set()
+
+    async def plug_in(self) -> None:
+        self._server = await asyncio.start_server(self._carry, "127.0.0.1", self.port)
+
+    async def unplug(self) -> None:
+        assert self._server is not None
+        self._server.close()
+        for writer in [*self._writers]:
+            writer.transport.abort()
+        await self._server.wait_closed()
+
+    async def _carry(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        to_reader, to_writer = await asyncio.open_connection("127.0.0.1", self._service_port)
+        self._writers |= {writer, to_writer}
+        await asyncio.gather(self._copy(reader, to_writer), self._copy(to_reader, writer))
+        self._writers -= {writer, to_writer}
+
+    async def _copy(self, source: asyncio.StreamReader, sink: asyncio.StreamWriter) -> None:
+        with suppress(OSError):
+            while data := await source.read(4_096):
+                sink.write(data)
+                await sink.drain()
+        sink.close()
+
+
+@asynccontextmanager
+async def run_example(kind: str, config_block: str, folder: Path, ca: Path | None = None) -> AsyncIterator[Board]:
+    """`config_block`: as `GET /devices/{deviceId}/config` returns it, with the password. `ca`: for TLS, PEM. The process is killed at
+    the end, so that the broker publishes the will."""
+    command, environment = {"micropython": _micropython}[kind](config_block, folder, ca)
+    process = await asyncio.create_subprocess_exec(
+        *command, env=os.environ | environment, stdout=asyncio.subprocess.PIPE, stderr=asyncio.subprocess.STDOUT
+    )
+    board = Board(process)
+    reading = asyncio.create_task(board.read())
+    try:
+        yield board
+    except BaseException:
+        print("\n".join(board.lines[-40:]))
+        raise
+    finally:
+        if process.returncode is None:
+            process.kill()
+        await process.wait()
+        await reading
+
+
+def _micropython(config_block: str, folder: Path, ca: Path | None) -> tuple[list[str], dict[str, str]]:
+    (folder / "latchboard_config.py").write_text(config_block)
+    program = [micropython(), str(ROOT / "tests" / "support" / "micropython_board.py"), "1"]
+    if ca is not None:
+        der = folder / "ca.der"
+        der.write_bytes(x509.load_pem_x509_certificate(ca.read_bytes()).public_bytes(Encoding.DER))
+        program.append(str(der))
+    return program, {"MICROPYPATH": f"{folder}:{FIRMWARE / 'micropython'}:.frozen"}
+
+
+def micropython() -> str:
+    """MicroPython's Unix port; skips the test without it."""
+    beside = Path(sys.executable).parent / "micropython"
+    found = str(beside) if beside.exists() else shutil.which("micropython")
+    if found is None and not os.environ.get("LATCHBOARD_REQUIRE_MICROPYTHON"):
+        pytest.skip("MicroPython's Unix port is not installed; set LATCHBOARD_REQUIRE_MICROPYTHON=1 to make this a failure")
+    assert found is not None, "MicroPython is not installed and LATCHBOARD_REQUIRE_MICROPYTHON is set"
+    return found

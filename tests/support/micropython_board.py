@@ -1,0 +1,29 @@
+"""Stands for a board's `main.py` in MicroPython's Unix port: the relay and its sensor are lines on standard output.
+
+Arguments: the seconds between two messages of telemetry, and the authority's certificate (DER) for TLS."""
+
+import ssl
+import sys
+
+import latchboard_config
+from latchboard_relay import RelayDevice
+
+
+def switch(on):
+    print("relay", "ON" if on else "OFF")
+
+
+def read_metrics():
+    return {"temperature": 21.5, "uptime": 1}
+
+
+def tls_context(file):
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
+    context.verify_mode = ssl.CERT_REQUIRED
+    with open(file, "rb") as certificate:
+        context.load_verify_locations(cadata=certificate.read())
+    return context
+
+
+tls = tls_context(sys.argv[2]) if len(sys.argv) > 2 else None
+RelayDevice(latchboard_config, switch, read_metrics, tls, int(sys.argv[1])).run()
