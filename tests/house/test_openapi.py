@@ -28,6 +28,8 @@ GET /members /projects /keys /keys/{keyId}/grants
 POST /members /projects /keys
 PATCH /members/{membershipId} /projects/{projectId} /keys/{keyId}
 DELETE /members/{membershipId} /projects/{projectId} /keys/{keyId}
+GET /auth/notifications
+PUT /auth/notifications
 GET /devices /devices/summary /devices/{deviceId} /devices/{deviceId}/config /devices/{deviceId}/events /catalog/boards /catalog/apps
 POST /devices/register /devices/{deviceId}/credentials /devices/{deviceId}/credentials/reveal /devices/{deviceId}/revoke
 PUT /devices/{deviceId}

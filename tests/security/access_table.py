@@ -20,6 +20,8 @@ POST /auth/logout                                                200   200   200
 POST /auth/unlock/request                                        200   200   200    200    200     200     200 200  200  200   200
 POST /auth/unlock                                                400   400   400    400    400     400     400 400  400  400   400
 GET /auth/me                                                     401   200   200    200    200     200     200 403  403  403   200
+GET /auth/notifications                                          401   200   200    200    200     200     200 403  403  403   200
+PUT /auth/notifications                                          401   200   200    200    200     200     200 403  403  403   200
 POST /auth/password/request-otp                                  401   200   200    403    403     403     403 403  403  403   200
 POST /auth/change-password                                       401   400   400    403    403     403     403 403  403  403   400
 POST /auth/password/change                                       401   403   403    403    403     403     403 403  403  403   403

@@ -237,6 +237,7 @@ BODIES: dict[str, Body] = {
     "PUT /devices/{deviceId}/schedules/{slot}": lambda ids: {"enabled": False},
     "POST /devices/{deviceId}/rules": rule_body,
     "PATCH /devices/{deviceId}/rules/{ruleId}": lambda ids: {"enabled": False},
+    "PUT /auth/notifications": lambda ids: {"topics": ["approvals"]},
     "POST /devices/{deviceId}/rules/test": lambda ids: {
         "conditions": [{"metric": "temperature", "comparator": ">", "value": 30}],
         "from": 0,

@@ -25,6 +25,7 @@ from app.workers.feed_interest import FeedInterestWorker, LoggedAccessChanges
 from app.workers.ingest import IngestWorker
 from app.workers.last_seen import LastSeenBuffer
 from app.workers.log_follower import EventLogFollower
+from app.workers.notifications import NotificationWorker
 from app.workers.peer_changes import PeerChangeHandler
 from app.workers.periodic_flush import PeriodicFlushWorker
 from app.workers.presence import PresenceWorker
@@ -38,6 +39,7 @@ from app.workers.webhook_delivery import WebhookDeliveryWorker
 from domain.commands.crash_recovery import CommandCrashRecovery
 from domain.feed.interest import LiveSubscriptions
 from domain.ingest.pipeline import IngestPipeline
+from domain.kernel.clock import Clock
 from domain.webhooks.cleanup import WebhookCleanup
 
 
@@ -90,13 +92,19 @@ def _create_workers(adapters: Adapters, services: Services, wake_events: WakeEve
         rule_timers=_create_rule_timer_worker(adapters, services, wake_events),
         approval_expiry=ApprovalExpiryWorker(approvals=services.approvals, clock=clock, wake_event=wake_events.approvals),
         every_instance=(
-            PeriodicFlushWorker(
-                flushes=(services.callers.flush_last_used, services.logins.flush_throttled_logins, services.denial_log.flush)
-            ),
+            *_create_small_workers(services, clock, wake_events),
             retention,
             DiskSpaceWorker(disk=adapters.disk, retention_wake=retention.wake_event),
         ),
         leader_only=(rollups, *_create_leader_workers(adapters, services, wake_events, pipeline)),
+    )
+
+
+def _create_small_workers(services: Services, clock: Clock, wake_events: WakeEvents) -> tuple[Worker, ...]:
+    flushes = (services.callers.flush_last_used, services.logins.flush_throttled_logins, services.denial_log.flush)
+    return (
+        NotificationWorker(notifications=services.notifications, clock=clock, wake_event=wake_events.notifications),
+        PeriodicFlushWorker(flushes=flushes),
     )
 
 

@@ -15,6 +15,7 @@ from adapters.http.api.devices.routes import devices_blueprint
 from adapters.http.api.events.routes import events_blueprint
 from adapters.http.api.grants.routes import grants_blueprint
 from adapters.http.api.keys.routes import keys_blueprint
+from adapters.http.api.notifications.routes import notifications_blueprint
 from adapters.http.api.projects.routes import projects_blueprint
 from adapters.http.api.rules.routes import rules_blueprint
 from adapters.http.api.schedules.routes import schedules_blueprint
@@ -130,6 +131,7 @@ def _create_blueprints(program: Program) -> list[Blueprint]:
         credentials_blueprint(s.credentials),
         device_types_blueprint(s.device_types),
         commands_blueprint(s.commands, s.submission_waiter, s.definitions, s.control),
+        notifications_blueprint(s.notifications),
         schedules_blueprint(s.schedules, s.schedule_calendar),
         rules_blueprint(s.rules, s.rule_dry_runs),
         grants_blueprint(s.grants, s.access_explanations),

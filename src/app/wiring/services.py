@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-import json
-from collections.abc import Mapping
+from typing import Any
 
 from adapters.feed_hub import LogOrderedFeedPublisher
 from adapters.storage.sql.postgres.leader_fence import FencedUnitOfWork
@@ -12,6 +11,7 @@ from app.config.settings import Settings
 from app.runtime.command_metrics import MeasuredExecutionWaiter
 from app.runtime.timeout_lock import TimeoutLock
 from app.wiring.adapters import Adapters, broker_endpoint
+from app.wiring.telemetry_encoding import encode_telemetry
 from app.workers.rule_timers import log_clock_step
 from app.workers.schedules import DevicePlanQueue
 from app.workers.wake_event import WakeEvents
@@ -42,6 +42,7 @@ from domain.devices.erasure import DeviceErasureService
 from domain.devices.presence import PresenceService
 from domain.devices.service import DeviceService
 from domain.events.audit import RateLimitedDeniedRequestLog
+from domain.events.ports import EventObserver
 from domain.events.service import EventLogDispatcher, EventService
 from domain.grants.access_explanation import AccessExplainer
 from domain.grants.authorizer import Authorizer
@@ -52,7 +53,8 @@ from domain.ingest.engine_clock import EngineClock
 from domain.ingest.telemetry import IngestService
 from domain.keys.authentication import CallerAuthenticator
 from domain.keys.service import ApiKeyService
-from domain.rules.model import MetricValue
+from domain.notifications.observer import NotificationObserver
+from domain.notifications.service import NotificationService
 from domain.rules.service import RuleService
 from domain.schedules.calendar import ScheduleCalendarService
 from domain.schedules.device_plan_sync import DevicePlanService
@@ -84,8 +86,10 @@ class Services:
         self.followed_feed = (
             None if adapters.is_single_instance else LogOrderedFeedPublisher(adapters.feed, wake_events.event_log.set)
         )
-        self.event_recorder = EventLogDispatcher(
-            ids=adapters.ids, observers=[self.fanout], feed=self.followed_feed or adapters.feed
+        notices = NotificationObserver(public_url=settings.effective_public_url, wake=wake_events.notifications.set)
+        observers: list[EventObserver[Any]] = [self.fanout, notices]
+        self.event_recorder: EventLogDispatcher[Any] = EventLogDispatcher(
+            ids=adapters.ids, observers=observers, feed=self.followed_feed or adapters.feed
         )
         self.uow = adapters.database.unit_of_work(self.event_recorder)
         self.leader_uow = self.uow if adapters.fence is None else FencedUnitOfWork(self.uow, adapters.fence)
@@ -118,6 +122,7 @@ class Services:
         self.passwords = PasswordService(
             uow=uow, clock=clock, ids=ids, hasher=hasher, digest=adapters.digest, mailer=adapters.mailer
         )
+        self.notifications = NotificationService(uow=uow, clock=clock, mailer=adapters.mailer)
         requests = PendingApprovalCloser()
         self.team = TeamService(uow=uow, clock=clock, ids=ids, hasher=hasher, requests=requests)
         self.projects = ProjectService(uow=uow, clock=clock, ids=ids)
@@ -259,7 +264,7 @@ class Services:
             engine=engine.engine,
             create_engine=engine.create_engine,
             make_batch=engine.make_batch,
-            encode=_encode_telemetry,
+            encode=encode_telemetry,
         )
         self.device_messages = DeviceMessageService(
             uow=uow,
@@ -283,11 +288,6 @@ class Services:
             jitter=adapters.jitter,
             queues=EndpointQueues(),
         )
-
-
-def _encode_telemetry(at_ms: int, values: Mapping[str, MetricValue]) -> bytes:
-    """Encode values as a native telemetry payload, so that a rule dry run can replay history."""
-    return json.dumps({"ts": at_ms, "m": dict(values)}).encode()
 
 
 def _retention_periods(settings: Settings) -> RetentionPeriods:

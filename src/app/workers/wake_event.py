@@ -33,6 +33,7 @@ class WakeEvents:
     """One event for each worker that sleeps until something is due."""
 
     dispatch: WakeEvent = field(default_factory=WakeEvent)
+    notifications: WakeEvent = field(default_factory=WakeEvent)
     approvals: WakeEvent = field(default_factory=WakeEvent)
     schedules: WakeEvent = field(default_factory=WakeEvent)
     device_plans: WakeEvent = field(default_factory=WakeEvent)

@@ -30,6 +30,7 @@ from support.memory_storage.devices import MemoryDeviceCredentialsRepository, Me
 from support.memory_storage.events import MemoryEventRepository
 from support.memory_storage.grants import MemoryGrantRepository
 from support.memory_storage.keys import MemoryApiKeyRepository
+from support.memory_storage.notifications import MemoryNotificationRepository
 from support.memory_storage.rollups import MemoryRollupRepository
 from support.memory_storage.rules import MemoryRuleRepository
 from support.memory_storage.schedules import MemoryScheduleRepository
@@ -81,6 +82,7 @@ class MemoryTransaction:
         self.readings = MemoryReadingRepository(database)
         self.dead_letters = MemoryDeadLetterRepository(database)
         self.rollups = MemoryRollupRepository(database)
+        self.notifications = MemoryNotificationRepository(database)
         self.webhooks = MemoryWebhookRepository(database)
         self.deliveries = MemoryDeliveryRepository(database)
 

@@ -79,6 +79,12 @@ REQUEST_EXAMPLES: dict[str, Any] = {
     "RuleCreateRequest": {**OVERHEAT_RULE, "forSeconds": 60},
     "RuleUpdateRequest": {"enabled": False},
     "RuleDryRunRequest": {"readings": {"temperature": 31}},
+    "NotificationSettingsRequest": {
+        "topics": ["approvals", "offline"],
+        "quietFromMinute": 1320,
+        "quietToMinute": 360,
+        "timezone": "Europe/Berlin",
+    },
     "RuleDraftDryRunRequest": {
         "conditions": [{"metric": "temperature", "comparator": ">", "value": 30}],
         "forSeconds": 60,

@@ -27,6 +27,7 @@ from adapters.storage.sql.repositories.devices import SqlDeviceRepository
 from adapters.storage.sql.repositories.events import SqlEventRepository
 from adapters.storage.sql.repositories.grants import SqlGrantRepository
 from adapters.storage.sql.repositories.keys import SqlApiKeyRepository
+from adapters.storage.sql.repositories.notifications import SqlNotificationRepository
 from adapters.storage.sql.repositories.rollups import SqlRollupRepository
 from adapters.storage.sql.repositories.rules import SqlRuleRepository
 from adapters.storage.sql.repositories.schedules import SqlScheduleRepository
@@ -107,6 +108,7 @@ class SqlTransaction:
     readings = LazyRepository(SqlReadingRepository)
     rollups = LazyRepository(SqlRollupRepository)
     dead_letters = LazyRepository(SqlDeadLetterRepository)
+    notifications = LazyRepository(SqlNotificationRepository)
     webhooks = LazyRepository(SqlWebhookRepository)
     deliveries = LazyRepository(SqlDeliveryRepository)
 

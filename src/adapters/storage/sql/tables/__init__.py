@@ -43,6 +43,7 @@ from adapters.storage.sql.tables.identity import (
     user_sessions,
     users,
 )
+from adapters.storage.sql.tables.notifications import notification_settings, notifications
 from adapters.storage.sql.tables.permissions import approvals, grant_uses, grants
 from adapters.storage.sql.tables.service_state import write_probes
 
@@ -72,6 +73,8 @@ __all__ = [
     "memberships",
     "metadata",
     "metric_names",
+    "notification_settings",
+    "notifications",
     "one_time_codes",
     "projects",
     "readings",

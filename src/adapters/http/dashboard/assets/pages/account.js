@@ -1,6 +1,7 @@
 /* The signed-in person: password, sessions, and what is theirs in this browser. */
 
 import { call, get } from "../core/api.js";
+import { minuteClock, zone } from "../core/format.js";
 import { html, useState } from "../core/html.js";
 import { chooseLanguage, chosenLanguage, LANGUAGES, t, word } from "../core/i18n.js";
 import { useLoad } from "../core/live.js";
@@ -23,6 +24,7 @@ export function Account() {
       <${Facts} of=${[[t("Email"), email], [t("Role"), word(role)], [t("Account"), accountName], [t("Devices"), deviceCount]]} />
     <//>
     <${Notifications} />
+    <${Mails} />
     <${Sessions} />
     <${Card} title=${t("This browser")}>
       <div class="field"><label for="language">${t("Language")}</label><select id="language" value=${chosenLanguage()} onChange=${language}><option value="">${t("as the browser")}</option>${Object.entries(LANGUAGES).map(([code, label]) => html`<option value=${code} selected=${code === chosenLanguage()}>${label}</option>`)}</select></div>
@@ -66,6 +68,35 @@ function Notifications() {
     <${Fields} fields=${fields} values=${values} onChange=${put} prefix="notify" />
   <//>`;
 }
+
+/* By the service, to the person's address: also while no browser is open. */
+function Mails() {
+  const loaded = useLoad((signal) => get("/auth/notifications", signal), []);
+  return html`<${Card} title=${t("Notifications by mail")}>
+    <p class="dim">${t("To {email}, also while no browser is open. Nothing is sent unless you choose it.", { email: me.value.email })}</p>
+    <${Loaded} of=${loaded}>${(settings) => html`<${MailForm} settings=${settings} reload=${loaded.reload} />`}<//>
+  <//>`;
+}
+
+function MailForm({ settings, reload }) {
+  const [values, setValues] = useState(() => ({ topics: settings.topics, offlineMinutes: settings.offlineMinutes, quietFrom: clockOf(settings.quietFromMinute), quietTo: clockOf(settings.quietToMinute) }));
+  const fields = [
+    { name: "topics", label: t("Mail me when"), type: "many", options: kinds() },
+    { name: "offlineMinutes", label: t("Offline for at least (minutes)"), type: "integer", min: 1, when: () => values.topics.includes("offline") },
+    { name: "quietFrom", label: t("Quiet from"), type: "time" },
+    { name: "quietTo", label: t("Quiet until"), type: "time", hint: t("Mails wait until the quiet hours end.") },
+  ];
+  const save = async () => {
+    await call("PUT", "/auth/notifications", { topics: values.topics, offlineMinutes: Number(values.offlineMinutes), quietFromMinute: minuteOf(values.quietFrom), quietToMinute: minuteOf(values.quietTo), timezone: zone() });
+    tell(t("Saved."));
+    await reload();
+  };
+  return html`<${Fields} fields=${fields} values=${values} onChange=${(name, value) => setValues((before) => ({ ...before, [name]: value }))} prefix="mail" />
+    <${Button} kind="main" act=${save}>${t("Save the mail settings")}<//>`;
+}
+
+const clockOf = (minute) => (minute === null ? "" : minuteClock(minute));
+const minuteOf = (text) => (text ? Number(text.slice(0, 2)) * 60 + Number(text.slice(3, 5)) : null);
 
 function Sessions() {
   const sessions = useLoad((signal) => get("/auth/sessions", signal), [], ({ eventType }) => /^(login|logout|session_)/.test(eventType));

@@ -1,0 +1,22 @@
+"""Sends the mails that events owe, on whichever instance is first."""
+
+from __future__ import annotations
+
+from app.workers.base_worker import DueWorker, seconds_until
+from app.workers.wake_event import WakeEvent
+from domain.kernel.clock import Clock
+from domain.notifications.service import NotificationService
+
+
+class NotificationWorker(DueWorker):
+    name = "notifications"
+
+    def __init__(self, *, notifications: NotificationService, clock: Clock, wake_event: WakeEvent) -> None:
+        super().__init__(wake_event)
+        self._notifications = notifications
+        self._clock = clock
+
+    async def run_once(self) -> float:
+        while await self._notifications.send_due():
+            pass
+        return seconds_until(await self._notifications.next_due_ms(), self._clock.now_ms())
