@@ -54,8 +54,8 @@ async def test_it_switches_answers_and_reports(
             answer = await owner.post(f"{pump.path}/command", {"cmd": "FLUSH", "waitSeconds": 10})
             execution = await owner.get(f"{pump.path}/executions/{answer['executionId']}")
             assert (execution["status"], execution["result"]["code"]) == ("FAILED", "UNSUPPORTED")
-            metrics = await owner.wait_until(f"{pump.path}/rules/context", lambda found: "temperature" in found["metrics"])
-            assert "uptime" in metrics["metrics"]
+            metrics = await owner.wait_until(f"{pump.path}/rules/context", lambda found: "uptime" in found["metrics"])
+            assert "rssi" in metrics["metrics"]
             found = await owner.get(pump.path)
             assert (found["relayState"], found["health"]["firmware"], found["health"]["lastDrop"]) == (True, "1.0.0", None)
         await feed.wait_for("device_offline")

@@ -8,7 +8,9 @@ from __future__ import annotations
 
 import asyncio
 import os
+import re
 import shutil
+import subprocess
 import sys
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager, suppress
@@ -23,8 +25,9 @@ from support.ports import free_ports
 
 ROOT = Path(__file__).resolve().parents[2]
 FIRMWARE = ROOT / "examples" / "firmware"
+SKETCH = FIRMWARE / "arduino" / "latchboard_relay"
 TIMEOUT_S = 20.0
-KINDS = ("micropython",)
+KINDS = ("arduino", "micropython")
 
 
 @dataclass
@@ -88,7 +91,7 @@ class NetworkCable:
 async def run_example(kind: str, config_block: str, folder: Path, ca: Path | None = None) -> AsyncIterator[Board]:
     """`config_block`: as `GET /devices/{deviceId}/config` returns it, with the password. `ca`: for TLS, PEM. The process is killed at
     the end, so that the broker publishes the will."""
-    command, environment = {"micropython": _micropython}[kind](config_block, folder, ca)
+    command, environment = {"arduino": _arduino, "micropython": _micropython}[kind](config_block, folder, ca)
     process = await asyncio.create_subprocess_exec(
         *command, env=os.environ | environment, stdout=asyncio.subprocess.PIPE, stderr=asyncio.subprocess.STDOUT
     )
@@ -104,6 +107,47 @@ async def run_example(kind: str, config_block: str, folder: Path, ca: Path | Non
             process.kill()
         await process.wait()
         await reading
+
+
+def _arduino(config_block: str, folder: Path, ca: Path | None) -> tuple[list[str], dict[str, str]]:
+    (folder / "latchboard_config.h").write_text(config_block)
+    settings = (SKETCH / "settings.h").read_text().replace("TELEMETRY_EVERY_MS 60000UL", "TELEMETRY_EVERY_MS 1000UL")
+    if ca is not None:
+        settings = re.sub(r"-----BEGIN.*END CERTIFICATE-----\n", ca.read_text(), settings, flags=re.DOTALL)
+        settings = settings.replace("LATCHBOARD_TLS 0", "LATCHBOARD_TLS 1")
+    (folder / "settings.h").write_text(settings)
+    return [str(compile_sketch(folder, "ESP32"))], {}
+
+
+def compile_sketch(folder: Path, core: str) -> Path:
+    """The program, compiled in `folder` for Linux with the headers of `support/arduino`. The folder has the sketch's settings.h and
+    latchboard_config.h. `core`: ESP32 or ESP8266."""
+    require_compiler()
+    sketch = folder / "latchboard_relay.ino"
+    sketch.write_text(_with_prototypes((SKETCH / sketch.name).read_text()))
+    (folder / "json_reader.h").write_text((SKETCH / "json_reader.h").read_text())
+    program, core_headers = folder / f"relay-{core}", ROOT / "tests" / "support" / "arduino"
+    options = ["-std=c++17", "-Wall", "-Wextra", "-Werror", f"-D{core}", f"-I{core_headers}", "-include", "Arduino.h"]
+    sources = ["-x", "c++", str(sketch), str(core_headers / "main.cpp")]
+    built = subprocess.run(
+        ["g++", *options, *sources, "-o", str(program), "-lssl", "-lcrypto"], capture_output=True, text=True, timeout=120
+    )
+    assert built.returncode == 0, built.stderr[-4_000:]
+    return program
+
+
+def require_compiler() -> None:
+    found = shutil.which("g++") is not None and Path("/usr/include/openssl/ssl.h").exists()
+    if not found and not os.environ.get("LATCHBOARD_REQUIRE_CXX"):
+        pytest.skip("g++ or OpenSSL's headers (libssl-dev) are missing; set LATCHBOARD_REQUIRE_CXX=1 to make this a failure")
+    assert found, "g++ or OpenSSL's headers are missing and LATCHBOARD_REQUIRE_CXX is set; `make apt` installs them"
+
+
+def _with_prototypes(sketch: str) -> str:
+    """As the Arduino IDE does: all functions are declared before the first one, so their types must come earlier."""
+    heads = list(re.finditer(r"^(static [\w \*&]+\([^)]*\)|void \w+\(\)) \{", sketch, re.MULTILINE))
+    declarations = "".join(f"{head[1]};\n" for head in heads)
+    return sketch[: heads[0].start()] + declarations + sketch[heads[0].start() :]
 
 
 def _micropython(config_block: str, folder: Path, ca: Path | None) -> tuple[list[str], dict[str, str]]:

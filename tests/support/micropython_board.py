@@ -14,7 +14,7 @@ def switch(on):
 
 
 def read_metrics():
-    return {"temperature": 21.5, "uptime": 1}
+    return {"rssi": -50, "uptime": 1}
 
 
 def tls_context(file):

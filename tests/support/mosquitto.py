@@ -77,6 +77,22 @@ persistence false
         await asyncio.wait_for(process.wait(), 10)
 
 
+@contextlib.asynccontextmanager
+async def open_mosquitto(folder: Path) -> AsyncIterator[int]:
+    """One that lets everybody in; the port."""
+    require_mosquitto()
+    [port], configuration, pid_file = free_ports(1), folder / "mosquitto.conf", folder / "mosquitto.pid"
+    configuration.write_text(f"user root\npid_file {pid_file}\nlog_dest none\nlistener {port} 127.0.0.1\nallow_anonymous true\n")
+    assert BINARY is not None
+    process = await asyncio.create_subprocess_exec(BINARY, "-c", str(configuration))
+    try:
+        await _listening(port, pid_file)
+        yield port
+    finally:
+        process.terminate()
+        await asyncio.wait_for(process.wait(), 10)
+
+
 async def _listening(port: int, pid_file: Path) -> None:
     """Wait until it answers: it opens its ports before it can handle the reload signal."""
     hello = b"\x10\x0f\x00\x04MQTT\x04\x02\x00\x0a\x00\x03abc"

@@ -118,27 +118,28 @@ class RelayDevice:
     # Commands
 
     def _on_command(self, order):
+        order_id, cmd = order["id"], order["cmd"]
         for known, result in self._results:
-            if known == order["id"]:  # the service has not received the result: send it again, do not run the command again
+            if known == order_id:  # the service has not received the result: send it again, do not run the command again
                 self._publish("result", result)
                 return
-        self._publish("result", {"id": order["id"], "status": "ack"})
-        result = self._execute(order)
-        result["id"] = order["id"]
-        self._results.append((order["id"], result))  # before any wait: the command must not run twice
+        self._publish("result", {"id": order_id, "status": "ack"})
+        result = self._execute(order_id, cmd, order.get("exp"))
+        result["id"] = order_id
+        self._results.append((order_id, result))  # before any wait: the command must not run twice
         if len(self._results) > KNOWN_RESULTS:
             self._results.pop(0)
-        if self._command == order["id"]:
+        if self._command == order_id:
             self._report_state()
         self._publish("result", result)
 
-    def _execute(self, order):
+    def _execute(self, order_id, cmd, expires_ms):
         """The fields of the result. Without a clock no deadline can be checked."""
-        now_ms, cmd = self._now_ms(), order["cmd"]
-        if now_ms is not None and now_ms > order.get("exp", now_ms):
+        now_ms = self._now_ms()
+        if now_ms is not None and expires_ms is not None and now_ms > expires_ms:
             return {"status": "expired"}
         if cmd in ("ON", "OFF", "TOGGLE"):
-            self._set_relay(not self._relay if cmd == "TOGGLE" else cmd == "ON", "cmd", order["id"])
+            self._set_relay(not self._relay if cmd == "TOGGLE" else cmd == "ON", "cmd", order_id)
         elif cmd == "GET_SCHEDULES":
             return {"status": "done", "data": {"rev": self._plan_revision, "s": self._plan}}
         elif cmd != "STATUS":
@@ -158,7 +159,8 @@ class RelayDevice:
     # The schedule
 
     def _on_plan(self, plan):
-        self._plan_revision, self._plan = plan["rev"], plan["s"]
+        rows = [[slot, int(on_s), int(off_s), bool(enabled)] for slot, on_s, off_s, enabled in plan["s"]]
+        self._plan_revision, self._plan = int(plan["rev"]), rows
         self._publish("sched/rev", {"rev": self._plan_revision}, retain=True)
 
     def _run_plan(self):
@@ -167,10 +169,14 @@ class RelayDevice:
         if now_ms is None:
             return
         since_s, now_s = self._plan_done_s, now_ms // 1000
-        edges = [(row[1 + off], not off) for row in self._plan if row[3] for off in (0, 1)]
-        for due_s, on in sorted(edge for edge in edges if since_s < edge[0] <= now_s):
+        edges = {}
+        for _, on_s, off_s, enabled in self._plan:
+            if enabled:
+                edges[on_s] = True  # where one slot ends and another begins, the relay stays on
+                edges[off_s] = edges.get(off_s, False)
+        for due_s in sorted(due_s for due_s in edges if since_s < due_s <= now_s):
             self._plan_done_s = due_s
-            self._set_relay(on, "sched")
+            self._set_relay(edges[due_s], "sched")
             if self._mqtt is not None:
                 self._report_state()
         self._plan_done_s = max(since_s, now_s)

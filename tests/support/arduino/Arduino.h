@@ -1,0 +1,54 @@
+// What the example sketch uses of the Arduino core, on Linux. The relay's pin is a line on standard output.
+#pragma once
+
+#include <ctype.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <time.h>
+
+#include <initializer_list>
+
+typedef uint8_t byte;
+typedef bool boolean;
+
+enum { LOW = 0, HIGH = 1, OUTPUT = 1 };
+
+inline uint32_t millis() {
+  timespec now;
+  clock_gettime(CLOCK_MONOTONIC, &now);
+  return (uint32_t)(now.tv_sec * 1000 + now.tv_nsec / 1000000);
+}
+
+inline long random(long end) { return end > 0 ? rand() % end : 0; }
+inline void pinMode(int, int) {}
+
+// A pin that is set to the level it has makes no line.
+inline void digitalWrite(int, int level) {
+  static int last = -1;
+  if (level != last) printf("relay %s\n", level == HIGH ? "ON" : "OFF");
+  last = level;
+}
+
+inline void configTime(long, int, const char*) {}  // the clock of this machine is right
+
+class Stream {
+ public:
+  void begin(unsigned long) {}
+  void print(const char* text) { printf("%s", text); }
+  void println(const char* text) { printf("%s\n", text); }
+  void println(int number) { printf("%d\n", number); }
+};
+inline Stream Serial;
+
+class Client {
+ public:
+  virtual ~Client() {}
+  virtual int connect(const char* host, uint16_t port) = 0;
+  virtual size_t write(const uint8_t* data, size_t length) = 0;
+  virtual int available() = 0;
+  virtual int read() = 0;
+  virtual void stop() = 0;
+  virtual uint8_t connected() = 0;
+};
