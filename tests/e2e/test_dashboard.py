@@ -132,7 +132,7 @@ async def test_a_pending_approval_is_announced_and_approved_with_the_whole_reque
         sent = await device.next_command()
         assert (sent["cmd"], sent["params"]) == ("OPEN", {"seconds": 42})
     await expect(page.get_by_text("Nothing waits for approval")).to_be_visible()
-    await expect(page.get_by_text("approved", exact=True)).to_be_visible()
+    await expect(page.get_by_text("approved", exact=True).first).to_be_visible()
     await assert_fits(page)
 
 
