@@ -17,6 +17,7 @@ from quart import Quart
 
 from app.config.settings import Settings
 from app.wiring.compose import compose
+from domain.events.model import PUBLIC_TYPES
 from support.service import environment, program_command
 
 CONTRACT = """
@@ -234,6 +235,15 @@ def test_every_body_and_every_answer_has_an_example_of_its_schema(document: dict
         wrong += [f"{name}: none" for example in examples if example is None]
         wrong += [f"{name}: {error.message[:200]}" for example in examples for error in check.iter_errors(example)]
     assert wrong == []
+
+
+def test_every_event_type_has_a_webhook_with_an_example(document: dict[str, Any]) -> None:
+    assert document["webhooks"].keys() == PUBLIC_TYPES | {"ping"}
+    for kind, item in document["webhooks"].items():
+        content = item["post"]["requestBody"]["content"]["application/json"]
+        check = Draft202012Validator({**content["schema"], "components": document["components"]})
+        assert [error.message for error in check.iter_errors(content["example"])] == []
+        assert content["example"]["type"] == content["example"]["data"]["type"] == kind
 
 
 def test_every_operation_says_who_may_call_it_and_what_it_is(document: dict[str, Any]) -> None:

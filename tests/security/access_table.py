@@ -115,7 +115,8 @@ POST /webhooks/{webhookId}/deliveries/{deliveryId}/redeliver     401   200   200
 """
 
 OUTSIDE = """
-/  /account/unlock  /dashboard/<path:name>  /docs  /docs/<name>  /docs/confine.js  /docs/start.js  /openapi.json  /healthz  /readyz  /metrics
+/  /account/unlock  /dashboard/<path:name>  /docs  /docs/<name>  /docs/confine.js  /docs/start.js  /openapi.json  /asyncapi.json
+/healthz  /readyz  /metrics
 /dashboard/session/login  /dashboard/session/refresh  /dashboard/session/logout
 """
 """Routes that are not operations of the document and need no authentication. The live feed authenticates separately."""

@@ -5,10 +5,8 @@ Exit codes: 0 for success or a requested stop, 2 for wrong settings or usage, 1 
 
 from __future__ import annotations
 
-import json
 import os
 import sys
-import tempfile
 import threading
 from pathlib import Path
 from typing import Annotated, Any, NoReturn
@@ -20,6 +18,7 @@ from rich.table import Table
 
 from app.cli.broker_config import broker_config
 from app.cli.deadletters import deadletters
+from app.cli.documents import asyncapi, openapi
 from app.cli.keys import keys
 from app.cli.run import EXIT_FAILURE, exit_with, load_settings_or_exit, run_async
 from app.cli.simulate import simulate
@@ -132,16 +131,8 @@ def user_password(email: Email, password: Password) -> None:
 app.command()(simulate)
 
 
-@app.command()
-def openapi(
-    output: Annotated[Path | None, typer.Option(help="Write to this file instead of standard output.")] = None,
-) -> None:
-    """Print the OpenAPI 3.1 document."""
-    text = json.dumps(run_async(_build_openapi_document()), indent=2, ensure_ascii=False) + "\n"
-    if output is None:
-        sys.stdout.write(text)
-    else:
-        output.write_text(text, encoding="utf-8")
+app.command()(openapi)
+app.command()(asyncapi)
 
 
 @app.command()
@@ -273,23 +264,6 @@ async def _create_data_dir(data_dir: Path) -> None:
     from app.wiring.adapters import prepare_data_dir
 
     prepare_data_dir(data_dir)
-
-
-async def _build_openapi_document() -> dict[str, Any]:
-    """Build the document from a program that is composed in a temporary directory and never started."""
-    from adapters.http.openapi.document import build_document
-    from app.wiring.compose import compose
-
-    with tempfile.TemporaryDirectory() as folder:
-        settings = Settings.model_construct(data_dir=Path(folder), engine="reference", broker="mqtt://127.0.0.1")
-        program = compose(settings)
-        try:
-            document: dict[str, Any] = json.loads(json.dumps(build_document(program.http_app, version=VERSION)))
-            return document
-        finally:
-            await program.adapters.courier.close()
-            program.adapters.hasher.close()
-            program.adapters.login_hasher.close()
 
 
 def main() -> None:

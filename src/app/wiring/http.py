@@ -23,6 +23,7 @@ from adapters.http.api.team.routes import team_blueprint
 from adapters.http.api.telemetry.routes import telemetry_blueprint
 from adapters.http.api.webhooks.routes import webhooks_blueprint
 from adapters.http.app import create_app, mount
+from adapters.http.asyncapi.page import asyncapi_blueprint
 from adapters.http.core.idempotency import IdempotencyStore
 from adapters.http.core.middleware import HttpSettings
 from adapters.http.core.proxies import TrustedProxies, parse_networks
@@ -37,6 +38,7 @@ from app.config.settings import Settings
 from app.runtime import metrics as figures
 from app.runtime import open_files
 from app.version import VERSION
+from app.wiring.asyncapi import create_asyncapi_document
 from app.wiring.program import Program
 from domain.feed.audience import AudienceService
 from domain.webhooks.delivery_log import DeliveryLogService
@@ -49,7 +51,7 @@ def create_http_app(program: Program) -> Quart:
     proxies = TrustedProxies(parse_networks(settings.trusted_proxies), settings.forwarded_header)
     program.feed_endpoint = _create_feed(program, proxies)
     app = create_app(
-        blueprints=_create_blueprints(program),
+        blueprints=[*_create_blueprints(program), asyncapi_blueprint(create_asyncapi_document)],
         authenticator=services.callers,
         feed=program.feed_endpoint,
         idempotency_store=IdempotencyStore(

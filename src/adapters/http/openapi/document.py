@@ -11,13 +11,15 @@ from pydantic import TypeAdapter
 from pydantic.alias_generators import to_camel
 from quart import Quart
 
+from adapters.http.asyncapi.webhook_requests import WEBHOOK_ENVELOPES
 from adapters.http.core.auth import RequiredAccess
+from adapters.http.core.json_schemas import REF_TEMPLATE, DocumentJsonSchema
 from adapters.http.core.request_handling import MediaType, Operation
 from adapters.http.core.schemas import ErrorResponse, without_null
 from adapters.http.openapi.example_values import EXPORT_EXAMPLES
 from adapters.http.openapi.examples import ExampleBuilder
-from adapters.http.openapi.json_schemas import REF_TEMPLATE, DocumentJsonSchema
 from adapters.http.openapi.tags import tag_object
+from adapters.http.openapi.webhooks import webhook_items
 
 Schema = dict[str, Any]
 _PATH_PARAMETER = re.compile(r"<(?:[a-z]+:)?([a-z_]+)>")
@@ -96,7 +98,8 @@ def build_document(app: Quart, *, version: str) -> Schema:
     for rule, spec in found:
         path = _PATH_PARAMETER.sub(lambda match: "{" + to_camel(match[1]) + "}", rule)
         paths.setdefault(path, {})[spec.method.lower()] = _operation_object(rule, spec, schemas, definitions)
-    _add_examples(paths, ExampleBuilder(definitions))
+    examples = ExampleBuilder(definitions)
+    _add_examples(paths, examples)
     return {
         "openapi": "3.1.0",
         "info": {
@@ -108,6 +111,7 @@ def build_document(app: Quart, *, version: str) -> Schema:
         "servers": [{"url": "/", "description": "This installation."}],
         "tags": [tag_object(tag) for tag in dict.fromkeys(spec.tag for _, spec in found)],
         "paths": paths,
+        "webhooks": webhook_items(examples),
         "components": {
             "schemas": {name: schema for name, schema in sorted(definitions.items()) if name not in queries},
             "securitySchemes": SECURITY_SCHEMES,
@@ -149,6 +153,8 @@ def _build_schemas(found: list[tuple[str, Operation]]) -> tuple[Mapping[SchemaKe
             inputs.append(((rule, spec.method, "body"), "validation", TypeAdapter(spec.body)))
         if spec.query is not None:
             inputs.append(((rule, spec.method, "query"), "validation", TypeAdapter(spec.query)))
+    for kind, model in WEBHOOK_ENVELOPES.items():
+        inputs.append((("", "webhook", kind), "serialization", TypeAdapter(model)))
     made, definitions = TypeAdapter.json_schemas(inputs, ref_template=REF_TEMPLATE, schema_generator=DocumentJsonSchema)
     return {key: schema for (key, _), schema in made.items()}, dict(definitions.get("$defs", {}))
 

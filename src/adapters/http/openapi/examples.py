@@ -58,6 +58,8 @@ class ExampleBuilder:
         place = f"{model}.{field}"
         if place in MODEL_FIELD_EXAMPLES:
             return MODEL_FIELD_EXAMPLES[place]
+        if schema.get("examples"):
+            return schema["examples"][0]
         if field in FIELD_EXAMPLES and not _referenced_name(schema) and "enum" not in schema and "const" not in schema:
             value = FIELD_EXAMPLES[field]
             if schema.get("type") != "array" or "$ref" not in schema["items"]:

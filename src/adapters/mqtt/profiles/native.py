@@ -7,10 +7,17 @@ Unknown fields are ignored, so that newer firmware can send more. Fields that de
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Annotated, Any, Literal
 
 import msgspec
 
+from adapters.mqtt.profiles.native_payloads import (
+    CommandPayload,
+    HelloPayload,
+    PlanRevisionPayload,
+    ResultPayload,
+    StatePayload,
+    TimePayload,
+)
 from domain.devices.codec import (
     CommandResultReport,
     DeviceCommand,
@@ -26,44 +33,16 @@ from domain.devices.codec import (
 )
 from domain.schedules.device_plan import encode_sched_payload
 
-RelayState = Literal["ON", "OFF"]
-ShortText = Annotated[str, msgspec.Meta(max_length=64)]
-Revision = Annotated[int, msgspec.Meta(ge=0, le=2**53)]
-
-
-class _StatePayload(msgspec.Struct):
-    relay: RelayState
-    by: ShortText | None = None
-    id: ShortText | None = None
-
-
-class _ResultPayload(msgspec.Struct):
-    id: ShortText
-    status: Literal["ack", "done", "error", "expired"]
-    code: ShortText | None = None
-    relay: RelayState | None = None
-    data: Any = None
-
-
-class _PlanPayload(msgspec.Struct):
-    rev: Revision
-
-
-class _HelloPayload(msgspec.Struct):
-    fw: ShortText | None = None
-    sched: Revision | None = None
-
-
 _encode_json = msgspec.json.Encoder().encode
-_decode_state = msgspec.json.Decoder(_StatePayload).decode
-_decode_result = msgspec.json.Decoder(_ResultPayload).decode
-_decode_plan = msgspec.json.Decoder(_PlanPayload).decode
-_decode_hello = msgspec.json.Decoder(_HelloPayload).decode
+_decode_state = msgspec.json.Decoder(StatePayload).decode
+_decode_result = msgspec.json.Decoder(ResultPayload).decode
+_decode_plan = msgspec.json.Decoder(PlanRevisionPayload).decode
+_decode_hello = msgspec.json.Decoder(HelloPayload).decode
 
 
 def encode_command(device_id: str, command: DeviceCommand, now_ms: int) -> Sequence[OutboundMessage]:
     """The deadline is sent twice: as MQTT 5 message expiry for the broker, and as `exp` for the device."""
-    message = {"id": command.execution_id, "cmd": command.cmd, "params": command.params, "exp": command.expires_ms}
+    message = CommandPayload(id=command.execution_id, cmd=command.cmd, params=command.params, exp=command.expires_ms)
     return (OutboundMessage("cmd", _encode_json(message), expiry_s=command.expiry_s(now_ms)),)
 
 
@@ -90,7 +69,7 @@ def encode_plan(device_id: str, revision: int, rows: Sequence[PlanRow], now_ms: 
 
 
 def encode_time(now_ms: int) -> OutboundMessage:
-    return OutboundMessage("time", _encode_json({"t": now_ms}), qos=0)
+    return OutboundMessage("time", _encode_json(TimePayload(t=now_ms)), qos=0)
 
 
 def _status_report(payload: bytes) -> DeviceReport:
