@@ -10,7 +10,10 @@ from adapters.crypto.vault import AesVault, sealing_key_id
 from domain.devices.model import DeviceCredentials
 from domain.kernel.idempotency import StoredResponse
 from domain.secrets.rekey import RekeyService
+from domain.webhooks.sealed_url import open_url, seal_url
 from support.storage import NOW, StoredAccount, a_device, a_webhook
+
+URL = "https://example.org/hook?token=secret"
 
 
 async def filled(world: StoredAccount, vault: AesVault, devices: int) -> list[str]:
@@ -31,7 +34,10 @@ async def test_rekeying_encrypts_every_secret_with_the_new_key(world: StoredAcco
     hook_row = a_webhook(world)
     hook_row = type(hook_row)(
         **{n: getattr(hook_row, n) for n in hook_row.__slots__}
-        | {"sealed_secret": AesVault(ring).seal("whsec", hook_row.webhook_id)}
+        | {
+            "sealed_secret": AesVault(ring).seal("whsec", hook_row.webhook_id),
+            "sealed_url": seal_url(AesVault(ring), hook_row.webhook_id, URL),
+        }
     )
     sealed_response = AesVault(ring).seal("response", "answer:user:1:key")
     response = StoredResponse("user:1", "key", b"hash", 201, sealed_response, NOW)
@@ -44,9 +50,9 @@ async def test_rekeying_encrypts_every_secret_with_the_new_key(world: StoredAcco
     seen: list[int] = []
     service = RekeyService(uow=world.uow, vault=vault, key_of=sealing_key_id)
     report = await service.run(seen.append)
-    assert (report.checked, report.rekeyed, report.unreadable) == (452, 452, [])
+    assert (report.checked, report.rekeyed, report.unreadable) == (453, 453, [])
     assert seen == sorted(seen)
-    assert await service.count_secrets() == seen[-1] == 452
+    assert await service.count_secrets() == seen[-1] == 453
     only_new = AesVault(KeyRing((vault._key_provider.newest,)))
     async with world.uow.read() as tx:
         stored = [await tx.credentials.get_for_update(device_id) for device_id in devices]
@@ -59,6 +65,7 @@ async def test_rekeying_encrypts_every_secret_with_the_new_key(world: StoredAcco
         assert list(await tx.stored_responses.page(kept, 9)) == []
     assert [only_new.open(found.sealed, found.device_id) for found in stored] == [f"password {n}" for n in range(450)]
     assert only_new.open(webhook.sealed_secret, webhook.webhook_id) == "whsec"
+    assert open_url(only_new, webhook) == URL
     assert (await service.run(seen.append)).rekeyed == 0
 
 

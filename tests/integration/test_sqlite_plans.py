@@ -25,6 +25,7 @@ SMALL_OR_AT_START = {
     "accounts.HAS_ACCOUNT": "stops at the first row",
     "accounts.LIST_ACCOUNT_IDS": "a handful of accounts",
     "approvals.COUNT_ALL_PENDING": "reads the partial index of pending approvals, for a metric",
+    "commands.SHIFT_EXPIRY": "reads the index of open commands, at start and when the clock is set",
     "dead_letters.COUNT": "reads an index of at most 100,000 entries, for a metric",
     "dead_letters.DELETE_ALL": "an operator's command",
     "dead_letters.DELETE_OLDEST": "reads the keys of at most 100,000 rows, when a message is set aside",
@@ -40,7 +41,8 @@ SMALL_OR_AT_START = {
     "telemetry.LIST_METRIC_NAMES": "reads all rows, once at start",
     "left_edges.LIST_LEFT_OF_ONLINE": "reads the edges left to devices, which are few",
     "telemetry.LIST_LATEST": "reads all rows, once at start",
-    "webhooks.COUNT": "runs once per key rotation, for its progress bar",
+    "webhooks.COUNT_SEALED": "runs once per key rotation, for its progress bar",
+    "webhooks.LIST_UNSEALED": "reads all rows, once at start",
 }
 ONLY_POSTGRESQL = ("CONTEXT", "GET_IN_SLOT_FOR_UPDATE", "GET_TYPE_FOR_UPDATE", "LIST_DUE_FOR_UPDATE", "LOCK", "RESERVE_POSITIONS")
 SORTS_FEW_ROWS = {

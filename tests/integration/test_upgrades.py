@@ -26,6 +26,7 @@ from support.table_rows import a_value, all_rows
 
 FIRST = "0001"
 ROWS = 2
+RENAMED = {("webhooks", "url"): "origin"}
 
 
 @asynccontextmanager
@@ -52,14 +53,18 @@ def fill(connection: Connection) -> None:
     for name in (table.name for table in of_then.sorted_tables if table.name != "alembic_version"):
         table = metadata.tables[name]
         there = {column["name"] for column in looking.get_columns(name)}
-        rows = [{c.name: a_value(table, c, row) for c in table.columns if c.name in there} for row in range(1, ROWS + 1)]
-        connection.execute(table.insert(), rows)
+        old_names = {new: old for (of, old), new in RENAMED.items() if of == name}
+        for row in range(1, ROWS + 1):
+            named = {old_names.get(c.name, c.name): a_value(table, c, row) for c in table.columns}
+            connection.execute(
+                of_then.tables[name].insert(), {column: value for column, value in named.items() if column in there}
+            )
     connection.commit()
 
 
-def of_then(rows: list[dict[str, Any]], before: list[dict[str, Any]]) -> list[dict[str, Any]]:
+def of_then(table: str, rows: list[dict[str, Any]], before: list[dict[str, Any]]) -> list[dict[str, Any]]:
     """The rows with the columns that they had before the upgrade."""
-    return [{name: row[name] for name in old} for row, old in zip(rows, before, strict=True)]
+    return [{name: row[RENAMED.get((table, name), name)] for name in old} for row, old in zip(rows, before, strict=True)]
 
 
 def differences(connection: Connection) -> list[Any]:
@@ -98,7 +103,7 @@ async def test_every_row_of_the_first_version_is_there_after_the_upgrade(kind: s
 
         async with engine.connect() as connection:
             after = await connection.run_sync(all_rows)
-            assert {name: of_then(after[name], rows) for name, rows in before.items()} == before
+            assert {name: of_then(name, after[name], rows) for name, rows in before.items()} == before
             assert await connection.run_sync(differences) == []
             upgraded = await connection.run_sync(foreign_rules)
 
@@ -135,3 +140,19 @@ async def test_the_maker_of_a_key_is_found_in_the_log_where_it_can_be_told(kind:
         await connection.run_sync(to_revision, "0010")
         made = dict((await connection.execute(text("SELECT key_id, created_by FROM api_keys"))).all())
     assert made == {"key_1": "user:usr_ada", "key_2": None, "key_3": None, "key_4": None}
+
+
+@pytest.mark.parametrize("kind", [kind for kind in STORAGES if kind != "memory"])
+async def test_a_plain_webhook_url_of_an_older_version_waits_to_be_sealed(kind: str, tmp_path: Path) -> None:
+    url = sqlite_url(tmp_path / "latchboard.db") if kind == "sqlite" else await empty_postgres()
+    async with engine_of(url) as engine, engine.connect() as connection:
+        await connection.run_sync(to_revision, "0012")
+        await connection.run_sync(fill)
+        before = (await connection.execute(text("SELECT url FROM webhooks ORDER BY seq"))).scalars().all()
+    assert len(before) == ROWS
+    database = SqlDatabase(url)
+    await database.start()
+    await database.stop()
+    async with engine_of(url) as engine, engine.connect() as connection:
+        rows = await connection.execute(text("SELECT origin, sealed_url FROM webhooks ORDER BY seq"))
+        assert [tuple(row) for row in rows] == [(one, None) for one in before]

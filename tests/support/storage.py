@@ -254,7 +254,8 @@ def an_event(world: StoredAccount, **changes: Any) -> Event:
 def a_webhook(world: StoredAccount, **changes: Any) -> Webhook:
     fields: dict[str, Any] = {
         "key_id": world.key.key_id,
-        "url": "https://example.org/hook",
+        "origin": "https://example.org",
+        "sealed_url": b"sealed url",
         "sealed_secret": b"sealed",
         "secret_prefix": "whsec_ab",
         "generation": 1,
@@ -264,7 +265,8 @@ def a_webhook(world: StoredAccount, **changes: Any) -> Webhook:
         "created_ms": NOW,
         "updated_ms": NOW,
     }
-    return Webhook(webhook_id=new_id("whk"), account_id=world.account.account_id, **(fields | changes))
+    fields |= {"webhook_id": new_id("whk"), "account_id": world.account.account_id}
+    return Webhook(**(fields | changes))
 
 
 def a_delivery(webhook: Webhook, **changes: Any) -> Delivery:

@@ -64,5 +64,5 @@ def _parse_sealed(sealed: bytes) -> tuple[str, bytes, bytes]:
 def _unreadable_error() -> SecretUnreadable:
     return SecretUnreadable(
         "The stored secret cannot be opened: the key that sealed it is not in the key ring. The operator can restore secret_keys "
-        "from a backup; or replace the secret, with rotate for credentials and rotate-secret for a webhook."
+        "from a backup; or replace the secret, with rotate for credentials, and rotate-secret and a new url for a webhook."
     )

@@ -77,6 +77,8 @@ async def start(program: Program, prepare: PrepareHook) -> None:
     adapters.instance_lock.acquire()
     require_database(program.settings, adapters.database.file)
     await adapters.database.start()
+    if sealed := await program.services.webhook_urls.run():
+        log.info("webhook URLs of an older version are sealed now", webhooks=sealed)
     await prepare(program)
     workers, postgres_listener = program.workers, program.workers.postgres_listener
     if workers.log_follower is not None and postgres_listener is not None:

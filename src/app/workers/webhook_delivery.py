@@ -173,4 +173,4 @@ class WebhookDeliveryWorker(DueWorker):
 
 
 def _has_changed(before: Webhook, now: Webhook) -> bool:
-    return (before.generation, before.url) != (now.generation, now.url)
+    return before.generation != now.generation

@@ -1,5 +1,5 @@
-"""Re-encrypts stored secrets with the newest key of the ring: MQTT passwords of devices, signing secrets of webhooks, and the
-responses of idempotent requests.
+"""Re-encrypts stored secrets with the newest key of the ring: MQTT passwords of devices, signing secrets and URLs of webhooks,
+and the responses of idempotent requests.
 
 It works in bounded pages, each in a transaction of its own. So a running service waits for at most one page, and a crash repeats
 at most one page: each secret shows which key it is encrypted with. A secret that changes at the same moment is left as it is. A
@@ -19,6 +19,7 @@ from domain.kernel.idempotency import HasStoredResponses, StoredResponse
 from domain.kernel.ids import DeviceId, WebhookId
 from domain.kernel.unit_of_work import UnitOfWork
 from domain.webhooks.ports import HasWebhooks
+from domain.webhooks.sealed_url import url_seal_context
 
 PAGE_SECRETS = 200
 """About 2 ms of AES, and as many one-row updates."""
@@ -54,7 +55,7 @@ class RekeyService:
 
     async def count_secrets(self) -> int:
         async with self._uow.read() as tx:
-            return await tx.credentials.count() + await tx.webhooks.count() + await tx.stored_responses.count()
+            return await tx.credentials.count() + await tx.webhooks.count_sealed() + await tx.stored_responses.count()
 
     async def survey(self) -> RekeyReport:
         """Counts the secrets under each key, without a change."""
@@ -89,6 +90,10 @@ class RekeyService:
             secrets = [_SealedSecret(found.webhook_id, found.sealed_secret) for found in page]
             for owner, before, sealed in self._reencrypt_outdated(secrets, report, read_only):
                 report.rekeyed += await tx.webhooks.rekey(WebhookId(owner), before, sealed)
+            by_context = {url_seal_context(found.webhook_id): found for found in page}
+            urls = [_SealedSecret(owner, found.sealed_url) for owner, found in by_context.items() if found.sealed_url is not None]
+            for owner, before, sealed in self._reencrypt_outdated(urls, report, read_only):
+                report.rekeyed += await tx.webhooks.rekey_url(by_context[owner].webhook_id, before, sealed)
         return secrets[-1].owner if len(secrets) == PAGE_SECRETS else None
 
     async def _rekey_responses(self, after: StoredResponse | None, report: RekeyReport, read_only: bool) -> StoredResponse | None:

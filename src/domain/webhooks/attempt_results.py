@@ -58,7 +58,7 @@ class AttemptResultWriter:
         ):
             return
         webhook = await tx.webhooks.get_for_update(sent_by.account_id, sent_by.webhook_id)
-        if webhook is None or not webhook.enabled or webhook.url != sent_by.url:
+        if webhook is None or not webhook.enabled or webhook.generation != sent_by.generation:
             return
         change = policy.health_change(webhook, result.response, result.at_ms)
         after = policy.apply_health_change(webhook, change, result.at_ms)

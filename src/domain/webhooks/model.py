@@ -31,14 +31,20 @@ must be able to write in between."""
 
 @dataclass(frozen=True, slots=True)
 class Webhook:
-    """`sealed_secret` is encrypted by the vault and bound to the webhook's id. `generation` increases with each rotation.
+    """The vault has encrypted `sealed_secret` and `sealed_url`, bound to the webhook's id. `generation` increases with each new
+    secret and each new URL.
 
     The event log names only the `host` of the URL: every member reads the log, and path and query often contain a secret."""
 
     webhook_id: WebhookId
     account_id: AccountId
     key_id: KeyId
-    url: str
+    origin: str
+    """Scheme and host of the URL."""
+
+    sealed_url: bytes | None = field(repr=False)
+    """None in a row of an older version, whose `origin` is still the whole URL; the next start seals it."""
+
     sealed_secret: bytes = field(repr=False)
     secret_prefix: str
     generation: int
@@ -56,12 +62,7 @@ class Webhook:
 
     @property
     def host(self) -> str:
-        return urlsplit(self.url).netloc
-
-    @property
-    def origin(self) -> str:
-        """Scheme and host."""
-        return f"{urlsplit(self.url).scheme}://{self.host}"
+        return urlsplit(self.origin).netloc
 
 
 class DeliveryState(StrEnum):

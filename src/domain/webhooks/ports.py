@@ -40,10 +40,25 @@ class WebhookRepository(Protocol):
         """Of all accounts, by id; for re-encryption after a key rotation."""
         ...
 
-    async def count(self) -> int: ...
+    async def count_sealed(self) -> int:
+        """The number of signing secrets and sealed URLs."""
+        ...
 
     async def rekey(self, webhook_id: WebhookId, before: bytes, after: bytes) -> bool:
-        """Stores the same secret, encrypted with another key. False, without a change, when the stored value is not `before`."""
+        """Stores the same signing secret, encrypted with another key. False, without a change, when the stored value is not
+        `before`."""
+        ...
+
+    async def rekey_url(self, webhook_id: WebhookId, before: bytes, after: bytes) -> bool:
+        """As `rekey`, for the sealed URL."""
+        ...
+
+    async def list_unsealed(self, limit: int) -> Sequence[Webhook]:
+        """Those with a plain URL of an older version."""
+        ...
+
+    async def seal_url(self, webhook_id: WebhookId, origin: str, sealed: bytes) -> None:
+        """Replaces a plain URL; changes nothing when the URL is sealed already."""
         ...
 
     async def delete(self, webhook_id: WebhookId) -> None:

@@ -1,8 +1,8 @@
 """Use cases of webhooks: create, update, rotate the secret, delete.
 
-A secret is shown when it is created and never again; it is stored encrypted and bound to the webhook's id. A change applies to
-everything that has not been sent when it commits: `on_changed` cancels the attempts in flight, and every later attempt reads the
-webhook again.
+A secret is shown when it is created and never again. Secret and URL are stored encrypted and bound to the webhook's id. A change
+applies to everything that has not been sent when it commits: `on_changed` cancels the attempts in flight, and every later attempt
+reads the webhook again.
 """
 
 from __future__ import annotations
@@ -14,12 +14,13 @@ from domain.devices.ports import Vault
 from domain.kernel.caller import Role, Session, require_role
 from domain.kernel.clock import Clock
 from domain.kernel.domain_events import DomainEvent, EventKind, Json
-from domain.kernel.errors import Conflict, NotFound, ValidationFailed
+from domain.kernel.errors import Conflict, NotFound, SecretUnreadable, ValidationFailed
 from domain.kernel.ids import IdGenerator, IdPrefix, KeyId, WebhookId, has_id_format
 from domain.kernel.unit_of_work import UnitOfWork
 from domain.webhooks import policy
 from domain.webhooks.model import CANCEL_BATCH_ROWS, Webhook
 from domain.webhooks.ports import Courier, HasWebhooks, WebhookTx
+from domain.webhooks.sealed_url import open_url, seal_url, url_origin
 
 SECRET_BYTES = 32
 
@@ -57,6 +58,16 @@ class WebhookService:
         async with self._uow.read() as tx:
             return await tx.webhooks.list_by_account(caller.account_id)
 
+    def visible_url(self, caller: Session, webhook: Webhook) -> str:
+        """The whole URL for an Admin, otherwise scheme and host; also when no key of the ring opens it: then a new one can be
+        entered."""
+        if not caller.role.is_at_least(Role.ADMIN):
+            return webhook.origin
+        try:
+            return open_url(self._vault, webhook)
+        except SecretUnreadable:
+            return webhook.origin
+
     async def create(self, caller: Session, *, key_id: str, url: str, types: Collection[str] | None = None) -> WebhookWithSecret:
         """`types`: the event types it wants; None: the default ones.
 
@@ -70,7 +81,8 @@ class WebhookService:
             webhook_id=webhook_id,
             account_id=caller.account_id,
             key_id=KeyId(key_id),
-            url=url,
+            origin=url_origin(url),
+            sealed_url=seal_url(self._vault, webhook_id, url),
             sealed_secret=self._vault.seal(secret, webhook_id),
             secret_prefix=policy.shown_prefix(secret),
             generation=1,
@@ -108,7 +120,7 @@ class WebhookService:
         now_ms = self._clock.now_ms()
         async with self._uow.write(caller, Role.ADMIN) as tx:
             before = await get_webhook(tx, caller, webhook_id, for_update=True)
-            after = before if url is None else replace(before, url=url, updated_ms=now_ms)
+            after = before if url is None else self._with_url(before, url, now_ms)
             if types is not None:
                 after = replace(after, types=wanted, updated_ms=now_ms)
             if enabled is True and not before.enabled:
@@ -158,6 +170,16 @@ class WebhookService:
                 await tx.deliveries.cancel_pending(webhook.webhook_id, CANCEL_BATCH_ROWS)
                 if not await tx.deliveries.has_pending(webhook.webhook_id):
                     return
+
+    def _with_url(self, webhook: Webhook, url: str, now_ms: int) -> Webhook:
+        """The same webhook if this is its URL already."""
+        try:
+            if open_url(self._vault, webhook) == url:
+                return webhook
+        except SecretUnreadable:
+            pass  # the new URL replaces it
+        sealed = seal_url(self._vault, webhook.webhook_id, url)
+        return replace(webhook, origin=url_origin(url), sealed_url=sealed, generation=webhook.generation + 1, updated_ms=now_ms)
 
     def _check_url(self, url: str) -> None:
         rejection = self._courier.rejection_reason(url)

@@ -51,6 +51,7 @@ def webhook(failing_since_ms: int | None = None) -> Webhook:
         KeyId("key_a"),
         "https://example.com",
         b"",
+        b"",
         "whsec_abcd",
         1,
         True,

@@ -16,7 +16,6 @@ from adapters.http.api.webhooks.schemas import (
 from adapters.http.core.auth import RequiredAccess, current_session
 from adapters.http.core.operation import ApiBlueprint, operation
 from adapters.http.core.schemas import OkResponse
-from domain.kernel.caller import Role
 from domain.webhooks.delivery_log import DeliveryLogService
 from domain.webhooks.service import WebhookService
 
@@ -36,8 +35,7 @@ def _add_webhook_routes(bp: ApiBlueprint, webhooks: WebhookService) -> None:
     async def list_webhooks() -> list[WebhookDetailsResponse]:
         """The webhooks of all API keys, oldest first. A secret is shown only when it is created or rotated."""
         caller = current_session()
-        shows_url = caller.role.is_at_least(Role.ADMIN)
-        return [webhook_response(webhook, shows_url=shows_url) for webhook in await webhooks.list(caller)]
+        return [webhook_response(webhook, webhooks.visible_url(caller, webhook)) for webhook in await webhooks.list(caller)]
 
     @operation(
         bp,
@@ -54,7 +52,7 @@ def _add_webhook_routes(bp: ApiBlueprint, webhooks: WebhookService) -> None:
         made = await webhooks.create(current_session(), key_id=body.key_id, url=body.url, types=body.types)
         hook = made.webhook
         return WebhookCreatedResponse(
-            webhook_id=hook.webhook_id, key_id=hook.key_id, url=hook.url, enabled=hook.enabled, secret=made.secret
+            webhook_id=hook.webhook_id, key_id=hook.key_id, url=body.url, enabled=hook.enabled, secret=made.secret
         )
 
     @operation(

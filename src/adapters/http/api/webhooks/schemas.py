@@ -80,12 +80,12 @@ class DeliveryStartedResponse(ResponseModel):
     delivery_id: str
 
 
-def webhook_response(webhook: Webhook, *, shows_url: bool) -> WebhookDetailsResponse:
-    """`shows_url`: whether the caller may see path and query of the URL, which often contain a secret."""
+def webhook_response(webhook: Webhook, url: str) -> WebhookDetailsResponse:
+    """`url`: what the caller may see of it."""
     return WebhookDetailsResponse(
         webhook_id=webhook.webhook_id,
         key_id=webhook.key_id,
-        url=webhook.url if shows_url else webhook.origin,
+        url=url,
         types=list(webhook.wanted_types),
         secret_prefix=webhook.secret_prefix,
         enabled=webhook.enabled,

@@ -30,13 +30,13 @@ LIST_ENABLED = {
 }
 SAVE = update(webhooks).where(_ID)
 PAGE = WEBHOOK.select().where(w.webhook_id > bindparam("at_after")).order_by(w.webhook_id).limit(bindparam("at_limit"))
-COUNT = select(func.count()).select_from(webhooks)
-REKEY_SECRET = (
-    update(webhooks)
-    .where(_ID, w.sealed_secret == bindparam("at_before"))
-    .values(sealed_secret=bindparam("at_after"))
-    .returning(w.webhook_id)
+COUNT_SEALED = select(func.count() + func.count(w.sealed_url)).select_from(webhooks)
+REKEY_SECRET, REKEY_URL = (
+    update(webhooks).where(_ID, sealed == bindparam("at_before")).values({sealed: bindparam("at_after")}).returning(w.webhook_id)
+    for sealed in (w.sealed_secret, w.sealed_url)
 )
+LIST_UNSEALED = WEBHOOK.select().where(w.sealed_url.is_(None)).limit(bindparam("at_limit"))
+SEAL_URL = update(webhooks).where(_ID, w.sealed_url.is_(None))
 DELETE = delete(webhooks).where(_ID)
 
 
@@ -72,11 +72,20 @@ class SqlWebhookRepository:
     async def list_page(self, after: WebhookId | None, limit: int) -> Sequence[Webhook]:
         return [WEBHOOK.from_row(row) for row in await self._session.read(PAGE, at_after=after or "", at_limit=limit)]
 
-    async def count(self) -> int:
-        return int((await self._session.read(COUNT))[0][0])
+    async def count_sealed(self) -> int:
+        return int((await self._session.read(COUNT_SEALED))[0][0])
 
     async def rekey(self, webhook_id: WebhookId, before: bytes, after: bytes) -> bool:
         return bool(await self._session.write(REKEY_SECRET, at_id=webhook_id, at_before=before, at_after=after))
+
+    async def rekey_url(self, webhook_id: WebhookId, before: bytes, after: bytes) -> bool:
+        return bool(await self._session.write(REKEY_URL, at_id=webhook_id, at_before=before, at_after=after))
+
+    async def list_unsealed(self, limit: int) -> Sequence[Webhook]:
+        return [WEBHOOK.from_row(row) for row in await self._session.read(LIST_UNSEALED, at_limit=limit)]
+
+    async def seal_url(self, webhook_id: WebhookId, origin: str, sealed: bytes) -> None:
+        await self._session.write(SEAL_URL, at_id=webhook_id, origin=origin, sealed_url=sealed)
 
     async def delete(self, webhook_id: WebhookId) -> None:
         await self._session.write(DELETE, at_id=webhook_id)

@@ -219,7 +219,12 @@ def _pragmas(*, reader: bool) -> tuple[str, ...]:
     both = ("PRAGMA foreign_keys=ON", "PRAGMA temp_store=MEMORY", "PRAGMA mmap_size=268435456")
     if reader:
         return (*both, "PRAGMA cache_size=-8000", "PRAGMA query_only=ON")
-    writer = ("PRAGMA journal_mode=WAL", "PRAGMA synchronous=FULL", "PRAGMA journal_size_limit=67108864")
+    writer = (
+        "PRAGMA journal_mode=WAL",
+        "PRAGMA synchronous=FULL",
+        "PRAGMA journal_size_limit=67108864",
+        "PRAGMA secure_delete=ON",
+    )
     return (*writer, *both, "PRAGMA cache_size=-64000")
 
 
