@@ -146,7 +146,7 @@ async def test_the_maker_of_a_key_is_found_in_the_log_where_it_can_be_told(kind:
 async def test_a_plain_webhook_url_of_an_older_version_waits_to_be_sealed(kind: str, tmp_path: Path) -> None:
     url = sqlite_url(tmp_path / "latchboard.db") if kind == "sqlite" else await empty_postgres()
     async with engine_of(url) as engine, engine.connect() as connection:
-        await connection.run_sync(to_revision, "0012")
+        await connection.run_sync(to_revision, "0013")
         await connection.run_sync(fill)
         before = (await connection.execute(text("SELECT url FROM webhooks ORDER BY seq"))).scalars().all()
     assert len(before) == ROWS
