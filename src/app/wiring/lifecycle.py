@@ -28,6 +28,7 @@ from app.wiring.program import Program
 from app.workers.standby import StandbyWorker
 from domain.ingest.restore import restore_engine
 from domain.kernel.errors import Unavailable
+from domain.webhooks.sealed_url import WebhookUrlSealer
 
 HTTP_GRACEFUL_TIMEOUT_S = 1.0
 DUPLICATE_SIGNAL_S = 0.5
@@ -77,7 +78,7 @@ async def start(program: Program, prepare: PrepareHook) -> None:
     adapters.instance_lock.acquire()
     require_database(program.settings, adapters.database.file)
     await adapters.database.start()
-    if sealed := await program.services.webhook_urls.run():
+    if sealed := await WebhookUrlSealer(uow=program.services.uow, vault=adapters.vault).run():
         log.info("webhook URLs of an older version are sealed now", webhooks=sealed)
     await prepare(program)
     workers, postgres_listener = program.workers, program.workers.postgres_listener

@@ -70,7 +70,6 @@ from domain.telemetry.rollup_service import RollupService
 from domain.webhooks.delivery import DeliveryService
 from domain.webhooks.fanout import DeliveryFanout
 from domain.webhooks.recipients import RecipientCache
-from domain.webhooks.sealed_url import WebhookUrlSealer
 from domain.webhooks.send_queues import EndpointQueues
 
 
@@ -279,7 +278,6 @@ class Services:
         self.retention = RetentionService(uow=uow, clock=clock, periods=_retention_periods(settings))
 
     def _wire_webhooks(self, adapters: Adapters) -> None:
-        self.webhook_urls = WebhookUrlSealer(uow=self.uow, vault=adapters.vault)
         self.deliveries = DeliveryService(
             uow=self.uow,
             clock=adapters.clock,
