@@ -223,10 +223,12 @@ def check_types(types: Collection[str] | None) -> tuple[str, ...] | None:
     """Each type once, in alphabetical order. Raises ValidationFailed for none, and for one that webhooks cannot receive."""
     if types is None:
         return None
-    unknown = sorted(set(types) - PUBLIC_TYPES)
-    if unknown or not types:
-        wrong = f"contains {unknown[0][:64]!r}, which is no event type of webhooks" if unknown else "is empty"
-        raise ValidationFailed.for_field("types", f"{wrong}. Use one or more of {', '.join(sorted(PUBLIC_TYPES))}.")
+    allowed = f"Use one or more of {', '.join(sorted(PUBLIC_TYPES))}."
+    if not types:
+        raise ValidationFailed.for_field("types", f"is empty. {allowed}")
+    for index, name in enumerate(types):
+        if name not in PUBLIC_TYPES:
+            raise ValidationFailed.for_field(f"types.{index}", f"{name[:64]!r} is no event type of webhooks. {allowed}")
     return tuple(sorted(set(types)))
 
 
