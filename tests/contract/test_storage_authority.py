@@ -67,7 +67,7 @@ async def write(world: StoredAccount, caller: Any, needs: Role, **more: Any) -> 
     return code
 
 
-@pytest.mark.parametrize("changes_members", [False, True])
+@pytest.mark.parametrize("locks_account", [False, True])
 @pytest.mark.parametrize(
     ("change", "caller", "needs", "expected"),
     [
@@ -90,14 +90,14 @@ async def test_a_caller_that_has_lost_its_authority_changes_nothing(
     caller: Callable[[StoredAccount], Any],
     needs: Role,
     expected: str,
-    changes_members: bool,
+    locks_account: bool,
 ) -> None:
     member = world.membership
     opened = UserSession(SESSION, member.user_id, member.membership_id, 0, 0, 9, "", "")
     async with world.uow.write() as tx:
         await tx.user_sessions.add(opened)
         await change(tx, world)
-    assert await write(world, caller(world), needs, changes_members=changes_members) == expected
+    assert await write(world, caller(world), needs, locks_account=locks_account) == expected
 
 
 async def test_a_role_that_is_too_low_begins_no_transaction(world: StoredAccount) -> None:
@@ -118,7 +118,7 @@ async def test_who_has_lost_its_authority_is_told_nothing_else(world: StoredAcco
 
 
 async def test_an_owner_may_end_its_own_membership(world: StoredAccount) -> None:
-    async with world.uow.write(owner(world), Role.OWNER, changes_members=True) as tx:
+    async with world.uow.write(owner(world), Role.OWNER, locks_account=True) as tx:
         assert await tx.memberships.get_for_update(world.membership.membership_id) == world.membership
         await tx.memberships.delete(world.membership.membership_id)
     async with world.uow.read() as tx:

@@ -13,9 +13,11 @@ import pytest
 import pytest_asyncio
 
 from domain.accounts.model import ClientInfo
+from domain.kernel import bounds
 from domain.kernel.caller import Role
 from domain.kernel.errors import RateLimited, Unauthenticated, ValidationFailed
 from domain.kernel.ids import CommandId, GrantId, KeyId, UserId, WebhookId
+from domain.webhooks import policy
 from support.http import PASSWORD
 from support.in_process_app import RECEIVER_URL, InProcessApp
 from support.two_instances import DATABASES, NEW_DEVICE, TwoInstances, concurrent_change, two_instances
@@ -131,7 +133,7 @@ async def test_a_code_has_five_tries_at_both_together(pair: TwoInstances) -> Non
         body = {"otp": wrong, "newPassword": NEW_PASSWORD}
         return await program.caller(**pair.owner.headers).send("POST", "/auth/change-password", body)
 
-    assert {answer.status_code for answer in await pair.call_both(12, guess)} == {400}
+    assert sorted(answer.status_code for answer in await pair.call_both(12, guess)) == [400] * 10 + [429] * 2  # over all codes
     async with pair.second.services.uow.read() as tx:
         kept = await tx.one_time_codes.get_for_update(pair.account.owner.user.user_id)
     assert (kept.tries, kept.used) == (5, False)
@@ -146,3 +148,37 @@ async def test_of_guesses_at_both_five_are_answered(pair: TwoInstances) -> None:
     found = await pair.call_both(16, guess)
     assert not any(isinstance(one, ValidationFailed) for one in found)
     assert [sum(isinstance(one, kind) for one in found) for kind in (Unauthenticated, RateLimited)] == [5, 11]
+
+
+async def bounded_creation(pair: TwoInstances, kind: str) -> tuple[str, list[dict[str, Any]]]:
+    """The path of the list, and two creations."""
+    key = await pair.owner.send_ok("POST", "/keys", {"name": "Robot"})
+    if kind == "webhooks":
+        return "/webhooks", [{"keyId": key["keyId"], "url": RECEIVER_URL}] * 2
+    if kind == "grants":
+        device = (await pair.owner.send_ok("POST", "/devices/register", NEW_DEVICE))["deviceId"]
+        path = f"/devices/{device}/grants"
+        return path, [{"commands": ["ON"], "apiKeyId": key["keyId"]}] * 2
+    person = {"role": "Viewer", "password": PASSWORD} if kind == "members" else {}
+    names = [f"{kind} {number} on {pair.database}" for number in (1, 2)]
+    emails = [{"email": f"{kind}{number}@example.com"} if person else {} for number in (1, 2)]
+    return f"/{kind}", [{"name": name} | person | email for name, email in zip(names, emails, strict=True)]
+
+
+@pytest.mark.parametrize("kind", ["keys", "projects", "members", "grants", "webhooks"])
+async def test_of_two_who_take_the_last_place_at_once_one_gets_it(
+    pair: TwoInstances, kind: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path, bodies = await bounded_creation(pair, kind)
+    before = len(await pair.owner.send_ok("GET", path))
+    monkeypatch.setattr(bounds, "MAX_LISTED", before + 1)
+    monkeypatch.setattr(policy, "MAX_WEBHOOKS_PER_KEY", 1)
+    async with pair.first.services.uow.write() as tx:
+        await tx.memberships.lock_account(pair.account.account.account_id)
+        creations = [
+            asyncio.create_task(caller.send("POST", path, body))
+            for caller, body in zip((pair.owner, pair.owner_at_second), bodies, strict=True)
+        ]
+        await pair.wait_for_blocked_transactions(2)
+    assert sorted(answer.status_code for answer in await asyncio.gather(*creations)) == [201, 409]
+    assert len(await pair.owner.send_ok("GET", path)) == before + 1

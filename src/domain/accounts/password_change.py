@@ -98,7 +98,7 @@ class PasswordService:
         check_password(new_password, "newPassword")
         new_hash = await self._hasher.hash(new_password)
         now_ms = self._clock.now_ms()
-        async with self._uow.write(caller, Role.ADMIN, changes_members=True) as tx:
+        async with self._uow.write(caller, Role.ADMIN, locks_account=True) as tx:
             user = await _get_user_for_update(tx, caller)
             wrong_codes = await tx.login_failures.get_for_update(_code_subject(user))
             CODE_ATTEMPTS.check(wrong_codes, now_ms, "wrong codes")
@@ -126,7 +126,7 @@ class PasswordService:
         is_correct = user is not None and await self._hasher.verify(user.password_hash, current_password)
         new_hash = await self._hasher.hash(new_password) if is_correct else ""
         now_ms = self._clock.now_ms()
-        async with self._uow.write(caller, Role.VIEWER, changes_members=True) as tx:
+        async with self._uow.write(caller, Role.VIEWER, locks_account=True) as tx:
             failures = await tx.login_failures.get_for_update(subject)
             PASSWORD_CONFIRMATIONS.check(failures, now_ms, "wrong passwords")  # concurrent guesses gain nothing
             current = await _get_user_for_update(tx, caller)

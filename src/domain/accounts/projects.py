@@ -36,7 +36,7 @@ class ProjectService:
         require_role(caller, Role.ADMIN)
         project_id = ProjectId(self._ids.new_id(IdPrefix.PROJECT))
         project = Project(project_id, caller.account_id, check_name(name), False, self._clock.now_ms())
-        async with self._uow.write(caller, Role.ADMIN) as tx:
+        async with self._uow.write(caller, Role.ADMIN, locks_account=True) as tx:
             existing = await tx.projects.list_with_device_counts(caller.account_id)
             check_capacity(len(existing), "PROJECT_LIMIT", "An account has at most {limit} projects")
             await tx.projects.add(project)

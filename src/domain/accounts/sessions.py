@@ -85,7 +85,7 @@ class SessionService:
     async def end_session(self, caller: Session, session_id: str) -> None:
         """Sign out one of the caller's own sessions at once. Raises NotFound."""
         now_ms = self._clock.now_ms()
-        async with self._uow.write(caller, Role.VIEWER, changes_members=True) as tx:
+        async with self._uow.write(caller, Role.VIEWER, locks_account=True) as tx:
             session = await tx.user_sessions.get_for_update(SessionId(session_id))
             if session is None or session.user_id != caller.user_id or not session.is_open(now_ms):
                 raise NotFound.for_resource("session", session_id)
@@ -95,7 +95,7 @@ class SessionService:
     async def end_other_sessions(self, caller: Session) -> None:
         """Sign out all sessions of the caller but the present one."""
         now_ms = self._clock.now_ms()
-        async with self._uow.write(caller, Role.VIEWER, changes_members=True) as tx:
+        async with self._uow.write(caller, Role.VIEWER, locks_account=True) as tx:
             await tx.users.get_for_update(caller.user_id)
             await revoke_user_sessions(tx, caller.user_id, now_ms, keep=caller.session_id)
             await tx.emit(DomainEvent.from_caller(caller, "session_revoked", "All other sessions were signed out", now_ms))

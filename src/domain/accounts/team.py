@@ -55,7 +55,7 @@ class TeamService(Generic[TxT]):
         membership_id = MembershipId(self._ids.new_id(IdPrefix.MEMBERSHIP))
         user = User(user_id, email, name, password_hash, False, now_ms, now_ms)
         membership = Membership(membership_id, caller.account_id, user_id, role, now_ms)
-        async with self._uow.write(caller, Role.ADMIN) as tx:
+        async with self._uow.write(caller, Role.ADMIN, locks_account=True) as tx:
             await check_email_is_free(tx, email)
             existing = await tx.memberships.list_members(caller.account_id)
             check_capacity(len(existing), "MEMBER_LIMIT", "An account has at most {limit} members")
@@ -68,7 +68,7 @@ class TeamService(Generic[TxT]):
         self, caller: Session, membership_id: str, *, role: Role | None = None, name: str | None = None
     ) -> Member:
         """Raises PermissionDenied, NotFound, or Conflict `LAST_OWNER`."""
-        async with self._uow.write(caller, Role.ADMIN, changes_members=True) as tx:
+        async with self._uow.write(caller, Role.ADMIN, locks_account=True) as tx:
             owners = await tx.memberships.count_owners(caller.account_id)
             target = await _get_member_for_update(tx, caller, membership_id)
             check_can_change_member(caller, target.membership)
@@ -88,7 +88,7 @@ class TeamService(Generic[TxT]):
     async def remove_member(self, caller: Session, member_id: str) -> None:
         """Also ends the membership's grants, sessions and requests that wait for approval, and deletes a user
         without another membership."""
-        async with self._uow.write(caller, Role.ADMIN, changes_members=True) as tx:
+        async with self._uow.write(caller, Role.ADMIN, locks_account=True) as tx:
             owners = await tx.memberships.count_owners(caller.account_id)
             target = await _get_member_for_update(tx, caller, member_id)
             check_can_change_member(caller, target.membership)

@@ -96,7 +96,7 @@ class GrantService(Generic[TxT]):
         check_single_subject(draft)
         now_ms = self._clock.now_ms()
         grant_input = check_input(draft.input, now_ms, self._windows)
-        async with self._uow.write(caller, Role.ADMIN) as tx:
+        async with self._uow.write(caller, Role.ADMIN, locks_account=True) as tx:
             device = await get_device(tx, caller.account_id, device_id)
             grant = self._build_grant(caller, device, draft, grant_input, await _resolve_subject(tx, device, draft), now_ms)
             await _check_no_request_waits(tx, caller, grant)

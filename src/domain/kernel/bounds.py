@@ -9,6 +9,7 @@ MAX_LISTED = 1_000
 
 
 def check_capacity(count: int, code: str, what: str) -> None:
-    """`what`: who has at most `limit` of what, such as "An account has at most {limit} API keys". Raises Conflict with `code`."""
+    """Call it in a transaction that locks the account, so that nothing is added after the count. `what`: who has at most `limit`
+    of what, such as "An account has at most {limit} API keys". Raises Conflict with `code`."""
     if count >= MAX_LISTED:
         raise Conflict(f"{what.format(limit=MAX_LISTED)}. Delete one that is not needed any more.", code=code)

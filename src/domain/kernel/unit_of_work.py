@@ -46,14 +46,14 @@ class UnitOfWork(Protocol[Tx_co]):
 
     @overload
     def write(
-        self, caller: Session | ApiKeyCaller, needs: Role, *, changes_members: bool = False
+        self, caller: Session | ApiKeyCaller, needs: Role, *, locks_account: bool = False
     ) -> AbstractAsyncContextManager[Tx_co]:
         """A change that `caller` requests. `needs`: the lowest role that may make it; for an API key, the service asks the
         `Authorizer` for a grant in this transaction. There is no default, so that no service forgets it.
 
         The caller's membership or key is read again in this transaction and stays as it is until the end (`authority.py`). Its
-        idempotency claim is marked. `changes_members`: locks the account's memberships first, so that two members who change
-        each other wait and do not deadlock.
+        idempotency claim is marked. `locks_account`: locks the account first, so that such changes of one account follow
+        one another: of members, who could change each other and deadlock; and of what is counted up to a bound.
 
         For a replay (`caller.is_replay`), ReplayAuthorizedError is raised at the end instead of a commit.
 

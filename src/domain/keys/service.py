@@ -63,7 +63,7 @@ class ApiKeyService(Generic[TxT]):
             created_ms=now_ms,
             created_by=caller.label,
         )
-        async with self._uow.write(caller, Role.ADMIN) as tx:
+        async with self._uow.write(caller, Role.ADMIN, locks_account=True) as tx:
             existing = await tx.api_keys.list_by_account(caller.account_id)
             check_capacity(len(existing), "KEY_LIMIT", "An account has at most {limit} API keys")
             await tx.api_keys.add(key)

@@ -93,7 +93,7 @@ class WebhookService:
             updated_ms=now_ms,
             types=policy.check_types(types),
         )
-        async with self._uow.write(caller, Role.ADMIN) as tx:
+        async with self._uow.write(caller, Role.ADMIN, locks_account=True) as tx:
             await _require_key_with_capacity(tx, webhook)
             await tx.webhooks.add(webhook)
             await self._emit(tx, caller, webhook, "webhook_created", f"Webhook to {webhook.host} was created")

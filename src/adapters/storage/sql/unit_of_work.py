@@ -141,7 +141,7 @@ class SqlUnitOfWork:
 
     @asynccontextmanager
     async def write(
-        self, caller: Session | ApiKeyCaller | None = None, needs: Role = Role.OWNER, *, changes_members: bool = False
+        self, caller: Session | ApiKeyCaller | None = None, needs: Role = Role.OWNER, *, locks_account: bool = False
     ) -> AsyncIterator[SqlTransaction]:
         if caller is not None:
             check_stated_role(caller, needs)
@@ -150,7 +150,7 @@ class SqlUnitOfWork:
             if caller is None:
                 yield tx
             else:
-                if changes_members:
+                if locks_account:
                     await tx.memberships.lock_account(caller.account_id)
                 async with checked_caller(session, caller):
                     yield tx

@@ -80,8 +80,8 @@ class FencedUnitOfWork:
 
     @asynccontextmanager
     async def write(
-        self, caller: Session | ApiKeyCaller | None = None, needs: Role = Role.OWNER, *, changes_members: bool = False
+        self, caller: Session | ApiKeyCaller | None = None, needs: Role = Role.OWNER, *, locks_account: bool = False
     ) -> AsyncIterator[SqlTransaction]:
-        async with self._uow.write(caller, needs, changes_members=changes_members) as tx:
+        async with self._uow.write(caller, needs, locks_account=locks_account) as tx:
             await self._fence.hold(tx.session)
             yield tx

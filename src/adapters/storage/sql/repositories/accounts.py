@@ -152,7 +152,7 @@ class SqlMembershipRepository:
         await self._session.write(DELETE_MEMBERSHIP, at_id=membership_id)
 
     async def lock_account(self, account_id: AccountId) -> None:
-        """The memberships of the account change only in transactions that hold this lock; SQLite has one writer."""
+        """Members change, and bounded lists grow, only in transactions that hold this lock; SQLite has one writer."""
         if self._session.dialect == POSTGRES:
             await self._session.write(LOCK_ACCOUNT, at_account=account_id)
 
