@@ -27,12 +27,12 @@ AUDIT_TYPE = "audit"
 _encode_json = msgspec.json.Encoder().encode
 
 
-def encode_frame(event: Event) -> FeedFrame:
+def encode_frame(event: Event, store_time_s: int = 0) -> FeedFrame:
     """The frame with the encoded payload; the sender appends the cursor."""
-    return FeedFrame(event.position, event.kind, event.device_id, _encode_json(event.payload)[:-1])
+    return FeedFrame(event.position, event.kind, event.device_id, _encode_json(event.payload)[:-1], store_time_s)
 
 
-def encode_audit_frame(event: Event) -> FeedFrame:
+def encode_audit_frame(event: Event, store_time_s: int = 0) -> FeedFrame:
     """An event that is not public, as clients with `audit` get it: the record of the log without the address of the request."""
     record = {
         "type": AUDIT_TYPE,
@@ -45,7 +45,7 @@ def encode_audit_frame(event: Event) -> FeedFrame:
         "source": event.source,
         "timestamp": event.at_ms,
     }
-    return FeedFrame(event.position, event.kind, event.device_id, _encode_json(record)[:-1])
+    return FeedFrame(event.position, event.kind, event.device_id, _encode_json(record)[:-1], store_time_s)
 
 
 class QueuedFeedSubscription:
@@ -111,6 +111,7 @@ class InProcessFeedHub:
         self._on_filters_changed = on_filters_changed
         self._subscriptions: dict[AccountId, set[QueuedFeedSubscription]] = {}
         self._closing = False
+        self._store_time_s = 0
         self.published = 0
         self.dropped = 0
         """Number of clients whose queue overflowed."""
@@ -124,13 +125,16 @@ class InProcessFeedHub:
         if event.is_public:
             self.published += 1
             if subscriptions:
-                self._broadcast(encode_frame(event), subscriptions)
+                self._broadcast(encode_frame(event, self._store_time_s), subscriptions)
             return
         if is_access_change(event.kind):
             self.mark_access_stale(event.account_id)
             self._on_filters_changed()
         if subscriptions and any(subscription.filter.audit for subscription in subscriptions):
-            self._broadcast(encode_audit_frame(event), subscriptions)
+            self._broadcast(encode_audit_frame(event, self._store_time_s), subscriptions)
+
+    def set_store_time(self, store_time_s: int) -> None:
+        self._store_time_s = store_time_s
 
     def _broadcast(self, frame: FeedFrame, subscriptions: set[QueuedFeedSubscription]) -> None:
         for subscription in subscriptions:
@@ -147,7 +151,7 @@ class InProcessFeedHub:
             self.mark_access_stale(account_id)
 
     def filters(self) -> Sequence[FeedFilter]:
-        return [subscription.filter for subscriptions in self._subscriptions.values() for subscription in subscriptions]
+        return [subscription.filter for subscription in self._list_subscriptions()]
 
     @contextmanager
     def subscribe(self, feed_filter: FeedFilter) -> Iterator[QueuedFeedSubscription]:
@@ -167,9 +171,17 @@ class InProcessFeedHub:
     def stop(self) -> None:
         """Close all subscriptions; new ones are closed at once."""
         self._closing = True
-        for subscriptions in self._subscriptions.values():
-            for subscription in subscriptions:
+        for subscription in self._list_subscriptions():
+            subscription.close()
+
+    def close_those_of_readings(self) -> None:
+        """Close the subscriptions whose clients want readings. They reconnect with their cursors."""
+        for subscription in self._list_subscriptions():
+            if subscription.filter.wants_readings:
                 subscription.close()
+
+    def _list_subscriptions(self) -> list[QueuedFeedSubscription]:
+        return [subscription for subscriptions in self._subscriptions.values() for subscription in subscriptions]
 
 
 class LogOrderedFeedPublisher:
@@ -197,6 +209,9 @@ class LogOrderedFeedPublisher:
                 self._own_positions.clear()
             self._own_positions.add(event.position)
         self._wake_follower()
+
+    def set_store_time(self, store_time_s: int) -> None:
+        self._hub.set_store_time(store_time_s)
 
     def publish_from_log(self, event: Event) -> bool:
         """The next event of the log. True when another instance wrote it."""

@@ -46,6 +46,12 @@ async def test_metrics_have_names_and_units(world: StoredAccount) -> None:
         await tx.readings.upsert_device_metrics([(5, 1, "kelvin")])
         assert list(await tx.readings.list_device_metrics(5)) == [(2, "humidity", None), (1, "temperature", "kelvin")]
         assert list(await tx.readings.list_device_metrics(6)) == [(3, "mode", None)]
+        assert dict(await tx.readings.list_metrics_of_devices([5, 6, 7])) == {
+            (5, 1): ("temperature", "kelvin"),
+            (5, 2): ("humidity", None),
+            (6, 3): ("mode", None),
+        }
+        assert dict(await tx.readings.list_metrics_of_devices([])) == {}
 
 
 async def test_a_checkpoint_replaces_the_one_before(world: StoredAccount) -> None:

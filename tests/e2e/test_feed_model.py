@@ -1,5 +1,6 @@
 """A model of the feed: devices that switch, clients that connect, disconnect, read slowly and resume, grants that are created and
-deleted, and a service that is killed at any moment. All connections of a client together receive exactly what the log contains."""
+deleted, and a service that is killed at any moment. All connections of a client together receive exactly what the log contains,
+and every reading that was confirmed to its device."""
 
 from __future__ import annotations
 
@@ -8,6 +9,7 @@ import base64
 import contextlib
 import json
 import random
+import time
 from collections.abc import AsyncIterator
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -117,6 +119,77 @@ async def test_resuming_clients_receive_exactly_the_log(service: Service) -> Non
         assert len(robot.seen) == len(set(robot.seen))
         order = {one: number for number, one in enumerate(everything)}
         assert [order[one] for one in robot.seen] == sorted(order[one] for one in robot.seen)
+
+
+async def test_resuming_clients_receive_every_confirmed_reading(service: Service) -> None:
+    """Some readings are late uploads. A client may get a reading twice, but always with the same id."""
+    chance = random.Random(8)
+    confirmed: list[int] = []
+    async with service.api() as owner:
+        meter = await create_device(owner)
+        async with service.feed(owner) as feed:
+            reader = ReadingClient(owner.headers, feed.state["cursor"])
+        done = asyncio.Event()
+        reading = asyncio.create_task(reader.follow(service, chance, done))
+        for turn in range(TURNS):
+            reporting = asyncio.create_task(report(service, meter, chance, confirmed))
+            if turn < TURNS - 1:
+                await asyncio.sleep(0.2 + chance.random())
+                await service.kill_and_restart()
+            await reporting
+        done.set()
+        await reading
+        await reader.catch_up(service, set(confirmed))
+        assert len(confirmed) > TURNS
+        assert reader.resyncs == 0
+        log = await owner.get("/events", params={"type": "telemetry", "deviceId": meter.device_id, "limit": 200})
+        stored = {event["id"]: float(event["description"].removeprefix("number = ")) for event in log["data"]}
+    assert {event_id: reader.seen[event_id] for event_id in stored} == stored
+    assert len(set(reader.seen.values())) == len(reader.seen)
+
+
+@dataclass
+class ReadingClient:
+    """It keeps its cursor, and the values of the readings by event id."""
+
+    headers: dict[str, str]
+    cursor: str
+    seen: dict[str, float] = field(default_factory=dict)
+    resyncs: int = 0
+
+    async def follow(self, service: Service, chance: random.Random, done: asyncio.Event) -> None:
+        while not done.is_set():
+            with contextlib.suppress(*AWAY):
+                await self._connection(service, chance.randrange(1, 20))
+            await asyncio.sleep(chance.random() / 5)
+
+    async def catch_up(self, service: Service, wanted: set[int]) -> None:
+        async with asyncio.timeout(60):
+            while wanted - set(self.seen.values()):
+                with contextlib.suppress(*AWAY):
+                    await self._connection(service, 500)
+
+    async def _connection(self, service: Service, events: int) -> None:
+        address = f"ws://127.0.0.1:{service.port}/api/v1/ws?cursor={self.cursor}"
+        async with connect(address, additional_headers=self.headers, open_timeout=5, close_timeout=0.5) as socket:
+            for _ in range(events):
+                event = json.loads(await asyncio.wait_for(socket.recv(), 2))
+                self.cursor = event.get("cursor", self.cursor)
+                self.resyncs += event["type"] == "resync"
+                if event["type"] == "telemetry":
+                    self.seen[event["eventId"]] = event["value"]
+
+
+async def report(service: Service, meter: Device, chance: random.Random, confirmed: list[int]) -> None:
+    """The meter reports numbers that count up, until the service ends; every fifth is a late upload of some hours ago."""
+    with contextlib.suppress(aiomqtt.MqttError, TimeoutError):
+        async with asyncio.timeout(30), meter.online(service) as line:
+            for _ in range(chance.randrange(20, 40)):
+                number = len(confirmed) + chance.randrange(1_000_000) * 1_000
+                late_ms = 0 if chance.random() < 0.8 else chance.randrange(10_000, 9_000_000)
+                await line.publish("telemetry", {"ts": int(time.time() * 1000) - late_ms, "m": {"number": number}})
+                confirmed.append(number)
+                await asyncio.sleep(chance.random() / 50)
 
 
 async def happen(service: Service, pumps: list[Device], chance: random.Random) -> None:

@@ -14,11 +14,15 @@ from websockets.exceptions import ConnectionClosed
 
 from adapters.http.app import create_app
 from adapters.http.feed.endpoint import FeedEndpoint
+from adapters.http.feed.stream import FeedSources
 from adapters.http.server import hypercorn_http11
+from app.runtime.timeout_lock import TimeoutLock
 from domain.feed.audience import AudienceService
 from domain.kernel.caller import ApiKeyCaller, Role, Session
 from domain.kernel.errors import Unauthenticated
 from domain.kernel.ids import KeyId
+from domain.telemetry.engine.reference import ReferenceEngine
+from domain.telemetry.queries.missed_readings import MissedReadingService
 from support.http import listening
 from support.webhook_world import ACCOUNT, TIMEOUT_S, WebhookWorld
 
@@ -117,13 +121,20 @@ def patched_hypercorn() -> Iterator[None]:
 
 @contextlib.asynccontextmanager
 async def feed_world(
-    world: WebhookWorld | None = None, *, wired: bool = True, ping_every_s: float | None = None, **more: Any
+    world: WebhookWorld | None = None,
+    *,
+    wired: bool = True,
+    ping_every_s: float | None = None,
+    commit_lock: asyncio.Lock | None = None,
+    **more: Any,
 ) -> AsyncIterator[FeedWorld]:
-    """`wired` False: behind a plain ASGI server without access to the socket."""
+    """`wired` False: behind a plain ASGI server without access to the socket. `commit_lock`: held while readings are stored."""
     world = world or await WebhookWorld().populate()
     callers = FakeAuthenticator(world)
     audience = AudienceService(uow=world.uow, clock=world.clock)
-    live = FeedEndpoint(audience=audience, hub=world.feed, authenticator=callers, clock=world.clock, **more)
+    missed_readings = MissedReadingService(uow=world.uow, engine=ReferenceEngine())
+    sources = FeedSources(audience, world.feed, missed_readings, TimeoutLock(commit_lock or asyncio.Lock()))
+    live = FeedEndpoint(sources=sources, authenticator=callers, clock=world.clock, **more)
     with patched_hypercorn() if wired else contextlib.nullcontext():
         async with listening(create_app(blueprints=[], authenticator=callers, feed=live), ping_every_s=ping_every_s) as url:
             yield FeedWorld(world, url, callers, live)

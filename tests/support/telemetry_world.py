@@ -25,6 +25,8 @@ class FakeEventPublisher:
         self.events: list[Any] = []
         self.to_feed: list[Any] = []
 
+    def publish_store_time(self, tx: object, store_time_s: int) -> None: ...
+
     async def publish_to_feed(self, tx: object, events: Any) -> None:
         self.to_feed += events
 

@@ -31,12 +31,14 @@ from adapters.http.dashboard.routes import dashboard_blueprint
 from adapters.http.dashboard.session import dashboard_session_blueprint
 from adapters.http.feed.connection_limits import ConnectionLimits
 from adapters.http.feed.endpoint import FeedEndpoint
+from adapters.http.feed.stream import FeedSources
 from adapters.http.server.connection_limits import HttpConnectionLimiter, HttpConnectionLimits
 from adapters.http.server.health import health_blueprint
 from adapters.mcp.endpoint import McpEndpoint
 from app.config.settings import Settings
 from app.runtime import metrics as figures
 from app.runtime import open_files
+from app.runtime.timeout_lock import TimeoutLock
 from app.version import VERSION
 from app.wiring.asyncapi import create_asyncapi_document
 from app.wiring.program import Program
@@ -92,8 +94,7 @@ def _create_feed(program: Program, proxies: TrustedProxies) -> FeedEndpoint:
     )
     audience = AudienceService(uow=services.uow, clock=adapters.clock)
     return FeedEndpoint(
-        audience=audience,
-        hub=adapters.feed,
+        sources=FeedSources(audience, adapters.feed, services.missed_readings, TimeoutLock(services.engine_commit_lock)),
         authenticator=services.callers,
         clock=adapters.clock,
         proxies=proxies,

@@ -137,6 +137,7 @@ async def become_leader(program: Program) -> int:
         adapters.standby_link.activate()
     async with program.services.engine_commit_lock:
         replayed = await _open_device_link(program)
+        adapters.feed.close_those_of_readings()  # they got none until now; their clients resume and miss none
     program.supervisor.add(program.workers.start_on_leadership())
     log.info("devices can connect", replayed=replayed)
     return replayed

@@ -78,6 +78,10 @@ class FeedFilter:
     device_id: DeviceId | None = None
     audit: bool = False
 
+    @property
+    def wants_readings(self) -> bool:
+        return not self.kinds or TELEMETRY in self.kinds
+
     def matches(self, kind: str, device_id: DeviceId | None) -> bool:
         if self.device_id not in (None, device_id):
             return False
@@ -107,14 +111,16 @@ class FeedFrame:
     """An event as sent over the feed, encoded once for all clients. `position` is 0 for telemetry, which is not in the log.
 
     `unclosed_json` is the JSON object without its last brace, so that a cursor can be appended. `websocket_frame` caches the
-    transport's encoding with the cursor `websocket_frame_cursor`; the next client mostly needs the same cursor."""
+    transport's encoding with the cursor `websocket_frame_cursor`; the next client mostly needs the same cursor.
+    `store_time_s`: all readings stored before it were published before this frame; 0 if that is not known."""
 
     position: int
     kind: str
     device_id: DeviceId | None
     unclosed_json: bytes
+    store_time_s: int = 0
     websocket_frame: bytes = b""
-    websocket_frame_cursor: int = -1
+    websocket_frame_cursor: tuple[int, int] | None = None
 
 
 @dataclass(frozen=True, slots=True)

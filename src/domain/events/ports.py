@@ -90,6 +90,10 @@ class FeedPublisher(Protocol):
         """Must be quick and must not raise: a slow client is dropped, not waited for."""
         ...
 
+    def set_store_time(self, store_time_s: int) -> None:
+        """All readings stored before this time (Unix seconds) have been published, to those who watched their devices."""
+        ...
+
 
 class FeedSubscription(Protocol):
     """One client's bounded queue of the frames published since it subscribed."""

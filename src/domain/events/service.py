@@ -56,6 +56,10 @@ class EventLogDispatcher(Generic[TxT]):
         """Publish events whose deliveries are stored already."""
         self._publish_after_commit(tx, events)
 
+    def publish_store_time(self, tx: TxT, store_time_s: int) -> None:
+        """After the commit, and before the events that are published after this call."""
+        tx.after_commit(lambda: self._feed.set_store_time(store_time_s))
+
     async def _notify_and_publish(self, tx: TxT, events: Sequence[Event]) -> None:
         for observer in self._observers:
             await observer.on_events(tx, events)

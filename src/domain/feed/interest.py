@@ -6,7 +6,7 @@ from collections.abc import Iterable
 from typing import Protocol
 
 from domain.accounts.ports import HasAccounts
-from domain.events.model import TELEMETRY, FeedFilter
+from domain.events.model import FeedFilter
 from domain.kernel.clock import Clock
 from domain.kernel.ids import AccountId, DeviceId
 from domain.kernel.unit_of_work import UnitOfWork
@@ -52,7 +52,7 @@ def _interests_by_account(interests: Iterable[FeedFilter]) -> dict[AccountId, fr
     """The devices that feed clients want, by account; None means all devices of the account."""
     wanted: dict[AccountId, frozenset[DeviceId] | None] = {}
     for interest in interests:
-        if interest.kinds and TELEMETRY not in interest.kinds:
+        if not interest.wants_readings:
             continue
         devices = wanted.get(interest.account_id, frozenset())
         if interest.device_id is None or devices is None:

@@ -10,12 +10,11 @@ from collections.abc import Sequence, Set
 from dataclasses import dataclass
 from typing import Protocol
 
-from domain.devices.model import Device
-from domain.events.model import TELEMETRY, Event
-from domain.events.policy import reading_event_id
+from domain.events.model import Event
 from domain.kernel.ids import EventId
 from domain.rules.engine_port import TelemetryRow, WatchedReading
 from domain.telemetry.ports import HasReadings, RowKey
+from domain.telemetry.reading_events import reading_event
 from domain.webhooks.ports import FanoutTx
 
 MAX_TRACKED_RESULTS = 64
@@ -34,6 +33,10 @@ class WatchedResult(Protocol):
 
 class ReadingPublisher(Protocol):
     """Publishes events without storing them in the event log."""
+
+    def publish_store_time(self, tx: AnnouncerTx, store_time_s: int, /) -> None:
+        """That all readings stored before this time (Unix seconds) have been published."""
+        ...
 
     async def publish_transient(self, tx: AnnouncerTx, events: Sequence[Event], /) -> None:
         """To feed and webhooks."""
@@ -77,7 +80,7 @@ class ReadingAnnouncer:
         events: dict[EventId, tuple[Event, tuple[int, int]]] = {}
         for device_no, at_ms, metric, value, text, unit in result.watched_readings:
             if device_no in devices:
-                event = _telemetry_event(devices[device_no], at_ms, metric, value, text, unit)
+                event = reading_event(devices[device_no], at_ms, metric, value, text, unit)
                 events.setdefault(event.event_id, (event, (device_no, at_ms)))
         return Announcements(
             [event for event, place in events.values() if place in new],
@@ -92,30 +95,3 @@ class ReadingAnnouncer:
             await self._publisher.publish_transient(tx, announcements.new)
         if announcements.feed_only:
             await self._publisher.publish_to_feed(tx, announcements.feed_only)
-
-
-def _telemetry_event(device: Device, at_ms: int, metric: str, value: float | None, text: str | None, unit: str | None) -> Event:
-    event_id = reading_event_id(device.device_id, at_ms, metric, value, text)
-    return Event(
-        position=0,
-        event_id=event_id,
-        account_id=device.account_id,
-        device_id=device.device_id,
-        device_name=device.name,
-        kind=TELEMETRY,
-        description=f"{metric} = {value if text is None else text}",
-        at_ms=at_ms,
-        source="device",
-        address="",
-        payload={
-            "type": TELEMETRY,
-            "eventId": event_id,
-            "accountId": device.account_id,
-            "deviceId": device.device_id,
-            "timestamp": at_ms,
-            "metric": metric,
-            "value": value,
-            "valueText": text,
-            "unit": unit,
-        },
-    )

@@ -15,6 +15,7 @@ from typing import Protocol, TypeVar, cast
 from domain.commands.model import DEFAULT_TTL_MS, AutomationCommand, CommandRequest, TriggeredBy
 from domain.commands.ports import AutomationCommandRunner, AutomationTx
 from domain.devices.model import DeviceStatus
+from domain.ingest.arrivals import ArrivalRecorder
 from domain.ingest.reading_announcer import NO_ANNOUNCEMENTS, ReadingAnnouncer, ReadingPublisher
 from domain.kernel.caller import SystemCaller
 from domain.kernel.clock import Clock
@@ -24,12 +25,13 @@ from domain.rules.engine_port import BatchResult, TelemetryEngine, WatchedReadin
 from domain.rules.model import Rule, RuleFiring, RuleSuppression, RuleTransition
 from domain.rules.policy import MAX_FIRINGS_PER_MINUTE, RuleLoopGuard
 from domain.rules.storage_ports import HasRules
+from domain.telemetry.arrival_ports import HasArrivals
 from domain.telemetry.ports import HasReadings, HasRollups
 from domain.telemetry.rollup_service import RollupMarkCache
 from domain.webhooks.ports import FanoutTx
 
 
-class IngestTx(FanoutTx, AutomationTx, HasReadings, HasRollups, HasRules, Protocol): ...
+class IngestTx(FanoutTx, AutomationTx, HasArrivals, HasReadings, HasRollups, HasRules, Protocol): ...
 
 
 @dataclass(frozen=True, slots=True)
@@ -139,6 +141,8 @@ class IngestService:
         publisher: ReadingPublisher,
     ) -> None:
         self._announcer = ReadingAnnouncer(publisher)
+        self._publisher = publisher
+        self._arrivals = ArrivalRecorder(clock)
         self._clock = clock
         self._rollup_marks = RollupMarkCache()
         self._engine = engine
@@ -155,6 +159,7 @@ class IngestService:
         if result.rows:
             await tx.readings.add_many(result.rows)
             await self._mark_rollup_hours(tx, result.rollup_hours)
+            self._publisher.publish_store_time(tx, await self._arrivals.record(tx, result.rows))
         if result.rule_transitions:
             await tx.rules.save_states(result.rule_transitions)
         if result.rule_firings:

@@ -1,6 +1,7 @@
 """Cursors: opaque, URL-safe positions in a list. The same numbers always give the same text.
 
-The first character names the list (`e` for the event log, `x` for executions), so a cursor of one list is invalid in another.
+The first character names the list (`e` for the event log, `f` for the live feed, `x` for executions), so a cursor of one
+list is invalid in another.
 """
 
 from __future__ import annotations
@@ -11,6 +12,7 @@ import binascii
 from domain.kernel.errors import ValidationFailed
 
 EVENTS = "e"
+FEED = "f"
 EXECUTIONS = "x"
 _MAX_LENGTH = 128
 _MAX_DIGITS = 18

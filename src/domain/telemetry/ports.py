@@ -60,6 +60,10 @@ class ReadingRepository(Protocol):
         """(metric number, name, unit) of every metric that the device has reported, ordered by name."""
         ...
 
+    async def list_metrics_of_devices(self, device_nos: Collection[int]) -> Mapping[tuple[int, int], tuple[str, str | None]]:
+        """(device number, metric number) → (name, unit) of every metric that these devices have reported."""
+        ...
+
     async def upsert_checkpoints(self, checkpoints: Sequence[tuple[int, int, bytes]]) -> None:
         """(device number, newest Unix ms, packed values): insert or replace the latest value of every metric."""
         ...

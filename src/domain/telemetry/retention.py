@@ -11,10 +11,11 @@ from domain.approvals.ports import HasApprovals
 from domain.commands.ports import HasExecutions
 from domain.events.ports import HasEvents
 from domain.grants.ports import HasGrants
-from domain.kernel.clock import DAY_MS, HOUR_MS, MINUTE_MS, Clock
+from domain.kernel.clock import DAY_MS, HOUR_MS, MINUTE_MS, SECOND_MS, Clock
 from domain.kernel.idempotency import HasStoredResponses
 from domain.kernel.unit_of_work import UnitOfWork
 from domain.schedules.ports import HasSchedules
+from domain.telemetry.arrival_ports import LATE_KEPT_S, HasArrivals
 from domain.telemetry.ports import HasReadings, HasRollups
 from domain.webhooks.ports import HasDeliveries
 
@@ -35,6 +36,7 @@ class RetentionPeriods:
 
 class RetentionTx(
     HasApprovals,
+    HasArrivals,
     HasDeliveries,
     HasEvents,
     HasExecutions,
@@ -87,6 +89,7 @@ class RetentionService:
             self._delete_login_failures,
             self._delete_known_addresses,
             self._delete_stored_responses,
+            self._delete_late_marks,
         ):
             while True:
                 async with self._uow.write(caller=None) as tx:
@@ -170,3 +173,8 @@ class RetentionService:
 
     async def _delete_stored_responses(self, tx: RetentionTx, now_ms: int) -> int:
         return await tx.stored_responses.delete_older_than(now_ms - DAY_MS, self.ROWS_PER_STEP)
+
+    async def _delete_late_marks(self, tx: RetentionTx, now_ms: int) -> int:
+        """By the store time, which is that of the cursors too."""
+        oldest_ms = (await tx.arrivals.store_time() - LATE_KEPT_S) * SECOND_MS
+        return await tx.arrivals.delete_late_before(oldest_ms // MINUTE_MS, self.ROWS_PER_STEP)

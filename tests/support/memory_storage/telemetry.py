@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence, Set
+from collections.abc import Collection, Mapping, Sequence, Set
 
 from domain.telemetry.ports import MAX_TIME_MS, MessageKey, PackedRow, RowKey
 from support.memory_storage.tables import Database, Table
@@ -59,6 +59,11 @@ class MemoryReadingRepository:
         names = self._database.rows(METRIC_NAMES)
         mine = [(key[1], unit) for key, unit in self._database.rows(DEVICE_METRICS).items() if key[0] == device_no]
         return sorted(((no, names[no], unit) for no, unit in mine if no in names), key=lambda metric: metric[1])
+
+    async def list_metrics_of_devices(self, device_nos: Collection[int]) -> Mapping[tuple[int, int], tuple[str, str | None]]:
+        names = self._database.rows(METRIC_NAMES)
+        metrics = self._database.rows(DEVICE_METRICS)
+        return {key: (names[key[1]], unit) for key, unit in metrics.items() if key[0] in device_nos}
 
     async def upsert_checkpoints(self, checkpoints: Sequence[tuple[int, int, bytes]]) -> None:
         kept = self._database.writable_rows(LATEST)

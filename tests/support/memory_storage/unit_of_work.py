@@ -21,6 +21,7 @@ from support.memory_storage.accounts import (
     MemoryUserRepository,
 )
 from support.memory_storage.approvals import MemoryApprovalRepository
+from support.memory_storage.arrivals import MemoryArrivalRepository
 from support.memory_storage.command_context import MemoryCommandContextRepository
 from support.memory_storage.commands import MemoryCommandDefinitionRepository, MemoryExecutionRepository
 from support.memory_storage.dead_letters import MemoryDeadLetterRepository
@@ -80,6 +81,7 @@ class MemoryTransaction:
         self.schedules = MemoryScheduleRepository(database)
         self.rules = MemoryRuleRepository(database)
         self.readings = MemoryReadingRepository(database)
+        self.arrivals = MemoryArrivalRepository(database)
         self.dead_letters = MemoryDeadLetterRepository(database)
         self.rollups = MemoryRollupRepository(database)
         self.notifications = MemoryNotificationRepository(database)

@@ -16,7 +16,7 @@ from adapters.http.core.auth import Authenticator, RequestCredentials
 from adapters.http.core.proxies import TrustedProxies
 from adapters.http.feed.connection_limits import ConnectionLimiter, ConnectionLimitError, ConnectionLimits
 from adapters.http.feed.frame_writer import AsgiSend
-from adapters.http.feed.stream import CREDENTIALS_EXPIRED, FeedIdentity, FeedQuery, FeedStream
+from adapters.http.feed.stream import CREDENTIALS_EXPIRED, FeedIdentity, FeedQuery, FeedSources, FeedStream
 from adapters.http.feed.websocket import (
     AsgiReceive,
     ClientGoneError,
@@ -25,13 +25,11 @@ from adapters.http.feed.websocket import (
     WebSocketConnection,
     credentials_from_token,
 )
+from domain.events.feed_cursor import FeedCursor
 from domain.events.model import PUBLIC_TYPES, FeedFilter
-from domain.events.ports import FeedHub
-from domain.feed.audience import AudienceService
 from domain.kernel.caller import ApiKeyCaller, Session
 from domain.kernel.clock import Clock, to_iso
-from domain.kernel.cursors import EVENTS, decode_cursor
-from domain.kernel.errors import DomainError, Unauthenticated, ValidationFailed
+from domain.kernel.errors import DomainError, Unauthenticated, Unavailable, ValidationFailed
 from domain.kernel.ids import DeviceId, IdPrefix, has_id_format
 
 FEED_PATH = "/api/v1/ws"
@@ -49,15 +47,13 @@ class FeedEndpoint:
     def __init__(
         self,
         *,
-        audience: AudienceService,
-        hub: FeedHub,
+        sources: FeedSources,
         authenticator: Authenticator,
         clock: Clock,
         proxies: TrustedProxies | None = None,
         limits: ConnectionLimits | None = None,
     ) -> None:
-        self._audience = audience
-        self._hub = hub
+        self._sources = sources
         self._authenticator = authenticator
         self._clock = clock
         self._proxies = proxies
@@ -105,7 +101,7 @@ class FeedEndpoint:
         interest = FeedFilter(identity.viewer.account_id, query.event_types, query.device_id, query.audit)
         with self._limiter.reserve_for_caller(identity.viewer):
             connection.set_authenticated(True)
-            stream = FeedStream(self._audience, self._hub, self._clock, identity, interest, query, connection.sender)
+            stream = FeedStream(self._sources, self._clock, identity, interest, query, connection.sender)
             return await self._run_stream(connection, stream, address)
 
     async def _run_stream(self, connection: WebSocketConnection, stream: FeedStream, address: str) -> CloseReason:
@@ -167,18 +163,18 @@ def _parse_feed_query(args: dict[str, str]) -> FeedQuery:
             "types", f"contains {min(unknown)[:32]!r}, which is not an event type. Use {', '.join(sorted(PUBLIC_TYPES))}."
         )
     device = args.get("deviceId") or None
-    cursor = args.get("cursor")
-    after_position: int | None = None
+    given = args.get("cursor")
+    cursor: FeedCursor | None = None
     cursor_invalid = False
-    if cursor:
+    if given:
         try:
-            [after_position] = decode_cursor(EVENTS, cursor)
+            cursor = FeedCursor.decode(given)
         except ValidationFailed:
             cursor_invalid = True
     return FeedQuery(
         event_types,
         None if device is None else DeviceId(device),
-        after_position,
+        cursor,
         cursor_invalid,
         audit=_parse_choice(args, "audit", ("false", "true")) == "true",
         with_devices=_parse_choice(args, "initialState", ("devices", "none")) == "devices",
@@ -224,4 +220,6 @@ def _receiver_result(receiver: asyncio.Task[CloseReason]) -> CloseReason | BaseE
 def _close_reason(error: DomainError) -> CloseReason:
     if isinstance(error, Unauthenticated):
         return CloseReason(CREDENTIALS_EXPIRED, error.message)
-    return CloseReason(POLICY_VIOLATION if isinstance(error, ValidationFailed) else INTERNAL_ERROR, error.message)
+    if isinstance(error, ValidationFailed):
+        return CloseReason(POLICY_VIOLATION, error.message)
+    return CloseReason(TRY_AGAIN_LATER if isinstance(error, Unavailable) else INTERNAL_ERROR, error.message)

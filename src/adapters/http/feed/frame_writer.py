@@ -13,8 +13,8 @@ from collections.abc import Awaitable, Callable
 from functools import lru_cache
 from typing import Any
 
+from domain.events.feed_cursor import FeedCursor
 from domain.events.model import FeedFrame
-from domain.kernel.cursors import EVENTS, encode_cursor
 
 SET_AUTHENTICATED_EXTENSION = "latchboard.set_authenticated"
 """In the ASGI scope: tells the limiter of connections whether this client has shown credentials."""
@@ -27,7 +27,10 @@ _FINAL_TEXT_FRAME, _LENGTH_IN_16_BITS, _LENGTH_IN_64_BITS = b"\x81", 126, 127
 
 AsgiSend = Callable[[dict[str, Any]], Awaitable[None]]
 
-_cursor_bytes = lru_cache(maxsize=4_096)(lambda position: encode_cursor(EVENTS, position).encode())
+
+@lru_cache(maxsize=4_096)
+def _cursor_bytes(position: int, store_time_s: int) -> bytes:
+    return FeedCursor(position, store_time_s).encode().encode()
 
 
 def text_frame(text: bytes) -> bytes:
@@ -40,9 +43,9 @@ def text_frame(text: bytes) -> bytes:
     return b"%b%c%b%b" % (_FINAL_TEXT_FRAME, _LENGTH_IN_64_BITS, size.to_bytes(8, "big"), text)
 
 
-def event_json(head: bytes, position: int) -> bytes:
-    """The event's JSON object with the cursor of `position` as its last member."""
-    return b'%b,"cursor":"%b"}' % (head, _cursor_bytes(position))
+def event_json(head: bytes, position: int, store_time_s: int) -> bytes:
+    """The event's JSON object with its cursor as the last member."""
+    return b'%b,"cursor":"%b"}' % (head, _cursor_bytes(position, store_time_s))
 
 
 class FrameWriter:
@@ -74,14 +77,15 @@ class FeedSender:
         self._send = send
         self._frame_writer = writer
 
-    def try_send_event(self, frame: FeedFrame, position: int) -> bool:
+    def try_send_event(self, frame: FeedFrame, position: int, store_time_s: int) -> bool:
         """Send an event without waiting. False if that is not possible; use `send_text` then."""
         writer = self._frame_writer
         if writer is None or writer.is_buffer_full:
             return False
-        if frame.websocket_frame_cursor != position:
-            frame.websocket_frame = text_frame(event_json(frame.unclosed_json, position))
-            frame.websocket_frame_cursor = position
+        cursor = (position, store_time_s)
+        if frame.websocket_frame_cursor != cursor:
+            frame.websocket_frame = text_frame(event_json(frame.unclosed_json, position, store_time_s))
+            frame.websocket_frame_cursor = cursor
         writer.write(frame.websocket_frame)
         return True
 

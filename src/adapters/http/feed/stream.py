@@ -1,8 +1,10 @@
-"""The stream of one feed client: the initial state, missed events, then live events, each with a cursor to resume from.
+"""The stream of one feed client: the initial state, missed events and readings, then live events, each with a cursor.
 
-No gap and no repetition: events up to the position of a snapshot or page are skipped in the queue, and later ones are in it,
-because the subscription begins before the position is read. No event beyond the grants: before each frame the stream checks
-whether access has changed, and if so reloads what the client may see before it sends anything else.
+No gap, and of the log no repetition: events up to the position of a snapshot or page are skipped in the queue, and later ones are
+in it, because the subscription begins before the position is read. Missed readings are read once every batch that was evaluated
+before the subscription is stored; so each is among them, or in the queue, or in both with the same id. No event beyond the
+grants: before each frame the stream checks whether access has changed, and if so reloads what the client may see before it sends
+anything else.
 
 While a client keeps up, nothing is queued for it: the publisher calls `_send_directly`, which writes the frame at once. The task
 sleeps until it has to wait for something: a slow client, a change of access, the end.
@@ -11,7 +13,7 @@ sleeps until it has to wait for something: a slow client, a change of access, th
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Iterable
+from contextlib import AbstractAsyncContextManager
 from dataclasses import dataclass
 
 import msgspec
@@ -19,12 +21,13 @@ import msgspec
 from adapters.http.feed.frame_writer import FeedSender, event_json
 from adapters.http.feed.websocket import ClientGoneError, CloseReason
 from domain.devices.model import Device
+from domain.events.feed_cursor import FeedCursor
 from domain.events.model import FeedFilter, FeedFrame
 from domain.events.ports import FeedHub, FeedSubscription
 from domain.feed.audience import AudienceService, FeedSnapshot, FeedVisibility, Viewer
 from domain.kernel.clock import SECOND_MS, Clock, to_iso
-from domain.kernel.cursors import EVENTS, encode_cursor
 from domain.kernel.ids import DeviceId
+from domain.telemetry.queries.missed_readings import MissedReadingService
 
 CREDENTIALS_EXPIRED = 4001
 ACCESS_REVOKED = 4003
@@ -48,15 +51,26 @@ class FeedIdentity:
 
 @dataclass(frozen=True, slots=True)
 class FeedQuery:
-    """The query of the client. `after_position` is the position of its cursor; `cursor_invalid` if the cursor is unreadable.
+    """The query of the client. `cursor_invalid`: it has a cursor, which is unreadable.
     `audit`: also the events that are not public. `with_devices`: the initial state lists the devices."""
 
     event_types: frozenset[str]
     device_id: DeviceId | None
-    after_position: int | None
+    cursor: FeedCursor | None
     cursor_invalid: bool
     audit: bool = False
     with_devices: bool = True
+
+
+@dataclass(frozen=True, slots=True)
+class FeedSources:
+    """What a stream reads. Each batch of readings is evaluated and stored while `commit_lock` is held; entering it raises
+    Unavailable if that takes too long."""
+
+    audience: AudienceService
+    hub: FeedHub
+    missed_readings: MissedReadingService
+    commit_lock: AbstractAsyncContextManager[None]
 
 
 class _StreamEndedError(Exception):
@@ -68,8 +82,7 @@ class _StreamEndedError(Exception):
 class FeedStream:
     def __init__(
         self,
-        audience: AudienceService,
-        hub: FeedHub,
+        sources: FeedSources,
         clock: Clock,
         identity: FeedIdentity,
         interest: FeedFilter,
@@ -78,8 +91,8 @@ class FeedStream:
     ) -> None:
         self.identity = identity
         """Replaced by the receiver when the client renews its credentials."""
-        self._audience = audience
-        self._hub = hub
+        self._sources = sources
+        self._audience = sources.audience
         self._clock = clock
         self._interest = interest
         self._query = query
@@ -87,17 +100,21 @@ class FeedStream:
         self._subscription: FeedSubscription | None = None
         self._end_reason: CloseReason | BaseException | None = None
         self._position = 0
+        self._store_time_s = 0
         self._view = FeedVisibility(frozenset(), 0)
         self._refresh_due_ms = 0
 
     async def run(self) -> CloseReason:
         try:
-            after = self._query.after_position
-            if after is not None:
-                after = await self._resume_from(after)
-            with self._hub.subscribe(self._interest) as subscription:
+            after = self._query.cursor
+            resumed = after is not None and await self._resume_from(after)
+            with self._sources.hub.subscribe(self._interest) as subscription:
                 self._subscription = subscription
-                self._position = await (self._send_initial_state() if after is None else self._replay_missed(after))
+                if resumed:
+                    await self._replay_missed()
+                    await self._replay_readings(subscription)
+                else:
+                    await self._send_initial_state()
                 return await self._stream_live(subscription)
         except _StreamEndedError as ended:
             return ended.close_reason
@@ -110,31 +127,58 @@ class FeedStream:
         if self._subscription is not None:
             self._subscription.close()
 
-    async def _send_initial_state(self) -> int:
-        if self._query.cursor_invalid or self._query.after_position is not None:
+    async def _send_initial_state(self) -> None:
+        if self._query.cursor_invalid or self._query.cursor is not None:
             await self._send(b'{"type":"resync"}')
+        self._store_time_s = await self._sources.missed_readings.store_time()
         snapshot = await self._load_snapshot()
-        await self._send(initial_state_message(self._filter_devices(snapshot.devices), snapshot.position))
-        return snapshot.position
+        self._position = snapshot.position
+        await self._send(self._initial_state_message(snapshot))
 
-    async def _resume_from(self, after: int) -> int | None:
-        """Send the state and the log after `after`, before subscribing. None if the log no longer reaches back that far."""
-        if (await self._audience.list_missed(self.identity.viewer, after)).events is None:
-            return None
+    async def _resume_from(self, cursor: FeedCursor) -> bool:
+        """Send the state and the log after the cursor, before subscribing. False if the log no longer reaches back that far, or
+        if too many readings were missed."""
+        if (await self._audience.list_missed(self.identity.viewer, cursor.position)).events is None:
+            return False
         snapshot = await self._load_snapshot()
-        await self._send(initial_state_message(self._filter_devices(snapshot.devices), after))
-        return await self._replay_missed(after)
+        readings = self._sources.missed_readings
+        self._position = cursor.position
+        self._store_time_s = await readings.store_time() if cursor.store_time_s is None else cursor.store_time_s
+        if self._interest.wants_readings:
+            replay = await readings.find(self._interest, self._view.allowed_devices, self._store_time_s)
+            if replay is None or await readings.is_too_long(replay):
+                return False
+        await self._send(self._initial_state_message(snapshot))
+        await self._replay_missed()
+        return True
 
-    async def _replay_missed(self, after: int) -> int:
+    async def _replay_missed(self) -> None:
         while True:
-            missed = await self._audience.list_missed(self.identity.viewer, after)
+            missed = await self._audience.list_missed(self.identity.viewer, self._position)
             await self._refresh_view()
             for event in missed.events or ():
                 if self._interest.matches(event.kind, event.device_id) and self._can_see(event.device_id):
-                    await self._send(event_json(_encode(event.payload)[:-1], event.position))
-            after = missed.position
+                    await self._send(event_json(_encode(event.payload)[:-1], event.position, self._store_time_s))
+            self._position = missed.position
             if not missed.has_more:
-                return after
+                return
+
+    async def _replay_readings(self, subscription: FeedSubscription) -> None:
+        """Their cursor is that of the last event of the log: a client that leaves meanwhile gets all of them again."""
+        if not self._interest.wants_readings:
+            return
+        async with self._sources.commit_lock:
+            pass  # the batches that were evaluated before the subscription are stored
+        readings = self._sources.missed_readings
+        replay = await readings.find(self._interest, self._view.allowed_devices, self._store_time_s)
+        if replay is None:
+            raise _StreamEndedError(CloseReason(CLIENT_TOO_SLOW, "Too many readings meanwhile. Reconnect with your cursor."))
+        async for events in readings.list_events(replay):
+            for event in events:
+                await self._check_access(subscription)
+                if self._can_see(event.device_id):
+                    await self._send(event_json(_encode(event.payload)[:-1], self._position, self._store_time_s))
+        self._store_time_s = replay.store_time_s
 
     async def _stream_live(self, subscription: FeedSubscription) -> CloseReason:
         while True:
@@ -143,8 +187,9 @@ class FeedStream:
                 if frame.position and frame.position <= self._position:
                     continue  # already sent with the snapshot or the log
                 self._position = max(self._position, frame.position)
+                self._store_time_s = max(self._store_time_s, frame.store_time_s)
                 if self._can_see(frame.device_id):
-                    await self._send(event_json(frame.unclosed_json, self._position))
+                    await self._send(event_json(frame.unclosed_json, self._position, self._store_time_s))
             await self._check_access(subscription)
             subscription.direct_sink = self._send_directly
             await subscription.wait(self._seconds_to_refresh())
@@ -158,17 +203,19 @@ class FeedStream:
             return False
         if frame.position and frame.position <= self._position:
             return True
-        position = max(self._position, frame.position)
-        if not self._sender.try_send_event(frame, position):
+        position, store_time_s = max(self._position, frame.position), max(self._store_time_s, frame.store_time_s)
+        if not self._sender.try_send_event(frame, position, store_time_s):
             return False
-        self._position = position
+        self._position, self._store_time_s = position, store_time_s
         return True
 
     async def _check_access(self, subscription: FeedSubscription) -> None:
         """End the stream if it must end, and reload what the client may see if that may have changed."""
         self._raise_if_ended()
         if subscription.closing:
-            raise _StreamEndedError(CloseReason(GOING_AWAY, "The service is stopping. Reconnect with your cursor."))
+            raise _StreamEndedError(
+                CloseReason(GOING_AWAY, "The service stops, or now holds the devices. Reconnect with your cursor.")
+            )
         if subscription.overflowed:
             raise _StreamEndedError(CloseReason(CLIENT_TOO_SLOW, "Client too slow. Reconnect with your cursor."))
         now_ms = self._clock.now_ms()
@@ -211,8 +258,10 @@ class FeedStream:
     def _can_see(self, device_id: DeviceId | None) -> bool:
         return self._view.allowed_devices is None or device_id in self._view.allowed_devices
 
-    def _filter_devices(self, devices: Iterable[Device]) -> list[Device]:
-        return [device for device in devices if self._interest.device_id in (None, device.device_id)]
+    def _initial_state_message(self, snapshot: FeedSnapshot) -> bytes:
+        shown = [_shown_device(each) for each in snapshot.devices if self._interest.device_id in (None, each.device_id)]
+        cursor = FeedCursor(self._position, self._store_time_s).encode()
+        return _encode({"type": "initial_state", "cursor": cursor, "devices": shown})
 
     def _seconds_to_refresh(self) -> float:
         until_ms = self._refresh_due_ms
@@ -229,15 +278,11 @@ class FeedStream:
             raise _StreamEndedError(CloseReason(CLIENT_TOO_SLOW, "Client too slow. Reconnect with your cursor.")) from None
 
 
-def initial_state_message(devices: Iterable[Device], position: int) -> bytes:
-    shown = [
-        {
-            "deviceId": device.device_id,
-            "name": device.name,
-            "relay": None if device.relay is None else "ON" if device.relay else "OFF",
-            "isOnline": device.is_online,
-            "lastSeen": None if device.last_seen_ms is None else to_iso(device.last_seen_ms),
-        }
-        for device in devices
-    ]
-    return _encode({"type": "initial_state", "cursor": encode_cursor(EVENTS, position), "devices": shown})
+def _shown_device(device: Device) -> dict[str, object]:
+    return {
+        "deviceId": device.device_id,
+        "name": device.name,
+        "relay": None if device.relay is None else "ON" if device.relay else "OFF",
+        "isOnline": device.is_online,
+        "lastSeen": None if device.last_seen_ms is None else to_iso(device.last_seen_ms),
+    }

@@ -15,6 +15,7 @@ from adapters.storage.sql.repositories.accounts import (
     SqlUserRepository,
 )
 from adapters.storage.sql.repositories.approvals import SqlApprovalRepository
+from adapters.storage.sql.repositories.arrivals import SqlArrivalRepository
 from adapters.storage.sql.repositories.command_context import SqlCommandContextRepository
 from adapters.storage.sql.repositories.commands import SqlCommandDefinitionRepository, SqlExecutionRepository
 from adapters.storage.sql.repositories.dead_letters import SqlDeadLetterRepository
@@ -106,6 +107,7 @@ class SqlTransaction:
     schedules = LazyRepository(SqlScheduleRepository)
     rules = LazyRepository(SqlRuleRepository)
     readings = LazyRepository(SqlReadingRepository)
+    arrivals = LazyRepository(SqlArrivalRepository)
     rollups = LazyRepository(SqlRollupRepository)
     dead_letters = LazyRepository(SqlDeadLetterRepository)
     notifications = LazyRepository(SqlNotificationRepository)

@@ -6,12 +6,12 @@ one index seek, however many rows lie between.
 
 from __future__ import annotations
 
-from collections.abc import Sequence, Set
+from collections.abc import Collection, Mapping, Sequence, Set
 
 from sqlalchemy import BigInteger, BindParameter, TextClause, bindparam, select, text, tuple_
 
 from adapters.storage.sql.bulk_insert import BulkStatement
-from adapters.storage.sql.mapper import insert_or_ignore, to_json, upsert
+from adapters.storage.sql.mapper import insert_or_ignore, json_integer_list, to_json, upsert
 from adapters.storage.sql.session import POSTGRES, SQLITE, DbSession
 from adapters.storage.sql.tables import device_latest, device_metrics, metric_names, readings
 from domain.telemetry.ports import MAX_TIME_MS, MessageKey, PackedRow, RowKey
@@ -62,6 +62,12 @@ LIST_METRICS = (
     .where(device_metrics.c.device_no == bindparam("at_device"))
     .order_by(metric_names.c.name)
 )
+LIST_METRICS_OF_DEVICES = {
+    dialect: select(device_metrics.c.device_no, device_metrics.c.metric_no, metric_names.c.name, device_metrics.c.unit)
+    .join(metric_names, device_metrics.c.metric_no == metric_names.c.metric_no)
+    .where(device_metrics.c.device_no.in_(among))
+    for dialect, among in json_integer_list().items()
+}
 UPSERT_LATEST = upsert(device_latest, "ts", "packed")
 LIST_LATEST = select(device_latest.c.device_no, device_latest.c.ts, device_latest.c.packed).order_by(device_latest.c.device_no)
 
@@ -166,6 +172,10 @@ class SqlReadingRepository:
 
     async def list_device_metrics(self, device_no: int) -> Sequence[tuple[int, str, str | None]]:
         return [(row[0], row[1], row[2]) for row in await self._session.read(LIST_METRICS, at_device=device_no)]
+
+    async def list_metrics_of_devices(self, device_nos: Collection[int]) -> Mapping[tuple[int, int], tuple[str, str | None]]:
+        rows = await self._session.read(LIST_METRICS_OF_DEVICES[self._session.dialect], at_listed=to_json(sorted(device_nos)))
+        return {(row[0], row[1]): (row[2], row[3]) for row in rows}
 
     async def upsert_checkpoints(self, checkpoints: Sequence[tuple[int, int, bytes]]) -> None:
         rows = [{"device_no": device, "ts": at_ms, "packed": packed} for device, at_ms, packed in checkpoints]

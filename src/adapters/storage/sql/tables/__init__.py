@@ -45,7 +45,7 @@ from adapters.storage.sql.tables.identity import (
 )
 from adapters.storage.sql.tables.notifications import notification_settings, notifications
 from adapters.storage.sql.tables.permissions import approvals, grant_uses, grants
-from adapters.storage.sql.tables.service_state import write_probes
+from adapters.storage.sql.tables.service_state import late_readings, reading_store_time, write_probes
 
 __all__ = [
     "accounts",
@@ -68,6 +68,7 @@ __all__ = [
     "executions",
     "grant_uses",
     "grants",
+    "late_readings",
     "left_edges",
     "login_failures",
     "memberships",
@@ -77,6 +78,7 @@ __all__ = [
     "notifications",
     "one_time_codes",
     "projects",
+    "reading_store_time",
     "readings",
     "refresh_tokens",
     "rollups",
