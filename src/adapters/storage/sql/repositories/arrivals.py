@@ -50,8 +50,8 @@ def _upsert_late() -> dict[str, ClauseElement]:
     }
 
 
-STORE_TIME = select(s.store_time_s, s.marks_since_s)
-SET_MARKS_SINCE = update(reading_store_time).where(s.marks_since_s < bindparam("at_since"))
+STORE_TIME = select(s.store_time_s, s.marks_since_s).where(s.row_id == _ONLY_ROW)
+SET_MARKS_SINCE = update(reading_store_time).where(s.row_id == _ONLY_ROW, s.marks_since_s < bindparam("at_since"))
 UPSERT_STORE_TIME = _upsert_store_time()
 UPSERT_LATE = _upsert_late()
 LIST_LATE = {
@@ -71,25 +71,25 @@ DELETE_LATE = (
 )
 # A list of ranges is one JSON parameter: one statement per page.
 _IN_RANGE = {
-    SQLITE: "readings.device_no = g.value ->> '$[0]' AND readings.ts >= g.value ->> '$[1]' AND readings.ts < g.value ->> '$[2]'",
-    POSTGRES: "readings.device_no = CAST(g.value ->> 0 AS bigint) AND readings.ts >= CAST(g.value ->> 1 AS bigint) "
-    "AND readings.ts < CAST(g.value ->> 2 AS bigint)",
+    SQLITE: "readings.device_no = r.value ->> '$[0]' AND readings.ts >= r.value ->> '$[1]' AND readings.ts < r.value ->> '$[2]'",
+    POSTGRES: "readings.device_no = CAST(r.value ->> 0 AS bigint) AND readings.ts >= CAST(r.value ->> 1 AS bigint) "
+    "AND readings.ts < CAST(r.value ->> 2 AS bigint)",
 }
 COUNT_MESSAGES = {
     SQLITE: text(
-        f"SELECT g.key, (SELECT count(*) FROM (SELECT 1 FROM readings WHERE {_IN_RANGE[SQLITE]} LIMIT :at_limit)) "  # noqa: S608 - constants
-        "FROM json_each(:at_ranges) AS g"
+        f"SELECT r.key, (SELECT count(*) FROM (SELECT 1 FROM readings WHERE {_IN_RANGE[SQLITE]} LIMIT :at_limit)) "  # noqa: S608 - constants
+        "FROM json_each(:at_ranges) AS r"
     ),
     POSTGRES: text(
-        f"SELECT g.place, (SELECT count(*) FROM (SELECT 1 FROM readings WHERE {_IN_RANGE[POSTGRES]} LIMIT :at_limit) AS counted) "  # noqa: S608 - constants
-        "FROM json_array_elements(CAST(:at_ranges AS json)) WITH ORDINALITY AS g (value, place)"
+        f"SELECT r.place, (SELECT count(*) FROM (SELECT 1 FROM readings WHERE {_IN_RANGE[POSTGRES]} LIMIT :at_limit) AS counted) "  # noqa: S608 - constants
+        "FROM json_array_elements(CAST(:at_ranges AS json)) WITH ORDINALITY AS r (value, place)"
     ),
 }
 _COLUMNS = "SELECT readings.device_no, readings.ts, readings.digest, readings.packed"
 LIST_MESSAGES = {
-    SQLITE: text(f"{_COLUMNS} FROM json_each(:at_ranges) AS g CROSS JOIN readings WHERE {_IN_RANGE[SQLITE]}"),
+    SQLITE: text(f"{_COLUMNS} FROM json_each(:at_ranges) AS r CROSS JOIN readings WHERE {_IN_RANGE[SQLITE]}"),
     POSTGRES: text(
-        f"{_COLUMNS} FROM json_array_elements(CAST(:at_ranges AS json)) AS g (value) JOIN readings ON {_IN_RANGE[POSTGRES]}"
+        f"{_COLUMNS} FROM json_array_elements(CAST(:at_ranges AS json)) AS r (value) JOIN readings ON {_IN_RANGE[POSTGRES]}"
     ),
 }
 
