@@ -1,6 +1,6 @@
 """The store time of readings, and late uploads: what a feed client missed is read from the stored readings.
 
-Revision: 0014, after 0013.
+Revision: 0015, after 0014.
 """
 
 from __future__ import annotations
@@ -8,8 +8,8 @@ from __future__ import annotations
 import sqlalchemy as sa
 from alembic import op
 
-revision = "0014"
-down_revision = "0013"
+revision = "0015"
+down_revision = "0014"
 branch_labels = None
 depends_on = None
 
