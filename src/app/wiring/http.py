@@ -43,6 +43,7 @@ from app.version import VERSION
 from app.wiring.asyncapi import create_asyncapi_document
 from app.wiring.program import Program
 from domain.feed.audience import AudienceService
+from domain.telemetry.queries.missed_readings import MissedReadingService
 from domain.webhooks.delivery_log import DeliveryLogService
 from domain.webhooks.service import WebhookService
 
@@ -93,8 +94,9 @@ def _create_feed(program: Program, proxies: TrustedProxies) -> FeedEndpoint:
         unlimited=settings.unlimited_networks(settings.trusted_proxies),
     )
     audience = AudienceService(uow=services.uow, clock=adapters.clock)
+    missed_readings = MissedReadingService(uow=services.uow, engine=adapters.engine.engine)
     return FeedEndpoint(
-        sources=FeedSources(audience, adapters.feed, services.missed_readings, TimeoutLock(services.engine_commit_lock)),
+        sources=FeedSources(audience, adapters.feed, missed_readings, TimeoutLock(services.engine_commit_lock)),
         authenticator=services.callers,
         clock=adapters.clock,
         proxies=proxies,

@@ -64,7 +64,6 @@ from domain.schedules.service import ScheduleService
 from domain.telemetry.queries.downsampling import DownsamplingService
 from domain.telemetry.queries.event_view import TelemetryEventQueryService
 from domain.telemetry.queries.latest_and_history import TelemetryQueryService
-from domain.telemetry.queries.missed_readings import MissedReadingService
 from domain.telemetry.queries.rule_dry_run import RuleDryRunService
 from domain.telemetry.retention import RetentionPeriods, RetentionService
 from domain.telemetry.rollup_service import RollupService
@@ -258,7 +257,6 @@ class Services:
             uow=uow, clock=clock, engine=engine.engine, authorizer=self.authorizer, is_follower=lambda: not adapters.is_leader
         )
         self.downsampling = DownsamplingService(uow=uow, clock=clock, engine=engine.engine, authorizer=self.authorizer)
-        self.missed_readings = MissedReadingService(uow=uow, engine=engine.engine)
         self.rollups = RollupService(uow=uow, clock=clock, engine=engine.engine)
         self.rule_dry_runs = RuleDryRunService(
             uow=uow,

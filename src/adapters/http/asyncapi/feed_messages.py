@@ -43,7 +43,8 @@ class FeedInitialState(ResponseModel):
 
 
 class FeedResync(ResponseModel):
-    """The client's cursor is too old or unreadable: some events are lost to it. A new initial state follows."""
+    """The client's cursor is too old or unreadable, or more than 10,000 readings were missed: some events are lost to it. A new
+    initial state follows."""
 
     type: Literal["resync"]
 

@@ -93,7 +93,7 @@ class MissedReadingService:
         return [
             reading_event(replay.devices[device_no], at_ms, *_metric(metrics, device_no, number, value, text))
             for device_no, messages in by_device.items()
-            for at_ms, number, value, text in self._engine.unpack_readings(messages)
+            for at_ms, number, value, text, _ in self._engine.unpack_readings(messages)
         ]
 
 
