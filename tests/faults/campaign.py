@@ -65,7 +65,7 @@ async def _inject(fault: Fault, setup: Setup, folder: Path, count: int, long: bo
                     await fault.inject(world)
                     await workload.progress(random.randint(20, 300))  # the next fault comes at another moment
                 await workload.stop()
-                await installed.service.sign_in_again(workload.api)
+                await workload.sign_in()
                 return await Check(workload).run()
 
 
@@ -94,7 +94,8 @@ def main() -> None:
         count = asked.count or (fault.long if asked.long else fault.short)
         row = asyncio.run(campaign(fault, setup, count, long=asked.long))
         print("| " + " | ".join(row.cells()) + " |", flush=True)
-        for note in row.verdict.notes[:20]:
+        told = f"{row.verdict.deliveries:,} webhook deliveries, {row.verdict.waiting:,} of them PENDING when the rest was checked"
+        for note in (told, *row.verdict.notes[:20]):
             print(f"    {note}", file=sys.stderr, flush=True)
         clean = clean and (row.verdict.is_clean or not fault.is_promised)
     sys.exit(0 if clean else 1)

@@ -1,7 +1,7 @@
 """Compare what the service acknowledged with what it stored, delivered and switched.
 
 - lost: acknowledged and not there (a reading, a command's execution, a webhook delivery, the event of a result);
-- doubled: there twice (a stored reading, an execution for one key, a result event for one execution);
+- doubled: there twice (a stored reading, an execution for one key, a result event for one execution, the delivery of an event);
 - wrong: told and not true (a 500, a command that the device ran and the service reports as never run, or the other way round, the
   state of the relay).
 """
@@ -13,6 +13,7 @@ from collections import Counter
 from dataclasses import dataclass, field
 from typing import Any
 
+from faults.delivery_rows import by_state, count_pending, settled_deliveries
 from faults.workload import RECOVERY_S, Workload
 
 FINAL = ("DONE", "FAILED", "EXPIRED", "TIMED_OUT")
@@ -28,6 +29,10 @@ class Verdict:
     lost: int = 0
     doubled: int = 0
     wrong: int = 0
+    deliveries: int = 0
+    """Rows of webhook deliveries."""
+    waiting: int = 0
+    """Those of them that were still PENDING when everything else had been checked."""
     notes: list[str] = field(default_factory=list)
 
     @property
@@ -40,7 +45,7 @@ class Verdict:
             self.notes.append(f"{kind} {number}: {note}")
 
     def add(self, other: Verdict) -> None:
-        for name in ("acknowledged", "lost", "doubled", "wrong"):
+        for name in ("acknowledged", "lost", "doubled", "wrong", "deliveries", "waiting"):
             setattr(self, name, getattr(self, name) + getattr(other, name))
         self.notes += other.notes
 
@@ -109,27 +114,43 @@ class Check:
 
     async def _check_relay(self) -> None:
         device, relay = self._work.switch.device, self._work.switch.relay
-        told = (await self._api.get(device.path))["relayState"]
+        told = (await self._get(device.path))["relayState"]
         self._found.count("wrong", int(relay is not None and told != relay), f"the relay is {relay} and is told as {told}")
 
     async def _check_deliveries(self) -> None:
-        """Every relay change in the log reaches the receiver; the standard's `webhook-id` names the event."""
+        """Every relay change in the log and every acknowledged reading has a delivery, and the receiver has accepted each."""
         changes = {event["id"] for event in await self._events("relay_changed")}
-        deadline = asyncio.get_running_loop().time() + 3 * RECOVERY_S
-        while missing := changes - self._work.delivered:
-            if asyncio.get_running_loop().time() > deadline:
-                break
-            await asyncio.sleep(0.5)
-        self._found.count("lost", len(missing), f"webhook deliveries of {len(changes)} relay changes")
+        self._found.waiting += await count_pending(self._work.service)
+        rows = await settled_deliveries(self._work.service)
+        self._found.deliveries += len(rows)
+        events = {row.event_id for row in rows}
+        self._found.count("doubled", len(rows) - len(events), "deliveries of one event to one webhook")
+        without = changes - events
+        self._found.count("lost", len(without), f"relay changes without a delivery, of {len(changes)}")
+        announced = {row.reading for row in rows}
+        readings = {(device, number) for device, numbers in self._work.acknowledged_readings().items() for number in numbers}
+        self._found.count("lost", len(readings - announced), f"acknowledged readings without a delivery, of {len(readings)}")
+        unsent = [row for row in rows if row.event_id not in self._work.delivered]
+        self._found.count("lost", len(unsent), f"deliveries that the receiver has not accepted: {by_state(unsent)}")
 
     async def _events(self, kind: str) -> list[dict[str, Any]]:
         return await self._pages(f"/events?limit=200&type={kind}")
 
     async def _pages(self, path: str) -> list[dict[str, Any]]:
         found: list[dict[str, Any]] = []
-        page = await self._api.get(path)
+        page = await self._get(path)
         while True:
             found += page["data"]
             if not page["hasMore"]:
                 return found
-            page = await self._api.get(f"{path}&cursor={page['cursor']}")
+            page = await self._get(f"{path}&cursor={page['cursor']}")
+
+    async def _get(self, path: str) -> Any:
+        """Waits while the service is still busy with what the fault has left behind, and says so with 503."""
+        deadline = asyncio.get_running_loop().time() + RECOVERY_S
+        while True:
+            answer = await self._api.send("GET", path)
+            if answer.status_code != 503 or asyncio.get_running_loop().time() > deadline:
+                assert answer.status_code == 200, f"GET {path}: {answer.status_code} {answer.text}"
+                return answer.json()
+            await asyncio.sleep(0.5)

@@ -14,6 +14,7 @@ from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, field
 
 from faults.duplicates import DuplicatingDevice
+from faults.false_time import CACHE_S
 from faults.setups import Installation, Setup
 from faults.workload import Workload
 from support.webhook_receiver import Behaviour, drip, never_respond, reset
@@ -154,7 +155,7 @@ async def step_clock(world: World) -> None:
     assert clock is not None
     for offset_s in (3_600, -3_600, 0):
         clock.set(offset_s)
-        await asyncio.sleep(5 if world.long else 2)
+        await asyncio.sleep(CACHE_S + (5 if world.long else 2))
 
 
 async def keep_service_away(world: World) -> None:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import asyncio
+
 import pytest
 
 from faults.campaign import campaign
@@ -10,6 +12,8 @@ from faults.setups import Setup
 from support.thoroughness import thorough_run_only
 
 pytestmark = [thorough_run_only, pytest.mark.filterwarnings("ignore::ResourceWarning")]
+CASE_TIMEOUT_S = 300
+"""A case takes 15 to 45 s on a quiet machine; the longest wait for something lost is 180 s."""
 CASES = [
     ("kill -9 of the service", Setup.SQLITE),
     ("kill -9 of the service", Setup.POSTGRES),
@@ -26,6 +30,7 @@ async def test_nothing_acknowledged_is_lost_doubled_or_wrong(name: str, setup: S
     if reason := setup.missing():
         pytest.skip(reason)
     [fault] = [one for one in FAULTS if one.name == name and setup in one.setups]
-    row = await campaign(fault, setup, fault.short)
+    async with asyncio.timeout(CASE_TIMEOUT_S):
+        row = await campaign(fault, setup, fault.short)
     assert row.verdict.acknowledged > 0
     assert row.verdict.is_clean, row.verdict.notes
