@@ -63,6 +63,16 @@ async def test_it_switches_answers_and_reports(
 
 
 @pytest.mark.parametrize("kind", KINDS)
+async def test_it_gives_its_password_to_no_server_of_another_authority(
+    service: Service, owner: ApiClient, tmp_path: Path, kind: str
+) -> None:
+    pump, (other_ca, _) = await create_device(owner), certificate(tmp_path)
+    async with run_example(kind, await config_block(owner, pump, kind), tmp_path, other_ca) as board:
+        await board.wait_for(lambda line: line.startswith("latchboard:"))
+        assert (await owner.get(pump.path))["lastSeen"] is None
+
+
+@pytest.mark.parametrize("kind", KINDS)
 async def test_it_runs_its_schedule_while_the_network_is_down(
     service: Service, owner: ApiClient, tmp_path: Path, kind: str
 ) -> None:

@@ -162,5 +162,5 @@ async def test_it_runs_the_edges_of_its_enabled_slots_in_their_order(kind: str, 
 def test_the_sketch_compiles_for_the_esp8266_too(tls: str, tmp_path: Path) -> None:
     values = FirmwareConfigValues(DEVICE, "Pump", BrokerEndpoint("mqtt.example.com", 1883, 8083, 8883))
     (tmp_path / "latchboard_config.h").write_text(render_config(FirmwareConfigFormat.ARDUINO, values))
-    (tmp_path / "settings.h").write_text((SKETCH / "settings.h").read_text().replace("LATCHBOARD_TLS 0", f"LATCHBOARD_TLS {tls}"))
+    (tmp_path / "settings.h").write_text((SKETCH / "settings.h").read_text().replace("USE_TLS 0", f"USE_TLS {tls}"))
     compile_sketch(tmp_path, "ESP8266")

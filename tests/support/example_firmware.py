@@ -12,7 +12,7 @@ import re
 import shutil
 import subprocess
 import sys
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -47,6 +47,11 @@ class Board:
             async with self._changed:
                 self.lines.append(line.decode().strip())
                 self._changed.notify_all()
+
+    async def wait_for(self, wanted: Callable[[str], bool]) -> None:
+        """Wait until it has printed a line for which `wanted(line)` is true."""
+        async with asyncio.timeout(TIMEOUT_S), self._changed:
+            await self._changed.wait_for(lambda: any(map(wanted, self.lines)))
 
     async def wait_for_relay(self, *states: str) -> None:
         """Wait until the relay went through exactly these states since the start."""
@@ -114,7 +119,7 @@ def _arduino(config_block: str, folder: Path, ca: Path | None) -> tuple[list[str
     settings = (SKETCH / "settings.h").read_text().replace("TELEMETRY_EVERY_MS 60000UL", "TELEMETRY_EVERY_MS 1000UL")
     if ca is not None:
         settings = re.sub(r"-----BEGIN.*END CERTIFICATE-----\n", ca.read_text(), settings, flags=re.DOTALL)
-        settings = settings.replace("LATCHBOARD_TLS 0", "LATCHBOARD_TLS 1")
+        settings = settings.replace("USE_TLS 0", "USE_TLS 1")
     (folder / "settings.h").write_text(settings)
     return [str(compile_sketch(folder, "ESP32"))], {}
 

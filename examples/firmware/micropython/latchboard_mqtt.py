@@ -70,7 +70,10 @@ class MqttClient:
         self._raw.settimeout(TIMEOUT_S)
         self._raw.connect(socket.getaddrinfo(host, port, 0, socket.SOCK_STREAM)[0][-1])
         if tls is not None:
-            self._stream = tls.wrap_socket(self._raw, server_hostname=host)
+            try:
+                self._stream = tls.wrap_socket(self._raw, server_hostname=host)
+            except ValueError as error:  # so MicroPython reports a certificate that it does not trust
+                raise MqttError(f"the server's certificate: {error}") from None
         self._poll = select.poll()
         self._poll.register(self._stream, select.POLLIN)
 

@@ -162,7 +162,7 @@ def _render_esphome(values: FirmwareConfigValues) -> str:
             "  - platform: gpio",
             "    id: relay",
             '    name: "relay"  # keep this name: the topic switch/relay comes from it',
-            "    pin: GPIO12  # the pin of your board's relay",
+            "    pin: GPIO4  # the pin of your board's relay; not one that decides how the chip starts, such as 0, 2, 12 or 15",
             "",
         ]
     )

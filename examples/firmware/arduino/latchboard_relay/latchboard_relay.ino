@@ -13,7 +13,7 @@
 #include "json_reader.h"
 #include "latchboard_config.h"
 #include "settings.h"
-#if LATCHBOARD_TLS
+#if USE_TLS
 #include <WiFiClientSecure.h>
 #endif
 
@@ -48,7 +48,7 @@ struct Result {
   bool hasPlan;
 };
 
-#if LATCHBOARD_TLS
+#if USE_TLS
 static WiFiClientSecure network;
 #ifdef ESP8266
 static BearSSL::X509List authority(CA_PEM);
@@ -308,7 +308,7 @@ static void onMessage(char* topic, uint8_t* payload, unsigned int length) {
 }
 
 static bool trustReady() {
-#if LATCHBOARD_TLS && defined(ESP8266)
+#if USE_TLS && defined(ESP8266)
   if (time(NULL) < 1700000000) return false;  // NTP has not answered yet
   network.setX509Time(time(NULL));
 #endif
@@ -379,7 +379,7 @@ void setup() {
   WiFi.mode(WIFI_STA);
   WiFi.setAutoReconnect(true);
   WiFi.begin(WIFI_NAME, WIFI_PASSWORD);
-#if LATCHBOARD_TLS
+#if USE_TLS
 #ifdef ESP8266
   configTime(0, 0, NTP_SERVER);
   network.setTrustAnchors(&authority);

@@ -11,9 +11,9 @@
 #define TELEMETRY_EVERY_MS 60000UL
 
 // 1: encrypted, if the service has MQTT over TLS. Without it everybody in the network can read the password.
-#define LATCHBOARD_TLS 0
+#define USE_TLS 0
 
-#if LATCHBOARD_TLS
+#if USE_TLS
 #define NTP_SERVER "pool.ntp.org"  // an ESP8266 needs the time to check the certificate
 // The file ca.pem that `latchboard tls init` has made. MQTT_HOST must be a name of the server's certificate.
 static const char CA_PEM[] = R"(
