@@ -20,7 +20,7 @@ from adapters.crypto.access_tokens import JwtAccessTokenCodec
 from adapters.crypto.key_ring import KeyRing
 from domain.accounts.model import Membership
 from domain.kernel.caller import Role
-from domain.kernel.ids import AccountId, MembershipId, UserId
+from domain.kernel.ids import AccountId, MembershipId, SessionId, UserId
 from support.device import create_device
 from support.service import TIMEOUT_S, ApiClient, Service
 
@@ -140,7 +140,7 @@ async def test_expired_and_forged_tokens_are_refused(service: Service, owner: Ap
     kid = jwt.get_unverified_header(good)["kid"]
 
     def signed_by(ring: KeyRing, now_s: float) -> str:
-        return JwtAccessTokenCodec(ring).issue(Membership(*ids, Role.OWNER, 0), int(now_s) * 1000)
+        return JwtAccessTokenCodec(ring).issue(Membership(*ids, Role.OWNER, 0), SessionId(claims["sid"]), int(now_s) * 1000)
 
     head, body, signature = good.split(".")
     bad = {

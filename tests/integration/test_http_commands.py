@@ -44,7 +44,8 @@ async def test_a_command_is_accepted_and_its_execution_can_be_read(client: Clien
     assert (body["ok"], body["status"]) == (True, "QUEUED")
     path = f"/api/v1/devices/{device.device_id}/executions"
     one = await (await client.get(f"{path}/{body['executionId']}", headers=as_person())).get_json()
-    assert set(one) == {"executionId", "cmd", "params", "status", "source", "result", "createdAt", "expiresAt", "finishedAt"}
+    told = {"executionId", "cmd", "params", "status", "source", "result", "createdAt", "expiresAt", "finishedAt", "approvalId"}
+    assert set(one) == told
     assert (one["cmd"], one["source"], one["finishedAt"]) == ("ON", "user", None)
     assert (await client.get(f"{path}/exe_nowhere", headers=as_person())).status_code == 404
 
@@ -70,7 +71,7 @@ async def test_a_command_that_needs_approval_answers_202(client: Client, world: 
     assert body["ok"] is True
     assert body["approvalRequired"] is True
     assert body["approvalId"].startswith("apv_")
-    assert set(body) == {"ok", "approvalRequired", "approvalId"}
+    assert set(body) == {"ok", "approvalRequired", "approvalId", "status", "note"}
 
 
 async def test_legacy_fields_are_ignored_and_unknown_fields_are_refused(client: Client, world: DeviceWorld) -> None:

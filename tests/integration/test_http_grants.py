@@ -30,7 +30,7 @@ def client(world: ScheduleWorld) -> Client:
         blueprints=[
             grants_blueprint(world.granting, world.access),
             approvals_blueprint(world.approvals),
-            commands_blueprint(world.commands, world.definitions, world.control),
+            commands_blueprint(world.commands, world.waiter, world.definitions, world.control),
         ],
         authenticator=RoleNameAuthenticator(world),
     )
@@ -164,8 +164,10 @@ async def test_a_waiting_command_is_listed_and_approved(client: Client, world: S
         "createdAt": "2027-01-15T08:00:00.000Z",
         "expiresAt": "2027-01-16T08:00:00.000Z",
         "requestedBy": "Robot",
+        "reason": None,
         "decidedBy": None,
         "decidedAt": None,
+        "note": None,
         "executionId": None,
     }
     status, answer = await call(client, "POST", f"{path}/{approval_id}/approve", who=as_person(Role.ADMIN))

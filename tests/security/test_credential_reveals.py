@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from domain.devices.credentials import MAX_WRONG_PASSWORDS
+from domain.accounts.login_throttle import PASSWORD_CONFIRMATIONS
 from domain.events.audit import MAX_LOGGED_PER_MINUTE
 from domain.kernel.caller import Role
 from security.people import a_key
@@ -56,7 +56,7 @@ async def test_every_call_is_logged_with_its_caller_and_denial_reason(program: I
         await reveal(owner, body, 400)
     await reveal(owner, None, 415, headers={"Content-Type": "text/plain"})
     await reveal(owner, None, 400)
-    for _ in range(MAX_WRONG_PASSWORDS):
+    for _ in range(PASSWORD_CONFIRMATIONS.max_failures):
         await reveal(owner, {"password": TYPO}, 403)
     await reveal(owner, {"password": PASSWORD}, 429)
     await owner.send_ok("POST", f"{device}/revoke")
@@ -72,7 +72,7 @@ async def test_every_call_is_logged_with_its_caller_and_denial_reason(program: I
         f"{refused} (ROLE_REQUIRED)",
         f"{turned_away} (SESSION_REQUIRED): {call}",
         *[f"{turned_away} ({code}): {call}" for code in (*["VALIDATION_ERROR"] * 4, "UNSUPPORTED_MEDIA_TYPE", "INVALID_JSON")],
-        *[f"{refused} (PASSWORD_MISMATCH)"] * MAX_WRONG_PASSWORDS,
+        *[f"{refused} (PASSWORD_MISMATCH)"] * PASSWORD_CONFIRMATIONS.max_failures,
         f"{refused} (LOGIN_THROTTLED)",
         f"{refused} (CREDENTIALS_REVOKED)",
     ]

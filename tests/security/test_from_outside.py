@@ -159,7 +159,6 @@ async def test_a_password_is_changed_with_a_mailed_code(running: Service, owner:
         "otp_requested",
         "password_change_failed",
         "password_changed",
-        "password_change_failed",
     ]
 
 

@@ -49,7 +49,7 @@ def make_app(world: DeviceWorld) -> Quart:
             credentials_blueprint(world.credentials),
             device_types_blueprint(world.types),
             events_blueprint(EventService(uow=world.uow, clock=world.clock)),
-            commands_blueprint(world.commands, world.definitions, world.control),
+            commands_blueprint(world.commands, world.waiter, world.definitions, world.control),
         ],
         authenticator=RoleNameAuthenticator(world),
     )

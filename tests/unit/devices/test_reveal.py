@@ -2,7 +2,7 @@ from __future__ import annotations
 
 import pytest
 
-from domain.devices.credentials import MAX_WRONG_PASSWORDS, WRONG_PASSWORD_WINDOW_MS
+from domain.accounts.login_throttle import PASSWORD_CONFIRMATIONS
 from domain.devices.firmware_config import PASSWORD_PLACEHOLDER, FirmwareConfigFormat
 from domain.kernel.caller import Role
 from domain.kernel.errors import Conflict, DomainError, NotFound, PermissionDenied, RateLimited
@@ -53,13 +53,13 @@ async def test_guessing_the_password_is_throttled_even_for_the_right_one_until_t
     world: DeviceWorld,
 ) -> None:
     device = await world.device()
-    for _ in range(MAX_WRONG_PASSWORDS):
+    for _ in range(PASSWORD_CONFIRMATIONS.max_failures):
         with pytest.raises(PermissionDenied):
             await world.credentials.reveal(world.session(), device.device_id, "wrong")
     with pytest.raises(RateLimited) as throttled:
         await world.credentials.reveal(world.session(), device.device_id, "secret")
-    assert throttled.value.retry_after == WRONG_PASSWORD_WINDOW_MS // 1000
-    world.clock.forward(WRONG_PASSWORD_WINDOW_MS)
+    assert throttled.value.retry_after == PASSWORD_CONFIRMATIONS.window_ms // 1000
+    world.clock.forward(PASSWORD_CONFIRMATIONS.window_ms)
     await world.credentials.reveal(world.session(), device.device_id, "secret")
 
 
