@@ -32,7 +32,6 @@ GRANT = {"commands": ["ON"], "activeDays": [1], "activeFromMinute": 60, "activeT
 BODIES_OF_ALL_FIELDS: dict[str, Any] = {
     **FULL,
     "PATCH /devices/{deviceId}/grants/{grantId}": {**GRANT, "scope": "READ", "rateLimitPerMinute": 5},
-    **{f"POST /devices/{{deviceId}}/approvals/{{approvalId}}/{decision}": {"note": "Yes"} for decision in ("approve", "deny")},
 }
 
 
