@@ -14,7 +14,7 @@ from dataclasses import dataclass, replace
 
 from domain.accounts.model import KNOWN_LOGIN_PREFIX, LoginFailures
 from domain.kernel.backoff import Backoff
-from domain.kernel.clock import DAY_MS, HOUR_MS, MINUTE_MS, SECOND_MS
+from domain.kernel.clock import DAY_MS, HOUR_MS, MINUTE_MS, SECOND_MS, is_of_earlier_clock
 from domain.kernel.errors import RateLimited
 
 LOGIN_FAILURE_WINDOW_MS = 15 * MINUTE_MS
@@ -75,9 +75,14 @@ class LoginThrottleSubjects:
         return (self.pair, self.address, self.email) if self.device is None else (self.device,)
 
 
+def _is_over(failures: LoginFailures, window_ms: int, now_ms: int) -> bool:
+    """Whether the window of these failures has ended."""
+    return now_ms >= failures.since_ms + window_ms or is_of_earlier_clock(failures.last_ms, now_ms)
+
+
 def check_login_backoff(failures: LoginFailures | None, now_ms: int) -> None:
     """Raises RateLimited `LOGIN_THROTTLED` while the delay after the last failure lasts."""
-    if failures is None or now_ms - failures.since_ms >= LOGIN_FAILURE_WINDOW_MS:
+    if failures is None or _is_over(failures, LOGIN_FAILURE_WINDOW_MS, now_ms):
         return
     backoff = LOGIN_BACKOFFS[failures.subject.partition(":")[0]]
     wait_ms = failures.last_ms + backoff.delay_ms(failures.count) - now_ms
@@ -100,14 +105,14 @@ class AttemptLimit:
 
     def check(self, failures: LoginFailures | None, now_ms: int, what: str) -> None:
         """Raises RateLimited `LOGIN_THROTTLED`; `what` names the attempts in its message."""
-        if failures is None or failures.count < self.max_failures or now_ms >= failures.since_ms + self.window_ms:
+        if failures is None or failures.count < self.max_failures or _is_over(failures, self.window_ms, now_ms):
             return
         wait_s = max(1, -(-(failures.since_ms + self.window_ms - now_ms) // SECOND_MS))
         raise RateLimited(f"Too many {what}. Try again in {wait_s} seconds.", code="LOGIN_THROTTLED", retry_after=wait_s)
 
     def count(self, failures: LoginFailures | None, subject: str, now_ms: int) -> LoginFailures:
         """One more wrong attempt."""
-        if failures is None or now_ms >= failures.since_ms + self.window_ms:
+        if failures is None or _is_over(failures, self.window_ms, now_ms):
             return LoginFailures(subject, 1, now_ms, now_ms)
         return replace(failures, count=failures.count + 1, last_ms=now_ms)
 
@@ -125,6 +130,6 @@ PASSWORD_CONFIRMATIONS = AttemptLimit(10, 15 * MINUTE_MS)
 
 def increment_failures(failures: LoginFailures | None, subject: str, now_ms: int) -> LoginFailures:
     """One more failure. After the window has ended, counting starts again at 1."""
-    if failures is None or now_ms - failures.since_ms >= LOGIN_FAILURE_WINDOW_MS:
+    if failures is None or _is_over(failures, LOGIN_FAILURE_WINDOW_MS, now_ms):
         return LoginFailures(subject, 1, now_ms, now_ms)
     return replace(failures, count=failures.count + 1, last_ms=now_ms)

@@ -32,7 +32,7 @@ from domain.accounts.ports import (
 )
 from domain.accounts.session_revocation import revoke_user_sessions
 from domain.kernel.caller import Role, Session, require_role
-from domain.kernel.clock import MINUTE_MS, SECOND_MS, Clock
+from domain.kernel.clock import MINUTE_MS, SECOND_MS, Clock, is_of_earlier_clock
 from domain.kernel.domain_events import DomainEvent, EventKind
 from domain.kernel.errors import PermissionDenied, RateLimited, Unauthenticated, Unavailable, ValidationFailed
 from domain.kernel.ids import IdGenerator
@@ -160,7 +160,9 @@ def _code_subject(user: User) -> str:
 
 
 def _check_cooldown(previous: OneTimeCode | None, now_ms: int) -> None:
-    wait_ms = previous.issued_ms + CODE_COOLDOWN_MS - now_ms if previous is not None else 0
+    if previous is None or is_of_earlier_clock(previous.issued_ms, now_ms):
+        return
+    wait_ms = previous.issued_ms + CODE_COOLDOWN_MS - now_ms
     if wait_ms > 0:
         seconds = -(-wait_ms // SECOND_MS)
         raise RateLimited(

@@ -21,7 +21,7 @@ from domain.accounts.ports import (
     SecretHasher,
 )
 from domain.accounts.trusted_devices import TrustedDevices
-from domain.kernel.clock import MINUTE_MS, Clock
+from domain.kernel.clock import MINUTE_MS, Clock, is_of_earlier_clock
 from domain.kernel.domain_events import DomainEvent, EventKind
 from domain.kernel.errors import ValidationFailed
 from domain.kernel.ids import IdGenerator
@@ -77,7 +77,7 @@ class UnlockService:
             await tx.login_failures.upsert(UNLOCK_REQUESTS.count(requests, subject, now_ms))
             user = await tx.users.find_by_email(email)
             link = None if user is None else await tx.unlock_links.get_for_update(user.user_id)
-            if user is None or (link is not None and not link.used and now_ms < link.issued_ms + UNLOCK_COOLDOWN_MS):
+            if user is None or (link is not None and _is_cooling_down(link, now_ms)):
                 return
             expires_ms = now_ms + UNLOCK_LINK_TTL_MS
             await tx.unlock_links.upsert(UnlockLink(user.user_id, self._digest.sha256(token), now_ms, expires_ms, False))
@@ -105,3 +105,8 @@ class UnlockService:
         for membership in await tx.memberships.list_by_user(user.user_id):
             caller = membership.to_session(client.address)
             await tx.emit(DomainEvent.from_caller(caller, kind, f"{user.name}: {description}", now_ms))
+
+
+def _is_cooling_down(link: UnlockLink, now_ms: int) -> bool:
+    is_recent = now_ms < link.issued_ms + UNLOCK_COOLDOWN_MS and not is_of_earlier_clock(link.issued_ms, now_ms)
+    return is_recent and not link.used

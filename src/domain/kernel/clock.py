@@ -64,6 +64,16 @@ class ClockSteps:
         return offset_ms
 
 
+MAX_INSTANCE_SKEW_MS = MINUTE_MS
+"""By how much the wall clocks of two instances may differ."""
+
+
+def is_of_earlier_clock(past_ms: int, now_ms: int) -> bool:
+    """Whether a recorded instant of the past is ahead: the wall clock was set back since. A pause or a limit that counts from
+    it must not last until the clock gets there again; it ends, once, because the next instant is recorded by the new time."""
+    return past_ms > now_ms + MAX_INSTANCE_SKEW_MS
+
+
 def to_iso(at_ms: int) -> str:
     """ISO 8601 in UTC with milliseconds and `Z`: 2026-11-21T04:00:00.000Z."""
     moment = _EPOCH_NAIVE + timedelta(milliseconds=at_ms)

@@ -1,0 +1,57 @@
+"""A clock that is set back locks nobody out, and forgets the counts only once."""
+
+from __future__ import annotations
+
+import pytest
+
+from domain.accounts.login_throttle import CODE_ATTEMPTS, LoginThrottleSubjects, check_login_backoff, increment_failures
+from domain.accounts.model import LoginFailures, OneTimeCode, UnlockLink
+from domain.accounts.password_change import _check_cooldown
+from domain.accounts.unlock import _is_cooling_down
+from domain.kernel.clock import HOUR_MS, SECOND_MS
+from domain.kernel.errors import RateLimited
+from domain.kernel.ids import UserId
+
+NOW = 1_760_000_000_000
+SET_BACK = NOW - HOUR_MS
+SKEWED = NOW - 30 * SECOND_MS
+PAIR = LoginThrottleSubjects.for_attempt("ada@example.com", "192.0.2.1").pair
+USER = UserId("usr_a")
+
+
+def failed(times: int, at_ms: int, failures: LoginFailures | None = None) -> LoginFailures:
+    for _ in range(times):
+        failures = increment_failures(failures, PAIR, at_ms)
+    assert failures is not None
+    return failures
+
+
+def test_failed_logins_before_the_step_delay_no_login_and_those_after_it_do() -> None:
+    before = failed(20, NOW)
+    for now_ms in (NOW, SKEWED):
+        with pytest.raises(RateLimited):
+            check_login_backoff(before, now_ms)
+    check_login_backoff(before, SET_BACK)
+    with pytest.raises(RateLimited):
+        check_login_backoff(failed(20, SET_BACK, before), SET_BACK)
+
+
+def test_wrong_codes_before_the_step_block_no_code_and_those_after_it_do() -> None:
+    failures: LoginFailures | None = None
+    for now_ms in (NOW, SET_BACK):
+        CODE_ATTEMPTS.check(failures, now_ms, "wrong codes")
+        for _ in range(CODE_ATTEMPTS.max_failures):
+            failures = CODE_ATTEMPTS.count(failures, "otp:usr_a", now_ms)
+        with pytest.raises(RateLimited):
+            CODE_ATTEMPTS.check(failures, now_ms, "wrong codes")
+
+
+def test_a_code_or_link_of_before_the_step_delays_no_other() -> None:
+    code = OneTimeCode(USER, b"", NOW, NOW + HOUR_MS, 0, False)
+    link = UnlockLink(USER, b"", NOW, NOW + HOUR_MS, False)
+    for now_ms in (NOW, SKEWED):
+        with pytest.raises(RateLimited):
+            _check_cooldown(code, now_ms)
+        assert _is_cooling_down(link, now_ms)
+    _check_cooldown(code, SET_BACK)
+    assert not _is_cooling_down(link, SET_BACK)
