@@ -7,7 +7,7 @@ from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from domain.kernel.clock import MINUTE_MS
+from domain.kernel.clock import MINUTE_MS, is_of_earlier_clock
 from domain.kernel.errors import FieldFault, ValidationFailed
 from domain.rules.model import MAX_CONDITIONS, MAX_COOLDOWN_SECONDS, MAX_FOR_SECONDS, Rule, RuleCondition, RuleFiring
 
@@ -73,6 +73,11 @@ def _unknown_metric_errors(field: str, conditions: Sequence[RuleCondition], know
     ]
 
 
+def _counts_for(firing: RuleFiring, at_ms: int) -> bool:
+    """Whether a firing at `at_ms` is within the minute before this one, by the same clock."""
+    return at_ms > firing.at_ms - MINUTE_MS and not is_of_earlier_clock(at_ms, firing.at_ms)
+
+
 @dataclass(slots=True)
 class RuleLoopGuard:
     """Counts firings per rule over a rolling minute. Memory is bounded by the firings of the last minute.
@@ -90,7 +95,7 @@ class RuleLoopGuard:
         for firing in firings:
             times = pending.setdefault(firing.rule_no, list(self._recent_firings_ms.get(firing.rule_no, ())))
             times.append(firing.at_ms)
-            if sum(at_ms > firing.at_ms - MINUTE_MS for at_ms in times) > MAX_FIRINGS_PER_MINUTE:
+            if sum(_counts_for(firing, at_ms) for at_ms in times) > MAX_FIRINGS_PER_MINUTE:
                 found.append(firing)
         return found
 

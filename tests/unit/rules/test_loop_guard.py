@@ -36,6 +36,13 @@ def test_a_firing_counts_for_a_minute() -> None:
     assert found(guard, fired(*range(60, 70))) == []
 
 
+def test_firings_before_the_clock_was_set_back_do_not_disable_a_rule() -> None:
+    guard = RuleLoopGuard()
+    assert found(guard, fired(*range(7_200, 7_210))) == []
+    assert found(guard, fired(*range(3_600, 3_610))) == []
+    assert found(guard, fired(3_611)) == [0]
+
+
 def test_all_of_them_may_be_in_one_batch() -> None:
     assert found(RuleLoopGuard(), fired(*range(12))) == [10, 11]
 
