@@ -23,6 +23,10 @@ from support.service import environment, program_command
 CONTRACT = """
 POST /auth/login /auth/refresh /auth/logout /auth/password/request-otp /auth/change-password
 POST /auth/password/change /auth/unlock/request /auth/unlock
+POST /auth/login/second-factor /auth/step-up /auth/second-factor/totp /auth/second-factor/totp/confirm
+POST /auth/second-factor/recovery-codes
+GET /auth/second-factor
+DELETE /auth/second-factor
 GET /auth/me /auth/sessions
 DELETE /auth/sessions /auth/sessions/{sessionId}
 GET /members /projects /keys /keys/{keyId}/grants

@@ -28,6 +28,13 @@ POST /auth/password/change                                       401   403   403
 GET /auth/sessions                                               401   200   200    200    200     200     200 403  403  403   200
 DELETE /auth/sessions                                            401   200   200    200    200     200     200 403  403  403   200
 DELETE /auth/sessions/{sessionId}                                401   404   404    404    404     404     404 403  403  403   404
+POST /auth/login/second-factor                                   400   400   400    400    400     400     400 400  400  400   400
+POST /auth/step-up                                               401   403   403    403    403     403     403 403  403  403   403
+GET /auth/second-factor                                          401   200   200    200    200     200     200 403  403  403   200
+POST /auth/second-factor/totp                                    401   200   200    200    200     200     200 403  403  403   200
+POST /auth/second-factor/totp/confirm                            401   400   400    400    400     400     400 403  403  403   400
+POST /auth/second-factor/recovery-codes                          401   404   404    404    404     404     404 403  403  403   404
+DELETE /auth/second-factor                                       401   404   404    404    404     404     404 403  403  403   404
 GET /members                                                     401   200   200    200    200     200     200 403  403  403   200
 POST /members                                                    401   201   201    403    403     403     403 403  403  403   201
 POST /members #owner                                             401   201   403    403    403     403     403 403  403  403   201
@@ -117,7 +124,7 @@ POST /webhooks/{webhookId}/deliveries/{deliveryId}/redeliver     401   200   200
 OUTSIDE = """
 /  /account/unlock  /dashboard/<path:name>  /docs  /docs/<name>  /docs/confine.js  /docs/start.js  /openapi.json  /asyncapi.json
 /healthz  /readyz  /metrics
-/dashboard/session/login  /dashboard/session/refresh  /dashboard/session/logout
+/dashboard/session/login  /dashboard/session/login/second-factor  /dashboard/session/refresh  /dashboard/session/logout
 """
 """Routes that are not operations of the document and need no authentication. The live feed authenticates separately."""
 

@@ -207,6 +207,9 @@ def _new_type() -> Body:
 BODIES: dict[str, Body] = {
     "POST /auth/login": _login,
     "POST /auth/refresh": lambda ids: {"refreshToken": ids["token"]},
+    "POST /auth/login/second-factor": lambda ids: {"challengeToken": "unknown", "totp": "000000"},
+    "POST /auth/step-up": lambda ids: {"password": "not the current one"},
+    "POST /auth/second-factor/totp/confirm": lambda ids: {"code": "000000"},
     "POST /auth/unlock/request": lambda ids: {"email": "nobody@example.com"},
     "POST /auth/unlock": lambda ids: {"token": "unknown"},
     "POST /auth/logout": lambda ids: {"refreshToken": "unknown"},

@@ -21,7 +21,7 @@ from security.people import People, gather
 from support.in_process_app import ApiCaller, in_process_app
 
 ROWS = rows()
-OF_ONES_OWN = {"POST /auth/password/change": "PASSWORD_MISMATCH"}
+OF_ONES_OWN = {"POST /auth/password/change": "PASSWORD_MISMATCH", "POST /auth/step-up": "PASSWORD_MISMATCH"}
 """Every role may; what is wrong is in the body."""
 SOURCE_OF_IDS = RandomIdGenerator()
 

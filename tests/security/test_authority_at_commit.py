@@ -41,6 +41,9 @@ WITHOUT_EFFECT = {
     "POST /devices/{deviceId}/rules/test",
     "POST /devices/{deviceId}/rules/{ruleId}/test",
     "DELETE /auth/sessions/{sessionId}",
+    "POST /auth/second-factor/totp/confirm",
+    "POST /auth/second-factor/recovery-codes",
+    "DELETE /auth/second-factor",
 }
 """The tests write nothing; the last ends only a session of the caller's own, and these calls name another's."""
 OWN_PASSWORD = "POST /auth/password/change"

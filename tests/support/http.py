@@ -24,6 +24,7 @@ from adapters.crypto.access_tokens import JwtAccessTokenCodec
 from adapters.crypto.key_ring import KeyRing
 from adapters.crypto.password_hasher import Argon2PasswordHasher
 from adapters.crypto.secret_hasher import KeyRingSecretHasher
+from adapters.crypto.totp import PyotpCodec
 from adapters.crypto.vault import AesVault
 from adapters.http.api.accounts.routes import auth_blueprint
 from adapters.http.api.catalog.routes import catalog_blueprint
@@ -35,6 +36,7 @@ from adapters.http.core.idempotency import IdempotencyStore
 from adapters.http.core.middleware import HttpSettings
 from adapters.id_generator import RandomIdGenerator
 from domain.accounts.administration import AccountAdminService, CreatedAccount
+from domain.accounts.factor_check import FactorChecker
 from domain.accounts.login import LoginService
 from domain.accounts.password_change import PasswordService
 from domain.accounts.projects import ProjectService
@@ -95,9 +97,19 @@ class HttpWorld:
         self.mail = FakeMailer()
         shared: dict[str, Any] = {"uow": self.uow, "clock": self.clock, "ids": self.ids}
         self.operator = AccountAdminService(**shared, hasher=self.hasher)
+        factors = FactorChecker(totp=PyotpCodec(), vault=self.vault, digest=self.digest)
         devices = TrustedDevices(ids=self.ids, digest=self.digest)
         issuer = SessionTokenIssuer(ids=self.ids, tokens=self.tokens, digest=self.digest)
-        self.logins = LoginService(uow=self.uow, clock=self.clock, hasher=self.hasher, issuer=issuer, devices=devices)
+        self.logins = LoginService(
+            uow=self.uow,
+            clock=self.clock,
+            hasher=self.hasher,
+            issuer=issuer,
+            devices=devices,
+            factors=factors,
+            ids=self.ids,
+            digest=self.digest,
+        )
         self.unlock = UnlockService(
             **shared, digest=self.digest, mails=self.mail, devices=devices, link_url="https://latchboard.test/unlock?token="
         )

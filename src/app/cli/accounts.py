@@ -63,6 +63,11 @@ async def set_password(settings: Settings, email: str, password: str) -> None:
         await operator.set_password(email, password)
 
 
+async def reset_second_factor(settings: Settings, email: str) -> None:
+    async with open_operator_service(settings) as operator:
+        await operator.reset_second_factor(email)
+
+
 async def issue_owner_token(settings: Settings) -> str:
     """An access token for the Owner of the first account. It grants nothing new: whoever can read the data directory has its
     keys. The token expires after 15 minutes like any other, and each request checks its session and the membership."""

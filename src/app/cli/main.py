@@ -105,6 +105,15 @@ def account_list() -> None:
         stdout_console.print(f"{account_id}  {name}")
 
 
+@accounts.command("reset-second-factor")
+def account_reset_second_factor(email: Email) -> None:
+    """Remove the second factor of a user who has lost it. All sessions of the user end."""
+    from app.cli.accounts import reset_second_factor
+
+    run_async(reset_second_factor(load_settings_or_exit(), email))
+    stdout_console.print(f"{email} has no second factor any more; all sessions have ended.")
+
+
 @users.command("add")
 def user_add(
     email: Email,

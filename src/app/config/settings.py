@@ -21,6 +21,7 @@ from app.config.own_address import reachable_address
 from app.config.sources import DOTENV, ENVIRONMENT, PREFIX, TOML, source_of, unknown_variable_messages, variables_by_source
 from app.config.url_checks import check_mqtt_url, check_public_url, is_ip_address
 from domain.accounts.policy import check_email, check_password
+from domain.accounts.second_factor_policy import SecondFactorRequirement
 from domain.kernel.errors import ValidationFailed
 
 _HOST = re.compile(r"[A-Za-z0-9_][A-Za-z0-9._-]{0,252}")
@@ -52,6 +53,9 @@ class Settings(ConnectionSettings):
     http_port: Port = 8080
     public_url: str | None = Field(
         default=None, description="Where people reach the dashboard, https://latchboard.example.com: for links in mails."
+    )
+    require_second_factor: SecondFactorRequirement = Field(
+        default=SecondFactorRequirement.NOBODY, description="Who must have one: nobody, admins (and Owners) or all."
     )
     mqtt_host: str = Field(default="127.0.0.1", description="Address of the embedded broker.")
     mqtt_port: Port = 1883

@@ -21,6 +21,7 @@ from adapters.crypto.key_ring import KeyProvider, KeyRing
 from adapters.crypto.key_ring_file import KeyRingFile
 from adapters.crypto.password_hasher import Argon2PasswordHasher
 from adapters.crypto.secret_hasher import KeyRingSecretHasher
+from adapters.crypto.totp import PyotpCodec
 from adapters.crypto.vault import AesVault
 from adapters.delivery.address_guard import AddressGuard
 from adapters.delivery.retry_jitter import RandomJitter
@@ -69,6 +70,7 @@ class Adapters:
         self.key_ring = load_key_ring(settings)
         self.vault = AesVault(self.key_ring)
         self.digest = KeyRingSecretHasher(self.key_ring)
+        self.totp = PyotpCodec()
         self.tokens = JwtAccessTokenCodec(self.key_ring)
         self.hasher = Argon2PasswordHasher()
         self.login_hasher = Argon2PasswordHasher()

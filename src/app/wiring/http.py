@@ -6,6 +6,7 @@ from quart import Blueprint, Quart
 
 from adapters.http.account_pages.routes import account_pages_blueprint
 from adapters.http.api.accounts.routes import auth_blueprint
+from adapters.http.api.accounts.second_factor import second_factor_blueprint
 from adapters.http.api.approvals.routes import approvals_blueprint
 from adapters.http.api.catalog.routes import catalog_blueprint
 from adapters.http.api.commands.routes import commands_blueprint
@@ -124,13 +125,14 @@ def _create_blueprints(program: Program) -> list[Blueprint]:
             metrics=program.metrics.render,
             metrics_type=figures.CONTENT_TYPE,
         ),
-        auth_blueprint(logins=s.logins, unlock=s.unlock, sessions=s.sessions, passwords=s.passwords),
+        auth_blueprint(logins=s.logins, unlock=s.sign_in.unlock, sessions=s.sessions, passwords=s.passwords),
         team_blueprint(team=s.team),
         projects_blueprint(projects=s.projects),
         keys_blueprint(keys=s.keys, uow=s.uow),
         catalog_blueprint(),
         dashboard_blueprint(),
-        account_pages_blueprint(unlock=s.unlock),
+        second_factor_blueprint(logins=s.logins, second_factors=s.sign_in.second_factors, step_ups=s.sign_in.step_ups),
+        account_pages_blueprint(unlock=s.sign_in.unlock),
         dashboard_session_blueprint(logins=s.logins, sessions=s.sessions, is_tls=program.settings.tls_at_proxy),
         devices_blueprint(s.devices, s.control),
         credentials_blueprint(s.credentials),

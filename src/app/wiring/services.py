@@ -11,19 +11,15 @@ from app.config.settings import Settings
 from app.runtime.command_metrics import MeasuredExecutionWaiter
 from app.runtime.timeout_lock import TimeoutLock
 from app.wiring.adapters import Adapters, broker_endpoint
+from app.wiring.sign_in import SignInServices
 from app.wiring.telemetry_encoding import encode_telemetry
 from app.workers.rule_timers import log_clock_step
 from app.workers.schedules import DevicePlanQueue
 from app.workers.wake_event import WakeEvents
 from domain.accounts.administration import AccountAdminService
-from domain.accounts.login import LoginService
 from domain.accounts.password_change import PasswordService
 from domain.accounts.projects import ProjectService
-from domain.accounts.sessions import SessionService
 from domain.accounts.team import TeamService
-from domain.accounts.token_issuer import SessionTokenIssuer
-from domain.accounts.trusted_devices import TrustedDevices
-from domain.accounts.unlock import UnlockService
 from domain.approvals.closing import PendingApprovalCloser
 from domain.approvals.service import ApprovalService
 from domain.commands.definitions import CommandDefinitionService
@@ -106,19 +102,8 @@ class Services:
     def _wire_accounts(self, settings: Settings, adapters: Adapters) -> None:
         uow, clock, ids, hasher = self.uow, adapters.clock, adapters.ids, adapters.hasher
         self.operator = AccountAdminService(uow=uow, clock=clock, ids=ids, hasher=hasher)
-        devices = TrustedDevices(ids=ids, digest=adapters.digest)
-        issuer = SessionTokenIssuer(ids=ids, tokens=adapters.tokens, digest=adapters.digest)
-        self.logins = LoginService(uow=uow, clock=clock, hasher=adapters.login_hasher, issuer=issuer, devices=devices)
-        self.unlock = UnlockService(
-            uow=uow,
-            clock=clock,
-            ids=ids,
-            digest=adapters.digest,
-            mails=adapters.mail_queue,
-            devices=devices,
-            link_url=f"{settings.effective_public_url}/account/unlock?token=",
-        )
-        self.sessions = SessionService(uow=uow, clock=clock, issuer=issuer)
+        self.sign_in = SignInServices(uow, settings, adapters)
+        self.logins, self.sessions = self.sign_in.logins, self.sign_in.sessions
         self.passwords = PasswordService(
             uow=uow, clock=clock, ids=ids, hasher=hasher, digest=adapters.digest, mailer=adapters.mailer
         )
@@ -129,7 +114,12 @@ class Services:
         self.keys = ApiKeyService(uow=uow, clock=clock, ids=ids, digest=adapters.digest, requests=requests)
         self.denial_log = RateLimitedDeniedRequestLog(uow=uow, clock=clock)
         self.callers = CallerAuthenticator(
-            uow=uow, clock=clock, tokens=adapters.tokens, secret_hasher=adapters.digest, denied_requests=self.denial_log
+            uow=uow,
+            clock=clock,
+            tokens=adapters.tokens,
+            secret_hasher=adapters.digest,
+            denied_requests=self.denial_log,
+            requirement=settings.require_second_factor,
         )
         log = TelemetryEventQueryService(uow=uow, engine=adapters.engine.engine)
         self.events = EventService(uow=uow, clock=clock, telemetry=log)

@@ -16,6 +16,7 @@ from domain.accounts.ports import (
     HasUserSessions,
     PasswordHasher,
 )
+from domain.accounts.second_factor_ports import HasSecondFactors
 from domain.accounts.session_revocation import revoke_user_sessions
 from domain.accounts.team import check_email_is_free
 from domain.accounts.token_issuer import SessionTokenIssuer
@@ -31,7 +32,7 @@ DEFAULT_PROJECT_NAME = "Default"
 
 
 class AccountAdminTx(
-    Transaction, HasAccounts, HasMemberships, HasProjects, HasRefreshTokens, HasUsers, HasUserSessions, Protocol
+    Transaction, HasAccounts, HasMemberships, HasProjects, HasRefreshTokens, HasSecondFactors, HasUsers, HasUserSessions, Protocol
 ): ...
 
 
@@ -106,6 +107,20 @@ class AccountAdminService:
             await revoke_user_sessions(tx, user.user_id, now_ms)
             for membership in await tx.memberships.list_by_user(user.user_id):
                 await self._emit(tx, membership.account_id, "password_changed", f"{user.name}: password was set by the operator")
+
+    async def reset_second_factor(self, email: str) -> None:
+        """Remove the second factor of a user who has lost it; all sessions of the user end. Raises NotFound."""
+        now_ms = self._clock.now_ms()
+        async with self._uow.write(caller=None) as tx:
+            user = await tx.users.find_by_email(check_email(email))
+            if user is None:
+                raise NotFound(f"There is no user {email!r} here. Check the address.")
+            if not await tx.second_factors.delete_all(user.user_id):
+                raise NotFound(f"{email} has no second factor.")
+            await revoke_user_sessions(tx, user.user_id, now_ms)
+            for membership in await tx.memberships.list_by_user(user.user_id):
+                text = f"{user.name}: second factor was reset by the operator"
+                await self._emit(tx, membership.account_id, "second_factor_removed", text)
 
     async def list_accounts(self) -> list[Account]:
         async with self._uow.read() as tx:

@@ -5,8 +5,9 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import Protocol
 
+from domain.accounts.factor_check import FactorChecker, PresentedFactor
 from domain.accounts.login_throttle import LoginThrottleSubjects, check_login_backoff, increment_failures
-from domain.accounts.model import Account, ClientInfo, LoginFailures, Member, Membership, User
+from domain.accounts.model import Account, ClientInfo, LoginChallenge, LoginFailures, Member, Membership, User
 from domain.accounts.policy import EMAIL_MAX_LENGTH, PASSWORD_MAX_LENGTH, normalize_email
 from domain.accounts.ports import (
     HasAccounts,
@@ -16,12 +17,16 @@ from domain.accounts.ports import (
     HasUsers,
     HasUserSessions,
     PasswordHasher,
+    SecretHasher,
 )
+from domain.accounts.second_factor_policy import CHALLENGE_TOKEN_LENGTH, CHALLENGE_TTL_MS
+from domain.accounts.second_factor_ports import HasSecondFactors
 from domain.accounts.token_issuer import SessionTokenIssuer, TokenPair
 from domain.accounts.trusted_devices import TrustedDevices
-from domain.kernel.clock import Clock
+from domain.kernel.clock import SECOND_MS, Clock
 from domain.kernel.domain_events import DomainEvent
-from domain.kernel.errors import RateLimited, Unauthenticated
+from domain.kernel.errors import RateLimited, Unauthenticated, ValidationFailed
+from domain.kernel.ids import IdGenerator
 from domain.kernel.unit_of_work import Transaction, UnitOfWork
 
 MAX_THROTTLED_PAIRS = 1_000
@@ -29,7 +34,15 @@ MAX_THROTTLED_PAIRS = 1_000
 
 
 class LoginTx(
-    Transaction, HasAccounts, HasLoginFailures, HasMemberships, HasRefreshTokens, HasUsers, HasUserSessions, Protocol
+    Transaction,
+    HasAccounts,
+    HasLoginFailures,
+    HasMemberships,
+    HasRefreshTokens,
+    HasSecondFactors,
+    HasUsers,
+    HasUserSessions,
+    Protocol,
 ): ...
 
 
@@ -40,6 +53,14 @@ class LoginResult:
     account: Account
     device_tokens: str = field(repr=False)
     """What the device shows at its next login (`trusted_devices.py`)."""
+
+
+@dataclass(frozen=True, slots=True)
+class SecondFactorNeeded:
+    """The password was right. `token` and a second factor complete the sign-in, within `expires_in_s`."""
+
+    token: str = field(repr=False)
+    expires_in_s: int = CHALLENGE_TTL_MS // SECOND_MS
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,15 +79,21 @@ class LoginService:
         hasher: PasswordHasher,
         issuer: SessionTokenIssuer,
         devices: TrustedDevices,
+        factors: FactorChecker,
+        ids: IdGenerator,
+        digest: SecretHasher,
     ) -> None:
         self._uow = uow
         self._clock = clock
         self._hasher = hasher
         self._issuer = issuer
         self._devices = devices
+        self._factors = factors
+        self._ids = ids
+        self._digest = digest
         self._throttled_counts: dict[tuple[str, str], int] = {}
 
-    async def login(self, email: str, password: str, *, client: ClientInfo) -> LoginResult:
+    async def login(self, email: str, password: str, *, client: ClientInfo) -> LoginResult | SecondFactorNeeded:
         """Raises Unauthenticated `INVALID_CREDENTIALS` or RateLimited `LOGIN_THROTTLED`."""
         email = normalize_email(email)[:EMAIL_MAX_LENGTH]
         address = client.address
@@ -137,7 +164,7 @@ class LoginService:
         subjects: LoginThrottleSubjects,
         now_ms: int,
         client: ClientInfo,
-    ) -> LoginResult:
+    ) -> LoginResult | SecondFactorNeeded:
         user = await tx.users.get_for_update(candidate.user.user_id)
         membership = await tx.memberships.get(candidate.membership.membership_id)
         if user is None or membership is None or user.password_hash != candidate.user.password_hash:
@@ -146,11 +173,51 @@ class LoginService:
             await tx.users.save(user.with_password(new_hash, user.password_changed_ms))
         await tx.login_failures.delete(subjects.device or subjects.pair)
         await tx.login_failures.upsert(LoginFailures(subjects.known_login, 0, now_ms, now_ms))
+        if await tx.second_factors.is_enabled(user.user_id):
+            return await self._add_challenge(tx, membership, now_ms)
+        return await self._open_session(tx, Member(membership, user), candidate.account, client, now_ms)
+
+    async def _add_challenge(self, tx: LoginTx, membership: Membership, now_ms: int) -> SecondFactorNeeded:
+        token = self._ids.random_alphanumeric(CHALLENGE_TOKEN_LENGTH)
+        await tx.second_factors.add_challenge(
+            LoginChallenge(self._digest.sha256(token), membership.user_id, membership.membership_id, now_ms + CHALLENGE_TTL_MS)
+        )
+        return SecondFactorNeeded(token)
+
+    async def complete(self, token: str, factor: PresentedFactor, *, client: ClientInfo) -> LoginResult:
+        """The second step of a sign-in. Raises ValidationFailed `CHALLENGE_EXPIRED`, Unauthenticated, RateLimited after
+        too many wrong factors."""
+        token_hash, now_ms = self._digest.sha256(token), self._clock.now_ms()
+        async with self._uow.write(caller=None) as tx:
+            challenge = await tx.second_factors.get_challenge(token_hash)
+            if challenge is None or now_ms >= challenge.expires_ms:
+                raise ValidationFailed.for_field(
+                    "challengeToken",
+                    "is wrong, used or older than five minutes. Begin again with your password.",
+                    code="CHALLENGE_EXPIRED",
+                )
+            user = await tx.users.get_for_update(challenge.user_id)
+            membership = await tx.memberships.get(challenge.membership_id)
+            account = None if membership is None else await tx.accounts.get(membership.account_id)
+            if user is None or membership is None or account is None:
+                raise Unauthenticated("This user is no longer a member of the account.")
+            is_correct = await self._factors.check(tx, user.user_id, factor, now_ms)
+            if is_correct and await tx.second_factors.delete_challenge(token_hash):
+                return await self._open_session(tx, Member(membership, user), account, client, now_ms)
+            caller, text = membership.to_session(client.address), f"Wrong second factor for {user.email}"
+            await tx.emit(DomainEvent.from_caller(caller, "second_factor_failed", text, now_ms))
+        raise Unauthenticated(
+            "The code is wrong, or was used before. Enter the next code of your app, or a recovery code.",
+            code="SECOND_FACTOR_INVALID",
+        )
+
+    async def _open_session(self, tx: LoginTx, member: Member, account: Account, client: ClientInfo, now_ms: int) -> LoginResult:
+        user, membership = member.user, member.membership
         tokens = await self._issuer.open_session(tx, membership, client, now_ms)
         caller = membership.to_session(client.address)
         await tx.emit(DomainEvent.from_caller(caller, "login", f"{user.name} signed in", now_ms))
         device_tokens = self._devices.add_token(client.device_tokens, user.user_id)
-        return LoginResult(tokens, Member(membership, user), candidate.account, device_tokens)
+        return LoginResult(tokens, member, account, device_tokens)
 
 
 async def _find_candidate(tx: LoginTx, email: str) -> _LoginCandidate | None:

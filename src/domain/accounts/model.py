@@ -92,6 +92,8 @@ class UserSession:
     user_agent: str
     signed_out_ms: int | None = None
     revoked_ms: int | None = None
+    verified_ms: int | None = None
+    """When the user last proved to be present: by signing in, or by a step-up."""
 
     def is_open(self, now_ms: int) -> bool:
         return self.signed_out_ms is None and self.revoked_ms is None and now_ms < self.expires_ms
@@ -132,6 +134,28 @@ class OneTimeCode:
     expires_ms: int
     tries: int
     used: bool
+
+
+@dataclass(frozen=True, slots=True)
+class TotpSecret:
+    """A user's authenticator app (RFC 6238), one row per user. It counts once `confirmed_ms` is set. `last_step`: the time step
+    of the last accepted code, so that no code is accepted twice."""
+
+    user_id: UserId
+    sealed: bytes = field(repr=False)
+    created_ms: int
+    confirmed_ms: int | None = None
+    last_step: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class LoginChallenge:
+    """A sign-in whose password was right and whose second factor is missing. Only the SHA-256 of its token is kept."""
+
+    token_hash: bytes
+    user_id: UserId
+    membership_id: MembershipId
+    expires_ms: int
 
 
 @dataclass(frozen=True, slots=True)

@@ -60,6 +60,7 @@ class SessionTokenIssuer:
             expires_ms=now_ms + REFRESH_TOKEN_TTL_MS,
             address=client.address,
             user_agent=clean_user_agent(client.user_agent),
+            verified_ms=now_ms,
         )
 
     async def renew(

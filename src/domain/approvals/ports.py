@@ -6,6 +6,8 @@ from collections.abc import Sequence
 from contextlib import AbstractContextManager
 from typing import Protocol, TypeVar
 
+from domain.accounts.ports import HasUserSessions
+from domain.accounts.second_factor_ports import HasSecondFactors
 from domain.approvals.model import Approval, ApprovalStatus
 from domain.devices.model import Device
 from domain.devices.ports import HasDevices
@@ -77,7 +79,7 @@ class HasApprovals(Protocol):
 class ApprovalEventTx(Transaction, HasApprovals, Protocol): ...
 
 
-class ApprovalTx(Transaction, HasApiKeys, HasApprovals, HasDevices, HasGrants, Protocol): ...
+class ApprovalTx(Transaction, HasApiKeys, HasApprovals, HasDevices, HasGrants, HasSecondFactors, HasUserSessions, Protocol): ...
 
 
 class ApprovalWatch(Protocol):

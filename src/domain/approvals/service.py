@@ -11,6 +11,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Generic, TypeVar
 
+from domain.accounts.second_factor_policy import APPROVAL_STEP_UP_TTL_MS
+from domain.accounts.step_up import require_second_factor_if_enabled
 from domain.approvals import policy
 from domain.approvals.decided_event import decided_event
 from domain.approvals.model import Approval, ApprovalStatus
@@ -123,6 +125,7 @@ class ApprovalService(Generic[TxT]):
             device = await get_device(tx, caller.account_id, device_id)
             approval = await _get_approval(tx, caller, device_id, approval_id)
             policy.check_can_decide(caller, approval, ApprovalStatus.APPROVED, await _list_sponsors(tx, approval, device))
+            await require_second_factor_if_enabled(tx, caller, now_ms, APPROVAL_STEP_UP_TTL_MS)
             policy.apply_decision(approval, ApprovalStatus.APPROVED, by=caller.label, now_ms=now_ms)
             execution_id = await self._submitter.submit_approved(tx, approval, device, now_ms)
             approved = policy.apply_decision(

@@ -13,10 +13,11 @@ from typing import Protocol
 
 from domain.devices.link import DeviceLink
 from domain.devices.model import Device, DeviceCredentials, DeviceStatus
-from domain.devices.ports import HasDeviceCredentials, HasDevices, Vault
+from domain.devices.ports import HasDeviceCredentials, HasDevices
 from domain.kernel.errors import SecretUnreadable
 from domain.kernel.ids import DeviceId
 from domain.kernel.unit_of_work import EngineCommitLock, UnitOfWork
+from domain.kernel.vault import Vault
 
 BATCH_SIZE = 100
 

@@ -11,13 +11,14 @@ from typing import Protocol
 
 from domain.accounts.login_throttle import PASSWORD_CONFIRMATIONS
 from domain.accounts.model import LoginFailures
-from domain.accounts.ports import HasLoginFailures, HasUsers, PasswordHasher
+from domain.accounts.ports import HasLoginFailures, HasUsers, HasUserSessions, PasswordHasher
+from domain.accounts.step_up import require_verification
 from domain.devices.catalog import default_config_format
 from domain.devices.credential_sync import CredentialSync
 from domain.devices.firmware_config import BrokerEndpoint, FirmwareConfigFormat, FirmwareConfigValues, render_config, setup_note
 from domain.devices.lookup import get_device
 from domain.devices.model import Device, DeviceCredentials, DeviceLifecycleTrigger, DeviceStatus
-from domain.devices.ports import HasDeviceCredentials, HasDevices, Vault
+from domain.devices.ports import HasDeviceCredentials, HasDevices
 from domain.devices.presence import PresenceService
 from domain.devices.service import save_device
 from domain.kernel.caller import Role, Session, require_role
@@ -26,12 +27,13 @@ from domain.kernel.domain_events import DomainEvent, Json
 from domain.kernel.errors import Conflict, DomainError, NotFound, PermissionDenied, RateLimited
 from domain.kernel.ids import DeviceId, IdGenerator
 from domain.kernel.unit_of_work import Transaction, UnitOfWork
+from domain.kernel.vault import Vault
 
 PASSWORD_LENGTH = 32
 """190 bits; every firmware's settings page accepts this length."""
 
 
-class CredentialTx(Transaction, HasDeviceCredentials, HasDevices, HasLoginFailures, HasUsers, Protocol): ...
+class CredentialTx(Transaction, HasDeviceCredentials, HasDevices, HasLoginFailures, HasUsers, HasUserSessions, Protocol): ...
 
 
 @dataclass(frozen=True, slots=True)
@@ -91,9 +93,11 @@ class DeviceCredentialService:
         await self._credential_sync.sync(device_id)
         return self._reveal_password(device, password)
 
-    async def reveal(self, caller: Session, device_id: DeviceId, account_password: str) -> RevealedCredentials:
-        """Raises PermissionDenied `ROLE_REQUIRED` or `PASSWORD_MISMATCH`, RateLimited after too many wrong passwords, NotFound
-        without credentials, Conflict `CREDENTIALS_REVOKED`. Each of these is logged."""
+    async def reveal(self, caller: Session, device_id: DeviceId, account_password: str | None) -> RevealedCredentials:
+        """Without a password, a recent step-up of the session counts.
+
+        Raises PermissionDenied `ROLE_REQUIRED`, `STEP_UP_REQUIRED` or `PASSWORD_MISMATCH`, RateLimited after too many wrong
+        passwords, NotFound without credentials, Conflict `CREDENTIALS_REVOKED`. Each of these is logged."""
         async with self._uow.read() as tx:
             device = await get_device(tx, caller.account_id, device_id)
             user = await tx.users.get(caller.user_id)
@@ -101,7 +105,10 @@ class DeviceCredentialService:
         try:
             require_role(caller, Role.MEMBER)
             self._check_throttle(failures)
-            if user is None or not await self._hasher.verify(user.password_hash, account_password):
+            if account_password is None:
+                async with self._uow.read() as tx:
+                    await require_verification(tx, caller, self._clock.now_ms())
+            elif user is None or not await self._hasher.verify(user.password_hash, account_password):
                 raise PermissionDenied(
                     "The account password is wrong. Enter the password you log in with.", code="PASSWORD_MISMATCH"
                 )

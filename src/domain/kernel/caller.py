@@ -41,6 +41,8 @@ class Session:
     """The sign-in that the access token belongs to. None for a caller that the service itself puts together."""
     is_replay: bool = field(default=False, compare=False, repr=False)
     """The request asks for a stored response again: `UnitOfWork.write` authorises it like a new one, and then rolls back."""
+    lacks_second_factor: bool = False
+    """One is required for this role and the user has none: the session may set it up, and nothing else."""
 
     @property
     def label(self) -> str:

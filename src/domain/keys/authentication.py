@@ -13,6 +13,8 @@ from typing import Protocol
 
 from domain.accounts.model import AccessTokenClaims
 from domain.accounts.ports import AccessTokenCodec, HasMemberships, HasUserSessions, SecretHasher
+from domain.accounts.second_factor_policy import SecondFactorRequirement
+from domain.accounts.second_factor_ports import HasSecondFactors
 from domain.kernel.audit import DeniedRequestLog
 from domain.kernel.caller import ApiKeyCaller, Role, Session
 from domain.kernel.clock import Clock
@@ -23,7 +25,7 @@ from domain.keys.policy import check_key_format
 from domain.keys.ports import HasApiKeys
 
 
-class AuthenticationTx(HasApiKeys, HasMemberships, HasUserSessions, Protocol): ...
+class AuthenticationTx(HasApiKeys, HasMemberships, HasSecondFactors, HasUserSessions, Protocol): ...
 
 
 class CallerAuthenticator:
@@ -37,12 +39,14 @@ class CallerAuthenticator:
         tokens: AccessTokenCodec,
         secret_hasher: SecretHasher,
         denied_requests: DeniedRequestLog | None = None,
+        requirement: SecondFactorRequirement = SecondFactorRequirement.NOBODY,
     ) -> None:
         self._uow = uow
         self._clock = clock
         self._tokens = tokens
         self._digest = secret_hasher
         self._denied_request_log = denied_requests
+        self._requirement = requirement
         self._last_used_ms: dict[KeyId, int] = {}
 
     async def authenticate_token(self, token: str, address: str) -> tuple[Session, int]:
@@ -54,8 +58,15 @@ class CallerAuthenticator:
             session, membership = found
             is_same = (membership.user_id, membership.account_id) == (claims.user_id, claims.account_id)
             if is_same and membership.membership_id == claims.membership_id and session.revoked_ms is None:
-                return replace(membership.to_session(address), session_id=claims.session_id), claims.expires_ms
+                caller = replace(membership.to_session(address), session_id=claims.session_id)
+                return await self._with_requirement(caller), claims.expires_ms
         raise await self._refuse(claims, address)
+
+    async def _with_requirement(self, caller: Session) -> Session:
+        if not self._requirement.applies_to(caller.role):
+            return caller
+        async with self._uow.read() as tx:
+            return replace(caller, lacks_second_factor=not await tx.second_factors.is_enabled(caller.user_id))
 
     async def _refuse(self, claims: AccessTokenClaims, address: str) -> Unauthenticated:
         """The error for a valid token whose session or membership is over; it is logged."""

@@ -1,5 +1,5 @@
 """Re-encrypts stored secrets with the newest key of the ring: MQTT passwords of devices, signing secrets and URLs of webhooks,
-and the responses of idempotent requests.
+secrets of authenticator apps, and the responses of idempotent requests.
 
 It works in bounded pages, each in a transaction of its own. So a running service waits for at most one page, and a crash repeats
 at most one page: each secret shows which key it is encrypted with. A secret that changes at the same moment is left as it is. A
@@ -13,11 +13,13 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from typing import Protocol
 
-from domain.devices.ports import HasDeviceCredentials, Vault
+from domain.accounts.second_factor_ports import HasSecondFactors
+from domain.devices.ports import HasDeviceCredentials
 from domain.kernel.errors import Unavailable
 from domain.kernel.idempotency import HasStoredResponses, StoredResponse
-from domain.kernel.ids import DeviceId, WebhookId
+from domain.kernel.ids import DeviceId, UserId, WebhookId
 from domain.kernel.unit_of_work import UnitOfWork
+from domain.kernel.vault import Vault
 from domain.webhooks.ports import HasWebhooks
 from domain.webhooks.sealed_url import url_seal_context
 
@@ -25,7 +27,7 @@ PAGE_SECRETS = 200
 """About 2 ms of AES, and as many one-row updates."""
 
 
-class RekeyTx(HasDeviceCredentials, HasStoredResponses, HasWebhooks, Protocol): ...
+class RekeyTx(HasDeviceCredentials, HasSecondFactors, HasStoredResponses, HasWebhooks, Protocol): ...
 
 
 @dataclass(slots=True)
@@ -55,7 +57,8 @@ class RekeyService:
 
     async def count_secrets(self) -> int:
         async with self._uow.read() as tx:
-            return await tx.credentials.count() + await tx.webhooks.count_sealed() + await tx.stored_responses.count()
+            counts = [await tx.credentials.count(), await tx.webhooks.count_sealed(), await tx.second_factors.count_totp()]
+            return sum(counts) + await tx.stored_responses.count()
 
     async def survey(self) -> RekeyReport:
         """Counts the secrets under each key, without a change."""
@@ -66,7 +69,7 @@ class RekeyService:
 
         Raises Unavailable when the database does not respond."""
         report = RekeyReport()
-        for rekey_page in (self._rekey_credentials, self._rekey_webhooks):
+        for rekey_page in (self._rekey_credentials, self._rekey_webhooks, self._rekey_totp_secrets):
             after: str | None = None
             while (after := await rekey_page(after, report, read_only)) is not None:
                 progress(report.checked)
@@ -104,6 +107,14 @@ class RekeyService:
             for owner, _, sealed in self._reencrypt_outdated(secrets, report, read_only):
                 report.rekeyed += await tx.stored_responses.rekey(by_owner[owner], sealed)
         return page[-1] if len(page) == PAGE_SECRETS else None
+
+    async def _rekey_totp_secrets(self, after: str | None, report: RekeyReport, read_only: bool) -> str | None:
+        async with self._uow.read() if read_only else self._uow.write(caller=None) as tx:
+            page = await tx.second_factors.list_totp_page(None if after is None else UserId(after), PAGE_SECRETS)
+            secrets = [_SealedSecret(found.user_id, found.sealed) for found in page]
+            for owner, before, sealed in self._reencrypt_outdated(secrets, report, read_only):
+                report.rekeyed += await tx.second_factors.rekey_totp(UserId(owner), before, sealed)
+        return secrets[-1].owner if len(secrets) == PAGE_SECRETS else None
 
     def _reencrypt_outdated(
         self, secrets: list[_SealedSecret], report: RekeyReport, read_only: bool

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import Protocol
 
 from domain.accounts.ports import HasLoginFailures, HasRefreshTokens, HasUserSessions
+from domain.accounts.second_factor_ports import HasSecondFactors
 from domain.approvals.ports import HasApprovals
 from domain.commands.ports import HasExecutions
 from domain.events.ports import HasEvents
@@ -46,6 +47,7 @@ class RetentionTx(
     HasRefreshTokens,
     HasRollups,
     HasSchedules,
+    HasSecondFactors,
     HasStoredResponses,
     HasUserSessions,
     Protocol,
@@ -86,6 +88,7 @@ class RetentionService:
             self._delete_grant_uses,
             self._delete_refresh_tokens,
             self._delete_user_sessions,
+            self._delete_login_challenges,
             self._delete_login_failures,
             self._delete_known_addresses,
             self._delete_stored_responses,
@@ -162,6 +165,9 @@ class RetentionService:
 
     async def _delete_user_sessions(self, tx: RetentionTx, now_ms: int) -> int:
         return await tx.user_sessions.delete_older_than(now_ms, self.ROWS_PER_STEP)
+
+    async def _delete_login_challenges(self, tx: RetentionTx, now_ms: int) -> int:
+        return await tx.second_factors.delete_challenges_older_than(now_ms, self.ROWS_PER_STEP)
 
     async def _delete_login_failures(self, tx: RetentionTx, now_ms: int) -> int:
         return await tx.login_failures.delete_older_than(now_ms - DAY_MS, self.ROWS_PER_STEP)

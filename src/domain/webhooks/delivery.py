@@ -16,10 +16,10 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 
-from domain.devices.ports import Vault
 from domain.kernel.clock import SECOND_MS, Clock
 from domain.kernel.ids import AccountId, DeliveryId, DeviceId, IdGenerator, IdPrefix, WebhookId
 from domain.kernel.unit_of_work import UnitOfWork
+from domain.kernel.vault import Vault
 from domain.webhooks.attempt_results import AttemptResultWriter, RetryJitter
 from domain.webhooks.attempts import AttemptResult, InFlightAttempt
 from domain.webhooks.model import CANCEL_BATCH_ROWS, RESPONSE_TIMEOUT_S, Attempt, Delivery, DeliveryState, Webhook

@@ -7,10 +7,10 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
-from domain.devices.ports import Vault
 from domain.kernel.clock import SECOND_MS
 from domain.kernel.errors import DomainError
 from domain.kernel.ids import WebhookId
+from domain.kernel.vault import Vault
 from domain.webhooks import policy
 from domain.webhooks.attempts import InFlightAttempt
 from domain.webhooks.model import RESPONSE_TIMEOUT_S, Webhook

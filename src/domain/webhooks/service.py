@@ -10,13 +10,13 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass, replace
 
-from domain.devices.ports import Vault
 from domain.kernel.caller import Role, Session, require_role
 from domain.kernel.clock import Clock
 from domain.kernel.domain_events import DomainEvent, EventKind, Json
 from domain.kernel.errors import Conflict, NotFound, SecretUnreadable, ValidationFailed
 from domain.kernel.ids import IdGenerator, IdPrefix, KeyId, WebhookId, has_id_format
 from domain.kernel.unit_of_work import UnitOfWork
+from domain.kernel.vault import Vault
 from domain.webhooks import policy
 from domain.webhooks.model import CANCEL_BATCH_ROWS, Webhook
 from domain.webhooks.ports import Courier, HasWebhooks, WebhookTx

@@ -10,6 +10,7 @@ from domain.kernel.caller import Role
 from domain.kernel.ids import AccountId, MembershipId, ProjectId, UserId
 from support.memory_storage.devices import DEVICES
 from support.memory_storage.grants import delete_grants
+from support.memory_storage.second_factors import CHALLENGES, RECOVERY_CODES, TOTP_SECRETS
 from support.memory_storage.sessions import ONE_TIME_CODES, REFRESH_TOKENS, UNLOCK_LINKS, USER_SESSIONS
 from support.memory_storage.tables import Database, Table
 
@@ -68,6 +69,8 @@ class MemoryUserRepository:
         )
         self._database.delete(ONE_TIME_CODES, [user_id])
         self._database.delete(UNLOCK_LINKS, [user_id])
+        self._database.delete(TOTP_SECRETS, [user_id])
+        self._database.delete(RECOVERY_CODES, [key for key in self._database.rows(RECOVERY_CODES) if key[0] == user_id])
         self._database.delete(USERS, [user_id])
 
     def _require_unique_email(self, user: User) -> None:
@@ -121,6 +124,7 @@ def delete_membership(database: Database, membership_id: MembershipId) -> None:
     delete_grants(database, lambda grant: grant.subject.membership_id == membership_id)
     database.delete(REFRESH_TOKENS, [key for key, t in database.rows(REFRESH_TOKENS).items() if t.membership_id == membership_id])
     database.delete(USER_SESSIONS, [key for key, s in database.rows(USER_SESSIONS).items() if s.membership_id == membership_id])
+    database.delete(CHALLENGES, [key for key, c in database.rows(CHALLENGES).items() if c.membership_id == membership_id])
     database.delete(MEMBERSHIPS, [membership_id])
 
 

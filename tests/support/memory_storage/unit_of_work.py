@@ -35,6 +35,7 @@ from support.memory_storage.notifications import MemoryNotificationRepository
 from support.memory_storage.rollups import MemoryRollupRepository
 from support.memory_storage.rules import MemoryRuleRepository
 from support.memory_storage.schedules import MemoryScheduleRepository
+from support.memory_storage.second_factors import MemorySecondFactorRepository
 from support.memory_storage.sessions import (
     MemoryLoginFailureRepository,
     MemoryOneTimeCodeRepository,
@@ -63,6 +64,7 @@ class MemoryTransaction:
         self.refresh_tokens = MemoryRefreshTokenRepository(database)
         self.user_sessions = MemoryUserSessionRepository(database)
         self.one_time_codes = MemoryOneTimeCodeRepository(database)
+        self.second_factors = MemorySecondFactorRepository(database)
         self.unlock_links = MemoryUnlockLinkRepository(database)
         self.login_failures = MemoryLoginFailureRepository(database)
         self.stored_responses = MemoryStoredResponseRepository(database)

@@ -44,6 +44,9 @@ class MemoryUserSessionRepository:
             user_agent=user_agent,
         )
 
+    async def record_verification(self, session_id: SessionId, at_ms: int) -> None:
+        self._change(lambda one: one.session_id == session_id, verified_ms=at_ms)
+
     async def sign_out(self, session_id: SessionId, at_ms: int) -> None:
         self._change(lambda one: one.session_id == session_id, signed_out_ms=at_ms)
 

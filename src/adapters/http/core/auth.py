@@ -69,14 +69,17 @@ def client_info(device_tokens: str = "") -> ClientInfo:
     return ClientInfo(client_address(), request.headers.get("User-Agent", ""), device_tokens)
 
 
-async def authenticate(access: RequiredAccess, authenticator: Authenticator) -> None:
-    """Store the caller of the present request in `g`. Raises Unauthenticated, or PermissionDenied `SESSION_REQUIRED`."""
+async def authenticate(access: RequiredAccess, authenticator: Authenticator, *, is_sign_in_path: bool = False) -> None:
+    """Store the caller of the present request in `g`. Raises Unauthenticated, PermissionDenied `SESSION_REQUIRED`, or
+    `SECOND_FACTOR_REQUIRED` for a session that must set up a second factor first (`is_sign_in_path`: where it can)."""
     g.caller = None
     if access is RequiredAccess.ANYONE:
         return
     shown = parse_credentials(request.headers.get("Authorization"), request.headers.get("X-Api-Key"))
     if shown.token is not None:
         g.caller, _ = await authenticator.authenticate_token(shown.token, client_address())
+        if g.caller.lacks_second_factor and not is_sign_in_path:
+            raise second_factor_required_error()
         return
     if shown.key is None:
         raise Unauthenticated(
@@ -91,6 +94,13 @@ async def authenticate(access: RequiredAccess, authenticator: Authenticator) -> 
             code="SESSION_REQUIRED",
         )
     g.caller = caller
+
+
+def second_factor_required_error() -> PermissionDenied:
+    return PermissionDenied(
+        "Your role needs a second factor here. Set it up first: POST /api/v1/auth/second-factor/totp.",
+        code="SECOND_FACTOR_REQUIRED",
+    )
 
 
 def current_caller() -> Session | ApiKeyCaller:

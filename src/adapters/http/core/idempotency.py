@@ -23,7 +23,6 @@ from typing import Protocol
 
 from quart import Response, request
 
-from domain.devices.ports import Vault
 from domain.kernel.caller import ApiKeyCaller, Role, Session
 from domain.kernel.clock import MINUTE_MS, Clock
 from domain.kernel.domain_events import DomainEvent
@@ -46,6 +45,7 @@ from domain.kernel.idempotency import (
     still_in_progress,
 )
 from domain.kernel.unit_of_work import Transaction, UnitOfWork
+from domain.kernel.vault import Vault
 
 MAX_KEY_LENGTH = 255
 SHUTDOWN_TIMEOUT_S = 1.0

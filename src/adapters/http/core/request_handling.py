@@ -129,7 +129,7 @@ async def _audit_denial(
 async def _handle(
     dependencies: ApiDependencies, spec: Operation, handler: Callable[..., Awaitable[Any]], parts: Mapping[str, str]
 ) -> Response:
-    await authenticate(spec.access, dependencies.authenticator)
+    await authenticate(spec.access, dependencies.authenticator, is_sign_in_path=spec.path.startswith("/auth/"))
     arguments: dict[str, Any] = {
         name: _parse_path_parameter(name, kind, str(parts[name])) for name, kind in spec.path_parameters.items()
     }
@@ -144,7 +144,7 @@ async def _handle(
         began = time.perf_counter()
         raw = await _read_raw_body(spec)
         if time.perf_counter() - began > SLOW_BODY_S:  # the caller may have been revoked meanwhile
-            await authenticate(spec.access, dependencies.authenticator)
+            await authenticate(spec.access, dependencies.authenticator, is_sign_in_path=spec.path.startswith("/auth/"))
         body = read_body(spec.body, raw or b"{}")
         if spec.body_parameter is not None:
             arguments[spec.body_parameter] = body

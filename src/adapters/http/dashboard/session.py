@@ -1,26 +1,36 @@
 """The dashboard's own sign-in: its refresh token is in a cookie that no script can read.
 
     POST /dashboard/session/login     {email, password} → {accessToken, expiresIn, user}, and the cookie
+    POST /dashboard/session/login/second-factor   the second step, after login answered 202 {challengeToken, methods, expiresIn}
     POST /dashboard/session/refresh   → {accessToken, expiresIn}, and the next cookie
     POST /dashboard/session/logout    → {ok}; ends the session and deletes the cookie
 
-The cookie is `HttpOnly`, `SameSite=Strict` and sent to these three paths only. A browser attaches it by itself, so each call must
+The cookie is `HttpOnly`, `SameSite=Strict` and sent to these paths only. A browser attaches it by itself, so each call must
 also prove that the dashboard's own page makes it: by a header that a page of another site cannot set without asking (CORS never
 permits it), and by `Sec-Fetch-Site` where a browser sends it. Programs use `/api/v1/auth`, which knows no cookie.
 """
 
 from __future__ import annotations
 
+from typing import Any
+
 from quart import request
 from werkzeug.http import dump_cookie
 
-from adapters.http.api.accounts.schemas import LoginRequest, SignedInUserResponse, signed_in_user
+from adapters.http.api.accounts.schemas import (
+    LoginRequest,
+    SecondFactorNeededResponse,
+    SignedInUserResponse,
+    second_factor_needed_response,
+    signed_in_user,
+)
+from adapters.http.api.accounts.second_factor_schemas import SecondFactorLoginRequest
 from adapters.http.core.auth import RequiredAccess, client_info
 from adapters.http.core.device_cookie import device_cookie_header, read_device_tokens
 from adapters.http.core.operation import ApiBlueprint, operation
 from adapters.http.core.request_handling import ApiResponse
 from adapters.http.core.schemas import OkResponse, ResponseModel
-from domain.accounts.login import LoginService
+from domain.accounts.login import LoginResult, LoginService, SecondFactorNeeded
 from domain.accounts.policy import REFRESH_TOKEN_LENGTH, REFRESH_TOKEN_TTL_MS
 from domain.accounts.sessions import SessionService
 from domain.accounts.token_issuer import TokenPair
@@ -47,15 +57,33 @@ def dashboard_session_blueprint(*, logins: LoginService, sessions: SessionServic
     bp = ApiBlueprint("dashboard_session", None, URL_PREFIX)
     cookie = _RefreshCookie(is_tls=is_tls)
 
-    @operation(bp, "POST", "/login", RequiredAccess.ANYONE, "Sign in")
-    async def dashboard_login(body: LoginRequest) -> ApiResponse[DashboardLoginResponse]:
-        _require_own_page()
-        signed_in = await logins.login(body.email, body.password, client=client_info(read_device_tokens()))
-        tokens = signed_in.tokens
+    def signed_in_response(result: LoginResult) -> ApiResponse[Any]:
+        tokens = result.tokens
         content = DashboardLoginResponse(
-            access_token=tokens.access_token, expires_in=tokens.expires_in_s, user=signed_in_user(signed_in)
+            access_token=tokens.access_token, expires_in=tokens.expires_in_s, user=signed_in_user(result)
         )
-        return ApiResponse(content, cookies=[cookie.set_header(tokens), device_cookie_header(signed_in.device_tokens)])
+        return ApiResponse(content, cookies=[cookie.set_header(tokens), device_cookie_header(result.device_tokens)])
+
+    @operation(
+        bp,
+        "POST",
+        "/login",
+        RequiredAccess.ANYONE,
+        "Sign in",
+        returns={200: DashboardLoginResponse, 202: SecondFactorNeededResponse},
+    )
+    async def dashboard_login(body: LoginRequest) -> ApiResponse[Any]:
+        _require_own_page()
+        result = await logins.login(body.email, body.password, client=client_info(read_device_tokens()))
+        if isinstance(result, SecondFactorNeeded):
+            return ApiResponse(second_factor_needed_response(result))
+        return signed_in_response(result)
+
+    @operation(bp, "POST", "/login/second-factor", RequiredAccess.ANYONE, "Complete the sign-in")
+    async def dashboard_second_factor(body: SecondFactorLoginRequest) -> ApiResponse[DashboardLoginResponse]:
+        _require_own_page()
+        client = client_info(read_device_tokens())
+        return signed_in_response(await logins.complete(body.challenge_token, body.to_factor(), client=client))
 
     @operation(bp, "POST", "/refresh", RequiredAccess.ANYONE, "Renew the session")
     async def dashboard_refresh() -> ApiResponse[DashboardTokensResponse]:

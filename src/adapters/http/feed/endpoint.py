@@ -12,7 +12,7 @@ from typing import Any
 
 import msgspec
 
-from adapters.http.core.auth import Authenticator, RequestCredentials
+from adapters.http.core.auth import Authenticator, RequestCredentials, second_factor_required_error
 from adapters.http.core.proxies import TrustedProxies
 from adapters.http.feed.connection_limits import ConnectionLimiter, ConnectionLimitError, ConnectionLimits
 from adapters.http.feed.frame_writer import AsgiSend
@@ -152,7 +152,10 @@ class FeedEndpoint:
             return FeedIdentity(await self._authenticator.authenticate_key(credentials.key, address), None)
         if credentials.token is None:
             raise Unauthenticated("No credentials. Send a token or an apiKey.")
-        return FeedIdentity(*await self._authenticator.authenticate_token(credentials.token, address))
+        caller, expires_ms = await self._authenticator.authenticate_token(credentials.token, address)
+        if caller.lacks_second_factor:
+            raise Unauthenticated(second_factor_required_error().message)
+        return FeedIdentity(caller, expires_ms)
 
 
 def _parse_feed_query(args: dict[str, str]) -> FeedQuery:

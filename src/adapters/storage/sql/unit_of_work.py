@@ -32,6 +32,7 @@ from adapters.storage.sql.repositories.notifications import SqlNotificationRepos
 from adapters.storage.sql.repositories.rollups import SqlRollupRepository
 from adapters.storage.sql.repositories.rules import SqlRuleRepository
 from adapters.storage.sql.repositories.schedules import SqlScheduleRepository
+from adapters.storage.sql.repositories.second_factors import SqlSecondFactorRepository
 from adapters.storage.sql.repositories.sessions import (
     SqlLoginFailureRepository,
     SqlOneTimeCodeRepository,
@@ -89,6 +90,7 @@ class SqlTransaction:
     user_sessions = LazyRepository(SqlUserSessionRepository)
     refresh_tokens = LazyRepository(SqlRefreshTokenRepository)
     one_time_codes = LazyRepository(SqlOneTimeCodeRepository)
+    second_factors = LazyRepository(SqlSecondFactorRepository)
     unlock_links = LazyRepository(SqlUnlockLinkRepository)
     login_failures = LazyRepository(SqlLoginFailureRepository)
     stored_responses = LazyRepository(SqlStoredResponseRepository)

@@ -9,18 +9,20 @@ from adapters.http.api.accounts.schemas import (
     PasswordChangeByCodeRequest,
     PasswordChangeRequest,
     RefreshTokenRequest,
+    SecondFactorNeededResponse,
     TokensResponse,
     UnlockLinkRequest,
     UnlockRequest,
     UnlockResponse,
     UserSessionResponse,
     login_response,
+    second_factor_needed_response,
     tokens_response,
 )
 from adapters.http.core.auth import RequiredAccess, client_info, current_session
 from adapters.http.core.operation import ApiBlueprint, operation
 from adapters.http.core.schemas import OkResponse
-from domain.accounts.login import LoginService
+from domain.accounts.login import LoginService, SecondFactorNeeded
 from domain.accounts.password_change import PasswordService
 from domain.accounts.sessions import SessionService
 from domain.accounts.unlock import UnlockService
@@ -46,12 +48,16 @@ def _add_token_routes(bp: ApiBlueprint, logins: LoginService, sessions: SessionS
         RequiredAccess.ANYONE,
         "Sign in",
         description="An unknown email and a wrong password get the same response. `deviceToken` is no credential: a client that "
-        "sends it at its next login has its own allowance for wrong passwords, so that strangers who guess cannot keep it out.",
+        "sends it at its next login has its own allowance for wrong passwords, so that strangers who guess cannot keep it out. "
+        "A user with a second factor gets 202 and a `challengeToken`; `POST /auth/login/second-factor` completes the sign-in.",
+        returns={200: LoginResponse, 202: SecondFactorNeededResponse},
         errors={401: "INVALID_CREDENTIALS", 429: "LOGIN_THROTTLED"},
     )
-    async def login_user(body: LoginRequest) -> LoginResponse:
-        client = client_info(body.device_token or "")
-        return login_response(await logins.login(body.email, body.password, client=client))
+    async def login_user(body: LoginRequest) -> LoginResponse | SecondFactorNeededResponse:
+        result = await logins.login(body.email, body.password, client=client_info(body.device_token or ""))
+        if isinstance(result, SecondFactorNeeded):
+            return second_factor_needed_response(result)
+        return login_response(result)
 
     @operation(
         bp,

@@ -5,7 +5,7 @@ from __future__ import annotations
 from pydantic import ConfigDict, Field
 
 from adapters.http.core.schemas import RequestBody, ResponseModel, Timestamp
-from domain.accounts.login import LoginResult
+from domain.accounts.login import LoginResult, SecondFactorNeeded
 from domain.accounts.model import UserSession
 from domain.accounts.token_issuer import TokenPair
 from domain.kernel.clock import to_iso
@@ -59,6 +59,13 @@ class SignedInUserResponse(ResponseModel):
     onboarding_completed: bool
 
 
+class SecondFactorNeededResponse(ResponseModel):
+    second_factor_required: bool = True
+    challenge_token: str = Field(description="Send it with the second factor to `POST /auth/login/second-factor`.")
+    methods: list[str] = Field(examples=[["totp", "recoveryCode"]])
+    expires_in: int = Field(description="Seconds until the sign-in must begin again.", examples=[300])
+
+
 class UnlockResponse(ResponseModel):
     device_token: str = Field(description="Send it at the next login.")
 
@@ -101,6 +108,12 @@ class UserSessionResponse(ResponseModel):
             user_agent=session.user_agent,
             current=session.session_id == current,
         )
+
+
+def second_factor_needed_response(needed: SecondFactorNeeded) -> SecondFactorNeededResponse:
+    return SecondFactorNeededResponse(
+        challenge_token=needed.token, methods=["totp", "recoveryCode"], expires_in=needed.expires_in_s
+    )
 
 
 def tokens_response(tokens: TokenPair) -> TokensResponse:

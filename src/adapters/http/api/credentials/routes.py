@@ -50,11 +50,18 @@ def _add_read_routes(bp: ApiBlueprint, credentials: DeviceCredentialService) -> 
         "/devices/<device_id>/credentials/reveal",
         RequiredAccess.SESSION,
         "Reveal MQTT credentials",
-        errors={403: "ROLE_REQUIRED PASSWORD_MISMATCH", 404: "NOT_FOUND", 409: "CREDENTIALS_REVOKED", 429: "LOGIN_THROTTLED"},
+        errors={
+            403: "ROLE_REQUIRED PASSWORD_MISMATCH STEP_UP_REQUIRED",
+            404: "NOT_FOUND",
+            409: "CREDENTIALS_REVOKED",
+            429: "LOGIN_THROTTLED",
+        },
         on_record=True,
     )
     async def reveal_credentials(device_id: str, body: schema.CredentialsRevealRequest) -> schema.CredentialsResponse:
-        """Requires the password of the user again. Every call is recorded in the device's audit log, also a denied one."""
+        """Requires the password of the user again, or a step-up in the last five minutes.
+
+        Every call is recorded in the device's audit log, also a denied one."""
         return schema.CredentialsResponse.from_domain(
             await credentials.reveal(current_session(), DeviceId(device_id), body.password)
         )

@@ -23,7 +23,9 @@ class CredentialsCreateRequest(RequestBody):
 
 
 class CredentialsRevealRequest(RequestBody):
-    password: str = Field(min_length=1, max_length=256, description="The password of the calling user.")
+    password: str | None = Field(
+        default=None, min_length=1, max_length=256, description="The password of the calling user. Omit it after a step-up."
+    )
 
 
 class CredentialsResponse(ResponseModel):

@@ -88,6 +88,9 @@ class SqlUserSessionRepository:
             UPDATE_SESSION, at_id=session_id, last_used_ms=at_ms, expires_ms=expires_ms, address=address, user_agent=user_agent
         )
 
+    async def record_verification(self, session_id: SessionId, at_ms: int) -> None:
+        await self._session.write(UPDATE_SESSION, at_id=session_id, verified_ms=at_ms)
+
     async def sign_out(self, session_id: SessionId, at_ms: int) -> None:
         await self._session.write(UPDATE_SESSION, at_id=session_id, signed_out_ms=at_ms)
 

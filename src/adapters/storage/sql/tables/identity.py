@@ -81,6 +81,7 @@ user_sessions = Table(
     text_column("user_agent"),
     integer_column("signed_out_ms", null=True),
     integer_column("revoked_ms", null=True),
+    integer_column("verified_ms", null=True),
     Index(None, "user_id", "last_used_ms"),
     Index(None, "membership_id"),
     Index(None, "expires_ms"),
@@ -112,6 +113,35 @@ one_time_codes = Table(
     integer_column("expires_ms"),
     integer_column("tries"),
     Column("used", Boolean, nullable=False),
+)
+
+totp_secrets = Table(
+    "totp_secrets",
+    metadata,
+    Column("user_id", Text, ForeignKey("users.user_id", ondelete="CASCADE"), primary_key=True),
+    Column("sealed", LargeBinary, nullable=False),
+    integer_column("created_ms"),
+    integer_column("confirmed_ms", null=True),
+    integer_column("last_step"),
+)
+
+recovery_codes = Table(
+    "recovery_codes",
+    metadata,
+    Column("user_id", Text, ForeignKey("users.user_id", ondelete="CASCADE"), primary_key=True),
+    Column("code_hash", LargeBinary, primary_key=True),
+)
+
+login_challenges = Table(
+    "login_challenges",
+    metadata,
+    Column("token_hash", LargeBinary, primary_key=True),
+    foreign_key_column("user_id", "users.user_id"),
+    foreign_key_column("membership_id", "memberships.membership_id"),
+    integer_column("expires_ms"),
+    Index(None, "user_id"),
+    Index(None, "membership_id"),
+    Index(None, "expires_ms"),
 )
 
 unlock_links = Table(

@@ -1,0 +1,64 @@
+"""Request and response models of the second factor."""
+
+from __future__ import annotations
+
+from pydantic import Field, model_validator
+
+from adapters.http.core.schemas import RequestBody, ResponseModel, Timestamp
+from domain.accounts.factor_check import PresentedFactor
+
+
+class SecondFactorLoginRequest(RequestBody):
+    challenge_token: str = Field(min_length=1, max_length=128, description="Of the 202 response.")
+    totp: str | None = Field(default=None, max_length=16, description="The 6-digit code that the app shows.")
+    recovery_code: str | None = Field(default=None, max_length=32)
+    device_token: str | None = Field(default=None, max_length=1024, description="That of this client's last login.")
+
+    @model_validator(mode="after")
+    def _one_factor(self) -> SecondFactorLoginRequest:
+        if (self.totp is None) == (self.recovery_code is None):
+            raise ValueError("send exactly one of totp and recoveryCode")
+        return self
+
+    def to_factor(self) -> PresentedFactor:
+        return PresentedFactor(self.totp, self.recovery_code)
+
+
+class StepUpRequest(RequestBody):
+    password: str | None = Field(default=None, max_length=256, description="For a user without a second factor.")
+    totp: str | None = Field(default=None, max_length=16)
+    recovery_code: str | None = Field(default=None, max_length=32)
+
+    @model_validator(mode="after")
+    def _one_proof(self) -> StepUpRequest:
+        if sum(one is not None for one in (self.password, self.totp, self.recovery_code)) != 1:
+            raise ValueError("send exactly one of password, totp and recoveryCode")
+        return self
+
+    def to_factor(self) -> PresentedFactor | None:
+        return None if self.password is not None else PresentedFactor(self.totp, self.recovery_code)
+
+
+class TotpConfirmRequest(RequestBody):
+    code: str = Field(min_length=6, max_length=16)
+
+
+class StepUpResponse(ResponseModel):
+    ok: bool = True
+    valid_until: Timestamp
+
+
+class SecondFactorStatusResponse(ResponseModel):
+    enabled: bool
+    required: bool = Field(description="Whether this installation requires one for your role.")
+    recovery_codes_left: int
+
+
+class TotpSetupResponse(ResponseModel):
+    secret: str = Field(json_schema_extra={"format": "password"}, description="Base 32, for typing in.")
+    otpauth_uri: str = Field(json_schema_extra={"format": "password"})
+    qr_svg: str = Field(json_schema_extra={"format": "password"}, description="The URI as a QR code: an SVG image.")
+
+
+class RecoveryCodesResponse(ResponseModel):
+    recovery_codes: list[str] = Field(description="Each replaces a second factor once. Shown only now.")

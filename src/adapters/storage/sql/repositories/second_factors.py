@@ -1,0 +1,102 @@
+"""Authenticator apps, recovery codes, and sign-ins that wait for a second factor."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from sqlalchemy import BindParameter, bindparam, delete, func, insert, select, update
+
+from adapters.storage.sql.mapper import Mapper, upsert
+from adapters.storage.sql.repositories.sessions import LOCK_USER, delete_batch
+from adapters.storage.sql.session import POSTGRES, DbSession
+from adapters.storage.sql.tables import login_challenges, recovery_codes, totp_secrets
+from domain.accounts.model import LoginChallenge, TotpSecret
+from domain.kernel.ids import UserId
+
+TOTP = Mapper(totp_secrets, TotpSecret)
+CHALLENGE = Mapper(login_challenges, LoginChallenge)
+
+_USER: BindParameter[str] = bindparam("at_user")
+_HASH: BindParameter[bytes] = bindparam("at_hash")
+
+GET_TOTP = TOTP.select().where(totp_secrets.c.user_id == _USER)
+IS_ENABLED = select(totp_secrets.c.user_id).where(totp_secrets.c.user_id == _USER, totp_secrets.c.confirmed_ms.is_not(None))
+UPSERT_TOTP = upsert(totp_secrets, "sealed", "created_ms", "confirmed_ms", "last_step")
+LIST_TOTP = (
+    TOTP.select()
+    .where(totp_secrets.c.user_id > bindparam("at_after"))
+    .order_by(totp_secrets.c.user_id)
+    .limit(bindparam("at_limit"))
+)
+REKEY_TOTP = (
+    update(totp_secrets)
+    .where(totp_secrets.c.user_id == _USER, totp_secrets.c.sealed == bindparam("at_sealed"))
+    .returning(totp_secrets.c.user_id)
+)
+COUNT_TOTP = select(func.count()).select_from(totp_secrets)
+DELETE_TOTP = delete(totp_secrets).where(totp_secrets.c.user_id == _USER).returning(totp_secrets.c.user_id)
+ADD_CODE = insert(recovery_codes)
+USE_CODE = (
+    delete(recovery_codes)
+    .where(recovery_codes.c.user_id == _USER, recovery_codes.c.code_hash == _HASH)
+    .returning(recovery_codes.c.user_id)
+)
+COUNT_CODES = select(func.count()).select_from(recovery_codes).where(recovery_codes.c.user_id == _USER)
+DELETE_CODES = delete(recovery_codes).where(recovery_codes.c.user_id == _USER)
+ADD_CHALLENGE = insert(login_challenges)
+GET_CHALLENGE = CHALLENGE.select().where(login_challenges.c.token_hash == _HASH)
+DELETE_CHALLENGE = delete(login_challenges).where(login_challenges.c.token_hash == _HASH).returning(login_challenges.c.user_id)
+DELETE_OLD_CHALLENGES = delete_batch(
+    login_challenges, login_challenges.c.expires_ms < bindparam("at_before"), login_challenges.c.expires_ms
+)
+
+
+class SqlSecondFactorRepository:
+    def __init__(self, session: DbSession) -> None:
+        self._session = session
+
+    async def is_enabled(self, user_id: UserId) -> bool:
+        return bool(await self._session.read(IS_ENABLED, at_user=user_id))
+
+    async def get_totp_for_update(self, user_id: UserId) -> TotpSecret | None:
+        if self._session.writable and self._session.dialect == POSTGRES:
+            await self._session.write(LOCK_USER, at_user=user_id)
+        return TOTP.first_or_none(await self._session.read(GET_TOTP, at_user=user_id))
+
+    async def upsert_totp(self, secret: TotpSecret) -> None:
+        await self._session.write(UPSERT_TOTP[self._session.dialect], **TOTP.values(secret))
+
+    async def list_totp_page(self, after: UserId | None, limit: int) -> Sequence[TotpSecret]:
+        return [TOTP.from_row(row) for row in await self._session.read(LIST_TOTP, at_after=after or "", at_limit=limit)]
+
+    async def rekey_totp(self, user_id: UserId, before: bytes, sealed: bytes) -> int:
+        return len(await self._session.write(REKEY_TOTP, at_user=user_id, at_sealed=before, sealed=sealed))
+
+    async def count_totp(self) -> int:
+        return int((await self._session.read(COUNT_TOTP))[0][0])
+
+    async def replace_recovery_codes(self, user_id: UserId, code_hashes: Sequence[bytes]) -> None:
+        await self._session.write(DELETE_CODES, at_user=user_id)
+        await self._session.execute_many(ADD_CODE, [{"user_id": user_id, "code_hash": one} for one in code_hashes])
+
+    async def use_recovery_code(self, user_id: UserId, code_hash: bytes) -> bool:
+        return bool(await self._session.write(USE_CODE, at_user=user_id, at_hash=code_hash))
+
+    async def count_recovery_codes(self, user_id: UserId) -> int:
+        return int((await self._session.read(COUNT_CODES, at_user=user_id))[0][0])
+
+    async def delete_all(self, user_id: UserId) -> bool:
+        await self._session.write(DELETE_CODES, at_user=user_id)
+        return bool(await self._session.write(DELETE_TOTP, at_user=user_id))
+
+    async def add_challenge(self, challenge: LoginChallenge) -> None:
+        await self._session.write(ADD_CHALLENGE, **CHALLENGE.values(challenge))
+
+    async def get_challenge(self, token_hash: bytes) -> LoginChallenge | None:
+        return CHALLENGE.first_or_none(await self._session.read(GET_CHALLENGE, at_hash=token_hash))
+
+    async def delete_challenge(self, token_hash: bytes) -> bool:
+        return bool(await self._session.write(DELETE_CHALLENGE, at_hash=token_hash))
+
+    async def delete_challenges_older_than(self, expires_ms: int, limit: int) -> int:
+        return len(await self._session.write(DELETE_OLD_CHALLENGES, at_before=expires_ms, at_limit=limit))

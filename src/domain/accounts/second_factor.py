@@ -1,0 +1,147 @@
+"""A user's second factor: set up an authenticator app, recovery codes, remove it again.
+
+Every change needs a recent proof of presence (`step_up.py`), so that a stolen session cannot replace the factor. Setting up the
+first factor ends all other sessions, because those were opened without it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field, replace
+from typing import Protocol
+
+from domain.accounts.factor_check import FactorChecker
+from domain.accounts.model import TotpSecret
+from domain.accounts.ports import HasMemberships, HasRefreshTokens, HasUsers, HasUserSessions
+from domain.accounts.second_factor_policy import (
+    RECOVERY_CODE_LENGTH,
+    RECOVERY_CODES,
+    SecondFactorRequirement,
+    format_recovery_code,
+    normalize_code,
+)
+from domain.accounts.second_factor_ports import HasSecondFactors, TotpCodec
+from domain.accounts.session_revocation import revoke_user_sessions
+from domain.accounts.step_up import require_verification
+from domain.kernel.caller import Role, Session
+from domain.kernel.clock import Clock
+from domain.kernel.domain_events import DomainEvent, EventKind
+from domain.kernel.errors import Conflict, NotFound, Unauthenticated, ValidationFailed
+from domain.kernel.ids import IdGenerator
+from domain.kernel.unit_of_work import Transaction, UnitOfWork
+from domain.kernel.vault import Vault
+
+
+class SecondFactorTx(Transaction, HasMemberships, HasRefreshTokens, HasSecondFactors, HasUsers, HasUserSessions, Protocol): ...
+
+
+@dataclass(frozen=True, slots=True)
+class SecondFactorStatus:
+    enabled: bool
+    required: bool
+    recovery_codes_left: int
+
+
+@dataclass(frozen=True, slots=True)
+class TotpSetup:
+    secret: str = field(repr=False)
+    uri: str = field(repr=False)
+    qr_svg: str = field(repr=False)
+
+
+class SecondFactorService:
+    def __init__(
+        self,
+        *,
+        uow: UnitOfWork[SecondFactorTx],
+        clock: Clock,
+        ids: IdGenerator,
+        vault: Vault,
+        totp: TotpCodec,
+        factors: FactorChecker,
+        requirement: SecondFactorRequirement,
+    ) -> None:
+        self._uow = uow
+        self._clock = clock
+        self._ids = ids
+        self._vault = vault
+        self._totp = totp
+        self._factors = factors
+        self._requirement = requirement
+
+    async def get_status(self, caller: Session) -> SecondFactorStatus:
+        async with self._uow.read() as tx:
+            enabled = await tx.second_factors.is_enabled(caller.user_id)
+            left = await tx.second_factors.count_recovery_codes(caller.user_id)
+        return SecondFactorStatus(enabled, self._requirement.applies_to(caller.role), left)
+
+    async def begin_totp(self, caller: Session) -> TotpSetup:
+        """A new secret, which counts once a code of it is confirmed. Raises Conflict when the user has a confirmed one."""
+        now_ms = self._clock.now_ms()
+        secret = self._totp.new_secret()
+        async with self._uow.write(caller, Role.VIEWER, changes_members=True) as tx:
+            await require_verification(tx, caller, now_ms)
+            user = await tx.users.get(caller.user_id)
+            existing = await tx.second_factors.get_totp_for_update(caller.user_id)
+            if user is None:
+                raise Unauthenticated("This user no longer exists.")
+            if existing is not None and existing.confirmed_ms is not None:
+                raise Conflict("You have an authenticator app already. Remove it first.", code="SECOND_FACTOR_EXISTS")
+            sealed = self._vault.seal(secret, caller.user_id)
+            await tx.second_factors.upsert_totp(TotpSecret(caller.user_id, sealed, now_ms))
+        uri = self._totp.setup_uri(secret, user.email)
+        return TotpSetup(secret, uri, self._totp.qr_svg(uri))
+
+    async def confirm_totp(self, caller: Session, code: str) -> Sequence[str]:
+        """The recovery codes, shown once. Raises ValidationFailed `SECOND_FACTOR_INVALID`, NotFound before `begin_totp`."""
+        now_ms = self._clock.now_ms()
+        async with self._uow.write(caller, Role.VIEWER, changes_members=True) as tx:
+            await require_verification(tx, caller, now_ms)
+            secret = await tx.second_factors.get_totp_for_update(caller.user_id)
+            if secret is None or secret.confirmed_ms is not None:
+                raise NotFound("There is no authenticator app to confirm. Begin with POST /api/v1/auth/second-factor/totp.")
+            opened = self._vault.open(secret.sealed, caller.user_id)
+            step = self._totp.matching_step(opened, normalize_code(code), now_ms)
+            if step is None:
+                raise ValidationFailed.for_field(
+                    "code",
+                    "is wrong. Enter the code that the app shows now; check the clock of its device.",
+                    code="SECOND_FACTOR_INVALID",
+                )
+            await tx.second_factors.upsert_totp(replace(secret, confirmed_ms=now_ms, last_step=step))
+            await revoke_user_sessions(tx, caller.user_id, now_ms, keep=caller.session_id)
+            codes = await self._replace_recovery_codes(tx, caller)
+            await self._emit(tx, caller, "second_factor_enabled", "An authenticator app was set up", now_ms)
+        return codes
+
+    async def renew_recovery_codes(self, caller: Session) -> Sequence[str]:
+        """New codes instead of all old ones. Raises NotFound without a second factor."""
+        now_ms = self._clock.now_ms()
+        async with self._uow.write(caller, Role.VIEWER, changes_members=True) as tx:
+            await require_verification(tx, caller, now_ms)
+            if not await tx.second_factors.is_enabled(caller.user_id):
+                raise NotFound("You have no second factor, and recovery codes stand in for one. Set it up first.")
+            codes = await self._replace_recovery_codes(tx, caller)
+            await self._emit(tx, caller, "recovery_codes_renewed", "The recovery codes were replaced", now_ms)
+        return codes
+
+    async def remove(self, caller: Session) -> None:
+        """Raises Conflict `SECOND_FACTOR_REQUIRED` where one is required, NotFound without one."""
+        now_ms = self._clock.now_ms()
+        async with self._uow.write(caller, Role.VIEWER, changes_members=True) as tx:
+            await require_verification(tx, caller, now_ms)
+            if self._requirement.applies_to(caller.role):
+                raise Conflict("This installation requires a second factor for your role.", code="SECOND_FACTOR_REQUIRED")
+            if not await tx.second_factors.is_enabled(caller.user_id):
+                raise NotFound("You have no second factor.")
+            await tx.second_factors.delete_all(caller.user_id)
+            await self._emit(tx, caller, "second_factor_removed", "The second factor was removed", now_ms)
+
+    async def _replace_recovery_codes(self, tx: SecondFactorTx, caller: Session) -> Sequence[str]:
+        codes = [self._ids.random_alphanumeric(RECOVERY_CODE_LENGTH) for _ in range(RECOVERY_CODES)]
+        hashes = [self._factors.hash_recovery_code(caller.user_id, code) for code in codes]
+        await tx.second_factors.replace_recovery_codes(caller.user_id, hashes)
+        return [format_recovery_code(code) for code in codes]
+
+    async def _emit(self, tx: SecondFactorTx, caller: Session, kind: EventKind, text: str, now_ms: int) -> None:
+        await tx.emit(DomainEvent.from_caller(caller, kind, text, now_ms))

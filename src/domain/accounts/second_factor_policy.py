@@ -1,0 +1,40 @@
+"""Rules of the second factor, without I/O: who needs one, how long a proof counts, and how often a code may be wrong."""
+
+from __future__ import annotations
+
+from enum import StrEnum
+
+from domain.accounts.login_throttle import AttemptLimit
+from domain.kernel.caller import Role
+from domain.kernel.clock import MINUTE_MS
+
+CHALLENGE_TTL_MS = 5 * MINUTE_MS
+CHALLENGE_TOKEN_LENGTH = 40
+RECOVERY_CODES = 10
+RECOVERY_CODE_LENGTH = 10
+"""Letters and digits: 59 bits."""
+STEP_UP_TTL_MS = 5 * MINUTE_MS
+"""How long a proof of presence counts for a change of the factors and for the reveal of credentials."""
+APPROVAL_STEP_UP_TTL_MS = 15 * MINUTE_MS
+CODE_TRIES = AttemptLimit(5, 15 * MINUTE_MS)
+"""Wrong second factors of one user. Only who knows the password, or holds a session, can use them up."""
+
+
+class SecondFactorRequirement(StrEnum):
+    """Who must have a second factor."""
+
+    NOBODY = "nobody"
+    ADMINS = "admins"
+    ALL = "all"
+
+    def applies_to(self, role: Role) -> bool:
+        return self is SecondFactorRequirement.ALL or (self is SecondFactorRequirement.ADMINS and role.is_at_least(Role.ADMIN))
+
+
+def normalize_code(code: str) -> str:
+    """Without the spaces and hyphens that people and apps write into codes."""
+    return "".join(code.split()).replace("-", "")
+
+
+def format_recovery_code(code: str) -> str:
+    return f"{code[:5]}-{code[5:]}"

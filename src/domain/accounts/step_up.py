@@ -1,0 +1,97 @@
+"""Step-up: proof that the user is present now, for acts that a stolen session must not reach.
+
+Signing in is such a proof, and so is a second factor in a session, or the password for a user without one. It counts for
+minutes.
+"""
+
+from __future__ import annotations
+
+from typing import Protocol
+
+from domain.accounts.factor_check import FactorChecker, PresentedFactor
+from domain.accounts.login_throttle import PASSWORD_CONFIRMATIONS
+from domain.accounts.ports import HasLoginFailures, HasUsers, HasUserSessions, PasswordHasher
+from domain.accounts.second_factor_policy import STEP_UP_TTL_MS
+from domain.accounts.second_factor_ports import HasSecondFactors
+from domain.kernel.caller import Role, Session
+from domain.kernel.clock import Clock
+from domain.kernel.domain_events import DomainEvent
+from domain.kernel.errors import PermissionDenied, Unauthenticated
+from domain.kernel.unit_of_work import Transaction, UnitOfWork
+
+
+class StepUpTx(Transaction, HasLoginFailures, HasSecondFactors, HasUsers, HasUserSessions, Protocol): ...
+
+
+class StepUpCheckTx(HasSecondFactors, HasUserSessions, Protocol): ...
+
+
+async def is_verified(tx: HasUserSessions, caller: Session, now_ms: int, within_ms: int) -> bool:
+    """Whether the user of this session has proved to be present within this time."""
+    session = None if caller.session_id is None else await tx.user_sessions.get(caller.session_id)
+    return session is not None and session.verified_ms is not None and now_ms - session.verified_ms <= within_ms
+
+
+async def require_verification(tx: HasUserSessions, caller: Session, now_ms: int, within_ms: int = STEP_UP_TTL_MS) -> None:
+    """Raises PermissionDenied `STEP_UP_REQUIRED`."""
+    if not await is_verified(tx, caller, now_ms, within_ms):
+        raise PermissionDenied(
+            "Confirm that it is you: POST /api/v1/auth/step-up with your second factor, or with your password if you have none.",
+            code="STEP_UP_REQUIRED",
+        )
+
+
+async def require_second_factor_if_enabled(tx: StepUpCheckTx, caller: Session, now_ms: int, within_ms: int) -> None:
+    """For users with a second factor as `require_verification`; all others pass. So does the service's own caller."""
+    if caller.session_id is not None and await tx.second_factors.is_enabled(caller.user_id):
+        await require_verification(tx, caller, now_ms, within_ms)
+
+
+class StepUpService:
+    def __init__(self, *, uow: UnitOfWork[StepUpTx], clock: Clock, hasher: PasswordHasher, factors: FactorChecker) -> None:
+        self._uow = uow
+        self._clock = clock
+        self._hasher = hasher
+        self._factors = factors
+
+    async def step_up(self, caller: Session, *, password: str | None, factor: PresentedFactor | None) -> int:
+        """Until when the proof counts, in Unix ms. Raises PermissionDenied `PASSWORD_MISMATCH` or `SECOND_FACTOR_INVALID`,
+        RateLimited after too many wrong ones."""
+        subject = f"password:{caller.user_id}"
+        async with self._uow.read() as tx:
+            user = await tx.users.get(caller.user_id)
+            has_factor = await tx.second_factors.is_enabled(caller.user_id)
+            PASSWORD_CONFIRMATIONS.check(await tx.login_failures.get_for_update(subject), self._clock.now_ms(), "wrong passwords")
+        if user is None:
+            raise Unauthenticated("This user no longer exists.")
+        if has_factor and factor is None:
+            raise PermissionDenied(
+                "You have a second factor. Confirm with it instead of the password.", code="SECOND_FACTOR_INVALID"
+            )
+        is_password = not has_factor and password is not None and await self._hasher.verify(user.password_hash, password)
+        now_ms = self._clock.now_ms()
+        async with self._uow.write(caller, Role.VIEWER, changes_members=True) as tx:
+            if has_factor and factor is not None:
+                accepted = await self._factors.check(tx, caller.user_id, factor, now_ms)
+            else:
+                failures = await tx.login_failures.get_for_update(subject)
+                PASSWORD_CONFIRMATIONS.check(failures, now_ms, "wrong passwords")
+                accepted = is_password
+                if not accepted:
+                    await tx.login_failures.upsert(PASSWORD_CONFIRMATIONS.count(failures, subject, now_ms))
+            if accepted and caller.session_id is not None:
+                await tx.user_sessions.record_verification(caller.session_id, now_ms)
+            text = f"{user.name} " + ("confirmed to be present" if accepted else "failed to confirm to be present")
+            await tx.emit(DomainEvent.from_caller(caller, "step_up" if accepted else "step_up_failed", text, now_ms))
+        if not accepted and has_factor:
+            raise invalid_factor_error()
+        if not accepted:
+            raise PermissionDenied("The password is wrong. Enter the one you sign in with.", code="PASSWORD_MISMATCH")
+        return now_ms + STEP_UP_TTL_MS
+
+
+def invalid_factor_error() -> PermissionDenied:
+    return PermissionDenied(
+        "The code is wrong, or was used before. Enter the next code of your app, or a recovery code.",
+        code="SECOND_FACTOR_INVALID",
+    )
