@@ -97,6 +97,16 @@ async def test_a_challenge_expires_and_is_used_once(app: InProcessApp) -> None:
     assert (await complete(app, token, recoveryCode=codes[0])).json()["error"] == "CHALLENGE_EXPIRED"
 
 
+async def test_a_change_of_the_password_voids_a_sign_in_that_waits_for_its_code(app: InProcessApp) -> None:
+    ada = await app.sign_in(ADA)
+    secret, _ = await set_up(app, ada)
+    token = await begin(app)
+    app.clock.forward(seconds=30)
+    changed = {"currentPassword": PASSWORD, "newPassword": "another good password"}
+    await ada.send_ok("POST", "/auth/password/change", changed)
+    assert (await complete(app, token, totp=code_of(app, secret))).json()["error"] == "CHALLENGE_EXPIRED"
+
+
 async def test_a_recovery_code_stands_in_once(app: InProcessApp) -> None:
     _, codes = await set_up(app, await app.sign_in(ADA))
     assert len(set(codes)) == 10

@@ -191,16 +191,14 @@ class LoginService:
         async with self._uow.write(caller=None) as tx:
             challenge = await tx.second_factors.get_challenge(token_hash)
             if challenge is None or now_ms >= challenge.expires_ms:
-                raise ValidationFailed.for_field(
-                    "challengeToken",
-                    "is wrong, used or older than five minutes. Begin again with your password.",
-                    code="CHALLENGE_EXPIRED",
-                )
+                raise _challenge_expired_error()
             user = await tx.users.get_for_update(challenge.user_id)
             membership = await tx.memberships.get(challenge.membership_id)
             account = None if membership is None else await tx.accounts.get(membership.account_id)
             if user is None or membership is None or account is None:
                 raise Unauthenticated("This user is no longer a member of the account.")
+            if user.password_changed_ms > challenge.expires_ms - CHALLENGE_TTL_MS:
+                raise _challenge_expired_error()  # the password that began this sign-in no longer lets anybody in
             is_correct = await self._factors.check(tx, user.user_id, factor, now_ms)
             if is_correct and await tx.second_factors.delete_challenge(token_hash):
                 return await self._open_session(tx, Member(membership, user), account, client, now_ms)
@@ -218,6 +216,14 @@ class LoginService:
         await tx.emit(DomainEvent.from_caller(caller, "login", f"{user.name} signed in", now_ms))
         device_tokens = self._devices.add_token(client.device_tokens, user.user_id)
         return LoginResult(tokens, member, account, device_tokens)
+
+
+def _challenge_expired_error() -> ValidationFailed:
+    return ValidationFailed.for_field(
+        "challengeToken",
+        "is wrong, used or older than five minutes. Begin again with your password.",
+        code="CHALLENGE_EXPIRED",
+    )
 
 
 async def _find_candidate(tx: LoginTx, email: str) -> _LoginCandidate | None:

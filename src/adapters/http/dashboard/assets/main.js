@@ -2,7 +2,7 @@
 
 import { get, mayResume, onSession, token } from "./core/api.js";
 import { html, render, signal } from "./core/html.js";
-import { loadLanguage } from "./core/i18n.js";
+import { errorText, loadLanguage } from "./core/i18n.js";
 import { startLive, stopLive } from "./core/live.js";
 import { forgetPending } from "./core/notify.js";
 import { forgetNames, me } from "./core/session.js";
@@ -26,6 +26,8 @@ async function start() {
   }
 }
 
+const startOrTell = () => start().catch((error) => (problem.value = errorText(error)));
+
 function end() {
   if (me.value === null) return;
   stopLive();
@@ -37,7 +39,7 @@ function end() {
 
 function App() {
   if (me.value === null && starting.value) return html`<main class="narrow" aria-busy="true"></main>`;
-  return html`${me.value === null ? html`<${SignIn} problem=${problem.value} start=${start} />` : html`<${Shell} />`}<${Dialogs} /><${Notices} />`;
+  return html`${me.value === null ? html`<${SignIn} problem=${problem.value} start=${startOrTell} />` : html`<${Shell} />`}<${Dialogs} /><${Notices} />`;
 }
 
 await loadLanguage();

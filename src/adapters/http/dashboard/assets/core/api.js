@@ -32,10 +32,23 @@ export function onSession(listener) {
 
 export const mayResume = () => localStorage.getItem(SIGNED_IN) !== null;
 
+/* Returns null, or for a person with a second factor the challenge token, with which `completeSignIn` does the second step. */
 export async function signIn(email, password) {
   const { answer } = await sendSession("login", { email, password });
+  if (answer.secondFactorRequired) return answer.challengeToken;
   keep(answer);
-  return answer.user;
+  return null;
+}
+
+export async function completeSignIn(challengeToken, code) {
+  const { answer } = await sendSession("login/second-factor", { challengeToken, ...factorOf(code) });
+  keep(answer);
+}
+
+/* What a person typed, as the service wants it: six digits are of the authenticator app, all else is a recovery code. */
+export function factorOf(code) {
+  const typed = code.replace(/[\s-]/g, "");
+  return /^\d{6}$/.test(typed) ? { totp: typed } : { recoveryCode: typed };
 }
 
 /* A link by mail, for a person whose sign-in is throttled because strangers guess. The answer is the same for an unknown email. */

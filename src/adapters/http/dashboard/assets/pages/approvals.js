@@ -10,6 +10,7 @@ import { Badge, Button, Card, Empty, Facts, Loaded, More, PageHead, Time } from 
 import { ask } from "../ui/dialog.js";
 import { Icon } from "../ui/icons.js";
 import { tell } from "../ui/notices.js";
+import { withStepUp } from "../ui/step_up.js";
 import { DeviceIcon, Presence, RelayState } from "../ui/switch.js";
 
 const PAGE = 25;
@@ -48,7 +49,7 @@ function Request({ approval, reload }) {
     tell(said);
     await Promise.all([reload(), countWaiting()]);
   };
-  const approve = () => call("POST", `${path}/approve`).then(() => decided(t("{command} was approved and sent.", { command: cmd })));
+  const approve = () => withStepUp(() => call("POST", `${path}/approve`)).then((done) => done && decided(t("{command} was approved and sent.", { command: cmd })));
   const deny = async () => {
     const fields = "note" in approval ? [{ name: "note", label: t("Why (optional)"), hint: t("Shown to the person who asked"), maxlength: 280 }] : [];
     const done = await ask({ title: t("Deny {command}?", { command: cmd }), intro: t("It is not sent."), fields, action: t("Deny"), danger: true, send: ({ note } = {}) => call("POST", `${path}/deny`, note ? { note } : undefined) });

@@ -40,7 +40,7 @@ export function Field({ id, label, hint, fault, type, ...rest }) {
 const DAYS = [1, 2, 3, 4, 5, 6, 0];
 const COMPLETION = { password: "current-password", email: "email" };
 
-function Control({ id, name, type = "text", value, options, notes, fault, onChange, required, placeholder, hint, label, when, ...rest }) {
+function Control({ id, name, type = "text", value, options, notes, fault, onChange, required, placeholder, hint, label, when, autocomplete, ...rest }) {
   const shared = { id, name, required, placeholder, "aria-describedby": notes, "aria-invalid": fault ? "true" : null, ...rest };
   const typed = (event) => onChange(event.currentTarget.value);
   if (type === "days") return html`<${Chips} options=${DAYS.map((day) => [day, weekdays()[day]])} value=${value} onChange=${onChange} />`;
@@ -49,7 +49,7 @@ function Control({ id, name, type = "text", value, options, notes, fault, onChan
   if (type === "textarea") return html`<textarea ...${shared} rows="4" spellcheck="false" value=${value} onInput=${typed} />`;
   if (type === "checkbox") return html`<input ...${shared} type="checkbox" role="switch" checked=${Boolean(value)} onChange=${(event) => onChange(event.currentTarget.checked)} />`;
   const numeric = type === "number" || type === "integer";
-  return html`<input ...${shared} type=${numeric ? "number" : type} step=${type === "number" ? "any" : null} inputmode=${numeric ? (type === "integer" ? "numeric" : "decimal") : null} autocomplete=${COMPLETION[type] ?? "off"} value=${value} onInput=${typed} />`;
+  return html`<input ...${shared} type=${numeric ? "number" : type} step=${type === "number" ? "any" : null} inputmode=${numeric ? (type === "integer" ? "numeric" : "decimal") : null} autocomplete=${autocomplete ?? COMPLETION[type] ?? "off"} value=${value} onInput=${typed} />`;
 }
 
 /* Several of a few: buttons that stay pressed. */
