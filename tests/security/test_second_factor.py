@@ -143,17 +143,17 @@ async def test_a_stolen_session_cannot_change_the_factor_without_proof(app: InPr
     assert (await app.caller().send("POST", "/auth/login", LOGIN)).status_code == 200
 
 
-async def test_a_step_up_stands_in_for_the_password_of_a_reveal(app: InProcessApp) -> None:
+async def test_who_has_a_second_factor_reveals_credentials_only_with_the_password_and_a_recent_proof(app: InProcessApp) -> None:
     ada = await app.sign_in(ADA)
     made = await ada.send_ok("POST", "/devices/register", {"name": "Pump", "boardType": "ESP32", "appType": "PUMP"})
     credentials = await ada.send_ok("POST", f"/devices/{made['deviceId']}/credentials", {})
     reveal = f"/devices/{made['deviceId']}/credentials/reveal"
     secret, _ = await set_up(app, ada)
     app.clock.forward(minutes=6)
-    assert (await ada.send("POST", reveal, {})).json()["error"] == "STEP_UP_REQUIRED"
+    assert (await ada.send("POST", reveal, {"password": PASSWORD})).json()["error"] == "STEP_UP_REQUIRED"
     await ada.send_ok("POST", "/auth/step-up", {"totp": code_of(app, secret)})
-    assert (await ada.send_ok("POST", reveal, {}))["mqttPassword"] == credentials["mqttPassword"]
     assert (await ada.send("POST", reveal, {"password": "wrong"})).json()["error"] == "PASSWORD_MISMATCH"
+    assert (await ada.send_ok("POST", reveal, {"password": PASSWORD}))["mqttPassword"] == credentials["mqttPassword"]
 
 
 async def test_who_has_a_second_factor_approves_only_with_a_recent_proof(app: InProcessApp) -> None:

@@ -16,6 +16,7 @@ import typer
 from rich.console import Console
 from rich.table import Table
 
+from app.cli.account_commands import accounts, users
 from app.cli.broker_config import broker_config
 from app.cli.deadletters import deadletters
 from app.cli.documents import asyncapi, openapi
@@ -27,7 +28,6 @@ from app.config.settings import Settings, setting_sources, unknown_variable_warn
 from app.runtime import garbage_collector, logging
 from app.runtime.errors import StartupError
 from app.version import VERSION
-from domain.kernel.caller import Role
 from domain.kernel.errors import Unavailable
 
 app = typer.Typer(
@@ -37,8 +37,6 @@ app = typer.Typer(
     pretty_exceptions_enable=False,
     add_completion=False,
 )
-accounts = typer.Typer(help="Manage the accounts of this installation.", no_args_is_help=True)
-users = typer.Typer(help="Manage the users of an account.", no_args_is_help=True)
 app.add_typer(accounts, name="account")
 app.add_typer(users, name="user")
 app.add_typer(keys, name="keys")
@@ -47,14 +45,6 @@ app.add_typer(tls, name="tls")
 app.add_typer(broker_config, name="broker-config")
 
 stdout_console = Console(highlight=False, soft_wrap=True)
-
-Email = Annotated[str, typer.Option(help="Email address of the user.")]
-Password = Annotated[
-    str,
-    typer.Option(
-        prompt=True, hide_input=True, confirmation_prompt=True, envvar="LATCHBOARD_NEW_PASSWORD", help="8 to 256 characters."
-    ),
-]
 
 
 def _print_version(show: bool) -> None:
@@ -85,56 +75,6 @@ def demo() -> None:
         run_async(_create_data_dir(settings.data_dir))
         changes["data_dir"] = settings.data_dir / "demo"
     _run_service(settings.model_copy(update=changes), demo=True)
-
-
-@accounts.command("create")
-def account_create(name: Annotated[str, typer.Option(help="Name of the account.")], email: Email, password: Password) -> None:
-    """Create an account with an Owner."""
-    from app.cli.accounts import create_account
-
-    account_id = run_async(create_account(load_settings_or_exit(), name, email, password))
-    stdout_console.print(f"{account_id}  {name}: {email} is its Owner.")
-
-
-@accounts.command("list")
-def account_list() -> None:
-    """List all accounts."""
-    from app.cli.accounts import list_accounts
-
-    for account_id, name in run_async(list_accounts(load_settings_or_exit())):
-        stdout_console.print(f"{account_id}  {name}")
-
-
-@accounts.command("reset-second-factor")
-def account_reset_second_factor(email: Email) -> None:
-    """Remove the second factor of a user who has lost it. All sessions of the user end."""
-    from app.cli.accounts import reset_second_factor
-
-    run_async(reset_second_factor(load_settings_or_exit(), email))
-    stdout_console.print(f"{email} has no second factor any more; all sessions have ended.")
-
-
-@users.command("add")
-def user_add(
-    email: Email,
-    password: Password,
-    role: Annotated[Role, typer.Option(help="Role of the user.")] = Role.MEMBER,
-    account: Annotated[str | None, typer.Option(help="Account id; needed only with more than one account.")] = None,
-) -> None:
-    """Add a user to an account."""
-    from app.cli.accounts import add_user
-
-    run_async(add_user(load_settings_or_exit(), account, email, password, role))
-    stdout_console.print(f"Added {email} as {role}.")
-
-
-@users.command("password")
-def user_password(email: Email, password: Password) -> None:
-    """Set a new password for a user. All sessions of the user end."""
-    from app.cli.accounts import set_password
-
-    run_async(set_password(load_settings_or_exit(), email, password))
-    stdout_console.print(f"{email} has a new password; all sessions have ended.")
 
 
 app.command()(simulate)

@@ -12,7 +12,9 @@ from typing import Protocol
 from domain.accounts.login_throttle import PASSWORD_CONFIRMATIONS
 from domain.accounts.model import LoginFailures
 from domain.accounts.ports import HasLoginFailures, HasUsers, HasUserSessions, PasswordHasher
-from domain.accounts.step_up import require_verification
+from domain.accounts.second_factor_policy import STEP_UP_TTL_MS
+from domain.accounts.second_factor_ports import HasSecondFactors
+from domain.accounts.step_up import require_second_factor_if_enabled
 from domain.devices.catalog import default_config_format
 from domain.devices.credential_sync import CredentialSync
 from domain.devices.firmware_config import BrokerEndpoint, FirmwareConfigFormat, FirmwareConfigValues, render_config, setup_note
@@ -33,7 +35,9 @@ PASSWORD_LENGTH = 32
 """190 bits; every firmware's settings page accepts this length."""
 
 
-class CredentialTx(Transaction, HasDeviceCredentials, HasDevices, HasLoginFailures, HasUsers, HasUserSessions, Protocol): ...
+class CredentialTx(
+    Transaction, HasDeviceCredentials, HasDevices, HasLoginFailures, HasSecondFactors, HasUsers, HasUserSessions, Protocol
+): ...
 
 
 @dataclass(frozen=True, slots=True)
@@ -93,8 +97,8 @@ class DeviceCredentialService:
         await self._credential_sync.sync(device_id)
         return self._reveal_password(device, password)
 
-    async def reveal(self, caller: Session, device_id: DeviceId, account_password: str | None) -> RevealedCredentials:
-        """Without a password, a recent step-up of the session counts.
+    async def reveal(self, caller: Session, device_id: DeviceId, account_password: str) -> RevealedCredentials:
+        """A user with a second factor also needs a recent step-up.
 
         Raises PermissionDenied `ROLE_REQUIRED`, `STEP_UP_REQUIRED` or `PASSWORD_MISMATCH`, RateLimited after too many wrong
         passwords, NotFound without credentials, Conflict `CREDENTIALS_REVOKED`. Each of these is logged."""
@@ -105,10 +109,7 @@ class DeviceCredentialService:
         try:
             require_role(caller, Role.MEMBER)
             self._check_throttle(failures)
-            if account_password is None:
-                async with self._uow.read() as tx:
-                    await require_verification(tx, caller, self._clock.now_ms())
-            elif user is None or not await self._hasher.verify(user.password_hash, account_password):
+            if user is None or not await self._hasher.verify(user.password_hash, account_password):
                 raise PermissionDenied(
                     "The account password is wrong. Enter the password you log in with.", code="PASSWORD_MISMATCH"
                 )
@@ -149,6 +150,7 @@ class DeviceCredentialService:
         now_ms = self._clock.now_ms()
         async with self._uow.write(caller, Role.MEMBER) as tx:
             self._check_throttle(await tx.login_failures.get_for_update(_throttle_subject(caller)))
+            await require_second_factor_if_enabled(tx, caller, now_ms, STEP_UP_TTL_MS)
             device = await get_device(tx, caller.account_id, device_id)
             credentials = await tx.credentials.get_for_update(device_id)
             if device.status is DeviceStatus.REVOKED:

@@ -54,10 +54,10 @@ def _add_proof_routes(bp: ApiBlueprint, logins: LoginService, step_ups: StepUpSe
         RequiredAccess.SESSION,
         "Confirm that it is you",
         description="Send a code of your second factor; the password if you have none. For five minutes this session may change "
-        "the second factor and reveal credentials without the password; a user with a second factor may approve requests for 15.",
+        "the second factor and, with the password, reveal credentials; a user with a second factor may approve requests for 15.",
         errors={403: "PASSWORD_MISMATCH SECOND_FACTOR_INVALID", 429: "LOGIN_THROTTLED"},
     )
-    async def step_up(body: StepUpRequest) -> StepUpResponse:
+    async def confirm_presence(body: StepUpRequest) -> StepUpResponse:
         until_ms = await step_ups.step_up(current_session(), password=body.password, factor=body.to_factor())
         return StepUpResponse(valid_until=to_iso(until_ms))
 
@@ -86,7 +86,7 @@ def _add_setup_routes(bp: ApiBlueprint, second_factors: SecondFactorService) -> 
         description="Show `qrSvg` or `secret`, and confirm with a code of the app. Until then nothing changes.",
         errors={403: STEP_UP, 409: "SECOND_FACTOR_EXISTS"},
     )
-    async def begin_totp() -> TotpSetupResponse:
+    async def create_totp_secret() -> TotpSetupResponse:
         setup = await second_factors.begin_totp(current_session())
         return TotpSetupResponse(secret=setup.secret, otpauth_uri=setup.uri, qr_svg=setup.qr_svg)
 
@@ -113,7 +113,7 @@ def _add_removal_routes(bp: ApiBlueprint, second_factors: SecondFactorService) -
         description="Ten new codes, shown only now; the old ones are void.",
         errors={403: STEP_UP, 404: "NOT_FOUND"},
     )
-    async def renew_recovery_codes() -> RecoveryCodesResponse:
+    async def rotate_recovery_codes() -> RecoveryCodesResponse:
         return RecoveryCodesResponse(recovery_codes=list(await second_factors.renew_recovery_codes(current_session())))
 
     @operation(
@@ -125,6 +125,6 @@ def _add_removal_routes(bp: ApiBlueprint, second_factors: SecondFactorService) -
         description="Removes the authenticator app and the recovery codes.",
         errors={403: STEP_UP, 404: "NOT_FOUND", 409: "SECOND_FACTOR_REQUIRED"},
     )
-    async def remove_second_factor() -> OkResponse:
+    async def delete_second_factor() -> OkResponse:
         await second_factors.remove(current_session())
         return OkResponse()

@@ -59,7 +59,7 @@ def _add_read_routes(bp: ApiBlueprint, credentials: DeviceCredentialService) -> 
         on_record=True,
     )
     async def reveal_credentials(device_id: str, body: schema.CredentialsRevealRequest) -> schema.CredentialsResponse:
-        """Requires the password of the user again, or a step-up in the last five minutes.
+        """Requires the password of the user again; of a user with a second factor also a step-up in the last five minutes.
 
         Every call is recorded in the device's audit log, also a denied one."""
         return schema.CredentialsResponse.from_domain(

@@ -23,9 +23,7 @@ class CredentialsCreateRequest(RequestBody):
 
 
 class CredentialsRevealRequest(RequestBody):
-    password: str | None = Field(
-        default=None, min_length=1, max_length=256, description="The password of the calling user. Omit it after a step-up."
-    )
+    password: str = Field(min_length=1, max_length=256, description="The password of the calling user.")
 
 
 class CredentialsResponse(ResponseModel):

@@ -7,6 +7,7 @@ import { useLoad } from "../../core/live.js";
 import { mayEdit } from "../../core/session.js";
 import { Button, Card, Facts, Loaded } from "../../ui/base.js";
 import { ask, confirmed, confirmedByName, reveal } from "../../ui/dialog.js";
+import { withStepUp } from "../../ui/step_up.js";
 
 const FORMATS = ["arduino", "micropython", "tasmota", "esphome", "shelly"];
 
@@ -45,7 +46,7 @@ function Credentials({ device: { deviceStatus, name }, path, reload }) {
   };
   const showAgain = async () => {
     const fields = [{ name: "password", label: t("Your password"), type: "password", required: true }];
-    const made = await ask({ title: t("Show the credentials"), intro: t("This is recorded in the device’s history."), fields, action: t("Show"), send: (values) => call("POST", `${path}/credentials/reveal`, values) });
+    const made = await ask({ title: t("Show the credentials"), intro: t("This is recorded in the device’s history."), fields, action: t("Show"), send: (values) => withStepUp(() => call("POST", `${path}/credentials/reveal`, values)) });
     if (made) await show(made);
   };
   const revoke = () => confirmedByName(t("Revoke the credentials?"), t("“{name}” is disconnected at once and cannot connect again.", { name }), name, t("Revoke"), () => call("POST", `${path}/revoke`)).then((done) => done && reload());
