@@ -73,7 +73,7 @@ UNDESCRIBED = {"/api/v1/ws"}
 """A WebSocket; OpenAPI has no word for it."""
 METHODS = {"get", "post", "put", "patch", "delete"}
 VERBS = (
-    "approve|cancel|change|create|delete|deny|explain|export|generate|get|list|login|logout|ping|redeliver|refresh|register|"
+    "approve|cancel|change|confirm|create|delete|deny|explain|export|generate|get|list|login|logout|ping|redeliver|refresh|register|"
     "request|reveal|revoke|rotate|send|summarize|switch|test|toggle|unlock|update"
 )
 """What an operation's name begins with; a noun follows."""

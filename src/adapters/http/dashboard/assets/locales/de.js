@@ -215,6 +215,7 @@ export const texts = {
   "The sign-in took too long. Begin again.": "Die Anmeldung hat zu lange gedauert. Beginnen Sie neu.",
   "Confirm that it is you": "Bestätigen Sie, dass Sie es sind",
   Confirm: "Bestätigen",
+  "Nothing was done, because you did not confirm that it is you.": "Nichts ist geschehen, weil Sie nicht bestätigt haben, dass Sie es sind.",
   "Programs use API keys.": "Programme benutzen API-Schlüssel.",
   People: "Personen",
   "Add a member": "Mitglied hinzufügen",

@@ -49,7 +49,7 @@ function Request({ approval, reload }) {
     tell(said);
     await Promise.all([reload(), countWaiting()]);
   };
-  const approve = () => withStepUp(() => call("POST", `${path}/approve`)).then((done) => done && decided(t("{command} was approved and sent.", { command: cmd })));
+  const approve = () => withStepUp(() => call("POST", `${path}/approve`)).then(() => decided(t("{command} was approved and sent.", { command: cmd })));
   const deny = async () => {
     const fields = "note" in approval ? [{ name: "note", label: t("Why (optional)"), hint: t("Shown to the person who asked"), maxlength: 280 }] : [];
     const done = await ask({ title: t("Deny {command}?", { command: cmd }), intro: t("It is not sent."), fields, action: t("Deny"), danger: true, send: ({ note } = {}) => call("POST", `${path}/deny`, note ? { note } : undefined) });

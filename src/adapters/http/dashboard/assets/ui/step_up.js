@@ -4,7 +4,7 @@ import { call, factorOf } from "../core/api.js";
 import { t } from "../core/i18n.js";
 import { ask } from "./dialog.js";
 
-/* Resolves to the result of `send()`, which is called again after the proof; to undefined if the person closes the dialog. */
+/* Resolves to the result of `send()`, which is called again after the proof; throws if the person closes the dialog. */
 export async function withStepUp(send) {
   try {
     return await send();
@@ -13,5 +13,6 @@ export async function withStepUp(send) {
   }
   const fields = [{ name: "code", label: t("Code"), hint: t("Of your authenticator app, or a recovery code"), autocomplete: "one-time-code", required: true }];
   const proved = await ask({ title: t("Confirm that it is you"), fields, action: t("Confirm"), send: ({ code }) => call("POST", "/auth/step-up", factorOf(code)) });
-  return proved ? send() : undefined;
+  if (!proved) throw Object.assign(new Error(t("Nothing was done, because you did not confirm that it is you.")), { details: [] });
+  return send();
 }
