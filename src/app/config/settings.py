@@ -54,9 +54,7 @@ class Settings(ConnectionSettings):
     public_url: str | None = Field(
         default=None, description="Where people reach the dashboard, https://latchboard.example.com: for links in mails."
     )
-    require_second_factor: SecondFactorRequirement = Field(
-        default=SecondFactorRequirement.NOBODY, description="Who must have one: nobody, admins (and Owners) or all."
-    )
+    require_second_factor: SecondFactorRequirement = Field(SecondFactorRequirement.NOBODY, description="nobody, admins or all")
     mqtt_host: str = Field(default="127.0.0.1", description="Address of the embedded broker.")
     mqtt_port: Port = 1883
     mqtt_ws_port: Port = 8083

@@ -125,15 +125,12 @@ def _create_blueprints(program: Program) -> list[Blueprint]:
             metrics=program.metrics.render,
             metrics_type=figures.CONTENT_TYPE,
         ),
-        auth_blueprint(logins=s.logins, unlock=s.sign_in.unlock, sessions=s.sessions, passwords=s.passwords),
+        *_sign_in_blueprints(program),
         team_blueprint(team=s.team),
         projects_blueprint(projects=s.projects),
         keys_blueprint(keys=s.keys, uow=s.uow),
         catalog_blueprint(),
         dashboard_blueprint(),
-        second_factor_blueprint(logins=s.logins, second_factors=s.sign_in.second_factors, step_ups=s.sign_in.step_ups),
-        account_pages_blueprint(unlock=s.sign_in.unlock),
-        dashboard_session_blueprint(logins=s.logins, sessions=s.sessions, is_tls=program.settings.tls_at_proxy),
         devices_blueprint(s.devices, s.control),
         credentials_blueprint(s.credentials),
         device_types_blueprint(s.device_types),
@@ -146,4 +143,14 @@ def _create_blueprints(program: Program) -> list[Blueprint]:
         telemetry_blueprint(s.telemetry, s.downsampling),
         events_blueprint(s.events),
         webhooks_blueprint(webhooks=hooks, log=log),
+    ]
+
+
+def _sign_in_blueprints(program: Program) -> list[Blueprint]:
+    s = program.services
+    return [
+        auth_blueprint(logins=s.logins, unlock=s.sign_in.unlock, sessions=s.sessions, passwords=s.passwords),
+        second_factor_blueprint(logins=s.logins, second_factors=s.sign_in.second_factors, step_ups=s.sign_in.step_ups),
+        account_pages_blueprint(unlock=s.sign_in.unlock),
+        dashboard_session_blueprint(logins=s.logins, sessions=s.sessions, is_tls=program.settings.tls_at_proxy),
     ]

@@ -9,7 +9,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from adapters.http.openapi.example_values import FIELD_EXAMPLES, MODEL_FIELD_EXAMPLES, REQUEST_EXAMPLES
+from adapters.http.openapi.example_values import FIELD_EXAMPLES, REQUEST_EXAMPLES
+from adapters.http.openapi.model_field_examples import MODEL_FIELD_EXAMPLES
 
 Schema = Mapping[str, Any]
 

@@ -1,0 +1,61 @@
+"""Example values of fields whose name means something else in one model; all others are in `example_values.py`."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from adapters.http.openapi.example_values import EVENT_ID, UPDATED_AT
+
+MODEL_FIELD_EXAMPLES: dict[str, Any] = {
+    "ApiKeyResponse.name": "Irrigation robot",
+    "ApiKeyCreatedResponse.name": "Irrigation robot",
+    "GrantSubjectResponse.name": "Irrigation robot",
+    "GrantSubjectResponse.type": "apikey",
+    "ProjectResponse.name": "Greenhouse",
+    "DeviceProjectResponse.name": "Greenhouse",
+    "GrantedProjectResponse.name": "Greenhouse",
+    "GrantedDeviceResponse.name": "Pump 1",
+    "DeviceResponse.name": "Pump 1",
+    "LastDropResponse.reason": "TOO_MANY_METRICS",
+    "LastDropResponse.at": UPDATED_AT,
+    "DeviceHealthResponse.clockOffsetMs": -120,
+    "DeviceHealthResponse.firmware": "1.2.0",
+    "DeviceHealthResponse.maxPacketSize": None,
+    "BoardResponse.id": "ESP32",
+    "BoardResponse.name": "Espressif ESP32",
+    "BoardResponse.description": "Dual-core microcontroller with WiFi and Bluetooth",
+    "AppTypeResponse.id": "PUMP",
+    "AppTypeResponse.name": "Pump",
+    "AppTypeResponse.description": "Water or pool pump",
+    "DeviceTypeResponse.name": "Dimmer",
+    "CommandDefinitionResponse.name": "ON",
+    "CommandDefinitionResponse.requiresApproval": False,
+    "DeviceResponse.deviceStatus": "ACTIVE",
+    "DeviceToggledResponse.deviceStatus": "ACTIVE",
+    "CredentialsRevokedResponse.deviceStatus": "REVOKED",
+    "CommandQueuedResponse.status": "SENT",
+    "CommandResultResponse.status": "DONE",
+    "ExecutionResponse.status": "DONE",
+    "ExecutionResponse.source": "apikey",
+    "ApprovalResponse.status": "APPROVED",
+    "GrantResponse.scope": "WRITE",
+    "ApiKeyGrantResponse.scope": "WRITE",
+    "ApiKeyGrantResponse.project": None,
+    "GrantResponse.expiresAt": None,
+    "ApiKeyGrantResponse.expiresAt": None,
+    "AccessExplanationResponse.message": "ON is allowed by this grant.",
+    "GrantCheckResponse.message": "Passes.",
+    "AccessExplanationResponse.waitsForApproval": False,
+    "EventResponse.id": EVENT_ID,
+    "EventResponse.description": "The relay was switched on",
+    "RuleResponse.name": "Overheat",
+    "RuleResponse.clearConditions": [],
+    "RuleResponse.action": {"command": "OFF", "params": None},
+    "ScheduleResponse.label": "Morning",
+    "ScheduleResponse.offCommand": {"command": "OFF", "params": None},
+    "EventPageResponse.hasMore": False,
+    "EventPageResponse.cursor": None,
+    "ExecutionPageResponse.hasMore": False,
+    "ExecutionPageResponse.cursor": None,
+}
+"""`Model.field` where a name means something else there."""
