@@ -1,6 +1,6 @@
 """Authenticator apps, recovery codes, sign-ins that wait for a second factor, and when a session's user was last verified.
 
-Revision: 0014, after 0013.
+Revision: 0015, after 0014.
 """
 
 from __future__ import annotations
@@ -8,8 +8,8 @@ from __future__ import annotations
 import sqlalchemy as sa
 from alembic import op
 
-revision = "0014"
-down_revision = "0013"
+revision = "0015"
+down_revision = "0014"
 branch_labels = None
 depends_on = None
 
