@@ -79,7 +79,7 @@ class SecondFactorService:
         """A new secret, which counts once a code of it is confirmed. Raises Conflict when the user has a confirmed one."""
         now_ms = self._clock.now_ms()
         secret = self._totp.new_secret()
-        async with self._uow.write(caller, Role.VIEWER, changes_members=True) as tx:
+        async with self._uow.write(caller, Role.VIEWER, locks_account=True) as tx:
             await require_verification(tx, caller, now_ms)
             user = await tx.users.get(caller.user_id)
             existing = await tx.second_factors.get_totp_for_update(caller.user_id)
@@ -95,7 +95,7 @@ class SecondFactorService:
     async def confirm_totp(self, caller: Session, code: str) -> Sequence[str]:
         """The recovery codes, shown once. Raises ValidationFailed `SECOND_FACTOR_INVALID`, NotFound before `begin_totp`."""
         now_ms = self._clock.now_ms()
-        async with self._uow.write(caller, Role.VIEWER, changes_members=True) as tx:
+        async with self._uow.write(caller, Role.VIEWER, locks_account=True) as tx:
             await require_verification(tx, caller, now_ms)
             secret = await tx.second_factors.get_totp_for_update(caller.user_id)
             if secret is None or secret.confirmed_ms is not None:
@@ -117,7 +117,7 @@ class SecondFactorService:
     async def renew_recovery_codes(self, caller: Session) -> Sequence[str]:
         """New codes instead of all old ones. Raises NotFound without a second factor."""
         now_ms = self._clock.now_ms()
-        async with self._uow.write(caller, Role.VIEWER, changes_members=True) as tx:
+        async with self._uow.write(caller, Role.VIEWER, locks_account=True) as tx:
             await require_verification(tx, caller, now_ms)
             if not await tx.second_factors.is_enabled(caller.user_id):
                 raise NotFound("You have no second factor, and recovery codes stand in for one. Set it up first.")
@@ -128,7 +128,7 @@ class SecondFactorService:
     async def remove(self, caller: Session) -> None:
         """Raises Conflict `SECOND_FACTOR_REQUIRED` where one is required, NotFound without one."""
         now_ms = self._clock.now_ms()
-        async with self._uow.write(caller, Role.VIEWER, changes_members=True) as tx:
+        async with self._uow.write(caller, Role.VIEWER, locks_account=True) as tx:
             await require_verification(tx, caller, now_ms)
             if self._requirement.applies_to(caller.role):
                 raise Conflict("This installation requires a second factor for your role.", code="SECOND_FACTOR_REQUIRED")

@@ -70,7 +70,7 @@ class StepUpService:
             )
         is_password = not has_factor and password is not None and await self._hasher.verify(user.password_hash, password)
         now_ms = self._clock.now_ms()
-        async with self._uow.write(caller, Role.VIEWER, changes_members=True) as tx:
+        async with self._uow.write(caller, Role.VIEWER, locks_account=True) as tx:
             if has_factor and factor is not None:
                 accepted = await self._factors.check(tx, caller.user_id, factor, now_ms)
             else:

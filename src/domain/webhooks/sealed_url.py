@@ -9,9 +9,9 @@ from __future__ import annotations
 
 from urllib.parse import urlsplit
 
-from domain.devices.ports import Vault
 from domain.kernel.ids import WebhookId
 from domain.kernel.unit_of_work import UnitOfWork
+from domain.kernel.vault import Vault
 from domain.webhooks.model import Webhook
 from domain.webhooks.ports import HasWebhooks
 
