@@ -209,6 +209,7 @@ NOT_OF_SECTION_4 = (
     "/command",
     "/telemetry",
     "/executions",
+    "/access",
     "GET /devices:",
 )
 SESSION_ONLY = [

@@ -83,18 +83,18 @@ DEFINITION = shape(
 )
 APPROVAL = shape(
     "approvalId string, deviceId string, cmd string, params any, status string, createdAt date-time, expiresAt date-time,"
-    "requestedBy any, decidedBy any, decidedAt date-time?, executionId string?"
+    "requestedBy any, reason string?, decidedBy any, decidedAt date-time?, note string?, executionId string?"
 )
 EXECUTION = shape(
     "executionId string, cmd string, params any, status string, source string, result any, createdAt date-time,"
-    "expiresAt date-time, finishedAt date-time?"
+    "expiresAt date-time, finishedAt date-time?, approvalId string?"
 )
 EVENT = shape(
     "id string, deviceId optional-id, deviceName string, eventType string, description string, timestamp ms, source string,"
     "address string"
 )
 WEBHOOK = shape(
-    "webhookId string, keyId string, url string, secretPrefix string, enabled boolean, disabledReason string?,"
+    "webhookId string, keyId string, url string, types strings, secretPrefix string, enabled boolean, disabledReason string?,"
     "createdAt date-time, updatedAt date-time"
 )
 DELIVERY = shape(
@@ -106,7 +106,7 @@ PROJECT = shape("projectId string, name string, deviceCount integer, createdAt d
 READING = shape("metric string, value number?, valueText string?, unit string?, recordedAt date-time")
 
 ANSWERS: dict[str, tuple[int, Any]] = {
-    "POST /auth/login": (200, TOKENS | {"user": "object"}),
+    "POST /auth/login": (200, TOKENS | {"user": "object", "deviceToken": "string"}),
     "POST /auth/refresh": (200, TOKENS),
     "POST /auth/logout": (200, OK),
     "POST /auth/password/request-otp": (200, OK),
@@ -150,7 +150,10 @@ ANSWERS: dict[str, tuple[int, Any]] = {
     "PATCH /devices/{deviceId}/commands/{commandId}": (200, OK),
     "DELETE /devices/{deviceId}/commands/{commandId}": (200, OK),
     "POST /devices/{deviceId}/command": (200, shape("ok boolean, executionId string, status string, result any")),
-    "POST /devices/{deviceId}/command for approval": (202, shape("ok boolean, approvalRequired boolean, approvalId string")),
+    "POST /devices/{deviceId}/command for approval": (
+        202,
+        shape("ok boolean, approvalRequired boolean, approvalId string, status =PENDING, note string?"),
+    ),
     "GET /devices/{deviceId}/executions": (200, {"data": [EXECUTION], "hasMore": "boolean", "cursor": "string?"}),
     "GET /devices/{deviceId}/executions/{executionId}": (200, EXECUTION),
     "GET /devices/{deviceId}/schedules": (200, [SCHEDULE]),
@@ -175,7 +178,8 @@ ANSWERS: dict[str, tuple[int, Any]] = {
     "GET /devices/{deviceId}/access": (
         200,
         shape(
-            "allowed boolean, waitsForApproval boolean, code string?, message string, passesAt date-time?, grantId string?, grants array"
+            "allowed boolean, waitsForApproval boolean, deviceTakesCommands boolean, code string?, message string,"
+            "passesAt date-time?, grantId string?, grants array"
         ),
     ),
     "POST /projects": (201, PROJECT),
