@@ -38,6 +38,7 @@ SMALL_OR_AT_START = {
     "device_credentials.COUNT_CREDENTIALS": "runs once per key rotation, for its progress bar",
     "events.LAST_POSITION_GIVEN": "one row per table with a counter",
     "sessions.COUNT_RESPONSES": "runs once per key rotation, for its progress bar",
+    "second_factors.COUNT_TOTP": "runs once per key rotation, for its progress bar",
     "telemetry.LIST_METRIC_NAMES": "reads all rows, once at start",
     "left_edges.LIST_LEFT_OF_ONLINE": "reads the edges left to devices, which are few",
     "telemetry.LIST_LATEST": "reads all rows, once at start",
