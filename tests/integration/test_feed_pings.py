@@ -6,6 +6,8 @@ import asyncio
 import socket
 from urllib.parse import urlsplit
 
+from app.config.settings import Settings
+from app.wiring.http import create_connection_limiter
 from app.wiring.lifecycle import hypercorn_config
 from support.feed_world import feed_world
 
@@ -41,4 +43,5 @@ async def test_a_quiet_client_is_pinged_again_and_again() -> None:
 
 def test_the_program_pings_every_twenty_seconds() -> None:
     with socket.socket() as listener:
-        assert hypercorn_config(listener).websocket_ping_interval == 20.0
+        connections = create_connection_limiter(Settings())
+        assert hypercorn_config(listener, connections).websocket_ping_interval == 20.0
