@@ -100,16 +100,18 @@ async def _register(service: Service, count: int) -> list[tuple[str, str]]:
     from app.cli.first_account import create_first_account
     from app.config.settings import Settings
     from app.wiring.compose import compose
+    from domain.accounts.token_issuer import SessionTokenIssuer
     from domain.devices.service import DeviceRegistration
-    from domain.kernel.caller import Role, Session
 
     names = {name.removeprefix("LATCHBOARD_").lower(): value for name, value in service.settings.items()}
     program = compose(Settings(_env_file=None, **names))  # type: ignore[call-arg]
     await program.adapters.database.start()
     await create_first_account(program)
-    owner = await program.services.operator.find_first_owner()
-    assert owner is not None, (EMAIL, PASSWORD)
-    caller = Session(owner.account_id, owner.user_id, owner.membership_id, Role.OWNER)
+    adapters = program.adapters
+    issuer = SessionTokenIssuer(ids=adapters.ids, tokens=adapters.tokens, digest=adapters.digest)
+    token = await program.services.operator.issue_owner_token(issuer)
+    assert token is not None, (EMAIL, PASSWORD)
+    caller, _ = await program.services.callers.authenticate_token(token, "")
     places = asyncio.Semaphore(AT_ONCE)
 
     async def one(number: int) -> tuple[str, str]:

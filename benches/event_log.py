@@ -55,6 +55,7 @@ START_MS = 1_750_000_000_000
 
 class Unheard:
     def publish(self, event: Event) -> None: ...
+    def set_store_time(self, store_time_s: int) -> None: ...
 
 
 def event(number: int, ids: RandomIdGenerator) -> Event:

@@ -62,6 +62,9 @@ async def filled(service: Service, owner: ApiClient) -> tuple[Device, int]:
     await insert_rows(service, "readings", [(number, 1_000 + at, 0, NOTHING) for at in range(MESSAGES)])
     await insert_rows(service, "rollups", [(number, 1_000 + hour, b"") for hour in range(HOURS)])
     future = 10**6
+    await insert_rows(service, "device_drops", [(number, "RATE", 1, 0, None)])
+    mail = ("mbr_nobody", "device_offline", device.device_id, "Offline", "Meter is offline", 2**52, 0)
+    await insert_rows(service, "notifications", [(1_000_000 + number, *mail)])
     await insert_rows(service, "rollups_due", [(number, future + hour, 0) for hour in range(HOURS)])
     async with asyncio.timeout(20):  # the webhook was attempted; its receiver does not exist
         while not (await count_rows_of_device(service, device.device_id, number))["attempts"]:
@@ -74,7 +77,11 @@ async def test_nothing_is_left_of_a_deleted_device_whenever_the_service_is_kille
     gone, number = await filled(service, owner)
     kept, other = await filled(service, owner)
     before = await count_rows_of_device(service, gone.device_id, number)
-    assert {name for name, count in before.items() if not count} == {"graves", "dead_letters"}, "every table is looked into"
+    assert {name for name, count in before.items() if not count} == {
+        "graves",
+        "dead_letters",
+        "left_edges",  # they go with their schedule, by its foreign key
+    }, "every table is looked into"
     was = await count_rows_of_device(service, kept.device_id, other)
 
     await owner.delete(gone.path)
@@ -86,7 +93,7 @@ async def test_nothing_is_left_of_a_deleted_device_whenever_the_service_is_kille
     await erased(service, gone, number)
     await closed(service, number)
 
-    assert await erased(service, gone, number) == {"events", "event_counts"}
+    assert await erased(service, gone, number) == {"events", "event_counts", "notifications"}
     assert await dangling_references(service) == []
     now: dict[str, Any] = await count_rows_of_device(service, kept.device_id, other)
     assert {name for name, count in was.items() if now[name] < count} <= {"rollups_due"}, "the other device has kept all of it"

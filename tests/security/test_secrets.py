@@ -22,7 +22,7 @@ from support.in_process_app import in_process_app
 SHOWN_BY = {
     "mqttPassword": {("POST", "credentials"), ("POST", "reveal")},
     "key": {("POST", "keys")},
-    "secret": {("POST", "webhooks"), ("POST", "rotate-secret")},
+    "secret": {("POST", "webhooks"), ("POST", "rotate-secret"), ("POST", "totp")},
     "refreshToken": {("POST", "login"), ("POST", "refresh")},
     "accessToken": {("POST", "login"), ("POST", "refresh")},
 }

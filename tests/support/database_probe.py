@@ -15,8 +15,8 @@ from support import postgres
 from support.service import Service
 
 TIMEOUT_S = 20.0
-KEPT_AFTER_DELETION = {"events", "event_counts", "graves"}
-"""The event log outlives its devices; a tombstone says what is still to be deleted."""
+KEPT_AFTER_DELETION = {"notifications", "events", "event_counts", "graves"}
+"""The event log outlives its devices, and an owed mail tells of it; a tombstone says what is still to be deleted."""
 
 
 def on_postgres(service: Service) -> bool:

@@ -7,6 +7,7 @@ from dataclasses import replace
 
 from domain.devices.model import Device, DeviceCredentials, DeviceStatus, DeviceType
 from domain.kernel.ids import AccountId, DeviceId, DeviceTypeId, ProjectId
+from support.memory_storage.arrivals import LATE
 from support.memory_storage.cascade_delete import delete_definitions, delete_device_dependants, delete_device_values
 from support.memory_storage.commands import EXECUTIONS
 from support.memory_storage.tables import Database, Table
@@ -127,6 +128,8 @@ class MemoryDeviceRepository:
 
     async def delete_reported_data(self, device_no: int) -> None:
         delete_device_values(self._database, device_no)
+        for key in [key for key in self._database.rows(LATE) if key[0] == device_no]:
+            self._database.delete(LATE, [key])
 
     async def delete_tombstone(self, device_no: int) -> None:
         self._database.delete(TOMBSTONES, [device_no])

@@ -25,6 +25,7 @@ from adapters.storage.sql.tables import (
     device_metrics,
     devices,
     executions,
+    late_readings,
     left_edges,
     tombstones,
 )
@@ -121,7 +122,7 @@ LIST_TOMBSTONES = select(tombstones.c.device_no, tombstones.c.deleted_ms).order_
 DELETE_TOMBSTONE = delete(tombstones).where(tombstones.c.device_no == bindparam("at_no"))
 DELETE_REPORTED = [
     delete(table).where(table.c.device_no == bindparam("at_no"))
-    for table in (device_metrics, device_latest, device_health, device_drops)
+    for table in (device_metrics, device_latest, device_health, device_drops, late_readings)
 ]
 
 
