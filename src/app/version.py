@@ -1,5 +1,8 @@
 """This release's number, as Cargo.toml states it: the wheel's metadata carry it."""
 
-from importlib.metadata import version
+from importlib.metadata import PackageNotFoundError, version
 
-VERSION = version("latchboard")
+try:
+    VERSION = version("latchboard")
+except PackageNotFoundError:
+    VERSION = "0+source"  # run from sources that are not installed
