@@ -180,7 +180,7 @@ def _add_password_routes(bp: ApiBlueprint, passwords: PasswordService) -> None:
         "Request a code to change the password",
         description="Sends a code by mail, valid for 10 minutes. A new code can be requested after 60 seconds. Requires the "
         "role Admin or Owner.",
-        errors={403: "ROLE_REQUIRED", 429: "OTP_COOLDOWN"},
+        errors={403: "ROLE_REQUIRED", 429: "OTP_COOLDOWN LOGIN_THROTTLED"},
     )
     async def request_password_code() -> OkResponse:
         await passwords.send_code(current_session())
@@ -193,7 +193,7 @@ def _add_password_routes(bp: ApiBlueprint, passwords: PasswordService) -> None:
         RequiredAccess.SESSION,
         "Change the password with a mailed code",
         description="Ends all sessions of the user, the present one too. A code allows 5 attempts.",
-        errors={400: "OTP_INVALID", 403: "ROLE_REQUIRED"},
+        errors={400: "OTP_INVALID", 403: "ROLE_REQUIRED", 429: "LOGIN_THROTTLED"},
     )
     async def change_password_by_code(body: PasswordChangeByCodeRequest) -> OkResponse:
         await passwords.change_password(current_session(), body.otp, body.new_password)
