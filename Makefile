@@ -13,7 +13,7 @@ COMPILE := $(BIN)/uv pip compile --quiet --universal --python-version 3.11 --gen
 RUST_SOURCES := Cargo.toml Cargo.lock $(shell find rust -name '*.rs' -o -name Cargo.toml)
 
 .DEFAULT_GOAL := help
-.PHONY: help check setup dev run demo test faults pictures lint bench wheel lock clean apt
+.PHONY: help check setup dev run demo test faults simulate pictures lint bench wheel lock clean apt
 
 help: ## list the targets
 	@grep -hE '^[a-z]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/^([a-z]+):.*## /  make \1\t/' | expand -t 16
@@ -37,6 +37,9 @@ test: dev apt ## run all tests in random order in six processes (TEST_JOBS=1: in
 
 faults: dev apt ## inject faults (kills, full disks, clock steps …) under load; count what is lost (FAULTS=--long: for hours)
 	@PYTHONPATH=src:tests $(BIN)/python -m faults.campaign $(FAULTS)
+
+simulate: dev ## simulate a cluster under kills, cut networks and slow nodes, in virtual time (SEEDS=10000)
+	@PYTHONPATH=src:tests $(BIN)/python -m support.cluster_simulation $(or $(SEEDS),10000)
 
 pictures: dev apt ## take the pictures of the documents from the running program
 	@PYTHONPATH=src:tests $(BIN)/python -m support.pictures

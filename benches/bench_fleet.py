@@ -101,7 +101,7 @@ async def _register(service: Service, count: int) -> list[tuple[str, str]]:
     from app.config.settings import Settings
     from app.wiring.compose import compose
     from domain.accounts.token_issuer import SessionTokenIssuer
-    from domain.devices.service import DeviceRegistration
+    from domain.devices.registration import DeviceRegistration
 
     names = {name.removeprefix("LATCHBOARD_").lower(): value for name, value in service.settings.items()}
     program = compose(Settings(_env_file=None, **names))  # type: ignore[call-arg]

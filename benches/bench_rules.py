@@ -83,6 +83,7 @@ def create_native_engine(devices: int, rules: int) -> NativeEngine:
 
 def fired_by_reference(devices: int, rules: int, of: Sequence[Message]) -> list[int]:
     engine = ReferenceEngine()
+    engine.add_metric_names(list(enumerate(METRICS, 1)))
     for device_no in {device_no for device_no, _, _ in of}:
         engine.set_rules(device_no, rules_of(device_no, rules))
     return [fired.rule_no for fired in engine.ingest(InMemoryTelemetryBatch.of(of)).rule_firings]
@@ -152,6 +153,7 @@ def test_other_payload_forms(cpu: Cpu, form: str) -> None:
 def test_the_reference_engine(cpu: Cpu) -> None:
     sample = messages(1_000, 200_000)[:4_096]
     engine = ReferenceEngine()
+    engine.add_metric_names(list(enumerate(METRICS, 1)))
     for device_no in range(1, 1_001):
         engine.set_rules(device_no, rules_of(device_no, 5))
     parts = [InMemoryTelemetryBatch.of(batch) for batch in batches(sample)]

@@ -3,6 +3,7 @@
     python benches/event_log.py load URL --events 5000000     fill an empty database
     python benches/event_log.py query URL                     pages, totals, a device's log, resume; medians of 15, and the plans
     python benches/event_log.py forget URL                    retention in steps, and what a writer waits meanwhile
+    python benches/event_log.py write URL --writers 32        transactions of one event, with writer numbers and with one lock
 
 URL is `sqlite+aiosqlite:///FILE` or `postgresql+asyncpg://…`. One account, 1,000 devices of which one has a fifth of all events,
 twelve kinds of which one is rare. Figures are printed, nothing is asserted.
@@ -13,7 +14,9 @@ from __future__ import annotations
 import argparse
 import asyncio
 import statistics
+import subprocess
 import sys
+import tempfile
 import time
 from collections.abc import Awaitable, Callable
 from pathlib import Path
@@ -26,11 +29,14 @@ from sqlalchemy import text
 from adapters.id_generator import RandomIdGenerator
 from adapters.storage.sql.database import SqlDatabase
 from adapters.storage.sql.repositories import events as queries
-from adapters.storage.sql.session import SQLITE
+from adapters.storage.sql.repositories.event_writers import RESERVE_POSITIONS
+from adapters.storage.sql.session import POSTGRES, SQLITE
 from domain.accounts.model import Account
+from domain.events.log_cursor import LogCursor
 from domain.events.model import Event
 from domain.events.service import EventLogDispatcher
 from domain.kernel.ids import AccountId, DeviceId, EventId, IdPrefix
+from support.postgres import binaries
 
 ACCOUNT = AccountId("acc_00000000000000000000")
 DEVICES = [DeviceId(f"dev_{number:020d}") for number in range(1_000)]
@@ -110,7 +116,7 @@ async def timed(name: str, query: Callable[[], Awaitable[Any]]) -> None:
 async def query(url: str) -> None:
     database, uow = await opened(url)
     async with uow.read() as tx:
-        last = await tx.events.last_position()
+        last = (await tx.events.end()).highest
     filters: list[dict[str, Any]] = [
         {},
         {"kind": "relay_changed"},
@@ -133,7 +139,7 @@ async def query(url: str) -> None:
 
     async def resume() -> None:
         async with uow.read() as tx:
-            await tx.events.list_public_after(ACCOUNT, last // 2, 500)
+            await tx.events.list_public_after(ACCOUNT, LogCursor(last // 2), 500)
 
     async def device() -> None:
         async with uow.read() as tx:
@@ -153,8 +159,16 @@ async def plans(database: SqlDatabase, uow: Any) -> None:
         "at_before": 10**9,
         "at_limit": 51,
         "at_after": 9,
+        "at_lowest": 9,
+        "at_seen": [],
+        "at_base": 9,
     }
-    shapes = {"resume": queries.LIST_PUBLIC_AFTER, "device": queries.DEVICE_LOG_BEFORE, "forget": queries.DELETE_OLDER_THAN}
+    dialect = SQLITE if database.file else POSTGRES
+    shapes = {
+        "resume": queries.LIST_PUBLIC_AFTER[dialect],
+        "device": queries.DEVICE_LOG_BEFORE,
+        "forget": queries.DELETE_OLDER_THAN,
+    }
     shapes |= {
         f"page {kind=} {device=}": queries.page_statement(True, kind, device)
         for kind in (False, True)
@@ -203,16 +217,60 @@ async def forget(url: str) -> None:
     await database.stop()
 
 
+_ONE_LOCK = "SELECT pg_advisory_xact_lock(1), pg_notify('bench_log', '');\n"
+"""The lower bound: one lock for the whole log, held until the commit, and a notification in the same transaction."""
+_ONE_LOCK_RESERVES = "SELECT 0 AS writer, nextval('events_position_seq') AS position"
+_ONE_EVENT = f"""
+INSERT INTO events (position, event_id, account_id, device_id, device_name, kind, description, at_ms, source, address, payload, public, writer)
+  VALUES (:position, 'evt_' || :position, '{ACCOUNT}', 'dev_' || :client_id, 'Pump', 'relay_changed', 'Switched on', :position, 'device',
+          '192.0.2.7', '{{"type": "relay_changed", "relay": "ON"}}', true, :writer);
+INSERT INTO event_totals (account_id, writer, total) VALUES ('{ACCOUNT}', :writer, 1)
+  ON CONFLICT (account_id, writer) DO UPDATE SET total = event_totals.total + 1;
+INSERT INTO event_counts (account_id, kind, device_id, writer, total) VALUES ('{ACCOUNT}', 'relay_changed', 'dev_' || :client_id, :writer, 1)
+  ON CONFLICT (account_id, kind, device_id, writer) DO UPDATE SET total = event_counts.total + 1;
+"""
+
+
+async def write(url: str, writers: int, seconds: int) -> None:
+    """The server's own limit: pgbench runs the statements of a transaction with one event."""
+    database, uow = await opened(url)
+    async with uow.write() as tx:
+        await tx.accounts.add(Account(ACCOUNT, "Acme", "free", 0))
+    await database.stop()
+    reserve = str(RESERVE_POSITIONS).replace(":at_count", "1")
+    scripts = {"writer numbers": ("", reserve), "one lock": (_ONE_LOCK, _ONE_LOCK_RESERVES)}
+    rates: dict[str, list[float]] = {how: [] for how in scripts}
+    for how in [*scripts, *scripts]:
+        before, reserves = scripts[how]
+        script = f"BEGIN;\n{before}{' '.join(reserves.split())} \\gset\n{_ONE_EVENT}COMMIT;\n"
+        rates[how].append(await asyncio.to_thread(_pgbench, url.replace("+asyncpg", ""), script, writers, seconds))
+        print(f"{how}: {rates[how][-1]:.0f} transactions/s", flush=True)
+    print(f"{max(rates['writer numbers']) / max(rates['one lock']):.1f} times the transactions with one lock, {writers} writers")
+
+
+def _pgbench(url: str, script: str, writers: int, seconds: int) -> float:
+    with tempfile.NamedTemporaryFile("w", suffix=".sql") as file:
+        file.write(script)
+        file.flush()
+        program = (binaries() or Path("/usr/bin")) / "pgbench"
+        command = [str(program), "-n", "-c", str(writers), "-T", str(seconds), "-M", "prepared", "-f", file.name, url]
+        shown = subprocess.run(command, check=True, capture_output=True, text=True, timeout=seconds + 60).stdout
+    return float(shown.partition("tps = ")[2].split()[0])
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("act", choices=["load", "query", "forget"])
+    parser.add_argument("act", choices=["load", "query", "forget", "write"])
     parser.add_argument("url")
     parser.add_argument("--events", type=int, default=5_000_000)
+    parser.add_argument("--writers", type=int, default=32)
+    parser.add_argument("--seconds", type=int, default=5)
     given = parser.parse_args()
     acts: dict[str, Callable[[], Any]] = {
         "load": lambda: load(given.url, given.events),
         "query": lambda: query(given.url),
         "forget": lambda: forget(given.url),
+        "write": lambda: write(given.url, given.writers, given.seconds),
     }
     asyncio.run(acts[given.act]())
 

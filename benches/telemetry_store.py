@@ -107,18 +107,29 @@ class TelemetryLoader:
     def __init__(self, database: sqlite3.Connection) -> None:
         self._database = database
         self._engine = _native.Engine()
+        self._metrics: list[tuple[int, str]] = []
         self.rows = 0
 
     def put(self, messages: list[tuple[int, int, bytes]]) -> None:
-        result = self._engine.ingest(_native.TelemetryBatch(messages))
+        batch = _native.TelemetryBatch(messages)
+        result = self._engine.ingest(batch)
+        if result.unknown_metric_names:
+            self._number(result.unknown_metric_names)
+            result = self._engine.ingest(batch)
+        assert result.consumed == len(messages)
         self._database.execute("BEGIN")
-        self._database.executemany("INSERT OR IGNORE INTO metric_names VALUES (?, ?)", result.new_metric_names)
         metrics = [(device, metric, unit) for device, metric, _, unit in result.new_metrics]
         self._database.executemany("INSERT OR REPLACE INTO device_metrics VALUES (?, ?, ?)", metrics)
         self._database.executemany(INSERT, result.rows)
         self._mark(result)
         self._database.execute("COMMIT")
         self.rows += result.message_count
+
+    def _number(self, names: list[str]) -> None:
+        for name in names:
+            self._metrics.append((len(self._metrics) + 1, name))
+        self._engine.add_metric_names(self._metrics)
+        self._database.executemany("INSERT OR IGNORE INTO metric_names VALUES (?, ?)", self._metrics)
 
     def _mark(self, result: Any) -> None:
         marks = [(device, hour, 1) for device, hour in result.rollup_hours]

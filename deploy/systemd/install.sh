@@ -32,7 +32,7 @@ if [ -d /run/systemd/system ] && [ "$units" = /etc/systemd/system ]; then
   systemctl daemon-reload
   systemctl enable --now latchboard
   systemctl restart latchboard
-  echo "Latchboard runs; its first login is in /var/lib/latchboard/first-login.txt, its log in: journalctl -u latchboard"
+  echo "Latchboard runs; the one-time link that makes the first login is in /var/lib/latchboard/first-run-link.txt, its log in: journalctl -u latchboard"
 else
   echo "Installed in $prefix; no systemd runs here, so nothing was started"
 fi

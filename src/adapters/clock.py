@@ -9,8 +9,19 @@ _MONOTONIC = getattr(time, "CLOCK_BOOTTIME", time.CLOCK_MONOTONIC)
 
 
 class SystemClock:
+    """Implements `SteadyClock`. Until it is set, steady time is the wall time at the construction, counted on."""
+
+    def __init__(self) -> None:
+        self._steady_offset_ms = self.now_ms() - self.monotonic_ms()
+
     def now_ms(self) -> int:
         return time.time_ns() // 1_000_000
 
     def monotonic_ms(self) -> int:
         return time.clock_gettime_ns(_MONOTONIC) // 1_000_000
+
+    def steady_ms(self) -> int:
+        return self.monotonic_ms() + self._steady_offset_ms
+
+    def set_steady(self, steady_ms: int) -> None:
+        self._steady_offset_ms = steady_ms - self.monotonic_ms()

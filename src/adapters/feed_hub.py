@@ -15,6 +15,7 @@ from contextlib import contextmanager
 
 import msgspec
 
+from domain.events.log_cursor import LogCursor
 from domain.events.model import Event, FeedFilter, FeedFrame
 from domain.events.policy import is_access_change
 from domain.kernel.ids import AccountId, DeviceId
@@ -27,12 +28,12 @@ AUDIT_TYPE = "audit"
 _encode_json = msgspec.json.Encoder().encode
 
 
-def encode_frame(event: Event, store_time_s: int = 0) -> FeedFrame:
+def encode_frame(event: Event, store_time_s: int = 0, log: LogCursor | None = None) -> FeedFrame:
     """The frame with the encoded payload; the sender appends the cursor."""
-    return FeedFrame(event.position, event.kind, event.device_id, _encode_json(event.payload)[:-1], store_time_s)
+    return _frame(event, event.payload, store_time_s, log)
 
 
-def encode_audit_frame(event: Event, store_time_s: int = 0) -> FeedFrame:
+def encode_audit_frame(event: Event, store_time_s: int = 0, log: LogCursor | None = None) -> FeedFrame:
     """An event that is not public, as clients with `audit` get it: the record of the log without the address of the request."""
     record = {
         "type": AUDIT_TYPE,
@@ -45,7 +46,12 @@ def encode_audit_frame(event: Event, store_time_s: int = 0) -> FeedFrame:
         "source": event.source,
         "timestamp": event.at_ms,
     }
-    return FeedFrame(event.position, event.kind, event.device_id, _encode_json(record)[:-1], store_time_s)
+    return _frame(event, record, store_time_s, log)
+
+
+def _frame(event: Event, payload: object, store_time_s: int, log: LogCursor | None) -> FeedFrame:
+    json = _encode_json(payload)[:-1]
+    return FeedFrame(event.position, event.writer, event.kind, event.device_id, json, store_time_s, log)
 
 
 class QueuedFeedSubscription:
@@ -121,17 +127,26 @@ class InProcessFeedHub:
         return sum(len(subscriptions) for subscriptions in self._subscriptions.values())
 
     def publish(self, event: Event) -> None:
+        """For the only process that writes to the log: events come in the order of their positions."""
+        self.publish_logged(event, LogCursor(event.position) if event.position else None)
+
+    def publish_logged(self, event: Event, log: LogCursor | None) -> None:
+        """`log` covers this event and all that were published before it."""
         subscriptions = self._subscriptions.get(event.account_id)
         if event.is_public:
             self.published += 1
             if subscriptions:
-                self._broadcast(encode_frame(event, self._store_time_s), subscriptions)
+                self._broadcast(encode_frame(event, self._store_time_s, log), subscriptions)
             return
+        self.apply_access_change(event)
+        if subscriptions and any(subscription.filter.audit for subscription in subscriptions):
+            self._broadcast(encode_audit_frame(event, self._store_time_s, log), subscriptions)
+
+    def apply_access_change(self, event: Event) -> None:
+        """Have all clients of the account check their access before the next frame, if the event may have changed it."""
         if is_access_change(event.kind):
             self.mark_access_stale(event.account_id)
             self._on_filters_changed()
-        if subscriptions and any(subscription.filter.audit for subscription in subscriptions):
-            self._broadcast(encode_audit_frame(event, self._store_time_s), subscriptions)
 
     def set_store_time(self, store_time_s: int) -> None:
         self._store_time_s = store_time_s
@@ -193,30 +208,37 @@ class LogOrderedFeedPublisher:
 
     def __init__(self, hub: InProcessFeedHub, wake: Callable[[], None]) -> None:
         """`wake` wakes the worker that reads the log and calls `publish_from_log`."""
+        self.on_reading: Callable[[Event], None] = lambda _: None
+        """Told of each reading after its commit; the other instances of a cluster hear of it."""
+        self.on_store_time: Callable[[int], None] = lambda _: None
         self._hub = hub
         self._wake_follower = wake
         self._own_positions: set[int] = set()
-        self._last_position = 0
+        self._published = LogCursor()
+        self.notify_instances: Callable[[], None] = lambda: None
+        """Called after each commit of this process; tells the other instances that the log has grown."""
 
     def publish(self, event: Event) -> None:
         if not event.position:
             self._hub.publish(event)  # telemetry is not in the log
+            self.on_reading(event)
             return
-        if is_access_change(event.kind):
-            self._hub.publish(event)
-        if event.position > self._last_position:
+        self._hub.apply_access_change(event)
+        if not self._published.covers(event.writer, event.position):
             if len(self._own_positions) >= MAX_OWN_POSITIONS:
                 self._own_positions.clear()
             self._own_positions.add(event.position)
         self._wake_follower()
+        self.notify_instances()
 
     def set_store_time(self, store_time_s: int) -> None:
         self._hub.set_store_time(store_time_s)
+        self.on_store_time(store_time_s)
 
-    def publish_from_log(self, event: Event) -> bool:
-        """The next event of the log. True when another instance wrote it."""
-        self._last_position = event.position
-        self._hub.publish(event)
+    def publish_from_log(self, event: Event, log: LogCursor) -> bool:
+        """The next event of the log; `log` covers it and all before. True when another instance wrote it."""
+        self._published = log
+        self._hub.publish_logged(event, log)
         if event.position in self._own_positions:
             self._own_positions.discard(event.position)
             return False

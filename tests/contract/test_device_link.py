@@ -4,125 +4,36 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-from collections.abc import AsyncIterator, Callable
-from dataclasses import dataclass, field
+from collections.abc import AsyncIterator
 from typing import Any
 
 import aiomqtt
 import pytest
 
 from adapters.engine import _native
-from adapters.mqtt.embedded_link import EmbeddedBrokerSettings, EmbeddedDeviceLink, Listener
 from adapters.mqtt.mosquitto_connection import MosquittoSettings
-from adapters.mqtt.mosquitto_credentials import MosquittoCredentialStore
 from adapters.mqtt.mosquitto_link import MosquittoDeviceLink
 from domain.devices.codec import OutboundMessage
-from domain.devices.link import DeviceConnected, DeviceDisconnected, DeviceLink, DeviceSubscribed, InboundEvent, InboundMessage
+from domain.devices.link import DeviceConnected, DeviceDisconnected, DeviceSubscribed, InboundMessage
 from domain.kernel.errors import Unavailable
 from support.broker import BrokerDevice, new_device
-from support.mosquitto import mosquitto
+from support.link_world import TIMEOUT, StillClock, World, consuming, open_world, received
 from support.ports import free_ports
 
-TIMEOUT = 10.0
 V311, V5 = aiomqtt.ProtocolVersion.V311, aiomqtt.ProtocolVersion.V5
-
-
-class StillClock:
-    def now_ms(self) -> int:
-        return 1_800_000_000_000
-
-    def monotonic_ms(self) -> int:
-        return self.now_ms()
-
-
-@dataclass
-class World:
-    link: DeviceLink
-    port: int
-    ws_port: int
-    events: list[InboundEvent] = field(default_factory=list)
-    telemetry: int = 0
-
-    async def device(self, profile: str = "native") -> BrokerDevice:
-        device = new_device(profile)
-        await self.link.upsert_credentials(device.device_id, device.number, device.password, profile)
-        return device
-
-    def client(self, device: BrokerDevice, **options: Any) -> aiomqtt.Client:
-        options = {"port": self.port, "identifier": device.device_id, "timeout": TIMEOUT, **options}
-        return aiomqtt.Client("127.0.0.1", username=device.device_id, password=device.password, **options)
-
-    @contextlib.asynccontextmanager
-    async def present(self, device: BrokerDevice, *filters: str, **options: Any) -> AsyncIterator[aiomqtt.Client]:
-        """The device as its firmware does it: subscribe, then say that it is online."""
-        options.setdefault("will", aiomqtt.Will(device.topic("status"), b"offline", 1, True))
-        async with self.client(device, **options) as client:
-            for each in filters:
-                await client.subscribe(device.topic(each), qos=1)
-            await client.publish(device.topic("status"), b"online", qos=1, retain=True)
-            await self.until(lambda: self.link.is_connected(device.device_id))
-            yield client
-
-    async def consume(self) -> None:
-        while True:
-            batch = await self.link.receive(100)
-            self.events.extend(batch.events)
-            self.telemetry += len(batch.telemetry)
-            batch.ack()
-
-    async def until(self, condition: Callable[[], bool]) -> None:
-        async with asyncio.timeout(TIMEOUT):
-            while not condition():
-                await asyncio.sleep(0.01)
-
-    async def event(self, kind: type[InboundEvent], **fields: Any) -> Any:
-        def found() -> list[InboundEvent]:
-            return [
-                event
-                for event in self.events
-                if isinstance(event, kind) and all(getattr(event, name) == value for name, value in fields.items())
-            ]
-
-        await self.until(lambda: bool(found()))
-        return found()[0]
-
-
-@contextlib.asynccontextmanager
-async def embedded() -> AsyncIterator[World]:
-    link = EmbeddedDeviceLink(EmbeddedBrokerSettings((Listener("tcp", "127.0.0.1", 0), Listener("ws", "127.0.0.1", 0))))
-    await link.start()
-    tcp, ws = link.ports()
-    yield World(link, tcp, ws)
-
-
-@contextlib.asynccontextmanager
-async def external(folder: Any) -> AsyncIterator[World]:
-    async with mosquitto(folder, "latchboard") as broker:
-        settings = MosquittoSettings("127.0.0.1", broker.port, "latchboard", "s" * 32)
-        provisioner = MosquittoCredentialStore(broker.files, "latchboard", "s" * 32)
-        link = MosquittoDeviceLink(settings, StillClock(), _native.TelemetryBatch, provisioner)
-        await link.start()
-        yield World(link, broker.port, broker.ws_port)
 
 
 @pytest.fixture(params=["embedded", "mosquitto"])
 async def silent_world(request: pytest.FixtureRequest, tmp_path: Any) -> AsyncIterator[World]:
     """Nobody takes what comes up."""
-    async with embedded() if request.param == "embedded" else external(tmp_path) as world:
+    async with open_world(request.param, tmp_path) as world:
         yield world
-        await world.link.stop()
 
 
 @pytest.fixture
 async def world(silent_world: World) -> AsyncIterator[World]:
-    task = asyncio.create_task(silent_world.consume())
-    yield silent_world
-    task.cancel()
-    await asyncio.wait([task])
-
-
-async def received(client: aiomqtt.Client) -> aiomqtt.Message:
-    return await asyncio.wait_for(anext(aiter(client.messages)), TIMEOUT)
+    async with consuming(silent_world):
+        yield silent_world
 
 
 @pytest.mark.parametrize("options", [{"protocol": V311}, {"protocol": V5}, {"transport": "websockets"}])

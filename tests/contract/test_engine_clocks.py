@@ -14,7 +14,7 @@ from domain.rules.model import RuleState
 from domain.telemetry import packing
 from domain.telemetry.engine.batch import InMemoryTelemetryBatch
 from domain.telemetry.engine.reference import ReferenceEngine
-from support.engine import DEVICE, EngineDriver, ms, rule
+from support.engine import DEVICE, EngineDriver, ingest_batch, ms, rule
 
 TIMES = json.loads((Path(__file__).parents[1] / "vectors" / "times.json").read_text())
 HOT = ("t", ">", 30.0)
@@ -148,7 +148,7 @@ def test_a_message_on_its_way_while_the_clock_is_set_arrives_now(engine: Telemet
     driver = EngineDriver(engine, rule(HOT, for_seconds=10))
     set_clock(engine, step_s, step_s + 5)
     batch = InMemoryTelemetryBatch.of([(DEVICE, ms(4), b'{"t": 31}')])
-    result = engine.ingest(batch, ms(step_s + 5))
+    result = ingest_batch(engine, batch, ms(step_s + 5))
     assert [each.held_since_ms for each in result.rule_transitions] == [ms(step_s + 5)]
     assert result.last_seen == [(DEVICE, ms(step_s + 5))]
     assert driver.tick(step_s + 14).rule_firings == []

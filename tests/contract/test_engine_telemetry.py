@@ -64,13 +64,43 @@ def test_a_redelivered_message_gives_the_same_row(engine: TelemetryEngine) -> No
     assert first == again
 
 
-def test_metric_numbers_belong_to_the_fleet_and_continue_from_the_highest_known(engine: TelemetryEngine) -> None:
-    engine.add_metric_names([(3, "t"), (9, "h")])
+def test_metric_numbers_belong_to_the_fleet(engine: TelemetryEngine) -> None:
+    engine.add_metric_names([(3, "t"), (9, "h"), (10, "new")])
     driver = EngineDriver(engine)
-    assert driver.send({"h": 1, "new": 2}).new_metric_names == [(10, "new")]
-    other = driver.send({"new": 2, "t": 1}, device_no=8)
-    assert other.new_metric_names == []
-    assert other.new_metrics == [(8, 10, "new", None), (8, 3, "t", None)]
+    assert driver.send({"h": 1, "new": 2}).new_metrics == [(DEVICE, 9, "h", None), (DEVICE, 10, "new", None)]
+    assert driver.send({"new": 2, "t": 1}, device_no=8).new_metrics == [(8, 10, "new", None), (8, 3, "t", None)]
+
+
+def test_an_engine_takes_no_message_with_a_name_that_has_no_number(engine: TelemetryEngine) -> None:
+    engine.add_metric_names([(3, "t")])
+    engine.set_rules(DEVICE, [rule(("t", ">", 30))])
+    payloads = [b'{"t": 20}', b'[{"t": 31}, {"b": 1, "a": 2}]', b"broken", b'{"c": 1, "a": 1}']
+    batch = native_engine.make_batch([(DEVICE, T0 + index, payload) for index, payload in enumerate(payloads)])
+    before = engine.ingest(batch)
+    assert (before.consumed, before.unknown_metric_names) == (1, ["b", "a", "c"])
+    assert (before.message_count, before.rule_firings, before.faults, before.last_seen) == (1, [], [], [(DEVICE, T0)])
+    engine.add_metric_names([(7, "b"), (5, "a")])
+    between = engine.ingest(batch, None, before.consumed)
+    assert (between.consumed, between.unknown_metric_names, len(between.rule_firings)) == (3, ["c"], 1)
+    assert (between.message_count, between.faults) == (2, [(DEVICE, "MALFORMED", 1)])
+    assert between.new_metrics == [(DEVICE, 7, "b", None), (DEVICE, 5, "a", None)]
+    engine.add_metric_names([(6, "c")])
+    rest = engine.ingest(batch, None, between.consumed)
+    assert (rest.consumed, rest.unknown_metric_names, rest.new_metrics) == (4, [], [(DEVICE, 6, "c", None)])
+    nothing = engine.ingest(batch, None, 9)
+    assert (nothing.consumed, nothing.unknown_metric_names, nothing.rows) == (4, [], [])
+
+
+def test_a_device_gets_no_names_beyond_its_limit_whatever_it_sends(engine: TelemetryEngine) -> None:
+    payloads = [json.dumps({f"m{number}": 1 for number in range(first, first + 100)}).encode() for first in (0, 100, 200)]
+    batch = native_engine.make_batch([(DEVICE, T0, payload) for payload in payloads] + [(8, T0, b'{"m299": 1}')])
+    result = engine.ingest(batch)
+    assert (result.consumed, result.unknown_metric_names) == (0, [f"m{number}" for number in range(128)] + ["m299"])
+
+
+def test_names_are_searched_in_a_limited_number_of_messages(engine: TelemetryEngine) -> None:
+    batch = native_engine.make_batch([(number, T0, b'{"m%d": 1}' % number) for number in range(3_000)])
+    assert len(engine.ingest(batch).unknown_metric_names) == 2_048
 
 
 def test_a_new_unit_is_reported_and_a_known_one_is_not(engine: TelemetryEngine) -> None:

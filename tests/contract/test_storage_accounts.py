@@ -2,19 +2,21 @@
 
 from __future__ import annotations
 
+import asyncio
 import contextlib
 from dataclasses import replace
 from typing import Any
 
 import pytest
 
-from domain.accounts.model import LoginFailures, Member, Membership, OneTimeCode, Project, RefreshToken, UserSession
+from domain.accounts.model import Invitation, LoginFailures, Member, Membership, OneTimeCode, Project, RefreshToken, UserSession
+from domain.accounts.oidc_ports import ExternalIdentity
 from domain.grants.model import GrantSubject
 from domain.kernel.caller import Role
 from domain.kernel.errors import Conflict, NotFound
 from domain.kernel.idempotency import COMMITTED, StoredResponse
 from domain.kernel.ids import SessionId
-from support.storage import NOW, StoredAccount, a_delivery, a_device, a_grant, a_key, a_user, a_webhook, new_id
+from support.storage import NOW, StoredAccount, a_delivery, a_device, a_grant, a_key, a_user, a_webhook, an_account, new_id
 
 
 async def test_an_email_belongs_to_one_user(world: StoredAccount) -> None:
@@ -31,6 +33,18 @@ async def test_an_email_belongs_to_one_user(world: StoredAccount) -> None:
     async with world.uow.read() as tx:
         assert await tx.users.find_by_email(world.user.email) == world.user
         assert await tx.users.find_by_email("nobody@example.org") is None
+
+
+async def test_of_several_who_add_the_first_account_at_once_one_does(storage: Any) -> None:
+    async def add_first() -> bool:
+        async with storage.write() as tx:
+            await tx.accounts.lock_creation()
+            if await tx.accounts.has_any():
+                return False
+            await tx.accounts.add(an_account())
+            return True
+
+    assert sorted(await asyncio.gather(*(add_first() for _ in range(4)))) == [False, False, False, True]
 
 
 async def test_deleting_a_user_deletes_memberships_and_codes(world: StoredAccount) -> None:
@@ -75,6 +89,67 @@ async def test_deleting_a_membership_deletes_its_grants_and_tokens(world: Stored
         assert await tx.grants.get_for_update(world.account.account_id, grant.grant_id) is None
         assert await tx.refresh_tokens.get(b"t") is None
         assert await tx.users.get(world.user.user_id) == world.user
+
+
+async def test_an_invitation_is_found_by_its_token_and_used_once(world: StoredAccount) -> None:
+    invited = Invitation(
+        invitation_id=new_id("inv"),
+        account_id=world.account.account_id,
+        email="grace@example.org",
+        name="Grace",
+        role=Role.MEMBER,
+        invited_by=world.membership.membership_id,
+        token_hash=b"t",
+        created_ms=NOW,
+        expires_ms=NOW + 9,
+        mailed=False,
+    )
+    later = replace(invited, invitation_id=new_id("inv"), email="joan@example.org", token_hash=b"u", expires_ms=NOW + 99)
+    async with world.uow.write() as tx:
+        await tx.invitations.add(invited)
+        await tx.invitations.add(later)
+        assert await tx.invitations.find_by_token(b"t") == invited
+        assert await tx.invitations.find_by_email(invited.account_id, invited.email) == invited
+        assert await tx.invitations.find_by_email(new_id("acc"), invited.email) is None
+        assert await tx.invitations.get_for_update(new_id("acc"), invited.invitation_id) is None
+        again = replace(invited, token_hash=b"v", mailed=True, role=Role.VIEWER)
+        await tx.invitations.save(again)
+        assert await tx.invitations.find_by_token(b"t") is None
+        assert list(await tx.invitations.list_by_account(invited.account_id)) == [again, later]
+        assert await tx.invitations.delete_older_than(NOW + 10, 5) == 1
+        assert await tx.invitations.delete(later.invitation_id)
+        assert not await tx.invitations.delete(later.invitation_id)
+        await tx.invitations.add(invited)
+    async with world.uow.write() as tx:
+        with pytest.raises(Conflict) as caught:
+            await tx.invitations.add(replace(invited, invitation_id=new_id("inv"), token_hash=b"w"))
+        assert caught.value.code == "INVITATION_EXISTS"
+
+
+async def test_a_user_has_one_identity_of_a_provider(world: StoredAccount) -> None:
+    identity = ExternalIdentity("https://sso.example.org", "sub-1", world.user.user_id, NOW, NOW)
+    async with world.uow.write() as tx:
+        await tx.external_identities.upsert(identity)
+        await tx.external_identities.upsert(replace(identity, last_used_ms=NOW + 5))
+        assert await tx.external_identities.get(identity.issuer, "sub-1") == replace(identity, last_used_ms=NOW + 5)
+        assert await tx.external_identities.get("https://other.example.org", "sub-1") is None
+        assert await tx.external_identities.find_by_user(world.user.user_id, identity.issuer) is not None
+    async with world.uow.write() as tx:
+        with pytest.raises(Conflict) as caught:
+            await tx.external_identities.upsert(replace(identity, subject="sub-2"))
+        assert caught.value.code == "IDENTITY_TAKEN"
+    async with world.uow.write() as tx:
+        await tx.users.delete(world.user.user_id)
+        assert await tx.external_identities.get(identity.issuer, "sub-1") is None
+
+
+async def test_a_state_of_a_sign_in_is_used_once(world: StoredAccount) -> None:
+    async with world.uow.write() as tx:
+        assert await tx.external_identities.mark_state_used(b"s", NOW)
+        assert not await tx.external_identities.mark_state_used(b"s", NOW)
+        assert await tx.external_identities.delete_states_older_than(NOW, 5) == 0
+        assert await tx.external_identities.delete_states_older_than(NOW + 1, 5) == 1
+        assert await tx.external_identities.mark_state_used(b"s", NOW)
 
 
 async def test_projects_are_listed_with_their_device_count(world: StoredAccount) -> None:

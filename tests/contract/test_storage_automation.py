@@ -193,6 +193,10 @@ async def test_what_is_queued_for_an_online_device_can_be_marked_as_possibly_sen
         assert await tx.executions.mark_possibly_sent(NOW) == 1
         found = [await tx.executions.find(one.execution_id) for one in (queued, marked, acked, elsewhere)]
         assert [one.sent_ms for one in found if one is not None] == [NOW, NOW - 5, acked.sent_ms, None]
+        assert await tx.executions.mark_possibly_sent(NOW, {away.device_id, world.device.device_id}) == 1
+        of_another = await tx.executions.find(elsewhere.execution_id)
+        assert of_another is not None
+        assert of_another.sent_ms == NOW
 
 
 async def test_executions_page_newest_first_and_only_ended_ones_are_forgotten(world: StoredAccount) -> None:

@@ -54,6 +54,9 @@ async def test_devices_are_found_by_words_state_and_project_sorted_and_in_pages(
         assert await found(project_id=beta.project_id) == ["beta_fan"]
         assert await found(sort=DeviceSort.NAME) == ["Alpha pump", "beta_fan", "Gamma", "zeta 100%"]
         assert (await found(sort=DeviceSort.LAST_SEEN))[-1] == (await found(sort=DeviceSort.LAST_SEEN_NEWEST))[0] == "Alpha pump"
+        await tx.devices.save(replace(beta, external_id="SN-7"))
+        assert await found(external_id="SN-7") == ["beta_fan"]
+        assert await found(external_id="SN-8") == []
         assert await found(limit=2, offset=1) == everything[1:3]
         assert await found(limit=9, offset=9) == []
         assert await tx.device_search.find(new_id("acc"), DeviceSearch()) == []

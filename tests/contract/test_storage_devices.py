@@ -35,6 +35,27 @@ async def test_a_device_comes_back_as_it_went_in(world: StoredAccount) -> None:
         assert await tx.devices.get(new_id("acc"), world.device.device_id) is None
 
 
+async def test_an_external_id_is_unique_in_its_account_and_free_again_when_given_up(world: StoredAccount) -> None:
+    account_id, project_id = world.account.account_id, world.project.project_id
+    async with world.uow.write() as tx:
+        first = await tx.devices.add(a_device(account_id, project_id, external_id="SN 1"))
+        await tx.devices.add(a_device(account_id, project_id, external_id="SN 2"))
+        assert [d.device_id for d in await tx.devices.list_by_external_ids(account_id, ["SN 1", "SN 9"])] == [first.device_id]
+        assert list(await tx.devices.list_by_external_ids(account_id, [])) == []
+        assert list(await tx.devices.list_by_external_ids(new_id("acc"), ["SN 1"])) == []
+    for clash in (
+        lambda tx: tx.devices.add(a_device(account_id, project_id, external_id="SN 1")),
+        lambda tx: tx.devices.save(replace(first, external_id="SN 2")),
+    ):
+        with pytest.raises(Conflict) as refused:
+            async with world.uow.write() as tx:
+                await clash(tx)
+        assert refused.value.code == "EXTERNAL_ID_TAKEN"
+    async with world.uow.write() as tx:
+        await tx.devices.save(replace(first, external_id=None))
+        await tx.devices.add(a_device(account_id, project_id, external_id="SN 1"))
+
+
 async def test_device_numbers_are_never_used_twice(world: StoredAccount) -> None:
     async with world.uow.write() as tx:
         second = await tx.devices.add(a_device(world.account.account_id, world.project.project_id))
@@ -141,7 +162,7 @@ async def test_a_deleted_device_takes_all_that_was_its_own_and_leaves_the_log(wo
         await tx.credentials.upsert(DeviceCredentials(device.device_id, b"s", NOW))
         await tx.webhooks.add(webhook)
         await tx.deliveries.add_many([a_delivery(webhook, device_id=device.device_id), a_delivery(webhook)])
-        await tx.readings.add_metric_names([(1, "t")])
+        await tx.readings.assign_metric_numbers(["t"])
         await tx.readings.upsert_device_metrics([(device.device_no, 1, None)])
         await tx.readings.upsert_checkpoints([(device.device_no, NOW, b"l")])
         await tx.events.append_many([an_event(world)])

@@ -7,6 +7,7 @@ import random
 from dataclasses import replace
 from typing import Any
 
+from domain.events.log_cursor import LogCursor
 from domain.events.model import Event, EventSearch
 from support.storage import NOW, StoredAccount, an_account, an_event, new_id
 
@@ -23,25 +24,24 @@ async def test_an_event_comes_back_as_it_went_in_with_a_position(world: StoredAc
         assert list(await tx.events.page(world.account.account_id, limit=5)) == [stored]
 
 
-async def test_positions_follow_the_order_of_commits(world: StoredAccount) -> None:
-    async def write() -> int:
+async def test_positions_are_unique_and_the_log_is_read_by_position(world: StoredAccount) -> None:
+    async def write() -> Event:
         async with world.uow.write() as tx:
-            stored = await append(tx, an_event(world))
-        commits.append(stored.position)
-        return stored.position
+            return await append(tx, an_event(world))
 
-    commits: list[int] = []
-    await asyncio.gather(*[write() for _ in range(50)])
-    assert len(set(commits)) == 50
+    written = await asyncio.gather(*[write() for _ in range(50)])
     async with world.uow.read() as tx:
-        assert [event.position for event in await tx.events.list_public_after(world.account.account_id, 0, 99)] == sorted(commits)
+        found = await tx.events.list_public_after(world.account.account_id, LogCursor(), 99)
+    assert list(found) == sorted(written, key=lambda event: event.position)
+    assert len({event.position for event in found}) == 50
 
 
-async def test_a_follower_of_the_log_never_misses_a_late_position(world: StoredAccount) -> None:
-    """With transactions that begin together, write early and commit late, positions are in the order of commits."""
+async def test_a_reader_misses_and_doubles_nothing_while_eight_writers_commit_out_of_order(world: StoredAccount) -> None:
+    """Transactions that begin together, write early and commit late; the reader's pages are small."""
     chance = random.Random(3)
     writing = True
-    followed: list[int] = []
+    followed: list[Event] = []
+    cursor = LogCursor()
 
     async def write() -> None:
         for _ in range(12):
@@ -51,13 +51,19 @@ async def test_a_follower_of_the_log_never_misses_a_late_position(world: StoredA
                 await asyncio.sleep(chance.random() / 200)
 
     async def follow() -> None:
+        nonlocal cursor
         while True:
             last_look = not writing
             async with world.uow.read() as tx:
-                found = await tx.events.list_after(followed[-1] if followed else 0, 10_000)
-            followed.extend(event.position for event in found)
-            if last_look:
+                found = await tx.events.list_after(cursor, 5)
+                end = await tx.events.end() if len(found) < 5 and chance.random() < 0.3 else LogCursor()
+            followed.extend(found)
+            cursor = cursor.after(found).union(end)
+            if last_look and len(found) < 5:
                 return
+            if chance.random() < 0.1:
+                async with world.uow.write() as tx:
+                    await tx.events.advance_idle_writers()
             await asyncio.sleep(0)
 
     async with asyncio.timeout(60):
@@ -66,8 +72,11 @@ async def test_a_follower_of_the_log_never_misses_a_late_position(world: StoredA
         writing = False
         await following
     async with world.uow.read() as tx:
-        assert followed == [event.position for event in await tx.events.list_after(0, 10_000)]
-    assert len(followed) >= 96
+        log = list(await tx.events.list_after(LogCursor(), 10_000))
+    assert sorted(followed, key=lambda event: event.position) == log
+    assert len(log) >= 96
+    for writer in {event.writer for event in log}:
+        assert [event for event in followed if event.writer == writer] == [event for event in log if event.writer == writer]
 
 
 async def test_pages_do_not_shift_while_events_are_added(world: StoredAccount) -> None:
@@ -146,25 +155,23 @@ async def test_a_feed_resumes_with_public_events_only(world: StoredAccount) -> N
         first = await append(tx, an_event(world))
         await append(tx, an_event(world, kind="grant_created"))
         third = await append(tx, an_event(world, kind="device_online"))
-        assert list(await tx.events.list_public_after(account_id, 0, 9)) == [first, third]
-        assert list(await tx.events.list_public_after(account_id, first.position, 9)) == [third]
-        assert list(await tx.events.list_public_after(account_id, 0, 1)) == [first]
+        assert list(await tx.events.list_public_after(account_id, LogCursor(), 9)) == [first, third]
+        assert list(await tx.events.list_public_after(account_id, LogCursor().after([first]), 9)) == [third]
+        assert list(await tx.events.list_public_after(account_id, LogCursor(), 1)) == [first]
 
 
-async def test_each_account_has_an_oldest_and_a_newest_position(world: StoredAccount) -> None:
+async def test_the_log_has_an_oldest_position_and_an_end(world: StoredAccount) -> None:
     other = an_account()
     async with world.uow.write() as tx:
         await tx.accounts.add(other)
-        assert (
-            await tx.events.account_newest_position(other.account_id),
-            await tx.events.account_oldest_position(other.account_id),
-        ) == (0, 0)
-        first = await append(tx, an_event(world))
-        await append(tx, an_event(world, account_id=other.account_id))
-        last = await append(tx, an_event(world))
-        assert await tx.events.account_oldest_position(world.account.account_id) == first.position
-        assert await tx.events.account_newest_position(world.account.account_id) == last.position
+        assert (await tx.events.oldest_position(), await tx.events.end()) == (0, LogCursor())
+        first = await append(tx, an_event(world, at_ms=NOW - 1))
+        second = await append(tx, an_event(world, account_id=other.account_id))
+    async with world.uow.write() as tx:
+        assert (await tx.events.oldest_position(), (await tx.events.end()).highest) == (first.position, second.position)
         assert len(await tx.events.page(other.account_id, limit=9)) == 1
+        await tx.events.delete_older_than(NOW, 9)
+        assert await tx.events.oldest_position() == second.position
 
 
 async def test_a_devices_log_is_read_back_by_time(world: StoredAccount) -> None:
@@ -198,12 +205,12 @@ async def test_many_events_are_appended_in_their_order_and_counted(world: Stored
         made = [an_event(world, at_ms=NOW + number) for number in range(5)] + [an_event(world, account_id=other.account_id)]
         stored = await tx.events.append_many(made)
         assert list(await tx.events.append_many([])) == []
-        assert [replace(event, position=0) for event in stored] == made
+        assert [replace(event, position=0, writer=0) for event in stored] == made
         last = await append(tx, an_event(world))
     positions = [event.position for event in (*stored, last)]
     assert positions == sorted(set(positions))
     async with world.uow.read() as tx:
-        assert list(await tx.events.list_public_after(world.account.account_id, 0, 99)) == [*stored[:5], last]
+        assert list(await tx.events.list_public_after(world.account.account_id, LogCursor(), 99)) == [*stored[:5], last]
         assert await tx.events.count(world.account.account_id) == 6
         assert await tx.events.count(other.account_id) == 1
 
@@ -212,11 +219,19 @@ async def test_the_log_of_all_accounts_can_be_followed_in_its_order(world: Store
     other = an_account()
     async with world.uow.write() as tx:
         await tx.accounts.add(other)
-        assert await tx.events.last_position() == 0
+        assert await tx.events.end() == LogCursor()
         first = [await append(tx, an_event(world, kind="grant_created")) for _ in range(2)]
         second = await append(tx, an_event(world, account_id=other.account_id))
     async with world.uow.read() as tx:
-        assert await tx.events.last_position() == second.position
-        assert list(await tx.events.list_after(0, 9)) == [*first, second]
-        assert list(await tx.events.list_after(first[0].position, 1)) == [first[1]]
-        assert list(await tx.events.list_after(second.position, 9)) == []
+        end = await tx.events.end()
+        assert list(await tx.events.list_after(LogCursor(), 9)) == [*first, second]
+        assert list(await tx.events.list_kinds_after(LogCursor(), 9)) == ["grant_created", "grant_created", "relay_changed"]
+        assert list(await tx.events.list_after(LogCursor().after(first[:1]), 1)) == [first[1]]
+        for cursor in (LogCursor(second.position), LogCursor().after([second]), end):
+            assert list(await tx.events.list_after(cursor, 9)) == []
+    async with world.uow.write() as tx:
+        await tx.events.advance_idle_writers()
+    async with world.uow.write() as tx:
+        assert await tx.events.end() == LogCursor(second.position)
+        third = await append(tx, an_event(world))
+        assert list(await tx.events.list_after(LogCursor(second.position), 9)) == [third]

@@ -38,9 +38,12 @@ async def test_a_range_includes_its_start_and_excludes_its_end(world: StoredAcco
 
 async def test_metrics_have_names_and_units(world: StoredAccount) -> None:
     async with world.uow.write() as tx:
-        await tx.readings.add_metric_names([(1, "temperature"), (2, "humidity")])
-        await tx.readings.add_metric_names([(2, "humidity"), (3, "mode")])
-        await tx.readings.add_metric_names([])
+        assert sorted(await tx.readings.assign_metric_numbers(["temperature", "humidity"])) == [
+            (1, "temperature"),
+            (2, "humidity"),
+        ]
+        assert sorted(await tx.readings.assign_metric_numbers(["mode", "humidity", "mode"])) == [(2, "humidity"), (3, "mode")]
+        assert list(await tx.readings.assign_metric_numbers([])) == []
         assert list(await tx.readings.list_metric_names()) == [(1, "temperature"), (2, "humidity"), (3, "mode")]
         await tx.readings.upsert_device_metrics([(5, 1, "celsius"), (5, 2, None), (6, 3, None)])
         await tx.readings.upsert_device_metrics([(5, 1, "kelvin")])

@@ -44,12 +44,6 @@ async def create_rule(owner: ApiClient, device: Device, command: str, metric: st
     await owner.post(f"{device.path}/rules", body, expect=201)
 
 
-async def set_clock(service: Service, owner: ApiClient, clock: MachineClock, hours: float) -> None:
-    """An access token is valid by the wall clock, so it is renewed."""
-    clock.step(hours=hours)
-    await service.sign_in_again(owner)
-
-
 async def report_at(line: DeviceConnection, ts: int, **values: float) -> None:
     await line.publish("telemetry", {"ts": ts, "m": values})
 
@@ -70,6 +64,9 @@ async def test_one_wrong_timestamp_is_shown_and_switches_no_rule_off(
         await report_at(line, clock.now_ms(), t=20)
         [plain, *_] = await owner.wait_until(f"{pump.path}/telemetry", lambda found: len(found) == 3)
         assert "reportedAt" not in plain
+        export = await owner.send("GET", f"{pump.path}/telemetry/export?format=csv")
+        head, *rows = [line.split(",") for line in export.text.splitlines()]
+        assert [dict(zip(head, row, strict=True))["reportedAt"] for row in rows] == [reading["reportedAt"], "", ""]
         skew = await owner.wait_until(
             f"/events?deviceId={pump.device_id}&type=device_clock_skew", lambda page: page["data"], within_s=TIMEOUT_S
         )
@@ -91,7 +88,7 @@ async def test_a_step_of_the_clock_neither_delays_nor_hastens_what_is_running(
         await line.report(t=31, long=31)
         short = await owner.post(f"{away.path}/command", {"cmd": "ON", "ttlSeconds": 5})
         lasting = await owner.post(f"{away.path}/command", {"cmd": "OFF", "ttlSeconds": 120})
-        await set_clock(service, owner, clock, hours)
+        await clock.step_running(service, owner, hours=hours)
 
         async with asyncio.timeout(TIMEOUT_S):
             assert (await line.next_command())["cmd"] == "ON"
@@ -104,7 +101,7 @@ async def test_a_step_of_the_clock_neither_delays_nor_hastens_what_is_running(
         async with away.online(service) as other:
             assert (await other.next_command())["cmd"] == "OFF"
 
-        await set_clock(service, owner, clock, -hours)
+        await clock.step_running(service, owner, hours=-hours)
         await line.report(now=20)
         await line.report(now=31)
         assert (await line.next_command())["cmd"] == "OFF"
@@ -114,7 +111,7 @@ async def test_a_step_of_the_clock_neither_delays_nor_hastens_what_is_running(
 async def test_a_start_after_a_clock_that_was_ahead(service: Service, owner: ApiClient, clock: MachineClock) -> None:
     """The hour that was too many is still in the database."""
     pump = await create_device(owner)
-    await set_clock(service, owner, clock, 1)
+    await clock.step_running(service, owner, hours=1)
     async with pump.online(service) as line:
         await line.report(t=20)
         await create_rule(owner, pump, "ON", forSeconds=2)

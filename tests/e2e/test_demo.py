@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import asyncio
+import time
 from pathlib import Path
 from typing import Any
 
-from support.service import Service
+from support.service import PASSWORD, ApiClient, Service
 
 TIMEOUT_S = 60
 
@@ -29,7 +30,27 @@ async def test_the_demo_runs_ten_devices_that_report_and_carry_out_commands(tmp_
                 await asyncio.sleep(0.2)
             while not await owner.get(f"{paths['Yard light']}/schedules"):
                 await asyncio.sleep(0.2)
+            await assert_it_shows_what_is_special(service, owner, paths)
             result = await owner.post(f"{paths['Gate']}/command", {"cmd": "ON", "waitSeconds": 10})
             assert result["status"] == "DONE"
         assert service.stop() < 5
         assert service.error_lines() == []
+
+
+async def assert_it_shows_what_is_special(service: Service, owner: ApiClient, paths: dict[str, str]) -> None:
+    await owner.wait_until("/members", lambda members: len(members) == 2)  # the last thing that is made
+    [waiting] = await owner.get("/approvals?status=PENDING")
+    assert (waiting["cmd"], waiting["params"]) == ("OPEN", {"seconds": 60})
+    assert sorted(key["name"] for key in await owner.get("/keys")) == ["Delivery robot", "Irrigation bot"]
+    assert {project["name"]: project["deviceCount"] for project in await owner.get("/projects")} == {"House": 8, "Greenhouse": 2}
+    [daily] = await owner.get(f"{paths['Greenhouse pump']}/schedules")
+    assert (daily["label"], daily["rrule"]) == ("Watering", "FREQ=DAILY")
+    day_ago = int(time.time() * 1000) - 86_400_000
+    early = await owner.get(
+        f"{paths['Boiler']}/telemetry?metric=temperature&limit=1000&since={day_ago}&until={day_ago + 43_200_000}"
+    )
+    assert len(early) > 60, "the first half of the day before"
+    signed_in = await owner.post("/auth/login", {"email": "viewer@latchboard.local", "password": PASSWORD})
+    async with service.api(Authorization=f"Bearer {signed_in['accessToken']}") as viewer:
+        assert (await viewer.get("/auth/me"))["role"] == "Viewer"
+        await viewer.post(f"{paths['Gate']}/command", {"cmd": "ON"}, expect=403)

@@ -13,6 +13,7 @@ from typing import Any
 
 import pytest
 
+from domain.kernel.clock import to_iso
 from support.database_probe import rows
 from support.device import Device, DeviceConnection, create_device
 from support.service import ApiClient, Service
@@ -118,6 +119,60 @@ async def test_every_payload_form_unit_and_value_type_is_returned(service: Servi
     assert [one["value"] for one in await owner.get(f"{meter.path}/telemetry?metric=t&since={now_ms - 2}&until={now_ms}")] == [
         22.0
     ]
+
+
+async def test_a_dashboard_reads_several_devices_in_ascending_order_with_times_in_ms_and_iso(
+    service: Service, owner: ApiClient
+) -> None:
+    start_ms = int(time.time() // 60) * 60_000 - 600_000
+    meters = [await create_device(owner, f"Meter {n}") for n in range(2)]
+    for n, meter in enumerate(meters):
+        async with meter.online(service) as line:
+            readings = [{"ts": start_ms + m * 60_000, "m": {"power": n * 100 + m}, "u": {"power": "watt"}} for m in range(4)]
+            await line.publish("telemetry", readings)
+    ids = ",".join(meter.device_id for meter in meters)
+    since, until = to_iso(start_ms + 60_000), start_ms + 240_000
+
+    rows = await owner.get(f"/telemetry/series?deviceId={ids}&metric=power&since={since}&until={until}")
+    steps = await owner.get(f"/telemetry/series?deviceId={ids}&since={since}&until={to_iso(until)}&step=120000")
+    one = await owner.get(f"{meters[0].path}/telemetry?order=asc&since={since}")
+
+    assert [(row["deviceName"], row["value"]) for row in rows] == [(f"Meter {n}", n * 100 + m) for m in (1, 2, 3) for n in (0, 1)]
+    assert rows[0] | {"deviceId": "", "deviceName": ""} == {
+        "deviceId": "", "deviceName": "", "metric": "power", "unit": "watt", "timestamp": start_ms + 60_000, "time": since,
+        "value": 1.0, "valueText": None, "min": None, "max": None, "count": None,
+    }  # fmt: skip
+    assert sum(row["count"] for row in steps) == 6
+    assert [row["timestamp"] for row in steps] == sorted(row["timestamp"] for row in steps)
+    assert {row["timestamp"] % 120_000 for row in steps} == {0}
+    assert [row["value"] for row in one] == [1.0, 2.0, 3.0]
+
+
+@pytest.mark.parametrize(
+    ("query", "field"),
+    [
+        ("deviceId=,", "deviceId"),
+        ("deviceId=" + ",".join(f"dev_{n:020}" for n in range(21)), "deviceId"),
+        ("deviceId=dev_x&since=yesterday", "since"),
+        ("deviceId=dev_x&since=2026-11-21T04:00:00", "since"),
+        ("deviceId=dev_x&step=999", "step"),
+        ("deviceId=dev_x&step=0m", "step"),
+    ],
+)
+async def test_a_wrong_series_query_names_its_field(owner: ApiClient, query: str, field: str) -> None:
+    answer = await owner.get(f"/telemetry/series?{query}", expect=400)
+    assert [detail["field"] for detail in answer["details"]] == [field]
+
+
+async def test_a_key_reads_a_series_only_of_devices_that_its_grants_cover(service: Service, owner: ApiClient) -> None:
+    seen, hidden = await create_device(owner), await create_device(owner)
+    key = await owner.post("/keys", {"name": "Grafana"}, expect=201)
+    await owner.post(f"{seen.path}/grants", {"commands": ["STATUS"], "scope": "READ", "apiKeyId": key["keyId"]}, expect=201)
+    robot = ApiClient(owner.raw, {"X-Api-Key": key["key"]})
+
+    assert await robot.get(f"/telemetry/series?deviceId={seen.device_id}") == []
+    refused = await robot.get(f"/telemetry/series?deviceId={seen.device_id},{hidden.device_id}", expect=403)
+    assert refused["error"] == "GRANT_MISSING"
 
 
 async def test_an_export_is_complete_and_ordered_even_if_the_device_clock_stands_still(

@@ -11,18 +11,23 @@ from __future__ import annotations
 
 import argparse
 import asyncio
+import contextlib
 import random
+import shutil
 import sys
 import tempfile
 import time
 from collections.abc import Iterator
 from dataclasses import dataclass
+from datetime import datetime
 from pathlib import Path
 
 from faults.checks import Check, Verdict
 from faults.injections import FAULTS, Fault, World
-from faults.setups import Setup, installation
+from faults.setups import Installation, Setup, installation
 from faults.workload import running
+
+KEPT = Path("target/faults")
 
 
 @dataclass(frozen=True)
@@ -66,7 +71,20 @@ async def _inject(fault: Fault, setup: Setup, folder: Path, count: int, long: bo
                     await workload.progress(random.randint(20, 300))  # the next fault comes at another moment
                 await workload.stop()
                 await workload.sign_in()
-                return await Check(workload).run()
+                found = await Check(workload).run()
+        if not found.is_clean:
+            await asyncio.to_thread(_keep_evidence, found, installed, folder)
+        return found
+
+
+def _keep_evidence(found: Verdict, installed: Installation, folder: Path) -> None:
+    """Where something was lost, doubled or wrong, the log and the database stay, so that its cause can be found."""
+    if installed.cluster is not None:
+        installed.cluster.dump(folder / "database.sql")
+    kept = KEPT / f"{datetime.now():%Y%m%d-%H%M%S}"
+    with contextlib.suppress(shutil.Error):  # a socket, for example, after everything else has been copied
+        shutil.copytree(folder, kept)
+    found.notes.append(f"the log and the database are in {kept}")
 
 
 def chosen(only: str | None, setup: str | None) -> Iterator[tuple[Fault, Setup]]:

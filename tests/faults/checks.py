@@ -13,7 +13,7 @@ from collections import Counter
 from dataclasses import dataclass, field
 from typing import Any
 
-from faults.delivery_rows import by_state, count_pending, settled_deliveries
+from faults.delivery_rows import by_state, count_doubled, count_pending, settled_deliveries
 from faults.workload import RECOVERY_S, Workload
 
 FINAL = ("DONE", "FAILED", "EXPIRED", "TIMED_OUT")
@@ -124,7 +124,7 @@ class Check:
         rows = await settled_deliveries(self._work.service)
         self._found.deliveries += len(rows)
         events = {row.event_id for row in rows}
-        self._found.count("doubled", len(rows) - len(events), "deliveries of one event to one webhook")
+        self._found.count("doubled", count_doubled(rows), "deliveries of one event to one webhook")
         without = changes - events
         self._found.count("lost", len(without), f"relay changes without a delivery, of {len(changes)}")
         announced = {row.reading for row in rows}

@@ -8,6 +8,7 @@ import shutil
 import signal
 import subprocess
 import tempfile
+import time
 from pathlib import Path
 from typing import Any
 
@@ -43,8 +44,12 @@ class Cluster:
         self._run("pg_ctl", "-m", "immediate", "-w", "stop")
 
     def kill(self) -> None:
-        """SIGKILL of the server's first process; the others notice and end."""
-        os.kill(self._pid(), signal.SIGKILL)
+        """SIGKILL of the server's first process. Returns when the others have noticed and ended: before that none can start."""
+        first, *others = self._pids()
+        os.kill(first, signal.SIGKILL)
+        deadline = time.monotonic() + COMMAND_TIMEOUT_S
+        while any(map(_is_running, others)) and time.monotonic() < deadline:
+            time.sleep(0.05)
         pid_file = self._folder / "data" / "postmaster.pid"
         pid_file.unlink(missing_ok=True)
 
@@ -59,6 +64,22 @@ class Cluster:
             self.stop()
         finally:
             shutil.rmtree(self._folder, ignore_errors=True)
+
+    def dump(self, path: Path) -> None:
+        """Write the database to a file of SQL statements."""
+        command = [
+            str(self._binaries / "pg_dump"),
+            "-h",
+            "127.0.0.1",
+            "-p",
+            str(self._port),
+            "-U",
+            "postgres",
+            "-f",
+            str(path),
+            "postgres",
+        ]
+        subprocess.run(command, check=True, timeout=COMMAND_TIMEOUT_S, stdout=subprocess.DEVNULL)
 
     async def execute(self, sql: str) -> Any:
         import asyncpg
@@ -88,13 +109,14 @@ class Cluster:
         finally:
             await connection.close()
 
-    def _pid(self) -> int:
-        return int((self._folder / "data" / "postmaster.pid").read_text().splitlines()[0])
+    def _pids(self) -> list[int]:
+        """The server's first process, then its children."""
+        first = int((self._folder / "data" / "postmaster.pid").read_text().splitlines()[0])
+        listed = subprocess.run(["ps", "-o", "pid=", "--ppid", str(first)], capture_output=True, text=True, check=False)
+        return [first, *map(int, listed.stdout.split())]
 
     def _signal_all(self, number: signal.Signals) -> None:
-        first = self._pid()
-        listed = subprocess.run(["ps", "-o", "pid=", "--ppid", str(first)], capture_output=True, text=True, check=False)
-        for pid in [first, *map(int, listed.stdout.split())]:
+        for pid in self._pids():
             os.kill(pid, number)
 
     def _run(self, program: str, *arguments: str) -> None:
@@ -107,3 +129,9 @@ class Cluster:
             stdout=subprocess.DEVNULL,
             stderr=None,
         )
+
+
+def _is_running(pid: int) -> bool:
+    """False for one that has ended, also if nobody has asked for its exit code."""
+    listed = subprocess.run(["ps", "-o", "stat=", "-p", str(pid)], capture_output=True, text=True, check=False)
+    return listed.stdout.strip()[:1] not in ("", "Z")

@@ -31,12 +31,29 @@ class DeliveryRow:
     data: bytes
 
     @property
+    def told(self) -> dict[str, Any]:
+        """The payload of the event."""
+        found: dict[str, Any] = json.loads(self.data)
+        return found
+
+    @property
     def reading(self) -> tuple[str | None, int] | None:
         """Device and number of a reading that the fleet published; None for any other event."""
         if self.event_type != "telemetry":
             return None
-        told = json.loads(self.data)
+        told = self.told
         return (self.device_id, int(told["value"])) if told["metric"] == "seq" else None
+
+
+def count_doubled(rows: Sequence[DeliveryRow]) -> int:
+    """How many rows are a further delivery of an event. A reading's event is its device, time, metric and value, so two messages of
+    the same millisecond may have one in common; each announces it. The number of such messages is that of their `seq`."""
+    telemetry = [(row, row.told) for row in rows if row.event_type == "telemetry"]
+    numbers = {(row.device_id, told["timestamp"], told["value"]) for row, told in telemetry if told["metric"] == "seq"}
+    messages = Counter((device_id, at_ms) for device_id, at_ms, _ in numbers)
+    allowed = {row.event_id: messages[row.device_id, told["timestamp"]] for row, told in telemetry if told["metric"] != "seq"}
+    deliveries = Counter(row.event_id for row in rows)
+    return sum(max(0, count - max(1, allowed.get(event_id, 1))) for event_id, count in deliveries.items())
 
 
 async def settled_deliveries(service: Service) -> list[DeliveryRow]:

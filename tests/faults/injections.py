@@ -12,13 +12,17 @@ import shutil
 import signal
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, field
+from typing import TypeVar
 
+from faults.cluster import Cluster
+from faults.disk import SmallDisk
 from faults.duplicates import DuplicatingDevice
-from faults.false_time import CACHE_S
 from faults.setups import Installation, Setup
 from faults.workload import Workload
+from support.machine_clock import CACHE_S
 from support.webhook_receiver import Behaviour, drip, never_respond, reset
 
+Part = TypeVar("Part")
 LOCKED_TABLES = ("readings", "events", "executions", "devices", "deliveries", "answers")
 _ENDLESS_ANSWER = drip(bytes(64 * 1024), b"HTTP/1.1 500 x\r\nTransfer-Encoding: chunked\r\n\r\nfffffff\r\n", every_s=0.001)
 _DRIPPING_ANSWER = drip(b"X-Filler: 1\r\n", b"HTTP/1.1 200 OK\r\n")
@@ -40,9 +44,9 @@ class Fault:
     name: str
     setups: tuple[Setup, ...]
     inject: Callable[[World], Awaitable[None]]
-    short: int
+    short: int = 1
     """How often in the short form."""
-    long: int
+    long: int = 10
     per_service: int = 100
     """How often before the result is checked and a new service begins."""
     is_promised: bool = True
@@ -81,7 +85,6 @@ async def restart_postgres(world: World) -> None:
 
 async def kill_postgres(world: World) -> None:
     await asyncio.to_thread(_cluster(world).kill)
-    await asyncio.sleep(2)  # its children notice within a second
     await asyncio.to_thread(_cluster(world).start)
 
 
@@ -106,35 +109,25 @@ async def close_idle_connections(world: World) -> None:
 
 
 async def fill_disk(world: World) -> None:
-    disk = world.installation.disk
-    assert disk is not None
+    disk = _present(world.installation.disk)
     await asyncio.to_thread(disk.fill)
     await asyncio.sleep(10 if world.long else 3)
     disk.free()
 
 
-async def make_disk_read_only(world: World) -> None:
+def fail_disk(fail: Callable[[SmallDisk], None]) -> Callable[[World], Awaitable[None]]:
     """Then what an operator does: stop the service, mount the disk again, start."""
-    disk = world.installation.disk
-    assert disk is not None
-    await _fail_disk(world, disk.make_read_only)
 
+    async def inject(world: World) -> None:
+        disk, service = _present(world.installation.disk), world.workload.service
+        await asyncio.to_thread(fail, disk)
+        await asyncio.sleep(10 if world.long else 3)
+        service.kill()
+        await asyncio.to_thread(disk.unmount)
+        await asyncio.to_thread(disk.mount)
+        await asyncio.to_thread(service.start)
 
-async def let_disk_vanish(world: World) -> None:
-    disk = world.installation.disk
-    assert disk is not None
-    await _fail_disk(world, disk.vanish)
-
-
-async def _fail_disk(world: World, fail: Callable[[], None]) -> None:
-    disk, service = world.installation.disk, world.workload.service
-    assert disk is not None
-    await asyncio.to_thread(fail)
-    await asyncio.sleep(10 if world.long else 3)
-    service.kill()
-    await asyncio.to_thread(disk.unmount)
-    await asyncio.to_thread(disk.mount)
-    await asyncio.to_thread(service.start)
+    return inject
 
 
 async def move_data_away(world: World) -> None:
@@ -151,8 +144,7 @@ async def move_data_away(world: World) -> None:
 
 async def step_clock(world: World) -> None:
     """An hour ahead, then an hour behind, then right again."""
-    clock = world.installation.clock
-    assert clock is not None
+    clock = _present(world.installation.clock)
     for offset_s in (3_600, -3_600, 0):
         clock.set(offset_s)
         await asyncio.sleep(CACHE_S + (5 if world.long else 2))
@@ -165,20 +157,14 @@ async def keep_service_away(world: World) -> None:
     await asyncio.to_thread(world.workload.service.start)
 
 
-async def restart_mosquitto(world: World) -> None:
-    await _end_mosquitto(world, signal.SIGTERM)
+def restart_mosquitto(with_signal: signal.Signals) -> Callable[[World], Awaitable[None]]:
+    async def inject(world: World) -> None:
+        broker = _present(world.installation.broker)
+        await asyncio.to_thread(broker.end, with_signal)
+        await asyncio.sleep(random.uniform(0, 1))
+        await asyncio.to_thread(broker.start)
 
-
-async def kill_mosquitto(world: World) -> None:
-    await _end_mosquitto(world, signal.SIGKILL)
-
-
-async def _end_mosquitto(world: World, with_signal: signal.Signals) -> None:
-    broker = world.installation.broker
-    assert broker is not None
-    await asyncio.to_thread(broker.end, with_signal)
-    await asyncio.sleep(random.uniform(0, 1))
-    await asyncio.to_thread(broker.start)
+    return inject
 
 
 async def send_duplicates(world: World) -> None:
@@ -197,9 +183,13 @@ def misbehave(behaviour: Behaviour) -> Callable[[World], Awaitable[None]]:
     return inject
 
 
-def _cluster(world: World):  # type: ignore[no-untyped-def]
-    assert world.installation.cluster is not None
-    return world.installation.cluster
+def _cluster(world: World) -> Cluster:
+    return _present(world.installation.cluster)
+
+
+def _present(part: Part | None) -> Part:
+    assert part is not None, "the setup of this fault has such a part"
+    return part
 
 
 _SQLITE, _POSTGRES = (Setup.SQLITE,), (Setup.POSTGRES,)
@@ -210,24 +200,29 @@ FAULTS = (
     Fault("kill -9 of the service", _SQLITE, kill_service, short=3, long=1_000),
     Fault("kill -9 of the service", _POSTGRES, kill_service, short=3, long=200),
     Fault("SIGTERM of the service", _BOTH, stop_service, short=2, long=20),
-    Fault("service stopped (SIGSTOP)", _BOTH, pause_service, short=1, long=5),
+    Fault("service stopped (SIGSTOP)", _BOTH, pause_service, long=5),
     Fault("database connections ended, 10 a second", _POSTGRES, terminate_backends, short=5, long=60),
     Fault("PostgreSQL restarted (immediate)", _POSTGRES, restart_postgres, short=2, long=20),
-    Fault("kill -9 of PostgreSQL", _POSTGRES, kill_postgres, short=1, long=20),
-    Fault("PostgreSQL stopped (SIGSTOP)", _POSTGRES, pause_postgres, short=1, long=5),
-    Fault("a table locked", _POSTGRES, lock_table, short=1, long=len(LOCKED_TABLES)),
-    Fault("idle connections closed", _POSTGRES, close_idle_connections, short=1, long=6),
-    Fault("disk full", _DISK, fill_disk, short=1, long=10),
-    Fault("disk read-only", _DISK, make_disk_read_only, short=1, long=10),
-    Fault("disk gone", _DISK, let_disk_vanish, short=1, long=10),
-    Fault("data directory moved away", _SQLITE, move_data_away, short=1, long=10),
-    Fault("clock an hour ahead, then behind", _CLOCK, step_clock, short=1, long=10),
-    Fault("service away from Mosquitto", _MOSQUITTO, keep_service_away, short=1, long=10),
-    Fault("Mosquitto restarted (SIGTERM)", _MOSQUITTO, restart_mosquitto, short=2, long=20),
-    Fault("kill -9 of Mosquitto", _MOSQUITTO, kill_mosquitto, short=1, long=20, is_promised=False),
+    Fault("kill -9 of PostgreSQL", _POSTGRES, kill_postgres, long=20),
+    Fault("PostgreSQL stopped (SIGSTOP)", _POSTGRES, pause_postgres, long=5),
+    Fault("a table locked", _POSTGRES, lock_table, long=len(LOCKED_TABLES)),
+    Fault("idle connections closed", _POSTGRES, close_idle_connections, long=6),
+    Fault("disk full", _DISK, fill_disk),
+    Fault("disk read-only", _DISK, fail_disk(SmallDisk.make_read_only)),
+    Fault("disk gone", _DISK, fail_disk(SmallDisk.vanish)),
+    Fault("data directory moved away", _SQLITE, move_data_away),
+    Fault("clock an hour ahead, then behind", _CLOCK, step_clock),
+    Fault("service away from Mosquitto", _MOSQUITTO, keep_service_away),
+    Fault("Mosquitto restarted (SIGTERM)", _MOSQUITTO, restart_mosquitto(signal.SIGTERM), short=2, long=20),
+    Fault("kill -9 of Mosquitto", _MOSQUITTO, restart_mosquitto(signal.SIGKILL), long=20, is_promised=False),
     Fault("QoS 1 duplicates", _BOTH, send_duplicates, short=5, long=200),
-    Fault("webhook receiver hangs", _SQLITE, misbehave(never_respond()), short=1, long=5),
-    Fault("webhook receiver resets", _SQLITE, misbehave(reset()), short=1, long=5),
-    Fault("webhook receiver drips", _SQLITE, misbehave(_DRIPPING_ANSWER), short=1, long=5),
-    Fault("webhook receiver answers without an end", _SQLITE, misbehave(_ENDLESS_ANSWER), short=1, long=5),
+    *(
+        Fault(f"webhook receiver {does}", _SQLITE, misbehave(behaviour), long=5)
+        for does, behaviour in (
+            ("hangs", never_respond()),
+            ("resets", reset()),
+            ("drips", _DRIPPING_ANSWER),
+            ("answers without an end", _ENDLESS_ANSWER),
+        )
+    ),
 )

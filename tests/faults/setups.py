@@ -13,9 +13,10 @@ from typing import Any
 from faults.cluster import Cluster
 from faults.disk import SmallDisk
 from faults.disk import available as disk_available
-from faults.false_time import FalseClock, find_library
 from support import postgres
 from support.external_broker import ExternalBroker
+from support.machine_clock import LIBRARY as CLOCK_LIBRARY
+from support.machine_clock import MachineClock
 from support.mosquitto import BINARY as MOSQUITTO_BINARY
 from support.service import Service
 
@@ -35,7 +36,7 @@ class Setup(StrEnum):
             return "Mosquitto is not installed"
         if self is Setup.SMALL_DISK and not disk_available():
             return "only root can mount a disk to fill"
-        if self is Setup.FALSE_CLOCK and find_library() is None:
+        if self is Setup.FALSE_CLOCK and CLOCK_LIBRARY is None:
             return "libfaketime is not installed"
         return None
 
@@ -48,7 +49,7 @@ class Installation:
     cluster: Cluster | None = None
     broker: ExternalBroker | None = None
     disk: SmallDisk | None = None
-    clock: FalseClock | None = None
+    clock: MachineClock | None = None
 
 
 @asynccontextmanager
@@ -71,7 +72,7 @@ async def installation(setup: Setup, folder: Path) -> AsyncIterator[Installation
             disk = await keep(await asyncio.to_thread(SmallDisk, folder))
             yield Installation(Service(folder, **settings, LATCHBOARD_DATA_DIR=disk.path / "data"), disk=disk)
         elif setup is Setup.FALSE_CLOCK:
-            clock = FalseClock(folder)
-            yield Installation(Service(folder, folder, **settings, **clock.variables), clock=clock)
+            clock = MachineClock(folder / "clock")
+            yield Installation(Service(folder, folder, **settings, **clock.settings), clock=clock)
         else:
             yield Installation(Service(folder, **settings))

@@ -19,6 +19,7 @@ CASES = [
     ("kill -9 of the service", Setup.POSTGRES),
     ("database connections ended, 10 a second", Setup.POSTGRES),
     ("disk full", Setup.SMALL_DISK),
+    ("clock an hour ahead, then behind", Setup.FALSE_CLOCK),
     ("service away from Mosquitto", Setup.MOSQUITTO),
     ("QoS 1 duplicates", Setup.SQLITE),
 ]

@@ -24,19 +24,28 @@ CONTRACT = """
 POST /auth/login /auth/refresh /auth/logout /auth/password/request-otp /auth/change-password
 POST /auth/password/change /auth/unlock/request /auth/unlock
 POST /auth/login/second-factor /auth/step-up /auth/second-factor/totp /auth/second-factor/totp/confirm
-POST /auth/second-factor/recovery-codes
-GET /auth/second-factor
-DELETE /auth/second-factor
+POST /auth/second-factor/recovery-codes /auth/login/passkey /auth/login/passkey/options /auth/step-up/passkey-options
+POST /auth/passkeys /auth/passkeys/options
+GET /auth/second-factor /auth/passkeys
+DELETE /auth/second-factor /auth/second-factor/totp /auth/passkeys/{passkeyId}
 GET /auth/me /auth/sessions
 DELETE /auth/sessions /auth/sessions/{sessionId}
 GET /members /projects /keys /keys/{keyId}/grants
 POST /members /projects /keys
 PATCH /members/{membershipId} /projects/{projectId} /keys/{keyId}
 DELETE /members/{membershipId} /projects/{projectId} /keys/{keyId}
+GET /invitations
+POST /invitations /invitations/{invitationId}/resend /invitations/preview /invitations/accept
+DELETE /invitations/{invitationId}
 GET /auth/notifications
 PUT /auth/notifications
-GET /devices /devices/summary /devices/{deviceId} /devices/{deviceId}/config /devices/{deviceId}/events /catalog/boards /catalog/apps
-POST /devices/register /devices/{deviceId}/credentials /devices/{deviceId}/credentials/reveal /devices/{deviceId}/revoke
+GET /devices /devices/summary /devices/{deviceId} /devices/{deviceId}/config /devices/{deviceId}/firmware /devices/{deviceId}/events /catalog/boards /catalog/apps
+GET /network
+POST /devices/register /devices/register/bulk
+GET /provisioning-codes /provisioning-claims
+POST /provisioning-codes /provisioning-claims/{claimId}/approve /provisioning-claims/{claimId}/deny /provisioning/claim
+DELETE /provisioning-codes/{codeId}
+POST /devices/{deviceId}/credentials /devices/{deviceId}/credentials/reveal /devices/{deviceId}/revoke
 PUT /devices/{deviceId}
 PATCH /devices/{deviceId}/toggle
 DELETE /devices/{deviceId}
@@ -62,7 +71,7 @@ PATCH /devices/{deviceId}/grants/{grantId}
 DELETE /devices/{deviceId}/grants/{grantId}
 GET /devices/{deviceId}/approvals /approvals /devices/{deviceId}/approvals/{approvalId}
 POST /devices/{deviceId}/approvals/{approvalId}/approve /devices/{deviceId}/approvals/{approvalId}/deny
-GET /devices/{deviceId}/telemetry /devices/{deviceId}/telemetry/latest /devices/{deviceId}/telemetry/export
+GET /devices/{deviceId}/telemetry /devices/{deviceId}/telemetry/latest /devices/{deviceId}/telemetry/export /telemetry/series
 GET /events /webhooks /webhooks/{webhookId}/deliveries
 POST /webhooks /webhooks/{webhookId}/rotate-secret /webhooks/{webhookId}/ping
 POST /webhooks/{webhookId}/deliveries/{deliveryId}/redeliver
@@ -73,8 +82,8 @@ UNDESCRIBED = {"/api/v1/ws"}
 """A WebSocket; OpenAPI has no word for it."""
 METHODS = {"get", "post", "put", "patch", "delete"}
 VERBS = (
-    "approve|cancel|change|confirm|create|delete|deny|explain|export|generate|get|list|login|logout|ping|redeliver|refresh|register|"
-    "request|reveal|revoke|rotate|send|summarize|switch|test|toggle|unlock|update"
+    "accept|approve|cancel|change|claim|confirm|create|delete|deny|explain|export|generate|get|list|login|logout|ping|preview|redeliver|"
+    "refresh|register|request|resend|reveal|revoke|rotate|send|summarize|switch|test|toggle|unlock|update"
 )
 """What an operation's name begins with; a noun follows."""
 ISO_TIME = re.compile(r"\d{4}-\d\d-\d\dT[\d:.]+Z")

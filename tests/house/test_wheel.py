@@ -66,6 +66,8 @@ def test_the_wheel_holds_all_sources(tmp_path: Path) -> None:
         names = set(opened.namelist())
     wanted = {path.relative_to(SOURCES).as_posix() for path in SOURCES.rglob("*") if _belongs(path)}
     assert not wanted - names
+    firmware = {path.relative_to(ROOT).as_posix() for path in (ROOT / "examples" / "firmware").rglob("*") if path.is_file()}
+    assert not {path for path in firmware if "__pycache__" not in path} - names
     assert any(name.startswith("adapters/engine/_native") and name.endswith(".so") for name in names)
     assert not [name for name in names if name.startswith(("tests/", "benches/", "data/", "support/")) or "memory" in name]
     assert wheel.stat().st_size < LARGEST_WHEEL_BYTES
@@ -101,9 +103,8 @@ def _install_as_a_service_and_run(wheel: Path, folder: Path) -> None:
         finally:
             service.terminate()
             assert service.wait(30) == 0
-    login = (folder / "state" / "first-login.txt").read_text(encoding="utf-8")
-    password = login.splitlines()[1].split()[1]
-    assert password not in (folder / "output").read_text(encoding="utf-8")
+    link = (folder / "state" / "first-run-link.txt").read_text(encoding="utf-8").splitlines()[0]
+    assert link.rpartition("/")[2] not in (folder / "output").read_text(encoding="utf-8")
 
 
 def _belongs(path: Path) -> bool:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import AsyncIterator, Callable, Sequence
+from ipaddress import ip_network
 
 import pytest
 
@@ -65,8 +66,8 @@ SPECIAL = [
 @pytest.mark.parametrize("address", SPECIAL)
 def test_special_addresses_are_closed(address: str) -> None:
     with pytest.raises(ForbiddenAddressError):
-        GUARD.check_address(address)
-    OPEN.check_address(address)
+        GUARD.check_address(address, https=True)
+    OPEN.check_address(address, https=False)
 
 
 @pytest.mark.parametrize(
@@ -74,7 +75,7 @@ def test_special_addresses_are_closed(address: str) -> None:
     ["1.1.1.1", "8.8.8.8", "100.128.0.1", "172.32.0.1", "192.0.1.1", "2606:4700::1111", "2a00:1450::1", "2001:4860::8888"],
 )
 def test_public_addresses_are_open(address: str) -> None:
-    GUARD.check_address(address)
+    GUARD.check_address(address, https=True)
 
 
 @pytest.mark.parametrize(
@@ -152,9 +153,9 @@ class LoopbackIsPublic(AddressGuard):
     def rejection_reason(self, url: str) -> str | None:
         return None
 
-    def check_address(self, address: str) -> None:
+    def check_address(self, address: str, *, https: bool) -> None:
         if address != "127.0.0.1":
-            AddressGuard().check_address(address)
+            AddressGuard().check_address(address, https=True)
 
 
 Make = Callable[..., CourierClient]
@@ -203,10 +204,10 @@ class BlindResolver(LoopbackIsPublic):
 
     looks = 0
 
-    def check_address(self, address: str) -> None:
+    def check_address(self, address: str, *, https: bool) -> None:
         type(self).looks += 1
         if type(self).looks > 1:
-            super().check_address(address)
+            super().check_address(address, https=https)
 
 
 async def test_the_address_is_looked_at_once_more_when_its_socket_is_made(make: Make) -> None:
@@ -215,7 +216,7 @@ async def test_the_address_is_looked_at_once_more_when_its_socket_is_made(make: 
     async with webhook_receiver(respond()) as receiver:
         reply = await courier.send(post(receiver.url.replace("127.0.0.1", "receiver.example")))
         assert not receiver.requests
-    assert reply.error == "Not sent: its address is not public; deliveries go to public addresses only."
+    assert reply.error == "Not sent: its address is not public."
 
 
 @pytest.mark.parametrize("host", ["127.0.0.1", "[::1]", "127.1", "localhost"])
@@ -227,6 +228,48 @@ async def test_without_the_setting_loopback_gets_nothing_however_it_is_written(m
         assert not receiver.connections
     assert reply.status is None
     assert reply.error
+
+
+NETWORKS = AddressGuard(networks=(ip_network("127.0.0.0/30"), ip_network("192.168.1.0/24"), ip_network("fd00::/64")))
+
+
+@pytest.mark.parametrize(
+    ("url", "reason"),
+    [
+        ("http://192.168.1.20:1880/hook", None),
+        ("https://192.168.1.20/hook", None),
+        ("http://[fd00::7]:8123/hook", None),
+        ("http://localhost:1880/hook", None),
+        ("http://node-red.lan:1880/hook", None),
+        ("https://example.com/hook", None),
+        ("http://192.168.2.20:1880/hook", "not in an allowed network"),
+        ("https://192.168.2.20/hook", "is not public and not in an allowed network"),
+        ("http://8.8.8.8/hook", "use https"),
+        ("http://192.168.1.20:22/hook", "must not use port 22"),
+    ],
+)
+def test_networks_that_the_operator_names_are_open_by_http_too(url: str, reason: str | None) -> None:
+    told = NETWORKS.rejection_reason(url)
+    assert told is None if reason is None else reason in str(told)
+
+
+@pytest.mark.parametrize(
+    ("addresses", "error"),
+    [
+        (["127.0.0.1"], None),
+        (["8.8.8.8"], "is not in an allowed network; use https for public addresses"),
+        (["127.0.0.1", "10.0.0.1"], "is not in an allowed network; use https for public addresses"),
+        (["127.0.0.9"], "is not in an allowed network; use https for public addresses"),
+    ],
+)
+async def test_http_goes_only_where_every_address_of_the_name_is_in_such_a_network(
+    make: Make, addresses: list[str], error: str | None
+) -> None:
+    courier = make(NETWORKS, Resolver(addresses))
+    async with webhook_receiver(respond()) as receiver:
+        reply = await courier.send(post(receiver.url.replace("127.0.0.1", "node-red.lan")))
+        assert len(receiver.requests) == (error is None)
+    assert reply.error == (error and f"Not sent: the name node-red.lan leads to an address that {error}.")
 
 
 def test_the_list_has_no_hole_at_its_edges() -> None:

@@ -17,6 +17,7 @@ from adapters.storage.sql.tables import deliveries
 from domain.commands.model import ExecutionStatus
 from domain.events.model import PUBLIC_TYPES, FeedFilter
 from domain.kernel.caller import Role
+from support.http import PASSWORD
 from support.in_process_app import RECEIVER_URL, ApiCaller, InProcessApp, in_process_app
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")
@@ -189,6 +190,24 @@ async def test_a_program_waits_for_the_decision_and_then_for_the_device(site: Si
     assert stored["approvalId"] == waiting["approvalId"]
     sent = (await site.owner.send_ok("GET", "/events?type=command_sent&limit=1"))["data"][0]
     assert sent["description"].endswith(": A parcel")
+
+
+async def test_a_program_that_waits_is_told_at_once_that_its_key_or_member_is_gone(site: Site) -> None:
+    device = await site.device(GUARDED)
+    key, key_id, _ = await site.key(site.owner, device, site.owner)
+    added = {"email": "leaves@example.com", "name": "Leaves", "role": "Member", "password": PASSWORD}
+    membership_id = (await site.owner.send_ok("POST", "/members", added))["membershipId"]
+    await site.owner.send_ok("POST", f"{device}/grants", {"commands": ["OPEN"], "membershipId": membership_id})
+    member = await site.app.sign_in("leaves@example.com")
+    for caller, gone in ((key, f"/keys/{key_id}"), (member, f"/members/{membership_id}")):
+        asking = asyncio.create_task(caller.send("POST", f"{device}/command", {"cmd": "OPEN", "waitSeconds": 30}))
+        waiting = await pending(site, device)
+        async with asyncio.timeout(10):
+            while not site.app.program.adapters.approval_waiter.has_waiters(waiting["approvalId"]):
+                await asyncio.sleep(0.001)
+        await site.owner.send_ok("DELETE", gone)
+        answer = await asyncio.wait_for(asking, 20)  # and not after the 30 seconds
+        assert (answer.status_code, answer.json()["status"]) == (202, "DENIED")
 
 
 async def pending(site: Site, device: str) -> Any:

@@ -18,6 +18,9 @@ from domain.devices.codec import OutboundMessage
 from domain.devices.link import DeviceConnected, DeviceDisconnected, InboundMessage
 from support.broker import BrokerWorld, broker
 from support.certificate import certificate
+from support.webhook_receiver import serving
+
+LOSSES_TIMEOUT_S = 15
 
 
 @contextlib.asynccontextmanager
@@ -87,6 +90,23 @@ async def test_faults_affect_the_requested_share_of_the_fleet() -> None:
 async def test_a_fleet_that_reconnects_comes_back() -> None:
     async with broker() as world, fleet(world, 5, rate=10.0, reconnect_every_s=0.3) as (simulation, _):
         await world.wait_until(lambda: simulation.stats()["connects"] >= 10)
+
+
+async def test_a_device_that_loses_its_connections_does_not_wait_longer_each_time() -> None:
+    """Each was accepted. Only the pauses between failed attempts grow; with those, the sixth loss would come after half a minute."""
+
+    async def accept_and_close(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        await reader.readexactly(2)
+        writer.write(bytes((0x20, 2, 0, 0)))  # CONNACK: accepted
+        await writer.drain()
+
+    async with serving(accept_and_close) as address:
+        port = int(address.rpartition(":")[2])
+        simulation = _native.Simulation("127.0.0.1", port, [("dev_a", "x" * 32)], version=4)
+        async with asyncio.timeout(LOSSES_TIMEOUT_S):
+            while simulation.stats()["lost"] < 6:
+                await asyncio.sleep(0.05)
+        await asyncio.to_thread(simulation.stop)
 
 
 async def test_a_fleet_that_is_refused_counts_it() -> None:

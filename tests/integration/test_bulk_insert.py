@@ -10,6 +10,7 @@ import pytest
 from adapters.storage.sql.bulk_insert import bulk_insert, bulk_update
 from adapters.storage.sql.session import DbSession, UniqueViolationError
 from adapters.storage.sql.tables import devices, event_counts, events
+from domain.events.log_cursor import LogCursor
 from support import storage
 
 KEPT = ("event_id", "account_id", "device_id", "kind", "description", "at_ms", "source", "address", "payload", "public")
@@ -41,7 +42,7 @@ async def test_rows_keep_their_order_their_kinds_and_every_character(kind: str, 
         world = await storage.populate(uow)
         rows = [_row(world, number, payload) for number, payload in enumerate(PAYLOADS)]
         async with uow.write() as tx:
-            before = await tx.events.last_position()
+            before = await tx.events.end()
             await tx.session.bulk_write(EVENTS, rows)
         async with uow.read() as tx:
             found = await tx.events.list_after(before, 10)
@@ -83,7 +84,7 @@ async def test_one_row_too_many_takes_all_of_the_transaction_back(kind: str, tmp
                 session: DbSession = tx.session
                 await session.bulk_write(EVENTS, [_row(world, 2, {}), row, row])
         async with uow.read() as tx:
-            assert await tx.events.last_position() == 0
+            assert await tx.events.oldest_position() == 0
 
 
 @pytest.mark.parametrize("fault", ["the database", "the caller"])
@@ -99,7 +100,7 @@ async def test_rows_that_are_being_written_when_it_fails_leave_nothing_behind(ki
                     raise KeyError
                 await tx.session.bulk_write(EVENTS, rows)
         async with uow.write() as tx:
-            assert await tx.events.last_position() == 0
+            assert await tx.events.oldest_position() == 0
             await tx.session.bulk_write(EVENTS, rows)
         async with uow.read() as tx:
-            assert [one.event_id for one in await tx.events.list_after(0, 1000)] == [row[0] for row in rows]
+            assert [one.event_id for one in await tx.events.list_after(LogCursor(), 1000)] == [row[0] for row in rows]

@@ -11,8 +11,10 @@ from typing import Any
 import pytest
 import pytest_asyncio
 
-from domain.kernel.caller import Role
-from domain.kernel.ids import DeviceId, DeviceTypeId, GrantId
+from domain.grants.authorizer import AutomationPermissionRequest, Permit
+from domain.grants.policy import PermissionRequest
+from domain.kernel.caller import Role, SystemCaller
+from domain.kernel.ids import DeviceId, DeviceTypeId, GrantId, MembershipId
 from support.two_instances import DATABASES, NEW_DEVICE, TwoInstances, concurrent_change, two_instances
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")
@@ -157,6 +159,24 @@ async def test_of_two_owners_who_take_each_others_role_one_keeps_it(pair: TwoIns
     answers = [await one, await other]
     codes = sorted(answer.status_code for answer in answers)  # the loser is a Viewer (403) or no member (401)
     assert codes in ([200, 401], [200, 403]), [answer.text for answer in answers]
+
+
+async def test_a_demotion_waits_for_what_an_automation_of_the_member_is_about_to_do(pair: TwoInstances) -> None:
+    email = "automates@example.com"
+    membership_id = MembershipId(await pair.first.create_member(pair.account, email, Role.ADMIN))
+    device_id = DeviceId((await a_device(pair)).rpartition("/")[2])
+    demotion = pair.owner_at_second.send("PATCH", f"/members/{membership_id}", {"role": "Viewer"})
+    services, account_id = pair.first.services, pair.account.account.account_id
+    caller = SystemCaller(account_id, "schedule", "sched_00000000000000000000", on_behalf_of=membership_id)
+    async with concurrent_change(pair, demotion) as (tx, others_come):
+        device = await tx.devices.get(account_id, device_id)
+        now_ms = pair.first.clock.now_ms()
+        await services.authorizer.authorize(tx, caller, device, command="ON", is_query=False, now_ms=now_ms)
+        await others_come()
+        [request] = await services.authorizer.authorize_many(
+            tx, [AutomationPermissionRequest(caller, device, PermissionRequest("ON", False))], now_ms
+        )
+        assert isinstance(request, Permit)
 
 
 async def test_a_command_is_decided_by_one_look(pair: TwoInstances) -> None:

@@ -18,7 +18,9 @@ LOGIN = {"email": "ada@example.com", "password": PASSWORD}
 
 def world(*, is_tls: bool = False) -> HttpWorld:
     return HttpWorld(
-        blueprints=lambda made: [dashboard_session_blueprint(logins=made.logins, sessions=made.sessions, is_tls=is_tls)],
+        blueprints=lambda made: [
+            dashboard_session_blueprint(logins=made.logins, passkeys=made.passkey_sign_ins, sessions=made.sessions, is_tls=is_tls)
+        ],
         settings=HttpSettings(cors_origins=("https://app.example.com",)),
     )
 
@@ -86,11 +88,11 @@ async def test_a_session_is_renewed_by_its_cookie_and_a_spent_cookie_ends_it(htt
 async def test_signing_out_ends_the_session_and_deletes_the_cookie(http: HttpClient) -> None:
     token = cookie_of(await send(http, "login", LOGIN))
     answer = await send(http, "logout", token=token)
-    assert (answer.json(), cookie_of(answer)) == ({"ok": True}, "")
+    assert (answer.json(), cookie_of(answer)) == ({"ok": True, "providerSignOutUrl": None}, "")
     assert "Max-Age=0" in answer.headers["Set-Cookie"]
     assert (await send(http, "refresh", token=token)).status_code == 401
     for other in ("", "never heard of", "x" * 5_000):
-        assert (await send(http, "logout", token=other)).json() == {"ok": True}
+        assert (await send(http, "logout", token=other)).json() == {"ok": True, "providerSignOutUrl": None}
 
 
 @pytest.mark.parametrize(

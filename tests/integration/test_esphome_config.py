@@ -1,31 +1,35 @@
-"""ESPHome itself accepts the block that the service gives for it. It has many dependencies, so it lives in an environment of its own:
+"""ESPHome itself accepts the file that the service gives for it. It has many dependencies, so it lives in an environment of its own:
 `LATCHBOARD_ESPHOME` names its program."""
 
 from __future__ import annotations
 
 import os
+import re
 import subprocess
 from pathlib import Path
 
 import pytest
 import yaml
 
-from domain.devices.firmware_config import BrokerEndpoint, FirmwareConfigFormat, FirmwareConfigValues, render_config
+from adapters.firmware_sources import ExampleFirmwareSources
+from domain.devices.firmware_config import BrokerEndpoint, FirmwareConfigFormat, FirmwareConfigValues
+from domain.devices.firmware_project import build_project
 
 PROGRAM = os.environ.get("LATCHBOARD_ESPHOME")
 DEVICE = "dev_s247fcqf8bwd2y4ut8m7"
-BOARDS = {"esp32": "esp32:\n  board: esp32dev\n  framework:\n    type: esp-idf\n", "esp8266": "esp8266:\n  board: d1_mini\n"}
+ESP32 = re.compile(r"^esp32:.*\n  board: esp32dev\n  framework:\n    type: esp-idf\n", re.MULTILINE)
+BOARDS = {"esp32": None, "esp8266": "esp8266:\n  board: d1_mini\n"}
 
 pytestmark = pytest.mark.skipif(PROGRAM is None, reason="set LATCHBOARD_ESPHOME to the program `esphome` (PyPI)")
 
 
 @pytest.mark.parametrize("chip", BOARDS)
 @pytest.mark.parametrize(("name", "host"), [("Pump", "192.168.1.10"), ('"}\n#: !include x\n🚰 \\', "mqtt.example.com")])
-def test_esphome_accepts_the_block_and_warns_of_nothing(tmp_path: Path, chip: str, name: str, host: str) -> None:
+def test_esphome_accepts_the_file_and_warns_of_nothing(tmp_path: Path, chip: str, name: str, host: str) -> None:
     values = FirmwareConfigValues(DEVICE, name, BrokerEndpoint(host, 1883, 8083))
-    block = render_config(FirmwareConfigFormat.ESPHOME, values)
-    board = f'esphome:\n  name: pump\n{BOARDS[chip]}wifi:\n  ssid: "home"\n  password: "12345678"\n'
-    (tmp_path / "pump.yaml").write_text(board + block, encoding="utf-8")
+    [file] = build_project(FirmwareConfigFormat.ESPHOME, values, ExampleFirmwareSources()).files
+    whole = file.content if (board := BOARDS[chip]) is None else ESP32.sub(board, file.content)
+    (tmp_path / "pump.yaml").write_text(whole, encoding="utf-8")
     checked = subprocess.run(
         [str(PROGRAM), "config", "--show-secrets", "pump.yaml"],
         cwd=tmp_path,

@@ -26,6 +26,9 @@ class StillClock:
     def monotonic_ms(self) -> int:
         return self.now_ms()
 
+    def steady_ms(self) -> int:
+        return self.now_ms()
+
 
 async def started(broker: Mosquitto, *devices: BrokerDevice) -> MosquittoDeviceLink:
     """The service as it starts: every device that may connect, then the link."""

@@ -11,6 +11,7 @@ import msgspec
 import pytest
 
 from domain.devices.model import Device
+from domain.ingest.metric_naming import assign_metric_numbers
 from domain.ingest.telemetry import IngestResult, IngestService
 from domain.telemetry.engine.batch import InMemoryTelemetryBatch
 from domain.telemetry.engine.reference import ReferenceEngine
@@ -41,9 +42,10 @@ class Ingest:
         self.engine.set_watched(device.device_no, True)
         return device
 
-    def evaluate(self, device: Device, *, late_ms: int = 0, **values: Any) -> IngestResult:
+    async def evaluate(self, device: Device, *, late_ms: int = 0, **values: Any) -> IngestResult:
         now_ms = self.world.clock.now_ms()
         payload = msgspec.json.encode({"ts": now_ms - late_ms, "m": values})
+        await assign_metric_numbers(self.engine, self.world.uow, list(values))
         return IngestResult.of(self.engine.ingest(InMemoryTelemetryBatch.of([(device.device_no, now_ms, payload)])))
 
     async def store(self, result: IngestResult) -> None:
@@ -52,7 +54,7 @@ class Ingest:
 
     async def report(self, device: Device, *, late_ms: int = 0, **values: Any) -> None:
         async with self.commit_lock:
-            await self.store(self.evaluate(device, late_ms=late_ms, **values))
+            await self.store(await self.evaluate(device, late_ms=late_ms, **values))
 
     async def newest_cursor(self, query: str) -> str:
         async with self.feed.client(query) as client:
@@ -119,7 +121,7 @@ async def test_a_reading_that_was_evaluated_before_the_subscription_is_not_misse
     cursor = await ingest.newest_cursor(query)
     ingest.engine.set_watched(device.device_no, False)
     async with ingest.commit_lock:
-        evaluated = ingest.evaluate(device, level=1)
+        evaluated = await ingest.evaluate(device, level=1)
         client = ingest.feed.client(f"{query}&cursor={cursor}")
         listener = await client.__aenter__()
         assert (await listener.next())["type"] == "initial_state"

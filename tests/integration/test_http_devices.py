@@ -35,6 +35,7 @@ DEVICE_FIELDS = {
     "tags",
     "health",
     "appTypeOther",
+    "externalId",
 }
 
 

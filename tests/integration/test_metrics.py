@@ -20,6 +20,7 @@ from app.wiring.homeassistant import register_metrics as register_homeassistant_
 from domain.commands.model import ExecutionStatus
 from support.in_process_app import in_process_app
 
+DEPLOY = Path(__file__).resolve().parents[2] / "deploy"
 REQUIRED = "LATCHBOARD_REQUIRE_PROMTOOL"
 NAME = re.compile(r"(latchboard|process|python)(_[a-z0-9]+)+")
 OTHER_UNITS = {"ms", "us", "ns", "milliseconds", "microseconds", "minutes", "hours", "days", "kb", "mb", "kilobytes", "percent"}
@@ -91,10 +92,32 @@ async def test_the_documentation_lists_every_metric_of_ours(page: str) -> None:
     assert not [name for name in names if f"`{name}" not in text]
 
 
-async def test_promtool_finds_no_fault(page: str) -> None:
-    promtool = shutil.which("promtool")
-    if promtool is None and not os.environ.get(REQUIRED):
+def promtool(*arguments: str, given: str | None = None) -> tuple[int, str]:
+    """Exit code and output."""
+    program = shutil.which("promtool")
+    if program is None and not os.environ.get(REQUIRED):
         pytest.skip(f"promtool is not installed (Debian package prometheus); set {REQUIRED}=1 to make this a failure")
-    assert promtool is not None, f"promtool is not installed and {REQUIRED} is set"
-    result = subprocess.run([promtool, "check", "metrics"], input=page, capture_output=True, text=True, timeout=30, check=False)
-    assert (result.returncode, result.stdout + result.stderr) == (0, "")
+    assert program is not None, f"promtool is not installed and {REQUIRED} is set"
+    result = subprocess.run([program, *arguments], input=given, capture_output=True, text=True, timeout=30, check=False)
+    return result.returncode, result.stdout + result.stderr
+
+
+async def test_promtool_finds_no_fault(page: str) -> None:
+    assert promtool("check", "metrics", given=page) == (0, "")
+
+
+def test_the_alert_rules_are_valid_and_fire_when_they_should() -> None:
+    code, said = promtool("test", "rules", str(DEPLOY / "prometheus" / "alerts.test.yml"))
+    assert code == 0, said
+
+
+@pytest.mark.parametrize("file", ["prometheus/alerts.yml", "grafana/latchboard.json"])
+async def test_the_alerts_and_the_dashboard_use_metrics_and_labels_that_exist(page: str, file: str) -> None:
+    known = re.findall(r"^# TYPE (\S+)", page, re.M)
+    labels_of = {sample.name: set(sample.labels) for family in families(page) for sample in family.samples}
+    used = re.findall(r"\b((?:latchboard|process)_[a-z_]+)(?:\{([^}]*)\})?", (DEPLOY / file).read_text(encoding="utf-8"))
+    for name, matchers in used:
+        assert name.removesuffix("_bucket") in known, name
+        labels = set(re.findall(r"(\w+)=", matchers)) - {"instance", "job"}
+        assert labels <= labels_of.get(name, labels), (name, labels)
+    assert len(used) > 10

@@ -18,7 +18,9 @@ import pytest
 
 from adapters.storage.sql import SqlDatabase
 from adapters.storage.sql.repositories import deliveries, events, grants
+from adapters.storage.sql.repositories.event_writers import cursor_parameters
 from adapters.storage.sql.session import POSTGRES
+from domain.events.log_cursor import LogCursor
 from support import postgres
 from support.query_plans import connect_with_plan_mode, explain, oversized_steps, prepare, values
 from support.storage import empty_postgres
@@ -67,6 +69,15 @@ def pages() -> Iterator[tuple[str, Any, dict[str, Any]]]:
                     )
 
 
+def unread() -> Iterator[tuple[str, Any, dict[str, Any]]]:
+    """What a cursor does not cover; one writer lags a little behind the others."""
+    after = LogCursor(ROWS - 200, ((0, ROWS - 50), (3, ROWS - 300)))
+    given = {**cursor_parameters(after), "at_account": "acc_1", "at_limit": LIMIT}
+    yield "log after a cursor", events.LIST_AFTER[POSTGRES], given
+    yield "kinds after a cursor", events.LIST_KINDS_AFTER[POSTGRES], given
+    yield "public events after a cursor", events.LIST_PUBLIC_AFTER[POSTGRES], given
+
+
 def claims() -> Iterator[tuple[str, Any, Any]]:
     now = {"at_now": ROWS, "at_until": ROWS + 30_000, "at_limit": LIMIT}
     yield "claim", deliveries.CLAIM[POSTGRES], now
@@ -90,7 +101,7 @@ def claims() -> Iterator[tuple[str, Any, Any]]:
     yield "finished attempts", deliveries.FINISH_ATTEMPTS.postgres_sql, [*logged, ids]
 
 
-REQUESTED = [*pages(), *claims()]
+REQUESTED = [*pages(), *unread(), *claims()]
 
 
 @pytest.fixture(scope="module")

@@ -45,7 +45,16 @@ SMALL_OR_AT_START = {
     "webhooks.COUNT_SEALED": "runs once per key rotation, for its progress bar",
     "webhooks.LIST_UNSEALED": "reads all rows, once at start",
 }
-ONLY_POSTGRESQL = ("CONTEXT", "GET_IN_SLOT_FOR_UPDATE", "GET_TYPE_FOR_UPDATE", "LIST_DUE_FOR_UPDATE", "LOCK", "RESERVE_POSITIONS")
+ONLY_POSTGRESQL = (
+    "ADVANCE_IDLE",
+    "CONTEXT",
+    "GET_IN_SLOT_FOR_UPDATE",
+    "GET_TYPE_FOR_UPDATE",
+    "LIST_DUE_FOR_UPDATE",
+    "LOCK",
+    "RESERVE",
+    "WRITER_POSITIONS",
+)
 SORTS_FEW_ROWS = {
     "accounts.LIST_ACCOUNT_IDS",
     "accounts.LIST_MEMBERS",

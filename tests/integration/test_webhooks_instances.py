@@ -8,6 +8,7 @@ from typing import Any, cast
 import pytest
 
 from app.workers.peer_changes import PeerChangeHandler
+from domain.events.log_cursor import LogCursor
 from domain.webhooks.model import Webhook
 from support.webhook_receiver import in_sequence, never_respond, respond, webhook_receiver
 from support.webhook_world import WebhookWorld
@@ -32,7 +33,7 @@ async def follow(world: WebhookWorld) -> None:
         wake_events=cast("Any", SimpleNamespace(deliveries=world.wake_event)),
     )
     async with world.uow.read() as tx:
-        events = await tx.events.list_after(0, 500)
+        events = await tx.events.list_after(LogCursor(), 500)
     for event in events:
         if event.kind.startswith("webhook_"):
             peer_changes.enqueue(event)

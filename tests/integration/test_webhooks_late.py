@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 
 from adapters.storage.sql.database import SqlDatabase
+from domain.kernel.clock import Moment
 from domain.webhooks.attempts import AttemptResult, InFlightAttempt
 from domain.webhooks.delivery import DeliveryBatch
 from domain.webhooks.model import Delivery, DeliveryState
@@ -46,7 +47,7 @@ async def begun(world: WebhookWorld) -> InFlightAttempt:
 
 async def end(world: WebhookWorld, job: InFlightAttempt, reply: WebhookResponse) -> DeliveryBatch:
     world.deliveries.release(job, 0.01)
-    return await world.deliveries.next_batch([AttemptResult(job, reply, world.clock.now_ms())])
+    return await world.deliveries.next_batch([AttemptResult(job, reply, Moment.now(world.clock))])
 
 
 async def stored(world: WebhookWorld, job: InFlightAttempt) -> Delivery:
@@ -70,7 +71,7 @@ async def test_a_late_result_does_not_affect_the_instance_that_holds_the_deliver
     assert (again.state, again.attempts) == (DeliveryState.PENDING, 1)
     second.clock.forward(seconds=6)
     held = await begun(second)
-    assert not (await first.deliveries.next_batch([AttemptResult(lost, FAILED, first.clock.now_ms())])).attempts
+    assert not (await first.deliveries.next_batch([AttemptResult(lost, FAILED, Moment.now(first.clock))])).attempts
     await end(second, held, OK)
     assert (await stored(second, held)).state is DeliveryState.DELIVERED
     numbers = [attempt.number for attempt in await first.log.list_attempts(first.session(), made.webhook.webhook_id)]

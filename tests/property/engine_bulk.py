@@ -15,6 +15,7 @@ from dataclasses import dataclass, replace
 from domain.rules.engine_port import BatchResult, TelemetryBatch, TelemetryEngine
 from domain.rules.model import Comparator, MatchMode, RuleCondition, RuleSpec, RuleState
 from domain.telemetry.engine.batch import InMemoryTelemetryBatch
+from support.engine import MetricNumbers
 
 CHUNK = 500
 START_MS = 1_790_000_000_000
@@ -23,7 +24,8 @@ PARTS = (
     "rule_firings",
     "rule_suppressions",
     "rows",
-    "new_metric_names",
+    "consumed",
+    "unknown_metric_names",
     "new_metrics",
     "faults",
     "clocks_ahead",
@@ -191,7 +193,7 @@ class Run:
     ) -> None:
         self._make = make
         self._batch = batch
-        self._names: list[tuple[int, str]] = []
+        self._numbers = MetricNumbers()
         self._latest: dict[int, bytes] = {}
 
     def results(self, chunk: Chunk) -> list[object]:
@@ -213,7 +215,8 @@ class Run:
                 for device_no, case in chunk.cases.items()
                 if (payload := case.payloads[place]) is not None
             ]
-            results += self._record(engine.ingest(self._batch(sent), now_ms), rules)
+            for result in self._numbers.ingest(engine, self._batch(sent), now_ms):
+                results += self._record(result, rules)
             if step.ticks:
                 now_ms += 1_000
                 results += self._record(engine.tick(now_ms), rules)
@@ -226,7 +229,6 @@ class Run:
 
     def _record(self, result: BatchResult, rules: dict[int, RuleSpec]) -> list[object]:
         parts = [getattr(result, part) for part in PARTS]
-        self._names += parts[4]
         for transition in parts[0]:
             rules[transition.rule_no] = replace(rules[transition.rule_no], state=transition.state)
         return parts
@@ -234,7 +236,7 @@ class Run:
     def _restart(self, engine: TelemetryEngine, chunk: Chunk, rules: dict[int, RuleSpec], now_ms: int) -> TelemetryEngine:
         self._latest |= {device_no: latest for device_no, _, latest in engine.checkpoint(CHUNK)}
         fresh = self._make()
-        fresh.add_metric_names(self._names)
+        fresh.add_metric_names(self._numbers.rows)
         for device_no, latest in self._latest.items():
             fresh.restore(device_no, latest, now_ms)
         for device_no, case in chunk.cases.items():

@@ -11,6 +11,7 @@ from adapters.engine.native_engine import NativeEngine
 from domain.telemetry.engine.batch import InMemoryTelemetryBatch
 from domain.telemetry.engine.reference import ReferenceEngine
 from domain.telemetry.packing import pack_readings
+from support.engine import ingest_batch
 
 T0 = 1_790_000_000_000
 EDGE_VALUES = [0.0, -0.0, 1e308, -1e308, 1.7e308, 5e-324, 2.0**31, -(2.0**31), 0.1, "text", True, False, "é"]
@@ -48,5 +49,5 @@ def test_the_rollup_hours_of_a_batch_are_the_hours_of_its_rows() -> None:
         (dice.randrange(4), T0, json.dumps({"ts": T0 - dice.randrange(5) * hour, "m": {"a": 1}}).encode()) for _ in range(50)
     ]
     for engine in (NativeEngine(), ReferenceEngine()):
-        result = engine.ingest(InMemoryTelemetryBatch.of(messages))
+        result = ingest_batch(engine, InMemoryTelemetryBatch.of(messages))
         assert result.rollup_hours == sorted({(row[0], row[1] // hour) for row in result.rows})

@@ -17,6 +17,7 @@ from domain.rules.model import RuleSpec
 from domain.telemetry.engine.batch import InMemoryTelemetryBatch
 from domain.telemetry.engine.reference import ReferenceEngine
 from property import engine_cases as cases
+from support.engine import MetricNumbers
 
 CASES = int(os.environ.get("LATCHBOARD_PROPERTY_CASES", "2000"))
 SEED = int(os.environ.get("LATCHBOARD_PROPERTY_SEED", "0"))
@@ -30,7 +31,7 @@ class _Run:
     def __init__(self, make: type[NativeEngine] | type[ReferenceEngine]) -> None:
         self._make = make
         self.engine: TelemetryEngine = make()
-        self.names: dict[int, str] = {}
+        self.numbers = MetricNumbers()
         self.latest: dict[int, tuple[int, bytes]] = {}
         self.rows: dict[tuple[int, int, int], bytes] = {}
         self.rules: dict[int, dict[int, RuleSpec]] = {}
@@ -38,7 +39,8 @@ class _Run:
     def act(self, action: cases.Action) -> Any:
         match action:
             case cases.Ingest(messages, now_ms):
-                return self._record(self.engine.ingest(InMemoryTelemetryBatch.of(messages), now_ms))
+                batch = InMemoryTelemetryBatch.of(messages)
+                return [self._record(result) for result in self.numbers.ingest(self.engine, batch, now_ms)]
             case cases.ShiftClock(step_ms, now_ms):
                 return self._record(self.engine.shift_clock(step_ms, now_ms))
             case cases.Tick(now_ms):
@@ -62,7 +64,6 @@ class _Run:
 
     def _record(self, result: BatchResult) -> dict[str, Any]:
         found = {name: getattr(result, name) for name in _PARTS}
-        self.names.update(found["new_metric_names"])
         self.rows.update({row[:3]: row[3] for row in found["rows"]})
         for transition in found["rule_transitions"]:
             rules = self.rules[transition.device_no]
@@ -71,7 +72,7 @@ class _Run:
 
     def _restart(self, rules_first: bool, now_ms: int | None) -> None:
         self.engine = self._make()
-        self.engine.add_metric_names(list(self.names.items()))
+        self.engine.add_metric_names(self.numbers.rows)
         if rules_first:
             self._set_rules()
         for device_no, (_, latest) in self.latest.items():
@@ -90,7 +91,8 @@ class _Run:
 
 _PARTS = (
     "rows",
-    "new_metric_names",
+    "consumed",
+    "unknown_metric_names",
     "new_metrics",
     "rule_transitions",
     "rule_firings",

@@ -35,6 +35,14 @@ POST /auth/second-factor/totp                                    401   200   200
 POST /auth/second-factor/totp/confirm                            401   400   400    400    400     400     400 403  403  403   400
 POST /auth/second-factor/recovery-codes                          401   404   404    404    404     404     404 403  403  403   404
 DELETE /auth/second-factor                                       401   404   404    404    404     404     404 403  403  403   404
+DELETE /auth/second-factor/totp                                  401   404   404    404    404     404     404 403  403  403   404
+POST /auth/login/passkey/options                                 200   200   200    200    200     200     200 200  200  200   200
+POST /auth/login/passkey                                         400   400   400    400    400     400     400 400  400  400   400
+POST /auth/step-up/passkey-options                               401   404   404    404    404     404     404 403  403  403   404
+GET /auth/passkeys                                               401   200   200    200    200     200     200 403  403  403   200
+POST /auth/passkeys/options                                      401   200   200    200    200     200     200 403  403  403   200
+POST /auth/passkeys                                              401   400   400    400    400     400     400 403  403  403   400
+DELETE /auth/passkeys/{passkeyId}                                401   404   404    404    404     404     404 403  403  403   404
 GET /members                                                     401   200   200    200    200     200     200 403  403  403   200
 POST /members                                                    401   201   201    403    403     403     403 403  403  403   201
 POST /members #owner                                             401   201   403    403    403     403     403 403  403  403   201
@@ -43,6 +51,13 @@ PATCH /members/{membershipId} #promote                           401   200   403
 PATCH /members/{membershipId} #owner                             401   200   403    403    403     403     403 403  403  403   404
 DELETE /members/{membershipId}                                   401   200   200    403    403     403     403 403  403  403   404
 DELETE /members/{membershipId} #owner                            401   200   403    403    403     403     403 403  403  403   404
+GET /invitations                                                 401   200   200    403    403     403     403 403  403  403   200
+POST /invitations                                                401   201   201    403    403     403     403 403  403  403   201
+POST /invitations #owner                                         401   201   403    403    403     403     403 403  403  403   201
+POST /invitations/{invitationId}/resend                          401   200   200    403    403     403     403 403  403  403   404
+DELETE /invitations/{invitationId}                               401   200   200    403    403     403     403 403  403  403   404
+POST /invitations/preview                                        400   400   400    400    400     400     400 400  400  400   400
+POST /invitations/accept                                         400   400   400    400    400     400     400 400  400  400   400
 GET /projects                                                    401   200   200    200    200     200     200 403  403  403   200
 POST /projects                                                   401   201   201    403    403     403     403 403  403  403   201
 PATCH /projects/{projectId}                                      401   200   200    403    403     403     403 403  403  403   404
@@ -54,8 +69,10 @@ DELETE /keys/{keyId}                                             401   200   200
 GET /keys/{keyId}/grants                                         401   200   200    200    200     200     200 403  403  403   404
 GET /catalog/boards                                              200   200   200    200    200     200     200 200  200  200   200
 GET /catalog/apps                                                200   200   200    200    200     200     200 200  200  200   200
+GET /network                                                     401   200   200    200    200     200     200 403  403  403   200
 GET /devices                                                     401   200   200    200    200     200     200 200  200  200   200
 GET /devices/summary                                             401   200   200    200    200     200     200 403  403  403   200
+POST /devices/register/bulk                                      401   200   200    200    403     200     403 403  403  403   200
 POST /devices/register                                           401   201   201    201    403     201     403 403  403  403   201
 GET /devices/{deviceId}                                          401   200   200    200    200     200     200 403  403  403   404
 PUT /devices/{deviceId}                                          401   200   200    200    403     200     403 403  403  403   404
@@ -65,6 +82,7 @@ POST /devices/{deviceId}/revoke                                  401   200   200
 POST /devices/{deviceId}/credentials                             401   200   200    200    403     200     403 403  403  403   404
 POST /devices/{deviceId}/credentials/reveal                      401   200   200    200    403     200     403 403  403  403   404
 GET /devices/{deviceId}/config                                   401   200   200    200    200     200     200 403  403  403   404
+GET /devices/{deviceId}/firmware                                 401   200   200    200    200     200     200 403  403  403   404
 GET /device-types                                                401   200   200    200    200     200     200 403  403  403   200
 POST /device-types                                               401   201   201    403    403     403     403 403  403  403   201
 GET /device-types/{deviceTypeId}                                 401   200   200    200    200     200     200 403  403  403   404
@@ -96,6 +114,13 @@ PATCH /devices/{deviceId}/rules/{ruleId}                         401   200   200
 DELETE /devices/{deviceId}/rules/{ruleId}                        401   200   200    200    403     200     403 403  403  403   404
 POST /devices/{deviceId}/rules/{ruleId}/test                     401   200   200    200    200     200     200 403  403  403   404
 POST /devices/{deviceId}/rules/test                              401   200   200    200    200     200     200 403  403  403   404
+GET /provisioning-codes                                          401   200   200    200    200     200     200 403  403  403   200
+POST /provisioning-codes                                         401   201   201    403    403     403     403 403  403  403   201
+DELETE /provisioning-codes/{codeId}                              401   200   200    403    403     403     403 403  403  403   404
+GET /provisioning-claims                                         401   200   200    200    200     200     200 403  403  403   200
+POST /provisioning-claims/{claimId}/approve                      401   200   200    403    403     403     403 403  403  403   404
+POST /provisioning-claims/{claimId}/deny                         401   200   200    403    403     403     403 403  403  403   404
+POST /provisioning/claim                                         202   202   202    202    202     202     202 202  202  202   202
 GET /devices/{deviceId}/grants                                   401   200   200    403    403     403     403 403  403  403   404
 POST /devices/{deviceId}/grants                                  401   201   201    403    403     403     403 403  403  403   404
 GET /devices/{deviceId}/access                                   401   200   200    200    200     200     200 200  200  200   404
@@ -124,7 +149,9 @@ POST /webhooks/{webhookId}/deliveries/{deliveryId}/redeliver     401   200   200
 OUTSIDE = """
 /  /account/unlock  /dashboard/<path:name>  /docs  /docs/<name>  /docs/confine.js  /docs/start.js  /openapi.json  /asyncapi.json
 /healthz  /readyz  /metrics
-/dashboard/session/login  /dashboard/session/login/second-factor  /dashboard/session/refresh  /dashboard/session/logout
+/dashboard/session/first-run  /dashboard/session/first-run/state
+/dashboard/session/login  /dashboard/session/login/second-factor  /dashboard/session/login/passkey
+/dashboard/session/refresh  /dashboard/session/logout  /dashboard/session/methods
 """
 """Routes that are not operations of the document and need no authentication. The live feed authenticates separately."""
 

@@ -9,6 +9,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any
 
+from adapters.id_generator import RandomIdGenerator
 from domain.kernel.caller import Role
 from domain.kernel.ids import IdPrefix
 from support.http import PASSWORD
@@ -73,6 +74,13 @@ async def _member(at: Targets, ids: Ids, role: Role = Role.VIEWER) -> Ids:
     return {"membershipId": account.membership.membership_id}
 
 
+async def _invitation(at: Targets, ids: Ids) -> Ids:
+    new = {"email": f"invited{at.number()}@{at.account_id}.example", "name": "Grace", "role": "Member"}
+    made = await at.owner.send_ok("POST", "/invitations", new)
+    at.secrets.add(made["link"].rpartition("/")[2])
+    return {"invitationId": made["invitationId"]}
+
+
 async def _project(at: Targets, ids: Ids) -> Ids:
     return {"projectId": (await at.owner.send_ok("POST", "/projects", {"name": f"Project {at.number()}"}))["projectId"]}
 
@@ -131,6 +139,19 @@ async def _delivery(at: Targets, ids: Ids) -> Ids:
     return {"deliveryId": (await at.owner.send_ok("POST", f"/webhooks/{ids['webhookId']}/ping"))["deliveryId"]}
 
 
+async def _code(at: Targets, ids: Ids) -> Ids:
+    made = await at.owner.send_ok("POST", "/provisioning-codes", code_body(ids))
+    at.secrets.add(made["code"])
+    return {"codeId": made["codeId"], "code": made["code"], "hardwareId": f"HW-{at.number():06d}"}
+
+
+async def _claim(at: Targets, ids: Ids) -> Ids:
+    code = await _code(at, ids)
+    claim = {"code": code["code"], "hardwareId": code["hardwareId"]}
+    await at.app.caller().send_ok("POST", "/provisioning/claim", claim)
+    return {"claimId": (await at.owner.send_ok("GET", "/provisioning-claims?limit=1"))[0]["claimId"]}
+
+
 async def _session(at: Targets, ids: Ids) -> Ids:
     """Of a person that no caller is."""
     door = at.app.caller()
@@ -139,10 +160,16 @@ async def _session(at: Targets, ids: Ids) -> Ids:
     return {"sessionId": (await door.send_ok("GET", "/auth/sessions"))[0]["sessionId"]}
 
 
+async def _passkey(at: Targets, ids: Ids) -> Ids:
+    """Of nobody: only its own user may remove one, after a step-up."""
+    return {"passkeyId": RandomIdGenerator().new_id(IdPrefix.PASSKEY)}
+
+
 MAKERS: dict[str, Callable[[Targets, Ids], Any]] = {
     "deviceId": _device,
     "keyId": _key,
     "membershipId": _member,
+    "invitationId": _invitation,
     "projectId": _project,
     "deviceTypeId": _device_type,
     "commandId": _command,
@@ -154,11 +181,15 @@ MAKERS: dict[str, Callable[[Targets, Ids], Any]] = {
     "webhookId": _webhook,
     "deliveryId": _delivery,
     "sessionId": _session,
+    "codeId": _code,
+    "claimId": _claim,
+    "passkeyId": _passkey,
     "metric": _metric,
     "cmd": _command,
 }
 NEEDED = {
     "POST /webhooks": ("keyId",),
+    "POST /provisioning/claim": ("codeId",),
     "POST /devices/{deviceId}/grants": ("keyId",),
     "POST /devices/{deviceId}/rules": ("metric",),
     "POST /devices/{deviceId}/rules/test": ("metric",),
@@ -168,6 +199,7 @@ PREFIXES = {
     "deviceId": IdPrefix.DEVICE,
     "keyId": IdPrefix.KEY,
     "membershipId": IdPrefix.MEMBERSHIP,
+    "invitationId": IdPrefix.INVITATION,
     "projectId": IdPrefix.PROJECT,
     "deviceTypeId": IdPrefix.DEVICE_TYPE,
     "commandId": IdPrefix.COMMAND,
@@ -178,12 +210,19 @@ PREFIXES = {
     "webhookId": IdPrefix.WEBHOOK,
     "deliveryId": IdPrefix.DELIVERY,
     "sessionId": IdPrefix.SESSION,
+    "codeId": IdPrefix.PROVISIONING_CODE,
+    "claimId": IdPrefix.CLAIM,
+    "passkeyId": IdPrefix.PASSKEY,
 }
 
 
 def rule_body(_: Ids) -> Any:
     condition = {"metric": "temperature", "comparator": ">", "value": 30}
     return {"name": "Too hot", "conditions": [condition], "action": {"command": "OFF"}}
+
+
+def code_body(_: Ids) -> Any:
+    return {"name": "Hall", "boardType": "ESP32", "appType": "PUMP", "maxDevices": 9, "expiresAt": "2027-02-01T00:00:00Z"}
 
 
 def slot_body(_: Ids) -> Any:
@@ -199,6 +238,11 @@ def _new_member(role: str) -> Body:
     return lambda _: {"email": f"new{next(count)}@{role}.example", "name": "New", "role": role, "password": PASSWORD}
 
 
+def _new_invitation(role: str) -> Body:
+    count = iter(range(1_000_000))
+    return lambda _: {"email": f"guest{next(count)}@{role}.example", "name": "Guest", "role": role}
+
+
 def _new_type() -> Body:
     count = iter(range(1_000_000))
     return lambda _: {"name": f"Fresh type {next(count)}", "commands": []}
@@ -208,6 +252,9 @@ BODIES: dict[str, Body] = {
     "POST /auth/login": _login,
     "POST /auth/refresh": lambda ids: {"refreshToken": ids["token"]},
     "POST /auth/login/second-factor": lambda ids: {"challengeToken": "unknown", "totp": "000000"},
+    "POST /auth/login/passkey/options": lambda ids: {},
+    "POST /auth/login/passkey": lambda ids: {"passkey": {}},
+    "POST /auth/passkeys": lambda ids: {"name": "Phone", "passkey": {}},
     "POST /auth/step-up": lambda ids: {"password": "not the current one"},
     "POST /auth/second-factor/totp/confirm": lambda ids: {"code": "000000"},
     "POST /auth/unlock/request": lambda ids: {"email": "nobody@example.com"},
@@ -217,6 +264,10 @@ BODIES: dict[str, Body] = {
     "POST /auth/change-password": lambda ids: {"otp": "no code", "newPassword": PASSWORD},
     "POST /members": _new_member("Member"),
     "POST /members #owner": _new_member("Owner"),
+    "POST /invitations": _new_invitation("Member"),
+    "POST /invitations #owner": _new_invitation("Owner"),
+    "POST /invitations/preview": lambda ids: {"token": "unknown"},
+    "POST /invitations/accept": lambda ids: {"token": "unknown", "password": PASSWORD},
     "PATCH /members/{membershipId}": lambda ids: {"role": "Member"},
     "PATCH /members/{membershipId} #owner": lambda ids: {"role": "Viewer"},
     "PATCH /members/{membershipId} #promote": lambda ids: {"role": "Owner"},
@@ -225,6 +276,12 @@ BODIES: dict[str, Body] = {
     "POST /keys": lambda ids: {"name": "Robot"},
     "PATCH /keys/{keyId}": lambda ids: {"enabled": False},
     "POST /devices/register": lambda ids: {"name": "Pump", "boardType": "ESP32", "appType": "PUMP"},
+    "POST /devices/register/bulk": lambda ids: {
+        "devices": [{"name": "Pump", "boardType": "ESP32", "appType": "PUMP"}],
+        "credentials": "NEW",
+    },
+    "POST /provisioning-codes": code_body,
+    "POST /provisioning/claim": lambda ids: {"code": ids["code"], "hardwareId": ids["hardwareId"]},
     "PUT /devices/{deviceId}": lambda ids: {"name": "Fan"},
     "POST /devices/{deviceId}/credentials": lambda ids: {"rotate": True},
     "POST /devices/{deviceId}/credentials/reveal": lambda ids: {"password": PASSWORD},

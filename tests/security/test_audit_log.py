@@ -30,7 +30,8 @@ async def test_each_action_logs_its_caller_and_address(tmp_path: Path) -> None:
 
 
 ACTS = {
-    *("project_created", "project_changed", "project_deleted", "member_changed", "key_created", "key_changed", "key_deleted"),
+    *("project_created", "project_changed", "project_deleted", "key_created", "key_changed", "key_deleted"),
+    *("member_changed", "member_invited", "member_invitation_revoked"),
     *("device_type_created", "device_type_updated", "device_type_deleted", "device_registered", "device_updated"),
     *("command_defined", "command_updated", "command_removed", "grant_created", "grant_updated", "grant_revoked"),
     *("credentials_generated", "credentials_revealed", "credentials_revoked", "device_disabled", "device_enabled"),
@@ -58,6 +59,8 @@ async def every_act(program: Any, account: Any, owner: Any) -> list[str]:
         await owner.send_ok(method, path, {"name": "Pumps"} if method == "PATCH" else None)
     member = await program.create_member(account, "member@example.com", Role.MEMBER)
     await owner.send_ok("PATCH", f"/members/{member}", {"role": "Viewer"})
+    invited = await owner.send_ok("POST", "/invitations", {"email": "guest@example.com", "name": "Guest", "role": "Viewer"})
+    await owner.send_ok("DELETE", f"/invitations/{invited['invitationId']}")
     device = f"/devices/{(await owner.send_ok('POST', '/devices/register', NEW_DEVICE))['deviceId']}"
     await owner.send_ok("PUT", device, {"name": "Well"})
     await owner.send_ok("POST", f"{device}/credentials", {})
@@ -81,7 +84,7 @@ async def every_act(program: Any, account: Any, owner: Any) -> list[str]:
         await owner.send_ok("PATCH", f"{device}/toggle")
     await owner.send_ok("POST", f"{device}/revoke")
     await owner.send_ok("DELETE", device)
-    return [shown["mqttPassword"], key["key"], webhook["secret"], rotated["secret"], PASSWORD]
+    return [invited["link"].rpartition("/")[2], shown["mqttPassword"], key["key"], webhook["secret"], rotated["secret"], PASSWORD]
 
 
 async def automate(program: Any, owner: Any, device: str) -> None:

@@ -44,6 +44,11 @@ WITHOUT_EFFECT = {
     "POST /auth/second-factor/totp/confirm",
     "POST /auth/second-factor/recovery-codes",
     "DELETE /auth/second-factor",
+    "DELETE /auth/second-factor/totp",
+    "POST /auth/step-up/passkey-options",
+    "POST /auth/passkeys",
+    "POST /auth/passkeys/options",
+    "DELETE /auth/passkeys/{passkeyId}",
 }
 """The tests write nothing; the last ends only a session of the caller's own, and these calls name another's."""
 OWN_PASSWORD = "POST /auth/password/change"

@@ -63,6 +63,8 @@ async def test_once_set_up_a_password_alone_lets_nobody_in(app: InProcessApp) ->
     assert (await signed_in.send_ok("GET", "/auth/second-factor")) == {
         "enabled": True,
         "required": False,
+        "totp": True,
+        "passkeys": 0,
         "recoveryCodesLeft": 10,
     }
 

@@ -23,6 +23,7 @@ SHOWN_BY = {
     "mqttPassword": {("POST", "credentials"), ("POST", "reveal")},
     "key": {("POST", "keys")},
     "secret": {("POST", "webhooks"), ("POST", "rotate-secret"), ("POST", "totp")},
+    "link": {("POST", "invitations"), ("POST", "resend")},
     "refreshToken": {("POST", "login"), ("POST", "refresh")},
     "accessToken": {("POST", "login"), ("POST", "refresh")},
 }

@@ -10,6 +10,7 @@ from dataclasses import dataclass, field
 from typing import Literal
 
 import pytest
+from axe_playwright_python.async_playwright import Axe
 from playwright.async_api import BrowserContext, ConsoleMessage, Page, async_playwright, expect
 
 from support.service import EMAIL, PASSWORD, Service
@@ -50,7 +51,7 @@ class Browser:
     async def sign_in(self, page: Page, email: str = EMAIL, password: str = PASSWORD) -> None:
         await page.get_by_label("Email").fill(email)
         await page.get_by_label("Password").fill(password)
-        await page.get_by_role("button", name="Sign in").click()
+        await page.get_by_role("button", name="Sign in", exact=True).click()
         await expect(page.get_by_role("heading", name="Devices")).to_be_visible()
         await expect_live(page)
 
@@ -66,6 +67,17 @@ class Browser:
 
 async def expect_live(page: Page) -> None:
     await expect(page.locator(".live:visible")).to_have_text("Live")
+
+
+async def find_faults(page: Page) -> list[object]:
+    """What axe finds, and how far the page is wider than the screen."""
+    result = await Axe().run(page, options={"runOnly": ["wcag2a", "wcag2aa", "wcag21a", "wcag21aa", "best-practice"]})
+    faults: list[object] = [
+        {"rule": fault["id"], "at": [node["html"][:160] for node in fault["nodes"][:3]]}
+        for fault in result.response["violations"]
+    ]
+    outside = await page.evaluate("document.documentElement.scrollWidth - innerWidth")
+    return [*faults, *([f"{outside} px outside the screen"] if outside > 0 else [])]
 
 
 PHONE, DESKTOP = (390, 844), (1440, 900)

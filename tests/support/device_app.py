@@ -46,7 +46,7 @@ def make_app(world: DeviceWorld) -> Quart:
         blueprints=[
             catalog_blueprint(),
             devices_blueprint(world.devices, world.control),
-            credentials_blueprint(world.credentials),
+            credentials_blueprint(world.credentials, world.firmware),
             device_types_blueprint(world.types),
             events_blueprint(EventService(uow=world.uow, clock=world.clock)),
             commands_blueprint(world.commands, world.waiter, world.definitions, world.control),

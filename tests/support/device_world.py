@@ -9,6 +9,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 from adapters.execution_waiter import InProcessApprovalWaiter, InProcessExecutionWaiter
+from adapters.firmware_sources import ExampleFirmwareSources
 from adapters.mqtt.firmware_codec import FirmwareDeviceCodec
 from adapters.params_validator import JsonSchemaParamsValidator
 from domain.accounts.model import Account, Membership, Project, User
@@ -21,15 +22,18 @@ from domain.commands.queries import DeviceQueryService
 from domain.commands.service import CommandService
 from domain.commands.submission_waiter import SubmissionWaiter
 from domain.devices.codec import CommandResultReport, DeviceReport, OutboundMessage, RelayReport
+from domain.devices.credential_issuer import CredentialIssuer
 from domain.devices.credential_sync import CredentialSync
 from domain.devices.credentials import DeviceCredentialService
+from domain.devices.device_firmware import DeviceFirmwareService
 from domain.devices.erasure import DeviceErasureService
 from domain.devices.firmware_config import BrokerEndpoint
 from domain.devices.link import SendResult
 from domain.devices.model import Device
 from domain.devices.presence import PresenceService
 from domain.devices.presence_batch import PresenceBatch
-from domain.devices.service import DeviceRegistration, DeviceService
+from domain.devices.registration import DeviceRegistration
+from domain.devices.service import DeviceService
 from domain.grants.authorizer import Authorizer
 from domain.grants.model import Grant, GrantSubject, Scope
 from domain.grants.rate_limit import RateAllowance
@@ -215,14 +219,15 @@ class DeviceWorld:
         self.devices = DeviceService(
             **shared, ids=self.ids, credential_sync=self.admission, presence=self.presence, erasure=self.erasure
         )
+        endpoint = BrokerEndpoint("mqtt.example", 1883, 8083)
+        self.firmware = DeviceFirmwareService(uow=self.uow, endpoint=endpoint, sources=ExampleFirmwareSources())
         self.credentials = DeviceCredentialService(
             **shared,
-            ids=self.ids,
+            issuer=CredentialIssuer(ids=self.ids, vault=TransparentVault(), endpoint=endpoint),
             vault=TransparentVault(),
             hasher=PlainHasher(),
             credential_sync=self.admission,
             presence=self.presence,
-            endpoint=BrokerEndpoint("mqtt.example", 1883, 8083),
         )
         self.offers = DispatchQueue(self.wake_event)
         self.commands = CommandService(

@@ -1,13 +1,13 @@
-"""Sends the messages of one device straight to an engine."""
+"""Sends messages straight to an engine, and gives new metric names their numbers, as the database does."""
 
 from __future__ import annotations
 
 import json
 from collections.abc import Sequence
-from dataclasses import replace
+from dataclasses import dataclass, field, replace
 from typing import Any
 
-from domain.rules.engine_port import BatchResult, TelemetryEngine
+from domain.rules.engine_port import BatchResult, TelemetryBatch, TelemetryEngine
 from domain.rules.model import Comparator, RuleCondition, RuleSpec, RuleState
 from domain.telemetry.engine.batch import InMemoryTelemetryBatch
 
@@ -26,11 +26,40 @@ def _condition(each: tuple[str, str, float | str]) -> RuleCondition:
     return RuleCondition(metric, Comparator(comparator), value)
 
 
+@dataclass
+class MetricNumbers:
+    """Numbers from 1, in the order in which the names are asked for."""
+
+    by_name: dict[str, int] = field(default_factory=dict)
+
+    @property
+    def rows(self) -> list[tuple[int, str]]:
+        return [(number, name) for name, number in self.by_name.items()]
+
+    def ingest(self, engine: TelemetryEngine, batch: TelemetryBatch, now_ms: int | None = None) -> list[BatchResult]:
+        """The results of all calls that the batch needs."""
+        results = [engine.ingest(batch, now_ms)]
+        while unknown := results[-1].unknown_metric_names:
+            for name in unknown:
+                self.by_name.setdefault(name, len(self.by_name) + 1)
+            engine.add_metric_names([(self.by_name[name], name) for name in unknown])
+            results.append(engine.ingest(batch, now_ms, results[-1].consumed))
+        return results
+
+
+def ingest_batch(engine: TelemetryEngine, batch: TelemetryBatch, now_ms: int | None = None) -> BatchResult:
+    """The one result of a batch whose first message has all the new names."""
+    *before, result = MetricNumbers().ingest(engine, batch, now_ms)
+    assert all(each.consumed == 0 for each in before)
+    return result
+
+
 class EngineDriver:
     """Times are seconds after `T0`."""
 
     def __init__(self, engine: TelemetryEngine, *rules: RuleSpec) -> None:
         self.engine = engine
+        self.numbers = MetricNumbers()
         self.rules = {each.rule_no: each for each in rules}
         if rules:
             engine.set_rules(DEVICE, rules)
@@ -40,7 +69,9 @@ class EngineDriver:
 
     def send_all(self, payloads: Sequence[dict[str, Any] | bytes | str], at_s: float = 0, device_no: int = DEVICE) -> BatchResult:
         batch = InMemoryTelemetryBatch.of((device_no, ms(at_s), _bytes(payload)) for payload in payloads)
-        return self._record(self.engine.ingest(batch))
+        *before, result = self.numbers.ingest(self.engine, batch)
+        assert all(each.consumed == 0 for each in before)
+        return self._record(result)
 
     def tick(self, at_s: float) -> BatchResult:
         return self._record(self.engine.tick(ms(at_s)))

@@ -12,7 +12,7 @@ import re
 import shutil
 import subprocess
 import sys
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Callable, Mapping
 from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -97,6 +97,23 @@ async def run_example(kind: str, config_block: str, folder: Path, ca: Path | Non
     """`config_block`: as `GET /devices/{deviceId}/config` returns it, with the password. `ca`: for TLS, PEM. The process is killed at
     the end, so that the broker publishes the will."""
     command, environment = {"arduino": _arduino, "micropython": _micropython}[kind](config_block, folder, ca)
+    async with _run(command, environment) as board:
+        yield board
+
+
+@asynccontextmanager
+async def run_project(kind: str, files: Mapping[str, bytes], folder: Path) -> AsyncIterator[Board]:
+    """`files`: by name, the complete firmware as the dashboard gives it. Only the board around it is replaced, and the minute between
+    two messages of telemetry."""
+    for name, content in files.items():
+        (folder / name).write_bytes(content.replace(b"TELEMETRY_EVERY_MS 60000UL", b"TELEMETRY_EVERY_MS 1000UL"))
+    command, environment = {"arduino": _arduino_project, "micropython": _micropython_project}[kind](folder)
+    async with _run(command, environment) as board:
+        yield board
+
+
+@asynccontextmanager
+async def _run(command: list[str], environment: dict[str, str]) -> AsyncIterator[Board]:
     process = await asyncio.create_subprocess_exec(
         *command, env=os.environ | environment, stdout=asyncio.subprocess.PIPE, stderr=asyncio.subprocess.STDOUT
     )
@@ -124,13 +141,21 @@ def _arduino(config_block: str, folder: Path, ca: Path | None) -> tuple[list[str
     return [str(compile_sketch(folder, "ESP32"))], {}
 
 
+def _arduino_project(folder: Path) -> tuple[list[str], dict[str, str]]:
+    return [str(_compile(folder, (folder / "latchboard_relay.ino").read_text(), "ESP32"))], {}
+
+
 def compile_sketch(folder: Path, core: str) -> Path:
     """The program, compiled in `folder` for Linux with the headers of `support/arduino`. The folder has the sketch's settings.h and
     latchboard_config.h. `core`: ESP32 or ESP8266."""
+    (folder / "json_reader.h").write_text((SKETCH / "json_reader.h").read_text())
+    return _compile(folder, (SKETCH / "latchboard_relay.ino").read_text(), core)
+
+
+def _compile(folder: Path, text: str, core: str) -> Path:
     require_compiler()
     sketch = folder / "latchboard_relay.ino"
-    sketch.write_text(_with_prototypes((SKETCH / sketch.name).read_text()))
-    (folder / "json_reader.h").write_text((SKETCH / "json_reader.h").read_text())
+    sketch.write_text(_with_prototypes(text))
     program, core_headers = folder / f"relay-{core}", ROOT / "tests" / "support" / "arduino"
     options = ["-std=c++17", "-Wall", "-Wextra", "-Werror", f"-D{core}", f"-I{core_headers}", "-include", "Arduino.h"]
     sources = ["-x", "c++", str(sketch), str(core_headers / "main.cpp")]
@@ -163,6 +188,13 @@ def _micropython(config_block: str, folder: Path, ca: Path | None) -> tuple[list
         der.write_bytes(x509.load_pem_x509_certificate(ca.read_bytes()).public_bytes(Encoding.DER))
         program.append(str(der))
     return program, {"MICROPYPATH": f"{folder}:{FIRMWARE / 'micropython'}:.frozen"}
+
+
+def _micropython_project(folder: Path) -> tuple[list[str], dict[str, str]]:
+    """Its `main.py` needs a board's pins and Wi-Fi, so `micropython_board.py` stands for it."""
+    ca = [str(folder / "ca.der")] if (folder / "ca.der").exists() else []
+    program = [micropython(), str(ROOT / "tests" / "support" / "micropython_board.py"), "1", *ca]
+    return program, {"MICROPYPATH": f"{folder}:.frozen"}
 
 
 def micropython() -> str:

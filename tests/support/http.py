@@ -26,6 +26,8 @@ from adapters.crypto.password_hasher import Argon2PasswordHasher
 from adapters.crypto.secret_hasher import KeyRingSecretHasher
 from adapters.crypto.totp import PyotpCodec
 from adapters.crypto.vault import AesVault
+from adapters.crypto.webauthn_codec import WebAuthnCodec
+from adapters.execution_waiter import InProcessApprovalWaiter
 from adapters.http.api.accounts.routes import auth_blueprint
 from adapters.http.api.catalog.routes import catalog_blueprint
 from adapters.http.api.keys.routes import keys_blueprint
@@ -38,8 +40,12 @@ from adapters.id_generator import RandomIdGenerator
 from domain.accounts.administration import AccountAdminService, CreatedAccount
 from domain.accounts.factor_check import FactorChecker
 from domain.accounts.login import LoginService
+from domain.accounts.passkeys.challenges import PasskeyChallenges
+from domain.accounts.passkeys.sign_in import PasskeySignInService
+from domain.accounts.passkeys.verifier import PasskeyVerifier
 from domain.accounts.password_change import PasswordService
 from domain.accounts.projects import ProjectService
+from domain.accounts.session_opener import SessionOpener
 from domain.accounts.sessions import SessionService
 from domain.accounts.team import TeamService
 from domain.accounts.token_issuer import SessionTokenIssuer
@@ -97,17 +103,29 @@ class HttpWorld:
         self.mail = FakeMailer()
         shared: dict[str, Any] = {"uow": self.uow, "clock": self.clock, "ids": self.ids}
         self.operator = AccountAdminService(**shared, hasher=self.hasher)
-        factors = FactorChecker(totp=PyotpCodec(), vault=self.vault, digest=self.digest)
+        codec, challenges = WebAuthnCodec(origin="https://latchboard.test"), PasskeyChallenges(ids=self.ids, digest=self.digest)
+        verifier = PasskeyVerifier(uow=self.uow, clock=self.clock, codec=codec, challenges=challenges)
+        factors = FactorChecker(totp=PyotpCodec(), vault=self.vault, digest=self.digest, passkeys=verifier)
         devices = TrustedDevices(ids=self.ids, digest=self.digest)
         issuer = SessionTokenIssuer(ids=self.ids, tokens=self.tokens, digest=self.digest)
+        opener = SessionOpener(issuer=issuer, devices=devices)
         self.logins = LoginService(
             uow=self.uow,
             clock=self.clock,
             hasher=self.hasher,
-            issuer=issuer,
+            opener=opener,
             devices=devices,
             factors=factors,
             ids=self.ids,
+            digest=self.digest,
+        )
+        self.passkey_sign_ins = PasskeySignInService(
+            uow=self.uow,
+            clock=self.clock,
+            codec=codec,
+            challenges=challenges,
+            verifier=verifier,
+            opener=opener,
             digest=self.digest,
         )
         self.unlock = UnlockService(
@@ -115,9 +133,9 @@ class HttpWorld:
         )
         self.sessions = SessionService(uow=self.uow, clock=self.clock, issuer=issuer)
         self.passwords = PasswordService(**shared, hasher=self.hasher, digest=self.digest, mailer=self.mail)
-        self.team = TeamService(**shared, hasher=self.hasher, requests=PendingApprovalCloser())
+        self.team = TeamService(**shared, hasher=self.hasher, requests=PendingApprovalCloser(InProcessApprovalWaiter()))
         self.projects = ProjectService(**shared)
-        self.keys = ApiKeyService(**shared, digest=self.digest, requests=PendingApprovalCloser())
+        self.keys = ApiKeyService(**shared, digest=self.digest, requests=PendingApprovalCloser(InProcessApprovalWaiter()))
         self.callers = CallerAuthenticator(uow=self.uow, clock=self.clock, tokens=self.tokens, secret_hasher=self.digest)
         self._settings = settings
         self._more = blueprints

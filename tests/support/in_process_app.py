@@ -25,6 +25,7 @@ from adapters.crypto.password_hasher import Argon2PasswordHasher
 from app.config.settings import Settings
 from app.wiring.compose import Program, compose
 from domain.accounts.administration import CreatedAccount
+from domain.ingest.metric_naming import assign_metric_numbers
 from domain.ingest.telemetry import IngestResult
 from domain.kernel.caller import Role
 from domain.kernel.ids import DeviceId
@@ -134,12 +135,16 @@ class InProcessApp:
     async def report(self, device_id: str, **values: Any) -> None:
         """Ingest telemetry of a device, as the ingest worker does."""
         parts = self.program.adapters.engine
-        async with self.services.uow.write() as tx:
+        async with self.services.uow.read() as tx:
             device = await tx.devices.find(DeviceId(device_id))
-            assert device is not None
-            payload = json.dumps(values).encode()
-            ingested = parts.engine.ingest(parts.make_batch([(device.device_no, self.clock.now_ms(), payload)]))
-            await self.services.ingest.store(tx, IngestResult.of(ingested))
+        assert device is not None
+        batch = parts.make_batch([(device.device_no, self.clock.now_ms(), json.dumps(values).encode())])
+        result = parts.engine.ingest(batch)
+        if result.unknown_metric_names:
+            await assign_metric_numbers(parts.engine, self.services.uow, result.unknown_metric_names)
+            result = parts.engine.ingest(batch)
+        async with self.services.uow.write() as tx:
+            await self.services.ingest.store(tx, IngestResult.of(result))
 
     def sqlite_path(self) -> Path:
         return self.program.settings.data_dir / "latchboard.db"

@@ -6,15 +6,24 @@ START_MS = 1_800_000_000_000
 
 
 class ManualClock:
+    """Implements `SteadyClock`."""
+
     def __init__(self, ms: int = START_MS) -> None:
         self.ms = ms
         self._stepped_ms = 0
+        self._steady_offset_ms = 0
 
     def now_ms(self) -> int:
         return self.ms
 
     def monotonic_ms(self) -> int:
         return self.ms - self._stepped_ms
+
+    def steady_ms(self) -> int:
+        return self.monotonic_ms() + self._steady_offset_ms
+
+    def set_steady(self, steady_ms: int) -> None:
+        self._steady_offset_ms = steady_ms - self.monotonic_ms()
 
     def step(self, *, minutes: float) -> None:
         """Set the wall clock, back if negative."""

@@ -43,6 +43,6 @@ def all_rows(connection: Connection) -> Rows:
         if table.name in looking.get_table_names():
             there = {column["name"] for column in looking.get_columns(table.name)}
             columns = [column for column in table.columns if column.name in there]
-            ordered = select(*columns).order_by(*table.primary_key.columns)
+            ordered = select(*columns).order_by(*[column for column in columns if column.primary_key])
             found[table.name] = [dict(row) for row in connection.execute(ordered).mappings()]
     return found

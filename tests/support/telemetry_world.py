@@ -7,6 +7,7 @@ import json
 from typing import Any
 
 from domain.devices.model import Device
+from domain.ingest.metric_naming import assign_metric_numbers
 from domain.ingest.telemetry import IngestResult, IngestService
 from domain.kernel.caller import Role
 from domain.rules.model import Comparator, Rule, RuleAction, RuleCondition
@@ -57,11 +58,19 @@ class TelemetryWorld(DeviceWorld):
 
     async def report(self, device: Device, **values: Any) -> IngestResult:
         """Ingest one telemetry message and advance the clock by a second."""
-        batch = InMemoryTelemetryBatch.of([(device.device_no, self.clock.now_ms(), json.dumps(values).encode())])
-        result = IngestResult.of(self.engine.ingest(batch))
+        result = await self.ingest_all([(device.device_no, self.clock.now_ms(), json.dumps(values).encode())])
         await self.store(result)
         self.clock.forward(1_000)
         return result
+
+    async def ingest_all(self, messages: list[tuple[int, int, bytes]]) -> IngestResult:
+        """Of messages the first of which has all the new metrics."""
+        batch = InMemoryTelemetryBatch.of(messages)
+        result = self.engine.ingest(batch)
+        if result.unknown_metric_names:
+            await assign_metric_numbers(self.engine, self.uow, result.unknown_metric_names)
+            result = self.engine.ingest(batch)
+        return IngestResult.of(result)
 
     async def tick(self) -> None:
         await self.store(IngestResult.of(self.engine.tick(self.clock.now_ms())))

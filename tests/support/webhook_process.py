@@ -33,6 +33,9 @@ class FastClock:
     def monotonic_ms(self) -> int:
         return self.now_ms()
 
+    def steady_ms(self) -> int:
+        return self.now_ms()
+
 
 class StdinCommands:
     def __init__(self, world: WebhookWorld) -> None:

@@ -55,6 +55,9 @@ class MovableClock:
     def monotonic_ms(self) -> int:
         return self.now_ms()
 
+    def steady_ms(self) -> int:
+        return self.now_ms()
+
     def forward(self, *, seconds: float) -> None:
         self.moved_ms += round(seconds * 1000)
 

@@ -4,6 +4,8 @@
 //! Python object per message.
 
 use bytes::{Bytes, BytesMut};
+use latchboard_engine::block;
+use pyo3::exceptions::PyValueError;
 use pyo3::prelude::*;
 use pyo3::types::{PyBytes, PyList, PyTuple};
 
@@ -62,6 +64,47 @@ impl TelemetryBatch {
         let tuple = |message: &Message| (message.device, message.arrived_ms, PyBytes::new(py, &message.payload));
         self.messages.iter().map(tuple).collect()
     }
+
+    /// `(partition, block)` pairs, in the order of arrival within a partition.
+    #[pyo3(signature = (partitions, max_bytes=MAX_BLOCK_BYTES))]
+    fn blocks<'py>(&self, py: Python<'py>, partitions: u32, max_bytes: usize) -> PyResult<Vec<(u32, Bound<'py, PyBytes>)>> {
+        if partitions == 0 {
+            return Err(PyValueError::new_err("there must be a partition"));
+        }
+        let blocks = py.detach(|| {
+            let messages = self.messages.iter();
+            let messages = messages.map(|message| (message.device, message.arrived_ms, &message.payload[..]));
+            block::split_into_blocks(messages, partitions, max_bytes)
+        });
+        let blocks = blocks.into_iter();
+        Ok(blocks
+            .map(|(partition, block)| (partition, PyBytes::new(py, &block)))
+            .collect())
+    }
+
+    /// The messages of all blocks, in their order. Raises ValueError for bytes that are not a block.
+    #[staticmethod]
+    fn from_blocks(py: Python<'_>, blocks: Vec<Bound<'_, PyBytes>>) -> PyResult<Self> {
+        let blocks: Vec<Bytes> = blocks.iter().map(|block| Bytes::copy_from_slice(block.as_bytes())).collect();
+        let messages = py.detach(|| messages_of(&blocks)).map_err(PyValueError::new_err)?;
+        Ok(Self { messages })
+    }
+}
+
+/// An entry of the log may have a megabyte; this leaves room for its headers and shares its cost among thousands of messages.
+const MAX_BLOCK_BYTES: usize = 512 * 1024;
+
+fn messages_of(blocks: &[Bytes]) -> Result<Vec<Message>, String> {
+    let mut messages = Vec::new();
+    for (index, bytes) in blocks.iter().enumerate() {
+        let found = block::read_block(bytes).map_err(|error| format!("block {index} cannot be read at {error}"))?;
+        messages.extend(found.into_iter().map(|message| Message {
+            device: message.device,
+            arrived_ms: message.arrived_ms,
+            payload: bytes.slice(message.begin..message.end),
+        }));
+    }
+    Ok(messages)
 }
 
 fn message_tuple<'py>(message: &Bound<'py, PyAny>) -> PyResult<(u32, i64, Bound<'py, PyBytes>)> {

@@ -24,8 +24,8 @@ type RequestTuple<'py> = (
 );
 /// `(kind, error number, detail)`; `adapters/delivery/answers.py` has a sentence for each kind.
 type FailureTuple = (&'static str, i32, String);
-/// `(results, lookups)`; a lookup is `(lookup id, host, port)`.
-type EventTuples<'py> = (Vec<Bound<'py, PyTuple>>, Vec<(u64, String, u16)>);
+/// `(results, lookups)`; a lookup is `(lookup id, host, port, https)`.
+type EventTuples<'py> = (Vec<Bound<'py, PyTuple>>, Vec<(u64, String, u16, bool)>);
 
 fn webhook_request(
     (attempt_id, queue_key, endpoint, path_and_query, headers, body, timeout_s): RequestTuple<'_>,
@@ -134,7 +134,12 @@ impl PyCourier {
         for event in self.courier.take_events() {
             match event {
                 CourierEvent::Finished(attempt) => results.push(result_tuple(py, attempt)?),
-                CourierEvent::LookupRequested { lookup_id, host, port } => lookups.push((lookup_id, host, port)),
+                CourierEvent::LookupRequested {
+                    lookup_id,
+                    host,
+                    port,
+                    https,
+                } => lookups.push((lookup_id, host, port, https)),
             }
         }
         Ok((results, lookups))

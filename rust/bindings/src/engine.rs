@@ -8,6 +8,7 @@ mod window;
 
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
+use latchboard_engine::checkpoint::Checkpoint;
 use latchboard_engine::engine::Engine;
 use latchboard_engine::packing::{self, DecodeError};
 use latchboard_engine::payload_parser::MetricValue;
@@ -26,6 +27,7 @@ pub struct PyEngine {
 }
 
 type LatestTuple<'py> = (String, Bound<'py, PyAny>, Option<String>, i64, i64);
+type CheckpointTuple<'py> = (u32, i64, Bound<'py, PyBytes>);
 type ReadingTuple = (i64, u32, Option<f64>, Option<String>, Option<i64>);
 
 #[pymethods]
@@ -72,14 +74,16 @@ impl PyEngine {
         self.lock().replay(device_no, ts_ms, packed, now_ms).map_err(decode_error)
     }
 
-    #[pyo3(signature = (batch, now_ms=None))]
-    fn ingest(&self, py: Python<'_>, batch: &TelemetryBatch, now_ms: Option<i64>) -> PyIngestResult {
+    #[pyo3(signature = (batch, now_ms=None, start=0))]
+    fn ingest(&self, py: Python<'_>, batch: &TelemetryBatch, now_ms: Option<i64>, start: usize) -> PyIngestResult {
         let now_ms = now_ms.unwrap_or(UNKNOWN_NOW);
-        let result = py.detach(|| {
-            let messages = batch.messages.iter();
+        let start = start.min(batch.messages.len());
+        let mut result = py.detach(|| {
+            let messages = batch.messages[start..].iter();
             let messages = messages.map(|message| (message.device, message.arrived_ms, &message.payload[..]));
             self.lock().ingest(messages, now_ms)
         });
+        result.consumed += start;
         PyIngestResult { result }
     }
 
@@ -105,12 +109,25 @@ impl PyEngine {
         self.lock().next_timer_ms()
     }
 
-    fn checkpoint<'py>(&self, py: Python<'py>, limit: usize) -> Vec<(u32, i64, Bound<'py, PyBytes>)> {
+    fn checkpoint<'py>(&self, py: Python<'py>, limit: usize) -> Vec<CheckpointTuple<'py>> {
         let checkpoints = py.detach(|| self.lock().checkpoint(limit));
-        checkpoints
-            .into_iter()
-            .map(|(device, newest_ms, latest)| (device, newest_ms, PyBytes::new(py, &latest)))
-            .collect()
+        checkpoint_tuples(py, checkpoints)
+    }
+
+    /// Returns how many devices were removed.
+    fn drop_partition(&self, py: Python<'_>, partition: u32, partitions: u32) -> usize {
+        py.detach(|| self.lock().drop_partition(partition, partitions))
+    }
+
+    fn checkpoint_partition<'py>(
+        &self,
+        py: Python<'py>,
+        partition: u32,
+        partitions: u32,
+        limit: usize,
+    ) -> Vec<CheckpointTuple<'py>> {
+        let checkpoints = py.detach(|| self.lock().checkpoint_partition(partition, partitions, limit));
+        checkpoint_tuples(py, checkpoints)
     }
 
     /// (metric, value, unit, time, arrival) of each metric that has a value.
@@ -144,6 +161,13 @@ impl PyEngine {
     fn lock(&self) -> MutexGuard<'_, Engine> {
         self.inner.lock().unwrap_or_else(PoisonError::into_inner)
     }
+}
+
+fn checkpoint_tuples(py: Python<'_>, checkpoints: Vec<Checkpoint>) -> Vec<CheckpointTuple<'_>> {
+    let checkpoints = checkpoints.into_iter();
+    checkpoints
+        .map(|(device, newest_ms, latest)| (device, newest_ms, PyBytes::new(py, &latest)))
+        .collect()
 }
 
 fn decode_error(error: DecodeError) -> PyErr {

@@ -130,10 +130,10 @@ impl Broker {
         self.shared.registry.remove_device(device_id)
     }
 
-    /// Close the device's connections; it may reconnect. Whether there was one.
+    /// Close the device's connections, because it has connected to another instance. Whether there was one.
     pub fn disconnect_device(&self, device_id: &str) -> bool {
         let device = self.shared.registry.find(device_id);
-        device.is_some_and(|device| device.close_all(CloseReason::Revoked))
+        device.is_some_and(|device| device.close_all(CloseReason::TakenOver))
     }
 
     pub fn is_connected(&self, device_id: &str) -> bool {

@@ -13,11 +13,11 @@ use crate::topics::filter_matches;
 /// Why the broker closes a connection.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum CloseReason {
-    /// Another connection of the device uses the same client id (MQTT 5.0, 3.1.4).
+    /// Another connection of the device uses the same client id (MQTT 5.0, 3.1.4), here or at another instance.
     TakenOver,
     /// The device has opened more connections than it may have, and this one was silent for the longest time.
     Evicted,
-    /// The device was removed or disconnected by the service, or its credentials changed.
+    /// The service removed the device, or changed its credentials.
     Revoked,
     /// The service rejected the batch that holds a message of this connection.
     BatchRejected,

@@ -40,6 +40,7 @@ impl RegisteredDevice {
             retained: Vec::new(),
             rate: TokenBucket::full(limits.rate_burst),
             last_reports_ms: [i64::MIN / 2; 3],
+            last_session: 0,
             last_subscribed_ms: 0,
             max_packet_size: None,
         };

@@ -46,6 +46,7 @@ impl Lookups {
             lookup_id,
             host: endpoint.host.clone(),
             port: endpoint.port,
+            https: endpoint.https,
         });
         let stopping = || Err("The service is stopping.".to_owned());
         let result = receiver.await.unwrap_or_else(|_| stopping());

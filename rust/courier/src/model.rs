@@ -62,5 +62,6 @@ pub enum CourierEvent {
         lookup_id: u64,
         host: String,
         port: u16,
+        https: bool,
     },
 }

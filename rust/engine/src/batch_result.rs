@@ -54,7 +54,10 @@ pub struct MetricDiscovery {
 pub struct BatchResult {
     pub arena: Vec<u8>,
     pub rows: Vec<Row>,
-    pub new_names: Vec<(u32, Arc<str>)>,
+    /// How many messages were taken: all, or those before the first one with a metric name that has no number.
+    pub consumed: usize,
+    /// The names without a number in that message and the next ones, by first appearance.
+    pub unknown_names: Vec<Box<str>>,
     pub new_metrics: Vec<MetricDiscovery>,
     pub transitions: Vec<RuleTransition>,
     /// (device, rule, time)

@@ -10,6 +10,9 @@ use crate::packing::{self, DecodeError, LatestValue};
 use crate::payload_parser::{MAX_AHEAD_MS, MessageTime, MetricValue};
 use crate::rules::NEVER;
 
+/// (device, time of its newest message, checkpoint)
+pub type Checkpoint = (u32, i64, Vec<u8>);
+
 /// Metrics of a device that a checkpoint may hold: many more than a device may report, far fewer than slots can be numbered.
 const MAX_RESTORED: usize = 4096;
 
@@ -104,11 +107,16 @@ impl Engine {
         Ok(())
     }
 
-    /// (device, time of its newest message, checkpoint) of at most `limit` devices that differ from their last checkpoint.
-    pub fn checkpoint(&mut self, limit: usize) -> Vec<(u32, i64, Vec<u8>)> {
+    /// Of at most `limit` devices that differ from their last checkpoint.
+    pub fn checkpoint(&mut self, limit: usize) -> Vec<Checkpoint> {
         let count = limit.min(self.changed.len());
         let handles: Vec<_> = self.changed.drain(..count).collect();
-        let mut checkpoints = Vec::with_capacity(count);
+        self.checkpoints_of(handles)
+    }
+
+    /// Of devices that have been taken out of `changed`.
+    pub(crate) fn checkpoints_of(&mut self, handles: Vec<u32>) -> Vec<Checkpoint> {
+        let mut checkpoints = Vec::with_capacity(handles.len());
         for handle in handles {
             self.devices.headers[handle as usize].changed = false;
             let (header, words) = self.devices.view(handle);

@@ -127,10 +127,14 @@ impl DeviceTable {
         self.free.push(handle);
     }
 
+    pub fn used_handles(&self) -> impl Iterator<Item = u32> {
+        let is_used = |handle: &u32| self.handles.get(self.headers[*handle as usize].number) == Some(*handle);
+        (0..self.headers.len() as u32).filter(is_used)
+    }
+
     /// Handles of all devices, by ascending number.
     pub fn handles_by_number(&self) -> Vec<u32> {
-        let is_used = |handle: &u32| self.handles.get(self.headers[*handle as usize].number) == Some(*handle);
-        let mut handles: Vec<u32> = (0..self.headers.len() as u32).filter(is_used).collect();
+        let mut handles: Vec<u32> = self.used_handles().collect();
         handles.sort_unstable_by_key(|handle| self.headers[*handle as usize].number);
         handles
     }

@@ -1,4 +1,7 @@
 //! A batch of messages on its way through the engine: parse, check, pack, store the latest values, evaluate the device's rules.
+//!
+//! The engine stops before a message with a metric name that has no number, and reports the name. The caller gets a number from the
+//! database and calls again with the rest of the batch.
 
 use std::borrow::Borrow;
 use std::sync::Arc;
@@ -9,9 +12,9 @@ use crate::engine::{Engine, PREFETCH_WINDOW};
 use crate::evaluate::evaluate;
 use crate::firing::{Evaluation, EvaluationKind};
 use crate::metric_layout::MetricSlot;
-use crate::metric_names::MetricNames;
 use crate::packing;
 use crate::payload_parser::{self, MAX_METRICS, MAX_PAYLOAD, MessageTime, MetricValue, ParsedReading, PayloadFault};
+use crate::unknown_names::UnknownNames;
 
 /// A message as it arrived, with the handle of its device.
 #[derive(Clone, Copy)]
@@ -36,33 +39,48 @@ impl Engine {
         result.rows.reserve(messages.len());
         result.arena.reserve(messages.len() * 48);
         self.batch_number = self.batch_number.wrapping_add(1).max(1);
+        result.consumed = messages.len();
         let mut upcoming = messages.clone();
-        for (index, (_, stamped_ms, payload)) in messages.enumerate() {
-            let mut received_ms = stamped_ms.min(now_ms);
-            if received_ms < self.clock_set_ms && received_ms >= self.old_stamps_from_ms {
-                received_ms = self.clock_set_ms;
-            }
+        for (index, (_, stamped_ms, payload)) in messages.clone().enumerate() {
+            let received_ms = self.arrival_ms(stamped_ms, now_ms);
             if index % PREFETCH_WINDOW == 0 {
                 let next = upcoming.by_ref().take(PREFETCH_WINDOW);
                 self.prefetch(next.map(|(device, _, _)| device));
             }
             let handle = self.prefetched[index % PREFETCH_WINDOW];
-            self.mark_seen(handle, received_ms, &mut result);
             let raw = RawMessage {
                 handle,
                 received_ms,
                 payload,
             };
-            if payload.len() > MAX_PAYLOAD || !self.ingest_fast(raw, &mut result) {
-                self.ingest_parsed(raw, &mut result);
+            let is_done = payload.len() <= MAX_PAYLOAD && self.ingest_fast(raw, &mut result);
+            if !is_done && !self.ingest_parsed(raw, &mut result) {
+                result.consumed = index;
+                result.unknown_names = self.unknown_names(messages.skip(index), now_ms);
+                break;
             }
+            self.mark_seen(handle, received_ms, &mut result);
         }
         result
     }
 
-    /// The general path, for every payload.
-    fn ingest_parsed(&mut self, raw: RawMessage<'_>, result: &mut BatchResult) {
+    /// When a message counts as arrived that has this stamp.
+    #[inline]
+    pub(crate) fn arrival_ms(&self, stamped_ms: i64, now_ms: i64) -> i64 {
+        let received_ms = stamped_ms.min(now_ms);
+        if received_ms < self.clock_set_ms && received_ms >= self.old_stamps_from_ms {
+            return self.clock_set_ms;
+        }
+        received_ms
+    }
+
+    /// The general path, for every payload. False, with nothing done, if a metric name has no number.
+    fn ingest_parsed(&mut self, raw: RawMessage<'_>, result: &mut BatchResult) -> bool {
         let parsed = payload_parser::parse(raw.payload, raw.received_ms);
+        let device = self.devices.headers[raw.handle as usize].number;
+        if !UnknownNames::new(self).add(device, &parsed).is_empty() {
+            return false;
+        }
         for message in parsed.messages {
             result.messages += 1;
             let accepted = self.assign_slots(raw.handle, &message.readings, result);
@@ -74,8 +92,9 @@ impl Engine {
             self.report_clock_ahead(raw.handle, ahead_ms, result);
         }
         for fault in parsed.faults {
-            result.count_fault(self.devices.headers[raw.handle as usize].number, fault);
+            result.count_fault(device, fault);
         }
+        true
     }
 
     /// Looks up the devices of the next messages and brings their state into the cache.
@@ -170,16 +189,12 @@ impl Engine {
                 continue;
             }
             let slots = new_slots.get_or_insert_with(|| layout.slots.clone());
-            match found {
-                Some(slot) => slots[slot].unit = unit.map(Arc::from),
-                None => {
-                    let (metric, name) = metric_number(&mut self.names, &reading.name, result);
-                    slots.push(MetricSlot {
-                        metric,
-                        name,
-                        unit: unit.map(Arc::from),
-                    });
-                }
+            let unit = unit.map(Arc::from);
+            if let Some(slot) = found {
+                slots[slot].unit = unit;
+            } else {
+                let (metric, name) = self.names.find(&reading.name).expect("unknown names were reported");
+                slots.push(MetricSlot { metric, name, unit });
             }
             result.report_metric(header.number, &slots[index]);
         }
@@ -207,15 +222,6 @@ impl Engine {
             result.seen.push((header.number, received_ms));
         }
     }
-}
-
-fn metric_number(names: &mut MetricNames, name: &str, result: &mut BatchResult) -> (u32, Arc<str>) {
-    if let Some(known) = names.find(name) {
-        return known;
-    }
-    let (number, name) = names.add(name);
-    result.new_names.push((number, name.clone()));
-    (number, name)
 }
 
 /// Adds the row whose bytes begin at `begin` of the arena.

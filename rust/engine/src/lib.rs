@@ -7,9 +7,11 @@
 
 pub mod aggregate;
 pub mod batch_result;
+pub mod block;
 pub mod checkpoint;
 pub mod engine;
 pub mod packing;
+pub mod partition;
 pub mod payload_parser;
 pub mod rate_limit;
 pub mod rules;
@@ -36,3 +38,4 @@ mod row_writer;
 mod rule_layout;
 mod timed_rules;
 mod timers;
+mod unknown_names;

@@ -1,4 +1,5 @@
-//! Metric numbers, shared by all devices. A name gets the next number when a device first reports it, and keeps it for ever.
+//! Metric numbers, shared by all devices and all instances. The database assigns them; the engine reports names that have none, and
+//! takes no message that contains one.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -9,7 +10,6 @@ use foldhash::fast::RandomState;
 pub struct MetricNames {
     numbers: HashMap<Arc<str>, u32, RandomState>,
     names: HashMap<u32, Arc<str>, RandomState>,
-    highest: u32,
 }
 
 impl MetricNames {
@@ -17,7 +17,6 @@ impl MetricNames {
         let name: Arc<str> = Arc::from(name);
         self.numbers.insert(name.clone(), number);
         self.names.insert(number, name);
-        self.highest = self.highest.max(number);
     }
 
     /// (number, name)
@@ -28,12 +27,5 @@ impl MetricNames {
 
     pub fn name(&self, number: u32) -> Option<&Arc<str>> {
         self.names.get(&number)
-    }
-
-    /// Assigns the next number.
-    pub fn add(&mut self, name: &str) -> (u32, Arc<str>) {
-        let number = self.highest + 1;
-        self.set(number, name);
-        (number, self.names[&number].clone())
     }
 }

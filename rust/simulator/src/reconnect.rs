@@ -13,7 +13,7 @@ use crate::device::SimulatedDevice;
 use crate::fleet::{Fleet, FleetSignal};
 use crate::session::{DeviceSession, RESPONSE_TIMEOUT, SessionOutcome};
 
-/// The pause after a failed attempt, doubled up to `MAX_BACKOFF`.
+/// The pause after a connection; doubled with each failed attempt to connect, up to `MAX_BACKOFF`.
 const MIN_BACKOFF: Duration = Duration::from_millis(500);
 const MAX_BACKOFF: Duration = Duration::from_secs(15);
 /// In a reconnect storm all devices reconnect at once; the sockets get a moment to close.
@@ -27,7 +27,7 @@ pub(crate) async fn run_device(fleet: Arc<Fleet>, credentials: DeviceCredentials
         pause = match run_session(&fleet, &mut device, &mut signal).await {
             Ok(SessionOutcome::Finished) => return,
             Ok(SessionOutcome::Storm) => STORM_PAUSE,
-            Ok(SessionOutcome::Reconnect { .. }) => MIN_BACKOFF,
+            Ok(SessionOutcome::Reconnect { .. } | SessionOutcome::Lost) => MIN_BACKOFF,
             Err(_) => (pause * 2).clamp(MIN_BACKOFF, MAX_BACKOFF),
         };
         tokio::select! {
@@ -65,8 +65,9 @@ async fn run_session(
             },
         }
     };
+    let end = end.unwrap_or(SessionOutcome::Lost);
     session.close(&end).await;
-    end
+    Ok(end)
 }
 
 async fn open_session<'f>(fleet: &'f Fleet, device: &'f mut SimulatedDevice) -> io::Result<DeviceSession<'f>> {

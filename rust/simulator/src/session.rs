@@ -17,7 +17,7 @@ pub(crate) const KEEP_ALIVE_S: u16 = 60;
 /// How long the broker may take to accept a connection, or to read the last packets of one.
 pub(crate) const RESPONSE_TIMEOUT: Duration = Duration::from_secs(15);
 
-/// How a session ended, if not with an error.
+/// How a session ended.
 pub(crate) enum SessionOutcome {
     /// The fleet's duration is over, or the fleet was stopped.
     Finished,
@@ -26,6 +26,8 @@ pub(crate) enum SessionOutcome {
         graceful: bool,
     },
     Storm,
+    /// The connection was lost.
+    Lost,
 }
 
 pub(crate) struct DeviceSession<'f> {
@@ -67,22 +69,19 @@ impl<'f> DeviceSession<'f> {
     }
 
     /// Count how the session ended; a graceful end sends a DISCONNECT.
-    pub async fn close(&mut self, end: &io::Result<SessionOutcome>) {
+    pub async fn close(&mut self, end: &SessionOutcome) {
         let counters = &self.fleet.counters;
         let counter = match end {
-            Ok(SessionOutcome::Finished) => None,
-            Ok(SessionOutcome::Reconnect { graceful: true }) => Some(&counters.fault_reconnect),
-            Ok(SessionOutcome::Reconnect { graceful: false }) => Some(&counters.fault_dirty),
-            Ok(SessionOutcome::Storm) => Some(&counters.fault_storm),
-            Err(_) => Some(&counters.lost),
+            SessionOutcome::Finished => None,
+            SessionOutcome::Reconnect { graceful: true } => Some(&counters.fault_reconnect),
+            SessionOutcome::Reconnect { graceful: false } => Some(&counters.fault_dirty),
+            SessionOutcome::Storm => Some(&counters.fault_storm),
+            SessionOutcome::Lost => Some(&counters.lost),
         };
         if let Some(counter) = counter {
             Counters::increment(counter);
         }
-        let graceful = matches!(
-            end,
-            Ok(SessionOutcome::Finished | SessionOutcome::Reconnect { graceful: true })
-        );
+        let graceful = matches!(end, SessionOutcome::Finished | SessionOutcome::Reconnect { graceful: true });
         if graceful && self.client.disconnect().is_ok() {
             // The connection closes in any case; the DISCONNECT only prevents the will.
             let _ = tokio::time::timeout(RESPONSE_TIMEOUT, self.client.flush()).await;

@@ -11,6 +11,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from cryptography import x509
+from cryptography.exceptions import InvalidSignature
 from cryptography.hazmat.primitives import hashes, serialization
 from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.x509.oid import ExtendedKeyUsageOID, NameOID
@@ -26,6 +27,17 @@ class PemPair:
 
     certificate: bytes
     key: bytes
+
+
+def find_authority(chain: bytes, candidate: bytes) -> str | None:
+    """`candidate` as PEM if it certified the first certificate of `chain`, both PEM; else None. Raises ValueError for another
+    format."""
+    server, authority = x509.load_pem_x509_certificate(chain), x509.load_pem_x509_certificate(candidate)
+    try:
+        server.verify_directly_issued_by(authority)
+    except (InvalidSignature, TypeError, ValueError):
+        return None
+    return authority.public_bytes(serialization.Encoding.PEM).decode()
 
 
 class CertificateAuthority:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hmac
 import io
+from collections.abc import Sequence
 
 import pyotp
 import segno
@@ -30,7 +31,14 @@ class PyotpCodec:
     def setup_uri(self, secret: str, email: str) -> str:
         return pyotp.TOTP(secret, interval=STEP_S).provisioning_uri(name=email, issuer_name=ISSUER)
 
+    def qr_rows(self, uri: str) -> Sequence[str]:
+        return ["".join("1" if module else "0" for module in row) for row in _qr_code(uri).matrix]
+
     def qr_svg(self, uri: str) -> str:
         out = io.BytesIO()
-        segno.make(uri, error="m", micro=False).save(out, kind="svg", scale=4, border=4, xmldecl=False, light="#fff")
+        _qr_code(uri).save(out, kind="svg", scale=4, border=4, xmldecl=False, light="#fff")
         return out.getvalue().decode()
+
+
+def _qr_code(uri: str) -> segno.QRCode:
+    return segno.make(uri, error="m", micro=False)

@@ -1,4 +1,5 @@
-"""Decides where a delivery may go: https to a public address, checked on the address that is connected to.
+"""Decides where a delivery may go: https to a public address, or http(s) into a network that the operator names; checked on the
+address that is connected to.
 
 A URL proves little: its host name may resolve to a public address when it is entered and to 127.0.0.1 when it is used (DNS
 rebinding). So the URL is checked for what no DNS response can correct, every name is resolved again for each connection and
@@ -16,6 +17,7 @@ from functools import lru_cache
 from yarl import URL
 
 IpAddress = ipaddress.IPv4Address | ipaddress.IPv6Address
+IpNetwork = ipaddress.IPv4Network | ipaddress.IPv6Network
 
 MAX_URL_LENGTH = 2_048
 DEFAULT_PORTS = frozenset({80, 443})
@@ -52,12 +54,18 @@ _BLOCKED_V6 = [
     ipaddress.IPv6Network(text) for text in ("2001::/23", "2001:db8::/32", "2002::/16", "2620:4f:8000::/48", "3fff::/20")
 ]
 
+_LOOPBACK = ipaddress.IPv4Address("127.0.0.1")
 _AUTHORITY = re.compile(r"[^/]*//([^/?#]*).*")
 _NUMERIC_LABEL = re.compile(r"(?:0x[0-9a-f]*|[0-9]+)", re.IGNORECASE)
 
 
 class ForbiddenAddressError(OSError):
-    """Deliveries may not go to this address. An OSError, so that HTTP clients treat it as a failed connection."""
+    """Deliveries may not go to this address. An OSError, so that HTTP clients treat it as a failed connection. `rule`: what it
+    breaks, such as `is not public`. It does not name the address: a name in public DNS would else tell about our network."""
+
+    def __init__(self, rule: str, subject: str = "its address") -> None:
+        super().__init__(f"{subject} {rule}")
+        self.rule = rule
 
 
 def is_public(address: IpAddress) -> bool:
@@ -68,11 +76,12 @@ def is_public(address: IpAddress) -> bool:
 
 @dataclass(frozen=True, slots=True)
 class AddressGuard:
-    """`allow_private` allows http and every address, for development and tests. `low_ports`: the allowed ports below 1024, in
-    addition to 80 and 443."""
+    """`allow_private` allows http and every address, for development and tests. `networks`: special addresses that receivers may
+    have, by http too. `low_ports`: the allowed ports below 1024, in addition to 80 and 443."""
 
     allow_private: bool = False
     low_ports: frozenset[int] = frozenset()
+    networks: tuple[IpNetwork, ...] = ()
 
     def rejection_reason(self, url: str) -> str | None:
         """Why nothing can ever be delivered to this URL, or None."""
@@ -91,34 +100,41 @@ class AddressGuard:
             return "is not a URL. Give one such as https://example.com/hook."
         if parts.scheme not in ("https", "http") or not host or port is None:
             return "must be a whole https URL, such as https://example.com/hook."
-        if parts.scheme == "http" and not self.allow_private:
+        if parts.scheme == "http" and not self.allow_private and not self.networks:
             return "must be https, so that a delivery can be neither read nor changed in transit."
         if parts.user is not None or parts.password is not None or "@" in _AUTHORITY.sub(r"\1", url):
             return "must not contain a user name or password; check the signature instead."
-        return self._port_rejection(port) or self._host_rejection(host)
+        return self._port_rejection(port) or self._host_rejection(host, https=parts.scheme == "https")
 
-    def check_address(self, address: str) -> None:
-        """Raises ForbiddenAddressError. `address`: an IP address as text. The error does not name it: a name in public DNS would
-        else tell a caller about our network."""
-        if not self.allow_private and not is_public(ipaddress.ip_address(address)):
-            raise ForbiddenAddressError("its address is not public; deliveries go to public addresses only")
+    def check_address(self, address: str, *, https: bool) -> None:
+        """Raises ForbiddenAddressError. `address`: an IP address as text."""
+        if not self._is_allowed(ipaddress.ip_address(address), https=https):
+            raise ForbiddenAddressError(self._address_rule(https=https))
+
+    def _is_allowed(self, address: IpAddress, *, https: bool) -> bool:
+        return self.allow_private or (https and is_public(address)) or any(address in network for network in self.networks)
+
+    def _address_rule(self, *, https: bool) -> str:
+        if not https:
+            return "is not in an allowed network; use https for public addresses"
+        return "is not public and not in an allowed network" if self.networks else "is not public"
 
     def _port_rejection(self, port: int) -> str | None:
         if self.allow_private or port >= FIRST_UNPRIVILEGED_PORT or port in DEFAULT_PORTS or port in self.low_ports:
             return None
         return f"must not use port {port}; of the ports below {FIRST_UNPRIVILEGED_PORT} only 80 and 443 are allowed."
 
-    def _host_rejection(self, host: str) -> str | None:
+    def _host_rejection(self, host: str, *, https: bool) -> str | None:
         try:
             address = ipaddress.ip_address(host)
         except ValueError:
             if _NUMERIC_LABEL.fullmatch(host.rstrip(".").rpartition(".")[2]):
                 return "names its host by a number that is not an address. Write it as a host name."
-            if not self.allow_private and host.rstrip(".").lower().endswith("localhost"):
+            if host.rstrip(".").lower().endswith("localhost") and not self._is_allowed(_LOOPBACK, https=https):
                 return "must not be this machine. Deliveries go to public addresses only."
             return None
-        if not self.allow_private and not is_public(address):
-            return f"must not use the address {address}; deliveries go to public addresses only."
+        if not self._is_allowed(address, https=https):
+            return f"must not use the address {address}, which {self._address_rule(https=https)}."
         return None
 
 

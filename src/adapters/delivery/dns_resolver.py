@@ -67,18 +67,18 @@ class GuardedResolver:
         self._own_lookup = SystemHostLookup() if lookup is None else None
         self._lookup: HostLookup = lookup or self._own_lookup or SystemHostLookup()
 
-    async def resolve(self, host: str, port: int) -> Sequence[str]:
+    async def resolve(self, host: str, port: int, *, https: bool) -> Sequence[str]:
         """At least one address, as text. `host` is a name or an address. Raises UnknownHostError and ForbiddenAddressError."""
-        addresses = [host] if _is_address(host) else await self._look_up(host, port)
+        addresses = [host] if _is_address(host) else await self._look_up(host, port, https=https)
         for address in addresses:
-            self._guard.check_address(address)  # once more, right before the connection
+            self._guard.check_address(address, https=https)  # once more, right before the connection
         return addresses
 
     def close(self) -> None:
         if self._own_lookup is not None:
             self._own_lookup.close()
 
-    async def _look_up(self, host: str, port: int) -> Sequence[str]:
+    async def _look_up(self, host: str, port: int, *, https: bool) -> Sequence[str]:
         try:
             addresses = await self._lookup(host, port)
         except (OSError, ValueError) as error:  # ValueError: a label that IDNA cannot encode
@@ -87,9 +87,9 @@ class GuardedResolver:
             raise UnknownHostError(host)
         for address in addresses:
             try:
-                self._guard.check_address(address)
-            except ForbiddenAddressError:
-                raise ForbiddenAddressError(f"the name {host} leads to an address that is not public") from None
+                self._guard.check_address(address, https=https)
+            except ForbiddenAddressError as error:
+                raise ForbiddenAddressError(error.rule, f"the name {host} leads to an address that") from None
         return addresses
 
 

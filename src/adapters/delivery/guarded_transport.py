@@ -55,10 +55,11 @@ class _ClosingStream(httpcore.AsyncNetworkStream):
 
 
 class GuardedNetworkBackend(httpcore.AsyncNetworkBackend):
-    """Opens TCP connections to the addresses that the resolver returns, and to no others."""
+    """Opens TCP connections to the addresses that the resolver returns, and to no others. `https`: the scheme of its pool."""
 
-    def __init__(self, resolver: GuardedResolver) -> None:
+    def __init__(self, resolver: GuardedResolver, *, https: bool) -> None:
         self._resolver = resolver
+        self._https = https
         self._backend = httpcore.AnyIOBackend()
 
     async def connect_tcp(
@@ -70,7 +71,7 @@ class GuardedNetworkBackend(httpcore.AsyncNetworkBackend):
         socket_options: SocketOptions | None = None,
     ) -> httpcore.AsyncNetworkStream:
         """Raises UnknownHostError, ForbiddenAddressError, and httpcore's errors for the last address."""
-        *first, last = await self._resolver.resolve(host, port)
+        *first, last = await self._resolver.resolve(host, port, https=self._https)
         for address in first:
             try:
                 return _ClosingStream(
@@ -100,16 +101,19 @@ class GuardedTransport(httpx.AsyncBaseTransport):
     """HTTP/1.1, with certificates checked against `tls`. Raises httpcore's errors as they are: their causes say what happened."""
 
     def __init__(self, resolver: GuardedResolver, tls: ssl.SSLContext) -> None:
-        self._pool = httpcore.AsyncConnectionPool(
-            ssl_context=tls,
-            max_connections=None,  # the delivery service bounds the attempts in flight
-            max_keepalive_connections=0,
-            network_backend=GuardedNetworkBackend(resolver),
-        )
+        self._pools = {
+            scheme: httpcore.AsyncConnectionPool(
+                ssl_context=tls,
+                max_connections=None,  # the delivery service bounds the attempts in flight
+                max_keepalive_connections=0,
+                network_backend=GuardedNetworkBackend(resolver, https=scheme == b"https"),
+            )
+            for scheme in (b"http", b"https")
+        }
 
     async def handle_async_request(self, request: httpx.Request) -> httpx.Response:
         url = request.url
-        response = await self._pool.handle_async_request(
+        response = await self._pools[url.raw_scheme].handle_async_request(
             httpcore.Request(
                 request.method,
                 httpcore.URL(scheme=url.raw_scheme, host=url.raw_host, port=url.port, target=url.raw_path),
@@ -121,4 +125,5 @@ class GuardedTransport(httpx.AsyncBaseTransport):
         return httpx.Response(response.status, headers=response.headers, stream=_ResponseStream(response), request=request)
 
     async def aclose(self) -> None:
-        await self._pool.aclose()
+        for pool in self._pools.values():
+            await pool.aclose()

@@ -94,8 +94,8 @@ class NativeCourier:
 
     def _receive(self) -> None:
         came, questions = self._courier.take_events()
-        for number, host, port in questions:
-            task = asyncio.create_task(self._resolve(number, host, port), name=f"where is {host}")
+        for number, host, port, https in questions:
+            task = asyncio.create_task(self._resolve(number, host, port, https), name=f"where is {host}")
             self._lookups.add(task)
             task.add_done_callback(self._lookups.discard)
         if came:
@@ -106,9 +106,9 @@ class NativeCourier:
         if self._on_responses is not None:
             self._on_responses(responses)
 
-    async def _resolve(self, number: int, host: str, port: int) -> None:
+    async def _resolve(self, number: int, host: str, port: int, https: bool) -> None:
         try:
-            self._courier.resolve_lookup(number, await self._resolver.resolve(host, port))
+            self._courier.resolve_lookup(number, await self._resolver.resolve(host, port, https=https))
         except ForbiddenAddressError as error:
             self._courier.fail_lookup(number, format_message(error_messages.FORBIDDEN_ADDRESS, error))
         except UnknownHostError:

@@ -66,8 +66,12 @@ class NativeBatchResult:
         return self._raw.rollup_hours
 
     @property
-    def new_metric_names(self) -> list[tuple[int, str]]:
-        return self._raw.new_metric_names
+    def consumed(self) -> int:
+        return self._raw.consumed
+
+    @property
+    def unknown_metric_names(self) -> list[str]:
+        return self._raw.unknown_metric_names
 
     @property
     def new_metrics(self) -> list[NewMetric]:
@@ -132,9 +136,9 @@ class NativeEngine:
     def replay(self, device_no: int, ts_ms: int, packed: bytes, now_ms: int | None = None) -> None:
         self._engine.replay(device_no, ts_ms, packed, now_ms)
 
-    def ingest(self, batch: TelemetryBatch, now_ms: int | None = None) -> BatchResult:
+    def ingest(self, batch: TelemetryBatch, now_ms: int | None = None, start: int = 0) -> BatchResult:
         native = batch if isinstance(batch, _native.TelemetryBatch) else _native.TelemetryBatch(batch.messages())
-        return NativeBatchResult(self._engine.ingest(native, now_ms))
+        return NativeBatchResult(self._engine.ingest(native, now_ms, start))
 
     def shift_clock(self, step_ms: int, now_ms: int) -> BatchResult:
         return NativeBatchResult(self._engine.shift_clock(step_ms, now_ms))
@@ -147,6 +151,12 @@ class NativeEngine:
 
     def checkpoint(self, limit: int) -> list[tuple[int, int, bytes]]:
         return self._engine.checkpoint(limit)
+
+    def drop_partition(self, partition: int, partitions: int) -> int:
+        return self._engine.drop_partition(partition, partitions)
+
+    def checkpoint_partition(self, partition: int, partitions: int, limit: int) -> list[tuple[int, int, bytes]]:
+        return self._engine.checkpoint_partition(partition, partitions, limit)
 
     def clock_offsets(self, device_nos: Sequence[int]) -> list[ClockOffset]:
         return self._engine.clock_offsets(device_nos)

@@ -21,6 +21,9 @@ class BackgroundMailQueue:
     def __init__(self, mailer: Mailer) -> None:
         self._mailer = mailer
         self._tasks: set[asyncio.Task[None]] = set()
+        self.sent = 0
+        self.failed = 0
+        """Mails that the mail server did not accept."""
         self.dropped = 0
         """Mails that were not sent because too many were waiting."""
 
@@ -51,4 +54,7 @@ class BackgroundMailQueue:
         try:
             await self._mailer.send(to, subject, text)
         except Unavailable:
+            self.failed += 1
             log.warning("a mail was not accepted and is lost: %s", subject)
+        else:
+            self.sent += 1

@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from ipaddress import IPv4Address, IPv6Address
 from pathlib import Path
 from typing import Literal
@@ -34,13 +35,16 @@ def _messages_dropped(device_no: int, device_id: str, kind: str, at_ms: int) -> 
     return MessagesDropped(device_no, device_id, _DROP_REASONS[kind], at_ms)
 
 
-_EVENT_TYPES: dict[str, Callable[..., InboundEvent]] = {
-    "connect": DeviceConnected,
-    "disconnect": DeviceDisconnected,
-    "subscribe": DeviceSubscribed,
-    "publish": InboundMessage,
-    "fault": _messages_dropped,
-}
+def _event_types(front: str) -> dict[str, Callable[..., InboundEvent]]:
+    return {
+        "connect": partial(DeviceConnected, front=front),
+        "disconnect": partial(DeviceDisconnected, front=front),
+        "subscribe": DeviceSubscribed,
+        "publish": InboundMessage,
+        "fault": _messages_dropped,
+    }
+
+
 _SEND_RESULTS = {
     "queued": SendResult.SENT,
     "not_subscribed": SendResult.NOT_SENT,
@@ -107,13 +111,19 @@ class _EmbeddedInboundBatch:
 
     __slots__ = ("_raw", "events", "telemetry")
 
-    def __init__(self, raw: _native.InboundBatch) -> None:
+    def __init__(self, raw: _native.InboundBatch, event_types: Mapping[str, Callable[..., InboundEvent]]) -> None:
         self._raw = raw
         self.telemetry: InboundTelemetry = raw.telemetry
-        self.events: Sequence[InboundEvent] = [_EVENT_TYPES[event[0]](*event[1:]) for event in raw.events]
+        self.events: Sequence[InboundEvent] = [event_types[event[0]](*event[1:]) for event in raw.events]
 
     def ack(self) -> None:
         self._raw.ack()
+
+    def ack_telemetry(self) -> None:
+        self._raw.ack_telemetry()
+
+    def ack_events(self) -> None:
+        self._raw.ack_events()
 
     def nack(self) -> None:
         self._raw.nack()
@@ -122,8 +132,10 @@ class _EmbeddedInboundBatch:
 class EmbeddedDeviceLink:
     """`DeviceLink` for the embedded broker. It can be started once."""
 
-    def __init__(self, settings: EmbeddedBrokerSettings) -> None:
+    def __init__(self, settings: EmbeddedBrokerSettings, front: str = "") -> None:
+        """`front` names this instance in the events."""
         self._settings = settings
+        self._event_types = _event_types(front)
         limits = settings.limits
         self._broker = _native.Broker(
             **{name: value for name in limits.__slots__ if (value := getattr(limits, name)) is not None}
@@ -155,7 +167,7 @@ class EmbeddedDeviceLink:
         while True:
             raw = self._broker.take_batch(limit)
             if raw is not None:
-                return _EmbeddedInboundBatch(raw)
+                return _EmbeddedInboundBatch(raw, self._event_types)
             if self._broker.is_stopped():
                 raise Unavailable("The MQTT broker has been stopped; nothing more will come. Start the service anew.")
             await self._wait_readable()
@@ -194,6 +206,9 @@ class EmbeddedDeviceLink:
 
     def last_subscribed_ms(self, device_id: str) -> int:
         return self._broker.last_subscribed_ms(device_id)
+
+    def disconnect(self, device_id: str) -> bool:
+        return self._broker.disconnect(device_id)
 
     def warning(self) -> str | None:
         return None

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import asyncio
 from collections import deque
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from typing import TypeAlias
 
@@ -30,7 +30,7 @@ class _QueuedMessage:
 class MosquittoInboundBatch:
     """An `InboundBatch`; `acknowledge` and `reconnect` are the link's."""
 
-    __slots__ = ("_ack_handles", "_acknowledge", "_reconnect", "events", "telemetry")
+    __slots__ = ("_acknowledge", "_event_acks", "_reconnect", "_telemetry_acks", "events", "telemetry")
 
     def __init__(
         self,
@@ -40,18 +40,31 @@ class MosquittoInboundBatch:
         reconnect: Callable[[], None],
     ) -> None:
         self._acknowledge, self._reconnect = acknowledge, reconnect
-        self._ack_handles = [message.ack_handle for message in messages if message.ack_handle is not None]
+        self._telemetry_acks = _ack_handles(each for each in messages if isinstance(each.content, tuple))
+        self._event_acks = _ack_handles(each for each in messages if not isinstance(each.content, tuple))
         self.telemetry = factory([each.content for each in messages if isinstance(each.content, tuple)])
         self.events: Sequence[InboundEvent] = [each.content for each in messages if not isinstance(each.content, tuple)]
 
     def ack(self) -> None:
-        handles, self._ack_handles = self._ack_handles, []
+        self.ack_events()
+        self.ack_telemetry()
+
+    def ack_telemetry(self) -> None:
+        handles, self._telemetry_acks = self._telemetry_acks, []
+        self._acknowledge(handles)
+
+    def ack_events(self) -> None:
+        handles, self._event_acks = self._event_acks, []
         self._acknowledge(handles)
 
     def nack(self) -> None:
-        handles, self._ack_handles = self._ack_handles, []
-        if handles:
+        if self._telemetry_acks or self._event_acks:
+            self._telemetry_acks, self._event_acks = [], []
             self._reconnect()
+
+
+def _ack_handles(messages: Iterable[_QueuedMessage]) -> list[AckHandle]:
+    return [message.ack_handle for message in messages if message.ack_handle is not None]
 
 
 class InboundQueue:

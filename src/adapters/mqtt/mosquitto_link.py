@@ -120,6 +120,9 @@ class MosquittoDeviceLink:
     def last_subscribed_ms(self, device_id: str) -> int:
         return self._subscribed_since.get(device_id, 0)
 
+    def disconnect(self, device_id: str) -> bool:
+        return False  # only Mosquitto itself can close a connection, and all instances share it
+
     def stats(self) -> Mapping[str, int]:
         return {
             **self._counters,

@@ -42,6 +42,9 @@ class NullDeviceLink:
     def last_subscribed_ms(self, device_id: str) -> int:
         return 0
 
+    def disconnect(self, device_id: str) -> bool:
+        return False
+
     def warning(self) -> str | None:
         return None
 

@@ -49,6 +49,9 @@ class StandbyDeviceLink:
     def last_subscribed_ms(self, device_id: str) -> int:
         return self._link.last_subscribed_ms(device_id) if self.is_active else 0
 
+    def disconnect(self, device_id: str) -> bool:
+        return self.is_active and self._link.disconnect(device_id)
+
     def warning(self) -> str | None:
         return self._link.warning() if self.is_active else None
 

@@ -34,6 +34,10 @@ def member_exists_error() -> Conflict:
     return Conflict("This person is already a member of the account. Change their role instead.", code="MEMBER_EXISTS")
 
 
+def invitation_exists_error() -> Conflict:
+    return Conflict("This address is invited already. Send that invitation again, or revoke it first.", code="INVITATION_EXISTS")
+
+
 def project_in_use_error() -> Conflict:
     return Conflict("The project still has devices. Move or delete them first.", code="PROJECT_IN_USE")
 
@@ -60,3 +64,7 @@ def edge_recorded_error() -> Conflict:
 
 def duplicate_error() -> Conflict:
     return Conflict("This already exists. Fetch the existing one and change that.")
+
+
+def identity_taken_error() -> Conflict:
+    return Conflict("This user has another identity of the same provider. Ask an Owner or Admin.", code="IDENTITY_TAKEN")

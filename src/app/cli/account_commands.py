@@ -51,6 +51,15 @@ def account_reset_second_factor(email: Email) -> None:
     stdout_console.print(f"{email} has no second factor any more; all sessions have ended.")
 
 
+@accounts.command("confirm-email")
+def account_confirm_email(email: Email) -> None:
+    """Confirm that a user's address is theirs, so that the identity provider may sign them in."""
+    from app.cli.accounts import confirm_email
+
+    run_async(confirm_email(load_settings_or_exit(), email))
+    stdout_console.print(f"The address {email} is confirmed.")
+
+
 @users.command("add")
 def user_add(
     email: Email,

@@ -63,6 +63,11 @@ async def set_password(settings: Settings, email: str, password: str) -> None:
         await operator.set_password(email, password)
 
 
+async def confirm_email(settings: Settings, email: str) -> None:
+    async with open_operator_service(settings) as operator:
+        await operator.confirm_email(email)
+
+
 async def reset_second_factor(settings: Settings, email: str) -> None:
     async with open_operator_service(settings) as operator:
         await operator.reset_second_factor(email)

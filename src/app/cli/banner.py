@@ -1,19 +1,19 @@
-"""The text on the terminal after the start: addresses, the first login, and three commands to try the service.
+"""The text on the terminal after the start: addresses, and how the first person signs in.
 
-A password is printed to a terminal only. A file or a journal is kept and read by others, so there the text names the file
-that has the password.
+A password or a one-time link is printed to a terminal only. A file or a journal is kept and read by others, so there the text
+names the file that has it.
 """
 
 from __future__ import annotations
 
-import sys
-from pathlib import Path
+from collections.abc import Sequence
 
 from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
-from app.cli.first_account import FIRST_LOGIN_FILE, FirstLogin
+from app.cli.first_account import FIRST_LOGIN_FILE, FirstLogin, FirstRunLink
+from app.config.own_address import is_loopback, reachable_address
 from app.config.settings import Settings
 
 WILDCARD_HOSTS = {"0.0.0.0": "127.0.0.1", "::": "[::1]"}  # noqa: S104 - compared, not bound
@@ -21,55 +21,37 @@ WILDCARD_HOSTS = {"0.0.0.0": "127.0.0.1", "::": "[::1]"}  # noqa: S104 - compare
 
 
 def http_url(settings: Settings) -> str:
+    """Where this machine reaches the dashboard."""
     return f"http://{_reachable_host(settings.http_host)}:{settings.http_port}"
 
 
-def print_banner(settings: Settings, login: FirstLogin | None, *, demo: bool = False, console: Console | None = None) -> None:
+def network_url(settings: Settings) -> str:
+    """Where a person reaches the dashboard, perhaps from another machine."""
+    return settings.public_url or f"http://{_reachable_host(reachable_address(settings.http_host))}:{settings.http_port}"
+
+
+def print_banner(
+    settings: Settings,
+    login: FirstLogin | FirstRunLink | None,
+    *,
+    highlights: Sequence[str] = (),
+    demo: bool = False,
+    console: Console | None = None,
+) -> None:
+    """`highlights`: lines about what there is to see."""
     console = console or Console(highlight=False, soft_wrap=True)
-    url = http_url(settings)
     console.print()
     console.print(Text("Latchboard is running", style="bold green"), Text("(demo)" if demo else ""), sep="  ")
-    console.print(_address_table(settings, url))
-    _print_login(console, settings, login)
-    if login is not None and login.password is not None:
-        console.print(Text("\nRegister a device, run a simulated one, switch it on:", style="bold"))
-        for line in quick_start_commands(url, settings.data_dir / FIRST_LOGIN_FILE):
-            console.print(Text(line), soft_wrap=True)
+    console.print(_address_table(settings, http_url(settings)))
+    if isinstance(login, FirstRunLink):
+        _print_link(console, settings, login)
+    else:
+        _print_login(console, settings, login)
+    if highlights:
+        console.print(Text("\nLook at:", style="bold"))
+        for line in highlights:
+            console.print(Text(f"  {line}"), soft_wrap=True)
     console.print(Text("\nCtrl-C stops the service.\n", style="dim"))
-
-
-def quick_start_commands(url: str, login_file: Path) -> tuple[str, str, str]:
-    """Commands for a shell with curl and sed; the simulator provides the device. They read the password from its file, so that
-    it is in no log and in no shell history."""
-    json = "-H 'Content-Type: application/json'"
-    email, password = (f"""'"$(sed -n 's/^{field} *//p' {login_file})"'""" for field in ("email", "password"))
-    login = f"""-d '{{"email":"{email}","password":"{password}"}}'"""
-    device = """-d '{"name":"Pump","boardType":"ESP32","appType":"PUMP"}'"""
-    command = """-d '{"cmd":"ON","waitSeconds":10}'"""
-    auth = '-H "Authorization: Bearer $TOKEN"'
-    return (
-        f"TOKEN=$(curl -s {url}/api/v1/auth/login {json} {login} | {_extract_json_field('accessToken')})",
-        f"DEVICE=$(curl -s {url}/api/v1/devices/register {auth} {json} {device} | {_extract_json_field('deviceId')}); "
-        f"curl -s -X POST {url}/api/v1/devices/$DEVICE/credentials {auth}",
-        f"{program_name()} simulate --url {url} --token $TOKEN --device $DEVICE --seconds 60 & "
-        f"curl -s {url}/api/v1/devices/$DEVICE/command {auth} {json} {command}",
-    )
-
-
-def _extract_json_field(name: str) -> str:
-    """A sed command that prints one text field of a JSON response, for shells without jq."""
-    return f"""sed 's/.*"{name}": *"\\([^"]*\\)".*/\\1/'"""
-
-
-def program_name() -> str:
-    """The command that started this program, relative to the current directory when it is below it."""
-    path = Path(sys.argv[0])
-    if path.name != "latchboard":
-        return "latchboard"
-    try:
-        return str(path.resolve().relative_to(Path.cwd()))
-    except ValueError:
-        return str(path)
 
 
 def _address_table(settings: Settings, url: str) -> Table:
@@ -81,7 +63,7 @@ def _address_table(settings: Settings, url: str) -> Table:
     if settings.broker == "embedded":
         tls = f"   mqtts://{host}:{settings.mqtt_tls_port}" if settings.mqtt_tls_port is not None else ""
         table.add_row("MQTT", f"mqtt://{host}:{settings.mqtt_port}   ws://{host}:{settings.mqtt_ws_port}/mqtt{tls}")
-        if host in ("127.0.0.1", "localhost", "[::1]") and settings.mqtt_host not in WILDCARD_HOSTS:
+        if is_loopback(settings.mqtt_host):
             table.add_row(
                 "", Text("this machine only; set LATCHBOARD_MQTT_HOST=0.0.0.0 to accept devices from the network", style="dim")
             )
@@ -89,6 +71,19 @@ def _address_table(settings: Settings, url: str) -> Table:
         table.add_row("MQTT", "external broker" if settings.has_broker else "none: another instance serves the devices")
     table.add_row("Data", str(settings.data_dir.resolve()))
     return table
+
+
+def _print_link(console: Console, settings: Settings, link: FirstRunLink) -> None:
+    if not console.is_terminal:
+        console.print(Text(f"\nThe one-time link that makes the first login is in {link.path.resolve()}", style="bold yellow"))
+        return
+    console.print(Text("\nOpen this link to make your login. It works once, for a day:", style="bold yellow"))
+    console.print(Text(f"  {link.url}"), soft_wrap=True)
+    if settings.public_url is None and is_loopback(settings.http_host):
+        port = settings.http_port
+        hint = f"  On another computer, first: ssh -L {port}:127.0.0.1:{port} <this machine>"
+        console.print(Text(hint, style="dim"), soft_wrap=True)
+    console.print(Text("  A try without hardware of your own: make demo", style="dim"))
 
 
 def _print_login(console: Console, settings: Settings, login: FirstLogin | None) -> None:

@@ -21,7 +21,8 @@ from app.config.settings import Settings
 from app.runtime.errors import StartupError
 from app.runtime.first_start import require_database
 from app.runtime.instance_lock import InstanceLock
-from app.wiring.adapters import broker_port, create_disk_space, load_key_ring
+from app.wiring.adapters import create_disk_space, load_key_ring
+from app.wiring.broker_endpoint import broker_port
 from app.wiring.engines import load_engine
 from domain.kernel.clock import DAY_MS, SECOND_MS, from_iso, to_iso
 from domain.kernel.errors import DomainError
@@ -54,6 +55,7 @@ async def run_checks(settings: Settings) -> list[DiagnosticResult]:
         ("database", lambda: _check_database(settings)),
         ("engine", lambda: _check_engine(settings)),
         ("broker", lambda: _check_broker(settings, running)),
+        ("cluster", lambda: _check_cluster(settings)),
         ("MQTT certificate", lambda: _check_certificate(settings)),
         ("HTTP port", lambda: _check_http_port(settings, running)),
         ("clock", _check_clock),
@@ -164,6 +166,19 @@ async def _check_broker(settings: Settings, running: bool) -> str:
     for name, port in ports.items():
         _require_free_port(settings.mqtt_host, port, name)
     return f"embedded, ports {', '.join(str(port) for port in ports.values())} are free"
+
+
+async def _check_cluster(settings: Settings) -> str:
+    if settings.cluster is None:
+        return "off: one instance holds the devices"
+    from adapters.stream.log_safety import find_unsafe
+
+    problems = await find_unsafe(settings.cluster_monitors)
+    if problems and not settings.cluster_unsafe:
+        raise StartupError(" ".join(problems))
+    if problems:
+        raise DiagnosticWarning(" ".join(problems))
+    return f"{len(settings.cluster_monitors)} NATS nodes keep what they confirm"
 
 
 async def _check_certificate(settings: Settings) -> str:

@@ -1,4 +1,5 @@
-"""Creates the first account of an empty installation. The password is printed once and written to a file with mode 0600."""
+"""The first account of an empty installation: from the settings, made up for the demo, or left to the first visitor, who gets a
+one-time link. What is secret of it is in a file with mode 0600."""
 
 from __future__ import annotations
 
@@ -9,13 +10,13 @@ from pathlib import Path
 import structlog
 
 from adapters.crypto.key_ring_file import KeyRingFile
-from app.runtime.first_start import finish_first_start, require_accounts
+from app.runtime.first_start import FIRST_RUN_FILE, finish_first_start, require_accounts
 from app.wiring.program import Program
+from domain.accounts.first_run import ACCOUNT_NAME
 
 FIRST_LOGIN_FILE = "first-login.txt"
 DEFAULT_EMAIL = "owner@latchboard.local"
 GENERATED_PASSWORD_LENGTH = 20
-ACCOUNT_NAME = "My account"
 
 
 log = structlog.get_logger("start")
@@ -30,15 +31,27 @@ class FirstLogin:
     path: Path | None = None
 
 
-async def create_first_account(program: Program) -> FirstLogin | None:
-    """Returns the new login, or None when an account exists already. Raises ValidationFailed for an email or
-    password, StartupError if the accounts were lost."""
+@dataclass(frozen=True, slots=True)
+class FirstRunLink:
+    """`path`: the file with the link."""
+
+    url: str = field(repr=False)
+    path: Path
+
+
+async def create_first_account(program: Program, url: str, *, make_up: bool = False) -> FirstLogin | FirstRunLink | None:
+    """Returns the new login, or the link by which the first visitor makes it, or None when an account exists already.
+
+    `url`: where the dashboard is reached; `make_up`: make a login up instead of waiting for a visitor. Raises ValidationFailed
+    for an email or password, StartupError if the accounts were lost."""
     operator, settings = program.services.operator, program.settings
     if not await operator.has_no_accounts():
         _warn_about_missing_keys(program)
         finish_first_start(settings.data_dir)
         return None
     require_accounts(settings)
+    if not make_up and settings.owner_password is None:
+        return _issue_link(program, url)
     email = settings.owner_email or DEFAULT_EMAIL
     generated = None if settings.owner_password else program.adapters.ids.random_alphanumeric(GENERATED_PASSWORD_LENGTH)
     password = generated or (settings.owner_password.get_secret_value() if settings.owner_password else "")
@@ -49,8 +62,18 @@ async def create_first_account(program: Program) -> FirstLogin | None:
     if generated is None:
         return FirstLogin(email, None)
     path = settings.data_dir / FIRST_LOGIN_FILE
-    _write_login_file(path, email, generated)
+    _write_secret_file(path, f"email    {email}\npassword {generated}\n\nChange it, then delete this file.\n")
     return FirstLogin(email, generated, path)
+
+
+def _issue_link(program: Program, url: str) -> FirstRunLink:
+    settings, first_run = program.settings, program.services.sign_in.first_run
+    link = f"{url}/#/first-run/{first_run.issue_token()}"
+    path = settings.data_dir / FIRST_RUN_FILE
+    _write_secret_file(
+        path, f"{link}\n\nWhoever opens it first, within a day, becomes the Owner. Restart the service for another.\n"
+    )
+    return FirstRunLink(link, path)
 
 
 def _warn_about_missing_keys(program: Program) -> None:
@@ -62,7 +85,7 @@ def _warn_about_missing_keys(program: Program) -> None:
         )
 
 
-def _write_login_file(path: Path, email: str, password: str) -> None:
+def _write_secret_file(path: Path, text: str) -> None:
     descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600)
     with os.fdopen(descriptor, "w") as file:
-        file.write(f"email    {email}\npassword {password}\n\nChange it, then delete this file.\n")
+        file.write(text)

@@ -68,7 +68,7 @@ def serve() -> None:
 
 @app.command()
 def demo() -> None:
-    """Run the service with ten simulated devices, two rules and a schedule, in a separate data directory."""
+    """Run the service with ten simulated devices in an account to look at, in a separate data directory."""
     settings = load_settings_or_exit()
     changes: dict[str, Any] = {"webhook_allow_private": True}
     if "data_dir" not in settings.model_fields_set:

@@ -8,7 +8,7 @@ import contextlib
 import structlog
 
 from app.cli import banner
-from app.cli.first_account import FirstLogin, create_first_account
+from app.cli.first_account import FirstLogin, FirstRunLink, create_first_account
 from app.config.settings import Settings
 from app.runtime import open_files
 from app.wiring import lifecycle
@@ -25,18 +25,23 @@ async def serve(settings: Settings, *, demo: bool = False) -> int:
     open_files.raise_limit()  # before the parts take their share of it
     program = compose(settings)
     demo_tasks: list[asyncio.Task[None]] = []
-    login: list[FirstLogin | None] = []
+    login: list[FirstLogin | FirstRunLink | None] = []
 
     async def prepare(program: Program) -> None:
-        login.append(await create_first_account(program))
+        login.append(await create_first_account(program, banner.network_url(settings), make_up=demo))
 
     async def started(program: Program, port: int) -> None:
-        banner.print_banner(settings.model_copy(update={"http_port": port}), login[0], demo=demo)
-        if demo:
-            from app.simulator.demo import DemoFleet  # only the demo needs the simulator
+        shown = settings.model_copy(update={"http_port": port})
+        if not demo:
+            banner.print_banner(shown, login[0])
+            return
+        from app.simulator.demo import DemoFleet  # only the demo needs the simulator
+        from app.simulator.demo_account import HIGHLIGHTS
 
-            demo_tasks.append(asyncio.create_task(DemoFleet(program).run(), name="demo"))
-            demo_tasks[0].add_done_callback(_log_demo_failure)
+        banner.print_banner(shown, login[0], highlights=HIGHLIGHTS, demo=True)
+        demo_fleet = DemoFleet(program, port, _owner_password(settings, login[0]))
+        demo_tasks.append(asyncio.create_task(demo_fleet.run(), name="demo"))
+        demo_tasks[0].add_done_callback(_log_demo_failure)
 
     try:
         await lifecycle.run(program, prepare, started)
@@ -46,6 +51,13 @@ async def serve(settings: Settings, *, demo: bool = False) -> int:
             with contextlib.suppress(asyncio.CancelledError, Exception):
                 await asyncio.wait_for(task, DEMO_STOP_TIMEOUT_S)
     return 0
+
+
+def _owner_password(settings: Settings, login: FirstLogin | FirstRunLink | None) -> str | None:
+    """The password of a login that was made at this start."""
+    if not isinstance(login, FirstLogin):
+        return None
+    return login.password or (settings.owner_password.get_secret_value() if settings.owner_password else None)
 
 
 def _log_demo_failure(task: asyncio.Task[None]) -> None:

@@ -25,6 +25,14 @@ def reachable_address(listening: str) -> str:
     return next(filter(None, found), _LOOPBACK[families[-1]])
 
 
+def is_loopback(listening: str) -> bool:
+    """Whether only this machine reaches a server that listens on `listening`, an address or a host name."""
+    try:
+        return ipaddress.ip_address(listening).is_loopback
+    except ValueError:
+        return listening == "localhost"
+
+
 def _is_wildcard(listening: str) -> bool:
     try:
         return ipaddress.ip_address(listening).is_unspecified

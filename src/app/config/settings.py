@@ -16,10 +16,12 @@ from pydantic import Field, SecretStr, ValidationError, field_validator, model_v
 from pydantic_settings import BaseSettings, PydanticBaseSettingsSource, SettingsConfigDict, TomlConfigSettingsSource
 
 from adapters.http.core.proxies import parse_networks
-from app.config.connection_settings import ConnectionSettings
+from app.config.cluster_settings import ClusterSettings
+from app.config.oidc_settings import OidcSettings
 from app.config.own_address import reachable_address
 from app.config.sources import DOTENV, ENVIRONMENT, PREFIX, TOML, source_of, unknown_variable_messages, variables_by_source
 from app.config.url_checks import check_mqtt_url, check_public_url, is_ip_address
+from app.config.webhook_settings import WebhookSettings
 from domain.accounts.policy import check_email, check_password
 from domain.accounts.second_factor_policy import SecondFactorRequirement
 from domain.kernel.errors import ValidationFailed
@@ -35,7 +37,7 @@ class SettingsError(Exception):
     """One line per wrong setting. The command line prints them and exits with 2."""
 
 
-class Settings(ConnectionSettings):
+class Settings(ClusterSettings, OidcSettings, WebhookSettings):
     model_config = SettingsConfigDict(
         env_prefix=PREFIX,
         env_file=DOTENV,
@@ -52,7 +54,7 @@ class Settings(ConnectionSettings):
     http_host: str = Field(default="127.0.0.1", description="Address of the API, the feed and the dashboard.")
     http_port: Port = 8080
     public_url: str | None = Field(
-        default=None, description="Where people reach the dashboard, https://latchboard.example.com: for links in mails."
+        default=None, description="Where people reach the dashboard, https://latchboard.example.com: links, passkeys."
     )
     require_second_factor: SecondFactorRequirement = Field(SecondFactorRequirement.NOBODY, description="nobody, admins or all")
     mqtt_host: str = Field(default="127.0.0.1", description="Address of the embedded broker.")
@@ -61,9 +63,7 @@ class Settings(ConnectionSettings):
     mqtt_tls_port: Port | None = Field(default=None, description="MQTT over TLS; needs certificate and key.")
     mqtt_tls_certificate: Path | None = None
     mqtt_tls_key: Path | None = None
-    mqtt_client_ca: Path | None = Field(
-        default=None, description="Authority whose certificates devices must show on the TLS port."
-    )
+    mqtt_client_ca: Path | None = Field(default=None, description="Authority whose certificates devices must show with TLS.")
     mqtt_public_host: str | None = Field(default=None, description="Host in device credentials; default: this machine's address.")
     broker: str = Field(default="embedded", description="`embedded`, mqtt://user:password@host:1883, or `none`.")
     mosquitto_password_file: Path | None = Field(default=None, description="External Mosquitto: file for device credentials.")
@@ -80,11 +80,6 @@ class Settings(ConnectionSettings):
     )
     smtp_url: SecretStr | None = Field(default=None, description="smtp://user:password@host:587")
     smtp_from: str | None = None
-    webhook_allow_private: bool = Field(
-        default=False, description="Allow http and private addresses for webhooks; for development only."
-    )
-    webhook_low_ports: str = Field(default="", description="Webhook ports below 1024 besides 80 and 443, comma-separated.")
-    webhook_ca_file: Path | None = Field(default=None, description="More trusted certificates for webhooks (PEM).")
     homeassistant: SecretStr | None = Field(default=None, description="Broker of Home Assistant, mqtt://user:password@host:1883.")
     homeassistant_key: SecretStr | None = Field(default=None, description="API key that Home Assistant acts with.")
     homeassistant_prefix: str = Field(default="homeassistant", pattern=r"^[A-Za-z0-9_-]{1,32}(/[A-Za-z0-9_-]{1,32}){0,3}$")
@@ -118,10 +113,9 @@ class Settings(ConnectionSettings):
     @field_validator("public_url")
     @classmethod
     def _check_public_url(cls, value: str | None) -> str | None:
-        if value is None:
-            return None
-        check_public_url(value)
-        return value.rstrip("/")
+        if value is not None:
+            check_public_url(value)
+        return value and value.rstrip("/")
 
     @field_validator("broker")
     @classmethod
@@ -144,14 +138,6 @@ class Settings(ConnectionSettings):
         parse_networks(value)
         return value
 
-    @field_validator("webhook_low_ports")
-    @classmethod
-    def _check_low_ports(cls, value: str) -> str:
-        for port in filter(None, (part.strip() for part in value.split(","))):
-            if not port.isdigit() or not 0 < int(port) < 1_024:
-                raise ValueError("must be a list of ports from 1 to 1023, such as 81,591")
-        return value
-
     @field_validator("owner_email")
     @classmethod
     def _check_email(cls, value: str | None) -> str | None:
@@ -169,9 +155,8 @@ class Settings(ConnectionSettings):
     @field_validator("homeassistant")
     @classmethod
     def _check_homeassistant_url(cls, value: SecretStr | None) -> SecretStr | None:
-        if value is None:
-            return None
-        check_mqtt_url(value.get_secret_value(), "must be")
+        if value is not None:
+            check_mqtt_url(value.get_secret_value(), "must be")
         return value
 
     @field_validator("database_url")
@@ -192,8 +177,10 @@ class Settings(ConnectionSettings):
             raise ValueError(
                 "LATCHBOARD_BROKER=none needs the PostgreSQL database of another instance; set LATCHBOARD_DATABASE_URL"
             )
+        self.check_cluster(database_url=self.effective_database_url, broker=self.broker, engine=self.engine)
         if (self.homeassistant is None) != (self.homeassistant_key is None):
             raise ValueError("set both LATCHBOARD_HOMEASSISTANT and LATCHBOARD_HOMEASSISTANT_KEY, or neither")
+        self.check_oidc()
         if (self.owner_email is None) != (self.owner_password is None):
             raise ValueError("set both LATCHBOARD_OWNER_EMAIL and LATCHBOARD_OWNER_PASSWORD, or neither")
         if self.rollups_days < self.readings_days:

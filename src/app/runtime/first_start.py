@@ -13,6 +13,8 @@ from app.runtime.errors import StartupError
 
 KEY_FILE = "secret_keys"
 MARKER_FILE = "first-start.incomplete"
+FIRST_RUN_FILE = "first-run-link.txt"
+"""The link by which the first visitor makes the account, with mode 0600."""
 
 
 def begin_first_start(data_dir: Path) -> None:
@@ -22,7 +24,8 @@ def begin_first_start(data_dir: Path) -> None:
 
 def finish_first_start(data_dir: Path) -> None:
     """Call this when the database holds an account."""
-    (data_dir / MARKER_FILE).unlink(missing_ok=True)
+    for name in (MARKER_FILE, FIRST_RUN_FILE):
+        (data_dir / name).unlink(missing_ok=True)
 
 
 def require_database(settings: Settings, database: Path | None) -> None:

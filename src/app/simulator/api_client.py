@@ -40,6 +40,12 @@ class ApiClient:
     async def post(self, path: str, body: dict[str, Any]) -> Any:
         return await self._request_json("POST", path, body)
 
+    async def put(self, path: str, body: dict[str, Any]) -> Any:
+        return await self._request_json("PUT", path, body)
+
+    async def patch(self, path: str, body: dict[str, Any]) -> Any:
+        return await self._request_json("PATCH", path, body)
+
     async def delete(self, path: str) -> Any:
         return await self._request_json("DELETE", path, None)
 

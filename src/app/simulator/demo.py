@@ -1,4 +1,5 @@
-"""The demo: ten simulated devices inside the service's process, with two rules and a schedule that act within a minute."""
+"""The demo: ten simulated devices inside the service's process, in an account that shows what is special. Two rules and a
+schedule act within a minute."""
 
 from __future__ import annotations
 
@@ -7,12 +8,16 @@ from collections.abc import Sequence
 
 import structlog
 
-from app.simulator.options import DeviceLogin, SimulationOptions
+from app.simulator.api_client import ApiClient
+from app.simulator.demo_account import furnish_account
+from app.simulator.demo_history import send_history
+from app.simulator.options import ApiCredentials, DeviceLogin, SimulationError, SimulationOptions
 from app.simulator.provision import ProvisionedFleet
 from app.simulator.run import start_fleet
 from app.wiring.program import Program
+from domain.accounts.token_issuer import SessionTokenIssuer
 from domain.devices.model import Device, FirmwareProfile
-from domain.devices.service import DeviceRegistration
+from domain.devices.registration import DeviceRegistration
 from domain.kernel.caller import Role, Session
 from domain.kernel.clock import SECOND_MS
 from domain.kernel.errors import DomainError
@@ -42,21 +47,42 @@ log = structlog.get_logger("demo")
 class DemoFleet:
     """Registers the missing devices and runs all of them until cancelled."""
 
-    def __init__(self, program: Program) -> None:
+    def __init__(self, program: Program, http_port: int, password: str | None) -> None:
+        """`password`: of the Owner, and then of the Viewer too; None when the account is older than this start."""
         self._program = program
+        self._http_port = http_port
+        self._password = password
 
     async def run(self) -> None:
         owner = await self._find_owner()
         devices = await self._register_missing_devices(owner)
         logins = [await self._create_login(owner, device) for device in devices]
         settings = self._program.settings
-        host = {"0.0.0.0": "127.0.0.1", "::": "::1"}.get(settings.mqtt_host, settings.mqtt_host)  # noqa: S104 - compared, not bound
+        host = _own_host(settings.mqtt_host)
+        if all(device.last_seen_ms is None for device in devices):
+            await send_history(logins, host, settings.mqtt_port, self._program.adapters.clock.now_ms())
         fleet = start_fleet(OPTIONS, ProvisionedFleet(logins, FirmwareProfile.NATIVE), host, settings.mqtt_port)
         try:
+            await self._furnish_account(devices)
             await self._create_automations(owner, devices)
             await asyncio.Event().wait()  # the fleet runs on its own threads
         finally:
             await asyncio.to_thread(fleet.stop)
+
+    async def _furnish_account(self, devices: Sequence[Device]) -> None:
+        """By the API, as a person would do it."""
+        if self._password is None:
+            return
+        services, adapters, settings = self._program.services, self._program.adapters, self._program.settings
+        issuer = SessionTokenIssuer(ids=adapters.ids, tokens=adapters.tokens, digest=adapters.digest)
+        url = f"http://{_own_host(settings.http_host, in_url=True)}:{self._http_port}"
+        credentials = ApiCredentials(url, token=await services.operator.issue_owner_token(issuer))
+        by_name = {device.name: str(device.device_id) for device in devices}
+        try:
+            async with ApiClient(credentials) as api:
+                await furnish_account(api, url, by_name, self._password, adapters.clock.now_ms())
+        except SimulationError as error:
+            log.warning("the demo could not furnish its account", error=str(error))
 
     async def _find_owner(self) -> Session:
         """The first account's Owner."""
@@ -111,3 +137,9 @@ class DemoFleet:
         now_s = self._program.adapters.clock.now_ms() // SECOND_MS
         wanted = ScheduleInput(on_ts=now_s + 20, off_ts=now_s + 40, label="Shortly on, shortly off")
         await self._program.services.schedules.put(owner, light.device_id, 0, wanted)
+
+
+def _own_host(listening: str, *, in_url: bool = False) -> str:
+    """Where this process reaches a server of its own."""
+    host = {"0.0.0.0": "127.0.0.1", "::": "::1"}.get(listening, listening)  # noqa: S104 - compared, not bound
+    return f"[{host}]" if in_url and ":" in host else host

@@ -10,10 +10,9 @@ import os
 import secrets
 import socket
 from collections.abc import Callable
-from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
-from urllib.parse import SplitResult, unquote, urlsplit
+from urllib.parse import unquote, urlsplit
 
 from adapters.clock import SystemClock
 from adapters.crypto.access_tokens import JwtAccessTokenCodec
@@ -23,6 +22,7 @@ from adapters.crypto.password_hasher import Argon2PasswordHasher
 from adapters.crypto.secret_hasher import KeyRingSecretHasher
 from adapters.crypto.totp import PyotpCodec
 from adapters.crypto.vault import AesVault
+from adapters.crypto.webauthn_codec import WebAuthnCodec
 from adapters.delivery.address_guard import AddressGuard
 from adapters.delivery.retry_jitter import RandomJitter
 from adapters.execution_waiter import InProcessApprovalWaiter, InProcessExecutionWaiter
@@ -44,9 +44,9 @@ from app.runtime import open_files
 from app.runtime.errors import StartupError
 from app.runtime.first_start import KEY_FILE, begin_first_start
 from app.runtime.instance_lock import InstanceLock
-from app.wiring.engines import EngineParts, load_engine
+from app.wiring.broker_endpoint import broker_port
+from app.wiring.engines import EngineParts, load_engine, own_devices_only
 from domain.accounts.ports import Mailer
-from domain.devices.firmware_config import BrokerEndpoint
 from domain.devices.link import DeviceLink
 from domain.kernel.clock import Clock
 from domain.kernel.idempotency import PROCESS_ID_LENGTH
@@ -54,6 +54,7 @@ from domain.webhooks.ports import Courier
 
 if TYPE_CHECKING:
     from adapters.mqtt.embedded_link import BrokerLimits
+    from app.wiring.cluster import Cluster
 
 READER_POOL_SIZE = 6
 
@@ -71,20 +72,25 @@ class Adapters:
         self.vault = AesVault(self.key_ring)
         self.digest = KeyRingSecretHasher(self.key_ring)
         self.totp = PyotpCodec()
+        self.passkeys = WebAuthnCodec(origin=settings.effective_public_url)
         self.tokens = JwtAccessTokenCodec(self.key_ring)
         self.hasher = Argon2PasswordHasher()
         self.login_hasher = Argon2PasswordHasher()
         """Threads and a queue of their own: strangers who sign in by the hundred do not delay a signed-in person's request."""
         self.mailer = create_mailer(settings)
         self.mail_queue = BackgroundMailQueue(self.mailer)
+        self.cluster = _create_cluster(settings, self.process_id)
         self.engine = load_engine(settings.engine)
+        if self.cluster is not None:
+            self.engine = own_devices_only(self.engine, self.cluster.holds)
         self.database = SqlDatabase(settings.effective_database_url, pool_size=READER_POOL_SIZE)
         self.disk = create_disk_space(settings, self.database.file)
         self.instance_lock = InstanceLock(self.database.file)
         self.is_single_instance = self.database.file is not None
         """No other service writes to this database; the instance lock prevents it."""
-        link = create_device_link(settings, self.clock, self.engine)
-        self.standby_link = None if self.is_single_instance or not settings.has_broker else StandbyDeviceLink(link)
+        link = create_device_link(settings, self.clock, self.engine, self.front or "")
+        is_only_holder = self.is_single_instance or self.cluster is not None or not settings.has_broker
+        self.standby_link = None if is_only_holder else StandbyDeviceLink(link)
         """Set when several instances may compete for the devices: this link does nothing until the instance is leader."""
         self.link: DeviceLink = self.standby_link or link
         self.fence = None if self.standby_link is None else Fence()
@@ -99,9 +105,26 @@ class Adapters:
         self.approval_waiter = InProcessApprovalWaiter()
 
     @property
+    def front(self) -> str | None:
+        """The name of this instance of a cluster."""
+        return None if self.cluster is None else self.cluster.instance
+
+    def is_elsewhere(self, device_no: int) -> bool:
+        """Whether another instance stores the device's telemetry, so that this one's engine may be behind."""
+        return not self.is_leader if self.cluster is None else not self.cluster.holds(device_no)
+
+    @property
     def is_leader(self) -> bool:
         """Whether this instance holds the devices at present."""
         return self._has_broker and (self.standby_link is None or self.standby_link.is_active)
+
+
+def _create_cluster(settings: Settings, process_id: bytes) -> Cluster | None:
+    if settings.cluster is None:
+        return None
+    from app.wiring.cluster import create_cluster
+
+    return create_cluster(settings, process_id)
 
 
 def prepare_data_dir(path: Path) -> None:
@@ -127,7 +150,8 @@ def create_courier(settings: Settings, clock: Clock) -> Courier:
     """The courier of the Rust extension, or the Python one with the reference engine."""
     guard = AddressGuard(
         allow_private=settings.webhook_allow_private,
-        low_ports=frozenset(int(port) for port in settings.webhook_low_ports.split(",") if port.strip()),
+        low_ports=settings.allowed_low_ports(),
+        networks=settings.allowed_webhook_networks(),
     )
     path = settings.webhook_ca_file
     try:
@@ -173,11 +197,12 @@ def create_mailer(settings: Settings) -> Mailer:
     return SmtpMailer(server, sender=settings.smtp_from)
 
 
-def create_device_link(settings: Settings, clock: Clock, engine: EngineParts) -> DeviceLink:
+def create_device_link(settings: Settings, clock: Clock, engine: EngineParts, front: str = "") -> DeviceLink:
+    """`front` names this instance of a cluster."""
     if not settings.has_broker:
         return NullDeviceLink()
     if settings.broker == "embedded":
-        return _create_embedded_link(settings)
+        return _create_embedded_link(settings, front)
     return _create_external_link(settings, clock, engine)
 
 
@@ -196,25 +221,7 @@ def _create_external_link(settings: Settings, clock: Clock, engine: EngineParts)
     return MosquittoDeviceLink(broker, clock, engine.make_batch, provisioner, settings.mosquitto_pid_file)
 
 
-def broker_endpoint(settings: Settings) -> BrokerEndpoint:
-    """Where devices reach the broker. For an external broker, the default is the address that the service itself uses."""
-    host = settings.effective_mqtt_public_host
-    endpoint = BrokerEndpoint(host, settings.mqtt_port, settings.mqtt_ws_port, settings.mqtt_tls_port)
-    if settings.broker in ("embedded", "none"):
-        return endpoint
-    url, explicit = urlsplit(settings.broker), settings.model_fields_set
-    if settings.mqtt_public_host is None:
-        endpoint = replace(endpoint, host=url.hostname or endpoint.host)
-    if url.scheme == "mqtts":
-        return endpoint if "mqtt_tls_port" in explicit else replace(endpoint, tls_port=broker_port(url))
-    return endpoint if "mqtt_port" in explicit else replace(endpoint, port=broker_port(url))
-
-
-def broker_port(url: SplitResult) -> int:
-    return url.port or (8883 if url.scheme == "mqtts" else 1883)
-
-
-def _create_embedded_link(settings: Settings) -> DeviceLink:
+def _create_embedded_link(settings: Settings, front: str) -> DeviceLink:
     try:
         from adapters.mqtt.embedded_link import EmbeddedBrokerSettings, EmbeddedDeviceLink, Listener
     except ImportError as error:
@@ -229,7 +236,8 @@ def _create_embedded_link(settings: Settings) -> DeviceLink:
     if settings.mqtt_tls_port is not None:
         listeners.append(Listener("tcp", settings.mqtt_host, settings.mqtt_tls_port, tls=True))
     certificate, key, client_ca = settings.mqtt_tls_certificate, settings.mqtt_tls_key, settings.mqtt_client_ca
-    return EmbeddedDeviceLink(EmbeddedBrokerSettings(tuple(listeners), certificate, key, client_ca, broker_limits(settings)))
+    broker = EmbeddedBrokerSettings(tuple(listeners), certificate, key, client_ca, broker_limits(settings))
+    return EmbeddedDeviceLink(broker, front=front)
 
 
 def broker_limits(settings: Settings) -> BrokerLimits:

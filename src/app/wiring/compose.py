@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from typing import Any
 
 from app.config.settings import Settings
 from app.runtime.metrics import Metrics
@@ -11,10 +12,11 @@ from app.wiring.adapters import Adapters
 from app.wiring.homeassistant import create_homeassistant_workers
 from app.wiring.http import create_connection_limiter, create_http_app
 from app.wiring.metrics import register_metrics
-from app.wiring.program import Program, Workers
+from app.wiring.program import ClusterWorkers, Program, Workers
 from app.wiring.services import Services
 from app.workers.approval_expiry import ApprovalExpiryWorker
 from app.workers.checkpoint import CheckpointWorker
+from app.workers.cluster_feed import ClusterFeedWorker
 from app.workers.command_dispatch import CommandDispatchWorker
 from app.workers.dead_letters import DeadLetterReplayWorker
 from app.workers.device_cleanup import DeviceCleanupWorker
@@ -26,6 +28,7 @@ from app.workers.ingest import IngestWorker
 from app.workers.last_seen import LastSeenBuffer
 from app.workers.log_follower import EventLogFollower
 from app.workers.notifications import NotificationWorker
+from app.workers.partition_ingest import PartitionPipeline
 from app.workers.peer_changes import PeerChangeHandler
 from app.workers.periodic_flush import PeriodicFlushWorker
 from app.workers.presence import PresenceWorker
@@ -33,11 +36,13 @@ from app.workers.retention import RetentionWorker
 from app.workers.rollups import RollupWorker
 from app.workers.rule_timers import RuleTimerWorker
 from app.workers.schedules import DevicePlanWorker, ScheduleWorker
+from app.workers.steady_time import SteadyTimeWorker
 from app.workers.wake_event import WakeEvent, WakeEvents
 from app.workers.webhook_cleanup import WebhookCleanupWorker
 from app.workers.webhook_delivery import WebhookDeliveryWorker
 from domain.commands.crash_recovery import CommandCrashRecovery
 from domain.feed.interest import LiveSubscriptions
+from domain.ingest.owned_ingest import OwnedIngest
 from domain.ingest.pipeline import IngestPipeline
 from domain.kernel.clock import Clock
 from domain.webhooks.cleanup import WebhookCleanup
@@ -52,6 +57,10 @@ def compose(settings: Settings) -> Program:
     _add_cluster_workers(settings, adapters, services, wake_events, workers)
     metrics = Metrics()
     workers.leader_only += create_homeassistant_workers(settings, adapters, services, metrics)
+    if adapters.cluster is not None:
+        from app.wiring.cluster_workers import on_one_instance
+
+        workers.leader_only = on_one_instance(adapters.cluster, workers.leader_only)
     supervisor = Supervisor(workers.in_start_order(holds_devices=adapters.is_leader))
     program = Program(settings, adapters, services, workers, supervisor, metrics, create_connection_limiter(settings))
     program.http_app = create_http_app(program)
@@ -62,23 +71,24 @@ def compose(settings: Settings) -> Program:
 def _create_workers(adapters: Adapters, services: Services, wake_events: WakeEvents) -> Workers:
     clock = adapters.clock
     last_seen, faults = LastSeenBuffer(), FaultLog(clock, services.dropped_messages)
-    recovery = CommandCrashRecovery(uow=services.leader_uow, clock=clock)
+    recovery = None if adapters.cluster else CommandCrashRecovery(uow=services.leader_uow, clock=clock)
     dispatch = CommandDispatchWorker(dispatch=services.dispatch, recovery=recovery, wake_event=wake_events.dispatch)
     pipeline = _create_ingest_pipeline(adapters, services, dispatch)
-    feed_interest = _create_feed_interest_worker(adapters, services, wake_events)
+    cluster_feed = _create_cluster_feed(adapters, services, wake_events)
+    feed_interest = _create_feed_interest_worker(adapters, services, wake_events, cluster_feed)
+    ingest_parts: dict[str, Any] = {
+        "engine_commit_lock": services.engine_commit_lock,
+        "last_seen": last_seen,
+        "fault_log": faults,
+        "clock_offsets": services.clock_offsets,
+        "dead_letters": services.dead_letters,
+        "ensure_interest_current": feed_interest.ensure_current,
+        "rule_timer_wake": wake_events.rule_timers,
+    }
+    ingest, cluster = _create_ingest_workers(adapters, services, dispatch, pipeline, feed_interest, ingest_parts, cluster_feed)
     rollups, retention = RollupWorker(rollups=services.rollups), _create_retention_worker(adapters, services)
     return Workers(
-        ingest=IngestWorker(
-            link=adapters.link,
-            pipeline=pipeline,
-            engine_commit_lock=services.engine_commit_lock,
-            last_seen=last_seen,
-            fault_log=faults,
-            clock_offsets=services.clock_offsets,
-            dead_letters=services.dead_letters,
-            ensure_interest_current=feed_interest.ensure_current,
-            rule_timer_wake=wake_events.rule_timers,
-        ),
+        ingest=ingest,
         webhook_delivery=WebhookDeliveryWorker(
             deliveries=services.deliveries, courier=adapters.courier, clock=clock, wake_event=wake_events.deliveries
         ),
@@ -97,12 +107,34 @@ def _create_workers(adapters: Adapters, services: Services, wake_events: WakeEve
             DiskSpaceWorker(disk=adapters.disk, retention_wake=retention.wake_event),
         ),
         leader_only=(rollups, *_create_leader_workers(adapters, services, wake_events, pipeline)),
+        cluster=cluster,
+    )
+
+
+def _create_ingest_workers(
+    adapters: Adapters,
+    services: Services,
+    dispatch: CommandDispatchWorker,
+    pipeline: IngestPipeline,
+    feed_interest: FeedInterestWorker,
+    parts: Mapping[str, Any],
+    cluster_feed: ClusterFeedWorker | None,
+) -> tuple[IngestWorker, ClusterWorkers | None]:
+    """The worker that stores telemetry, and what a cluster adds. `parts`: the arguments of `IngestWorker` that all have."""
+    if adapters.cluster is None or cluster_feed is None:
+        return IngestWorker(link=adapters.link, pipeline=pipeline, **parts), None
+    from app.wiring.cluster_workers import create_cluster_workers  # needs NATS' client; a single instance does not
+
+    by_partition = _create_ingest_pipeline(adapters, services, dispatch, PartitionPipeline)
+    return create_cluster_workers(
+        adapters, services, adapters.cluster, feed_interest, pipeline, by_partition, parts, cluster_feed
     )
 
 
 def _create_small_workers(services: Services, clock: Clock, wake_events: WakeEvents) -> tuple[Worker, ...]:
     flushes = (services.callers.flush_last_used, services.logins.flush_throttled_logins, services.denial_log.flush)
     return (
+        SteadyTimeWorker(steady_time=services.steady_time),
         NotificationWorker(notifications=services.notifications, clock=clock, wake_event=wake_events.notifications),
         PeriodicFlushWorker(flushes=flushes),
     )
@@ -121,6 +153,7 @@ def _create_checkpoint_worker(adapters: Adapters, services: Services, last_seen:
         last_seen=last_seen,
         clock_offsets=services.clock_offsets,
         engine_commit_lock=services.engine_commit_lock,
+        owned=None if adapters.cluster is None else adapters.cluster.ownership,
     )
 
 
@@ -170,12 +203,15 @@ def _add_cluster_workers(
             settings.effective_database_url,
             on_notify=wake_events.event_log.set,
             process_id=adapters.process_id,
-            leader_lock=DeviceLeaderLock(adapters.fence) if settings.has_broker else None,
+            leader_lock=None if adapters.fence is None else DeviceLeaderLock(adapters.fence),
         )
+        services.followed_feed.notify_instances = workers.postgres_listener.request_notify
 
 
-def _create_ingest_pipeline(adapters: Adapters, services: Services, dispatch: CommandDispatchWorker) -> IngestPipeline:
-    return IngestPipeline(
+def _create_ingest_pipeline(
+    adapters: Adapters, services: Services, dispatch: CommandDispatchWorker, kind: type[IngestPipeline] = IngestPipeline
+) -> IngestPipeline:
+    return kind(
         uow=services.leader_uow,
         link=adapters.link,
         engine=adapters.engine.engine,
@@ -191,7 +227,7 @@ def _create_ingest_pipeline(adapters: Adapters, services: Services, dispatch: Co
 def _create_rule_timer_worker(adapters: Adapters, services: Services, wake_events: WakeEvents) -> RuleTimerWorker:
     return RuleTimerWorker(
         engine=adapters.engine.engine,
-        ingest=services.ingest,
+        ingest=services.ingest if adapters.cluster is None else OwnedIngest(services.ingest, adapters.cluster.ownership),
         uow=services.leader_uow,
         engine_clock=services.engine_clock,
         engine_commit_lock=services.engine_commit_lock,
@@ -209,6 +245,7 @@ def _create_replay_worker(
         make_batch=adapters.engine.make_batch,
         engine_commit_lock=services.engine_commit_lock,
         rule_timer_wake=wake_events.rule_timers,
+        owns_device=(lambda _: True) if adapters.cluster is None else adapters.cluster.holds,
     )
 
 
@@ -216,11 +253,22 @@ def _create_retention_worker(adapters: Adapters, services: Services) -> Retentio
     return RetentionWorker(retention=services.retention, release_space=adapters.database.release_space, wake_event=WakeEvent())
 
 
-def _create_feed_interest_worker(adapters: Adapters, services: Services, wake_events: WakeEvents) -> FeedInterestWorker:
+def _create_cluster_feed(adapters: Adapters, services: Services, wake_events: WakeEvents) -> ClusterFeedWorker | None:
+    if adapters.cluster is None:
+        return None
+    from app.wiring.cluster_workers import create_cluster_feed
+
+    return create_cluster_feed(adapters, services, adapters.cluster, wake_events.feed_interest)
+
+
+def _create_feed_interest_worker(
+    adapters: Adapters, services: Services, wake_events: WakeEvents, cluster_feed: ClusterFeedWorker | None
+) -> FeedInterestWorker:
     return FeedInterestWorker(
         live_subscriptions=LiveSubscriptions(uow=services.uow, clock=adapters.clock),
         hub=adapters.feed,
         engine=adapters.engine.engine,
         wake_event=wake_events.feed_interest,
         peer_changes=None if adapters.is_single_instance else LoggedAccessChanges(services.uow),
+        remote_filters=tuple if cluster_feed is None else cluster_feed.filters,
     )

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from domain.grants.rate_limit import GrantEvaluator
@@ -12,6 +12,10 @@ from domain.webhooks.signing import SignerFactory
 
 SOURCE_ROOT = Path(__file__).resolve().parents[3]
 """The checkout that holds the Rust sources; an installed wheel has none, and the freshness check is skipped."""
+
+
+def _no_blocks(blocks: Sequence[bytes]) -> TelemetryBatch:
+    raise ValueError("blocks are read by instances of a cluster only")
 
 
 @dataclass(frozen=True, slots=True)
@@ -24,6 +28,8 @@ class EngineParts:
     make_batch: Callable[[Sequence[tuple[int, int, bytes]]], TelemetryBatch]
     grant_evaluator: GrantEvaluator
     signer_factory: SignerFactory
+    read_blocks: Callable[[Sequence[bytes]], TelemetryBatch] = _no_blocks
+    """Reads the entries of a cluster's log. Raises ValueError."""
 
 
 def load_engine(name: str) -> EngineParts:
@@ -55,3 +61,10 @@ def _load_reference() -> EngineParts:
         ReferenceGrantEvaluator(),
         ReferenceSignerFactory(),
     )
+
+
+def own_devices_only(parts: EngineParts, owns_device: Callable[[int], bool]) -> EngineParts:
+    """The same parts for an instance of a cluster."""
+    from adapters.engine.partitioned_engine import PartitionedEngine, read_blocks
+
+    return replace(parts, engine=PartitionedEngine(owns_device), read_blocks=read_blocks)

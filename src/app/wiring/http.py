@@ -4,7 +4,9 @@ from __future__ import annotations
 
 from quart import Blueprint, Quart
 
+from adapters.firmware_sources import ExampleFirmwareSources
 from adapters.http.account_pages.routes import account_pages_blueprint
+from adapters.http.api.accounts.passkeys import passkeys_blueprint
 from adapters.http.api.accounts.routes import auth_blueprint
 from adapters.http.api.accounts.second_factor import second_factor_blueprint
 from adapters.http.api.approvals.routes import approvals_blueprint
@@ -12,12 +14,16 @@ from adapters.http.api.catalog.routes import catalog_blueprint
 from adapters.http.api.commands.routes import commands_blueprint
 from adapters.http.api.credentials.routes import credentials_blueprint
 from adapters.http.api.device_types.routes import device_types_blueprint
+from adapters.http.api.devices.bulk import bulk_registration_blueprint
 from adapters.http.api.devices.routes import devices_blueprint
 from adapters.http.api.events.routes import events_blueprint
 from adapters.http.api.grants.routes import grants_blueprint
+from adapters.http.api.invitations.routes import invitations_blueprint
 from adapters.http.api.keys.routes import keys_blueprint
+from adapters.http.api.network.routes import network_blueprint
 from adapters.http.api.notifications.routes import notifications_blueprint
 from adapters.http.api.projects.routes import projects_blueprint
+from adapters.http.api.provisioning.routes import provisioning_blueprint
 from adapters.http.api.rules.routes import rules_blueprint
 from adapters.http.api.schedules.routes import schedules_blueprint
 from adapters.http.api.team.routes import team_blueprint
@@ -28,6 +34,8 @@ from adapters.http.asyncapi.page import asyncapi_blueprint
 from adapters.http.core.idempotency import IdempotencyStore
 from adapters.http.core.middleware import HttpSettings
 from adapters.http.core.proxies import TrustedProxies, parse_networks
+from adapters.http.dashboard.first_run import first_run_blueprint
+from adapters.http.dashboard.oidc import oidc_blueprint
 from adapters.http.dashboard.routes import dashboard_blueprint
 from adapters.http.dashboard.session import dashboard_session_blueprint
 from adapters.http.feed.connection_limits import ConnectionLimits
@@ -42,8 +50,13 @@ from app.runtime import open_files
 from app.runtime.timeout_lock import TimeoutLock
 from app.version import VERSION
 from app.wiring.asyncapi import create_asyncapi_document
+from app.wiring.fleet import FleetServices
+from app.wiring.network import describe_network
 from app.wiring.program import Program
+from app.wiring.services import Services
+from domain.devices.device_firmware import DeviceFirmwareService
 from domain.feed.audience import AudienceService
+from domain.feed.sharing import no_other_instances
 from domain.telemetry.queries.missed_readings import MissedReadingService
 from domain.webhooks.delivery_log import DeliveryLogService
 from domain.webhooks.service import WebhookService
@@ -85,6 +98,10 @@ def create_connection_limiter(settings: Settings) -> HttpConnectionLimiter:
     return HttpConnectionLimiter(limits)
 
 
+STORE_TIME_OVERLAP_S = 30
+"""Several instances store readings at once: one may commit a batch this much later than others that have its store time."""
+
+
 def _create_feed(program: Program, proxies: TrustedProxies) -> FeedEndpoint:
     settings, adapters, services = program.settings, program.adapters, program.services
     half = max(4, (settings.http_connections or open_files.default_http_connections()) // 2)  # the rest is for requests
@@ -95,9 +112,13 @@ def _create_feed(program: Program, proxies: TrustedProxies) -> FeedEndpoint:
         unlimited=settings.unlimited_networks(settings.trusted_proxies),
     )
     audience = AudienceService(uow=services.uow, clock=adapters.clock)
-    missed_readings = MissedReadingService(uow=services.uow, engine=adapters.engine.engine)
+    cluster = program.workers.cluster
+    missed_readings = MissedReadingService(
+        uow=services.uow, engine=adapters.engine.engine, overlap_s=0 if cluster is None else STORE_TIME_OVERLAP_S
+    )
+    confirm_interest = no_other_instances if cluster is None else cluster.feed.confirm_interest
     return FeedEndpoint(
-        sources=FeedSources(audience, adapters.feed, missed_readings, TimeoutLock(services.engine_commit_lock)),
+        sources=FeedSources(audience, adapters.feed, missed_readings, TimeoutLock(services.engine_commit_lock), confirm_interest),
         authenticator=services.callers,
         clock=adapters.clock,
         proxies=proxies,
@@ -130,9 +151,11 @@ def _create_blueprints(program: Program) -> list[Blueprint]:
         projects_blueprint(projects=s.projects),
         keys_blueprint(keys=s.keys, uow=s.uow),
         catalog_blueprint(),
+        network_blueprint(lambda: describe_network(program.settings, s.credential_issuer.endpoint)),
         dashboard_blueprint(),
         devices_blueprint(s.devices, s.control),
-        credentials_blueprint(s.credentials),
+        *_fleet_blueprints(s.fleet),
+        credentials_blueprint(s.credentials, _create_firmware_service(s)),
         device_types_blueprint(s.device_types),
         commands_blueprint(s.commands, s.submission_waiter, s.definitions, s.control),
         notifications_blueprint(s.notifications),
@@ -146,11 +169,33 @@ def _create_blueprints(program: Program) -> list[Blueprint]:
     ]
 
 
+def _fleet_blueprints(fleet: FleetServices) -> list[Blueprint]:
+    return [
+        bulk_registration_blueprint(fleet.bulk_registration),
+        provisioning_blueprint(fleet.provisioning_codes, fleet.device_claims),
+    ]
+
+
+def _create_firmware_service(services: Services) -> DeviceFirmwareService:
+    return DeviceFirmwareService(uow=services.uow, endpoint=services.credential_issuer.endpoint, sources=ExampleFirmwareSources())
+
+
 def _sign_in_blueprints(program: Program) -> list[Blueprint]:
     s = program.services
+    oidc = None if s.sign_in.oidc is None else s.sign_in.oidc.sign_in
     return [
         auth_blueprint(logins=s.logins, unlock=s.sign_in.unlock, sessions=s.sessions, passwords=s.passwords),
         second_factor_blueprint(logins=s.logins, second_factors=s.sign_in.second_factors, step_ups=s.sign_in.step_ups),
+        invitations_blueprint(invitations=s.sign_in.invitations, acceptance=s.sign_in.acceptance),
+        passkeys_blueprint(passkeys=s.sign_in.passkeys, sign_ins=s.sign_in.passkey_sign_ins),
         account_pages_blueprint(unlock=s.sign_in.unlock),
-        dashboard_session_blueprint(logins=s.logins, sessions=s.sessions, is_tls=program.settings.tls_at_proxy),
+        first_run_blueprint(s.sign_in.first_run, is_tls=program.settings.tls_at_proxy),
+        oidc_blueprint(oidc=oidc, is_tls=program.settings.tls_at_proxy),
+        dashboard_session_blueprint(
+            logins=s.logins,
+            passkeys=s.sign_in.passkey_sign_ins,
+            sessions=s.sessions,
+            is_tls=program.settings.tls_at_proxy,
+            provider_sign_out_url=oidc.sign_out_url if oidc is not None and program.settings.oidc_sign_out else None,
+        ),
     ]

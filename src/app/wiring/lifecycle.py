@@ -78,9 +78,14 @@ async def start(program: Program, prepare: PrepareHook) -> None:
     adapters.instance_lock.acquire()
     require_database(program.settings, adapters.database.file)
     await adapters.database.start()
+    await program.services.steady_time.start()
     if sealed := await WebhookUrlSealer(uow=program.services.uow, vault=adapters.vault).run():
         log.info("webhook URLs of an older version are sealed now", webhooks=sealed)
     await prepare(program)
+    if adapters.cluster is not None:
+        from app.wiring.cluster_workers import open_cluster  # needs NATS' client; a single instance does not
+
+        await open_cluster(program)
     workers, postgres_listener = program.workers, program.workers.postgres_listener
     if workers.log_follower is not None and postgres_listener is not None:
         await postgres_listener.open()
@@ -119,6 +124,8 @@ async def _open_device_link(program: Program) -> int:
 
 async def _restore_engine(program: Program) -> int:
     program.services.engine_clock.start()
+    if program.adapters.cluster is not None:
+        return 0  # each partition is restored when this instance takes it over
     result = await restore_engine(program.adapters.engine.engine, program.services.uow, program.adapters.clock.now_ms())
     if result.unreadable_devices:
         log.error(
@@ -151,11 +158,14 @@ async def _stop(program: Program) -> float:
     started_at = time.perf_counter()
     for step in (
         program.supervisor.stop,
+        *(() if adapters.cluster is None else (lambda: _leave_cluster(program),)),
         adapters.link.stop,
         lambda: _flush_pending_writes(program),
         adapters.courier.close,
+        *(() if adapters.cluster is None else (adapters.cluster.inbound_log.close,)),
         lambda: _release_leadership(program),
         adapters.mail_queue.close,
+        program.services.sign_in.close,
         adapters.database.stop,
     ):
         timeout_s = max(0.2, STOP_TIMEOUT_S - (time.perf_counter() - started_at))
@@ -168,6 +178,14 @@ async def _stop(program: Program) -> float:
     adapters.login_hasher.close()
     adapters.instance_lock.release()
     return round(time.perf_counter() - started_at, 2)
+
+
+async def _leave_cluster(program: Program) -> None:
+    """Before the link stops: others take the partitions over while devices say goodbye."""
+    from app.wiring.cluster_workers import leave_cluster
+
+    await _flush_pending_writes(program)
+    await leave_cluster(program)
 
 
 async def _release_leadership(program: Program) -> None:

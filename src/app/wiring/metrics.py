@@ -17,11 +17,16 @@ def register_metrics(program: Program) -> None:
     metrics.register_collector(BrokerMetricsCollector(adapters.link.stats))
     metrics.register_gauge("disk_free_bytes", "Free bytes on the file system of the data directory.", adapters.disk.free_bytes)
     _register_ingest(metrics, workers)
+    if adapters.cluster is not None and workers.cluster is not None:
+        from app.wiring.cluster_metrics import register_cluster_metrics
+
+        register_cluster_metrics(metrics, adapters.cluster, workers.cluster)
     _register_clocks(metrics, services)
     _register_dead_letters(metrics, services)
     _register_commands(metrics, adapters, services, workers)
     _register_deliveries(metrics, adapters, workers)
     _register_connections(metrics, program)
+    _register_mails(metrics, adapters)
     metrics.register_gauge("feed_clients", "Connected clients of the live feed.", lambda: adapters.feed.clients)
     metrics.register_counter("feed_events", "Events given to the live feed.", lambda: adapters.feed.published)
     metrics.register_counter(
@@ -61,6 +66,17 @@ def _register_connections(metrics: Metrics, program: Program) -> None:
         "Feed connections refused by a limit, by reason.",
         lambda: dict(program.feed_endpoint.refused_counts),
         label="reason",
+    )
+
+
+def _register_mails(metrics: Metrics, adapters: Adapters) -> None:
+    queue = adapters.mail_queue
+    metrics.register_gauge("background_mails_pending", "Mails that are being sent in the background.", lambda: queue.pending)
+    metrics.register_counter(
+        "background_mails",
+        "Mails of the background queue: sent, not accepted by the mail server (failed), too many at once (dropped).",
+        lambda: {"sent": queue.sent, "failed": queue.failed, "dropped": queue.dropped},
+        label="outcome",
     )
 
 
@@ -174,7 +190,7 @@ def _register_deliveries(metrics: Metrics, adapters: Adapters, workers: Workers)
     metrics.register_gauge(
         "webhook_queue_age_seconds",
         "How long the earliest due delivery has been overdue; 0 when none is.",
-        lambda: _age_s(deliveries.next_due_ms, adapters.clock.now_ms()),
+        lambda: _age_s(deliveries.next_due_ms, adapters.clock.steady_ms()),
     )
 
 

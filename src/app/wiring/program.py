@@ -18,19 +18,43 @@ from app.wiring.adapters import Adapters
 from app.wiring.services import Services
 from app.workers.approval_expiry import ApprovalExpiryWorker
 from app.workers.checkpoint import CheckpointWorker
+from app.workers.cluster_feed import ClusterFeedWorker
+from app.workers.cluster_membership import ClusterMembershipWorker, PartitionOwnershipWorker
 from app.workers.command_dispatch import CommandDispatchWorker
 from app.workers.fault_log import FaultLog
 from app.workers.feed_interest import FeedInterestWorker
+from app.workers.front import FrontWorker
 from app.workers.ingest import IngestWorker
 from app.workers.log_follower import EventLogFollower, PostgresListenerWorker
+from app.workers.partition_inbound import PartitionInbound
 from app.workers.retention import RetentionWorker
 from app.workers.rollups import RollupWorker
 from app.workers.rule_timers import RuleTimerWorker
 from app.workers.schedules import ScheduleWorker
 from app.workers.webhook_delivery import WebhookDeliveryWorker
+from domain.ingest.partition_ownership import PartitionOwnershipService
 
 if TYPE_CHECKING:
     from adapters.storage.sql.postgres.notifications import PostgresListener
+
+
+@dataclass(slots=True)
+class ClusterWorkers:
+    """What an instance of a cluster runs beside the workers of a single one. `Workers.ingest` stores what its partitions get."""
+
+    partitions: PartitionOwnershipService
+    inbound: PartitionInbound
+    membership: ClusterMembershipWorker
+    ownership: PartitionOwnershipWorker
+    front: FrontWorker
+    feed: ClusterFeedWorker
+
+    def readiness_errors(self) -> Mapping[str, str]:
+        stopped = {**self.partitions.foreign_logs, **self.inbound.damaged}
+        found = {f"partition {partition}": reason for partition, reason in sorted(stopped.items())}
+        if not self.partitions.has_lease:
+            found["cluster"] = "This instance does not reach the database, so other instances take its devices over."
+        return found
 
 
 @dataclass(slots=True)
@@ -52,6 +76,7 @@ class Workers:
     approval_expiry: ApprovalExpiryWorker
     log_follower: EventLogFollower | None = None
     postgres_listener: PostgresListener | None = None
+    cluster: ClusterWorkers | None = None
 
     def in_start_order(self, *, holds_devices: bool) -> list[Worker]:
         """All workers of this instance. A sender starts before the workers that give it work, and the checkpoint stops after the
@@ -66,7 +91,11 @@ class Workers:
         if not holds_devices:
             return [*log_workers, self.feed_interest, self.webhook_delivery, *everywhere, self.schedules]
         senders: list[Worker] = [self.checkpoint, self.feed_interest, self.webhook_delivery, self.command_dispatch]
-        return [*log_workers, *senders, *everywhere, *self.leader_only, self.rule_timers, self.schedules, self.ingest]
+        others: list[Worker] = [*everywhere, *self.leader_only, self.rule_timers, self.schedules, self.ingest]
+        if self.cluster is not None:
+            cluster = self.cluster
+            return [*log_workers, cluster.membership, cluster.ownership, cluster.feed, *senders, *others, cluster.front]
+        return [*log_workers, *senders, *others]
 
     def start_on_leadership(self) -> list[Worker]:
         """The workers to add when this instance becomes leader while it runs."""
@@ -97,6 +126,8 @@ class Program:
             found["database"] = database_error
         if self.adapters.link.stats().get("stopped"):
             found["broker"] = "The device link is not running."
+        if self.workers.cluster is not None:
+            found |= self.workers.cluster.readiness_errors()
         return found
 
     def readiness_warnings(self) -> Mapping[str, str]:

@@ -10,7 +10,9 @@ from adapters.storage.sql.postgres.leader_fence import FencedUnitOfWork
 from app.config.settings import Settings
 from app.runtime.command_metrics import MeasuredExecutionWaiter
 from app.runtime.timeout_lock import TimeoutLock
-from app.wiring.adapters import Adapters, broker_endpoint
+from app.wiring.adapters import Adapters
+from app.wiring.broker_endpoint import broker_endpoint
+from app.wiring.fleet import FleetServices
 from app.wiring.sign_in import SignInServices
 from app.wiring.telemetry_encoding import encode_telemetry
 from app.workers.rule_timers import log_clock_step
@@ -31,6 +33,7 @@ from domain.commands.queries import DeviceQueryService
 from domain.commands.service import CommandService
 from domain.commands.submission_waiter import SubmissionWaiter
 from domain.devices.clock_offsets import ClockOffsetService
+from domain.devices.credential_issuer import CredentialIssuer
 from domain.devices.credential_sync import CredentialSync
 from domain.devices.credentials import DeviceCredentialService
 from domain.devices.dropped_messages import DroppedMessageService
@@ -47,6 +50,7 @@ from domain.ingest.dead_letters import DeadLetterService
 from domain.ingest.device_messages import DeviceMessageService
 from domain.ingest.engine_clock import EngineClock
 from domain.ingest.telemetry import IngestService
+from domain.kernel.steady_time import SteadyTimeService
 from domain.keys.authentication import CallerAuthenticator
 from domain.keys.service import ApiKeyService
 from domain.notifications.observer import NotificationObserver
@@ -82,7 +86,9 @@ class Services:
         self.followed_feed = (
             None if adapters.is_single_instance else LogOrderedFeedPublisher(adapters.feed, wake_events.event_log.set)
         )
-        notices = NotificationObserver(public_url=settings.effective_public_url, wake=wake_events.notifications.set)
+        notices = NotificationObserver(
+            public_url=settings.effective_public_url, clock=adapters.clock, wake=wake_events.notifications.set
+        )
         observers: list[EventObserver[Any]] = [self.fanout, notices]
         self.event_recorder: EventLogDispatcher[Any] = EventLogDispatcher(
             ids=adapters.ids, observers=observers, feed=self.followed_feed or adapters.feed
@@ -90,9 +96,11 @@ class Services:
         self.uow = adapters.database.unit_of_work(self.event_recorder)
         self.leader_uow = self.uow if adapters.fence is None else FencedUnitOfWork(self.uow, adapters.fence)
         """For writes that only the leader makes."""
+        self.steady_time = SteadyTimeService(uow=self.uow, clock=adapters.clock)
         self._wire_accounts(settings, adapters)
         self.authorizer = Authorizer(evaluator=adapters.engine.grant_evaluator)
         self._wire_devices(settings, adapters, wake_events)
+        self.fleet = FleetServices(self.uow, adapters, self.credential_issuer, self.credential_sync)
         self._wire_commands(adapters, wake_events)
         self._wire_grants(adapters)
         self._wire_schedules(adapters, wake_events)
@@ -102,13 +110,13 @@ class Services:
     def _wire_accounts(self, settings: Settings, adapters: Adapters) -> None:
         uow, clock, ids, hasher = self.uow, adapters.clock, adapters.ids, adapters.hasher
         self.operator = AccountAdminService(uow=uow, clock=clock, ids=ids, hasher=hasher)
-        self.sign_in = SignInServices(uow, settings, adapters)
+        self.sign_in = SignInServices(uow, settings, adapters, self.operator)
         self.logins, self.sessions = self.sign_in.logins, self.sign_in.sessions
         self.passwords = PasswordService(
             uow=uow, clock=clock, ids=ids, hasher=hasher, digest=adapters.digest, mailer=adapters.mailer
         )
         self.notifications = NotificationService(uow=uow, clock=clock, mailer=adapters.mailer)
-        requests = PendingApprovalCloser()
+        requests = PendingApprovalCloser(adapters.approval_waiter)
         self.team = TeamService(uow=uow, clock=clock, ids=ids, hasher=hasher, requests=requests)
         self.projects = ProjectService(uow=uow, clock=clock, ids=ids)
         self.keys = ApiKeyService(uow=uow, clock=clock, ids=ids, digest=adapters.digest, requests=requests)
@@ -126,7 +134,9 @@ class Services:
 
     def _wire_devices(self, settings: Settings, adapters: Adapters, wake_events: WakeEvents) -> None:
         uow, clock, ids = self.uow, adapters.clock, adapters.ids
-        self.presence = PresenceService(uow=self.leader_uow, clock=clock, link=adapters.link, wake=wake_events.presence.set)
+        self.presence = PresenceService(
+            uow=self.leader_uow, clock=clock, link=adapters.link, wake=wake_events.presence.set, front=adapters.front
+        )
         self.credential_sync = CredentialSync(
             uow=uow,
             link=adapters.link,
@@ -151,15 +161,15 @@ class Services:
             presence=self.presence,
             erasure=self.device_erasure,
         )
+        self.credential_issuer = CredentialIssuer(ids=ids, vault=adapters.vault, endpoint=broker_endpoint(settings))
         self.credentials = DeviceCredentialService(
             uow=uow,
             clock=clock,
-            ids=ids,
+            issuer=self.credential_issuer,
             vault=adapters.vault,
             hasher=adapters.hasher,
             credential_sync=self.credential_sync,
             presence=self.presence,
-            endpoint=broker_endpoint(settings),
         )
 
     def _wire_commands(self, adapters: Adapters, wake_events: WakeEvents) -> None:
@@ -244,7 +254,7 @@ class Services:
         self.ingest = IngestService(clock=clock, engine=engine.engine, commands=self.commands, publisher=self.event_recorder)
         self.dead_letters = DeadLetterService(uow=self.leader_uow, clock=clock)
         self.telemetry = TelemetryQueryService(
-            uow=uow, clock=clock, engine=engine.engine, authorizer=self.authorizer, is_follower=lambda: not adapters.is_leader
+            uow=uow, clock=clock, engine=engine.engine, authorizer=self.authorizer, is_elsewhere=adapters.is_elsewhere
         )
         self.downsampling = DownsamplingService(uow=uow, clock=clock, engine=engine.engine, authorizer=self.authorizer)
         self.rollups = RollupService(uow=uow, clock=clock, engine=engine.engine)
@@ -264,6 +274,7 @@ class Services:
             presence=self.presence,
             plans=self.device_plans,
             left_edges=self.left_edges,
+            front=adapters.front,
         )
         self.retention = RetentionService(uow=uow, clock=clock, periods=_retention_periods(settings))
 

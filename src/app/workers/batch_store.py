@@ -7,7 +7,7 @@ found, so one refused part among thousands costs some 25 transactions.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from typing import TypeVar
 
 import structlog
@@ -16,6 +16,7 @@ from domain.ingest.device_messages import FollowUps
 from domain.ingest.pipeline import EvaluatedBatch, IngestPipeline, RefusedPart
 from domain.kernel.backoff import RETRY_BACKOFF
 from domain.kernel.errors import Unavailable
+from domain.partitions.model import AlreadyCommitted, PartitionLost
 
 Result = TypeVar("Result")
 
@@ -28,9 +29,12 @@ class BatchStore:
         self.retries = 0
 
     async def store(self, evaluated: EvaluatedBatch) -> tuple[FollowUps, Sequence[RefusedPart]]:
-        """Store the batch in one transaction, or the parts that the database accepts when it refuses the whole."""
+        """Store the batch in one transaction, or the parts that the database accepts when it refuses the whole. Raises
+        PartitionLost."""
         try:
-            return await self.retry_while_unavailable(lambda: self._pipeline.store(evaluated)), ()
+            return await self._store_once(evaluated), ()
+        except PartitionLost:
+            raise
         except Exception as error:
             parts = list(evaluated.split())
             log.warning("the database refuses a batch; storing its parts", parts=len(parts), error=repr(error))
@@ -38,11 +42,30 @@ class BatchStore:
         await self._store_parts(parts, follow_ups, refused)
         return follow_ups, refused
 
+    async def assign_names(self, names: Sequence[str]) -> Mapping[str, Exception]:
+        """Get numbers for new metric names. Returns those that the database refuses, each with its error."""
+        try:
+            await self.retry_while_unavailable(lambda: self._pipeline.assign_names(names))
+            return {}
+        except Exception as error:
+            if len(names) == 1:
+                return {names[0]: error}
+        middle = len(names) // 2
+        return {**await self.assign_names(names[:middle]), **await self.assign_names(names[middle:])}
+
+    async def _store_once(self, evaluated: EvaluatedBatch) -> FollowUps:
+        try:
+            return await self.retry_while_unavailable(lambda: self._pipeline.store(evaluated))
+        except AlreadyCommitted:
+            return FollowUps()  # the answer to the commit was lost, and this was its repetition
+
     async def _store_parts(self, parts: Sequence[EvaluatedBatch], follow_ups: FollowUps, refused: list[RefusedPart]) -> None:
         joined = EvaluatedBatch.join(parts)
         try:
-            follow_ups.extend(await self.retry_while_unavailable(lambda: self._pipeline.store(joined)))
+            follow_ups.extend(await self._store_once(joined))
             return
+        except PartitionLost:
+            raise
         except Exception as error:
             if len(parts) == 1:
                 refused.append(RefusedPart(joined, error))

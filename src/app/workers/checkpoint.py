@@ -8,6 +8,8 @@ that are newer than a device's checkpoint.
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Awaitable, Callable, Sequence
+from functools import partial
 from typing import Protocol
 
 import structlog
@@ -17,6 +19,8 @@ from domain.devices.clock_offsets import ClockOffsetService
 from domain.devices.ports import HasDevices
 from domain.kernel.errors import Unavailable
 from domain.kernel.unit_of_work import UnitOfWork
+from domain.partitions.model import PartitionLost
+from domain.partitions.ports import HasPartitions
 from domain.rules.engine_port import TelemetryEngine
 from domain.telemetry.ports import HasReadings
 
@@ -27,7 +31,21 @@ BATCH_SIZE = 2_000
 log = structlog.get_logger("checkpoint")
 
 
-class CheckpointTx(HasDevices, HasReadings, Protocol): ...
+class CheckpointTx(HasDevices, HasPartitions, HasReadings, Protocol): ...
+
+
+class OwnedPartitions(Protocol):
+    """The partitions of this instance, of `count` in the cluster."""
+
+    @property
+    def count(self) -> int: ...
+
+    @property
+    def partitions(self) -> Sequence[int]: ...
+
+    def epoch(self, partition: int) -> int:
+        """Raises PartitionLost."""
+        ...
 
 
 class CheckpointWorker:
@@ -41,7 +59,10 @@ class CheckpointWorker:
         last_seen: LastSeenBuffer,
         clock_offsets: ClockOffsetService,
         engine_commit_lock: asyncio.Lock,
+        owned: OwnedPartitions | None = None,
     ) -> None:
+        """`owned`: None where this instance has all devices."""
+        self._owned = owned
         self._engine = engine
         self._uow = uow
         self._last_seen = last_seen
@@ -59,17 +80,44 @@ class CheckpointWorker:
     async def write(self) -> None:
         """Write everything that has changed since the last call, in bounded steps."""
         await self._write_last_seen()
+        if self._owned is None:
+            await self._write_checkpoints(self._engine.checkpoint)
+        else:
+            for partition in self._owned.partitions:
+                await self._write_partition(self._owned, partition)
+        await self._clock_offsets.write_pending()
+
+    async def _write_partition(self, owned: OwnedPartitions, partition: int) -> None:
+        try:
+            await self.write_partition(owned, partition)
+        except PartitionLost:
+            log.info("the partition has another owner; its checkpoint is not written", partition=partition)
+
+    async def write_partition(self, owned: OwnedPartitions, partition: int) -> None:
+        """Also before a partition is handed over, so that its next owner has no rows to replay. Raises PartitionLost."""
+
+        async def is_owned(tx: CheckpointTx) -> None:
+            await tx.partitions.require_owned([(partition, owned.epoch(partition))])
+
+        await self._write_checkpoints(partial(self._engine.checkpoint_partition, partition, owned.count), is_owned)
+
+    async def _write_checkpoints(
+        self,
+        take: Callable[[int], list[tuple[int, int, bytes]]],
+        check: Callable[[CheckpointTx], Awaitable[None]] | None = None,
+    ) -> None:
         while True:
             async with self._engine_commit_lock:  # a checkpoint may contain committed values only
-                checkpoints = self._engine.checkpoint(BATCH_SIZE)
+                checkpoints = take(BATCH_SIZE)
                 self._clock_offsets.on_offsets(self._engine.clock_offsets([device_no for device_no, _, _ in checkpoints]))
             if not checkpoints:
                 break
             async with self._uow.write(caller=None) as tx:
+                if check is not None:
+                    await check(tx)
                 await tx.readings.upsert_checkpoints(checkpoints)
             if len(checkpoints) < BATCH_SIZE:
                 break
-        await self._clock_offsets.write_pending()
 
     async def _write_last_seen(self) -> None:
         last_seen = self._last_seen.drain()

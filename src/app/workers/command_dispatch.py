@@ -18,12 +18,13 @@ from domain.commands.dispatch import CommandDispatchService
 class CommandDispatchWorker(DueWorker):
     name = "command_dispatch"
 
-    def __init__(self, *, dispatch: CommandDispatchService, recovery: CommandCrashRecovery, wake_event: WakeEvent) -> None:
+    def __init__(self, *, dispatch: CommandDispatchService, recovery: CommandCrashRecovery | None, wake_event: WakeEvent) -> None:
+        """`recovery`: None in a cluster, where a device that moves is recovered by itself."""
         super().__init__(wake_event)
         self._recovery = recovery
         self._dispatch = dispatch
         self._last_rescan_at = monotonic()
-        self._is_recovered = False
+        self._is_recovered = recovery is None
 
     def on_devices_ready(self, devices: Sequence[tuple[int, int, int]]) -> None:
         """`devices`: (device number, Unix ms since when, `held_until_ms`) of devices that have subscribed to their commands."""
@@ -42,7 +43,7 @@ class CommandDispatchWorker(DueWorker):
             self._dispatch.rescan_and_reset()
 
     async def run_once(self) -> float:
-        if not self._is_recovered:
+        if self._recovery is not None and not self._is_recovered:
             await self._recovery.mark_possibly_sent()
             self._is_recovered = True
         while await self._dispatch.send_queued():

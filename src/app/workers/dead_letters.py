@@ -9,7 +9,7 @@ skips the readings that are stored already.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 
 from app.workers.base_worker import DueWorker
@@ -36,6 +36,10 @@ class ReplayBatch:
 
     def ack(self) -> None: ...
 
+    def ack_telemetry(self) -> None: ...
+
+    def ack_events(self) -> None: ...
+
     def nack(self) -> None: ...
 
 
@@ -51,7 +55,9 @@ class DeadLetterReplayWorker(DueWorker):
         make_batch: BatchFactory,
         engine_commit_lock: asyncio.Lock,
         rule_timer_wake: WakeEvent,
+        owns_device: Callable[[int], bool] = lambda _: True,
     ) -> None:
+        """`owns_device`: whether this instance holds the rules of the device; the letters of others are theirs."""
         super().__init__(WakeEvent())
         self._dead_letters = dead_letters
         self._pipeline = pipeline
@@ -60,12 +66,17 @@ class DeadLetterReplayWorker(DueWorker):
         self._engine_commit_lock = engine_commit_lock
         self._rule_timer_wake = rule_timer_wake
         self._batch_store = BatchStore(pipeline)
+        self._owns_device = owns_device
 
     async def run_once(self) -> float:
-        while letters := await self._dead_letters.list_for_replay(LETTERS_PER_READ):
+        while letters := await self._list_own():
             for letter in letters:
                 await self._replay(letter)
         return POLL_INTERVAL_S
+
+    async def _list_own(self) -> Sequence[DeadLetter]:
+        marked = await self._dead_letters.list_for_replay(LETTERS_PER_READ)
+        return [letter for letter in marked if self._owns_device(letter.device_no)]
 
     async def _replay(self, letter: DeadLetter) -> None:
         batch = self._to_batch(letter)
@@ -77,12 +88,12 @@ class DeadLetterReplayWorker(DueWorker):
                 return
             self._engine.set_rules(letter.device_no, [])
             try:
-                evaluated = self._pipeline.evaluate(batch, decoded)
+                evaluated = await self._pipeline.evaluate(batch, decoded, self._batch_store.assign_names)
             finally:
                 self._engine.set_rules(letter.device_no, rules)
             _, refused = await self._batch_store.store(evaluated)
         self._rule_timer_wake.set()
-        if refused:
+        if refused := [*evaluated.unnamed, *refused]:
             await self._dead_letters.fail_replay(letter, reason_of(refused[0].error))
         else:
             await self._dead_letters.complete_replay(letter)

@@ -24,8 +24,9 @@ class FaultLog:
     def count(self, device_no: int, code: str, count: int, reason: str = "") -> None:
         self.counts[code] += count
         self._dropped_messages.count(device_no, code, count)
-        now_ms = self._clock.now_ms()
-        if now_ms - self._logged_ms.get(device_no, 0) < MINUTE_MS:
+        now_ms = self._clock.monotonic_ms()
+        logged_ms = self._logged_ms.get(device_no)
+        if logged_ms is not None and now_ms - logged_ms < MINUTE_MS:
             return
         if len(self._logged_ms) >= MAX_TRACKED_DEVICES:
             self._logged_ms.clear()  # a few log lines too many are better than unbounded memory

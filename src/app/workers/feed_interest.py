@@ -12,10 +12,13 @@ stay watched a moment too long, but never a moment too short.
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Callable, Sequence
 from typing import Protocol
 
 from app.workers.base_worker import DueWorker
 from app.workers.wake_event import WakeEvent
+from domain.events.log_cursor import LogCursor
+from domain.events.model import FeedFilter
 from domain.events.policy import is_access_change
 from domain.events.ports import FeedHub, HasEvents
 from domain.feed.interest import LiveSubscriptions
@@ -40,20 +43,17 @@ class LoggedAccessChanges:
 
     def __init__(self, uow: UnitOfWork[HasEvents]) -> None:
         self._uow = uow
-        self._position: int | None = None
+        self._cursor: LogCursor | None = None
 
     async def has_changed(self) -> bool:
         async with self._uow.read() as tx:
-            if self._position is None:
-                self._position = await tx.events.last_position()
+            if self._cursor is None:
+                self._cursor = await tx.events.end()
                 return True
-            found = await tx.events.list_kinds_after(self._position, LOG_PAGE)
-            if len(found) == LOG_PAGE:
-                self._position = await tx.events.last_position()
-                return True
-        if found:
-            self._position = found[-1][0]
-        return any(is_access_change(kind) for _, kind in found)
+            kinds = await tx.events.list_kinds_after(self._cursor, LOG_PAGE)
+            if kinds:
+                self._cursor = await tx.events.end()
+        return len(kinds) == LOG_PAGE or any(map(is_access_change, kinds))
 
 
 class FeedInterestWorker(DueWorker):
@@ -67,9 +67,11 @@ class FeedInterestWorker(DueWorker):
         engine: TelemetryEngine,
         wake_event: WakeEvent,
         peer_changes: AccessChangeProbe | None = None,
+        remote_filters: Callable[[], Sequence[FeedFilter]] = lambda: (),
     ) -> None:
         """`wake_event` is set by every new client and change of access of this process. `peer_changes`: None where no other
-        instance writes to the database."""
+        instance writes to the database. `remote_filters`: what the feed clients of other instances want."""
+        self._remote_filters = remote_filters
         super().__init__(wake_event)
         self._live_subscriptions = live_subscriptions
         self._hub = hub
@@ -96,11 +98,16 @@ class FeedInterestWorker(DueWorker):
         elif self._wake_event.set_count != self._seen_changes:
             await self.refresh()
 
+    def repeat(self) -> None:
+        """Call this when the engine has been given devices that it did not have before."""
+        for device_no in self.watched_device_nos:
+            self._engine.set_watched(device_no, True)
+
     async def refresh(self) -> None:
         """Also called once before the device link opens, so that the engine returns every reading of a watched device."""
         async with self._refreshing:
             changes = self._wake_event.set_count
-            wanted = await self._live_subscriptions.list_watched_devices(self._hub.filters())
+            wanted = await self._live_subscriptions.list_watched_devices([*self._hub.filters(), *self._remote_filters()])
             for device_no in wanted - self.watched_device_nos:
                 self._engine.set_watched(device_no, True)
                 self.watched_device_nos.add(device_no)

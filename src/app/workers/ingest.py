@@ -19,7 +19,7 @@ from app.workers.fault_log import FaultLog
 from app.workers.last_seen import LastSeenBuffer
 from app.workers.wake_event import WakeEvent
 from domain.devices.clock_offsets import ClockOffsetService
-from domain.devices.link import DeviceLink, InboundBatch, InboundMessage
+from domain.devices.link import InboundBatch, InboundLink, InboundMessage
 from domain.ingest.dead_letters import DeadLetterService
 from domain.ingest.pipeline import EvaluatedBatch, IngestPipeline, RefusedPart, refused_messages
 
@@ -41,7 +41,7 @@ class IngestWorker:
     def __init__(
         self,
         *,
-        link: DeviceLink,
+        link: InboundLink,
         pipeline: IngestPipeline,
         engine_commit_lock: asyncio.Lock,
         last_seen: LastSeenBuffer,
@@ -102,9 +102,10 @@ class IngestWorker:
         decoded = await self._batch_store.retry_while_unavailable(lambda: self._pipeline.decode(batch))
         async with self._engine_commit_lock:
             await self._batch_store.retry_while_unavailable(self._ensure_interest_current)
-            evaluated = self._pipeline.evaluate(batch, decoded)
+            evaluated = await self._pipeline.evaluate(batch, decoded, self._batch_store.assign_names)
             self._record(evaluated)
             follow_ups, refused = await self._batch_store.store(evaluated)
+        refused = [*evaluated.unnamed, *refused]
         if refused:
             await self._set_aside(batch, evaluated, refused)
         batch.ack()

@@ -1,8 +1,7 @@
 """Follows the event log that several instances write to: each event reaches the feed of this instance once, in log order.
 
 A commit of this instance and a notification from the database wake the follower. It also polls every second, because a
-notification is lost when its connection is. Positions follow the order of commits, so nothing can appear before the last position
-read.
+notification is lost when its connection is, or when the instance that committed ends before it sends one.
 """
 
 from __future__ import annotations
@@ -14,6 +13,7 @@ from app.runtime.supervisor import FatalWorkerError
 from app.workers.base_worker import DueWorker
 from app.workers.peer_changes import PeerChangeHandler
 from app.workers.wake_event import WakeEvent
+from domain.events.log_cursor import LogCursor
 from domain.events.ports import HasEvents
 from domain.kernel.errors import Unavailable
 from domain.kernel.unit_of_work import UnitOfWork
@@ -23,6 +23,8 @@ if TYPE_CHECKING:
 
 PAGE_SIZE = 500
 POLL_INTERVAL_S = 1.0
+ADVANCE_AFTER = 200
+"""After so many events the idle writers are advanced: the follower then skips fewer events that it has read already."""
 
 
 class EventLogFollower(DueWorker):
@@ -40,30 +42,42 @@ class EventLogFollower(DueWorker):
         self._uow = uow
         self._feed = feed
         self._peer_changes = peer_changes
-        self._last_position: int | None = None
+        self._cursor: LogCursor | None = None
+        self._since_advance = 0
         self.peer_events = 0
 
     async def seek_to_end(self) -> None:
         """Call this once, before the start reads rules, credentials or access: a later event may change them."""
+        async with self._uow.write(None) as tx:
+            await tx.events.advance_idle_writers()
         async with self._uow.read() as tx:
-            self._last_position = await tx.events.last_position()
+            self._cursor = await tx.events.end()
 
     async def run_once(self) -> float:
-        if self._last_position is None:
-            await self.seek_to_end()
         while await self._process_page():
             await self._peer_changes.apply()
         await self._peer_changes.apply()
         return POLL_INTERVAL_S
 
     async def _process_page(self) -> bool:
+        if self._cursor is None:
+            await self.seek_to_end()
+        cursor = self._cursor or LogCursor()
+        advance = self._since_advance >= ADVANCE_AFTER
+        if advance:
+            async with self._uow.write(None) as tx:
+                await tx.events.advance_idle_writers()
         async with self._uow.read() as tx:
-            events = await tx.events.list_after(self._last_position or 0, PAGE_SIZE)
+            events = await tx.events.list_after(cursor, PAGE_SIZE)
+            end = await tx.events.end() if advance and len(events) < PAGE_SIZE else None
         for event in events:
-            self._last_position = event.position
-            if self._feed.publish_from_log(event):
+            cursor = self._cursor = cursor.after([event])
+            if self._feed.publish_from_log(event, cursor):
                 self.peer_events += 1
                 self._peer_changes.enqueue(event)
+        self._since_advance += len(events)
+        if end is not None:
+            self._cursor, self._since_advance = cursor.union(end), 0
         return len(events) == PAGE_SIZE
 
 

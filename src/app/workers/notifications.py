@@ -19,4 +19,4 @@ class NotificationWorker(DueWorker):
     async def run_once(self) -> float:
         while await self._notifications.send_due():
             pass
-        return seconds_until(await self._notifications.next_due_ms(), self._clock.now_ms())
+        return seconds_until(await self._notifications.next_due_ms(), self._clock.steady_ms())

@@ -23,4 +23,4 @@ class PresenceWorker(DueWorker):
             self._recovered = True
         while await self._presence.expire_due():
             pass
-        return seconds_until(self._presence.next_due_ms(), self._clock.now_ms())
+        return seconds_until(self._presence.next_due_ms(), self._clock.monotonic_ms())

@@ -9,14 +9,15 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Awaitable, Callable
 from functools import partial
-from typing import TypeVar
+from typing import Protocol, TypeVar
 
 import structlog
 
 from app.workers.wake_event import WakeEvent
 from domain.ingest.engine_clock import EngineClock
+from domain.ingest.pipeline import PipelineTx
 from domain.ingest.restore import find_rules
-from domain.ingest.telemetry import IngestResult, IngestService, IngestTx
+from domain.ingest.telemetry import IngestResult
 from domain.kernel.clock import SECOND_MS
 from domain.kernel.errors import Unavailable
 from domain.kernel.unit_of_work import UnitOfWork
@@ -32,6 +33,12 @@ Result = TypeVar("Result")
 log = structlog.get_logger("rule_timers")
 
 
+class ResultStore(Protocol):
+    async def store(self, tx: PipelineTx, result: IngestResult, /) -> None:
+        """Write the result in the caller's transaction."""
+        ...
+
+
 class RuleTimerWorker:
     name = "rule_timers"
 
@@ -39,8 +46,8 @@ class RuleTimerWorker:
         self,
         *,
         engine: TelemetryEngine,
-        ingest: IngestService,
-        uow: UnitOfWork[IngestTx],
+        ingest: ResultStore,
+        uow: UnitOfWork[PipelineTx],
         engine_clock: EngineClock,
         engine_commit_lock: asyncio.Lock,
         wake_event: WakeEvent,

@@ -52,9 +52,9 @@ class ScheduleWorker(DueWorker):
                 self._caught_up_ms = now_ms
             if due_ts is None or due_ts * SECOND_MS > now_ms:
                 self._caught_up_ms = now_ms
-                resolve_ms = await self._left_edges.resolve_due()
-                next_ms = min((ms for ms in (due_ts and due_ts * SECOND_MS, resolve_ms) if ms is not None), default=None)
-                return seconds_until(next_ms, self._clock.now_ms())
+                pause_ms = await self._left_edges.resolve_due()
+                due_s = seconds_until(due_ts and due_ts * SECOND_MS, self._clock.now_ms())
+                return min(due_s, seconds_until(pause_ms, 0))
             if not await self._fire_batches(self._caught_up_ms):
                 return CLAIM_RETRY_S
             self.lateness_ms = self._clock.now_ms() - due_ts * SECOND_MS

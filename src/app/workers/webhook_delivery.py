@@ -14,7 +14,7 @@ from collections.abc import Sequence
 
 from app.workers.base_worker import MAX_SLEEP_S, DueWorker, seconds_until
 from app.workers.wake_event import WakeEvent
-from domain.kernel.clock import SECOND_MS, Clock
+from domain.kernel.clock import SECOND_MS, Clock, Moment
 from domain.kernel.ids import WebhookId
 from domain.webhooks.attempts import AttemptResult, InFlightAttempt
 from domain.webhooks.delivery import DeliveryBatch, DeliveryService
@@ -49,7 +49,7 @@ class WebhookDeliveryWorker(DueWorker):
         self.cancelled = 0
         self.postponed = 0
         self.next_due_ms: int | None = None
-        """When the earliest delivery is due that the last batch did not contain."""
+        """When the earliest delivery is due that the last batch did not contain (steady time)."""
 
     @property
     def in_flight(self) -> int:
@@ -96,24 +96,24 @@ class WebhookDeliveryWorker(DueWorker):
             return MAX_SLEEP_S
         if batch.next_due_ms <= batch.started_ms:
             return CLAIM_RETRY_S
-        return seconds_until(batch.next_due_ms, self._clock.now_ms())
+        return seconds_until(batch.next_due_ms, self._clock.steady_ms())
 
     def _is_still_current(self, attempt: InFlightAttempt) -> bool:
         """False when the webhook has changed since the transaction of the batch; the attempt then counts as cancelled."""
         if self._deliveries.is_current(attempt):
             return True
-        self._note_end(attempt, None, self._clock.now_ms())
+        self._note_end(attempt, None, Moment.now(self._clock))
         return False
 
     def _start_attempts(self, attempts: list[InFlightAttempt]) -> None:
         requests: list[tuple[int, WebhookRequest]] = []
         built = self._deliveries.build_requests(attempts)
-        now_ms = self._clock.now_ms()
+        now = Moment.now(self._clock)
         for attempt, request in built:
             if isinstance(request, WebhookResponse):
-                self._note_end(attempt, request, now_ms)
-            elif now_ms > self._deliveries.send_before_ms(attempt):
-                self._note_end(attempt, NOT_SENT, now_ms)
+                self._note_end(attempt, request, now)
+            elif now.steady_ms > self._deliveries.send_before_ms(attempt):
+                self._note_end(attempt, NOT_SENT, now)
             else:
                 ticket = next(self._attempt_ids)
                 self._in_flight[ticket] = attempt
@@ -123,18 +123,18 @@ class WebhookDeliveryWorker(DueWorker):
 
     def _cancel(self, tickets: list[int]) -> None:
         self._courier.cancel(tickets)
-        now_ms = self._clock.now_ms()
+        now = Moment.now(self._clock)
         for ticket in tickets:
-            self._note_end(self._in_flight.pop(ticket), None, now_ms)
+            self._note_end(self._in_flight.pop(ticket), None, now)
 
     def _on_responses(self, responses: Sequence[tuple[int, WebhookResponse]]) -> None:
-        now_ms = self._clock.now_ms()
+        now = Moment.now(self._clock)
         for ticket, response in responses:
             attempt = self._in_flight.pop(ticket, None)
             if attempt is not None:  # None: it was cancelled at the same moment
-                self._note_end(attempt, response, now_ms)
+                self._note_end(attempt, response, now)
 
-    def _note_end(self, attempt: InFlightAttempt, response: WebhookResponse | None, at_ms: int) -> None:
+    def _note_end(self, attempt: InFlightAttempt, response: WebhookResponse | None, at: Moment) -> None:
         """`response`: None for a cancelled attempt, NOT_SENT for one whose time to send was over."""
         if attempt.is_manual:
             self._manual_in_flight -= 1
@@ -146,7 +146,7 @@ class WebhookDeliveryWorker(DueWorker):
             self.succeeded += 1
         else:
             self.failed += 1
-        self._ended_attempts.append(AttemptResult(attempt, response, at_ms))
+        self._ended_attempts.append(AttemptResult(attempt, response, at))
         was_sent = response is not None and response is not NOT_SENT
         self._deliveries.release(attempt, response.duration_ms / SECOND_MS if was_sent and response else None)
         self._wake_event.set()

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Protocol
 
 from domain.accounts.model import Account, ClientInfo, Member, Membership, Project, User
@@ -76,8 +76,10 @@ class AccountAdminService:
         project_id = ProjectId(self._ids.new_id(IdPrefix.PROJECT))
         project = Project(project_id, account.account_id, DEFAULT_PROJECT_NAME, True, now_ms)
         async with self._uow.write(caller=None) as tx:
-            if only_first and await tx.accounts.has_any():
-                return None
+            if only_first:
+                await tx.accounts.lock_creation()
+                if await tx.accounts.has_any():
+                    return None
             await check_email_is_free(tx, user.email)
             await tx.accounts.add(account)
             await tx.projects.add(project)
@@ -107,6 +109,18 @@ class AccountAdminService:
             await revoke_user_sessions(tx, user.user_id, now_ms)
             for membership in await tx.memberships.list_by_user(user.user_id):
                 await self._emit(tx, membership.account_id, "password_changed", f"{user.name}: password was set by the operator")
+
+    async def confirm_email(self, email: str) -> None:
+        """The operator knows that the address is the user's: an identity provider may then sign that user in. Raises NotFound."""
+        async with self._uow.write(caller=None) as tx:
+            found = await tx.users.find_by_email(check_email(email))
+            user = None if found is None else await tx.users.get_for_update(found.user_id)
+            if user is None:
+                raise NotFound(f"There is no user {email!r} here. Check the address.")
+            await tx.users.save(replace(user, email_verified=True))
+            for membership in await tx.memberships.list_by_user(user.user_id):
+                text = f"{user.name}: email address was confirmed by the operator"
+                await self._emit(tx, membership.account_id, "member_changed", text)
 
     async def reset_second_factor(self, email: str) -> None:
         """Remove the second factor of a user who has lost it; all sessions of the user end. Raises NotFound."""

@@ -1,4 +1,4 @@
-"""Checks a second factor: a code of the authenticator app or a recovery code. Both work once; wrong ones are counted."""
+"""Checks a second factor: a code of the authenticator app, a recovery code, or a passkey. Each works once; wrong ones count."""
 
 from __future__ import annotations
 
@@ -6,43 +6,68 @@ from dataclasses import dataclass, replace
 from typing import Protocol
 
 from domain.accounts.model import LoginFailures
+from domain.accounts.passkeys.model import VerifiedAssertion
+from domain.accounts.passkeys.ports import HasPasskeys
+from domain.accounts.passkeys.verifier import PasskeyVerifier
 from domain.accounts.ports import HasLoginFailures, SecretHasher
+from domain.accounts.recovery_codes import hash_recovery_code
 from domain.accounts.second_factor_policy import CODE_TRIES, normalize_code
 from domain.accounts.second_factor_ports import HasSecondFactors, TotpCodec
+from domain.kernel.domain_events import JsonObject
 from domain.kernel.ids import UserId
 from domain.kernel.vault import Vault
 
 
-class FactorTx(HasLoginFailures, HasSecondFactors, Protocol): ...
+class FactorTx(HasLoginFailures, HasPasskeys, HasSecondFactors, Protocol): ...
 
 
 @dataclass(frozen=True, slots=True)
 class PresentedFactor:
-    """What the user sends: exactly one of the two."""
+    """What the user sends: exactly one of the three. `passkey` is the browser's response."""
 
     totp: str | None = None
     recovery_code: str | None = None
+    passkey: JsonObject | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class PreparedFactor:
+    """A presented factor; the signature of a passkey is verified already."""
+
+    presented: PresentedFactor
+    passkey: VerifiedAssertion | None = None
 
 
 class FactorChecker:
-    def __init__(self, *, totp: TotpCodec, vault: Vault, digest: SecretHasher) -> None:
+    def __init__(self, *, totp: TotpCodec, vault: Vault, digest: SecretHasher, passkeys: PasskeyVerifier) -> None:
         self._totp = totp
         self._vault = vault
         self._digest = digest
+        self._passkeys = passkeys
 
-    async def check(self, tx: FactorTx, user_id: UserId, factor: PresentedFactor, now_ms: int) -> bool:
+    async def prepare(self, factor: PresentedFactor, purpose: str) -> PreparedFactor:
+        """Before the transaction. `purpose`: what a passkey must have been asked for. Raises ValidationFailed
+        `PASSKEY_REFUSED`."""
+        if factor.passkey is None:
+            return PreparedFactor(factor)
+        return PreparedFactor(factor, await self._passkeys.verify(factor.passkey, purpose))
+
+    async def check(self, tx: FactorTx, user_id: UserId, factor: PreparedFactor, now_ms: int) -> bool:
         """Stores what the check uses up, or counts a wrong factor, in `tx`; so commit also after False.
 
         Raises RateLimited after too many wrong ones."""
         subject = f"factor:{user_id}"
         failures: LoginFailures | None = await tx.login_failures.get_for_update(subject)
         CODE_TRIES.check(failures, now_ms, "wrong codes")
-        if factor.totp is not None:
-            accepted = await self._check_totp(tx, user_id, factor.totp, now_ms)
+        presented = factor.presented
+        if factor.passkey is not None:
+            is_own = factor.passkey.user_id == user_id
+            accepted = is_own and await self._passkeys.use(tx, factor.passkey, now_ms) is not None
+        elif presented.totp is not None:
+            accepted = await self._check_totp(tx, user_id, presented.totp, now_ms)
         else:
-            accepted = await tx.second_factors.use_recovery_code(
-                user_id, self.hash_recovery_code(user_id, factor.recovery_code or "")
-            )
+            code_hash = hash_recovery_code(self._digest, user_id, presented.recovery_code or "")
+            accepted = await tx.second_factors.use_recovery_code(user_id, code_hash)
         if accepted:
             await tx.login_failures.delete(subject)
         else:
@@ -58,6 +83,3 @@ class FactorChecker:
             return False
         await tx.second_factors.upsert_totp(replace(secret, last_step=step))
         return True
-
-    def hash_recovery_code(self, user_id: UserId, code: str) -> bytes:
-        return self._digest.hmac_sha256("recovery-code", f"{user_id}:{normalize_code(code)}")

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, field
-from typing import Protocol
+from typing import Literal, Protocol
 
 from domain.accounts.factor_check import FactorChecker, PresentedFactor
 from domain.accounts.login_throttle import LoginThrottleSubjects, check_login_backoff, increment_failures
 from domain.accounts.model import Account, ClientInfo, LoginChallenge, LoginFailures, Member, Membership, User
+from domain.accounts.passkeys.challenges import purpose_of_second_factor
+from domain.accounts.passkeys.ports import HasPasskeys
 from domain.accounts.policy import EMAIL_MAX_LENGTH, PASSWORD_MAX_LENGTH, normalize_email
 from domain.accounts.ports import (
     HasAccounts,
@@ -19,16 +22,17 @@ from domain.accounts.ports import (
     PasswordHasher,
     SecretHasher,
 )
-from domain.accounts.second_factor_policy import CHALLENGE_TOKEN_LENGTH, CHALLENGE_TTL_MS
+from domain.accounts.second_factor_policy import CHALLENGE_TOKEN_LENGTH, CHALLENGE_TTL_MS, challenge_expired_error
 from domain.accounts.second_factor_ports import HasSecondFactors
-from domain.accounts.token_issuer import SessionTokenIssuer, TokenPair
+from domain.accounts.session_opener import LoginResult, SessionOpener
 from domain.accounts.trusted_devices import TrustedDevices
 from domain.kernel.clock import SECOND_MS, Clock
 from domain.kernel.domain_events import DomainEvent
-from domain.kernel.errors import RateLimited, Unauthenticated, ValidationFailed
-from domain.kernel.ids import IdGenerator
+from domain.kernel.errors import RateLimited, Unauthenticated
+from domain.kernel.ids import IdGenerator, UserId
 from domain.kernel.unit_of_work import Transaction, UnitOfWork
 
+FactorMethod = Literal["passkey", "totp", "recoveryCode"]
 MAX_THROTTLED_PAIRS = 1_000
 """Pairs of email and address counted between two flushes; further pairs are not counted."""
 
@@ -38,6 +42,7 @@ class LoginTx(
     HasAccounts,
     HasLoginFailures,
     HasMemberships,
+    HasPasskeys,
     HasRefreshTokens,
     HasSecondFactors,
     HasUsers,
@@ -47,19 +52,11 @@ class LoginTx(
 
 
 @dataclass(frozen=True, slots=True)
-class LoginResult:
-    tokens: TokenPair
-    member: Member
-    account: Account
-    device_tokens: str = field(repr=False)
-    """What the device shows at its next login (`trusted_devices.py`)."""
-
-
-@dataclass(frozen=True, slots=True)
 class SecondFactorNeeded:
     """The password was right. `token` and a second factor complete the sign-in, within `expires_in_s`."""
 
     token: str = field(repr=False)
+    methods: Sequence[FactorMethod]
     expires_in_s: int = CHALLENGE_TTL_MS // SECOND_MS
 
 
@@ -77,7 +74,7 @@ class LoginService:
         uow: UnitOfWork[LoginTx],
         clock: Clock,
         hasher: PasswordHasher,
-        issuer: SessionTokenIssuer,
+        opener: SessionOpener,
         devices: TrustedDevices,
         factors: FactorChecker,
         ids: IdGenerator,
@@ -86,7 +83,7 @@ class LoginService:
         self._uow = uow
         self._clock = clock
         self._hasher = hasher
-        self._issuer = issuer
+        self._opener = opener
         self._devices = devices
         self._factors = factors
         self._ids = ids
@@ -173,35 +170,61 @@ class LoginService:
             await tx.users.save(user.with_password(new_hash, user.password_changed_ms))
         await tx.login_failures.delete(subjects.device or subjects.pair)
         await tx.login_failures.upsert(LoginFailures(subjects.known_login, 0, now_ms, now_ms))
-        if await tx.second_factors.is_enabled(user.user_id):
-            return await self._add_challenge(tx, membership, now_ms)
-        return await self._open_session(tx, Member(membership, user), candidate.account, client, now_ms)
+        return await self.admit(tx, Member(membership, user), candidate.account, client, now_ms)
 
-    async def _add_challenge(self, tx: LoginTx, membership: Membership, now_ms: int) -> SecondFactorNeeded:
+    async def admit(
+        self,
+        tx: LoginTx,
+        member: Member,
+        account: Account,
+        client: ClientInfo,
+        now_ms: int,
+        *,
+        how: str = "",
+        factor_at_provider: bool = False,
+        ends_ms: int | None = None,
+    ) -> LoginResult | SecondFactorNeeded:
+        """Open a session for a member whose password or identity provider was right, or ask for the second factor first.
+
+        `factor_at_provider`: the provider's sign-in stands for it. `how` and `ends_ms`: as of `SessionOpener.open`."""
+        if factor_at_provider:
+            return await self._opener.open(
+                tx, member, account, client, now_ms, how=how, ends_ms=ends_ms, provider_factor_ms=now_ms
+            )
+        if await tx.second_factors.is_enabled(member.user.user_id):
+            return await self._add_challenge(tx, member.membership, now_ms, ends_ms)
+        return await self._opener.open(tx, member, account, client, now_ms, how=how, ends_ms=ends_ms)
+
+    async def _add_challenge(self, tx: LoginTx, membership: Membership, now_ms: int, ends_ms: int | None) -> SecondFactorNeeded:
         token = self._ids.random_alphanumeric(CHALLENGE_TOKEN_LENGTH)
         await tx.second_factors.add_challenge(
-            LoginChallenge(self._digest.sha256(token), membership.user_id, membership.membership_id, now_ms + CHALLENGE_TTL_MS)
+            LoginChallenge(
+                self._digest.sha256(token), membership.user_id, membership.membership_id, now_ms + CHALLENGE_TTL_MS, ends_ms
+            )
         )
-        return SecondFactorNeeded(token)
+        return SecondFactorNeeded(token, await _factor_methods(tx, membership.user_id))
 
     async def complete(self, token: str, factor: PresentedFactor, *, client: ClientInfo) -> LoginResult:
-        """The second step of a sign-in. Raises ValidationFailed `CHALLENGE_EXPIRED`, Unauthenticated, RateLimited after
-        too many wrong factors."""
-        token_hash, now_ms = self._digest.sha256(token), self._clock.now_ms()
+        """The second step of a sign-in. Raises ValidationFailed `CHALLENGE_EXPIRED` or `PASSKEY_REFUSED`, Unauthenticated,
+        RateLimited after too many wrong factors."""
+        token_hash = self._digest.sha256(token)
+        prepared = await self._factors.prepare(factor, purpose_of_second_factor(token_hash))
+        now_ms = self._clock.now_ms()
         async with self._uow.write(caller=None) as tx:
             challenge = await tx.second_factors.get_challenge(token_hash)
             if challenge is None or now_ms >= challenge.expires_ms:
-                raise _challenge_expired_error()
+                raise challenge_expired_error()
             user = await tx.users.get_for_update(challenge.user_id)
             membership = await tx.memberships.get(challenge.membership_id)
             account = None if membership is None else await tx.accounts.get(membership.account_id)
             if user is None or membership is None or account is None:
                 raise Unauthenticated("This user is no longer a member of the account.")
             if user.password_changed_ms > challenge.expires_ms - CHALLENGE_TTL_MS:
-                raise _challenge_expired_error()  # the password that began this sign-in no longer lets anybody in
-            is_correct = await self._factors.check(tx, user.user_id, factor, now_ms)
+                raise challenge_expired_error()  # the password that began this sign-in no longer lets anybody in
+            is_correct = await self._factors.check(tx, user.user_id, prepared, now_ms)
             if is_correct and await tx.second_factors.delete_challenge(token_hash):
-                return await self._open_session(tx, Member(membership, user), account, client, now_ms)
+                member = Member(membership, user)
+                return await self._opener.open(tx, member, account, client, now_ms, ends_ms=challenge.session_ends_ms)
             caller, text = membership.to_session(client.address), f"Wrong second factor for {user.email}"
             await tx.emit(DomainEvent.from_caller(caller, "second_factor_failed", text, now_ms))
         raise Unauthenticated(
@@ -209,21 +232,11 @@ class LoginService:
             code="SECOND_FACTOR_INVALID",
         )
 
-    async def _open_session(self, tx: LoginTx, member: Member, account: Account, client: ClientInfo, now_ms: int) -> LoginResult:
-        user, membership = member.user, member.membership
-        tokens = await self._issuer.open_session(tx, membership, client, now_ms)
-        caller = membership.to_session(client.address)
-        await tx.emit(DomainEvent.from_caller(caller, "login", f"{user.name} signed in", now_ms))
-        device_tokens = self._devices.add_token(client.device_tokens, user.user_id)
-        return LoginResult(tokens, member, account, device_tokens)
 
-
-def _challenge_expired_error() -> ValidationFailed:
-    return ValidationFailed.for_field(
-        "challengeToken",
-        "is wrong, used or older than five minutes. Begin again with your password.",
-        code="CHALLENGE_EXPIRED",
-    )
+async def _factor_methods(tx: LoginTx, user_id: UserId) -> Sequence[FactorMethod]:
+    passkeys: Sequence[FactorMethod] = ("passkey",) if await tx.passkeys.list_by_user(user_id) else ()
+    totp: Sequence[FactorMethod] = ("totp",) if await tx.second_factors.has_totp(user_id) else ()
+    return (*passkeys, *totp, "recoveryCode")
 
 
 async def _find_candidate(tx: LoginTx, email: str) -> _LoginCandidate | None:

@@ -9,7 +9,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field, replace
 
 from domain.kernel.caller import Role, Session
-from domain.kernel.ids import AccountId, MembershipId, ProjectId, SessionId, UserId
+from domain.kernel.ids import AccountId, InvitationId, MembershipId, ProjectId, SessionId, UserId
 
 
 @dataclass(frozen=True, slots=True)
@@ -22,7 +22,10 @@ class Account:
 
 @dataclass(frozen=True, slots=True)
 class User:
-    """`email` is stored in lower case and is unique in the installation."""
+    """`email` is stored in lower case and is unique in the installation.
+
+    `email_verified`: the address is known to be the user's. `password_changed_ms` is 0 for a user of an identity provider who
+    never set a password: the hash is of a random one that nobody knows."""
 
     user_id: UserId
     email: str
@@ -31,6 +34,10 @@ class User:
     email_verified: bool
     created_ms: int
     password_changed_ms: int
+
+    @property
+    def has_password(self) -> bool:
+        return self.password_changed_ms > 0
 
     def with_password(self, password_hash: str, at_ms: int) -> User:
         return replace(self, password_hash=password_hash, password_changed_ms=at_ms)
@@ -54,6 +61,25 @@ class Member:
 
     membership: Membership
     user: User
+
+
+@dataclass(frozen=True, slots=True)
+class Invitation:
+    """A link with which somebody becomes a member. Only the SHA-256 of its token is kept; using or revoking it deletes it.
+
+    `invited_by`: whose role it depends on, who sent it last. `mailed`: only the owner of the address has the link, so using it
+    proves the address."""
+
+    invitation_id: InvitationId
+    account_id: AccountId
+    email: str
+    name: str
+    role: Role
+    invited_by: MembershipId
+    token_hash: bytes = field(repr=False)
+    created_ms: int
+    expires_ms: int
+    mailed: bool
 
 
 @dataclass(frozen=True, slots=True)
@@ -94,6 +120,10 @@ class UserSession:
     revoked_ms: int | None = None
     verified_ms: int | None = None
     """When the user last proved to be present: by signing in, or by a step-up."""
+    ends_ms: int | None = None
+    """When an identity provider must confirm the user again; None for a sign-in with a password."""
+    provider_factor_ms: int | None = None
+    """When the provider's sign-in stood for the second factor; None if it did not."""
 
     def is_open(self, now_ms: int) -> bool:
         return self.signed_out_ms is None and self.revoked_ms is None and now_ms < self.expires_ms
@@ -150,12 +180,14 @@ class TotpSecret:
 
 @dataclass(frozen=True, slots=True)
 class LoginChallenge:
-    """A sign-in whose password was right and whose second factor is missing. Only the SHA-256 of its token is kept."""
+    """A sign-in whose password or provider was right and whose second factor is missing. Only the SHA-256 of its token is kept.
+    `session_ends_ms` is for its session."""
 
     token_hash: bytes
     user_id: UserId
     membership_id: MembershipId
     expires_ms: int
+    session_ends_ms: int | None = None
 
 
 @dataclass(frozen=True, slots=True)

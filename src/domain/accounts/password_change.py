@@ -31,6 +31,7 @@ from domain.accounts.ports import (
     SecretHasher,
 )
 from domain.accounts.session_revocation import revoke_user_sessions
+from domain.accounts.step_up import require_verification
 from domain.kernel.caller import Role, Session, require_role
 from domain.kernel.clock import MINUTE_MS, SECOND_MS, Clock, is_of_earlier_clock
 from domain.kernel.domain_events import DomainEvent, EventKind
@@ -115,6 +116,21 @@ class PasswordService:
             raise ValidationFailed.for_field(
                 "otp", "is wrong, expired or used up. Check it, or request a new code.", code="OTP_INVALID"
             )
+
+    async def set_first_password(self, caller: Session, new_password: str) -> None:
+        """For a user of an identity provider who has none, shortly after signing in. Ends all sessions.
+
+        Raises PermissionDenied `PASSWORD_MISMATCH` for a user who has one, `STEP_UP_REQUIRED`."""
+        new_hash = await self._hasher.hash(check_password(new_password, "newPassword"))
+        now_ms = self._clock.now_ms()
+        async with self._uow.write(caller, Role.VIEWER, locks_account=True) as tx:
+            user = await _get_user_for_update(tx, caller)
+            if user.has_password:
+                raise PermissionDenied("currentPassword is missing: you have a password.", code="PASSWORD_MISMATCH")
+            await require_verification(tx, caller, now_ms)
+            await tx.users.save(user.with_password(new_hash, now_ms))
+            await revoke_user_sessions(tx, user.user_id, now_ms)
+            await tx.emit(DomainEvent.from_caller(caller, "password_changed", f"{user.name} set a first password", now_ms))
 
     async def change_password_with_current(self, caller: Session, current_password: str, new_password: str) -> None:
         """For every role. Ends all sessions. Raises PermissionDenied `PASSWORD_MISMATCH`, or RateLimited after ten wrong ones."""

@@ -69,10 +69,15 @@ def clean_user_agent(text: str) -> str:
     return re.sub(f"[{FORBIDDEN_IN_LINE}]", "", text)[:USER_AGENT_MAX_LENGTH].strip()
 
 
+def may_assign_role(own: Role, role: Role) -> bool:
+    """Admins manage members; only an Owner assigns the role Owner."""
+    return own is Role.OWNER or (own is Role.ADMIN and role is not Role.OWNER)
+
+
 def check_can_assign_role(caller: Session, role: Role) -> None:
-    """Admins manage members; only an Owner assigns the role Owner. Raises PermissionDenied."""
+    """Raises PermissionDenied."""
     require_role(caller, Role.ADMIN)
-    if role is Role.OWNER and caller.role is not Role.OWNER:
+    if not may_assign_role(caller.role, role):
         raise PermissionDenied("Only an Owner can assign the role Owner. Ask an Owner of the account.")
 
 

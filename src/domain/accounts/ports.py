@@ -31,6 +31,10 @@ class AccountRepository(Protocol):
         """Whether the installation has at least one account."""
         ...
 
+    async def lock_creation(self) -> None:
+        """Let only one transaction at a time decide by `has_any` whether to add the first account."""
+        ...
+
     async def list_ids(self) -> Sequence[AccountId]: ...
 
 
@@ -81,6 +85,10 @@ class MembershipRepository(Protocol):
         ...
 
     async def count_owners(self, account_id: AccountId) -> int: ...
+
+    async def lock_account(self, account_id: AccountId) -> None:
+        """As `locks_account` of `UnitOfWork.write`, where no caller opens the transaction. Call it first."""
+        ...
 
 
 class ProjectRepository(Protocol):

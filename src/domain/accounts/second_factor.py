@@ -1,4 +1,4 @@
-"""A user's second factor: set up an authenticator app, recovery codes, remove it again.
+"""A user's second factor: set up an authenticator app, recovery codes, remove it again. Passkeys have a service of their own.
 
 Every change needs a recent proof of presence (`step_up.py`), so that a stolen session cannot replace the factor. Setting up the
 first factor ends all other sessions, because those were opened without it.
@@ -10,15 +10,15 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from typing import Protocol
 
-from domain.accounts.factor_check import FactorChecker
+from domain.accounts.factor_removal import complete_factor_removal
 from domain.accounts.model import TotpSecret
+from domain.accounts.passkeys.ports import HasPasskeys
 from domain.accounts.ports import HasMemberships, HasRefreshTokens, HasUsers, HasUserSessions
+from domain.accounts.recovery_codes import RecoveryCodeIssuer
 from domain.accounts.second_factor_policy import (
-    RECOVERY_CODE_LENGTH,
-    RECOVERY_CODES,
     SecondFactorRequirement,
-    format_recovery_code,
     normalize_code,
+    second_factor_required_error,
 )
 from domain.accounts.second_factor_ports import HasSecondFactors, TotpCodec
 from domain.accounts.session_revocation import revoke_user_sessions
@@ -27,18 +27,23 @@ from domain.kernel.caller import Role, Session
 from domain.kernel.clock import Clock
 from domain.kernel.domain_events import DomainEvent, EventKind
 from domain.kernel.errors import Conflict, NotFound, Unauthenticated, ValidationFailed
-from domain.kernel.ids import IdGenerator
 from domain.kernel.unit_of_work import Transaction, UnitOfWork
 from domain.kernel.vault import Vault
 
 
-class SecondFactorTx(Transaction, HasMemberships, HasRefreshTokens, HasSecondFactors, HasUsers, HasUserSessions, Protocol): ...
+class SecondFactorTx(
+    Transaction, HasMemberships, HasPasskeys, HasRefreshTokens, HasSecondFactors, HasUsers, HasUserSessions, Protocol
+): ...
 
 
 @dataclass(frozen=True, slots=True)
 class SecondFactorStatus:
+    """`enabled`: there is at least one, an authenticator app (`totp`) or a passkey."""
+
     enabled: bool
     required: bool
+    totp: bool
+    passkeys: int
     recovery_codes_left: int
 
 
@@ -47,6 +52,7 @@ class TotpSetup:
     secret: str = field(repr=False)
     uri: str = field(repr=False)
     qr_svg: str = field(repr=False)
+    qr_rows: Sequence[str] = field(repr=False)
 
 
 class SecondFactorService:
@@ -55,25 +61,27 @@ class SecondFactorService:
         *,
         uow: UnitOfWork[SecondFactorTx],
         clock: Clock,
-        ids: IdGenerator,
         vault: Vault,
         totp: TotpCodec,
-        factors: FactorChecker,
+        recovery_codes: RecoveryCodeIssuer,
         requirement: SecondFactorRequirement,
     ) -> None:
         self._uow = uow
         self._clock = clock
-        self._ids = ids
         self._vault = vault
         self._totp = totp
-        self._factors = factors
+        self._recovery_codes = recovery_codes
         self._requirement = requirement
 
     async def get_status(self, caller: Session) -> SecondFactorStatus:
         async with self._uow.read() as tx:
             enabled = await tx.second_factors.is_enabled(caller.user_id)
+            totp = await tx.second_factors.has_totp(caller.user_id)
+            passkeys = len(await tx.passkeys.list_by_user(caller.user_id))
             left = await tx.second_factors.count_recovery_codes(caller.user_id)
-        return SecondFactorStatus(enabled, self._requirement.applies_to(caller.role), left)
+        # Not of a session whose identity provider stands for it: its caller lacks none.
+        is_required = self._requirement.applies_to(caller.role) and (enabled or caller.lacks_second_factor)
+        return SecondFactorStatus(enabled, is_required, totp, passkeys, left)
 
     async def begin_totp(self, caller: Session) -> TotpSetup:
         """A new secret, which counts once a code of it is confirmed. Raises Conflict when the user has a confirmed one."""
@@ -90,10 +98,12 @@ class SecondFactorService:
             sealed = self._vault.seal(secret, caller.user_id)
             await tx.second_factors.upsert_totp(TotpSecret(caller.user_id, sealed, now_ms))
         uri = self._totp.setup_uri(secret, user.email)
-        return TotpSetup(secret, uri, self._totp.qr_svg(uri))
+        return TotpSetup(secret, uri, self._totp.qr_svg(uri), self._totp.qr_rows(uri))
 
     async def confirm_totp(self, caller: Session, code: str) -> Sequence[str]:
-        """The recovery codes, shown once. Raises ValidationFailed `SECOND_FACTOR_INVALID`, NotFound before `begin_totp`."""
+        """The recovery codes, shown once; none for a user who has some already, because of a passkey.
+
+        Raises ValidationFailed `SECOND_FACTOR_INVALID`, NotFound before `begin_totp`."""
         now_ms = self._clock.now_ms()
         async with self._uow.write(caller, Role.VIEWER, locks_account=True) as tx:
             await require_verification(tx, caller, now_ms)
@@ -108,9 +118,12 @@ class SecondFactorService:
                     "is wrong. Enter the code that the app shows now; check the clock of its device.",
                     code="SECOND_FACTOR_INVALID",
                 )
+            is_first = not await tx.second_factors.is_enabled(caller.user_id)
             await tx.second_factors.upsert_totp(replace(secret, confirmed_ms=now_ms, last_step=step))
-            await revoke_user_sessions(tx, caller.user_id, now_ms, keep=caller.session_id)
-            codes = await self._replace_recovery_codes(tx, caller)
+            codes: Sequence[str] = ()
+            if is_first:
+                await revoke_user_sessions(tx, caller.user_id, now_ms, keep=caller.session_id)
+                codes = await self._recovery_codes.replace(tx, caller.user_id)
             await self._emit(tx, caller, "second_factor_enabled", "An authenticator app was set up", now_ms)
         return codes
 
@@ -121,27 +134,32 @@ class SecondFactorService:
             await require_verification(tx, caller, now_ms)
             if not await tx.second_factors.is_enabled(caller.user_id):
                 raise NotFound("You have no second factor, and recovery codes stand in for one. Set it up first.")
-            codes = await self._replace_recovery_codes(tx, caller)
+            codes = await self._recovery_codes.replace(tx, caller.user_id)
             await self._emit(tx, caller, "recovery_codes_renewed", "The recovery codes were replaced", now_ms)
         return codes
 
+    async def remove_totp(self, caller: Session) -> None:
+        """The passkeys stay. Raises Conflict `SECOND_FACTOR_REQUIRED` for the last factor where one is required, NotFound."""
+        now_ms = self._clock.now_ms()
+        async with self._uow.write(caller, Role.VIEWER, locks_account=True) as tx:
+            await require_verification(tx, caller, now_ms)
+            if not await tx.second_factors.has_totp(caller.user_id):
+                raise NotFound("You have no authenticator app.")
+            await tx.second_factors.delete_totp(caller.user_id)
+            await complete_factor_removal(tx, caller, self._requirement)
+            await self._emit(tx, caller, "second_factor_removed", "The authenticator app was removed", now_ms)
+
     async def remove(self, caller: Session) -> None:
-        """Raises Conflict `SECOND_FACTOR_REQUIRED` where one is required, NotFound without one."""
+        """All factors. Raises Conflict `SECOND_FACTOR_REQUIRED` where one is required, NotFound without one."""
         now_ms = self._clock.now_ms()
         async with self._uow.write(caller, Role.VIEWER, locks_account=True) as tx:
             await require_verification(tx, caller, now_ms)
             if self._requirement.applies_to(caller.role):
-                raise Conflict("This installation requires a second factor for your role.", code="SECOND_FACTOR_REQUIRED")
+                raise second_factor_required_error()
             if not await tx.second_factors.is_enabled(caller.user_id):
                 raise NotFound("You have no second factor.")
             await tx.second_factors.delete_all(caller.user_id)
             await self._emit(tx, caller, "second_factor_removed", "The second factor was removed", now_ms)
-
-    async def _replace_recovery_codes(self, tx: SecondFactorTx, caller: Session) -> Sequence[str]:
-        codes = [self._ids.random_alphanumeric(RECOVERY_CODE_LENGTH) for _ in range(RECOVERY_CODES)]
-        hashes = [self._factors.hash_recovery_code(caller.user_id, code) for code in codes]
-        await tx.second_factors.replace_recovery_codes(caller.user_id, hashes)
-        return [format_recovery_code(code) for code in codes]
 
     async def _emit(self, tx: SecondFactorTx, caller: Session, kind: EventKind, text: str, now_ms: int) -> None:
         await tx.emit(DomainEvent.from_caller(caller, kind, text, now_ms))

@@ -7,6 +7,7 @@ from enum import StrEnum
 from domain.accounts.login_throttle import AttemptLimit
 from domain.kernel.caller import Role
 from domain.kernel.clock import MINUTE_MS
+from domain.kernel.errors import Conflict, ValidationFailed
 
 CHALLENGE_TTL_MS = 5 * MINUTE_MS
 CHALLENGE_TOKEN_LENGTH = 40
@@ -29,6 +30,18 @@ class SecondFactorRequirement(StrEnum):
 
     def applies_to(self, role: Role) -> bool:
         return self is SecondFactorRequirement.ALL or (self is SecondFactorRequirement.ADMINS and role.is_at_least(Role.ADMIN))
+
+
+def second_factor_required_error() -> Conflict:
+    return Conflict("This installation requires a second factor for your role.", code="SECOND_FACTOR_REQUIRED")
+
+
+def challenge_expired_error() -> ValidationFailed:
+    return ValidationFailed.for_field(
+        "challengeToken",
+        "is wrong, used or older than five minutes. Begin again with your password.",
+        code="CHALLENGE_EXPIRED",
+    )
 
 
 def normalize_code(code: str) -> str:

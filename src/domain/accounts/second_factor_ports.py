@@ -11,7 +11,15 @@ from domain.kernel.ids import UserId
 
 class SecondFactorRepository(Protocol):
     async def is_enabled(self, user_id: UserId) -> bool:
-        """Whether the user has a confirmed second factor."""
+        """Whether the user has a confirmed authenticator app or a passkey."""
+        ...
+
+    async def has_totp(self, user_id: UserId) -> bool:
+        """Whether the user has a confirmed authenticator app."""
+        ...
+
+    async def delete_totp(self, user_id: UserId) -> bool:
+        """False if there was none."""
         ...
 
     async def get_totp_for_update(self, user_id: UserId) -> TotpSecret | None:
@@ -39,7 +47,7 @@ class SecondFactorRepository(Protocol):
     async def count_recovery_codes(self, user_id: UserId) -> int: ...
 
     async def delete_all(self, user_id: UserId) -> bool:
-        """All factors and recovery codes of a user; False if there were none."""
+        """All factors, passkeys too, and recovery codes of a user; False if there were none."""
         ...
 
     async def add_challenge(self, challenge: LoginChallenge) -> None: ...
@@ -70,5 +78,9 @@ class TotpCodec(Protocol):
         ...
 
     def setup_uri(self, secret: str, email: str) -> str: ...
+
+    def qr_rows(self, uri: str) -> Sequence[str]:
+        """The QR code without its quiet zone: its rows from the top, `1` for a dark module."""
+        ...
 
     def qr_svg(self, uri: str) -> str: ...

@@ -10,17 +10,19 @@ from typing import Protocol
 
 from domain.accounts.factor_check import FactorChecker, PresentedFactor
 from domain.accounts.login_throttle import PASSWORD_CONFIRMATIONS
+from domain.accounts.passkeys.challenges import purpose_of_step_up
+from domain.accounts.passkeys.ports import HasPasskeys
 from domain.accounts.ports import HasLoginFailures, HasUsers, HasUserSessions, PasswordHasher
 from domain.accounts.second_factor_policy import STEP_UP_TTL_MS
 from domain.accounts.second_factor_ports import HasSecondFactors
 from domain.kernel.caller import Role, Session
-from domain.kernel.clock import Clock
+from domain.kernel.clock import Clock, is_of_earlier_clock
 from domain.kernel.domain_events import DomainEvent
 from domain.kernel.errors import PermissionDenied, Unauthenticated
 from domain.kernel.unit_of_work import Transaction, UnitOfWork
 
 
-class StepUpTx(Transaction, HasLoginFailures, HasSecondFactors, HasUsers, HasUserSessions, Protocol): ...
+class StepUpTx(Transaction, HasLoginFailures, HasPasskeys, HasSecondFactors, HasUsers, HasUserSessions, Protocol): ...
 
 
 class StepUpCheckTx(HasSecondFactors, HasUserSessions, Protocol): ...
@@ -29,7 +31,8 @@ class StepUpCheckTx(HasSecondFactors, HasUserSessions, Protocol): ...
 async def is_verified(tx: HasUserSessions, caller: Session, now_ms: int, within_ms: int) -> bool:
     """Whether the user of this session has proved to be present within this time."""
     session = None if caller.session_id is None else await tx.user_sessions.get(caller.session_id)
-    return session is not None and session.verified_ms is not None and now_ms - session.verified_ms <= within_ms
+    verified_ms = None if session is None else session.verified_ms
+    return verified_ms is not None and now_ms - verified_ms <= within_ms and not is_of_earlier_clock(verified_ms, now_ms)
 
 
 async def require_verification(tx: HasUserSessions, caller: Session, now_ms: int, within_ms: int = STEP_UP_TTL_MS) -> None:
@@ -69,10 +72,13 @@ class StepUpService:
                 "You have a second factor. Confirm with it instead of the password.", code="SECOND_FACTOR_INVALID"
             )
         is_password = not has_factor and password is not None and await self._hasher.verify(user.password_hash, password)
+        prepared = None
+        if has_factor and factor is not None:
+            prepared = await self._factors.prepare(factor, purpose_of_step_up(caller.session_id))
         now_ms = self._clock.now_ms()
         async with self._uow.write(caller, Role.VIEWER, locks_account=True) as tx:
-            if has_factor and factor is not None:
-                accepted = await self._factors.check(tx, caller.user_id, factor, now_ms)
+            if prepared is not None:
+                accepted = await self._factors.check(tx, caller.user_id, prepared, now_ms)
             else:
                 failures = await tx.login_failures.get_for_update(subject)
                 PASSWORD_CONFIRMATIONS.check(failures, now_ms, "wrong passwords")

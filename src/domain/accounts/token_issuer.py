@@ -37,10 +37,25 @@ class SessionTokenIssuer:
         self._tokens = tokens
         self._digest = digest
 
-    async def open_session(self, tx: SessionTokenIssuerTx, membership: Membership, client: ClientInfo, now_ms: int) -> TokenPair:
-        session = self._new_session(membership, client, now_ms)
+    async def open_session(
+        self,
+        tx: SessionTokenIssuerTx,
+        membership: Membership,
+        client: ClientInfo,
+        now_ms: int,
+        *,
+        ends_ms: int | None = None,
+        provider_factor_ms: int | None = None,
+    ) -> TokenPair:
+        """`ends_ms` and `provider_factor_ms` are those of `UserSession`."""
+        session = replace(
+            self._new_session(membership, client, now_ms),
+            expires_ms=_expiry(now_ms, ends_ms),
+            ends_ms=ends_ms,
+            provider_factor_ms=provider_factor_ms,
+        )
         await tx.user_sessions.add(session)
-        return await self._issue(tx, membership, session.session_id, now_ms)
+        return await self._issue(tx, membership, session.session_id, now_ms, session.expires_ms)
 
     async def issue_access_token(self, tx: SessionTokenIssuerTx, membership: Membership, client: ClientInfo, now_ms: int) -> str:
         """An access token without a refresh token: its session ends with it."""
@@ -67,12 +82,15 @@ class SessionTokenIssuer:
         self, tx: SessionTokenIssuerTx, membership: Membership, session_id: SessionId, client: ClientInfo, now_ms: int
     ) -> TokenPair:
         """The next tokens of a session, which also records its last use."""
-        await tx.user_sessions.record_use(
-            session_id, now_ms, now_ms + REFRESH_TOKEN_TTL_MS, client.address, clean_user_agent(client.user_agent)
-        )
-        return await self._issue(tx, membership, session_id, now_ms)
+        session = await tx.user_sessions.get(session_id)
+        expires_ms = _expiry(now_ms, None if session is None else session.ends_ms)
+        user_agent = clean_user_agent(client.user_agent)
+        await tx.user_sessions.record_use(session_id, now_ms, expires_ms, client.address, user_agent)
+        return await self._issue(tx, membership, session_id, now_ms, expires_ms)
 
-    async def _issue(self, tx: SessionTokenIssuerTx, membership: Membership, session_id: SessionId, now_ms: int) -> TokenPair:
+    async def _issue(
+        self, tx: SessionTokenIssuerTx, membership: Membership, session_id: SessionId, now_ms: int, expires_ms: int
+    ) -> TokenPair:
         refresh_token = self._ids.random_alphanumeric(REFRESH_TOKEN_LENGTH)
         await tx.refresh_tokens.add(
             RefreshToken(
@@ -81,7 +99,7 @@ class SessionTokenIssuer:
                 user_id=membership.user_id,
                 membership_id=membership.membership_id,
                 issued_ms=now_ms,
-                expires_ms=now_ms + REFRESH_TOKEN_TTL_MS,
+                expires_ms=expires_ms,
             )
         )
         return TokenPair(self._tokens.issue(membership, session_id, now_ms), refresh_token)
@@ -89,3 +107,9 @@ class SessionTokenIssuer:
     def hash(self, refresh_token: str) -> bytes:
         """The form in which a refresh token is stored."""
         return self._digest.sha256(refresh_token)
+
+
+def _expiry(now_ms: int, ends_ms: int | None) -> int:
+    """When a refresh token that is issued now expires."""
+    expires_ms = now_ms + REFRESH_TOKEN_TTL_MS
+    return expires_ms if ends_ms is None else min(expires_ms, ends_ms)

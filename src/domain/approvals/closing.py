@@ -5,16 +5,21 @@ They become DENIED by the person who deletes the requester, in the same transact
 
 from __future__ import annotations
 
+from functools import partial
+
 from domain.approvals import policy
 from domain.approvals.decided_event import decided_event
 from domain.approvals.model import ApprovalStatus
-from domain.approvals.ports import ApprovalEventTx
+from domain.approvals.ports import ApprovalEventTx, ApprovalWaiter
 from domain.kernel.caller import Session
 from domain.kernel.ids import KeyId, MembershipId
 
 
 class PendingApprovalCloser:
-    """Implements `PendingRequestCloser` of the accounts part."""
+    """Implements `PendingRequestCloser` of the accounts part. Who waits for the decision is told at once."""
+
+    def __init__(self, waiter: ApprovalWaiter) -> None:
+        self._waiter = waiter
 
     async def close_requests(
         self,
@@ -33,3 +38,4 @@ class PendingApprovalCloser:
             ended = policy.apply_decision(approval, status, by=None if overdue else caller.label, now_ms=now_ms)
             if await tx.approvals.decide_if_pending(ended):
                 await tx.emit(decided_event(ended, caller, reason))
+                tx.after_commit(partial(self._waiter.notify, ended))

@@ -23,7 +23,7 @@ from domain.commands.model import Execution, ExecutionStatus
 from domain.commands.ports import ExecutionTransition, ExecutionWaiter, HasExecutions
 from domain.commands.subscription_state import CommandSubscriptions, LossWindow, can_be_lost
 from domain.devices.codec import DeviceCodec, DeviceCommand
-from domain.devices.link import DeviceLink, SendResult
+from domain.devices.link import OutboundLink, SendResult
 from domain.devices.model import Device
 from domain.devices.ports import HasDevices
 from domain.kernel.clock import Clock
@@ -52,7 +52,7 @@ class CommandDispatchService:
         *,
         uow: UnitOfWork[DispatchTx],
         clock: Clock,
-        link: DeviceLink,
+        link: OutboundLink,
         codec: DeviceCodec,
         execution_waiter: ExecutionWaiter,
         dispatch_queue: DispatchQueue,

@@ -68,8 +68,9 @@ class ExecutionRepository(Protocol):
         of concurrent callers, one wins."""
         ...
 
-    async def mark_possibly_sent(self, at_ms: int) -> int:
-        """Set `sent_ms` of the QUEUED executions of devices that are stored as online, where it is not set. Returns how many."""
+    async def mark_possibly_sent(self, at_ms: int, device_ids: Collection[DeviceId] | None = None) -> int:
+        """Set `sent_ms` of the QUEUED executions of devices that are stored as online, or of these devices, where it is not set.
+        Returns how many."""
         ...
 
     async def count_open_by_device(self, device_ids: Collection[DeviceId]) -> Mapping[DeviceId, int]:

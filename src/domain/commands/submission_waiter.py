@@ -36,14 +36,14 @@ class SubmissionWaiter:
     async def wait(self, submitted: SubmissionResult, wait_s: float) -> SubmissionResult:
         """The finished execution, or the state of the command after `wait_s` seconds. A request that is denied or expires has no
         execution: the result is its approval."""
-        began_ms = self._clock.now_ms()
+        began_ms = self._clock.monotonic_ms()
         execution = submitted.execution
         if submitted.approval is not None:
             approval = await self.wait_for_decision(submitted.approval, wait_s)
             if approval.execution_id is None:
                 return replace(submitted, approval=approval)
             execution = await self._load(approval.execution_id)
-            waited_s = max(0, self._clock.now_ms() - began_ms) / SECOND_MS
+            waited_s = (self._clock.monotonic_ms() - began_ms) / SECOND_MS
             wait_s = max(0.0, wait_s - waited_s)
         if execution is None:
             raise AssertionError("a submitted command is an execution or an approval")

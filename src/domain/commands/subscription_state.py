@@ -12,7 +12,7 @@ from typing import NamedTuple
 
 from domain.commands import policy
 from domain.commands.model import Execution, ExecutionStatus
-from domain.devices.link import DeviceLink
+from domain.devices.link import OutboundLink
 from domain.devices.model import Device
 
 
@@ -40,7 +40,7 @@ def can_be_lost(device: Device, execution: Execution, window: LossWindow | None)
 
 
 class CommandSubscriptions:
-    def __init__(self, link: DeviceLink) -> None:
+    def __init__(self, link: OutboundLink) -> None:
         self._link = link
         self._ready: dict[int, LossWindow] = {}
         """Device number → which of its commands may be lost; its backlog is still to be sent."""

@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Protocol
 
-from domain.devices.link import DeviceLink
+from domain.devices.link import CredentialLink
 from domain.devices.model import Device, DeviceCredentials, DeviceStatus
 from domain.devices.ports import HasDeviceCredentials, HasDevices
 from domain.kernel.errors import SecretUnreadable
@@ -30,7 +30,7 @@ class CredentialSync:
         self,
         *,
         uow: UnitOfWork[CredentialSyncTx],
-        link: DeviceLink,
+        link: CredentialLink,
         vault: Vault,
         lock: EngineCommitLock,
         wake: Callable[[], None],

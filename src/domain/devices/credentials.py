@@ -6,7 +6,7 @@ ones too, and the log entry is committed before the password is returned.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Protocol
 
 from domain.accounts.login_throttle import PASSWORD_CONFIRMATIONS
@@ -15,37 +15,25 @@ from domain.accounts.ports import HasLoginFailures, HasUsers, HasUserSessions, P
 from domain.accounts.second_factor_policy import STEP_UP_TTL_MS
 from domain.accounts.second_factor_ports import HasSecondFactors
 from domain.accounts.step_up import require_second_factor_if_enabled
-from domain.devices.catalog import default_config_format
+from domain.devices.credential_issuer import CredentialIssuer, RevealedCredentials, usual_config_format
 from domain.devices.credential_sync import CredentialSync
-from domain.devices.firmware_config import BrokerEndpoint, FirmwareConfigFormat, FirmwareConfigValues, render_config, setup_note
-from domain.devices.lookup import get_device
-from domain.devices.model import Device, DeviceCredentials, DeviceLifecycleTrigger, DeviceStatus
+from domain.devices.firmware_config import FirmwareConfigFormat, FirmwareConfigValues, render_config, setup_note
+from domain.devices.lookup import get_device, save_device
+from domain.devices.model import Device, DeviceLifecycleTrigger, DeviceStatus
 from domain.devices.ports import HasDeviceCredentials, HasDevices
 from domain.devices.presence import PresenceService
-from domain.devices.service import save_device
 from domain.kernel.caller import Role, Session, require_role
 from domain.kernel.clock import Clock
 from domain.kernel.domain_events import DomainEvent, Json
 from domain.kernel.errors import Conflict, DomainError, NotFound, PermissionDenied, RateLimited
-from domain.kernel.ids import DeviceId, IdGenerator
+from domain.kernel.ids import DeviceId
 from domain.kernel.unit_of_work import Transaction, UnitOfWork
 from domain.kernel.vault import Vault
-
-PASSWORD_LENGTH = 32
-"""190 bits; every firmware's settings page accepts this length."""
 
 
 class CredentialTx(
     Transaction, HasDeviceCredentials, HasDevices, HasLoginFailures, HasSecondFactors, HasUsers, HasUserSessions, Protocol
 ): ...
-
-
-@dataclass(frozen=True, slots=True)
-class RevealedCredentials:
-    device_id: DeviceId
-    password: str = field(repr=False)
-    endpoint: BrokerEndpoint
-    config_block: str = field(repr=False)
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,27 +48,23 @@ class DeviceCredentialService:
         *,
         uow: UnitOfWork[CredentialTx],
         clock: Clock,
-        ids: IdGenerator,
+        issuer: CredentialIssuer,
         vault: Vault,
         hasher: PasswordHasher,
         credential_sync: CredentialSync,
         presence: PresenceService,
-        endpoint: BrokerEndpoint,
     ) -> None:
         self._uow = uow
         self._clock = clock
-        self._ids = ids
+        self._issuer = issuer
         self._vault = vault
         self._hasher = hasher
         self._credential_sync = credential_sync
         self._presence = presence
-        self._endpoint = endpoint
 
     async def generate(self, caller: Session, device_id: DeviceId, *, rotate: bool = False) -> RevealedCredentials:
         """Raises Conflict `CREDENTIALS_EXIST` unless `rotate`; a rotation closes connections that used the old password."""
         now_ms = self._clock.now_ms()
-        password = self._ids.random_alphanumeric(PASSWORD_LENGTH)
-        sealed = self._vault.seal(password, device_id)
         async with self._uow.write(caller, Role.MEMBER) as tx:
             device = await get_device(tx, caller.account_id, device_id)
             existing = await tx.credentials.get_for_update(device_id)
@@ -89,13 +73,9 @@ class DeviceCredentialService:
                     'This device has credentials. Reveal them, or send {"rotate": true} to replace them.',
                     code="CREDENTIALS_EXIST",
                 )
-            device = await save_device(tx, device.transition(DeviceLifecycleTrigger.GENERATE))
-            await tx.credentials.upsert(DeviceCredentials(device_id, sealed, now_ms))
-            text = "Credentials generated" if existing is None else "Credentials rotated"
-            data: dict[str, Json] = {"rotated": existing is not None}
-            await tx.emit(DomainEvent.from_caller(caller, "credentials_generated", text, now_ms, device_id=device_id, data=data))
+            issued = await self._issuer.issue(tx, caller, device, now_ms, rotated=existing is not None)
         await self._credential_sync.sync(device_id)
-        return self._reveal_password(device, password)
+        return issued
 
     async def reveal(self, caller: Session, device_id: DeviceId, account_password: str) -> RevealedCredentials:
         """A user with a second factor also needs a recent step-up.
@@ -118,7 +98,7 @@ class DeviceCredentialService:
             refusal = await self._log_denied_reveal(caller, device, error)
             refusal.already_logged = True
             raise refusal from None
-        return self._reveal_password(device, self._vault.open(sealed, device_id))
+        return self._issuer.reveal(device, self._vault.open(sealed, device_id))
 
     async def revoke(self, caller: Session, device_id: DeviceId) -> Device:
         """Delete the secret and disconnect the device, whether or not it had credentials."""
@@ -140,10 +120,10 @@ class DeviceCredentialService:
         """The config block with a placeholder instead of the password."""
         async with self._uow.read() as tx:
             device = await get_device(tx, caller.account_id, device_id)
-        chosen = config_format or _config_format(device)
+        chosen = config_format or usual_config_format(device)
         return FirmwareConfig(
-            render_config(chosen, FirmwareConfigValues(device_id, device.name, self._endpoint)),
-            setup_note(chosen, self._endpoint),
+            render_config(chosen, FirmwareConfigValues(device_id, device.name, self._issuer.endpoint)),
+            setup_note(chosen, self._issuer.endpoint),
         )
 
     async def _authorize_reveal(self, caller: Session, device_id: DeviceId) -> bytes:
@@ -185,14 +165,6 @@ class DeviceCredentialService:
 
     def _check_throttle(self, failures: LoginFailures | None) -> None:
         PASSWORD_CONFIRMATIONS.check(failures, self._clock.now_ms(), "wrong passwords")
-
-    def _reveal_password(self, device: Device, password: str) -> RevealedCredentials:
-        values = FirmwareConfigValues(device.device_id, device.name, self._endpoint, password)
-        return RevealedCredentials(device.device_id, password, self._endpoint, render_config(_config_format(device), values))
-
-
-def _config_format(device: Device) -> FirmwareConfigFormat:
-    return FirmwareConfigFormat(default_config_format(device.profile, device.board_type))
 
 
 def _throttle_subject(caller: Session) -> str:

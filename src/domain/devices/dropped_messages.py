@@ -12,7 +12,7 @@ from typing import Protocol
 from domain.devices.health import DroppedMessages, HasDeviceHealth
 from domain.devices.model import Device
 from domain.devices.ports import HasDevices
-from domain.kernel.clock import HOUR_MS, Clock
+from domain.kernel.clock import HOUR_MS, Clock, Moment
 from domain.kernel.domain_events import DomainEvent
 from domain.kernel.unit_of_work import Transaction, UnitOfWork
 
@@ -66,13 +66,13 @@ class DroppedMessageService:
                 raise
 
     async def _write(self, drops: Sequence[DroppedMessages]) -> None:
-        now_ms = self._clock.now_ms()
+        now = Moment.now(self._clock)
         async with self._uow.write(caller=None) as tx:
             found = await tx.devices.list_by_numbers({drop.device_no for drop in drops})
             devices = {device.device_no: device for device in found}
             await tx.device_health.add_drops([drop for drop in drops if drop.device_no in devices])
-            for drop in await tx.device_health.take_unannounced_drops(devices, now_ms - HOUR_MS, now_ms):
-                await tx.emit(_dropped_event(devices[drop.device_no], drop, now_ms))
+            for drop in await tx.device_health.take_unannounced_drops(devices, now.steady_ms - HOUR_MS, now.steady_ms):
+                await tx.emit(_dropped_event(devices[drop.device_no], drop, now.wall_ms))
 
     def _put_back(self, drop: DroppedMessages) -> None:
         newer = self._pending.get((drop.device_no, drop.reason))

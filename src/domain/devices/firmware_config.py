@@ -24,12 +24,14 @@ class FirmwareConfigFormat(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class BrokerEndpoint:
-    """Where devices reach the broker. `tls_port` is None where TLS is off."""
+    """Where devices reach the broker. `tls_port` is None where TLS is off. `authority_pem`: the certificate by which devices
+    check the broker's; None without TLS, and where a public authority has certified it."""
 
     host: str
     port: int
     ws_port: int
     tls_port: int | None = None
+    authority_pem: str | None = None
 
 
 @dataclass(frozen=True, slots=True)

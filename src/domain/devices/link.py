@@ -1,4 +1,5 @@
-"""The port between the service and its devices: inbound messages arrive in batches, outbound messages are sent one by one.
+"""The ports between the service and its devices: inbound messages arrive in batches, outbound messages are sent one by one, and
+credentials decide which devices may connect. `DeviceLink` is all three, with one broker behind them.
 
 Durability: a batch is received, made durable, and only then acknowledged. `ack` sends the PUBACK of a QoS 1 message, never
 earlier, so that after a crash the device sends it again instead of losing it; the receiver must tolerate duplicates. Order: the
@@ -21,6 +22,7 @@ DISCONNECTED = "disconnected"  # the device sent DISCONNECT
 LOST = "lost"  # socket closed, keep alive exceeded, or protocol error
 REVOKED = "revoked"  # the service removed the device
 STOPPED = "stopped"  # the service or broker stopped; the device may still be running
+TAKEN_OVER = "taken_over"  # the device has connected to another instance
 
 
 FORBIDDEN_TOPIC = "FORBIDDEN_TOPIC"
@@ -40,6 +42,10 @@ class DeviceConnected:
     """Bytes; the largest packet the client accepts. None: no limit, or not known."""
     session_present: bool = False
     """The connection resumes a stored session."""
+    session: int = 0
+    """Greater than that of every earlier connection of the device at this front; 0 if the broker does not report connections."""
+    front: str = ""
+    """The instance that has the connection; empty without a cluster."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,6 +57,9 @@ class DeviceDisconnected:
     device_id: str
     reason: str
     at_ms: int
+    session: int = 0
+    """That of the last `DeviceConnected`."""
+    front: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -114,7 +123,8 @@ class InboundTelemetry(Protocol):
 
 
 class InboundBatch(Protocol):
-    """Messages since the last batch. Call either `ack` or `nack`, once; a second call does nothing."""
+    """Messages since the last batch. Acknowledge the whole batch, or its events and its telemetry apart; a second call does
+    nothing. `nack` rejects what has not been acknowledged."""
 
     @property
     def telemetry(self) -> InboundTelemetry: ...
@@ -126,20 +136,16 @@ class InboundBatch(Protocol):
         """The batch is durable: acknowledge its QoS 1 messages to the devices."""
         ...
 
+    def ack_telemetry(self) -> None: ...
+
+    def ack_events(self) -> None: ...
+
     def nack(self) -> None:
         """The batch could not be stored: close the connections that wait for it, so that their devices send again."""
         ...
 
 
-class DeviceLink(Protocol):
-    async def start(self) -> None:
-        """Listen, or connect to the broker. Raises Unavailable, which names the address and the setting to check."""
-        ...
-
-    async def stop(self) -> None:
-        """Stop listening and disconnect every device within two seconds. A waiting `receive` raises Unavailable."""
-        ...
-
+class InboundLink(Protocol):
     async def receive(self, limit: int) -> InboundBatch:
         """Wait for messages or events and return at most `limit` of them. One caller at a time.
 
@@ -147,18 +153,8 @@ class DeviceLink(Protocol):
         """
         ...
 
-    async def upsert_credentials(self, device_id: str, device_no: int, password: str, profile: str) -> None:
-        """Let the device connect with this password; replaces its earlier credentials.
 
-        `profile` (`native`, `tasmota`, `esphome`, `shelly`) decides which topics are outbound, so that the device may not
-        publish to them. A changed password closes the connections that used the old one.
-        """
-        ...
-
-    async def remove_device(self, device_id: str) -> None:
-        """Reject the device from now on, close its connections within a second, and delete its retained messages."""
-        ...
-
+class OutboundLink(Protocol):
     async def send(self, device_id: str, message: OutboundMessage) -> SendResult:
         """Publish to `message.topic` below the device's prefix. After NOT_SENT the caller keeps a command and sends it again.
 
@@ -171,6 +167,35 @@ class DeviceLink(Protocol):
 
     def last_subscribed_ms(self, device_id: str) -> int:
         """The time of the device's last subscription (Unix ms), even if its `DeviceSubscribed` is still queued; 0: never."""
+        ...
+
+    def disconnect(self, device_id: str) -> bool:
+        """Close the device's connections, because it has connected to another instance; `DeviceDisconnected` follows, with
+        TAKEN_OVER. Its credentials stay valid. Returns whether there was a connection that can be closed."""
+        ...
+
+
+class CredentialLink(Protocol):
+    async def upsert_credentials(self, device_id: str, device_no: int, password: str, profile: str) -> None:
+        """Let the device connect with this password; replaces its earlier credentials.
+
+        `profile` (`native`, `tasmota`, `esphome`, `shelly`) decides which topics are outbound, so that the device may not
+        publish to them. A changed password closes the connections that used the old one.
+        """
+        ...
+
+    async def remove_device(self, device_id: str) -> None:
+        """Reject the device from now on, close its connections within a second, and delete its retained messages."""
+        ...
+
+
+class DeviceLink(InboundLink, OutboundLink, CredentialLink, Protocol):
+    async def start(self) -> None:
+        """Listen, or connect to the broker. Raises Unavailable, which names the address and the setting to check."""
+        ...
+
+    async def stop(self) -> None:
+        """Stop listening and disconnect every device within two seconds. A waiting `receive` raises Unavailable."""
         ...
 
     def warning(self) -> str | None:

@@ -1,11 +1,20 @@
-"""Look up a device for a caller: a device that is being deleted counts as absent."""
+"""Look up a device for a caller, and save it: a device that is being deleted counts as absent."""
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 from domain.devices.model import Device, DeviceStatus
 from domain.devices.ports import HasDevices
-from domain.kernel.errors import NotFound
+from domain.kernel.errors import Conflict, NotFound
 from domain.kernel.ids import AccountId, DeviceId
+
+
+def external_id_taken_error(external_id: str | None) -> Conflict:
+    return Conflict(
+        f"Another device of this account has the externalId {external_id!r}. GET /devices?externalId= finds it.",
+        code="EXTERNAL_ID_TAKEN",
+    )
 
 
 async def get_device(tx: HasDevices, account_id: AccountId, device_id: DeviceId, *, for_update: bool = False) -> Device:
@@ -15,3 +24,10 @@ async def get_device(tx: HasDevices, account_id: AccountId, device_id: DeviceId,
     if device is None or device.status is DeviceStatus.DELETING:
         raise NotFound.for_resource("device", device_id)
     return device
+
+
+async def save_device(tx: HasDevices, device: Device) -> Device:
+    """Save the device with its next version. Raises Conflict after a concurrent change."""
+    if not await tx.devices.save(device):
+        raise Conflict("Somebody else has just changed the device. Read it again, then repeat your change.")
+    return replace(device, version=device.version + 1)

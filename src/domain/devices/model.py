@@ -95,6 +95,8 @@ class Device:
     """Revision of the device's schedule plan; it increases whenever the plan changes."""
     sched_rev_device: int | None = None
     """The plan revision that the device last reported."""
+    external_id: str | None = None
+    """The user's own id of the device, unique in the account."""
     has_left_edges: bool = False
     """Edges of its slots were left to it while it was offline, and are not resolved yet."""
 

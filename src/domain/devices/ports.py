@@ -11,7 +11,7 @@ from domain.kernel.ids import AccountId, DeviceId, DeviceTypeId, ProjectId
 
 class DeviceRepository(Protocol):
     async def add(self, device: Device) -> Device:
-        """Assign `device_no` (the one passed is ignored): integers from 1, never reused."""
+        """Assign `device_no` (the one passed is ignored): integers from 1, never reused. Raises Conflict `EXTERNAL_ID_TAKEN`."""
         ...
 
     async def get(self, account_id: AccountId, device_id: DeviceId) -> Device | None: ...
@@ -28,6 +28,10 @@ class DeviceRepository(Protocol):
         """Those that exist, in no particular order."""
         ...
 
+    async def list_by_external_ids(self, account_id: AccountId, external_ids: Collection[str]) -> Sequence[Device]:
+        """Those that exist, in no particular order."""
+        ...
+
     async def list_by_numbers(self, numbers: Collection[int]) -> Sequence[Device]:
         """Those that exist, in no particular order."""
         ...
@@ -41,7 +45,7 @@ class DeviceRepository(Protocol):
     async def save(self, device: Device) -> bool:
         """Write the fields that people and the lifecycle decide (not relay, presence, plan revision) and increase `version`.
 
-        False, and nothing written, when the stored version differs from the device's."""
+        False, and nothing written, when the stored version differs from the device's. Raises Conflict `EXTERNAL_ID_TAKEN`."""
         ...
 
     async def set_relay_many(self, relays: Mapping[DeviceId, bool]) -> None:

@@ -6,12 +6,14 @@ announced as lost unless it reconnects. A connection that the service itself clo
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass
+from typing import Protocol
 
-from domain.devices.link import LOST, REVOKED, STOPPED, DeviceLink
+from domain.devices.link import LOST, REVOKED, STOPPED, TAKEN_OVER, OutboundLink
 from domain.devices.model import Device, DeviceStatus
 from domain.devices.presence_batch import PresenceBatch, PresenceTx
+from domain.devices.sessions import NO_FRONT, HasDeviceSessions
 from domain.kernel.clock import Clock
 from domain.kernel.domain_events import DomainEvent, EventKind
 from domain.kernel.ids import DeviceId
@@ -25,30 +27,36 @@ BATCH_SIZE = 500
 
 @dataclass(frozen=True, slots=True)
 class PendingOffline:
-    """A device that is announced as offline at `due_ms` unless it has reconnected by then."""
+    """A device that is announced as offline at `due_ms` (monotonic) unless it has reconnected by then."""
 
     due_ms: int
     reason: str
+
+
+class PresenceWorkTx(PresenceTx, HasDeviceSessions, Protocol): ...
 
 
 class PresenceService:
     def __init__(
         self,
         *,
-        uow: UnitOfWork[PresenceTx],
+        uow: UnitOfWork[PresenceWorkTx],
         clock: Clock,
-        link: DeviceLink,
+        link: OutboundLink,
         wake: Callable[[], None],
         grace_ms: int = OFFLINE_GRACE_MS,
         restart_grace_ms: int = RESTART_GRACE_MS,
+        front: str | None = None,
     ) -> None:
-        """`wake` wakes the worker that calls `expire_due` at `next_due_ms`."""
+        """`wake` wakes the worker that calls `expire_due` at `next_due_ms`. `front`: this instance of a cluster; it
+        announces only those devices as offline that have not connected to another instance."""
         self._uow = uow
         self._clock = clock
         self._link = link
         self._wake = wake
         self._grace_ms = grace_ms
         self._restart_grace_ms = restart_grace_ms
+        self._front = front
         self._pending_offline: dict[DeviceId, PendingOffline] = {}
 
     def on_connected(self, batch: PresenceBatch, device: Device, at_ms: int) -> None:
@@ -62,10 +70,10 @@ class PresenceService:
         if reason == REVOKED:
             self._pending_offline.pop(device.device_id, None)
             batch.set_online(device, False, _presence_event(device, "device_offline", REVOKED, at_ms))
-        elif reason == STOPPED:
-            self._start_grace(device, LOST, self._clock.now_ms() + self._restart_grace_ms)
+        elif reason in (STOPPED, TAKEN_OVER):  # a device that was taken over is found at its new instance when the period ends
+            self._start_grace(device, LOST, self._restart_grace_ms)
         else:
-            self._start_grace(device, reason, self._clock.now_ms() + self._grace_ms)
+            self._start_grace(device, reason, self._grace_ms)
 
     def on_status(self, batch: PresenceBatch, device: Device, online: bool, at_ms: int) -> None:
         """A status message of the device or its will. The will of a replaced connection may arrive late, so `offline` starts a
@@ -73,7 +81,7 @@ class PresenceService:
         if online:
             self.on_connected(batch, device, at_ms)
         elif device.device_id not in self._pending_offline:
-            self._start_grace(device, LOST, self._clock.now_ms() + self._grace_ms)
+            self._start_grace(device, LOST, self._grace_ms)
 
     async def mark_revoked(self, tx: PresenceTx, device: Device, at_ms: int) -> None:
         """Announce the device as offline at once: the service has disconnected it."""
@@ -82,22 +90,45 @@ class PresenceService:
             await tx.emit(_presence_event(device, "device_offline", REVOKED, at_ms))
 
     async def recover(self) -> int:
-        """At startup: start the grace period of every device stored as online. Returns how many."""
+        """At startup: start the grace period of every device stored as online, unless another instance has its connection.
+        Returns how many."""
         async with self._uow.read() as tx:
-            online = await tx.devices.list_online()
-        due_ms = self._clock.now_ms() + self._restart_grace_ms
+            online = await self._without_front(tx, await tx.devices.list_online())
+        return self._start_restart_grace(online)
+
+    async def adopt(self, live: Collection[str]) -> int:
+        """Start the grace period of the devices that were connected to instances which are not `live`. Returns how many. In a
+        cluster only."""
+        if self._front is None:
+            return 0
+        async with self._uow.write(caller=None) as tx:
+            numbers = set(await tx.device_sessions.abandon(live))
+            found = await tx.devices.list_by_numbers(numbers) if numbers else ()
+            online = [device for device in found if device.is_online]
+            await tx.device_sessions.detach(numbers - {device.device_no for device in online}, self._front)
+        return self._start_restart_grace(online)
+
+    async def _without_front(self, tx: PresenceWorkTx, devices: Sequence[Device]) -> Sequence[Device]:
+        if self._front is None or not devices:
+            return devices
+        fronts = await tx.device_sessions.fronts({device.device_no for device in devices})
+        return [device for device in devices if fronts.get(device.device_no, NO_FRONT) in (NO_FRONT, self._front)]
+
+    def _start_restart_grace(self, online: Sequence[Device]) -> int:
+        due_ms = self._clock.monotonic_ms() + self._restart_grace_ms
         for device in online:
             self._pending_offline.setdefault(device.device_id, PendingOffline(due_ms, LOST))
         self._wake()
         return len(online)
 
     def next_due_ms(self) -> int | None:
+        """Monotonic."""
         return min((pending.due_ms for pending in self._pending_offline.values()), default=None)
 
     async def expire_due(self) -> int:
         """Announce a bounded number of devices whose grace period is over, in one transaction. Returns how many were handled."""
-        now_ms = self._clock.now_ms()
-        due = [(device_id, pending) for device_id, pending in self._pending_offline.items() if pending.due_ms <= now_ms][
+        now_ms, monotonic_ms = self._clock.now_ms(), self._clock.monotonic_ms()
+        due = [(device_id, pending) for device_id, pending in self._pending_offline.items() if pending.due_ms <= monotonic_ms][
             :BATCH_SIZE
         ]
         if not due:
@@ -105,18 +136,22 @@ class PresenceService:
         by_id = dict(due)
         async with self._uow.write(caller=None) as tx:
             batch = PresenceBatch()
-            for device in await tx.devices.list_by_ids({device_id for device_id, _ in due}):
+            devices = await self._without_front(tx, await tx.devices.list_by_ids({device_id for device_id, _ in due}))
+            for device in devices:
                 pending = by_id[device.device_id]
                 if self._pending_offline.get(device.device_id) is pending and not self._link.is_connected(device.device_id):
                     batch.set_online(device, False, _presence_event(device, "device_offline", pending.reason, now_ms))
             await batch.write(tx)
+            if self._front is not None:
+                offline = {device.device_no for device in devices if not self._link.is_connected(device.device_id)}
+                await tx.device_sessions.detach(offline, self._front)
         for device_id, pending in due:
             if self._pending_offline.get(device_id) is pending:
                 del self._pending_offline[device_id]
         return len(due)
 
-    def _start_grace(self, device: Device, reason: str, due_ms: int) -> None:
-        self._pending_offline[device.device_id] = PendingOffline(due_ms, reason)
+    def _start_grace(self, device: Device, reason: str, grace_ms: int) -> None:
+        self._pending_offline[device.device_id] = PendingOffline(self._clock.monotonic_ms() + grace_ms, reason)
         self._wake()
 
 

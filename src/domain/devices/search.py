@@ -41,6 +41,7 @@ class DeviceSearch:
     words: tuple[str, ...] = ()
     state: DeviceStateFilter | None = None
     project_id: ProjectId | None = None
+    external_id: str | None = None
     sort: DeviceSort = DeviceSort.CREATED
     limit: int | None = None
     offset: int = 0

@@ -7,46 +7,35 @@ disconnected.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field, fields, replace
+from dataclasses import dataclass, fields, replace
 from typing import Any, Protocol
 
 from domain.accounts.model import Project
 from domain.accounts.ports import HasProjects
-from domain.devices.catalog import infer_profile
 from domain.devices.credential_sync import CredentialSync
 from domain.devices.erasure import DeviceErasureService
 from domain.devices.health import UNKNOWN_HEALTH, DeviceHealth, HasDeviceHealth
-from domain.devices.lookup import get_device
-from domain.devices.model import Device, DeviceLifecycleTrigger, DeviceMetadata, DeviceStatus, FirmwareProfile
+from domain.devices.lookup import get_device, save_device
+from domain.devices.model import Device, DeviceLifecycleTrigger, DeviceMetadata, DeviceStatus
 from domain.devices.ports import HasDeviceCredentials, HasDevices, HasDeviceTypes, HasPendingApprovals
 from domain.devices.presence import PresenceService
+from domain.devices.registration import DeviceRegistration, add_device, check_device_capacity, check_references
 from domain.kernel.caller import Role, Session, require_role
 from domain.kernel.clock import Clock
 from domain.kernel.domain_events import DomainEvent, EventKind, Json
 from domain.kernel.errors import Conflict, NotFound, ValidationFailed, VersionMismatch
-from domain.kernel.ids import DeviceId, DeviceTypeId, IdGenerator, IdPrefix, ProjectId
+from domain.kernel.ids import DeviceId, IdGenerator, IdPrefix
 from domain.kernel.unit_of_work import Transaction, UnitOfWork
 
-MAX_DEVICES_PER_ACCOUNT = 100_000
 _METADATA_FIELDS = frozenset(one.name for one in fields(DeviceMetadata))
-_EDITABLE_FIELDS = frozenset({"name", "board_type", "app_type", "app_type_other", "project_id", "device_type_id", "profile"})
+_EDITABLE_FIELDS = frozenset(
+    {"name", "board_type", "app_type", "app_type_other", "project_id", "device_type_id", "profile", "external_id"}
+)
 
 
 class DeviceTx(
     Transaction, HasDeviceCredentials, HasDeviceHealth, HasDevices, HasDeviceTypes, HasPendingApprovals, HasProjects, Protocol
 ): ...
-
-
-@dataclass(frozen=True, slots=True)
-class DeviceRegistration:
-    name: str
-    board_type: str
-    app_type: str
-    app_type_other: str | None = None
-    project_id: ProjectId | None = None
-    device_type_id: DeviceTypeId | None = None
-    profile: FirmwareProfile | None = None
-    about: DeviceMetadata = field(default_factory=DeviceMetadata)
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,19 +66,13 @@ class DeviceService:
         self._erasure = erasure
 
     async def register(self, caller: Session, registration: DeviceRegistration) -> Device:
-        """Raises PermissionDenied, NotFound for an unknown project or device type, Conflict `TOO_MANY_DEVICES`."""
+        """Raises PermissionDenied, NotFound for an unknown project or device type, Conflict `TOO_MANY_DEVICES` or
+        `EXTERNAL_ID_TAKEN`."""
         now_ms = self._clock.now_ms()
         async with self._uow.write(caller, Role.MEMBER) as tx:
-            if await tx.devices.count(caller.account_id) >= MAX_DEVICES_PER_ACCOUNT:
-                raise Conflict(
-                    "This account has reached the maximum number of devices. Delete one first.", code="TOO_MANY_DEVICES"
-                )
-            await _check_references(tx, caller, registration.project_id, registration.device_type_id)
-            project_id = registration.project_id or (await tx.projects.get_default(caller.account_id)).project_id
-            device = await tx.devices.add(self._new_device(caller, registration, project_id, now_ms))
-            text = f"Device registered: {device.name}"
-            await tx.emit(DomainEvent.from_caller(caller, "device_registered", text, now_ms, device_id=device.device_id))
-        return device
+            check_device_capacity(await tx.devices.count(caller.account_id))
+            await check_references(tx, caller.account_id, registration.project_id, registration.device_type_id)
+            return await add_device(tx, caller, DeviceId(self._ids.new_id(IdPrefix.DEVICE)), registration, now_ms)
 
     async def get(self, caller: Session, device_id: DeviceId) -> DeviceDetails:
         async with self._uow.read() as tx:
@@ -113,7 +96,7 @@ class DeviceService:
                 raise VersionMismatch("The device has changed since you read it. Read it again, then repeat your change.")
             if not changes:
                 return before
-            await _check_references(tx, caller, changes.get("project_id"), changes.get("device_type_id"))
+            await check_references(tx, caller.account_id, changes.get("project_id"), changes.get("device_type_id"))
             type_id = before.device_type_id
             if type_id is not None and changes.get("device_type_id", type_id) != type_id:
                 await _check_can_leave_type(tx, caller, before)
@@ -148,37 +131,13 @@ class DeviceService:
         now_ms = self._clock.now_ms()
         async with self._uow.write(caller, Role.MEMBER) as tx:
             device = await get_device(tx, caller.account_id, device_id)
-            device = await save_device(tx, device.transition(DeviceLifecycleTrigger.DELETE))
+            device = await save_device(tx, replace(device.transition(DeviceLifecycleTrigger.DELETE), external_id=None))
             await tx.credentials.delete(device_id)
             await self._presence.mark_revoked(tx, device, now_ms)
             text = f"Device deleted: {device.name}"
             await tx.emit(DomainEvent.from_caller(caller, "device_deleted", text, now_ms, device_id=device_id))
         await self._credential_sync.sync(device_id)
         await self._erasure.erase(device)
-
-    def _new_device(self, caller: Session, registration: DeviceRegistration, project_id: ProjectId, now_ms: int) -> Device:
-        return Device(
-            device_id=DeviceId(self._ids.new_id(IdPrefix.DEVICE)),
-            device_no=0,
-            account_id=caller.account_id,
-            project_id=project_id,
-            name=registration.name,
-            board_type=registration.board_type,
-            app_type=registration.app_type,
-            app_type_other=registration.app_type_other,
-            status=DeviceStatus.PENDING,
-            profile=registration.profile or infer_profile(registration.board_type, registration.app_type),
-            device_type_id=registration.device_type_id,
-            about=registration.about,
-            created_ms=now_ms,
-        )
-
-
-async def save_device(tx: HasDevices, device: Device) -> Device:
-    """Save the device with its next version. Raises Conflict after a concurrent change."""
-    if not await tx.devices.save(device):
-        raise Conflict("Somebody else has just changed the device. Read it again, then repeat your change.")
-    return replace(device, version=device.version + 1)
 
 
 async def _check_can_leave_type(tx: DeviceTx, caller: Session, device: Device) -> None:
@@ -191,15 +150,6 @@ async def _check_can_leave_type(tx: DeviceTx, caller: Session, device: Device) -
             "or ask an Owner.",
             code="REQUEST_PENDING",
         )
-
-
-async def _check_references(
-    tx: DeviceTx, caller: Session, project_id: ProjectId | None, device_type_id: DeviceTypeId | None
-) -> None:
-    if project_id is not None and await tx.projects.get(caller.account_id, project_id) is None:
-        raise NotFound.for_resource("project", project_id)
-    if device_type_id is not None and await tx.device_types.get(caller.account_id, device_type_id) is None:
-        raise NotFound.for_resource("device type", device_type_id)
 
 
 def _apply_changes(device: Device, changes: Mapping[str, Any]) -> Device:

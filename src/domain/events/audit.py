@@ -35,6 +35,7 @@ class DeniedRequestTx(Transaction, HasDevices, Protocol): ...
 class _CallerMinute:
     caller: Session | ApiKeyCaller
     since_ms: int
+    """Monotonic."""
     logged_count: int = 0
     suppressed_count: int = 0
 
@@ -59,7 +60,7 @@ class RateLimitedDeniedRequestLog:
         if always:
             await self._emit(caller, f"Refused ({error.code}): {act}", now_ms, data, subject.get("deviceId"))
             return
-        minute = self._current_minute(caller, now_ms)
+        minute = self._current_minute(caller)
         if minute is None or minute.logged_count >= MAX_LOGGED_PER_MINUTE:
             if minute is not None:
                 minute.suppressed_count += 1
@@ -69,19 +70,19 @@ class RateLimitedDeniedRequestLog:
 
     async def flush(self, *, everything: bool = False) -> None:
         """Log the counts of past minutes; with `everything`, at shutdown, also of the current minute."""
-        now_ms = self._clock.now_ms()
-        past = [label for label, minute in self._minutes.items() if everything or now_ms - minute.since_ms >= MINUTE_MS]
+        ended_ms = self._clock.monotonic_ms() - MINUTE_MS
+        past = [label for label, minute in self._minutes.items() if everything or minute.since_ms <= ended_ms]
         for label in past:
             minute = self._minutes.pop(label)
             if minute.suppressed_count:
                 text = f"Refused: {minute.suppressed_count} more calls of the same caller within a minute"
-                await self._emit(minute.caller, text, now_ms, {"count": minute.suppressed_count}, None)
+                await self._emit(minute.caller, text, self._clock.now_ms(), {"count": minute.suppressed_count}, None)
 
-    def _current_minute(self, caller: Session | ApiKeyCaller, now_ms: int) -> _CallerMinute | None:
+    def _current_minute(self, caller: Session | ApiKeyCaller) -> _CallerMinute | None:
         """None when too many callers are tracked, until the next flush."""
         minute = self._minutes.get(caller.label)
         if minute is None and len(self._minutes) < MAX_CALLERS:
-            minute = self._minutes[caller.label] = _CallerMinute(caller, now_ms)
+            minute = self._minutes[caller.label] = _CallerMinute(caller, self._clock.monotonic_ms())
         return minute
 
     async def _emit(

@@ -3,30 +3,37 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
+from itertools import chain
 
-from domain.kernel.cursors import EVENTS, FEED, decode_cursor, encode_cursor
+from domain.events.log_cursor import MAX_WRITERS, LogCursor
+from domain.kernel.cursors import EVENTS, FEED, decode_cursor, encode_cursor, invalid_cursor
 from domain.kernel.errors import ValidationFailed
 
 
 @dataclass(frozen=True, slots=True)
 class FeedCursor:
-    """The client has received the log up to `position`, and every reading stored before `store_time_s` (Unix seconds, see
-    `domain.telemetry.arrival_ports`). None: a cursor of the event log, which says nothing about readings."""
+    """The client has received what `log` covers, and every reading stored before `store_time_s` (Unix seconds, see
+    `domain.telemetry.arrival_ports`). None: a cursor of the event log, which says nothing about readings.
 
-    position: int
+    As text: the base of `log`, the store time, then a writer and its position for each entry of `log`."""
+
+    log: LogCursor
     store_time_s: int | None
 
     def encode(self) -> str:
-        return encode_cursor(FEED, self.position, self.store_time_s or 0)
+        return encode_cursor(FEED, self.log.base, self.store_time_s or 0, *chain.from_iterable(self.log.entries))
 
     @classmethod
     def decode(cls, text: str) -> FeedCursor:
         """Raises ValidationFailed."""
         try:
-            position, store_time_s = decode_cursor(FEED, text, 2)
+            base, store_time_s, *entries = decode_cursor(FEED, text, *range(2, 2 * MAX_WRITERS + 3, 2))
         except ValidationFailed:
-            return cls(decode_cursor(EVENTS, text)[0], None)
-        return cls(position, store_time_s)
+            return cls(LogCursor(decode_cursor(EVENTS, text)[0]), None)
+        positions = dict(zip(entries[::2], entries[1::2], strict=True))
+        if any(writer >= MAX_WRITERS for writer in positions):
+            raise invalid_cursor()
+        return cls(LogCursor.from_positions(positions, base), store_time_s)
 
-    def at(self, position: int) -> FeedCursor:
-        return replace(self, position=position)
+    def at(self, log: LogCursor) -> FeedCursor:
+        return replace(self, log=log)

@@ -1,4 +1,4 @@
-"""The event log: append-only, in one total order; a cursor is a position in it.
+"""The event log: append-only; `log_cursor` says what of it has been read.
 
 The public types also go to the live feed, and to the webhooks that want them. All others are the account's audit trail.
 Telemetry is public as well, but is stored with the readings, not in the log.
@@ -9,6 +9,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Final
 
+from domain.events.log_cursor import LogCursor
 from domain.kernel.domain_events import JsonObject
 from domain.kernel.fast_frozen import fast_frozen
 from domain.kernel.ids import AccountId, DeviceId, EventId
@@ -33,7 +34,8 @@ PUBLIC_TYPES = frozenset({*DEFAULT_TYPES, APPROVAL_REQUESTED, APPROVAL_DECIDED, 
 @fast_frozen
 @dataclass(frozen=True, slots=True)
 class Event:
-    """A row of the log. `payload` is the complete payload for feed and webhooks; `position` is 0 until the row is stored."""
+    """A row of the log. `payload` is the complete payload for feed and webhooks; `position` is 0 until the row is stored.
+    Positions are unique, and ascend among the events of one `writer` (see `log_cursor`)."""
 
     position: int
     event_id: EventId
@@ -46,8 +48,9 @@ class Event:
     source: str
     address: str
     payload: JsonObject
+    writer: int = 0
 
-    def with_position(self, position: int) -> Event:
+    def with_position(self, position: int, writer: int = 0) -> Event:
         """A copy with its position. Written out for speed: `dataclasses.replace` takes five times as long."""
         return Event(
             position,
@@ -61,6 +64,7 @@ class Event:
             self.source,
             self.address,
             self.payload,
+            writer,
         )
 
     @property
@@ -112,15 +116,18 @@ class FeedFrame:
 
     `unclosed_json` is the JSON object without its last brace, so that a cursor can be appended. `websocket_frame` caches the
     transport's encoding with the cursor `websocket_frame_cursor`; the next client mostly needs the same cursor.
-    `store_time_s`: all readings stored before it were published before this frame; 0 if that is not known."""
+    `store_time_s`: all readings stored before it were published before this frame; 0 if that is not known.
+    `log`: what has been published of the log, this event included; None for telemetry."""
 
     position: int
+    writer: int
     kind: str
     device_id: DeviceId | None
     unclosed_json: bytes
     store_time_s: int = 0
+    log: LogCursor | None = None
     websocket_frame: bytes = b""
-    websocket_frame_cursor: tuple[int, int] | None = None
+    websocket_frame_cursor: tuple[LogCursor, int] | None = None
 
 
 @dataclass(frozen=True, slots=True)

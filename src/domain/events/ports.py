@@ -7,6 +7,7 @@ from contextlib import AbstractContextManager
 from typing import Protocol, TypeVar
 
 from domain.devices.ports import HasDevices
+from domain.events.log_cursor import LogCursor
 from domain.events.model import NO_SEARCH, Event, EventSearch, FeedFilter, FeedFrame, TelemetryRecord
 from domain.kernel.domain_events import DomainEvent
 from domain.kernel.ids import AccountId, DeviceId
@@ -15,7 +16,8 @@ from domain.kernel.unit_of_work import Transaction
 
 class EventRepository(Protocol):
     async def append_many(self, events: Sequence[Event]) -> Sequence[Event]:
-        """Stores the events in this order and returns them with their `position`. Later commits have higher positions."""
+        """Stores the events in this order and returns them with their `writer` and `position`. Positions of one writer follow the
+        order of commits; and an event that was written by somebody who had read another one has the higher position."""
         ...
 
     async def page(
@@ -31,32 +33,33 @@ class EventRepository(Protocol):
         """Newest first, positions below `before`."""
         ...
 
-    async def list_public_after(self, account_id: AccountId, after: int, limit: int) -> Sequence[Event]:
-        """Public events, oldest first, positions above `after`; for a feed client that resumes."""
+    async def list_public_after(self, account_id: AccountId, after: LogCursor, limit: int) -> Sequence[Event]:
+        """Public events that `after` does not cover, by position; for a feed client that resumes."""
         ...
 
-    async def list_after(self, after: int, limit: int) -> Sequence[Event]:
-        """Events of all accounts and kinds, oldest first, positions above `after`; for an instance that follows the log."""
+    async def list_after(self, after: LogCursor, limit: int) -> Sequence[Event]:
+        """Events of all accounts and kinds that `after` does not cover, by position; for an instance that follows the log."""
         ...
 
-    async def list_kinds_after(self, after: int, limit: int) -> Sequence[tuple[int, str]]:
-        """(position, kind) of the events of all accounts, oldest first, positions above `after`."""
+    async def list_kinds_after(self, after: LogCursor, limit: int) -> Sequence[str]:
+        """The kinds of these events, in no order."""
         ...
 
-    async def last_position(self) -> int:
-        """Position of the newest event of all accounts, 0 for none."""
+    async def end(self) -> LogCursor:
+        """Covers all events of this snapshot."""
+        ...
+
+    async def advance_idle_writers(self) -> None:
+        """Move the writers that no transaction uses to the newest position, so that `end` lies close behind it and readers skip
+        few events. Call it now and then while the log grows."""
         ...
 
     async def count(self, account_id: AccountId, *, kind: str | None = None, device_id: DeviceId | None = None) -> int:
         """Without filters, read from a counter instead of counting rows."""
         ...
 
-    async def account_newest_position(self, account_id: AccountId) -> int:
-        """Position of the account's newest event, 0 for none."""
-        ...
-
-    async def account_oldest_position(self, account_id: AccountId) -> int:
-        """Position of the account's oldest stored event, 0 for none."""
+    async def oldest_position(self) -> int:
+        """Position of the oldest stored event of all accounts, 0 for none. Retention deletes the oldest first."""
         ...
 
     async def list_by_device(self, device_id: DeviceId, *, limit: int, before_ms: int | None) -> Sequence[Event]:

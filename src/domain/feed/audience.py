@@ -13,6 +13,7 @@ from typing import Protocol
 from domain.accounts.ports import HasMemberships, HasUserSessions
 from domain.devices.model import Device, DeviceStatus
 from domain.devices.ports import HasDevices
+from domain.events.log_cursor import LogCursor
 from domain.events.model import Event
 from domain.events.ports import HasEvents
 from domain.grants.model import GrantSubject
@@ -42,17 +43,18 @@ class FeedVisibility:
 
 @dataclass(frozen=True, slots=True)
 class FeedSnapshot:
-    position: int
+    log: LogCursor
     devices: Sequence[Device]
     visibility: FeedVisibility
 
 
 @dataclass(frozen=True, slots=True)
 class MissedEvents:
-    """A page of the event log. `position` is where the page ends. `events` is None if missed events have been deleted already."""
+    """A page of the event log. `log` covers what has been read with it. `events` is None if missed events have been deleted
+    already."""
 
     events: Sequence[Event] | None
-    position: int
+    log: LogCursor
     has_more: bool
 
 
@@ -66,13 +68,13 @@ class AudienceService:
         async with self._uow.read() as tx:
             if not await _is_authorized(tx, viewer):
                 return None
-            position = await tx.events.account_newest_position(viewer.account_id)
+            log = await tx.events.end()
             needed = with_devices or isinstance(viewer, ApiKeyCaller)
             devices = await _list_devices(tx, viewer) if needed else []
             visibility = await self._visibility(tx, viewer, devices)
         if visibility.allowed_devices is not None:
             devices = [device for device in devices if device.device_id in visibility.allowed_devices]
-        return FeedSnapshot(position, devices if with_devices else [], visibility)
+        return FeedSnapshot(log, devices if with_devices else [], visibility)
 
     async def get_visibility(self, viewer: Viewer) -> FeedVisibility | None:
         """What the viewer may see now; None if it has lost access to the account."""
@@ -82,15 +84,15 @@ class AudienceService:
             devices = await _list_devices(tx, viewer) if isinstance(viewer, ApiKeyCaller) else []
             return await self._visibility(tx, viewer, devices)
 
-    async def list_missed(self, viewer: Viewer, after: int) -> MissedEvents:
-        """A page of public events after the position `after`, oldest first."""
+    async def list_missed(self, viewer: Viewer, after: LogCursor) -> MissedEvents:
+        """A page of public events that `after` does not cover, oldest first."""
         async with self._uow.read() as tx:
-            if not await _is_still_complete(tx, viewer, after):
-                return MissedEvents(None, after, False)
-            newest = await tx.events.account_newest_position(viewer.account_id)
+            end = await tx.events.end()
+            if after.highest > end.highest or not await _is_still_complete(tx, after):
+                return MissedEvents(None, after, False)  # or a cursor of another database, or of one before a backup was restored
             events = await tx.events.list_public_after(viewer.account_id, after, PAGE_EVENTS)
         has_more = len(events) >= PAGE_EVENTS
-        return MissedEvents(events, events[-1].position if has_more else max(newest, after), has_more)
+        return MissedEvents(events, after.after(events) if has_more else after.union(end), has_more)
 
     async def _visibility(self, tx: AudienceTx, viewer: Viewer, devices: Sequence[Device]) -> FeedVisibility:
         if not isinstance(viewer, ApiKeyCaller):
@@ -103,12 +105,9 @@ class AudienceService:
         return FeedVisibility(frozenset(visible), visibility.next_expiry_ms(now_ms))
 
 
-async def _is_still_complete(tx: HasEvents, viewer: Viewer, after: int) -> bool:
-    """Whether no event after `after` has been deleted. Retention deletes the oldest events first, so checking `after`
-    suffices."""
-    if after > await tx.events.account_newest_position(viewer.account_id):
-        return False  # a position of another database, or of one before a backup was restored
-    return after == 0 or await tx.events.account_oldest_position(viewer.account_id) <= after
+async def _is_still_complete(tx: HasEvents, after: LogCursor) -> bool:
+    """Whether no event has been deleted that `after` does not cover. Retention deletes the oldest events first."""
+    return after.highest == 0 or 0 < await tx.events.oldest_position() <= after.lowest + 1
 
 
 async def _is_authorized(tx: AudienceTx, viewer: Viewer) -> bool:

@@ -24,7 +24,7 @@ class LiveSubscriptions:
 
     async def list_watched_devices(self, interests: Iterable[FeedFilter]) -> set[int]:
         """Device numbers. A feed client counts for all devices of its account; the feed drops what the client may not see."""
-        wanted = _interests_by_account(interests)
+        wanted = interests_by_account(interests)
         numbers: set[int] = set()
         async with self._uow.read() as tx:
             for account_id in await tx.accounts.list_ids():
@@ -48,7 +48,7 @@ class LiveSubscriptions:
         }
 
 
-def _interests_by_account(interests: Iterable[FeedFilter]) -> dict[AccountId, frozenset[DeviceId] | None]:
+def interests_by_account(interests: Iterable[FeedFilter]) -> dict[AccountId, frozenset[DeviceId] | None]:
     """The devices that feed clients want, by account; None means all devices of the account."""
     wanted: dict[AccountId, frozenset[DeviceId] | None] = {}
     for interest in interests:

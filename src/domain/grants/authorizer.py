@@ -105,7 +105,8 @@ class Authorizer:
     ) -> Sequence[Permit | PermissionDenied | RateLimited]:
         """`authorize` for many commands, with one look-up of memberships and grants. Returns errors instead of raising them."""
         membership_ids = {item.caller.on_behalf_of for item in requests if item.caller.on_behalf_of is not None}
-        members = {membership_id: await tx.memberships.get(membership_id) for membership_id in sorted(membership_ids)}
+        # Kept as they are until the commit, in one order: a member who is demoted meanwhile waits for this transaction.
+        members = {one: await tx.memberships.get_for_share(one) for one in sorted(membership_ids)}
         principals = [_automation_principal(item, members) for item in requests]
         devices: dict[GrantSubject, list[Device]] = {}
         for item, principal in zip(requests, principals, strict=True):
@@ -238,7 +239,7 @@ async def resolve_principal(tx: AuthorizationTx, caller: Caller, device: Device)
         return session_principal(caller.membership_id, caller.role, "Your membership")
     if caller.on_behalf_of is None:
         return _system_principal(caller, None, device)
-    return _system_principal(caller, await tx.memberships.get(caller.on_behalf_of), device)
+    return _system_principal(caller, await tx.memberships.get_for_share(caller.on_behalf_of), device)
 
 
 def _system_principal(caller: SystemCaller, membership: Membership | None, device: Device) -> Principal:

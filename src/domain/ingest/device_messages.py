@@ -37,6 +37,7 @@ from domain.devices.link import (
 )
 from domain.devices.model import Device
 from domain.devices.presence_batch import PresenceBatch, PresenceTx
+from domain.devices.sessions import HasDeviceSessions
 from domain.kernel.clock import SECOND_MS, Clock
 from domain.kernel.ids import DeviceId
 from domain.kernel.unit_of_work import UnitOfWork
@@ -46,7 +47,7 @@ from domain.schedules.ports import ScheduleTx
 CONNECT_SEQUENCE_MS = 10 * SECOND_MS
 
 
-class DeviceMessagesTx(ScheduleTx, PresenceTx, ReportTx, HasDeviceHealth, Protocol): ...
+class DeviceMessagesTx(ScheduleTx, PresenceTx, ReportTx, HasDeviceHealth, HasDeviceSessions, Protocol): ...
 
 
 class PresenceTracker(Protocol):
@@ -132,8 +133,11 @@ class DeviceMessageService:
         presence: PresenceTracker,
         plans: SchedulePlanSync,
         left_edges: LeftEdgeResolution,
+        front: str | None = None,
     ) -> None:
+        """`front`: this instance of a cluster, whose devices these are."""
         self._uow = uow
+        self._front = front
         self._clock = clock
         self._codec = codec
         self._reports = reports
@@ -176,11 +180,24 @@ class DeviceMessageService:
             if device is not None:  # None: deleted after it sent the message
                 await self._apply_message(context, device, message)
         await self._plans.on_plan_revisions(tx, list(context.plan_revisions.values()))
+        if self._front is not None:
+            await self._attach(tx, self._front, messages)
         await context.presence.write(tx)
         await context.health.write(tx)
         await self._reports.write_changes(context.changes)
         await self._resolve_left_edges(context)
         return context.follow_ups
+
+    async def _attach(self, tx: DeviceMessagesTx, front: str, messages: Sequence[DecodedMessage]) -> None:
+        """Call this before presence is written: an instance whose grace period ends just now either sees the row or is seen. What
+        the instance before may have sent, and not recorded, is treated as after a crash."""
+        connected = {
+            message.event.device_no: DeviceId(message.event.device_id)
+            for message in messages
+            if isinstance(message.event, DeviceConnected)
+        }
+        if connected and (moved := await tx.device_sessions.attach(connected, front)):
+            await tx.executions.mark_possibly_sent(self._clock.now_ms(), {connected[device_no] for device_no in moved})
 
     async def _resolve_left_edges(self, context: BatchContext) -> None:
         revisions = {

@@ -1,9 +1,10 @@
 """What one batch from the device link goes through: decode, evaluate, store, follow up.
 
 The law: `evaluate` moves the engine forward, so it runs exactly once per batch, and the caller holds the engine commit lock until
-`store` has committed. `store` writes everything in one transaction and may be retried with the same batch; when the database
-refuses it, the caller stores the parts from `EvaluatedBatch.split` and sets aside the messages of the refused ones. The pipeline
-awaits ports only; waiting and retrying are the caller's.
+`store` has committed. Metric names that are new to the fleet get their numbers from the database on the way. `store` writes
+everything in one transaction and may be retried with the same batch; when the database refuses it, the caller stores the parts
+from `EvaluatedBatch.split` and sets aside the messages of the refused ones. The pipeline awaits ports only; waiting and retrying
+are the caller's.
 """
 
 from __future__ import annotations
@@ -14,12 +15,15 @@ from itertools import chain
 from typing import Protocol
 
 from domain.devices.codec import TelemetryReport
-from domain.devices.link import DeviceLink, InboundBatch, InboundMessage
+from domain.devices.link import InboundBatch, InboundMessage, OutboundLink
 from domain.ingest.dead_letters import TELEMETRY_KIND, DeadLetter, reason_of
 from domain.ingest.device_messages import DecodedBatch, DecodedMessage, DeviceMessageService, DeviceMessagesTx, FollowUps
 from domain.ingest.engine_clock import EngineClock
+from domain.ingest.metric_naming import AssignNames, NamedIngest, assign_metric_numbers
 from domain.ingest.telemetry import IngestResult, IngestService, IngestTx
 from domain.kernel.unit_of_work import UnitOfWork
+from domain.partitions.model import Progress
+from domain.partitions.ports import HasPartitions
 from domain.rules.engine_port import ClockOffset, TelemetryBatch, TelemetryEngine
 
 BatchFactory = Callable[[list[tuple[int, int, bytes]]], TelemetryBatch]
@@ -28,7 +32,7 @@ DeviceTimesCallback = Callable[[Sequence[tuple[int, int]]], None]
 """Takes (device number, Unix ms) pairs."""
 
 
-class PipelineTx(DeviceMessagesTx, IngestTx, Protocol): ...
+class PipelineTx(DeviceMessagesTx, IngestTx, HasPartitions, Protocol): ...
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,10 +48,18 @@ class EvaluatedBatch:
     clocks_ahead: Sequence[ClockOffset] = ()
     telemetry_message_count: int = 0
     reading_count: int = 0
+    unnamed: Sequence[RefusedPart] = ()
+    """Messages that the engine did not take, because the database refuses a metric name."""
+    progress: Sequence[Progress] = ()
+    """What this is of the logs of partitions; the positions advance in the transaction that stores it."""
 
     @property
     def is_empty(self) -> bool:
-        return not self.messages and all(result.is_empty and not result.watched_readings for result in self.results)
+        return (
+            not self.messages
+            and not self.progress
+            and all(result.is_empty and not result.watched_readings for result in self.results)
+        )
 
     @property
     def device_nos(self) -> set[int]:
@@ -58,15 +70,23 @@ class EvaluatedBatch:
         """The results and messages of the parts, to store them together."""
         if len(parts) == 1:
             return parts[0]
-        return cls([each for part in parts for each in part.results], [each for part in parts for each in part.messages])
+        return cls(
+            [each for part in parts for each in part.results],
+            [each for part in parts for each in part.messages],
+            progress=parts[-1].progress,
+        )
 
     def split(self) -> Iterator[EvaluatedBatch]:
-        """The parts of each engine result, then one part per message, in their order."""
+        """The parts of each engine result, then one part per message, in their order. Every part proves that its partitions are
+        owned; only the last one advances their positions."""
+        proof = [each.without_advance() for each in self.progress]
         for result in self.results:
             for part in result.split():
-                yield EvaluatedBatch([part], [])
+                yield EvaluatedBatch([part], [], progress=proof)
         for message in self.messages:
-            yield EvaluatedBatch([], [message])
+            yield EvaluatedBatch([], [message], progress=proof)
+        if self.progress:
+            yield EvaluatedBatch([], [], progress=self.progress)
 
 
 @dataclass(frozen=True, slots=True)
@@ -108,7 +128,7 @@ class IngestPipeline:
         self,
         *,
         uow: UnitOfWork[PipelineTx],
-        link: DeviceLink,
+        link: OutboundLink,
         engine: TelemetryEngine,
         engine_clock: EngineClock,
         make_batch: BatchFactory,
@@ -131,14 +151,21 @@ class IngestPipeline:
         """Decode everything but native telemetry. Raises Unavailable."""
         return await self._device_messages.decode(batch.events)
 
-    def evaluate(self, batch: InboundBatch, decoded: DecodedBatch) -> EvaluatedBatch:
+    async def assign_names(self, names: Sequence[str]) -> None:
+        """Get the engine numbers for metric names. Raises Unavailable, and what the database raises when it refuses one."""
+        await assign_metric_numbers(self._engine, self._uow, names)
+
+    async def evaluate(self, batch: InboundBatch, decoded: DecodedBatch, assign_names: AssignNames) -> EvaluatedBatch:
         """Run native telemetry, then the telemetry of stock firmware, through the engine."""
         batches: list[TelemetryBatch] = [batch.telemetry]  # type: ignore[list-item]  # one native class behind both Protocols
         if decoded.telemetry:
             batches.append(self._make_batch(decoded.telemetry))
         shifted = self._engine_clock.follow_steps()
         now_ms = self._engine_clock.now_ms()
-        evaluated = [self._engine.ingest(telemetry, now_ms) for telemetry in batches if len(telemetry)]
+        ingest = NamedIngest(self._engine, assign_names)
+        for telemetry in batches:
+            await ingest.run(telemetry, now_ms)
+        evaluated = ingest.results
         faults = [(device_no, code, 1, reason) for device_no, code, reason in decoded.faults]
         faults += [(*fault, "") for result in evaluated for fault in result.faults]
         return EvaluatedBatch(
@@ -149,14 +176,18 @@ class IngestPipeline:
             clocks_ahead=list(chain.from_iterable(result.clocks_ahead for result in evaluated)),
             telemetry_message_count=sum(result.message_count for result in evaluated),
             reading_count=sum(result.reading_count for result in evaluated),
+            unnamed=[RefusedPart(EvaluatedBatch([part], []), error) for part, error in ingest.skipped],
         )
 
     async def store(self, batch: EvaluatedBatch) -> FollowUps:
-        """Write the batch in one transaction. Raises Unavailable when the database does not answer."""
+        """Write the batch in one transaction. Raises Unavailable when the database does not answer; PartitionLost or
+        AlreadyCommitted, and then nothing was written."""
         follow_ups = FollowUps()
         if batch.is_empty:
             return follow_ups
         async with self._uow.write(caller=None) as tx:
+            for progress in batch.progress:
+                await tx.partitions.advance(progress)
             for result in batch.results:
                 await self._ingest.store(tx, result)
             follow_ups.extend(await self._device_messages.apply(tx, batch.messages))

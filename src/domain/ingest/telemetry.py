@@ -40,7 +40,6 @@ class IngestResult:
 
     rows: Sequence[tuple[int, int, int, bytes]]
     rollup_hours: Sequence[tuple[int, int]]
-    new_metric_names: Sequence[tuple[int, str]]
     new_metrics: Sequence[tuple[int, int, str, str | None]]
     rule_transitions: Sequence[RuleTransition]
     rule_firings: Sequence[RuleFiring]
@@ -52,7 +51,6 @@ class IngestResult:
         return cls(
             result.rows,
             result.rollup_hours,
-            result.new_metric_names,
             result.new_metrics,
             result.rule_transitions,
             result.rule_firings,
@@ -70,17 +68,11 @@ class IngestResult:
 
     def split(self) -> list[IngestResult]:
         """Parts that are stored one by one, in this order, so that a refused one does not affect the others: of each device its
-        new metrics, its readings, its rules. Readings bring their metrics along, because a metric number needs its name."""
-        names, new_metrics = dict(self.new_metric_names), _by_device(self.new_metrics)
+        new metrics, its readings, its rules. Readings bring their metrics along."""
         rows, hours, watched = _by_device(self.rows), _by_device(self.rollup_hours), _by_device(self.watched_readings)
         transitions, firings = _by_device(self.rule_transitions), _by_device(self.rule_firings)
         suppressions = _by_device(self.rule_suppressions)
-        metrics = {
-            device_no: replace(
-                NOTHING, new_metrics=new, new_metric_names=[(each[1], names[each[1]]) for each in new if each[1] in names]
-            )
-            for device_no, new in new_metrics.items()
-        }
+        metrics = {device_no: replace(NOTHING, new_metrics=new) for device_no, new in _by_device(self.new_metrics).items()}
         readings = [
             replace(
                 metrics.get(device_no, NOTHING),
@@ -103,17 +95,10 @@ class IngestResult:
 
     @property
     def is_empty(self) -> bool:
-        return not (
-            self.rows
-            or self.rule_transitions
-            or self.rule_firings
-            or self.rule_suppressions
-            or self.new_metrics
-            or self.new_metric_names
-        )
+        return not (self.rows or self.rule_transitions or self.rule_firings or self.rule_suppressions or self.new_metrics)
 
 
-NOTHING = IngestResult((), (), (), (), (), (), (), ())
+NOTHING = IngestResult((), (), (), (), (), (), ())
 
 
 Row = TypeVar("Row", bound=tuple[object, ...])
@@ -151,8 +136,6 @@ class IngestService:
 
     async def store(self, tx: IngestTx, result: IngestResult) -> None:
         """Write the result in the caller's transaction."""
-        if result.new_metric_names:
-            await tx.readings.add_metric_names(result.new_metric_names)
         if result.new_metrics:
             await tx.readings.upsert_device_metrics([(device, metric, unit) for device, metric, _, unit in result.new_metrics])
         announcements = await self._announcer.prepare(tx, result) if result.watched_readings else NO_ANNOUNCEMENTS

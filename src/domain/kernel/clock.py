@@ -1,11 +1,13 @@
 """Time is a port. The domain represents an instant as integer Unix milliseconds; only adapters format ISO 8601.
 
-The wall clock may be set at any time. What lasts for a while (a deadline, a cooldown, a rate) is measured on the monotonic clock;
-the wall clock is for instants that people and other machines name: schedules, expiries of tokens and approvals, times of events.
+The wall clock may be set at any time. What lasts for a while (a deadline, a cooldown, a rate) is measured on the monotonic
+clock. What lasts for a while and is stored (a lease, a pause before a retry) is in steady time. The wall clock is for instants
+that people and other machines name: schedules, expiries of tokens and approvals, times of events.
 """
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from typing import Protocol
 
@@ -27,6 +29,23 @@ class Clock(Protocol):
     def monotonic_ms(self) -> int:
         """Milliseconds since some instant; never set, and counts while the machine sleeps."""
         ...
+
+    def steady_ms(self) -> int:
+        """Milliseconds on the time line of the database, which its instances share and which goes on after a restart; never set
+        (`steady_time.py`). About the wall time, but never shown: compare it only with itself."""
+        ...
+
+
+@dataclass(frozen=True, slots=True)
+class Moment:
+    """The same instant by two clocks: `wall_ms` to record and show, `steady_ms` to count from."""
+
+    wall_ms: int
+    steady_ms: int
+
+    @classmethod
+    def now(cls, clock: Clock) -> Moment:
+        return cls(clock.now_ms(), clock.steady_ms())
 
 
 MIN_STEP_MS = SECOND_MS

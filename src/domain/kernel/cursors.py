@@ -14,7 +14,8 @@ from domain.kernel.errors import ValidationFailed
 EVENTS = "e"
 FEED = "f"
 EXECUTIONS = "x"
-_MAX_LENGTH = 128
+_MAX_LENGTH = 2_048
+"""The longest has a position for each of the event log's writers."""
 _MAX_DIGITS = 18
 """Fits a signed 64-bit integer, the widest that the databases store."""
 
@@ -24,9 +25,14 @@ def encode_cursor(prefix: str, *numbers: int) -> str:
     return base64.urlsafe_b64encode(plain.encode()).decode().rstrip("=")
 
 
-def decode_cursor(prefix: str, text: str, count: int = 1) -> tuple[int, ...]:
-    """The `count` numbers of a cursor that `encode_cursor` wrote with this prefix. Raises ValidationFailed for any other text."""
-    fault = ValidationFailed.for_field("cursor", "Invalid cursor. Use a cursor returned by a previous page, or omit it.")
+def invalid_cursor() -> ValidationFailed:
+    return ValidationFailed.for_field("cursor", "Invalid cursor. Use a cursor returned by a previous page, or omit it.")
+
+
+def decode_cursor(prefix: str, text: str, *counts: int) -> tuple[int, ...]:
+    """The numbers of a cursor that `encode_cursor` wrote with this prefix; how many is in `counts`, without these it is one.
+    Raises ValidationFailed for any other text."""
+    fault = invalid_cursor()
     if not text.isascii() or len(text) > _MAX_LENGTH:
         raise fault
     try:
@@ -34,6 +40,10 @@ def decode_cursor(prefix: str, text: str, count: int = 1) -> tuple[int, ...]:
     except (binascii.Error, ValueError):
         raise fault from None
     parts = plain[1:].split(".")
-    if plain[:1] != prefix or len(parts) != count or not all(part.isdigit() and len(part) <= _MAX_DIGITS for part in parts):
+    if (
+        plain[:1] != prefix
+        or len(parts) not in (counts or (1,))
+        or not all(part.isdigit() and len(part) <= _MAX_DIGITS for part in parts)
+    ):
         raise fault
     return tuple(int(part) for part in parts)

@@ -14,6 +14,8 @@ AccountId = NewType("AccountId", str)
 UserId = NewType("UserId", str)
 MembershipId = NewType("MembershipId", str)
 SessionId = NewType("SessionId", str)
+InvitationId = NewType("InvitationId", str)
+PasskeyId = NewType("PasskeyId", str)
 ProjectId = NewType("ProjectId", str)
 DeviceId = NewType("DeviceId", str)
 DeviceTypeId = NewType("DeviceTypeId", str)
@@ -27,6 +29,8 @@ ApprovalId = NewType("ApprovalId", str)
 EventId = NewType("EventId", str)
 WebhookId = NewType("WebhookId", str)
 DeliveryId = NewType("DeliveryId", str)
+ProvisioningCodeId = NewType("ProvisioningCodeId", str)
+ClaimId = NewType("ClaimId", str)
 
 
 class IdPrefix(StrEnum):
@@ -34,6 +38,8 @@ class IdPrefix(StrEnum):
     USER = "usr"
     MEMBERSHIP = "mbr"
     SESSION = "ses"
+    INVITATION = "inv"
+    PASSKEY = "pky"
     PROJECT = "prj"
     DEVICE = "dev"
     DEVICE_TYPE = "dty"
@@ -47,6 +53,8 @@ class IdPrefix(StrEnum):
     EVENT = "evt"
     WEBHOOK = "whk"
     DELIVERY = "whd"
+    PROVISIONING_CODE = "pvc"
+    CLAIM = "clm"
 
 
 _ID_PATTERN = re.compile(r"[a-z]{3,5}_[a-z0-9]{20,40}")

@@ -59,7 +59,9 @@ class CallerAuthenticator:
             is_same = (membership.user_id, membership.account_id) == (claims.user_id, claims.account_id)
             if is_same and membership.membership_id == claims.membership_id and session.revoked_ms is None:
                 caller = replace(membership.to_session(address), session_id=claims.session_id)
-                return await self._with_requirement(caller), claims.expires_ms
+                return caller if session.provider_factor_ms is not None else await self._with_requirement(
+                    caller
+                ), claims.expires_ms
         raise await self._refuse(claims, address)
 
     async def _with_requirement(self, caller: Session) -> Session:

@@ -45,7 +45,7 @@ class NotificationSettings:
 
 @dataclass(frozen=True, slots=True)
 class Notification:
-    """A mail that is owed from `due_ms` on. `seq` is 0 until it is stored."""
+    """A mail that is owed from `due_ms` (steady time) on. `seq` is 0 until it is stored."""
 
     seq: int
     membership_id: MembershipId

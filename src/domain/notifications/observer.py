@@ -6,7 +6,7 @@ from collections.abc import Callable, Sequence
 from typing import Protocol
 
 from domain.events.model import APPROVAL_REQUESTED, DEVICE_OFFLINE, DEVICE_ONLINE, TELEMETRY, Event
-from domain.kernel.clock import MINUTE_MS
+from domain.kernel.clock import MINUTE_MS, Clock
 from domain.kernel.unit_of_work import Transaction
 from domain.notifications.model import TOPIC_OF_EVENT, Notification, NotificationSettings, NotificationTopic
 from domain.notifications.ports import HasNotifications
@@ -20,7 +20,8 @@ class NotificationObserverTx(Transaction, HasNotifications, Protocol): ...
 class NotificationObserver:
     """Implements `EventObserver`. `public_url`: the address of the dashboard; `wake`: the worker has new mails."""
 
-    def __init__(self, *, public_url: str, wake: Callable[[], None]) -> None:
+    def __init__(self, *, public_url: str, clock: Clock, wake: Callable[[], None]) -> None:
+        self._clock = clock
         self._public_url = public_url
         self._wake = wake
 
@@ -51,7 +52,7 @@ class NotificationObserver:
         subject = f"{name}: {_subject(event, settings)}"
         place = "approvals" if topic is NotificationTopic.APPROVALS else f"device/{event.device_id}" if event.device_id else "log"
         text = f"{event.description}\n\n{self._public_url}/#/{place}\n\nYou chose this mail on your page in Latchboard.\n"
-        return Notification(0, settings.membership_id, topic, event.device_id, subject, text, event.at_ms + delay_ms)
+        return Notification(0, settings.membership_id, topic, event.device_id, subject, text, self._clock.steady_ms() + delay_ms)
 
 
 def _subject(event: Event, settings: NotificationSettings) -> str:

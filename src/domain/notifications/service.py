@@ -10,7 +10,7 @@ from dataclasses import replace
 
 from domain.accounts.ports import Mailer
 from domain.kernel.caller import Role, Session
-from domain.kernel.clock import Clock
+from domain.kernel.clock import MINUTE_MS, Clock, Moment
 from domain.kernel.errors import Unavailable
 from domain.kernel.unit_of_work import UnitOfWork
 from domain.notifications import policy
@@ -18,6 +18,8 @@ from domain.notifications.model import Notification, NotificationSettings, Notif
 from domain.notifications.ports import NotificationTx
 
 BATCH = 20
+QUIET_CHECK_MS = 5 * MINUTE_MS
+"""Quiet hours are by the wall clock, which may be set meanwhile: what waits for their end is looked at so often."""
 
 
 class NotificationService:
@@ -40,10 +42,10 @@ class NotificationService:
 
     async def send_due(self) -> bool:
         """Send a batch of what is due. True if there may be more. A mail that is not accepted is sent again later."""
-        now_ms = self._clock.now_ms()
+        now = Moment.now(self._clock)
         async with self._uow.write(caller=None) as tx:
-            due = await tx.notifications.list_due(now_ms, BATCH)
-            claimed = [(one, to) for one in due if (to := await self._claim(tx, one, now_ms)) is not None]
+            due = await tx.notifications.list_due(now.steady_ms, BATCH)
+            claimed = [(one, to) for one in due if (to := await self._claim(tx, one, now)) is not None]
         for notification, address in claimed:
             try:
                 await self._mailer.send(address, notification.subject, notification.text)
@@ -57,7 +59,7 @@ class NotificationService:
         async with self._uow.read() as tx:
             return await tx.notifications.next_due_ms()
 
-    async def _claim(self, tx: NotificationTx, notification: Notification, now_ms: int) -> str | None:
+    async def _claim(self, tx: NotificationTx, notification: Notification, now: Moment) -> str | None:
         """The address to send to; None if it is dropped or has to wait."""
         membership = await tx.memberships.get(notification.membership_id)
         settings = await tx.notifications.get_settings(notification.membership_id)
@@ -69,10 +71,11 @@ class NotificationService:
         if notification.topic is NotificationTopic.APPROVALS and not membership.role.is_at_least(Role.ADMIN):
             await tx.notifications.delete(notification.seq)
             return None
-        quiet_until_ms = policy.quiet_until_ms(settings, now_ms)
+        quiet_until_ms = policy.quiet_until_ms(settings, now.wall_ms)
         if quiet_until_ms is not None:
-            await tx.notifications.postpone(notification.seq, quiet_until_ms, notification.attempt)
+            pause_ms = min(quiet_until_ms - now.wall_ms, QUIET_CHECK_MS)
+            await tx.notifications.postpone(notification.seq, now.steady_ms + pause_ms, notification.attempt)
             return None
-        due_ms = now_ms + policy.RETRY_PAUSES_MS[notification.attempt]
+        due_ms = now.steady_ms + policy.RETRY_PAUSES_MS[notification.attempt]
         await tx.notifications.postpone(notification.seq, due_ms, notification.attempt + 1)
         return user.email

@@ -61,8 +61,14 @@ class BatchResult(Protocol):
         ...
 
     @property
-    def new_metric_names(self) -> list[tuple[int, str]]:
-        """(metric number, name) that this batch assigned; store them before the rows that use them."""
+    def consumed(self) -> int:
+        """The index in the batch of the first message that was not taken; its length if all were."""
+        ...
+
+    @property
+    def unknown_metric_names(self) -> list[str]:
+        """Names without a number in that message and at most 2,047 after it, by first appearance; empty if all were taken. Names
+        beyond a device's limit of metrics are not among them."""
         ...
 
     @property
@@ -146,7 +152,7 @@ class TelemetryEngine(Protocol):
         ...
 
     def add_metric_names(self, names: Sequence[tuple[int, str]]) -> None:
-        """Load (metric number, name) from the database before any other call. New numbers follow the highest."""
+        """Tell (metric number, name) from the database, which alone assigns numbers."""
         ...
 
     def restore(self, device_no: int, latest: bytes, now_ms: int | None = None) -> None:
@@ -165,8 +171,11 @@ class TelemetryEngine(Protocol):
         """
         ...
 
-    def ingest(self, batch: TelemetryBatch, now_ms: int | None = None) -> BatchResult:
-        """`now_ms`: a message that arrived later, by a clock that was set back meanwhile, counts as arrived now."""
+    def ingest(self, batch: TelemetryBatch, now_ms: int | None = None, start: int = 0) -> BatchResult:
+        """Take the messages from index `start` on, up to the first one with a metric name that has no number: then add the
+        result's `unknown_metric_names`, and call again with its `consumed`. The results of all calls belong to one transaction.
+
+        `now_ms`: a message that arrived later, by a clock that was set back meanwhile, counts as arrived now."""
         ...
 
     def shift_clock(self, step_ms: int, now_ms: int) -> BatchResult:
@@ -185,6 +194,14 @@ class TelemetryEngine(Protocol):
 
     def checkpoint(self, limit: int) -> list[tuple[int, int, bytes]]:
         """(device number, newest time, latest) of at most `limit` devices whose values changed since they were last returned."""
+        ...
+
+    def drop_partition(self, partition: int, partitions: int) -> int:
+        """Remove all devices of a partition, as `remove_device` does, because another engine has them now. Returns how many."""
+        ...
+
+    def checkpoint_partition(self, partition: int, partitions: int, limit: int) -> list[tuple[int, int, bytes]]:
+        """`checkpoint` of the devices of one partition; the others keep their changes."""
         ...
 
     def clock_offsets(self, device_nos: Sequence[int]) -> list[ClockOffset]:

@@ -12,7 +12,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Protocol
 
 from domain.devices.codec import DeviceCodec
-from domain.devices.link import DeviceLink
+from domain.devices.link import OutboundLink
 from domain.devices.model import Device, DeviceStatus, FirmwareProfile
 from domain.devices.ports import HasDeviceCredentials
 from domain.kernel.clock import MINUTE_MS, Clock
@@ -37,7 +37,7 @@ class DevicePlanService:
         *,
         uow: UnitOfWork[DevicePlanSyncTx],
         clock: Clock,
-        link: DeviceLink,
+        link: OutboundLink,
         codec: DeviceCodec,
         publisher: PlanPublisher,
     ) -> None:

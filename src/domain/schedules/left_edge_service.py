@@ -63,8 +63,9 @@ class LeftEdgeService:
                     await tx.schedules.set_plan_held(chosen, holds)
 
     async def resolve_due(self) -> int | None:
-        """Resolve the edges of devices that are back and have not reported their relay. Returns when to call again (Unix ms)."""
-        now_ms = self._clock.now_ms()
+        """Resolve the edges of devices that are back and have not reported their relay. Returns in how many milliseconds to call
+        again."""
+        now_ms = self._clock.steady_ms()
         async with self._uow.read() as tx:
             found = await tx.schedules.list_left_of_online_devices(BATCH_SIZE)
         if not found:
@@ -81,7 +82,7 @@ class LeftEdgeService:
                 if device is not None and device.is_online:
                     await self._resolve(tx, device, judge_by_plan(list(edges)))
         waiting = [edge.resolve_ms for edge in found if edge.resolve_ms is not None and now_ms < edge.resolve_ms <= due_ms]
-        return min([*waiting, due_ms])
+        return min([*waiting, due_ms]) - now_ms
 
     async def _resolve(self, tx: ScheduleTx, device: Device, conclusions: Mapping[LeftEdge, EdgeConclusion]) -> None:
         claimed = await tx.schedules.take_left(list(conclusions))

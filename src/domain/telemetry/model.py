@@ -30,3 +30,4 @@ class TimeBucket:
     count: int
     total: float
     last: float
+    unit: str | None

@@ -46,7 +46,10 @@ class ReadingRepository(Protocol):
         """(Unix ms, digest, packed) of the messages with since ≤ time < until that follow `after`, in the order of their keys."""
         ...
 
-    async def add_metric_names(self, names: Sequence[tuple[int, str]]) -> None: ...
+    async def assign_metric_numbers(self, names: Sequence[str]) -> Sequence[tuple[int, str]]:
+        """Each name with its number. New names get the next numbers, in the order of the list; until the transaction ends, other
+        instances wait."""
+        ...
 
     async def list_metric_names(self) -> Sequence[tuple[int, str]]:
         """Every metric number and its name."""

@@ -6,6 +6,9 @@ from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
+from domain.accounts.invitation_ports import HasInvitations
+from domain.accounts.oidc_ports import HasExternalIdentities
+from domain.accounts.passkeys.ports import HasPasskeys
 from domain.accounts.ports import HasLoginFailures, HasRefreshTokens, HasUserSessions
 from domain.accounts.second_factor_ports import HasSecondFactors
 from domain.approvals.ports import HasApprovals
@@ -31,6 +34,7 @@ class RetentionPeriods:
     executions: int = 90
     deliveries: int = 7
     schedules: int = 365
+    expired_invitations: int = 30
     known_login_addresses: int = 30
     """Addresses of successful logins: kept as long as a refresh token is valid."""
 
@@ -41,8 +45,11 @@ class RetentionTx(
     HasDeliveries,
     HasEvents,
     HasExecutions,
+    HasExternalIdentities,
     HasGrants,
+    HasInvitations,
     HasLoginFailures,
+    HasPasskeys,
     HasReadings,
     HasRefreshTokens,
     HasRollups,
@@ -89,6 +96,9 @@ class RetentionService:
             self._delete_refresh_tokens,
             self._delete_user_sessions,
             self._delete_login_challenges,
+            self._delete_invitations,
+            self._delete_passkey_challenges,
+            self._delete_sign_in_states,
             self._delete_login_failures,
             self._delete_known_addresses,
             self._delete_stored_responses,
@@ -169,6 +179,16 @@ class RetentionService:
     async def _delete_login_challenges(self, tx: RetentionTx, now_ms: int) -> int:
         return await tx.second_factors.delete_challenges_older_than(now_ms, self.ROWS_PER_STEP)
 
+    async def _delete_invitations(self, tx: RetentionTx, now_ms: int) -> int:
+        """Expired ones are listed for a month, to be sent again."""
+        return await tx.invitations.delete_older_than(now_ms - self._periods.expired_invitations * DAY_MS, self.ROWS_PER_STEP)
+
+    async def _delete_passkey_challenges(self, tx: RetentionTx, now_ms: int) -> int:
+        return await tx.passkeys.delete_challenges_older_than(now_ms, self.ROWS_PER_STEP)
+
+    async def _delete_sign_in_states(self, tx: RetentionTx, now_ms: int) -> int:
+        return await tx.external_identities.delete_states_older_than(now_ms, self.ROWS_PER_STEP)
+
     async def _delete_login_failures(self, tx: RetentionTx, now_ms: int) -> int:
         return await tx.login_failures.delete_older_than(now_ms - DAY_MS, self.ROWS_PER_STEP)
 
@@ -178,7 +198,7 @@ class RetentionService:
         )
 
     async def _delete_stored_responses(self, tx: RetentionTx, now_ms: int) -> int:
-        return await tx.stored_responses.delete_older_than(now_ms - DAY_MS, self.ROWS_PER_STEP)
+        return await tx.stored_responses.delete_older_than(self._clock.steady_ms() - DAY_MS, self.ROWS_PER_STEP)
 
     async def _delete_late_marks(self, tx: RetentionTx, now_ms: int) -> int:
         """By the store time, which is that of the cursors too."""

@@ -45,8 +45,8 @@ class AttemptResultWriter:
     def _to_update(self, result: AttemptResult) -> DeliveryUpdate:
         delivery, attempt = result.in_flight.delivery, result.in_flight.attempt
         if result.response is None:
-            return policy.interrupt_attempt(delivery, attempt, result.at_ms)
-        return policy.finish_attempt(delivery, attempt, result.response, result.at_ms, self._jitter.spread())
+            return policy.interrupt_attempt(delivery, attempt, result.at)
+        return policy.finish_attempt(delivery, attempt, result.response, result.at, self._jitter.spread())
 
     async def _update_health(self, tx: DeliveryTx, result: AttemptResult) -> None:
         """Reads the webhook again only when the response changes something about it."""
@@ -54,20 +54,20 @@ class AttemptResultWriter:
         if (
             result.response is None
             or result.is_not_sent
-            or policy.health_change(sent_by, result.response, result.at_ms) is HealthChange.SAME
+            or policy.health_change(sent_by, result.response, result.at.steady_ms) is HealthChange.SAME
         ):
             return
         webhook = await tx.webhooks.get_for_update(sent_by.account_id, sent_by.webhook_id)
         if webhook is None or not webhook.enabled or webhook.generation != sent_by.generation:
             return
-        change = policy.health_change(webhook, result.response, result.at_ms)
-        after = policy.apply_health_change(webhook, change, result.at_ms)
+        change = policy.health_change(webhook, result.response, result.at.steady_ms)
+        after = policy.apply_health_change(webhook, change, result.at)
         if after == webhook:
             return
         await tx.webhooks.save(after)
-        self._recipients.invalidate_until_commit(tx, webhook.account_id, result.at_ms)
+        self._recipients.invalidate_until_commit(tx, webhook.account_id, result.at.wall_ms)
         if not after.enabled:
-            await tx.emit(_disabled_event(after, result.at_ms))
+            await tx.emit(_disabled_event(after, result.at.wall_ms))
             tx.after_commit(lambda: self._on_disabled(after))
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from domain.kernel.clock import Moment
 from domain.webhooks.model import Attempt, Delivery, Webhook
 from domain.webhooks.ports import NOT_SENT, WebhookResponse
 
@@ -24,7 +25,7 @@ class AttemptResult:
 
     in_flight: InFlightAttempt
     response: WebhookResponse | None
-    at_ms: int
+    at: Moment
 
     @property
     def is_not_sent(self) -> bool:

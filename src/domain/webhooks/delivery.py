@@ -16,7 +16,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 
-from domain.kernel.clock import SECOND_MS, Clock
+from domain.kernel.clock import SECOND_MS, Clock, Moment
 from domain.kernel.ids import AccountId, DeliveryId, DeviceId, IdGenerator, IdPrefix, WebhookId
 from domain.kernel.unit_of_work import UnitOfWork
 from domain.kernel.vault import Vault
@@ -33,7 +33,7 @@ from domain.webhooks.signing import SignerFactory
 
 @dataclass(frozen=True, slots=True)
 class DeliveryBatch:
-    """`has_more`: the claim was full, so more deliveries are probably due already."""
+    """`has_more`: the claim was full, so more deliveries are probably due already. Both times are steady time."""
 
     attempts: Sequence[InFlightAttempt]
     has_more: bool
@@ -68,7 +68,7 @@ class DeliveryService:
 
     async def next_batch(self, results: Sequence[AttemptResult]) -> DeliveryBatch:
         """Raises Unavailable when the database does not answer; pass the same `results` again then."""
-        now_ms = self._clock.now_ms()
+        now = Moment.now(self._clock)
         claimed: Sequence[Delivery] = ()
         chosen: list[Delivery] = []
         attempts: list[InFlightAttempt] = []
@@ -79,10 +79,10 @@ class DeliveryService:
                 capacity = self._queues.claimable_count()
                 if capacity:
                     busy = [*self._queues.list_full(), *self._cancelling]
-                    claimed = await tx.deliveries.claim(now_ms, now_ms + LEASE_MS, capacity, busy=busy)
+                    claimed = await tx.deliveries.claim(now.steady_ms, now.steady_ms + LEASE_MS, capacity, busy=busy)
                     await tx.deliveries.finish_many(self._queues.enqueue(claimed))
-                chosen += self._queues.start_next(now_ms)
-                attempts += await self._start_attempts(tx, chosen, now_ms)
+                chosen += self._queues.start_next(now.steady_ms)
+                attempts += await self._start_attempts(tx, chosen, now.wall_ms)
                 next_due_ms = await tx.deliveries.next_due_ms()
         except BaseException:
             self._queues.remove(claimed)  # rolled back: no lease covers these
@@ -91,7 +91,7 @@ class DeliveryService:
         started = {one.delivery.no for one in attempts}
         self._release_all(delivery for delivery in chosen if delivery.no not in started)
         has_more = is_cancelling or (bool(capacity) and len(claimed) >= capacity)
-        return DeliveryBatch(attempts, has_more, now_ms, next_due_ms)
+        return DeliveryBatch(attempts, has_more, now.steady_ms, next_due_ms)
 
     async def stop(self, results: Sequence[AttemptResult]) -> None:
         """Stores the last results, and gives back every delivery that is claimed but has not begun."""
@@ -117,8 +117,8 @@ class DeliveryService:
         return attempt.webhook.generation >= self._current_generations.get(attempt.webhook.webhook_id, 0)
 
     def send_before_ms(self, attempt: InFlightAttempt) -> float:
-        """An attempt that is sent by then ends within its lease. Check it right before sending: the process may have been
-        suspended since the transaction of the batch, and another one may have claimed the delivery."""
+        """Steady time: an attempt that is sent by then ends within its lease. Check it right before sending: the process may have
+        been suspended since the transaction of the batch, and another one may have claimed the delivery."""
         return (attempt.delivery.claimed_until_ms or 0) - RESPONSE_TIMEOUT_S * SECOND_MS
 
     def build_requests(self, attempts: Sequence[InFlightAttempt]) -> list[BuiltRequest]:

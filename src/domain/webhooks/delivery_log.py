@@ -91,7 +91,8 @@ class DeliveryLogService:
                 code="GRANT_MISSING",
             )
         await tx.deliveries.add_many([delivery])
-        claimed = next(iter(await tx.deliveries.claim(now_ms, now_ms + LEASE_MS, 1)), None)
+        steady_ms = self._clock.steady_ms()
+        claimed = next(iter(await tx.deliveries.claim(steady_ms, steady_ms + LEASE_MS, 1)), None)
         if claimed is None or (claimed.webhook_id, claimed.event_id) != (delivery.webhook_id, delivery.event_id):
             raise Unavailable("The delivery could not be started. Try again in a moment.")
         in_flight = replace(self._deliveries.new_attempt(claimed, webhook, now_ms), is_manual=True)

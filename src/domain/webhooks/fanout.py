@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 
 from domain.events.model import Event
-from domain.kernel.clock import Clock
+from domain.kernel.clock import Clock, Moment
 from domain.kernel.ids import AccountId
 from domain.webhooks.model import Delivery, DeliveryState, Webhook
 from domain.webhooks.policy import encode_payload
@@ -25,32 +25,32 @@ class DeliveryFanout:
         self._wake_worker = wake_worker
 
     async def on_events(self, tx: FanoutTx, events: Sequence[Event]) -> None:
-        now_ms = self._clock.now_ms()
+        now = Moment.now(self._clock)
         public_events: dict[AccountId, list[Event]] = {}
         for event in events:
             if event.is_public and event.device_id is not None:
                 public_events.setdefault(event.account_id, []).append(event)
             else:
-                self._recipients.on_event(tx, event, now_ms)
+                self._recipients.on_event(tx, event, now.wall_ms)
         devices = {account_id: {one.device_id for one in public if one.device_id} for account_id, public in public_events.items()}
-        recipients = await self._recipients.load(tx, devices, now_ms)
+        recipients = await self._recipients.load(tx, devices, now.wall_ms)
         deliveries: list[Delivery] = []
         for account_id, public in public_events.items():
             for event in public:
-                deliveries += _deliveries_for(recipients[account_id], event, now_ms)
+                deliveries += _deliveries_for(recipients[account_id], event, now)
         if deliveries:
             await tx.deliveries.add_many(deliveries)
             tx.after_commit(self._wake_worker)
 
 
-def _deliveries_for(recipients: WebhookRecipients, event: Event, now_ms: int) -> list[Delivery]:
-    visible = [] if event.device_id is None else recipients.list_for_device(event.device_id, now_ms)
+def _deliveries_for(recipients: WebhookRecipients, event: Event, now: Moment) -> list[Delivery]:
+    visible = [] if event.device_id is None else recipients.list_for_device(event.device_id, now.wall_ms)
     webhooks = [webhook for webhook in visible if event.kind in webhook.wanted_types]
     data = encode_payload(event.payload) if webhooks else b""
-    return [new_delivery(webhook, event, data, now_ms) for webhook in webhooks]
+    return [new_delivery(webhook, event, data, now) for webhook in webhooks]
 
 
-def new_delivery(webhook: Webhook, event: Event, data: bytes, now_ms: int) -> Delivery:
+def new_delivery(webhook: Webhook, event: Event, data: bytes, now: Moment) -> Delivery:
     return Delivery(
         no=0,
         webhook_id=webhook.webhook_id,
@@ -61,7 +61,7 @@ def new_delivery(webhook: Webhook, event: Event, data: bytes, now_ms: int) -> De
         data=data,
         state=DeliveryState.PENDING,
         attempts=0,
-        due_ms=now_ms,
+        due_ms=now.steady_ms,
         claimed_until_ms=None,
-        created_ms=now_ms,
+        created_ms=now.wall_ms,
     )

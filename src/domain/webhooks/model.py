@@ -51,6 +51,8 @@ class Webhook:
     enabled: bool
     disabled_reason: str | None
     failing_since_ms: int | None
+    """Steady time."""
+
     created_ms: int
     updated_ms: int
     types: tuple[str, ...] | None = None
@@ -77,8 +79,8 @@ class DeliveryState(StrEnum):
 class Delivery:
     """One event for one webhook. `data` is the event's payload as JSON bytes, the same in every attempt.
 
-    `claimed_until_ms` is the end of the current lease, and identifies the lease. `no` is the row number in the database, 0 until
-    stored."""
+    `claimed_until_ms` is the end of the current lease, and identifies the lease. It and `due_ms` are steady time. `no` is the row
+    number in the database, 0 until stored."""
 
     no: int
     webhook_id: WebhookId

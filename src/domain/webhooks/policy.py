@@ -15,7 +15,7 @@ from enum import StrEnum
 from functools import lru_cache
 
 from domain.events.model import PUBLIC_TYPES
-from domain.kernel.clock import DAY_MS, SECOND_MS, to_iso
+from domain.kernel.clock import DAY_MS, SECOND_MS, Moment, to_iso
 from domain.kernel.domain_events import JsonObject
 from domain.kernel.errors import Conflict, ValidationFailed
 from domain.webhooks.model import (
@@ -109,20 +109,21 @@ class DeliveryUpdate:
     attempt: Attempt
 
 
-def finish_attempt(delivery: Delivery, attempt: Attempt, response: WebhookResponse, now_ms: int, spread: float) -> DeliveryUpdate:
+def finish_attempt(delivery: Delivery, attempt: Attempt, response: WebhookResponse, at: Moment, spread: float) -> DeliveryUpdate:
     """The delivery and the attempt after a response."""
     success = is_success(response)
     attempts = delivery.attempts + 1
     is_final = success or attempts >= MAX_ATTEMPTS or response.status == HTTP_GONE
-    next_ms = None if is_final else now_ms + retry_pause_ms(attempts, spread, response.retry_after_s)
+    pause_ms = None if is_final else retry_pause_ms(attempts, spread, response.retry_after_s)
     state = DeliveryState.PENDING
     if is_final:
         state = DeliveryState.DELIVERED if success else DeliveryState.GIVEN_UP
-    due_ms = delivery.due_ms if next_ms is None else next_ms
+    due_ms = delivery.due_ms if pause_ms is None else at.steady_ms + pause_ms
+    next_ms = None if pause_ms is None else at.wall_ms + pause_ms
     error = None if success else failure_reason(response)
     return DeliveryUpdate(
         _updated_delivery(delivery, state, attempts, due_ms),
-        _finished_attempt(attempt, now_ms, response.status, error, success, response.duration_ms, next_ms),
+        _finished_attempt(attempt, at.wall_ms, response.status, error, success, response.duration_ms, next_ms),
     )
 
 
@@ -165,11 +166,11 @@ def _finished_attempt(
     )
 
 
-def interrupt_attempt(delivery: Delivery, attempt: Attempt, now_ms: int) -> DeliveryUpdate:
+def interrupt_attempt(delivery: Delivery, attempt: Attempt, at: Moment) -> DeliveryUpdate:
     """A stop of the service interrupted the attempt: it does not count, and the delivery is due again at once."""
     return DeliveryUpdate(
-        replace(delivery, due_ms=now_ms),
-        replace(attempt, finished_ms=now_ms, error=INTERRUPTED_MESSAGE, next_attempt_ms=now_ms),
+        replace(delivery, due_ms=at.steady_ms),
+        replace(attempt, finished_ms=at.wall_ms, error=INTERRUPTED_MESSAGE, next_attempt_ms=at.wall_ms),
     )
 
 
@@ -183,29 +184,29 @@ class HealthChange(StrEnum):
     DEAD = "dead"
 
 
-def health_change(webhook: Webhook, response: WebhookResponse, now_ms: int) -> HealthChange:
+def health_change(webhook: Webhook, response: WebhookResponse, steady_ms: int) -> HealthChange:
     if is_success(response):
         return HealthChange.SAME if webhook.failing_since_ms is None else HealthChange.RECOVERED
     if response.status == HTTP_GONE and response.error is None:
         return HealthChange.GONE
     if webhook.failing_since_ms is None:
         return HealthChange.FAILING
-    return HealthChange.DEAD if now_ms - webhook.failing_since_ms >= DISABLE_AFTER_MS else HealthChange.SAME
+    return HealthChange.DEAD if steady_ms - webhook.failing_since_ms >= DISABLE_AFTER_MS else HealthChange.SAME
 
 
-def apply_health_change(webhook: Webhook, change: HealthChange, now_ms: int) -> Webhook:
+def apply_health_change(webhook: Webhook, change: HealthChange, at: Moment) -> Webhook:
     match change:
         case HealthChange.RECOVERED:
             return replace(webhook, failing_since_ms=None)
         case HealthChange.FAILING:
-            return replace(webhook, failing_since_ms=now_ms)
+            return replace(webhook, failing_since_ms=at.steady_ms)
         case HealthChange.GONE:
             reason = "The receiver answered 410 Gone. Correct the url, then enable the webhook again."
-            return disable(webhook, reason, now_ms)
+            return disable(webhook, reason, at.wall_ms)
         case HealthChange.DEAD:
             days = DISABLE_AFTER_MS // DAY_MS
             reason = f"No delivery has succeeded for {days} days. Repair the receiver, then enable the webhook again."
-            return disable(webhook, reason, now_ms)
+            return disable(webhook, reason, at.wall_ms)
         case HealthChange.SAME:
             return webhook
 

@@ -73,8 +73,9 @@ class DeliveryRepository(Protocol):
     async def get(self, no: int) -> Delivery | None: ...
 
     async def claim(self, now_ms: int, until_ms: int, limit: int, *, busy: Sequence[WebhookId] = ()) -> Sequence[Delivery]:
-        """Takes PENDING deliveries that are due and not leased under a lease until `until_ms`, oldest due time first, none of the
-        `busy` webhooks. The cost does not depend on the backlog of the busy ones. On PostgreSQL `FOR UPDATE SKIP LOCKED`."""
+        """Takes PENDING deliveries that are due and not leased under a lease until `until_ms` (both steady time), oldest due time
+        first, none of the `busy` webhooks. The cost does not depend on the backlog of the busy ones. On PostgreSQL `FOR UPDATE
+        SKIP LOCKED`."""
         ...
 
     async def finish_many(self, deliveries: Sequence[Delivery]) -> None:
@@ -82,7 +83,9 @@ class DeliveryRepository(Protocol):
         another lease than its `claimed_until_ms`: an instance that lost a delivery to another one must not change it."""
         ...
 
-    async def next_due_ms(self) -> int | None: ...
+    async def next_due_ms(self) -> int | None:
+        """Steady time."""
+        ...
 
     async def cancel_pending(self, webhook_id: WebhookId, limit: int) -> int:
         """Cancels up to `limit` PENDING deliveries and returns their number. Skips rows that another transaction has locked."""

@@ -6,7 +6,7 @@ SEND_AHEAD_S, because a started attempt is not checked again. A slow queue keeps
 rest stays in the database and is claimed again after the lease. All queues share a bounded number of slots, and slow queues
 together may use only a part of them, so fast endpoints always have capacity. A backlog costs disk space and no memory.
 
-Pure bookkeeping: no I/O, no clock.
+Pure bookkeeping: no I/O, no clock; times are steady time.
 """
 
 from __future__ import annotations

@@ -9,6 +9,7 @@ from domain.accounts.model import Account, Member, Membership, Project, User
 from domain.kernel.caller import Role
 from domain.kernel.ids import AccountId, MembershipId, ProjectId, UserId
 from support.memory_storage.devices import DEVICES
+from support.memory_storage.external_identities import IDENTITIES
 from support.memory_storage.grants import delete_grants
 from support.memory_storage.second_factors import CHALLENGES, RECOVERY_CODES, TOTP_SECRETS
 from support.memory_storage.sessions import ONE_TIME_CODES, REFRESH_TOKENS, UNLOCK_LINKS, USER_SESSIONS
@@ -32,6 +33,9 @@ class MemoryAccountRepository:
 
     async def has_any(self) -> bool:
         return bool(self._database.rows(ACCOUNTS))
+
+    async def lock_creation(self) -> None:
+        """The memory storage has one writer."""
 
     async def list_ids(self) -> Sequence[AccountId]:
         return list(self._database.rows(ACCOUNTS))
@@ -69,6 +73,8 @@ class MemoryUserRepository:
         )
         self._database.delete(ONE_TIME_CODES, [user_id])
         self._database.delete(UNLOCK_LINKS, [user_id])
+        mine_too = [key for key, one in self._database.rows(IDENTITIES).items() if one.user_id == user_id]
+        self._database.delete(IDENTITIES, mine_too)
         self._database.delete(TOTP_SECRETS, [user_id])
         self._database.delete(RECOVERY_CODES, [key for key in self._database.rows(RECOVERY_CODES) if key[0] == user_id])
         self._database.delete(USERS, [user_id])
@@ -112,6 +118,8 @@ class MemoryMembershipRepository:
 
     async def delete(self, membership_id: MembershipId) -> None:
         delete_membership(self._database, membership_id)
+
+    async def lock_account(self, account_id: AccountId) -> None: ...  # one writer
 
     async def count_owners(self, account_id: AccountId) -> int:
         return sum(m.role is Role.OWNER for m in self._list_by_account(account_id))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 
 from domain.commands.model import CommandDefinition
 from domain.devices.model import Device
@@ -10,6 +11,7 @@ from support.memory_storage.approvals import APPROVALS
 from support.memory_storage.commands import DEFINITIONS, EXECUTIONS
 from support.memory_storage.device_health import DROPS, HEALTH
 from support.memory_storage.grants import delete_grants
+from support.memory_storage.provisioning import CLAIMS
 from support.memory_storage.rules import RULES
 from support.memory_storage.schedules import SCHEDULES, delete_schedule
 from support.memory_storage.tables import Database
@@ -28,6 +30,8 @@ def delete_device_dependants(database: Database, device: Device) -> None:
     database.delete(EXECUTIONS, [key for key, e in database.rows(EXECUTIONS).items() if e.device_id == gone])
     database.delete(APPROVALS, [key for key, a in database.rows(APPROVALS).items() if a.device_id == gone])
     database.delete(RULES, [key for key, rule in database.rows(RULES).items() if rule.device_id == gone])
+    for claim in [each for each in database.rows(CLAIMS).values() if each.device_id == gone]:
+        database.writable_rows(CLAIMS)[claim.claim_id] = replace(claim, device_id=None)
     for schedule in list(database.rows(SCHEDULES).values()):
         if schedule.device_id == gone:
             delete_schedule(database, schedule.schedule_id)

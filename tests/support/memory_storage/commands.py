@@ -95,10 +95,11 @@ class MemoryExecutionRepository:
         )
         return True
 
-    async def mark_possibly_sent(self, at_ms: int) -> int:
+    async def mark_possibly_sent(self, at_ms: int, device_ids: Collection[DeviceId] | None = None) -> int:
         from support.memory_storage.devices import DEVICES  # which imports this module
 
-        online = {device.device_id for device in self._database.rows(DEVICES).values() if device.is_online}
+        stored = self._database.rows(DEVICES).values()
+        online = {device.device_id for device in stored if device.is_online} if device_ids is None else set(device_ids)
         marked = [e for e in self._all() if e.status is ExecutionStatus.QUEUED and e.sent_ms is None and e.device_id in online]
         for execution in marked:
             self._database.writable_rows(EXECUTIONS)[execution.execution_id] = replace(execution, sent_ms=at_ms)

@@ -44,6 +44,7 @@ def _matches(device: Device, search: DeviceSearch) -> bool:
     text = " ".join([device.name, device.device_id, about.location or "", *about.tags, device.app_type]).lower()
     return (
         device.status is not DeviceStatus.DELETING
+        and search.external_id in (None, device.external_id)
         and all(word in text for word in search.words)
         and (search.state is None or _has_state(device, search.state))
     )

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import replace
 
+from domain.devices.lookup import external_id_taken_error
 from domain.devices.model import Device, DeviceCredentials, DeviceStatus, DeviceType
 from domain.kernel.ids import AccountId, DeviceId, DeviceTypeId, ProjectId
 from support.memory_storage.arrivals import LATE
@@ -24,6 +25,7 @@ class MemoryDeviceRepository:
         self._database = database
 
     async def add(self, device: Device) -> Device:
+        self._check_external_id(device)
         stored = replace(device, device_no=self._database.next_value("device_no"))
         self._database.writable_rows(DEVICES)[device.device_id] = stored
         return stored
@@ -42,6 +44,17 @@ class MemoryDeviceRepository:
         rows = self._database.rows(DEVICES)
         return [rows[device_id] for device_id in set(device_ids) if device_id in rows]
 
+    async def list_by_external_ids(self, account_id: AccountId, external_ids: Collection[str]) -> Sequence[Device]:
+        return [d for d in self._all() if d.account_id == account_id and d.external_id in external_ids]
+
+    def _check_external_id(self, device: Device) -> None:
+        taken = self._all() if device.external_id is not None else ()
+        if any(
+            (d.account_id, d.external_id) == (device.account_id, device.external_id) and d.device_id != device.device_id
+            for d in taken
+        ):
+            raise external_id_taken_error(device.external_id)
+
     async def list_by_numbers(self, numbers: Collection[int]) -> Sequence[Device]:
         return [device for device in self._all() if device.device_no in numbers]
 
@@ -56,6 +69,7 @@ class MemoryDeviceRepository:
         stored = rows.get(device.device_id)
         if stored is None or stored.version != device.version:
             return False
+        self._check_external_id(device)
         rows[device.device_id] = replace(
             device,
             device_no=stored.device_no,

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 
+from domain.events.log_cursor import LogCursor
 from domain.events.model import NO_SEARCH, Event, EventSearch
 from domain.kernel.ids import AccountId, DeviceId
 from support.memory_storage.tables import Database, Table
@@ -34,26 +35,25 @@ class MemoryEventRepository:
         chosen = self._filter(lambda event: _matches(event, account_id, kind, device_id) and _found(event, search))
         return [event for event in reversed(chosen) if before is None or event.position < before][:limit]
 
-    async def list_public_after(self, account_id: AccountId, after: int, limit: int) -> Sequence[Event]:
-        return self._filter(lambda e: e.account_id == account_id and e.is_public and e.position > after)[:limit]
+    async def list_public_after(self, account_id: AccountId, after: LogCursor, limit: int) -> Sequence[Event]:
+        return self._filter(lambda e: e.account_id == account_id and e.is_public and not after.covers(0, e.position))[:limit]
 
-    async def list_after(self, after: int, limit: int) -> Sequence[Event]:
-        return self._filter(lambda event: event.position > after)[:limit]
+    async def list_after(self, after: LogCursor, limit: int) -> Sequence[Event]:
+        return self._filter(lambda event: not after.covers(0, event.position))[:limit]
 
-    async def list_kinds_after(self, after: int, limit: int) -> Sequence[tuple[int, str]]:
-        return [(event.position, event.kind) for event in await self.list_after(after, limit)]
+    async def list_kinds_after(self, after: LogCursor, limit: int) -> Sequence[str]:
+        return [event.kind for event in await self.list_after(after, limit)]
 
-    async def last_position(self) -> int:
-        return max((event.position for event in self._filter(lambda _: True)), default=0)
+    async def end(self) -> LogCursor:
+        return LogCursor(max((event.position for event in self._filter(lambda _: True)), default=0))
+
+    async def advance_idle_writers(self) -> None: ...
 
     async def count(self, account_id: AccountId, *, kind: str | None = None, device_id: DeviceId | None = None) -> int:
         return len(self._filter(lambda event: _matches(event, account_id, kind, device_id)))
 
-    async def account_newest_position(self, account_id: AccountId) -> int:
-        return max((e.position for e in self._filter(lambda e: e.account_id == account_id)), default=0)
-
-    async def account_oldest_position(self, account_id: AccountId) -> int:
-        return min((e.position for e in self._filter(lambda e: e.account_id == account_id)), default=0)
+    async def oldest_position(self) -> int:
+        return min((event.position for event in self._filter(lambda _: True)), default=0)
 
     async def list_by_device(self, device_id: DeviceId, *, limit: int, before_ms: int | None) -> Sequence[Event]:
         chosen = self._filter(lambda e: e.device_id == device_id and (before_ms is None or e.at_ms < before_ms))

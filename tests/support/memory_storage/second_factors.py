@@ -7,6 +7,7 @@ from dataclasses import replace
 
 from domain.accounts.model import LoginChallenge, TotpSecret
 from domain.kernel.ids import UserId
+from support.memory_storage.passkeys import PASSKEYS, MemoryPasskeyRepository
 from support.memory_storage.tables import Database, Table
 
 TOTP_SECRETS: Table[UserId, TotpSecret] = Table("totp_secrets")
@@ -17,8 +18,15 @@ CHALLENGES: Table[bytes, LoginChallenge] = Table("login_challenges")
 class MemorySecondFactorRepository:
     def __init__(self, database: Database) -> None:
         self._database = database
+        self._passkeys = MemoryPasskeyRepository(database)
 
     async def is_enabled(self, user_id: UserId) -> bool:
+        return await self.has_totp(user_id) or bool(await self._passkeys.list_by_user(user_id))
+
+    async def delete_totp(self, user_id: UserId) -> bool:
+        return self._database.delete(TOTP_SECRETS, [user_id]) == 1
+
+    async def has_totp(self, user_id: UserId) -> bool:
         secret = self._database.rows(TOTP_SECRETS).get(user_id)
         return secret is not None and secret.confirmed_ms is not None
 
@@ -56,7 +64,9 @@ class MemorySecondFactorRepository:
 
     async def delete_all(self, user_id: UserId) -> bool:
         await self.replace_recovery_codes(user_id, [])
-        return self._database.delete(TOTP_SECRETS, [user_id]) == 1
+        own = [one.passkey_id for one in await self._passkeys.list_by_user(user_id)]
+        deleted = self._database.delete(PASSKEYS, own)
+        return await self.delete_totp(user_id) or deleted > 0
 
     async def add_challenge(self, challenge: LoginChallenge) -> None:
         self._database.writable_rows(CHALLENGES)[challenge.token_hash] = challenge

@@ -42,10 +42,14 @@ class MemoryReadingRepository:
             keys = [key for key in keys if (key[1:] < after if newest_first else key[1:] > after)]
         return [(key[1], key[2], rows[key]) for key in keys[:limit]]
 
-    async def add_metric_names(self, names: Sequence[tuple[int, str]]) -> None:
+    async def assign_metric_numbers(self, names: Sequence[str]) -> Sequence[tuple[int, str]]:
         kept = self._database.writable_rows(METRIC_NAMES)
-        for number, name in names:
-            kept.setdefault(number, name)
+        numbers = {name: number for number, name in kept.items()}
+        for name in names:
+            if name not in numbers:
+                numbers[name] = max(kept, default=0) + 1
+                kept[numbers[name]] = name
+        return [(numbers[name], name) for name in dict.fromkeys(names)]
 
     async def list_metric_names(self) -> Sequence[tuple[int, str]]:
         return sorted(self._database.rows(METRIC_NAMES).items())

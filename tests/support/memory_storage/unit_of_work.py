@@ -22,6 +22,11 @@ from support.memory_storage.accounts import (
 )
 from support.memory_storage.approvals import MemoryApprovalRepository
 from support.memory_storage.arrivals import MemoryArrivalRepository
+from support.memory_storage.cluster import (
+    MemoryClusterMemberRepository,
+    MemoryDeviceSessionRepository,
+    MemoryPartitionRepository,
+)
 from support.memory_storage.command_context import MemoryCommandContextRepository
 from support.memory_storage.commands import MemoryCommandDefinitionRepository, MemoryExecutionRepository
 from support.memory_storage.dead_letters import MemoryDeadLetterRepository
@@ -29,9 +34,14 @@ from support.memory_storage.device_health import MemoryDeviceHealthRepository
 from support.memory_storage.device_search import MemoryDeviceSearchRepository
 from support.memory_storage.devices import MemoryDeviceCredentialsRepository, MemoryDeviceRepository, MemoryDeviceTypeRepository
 from support.memory_storage.events import MemoryEventRepository
+from support.memory_storage.external_identities import MemoryExternalIdentityRepository
 from support.memory_storage.grants import MemoryGrantRepository
+from support.memory_storage.invitations import MemoryInvitationRepository
 from support.memory_storage.keys import MemoryApiKeyRepository
 from support.memory_storage.notifications import MemoryNotificationRepository
+from support.memory_storage.partition_states import MemoryPartitionStateRepository
+from support.memory_storage.passkeys import MemoryPasskeyRepository
+from support.memory_storage.provisioning import MemoryDeviceClaimRepository, MemoryProvisioningCodeRepository
 from support.memory_storage.rollups import MemoryRollupRepository
 from support.memory_storage.rules import MemoryRuleRepository
 from support.memory_storage.schedules import MemoryScheduleRepository
@@ -43,6 +53,7 @@ from support.memory_storage.sessions import (
     MemoryStoredResponseRepository,
     MemoryUnlockLinkRepository,
 )
+from support.memory_storage.steady_time import MemorySteadyTimeRepository
 from support.memory_storage.tables import Database, Tables
 from support.memory_storage.telemetry import MemoryReadingRepository
 from support.memory_storage.user_sessions import MemoryUserSessionRepository
@@ -60,11 +71,14 @@ class MemoryTransaction:
         self.accounts = MemoryAccountRepository(database)
         self.users = MemoryUserRepository(database)
         self.memberships = MemoryMembershipRepository(database)
+        self.invitations = MemoryInvitationRepository(database)
         self.projects = MemoryProjectRepository(database)
         self.refresh_tokens = MemoryRefreshTokenRepository(database)
         self.user_sessions = MemoryUserSessionRepository(database)
         self.one_time_codes = MemoryOneTimeCodeRepository(database)
+        self.passkeys = MemoryPasskeyRepository(database)
         self.second_factors = MemorySecondFactorRepository(database)
+        self.external_identities = MemoryExternalIdentityRepository(database)
         self.unlock_links = MemoryUnlockLinkRepository(database)
         self.login_failures = MemoryLoginFailureRepository(database)
         self.stored_responses = MemoryStoredResponseRepository(database)
@@ -73,6 +87,8 @@ class MemoryTransaction:
         self.device_search = MemoryDeviceSearchRepository(self.devices)
         self.credentials = MemoryDeviceCredentialsRepository(database)
         self.device_health = MemoryDeviceHealthRepository(database)
+        self.provisioning_codes = MemoryProvisioningCodeRepository(database)
+        self.device_claims = MemoryDeviceClaimRepository(database)
         self.device_types = MemoryDeviceTypeRepository(database)
         self.events = MemoryEventRepository(database)
         self.grants = MemoryGrantRepository(database)
@@ -84,11 +100,16 @@ class MemoryTransaction:
         self.rules = MemoryRuleRepository(database)
         self.readings = MemoryReadingRepository(database)
         self.arrivals = MemoryArrivalRepository(database)
+        self.partition_states = MemoryPartitionStateRepository(database)
         self.dead_letters = MemoryDeadLetterRepository(database)
         self.rollups = MemoryRollupRepository(database)
         self.notifications = MemoryNotificationRepository(database)
         self.webhooks = MemoryWebhookRepository(database)
         self.deliveries = MemoryDeliveryRepository(database)
+        self.steady_time = MemorySteadyTimeRepository(database)
+        self.partitions = MemoryPartitionRepository(database)
+        self.members = MemoryClusterMemberRepository(database)
+        self.device_sessions = MemoryDeviceSessionRepository(database)
 
     async def emit(self, event: DomainEvent) -> None:
         if not self._writable:

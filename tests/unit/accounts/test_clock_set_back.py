@@ -1,12 +1,16 @@
-"""A clock that is set back locks nobody out, and forgets the counts only once."""
+"""A clock that is set back locks nobody out, forgets the counts only once, and lengthens no proof of presence."""
 
 from __future__ import annotations
+
+from types import SimpleNamespace
+from typing import Any
 
 import pytest
 
 from domain.accounts.login_throttle import CODE_ATTEMPTS, LoginThrottleSubjects, check_login_backoff, increment_failures
 from domain.accounts.model import LoginFailures, OneTimeCode, UnlockLink
 from domain.accounts.password_change import _check_cooldown
+from domain.accounts.step_up import STEP_UP_TTL_MS, is_verified
 from domain.accounts.unlock import _is_cooling_down
 from domain.kernel.clock import HOUR_MS, SECOND_MS
 from domain.kernel.errors import RateLimited
@@ -55,3 +59,14 @@ def test_a_code_or_link_of_before_the_step_delays_no_other() -> None:
         assert _is_cooling_down(link, now_ms)
     _check_cooldown(code, SET_BACK)
     assert not _is_cooling_down(link, SET_BACK)
+
+
+async def test_a_proof_of_presence_of_before_the_step_does_not_count() -> None:
+    class Sessions:
+        async def get(self, session_id: str) -> SimpleNamespace:
+            return SimpleNamespace(verified_ms=NOW)
+
+    tx: Any = SimpleNamespace(user_sessions=Sessions())
+    caller: Any = SimpleNamespace(session_id="a session")
+    for now_ms, counts in ((NOW, True), (SKEWED, True), (NOW + STEP_UP_TTL_MS + 1, False), (SET_BACK, False)):
+        assert await is_verified(tx, caller, now_ms, STEP_UP_TTL_MS) is counts

@@ -13,10 +13,13 @@ from adapters.clock import SystemClock
 from adapters.crypto.password_hasher import Argon2PasswordHasher
 from adapters.id_generator import RandomIdGenerator
 from app.cli import banner
-from app.cli.first_account import DEFAULT_EMAIL, FIRST_LOGIN_FILE, FirstLogin, create_first_account
+from app.cli.first_account import DEFAULT_EMAIL, FIRST_LOGIN_FILE, FirstLogin, FirstRunLink, create_first_account
 from app.config.settings import Settings
+from app.runtime.first_start import FIRST_RUN_FILE
 from domain.accounts.administration import AccountAdminService
 from support.memory_storage.unit_of_work import MemoryUnitOfWork
+
+URL = "http://127.0.0.1:8080"
 
 
 @pytest.fixture
@@ -30,23 +33,34 @@ def fake_program(hasher: Argon2PasswordHasher, settings: Settings) -> Any:
     """The parts of the program that create the first account, with in-memory storage."""
     ids = RandomIdGenerator()
     operator = AccountAdminService(uow=MemoryUnitOfWork(), clock=SystemClock(), ids=ids, hasher=hasher)
-    return SimpleNamespace(
-        settings=settings, adapters=SimpleNamespace(ids=ids, key_ring=None), services=SimpleNamespace(operator=operator)
-    )
+    sign_in = SimpleNamespace(first_run=SimpleNamespace(issue_token=lambda: "t0ken"))
+    services = SimpleNamespace(operator=operator, sign_in=sign_in)
+    return SimpleNamespace(settings=settings, adapters=SimpleNamespace(ids=ids, key_ring=None), services=services)
 
 
-def banner_text(settings: Settings, login: FirstLogin | None, *, terminal: bool = True) -> str:
+def banner_text(settings: Settings, login: FirstLogin | FirstRunLink | None, *, terminal: bool = True) -> str:
     screen = io.StringIO()
     banner.print_banner(settings, login, console=Console(file=screen, width=300, highlight=False, force_terminal=terminal))
     return screen.getvalue()
 
 
-async def test_an_empty_installation_gets_a_first_login_in_a_file_that_only_its_owner_can_read(
+async def test_an_empty_installation_gets_a_link_in_a_file_that_only_its_owner_can_read_and_no_account(
     tmp_path: Path, hasher: Argon2PasswordHasher
 ) -> None:
+    program = fake_program(hasher, Settings(data_dir=tmp_path))
+    link = await create_first_account(program, URL)
+    assert isinstance(link, FirstRunLink)
+    assert (link.url, link.path) == (f"{URL}/#/first-run/t0ken", tmp_path / FIRST_RUN_FILE)
+    assert link.path.stat().st_mode & 0o777 == 0o600
+    assert link.path.read_text().startswith(f"{link.url}\n")
+    assert "t0ken" not in repr(link)
+    assert await program.services.operator.has_no_accounts()
+
+
+async def test_the_demo_gets_a_login_in_a_file_that_only_its_owner_can_read(tmp_path: Path, hasher: Argon2PasswordHasher) -> None:
     settings = Settings(data_dir=tmp_path)
-    login = await create_first_account(fake_program(hasher, settings))
-    assert login is not None
+    login = await create_first_account(fake_program(hasher, settings), URL, make_up=True)
+    assert isinstance(login, FirstLogin)
     assert login.password is not None
     assert (login.email, len(login.password)) == (DEFAULT_EMAIL, 20)
     file = tmp_path / FIRST_LOGIN_FILE
@@ -59,7 +73,7 @@ async def test_a_password_from_the_settings_is_neither_printed_nor_written_to_a_
     tmp_path: Path, hasher: Argon2PasswordHasher
 ) -> None:
     settings = Settings(data_dir=tmp_path, owner_email="ada@example.com", owner_password="long enough")
-    login = await create_first_account(fake_program(hasher, settings))
+    login = await create_first_account(fake_program(hasher, settings), URL)
     assert login == FirstLogin("ada@example.com", None)
     assert list(tmp_path.iterdir()) == []
     assert "long enough" not in banner_text(settings, login)
@@ -67,8 +81,24 @@ async def test_a_password_from_the_settings_is_neither_printed_nor_written_to_a_
 
 async def test_the_second_start_creates_no_account(tmp_path: Path, hasher: Argon2PasswordHasher) -> None:
     running = fake_program(hasher, Settings(data_dir=tmp_path))
-    assert await create_first_account(running) is not None
-    assert await create_first_account(running) is None
+    assert await create_first_account(running, URL) is not None
+    assert await create_first_account(running, URL, make_up=True) is not None
+    assert await create_first_account(running, URL) is None
+    assert not (tmp_path / FIRST_RUN_FILE).exists()
+
+
+def test_the_link_is_shown_on_a_terminal_and_only_its_file_is_named_in_a_log(tmp_path: Path) -> None:
+    link = FirstRunLink(f"{URL}/#/first-run/t0ken", tmp_path / FIRST_RUN_FILE)
+    assert link.url in banner_text(Settings(data_dir=tmp_path), link)
+    output = banner_text(Settings(data_dir=tmp_path), link, terminal=False)
+    assert "t0ken" not in output
+    assert str(tmp_path / FIRST_RUN_FILE) in output
+
+
+def test_the_link_names_the_address_at_which_a_person_reaches_the_dashboard() -> None:
+    assert banner.network_url(Settings()) == URL
+    assert banner.network_url(Settings(http_host="192.168.1.10", http_port=80)) == "http://192.168.1.10:80"
+    assert banner.network_url(Settings(public_url="https://latchboard.example.com/")) == "https://latchboard.example.com"
 
 
 def test_the_banner_shows_every_address_and_the_first_login(tmp_path: Path) -> None:
@@ -88,15 +118,6 @@ def test_a_log_gets_the_place_of_the_first_password_and_not_the_password(tmp_pat
     output = banner_text(Settings(data_dir=tmp_path), FirstLogin("ada@example.com", "s3cr3t", tmp_path), terminal=False)
     assert "s3cr3t" not in output
     assert f"The first login, ada@example.com and its password, is in {tmp_path / FIRST_LOGIN_FILE}" in output
-
-
-def test_the_quick_start_has_three_commands_that_register_a_device_and_switch_it_on() -> None:
-    login, register, switch = banner.quick_start_commands("http://127.0.0.1:8080", Path("data") / FIRST_LOGIN_FILE)
-    assert "/auth/login" in login
-    assert "data/first-login.txt" in login
-    assert "/devices/register" in register
-    assert "simulate" in switch
-    assert "/devices/$DEVICE/command" in switch
 
 
 def test_a_wildcard_address_is_shown_as_the_loopback_address() -> None:

@@ -93,7 +93,6 @@ def rows_of(*devices: int) -> IngestResult:
     """A result with a new metric and a row of each of these devices."""
     return replace(
         NOTHING,
-        new_metric_names=[(100 + no, f"m{no}") for no in devices],
         new_metrics=[(no, 100 + no, f"m{no}", None) for no in devices],
         rows=[(no, 7, 0, b"") for no in devices],
     )
@@ -117,7 +116,7 @@ class FakePipeline:
     async def decode(self, batch: Any) -> DecodedBatch:
         return DecodedBatch()
 
-    def evaluate(self, batch: Any, decoded: Any) -> EvaluatedBatch:
+    async def evaluate(self, batch: Any, decoded: Any, assign_names: Any) -> EvaluatedBatch:
         self.evaluations += 1
         return self.evaluated
 

@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 from app.config.settings import Settings, SettingsError, load_settings, setting_sources, unknown_variable_warnings
-from app.wiring.adapters import broker_endpoint
+from app.wiring.broker_endpoint import broker_endpoint
 from domain.devices.firmware_config import BrokerEndpoint
 
 
@@ -49,11 +49,21 @@ def test_the_environment_overrides_dotenv_and_dotenv_overrides_the_toml_file(
         ("INGEST_LIMIT", "-1", "greater than or equal to 0"),
         ("WEBHOOK_ALLOW_PRIVATE", "perhaps", "boolean"),
         ("WEBHOOK_LOW_PORTS", "81,8081", "1 to 1023"),
+        ("WEBHOOK_NETWORKS", "192.168.1.7/24", "neither an address nor a network"),
         ("MQTT_TLS_PORT", "8883", "LATCHBOARD_MQTT_TLS_CERTIFICATE"),
         ("HOMEASSISTANT", "localhost:1883", "mqtt://"),
         ("HOMEASSISTANT", "mqtt://user:pa/ss@home", "percent-encoded"),
         ("HOMEASSISTANT", "mqtt://home", "LATCHBOARD_HOMEASSISTANT_KEY"),
         ("HOMEASSISTANT_PREFIX", "home/+", "should match"),
+        ("OIDC_ISSUER", "sso.example.com", "https URL"),
+        ("OIDC_ISSUER", "http://sso.example.com", "https URL"),
+        ("OIDC_ISSUER", "https://sso.example.com?a=b", "without query"),
+        ("OIDC_ISSUER", "https://sso.example.com", "LATCHBOARD_OIDC_CLIENT_ID"),
+        ("OIDC_ROLE_MAP", "admins=Boss", "plant-admins=Admin"),
+        ("OIDC_ROLE_MAP", "admins=Admin", "LATCHBOARD_OIDC_ROLE_CLAIM"),
+        ("OIDC_SCOPES", "profile email", "must contain openid"),
+        ("OIDC_AUTO_CREATE", "true", "LATCHBOARD_OIDC_DEFAULT_ROLE"),
+        ("OIDC_DEFAULT_ROLE", "Boss", "'Owner'"),
         ("OWNER_EMAIL", "ada@example.com", "LATCHBOARD_OWNER_PASSWORD"),
         ("OWNER_EMAIL", "ada", "ada@example.com"),
         ("OWNER_PASSWORD", "short", "8 to 256"),
@@ -150,6 +160,6 @@ def test_the_source_of_each_value_is_known(monkeypatch: pytest.MonkeyPatch) -> N
 def test_every_variable_of_the_contract_is_a_setting() -> None:
     contract = (
         "DATA_DIR HTTP_HOST HTTP_PORT MQTT_HOST MQTT_PORT MQTT_WS_PORT MQTT_TLS_PORT MQTT_PUBLIC_HOST BROKER DATABASE_URL ENGINE "
-        "OWNER_EMAIL OWNER_PASSWORD SECRET_KEYS SMTP_URL WEBHOOK_ALLOW_PRIVATE LOG_FORMAT LOG_LEVEL"
+        "OWNER_EMAIL OWNER_PASSWORD SECRET_KEYS SMTP_URL WEBHOOK_ALLOW_PRIVATE WEBHOOK_NETWORKS LOG_FORMAT LOG_LEVEL"
     )
     assert {name.lower() for name in contract.split()} <= set(Settings.model_fields)

@@ -7,8 +7,8 @@ import pytest
 from domain.commands import device_types
 from domain.commands import policy as commands
 from domain.commands.definitions import CommandDefinitionInput
-from domain.devices import service as devices
-from domain.devices.service import DeviceRegistration
+from domain.devices import registration as devices
+from domain.devices.registration import DeviceRegistration
 from domain.kernel.errors import Conflict
 from support.device_world import DeviceWorld
 

@@ -4,7 +4,7 @@ import pytest
 
 from domain.devices.erasure import BATCH_ROWS, TOMBSTONE_RETENTION_MS
 from domain.devices.model import TRANSITIONS, DeviceLifecycleTrigger, DeviceStatus, FirmwareProfile
-from domain.devices.service import DeviceRegistration
+from domain.devices.registration import DeviceRegistration
 from domain.kernel.caller import Role
 from domain.kernel.errors import Conflict, NotFound, PermissionDenied, Unavailable, VersionMismatch
 from domain.kernel.ids import ProjectId
@@ -191,7 +191,7 @@ async def test_what_a_deleted_device_had_on_its_way_does_not_stay(world: DeviceW
     again_ms = await world.erasure.erase_pending(at_once)
     async with world.uow.write() as tx:
         await tx.readings.add_many([(device.device_no, 5, 0, b"late")])
-        await tx.readings.add_metric_names([(1, "temperature")])
+        await tx.readings.assign_metric_numbers(["temperature"])
         await tx.readings.upsert_device_metrics([(device.device_no, 1, None)])
         await tx.readings.upsert_checkpoints([(device.device_no, 5, b"late")])
         await tx.rollups.mark_due([(device.device_no, 0)], 1)

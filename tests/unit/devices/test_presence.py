@@ -1,5 +1,7 @@
 from __future__ import annotations
 
+import pytest
+
 from domain.devices.model import Device
 from domain.devices.presence import OFFLINE_GRACE_MS, RESTART_GRACE_MS, PresenceService
 from domain.kernel.ids import DeviceId
@@ -43,6 +45,17 @@ async def test_a_device_that_stays_away_is_offline_after_the_grace(world: Device
     assert await world.presence.expire_due() == 1
     assert changes(world) == ["online:connected", "offline:disconnected"]
     assert world.presence.next_due_ms() is None
+
+
+@pytest.mark.parametrize("minutes", [-60, 60])
+async def test_a_step_of_the_clock_does_not_change_the_grace(world: DeviceWorld, minutes: int) -> None:
+    await leave(world, await world.device(online=True))
+    world.clock.step(minutes=minutes)
+    world.clock.forward(OFFLINE_GRACE_MS - 1)
+    assert await world.presence.expire_due() == 0
+    world.clock.forward(1)
+    assert await world.presence.expire_due() == 1
+    assert changes(world) == ["online:connected", "offline:lost"]
 
 
 async def test_a_reconnect_within_the_grace_is_no_flap(world: DeviceWorld) -> None:

@@ -151,7 +151,7 @@ async def test_the_rules_are_in_the_engine_again_after_a_message_that_cannot_be_
     await world.rule(device)
     replay = Replay(world)
 
-    def fail(self: Any, batch: Any, decoded: Any) -> EvaluatedBatch:
+    def fail(self: Any, batch: Any, decoded: Any, assign_names: Any) -> EvaluatedBatch:
         raise ValueError("cannot be read")
 
     with monkeypatch.context() as patched:

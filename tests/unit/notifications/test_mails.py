@@ -14,7 +14,7 @@ from domain.kernel.errors import Unavailable
 from domain.notifications import policy
 from domain.notifications.model import NotificationSettings, NotificationTopic
 from domain.notifications.observer import NotificationObserver
-from domain.notifications.service import NotificationService
+from domain.notifications.service import QUIET_CHECK_MS, NotificationService
 from support.manual_clock import ManualClock
 from support.storage import NOW, StoredAccount, an_event, open_storage, populate
 
@@ -38,7 +38,7 @@ class Desk:
     def __init__(self, world: StoredAccount) -> None:
         self.world, self.clock, self.post = world, ManualClock(NOW), Postbox()
         self.service = NotificationService(uow=world.uow, clock=self.clock, mailer=self.post)
-        self.observer = NotificationObserver(public_url="https://latch.example", wake=lambda: None)
+        self.observer = NotificationObserver(public_url="https://latch.example", clock=self.clock, wake=lambda: None)
 
     async def choose(self, **settings: Any) -> None:
         of = NotificationSettings(self.world.membership.membership_id, self.world.account.account_id, **settings)
@@ -116,6 +116,33 @@ async def test_a_mail_that_is_not_accepted_is_sent_again_and_given_up_in_the_end
         desk.clock.forward(pause_ms)
     await desk.subjects()
     assert await desk.service.next_due_ms() is None
+
+
+@pytest.mark.parametrize("minutes", [-60, 60])
+async def test_a_step_of_the_clock_neither_delays_nor_hastens_a_mail(desk: Desk, minutes: int) -> None:
+    await desk.choose(topics=ALL, offline_minutes=5)
+    await desk.happen("device_offline")
+    desk.clock.step(minutes=minutes)
+    desk.clock.forward(minutes=4)
+    assert await desk.subjects() == []
+    desk.post.is_away = True
+    desk.clock.forward(minutes=1)
+    assert await desk.subjects() == []
+    desk.post.is_away = False
+    desk.clock.step(minutes=-2 * minutes)
+    assert await desk.subjects() == []
+    desk.clock.forward(policy.RETRY_PAUSES_MS[0])
+    assert await desk.subjects() == ["Pump: offline for 5 min"]
+
+
+async def test_quiet_hours_end_by_the_wall_clock_also_when_it_is_set_meanwhile(desk: Desk) -> None:
+    minute = NOW // 60_000 % 1440
+    await desk.choose(topics=ALL, quiet_from_minute=(minute - 60) % 1440, quiet_to_minute=(minute + 60) % 1440)
+    await desk.happen("rule_disabled")
+    assert await desk.subjects() == []
+    desk.clock.step(minutes=61)
+    desk.clock.forward(QUIET_CHECK_MS)
+    assert await desk.subjects() == ["Pump: rule disabled"]
 
 
 async def test_whoever_may_not_decide_any_more_is_not_mailed_about_approvals(desk: Desk) -> None:

@@ -10,7 +10,6 @@ from domain.ingest.telemetry import IngestResult
 from domain.kernel.errors import Unavailable
 from domain.rules.model import RuleFiring
 from domain.rules.policy import SWEEP_THRESHOLD, RuleLoopGuard
-from domain.telemetry.engine.batch import InMemoryTelemetryBatch
 from support.telemetry_world import TelemetryWorld
 
 
@@ -71,8 +70,7 @@ async def test_a_retried_transaction_counts_a_firing_once(world: TelemetryWorld)
     device = await world.device()
     await world.report(device, temperature=20)
     rule = await world.rule(device)
-    hot = InMemoryTelemetryBatch.of([(device.device_no, world.clock.now_ms(), b'{"temperature": 31}')])
-    decision = IngestResult.of(world.engine.ingest(hot))
+    decision = await world.ingest_all([(device.device_no, world.clock.now_ms(), b'{"temperature": 31}')])
     for _ in range(12):
         with pytest.raises(Unavailable):
             async with world.uow.write() as tx:

@@ -134,10 +134,12 @@ async def test_a_device_that_tells_no_relay_is_judged_by_the_plan_it_holds(
         if holds is not None:
             await world.left_edges.on_plan_revisions(tx, {device.device_id: holds * device.sched_rev})
             await world.left_edges.on_plan_revisions(tx, {device.device_id: device.sched_rev})  # what it was given now
-    due_ms = await world.left_edges.resolve_due()
-    assert due_ms == world.clock.ms + 10_000
+    assert await world.left_edges.resolve_due() == 10_000
+    world.clock.step(minutes=60)
+    assert await world.left_edges.resolve_due() == 10_000
+    world.clock.step(minutes=-60)
     assert (await world.slot(device)).last_outcome is EdgeOutcome.LEFT_TO_DEVICE
-    world.clock.ms = due_ms
+    world.clock.forward(10_000)
     await world.left_edges.resolve_due()
     assert (await world.slot(device)).last_outcome is outcome
     assert await world.left_edges.resolve_due() is None

@@ -9,6 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from domain.kernel.clock import Moment
 from domain.kernel.ids import AccountId, DeliveryId, EventId, KeyId, WebhookId
 from domain.webhooks import policy
 from domain.webhooks.model import RETRY_BACKOFF, Attempt, Delivery, DeliveryState, Webhook
@@ -16,6 +17,8 @@ from domain.webhooks.policy import HealthChange
 from domain.webhooks.ports import WebhookResponse
 
 NOW = 1_800_000_000_000
+AT = Moment(NOW, 900_000_000_000)
+"""The wall clock has been set."""
 DAY = 86_400_000
 
 
@@ -64,7 +67,7 @@ def webhook(failing_since_ms: int | None = None) -> Webhook:
 
 @pytest.mark.parametrize("status", [200, 201, 202, 204, 299])
 def test_2xx_is_success(status: int) -> None:
-    finished = policy.finish_attempt(delivery(), attempt(), reply(status), NOW, 0.0)
+    finished = policy.finish_attempt(delivery(), attempt(), reply(status), AT, 0.0)
     assert finished.delivery.state is DeliveryState.DELIVERED
     assert finished.attempt.succeeded
     assert finished.attempt.error is None
@@ -73,17 +76,18 @@ def test_2xx_is_success(status: int) -> None:
 
 @pytest.mark.parametrize("answer", [reply(199), reply(301), reply(404), reply(500), reply(None, "gone"), reply(200, "cut")])
 def test_everything_else_is_failure(answer: WebhookResponse) -> None:
-    finished = policy.finish_attempt(delivery(), attempt(), answer, NOW, 0.0)
+    finished = policy.finish_attempt(delivery(), attempt(), answer, AT, 0.0)
     assert finished.delivery.state is DeliveryState.PENDING
     assert not finished.attempt.succeeded
     assert finished.attempt.error
-    assert finished.delivery.due_ms == finished.attempt.next_attempt_ms == NOW + 5_000
+    assert finished.attempt.next_attempt_ms == NOW + 5_000
+    assert finished.delivery.due_ms == AT.steady_ms + 5_000
 
 
 def test_after_six_attempts_it_is_given_up() -> None:
     pending, pauses = delivery(), []
     for number in range(1, 7):
-        finished = policy.finish_attempt(pending, attempt(number), reply(503), NOW, 0.0)
+        finished = policy.finish_attempt(pending, attempt(number), reply(503), AT, 0.0)
         pending = finished.delivery
         if finished.attempt.next_attempt_ms is not None:
             pauses.append(finished.attempt.next_attempt_ms - NOW)
@@ -103,7 +107,7 @@ def test_a_pause_stays_within_ten_percent_and_retry_after_only_lengthens(done: i
 
 
 def test_an_interrupted_attempt_does_not_count() -> None:
-    finished = policy.interrupt_attempt(delivery(3), attempt(4), NOW)
+    finished = policy.interrupt_attempt(delivery(3), attempt(4), AT)
     assert finished.delivery.attempts == 3
     assert finished.delivery.state is DeliveryState.PENDING
     assert finished.delivery.claimed_until_ms == delivery(3).claimed_until_ms  # the lease it is written under
@@ -122,6 +126,9 @@ def test_health_follows_the_answers() -> None:
     assert policy.health_change(webhook(NOW - DAY), reply(500), NOW) is HealthChange.SAME
     assert policy.health_change(webhook(NOW - 5 * DAY), reply(500), NOW) is HealthChange.DEAD
     assert policy.health_change(webhook(), reply(410), NOW) is HealthChange.GONE
+    failing = policy.apply_health_change(webhook(), HealthChange.FAILING, AT)
+    assert failing.failing_since_ms == AT.steady_ms
+    assert policy.apply_health_change(failing, HealthChange.DEAD, AT).updated_ms == NOW
 
 
 def test_the_envelope_holds_the_payload_byte_for_byte() -> None:

@@ -1,6 +1,6 @@
 // A relay for Latchboard on an ESP32 or ESP8266: commands, state, telemetry, and the schedule while the network is down.
 //
-// Libraries: PubSubClient 2.8 or newer. Files beside this one: settings.h (yours) and latchboard_config.h (from the service).
+// Libraries: PubSubClient 2.8 or newer. What is yours is in settings.h, what the service knows in latchboard_config.h.
 
 #include <PubSubClient.h>
 #include <time.h>

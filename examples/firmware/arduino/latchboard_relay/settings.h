@@ -1,5 +1,4 @@
-// What only you know. The rest comes from the service: save the block of
-// GET /devices/{deviceId}/config?format=arduino as latchboard_config.h beside this file.
+// What only you know. The rest, latchboard_config.h, comes from the service: GET /devices/{deviceId}/config?format=arduino.
 #pragma once
 
 #define WIFI_NAME "your network"

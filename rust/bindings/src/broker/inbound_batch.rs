@@ -13,11 +13,11 @@ use crate::batch::{Message, TelemetryBatch};
 #[rustfmt::skip]
 fn event_tuple<'py>(py: Python<'py>, event: &DeviceEvent) -> PyResult<Bound<'py, PyTuple>> {
     match event {
-        DeviceEvent::Connect { source, protocol, address, at_ms, max_packet_size, session_present } => {
-            ("connect", source.device, &*source.device_id, *protocol, address, at_ms, max_packet_size, session_present).into_pyobject(py)
+        DeviceEvent::Connect { source, protocol, address, at_ms, max_packet_size, session_present, session } => {
+            ("connect", source.device, &*source.device_id, *protocol, address, at_ms, max_packet_size, session_present, session).into_pyobject(py)
         }
-        DeviceEvent::Disconnect { source, reason, at_ms } => {
-            ("disconnect", source.device, &*source.device_id, *reason, at_ms).into_pyobject(py)
+        DeviceEvent::Disconnect { source, reason, at_ms, session } => {
+            ("disconnect", source.device, &*source.device_id, *reason, at_ms, session).into_pyobject(py)
         }
         DeviceEvent::Subscribe { source, filter, at_ms, held_until_ms } => {
             ("subscribe", source.device, &*source.device_id, filter, at_ms, held_until_ms).into_pyobject(py)
@@ -46,6 +46,14 @@ pub struct PyInboundBatch {
 impl PyInboundBatch {
     fn ack(&self, py: Python<'_>) {
         py.detach(|| lock(&self.batch).ack());
+    }
+
+    fn ack_telemetry(&self, py: Python<'_>) {
+        py.detach(|| lock(&self.batch).ack_telemetry());
+    }
+
+    fn ack_events(&self, py: Python<'_>) {
+        py.detach(|| lock(&self.batch).ack_events());
     }
 
     fn nack(&self, py: Python<'_>) {

@@ -32,12 +32,13 @@ impl PyIngestResult {
     }
 
     #[getter]
-    fn new_metric_names(&self) -> Vec<(u32, &str)> {
-        self.result
-            .new_names
-            .iter()
-            .map(|(number, name)| (*number, &**name))
-            .collect()
+    fn consumed(&self) -> usize {
+        self.result.consumed
+    }
+
+    #[getter]
+    fn unknown_metric_names(&self) -> Vec<&str> {
+        self.result.unknown_names.iter().map(|name| &**name).collect()
     }
 
     #[getter]

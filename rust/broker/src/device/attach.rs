@@ -40,14 +40,15 @@ pub struct AttachedConnection {
 
 impl RegisteredDevice {
     /// Add a connection to the device, taking over or resuming the client's session unless `clean_start`. `announce` runs under the
-    /// device's lock, so the connect event precedes every other event of the connection; its argument is session present.
+    /// device's lock, so the connect event precedes every other event of the connection; its arguments are session present, and the
+    /// number of the connection.
     pub fn attach(
         &self,
         credentials: CredentialSnapshot,
         request: SessionRequest,
         limits: &Limits,
         queue: &InboundQueue,
-        announce: impl FnOnce(bool),
+        announce: impl FnOnce(bool, i64),
     ) -> Result<AttachedConnection, CredentialsChanged> {
         let mut state = self.state.lock();
         if state.credentials != Some(credentials) {
@@ -68,7 +69,8 @@ impl RegisteredDevice {
         }
         state.max_packet_size = connection.max_packet_size;
         state.connections.push(Arc::clone(&connection));
-        announce(session_present);
+        state.last_session = now_ms().max(state.last_session + 1);
+        announce(session_present, state.last_session);
         Ok(AttachedConnection {
             connection,
             session_present,
@@ -78,14 +80,15 @@ impl RegisteredDevice {
     }
 
     /// Remove a connection from the device, unless another has taken it over. `announce` runs under the
-    /// device's lock; its argument says whether the device has no connection left. Returns when a stored will is due.
+    /// device's lock; its arguments say whether the device has no connection left, and the number of its last one. Returns
+    /// when a stored will is due.
     pub fn detach(
         &self,
         connection: &Arc<Connection>,
         ending: SessionEnd,
         limits: &Limits,
         queue: &InboundQueue,
-        announce: impl FnOnce(bool),
+        announce: impl FnOnce(bool, i64),
     ) -> Option<Instant> {
         let mut state = self.state.lock();
         let same = |other: &Arc<Connection>| Arc::ptr_eq(other, connection);
@@ -106,7 +109,7 @@ impl RegisteredDevice {
         } else if let Some(will) = ending.will {
             will.publish(queue);
         }
-        announce(state.connections.is_empty());
+        announce(state.connections.is_empty(), state.last_session);
         due
     }
 }

@@ -42,6 +42,8 @@ pub(super) struct DeviceState {
     pub(super) rate: TokenBucket,
     /// By `DropReason`: Unix milliseconds of its last report.
     pub(super) last_reports_ms: [i64; 3],
+    /// The number of the last connection: when it was opened (Unix ms), and greater than that of every earlier one.
+    pub(super) last_session: i64,
     /// Unix milliseconds; every subscription gets a later one.
     pub(super) last_subscribed_ms: i64,
     /// Bytes; what the device's last connection announced. None without a limit.

@@ -9,7 +9,8 @@ use crate::stats::Stats;
 pub struct InboundBatch {
     pub telemetry: Vec<TelemetryMessage>,
     pub events: Vec<DeviceEvent>,
-    acks: Vec<AckHandle>,
+    telemetry_acks: Vec<AckHandle>,
+    event_acks: Vec<AckHandle>,
     stats: Arc<Stats>,
 }
 
@@ -18,33 +19,52 @@ impl InboundBatch {
         let mut batch = Self {
             telemetry: Vec::new(),
             events: Vec::new(),
-            acks: Vec::new(),
+            telemetry_acks: Vec::new(),
+            event_acks: Vec::new(),
             stats,
         };
         for queued in messages {
             match queued.message {
-                InboundMessage::Telemetry(message) => batch.telemetry.push(message),
-                InboundMessage::Event(event) => batch.events.push(event),
+                InboundMessage::Telemetry(message) => {
+                    batch.telemetry.push(message);
+                    batch.telemetry_acks.extend(queued.ack);
+                }
+                InboundMessage::Event(event) => {
+                    batch.events.push(event);
+                    batch.event_acks.extend(queued.ack);
+                }
             }
-            batch.acks.extend(queued.ack);
         }
         batch
     }
 
     /// Acknowledge every message of the batch to its device. Further calls have no effect.
     pub fn ack(&mut self) {
-        self.stats.inbound_acked.add(self.acks.len() as u64);
-        for ack in self.acks.drain(..) {
-            ack.connection.acknowledge(ack.sequence);
-        }
+        self.ack_events();
+        self.ack_telemetry();
     }
 
-    /// Close every connection that waits for this batch, so that its device sends the messages again.
+    pub fn ack_events(&mut self) {
+        acknowledge(&mut self.event_acks, &self.stats);
+    }
+
+    pub fn ack_telemetry(&mut self) {
+        acknowledge(&mut self.telemetry_acks, &self.stats);
+    }
+
+    /// Close every connection that still waits for this batch, so that its device sends the messages again.
     pub fn nack(&mut self) {
-        self.stats.inbound_nacked.add(self.acks.len() as u64);
-        for ack in self.acks.drain(..) {
+        for ack in self.event_acks.drain(..).chain(self.telemetry_acks.drain(..)) {
+            self.stats.inbound_nacked.increment();
             ack.connection.close(CloseReason::BatchRejected);
         }
+    }
+}
+
+fn acknowledge(acks: &mut Vec<AckHandle>, stats: &Stats) {
+    stats.inbound_acked.add(acks.len() as u64);
+    for ack in acks.drain(..) {
+        ack.connection.acknowledge(ack.sequence);
     }
 }
 

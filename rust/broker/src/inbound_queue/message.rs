@@ -34,12 +34,15 @@ pub enum DeviceEvent {
         /// Bytes; None without a limit.
         max_packet_size: Option<u32>,
         session_present: bool,
+        session: i64,
     },
     /// The last connection of the device has ended.
     Disconnect {
         source: EventSource,
         reason: &'static str,
         at_ms: i64,
+        /// That of the device's last connect event.
+        session: i64,
     },
     Subscribe {
         source: EventSource,

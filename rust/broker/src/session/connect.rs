@@ -95,7 +95,7 @@ pub(super) async fn accept_connect(
     let queue = &shared.inbound_queue;
     let (limits, request) = (&shared.limits, session_request(&connect, client_id));
     let max_packet_size = request.max_packet_size;
-    let announce = |session_present| {
+    let announce = |session_present, session| {
         let event = DeviceEvent::Connect {
             source: event_source(&device, credentials),
             protocol: protocol_name(level, peer.over_websocket),
@@ -103,6 +103,7 @@ pub(super) async fn accept_connect(
             at_ms: now_ms(),
             max_packet_size,
             session_present,
+            session,
         };
         queue.push_low_priority(event, connect_permit);
     };

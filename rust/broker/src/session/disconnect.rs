@@ -31,6 +31,7 @@ impl DisconnectCause {
             Self::ClientDisconnect { .. } => "disconnected",
             Self::ClosedByBroker(CloseReason::Revoked) => "revoked",
             Self::ClosedByBroker(CloseReason::ShuttingDown) => "stopped",
+            Self::ClosedByBroker(CloseReason::TakenOver) => "taken_over",
             _ => "lost",
         }
     }
@@ -91,10 +92,10 @@ impl Session {
         });
         let delayed = will.take_if(|will| !will.will.delay.min(expiry).is_zero());
         let queue = &self.shared.inbound_queue;
-        let announce = |last| {
+        let announce = |last, session| {
             will.into_iter().for_each(|will| will.publish(queue));
             if let Some(permit) = disconnect_permit.filter(|_| last) {
-                let event = disconnect_event(source, cause);
+                let event = disconnect_event(source, cause, session);
                 queue.push_low_priority(event, permit);
             }
         };
@@ -127,11 +128,12 @@ impl Drop for Session {
     }
 }
 
-fn disconnect_event(source: EventSource, cause: DisconnectCause) -> DeviceEvent {
+fn disconnect_event(source: EventSource, cause: DisconnectCause, session: i64) -> DeviceEvent {
     DeviceEvent::Disconnect {
         source,
         reason: cause.event_reason(),
         at_ms: now_ms(),
+        session,
     }
 }
 

@@ -95,7 +95,7 @@ async def execute_once(
             "Idempotency-Key", f"must be 1 to {MAX_KEY_LENGTH} printable ASCII characters, such as a UUID."
         )
     label = f"{caller.account_id}/{caller.label}"
-    claim = StoredResponse(label, key, _hash_request(raw), None, store.process_id, store.clock.now_ms())
+    claim = StoredResponse(label, key, _hash_request(raw), None, store.process_id, store.clock.steady_ms())
     found = await _claim(store, claim)
     if found is not None:
         response = _replay(store, claim, found)

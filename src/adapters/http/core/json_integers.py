@@ -10,7 +10,7 @@ import re
 from functools import cache
 from typing import Any, get_args
 
-from pydantic import BaseModel, ValidationError
+from pydantic import BaseModel, BeforeValidator, ValidationError
 
 INTEGER_TEXT = re.compile(r"-?[0-9]+")
 
@@ -39,6 +39,10 @@ def _replace_at_path(value: Any, path: tuple[int | str, ...], number: int) -> bo
 
 @cache
 def integer_fields(model: type[BaseModel]) -> frozenset[str]:
-    """The names of the query parameters that are integers."""
-    fields = model.model_fields.items()
-    return frozenset(field.alias or name for name, field in fields if int in (field.annotation, *get_args(field.annotation)))
+    """The names of the query parameters that are integers. A field with a `BeforeValidator` reads its text itself."""
+    return frozenset(
+        field.alias or name
+        for name, field in model.model_fields.items()
+        if int in (field.annotation, *get_args(field.annotation))
+        and not any(isinstance(each, BeforeValidator) for each in field.metadata)
+    )

@@ -13,15 +13,18 @@ from typing import Annotated, Any, ClassVar, TypeVar
 from pydantic import (
     AfterValidator,
     BaseModel,
+    BeforeValidator,
     ConfigDict,
     Field,
     GetJsonSchemaHandler,
     StringConstraints,
+    WithJsonSchema,
 )
 from pydantic.alias_generators import to_camel
 from pydantic.config import JsonDict
 from pydantic_core import CoreSchema
 
+from domain.kernel.clock import from_iso
 from domain.kernel.errors import ValidationFailed
 from domain.kernel.text_validation import FORBIDDEN_IN_LINE, single_line_fault
 
@@ -59,6 +62,30 @@ Timestamp = Annotated[
     str, Field(json_schema_extra={"format": "date-time", "examples": ["2026-11-21T04:00:00.000Z"]}, max_length=40)
 ]
 """ISO 8601 with an offset. `request_parsing.parse_timestamp` converts it in requests."""
+
+_LATEST_MS = 2**52
+
+
+def _parse_instant(value: Any) -> Any:
+    if not isinstance(value, str) or (value.isascii() and value.isdigit()):
+        return value
+    try:
+        return from_iso(value)
+    except ValueError:
+        raise ValueError(
+            "must be Unix milliseconds, or ISO 8601 with an offset such as 2026-11-21T04:00:00Z (write + as %2B in a URL)"
+        ) from None
+
+
+InstantMs = Annotated[
+    int,
+    Field(ge=0, le=_LATEST_MS),
+    BeforeValidator(_parse_instant),
+    WithJsonSchema(
+        {"anyOf": [{"type": "integer", "minimum": 0, "maximum": _LATEST_MS}, {"type": "string", "format": "date-time"}]}
+    ),
+]
+"""An instant in a query: Unix milliseconds, or ISO 8601 as dashboards such as Grafana write it."""
 
 E = TypeVar("E", bound=Enum)
 EnumValue = Annotated[E, Field(strict=False)]

@@ -2,8 +2,9 @@
 
     POST /dashboard/session/login     {email, password} → {accessToken, expiresIn, user}, and the cookie
     POST /dashboard/session/login/second-factor   the second step, after login answered 202 {challengeToken, methods, expiresIn}
+    POST /dashboard/session/login/passkey   {passkey}: instead of both
     POST /dashboard/session/refresh   → {accessToken, expiresIn}, and the next cookie
-    POST /dashboard/session/logout    → {ok}; ends the session and deletes the cookie
+    POST /dashboard/session/logout    → {ok, providerSignOutUrl}; ends the session and deletes the cookie
 
 The cookie is `HttpOnly`, `SameSite=Strict` and sent to these paths only. A browser attaches it by itself, so each call must
 also prove that the dashboard's own page makes it: by a header that a page of another site cannot set without asking (CORS never
@@ -12,11 +13,10 @@ permits it), and by `Sec-Fetch-Site` where a browser sends it. Programs use `/ap
 
 from __future__ import annotations
 
+from collections.abc import Awaitable, Callable
 from typing import Any
 
-from quart import request
-from werkzeug.http import dump_cookie
-
+from adapters.http.api.accounts.passkey_schemas import PasskeyLoginRequest
 from adapters.http.api.accounts.schemas import (
     LoginRequest,
     SecondFactorNeededResponse,
@@ -29,18 +29,14 @@ from adapters.http.core.auth import RequiredAccess, client_info
 from adapters.http.core.device_cookie import device_cookie_header, read_device_tokens
 from adapters.http.core.operation import ApiBlueprint, operation
 from adapters.http.core.request_handling import ApiResponse
-from adapters.http.core.schemas import OkResponse, ResponseModel
-from domain.accounts.login import LoginResult, LoginService, SecondFactorNeeded
-from domain.accounts.policy import REFRESH_TOKEN_LENGTH, REFRESH_TOKEN_TTL_MS
+from adapters.http.core.schemas import ResponseModel
+from adapters.http.dashboard.own_page import require_own_page
+from adapters.http.dashboard.refresh_cookie import URL_PREFIX, RefreshCookie
+from domain.accounts.login import LoginService, SecondFactorNeeded
+from domain.accounts.passkeys.sign_in import PasskeySignInService
+from domain.accounts.session_opener import LoginResult
 from domain.accounts.sessions import SessionService
-from domain.accounts.token_issuer import TokenPair
-from domain.kernel.errors import PermissionDenied, Unauthenticated
-
-URL_PREFIX = "/dashboard/session"
-CSRF_HEADER = "X-CSRF-Protection"
-COOKIE = "latchboard_refresh"
-SECURE_COOKIE = f"__Secure-{COOKIE}"
-"""Browsers accept a name with this prefix over TLS only, so that nobody without TLS can plant the cookie."""
+from domain.kernel.errors import Unauthenticated
 
 
 class DashboardTokensResponse(ResponseModel):
@@ -52,17 +48,26 @@ class DashboardLoginResponse(DashboardTokensResponse):
     user: SignedInUserResponse
 
 
-def dashboard_session_blueprint(*, logins: LoginService, sessions: SessionService, is_tls: bool) -> ApiBlueprint:
+class DashboardLogoutResponse(ResponseModel):
+    ok: bool = True
+    provider_sign_out_url: str | None
+    """Where whoever signed in with the identity provider signs out of it."""
+
+
+FindSignOutUrl = Callable[[], Awaitable[str | None]]
+
+
+def dashboard_session_blueprint(
+    *,
+    logins: LoginService,
+    passkeys: PasskeySignInService,
+    sessions: SessionService,
+    is_tls: bool,
+    provider_sign_out_url: FindSignOutUrl | None = None,
+) -> ApiBlueprint:
     """`is_tls`: browsers reach the service over TLS, so the cookie must never travel without it."""
     bp = ApiBlueprint("dashboard_session", None, URL_PREFIX)
-    cookie = _RefreshCookie(is_tls=is_tls)
-
-    def signed_in_response(result: LoginResult) -> ApiResponse[Any]:
-        tokens = result.tokens
-        content = DashboardLoginResponse(
-            access_token=tokens.access_token, expires_in=tokens.expires_in_s, user=signed_in_user(result)
-        )
-        return ApiResponse(content, cookies=[cookie.set_header(tokens), device_cookie_header(result.device_tokens)])
+    cookie = RefreshCookie(is_tls=is_tls)
 
     @operation(
         bp,
@@ -73,21 +78,27 @@ def dashboard_session_blueprint(*, logins: LoginService, sessions: SessionServic
         returns={200: DashboardLoginResponse, 202: SecondFactorNeededResponse},
     )
     async def dashboard_login(body: LoginRequest) -> ApiResponse[Any]:
-        _require_own_page()
+        require_own_page()
         result = await logins.login(body.email, body.password, client=client_info(read_device_tokens()))
         if isinstance(result, SecondFactorNeeded):
             return ApiResponse(second_factor_needed_response(result))
-        return signed_in_response(result)
+        return signed_in_response(result, cookie)
 
     @operation(bp, "POST", "/login/second-factor", RequiredAccess.ANYONE, "Complete the sign-in")
     async def dashboard_second_factor(body: SecondFactorLoginRequest) -> ApiResponse[DashboardLoginResponse]:
-        _require_own_page()
+        require_own_page()
         client = client_info(read_device_tokens())
-        return signed_in_response(await logins.complete(body.challenge_token, body.to_factor(), client=client))
+        return signed_in_response(await logins.complete(body.challenge_token, body.to_factor(), client=client), cookie)
+
+    @operation(bp, "POST", "/login/passkey", RequiredAccess.ANYONE, "Sign in with a passkey")
+    async def dashboard_passkey(body: PasskeyLoginRequest) -> ApiResponse[DashboardLoginResponse]:
+        require_own_page()
+        result = await passkeys.sign_in(body.passkey, client=client_info(read_device_tokens()))
+        return signed_in_response(result, cookie)
 
     @operation(bp, "POST", "/refresh", RequiredAccess.ANYONE, "Renew the session")
     async def dashboard_refresh() -> ApiResponse[DashboardTokensResponse]:
-        _require_own_page()
+        require_own_page()
         token = cookie.find()
         if token is None:
             raise Unauthenticated("Please sign in.")
@@ -96,42 +107,19 @@ def dashboard_session_blueprint(*, logins: LoginService, sessions: SessionServic
         return ApiResponse(content, cookies=[cookie.set_header(tokens)])
 
     @operation(bp, "POST", "/logout", RequiredAccess.ANYONE, "Sign out")
-    async def dashboard_logout() -> ApiResponse[OkResponse]:
-        _require_own_page()
+    async def dashboard_logout() -> ApiResponse[DashboardLogoutResponse]:
+        require_own_page()
         if (token := cookie.find()) is not None:
             await sessions.logout(token, client=client_info())
-        return ApiResponse(OkResponse(), cookies=[cookie.delete_header()])
+        url = None if provider_sign_out_url is None else await provider_sign_out_url()
+        return ApiResponse(DashboardLogoutResponse(provider_sign_out_url=url), cookies=[cookie.delete_header()])
 
     return bp
 
 
-def _require_own_page() -> None:
-    """Raises PermissionDenied `CROSS_SITE_REQUEST` unless the call comes from a page of this origin."""
-    fetch_site = request.headers.get("Sec-Fetch-Site", "same-origin")
-    if request.headers.get(CSRF_HEADER) != "1" or fetch_site != "same-origin":
-        raise PermissionDenied(
-            "Only the dashboard of this address may call this. Programs sign in with POST /api/v1/auth/login.",
-            code="CROSS_SITE_REQUEST",
-        )
-
-
-class _RefreshCookie:
-    def __init__(self, *, is_tls: bool) -> None:
-        self._name = SECURE_COOKIE if is_tls else COOKIE
-        self._is_tls = is_tls
-
-    def find(self) -> str | None:
-        """The refresh token of the request."""
-        token = request.cookies.get(self._name, "")
-        return token if 0 < len(token) <= REFRESH_TOKEN_LENGTH else None
-
-    def set_header(self, tokens: TokenPair) -> str:
-        return self._dump(tokens.refresh_token, REFRESH_TOKEN_TTL_MS // 1000)
-
-    def delete_header(self) -> str:
-        return self._dump("", 0)
-
-    def _dump(self, value: str, max_age_s: int) -> str:
-        return dump_cookie(
-            self._name, value, max_age=max_age_s, path=URL_PREFIX, secure=self._is_tls, httponly=True, samesite="Strict"
-        )
+def signed_in_response(result: LoginResult, cookie: RefreshCookie) -> ApiResponse[Any]:
+    tokens = result.tokens
+    content = DashboardLoginResponse(
+        access_token=tokens.access_token, expires_in=tokens.expires_in_s, user=signed_in_user(result)
+    )
+    return ApiResponse(content, cookies=[cookie.set_header(tokens), device_cookie_header(result.device_tokens)])

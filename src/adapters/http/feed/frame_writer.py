@@ -14,6 +14,7 @@ from functools import lru_cache
 from typing import Any
 
 from domain.events.feed_cursor import FeedCursor
+from domain.events.log_cursor import LogCursor
 from domain.events.model import FeedFrame
 
 SET_AUTHENTICATED_EXTENSION = "latchboard.set_authenticated"
@@ -29,8 +30,8 @@ AsgiSend = Callable[[dict[str, Any]], Awaitable[None]]
 
 
 @lru_cache(maxsize=4_096)
-def _cursor_bytes(position: int, store_time_s: int) -> bytes:
-    return FeedCursor(position, store_time_s).encode().encode()
+def _cursor_bytes(log: LogCursor, store_time_s: int) -> bytes:
+    return FeedCursor(log, store_time_s).encode().encode()
 
 
 def text_frame(text: bytes) -> bytes:
@@ -43,9 +44,9 @@ def text_frame(text: bytes) -> bytes:
     return b"%b%c%b%b" % (_FINAL_TEXT_FRAME, _LENGTH_IN_64_BITS, size.to_bytes(8, "big"), text)
 
 
-def event_json(head: bytes, position: int, store_time_s: int) -> bytes:
+def event_json(head: bytes, log: LogCursor, store_time_s: int) -> bytes:
     """The event's JSON object with its cursor as the last member."""
-    return b'%b,"cursor":"%b"}' % (head, _cursor_bytes(position, store_time_s))
+    return b'%b,"cursor":"%b"}' % (head, _cursor_bytes(log, store_time_s))
 
 
 class FrameWriter:
@@ -77,14 +78,14 @@ class FeedSender:
         self._send = send
         self._frame_writer = writer
 
-    def try_send_event(self, frame: FeedFrame, position: int, store_time_s: int) -> bool:
+    def try_send_event(self, frame: FeedFrame, log: LogCursor, store_time_s: int) -> bool:
         """Send an event without waiting. False if that is not possible; use `send_text` then."""
         writer = self._frame_writer
         if writer is None or writer.is_buffer_full:
             return False
-        cursor = (position, store_time_s)
+        cursor = (log, store_time_s)
         if frame.websocket_frame_cursor != cursor:
-            frame.websocket_frame = text_frame(event_json(frame.unclosed_json, position, store_time_s))
+            frame.websocket_frame = text_frame(event_json(frame.unclosed_json, log, store_time_s))
             frame.websocket_frame_cursor = cursor
         writer.write(frame.websocket_frame)
         return True

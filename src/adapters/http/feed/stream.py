@@ -1,10 +1,10 @@
 """The stream of one feed client: the initial state, missed events and readings, then live events, each with a cursor.
 
-No gap, and of the log no repetition: events up to the position of a snapshot or page are skipped in the queue, and later ones are
-in it, because the subscription begins before the position is read. Missed readings are read once every batch that was evaluated
-before the subscription is stored; so each is among them, or in the queue, or in both with the same id. No event beyond the
-grants: before each frame the stream checks whether access has changed, and if so reloads what the client may see before it sends
-anything else.
+No gap, and of the log no repetition: events that the cursor of a snapshot or page covers are skipped in the queue, and all
+others are in it, because the subscription begins before that cursor is read. Missed readings are read once every batch that was
+evaluated before the subscription is stored; so each is among them, or in the queue, or in both with the same id. No event beyond
+the grants: before each frame the stream checks whether access has changed, and if so reloads what the client may see before it
+sends anything else.
 
 While a client keeps up, nothing is queued for it: the publisher calls `_send_directly`, which writes the frame at once. The task
 sleeps until it has to wait for something: a slow client, a change of access, the end.
@@ -13,19 +13,22 @@ sleeps until it has to wait for something: a slow client, a change of access, th
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Awaitable, Callable
 from contextlib import AbstractAsyncContextManager
 from dataclasses import dataclass
 
 import msgspec
 
 from adapters.http.feed.frame_writer import FeedSender, event_json
+from adapters.http.feed.initial_state import initial_state_message
 from adapters.http.feed.websocket import ClientGoneError, CloseReason
-from domain.devices.model import Device
 from domain.events.feed_cursor import FeedCursor
+from domain.events.log_cursor import LogCursor
 from domain.events.model import FeedFilter, FeedFrame
 from domain.events.ports import FeedHub, FeedSubscription
 from domain.feed.audience import AudienceService, FeedSnapshot, FeedVisibility, Viewer
-from domain.kernel.clock import SECOND_MS, Clock, to_iso
+from domain.feed.sharing import no_other_instances
+from domain.kernel.clock import SECOND_MS, Clock
 from domain.kernel.ids import DeviceId
 from domain.telemetry.queries.missed_readings import MissedReadingService
 
@@ -33,6 +36,7 @@ CREDENTIALS_EXPIRED = 4001
 ACCESS_REVOKED = 4003
 CLIENT_TOO_SLOW = 4008
 GOING_AWAY = 1001  # RFC 6455 7.4.1
+_RENEW_ADVICE = "The access token has expired. Send a new one in an auth message before it expires."
 SEND_TIMEOUT_S = 20.0
 """A client that reads nothing for this long while its buffers are full is too slow, like one whose queue overflows."""
 VIEW_REFRESH_INTERVAL_S = 30.0
@@ -65,12 +69,14 @@ class FeedQuery:
 @dataclass(frozen=True, slots=True)
 class FeedSources:
     """What a stream reads. Each batch of readings is evaluated and stored while `commit_lock` is held; entering it raises
-    Unavailable if that takes too long."""
+    Unavailable if that takes too long. `confirm_interest` returns when the other instances of a cluster know what the clients
+    of this one want."""
 
     audience: AudienceService
     hub: FeedHub
     missed_readings: MissedReadingService
     commit_lock: AbstractAsyncContextManager[None]
+    confirm_interest: Callable[[], Awaitable[None]] = no_other_instances
 
 
 class _StreamEndedError(Exception):
@@ -99,10 +105,12 @@ class FeedStream:
         self._sender = sender
         self._subscription: FeedSubscription | None = None
         self._end_reason: CloseReason | BaseException | None = None
-        self._position = 0
+        self._log = LogCursor()
+        self._follows_hub = False
         self._store_time_s = 0
         self._view = FeedVisibility(frozenset(), 0)
         self._refresh_due_ms = 0
+        """Monotonic."""
 
     async def run(self) -> CloseReason:
         try:
@@ -130,19 +138,21 @@ class FeedStream:
     async def _send_initial_state(self) -> None:
         if self._query.cursor_invalid or self._query.cursor is not None:
             await self._send(b'{"type":"resync"}')
+        if self._interest.wants_readings:
+            await self._sources.confirm_interest()
         self._store_time_s = await self._sources.missed_readings.store_time()
         snapshot = await self._load_snapshot()
-        self._position = snapshot.position
+        self._log = snapshot.log
         await self._send(self._initial_state_message(snapshot))
 
     async def _resume_from(self, cursor: FeedCursor) -> bool:
         """Send the state and the log after the cursor, before subscribing. False if the log no longer reaches back that far, or
         if too many readings were missed."""
-        if (await self._audience.list_missed(self.identity.viewer, cursor.position)).events is None:
+        if (await self._audience.list_missed(self.identity.viewer, cursor.log)).events is None:
             return False
         snapshot = await self._load_snapshot()
         readings = self._sources.missed_readings
-        self._position = cursor.position
+        self._log = cursor.log
         self._store_time_s = await readings.store_time() if cursor.store_time_s is None else cursor.store_time_s
         if self._interest.wants_readings:
             replay = await readings.find(self._interest, self._view.allowed_devices, self._store_time_s)
@@ -154,12 +164,13 @@ class FeedStream:
 
     async def _replay_missed(self) -> None:
         while True:
-            missed = await self._audience.list_missed(self.identity.viewer, self._position)
+            missed = await self._audience.list_missed(self.identity.viewer, self._log)
             await self._refresh_view()
             for event in missed.events or ():
                 if self._interest.matches(event.kind, event.device_id) and self._can_see(event.device_id):
-                    await self._send(event_json(_encode(event.payload)[:-1], event.position, self._store_time_s))
-            self._position = missed.position
+                    self._log = self._log.after([event])
+                    await self._send(event_json(_encode(event.payload)[:-1], self._log, self._store_time_s))
+            self._log = missed.log
             if not missed.has_more:
                 return
 
@@ -169,6 +180,7 @@ class FeedStream:
             return
         async with self._sources.commit_lock:
             pass  # the batches that were evaluated before the subscription are stored
+        await self._sources.confirm_interest()
         readings = self._sources.missed_readings
         replay = await readings.find(self._interest, self._view.allowed_devices, self._store_time_s)
         if replay is None:
@@ -177,19 +189,19 @@ class FeedStream:
             for event in events:
                 await self._check_access(subscription)
                 if self._can_see(event.device_id):
-                    await self._send(event_json(_encode(event.payload)[:-1], self._position, self._store_time_s))
+                    await self._send(event_json(_encode(event.payload)[:-1], self._log, self._store_time_s))
         self._store_time_s = replay.store_time_s
 
     async def _stream_live(self, subscription: FeedSubscription) -> CloseReason:
         while True:
             for frame in subscription.drain():
                 await self._check_access(subscription)
-                if frame.position and frame.position <= self._position:
-                    continue  # already sent with the snapshot or the log
-                self._position = max(self._position, frame.position)
+                if frame.position and self._log.covers(frame.writer, frame.position):
+                    continue  # sent already
+                self._log = self._log_after(frame)
                 self._store_time_s = max(self._store_time_s, frame.store_time_s)
                 if self._can_see(frame.device_id):
-                    await self._send(event_json(frame.unclosed_json, self._position, self._store_time_s))
+                    await self._send(event_json(frame.unclosed_json, self._log, self._store_time_s))
             await self._check_access(subscription)
             subscription.direct_sink = self._send_directly
             await subscription.wait(self._seconds_to_refresh())
@@ -197,17 +209,24 @@ class FeedStream:
 
     def _send_directly(self, frame: FeedFrame) -> bool:
         """Called by the publisher while nothing is queued and access is unchanged. False: queue the frame and wake the task."""
-        now_ms = self._clock.now_ms()
-        expires_ms = self.identity.expires_ms
-        if now_ms >= self._refresh_due_ms or (expires_ms is not None and now_ms >= expires_ms):
+        if self._is_refresh_due() or self._is_expired():
             return False
-        if frame.position and frame.position <= self._position:
+        if frame.position and self._log.covers(frame.writer, frame.position):
             return True
-        position, store_time_s = max(self._position, frame.position), max(self._store_time_s, frame.store_time_s)
-        if not self._sender.try_send_event(frame, position, store_time_s):
+        log, store_time_s = self._log_after(frame), max(self._store_time_s, frame.store_time_s)
+        if not self._sender.try_send_event(frame, log, store_time_s):
             return False
-        self._position, self._store_time_s = position, store_time_s
+        self._log, self._store_time_s = log, store_time_s
         return True
+
+    def _log_after(self, frame: FeedFrame) -> LogCursor:
+        """The client's cursor once it has the frame. It has received, or may not see, all that the hub published before.
+        `_follows_hub`: the hub has published all that the client has, so from then on both cursors are the same."""
+        if frame.log is None or self._follows_hub:
+            return frame.log or self._log
+        log = self._log.union(frame.log)
+        self._follows_hub = log == frame.log
+        return log
 
     async def _check_access(self, subscription: FeedSubscription) -> None:
         """End the stream if it must end, and reload what the client may see if that may have changed."""
@@ -218,15 +237,9 @@ class FeedStream:
             )
         if subscription.overflowed:
             raise _StreamEndedError(CloseReason(CLIENT_TOO_SLOW, "Client too slow. Reconnect with your cursor."))
-        now_ms = self._clock.now_ms()
-        expires_ms = self.identity.expires_ms
-        if expires_ms is not None and now_ms >= expires_ms:
-            raise _StreamEndedError(
-                CloseReason(
-                    CREDENTIALS_EXPIRED, "The access token has expired. Send a new one in an auth message before it expires."
-                )
-            )
-        if subscription.access_stale or now_ms >= self._refresh_due_ms:
+        if self._is_expired():
+            raise _StreamEndedError(CloseReason(CREDENTIALS_EXPIRED, _RENEW_ADVICE))
+        if subscription.access_stale or self._is_refresh_due():
             subscription.access_stale = False
             subscription.allowed_devices = None  # queue all events meanwhile; filter them afterwards
             await self._refresh_view()
@@ -253,21 +266,28 @@ class FeedStream:
 
     def _set_view(self, view: FeedVisibility) -> None:
         self._view = view
-        self._refresh_due_ms = min(view.valid_until_ms, self._clock.now_ms() + int(VIEW_REFRESH_INTERVAL_S * SECOND_MS))
+        self._refresh_due_ms = self._clock.monotonic_ms() + int(VIEW_REFRESH_INTERVAL_S * SECOND_MS)
+
+    def _is_refresh_due(self) -> bool:
+        return self._clock.monotonic_ms() >= self._refresh_due_ms or self._clock.now_ms() >= self._view.valid_until_ms
+
+    def _is_expired(self) -> bool:
+        expires_ms = self.identity.expires_ms
+        return expires_ms is not None and self._clock.now_ms() >= expires_ms
 
     def _can_see(self, device_id: DeviceId | None) -> bool:
         return self._view.allowed_devices is None or device_id in self._view.allowed_devices
 
     def _initial_state_message(self, snapshot: FeedSnapshot) -> bytes:
-        shown = [_shown_device(each) for each in snapshot.devices if self._interest.device_id in (None, each.device_id)]
-        cursor = FeedCursor(self._position, self._store_time_s).encode()
-        return _encode({"type": "initial_state", "cursor": cursor, "devices": shown})
+        shown = [each for each in snapshot.devices if self._interest.device_id in (None, each.device_id)]
+        return initial_state_message(shown, FeedCursor(self._log, self._store_time_s))
 
     def _seconds_to_refresh(self) -> float:
-        until_ms = self._refresh_due_ms
+        until_ms = self._view.valid_until_ms
         if self.identity.expires_ms is not None:
             until_ms = min(until_ms, self.identity.expires_ms)
-        return max(0.001, (until_ms - self._clock.now_ms()) / SECOND_MS)
+        left_ms = min(until_ms - self._clock.now_ms(), self._refresh_due_ms - self._clock.monotonic_ms())
+        return max(0.001, left_ms / SECOND_MS)
 
     async def _send(self, text: bytes) -> None:
         self._raise_if_ended()
@@ -276,13 +296,3 @@ class FeedStream:
                 await self._sender.send_text(text)
         except TimeoutError:
             raise _StreamEndedError(CloseReason(CLIENT_TOO_SLOW, "Client too slow. Reconnect with your cursor.")) from None
-
-
-def _shown_device(device: Device) -> dict[str, object]:
-    return {
-        "deviceId": device.device_id,
-        "name": device.name,
-        "relay": None if device.relay is None else "ON" if device.relay else "OFF",
-        "isOnline": device.is_online,
-        "lastSeen": None if device.last_seen_ms is None else to_iso(device.last_seen_ms),
-    }

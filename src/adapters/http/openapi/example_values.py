@@ -16,6 +16,7 @@ KEY_ID = "key_9r7p5n3m1k0j8h6f4d2b"
 MEMBERSHIP_ID = "mbr_3n5p7r9t1v2x4z6b8d0f"
 USER_ID = "usr_8d6b4z2x1v9t7r5p3n0m"
 SESSION_ID = "ses_6f8h0j2k4m6n8p0q2r4t"
+INVITATION_ID = "inv_2w4y6a8c0e1g3i5k7m9o"
 ACCOUNT_ID = "acc_0m2n4p6q8r1s3t5u7v9w"
 GRANT_ID = "grt_5h3f1d9b7z6x4v2t0r8p"
 EXECUTION_ID = "exe_1a3c5e7g9i2k4m6o8q0s"
@@ -47,6 +48,12 @@ REQUEST_EXAMPLES: dict[str, Any] = {
         "email": "grace@example.com",
         "name": "Grace",
         "role": "Member",
+        "password": "four words only you know",
+    },
+    "InvitationCreateRequest": {"email": "grace@example.com", "name": "Grace", "role": "Member"},
+    "InvitationPreviewRequest": {"token": "b7Qe2LmXc9TzR4uWk1HsY6vJ8dPn3aFg5oKx0iMz"},
+    "InvitationAcceptRequest": {
+        "token": "b7Qe2LmXc9TzR4uWk1HsY6vJ8dPn3aFg5oKx0iMz",
         "password": "four words only you know",
     },
     "MemberUpdateRequest": {"role": "Admin"},
@@ -119,6 +126,7 @@ FIELD_EXAMPLES: dict[str, Any] = {
     "userAgent": "Mozilla/5.0 (X11; Linux x86_64; rv:145.0) Gecko/20100101 Firefox/145.0",
     "userId": USER_ID,
     "membershipId": MEMBERSHIP_ID,
+    "invitationId": INVITATION_ID,
     "projectId": PROJECT_ID,
     "deviceId": DEVICE_ID,
     "deviceTypeId": DEVICE_TYPE_ID,
@@ -248,6 +256,6 @@ FIELD_EXAMPLES: dict[str, Any] = {
 }
 
 EXPORT_EXAMPLES = {
-    "text/csv": f"metric,value,valueText,unit,recordedAt\r\ntemperature,31.4,,celsius,{UPDATED_AT}\r\n",
+    "text/csv": f"metric,value,valueText,unit,recordedAt,reportedAt\r\ntemperature,31.4,,celsius,{UPDATED_AT},\r\n",
     "application/x-ndjson": f'{{"metric":"temperature","value":31.4,"valueText":null,"unit":"celsius","recordedAt":"{UPDATED_AT}"}}\n',  # noqa: E501
 }

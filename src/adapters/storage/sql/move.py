@@ -23,7 +23,8 @@ from sqlalchemy import Boolean, Table, make_url
 from adapters.storage.sql.database import SqlDatabase
 from adapters.storage.sql.migrate import PROGRESS_TABLE
 from adapters.storage.sql.migrations import HEAD
-from adapters.storage.sql.tables import metadata
+from adapters.storage.sql.repositories.event_writers import LAST_GIVEN
+from adapters.storage.sql.tables import event_writers, metadata
 from domain.kernel.errors import Unavailable
 
 BATCH_ROWS = 10_000
@@ -74,6 +75,7 @@ async def move_to_postgres(source: Path, url: str, on_progress: Callable[[str, i
             for table in _tables():
                 total += await _copy_table(rows, target, table, on_progress)
             await _continue_sequences(rows, target)
+            await _continue_writers(target)
         for table in _tables():
             await _require_equal(target, table)
         await target.execute(f"DROP TABLE {PROGRESS_TABLE}")
@@ -85,7 +87,8 @@ async def move_to_postgres(source: Path, url: str, on_progress: Callable[[str, i
 
 
 def _tables() -> list[Table]:
-    return list(metadata.sorted_tables)
+    """All but the writer numbers of the event log, which only PostgreSQL has."""
+    return [table for table in metadata.sorted_tables if table is not event_writers]
 
 
 async def _require_current_source(source: Path) -> None:
@@ -221,6 +224,11 @@ async def _continue_sequences(source: sqlite3.Connection, target: asyncpg.Connec
         last = max(highest or 0, given.get(table.name, 0))
         if last:
             await target.execute("SELECT setval(pg_get_serial_sequence($1, $2), $3)", table.name, column.name, last)
+
+
+async def _continue_writers(target: asyncpg.Connection) -> None:
+    """The events of SQLite are before the next one of each writer number."""
+    await target.execute(f"UPDATE event_writers SET position = {LAST_GIVEN}")  # noqa: S608 - a constant
 
 
 async def _require_equal(target: asyncpg.Connection, table: Table) -> None:

@@ -23,12 +23,19 @@ from adapters.storage.sql.repositories.deliveries import SqlDeliveryRepository
 from adapters.storage.sql.repositories.device_credentials import SqlDeviceCredentialsRepository
 from adapters.storage.sql.repositories.device_health import SqlDeviceHealthRepository
 from adapters.storage.sql.repositories.device_search import SqlDeviceSearchRepository
+from adapters.storage.sql.repositories.device_sessions import SqlDeviceSessionRepository
 from adapters.storage.sql.repositories.device_types import SqlDeviceTypeRepository
 from adapters.storage.sql.repositories.devices import SqlDeviceRepository
 from adapters.storage.sql.repositories.events import SqlEventRepository
+from adapters.storage.sql.repositories.external_identities import SqlExternalIdentityRepository
 from adapters.storage.sql.repositories.grants import SqlGrantRepository
+from adapters.storage.sql.repositories.invitations import SqlInvitationRepository
 from adapters.storage.sql.repositories.keys import SqlApiKeyRepository
 from adapters.storage.sql.repositories.notifications import SqlNotificationRepository
+from adapters.storage.sql.repositories.partition_states import SqlPartitionStateRepository
+from adapters.storage.sql.repositories.partitions import SqlClusterMemberRepository, SqlPartitionRepository
+from adapters.storage.sql.repositories.passkeys import SqlPasskeyRepository
+from adapters.storage.sql.repositories.provisioning import SqlDeviceClaimRepository, SqlProvisioningCodeRepository
 from adapters.storage.sql.repositories.rollups import SqlRollupRepository
 from adapters.storage.sql.repositories.rules import SqlRuleRepository
 from adapters.storage.sql.repositories.schedules import SqlScheduleRepository
@@ -39,6 +46,7 @@ from adapters.storage.sql.repositories.sessions import (
     SqlRefreshTokenRepository,
     SqlStoredResponseRepository,
 )
+from adapters.storage.sql.repositories.steady_time import SqlSteadyTimeRepository
 from adapters.storage.sql.repositories.telemetry import SqlReadingRepository
 from adapters.storage.sql.repositories.user_sessions import SqlUnlockLinkRepository, SqlUserSessionRepository
 from adapters.storage.sql.repositories.webhooks import SqlWebhookRepository
@@ -86,11 +94,14 @@ class SqlTransaction:
     accounts = LazyRepository(SqlAccountRepository)
     users = LazyRepository(SqlUserRepository)
     memberships = LazyRepository(SqlMembershipRepository)
+    invitations = LazyRepository(SqlInvitationRepository)
     projects = LazyRepository(SqlProjectRepository)
     user_sessions = LazyRepository(SqlUserSessionRepository)
     refresh_tokens = LazyRepository(SqlRefreshTokenRepository)
     one_time_codes = LazyRepository(SqlOneTimeCodeRepository)
+    passkeys = LazyRepository(SqlPasskeyRepository)
     second_factors = LazyRepository(SqlSecondFactorRepository)
+    external_identities = LazyRepository(SqlExternalIdentityRepository)
     unlock_links = LazyRepository(SqlUnlockLinkRepository)
     login_failures = LazyRepository(SqlLoginFailureRepository)
     stored_responses = LazyRepository(SqlStoredResponseRepository)
@@ -99,6 +110,8 @@ class SqlTransaction:
     device_search = LazyRepository(SqlDeviceSearchRepository)
     credentials = LazyRepository(SqlDeviceCredentialsRepository)
     device_health = LazyRepository(SqlDeviceHealthRepository)
+    provisioning_codes = LazyRepository(SqlProvisioningCodeRepository)
+    device_claims = LazyRepository(SqlDeviceClaimRepository)
     device_types = LazyRepository(SqlDeviceTypeRepository)
     events = LazyRepository(SqlEventRepository)
     grants = LazyRepository(SqlGrantRepository)
@@ -110,11 +123,16 @@ class SqlTransaction:
     rules = LazyRepository(SqlRuleRepository)
     readings = LazyRepository(SqlReadingRepository)
     arrivals = LazyRepository(SqlArrivalRepository)
+    partition_states = LazyRepository(SqlPartitionStateRepository)
     rollups = LazyRepository(SqlRollupRepository)
     dead_letters = LazyRepository(SqlDeadLetterRepository)
     notifications = LazyRepository(SqlNotificationRepository)
     webhooks = LazyRepository(SqlWebhookRepository)
     deliveries = LazyRepository(SqlDeliveryRepository)
+    steady_time = LazyRepository(SqlSteadyTimeRepository)
+    partitions = LazyRepository(SqlPartitionRepository)
+    members = LazyRepository(SqlClusterMemberRepository)
+    device_sessions = LazyRepository(SqlDeviceSessionRepository)
 
     def __init__(self, session: DbSession, dispatcher: DomainEventDispatcher[SqlTransaction] | None) -> None:
         self.session = session
@@ -127,8 +145,8 @@ class SqlTransaction:
         self._pending_events.append(event)
 
     async def flush_events(self) -> None:
-        """Write all events at the end of the transaction: one round trip, and PostgreSQL holds the lock of the log for the
-        shortest time."""
+        """Write all events at the end of the transaction: one round trip, and on PostgreSQL the transaction holds its writer
+        number for the shortest time."""
         if self._event_dispatcher is not None and self._pending_events:
             await self._event_dispatcher.dispatch(self, self._pending_events)
 

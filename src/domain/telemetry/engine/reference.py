@@ -14,6 +14,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 
 from domain.kernel.clock import MINUTE_MS
+from domain.partitions.hashing import partition_of
 from domain.rules.engine_port import Aggregator, ClockOffset, TelemetryBatch, UnpackedReading
 from domain.rules.model import LatestReading, MetricValue, RuleDryRun, RuleSpec, in_firing_order
 from domain.rules.reference import LastReport, explain_rule, watches_silence
@@ -25,11 +26,14 @@ from domain.telemetry.engine.payload_parser import (
     MAX_METRICS,
     TOO_MANY_METRICS,
     MessageTime,
+    ParsedPayload,
     TelemetryMessage,
     parse_payload,
 )
 from domain.telemetry.engine.reference_result import ReferenceBatchResult
 
+MAX_SEARCHED = 2_048
+"""How many messages are searched for names without a number, from the first one that has such a name."""
 MAX_QUEUED_MS = 10 * MINUTE_MS
 """How long before the clock was set a message may have arrived that is ingested after it."""
 
@@ -91,12 +95,19 @@ class ReferenceEngine:
         self._dirty_devices[device_no] = None
         device.reset_timers()
 
-    def ingest(self, batch: TelemetryBatch, now_ms: int | None = None) -> ReferenceBatchResult:
-        result = ReferenceBatchResult()
-        for device_no, stamped_ms, payload in batch.messages():
-            arrived_ms = self._arrival(stamped_ms, now_ms)
-            result.newest_arrivals[device_no] = max(arrived_ms, result.newest_arrivals.get(device_no, arrived_ms))
+    def ingest(self, batch: TelemetryBatch, now_ms: int | None = None, start: int = 0) -> ReferenceBatchResult:
+        messages = [(device_no, self._arrival(at_ms, now_ms), payload) for device_no, at_ms, payload in batch.messages()]
+        result = ReferenceBatchResult(consumed=len(messages))
+        for index, (device_no, arrived_ms, payload) in enumerate(messages[start:], start):
             parsed = parse_payload(payload, arrived_ms)
+            if self._unknown_names([(device_no, parsed)]):
+                result.consumed = index
+                searched = messages[index : index + MAX_SEARCHED]
+                result.unknown_metric_names = self._unknown_names(
+                    (no, parse_payload(sent, at_ms)) for no, at_ms, sent in searched
+                )
+                break
+            result.newest_arrivals[device_no] = max(arrived_ms, result.newest_arrivals.get(device_no, arrived_ms))
             device = self._get_or_create_device(device_no)
             for message in parsed.messages:
                 self._ingest_message(device, message, arrived_ms, result)
@@ -127,10 +138,22 @@ class ReferenceEngine:
         return min((due_ms for due_ms in due if due_ms is not None), default=None)
 
     def checkpoint(self, limit: int) -> list[tuple[int, int, bytes]]:
-        taken = list(self._dirty_devices)[:limit]
+        return self._take_checkpoints(list(self._dirty_devices)[:limit])
+
+    def _take_checkpoints(self, taken: Sequence[int]) -> list[tuple[int, int, bytes]]:
         for device_no in taken:
             del self._dirty_devices[device_no]
         return [self._pack_latest(self._devices[device_no]) for device_no in taken]
+
+    def drop_partition(self, partition: int, partitions: int) -> int:
+        dropped = [device_no for device_no in self._devices if partition_of(device_no, partitions) == partition]
+        for device_no in dropped:
+            self.remove_device(device_no)
+        return len(dropped)
+
+    def checkpoint_partition(self, partition: int, partitions: int, limit: int) -> list[tuple[int, int, bytes]]:
+        dirty = [device_no for device_no in self._dirty_devices if partition_of(device_no, partitions) == partition]
+        return self._take_checkpoints(dirty[:limit])
 
     def clock_offsets(self, device_nos: Sequence[int]) -> list[ClockOffset]:
         devices = [self._devices[device_no] for device_no in device_nos if device_no in self._devices]
@@ -202,7 +225,7 @@ class ReferenceEngine:
                 if len(device.metrics) >= MAX_METRICS:
                     result.fault_counts[device.number, TOO_MANY_METRICS] += 1
                     continue
-                metric = device.metrics[name] = MetricState(self._metric_number(name, result))
+                metric = device.metrics[name] = MetricState(self._metric_numbers[name])
             unit = message.units.get(name, metric.unit)
             if is_new or unit != metric.unit:
                 metric.unit = unit
@@ -210,13 +233,20 @@ class ReferenceEngine:
             accepted[name] = value
         return accepted
 
-    def _metric_number(self, name: str, result: ReferenceBatchResult) -> int:
-        number = self._metric_numbers.get(name)
-        if number is None:
-            number = max(self._metric_names, default=0) + 1
-            self.add_metric_names([(number, name)])
-            result.new_metric_names.append((number, name))
-        return number
+    def _unknown_names(self, payloads: Iterable[tuple[int, ParsedPayload]]) -> list[str]:
+        """Names without a number that the messages need, by first appearance: of each device no more than it may have metrics."""
+        metrics: dict[int, dict[str, None]] = {}
+        unknown: dict[str, None] = {}
+        for device_no, parsed in payloads:
+            device = self._devices.get(device_no)
+            known = metrics.setdefault(device_no, dict.fromkeys(device.metrics if device else ()))
+            for name in [name for message in parsed.messages for name in message.readings]:
+                if name in known or len(known) >= MAX_METRICS:
+                    continue
+                known[name] = None
+                if name not in self._metric_numbers:
+                    unknown[name] = None
+        return list(unknown)
 
     def _metric_name(self, number: int) -> str:
         if number not in self._metric_names:

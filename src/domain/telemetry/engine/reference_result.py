@@ -15,7 +15,8 @@ class ReferenceBatchResult:
     """The `BatchResult` port, filled while the engine runs."""
 
     rows: list[TelemetryRow] = field(default_factory=list)
-    new_metric_names: list[tuple[int, str]] = field(default_factory=list)
+    consumed: int = 0
+    unknown_metric_names: list[str] = field(default_factory=list)
     new_metrics: list[NewMetric] = field(default_factory=list)
     rule_transitions: list[RuleTransition] = field(default_factory=list)
     rule_firings: list[RuleFiring] = field(default_factory=list)

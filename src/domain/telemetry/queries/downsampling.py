@@ -68,8 +68,9 @@ class DownsamplingService:
                 )
             cells = await self._aggregate(tx, _AggregationQuery(device.device_no, span, number, step_ms))
         return [
-            TimeBucket(names.name_and_unit(no)[0], from_ms, low, high, total / count, count, total, last)
+            TimeBucket(name, from_ms, low, high, total / count, count, total, last, unit)
             for from_ms, no, count, low, high, total, last, _ in cells[:limit]
+            for name, unit in [names.name_and_unit(no)]
         ]
 
     async def _clip_range(self, tx: DownsamplingTx, device_no: int, span: TimeRange, step_ms: int, count: int) -> TimeRange:

@@ -63,21 +63,26 @@ class TelemetryQueryService:
         clock: Clock,
         engine: TelemetryEngine,
         authorizer: Authorizer,
-        is_follower: Callable[[], bool] = lambda: False,
+        is_elsewhere: Callable[[int], bool] = lambda device_no: False,
     ) -> None:
-        """`is_follower`: whether another instance ingests telemetry now. If so, the engine replays new messages before it is
-        read."""
+        """`is_elsewhere`: whether another instance ingests the telemetry of this device number now. If so, the engine replays new
+        messages before it is read."""
         self._uow = uow
         self._clock = clock
-        self._is_follower = is_follower
+        self._is_elsewhere = is_elsewhere
         self._engine = engine
         self._authorizer = authorizer
+
+    async def readable_device(self, caller: Caller, device_id: DeviceId) -> Device:
+        """The device, if the caller may read its telemetry. Raises NotFound, PermissionDenied."""
+        async with self._uow.read() as tx:
+            return await self._get_readable_device(tx, caller, device_id)
 
     async def latest(self, caller: Caller, device_id: DeviceId) -> DeviceLatestReadings:
         """The latest value of each metric from the engine, ordered by name. Raises NotFound, PermissionDenied."""
         async with self._uow.read() as tx:
             device = await self._get_readable_device(tx, caller, device_id)
-            if self._is_follower():
+            if self._is_elsewhere(device.device_no):
                 await self._replay_newest(tx, device)
         values = sorted(self._engine.latest(device.device_no), key=lambda reading: reading.metric)
         return DeviceLatestReadings(

@@ -41,8 +41,11 @@ class ReadingReplay:
 
 
 class MissedReadingService:
-    def __init__(self, *, uow: UnitOfWork[MissedReadingsTx], engine: TelemetryEngine) -> None:
+    def __init__(self, *, uow: UnitOfWork[MissedReadingsTx], engine: TelemetryEngine, overlap_s: int = 0) -> None:
+        """`overlap_s`: by how much a batch may be stored later than others that have the same store time, because several
+        instances store batches at the same time."""
         self._uow = uow
+        self._overlap_s = overlap_s
         self._engine = engine
 
     async def store_time(self) -> int:
@@ -59,7 +62,7 @@ class MissedReadingService:
             if not await tx.arrivals.marks_since() <= since_s <= store_time_s:
                 return None
             devices = await _list_devices(tx, wanted, allowed)
-            ranges = await _missed_ranges(tx, sorted(devices), since_s)
+            ranges = await _missed_ranges(tx, sorted(devices), since_s - self._overlap_s)
             counted = await _count_messages(tx, ranges)
         return None if counted is None else ReadingReplay(store_time_s, devices, _to_pages(counted))
 

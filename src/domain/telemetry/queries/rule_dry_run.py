@@ -97,6 +97,7 @@ class RuleDryRunService:
         async with self._uow.read() as tx:
             names = {number: name for number, name, _ in await tx.readings.list_device_metrics(device.device_no)}
         engine = self._create_engine()
+        engine.add_metric_names(list(names.items()))
         engine.set_rules(device.device_no, [spec])
         run = _HistoryReplay(engine, self._make_batch, self._encode, device.device_no, names)
         complete = await self._replay_history(run, device, span)

@@ -128,6 +128,7 @@ def _add_profile_route(bp: ApiBlueprint, sessions: SessionService) -> None:
             plan=profile.account.plan,
             role=membership.role.value,
             device_count=profile.device_count,
+            has_password=user.has_password,
         )
 
 
@@ -205,9 +206,13 @@ def _add_password_routes(bp: ApiBlueprint, passwords: PasswordService) -> None:
         "/auth/password/change",
         RequiredAccess.SESSION,
         "Change the password with the current one",
-        description="For every role. Ends all sessions of the user, the present one too: sign in again.",
-        errors={403: "PASSWORD_MISMATCH", 429: "LOGIN_THROTTLED"},
+        description="For every role. Ends all sessions of the user, the present one too: sign in again. A user of an identity "
+        "provider who has no password yet sets one without `currentPassword`, within five minutes after signing in.",
+        errors={403: "PASSWORD_MISMATCH STEP_UP_REQUIRED", 429: "LOGIN_THROTTLED"},
     )
     async def change_password(body: PasswordChangeRequest) -> OkResponse:
-        await passwords.change_password_with_current(current_session(), body.current_password, body.new_password)
+        if body.current_password is None:
+            await passwords.set_first_password(current_session(), body.new_password)
+        else:
+            await passwords.change_password_with_current(current_session(), body.current_password, body.new_password)
         return OkResponse()

@@ -5,8 +5,9 @@ from __future__ import annotations
 from pydantic import ConfigDict, Field
 
 from adapters.http.core.schemas import RequestBody, ResponseModel, Timestamp
-from domain.accounts.login import LoginResult, SecondFactorNeeded
+from domain.accounts.login import SecondFactorNeeded
 from domain.accounts.model import UserSession
+from domain.accounts.session_opener import LoginResult
 from domain.accounts.token_issuer import TokenPair
 from domain.kernel.clock import to_iso
 from domain.kernel.ids import SessionId
@@ -33,7 +34,9 @@ class RefreshTokenRequest(RequestBody):
 
 
 class PasswordChangeRequest(RequestBody):
-    current_password: str = Field(min_length=1, max_length=256)
+    current_password: str | None = Field(
+        default=None, min_length=1, max_length=256, description="Required, unless you never set a password (`hasPassword`)."
+    )
     new_password: str = Field(min_length=8, max_length=256)
 
 
@@ -62,7 +65,7 @@ class SignedInUserResponse(ResponseModel):
 class SecondFactorNeededResponse(ResponseModel):
     second_factor_required: bool = True
     challenge_token: str = Field(description="Send it with the second factor to `POST /auth/login/second-factor`.")
-    methods: list[str] = Field(examples=[["totp", "recoveryCode"]])
+    methods: list[str] = Field(examples=[["passkey", "totp", "recoveryCode"]])
     expires_in: int = Field(description="Seconds until the sign-in must begin again.", examples=[300])
 
 
@@ -85,7 +88,7 @@ class CurrentUserResponse(ResponseModel):
     plan: str
     role: str
     device_count: int
-    has_password: bool = True
+    has_password: bool = Field(description="False for a user of an identity provider who never set one.")
     has_google_auth: bool = False
     has_github_auth: bool = False
 
@@ -111,9 +114,7 @@ class UserSessionResponse(ResponseModel):
 
 
 def second_factor_needed_response(needed: SecondFactorNeeded) -> SecondFactorNeededResponse:
-    return SecondFactorNeededResponse(
-        challenge_token=needed.token, methods=["totp", "recoveryCode"], expires_in=needed.expires_in_s
-    )
+    return SecondFactorNeededResponse(challenge_token=needed.token, methods=list(needed.methods), expires_in=needed.expires_in_s)
 
 
 def tokens_response(tokens: TokenPair) -> TokensResponse:

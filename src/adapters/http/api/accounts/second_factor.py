@@ -40,8 +40,9 @@ def _add_proof_routes(bp: ApiBlueprint, logins: LoginService, step_ups: StepUpSe
         "/auth/login/second-factor",
         RequiredAccess.ANYONE,
         "Complete a sign-in with the second factor",
-        description="The second step after `POST /auth/login` answered 202. Send `totp` or `recoveryCode`; each code works once.",
-        errors={400: "CHALLENGE_EXPIRED", 401: "SECOND_FACTOR_INVALID", 429: "LOGIN_THROTTLED"},
+        description="The second step after `POST /auth/login` answered 202. Send `totp`, `recoveryCode` or `passkey`; each works "
+        "once.",
+        errors={400: "CHALLENGE_EXPIRED PASSKEY_REFUSED", 401: "SECOND_FACTOR_INVALID", 429: "LOGIN_THROTTLED"},
     )
     async def login_with_second_factor(body: SecondFactorLoginRequest) -> LoginResponse:
         client = client_info(body.device_token or "")
@@ -53,9 +54,10 @@ def _add_proof_routes(bp: ApiBlueprint, logins: LoginService, step_ups: StepUpSe
         "/auth/step-up",
         RequiredAccess.SESSION,
         "Confirm that it is you",
-        description="Send a code of your second factor; the password if you have none. For five minutes this session may change "
-        "the second factor and, with the password, reveal credentials; a user with a second factor may approve requests for 15.",
-        errors={403: "PASSWORD_MISMATCH SECOND_FACTOR_INVALID", 429: "LOGIN_THROTTLED"},
+        description="Send a code of your second factor or a passkey; the password if you have none. For five minutes this "
+        "session may change the second factor and, with the password, reveal credentials; a user with a second factor may "
+        "approve requests for 15.",
+        errors={400: "PASSKEY_REFUSED", 403: "PASSWORD_MISMATCH SECOND_FACTOR_INVALID", 429: "LOGIN_THROTTLED"},
     )
     async def confirm_presence(body: StepUpRequest) -> StepUpResponse:
         until_ms = await step_ups.step_up(current_session(), password=body.password, factor=body.to_factor())
@@ -74,7 +76,11 @@ def _add_setup_routes(bp: ApiBlueprint, second_factors: SecondFactorService) -> 
     async def get_second_factor() -> SecondFactorStatusResponse:
         status = await second_factors.get_status(current_session())
         return SecondFactorStatusResponse(
-            enabled=status.enabled, required=status.required, recovery_codes_left=status.recovery_codes_left
+            enabled=status.enabled,
+            required=status.required,
+            totp=status.totp,
+            passkeys=status.passkeys,
+            recovery_codes_left=status.recovery_codes_left,
         )
 
     @operation(
@@ -88,7 +94,7 @@ def _add_setup_routes(bp: ApiBlueprint, second_factors: SecondFactorService) -> 
     )
     async def create_totp_secret() -> TotpSetupResponse:
         setup = await second_factors.begin_totp(current_session())
-        return TotpSetupResponse(secret=setup.secret, otpauth_uri=setup.uri, qr_svg=setup.qr_svg)
+        return TotpSetupResponse(secret=setup.secret, otpauth_uri=setup.uri, qr_svg=setup.qr_svg, qr_rows=list(setup.qr_rows))
 
     @operation(
         bp,
@@ -122,9 +128,22 @@ def _add_removal_routes(bp: ApiBlueprint, second_factors: SecondFactorService) -
         "/auth/second-factor",
         RequiredAccess.SESSION,
         "Remove your second factor",
-        description="Removes the authenticator app and the recovery codes.",
+        description="Removes the authenticator app, all passkeys and the recovery codes.",
         errors={403: STEP_UP, 404: "NOT_FOUND", 409: "SECOND_FACTOR_REQUIRED"},
     )
     async def delete_second_factor() -> OkResponse:
         await second_factors.remove(current_session())
+        return OkResponse()
+
+    @operation(
+        bp,
+        "DELETE",
+        "/auth/second-factor/totp",
+        RequiredAccess.SESSION,
+        "Remove your authenticator app",
+        description="Passkeys stay. With your last second factor, the recovery codes are removed as well.",
+        errors={403: STEP_UP, 404: "NOT_FOUND", 409: "SECOND_FACTOR_REQUIRED"},
+    )
+    async def delete_totp() -> OkResponse:
+        await second_factors.remove_totp(current_session())
         return OkResponse()

@@ -19,8 +19,9 @@ from adapters.http.core.schemas import (
 )
 from domain.devices.health import DeviceHealth
 from domain.devices.model import DeviceMetadata, DeviceStatus, FirmwareProfile
+from domain.devices.registration import DeviceRegistration
 from domain.devices.search import DeviceCounts, DeviceSearch, DeviceSort, DeviceStateFilter
-from domain.devices.service import DeviceDetails, DeviceRegistration
+from domain.devices.service import DeviceDetails
 from domain.kernel.clock import to_iso
 from domain.kernel.errors import ValidationFailed
 from domain.kernel.ids import DeviceTypeId, ProjectId
@@ -34,6 +35,7 @@ ShortText = Annotated[str, StringConstraints(min_length=1, max_length=64, strip_
 SingleLineText = Annotated[str, StringConstraints(max_length=256, strip_whitespace=True), OneLine, _SINGLE_LINE]
 DescriptionText = Annotated[str, StringConstraints(max_length=2000)]
 IdText = Annotated[str, StringConstraints(min_length=1, max_length=64)]
+ExternalId = Annotated[str, StringConstraints(min_length=1, max_length=128, strip_whitespace=True), OneLine, _VISIBLE_LINE]
 Tags = Annotated[list[ShortText], Field(max_length=MAX_TAGS)]
 
 _METADATA_FIELDS = ("description", "location", "manufacturer", "model", "industry")
@@ -55,6 +57,9 @@ class DeviceRegistrationRequest(RequestBody):
     model: SingleLineText | None = None
     industry: SingleLineText | None = None
     tags: Tags | None = None
+    external_id: ExternalId | None = Field(
+        default=None, description="Your own id of the device, such as its serial number; unique in the account."
+    )
 
     def to_registration(self) -> DeviceRegistration:
         return DeviceRegistration(
@@ -68,13 +73,14 @@ class DeviceRegistrationRequest(RequestBody):
             about=DeviceMetadata(
                 **{name: getattr(self, name) for name in _METADATA_FIELDS}, tags=tuple(dict.fromkeys(self.tags or ()))
             ),
+            external_id=self.external_id,
         )
 
 
 class DeviceUpdateRequest(PatchBody):
     """Omitted fields keep their value; `null` clears a field that may be empty."""
 
-    nullable = frozenset({"app_type_other", "device_type_id", "tags", *_METADATA_FIELDS})
+    nullable = frozenset({"app_type_other", "device_type_id", "external_id", "tags", *_METADATA_FIELDS})
 
     name: DeviceName | None = None
     board_type: ShortText | None = None
@@ -89,6 +95,7 @@ class DeviceUpdateRequest(PatchBody):
     model: SingleLineText | None = None
     industry: SingleLineText | None = None
     tags: Tags | None = None
+    external_id: ExternalId | None = None
 
     def to_changes(self) -> dict[str, Any]:
         given = {name: getattr(self, name) for name in self.model_fields_set}
@@ -99,6 +106,7 @@ class DeviceUpdateRequest(PatchBody):
 
 class DevicesQuery(QueryParameters):
     project_id: IdText | None = None
+    external_id: ExternalId | None = Field(default=None, description="Only the device with this `externalId`.")
     search: Annotated[str, Field(max_length=128)] | None = Field(
         default=None,
         description="Words that must all be in the name, id, location, tags or application; case is ignored for a–z.",
@@ -119,6 +127,7 @@ class DevicesQuery(QueryParameters):
             words=DeviceSearch.words_of(self.search or ""),
             state=self.state,
             project_id=None if self.project_id is None else ProjectId(self.project_id),
+            external_id=self.external_id,
             sort=self.sort,
             limit=self.limit,
             offset=self.offset,
@@ -198,6 +207,7 @@ class DeviceResponse(ResponseModel):
     model: str | None
     industry: str | None
     tags: list[str]
+    external_id: str | None = Field(description="The user's own id of the device.")
     health: DeviceHealthResponse
 
     @classmethod
@@ -220,6 +230,7 @@ class DeviceResponse(ResponseModel):
             profile=device.profile,
             **{name: getattr(device.about, name) for name in _METADATA_FIELDS},
             tags=list(device.about.tags),
+            external_id=device.external_id,
             health=DeviceHealthResponse.from_domain(details.health),
         )
 

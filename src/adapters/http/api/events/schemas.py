@@ -6,7 +6,7 @@ from typing import Annotated
 
 from pydantic import Field
 
-from adapters.http.core.schemas import QueryParameters, ResponseModel
+from adapters.http.core.schemas import InstantMs, QueryParameters, ResponseModel
 from domain.events.model import EventSearch
 from domain.events.policy import DEFAULT_LIMIT, MAX_LIMIT
 from domain.events.service import EventView
@@ -15,7 +15,6 @@ from domain.kernel.domain_events import EventKind
 PageLimit = Annotated[int, Field(ge=1, le=MAX_LIMIT)]
 
 
-UnixMs = Annotated[int, Field(ge=0, le=2**52)]
 DeviceIdText = Annotated[str, Field(min_length=1, max_length=64)]
 
 
@@ -24,8 +23,8 @@ class EventsQuery(QueryParameters):
     cursor: str | None = Field(default=None, max_length=128, description="The `cursor` of the previous page.")
     type: EventKind | None = Field(default=None, description="Only events of this type. `telemetry` reads the telemetry history.")
     device_id: DeviceIdText | None = Field(default=None, description="Only events of this device, which may have been deleted.")
-    since: UnixMs | None = Field(default=None, description="Only events at or after this time (Unix milliseconds).")
-    until: UnixMs | None = Field(default=None, description="Only events before this time (Unix milliseconds).")
+    since: InstantMs | None = Field(default=None, description="Only events at or after this time.")
+    until: InstantMs | None = Field(default=None, description="Only events before this time.")
     source: Annotated[str, Field(min_length=1, max_length=128)] | None = Field(
         default=None, description="Only events of this `source`."
     )

@@ -11,13 +11,18 @@ import msgspec
 from quart import Response
 
 from adapters.http.api.telemetry.schemas import (
+    MAX_SERIES_DEVICES,
     BucketResponse,
     LatestTelemetryResponse,
     ReadingResponse,
+    SeriesPointResponse,
     TelemetryExportQuery,
     TelemetryHistoryQuery,
+    TelemetrySeriesQuery,
     bucket_response,
     reading_response,
+    series_bucket,
+    series_reading,
 )
 from adapters.http.core.auth import RequiredAccess, current_caller
 from adapters.http.core.operation import ApiBlueprint, operation
@@ -31,7 +36,7 @@ from domain.telemetry.queries.latest_and_history import TelemetryQueryService
 from domain.telemetry.queries.paging import TimeRange
 
 NOT_GRANTED_CODES = "GRANT_MISSING GRANT_EXPIRED"
-_STEP = re.compile(r"([1-9][0-9]{0,4})([smhd])")
+_STEP = re.compile(r"([1-9][0-9]{0,4})([smhd])|([1-9][0-9]{3,11})")
 _UNITS_MS = {"s": SECOND_MS, "m": MINUTE_MS, "h": HOUR_MS, "d": DAY_MS}
 
 
@@ -50,12 +55,39 @@ def telemetry_blueprint(telemetry: TelemetryQueryService, downsampling: Downsamp
     async def list_telemetry(device_id: str, query: TelemetryHistoryQuery) -> list[ReadingResponse] | list[BucketResponse]:
         """Readings, newest first. With `step`, one entry per time interval: minimum, maximum, mean, sum, count and last value."""
         caller, device, span = current_caller(), DeviceId(device_id), TimeRange(query.since, query.until)
+        turn = -1 if query.order == "asc" else 1
         if query.step is None:
             found = await telemetry.history(caller, device, span, metric=query.metric, limit=query.limit)
-            return [reading_response(reading) for reading in found]
+            return [reading_response(reading) for reading in found[::turn]]
         step_ms = parse_step_ms(query.step)
         buckets = await downsampling.query_buckets(caller, device, span, metric=query.metric, step_ms=step_ms, limit=query.limit)
-        return [bucket_response(bucket) for bucket in buckets]
+        return [bucket_response(bucket) for bucket in buckets[::turn]]
+
+    @operation(
+        bp,
+        "GET",
+        "/telemetry/series",
+        RequiredAccess.KEY,
+        "List telemetry of several devices",
+        returns={200: list[SeriesPointResponse]},
+        errors={403: NOT_GRANTED_CODES},
+    )
+    async def list_telemetry_series(query: TelemetrySeriesQuery) -> list[SeriesPointResponse]:
+        """Flat rows, oldest first, as dashboards such as Grafana take them: one row per reading, or with `step` per interval."""
+        caller, span = current_caller(), TimeRange(query.since, query.until)
+        step_ms = None if query.step is None else parse_step_ms(query.step)
+        points: list[SeriesPointResponse] = []
+        for device_id in _parse_device_ids(query.device_id):
+            device = await telemetry.readable_device(caller, device_id)
+            if step_ms is None:
+                readings = await telemetry.history(caller, device_id, span, metric=query.metric, limit=query.limit)
+                points += [series_reading(device, reading) for reading in readings]
+            else:
+                buckets = await downsampling.query_buckets(
+                    caller, device_id, span, metric=query.metric, step_ms=step_ms, limit=query.limit
+                )
+                points += [series_bucket(device, bucket) for bucket in buckets]
+        return sorted(points, key=lambda point: (point.timestamp, point.device_name, point.device_id, point.metric))
 
     @operation(
         bp,
@@ -104,11 +136,21 @@ def telemetry_blueprint(telemetry: TelemetryQueryService, downsampling: Downsamp
 
 
 def parse_step_ms(text: str) -> int:
-    """Milliseconds of a step such as `1m`, `15m`, `1h` or `1d`. Raises ValidationFailed."""
+    """Milliseconds of a step such as `1m`, `15m`, `1h`, `1d`, or `60000`. Raises ValidationFailed."""
     match = _STEP.fullmatch(text)
     if match is None:
-        raise ValidationFailed.for_field("step", "must be a whole number followed by s, m, h or d, such as 1m or 1h.")
-    return int(match[1]) * _UNITS_MS[match[2]]
+        raise ValidationFailed.for_field(
+            "step", "must be a whole number followed by s, m, h or d, such as 1m or 1h, or milliseconds from 1000 on."
+        )
+    return int(match[3]) if match[3] else int(match[1]) * _UNITS_MS[match[2]]
+
+
+def _parse_device_ids(text: str) -> list[DeviceId]:
+    """Without repetitions, in order. Raises ValidationFailed."""
+    ids = dict.fromkeys(DeviceId(part) for part in (each.strip() for each in text.split(",")) if part)
+    if not 1 <= len(ids) <= MAX_SERIES_DEVICES:
+        raise ValidationFailed.for_field("deviceId", f"must name 1 to {MAX_SERIES_DEVICES} devices, separated by commas.")
+    return list(ids)
 
 
 async def _stream_export(
@@ -118,7 +160,7 @@ async def _stream_export(
     with_header: bool,
 ) -> AsyncIterator[bytes]:
     if with_header:
-        yield b"metric,value,valueText,unit,recordedAt\r\n"
+        yield b"metric,value,valueText,unit,recordedAt,reportedAt\r\n"
     yield write(first)
     async for page in rest:
         yield write(page)
@@ -128,8 +170,8 @@ def _encode_csv(readings: Sequence[Reading]) -> bytes:
     out = io.StringIO(newline="")
     writer = csv.writer(out)
     writer.writerows(
-        (_escape_formula(r.metric), r.value, _escape_formula(r.text), _escape_formula(r.unit), at)
-        for r, at in _with_iso_time(readings)
+        (_escape_formula(r.metric), r.value, _escape_formula(r.text), _escape_formula(r.unit), at, reported_at)
+        for r, at, reported_at in _with_iso_times(readings)
     )
     return out.getvalue().encode()
 
@@ -141,10 +183,7 @@ def _escape_formula(text: str | None) -> str | None:
 
 def _encode_ndjson(readings: Sequence[Reading]) -> bytes:
     return _encode_lines(
-        [
-            _NdjsonRow(r.metric, r.value, r.text, r.unit, at, None if r.reported_ms is None else to_iso(r.reported_ms))
-            for r, at in _with_iso_time(readings)
-        ]
+        [_NdjsonRow(r.metric, r.value, r.text, r.unit, at, reported_at) for r, at, reported_at in _with_iso_times(readings)]
     )
 
 
@@ -160,10 +199,11 @@ class _NdjsonRow(msgspec.Struct, rename="camel", omit_defaults=True, gc=False):
 _encode_lines = msgspec.json.Encoder().encode_lines
 
 
-def _with_iso_time(readings: Sequence[Reading]) -> Iterator[tuple[Reading, str]]:
-    """Each reading with its time in ISO 8601. The readings of one message share their time, which is formatted once."""
+def _with_iso_times(readings: Sequence[Reading]) -> Iterator[tuple[Reading, str, str | None]]:
+    """Each reading with its time in ISO 8601, and the one that its device reported if that differs. The readings of one message
+    share their time, which is formatted once."""
     at_ms, at = -1, ""
     for reading in readings:
         if reading.at_ms != at_ms:
             at_ms, at = reading.at_ms, to_iso(reading.at_ms)
-        yield reading, at
+        yield reading, at, None if reading.reported_ms is None else to_iso(reading.reported_ms)

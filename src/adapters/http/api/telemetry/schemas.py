@@ -6,14 +6,13 @@ from typing import Annotated, Literal
 
 from pydantic import Field
 
-from adapters.http.core.schemas import QueryParameters, ResponseModel, Timestamp
+from adapters.http.core.schemas import InstantMs, QueryParameters, ResponseModel, Timestamp
+from domain.devices.model import Device
 from domain.kernel.clock import to_iso
 from domain.telemetry.model import Reading, TimeBucket
 
 END_OF_TIME_MS = 2**52
-
-
-UnixMs = Annotated[int, Field(ge=0, le=END_OF_TIME_MS)]
+MAX_SERIES_DEVICES = 20
 
 
 MetricName = Annotated[str, Field(min_length=1, max_length=64)]
@@ -22,23 +21,39 @@ MetricName = Annotated[str, Field(min_length=1, max_length=64)]
 class TelemetryHistoryQuery(QueryParameters):
     metric: MetricName | None = None
     limit: Annotated[int, Field(ge=1, le=1000)] = 100
-    since: UnixMs = Field(default=0, description="Unix milliseconds, inclusive.")
-    until: UnixMs = Field(default=END_OF_TIME_MS, description="Unix milliseconds, exclusive.")
+    since: InstantMs = Field(default=0, description="Unix milliseconds or ISO 8601, inclusive.")
+    until: InstantMs = Field(default=END_OF_TIME_MS, description="Unix milliseconds or ISO 8601, exclusive.")
+    order: Literal["asc", "desc"] = Field(
+        default="desc", description="`asc`: oldest first. Also then it is the newest `limit` readings or intervals of the range."
+    )
     step: str | None = Field(
         default=None,
-        max_length=6,
-        description="Length of an interval, such as `30s`, `1m`, `1h` or `1d`. The response has min, max, mean, sum, count and "
-        "last of the numbers in each interval, newest first. Steps of whole hours reach back as far as hourly roll-ups are kept "
-        "(by default a year); other steps, and single readings, as far as raw telemetry is kept (30 days). Limits: 1,000 "
-        "intervals, and a million messages of raw telemetry.",
+        max_length=12,
+        description="Length of an interval: `30s`, `1m`, `1h`, `1d`, or a number of milliseconds. The response has min, max, "
+        "mean, sum, count and last of the numbers in each interval. Steps of whole hours reach back as far as hourly roll-ups "
+        "are kept (by default a year); other steps, and single readings, as far as raw telemetry is kept (30 days). Limits: "
+        "1,000 intervals, and a million messages of raw telemetry.",
+    )
+
+
+class TelemetrySeriesQuery(QueryParameters):
+    device_id: str = Field(
+        min_length=1, max_length=1_300, description=f"Ids of devices, comma-separated, at most {MAX_SERIES_DEVICES}."
+    )
+    metric: MetricName | None = None
+    limit: Annotated[int, Field(ge=1, le=1000)] = Field(default=1000, description="Of each device, the newest of the range.")
+    since: InstantMs = Field(default=0, description="Unix milliseconds or ISO 8601, inclusive.")
+    until: InstantMs = Field(default=END_OF_TIME_MS, description="Unix milliseconds or ISO 8601, exclusive.")
+    step: str | None = Field(
+        default=None, max_length=12, description="As in the telemetry of one device: `1m`, `1h`, or a number of milliseconds."
     )
 
 
 class TelemetryExportQuery(QueryParameters):
     format: Literal["csv", "ndjson"] = "csv"
     metric: MetricName | None = None
-    since: UnixMs = 0
-    until: UnixMs = END_OF_TIME_MS
+    since: InstantMs = 0
+    until: InstantMs = END_OF_TIME_MS
 
 
 class ReadingResponse(ResponseModel):
@@ -66,6 +81,22 @@ class BucketResponse(ResponseModel):
     last: float
 
 
+class SeriesPointResponse(ResponseModel):
+    """A reading, or with `step` an interval that starts at `timestamp`; then `value` is the mean."""
+
+    device_id: str
+    device_name: str
+    metric: str
+    unit: str | None
+    timestamp: int = Field(description="Unix milliseconds.", examples=[1795233602120])
+    time: Timestamp = Field(description="The same as text.")
+    value: float | None
+    value_text: str | None
+    min: float | None = Field(description="With `step`: the least value of the interval. Else null, as `max` and `count`.")
+    max: float | None
+    count: int | None
+
+
 class LatestTelemetryResponse(ResponseModel):
     state: Literal["ON", "OFF"] | None
     relay_state: bool | None
@@ -80,6 +111,38 @@ def reading_response(reading: Reading) -> ReadingResponse:
         unit=reading.unit,
         recorded_at=to_iso(reading.at_ms),
         reported_at=None if reading.reported_ms is None else to_iso(reading.reported_ms),
+    )
+
+
+def series_reading(device: Device, reading: Reading) -> SeriesPointResponse:
+    return SeriesPointResponse(
+        device_id=device.device_id,
+        device_name=device.name,
+        metric=reading.metric,
+        unit=reading.unit,
+        timestamp=reading.at_ms,
+        time=to_iso(reading.at_ms),
+        value=reading.value,
+        value_text=reading.text,
+        min=None,
+        max=None,
+        count=None,
+    )
+
+
+def series_bucket(device: Device, bucket: TimeBucket) -> SeriesPointResponse:
+    return SeriesPointResponse(
+        device_id=device.device_id,
+        device_name=device.name,
+        metric=bucket.metric,
+        unit=bucket.unit,
+        timestamp=bucket.from_ms,
+        time=to_iso(bucket.from_ms),
+        value=bucket.mean,
+        value_text=None,
+        min=bucket.low,
+        max=bucket.high,
+        count=bucket.count,
     )
 
 

@@ -1,7 +1,9 @@
 """LISTEN on a connection of its own, beside the pool: PostgreSQL notifies every instance that the event log has grown.
 
 A notification says only that there are new events; each instance reads them from the log. A lost notification, or a lost
-connection, therefore costs time and no events. The same connection holds the leader lock and the lock of this process.
+connection, therefore costs time and no events. The same connection holds the leader lock and the lock of this process, and sends
+this instance's notifications after its commits, one for all that happened meanwhile. (A notification sent by the transactions
+themselves would make them commit one after the other, because PostgreSQL orders notifications.)
 """
 
 from __future__ import annotations
@@ -21,6 +23,9 @@ from domain.kernel.errors import Unavailable
 CHANNEL = "latchboard_log"
 KEEPALIVE_SETTINGS = {"tcp_keepalives_idle": "5", "tcp_keepalives_interval": "2", "tcp_keepalives_count": "3"}
 """The server notices after eleven seconds that a machine has vanished."""
+NOTIFY_INTERVAL_S = 0.01
+"""At most one notification in this time: each one wakes all other instances."""
+_NOTIFY = f"SELECT pg_notify('{CHANNEL}', '')"
 _CONNECTION_ERRORS = (OSError, TimeoutError, asyncpg.PostgresError, asyncpg.InterfaceError)
 
 
@@ -44,6 +49,14 @@ class PostgresListener:
         self._connect_timeout_s = connect_timeout_s
         self._connection: Any = None
         self._connection_lost = asyncio.Event()
+        self._attention = asyncio.Event()
+        """The connection was lost, or a notification is to be sent."""
+        self._notify_requested = False
+
+    def request_notify(self) -> None:
+        """Tell the other instances soon that the event log has grown. Call it on the event loop's thread."""
+        self._notify_requested = True
+        self._attention.set()
 
     async def open(self) -> None:
         """Raises LeadershipLostError, Unavailable."""
@@ -60,7 +73,7 @@ class PostgresListener:
             raise Unavailable(f"The database does not answer ({error}). Check LATCHBOARD_DATABASE_URL.") from error
         self._connection = connection
         self._connection_lost = lost = asyncio.Event()
-        connection.add_termination_listener(lambda _: lost.set())
+        connection.add_termination_listener(lambda _: self._on_terminated(lost))
         await connection.execute("SELECT pg_try_advisory_lock($1)", process_lock_key(self._process_id))
         if self.leader_lock is not None:
             try:
@@ -68,30 +81,46 @@ class PostgresListener:
             except LeadershipLostError:
                 await self.close()
                 raise
-        await connection.add_listener(CHANNEL, lambda *_: self._on_notify())
+        own_pid = connection.get_server_pid()
+        await connection.add_listener(CHANNEL, lambda _, pid, *__: pid == own_pid or self._on_notify())
         self._on_notify()
 
     async def run_until_lost(self) -> None:
         """Connects if necessary, then raises Unavailable once the connection is lost."""
         if self._connection is None or self._connection_lost.is_set():
             await self.open()
+        clock = asyncio.get_running_loop().time
+        renew_at = clock()
         while not self._connection_lost.is_set():
-            standby_lock = self.leader_lock
-            if standby_lock is not None and standby_lock.acquired.is_set():
-                standby_lock = None
             with contextlib.suppress(TimeoutError):
-                pause_s = RENEW_INTERVAL_S if standby_lock is None else STANDBY_POLL_S
-                await asyncio.wait_for(self._connection_lost.wait(), pause_s)
+                await asyncio.wait_for(self._attention.wait(), max(0.0, renew_at - clock()))
+            self._attention.clear()
+            if self._connection_lost.is_set():
                 break
             try:
-                if standby_lock is None:
-                    await self._connection.fetchval("SELECT 1")
-                else:
-                    await standby_lock.try_acquire(self._connection)
+                if self._notify_requested:
+                    self._notify_requested = False
+                    await self._connection.fetchval(_NOTIFY)
+                    await asyncio.sleep(NOTIFY_INTERVAL_S)
+                if clock() >= renew_at:
+                    renew_at = clock() + await self._renew()
             except _CONNECTION_ERRORS:
                 break
         await self.close()
         raise Unavailable("The connection that receives notifications from PostgreSQL was lost. It is opened again.")
+
+    async def _renew(self) -> float:
+        """Renew the lease of the leader, or try to become it. Returns the seconds until the next time."""
+        standby_lock = self.leader_lock
+        if standby_lock is None or standby_lock.acquired.is_set():
+            await self._connection.fetchval("SELECT 1")
+            return RENEW_INTERVAL_S
+        await standby_lock.try_acquire(self._connection)
+        return STANDBY_POLL_S
+
+    def _on_terminated(self, lost: asyncio.Event) -> None:
+        lost.set()
+        self._attention.set()
 
     async def close(self) -> None:
         connection, self._connection = self._connection, None

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from sqlalchemy import BindParameter, bindparam, delete, func, insert, select, update
+from sqlalchemy import BindParameter, bindparam, delete, func, insert, select, text, update
 
 from adapters.storage import errors
 from adapters.storage.sql.mapper import Mapper, enum_converter, for_update
@@ -25,6 +25,7 @@ _ACCOUNT: BindParameter[str] = bindparam("at_account")
 ADD_ACCOUNT = insert(accounts)
 GET_ACCOUNT = ACCOUNT.select().where(accounts.c.account_id == _ID)
 HAS_ACCOUNT = select(accounts.c.account_id).limit(1)
+LOCK_CREATION = text("SELECT pg_advisory_xact_lock(5492025321)")
 LIST_ACCOUNT_IDS = select(accounts.c.account_id).order_by(accounts.c.created_ms, accounts.c.account_id)
 
 ADD_USER = insert(users)
@@ -81,6 +82,10 @@ class SqlAccountRepository:
 
     async def has_any(self) -> bool:
         return bool(await self._session.read(HAS_ACCOUNT))
+
+    async def lock_creation(self) -> None:
+        if self._session.dialect == POSTGRES:  # SQLite has one writer
+            await self._session.write(LOCK_CREATION)
 
     async def list_ids(self) -> Sequence[AccountId]:
         return [AccountId(row[0]) for row in await self._session.read(LIST_ACCOUNT_IDS)]

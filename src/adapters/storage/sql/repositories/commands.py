@@ -86,6 +86,10 @@ MARK_POSSIBLY_SENT = (
     .where(QUEUED, x.sent_ms.is_(None), x.device_id.in_(select(devices.c.device_id).where(devices.c.is_online)))
     .returning(x.execution_id)
 )
+MARK_POSSIBLY_SENT_BY_DEVICES = {
+    dialect: update(executions).where(QUEUED, x.sent_ms.is_(None), x.device_id.in_(among)).returning(x.execution_id)
+    for dialect, among in json_list().items()
+}
 LIST_OPEN_BY_DEVICE = EXECUTION.select().where(_DEVICE, OPEN).order_by(x.seq)
 LIST_OPEN_BY_DEVICES = {dialect: EXECUTION.select().where(x.device_id.in_(among), OPEN) for dialect, among in json_list().items()}
 LIST_QUEUED = EXECUTION.select().where(QUEUED, x.seq > bindparam("at_after")).order_by(x.seq).limit(_LIMIT)
@@ -186,8 +190,11 @@ class SqlExecutionRepository:
         moved = await self._session.write(TRANSITION_MANY[self._session.dialect], at_rows=to_json(rows))
         return {row[0] for row in moved}
 
-    async def mark_possibly_sent(self, at_ms: int) -> int:
-        return len(await self._session.write(MARK_POSSIBLY_SENT, sent_ms=at_ms))
+    async def mark_possibly_sent(self, at_ms: int, device_ids: Collection[DeviceId] | None = None) -> int:
+        if device_ids is None:
+            return len(await self._session.write(MARK_POSSIBLY_SENT, sent_ms=at_ms))
+        statement = MARK_POSSIBLY_SENT_BY_DEVICES[self._session.dialect]
+        return len(await self._session.write(statement, sent_ms=at_ms, at_listed=to_json(sorted(device_ids))))
 
     async def count_open_by_device(self, device_ids: Collection[DeviceId]) -> Mapping[DeviceId, int]:
         among = to_json(sorted(set(device_ids)))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 from functools import cache
 from typing import Any
 
@@ -41,30 +42,45 @@ COUNT_BY_STATE = select(
 ).where(d.account_id == bindparam("at_account"), _EXISTS)
 
 
-def _filtered(statement: Select[Any], words: int, state: DeviceStateFilter | None, project: bool) -> Select[Any]:
-    statement = statement.where(d.account_id == bindparam("at_account"), _EXISTS)
-    for index in range(words):
-        statement = statement.where(_SEARCHED.like(bindparam(f"at_word_{index}"), escape="\\"))
-    if state is not None:
-        statement = statement.where(_STATES[state])
-    return statement.where(d.project_id == bindparam("at_project")) if project else statement
+@dataclass(frozen=True, slots=True)
+class _Filters:
+    """The shape of a search: what its statement depends on."""
+
+    words: int
+    state: DeviceStateFilter | None
+    project: bool
+    external_id: bool
+
+    @classmethod
+    def of(cls, search: DeviceSearch) -> _Filters:
+        return cls(len(search.words), search.state, search.project_id is not None, search.external_id is not None)
+
+    def apply(self, statement: Select[Any]) -> Select[Any]:
+        statement = statement.where(d.account_id == bindparam("at_account"), _EXISTS)
+        for index in range(self.words):
+            statement = statement.where(_SEARCHED.like(bindparam(f"at_word_{index}"), escape="\\"))
+        if self.state is not None:
+            statement = statement.where(_STATES[self.state])
+        if self.external_id:
+            statement = statement.where(d.external_id == bindparam("at_external_id"))
+        return statement.where(d.project_id == bindparam("at_project")) if self.project else statement
 
 
 @cache
-def find_statement(words: int, state: DeviceStateFilter | None, project: bool, sort: DeviceSort, limited: bool) -> Select[Any]:
-    statement = _filtered(select(*DEVICE_COLUMNS), words, state, project).order_by(*_ORDERS[sort])
+def find_statement(filters: _Filters, sort: DeviceSort, limited: bool) -> Select[Any]:
+    statement = filters.apply(select(*DEVICE_COLUMNS)).order_by(*_ORDERS[sort])
     return statement.limit(bindparam("at_limit")).offset(bindparam("at_offset")) if limited else statement
 
 
 @cache
-def count_statement(words: int, state: DeviceStateFilter | None, project: bool) -> Select[Any]:
-    return _filtered(select(func.count()), words, state, project)
+def count_statement(filters: _Filters) -> Select[Any]:
+    return filters.apply(select(func.count()))
 
 
 def _parameters(account_id: AccountId, search: DeviceSearch) -> dict[str, Any]:
     words = {f"at_word_{index}": f"%{escape_like(word)}%" for index, word in enumerate(search.words)}
-    project = {} if search.project_id is None else {"at_project": search.project_id}
-    return {"at_account": account_id, **words, **project}
+    named = {"at_project": search.project_id, "at_external_id": search.external_id}
+    return {"at_account": account_id, **words, **{name: value for name, value in named.items() if value is not None}}
 
 
 class SqlDeviceSearchRepository:
@@ -73,13 +89,13 @@ class SqlDeviceSearchRepository:
 
     async def find(self, account_id: AccountId, search: DeviceSearch) -> Sequence[Device]:
         limited = search.limit is not None
-        statement = find_statement(len(search.words), search.state, search.project_id is not None, search.sort, limited)
+        statement = find_statement(_Filters.of(search), search.sort, limited)
         page = {"at_limit": search.limit, "at_offset": search.offset} if limited else {}
         rows = await self._session.read(statement, **_parameters(account_id, search), **page)
         return [device_from_row(row) for row in rows]
 
     async def count(self, account_id: AccountId, search: DeviceSearch) -> int:
-        statement = count_statement(len(search.words), search.state, search.project_id is not None)
+        statement = count_statement(_Filters.of(search))
         return int((await self._session.read(statement, **_parameters(account_id, search)))[0][0])
 
     async def count_by_state(self, account_id: AccountId) -> DeviceCounts:

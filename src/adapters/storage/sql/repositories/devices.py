@@ -16,7 +16,7 @@ from adapters.storage.sql.mapper import (
     json_list,
     to_json,
 )
-from adapters.storage.sql.session import POSTGRES, SQLITE, DbSession, Row
+from adapters.storage.sql.session import POSTGRES, SQLITE, DbSession, Row, UniqueViolationError
 from adapters.storage.sql.tables import (
     deliveries,
     device_drops,
@@ -29,6 +29,7 @@ from adapters.storage.sql.tables import (
     left_edges,
     tombstones,
 )
+from domain.devices.lookup import external_id_taken_error
 from domain.devices.model import Device, DeviceMetadata, DeviceStatus, FirmwareProfile
 from domain.kernel.ids import AccountId, DeviceId, ProjectId
 
@@ -83,6 +84,10 @@ GET = _SELECT.where(_ID, d.account_id == bindparam("at_account"))
 GET_FOR_UPDATE = for_update(GET)
 FIND = _SELECT.where(_ID)
 LIST_BY_IDS = {dialect: _SELECT.where(d.device_id.in_(among)) for dialect, among in json_list().items()}
+LIST_BY_EXTERNAL_IDS = {
+    dialect: _SELECT.where(d.account_id == bindparam("at_account"), d.external_id.in_(among))
+    for dialect, among in json_list().items()
+}
 LIST_BY_NUMBERS = {dialect: _SELECT.where(d.device_no.in_(among)) for dialect, among in json_integer_list().items()}
 LIST = _SELECT.where(d.account_id == bindparam("at_account")).order_by(d.device_no)
 LIST_BY_PROJECT = _SELECT.where(d.account_id == bindparam("at_account"), d.project_id == bindparam("at_project")).order_by(
@@ -155,7 +160,10 @@ class SqlDeviceRepository:
     async def add(self, device: Device) -> Device:
         values = device_values(device)
         del values["device_no"]
-        rows = await self._session.write(ADD, **values)
+        try:
+            rows = await self._session.write(ADD, **values)
+        except UniqueViolationError:
+            raise external_id_taken_error(device.external_id) from None
         return replace(device, device_no=rows[0][0])
 
     async def get(self, account_id: AccountId, device_id: DeviceId) -> Device | None:
@@ -175,6 +183,13 @@ class SqlDeviceRepository:
         rows = await self._session.read(LIST_BY_IDS[self._session.dialect], at_listed=to_json(sorted(set(device_ids))))
         return [device_from_row(row) for row in rows]
 
+    async def list_by_external_ids(self, account_id: AccountId, external_ids: Collection[str]) -> Sequence[Device]:
+        if not external_ids:
+            return []
+        among = to_json(sorted(set(external_ids)))
+        rows = await self._session.read(LIST_BY_EXTERNAL_IDS[self._session.dialect], at_account=account_id, at_listed=among)
+        return [device_from_row(row) for row in rows]
+
     async def list_by_numbers(self, numbers: Collection[int]) -> Sequence[Device]:
         rows = await self._session.read(LIST_BY_NUMBERS[self._session.dialect], at_listed=to_json(sorted(numbers)))
         return [device_from_row(row) for row in rows]
@@ -192,7 +207,10 @@ class SqlDeviceRepository:
     async def save(self, device: Device) -> bool:
         values = {name: value for name, value in device_values(device).items() if name not in _NOT_SAVED}
         values["version"] = device.version + 1
-        return bool(await self._session.write(SAVE, at_id=device.device_id, at_version=device.version, **values))
+        try:
+            return bool(await self._session.write(SAVE, at_id=device.device_id, at_version=device.version, **values))
+        except UniqueViolationError:
+            raise external_id_taken_error(device.external_id) from None
 
     async def set_relay_many(self, relays: Mapping[DeviceId, bool]) -> None:
         for state in (False, True):

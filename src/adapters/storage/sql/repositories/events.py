@@ -1,4 +1,7 @@
-"""The event log, and its counters per account and per (kind, device): counting millions of rows would be too slow."""
+"""The event log, and its counters per account and per (kind, device): counting millions of rows would be too slow.
+
+Each writer number has counters of its own, so that transactions which add events to one account do not wait for each other.
+"""
 
 from __future__ import annotations
 
@@ -8,20 +11,29 @@ from functools import cache
 from operator import attrgetter
 from typing import Any
 
-from sqlalchemy import BindParameter, Integer, Select, bindparam, delete, func, literal_column, select, text
+from sqlalchemy import BindParameter, ColumnElement, Select, bindparam, delete, func, literal_column, select, text
 
 from adapters.storage.sql.bulk_insert import bulk_insert
 from adapters.storage.sql.mapper import JSON, Mapper, escape_like
+from adapters.storage.sql.repositories.event_writers import (
+    ADVANCE_IDLE,
+    END_OF_TOTAL_ORDER,
+    NOT_COVERED,
+    cursor_parameters,
+    end_of_log,
+    reserve_positions,
+)
 from adapters.storage.sql.repositories.sessions import delete_batch
-from adapters.storage.sql.session import POSTGRES, DbSession
+from adapters.storage.sql.session import POSTGRES, SQLITE, DbSession, Row
 from adapters.storage.sql.tables import event_counts, event_totals, events
+from domain.events.log_cursor import LogCursor
 from domain.events.model import NO_SEARCH, Event, EventSearch
 from domain.kernel.ids import AccountId, DeviceId
 
 EVENT = Mapper(events, Event, {"payload": JSON})
 
-CounterKey = tuple[AccountId, str, str]
-"""Account, kind, and device id or ""."""
+CounterKey = tuple[AccountId, str, str, int]
+"""Account, kind, device id or "", and writer."""
 
 e = events.c
 _ACCOUNT = e.account_id == bindparam("at_account")
@@ -33,45 +45,44 @@ _LIMIT: BindParameter[int] = bindparam("at_limit")
 _INSERT_COLUMNS = (*EVENT.names, "public")
 """The property `is_public` is stored as a column, so that feed queries can filter by it."""
 ADD = bulk_insert(events, _INSERT_COLUMNS, json=("payload",))
-ADD_WITHOUT_POSITION = bulk_insert(events, _INSERT_COLUMNS[1:], json=("payload",))
-"""For SQLite, which assigns the position."""
+_SQLITE_NAMES = tuple(name for name in EVENT.names if name not in ("position", "writer"))
+ADD_WITHOUT_POSITION = bulk_insert(events, (*_SQLITE_NAMES, "public"), json=("payload",))
+"""For SQLite, which assigns the position and has one writer, 0."""
 _insert_values = attrgetter(*EVENT.names, "is_public")
-_insert_values_without_position = attrgetter(*EVENT.names[1:], "is_public")
-LOCK_LOG_AND_NOTIFY = text("SELECT pg_advisory_xact_lock(5492025317), pg_notify('latchboard_log', '')")
-"""PostgreSQL assigns numbers at the write, not at the commit, but a feed that resumes must never miss a lower position that
-commits later. So transactions that write to the log commit one after the other; the lock's number has no meaning. The same
-statement notifies the other instances; PostgreSQL sends one notification per transaction, at its commit."""
+_insert_values_without_position = attrgetter(*_SQLITE_NAMES, "is_public")
 
-ADD_TO_TOTALS = bulk_insert(event_totals, ("account_id", "total"), adding="total")
-ADD_TO_COUNTS = bulk_insert(event_counts, ("account_id", "kind", "device_id", "total"), adding="total")
+ADD_TO_TOTALS = bulk_insert(event_totals, ("account_id", "writer", "total"), adding="total")
+ADD_TO_COUNTS = bulk_insert(event_counts, ("account_id", "kind", "device_id", "writer", "total"), adding="total")
 """Add to the counter, or insert it."""
-_COUNTER_PARAMETERS = ("at_account", "at_kind", "at_device")
+_COUNTER_PARAMETERS = ("at_account", "at_kind", "at_device", "at_writer")
 DELETE_ZERO_COUNT = delete(event_counts).where(
     event_counts.c.account_id == bindparam("at_account"),
     event_counts.c.kind == bindparam("at_kind"),
     event_counts.c.device_id == bindparam("at_device"),
+    event_counts.c.writer == bindparam("at_writer"),
     event_counts.c.total == 0,
 )
 """Counters of deleted devices."""
 LAST_POSITION_GIVEN = text("SELECT seq FROM sqlite_sequence WHERE name = 'events'")
 """The last assigned position. SQLite has one writer and no gaps, so it belongs to the last row just written."""
-RESERVE_POSITIONS = text(
-    "SELECT nextval(pg_get_serial_sequence('events', 'position')) FROM generate_series(1, :at_count)"
-).bindparams(bindparam("at_count", type_=Integer()))
-GET_TOTAL = select(event_totals.c.total).where(event_totals.c.account_id == bindparam("at_account"))
-LIST_PUBLIC_AFTER = (
-    EVENT.select().where(_ACCOUNT, e.public, e.position > bindparam("at_after")).order_by(e.position).limit(_LIMIT)
-)
-LIST_AFTER = EVENT.select().where(e.position > bindparam("at_after")).order_by(e.position).limit(_LIMIT)
-LIST_KINDS_AFTER = select(e.position, e.kind).where(e.position > bindparam("at_after")).order_by(e.position).limit(_LIMIT)
-LAST_POSITION = select(func.max(e.position))
-NEWEST_POSITION = select(func.max(e.position)).where(_ACCOUNT)
-OLDEST_POSITION = select(func.min(e.position)).where(_ACCOUNT)
+GET_TOTAL = select(func.coalesce(func.sum(event_totals.c.total), 0)).where(event_totals.c.account_id == bindparam("at_account"))
+_UNREAD: dict[str, ColumnElement[bool]] = {POSTGRES: NOT_COVERED, SQLITE: e.position > bindparam("at_after")}
+LIST_PUBLIC_AFTER = {
+    dialect: EVENT.select().where(_ACCOUNT, e.public, unread).order_by(e.position).limit(_LIMIT)
+    for dialect, unread in _UNREAD.items()
+}
+LIST_AFTER = {dialect: EVENT.select().where(unread).order_by(e.position).limit(_LIMIT) for dialect, unread in _UNREAD.items()}
+LIST_KINDS_AFTER = {
+    dialect: select(e.kind).where(unread).order_by(e.position).limit(_LIMIT) for dialect, unread in _UNREAD.items()
+}
+OLDEST_POSITION = select(func.min(e.position))
 _DEVICE_LOG = EVENT.select().where(e.device_id == bindparam("at_device"))
 _NEWEST_FIRST = (e.at_ms.desc(), e.position.desc())
 DEVICE_LOG = _DEVICE_LOG.order_by(*_NEWEST_FIRST).limit(_LIMIT)
 DEVICE_LOG_BEFORE = _DEVICE_LOG.where(e.at_ms < bindparam("at_before")).order_by(*_NEWEST_FIRST).limit(_LIMIT)
-DELETE_OLDER_THAN = delete_batch(events, e.at_ms < bindparam("at_before"), e.at_ms).returning(e.account_id, e.kind, e.device_id)
+DELETE_OLDER_THAN = delete_batch(events, e.at_ms < bindparam("at_before"), e.at_ms).returning(
+    e.account_id, e.kind, e.device_id, e.writer
+)
 
 
 _SEARCHED = {
@@ -96,7 +107,7 @@ def _search_parameters(search: EventSearch) -> dict[str, object]:
 
 @cache
 def count_statement(kind: bool, device: bool) -> Select[Any]:
-    """Sums the counters; reads at most one row per device or per kind."""
+    """Sums the counters; reads at most one row per device or kind, and writer."""
     c = event_counts.c
     statement = select(func.coalesce(func.sum(c.total), 0)).where(c.account_id == bindparam("at_account"))
     if kind:
@@ -129,11 +140,10 @@ class SqlEventRepository:
         if not events:
             return []
         if self._session.dialect == POSTGRES:
-            await self._session.write(LOCK_LOG_AND_NOTIFY)
-            numbers = sorted(row[0] for row in await self._session.write(RESERVE_POSITIONS, at_count=len(events)))
-            numbered = [event.with_position(number) for event, number in zip(events, numbers, strict=True)]
+            writer, positions = await reserve_positions(self._session, len(events))
+            numbered = [event.with_position(number, writer) for event, number in zip(events, positions, strict=True)]
             await self._session.bulk_write(ADD, list(map(_insert_values, numbered)))
-            await self._adjust_counts(Counter(map(_counter_key, events)))
+            await self._adjust_counts(Counter(map(_counter_key, numbered)))
             return numbered
         await self._session.bulk_write(ADD_WITHOUT_POSITION, list(map(_insert_values_without_position, events)))
         await self._adjust_counts(Counter(map(_counter_key, events)))
@@ -156,33 +166,40 @@ class SqlEventRepository:
         rows = await self._session.read(statement, at_account=account_id, at_limit=limit, **params)
         return [EVENT.from_row(row) for row in rows]
 
-    async def list_public_after(self, account_id: AccountId, after: int, limit: int) -> Sequence[Event]:
-        rows = await self._session.read(LIST_PUBLIC_AFTER, at_account=account_id, at_after=after, at_limit=limit)
+    async def list_public_after(self, account_id: AccountId, after: LogCursor, limit: int) -> Sequence[Event]:
+        rows = await self._list_unread(LIST_PUBLIC_AFTER, after, at_account=account_id, at_limit=limit)
         return [EVENT.from_row(row) for row in rows]
 
-    async def list_after(self, after: int, limit: int) -> Sequence[Event]:
-        return [EVENT.from_row(row) for row in await self._session.read(LIST_AFTER, at_after=after, at_limit=limit)]
+    async def list_after(self, after: LogCursor, limit: int) -> Sequence[Event]:
+        return [EVENT.from_row(row) for row in await self._list_unread(LIST_AFTER, after, at_limit=limit)]
 
-    async def list_kinds_after(self, after: int, limit: int) -> Sequence[tuple[int, str]]:
-        rows = await self._session.read(LIST_KINDS_AFTER, at_after=after, at_limit=limit)
-        return [(row[0], row[1]) for row in rows]
+    async def list_kinds_after(self, after: LogCursor, limit: int) -> Sequence[str]:
+        return [row[0] for row in await self._list_unread(LIST_KINDS_AFTER, after, at_limit=limit)]
 
-    async def last_position(self) -> int:
-        return (await self._session.read(LAST_POSITION))[0][0] or 0
+    async def _list_unread(self, statement: Mapping[str, Select[Any]], after: LogCursor, **params: object) -> Sequence[Row]:
+        dialect = self._session.dialect
+        seen = cursor_parameters(after) if dialect == POSTGRES else {"at_after": after.position_of(0)}
+        return await self._session.read(statement[dialect], **params, **seen)
+
+    async def end(self) -> LogCursor:
+        if self._session.dialect == POSTGRES:
+            return await end_of_log(self._session)
+        return LogCursor((await self._session.read(END_OF_TOTAL_ORDER))[0][0] or 0)
+
+    async def advance_idle_writers(self) -> None:
+        if self._session.dialect == POSTGRES:
+            await self._session.write(ADVANCE_IDLE)
 
     async def count(self, account_id: AccountId, *, kind: str | None = None, device_id: DeviceId | None = None) -> int:
         if kind is None and device_id is None:
             rows = await self._session.read(GET_TOTAL, at_account=account_id)
-            return int(rows[0][0]) if rows else 0
+            return int(rows[0][0])
         params = _without_none(at_kind=kind, at_device=device_id)
         statement = count_statement(kind is not None, device_id is not None)
         return int((await self._session.read(statement, at_account=account_id, **params))[0][0])
 
-    async def account_newest_position(self, account_id: AccountId) -> int:
-        return (await self._session.read(NEWEST_POSITION, at_account=account_id))[0][0] or 0
-
-    async def account_oldest_position(self, account_id: AccountId) -> int:
-        return (await self._session.read(OLDEST_POSITION, at_account=account_id))[0][0] or 0
+    async def oldest_position(self) -> int:
+        return (await self._session.read(OLDEST_POSITION))[0][0] or 0
 
     async def list_by_device(self, device_id: DeviceId, *, limit: int, before_ms: int | None) -> Sequence[Event]:
         statement = DEVICE_LOG if before_ms is None else DEVICE_LOG_BEFORE
@@ -191,7 +208,7 @@ class SqlEventRepository:
 
     async def delete_older_than(self, at_ms: int, limit: int) -> int:
         rows = await self._session.write(DELETE_OLDER_THAN, at_before=at_ms, at_limit=limit)
-        gone = Counter((account_id, kind, device_id or "") for _, account_id, kind, device_id in rows)
+        gone = Counter((account_id, kind, device_id or "", writer) for _, account_id, kind, device_id, writer in rows)
         await self._adjust_counts({counted: -number for counted, number in gone.items()})
         await self._session.execute_many(
             DELETE_ZERO_COUNT, [dict(zip(_COUNTER_PARAMETERS, counted, strict=True)) for counted in sorted(gone)], defer=True
@@ -199,13 +216,13 @@ class SqlEventRepository:
         return len(rows)
 
     async def _adjust_counts(self, by: Mapping[CounterKey, int]) -> None:
-        """In the order of accounts, so that two transactions cannot deadlock."""
-        accounts: Counter[AccountId] = Counter()
-        for (account_id, _, _), number in by.items():
-            accounts[account_id] += number
-        await self._session.bulk_write(ADD_TO_TOTALS, sorted(accounts.items()))
+        """In the order of the keys, so that two transactions cannot deadlock."""
+        accounts: Counter[tuple[AccountId, int]] = Counter()
+        for (account_id, _, _, writer), number in by.items():
+            accounts[account_id, writer] += number
+        await self._session.bulk_write(ADD_TO_TOTALS, [(*counted, number) for counted, number in sorted(accounts.items())])
         await self._session.bulk_write(ADD_TO_COUNTS, [(*counted, number) for counted, number in sorted(by.items())])
 
 
 def _counter_key(event: Event) -> CounterKey:
-    return event.account_id, event.kind, event.device_id or ""
+    return event.account_id, event.kind, event.device_id or "", event.writer

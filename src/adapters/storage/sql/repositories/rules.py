@@ -16,7 +16,7 @@ from domain.rules.model import Comparator, MatchMode, Rule, RuleAction, RuleCond
 
 r = rules.c
 
-_SELECT = select(
+SELECT_RULES = select(
     r.rule_id,
     r.rule_no,
     r.account_id,
@@ -42,14 +42,14 @@ _SELECT = select(
 _ID = r.rule_id == bindparam("at_id")
 
 ADD = insert(rules).returning(r.rule_no)
-GET = _SELECT.where(_ID, r.device_id == bindparam("at_device"))
-FIND_BY_NUMBER = _SELECT.where(r.rule_no == bindparam("at_no"))
-LIST = _SELECT.where(r.device_id == bindparam("at_device")).order_by(r.priority, r.rule_no)
+GET = SELECT_RULES.where(_ID, r.device_id == bindparam("at_device"))
+FIND_BY_NUMBER = SELECT_RULES.where(r.rule_no == bindparam("at_no"))
+LIST = SELECT_RULES.where(r.device_id == bindparam("at_device")).order_by(r.priority, r.rule_no)
 SAVE = update(rules).where(_ID)
 REARM = update(rules).where(_ID).values(matched=False, held_since_ms=None)
 SAVE_STATE = update(rules).where(r.rule_no == bindparam("at_no"))
 DELETE = delete(rules).where(_ID)
-LIST_ENABLED = _SELECT.where(r.enabled).order_by(r.device_no, r.priority, r.rule_no)
+LIST_ENABLED = SELECT_RULES.where(r.enabled).order_by(r.device_no, r.priority, r.rule_no)
 
 
 def _conditions_from_json(stored: str) -> tuple[RuleCondition, ...]:

@@ -9,7 +9,7 @@ from sqlalchemy import BindParameter, bindparam, delete, func, insert, select, u
 from adapters.storage.sql.mapper import Mapper, upsert
 from adapters.storage.sql.repositories.sessions import LOCK_USER, delete_batch
 from adapters.storage.sql.session import POSTGRES, DbSession
-from adapters.storage.sql.tables import login_challenges, recovery_codes, totp_secrets
+from adapters.storage.sql.tables import login_challenges, passkeys, recovery_codes, totp_secrets
 from domain.accounts.model import LoginChallenge, TotpSecret
 from domain.kernel.ids import UserId
 
@@ -20,7 +20,9 @@ _USER: BindParameter[str] = bindparam("at_user")
 _HASH: BindParameter[bytes] = bindparam("at_hash")
 
 GET_TOTP = TOTP.select().where(totp_secrets.c.user_id == _USER)
-IS_ENABLED = select(totp_secrets.c.user_id).where(totp_secrets.c.user_id == _USER, totp_secrets.c.confirmed_ms.is_not(None))
+HAS_TOTP = select(totp_secrets.c.user_id).where(totp_secrets.c.user_id == _USER, totp_secrets.c.confirmed_ms.is_not(None))
+IS_ENABLED = HAS_TOTP.union_all(select(passkeys.c.user_id).where(passkeys.c.user_id == _USER)).limit(1)
+DELETE_PASSKEYS = delete(passkeys).where(passkeys.c.user_id == _USER).returning(passkeys.c.user_id)
 UPSERT_TOTP = upsert(totp_secrets, "sealed", "created_ms", "confirmed_ms", "last_step")
 LIST_TOTP = (
     TOTP.select()
@@ -58,6 +60,12 @@ class SqlSecondFactorRepository:
     async def is_enabled(self, user_id: UserId) -> bool:
         return bool(await self._session.read(IS_ENABLED, at_user=user_id))
 
+    async def has_totp(self, user_id: UserId) -> bool:
+        return bool(await self._session.read(HAS_TOTP, at_user=user_id))
+
+    async def delete_totp(self, user_id: UserId) -> bool:
+        return bool(await self._session.write(DELETE_TOTP, at_user=user_id))
+
     async def get_totp_for_update(self, user_id: UserId) -> TotpSecret | None:
         if self._session.writable and self._session.dialect == POSTGRES:
             await self._session.write(LOCK_USER, at_user=user_id)
@@ -87,7 +95,8 @@ class SqlSecondFactorRepository:
 
     async def delete_all(self, user_id: UserId) -> bool:
         await self._session.write(DELETE_CODES, at_user=user_id)
-        return bool(await self._session.write(DELETE_TOTP, at_user=user_id))
+        had_passkeys = bool(await self._session.write(DELETE_PASSKEYS, at_user=user_id))
+        return await self.delete_totp(user_id) or had_passkeys
 
     async def add_challenge(self, challenge: LoginChallenge) -> None:
         await self._session.write(ADD_CHALLENGE, **CHALLENGE.values(challenge))

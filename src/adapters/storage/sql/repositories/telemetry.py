@@ -11,7 +11,7 @@ from collections.abc import Collection, Mapping, Sequence, Set
 from sqlalchemy import BigInteger, BindParameter, TextClause, bindparam, select, text, tuple_
 
 from adapters.storage.sql.bulk_insert import BulkStatement
-from adapters.storage.sql.mapper import insert_or_ignore, json_integer_list, to_json, upsert
+from adapters.storage.sql.mapper import json_integer_list, json_list, to_json, upsert
 from adapters.storage.sql.session import POSTGRES, SQLITE, DbSession
 from adapters.storage.sql.tables import device_latest, device_metrics, metric_names, readings
 from domain.telemetry.ports import MAX_TIME_MS, MessageKey, PackedRow, RowKey
@@ -53,7 +53,25 @@ PAGE_NEWEST_FIRST = (
 )
 PAGE_OLDEST_FIRST = _OF_DEVICE.where(r.ts < bindparam("at_until"), _KEY > _CURSOR).order_by(r.ts, r.digest).limit(_LIMIT)
 
-ADD_METRIC_NAMES = insert_or_ignore(metric_names)
+# Readers go on, and other writers wait: otherwise two of them would give the same number to different names.
+LOCK_METRIC_NAMES = text("LOCK TABLE metric_names IN SHARE ROW EXCLUSIVE MODE")
+_ADD_METRIC_NAMES = (
+    "INSERT INTO metric_names (metric_no, name) SELECT coalesce((SELECT max(metric_no) FROM metric_names), 0) "
+    "+ row_number() OVER (ORDER BY listed.position), listed.name "
+    "FROM {listed} WHERE NOT EXISTS (SELECT 1 FROM metric_names AS m WHERE m.name = listed.name)"
+)
+ADD_METRIC_NAMES = {
+    SQLITE: text(_ADD_METRIC_NAMES.format(listed="(SELECT key AS position, value AS name FROM json_each(:at_listed)) AS listed")),
+    POSTGRES: text(
+        _ADD_METRIC_NAMES.format(
+            listed="json_array_elements_text(CAST(:at_listed AS json)) WITH ORDINALITY AS listed (name, position)"
+        )
+    ),
+}
+FIND_METRIC_NUMBERS = {
+    dialect: select(metric_names.c.metric_no, metric_names.c.name).where(metric_names.c.name.in_(among))
+    for dialect, among in json_list().items()
+}
 LIST_METRIC_NAMES = select(metric_names.c.metric_no, metric_names.c.name).order_by(metric_names.c.metric_no)
 UPSERT_METRICS = upsert(device_metrics, "unit")
 LIST_METRICS = (
@@ -159,9 +177,12 @@ class SqlReadingRepository:
             )
         return [(row[0], row[1], row[2]) for row in rows]
 
-    async def add_metric_names(self, names: Sequence[tuple[int, str]]) -> None:
-        rows = [{"metric_no": number, "name": name} for number, name in names]
-        await self._session.execute_many(ADD_METRIC_NAMES[self._session.dialect], rows)
+    async def assign_metric_numbers(self, names: Sequence[str]) -> Sequence[tuple[int, str]]:
+        dialect, listed = self._session.dialect, to_json(list(dict.fromkeys(names)))
+        if dialect == POSTGRES:
+            await self._session.write(LOCK_METRIC_NAMES)
+        await self._session.write(ADD_METRIC_NAMES[dialect], at_listed=listed)
+        return [(row[0], row[1]) for row in await self._session.read(FIND_METRIC_NUMBERS[dialect], at_listed=listed)]
 
     async def list_metric_names(self) -> Sequence[tuple[int, str]]:
         return [(row[0], row[1]) for row in await self._session.read(LIST_METRIC_NAMES)]

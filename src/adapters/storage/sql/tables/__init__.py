@@ -1,5 +1,6 @@
 """The schema for both dialects. SQLite and PostgreSQL differ only in the conditions of partial indexes."""
 
+from adapters.storage.sql.tables.cluster import device_sessions, members, partitions
 from adapters.storage.sql.tables.columns import metadata
 from adapters.storage.sql.tables.events_and_telemetry import (
     attempts,
@@ -11,6 +12,7 @@ from adapters.storage.sql.tables.events_and_telemetry import (
     device_metrics,
     event_counts,
     event_totals,
+    event_writers,
     events,
     metric_names,
     readings,
@@ -20,6 +22,7 @@ from adapters.storage.sql.tables.events_and_telemetry import (
     webhooks,
 )
 from adapters.storage.sql.tables.fleet import (
+    PARTITION_HASH,
     credentials,
     definitions,
     device_types,
@@ -33,6 +36,8 @@ from adapters.storage.sql.tables.fleet import (
 from adapters.storage.sql.tables.identity import (
     accounts,
     api_keys,
+    external_identities,
+    invitations,
     login_challenges,
     login_failures,
     memberships,
@@ -43,14 +48,18 @@ from adapters.storage.sql.tables.identity import (
     stored_responses,
     totp_secrets,
     unlock_links,
+    used_sign_in_states,
     user_sessions,
     users,
 )
 from adapters.storage.sql.tables.notifications import notification_settings, notifications
+from adapters.storage.sql.tables.passkeys import passkeys, used_passkey_challenges
 from adapters.storage.sql.tables.permissions import approvals, grant_uses, grants
-from adapters.storage.sql.tables.service_state import late_readings, reading_store_time, write_probes
+from adapters.storage.sql.tables.provisioning import device_claims, provisioning_codes
+from adapters.storage.sql.tables.service_state import late_readings, reading_store_time, steady_time, write_probes
 
 __all__ = [
+    "PARTITION_HASH",
     "accounts",
     "api_keys",
     "approvals",
@@ -59,29 +68,38 @@ __all__ = [
     "dead_letters",
     "definitions",
     "deliveries",
+    "device_claims",
     "device_drops",
     "device_health",
     "device_latest",
     "device_metrics",
+    "device_sessions",
     "device_types",
     "devices",
     "event_counts",
     "event_totals",
+    "event_writers",
     "events",
     "executions",
+    "external_identities",
     "grant_uses",
     "grants",
+    "invitations",
     "late_readings",
     "left_edges",
     "login_challenges",
     "login_failures",
+    "members",
     "memberships",
     "metadata",
     "metric_names",
     "notification_settings",
     "notifications",
     "one_time_codes",
+    "partitions",
+    "passkeys",
     "projects",
+    "provisioning_codes",
     "reading_store_time",
     "readings",
     "recovery_codes",
@@ -91,10 +109,13 @@ __all__ = [
     "rules",
     "schedule_edges",
     "schedules",
+    "steady_time",
     "stored_responses",
     "tombstones",
     "totp_secrets",
     "unlock_links",
+    "used_passkey_challenges",
+    "used_sign_in_states",
     "user_sessions",
     "users",
     "webhooks",

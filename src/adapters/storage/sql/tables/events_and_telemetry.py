@@ -31,6 +31,7 @@ events = Table(
     text_column("address"),
     text_column("payload"),
     Column("public", Boolean, nullable=False),
+    Column("writer", Int64, nullable=False, server_default=text("0")),
     Index(None, "account_id", "position"),
     Index(None, "account_id", "kind", "position"),
     Index(None, "device_id", "position"),
@@ -40,19 +41,28 @@ events = Table(
     sqlite_autoincrement=True,
 )
 
-event_totals = Table(
+event_writers = Table(  # the last position of each writer number; PostgreSQL only (see repositories/event_writers.py)
+    "event_writers",
+    metadata,
+    Column("writer", Int64, primary_key=True, autoincrement=False),
+    integer_column("position"),
+)
+
+event_totals = Table(  # event counts per account; the total is the sum over the writers
     "event_totals",
     metadata,
     Column("account_id", Text, ForeignKey("accounts.account_id", ondelete="CASCADE"), primary_key=True),
+    Column("writer", Int64, primary_key=True, autoincrement=False, server_default=text("0")),
     integer_column("total"),
 )
 
-event_counts = Table(  # event counts per account, kind and device; the device is "" if there is none
+event_counts = Table(  # the same per account, kind and device; the device is "" if there is none
     "event_counts",
     metadata,
     Column("account_id", Text, ForeignKey("accounts.account_id", ondelete="CASCADE"), primary_key=True),
     Column("kind", Text, primary_key=True),
     Column("device_id", Text, primary_key=True),
+    Column("writer", Int64, primary_key=True, autoincrement=False, server_default=text("0")),
     integer_column("total"),
     Index(None, "account_id", "device_id"),
 )

@@ -16,6 +16,7 @@ from adapters.storage.sql.tables.columns import (
 )
 from domain.commands.model import CommandKind, CommandWidget, ExecutionStatus, TriggeredBy
 from domain.devices.model import DeviceStatus, FirmwareProfile
+from domain.partitions.hashing import HASH_BITS, HASH_FACTOR
 from domain.rules.model import MatchMode
 from domain.schedules.model import SLOTS_PER_DEVICE, MisfirePolicy, ScheduleStatus, SwitchEdge
 
@@ -57,13 +58,18 @@ devices = Table(
     integer_column("last_seen_ms", null=True),
     integer_column("sched_rev"),
     integer_column("sched_rev_device", null=True),
+    text_column("external_id", null=True),
     one_of_check("status", [status.value for status in DeviceStatus]),
     one_of_check("profile", [profile.value for profile in FirmwareProfile]),
     Index(None, "account_id", "device_no"),
     Index(None, "project_id", "device_no"),
     Index(None, "device_type_id"),
+    Index("uq_devices__external_id", "account_id", "external_id", unique=True),
     sqlite_autoincrement=True,
 )
+PARTITION_HASH = f"((device_no * {HASH_FACTOR}) & {2**HASH_BITS - 1})"
+# Only several instances on PostgreSQL divide the devices among them.
+Index("ix_devices__partition_hash", text(PARTITION_HASH), _table=devices).ddl_if(dialect="postgresql")
 Index(
     "ix_devices__online",
     devices.c.device_no,

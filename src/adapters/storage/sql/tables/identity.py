@@ -49,6 +49,26 @@ memberships = Table(
     Index(None, "user_id", "seq"),
 )
 
+invitations = Table(
+    "invitations",
+    metadata,
+    autoincrement_key("seq"),
+    text_column("invitation_id", unique=True),
+    foreign_key_column("account_id", "accounts.account_id"),
+    text_column("email"),
+    text_column("name"),
+    text_column("role"),
+    text_column("invited_by"),
+    Column("token_hash", LargeBinary, nullable=False, unique=True),
+    integer_column("created_ms"),
+    integer_column("expires_ms"),
+    Column("mailed", Boolean, nullable=False),
+    UniqueConstraint("account_id", "email"),
+    one_of_check("role", [role.value for role in Role]),
+    Index(None, "account_id", "seq"),
+    Index(None, "expires_ms"),
+)
+
 projects = Table(
     "projects",
     metadata,
@@ -82,6 +102,8 @@ user_sessions = Table(
     integer_column("signed_out_ms", null=True),
     integer_column("revoked_ms", null=True),
     integer_column("verified_ms", null=True),
+    integer_column("ends_ms", null=True),
+    integer_column("provider_factor_ms", null=True),
     Index(None, "user_id", "last_used_ms"),
     Index(None, "membership_id"),
     Index(None, "expires_ms"),
@@ -139,8 +161,28 @@ login_challenges = Table(
     foreign_key_column("user_id", "users.user_id"),
     foreign_key_column("membership_id", "memberships.membership_id"),
     integer_column("expires_ms"),
+    integer_column("session_ends_ms", null=True),
     Index(None, "user_id"),
     Index(None, "membership_id"),
+    Index(None, "expires_ms"),
+)
+
+external_identities = Table(
+    "external_identities",
+    metadata,
+    Column("issuer", Text, primary_key=True),
+    Column("subject", Text, primary_key=True),
+    foreign_key_column("user_id", "users.user_id"),
+    integer_column("created_ms"),
+    integer_column("last_used_ms"),
+    UniqueConstraint("user_id", "issuer"),
+)
+
+used_sign_in_states = Table(
+    "used_sign_in_states",
+    metadata,
+    Column("state_hash", LargeBinary, primary_key=True),
+    integer_column("expires_ms"),
     Index(None, "expires_ms"),
 )
 

@@ -14,6 +14,15 @@ write_probes = Table(
 )
 """One row, rewritten by each readiness check."""
 
+steady_time = Table(
+    "steady_time",
+    metadata,
+    Column("row_id", Int64, primary_key=True, autoincrement=False),
+    integer_column("steady_ms"),
+    integer_column("wall_ms"),
+)
+"""One row: how far steady time has come, and the wall time of the database when it was stored."""
+
 reading_store_time = Table(
     "reading_store_time",
     metadata,

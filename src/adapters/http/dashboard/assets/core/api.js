@@ -6,6 +6,8 @@
  * localStorage keeps only the fact that somebody has signed in, so that a tab learns of a sign-out in another one.
  */
 
+import { signal } from "./html.js";
+
 const SESSION = "/dashboard/session";
 const SIGNED_IN = "latchboard.signedIn";
 const EARLY_MS = 60_000;
@@ -14,6 +16,9 @@ let access = null;
 let renewAt = 0;
 let renewing = null;
 const listeners = new Set();
+
+/* Whether the service refuses every page because this person must set up a second factor first. */
+export const lacksFactor = signal(false);
 
 export class Refusal extends Error {
   constructor(status, body) {
@@ -30,19 +35,39 @@ export function onSession(listener) {
   return () => listeners.delete(listener);
 }
 
+/* The page after a sign-in at the identity provider: the cookie is there, and this tab must use it. */
+export const resumeFromProvider = () => localStorage.setItem(SIGNED_IN, "provider");
 export const mayResume = () => localStorage.getItem(SIGNED_IN) !== null;
 
-/* Returns null, or for a person with a second factor the challenge token, with which `completeSignIn` does the second step. */
+/* Returns null, or for a person with a second factor {challengeToken, methods}, with which `completeSignIn` does the second step. */
 export async function signIn(email, password) {
   const { answer } = await sendSession("login", { email, password });
-  if (answer.secondFactorRequired) return answer.challengeToken;
+  if (answer.secondFactorRequired) return answer;
+  localStorage.setItem(SIGNED_IN, "yes");
   keep(answer);
   return null;
 }
 
-export async function completeSignIn(challengeToken, code) {
-  const { answer } = await sendSession("login/second-factor", { challengeToken, ...factorOf(code) });
+/* `factor`: see `factorOf`, or {passkey}. */
+export async function completeSignIn(challengeToken, factor) {
+  const { answer } = await sendSession("login/second-factor", { challengeToken, ...factor });
   keep(answer);
+}
+
+/* What the browser is to ask a passkey: without a challenge token for a sign-in without password. */
+export const passkeyQuestion = (challengeToken) => send("POST", "/auth/login/passkey/options", challengeToken ? { challengeToken } : {}).then(({ answer }) => answer.publicKey);
+
+export async function signInWithPasskey(passkey) {
+  const { answer } = await sendSession("login/passkey", { passkey });
+  keep(answer);
+}
+
+/* {oidc: {name} or null} */
+export const signInMethods = () => request(`${SESSION}/methods`, { headers: {} }).then(({ answer }) => answer);
+
+/* Leaves the page for the identity provider, which sends the browser back to `returnTo`. */
+export async function signInAtProvider(returnTo) {
+  location.assign((await sendSession("oidc/begin", { returnTo })).answer.url);
 }
 
 /* What a person typed, as the service wants it: six digits are of the authenticator app, all else is a recovery code. */
@@ -51,12 +76,26 @@ export function factorOf(code) {
   return /^\d{6}$/.test(typed) ? { totp: typed } : { recoveryCode: typed };
 }
 
+/* What the holder of a first-run link, or of none, can do: READY, LINK_NEEDED, LINK_EXPIRED or DONE. */
+export const firstRunState = (linkToken = "") => sendSession("first-run/state", { token: linkToken }).then(({ answer }) => answer.state);
+
+/* Makes the first account and signs its Owner in. */
+export async function makeFirstAccount(values) {
+  keep((await sendSession("first-run", values)).answer);
+}
+
 /* A link by mail, for a person whose sign-in is throttled because strangers guess. The answer is the same for an unknown email. */
 export const requestUnlockLink = (email) => send("POST", "/auth/unlock/request", { email });
 
+/* Calls without a session, of whoever has the link of an invitation. */
+export const previewInvitation = (token) => send("POST", "/invitations/preview", { token }).then(({ answer }) => answer);
+export const acceptInvitation = (token, name, password) => send("POST", "/invitations/accept", { token, name, password }).then(({ answer }) => answer);
+
 export async function signOut() {
+  const atProvider = localStorage.getItem(SIGNED_IN) === "provider";
   forget();
-  await sendSession("logout");
+  const { answer } = await sendSession("logout");
+  if (atProvider && answer.providerSignOutUrl) location.assign(answer.providerSignOutUrl);
 }
 
 export async function token() {
@@ -78,6 +117,13 @@ async function sendAgain(method, path, body, signal, key) {
     access = null;
     return send(method, path, body, await token(), signal, key);
   }
+}
+
+/* Asks whether this person must set up a second factor first. */
+export async function checkFactor() {
+  const { required, enabled } = await get("/auth/second-factor");
+  lacksFactor.value = required && !enabled;
+  return lacksFactor.value;
 }
 
 export const get = (path, signal) => call("GET", path, undefined, { signal });
@@ -129,6 +175,7 @@ async function request(url, options, body) {
     throw new Refusal(0, { error: "UNREACHABLE", message: "The service does not answer. Check the network, and whether the service runs." });
   }
   const answer = await response.json().catch(() => ({}));
+  if (response.status === 403 && answer.error === "SECOND_FACTOR_REQUIRED") lacksFactor.value = true;
   if (!response.ok) throw new Refusal(response.status, answer);
   return { answer, headers: response.headers };
 }
@@ -156,7 +203,7 @@ function alone(work) {
 function keep({ accessToken, expiresIn }) {
   access = accessToken;
   renewAt = Date.now() + expiresIn * 1000 - EARLY_MS;
-  localStorage.setItem(SIGNED_IN, "yes");
+  localStorage.setItem(SIGNED_IN, localStorage.getItem(SIGNED_IN) ?? "yes");
   for (const listener of listeners) listener(access);
 }
 

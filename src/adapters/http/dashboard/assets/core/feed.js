@@ -8,7 +8,7 @@
  *   feed.close();
  */
 
-import { onSession, token } from "./api.js";
+import { checkFactor, onSession, token } from "./api.js";
 
 const FIRST_PAUSE_MS = 500;
 const LONGEST_PAUSE_MS = 15_000;
@@ -117,7 +117,7 @@ export class Feed {
     socket.close();
     this.#tell();
     if (code === REVOKED) this.close();
-    else if (code === EXPIRED) token().then(() => this.#again(), () => this.#again());
+    else if (code === EXPIRED) checkFactor().then((lacks) => (lacks ? this.close() : this.#again()), () => this.#again());
     else this.#again();
   }
 

@@ -54,4 +54,4 @@ function put(text, values) {
   return values ? text.replace(/\{(\w+)\}/g, (whole, name) => (name in values ? String(values[name]) : whole)) : text;
 }
 
-const WORDS = { Owner: "Owner", Admin: "Admin", Member: "Member", Viewer: "Viewer", SLOT_PENDING: "planned", SLOT_ACTIVE: "running", ON: "on", OFF: "off", PENDING: "pending", TIMED_OUT: "no answer", RAN_ON_DEVICE: "run by the device", LEFT_TO_DEVICE: "left to the device" };
+const WORDS = { Owner: "Owner", Admin: "Admin", Member: "Member", Viewer: "Viewer", SLOT_PENDING: "planned", SLOT_ACTIVE: "running", ON: "on", OFF: "off", PENDING: "pending", TIMED_OUT: "no answer", RAN_ON_DEVICE: "run by the device", LEFT_TO_DEVICE: "left to the device", CLAIM_WAITING: "waiting", CLAIM_APPROVED: "approved, not fetched yet", CLAIM_DENIED: "denied", CLAIM_CLAIMED: "has its credentials", BULK_CREATED: "registered", BULK_EXISTS: "already there", BULK_FAILED: "not registered" };

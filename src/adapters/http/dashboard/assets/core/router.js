@@ -17,6 +17,12 @@ export const go = (path) => {
   location.hash = `#/${path}`;
 };
 
+/* Goes to another page in the place of the present one in the history. */
+export function replace(path) {
+  history.replaceState(null, "", `#/${path}`);
+  place.value = read();
+}
+
 /* Changes the query without a new entry in the history. Empty values are left out. */
 export function setQuery(changes) {
   const { name, rest, query } = read();

@@ -6,12 +6,14 @@ import { html, useState } from "../core/html.js";
 import { chooseLanguage, chosenLanguage, LANGUAGES, t, word } from "../core/i18n.js";
 import { useLoad } from "../core/live.js";
 import { keepPreferences, preferences } from "../core/notify.js";
+import { programOf } from "../core/program.js";
 import { me } from "../core/session.js";
 import { Badge, Button, Card, Facts, Loaded, PageHead, Time } from "../ui/base.js";
 import { ask, confirmed } from "../ui/dialog.js";
 import { Fields } from "../ui/fields.js";
 import { tell } from "../ui/notices.js";
 import { SignOut } from "../ui/sign_out.js";
+import { SecondFactorCard } from "./second_factor.js";
 
 export function Account() {
   const { name, email, role, accountName, deviceCount } = me.value;
@@ -23,6 +25,7 @@ export function Account() {
     <${Card} title=${t("Account")} actions=${html`<${Button} act=${password}>${t("Change the password")}<//>`}>
       <${Facts} of=${[[t("Email"), email], [t("Role"), word(role)], [t("Account"), accountName], [t("Devices"), deviceCount]]} />
     <//>
+    <${SecondFactorCard} />
     <${Notifications} />
     <${Mails} />
     <${Sessions} />
@@ -105,11 +108,4 @@ function Sessions() {
   return html`<${Card} title=${t("Where you are signed in")} actions=${sessions.data?.length > 1 ? html`<${Button} kind="danger" act=${endOthers}>${t("Sign out everywhere else")}<//>` : null}>
     <${Loaded} of=${sessions}>${(all) => html`<ul class="lines">${all.map((session) => html`<li class="entry" key=${session.sessionId}><div class="grow"><strong>${programOf(session.userAgent)}</strong> ${session.current ? html`<${Badge} kind="good">${t("this one")}<//>` : null}<small>${session.address} · ${t("last used")} <${Time} at=${session.lastUsedAt} /></small></div>${session.current ? null : html`<${Button} small act=${() => end(session)}>${t("Sign out")}<//>`}</li>`)}</ul>`}<//>
   <//>`;
-}
-
-/* `Firefox · Linux` of a long User-Agent; the whole text if it is none of a browser. */
-function programOf(userAgent) {
-  const program = /(Edg|OPR|Firefox|Chrome|Safari)\//.exec(userAgent)?.[1];
-  const system = /(Android|iPhone|iPad|Windows|Mac OS X|Linux)/.exec(userAgent)?.[1];
-  return program ? [{ Edg: "Edge", OPR: "Opera" }[program] ?? program, system].filter(Boolean).join(" · ") : userAgent || t("unknown");
 }

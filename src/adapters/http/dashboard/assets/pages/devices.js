@@ -1,14 +1,13 @@
 /* All devices: searched, filtered, sorted and paged by the service, so that ten thousand are as quick as ten. */
 
-import { call, get, getPage } from "../core/api.js";
+import { get, getPage } from "../core/api.js";
 import { whole } from "../core/format.js";
 import { html, useEffect, useRef, useState } from "../core/html.js";
 import { n, t, word } from "../core/i18n.js";
 import { liveDevice, ofKind, useLoad } from "../core/live.js";
-import { go, place, setQuery } from "../core/router.js";
+import { place, setQuery } from "../core/router.js";
 import { mayEdit } from "../core/session.js";
-import { Badge, Button, Choice, Empty, Loaded, PageHead, Time } from "../ui/base.js";
-import { ask } from "../ui/dialog.js";
+import { Badge, Button, Choice, Empty, LinkButton, Loaded, PageHead, Time } from "../ui/base.js";
 import { Icon } from "../ui/icons.js";
 import { DeviceSpark } from "../ui/spark.js";
 import { DeviceIcon, Life, Presence, RelayState, Switch, useCommand } from "../ui/switch.js";
@@ -26,7 +25,7 @@ export function Devices() {
   const projects = useLoad((signal) => get("/projects", signal), [], ofKind("project_"));
   const filter = (changes) => setQuery({ ...changes, offset: "" });
   const filtered = search !== "" || state !== "" || project !== "";
-  const add = mayEdit() ? html`<${Button} kind="main" icon="plus" act=${() => register(projects.data ?? [])}>${t("Add a device")}<//>` : null;
+  const add = mayEdit() ? html`<${LinkButton} href="#/add" kind="main" icon="plus">${t("Add a device")}<//><${LinkButton} href="#/fleet/add" icon="list-checks">${t("Add many")}<//>` : null;
   return html`
     <${PageHead} title=${t("Devices")} actions=${add} />
     <div class="toolbar">
@@ -85,22 +84,4 @@ function Pager({ offset, shown, total }) {
     <span>${t("{from} to {to} of {total}", { from: whole(offset + 1), to: whole(offset + shown), total: whole(total) })}</span>
     <${Button} icon="chevron-right" disabled=${offset + shown >= total} act=${() => to(offset + PAGE)} label=${t("Next page")} />
   </nav>`;
-}
-
-async function register(projects) {
-  const [boards, apps] = await Promise.all([get("/catalog/boards"), get("/catalog/apps")]);
-  const made = await ask({
-    title: t("Add a device"),
-    fields: [
-      { name: "name", label: t("Name"), required: true },
-      { name: "appType", label: t("What it switches"), options: apps.map(({ appType, name }) => [appType, t(name)]), value: "RELAY" },
-      { name: "appTypeOther", label: t("What"), when: ({ appType }) => appType === "OTHER", required: true },
-      { name: "boardType", label: t("Board"), options: boards.map(({ boardType, name }) => [boardType, t(name)]) },
-      { name: "projectId", label: t("Project"), options: projects.map(({ projectId, name }) => [projectId, name]) },
-      { name: "location", label: t("Place"), hint: t("For example: greenhouse 2, north wall") },
-    ],
-    action: t("Add"),
-    send: (values) => call("POST", "/devices/register", values),
-  });
-  if (made) go(`device/${made.deviceId}/setup`);
 }

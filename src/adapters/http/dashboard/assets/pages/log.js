@@ -2,6 +2,7 @@
 
 import { get, saveFile } from "../core/api.js";
 import { exact, localInput } from "../core/format.js";
+import { csvBlob } from "../core/csv.js";
 import { html, useEffect, useState } from "../core/html.js";
 import { t, word } from "../core/i18n.js";
 import { useLoad } from "../core/live.js";
@@ -73,7 +74,7 @@ async function choose(query) {
   });
 }
 
-const TYPES = ["command_sent", "command_result", "relay_changed", "device_online", "device_offline", "schedule_fired", "schedule_skipped", "rule_matched", "rule_skipped", "rule_suppressed", "rule_disabled", "approval_requested", "approval_decided", "access_refused", "grant_created", "grant_updated", "grant_revoked", "credentials_generated", "credentials_revealed", "credentials_revoked", "device_registered", "device_updated", "device_deleted", "key_created", "key_deleted", "member_changed", "webhook_created", "webhook_disabled", "login", "login_failed"];
+const TYPES = ["command_sent", "command_result", "relay_changed", "device_online", "device_offline", "schedule_fired", "schedule_skipped", "rule_matched", "rule_skipped", "rule_suppressed", "rule_disabled", "approval_requested", "approval_decided", "access_refused", "grant_created", "grant_updated", "grant_revoked", "credentials_generated", "credentials_revealed", "credentials_revoked", "device_registered", "device_updated", "device_deleted", "key_created", "key_deleted", "member_changed", "member_invited", "webhook_created", "webhook_disabled", "login", "login_failed"];
 
 const KINDS = [[/refused|failed|offline|lost|denied|disabled|deleted|revoked|dropped/, "bad"], [/skipped|suppressed|throttled|skew/, "warn"], [/online|approved|generated|created|registered|result/, "good"]];
 
@@ -97,7 +98,5 @@ async function exportAll(filters) {
     if (!page.hasMore) break;
     ({ cursor } = page);
   }
-  // A text that begins like a formula would run in a spreadsheet (OWASP: CSV injection).
-  const cell = (value) => `"${(/^[=+\-@\t\r]/.test(value) ? `'${value}` : (value ?? "")).replaceAll('"', '""')}"`;
-  saveFile(new Blob([rows.map((row) => row.map(cell).join(",")).join("\r\n")], { type: "text/csv" }), "latchboard-log.csv");
+  saveFile(csvBlob(rows), "latchboard-log.csv");
 }

@@ -12,7 +12,7 @@ export function More() {
   return html`<${PageHead} title=${t("More")} />
     <div class="card lines">
       ${line("account", "circle-user", me.value.name, me.value.email)}
-      ${line("keys", "key-round", t("API keys"))}${line("webhooks", "webhook", t("Webhooks"))}${line("team", "users", t("Team"))}
+      ${line("fleet", "list-checks", t("Fleet"))}${line("keys", "key-round", t("API keys"))}${line("webhooks", "webhook", t("Webhooks"))}${line("team", "users", t("Team"))}${line("network", "smartphone", t("Network"), t("Phones and devices"))}
       <a class="line-link" href="/docs"><${Icon} name="scroll-text" /><span>${t("The API")}</span><${Icon} name="chevron-right" size=${18} /></a>
     </div>
     <${SignOut} />`;

@@ -7,6 +7,7 @@ import { ofKind, useLoad } from "../core/live.js";
 import { forgetNames, isAdmin, isOwner, me } from "../core/session.js";
 import { Badge, Button, Card, Loaded, PageHead, Time } from "../ui/base.js";
 import { ask, confirmed, confirmedByName } from "../ui/dialog.js";
+import { Invitations, invite } from "../ui/invitations.js";
 
 const ROLES = ["Owner", "Admin", "Member", "Viewer"];
 const roles = () => ROLES.filter((role) => role !== "Owner" || isOwner()).map((role) => [role, word(role)]);
@@ -16,9 +17,10 @@ export function Team() {
   const projects = useLoad((signal) => get("/projects", signal), [], ofKind("project_", "device_registered", "device_deleted"));
   const admin = isAdmin();
   return html`<${PageHead} title=${t("Team")} />
-    <${Card} title=${t("People")} actions=${admin ? html`<${Button} kind="main" icon="plus" act=${() => add(members.reload)}>${t("Add a member")}<//>` : null}>
+    <${Card} title=${t("People")} actions=${admin ? html`<${Button} kind="main" icon="mail" act=${() => invite(roles())}>${t("Invite a person")}<//><${Button} icon="plus" act=${() => add(members.reload)}>${t("Add a member")}<//>` : null}>
       <${Loaded} of=${members}>${(all) => html`<ul class="lines">${all.map((member) => html`<${Person} key=${member.membershipId} member=${member} reload=${members.reload} />`)}</ul>`}<//>
     <//>
+    ${admin ? html`<${Invitations} />` : null}
     <${Card} title=${t("Projects")} actions=${admin ? html`<${Button} icon="plus" act=${() => name(t("New project"), "", (values) => call("POST", "/projects", values), projects.reload)}>${t("New project")}<//>` : null}>
       <${Loaded} of=${projects}>${(all) => html`<ul class="lines">${all.map((project) => html`<${Project} key=${project.projectId} project=${project} reload=${projects.reload} />`)}</ul>`}<//>
     <//>`;

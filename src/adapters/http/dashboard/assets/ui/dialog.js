@@ -1,8 +1,10 @@
 /* Dialogs; on a phone they rise from the bottom. An error of the service is shown and marks its field; what was typed is kept. */
 
+import { saveFile } from "../core/api.js";
 import { html, useEffect, useRef, useState } from "../core/html.js";
 import { errorText, t } from "../core/i18n.js";
 import { Button } from "./base.js";
+import { useCopy } from "./copy.js";
 import { openDialogs as open } from "./dialog_stack.js";
 import { Fields, initialValues, readValues } from "./fields.js";
 
@@ -106,31 +108,23 @@ export function confirmedByName(title, intro, name, action, send) {
   return ask({ title, intro, fields, action, danger: true, send: check });
 }
 
-/* Values that are shown only once: Escape does not close it. */
-export function reveal(title, intro, entries) {
-  return openDialog(Reveal, { title, intro, entries }, { wide: true, keep: true });
+/* Values that are shown only once: Escape does not close it. `file`: {name, text} that can be downloaded. */
+export function reveal(title, intro, entries, file = null) {
+  return openDialog(Reveal, { title, intro, entries, file }, { wide: true, keep: true });
 }
 
-function Reveal({ title, intro, entries, done }) {
+function Reveal({ title, intro, entries, file, done }) {
+  const save = () => saveFile(new Blob([file.text], { type: "text/plain" }), file.name);
   return html`<div class="dialog-form">
     <h2 id="dialog-title">${title}</h2>
     <div class="dialog-body"><p class="dim">${intro}</p>${entries.map(([label, text]) => html`<${Secret} label=${label} text=${text} />`)}</div>
-    <footer class="dialog-foot"><${Button} kind="main" act=${() => done(true)}>${t("I have stored it")}<//></footer>
+    <footer class="dialog-foot">${file ? html`<${Button} icon="download" act=${save}>${t("Download")}<//>` : null}<${Button} kind="main" act=${() => done(true)}>${t("I have stored it")}<//></footer>
   </div>`;
 }
 
 function Secret({ label, text }) {
-  const [said, setSaid] = useState(t("Copy"));
   const field = useRef(null);
-  const copy = async () => {
-    try {
-      await navigator.clipboard.writeText(text);
-      setSaid(t("Copied"));
-    } catch {
-      field.current.select(); // browsers allow the clipboard only over TLS or on localhost
-      setSaid(t("Press Ctrl+C"));
-    }
-  };
+  const [said, copy] = useCopy(field, text);
   const lines = text.split("\n").length;
   const value = lines > 1 ? html`<textarea ref=${field} readonly rows=${Math.min(14, lines)} value=${text} />` : html`<input ref=${field} readonly value=${text} onFocus=${(event) => event.currentTarget.select()} />`;
   return html`<div class="secret"><label class="field"><span>${label}</span>${value}</label><${Button} icon="copy" act=${copy} aria-label=${t("Copy: {label}", { label })}>${said}<//></div>`;

@@ -20,14 +20,16 @@ const sections = () => [
   { name: "log", icon: "scroll-text", label: t("Log") },
 ];
 const settings = () => [
+  { name: "fleet", icon: "list-checks", label: t("Fleet") },
   { name: "keys", icon: "key-round", label: t("API keys") },
   { name: "webhooks", icon: "webhook", label: t("Webhooks") },
   { name: "team", icon: "users", label: t("Team") },
+  { name: "network", icon: "smartphone", label: t("Network") },
 ];
 
 export function Shell() {
   const { name, rest } = place.value;
-  const current = name === "device" ? "devices" : name;
+  const current = { device: "devices", add: "devices", "second-factor": "account" }[name] ?? name;
   const main = useRef(null);
   const first = useRef(true);
   const Page = pages[name] ?? pages.devices;
@@ -65,7 +67,7 @@ export function Shell() {
       <main ref=${main} id="main" tabindex="-1"><${Page} key=${`${name}/${rest[0] ?? ""}`} /></main>
       <nav class="tabbar" aria-label=${t("Sections")}>
         ${sections().map((each) => html`<${Section} ...${each} current=${current} />`)}
-        <${Section} name="more" icon="menu" label=${t("More")} current=${["keys", "webhooks", "team", "account"].includes(current) ? "more" : current} />
+        <${Section} name="more" icon="menu" label=${t("More")} current=${["fleet", "keys", "webhooks", "team", "network", "account"].includes(current) ? "more" : current} />
       </nav>
     </div>`;
 }

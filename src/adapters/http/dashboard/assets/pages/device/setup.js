@@ -6,8 +6,8 @@ import { t } from "../../core/i18n.js";
 import { useLoad } from "../../core/live.js";
 import { mayEdit } from "../../core/session.js";
 import { Button, Card, Facts, Loaded } from "../../ui/base.js";
-import { ask, confirmed, confirmedByName, reveal } from "../../ui/dialog.js";
-import { withStepUp } from "../../ui/step_up.js";
+import { confirmed, confirmedByName, reveal } from "../../ui/dialog.js";
+import { askForCredentials } from "../add/credentials.js";
 
 const FORMATS = ["arduino", "micropython", "tasmota", "esphome", "shelly"];
 
@@ -23,6 +23,7 @@ export function Setup({ device, path, reload }) {
       ${mayEdit() ? html`<div class="actions"><${Credentials} device=${device} path=${path} reload=${reload} /></div>` : null}
     <//>
     <${Card} title=${t("Firmware configuration")} actions=${select}>
+      ${mayEdit() ? html`<p><a href=${`#/add/${device.deviceId}`}>${t("The complete firmware, step by step")}</a></p>` : null}
       <${Loaded} of=${config}>${({ note, configBlock }) => html`<p class="dim">${note}</p><pre tabindex="0">${configBlock}</pre>`}<//>
     <//>`;
 }
@@ -45,8 +46,7 @@ function Credentials({ device: { deviceStatus, name }, path, reload }) {
     if (made) await show(made);
   };
   const showAgain = async () => {
-    const fields = [{ name: "password", label: t("Your password"), type: "password", required: true }];
-    const made = await ask({ title: t("Show the credentials"), intro: t("This is recorded in the device’s history."), fields, action: t("Show"), send: (values) => withStepUp(() => call("POST", `${path}/credentials/reveal`, values)) });
+    const made = await askForCredentials(path);
     if (made) await show(made);
   };
   const revoke = () => confirmedByName(t("Revoke the credentials?"), t("“{name}” is disconnected at once and cannot connect again.", { name }), name, t("Revoke"), () => call("POST", `${path}/revoke`)).then((done) => done && reload());

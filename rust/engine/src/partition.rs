@@ -1,0 +1,43 @@
+//! Which partition a device belongs to, and what the engine does with a partition as a whole. Defined by
+//! `domain/partitions/assignment.py`.
+
+use crate::checkpoint::Checkpoint;
+use crate::engine::Engine;
+
+/// Fibonacci hashing: 2^32 divided by the golden ratio.
+const MULTIPLIER: u64 = 2_654_435_769;
+
+/// Between 0 and `partitions`, which is not 0.
+#[inline]
+pub fn partition_of(device: u32, partitions: u32) -> u32 {
+    let hash = (u64::from(device) * MULTIPLIER) & u64::from(u32::MAX);
+    ((hash * u64::from(partitions)) >> 32) as u32
+}
+
+impl Engine {
+    /// Removes the devices of a partition with their values, rules and timers; returns how many. Another engine has them now.
+    pub fn drop_partition(&mut self, partition: u32, partitions: u32) -> usize {
+        let headers = &self.devices.headers;
+        let is_dropped = |handle: &u32| partition_of(headers[*handle as usize].number, partitions) == partition;
+        self.changed.retain(|handle| !is_dropped(handle));
+        let dropped: Vec<u32> = self.devices.used_handles().filter(is_dropped).collect();
+        for handle in &dropped {
+            self.devices.remove(*handle);
+        }
+        dropped.len()
+    }
+
+    /// Checkpoints of the devices of a partition that differ from their last one, at most `limit`.
+    pub fn checkpoint_partition(&mut self, partition: u32, partitions: u32, limit: usize) -> Vec<Checkpoint> {
+        let headers = &self.devices.headers;
+        let mut taken = Vec::new();
+        self.changed.retain(|handle| {
+            let is_taken = taken.len() < limit && partition_of(headers[*handle as usize].number, partitions) == partition;
+            if is_taken {
+                taken.push(*handle);
+            }
+            !is_taken
+        });
+        self.checkpoints_of(taken)
+    }
+}

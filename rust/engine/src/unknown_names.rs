@@ -1,0 +1,95 @@
+//! The metric names of messages that have no number yet. Looks at messages and changes nothing.
+//!
+//! A device has a limited number of metrics, whatever it sends, so only names within the limit are reported.
+
+use std::borrow::Cow;
+use std::collections::{HashMap, HashSet};
+
+use foldhash::fast::RandomState;
+
+use crate::engine::Engine;
+use crate::fast_json::{ScanBuffer, scan_array, scan_object};
+use crate::metric_layout::MetricLayout;
+use crate::payload_parser::{self, MAX_METRICS, MAX_PAYLOAD, ParsedPayload};
+
+/// How many messages are searched: as many as a usual batch has, so that a large one in which many messages cannot be taken is not
+/// searched to its end for each of them.
+const MAX_SEARCHED: usize = 2_048;
+
+pub(crate) struct UnknownNames<'e, 'a> {
+    engine: &'e Engine,
+    /// By device: metrics that it has not reported before.
+    new_metrics: HashMap<u32, Vec<Cow<'a, str>>, RandomState>,
+    seen: HashSet<Box<str>, RandomState>,
+    names: Vec<Box<str>>,
+}
+
+impl<'e, 'a> UnknownNames<'e, 'a> {
+    pub fn new(engine: &'e Engine) -> Self {
+        Self {
+            engine,
+            new_metrics: HashMap::default(),
+            seen: HashSet::default(),
+            names: Vec::new(),
+        }
+    }
+
+    pub fn is_empty(&self) -> bool {
+        self.names.is_empty()
+    }
+
+    /// The next message of this device.
+    pub fn add(&mut self, device: u32, parsed: &ParsedPayload<'a>) -> &Self {
+        for reading in parsed.messages.iter().flat_map(|message| &message.readings) {
+            self.add_metric(device, &reading.name);
+        }
+        self
+    }
+
+    fn add_metric(&mut self, device: u32, name: &Cow<'a, str>) {
+        let layout = self.engine.layout_of(device);
+        if layout.is_some_and(|layout| layout.find_slot(name).is_some()) {
+            return;
+        }
+        let new_metrics = self.new_metrics.entry(device).or_default();
+        if new_metrics.contains(name) || layout.map_or(0, MetricLayout::len) + new_metrics.len() >= MAX_METRICS {
+            return;
+        }
+        new_metrics.push(name.clone());
+        if self.engine.names.find(name).is_none() && self.seen.insert((&**name).into()) {
+            self.names.push((&**name).into());
+        }
+    }
+}
+
+impl Engine {
+    /// Of the first of these messages: (device, arrival, payload), in order of arrival.
+    #[cold]
+    pub(crate) fn unknown_names<'a>(&self, messages: impl Iterator<Item = (u32, i64, &'a [u8])>, now_ms: i64) -> Vec<Box<str>> {
+        let mut unknown = UnknownNames::new(self);
+        let mut scan = ScanBuffer::default();
+        for (device, stamped_ms, payload) in messages.take(MAX_SEARCHED) {
+            let layout = self.layout_of(device);
+            if !layout.is_some_and(|layout| has_known_form(payload, layout, &mut scan)) {
+                unknown.add(device, &payload_parser::parse(payload, self.arrival_ms(stamped_ms, now_ms)));
+            }
+        }
+        unknown.names
+    }
+
+    fn layout_of(&self, device: u32) -> Option<&MetricLayout> {
+        let handle = self.devices.handles.get(device)?;
+        Some(&self.devices.headers[handle as usize].rule_layout.metrics)
+    }
+}
+
+/// The fast path takes it: all its metrics are known.
+fn has_known_form(payload: &[u8], layout: &MetricLayout, scan: &mut ScanBuffer) -> bool {
+    if payload.len() > MAX_PAYLOAD {
+        return false;
+    }
+    if payload.first() == Some(&b'[') {
+        return scan_array(payload, layout, scan).is_some();
+    }
+    scan_object(payload, layout, scan).is_some()
+}

@@ -1,0 +1,121 @@
+"""Invitation routes: Admins invite; the invited person looks at the invitation and accepts it."""
+
+from __future__ import annotations
+
+from adapters.http.api.invitations.schemas import (
+    InvitationAcceptedResponse,
+    InvitationAcceptRequest,
+    InvitationCreateRequest,
+    InvitationPreviewRequest,
+    InvitationPreviewResponse,
+    InvitationResponse,
+    InvitationSentResponse,
+    invitation_preview_response,
+    invitation_response,
+    invitation_sent_response,
+)
+from adapters.http.core.auth import RequiredAccess, client_info, current_session
+from adapters.http.core.operation import ApiBlueprint, operation
+from adapters.http.core.paging import ListQuery, list_response
+from adapters.http.core.request_handling import ApiResponse
+from adapters.http.core.schemas import OkResponse
+from domain.accounts.invitation_acceptance import InvitationAcceptance
+from domain.accounts.invitations import InvitationService
+
+
+def invitations_blueprint(*, invitations: InvitationService, acceptance: InvitationAcceptance) -> ApiBlueprint:
+    bp = ApiBlueprint("invitations", "Team")
+    _add_invite_routes(bp, invitations)
+    _add_change_routes(bp, invitations)
+    _add_acceptance_routes(bp, acceptance)
+    return bp
+
+
+def _add_invite_routes(bp: ApiBlueprint, invitations: InvitationService) -> None:
+    @operation(
+        bp,
+        "GET",
+        "/invitations",
+        RequiredAccess.SESSION,
+        "List invitations",
+        paged=True,
+        description="Those that were not used, oldest first; expired ones for a month. Requires the role Admin or Owner.",
+        errors={403: "ROLE_REQUIRED"},
+    )
+    async def list_invitations(query: ListQuery) -> ApiResponse[list[InvitationResponse]]:
+        found = await invitations.list_invitations(current_session())
+        return list_response(found, query, invitation_response, lambda listed: listed.invitation.invitation_id)
+
+    @operation(
+        bp,
+        "POST",
+        "/invitations",
+        RequiredAccess.SESSION,
+        "Invite a person",
+        status=201,
+        idempotent=True,
+        description="The invited person gets a link by mail, and sets a password that you never know. Without a mail server the "
+        "response has the link for you to pass on. It is valid for 7 days and can be used once. Requires the role Admin or "
+        "Owner; only an Owner can invite an Owner.",
+        errors={403: "ROLE_REQUIRED", 409: "EMAIL_TAKEN INVITATION_EXISTS MEMBER_LIMIT", 429: "LOGIN_THROTTLED"},
+    )
+    async def create_invitation(body: InvitationCreateRequest) -> InvitationSentResponse:
+        sent = await invitations.invite(current_session(), email=body.email, name=body.name, role=body.role)
+        return invitation_sent_response(sent)
+
+
+def _add_change_routes(bp: ApiBlueprint, invitations: InvitationService) -> None:
+    @operation(
+        bp,
+        "POST",
+        "/invitations/<invitation_id>/resend",
+        RequiredAccess.SESSION,
+        "Send an invitation again",
+        description="With a new link, valid for 7 days; the link before it no longer works. From now on the invitation depends "
+        "on your role.",
+        idempotent=True,
+        errors={403: "ROLE_REQUIRED", 409: "EMAIL_TAKEN", 429: "LOGIN_THROTTLED"},
+    )
+    async def resend_invitation(invitation_id: str) -> InvitationSentResponse:
+        return invitation_sent_response(await invitations.resend(current_session(), invitation_id))
+
+    @operation(
+        bp,
+        "DELETE",
+        "/invitations/<invitation_id>",
+        RequiredAccess.SESSION,
+        "Revoke an invitation",
+        description="Its link no longer works. Requires the role Admin or Owner; only an Owner revokes that of an Owner.",
+        errors={403: "ROLE_REQUIRED"},
+    )
+    async def delete_invitation(invitation_id: str) -> OkResponse:
+        await invitations.revoke(current_session(), invitation_id)
+        return OkResponse()
+
+
+def _add_acceptance_routes(bp: ApiBlueprint, acceptance: InvitationAcceptance) -> None:
+    @operation(
+        bp,
+        "POST",
+        "/invitations/preview",
+        RequiredAccess.ANYONE,
+        "Look at an invitation",
+        description="What the link is for. It changes nothing.",
+        errors={400: "LINK_INVALID", 409: "INVITATION_VOID"},
+    )
+    async def preview_invitation(body: InvitationPreviewRequest) -> InvitationPreviewResponse:
+        return invitation_preview_response(await acceptance.preview(body.token))
+
+    @operation(
+        bp,
+        "POST",
+        "/invitations/accept",
+        RequiredAccess.ANYONE,
+        "Accept an invitation",
+        status=201,
+        description="Makes you a member, with a password of your own. A link can be used once.",
+        errors={400: "LINK_INVALID", 409: "EMAIL_TAKEN INVITATION_VOID MEMBER_LIMIT"},
+    )
+    async def accept_invitation(body: InvitationAcceptRequest) -> InvitationAcceptedResponse:
+        added = await acceptance.accept(body.token, password=body.password, name=body.name, client=client_info())
+        return InvitationAcceptedResponse(membership_id=added.membership.membership_id, email=added.user.email)

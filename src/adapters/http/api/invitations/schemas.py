@@ -1,0 +1,99 @@
+"""Request and response models of invitations."""
+
+from __future__ import annotations
+
+from pydantic import Field
+
+from adapters.http.core.schemas import DisplayName, EnumValue, RequestBody, ResponseModel, Timestamp
+from domain.accounts.invitation_acceptance import InvitationPreview
+from domain.accounts.invitation_policy import InvitationStatus
+from domain.accounts.invitations import ListedInvitation, SentInvitation
+from domain.kernel.caller import Role
+from domain.kernel.clock import to_iso
+
+
+class InvitationCreateRequest(RequestBody):
+    email: str = Field(max_length=254, examples=["grace@example.com"])
+    name: DisplayName
+    role: EnumValue[Role]
+
+
+class InvitationPreviewRequest(RequestBody):
+    token: str = Field(min_length=1, max_length=128, description="The end of the link.")
+
+
+class InvitationAcceptRequest(InvitationPreviewRequest):
+    password: str = Field(min_length=8, max_length=256, description="Of your own; nobody else gets to know it.")
+    name: DisplayName | None = Field(default=None, description="Instead of the name in the invitation.")
+
+
+class InvitationResponse(ResponseModel):
+    invitation_id: str
+    email: str
+    name: str
+    role: Role
+    status: InvitationStatus = Field(
+        description="VOID: whoever sent it may not give this role any more. Sending it again makes it valid."
+    )
+    invited_by: str = Field(description="The membership that sent it last.")
+    created_at: Timestamp
+    expires_at: Timestamp
+
+
+class InvitationSentResponse(ResponseModel):
+    invitation_id: str
+    email: str
+    expires_at: Timestamp
+    mailed: bool
+    link: str | None = Field(
+        description="To pass on to the invited person, shown only now; null when it was mailed. Whoever has it can use it."
+    )
+
+
+class InvitationPreviewResponse(ResponseModel):
+    account_name: str
+    email: str
+    name: str
+    role: Role
+    expires_at: Timestamp
+
+
+class InvitationAcceptedResponse(ResponseModel):
+    membership_id: str
+    email: str = Field(description="Sign in with it and the new password.")
+
+
+def invitation_response(listed: ListedInvitation) -> InvitationResponse:
+    invitation = listed.invitation
+    return InvitationResponse(
+        invitation_id=invitation.invitation_id,
+        email=invitation.email,
+        name=invitation.name,
+        role=invitation.role,
+        status=listed.status,
+        invited_by=invitation.invited_by,
+        created_at=to_iso(invitation.created_ms),
+        expires_at=to_iso(invitation.expires_ms),
+    )
+
+
+def invitation_sent_response(sent: SentInvitation) -> InvitationSentResponse:
+    invitation = sent.invitation
+    return InvitationSentResponse(
+        invitation_id=invitation.invitation_id,
+        email=invitation.email,
+        expires_at=to_iso(invitation.expires_ms),
+        mailed=sent.link is None,
+        link=sent.link,
+    )
+
+
+def invitation_preview_response(preview: InvitationPreview) -> InvitationPreviewResponse:
+    invitation = preview.invitation
+    return InvitationPreviewResponse(
+        account_name=preview.account_name,
+        email=invitation.email,
+        name=invitation.name,
+        role=invitation.role,
+        expires_at=to_iso(invitation.expires_ms),
+    )

@@ -1,0 +1,116 @@
+"""Provisioning codes for Admins, the list of claims that wait, and the claim itself, which a device without credentials makes."""
+
+from __future__ import annotations
+
+from adapters.http.api.provisioning import schemas as schema
+from adapters.http.core.auth import RequiredAccess, client_address, current_session
+from adapters.http.core.operation import ApiBlueprint, operation
+from adapters.http.core.paging import ListQuery, list_response, page_response
+from adapters.http.core.request_handling import ApiResponse
+from adapters.http.core.schemas import OkResponse
+from domain.kernel.ids import ClaimId, ProvisioningCodeId
+from domain.provisioning.claiming import ClaimRequest, ClaimService
+from domain.provisioning.codes import ProvisioningCodeService
+from domain.provisioning.model import ClaimStatus
+from domain.provisioning.policy import POLL_AFTER_S
+
+TAG = "Provisioning"
+DECISION_ERRORS = {403: "ROLE_REQUIRED", 404: "NOT_FOUND", 409: "ALREADY_CLAIMED"}
+
+
+def provisioning_blueprint(codes: ProvisioningCodeService, claims: ClaimService) -> ApiBlueprint:
+    bp = ApiBlueprint("provisioning", TAG)
+    _add_code_routes(bp, codes)
+    _add_decision_routes(bp, codes)
+    _add_claim_route(bp, claims)
+    return bp
+
+
+def _add_code_routes(bp: ApiBlueprint, codes: ProvisioningCodeService) -> None:
+    @operation(bp, "GET", "/provisioning-codes", RequiredAccess.SESSION, "List provisioning codes", paged=True)
+    async def list_provisioning_codes(query: ListQuery) -> ApiResponse[list[schema.ProvisioningCodeResponse]]:
+        """Oldest first, without the codes themselves."""
+        found = await codes.list(current_session())
+        return list_response(found, query, schema.ProvisioningCodeResponse.from_domain, lambda code: code.code_id)
+
+    @operation(
+        bp,
+        "POST",
+        "/provisioning-codes",
+        RequiredAccess.SESSION,
+        "Create a provisioning code",
+        status=201,
+        errors={403: "ROLE_REQUIRED", 404: "NOT_FOUND", 409: "PROVISIONING_CODE_LIMIT"},
+        idempotent=True,
+    )
+    async def create_provisioning_code(body: schema.ProvisioningCodeRequest) -> schema.ProvisioningCodeCreatedResponse:
+        """Devices with this code in their firmware trade it for credentials of their own. It is void while its maker is no Admin
+        or Owner. Requires the role Admin or Owner."""
+        return schema.ProvisioningCodeCreatedResponse.of_created(await codes.create(current_session(), body.to_input()))
+
+    @operation(
+        bp,
+        "DELETE",
+        "/provisioning-codes/<code_id>",
+        RequiredAccess.SESSION,
+        "Revoke a provisioning code",
+        errors={403: "ROLE_REQUIRED", 404: "NOT_FOUND"},
+    )
+    async def revoke_provisioning_code(code_id: str) -> OkResponse:
+        """Also removes the claims that wait. Devices that have their credentials keep them. Requires the role Admin or Owner."""
+        await codes.revoke(current_session(), ProvisioningCodeId(code_id))
+        return OkResponse()
+
+
+def _add_decision_routes(bp: ApiBlueprint, codes: ProvisioningCodeService) -> None:
+    @operation(bp, "GET", "/provisioning-claims", RequiredAccess.SESSION, "List claims", paged=True)
+    async def list_provisioning_claims(query: schema.ClaimsQuery) -> ApiResponse[list[schema.ClaimResponse]]:
+        """Newest first."""
+        before = None if query.before is None else ClaimId(query.before)
+        found = await codes.list_claims(current_session(), status=query.status, before=before, limit=query.limit + 1)
+        return page_response(found, query.limit, schema.ClaimResponse.from_domain, lambda claim: claim.claim_id)
+
+    @operation(
+        bp,
+        "POST",
+        "/provisioning-claims/<claim_id>/approve",
+        RequiredAccess.SESSION,
+        "Approve a claim",
+        errors=DECISION_ERRORS,
+    )
+    async def approve_claim(claim_id: str) -> schema.ClaimResponse:
+        """The device gets its credentials when it asks the next time. Requires the role Admin or Owner."""
+        decided = await codes.decide(current_session(), ClaimId(claim_id), approve=True)
+        return schema.ClaimResponse.from_domain(decided)
+
+    @operation(bp, "POST", "/provisioning-claims/<claim_id>/deny", RequiredAccess.SESSION, "Deny a claim", errors=DECISION_ERRORS)
+    async def deny_claim(claim_id: str) -> schema.ClaimResponse:
+        """This hardware id is refused from now on; it can be approved later. Requires the role Admin or Owner."""
+        decided = await codes.decide(current_session(), ClaimId(claim_id), approve=False)
+        return schema.ClaimResponse.from_domain(decided)
+
+
+def _add_claim_route(bp: ApiBlueprint, claims: ClaimService) -> None:
+    @operation(
+        bp,
+        "POST",
+        "/provisioning/claim",
+        RequiredAccess.ANYONE,
+        "Claim credentials with a provisioning code",
+        returns={200: schema.DeviceClaimedResponse, 202: schema.DeviceClaimWaitsResponse},
+        errors={
+            401: "PROVISIONING_CODE_INVALID",
+            403: "CLAIM_DENIED",
+            409: "ALREADY_CLAIMED PROVISIONING_CODE_USED_UP TOO_MANY_DEVICES",
+            429: "LOGIN_THROTTLED",
+        },
+    )
+    async def claim_device(
+        body: schema.DeviceClaimRequest,
+    ) -> schema.DeviceClaimedResponse | schema.DeviceClaimWaitsResponse:
+        """For a device at its first start; needs no other authentication. 202 while an Admin has not decided. The answer with the
+        credentials comes once for each hardware id: store it before anything else."""
+        issued = await claims.claim(ClaimRequest(body.code, body.hardware_id, body.name, client_address()))
+        if issued is None:
+            return schema.DeviceClaimWaitsResponse(status=ClaimStatus.WAITING, retry_after=POLL_AFTER_S)
+        return schema.DeviceClaimedResponse.from_domain(issued)

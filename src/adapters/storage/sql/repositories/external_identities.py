@@ -1,0 +1,48 @@
+"""Identities of users at identity providers, and the states of sign-ins that were used."""
+
+from __future__ import annotations
+
+from sqlalchemy import bindparam
+
+from adapters.storage import errors
+from adapters.storage.sql.mapper import Mapper, insert_or_ignore, upsert
+from adapters.storage.sql.repositories.sessions import delete_batch
+from adapters.storage.sql.session import DbSession, UniqueViolationError
+from adapters.storage.sql.tables import external_identities, used_sign_in_states
+from domain.accounts.oidc_ports import ExternalIdentity
+from domain.kernel.ids import UserId
+
+IDENTITY = Mapper(external_identities, ExternalIdentity)
+_OF_ISSUER = external_identities.c.issuer == bindparam("at_issuer")
+
+GET = IDENTITY.select().where(_OF_ISSUER, external_identities.c.subject == bindparam("at_subject"))
+FIND_BY_USER = IDENTITY.select().where(_OF_ISSUER, external_identities.c.user_id == bindparam("at_user"))
+UPSERT = upsert(external_identities, "user_id", "last_used_ms")
+MARK_STATE = insert_or_ignore(used_sign_in_states)
+DELETE_STATES = delete_batch(
+    used_sign_in_states, used_sign_in_states.c.expires_ms < bindparam("at_before"), used_sign_in_states.c.expires_ms
+)
+
+
+class SqlExternalIdentityRepository:
+    def __init__(self, session: DbSession) -> None:
+        self._session = session
+
+    async def get(self, issuer: str, subject: str) -> ExternalIdentity | None:
+        return IDENTITY.first_or_none(await self._session.read(GET, at_issuer=issuer, at_subject=subject))
+
+    async def find_by_user(self, user_id: UserId, issuer: str) -> ExternalIdentity | None:
+        return IDENTITY.first_or_none(await self._session.read(FIND_BY_USER, at_issuer=issuer, at_user=user_id))
+
+    async def upsert(self, identity: ExternalIdentity) -> None:
+        try:
+            await self._session.write(UPSERT[self._session.dialect], **IDENTITY.values(identity))
+        except UniqueViolationError:
+            raise errors.identity_taken_error() from None
+
+    async def mark_state_used(self, state_hash: bytes, expires_ms: int) -> bool:
+        rows = await self._session.write(MARK_STATE[self._session.dialect], state_hash=state_hash, expires_ms=expires_ms)
+        return bool(rows)
+
+    async def delete_states_older_than(self, expires_ms: int, limit: int) -> int:
+        return len(await self._session.write(DELETE_STATES, at_before=expires_ms, at_limit=limit))

@@ -1,0 +1,30 @@
+"""What the instances of a cluster share: who runs, who owns which partition, and which instance holds a device's connection."""
+
+from __future__ import annotations
+
+from sqlalchemy import Column, Table, Text
+
+from adapters.storage.sql.tables.columns import Int64, integer_column, metadata, text_column
+
+partitions = Table(
+    "partitions",
+    metadata,
+    Column("part", Int64, primary_key=True, autoincrement=False),
+    integer_column("epoch"),
+    integer_column("position"),
+    text_column("owner"),
+    text_column("log_id"),
+)
+members = Table(
+    "members",
+    metadata,
+    Column("instance", Text, primary_key=True),
+    integer_column("beats"),
+)
+device_sessions = Table(
+    "device_sessions",
+    metadata,
+    Column("device_no", Int64, primary_key=True, autoincrement=False),
+    Column("front", Text, nullable=False, index=True),
+)
+"""Connected devices, and those whose grace period runs; without a foreign key, like all that devices report."""

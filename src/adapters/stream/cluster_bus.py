@@ -1,0 +1,86 @@
+"""Short messages between the instances of a cluster, over core NATS: quick, and lost when nobody listens.
+
+Whatever must not be lost is in the database or in the log; these messages make it faster.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable
+
+import msgspec
+import nats.errors
+import structlog
+from nats.aio.client import Client
+from nats.aio.msg import Msg
+
+from domain.events.model import Event
+from domain.feed.sharing import SharedInterest, SharedReadings
+from domain.partitions.ports import ConnectedDevices
+
+_SENDER = "Latchboard-Instance"
+
+_interest = msgspec.json.Decoder(SharedInterest)
+_connected = msgspec.json.Decoder(list[tuple[str, int]])
+
+log = structlog.get_logger("stream")
+
+
+class ClusterBus:
+    def __init__(self, client: Client, instance: str, prefix: str = "latchboard") -> None:
+        self._client = client
+        self._instance = instance
+        self._prefix = prefix
+
+    async def on_moves(self, call: Callable[[], None]) -> None:
+        """A member has joined, left or released a partition."""
+        await self._subscribe("moves", lambda _sender, _body: call())
+
+    async def announce_move(self) -> None:
+        await self._publish("moves", b"")
+
+    async def on_connected(self, call: Callable[[ConnectedDevices], Awaitable[None]]) -> None:
+        """Devices have connected to another instance: (device id, when in Unix ms)."""
+        await self._subscribe("connected", lambda _sender, body: call(_connected.decode(body)))
+
+    async def announce_connected(self, devices: ConnectedDevices) -> None:
+        await self._publish("connected", msgspec.json.encode(devices))
+
+    async def on_readings(self, call: Callable[[str, SharedReadings], Awaitable[None] | None]) -> None:
+        await self._subscribe("readings", lambda sender, body: call(sender, _readings(body)))
+
+    async def announce_readings(self, readings: SharedReadings) -> None:
+        await self._publish("readings", msgspec.json.encode(readings))
+
+    async def on_interest(self, call: Callable[[str, SharedInterest], Awaitable[None] | None]) -> None:
+        await self._subscribe("interest", lambda sender, body: call(sender, _interest.decode(body)))
+
+    async def announce_interest(self, interest: SharedInterest) -> None:
+        await self._publish("interest", msgspec.json.encode(interest))
+
+    async def _subscribe(self, subject: str, call: Callable[[str, bytes], Awaitable[None] | None]) -> None:
+        async def receive(message: Msg) -> None:
+            sender = (message.headers or {}).get(_SENDER, "")
+            if sender == self._instance:
+                return
+            try:
+                waiting = call(sender, message.data)
+                if waiting is not None:
+                    await waiting
+            except msgspec.MsgspecError as error:  # of another version, during an upgrade
+                log.warning("a message of another instance cannot be read", subject=subject, sender=sender, error=str(error))
+
+        await self._client.subscribe(f"{self._prefix}.{subject}", cb=receive)
+
+    async def _publish(self, subject: str, body: bytes) -> None:
+        try:
+            await self._client.publish(f"{self._prefix}.{subject}", body, headers={_SENDER: self._instance})
+        except (nats.errors.Error, OSError) as error:
+            log.debug("a message to the other instances was not sent", subject=subject, error=str(error))
+
+
+def _readings(body: bytes) -> SharedReadings:
+    try:
+        fields = msgspec.json.decode(body)
+        return SharedReadings(**fields | {"events": [Event(**each) for each in fields["events"]]})
+    except (KeyError, TypeError) as error:
+        raise msgspec.DecodeError(str(error)) from None

@@ -1,0 +1,280 @@
+"""The inbound log on NATS JetStream: one stream for each partition, each entry on the disks of a majority of three nodes.
+
+Entries are read by sequence (batched direct get), without a consumer on the server: the database holds the position, and no
+acknowledgement, redelivery or group of the server takes part. A stream's sequence counts its entries without gaps, so a missing
+entry shows. A replica that lags behind answers as if it ended earlier; only the leader's word counts for damage.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from collections.abc import Collection, Mapping, Sequence
+from time import monotonic
+from typing import Any
+
+import nats.errors
+import structlog
+from nats.aio.client import Client
+from nats.aio.msg import Msg
+from nats.js import JetStreamContext, api
+from nats.js import errors as js_errors
+
+from domain.kernel.errors import Unavailable
+from domain.partitions.ports import MISSING, AppendUnconfirmed, LogDamaged, LogEntry
+
+DUPLICATE_WINDOW_S = 120
+APPEND_TIMEOUT_S = 2.0
+GIVE_UP_S = 20.0
+"""An entry that is not confirmed for so long is given up; shorter than the duplicate window."""
+RETRY_S = 0.1
+POLL_S = 0.5
+"""A notification of a new entry may be lost; then it is found this much later."""
+LAG_S = 0.01
+"""An entry is known to exist but the replica that answered does not have it yet."""
+CHECK_S = 5.0
+"""How often a partition without new entries is compared with its stream."""
+READ_TIMEOUT_S = 2.0
+MAX_READ_BYTES = 4 * 1024 * 1024
+
+_ERRORS = (nats.errors.Error, OSError, TimeoutError)
+
+log = structlog.get_logger("stream")
+
+
+class JetStreamLog:
+    def __init__(
+        self,
+        servers: Sequence[str],
+        partition_count: int,
+        *,
+        replicas: int = 3,
+        max_bytes: int,
+        prefix: str = "latchboard",
+        open_timeout_s: float = 15.0,
+    ) -> None:
+        """`max_bytes` bounds each stream: when it is full, `append` fails and nothing is deleted."""
+        self._open_timeout_s = open_timeout_s
+        self._servers = list(servers)
+        self._count = partition_count
+        self._replicas = replicas
+        self._max_bytes = max_bytes
+        self._prefix = prefix
+        self.client = Client()
+        self._js: JetStreamContext = self.client.jetstream(timeout=APPEND_TIMEOUT_S)
+        self._last_known = [0] * partition_count
+        """The last position of each partition that this instance knows to exist."""
+        self._grown = [asyncio.Event() for _ in range(partition_count)]
+        self._checked_at = [0.0] * partition_count
+        self.appends = self.append_retries = 0
+
+    async def open(self) -> None:
+        try:
+            async with asyncio.timeout(self._open_timeout_s):
+                await self._connect()
+                for partition in range(self._count):
+                    await self._ensure_stream(partition)
+        except _ERRORS as error:
+            await self.close()
+            raise Unavailable(
+                f"The cluster's log does not answer ({_reason(error)}). Check LATCHBOARD_CLUSTER, that NATS runs with JetStream, "
+                f"and that {self._replicas} of its nodes are up."
+            ) from error
+
+    async def _connect(self) -> None:
+        await self.client.connect(
+            servers=self._servers,
+            connect_timeout=2,
+            max_reconnect_attempts=-1,
+            reconnect_time_wait=0.2,  # type: ignore[arg-type]  # seconds, as float too
+            ping_interval=2,
+            max_outstanding_pings=2,
+            error_cb=_log_error,
+        )
+        await self.client.subscribe(f"{self._prefix}.appended.*", cb=self._on_appended)
+
+    async def close(self) -> None:
+        await self.client.close()
+
+    async def log_ids(self, partitions: Collection[int]) -> Mapping[int, str]:
+        found = await asyncio.gather(*[self._log_id(partition) for partition in partitions])
+        return {partition: log_id for partition, log_id in zip(partitions, found, strict=True) if log_id is not None}
+
+    async def _log_id(self, partition: int) -> str | None:
+        try:
+            created = (await self._info(partition)).created
+        except LogDamaged:
+            return MISSING
+        except Unavailable:
+            return None
+        return None if created is None else created.isoformat()
+
+    async def append(self, partition: int, body: bytes, entry_id: str) -> int:
+        give_up_at = monotonic() + GIVE_UP_S
+        while True:
+            try:
+                ack = await self._js.publish(
+                    self._subject(partition),
+                    body,
+                    timeout=APPEND_TIMEOUT_S,
+                    stream=self._stream(partition),
+                    headers={"Nats-Msg-Id": entry_id},
+                )
+                break
+            except _ERRORS as error:
+                if monotonic() > give_up_at:
+                    raise AppendUnconfirmed(
+                        f"The cluster's log did not confirm an entry within {GIVE_UP_S:.0f} s ({_reason(error)}). "
+                        "The devices send it again. Check that a majority of the NATS nodes is up and that their disks have room."
+                    ) from error
+                self.append_retries += 1
+                await asyncio.sleep(RETRY_S)
+        self.appends += 1
+        await self._announce(partition, ack.seq)
+        return ack.seq
+
+    async def read(self, partition: int, after: int, limit: int, wait_s: float) -> Sequence[LogEntry]:
+        until = monotonic() + wait_s
+        while True:
+            self._grown[partition].clear()
+            entries = await self._fetch(partition, after, limit)
+            if entries:
+                if entries[0].position != after + 1:
+                    await self._check_missing(partition, after)
+                    entries = []  # the leader has it: a replica answered wrongly
+                else:
+                    return entries
+            elif monotonic() - self._checked_at[partition] > CHECK_S:
+                await self._check_end(partition, after)
+            left_s = until - monotonic()
+            if left_s <= 0:
+                return ()
+            await self._wait_for_growth(partition, after, left_s)
+
+    async def trim(self, partition: int, up_to: int) -> None:
+        try:
+            await self._js.purge_stream(self._stream(partition), seq=up_to + 1)
+        except _ERRORS as error:
+            raise Unavailable(f"The cluster's log cannot delete old entries now ({_reason(error)}).") from error
+
+    def last_known(self, partition: int) -> int:
+        """The last position of the partition that this instance knows to exist."""
+        return self._last_known[partition]
+
+    def _stream(self, partition: int) -> str:
+        return f"{self._prefix}-inbound-{partition:03d}"
+
+    def _subject(self, partition: int) -> str:
+        return f"{self._prefix}.inbound.{partition}"
+
+    async def _ensure_stream(self, partition: int) -> None:
+        try:
+            await self._js.stream_info(self._stream(partition))
+        except js_errors.NotFoundError:
+            config = api.StreamConfig(
+                name=self._stream(partition),
+                subjects=[self._subject(partition)],
+                num_replicas=self._replicas,
+                storage=api.StorageType.FILE,
+                retention=api.RetentionPolicy.LIMITS,
+                discard=api.DiscardPolicy.NEW,
+                max_bytes=self._max_bytes,
+                duplicate_window=DUPLICATE_WINDOW_S,
+                allow_direct=True,
+                deny_delete=True,
+            )
+            await self._js.add_stream(config)
+
+    async def _info(self, partition: int) -> api.StreamInfo:
+        try:
+            return await self._js.stream_info(self._stream(partition))
+        except js_errors.NotFoundError as error:
+            raise LogDamaged(
+                f"The stream {self._stream(partition)} does not exist in the cluster's log any more. Find out what deleted it; "
+                "docs/how-to/cluster.md says how to continue without its entries."
+            ) from error
+        except _ERRORS as error:
+            raise Unavailable(f"The cluster's log does not answer ({_reason(error)}).") from error
+
+    async def _check_end(self, partition: int, after: int) -> None:
+        """Raises LogDamaged if the stream ends before what was read from it."""
+        last = (await self._info(partition)).state.last_seq
+        if last < after:
+            raise LogDamaged(
+                f"The stream {self._stream(partition)} ends at entry {last}, but entry {after} was read from it: the cluster's "
+                "log has lost confirmed entries. docs/how-to/cluster.md says how to continue."
+            )
+        self._last_known[partition] = max(self._last_known[partition], last)
+        self._checked_at[partition] = monotonic()
+
+    async def _check_missing(self, partition: int, after: int) -> None:
+        """Raises LogDamaged if the leader does not have the entry after `after`, although later ones exist."""
+        try:
+            await self._js.get_msg(self._stream(partition), seq=after + 1)
+        except js_errors.NotFoundError as error:
+            raise LogDamaged(
+                f"The stream {self._stream(partition)} has no entry {after + 1}, although later ones exist: the cluster's log "
+                "has lost or deleted confirmed entries. docs/how-to/cluster.md says how to continue."
+            ) from error
+        except _ERRORS as error:
+            raise Unavailable(f"The cluster's log does not answer ({_reason(error)}).") from error
+
+    async def _fetch(self, partition: int, after: int, limit: int) -> list[LogEntry]:
+        """The entries from the first one after `after` that the answering replica has, without a gap between them."""
+        inbox = self.client.new_inbox()
+        request = {"seq": after + 1, "batch": limit, "max_bytes": MAX_READ_BYTES}
+        entries: list[LogEntry] = []
+        try:
+            answers = await self.client.subscribe(inbox)
+            try:
+                topic = f"$JS.API.DIRECT.GET.{self._stream(partition)}"
+                await self.client.publish(topic, json.dumps(request).encode(), reply=inbox)
+                while True:
+                    message = await answers.next_msg(timeout=READ_TIMEOUT_S)
+                    sequence = _sequence(message)
+                    if sequence is None or (entries and sequence != entries[-1].position + 1):
+                        break
+                    entries.append(LogEntry(sequence, message.data))
+            finally:
+                await answers.unsubscribe()
+        except _ERRORS as error:
+            if not entries:
+                raise Unavailable(f"The cluster's log does not answer ({_reason(error)}).") from error
+        return entries
+
+    async def _wait_for_growth(self, partition: int, after: int, left_s: float) -> None:
+        if self._last_known[partition] > after:
+            await asyncio.sleep(min(LAG_S, left_s))
+            return
+        try:
+            async with asyncio.timeout(min(POLL_S, left_s)):
+                await self._grown[partition].wait()
+        except TimeoutError:
+            pass
+
+    async def _announce(self, partition: int, position: int) -> None:
+        """Tell the owner. A lost announcement costs POLL_S."""
+        try:
+            await self.client.publish(f"{self._prefix}.appended.{partition}", b"%d" % position)
+        except _ERRORS as error:
+            log.debug("a new entry was not announced", partition=partition, error=_reason(error))
+
+    async def _on_appended(self, message: Msg) -> None:
+        partition, position = int(message.subject.rpartition(".")[2]), int(message.data)
+        if partition < self._count:
+            self._last_known[partition] = max(self._last_known[partition], position)
+            self._grown[partition].set()
+
+
+def _sequence(message: Msg) -> int | None:
+    """The entry's sequence; None for the end of the answer."""
+    headers: dict[str, Any] = message.headers or {}
+    return None if "Status" in headers else int(headers["Nats-Sequence"])
+
+
+def _reason(error: BaseException) -> str:
+    return str(error) or type(error).__name__
+
+
+async def _log_error(error: Exception) -> None:
+    log.warning("the connection to the cluster's log has a problem", error=_reason(error))

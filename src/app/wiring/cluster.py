@@ -1,0 +1,60 @@
+"""The adapters of an instance of a cluster; nothing of it exists without LATCHBOARD_CLUSTER."""
+
+from __future__ import annotations
+
+import socket
+from collections.abc import Callable
+from dataclasses import dataclass, field
+
+import structlog
+
+from adapters.stream.cluster_bus import ClusterBus
+from adapters.stream.jetstream_log import JetStreamLog
+from adapters.stream.log_safety import MIN_NODES, find_unsafe
+from app.config.settings import Settings
+from app.runtime.errors import StartupError
+from app.workers.wake_event import WakeEvent
+from domain.partitions.ownership import PartitionOwnership
+
+MIB = 1024 * 1024
+
+log = structlog.get_logger("cluster")
+
+
+@dataclass(slots=True)
+class Cluster:
+    instance: str
+    """Names this run of this instance; a restart is another one."""
+    ownership: PartitionOwnership
+    inbound_log: JetStreamLog
+    bus: ClusterBus
+    owns_device: Callable[[int], bool] = lambda _: False
+    """Whether the engine may hold the rules of the device with this number; set when the services are constructed."""
+    beat_wake: WakeEvent = field(default_factory=WakeEvent)
+    ownership_wake: WakeEvent = field(default_factory=WakeEvent)
+
+    def holds(self, device_no: int) -> bool:
+        return self.owns_device(device_no)
+
+
+def create_cluster(settings: Settings, process_id: bytes) -> Cluster:
+    instance = f"{socket.gethostname()}-{process_id[:4].hex()}"
+    inbound_log = JetStreamLog(
+        settings.cluster_servers,
+        settings.cluster_partitions,
+        replicas=1 if settings.cluster_unsafe and len(settings.cluster_servers) < MIN_NODES else MIN_NODES,
+        max_bytes=settings.cluster_log_mib * MIB,
+    )
+    ownership = PartitionOwnership(instance, settings.cluster_partitions)
+    return Cluster(instance, ownership, inbound_log, ClusterBus(inbound_log.client, instance))
+
+
+async def require_safe_log(settings: Settings) -> None:
+    """Raises StartupError if the log may lose what it confirms, unless the settings allow it."""
+    problems = await find_unsafe(settings.cluster_monitors)
+    if problems and not settings.cluster_unsafe:
+        raise StartupError(
+            " ".join(problems) + " LATCHBOARD_CLUSTER_UNSAFE=true starts nevertheless; then confirmed messages may be lost."
+        )
+    for problem in problems:
+        log.warning("the cluster's log may lose confirmed messages", problem=problem)

@@ -1,0 +1,37 @@
+"""Registers the metrics of an instance of a cluster."""
+
+from __future__ import annotations
+
+from app.runtime.metrics import Metrics
+from app.wiring.cluster import Cluster
+from app.wiring.program import ClusterWorkers
+
+
+def register_cluster_metrics(metrics: Metrics, cluster: Cluster, workers: ClusterWorkers) -> None:
+    ownership, inbound_log, partitions = cluster.ownership, cluster.inbound_log, workers.partitions
+
+    def lag() -> int:
+        owned = ownership.partitions
+        return sum(max(0, inbound_log.last_known(each) - ownership.position(each)) for each in owned)
+
+    metrics.register_gauge("partitions_owned", "Partitions that this instance owns.", lambda: len(ownership))
+    metrics.register_gauge(
+        "partitions_stopped",
+        "Partitions of this instance that stand still, because their log is damaged.",
+        lambda: len(workers.inbound.damaged) + len(partitions.foreign_logs),
+    )
+    metrics.register_gauge("partition_lag_entries", "Entries in the logs of owned partitions that are not stored yet.", lag)
+    metrics.register_gauge("cluster_members", "Instances that are alive, as this one sees it.", lambda: len(partitions.live))
+    metrics.register_counter(
+        "partition_moves",
+        "Partitions that this instance claimed, released, and lost to another one.",
+        lambda: {"claimed": partitions.claimed, "released": partitions.released, "lost": partitions.lost},
+        label="kind",
+    )
+    metrics.register_counter("log_appends", "Entries that this instance appended to the log.", lambda: inbound_log.appends)
+    metrics.register_counter("log_append_retries", "Attempts to append that were repeated.", lambda: inbound_log.append_retries)
+    metrics.register_counter(
+        "feed_resumes",
+        "How often clients of readings had to resume, because a message of another instance, or the instance, was lost.",
+        lambda: workers.feed.gaps,
+    )

@@ -1,0 +1,160 @@
+"""Constructs and joins the workers of an instance of a cluster, and opens and closes what they need."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from app.runtime.supervisor import Worker
+from app.runtime.timeout_lock import TimeoutLock
+from app.wiring.adapters import Adapters
+from app.wiring.cluster import Cluster, require_safe_log
+from app.wiring.program import ClusterWorkers, Program
+from app.wiring.services import Services
+from app.workers.cluster_feed import ClusterFeedWorker
+from app.workers.cluster_membership import ClusterMembershipWorker, PartitionOwnershipWorker
+from app.workers.feed_interest import FeedInterestWorker
+from app.workers.front import FrontWorker
+from app.workers.ingest import IngestWorker
+from app.workers.one_instance import OneInstanceWorker
+from app.workers.partition_inbound import PartitionInbound
+from app.workers.partition_ingest import PartitionIngestWorker
+from app.workers.wake_event import WakeEvent
+from domain.ingest.partition_ownership import PartitionOwnershipService
+from domain.ingest.pipeline import IngestPipeline
+from domain.partitions.ports import ConnectedDevices
+
+ON_ONE_INSTANCE = frozenset({"rollups", "device_cleanup", "webhook_cleanup", "homeassistant"})
+"""Workers that serve the whole fleet."""
+
+
+def create_cluster_workers(
+    adapters: Adapters,
+    services: Services,
+    cluster: Cluster,
+    feed_interest: FeedInterestWorker,
+    front_pipeline: IngestPipeline,
+    partition_pipeline: IngestPipeline,
+    ingest_parts: Mapping[str, Any],
+    feed: ClusterFeedWorker,
+) -> tuple[IngestWorker, ClusterWorkers]:
+    """The worker that stores what this instance's partitions get, and the others."""
+    partitions = _create_partition_service(adapters, services, cluster, feed_interest)
+    inbound = PartitionInbound(
+        log=cluster.inbound_log,
+        ownership=cluster.ownership,
+        read_blocks=adapters.engine.read_blocks,
+        drop=partitions.drop,
+    )
+    front = FrontWorker(
+        link=adapters.link,
+        outbound=adapters.link,
+        pipeline=front_pipeline,
+        instance=cluster.instance,
+        inbound_log=cluster.inbound_log,
+        partition_count=cluster.ownership.count,
+        make_batch=adapters.engine.make_batch,
+        has_lease=lambda: partitions.has_lease,
+        on_connected=cluster.bus.announce_connected,
+        **ingest_parts,
+    )
+    ingest = PartitionIngestWorker(link=inbound, pipeline=partition_pipeline, **ingest_parts)
+    return ingest, _create_membership(services, cluster, partitions, inbound, front, feed)
+
+
+def _create_partition_service(
+    adapters: Adapters, services: Services, cluster: Cluster, feed_interest: FeedInterestWorker
+) -> PartitionOwnershipService:
+    partitions = PartitionOwnershipService(
+        uow=services.uow,
+        clock=adapters.clock,
+        engine=adapters.engine.engine,
+        engine_commit_lock=services.engine_commit_lock,
+        log=cluster.inbound_log,
+        ownership=cluster.ownership,
+        on_restored=feed_interest.repeat,
+    )
+    cluster.owns_device = partitions.owns_device
+    return partitions
+
+
+def _create_membership(
+    services: Services,
+    cluster: Cluster,
+    partitions: PartitionOwnershipService,
+    inbound: PartitionInbound,
+    front: FrontWorker,
+    feed: ClusterFeedWorker,
+) -> ClusterWorkers:
+    membership = ClusterMembershipWorker(
+        partitions=partitions,
+        wake_event=cluster.beat_wake,
+        on_beat=cluster.ownership_wake.set,
+        on_lease_lost=front.close_all,
+    )
+
+    async def adopt(live: frozenset[str]) -> None:
+        """One instance does it; the others would find nothing left."""
+        if cluster.instance == min(live, default=""):
+            await services.presence.adopt(live)
+
+    ownership = PartitionOwnershipWorker(
+        partitions=partitions,
+        inbound=inbound,
+        wake_event=cluster.ownership_wake,
+        announce=cluster.bus.announce_move,
+        adopt_devices=adopt,
+    )
+    return ClusterWorkers(partitions, inbound, membership, ownership, front, feed)
+
+
+def create_cluster_feed(adapters: Adapters, services: Services, cluster: Cluster, interest_wake: WakeEvent) -> ClusterFeedWorker:
+    feed = ClusterFeedWorker(
+        instance=cluster.instance,
+        bus=cluster.bus,
+        hub=adapters.feed,
+        clock=adapters.clock,
+        interest_wake=interest_wake,
+        commit_lock=TimeoutLock(services.engine_commit_lock),
+    )
+    if services.followed_feed is not None:
+        services.followed_feed.on_reading = feed.publish
+        services.followed_feed.on_store_time = feed.set_store_time
+    return feed
+
+
+def on_one_instance(cluster: Cluster, workers: Sequence[Worker]) -> tuple[Worker, ...]:
+    def is_chosen() -> bool:
+        return 0 in cluster.ownership
+
+    return tuple(OneInstanceWorker(each, is_chosen) if each.name in ON_ONE_INSTANCE else each for each in workers)
+
+
+async def open_cluster(program: Program) -> None:
+    """Raises StartupError, ValidationFailed, Unavailable."""
+    cluster, workers = program.adapters.cluster, program.workers.cluster
+    if cluster is None or workers is None:
+        return
+    await require_safe_log(program.settings)
+    await cluster.inbound_log.open()
+    await workers.partitions.prepare()
+    front = workers.front
+
+    async def close_older(devices: ConnectedDevices) -> None:
+        front.close_older(devices)
+
+    await cluster.bus.on_moves(cluster.beat_wake.set)
+    await cluster.bus.on_connected(close_older)
+    await workers.feed.start()
+    await workers.partitions.beat()
+    await cluster.bus.announce_move()
+
+
+async def leave_cluster(program: Program) -> None:
+    """Give the partitions up, and tell the others. Raises Unavailable."""
+    cluster, workers = program.adapters.cluster, program.workers.cluster
+    if cluster is None or workers is None:
+        return
+    await workers.inbound.stop()
+    await workers.partitions.leave()
+    await cluster.bus.announce_move()

@@ -1,0 +1,21 @@
+"""Constructs the services that act on many devices."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from app.wiring.adapters import Adapters
+from domain.devices.bulk_registration import BulkRegistrationService
+from domain.devices.credential_issuer import CredentialIssuer
+from domain.devices.credential_sync import CredentialSync
+from domain.provisioning.claiming import ClaimService
+from domain.provisioning.codes import ProvisioningCodeService
+
+
+class FleetServices:
+    def __init__(self, uow: Any, adapters: Adapters, issuer: CredentialIssuer, credential_sync: CredentialSync) -> None:
+        shared: dict[str, Any] = {"uow": uow, "clock": adapters.clock, "ids": adapters.ids}
+        making: dict[str, Any] = {**shared, "issuer": issuer, "credential_sync": credential_sync}
+        self.bulk_registration = BulkRegistrationService(**making)
+        self.provisioning_codes = ProvisioningCodeService(**shared, digest=adapters.digest)
+        self.device_claims = ClaimService(**making, digest=adapters.digest)

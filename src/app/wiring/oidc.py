@@ -1,0 +1,113 @@
+"""Constructs the sign-in with OpenID Connect, if a provider is configured."""
+
+from __future__ import annotations
+
+import ssl
+from typing import TYPE_CHECKING
+from urllib.parse import urlsplit
+
+from adapters.delivery.address_guard import AddressGuard
+from adapters.delivery.dns_resolver import GuardedResolver
+from adapters.storage.sql.unit_of_work import SqlUnitOfWork
+from app.config.oidc_settings import parse_role_map
+from app.config.settings import Settings
+from app.runtime.errors import StartupError
+from app.wiring.adapters import Adapters
+from domain.accounts.invitation_acceptance import InvitationAcceptance
+from domain.accounts.login import LoginService
+from domain.accounts.oidc_members import OidcMembers
+from domain.accounts.oidc_policy import OidcPolicy
+from domain.accounts.oidc_sign_in import OidcSignIn
+from domain.kernel.clock import HOUR_MS
+
+if TYPE_CHECKING:
+    from adapters.oidc.provider import OidcProvider
+
+CALLBACK_PATH = "/dashboard/session/oidc/callback"
+STRONG_METHOD = "mfa"
+"""The value of `amr` for several factors (RFC 8176)."""
+
+
+class OidcParts:
+    """The sign-in with what must be closed at the end."""
+
+    def __init__(
+        self,
+        uow: SqlUnitOfWork,
+        settings: Settings,
+        adapters: Adapters,
+        *,
+        logins: LoginService,
+        invited: InvitationAcceptance,
+    ) -> None:
+        """Raises StartupError for certificates that cannot be used."""
+        policy = _create_policy(settings)
+        own, others = GuardedResolver(AddressGuard(allow_private=True)), GuardedResolver(AddressGuard())
+        self._resolvers = (own, others)
+        self.provider = _create_provider(settings, adapters, own, others)
+        self.sign_in = OidcSignIn(
+            uow=uow,
+            clock=adapters.clock,
+            ids=adapters.ids,
+            digest=adapters.digest,
+            vault=adapters.vault,
+            provider=self.provider,
+            policy=policy,
+            members=OidcMembers(uow=uow, ids=adapters.ids, hasher=adapters.login_hasher, policy=policy, invited=invited),
+            logins=logins,
+        )
+
+    async def close(self) -> None:
+        await self.provider.close()
+        for resolver in self._resolvers:
+            resolver.close()
+
+
+def _create_policy(settings: Settings) -> OidcPolicy:
+    return OidcPolicy(
+        auto_create=settings.oidc_auto_create,
+        trust_email=settings.oidc_trust_email,
+        governs_roles=bool(settings.oidc_role_claim),
+        role_map=parse_role_map(settings.oidc_role_map),
+        default_role=settings.oidc_default_role,
+        account_id=settings.oidc_account,
+        provider_factor=settings.oidc_second_factor,
+        strong_values=frozenset({STRONG_METHOD, *settings.oidc_acr_values.split()}),
+        session_ms=settings.oidc_session_hours * HOUR_MS,
+    )
+
+
+def _create_provider(settings: Settings, adapters: Adapters, own: GuardedResolver, others: GuardedResolver) -> OidcProvider:
+    from adapters.delivery.guarded_transport import GuardedTransport
+    from adapters.oidc.provider import OidcClientConfig, OidcProvider
+    from adapters.oidc.provider_http import ProviderHttp
+
+    issuer, public_url = settings.oidc_issuer or "", settings.effective_public_url
+    secret = settings.oidc_client_secret
+    config = OidcClientConfig(
+        issuer=issuer,
+        client_id=settings.oidc_client_id or "",
+        client_secret="" if secret is None else secret.get_secret_value(),
+        redirect_uri=f"{public_url}{CALLBACK_PATH}",
+        sign_out_return=f"{public_url}/",
+        name=settings.oidc_name or urlsplit(issuer).hostname or issuer,
+        scopes=settings.oidc_scopes,
+        role_claim=settings.oidc_role_claim,
+        acr_values=settings.oidc_acr_values,
+    )
+    tls = _create_tls(settings)
+    http = ProviderHttp(issuer, own=GuardedTransport(own, tls), others=GuardedTransport(others, tls))
+    return OidcProvider(config, http, adapters.clock)
+
+
+def _create_tls(settings: Settings) -> ssl.SSLContext:
+    tls = ssl.create_default_context()
+    if settings.oidc_ca_file is not None:
+        try:
+            tls.load_verify_locations(cafile=settings.oidc_ca_file)
+        except (OSError, ssl.SSLError) as error:
+            raise StartupError(
+                f"The certificates in {settings.oidc_ca_file} cannot be used: {error}. "
+                "Set LATCHBOARD_OIDC_CA_FILE to a file of PEM certificates."
+            ) from None
+    return tls

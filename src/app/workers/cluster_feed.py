@@ -1,0 +1,160 @@
+"""Brings the readings that other instances store to the feed clients of this one, and its own readings to theirs.
+
+The law: a feed client hears each reading once, or resumes from the stored ones. When a message of another instance was lost, or
+the instance itself, this instance closes its clients of readings; they reconnect with their cursors and get what they missed.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections import deque
+from collections.abc import Sequence
+from contextlib import AbstractAsyncContextManager
+from typing import Protocol
+
+from app.workers.base_worker import DueWorker
+from app.workers.wake_event import WakeEvent
+from domain.events.model import Event, FeedFilter
+from domain.feed.sharing import FeedBus, ReadingSenders, RemoteInterest, SharedInterest, SharedReadings, wanted_readings
+from domain.kernel.clock import Clock
+
+HEARTBEAT_S = 1.0
+CONFIRM_TIMEOUT_S = 2.0
+EVENTS_PER_MESSAGE = 500
+"""Some 150 KB; a message may have a megabyte."""
+MAX_QUEUED_EVENTS = 20_000
+"""More than these are dropped, and the clients of the other instances resume."""
+
+
+class ReadingsHub(Protocol):
+    def publish(self, event: Event) -> None: ...
+
+    def set_store_time(self, store_time_s: int) -> None: ...
+
+    def filters(self) -> Sequence[FeedFilter]: ...
+
+    def close_those_of_readings(self) -> None: ...
+
+
+class ClusterFeedWorker(DueWorker):
+    name = "cluster_feed"
+
+    def __init__(
+        self,
+        *,
+        instance: str,
+        bus: FeedBus,
+        hub: ReadingsHub,
+        clock: Clock,
+        interest_wake: WakeEvent,
+        commit_lock: AbstractAsyncContextManager[object],
+    ) -> None:
+        """`interest_wake` makes the engine's interest be refreshed. `commit_lock` is held while a batch of readings is evaluated
+        and stored."""
+        super().__init__(WakeEvent())
+        self._instance = instance
+        self._bus = bus
+        self._hub = hub
+        self._clock = clock
+        self._interest_wake = interest_wake
+        self._commit_lock = commit_lock
+        self._remote = RemoteInterest()
+        self._senders = ReadingSenders()
+        self._received = asyncio.Condition()
+        self._late: set[str] = set()
+        """Senders that did not confirm an interest in time."""
+        self._own = SharedInterest(0, [])
+        self._confirmed: dict[str, int] = {}
+        self._outgoing: deque[Event] = deque()
+        self._sequence = 0
+        self._store_time_s = 0
+        self.gaps = 0
+        """How often clients of readings were closed because something was lost."""
+
+    async def start(self) -> None:
+        """Call before this instance takes over devices: afterwards it knows what the clients of the others want."""
+        await self._bus.on_interest(self._on_interest)
+        await self._bus.on_readings(self._on_readings)
+        await self.run_once()
+        await asyncio.sleep(HEARTBEAT_S * 1.5)
+
+    def filters(self) -> Sequence[FeedFilter]:
+        """What the feed clients of the other instances want."""
+        return self._remote.filters()
+
+    def publish(self, event: Event) -> None:
+        """Call for each reading of this instance after its commit."""
+        if not self._remote.wants(event):
+            return
+        if len(self._outgoing) >= MAX_QUEUED_EVENTS:
+            self._outgoing.clear()
+            self._sequence += 1  # the receivers notice
+        self._outgoing.append(event)
+        self._wake_event.set()
+
+    def set_store_time(self, store_time_s: int) -> None:
+        self._store_time_s = store_time_s
+
+    async def confirm_interest(self) -> None:
+        """Returns when every other instance follows what the clients of this one want now, and has stored what it evaluated
+        before. One that does not answer in time makes the clients resume when it does."""
+        await self._announce_interest()
+        version = self._own.version
+        try:
+            async with asyncio.timeout(CONFIRM_TIMEOUT_S), self._received:
+                await self._received.wait_for(lambda: not self._senders.unaware_of(self._instance, version))
+        except TimeoutError:
+            self._late.update(self._senders.unaware_of(self._instance, version))
+
+    async def run_once(self) -> float:
+        now_ms = self._clock.monotonic_ms()
+        if self._remote.forget_silent(now_ms):
+            self._interest_wake.set()
+        if self._senders.forget_silent(now_ms):
+            self._resume_clients("an instance is gone")
+        versions = self._remote.versions()
+        if versions != self._confirmed:
+            async with self._commit_lock:
+                self._confirmed = versions  # the batches that were evaluated without this interest are stored
+        await self._announce_interest(repeat=True)
+        while self._outgoing:
+            events = [self._outgoing.popleft() for _ in range(min(EVENTS_PER_MESSAGE, len(self._outgoing)))]
+            self._sequence += 1
+            await self._announce_readings(events)
+        await self._announce_readings(())
+        return HEARTBEAT_S
+
+    async def _announce_interest(self, *, repeat: bool = False) -> None:
+        wanted = wanted_readings(self._hub.filters())
+        has_changed = wanted != self._own.filters
+        if has_changed:
+            self._own = SharedInterest(self._own.version + 1, wanted)
+        if has_changed or repeat:
+            await self._bus.announce_interest(self._own)
+
+    async def _announce_readings(self, events: Sequence[Event]) -> None:
+        await self._bus.announce_readings(SharedReadings(self._sequence, self._store_time_s, events, self._confirmed))
+
+    def _on_interest(self, sender: str, interest: SharedInterest) -> None:
+        if self._remote.update(sender, interest, self._clock.monotonic_ms()):
+            self._interest_wake.set()
+            self._wake_event.set()
+
+    async def _on_readings(self, sender: str, readings: SharedReadings) -> None:
+        is_complete = self._senders.accept(sender, readings, self._clock.monotonic_ms())
+        if readings.events:
+            self._hub.set_store_time(readings.store_time_s)
+        for event in readings.events:
+            self._hub.publish(event)
+        if not is_complete:
+            self._resume_clients("a message was lost")
+        if sender in self._late and sender not in self._senders.unaware_of(self._instance, self._own.version):
+            self._late.discard(sender)
+            self._resume_clients("an instance has learned late what clients want")
+        async with self._received:
+            self._received.notify_all()
+
+    def _resume_clients(self, reason: str) -> None:
+        self.gaps += 1
+        self._log.warning("clients of the feed resume their readings", reason=reason)
+        self._hub.close_those_of_readings()

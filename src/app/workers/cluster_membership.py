@@ -1,0 +1,92 @@
+"""Keeps this instance a member of the cluster: one worker beats, the other claims and releases partitions by what the beats show.
+
+They are two, because restoring a large partition takes longer than the others wait for a beat.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable
+from time import monotonic
+
+import structlog
+
+from app.workers.base_worker import DueWorker
+from app.workers.partition_inbound import PartitionInbound
+from app.workers.wake_event import WakeEvent
+from domain.ingest.partition_ownership import PartitionOwnershipService
+
+BEAT_INTERVAL_S = 0.5
+TRIM_INTERVAL_S = 600.0
+"""Entries stay in the log for so long after they are stored: a database that fails over to an older state reads them again."""
+
+log = structlog.get_logger("cluster")
+
+
+class ClusterMembershipWorker(DueWorker):
+    name = "cluster_membership"
+
+    def __init__(
+        self,
+        *,
+        partitions: PartitionOwnershipService,
+        wake_event: WakeEvent,
+        on_beat: Callable[[], None],
+        on_lease_lost: Callable[[], Awaitable[None]],
+    ) -> None:
+        """`wake_event` is set when another instance joins, leaves or releases. `on_lease_lost` closes the connections of devices,
+        because others take them for lost."""
+        super().__init__(wake_event)
+        self._partitions = partitions
+        self._on_beat = on_beat
+        self._on_lease_lost = on_lease_lost
+
+    async def run_once(self) -> float:
+        was_lost = not self._partitions.has_lease
+        try:
+            await self._partitions.beat()
+        finally:
+            if was_lost or not self._partitions.has_lease:
+                await self._on_lease_lost()
+        self._on_beat()
+        return BEAT_INTERVAL_S
+
+
+class PartitionOwnershipWorker(DueWorker):
+    name = "partition_ownership"
+
+    def __init__(
+        self,
+        *,
+        partitions: PartitionOwnershipService,
+        inbound: PartitionInbound,
+        wake_event: WakeEvent,
+        announce: Callable[[], Awaitable[None]],
+        adopt_devices: Callable[[frozenset[str]], Awaitable[object]],
+    ) -> None:
+        """`wake_event` is set after each beat. `announce` tells the other instances that partitions were released.
+        `adopt_devices` gets the live members when they have changed."""
+        super().__init__(wake_event)
+        self._partitions = partitions
+        self._inbound = inbound
+        self._announce = announce
+        self._adopt_devices = adopt_devices
+        self._adopted_for: frozenset[str] = frozenset()
+        self._trimmed_at = monotonic()
+
+    async def run_once(self) -> float:
+        released = self._partitions.released
+        try:
+            await self._partitions.run_round()
+        finally:
+            self._inbound.follow_ownership()
+        if self._partitions.released != released:
+            await self._announce()
+        if self._partitions.live != self._adopted_for:
+            live = self._partitions.live
+            log.info("the members of the cluster are", instances=sorted(live))
+            await self._adopt_devices(live)
+            self._adopted_for = live
+        if monotonic() - self._trimmed_at > TRIM_INTERVAL_S:
+            self._trimmed_at = monotonic()
+            await self._partitions.trim_logs()
+        return 10 * BEAT_INTERVAL_S

@@ -1,0 +1,167 @@
+"""Reads the log of each owned partition and hands what is new to the ingest worker, like a device link does.
+
+A partition whose log is damaged stops, loudly: skipping entries would lose what devices were told is stored.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Collection, Mapping, Sequence
+from dataclasses import dataclass
+
+import structlog
+
+from domain.devices.link import InboundEvent
+from domain.kernel.errors import Unavailable
+from domain.partitions.model import Progress
+from domain.partitions.ownership import PartitionOwnership
+from domain.partitions.ports import InboundLog, LogDamaged, LogEntry
+from domain.rules.engine_port import TelemetryBatch
+
+READ_ENTRIES = 32
+READ_WAIT_S = 5.0
+RETRY_PAUSE_S = 0.5
+MAX_BATCH_BYTES = 4 * 1024 * 1024
+"""Bounds a transaction; a single entry may be larger."""
+
+BlockReader = Callable[[Sequence[bytes]], TelemetryBatch]
+
+log = structlog.get_logger("partitions")
+
+
+@dataclass(frozen=True, slots=True)
+class PartitionBatch:
+    """Entries of one or more partitions, in the form of an inbound batch."""
+
+    telemetry: TelemetryBatch
+    progress: Sequence[Progress]
+    on_ack: Callable[[Sequence[Progress]], None]
+    on_nack: Callable[[Collection[int]], None]
+    events: Sequence[InboundEvent] = ()
+
+    def ack(self) -> None:
+        self.on_ack(self.progress)
+
+    def nack(self) -> None:
+        self.on_nack([each.partition for each in self.progress])
+
+    def ack_telemetry(self) -> None:
+        self.ack()
+
+    def ack_events(self) -> None: ...
+
+
+@dataclass(slots=True)
+class _Reader:
+    epoch: int
+    task: asyncio.Task[None]
+    entries: asyncio.Queue[Sequence[LogEntry]]
+
+
+class PartitionInbound:
+    """Implements `InboundLink`."""
+
+    def __init__(
+        self,
+        *,
+        log: InboundLog,
+        ownership: PartitionOwnership,
+        read_blocks: BlockReader,
+        drop: Callable[[Collection[int]], None],
+    ) -> None:
+        """`drop` forgets the state of partitions whose batch was not stored. `read_blocks` raises ValueError."""
+        self._log = log
+        self._ownership = ownership
+        self._read_blocks = read_blocks
+        self._drop = drop
+        self._readers: dict[int, _Reader] = {}
+        self._arrived = asyncio.Event()
+        self.damaged: dict[int, str] = {}
+        """Partitions that stand still, with the reason."""
+
+    def follow_ownership(self) -> None:
+        """Start readers for gained partitions and end those of lost ones. Call it after each round."""
+        owned = {partition: self._ownership.epoch(partition) for partition in self._ownership.partitions}
+        for partition, reader in list(self._readers.items()):
+            if owned.get(partition) != reader.epoch:
+                reader.task.cancel()
+                del self._readers[partition]
+        for partition in owned.keys() - self._readers.keys():
+            entries: asyncio.Queue[Sequence[LogEntry]] = asyncio.Queue(1)
+            task = asyncio.create_task(self._read(partition, entries), name=f"partition-{partition}")
+            self._readers[partition] = _Reader(owned[partition], task, entries)
+        self.damaged = {partition: reason for partition, reason in self.damaged.items() if partition in owned}
+
+    async def stop(self) -> None:
+        readers = [reader.task for reader in self._readers.values()]
+        self._readers.clear()
+        for task in readers:
+            task.cancel()
+        await asyncio.gather(*readers, return_exceptions=True)
+
+    async def receive(self, limit: int) -> PartitionBatch:
+        """`limit` is not used: bytes and entries bound a batch."""
+        while True:
+            await self._arrived.wait()
+            self._arrived.clear()
+            if taken := self._take():
+                batch = self._join(taken)
+                if batch is not None:
+                    return batch
+
+    def _take(self) -> dict[int, Sequence[LogEntry]]:
+        taken: dict[int, Sequence[LogEntry]] = {}
+        size = 0
+        for partition, reader in self._readers.items():
+            if reader.entries.empty():
+                continue
+            if size >= MAX_BATCH_BYTES:
+                self._arrived.set()
+                break
+            entries = reader.entries.get_nowait()
+            if partition in self._ownership and self._ownership.position(partition) == entries[0].position - 1:
+                taken[partition] = entries
+                size += sum(len(entry.body) for entry in entries)
+        return taken
+
+    def _join(self, taken: Mapping[int, Sequence[LogEntry]]) -> PartitionBatch | None:
+        try:
+            telemetry = self._read_blocks([entry.body for entries in taken.values() for entry in entries])
+        except ValueError:
+            readable = {partition: entries for partition, entries in taken.items() if self._is_readable(partition, entries)}
+            return self._join(readable) if readable else None
+        progress = [self._ownership.progress_to(partition, taken[partition][-1].position) for partition in sorted(taken)]
+        return PartitionBatch(telemetry, progress, self._on_stored, self._drop)
+
+    def _is_readable(self, partition: int, entries: Sequence[LogEntry]) -> bool:
+        try:
+            self._read_blocks([entry.body for entry in entries])
+        except ValueError as error:
+            self._stop_damaged(partition, f"An entry after {entries[0].position - 1} cannot be read: {error}")
+            return False
+        return True
+
+    def _on_stored(self, progress: Sequence[Progress]) -> None:
+        for each in progress:
+            self._ownership.on_committed(each)
+
+    async def _read(self, partition: int, ready: asyncio.Queue[Sequence[LogEntry]]) -> None:
+        after = self._ownership.position(partition)
+        while True:
+            try:
+                entries = await self._log.read(partition, after, READ_ENTRIES, READ_WAIT_S)
+            except LogDamaged as error:
+                self._stop_damaged(partition, error.message)
+                return
+            except Unavailable as error:
+                log.warning("a partition waits for the cluster's log", partition=partition, error=error.message)
+                await asyncio.sleep(RETRY_PAUSE_S)
+                continue
+            if entries:
+                await ready.put(entries)
+                self._arrived.set()
+                after = entries[-1].position
+
+    def _stop_damaged(self, partition: int, reason: str) -> None:
+        self.damaged[partition] = reason
+        log.critical("a partition stands still: its log is damaged", partition=partition, reason=reason)

@@ -1,0 +1,37 @@
+"""The ingest worker of an owner: stores what the log of its partitions contains, and advances their positions with it."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import cast
+
+import structlog
+
+from app.workers.ingest import IngestWorker
+from app.workers.partition_inbound import PartitionBatch
+from domain.devices.link import InboundBatch
+from domain.ingest.device_messages import DecodedBatch
+from domain.ingest.metric_naming import AssignNames
+from domain.ingest.pipeline import EvaluatedBatch, IngestPipeline
+from domain.partitions.model import PartitionLost
+
+log = structlog.get_logger("partitions")
+
+
+class PartitionPipeline(IngestPipeline):
+    """Its batches prove their ownership, and advance their positions, in the transaction that stores them."""
+
+    async def evaluate(self, batch: InboundBatch, decoded: DecodedBatch, assign_names: AssignNames) -> EvaluatedBatch:
+        evaluated = await super().evaluate(batch, decoded, assign_names)
+        return replace(evaluated, progress=cast("PartitionBatch", batch).progress)
+
+
+class PartitionIngestWorker(IngestWorker):
+    name = "partition_ingest"
+
+    async def _process_batch(self, batch: InboundBatch) -> None:
+        try:
+            await super()._process_batch(batch)
+        except PartitionLost as error:
+            log.info("another instance owns a partition now; what it has not stored is stored there", error=error.message)
+            batch.nack()

@@ -1,0 +1,16 @@
+"""What follows from the removal of one factor, in the transaction that removes it."""
+
+from __future__ import annotations
+
+from domain.accounts.second_factor_policy import SecondFactorRequirement, second_factor_required_error
+from domain.accounts.second_factor_ports import HasSecondFactors
+from domain.kernel.caller import Session
+
+
+async def complete_factor_removal(tx: HasSecondFactors, caller: Session, requirement: SecondFactorRequirement) -> None:
+    """With the last factor go the recovery codes. Raises Conflict `SECOND_FACTOR_REQUIRED` for a user who needs one."""
+    if await tx.second_factors.is_enabled(caller.user_id):
+        return
+    if requirement.applies_to(caller.role):
+        raise second_factor_required_error()
+    await tx.second_factors.delete_all(caller.user_id)

@@ -1,0 +1,115 @@
+"""The first account of an empty installation, made by the first person who opens a one-time link.
+
+Accounts cannot be created through the API. This link is no way around that: only a reader of the service's terminal or data
+directory has it, and it works once, for one day, and only while there is no account. It makes what `latchboard account create`
+makes, by the same rules.
+"""
+
+from __future__ import annotations
+
+import hmac
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from enum import StrEnum
+
+from domain.accounts.administration import AccountAdminService
+from domain.accounts.login import LoginService, SecondFactorNeeded
+from domain.accounts.model import ClientInfo
+from domain.accounts.ports import SecretHasher
+from domain.accounts.session_opener import LoginResult
+from domain.kernel.clock import DAY_MS, Clock
+from domain.kernel.errors import Conflict, PermissionDenied
+from domain.kernel.ids import IdGenerator
+
+FIRST_RUN_TTL_MS = DAY_MS
+FIRST_RUN_TOKEN_LENGTH = 32
+ACCOUNT_NAME = "My account"
+
+
+class FirstRunState(StrEnum):
+    """What the holder of a token, or of none, can do. `LINK_NEEDED` is also for a wrong token."""
+
+    READY = "READY"
+    LINK_NEEDED = "LINK_NEEDED"
+    LINK_EXPIRED = "LINK_EXPIRED"
+    DONE = "DONE"
+
+
+@dataclass(frozen=True, slots=True)
+class _IssuedLink:
+    token_hash: bytes = field(repr=False)
+    expires_ms: int
+
+
+class FirstRunService:
+    """The link lives in memory: each start of the service issues another, and the earlier one ends."""
+
+    def __init__(
+        self,
+        *,
+        operator: AccountAdminService,
+        logins: LoginService,
+        clock: Clock,
+        ids: IdGenerator,
+        digest: SecretHasher,
+        on_done: Callable[[], None] = lambda: None,
+    ) -> None:
+        self._operator = operator
+        self._logins = logins
+        self._clock = clock
+        self._ids = ids
+        self._digest = digest
+        self._on_done = on_done
+        self._link: _IssuedLink | None = None
+        self._is_done = False
+
+    def issue_token(self) -> str:
+        """The token of a new link. Call it when the installation has no account."""
+        token = self._ids.random_alphanumeric(FIRST_RUN_TOKEN_LENGTH)
+        self._link = _IssuedLink(self._digest.sha256(token), self._clock.monotonic_ms() + FIRST_RUN_TTL_MS)
+        return token
+
+    async def get_state(self, token: str) -> FirstRunState:
+        if await self._has_account():
+            return FirstRunState.DONE
+        link = self._link
+        if link is None or not hmac.compare_digest(link.token_hash, self._digest.sha256(token)):
+            return FirstRunState.LINK_NEEDED
+        return FirstRunState.READY if self._clock.monotonic_ms() < link.expires_ms else FirstRunState.LINK_EXPIRED
+
+    async def create_owner(self, token: str, *, name: str, email: str, password: str, client: ClientInfo) -> LoginResult:
+        """Create the account and sign its Owner in. Of several visitors at once, one wins.
+
+        Raises PermissionDenied `FIRST_RUN_LINK_INVALID` or `FIRST_RUN_LINK_EXPIRED`, Conflict `ACCOUNT_EXISTS`, or
+        ValidationFailed."""
+        state = await self.get_state(token)
+        if state is not FirstRunState.READY:
+            raise _refusal(state)
+        created = await self._operator.create_account(
+            name=ACCOUNT_NAME, email=email, password=password, owner_name=name, only_first=True
+        )
+        self._link, self._is_done = None, True
+        if created is None:
+            raise _refusal(FirstRunState.DONE)
+        self._on_done()
+        result = await self._logins.login(email, password, client=client)
+        if isinstance(result, SecondFactorNeeded):
+            raise RuntimeError("a new user has no second factor")
+        return result
+
+    async def _has_account(self) -> bool:
+        """An account is never deleted, so the database is asked only until there is one."""
+        self._is_done = self._is_done or not await self._operator.has_no_accounts()
+        return self._is_done
+
+
+def _refusal(state: FirstRunState) -> Conflict | PermissionDenied:
+    if state is FirstRunState.DONE:
+        return Conflict(
+            "This installation has an account already. Sign in, or ask its Owner for a login of your own.", code="ACCOUNT_EXISTS"
+        )
+    if state is FirstRunState.LINK_EXPIRED:
+        return PermissionDenied("This link has expired. Restart the service: it prints a new one.", code="FIRST_RUN_LINK_EXPIRED")
+    return PermissionDenied(
+        "This link is not valid. Open the one that the service printed at its last start.", code="FIRST_RUN_LINK_INVALID"
+    )

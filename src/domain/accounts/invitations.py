@@ -1,0 +1,182 @@
+"""Invitations: an Admin names email, name and role; the invited person opens the link and sets a password of their own.
+
+The link is mailed. Without a mail server, or when it does not accept the mail, the link is given to the Admin to pass on.
+An invitation depends on the one who sent it last: while that member may not give the role, the link does not work.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field, replace
+from typing import Protocol
+
+from domain.accounts.invitation_policy import (
+    INVITATION_MAILS,
+    INVITATION_TOKEN_LENGTH,
+    INVITATION_TTL_MS,
+    MAIL_SUBJECT,
+    MAIL_TEXT,
+    InvitationStatus,
+    invitation_status,
+)
+from domain.accounts.invitation_ports import HasInvitations
+from domain.accounts.model import Invitation
+from domain.accounts.policy import check_can_assign_role, check_email, check_name
+from domain.accounts.ports import HasAccounts, HasLoginFailures, HasMemberships, HasUsers, Mailer, SecretHasher
+from domain.accounts.team import check_email_is_free
+from domain.kernel.bounds import check_capacity
+from domain.kernel.caller import Role, Session, require_role
+from domain.kernel.clock import DAY_MS, Clock
+from domain.kernel.domain_events import DomainEvent, EventKind
+from domain.kernel.errors import NotFound, Unavailable
+from domain.kernel.ids import IdGenerator, IdPrefix, InvitationId, has_id_format
+from domain.kernel.unit_of_work import Transaction, UnitOfWork
+
+
+class InvitationTx(Transaction, HasAccounts, HasInvitations, HasLoginFailures, HasMemberships, HasUsers, Protocol): ...
+
+
+@dataclass(frozen=True, slots=True)
+class ListedInvitation:
+    invitation: Invitation
+    status: InvitationStatus
+
+
+@dataclass(frozen=True, slots=True)
+class SentInvitation:
+    """`link`: to pass on; None when it was mailed."""
+
+    invitation: Invitation
+    link: str | None = field(repr=False)
+
+
+class InvitationService:
+    def __init__(
+        self,
+        *,
+        uow: UnitOfWork[InvitationTx],
+        clock: Clock,
+        ids: IdGenerator,
+        digest: SecretHasher,
+        mailer: Mailer | None,
+        link_url: str,
+    ) -> None:
+        """`mailer`: None without a mail server. `link_url`: the page that a link opens; the token is appended."""
+        self._uow = uow
+        self._clock = clock
+        self._ids = ids
+        self._digest = digest
+        self._mailer = mailer
+        self._link_url = link_url
+
+    async def list_invitations(self, caller: Session) -> Sequence[ListedInvitation]:
+        """Oldest first. Raises PermissionDenied below Admin."""
+        require_role(caller, Role.ADMIN)
+        now_ms = self._clock.now_ms()
+        async with self._uow.read() as tx:
+            found = await tx.invitations.list_by_account(caller.account_id)
+            members = await tx.memberships.list_members(caller.account_id)
+        inviters = {member.membership.membership_id: member.membership for member in members}
+        return [ListedInvitation(one, invitation_status(one, inviters.get(one.invited_by), now_ms)) for one in found]
+
+    async def invite(self, caller: Session, *, email: str, name: str, role: Role) -> SentInvitation:
+        """Raises PermissionDenied, ValidationFailed, RateLimited, or Conflict `EMAIL_TAKEN`, `INVITATION_EXISTS`,
+        `MEMBER_LIMIT`."""
+        check_can_assign_role(caller, role)
+        token, now_ms = self._ids.random_alphanumeric(INVITATION_TOKEN_LENGTH), self._clock.now_ms()
+        invitation = Invitation(
+            invitation_id=InvitationId(self._ids.new_id(IdPrefix.INVITATION)),
+            account_id=caller.account_id,
+            email=check_email(email),
+            name=check_name(name),
+            role=role,
+            invited_by=caller.membership_id,
+            token_hash=self._digest.sha256(token),
+            created_ms=now_ms,
+            expires_ms=now_ms + INVITATION_TTL_MS,
+            mailed=self._mailer is not None,
+        )
+        async with self._uow.write(caller, Role.ADMIN, locks_account=True) as tx:
+            await check_email_is_free(tx, invitation.email)
+            pending = await tx.invitations.list_by_account(caller.account_id)
+            members = await tx.memberships.list_members(caller.account_id)
+            check_capacity(len(pending) + len(members), "MEMBER_LIMIT", "An account has at most {limit} members and invitations")
+            await tx.invitations.add(invitation)
+            mail = await self._prepare_mail(tx, caller, invitation)
+            await self._emit(tx, caller, "member_invited", f"{invitation.email} was invited as {role}")
+        return await self._send(invitation, token, mail)
+
+    async def resend(self, caller: Session, invitation_id: str) -> SentInvitation:
+        """A new link; the one before no longer works. The caller is now the one who invites. Errors as of `invite`."""
+        token, now_ms = self._ids.random_alphanumeric(INVITATION_TOKEN_LENGTH), self._clock.now_ms()
+        async with self._uow.write(caller, Role.ADMIN, locks_account=True) as tx:
+            before = await _get_for_update(tx, caller, invitation_id)
+            await check_email_is_free(tx, before.email)
+            invitation = replace(
+                before,
+                invited_by=caller.membership_id,
+                token_hash=self._digest.sha256(token),
+                expires_ms=now_ms + INVITATION_TTL_MS,
+                mailed=self._mailer is not None,
+            )
+            await tx.invitations.save(invitation)
+            mail = await self._prepare_mail(tx, caller, invitation)
+            await self._emit(tx, caller, "member_invited", f"The invitation of {invitation.email} was sent again")
+        return await self._send(invitation, token, mail)
+
+    async def revoke(self, caller: Session, invitation_id: str) -> None:
+        """Its link no longer works. Raises PermissionDenied, NotFound."""
+        async with self._uow.write(caller, Role.ADMIN, locks_account=True) as tx:
+            invitation = await _get_for_update(tx, caller, invitation_id)
+            await tx.invitations.delete(invitation.invitation_id)
+            text = f"The invitation of {invitation.email} was revoked"
+            await self._emit(tx, caller, "member_invitation_revoked", text)
+
+    async def _prepare_mail(self, tx: InvitationTx, caller: Session, invitation: Invitation) -> str:
+        """The mail, still without its link; empty without a mail server. It counts against the account's limit."""
+        if self._mailer is None:
+            return ""
+        subject, now_ms = f"invitations:{caller.account_id}", self._clock.now_ms()
+        sent = await tx.login_failures.get_for_update(subject)
+        INVITATION_MAILS.check(sent, now_ms, "invitations")
+        await tx.login_failures.upsert(INVITATION_MAILS.count(sent, subject, now_ms))
+        account, inviter = await tx.accounts.get(caller.account_id), await tx.users.get(caller.user_id)
+        return MAIL_TEXT.format(
+            name=invitation.name,
+            inviter=inviter.name if inviter is not None else "An Admin",
+            account=account.name if account is not None else "",
+            role=invitation.role,
+            days=INVITATION_TTL_MS // DAY_MS,
+            link="{link}",
+        )
+
+    async def _send(self, invitation: Invitation, token: str, mail: str) -> SentInvitation:
+        link = f"{self._link_url}{token}"
+        if self._mailer is None:
+            return SentInvitation(invitation, link)
+        try:
+            await self._mailer.send(invitation.email, MAIL_SUBJECT, mail.replace("{link}", link))
+        except Unavailable:
+            return SentInvitation(await self._mark_not_mailed(invitation), link)
+        return SentInvitation(invitation, None)
+
+    async def _mark_not_mailed(self, invitation: Invitation) -> Invitation:
+        """Whoever passes the link on could use it, so it proves no address."""
+        async with self._uow.write(caller=None) as tx:
+            stored = await tx.invitations.get_for_update(invitation.account_id, invitation.invitation_id)
+            if stored is not None and stored.token_hash == invitation.token_hash:
+                await tx.invitations.save(replace(stored, mailed=False))
+        return replace(invitation, mailed=False)
+
+    async def _emit(self, tx: InvitationTx, caller: Session, kind: EventKind, text: str) -> None:
+        await tx.emit(DomainEvent.from_caller(caller, kind, text, self._clock.now_ms()))
+
+
+async def _get_for_update(tx: InvitationTx, caller: Session, invitation_id: str) -> Invitation:
+    """Raises PermissionDenied for an invitation of a role that the caller may not give."""
+    if has_id_format(IdPrefix.INVITATION, invitation_id):
+        found = await tx.invitations.get_for_update(caller.account_id, InvitationId(invitation_id))
+        if found is not None:
+            check_can_assign_role(caller, found.role)
+            return found
+    raise NotFound.for_resource("invitation", invitation_id)

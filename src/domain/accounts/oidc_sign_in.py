@@ -1,0 +1,159 @@
+"""Sign-in with OpenID Connect: the authorization code flow with PKCE, bound to the browser that began it.
+
+What belongs to one sign-in is sealed into a cookie, so no stranger can fill a table, and every instance can finish what another
+began. The state that comes back must be the one in the cookie, and works once.
+"""
+
+from __future__ import annotations
+
+import hmac
+import json
+from base64 import urlsafe_b64decode, urlsafe_b64encode
+from dataclasses import dataclass, field
+from typing import Protocol
+
+from domain.accounts.login import LoginService, LoginTx, SecondFactorNeeded
+from domain.accounts.login_throttle import client_network
+from domain.accounts.model import ClientInfo
+from domain.accounts.oidc_members import OidcMembers, OidcMemberTx
+from domain.accounts.oidc_policy import (
+    SIGN_IN_ATTEMPTS,
+    SIGN_IN_TTL_MS,
+    STATE_LENGTH,
+    VERIFIER_LENGTH,
+    OidcPolicy,
+    check_return_path,
+)
+from domain.accounts.oidc_ports import IdentityProvider, SignInSecrets
+from domain.accounts.ports import SecretHasher
+from domain.accounts.session_opener import LoginResult
+from domain.kernel.clock import SECOND_MS, Clock
+from domain.kernel.errors import SecretUnreadable, ValidationFailed
+from domain.kernel.ids import IdGenerator
+from domain.kernel.unit_of_work import UnitOfWork
+from domain.kernel.vault import Vault
+
+BOUND_TO = "oidc-sign-in"
+MAX_COOKIE_LENGTH = 2_048
+
+
+class OidcSignInTx(LoginTx, OidcMemberTx, Protocol): ...
+
+
+@dataclass(frozen=True, slots=True)
+class BegunSignIn:
+    """`cookie` goes to the browser and comes back with it, within `expires_in_s`."""
+
+    url: str
+    cookie: str = field(repr=False)
+    expires_in_s: int = SIGN_IN_TTL_MS // SECOND_MS
+
+
+@dataclass(frozen=True, slots=True)
+class FinishedSignIn:
+    result: LoginResult | SecondFactorNeeded
+    return_path: str
+
+
+@dataclass(frozen=True, slots=True)
+class ProviderReturn:
+    """The parameters with which the browser returns from the provider (RFC 6749, 4.1.2; RFC 9207)."""
+
+    state: str
+    code: str = field(repr=False)
+    error: str = ""
+    issuer: str | None = None
+
+
+class OidcSignIn:
+    def __init__(
+        self,
+        *,
+        uow: UnitOfWork[OidcSignInTx],
+        clock: Clock,
+        ids: IdGenerator,
+        digest: SecretHasher,
+        vault: Vault,
+        provider: IdentityProvider,
+        policy: OidcPolicy,
+        members: OidcMembers,
+        logins: LoginService,
+    ) -> None:
+        self._uow = uow
+        self._clock = clock
+        self._ids = ids
+        self._digest = digest
+        self._vault = vault
+        self._provider = provider
+        self._policy = policy
+        self._members = members
+        self._logins = logins
+
+    @property
+    def provider_name(self) -> str:
+        return self._provider.name
+
+    async def sign_out_url(self) -> str | None:
+        return await self._provider.sign_out_url()
+
+    async def begin(self, return_path: str = "") -> BegunSignIn:
+        """Raises ValidationFailed for a `return_path` that is no page of the dashboard; Unavailable `PROVIDER_UNAVAILABLE`."""
+        check_return_path(return_path)
+        random = self._ids.random_alphanumeric
+        secrets = SignInSecrets(random(STATE_LENGTH), random(STATE_LENGTH), random(VERIFIER_LENGTH))
+        url = await self._provider.authorization_url(secrets)
+        expires_ms = self._clock.now_ms() + SIGN_IN_TTL_MS
+        content = json.dumps([secrets.state, secrets.nonce, secrets.verifier, return_path, expires_ms])
+        return BegunSignIn(url, urlsafe_b64encode(self._vault.seal(content, BOUND_TO)).decode())
+
+    async def finish(self, returned: ProviderReturn, cookie: str, *, client: ClientInfo) -> FinishedSignIn:
+        """Raises ValidationFailed `SIGN_IN_MISMATCH` for a return that this browser did not begin, that is too late or was used;
+        Unauthenticated `PROVIDER_REJECTED`; PermissionDenied; RateLimited; Unavailable."""
+        secrets, return_path = self._open(cookie, returned.state)
+        subject = f"oidc:{client_network(client.address)}"
+        async with self._uow.write(caller=None) as tx:
+            attempts, now_ms = await tx.login_failures.get_for_update(subject), self._clock.now_ms()
+            SIGN_IN_ATTEMPTS.check(attempts, now_ms, "sign-ins that failed")
+            state_hash = self._digest.sha256(secrets.state)
+            if not await tx.external_identities.mark_state_used(state_hash, now_ms + SIGN_IN_TTL_MS):
+                raise mismatch_error()
+            await tx.login_failures.upsert(SIGN_IN_ATTEMPTS.count(attempts, subject, now_ms))
+        if returned.error or not returned.code:
+            raise ValidationFailed(
+                "The provider did not sign you in. Try again, or ask its administrator.", code="PROVIDER_REFUSED"
+            )
+        identity = await self._provider.redeem(returned.code, secrets, returned.issuer, self._clock.now_ms())
+        candidate = await self._members.prepare(identity)
+        now_ms = self._clock.now_ms()
+        async with self._uow.write(caller=None) as tx:
+            member, account = await self._members.resolve(tx, candidate, client, now_ms)
+            await tx.login_failures.delete(subject)
+            result = await self._logins.admit(
+                tx,
+                member,
+                account,
+                client,
+                now_ms,
+                how=f" with {self._provider.name}",
+                factor_at_provider=self._policy.replaces_second_factor(identity),
+                ends_ms=now_ms + self._policy.session_ms,
+            )
+        return FinishedSignIn(result, return_path)
+
+    def _open(self, cookie: str, state: str) -> tuple[SignInSecrets, str]:
+        """Raises ValidationFailed `SIGN_IN_MISMATCH`."""
+        try:
+            sealed = urlsafe_b64decode(cookie[:MAX_COOKIE_LENGTH].encode())
+            own_state, nonce, verifier, return_path, expires_ms = json.loads(self._vault.open(sealed, BOUND_TO))
+        except (ValueError, SecretUnreadable):
+            raise mismatch_error() from None
+        if not hmac.compare_digest(own_state.encode(), state.encode()) or self._clock.now_ms() >= expires_ms:
+            raise mismatch_error()
+        return SignInSecrets(own_state, nonce, verifier), return_path
+
+
+def mismatch_error() -> ValidationFailed:
+    return ValidationFailed(
+        "This sign-in was not begun in this browser, took longer than ten minutes, or was used already. Begin again.",
+        code="SIGN_IN_MISMATCH",
+    )

@@ -1,0 +1,136 @@
+"""Register many devices with one request, in one transaction: a request that is repeated after a crash or a lost answer finds
+the devices that it has made by their `externalId`, and changes nothing about them.
+
+What the database alone knows is decided row by row, so that one wrong row does not undo the others.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from enum import StrEnum
+from typing import Protocol
+
+from domain.accounts.ports import HasProjects
+from domain.devices.credential_issuer import CredentialIssuer, RevealedCredentials
+from domain.devices.credential_sync import CredentialSync
+from domain.devices.model import Device, DeviceStatus
+from domain.devices.ports import HasDeviceCredentials, HasDevices, HasDeviceTypes
+from domain.devices.registration import DeviceRegistration, add_device, check_device_capacity, check_references
+from domain.kernel.caller import Role, Session
+from domain.kernel.clock import Clock
+from domain.kernel.errors import Conflict, DomainError, NotFound, ValidationFailed
+from domain.kernel.ids import DeviceId, IdGenerator, IdPrefix
+from domain.kernel.unit_of_work import Transaction, UnitOfWork
+
+MAX_DEVICES_PER_REQUEST = 200
+
+
+class BulkTx(Transaction, HasDeviceCredentials, HasDevices, HasDeviceTypes, HasProjects, Protocol): ...
+
+
+class BulkCredentials(StrEnum):
+    """`NEW`: for devices that have none yet. `UNUSED`: also in place of those that no device has connected with, whose answer may
+    have been lost."""
+
+    NONE = "NONE"
+    NEW = "NEW"
+    UNUSED = "UNUSED"
+
+
+class BulkOutcome(StrEnum):
+    CREATED = "CREATED"
+    EXISTS = "EXISTS"
+    FAILED = "FAILED"
+
+
+@dataclass(frozen=True, slots=True)
+class BulkResult:
+    """Of one row. `device` is None, and `error` set, exactly for FAILED."""
+
+    outcome: BulkOutcome
+    device: Device | None = None
+    credentials: RevealedCredentials | None = None
+    error: DomainError | None = None
+
+
+class BulkRegistrationService:
+    def __init__(
+        self,
+        *,
+        uow: UnitOfWork[BulkTx],
+        clock: Clock,
+        ids: IdGenerator,
+        issuer: CredentialIssuer,
+        credential_sync: CredentialSync,
+    ) -> None:
+        self._uow = uow
+        self._clock = clock
+        self._ids = ids
+        self._issuer = issuer
+        self._credential_sync = credential_sync
+
+    async def register_many(
+        self, caller: Session, rows: Sequence[DeviceRegistration], credentials: BulkCredentials
+    ) -> Sequence[BulkResult]:
+        """One result per row, in their order. Raises PermissionDenied; ValidationFailed for two rows with one `externalId`."""
+        _check_distinct(rows)
+        now_ms = self._clock.now_ms()
+        async with self._uow.write(caller, Role.MEMBER, locks_account=True) as tx:
+            wanted = {row.external_id for row in rows if row.external_id is not None}
+            found = await tx.devices.list_by_external_ids(caller.account_id, wanted)
+            existing = {device.external_id: device for device in found}
+            count = await tx.devices.count(caller.account_id)
+            results: list[BulkResult] = []
+            for row in rows:
+                result = await self._register(tx, caller, row, existing, count, now_ms)
+                count += result.outcome is BulkOutcome.CREATED
+                results.append(await self._with_credentials(tx, caller, result, credentials, now_ms))
+        for result in results:
+            if result.credentials is not None:
+                await self._credential_sync.sync(DeviceId(result.credentials.device_id))
+        return results
+
+    async def _register(
+        self,
+        tx: BulkTx,
+        caller: Session,
+        row: DeviceRegistration,
+        existing: Mapping[str | None, Device],
+        count: int,
+        now_ms: int,
+    ) -> BulkResult:
+        if row.external_id is not None and row.external_id in existing:
+            return BulkResult(BulkOutcome.EXISTS, existing[row.external_id])
+        try:
+            check_device_capacity(count)
+            await check_references(tx, caller.account_id, row.project_id, row.device_type_id)
+        except (Conflict, NotFound) as error:
+            return BulkResult(BulkOutcome.FAILED, error=error)
+        device_id = DeviceId(self._ids.new_id(IdPrefix.DEVICE))
+        return BulkResult(BulkOutcome.CREATED, await add_device(tx, caller, device_id, row, now_ms))
+
+    async def _with_credentials(
+        self, tx: BulkTx, caller: Session, result: BulkResult, wanted: BulkCredentials, now_ms: int
+    ) -> BulkResult:
+        device = result.device
+        if device is None or wanted is BulkCredentials.NONE:
+            return result
+        is_new = device.status is DeviceStatus.PENDING
+        is_unused = device.status is DeviceStatus.ACTIVE and device.last_seen_ms is None and not device.is_online
+        if not is_new and not (is_unused and wanted is BulkCredentials.UNUSED):
+            return result
+        issued = await self._issuer.issue(tx, caller, device, now_ms, rotated=not is_new)
+        return BulkResult(result.outcome, device, issued)
+
+
+def _check_distinct(rows: Sequence[DeviceRegistration]) -> None:
+    first: dict[str, int] = {}
+    for index, row in enumerate(rows):
+        if row.external_id is None:
+            continue
+        if row.external_id in first:
+            raise ValidationFailed.for_field(
+                f"devices.{index}.externalId", f"is also that of devices.{first[row.external_id]}. Give each device its own."
+            )
+        first[row.external_id] = index

@@ -1,0 +1,84 @@
+"""A cursor of the event log: which events have been read, although transactions commit in another order than their positions.
+
+Transactions that write to the log run side by side. Each has a writer number of its own while it lasts, and the transactions of
+one writer number follow each other. So the positions of one writer appear in their order, and those of different writers do not:
+a reader may see position 9 of writer 1 before position 8 of writer 0 is committed. A cursor therefore holds one position per
+writer, and a reader asks for the events that its cursor does not cover. Nothing is missed or read twice, and no writer that hangs
+holds the readers up.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from typing import Protocol
+
+MAX_WRITERS = 32
+"""Writer numbers are 0 to 31: so many transactions write to the log at the same time, and a cursor has no more entries."""
+
+
+class LoggedPosition(Protocol):
+    @property
+    def writer(self) -> int: ...
+
+    @property
+    def position(self) -> int: ...
+
+
+@dataclass(frozen=True, slots=True)
+class LogCursor:
+    """`base` holds for every writer without an entry in `entries`, pairs of a writer and its last position that has been read.
+    The entries are sorted by writer, and none equals `base`."""
+
+    base: int = 0
+    entries: tuple[tuple[int, int], ...] = ()
+
+    @classmethod
+    def from_positions(cls, positions: Mapping[int, int], base: int = 0) -> LogCursor:
+        return cls(base, tuple(sorted((writer, position) for writer, position in positions.items() if position != base)))
+
+    @classmethod
+    def from_all_writers(cls, positions: Mapping[int, int]) -> LogCursor:
+        """From the positions of all writers that exist; their most common position becomes the base, so the cursor is short."""
+        if not positions:
+            return cls()
+        base, _ = max(Counter(positions.values()).items(), key=lambda item: (item[1], item[0]))
+        return cls.from_positions(positions, base)
+
+    def position_of(self, writer: int) -> int:
+        for each, position in self.entries:
+            if each == writer:
+                return position
+        return self.base
+
+    def covers(self, writer: int, position: int) -> bool:
+        return position <= self.position_of(writer)
+
+    @property
+    def lowest(self) -> int:
+        """Every event up to this position has been read."""
+        return min([self.base, *(position for _, position in self.entries)])
+
+    @property
+    def highest(self) -> int:
+        """No event above this position has been read."""
+        return max([self.base, *(position for _, position in self.entries)])
+
+    def after(self, events: Iterable[LoggedPosition]) -> LogCursor:
+        """Once these events have been read too, and with them all earlier ones of their writers."""
+        positions = dict(self.entries)
+        for event in events:
+            if event.position > positions.get(event.writer, self.base):
+                positions[event.writer] = event.position
+        return LogCursor.from_positions(positions, self.base)
+
+    def union(self, other: LogCursor) -> LogCursor:
+        """What either of the two covers."""
+        if self == other:
+            return self
+        writers = {writer for writer, _ in (*self.entries, *other.entries)}
+        return LogCursor.from_positions(
+            {writer: max(self.position_of(writer), other.position_of(writer)) for writer in writers},
+            max(self.base, other.base),
+        )

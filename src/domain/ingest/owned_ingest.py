@@ -1,0 +1,30 @@
+"""Stores what the timers of rules did, if this instance still owns the devices.
+
+A batch of the log proves its ownership by the position that it advances. A timer has no position; it names the epochs instead.
+"""
+
+from __future__ import annotations
+
+from typing import Protocol
+
+from domain.ingest.telemetry import IngestResult, IngestService, IngestTx
+from domain.partitions.hashing import partition_of
+from domain.partitions.ownership import PartitionOwnership
+from domain.partitions.ports import HasPartitions
+
+
+class OwnedIngestTx(IngestTx, HasPartitions, Protocol): ...
+
+
+class OwnedIngest:
+    """`store` of `IngestService`, in a transaction that holds the partitions of the result."""
+
+    def __init__(self, ingest: IngestService, ownership: PartitionOwnership) -> None:
+        self._ingest = ingest
+        self._ownership = ownership
+
+    async def store(self, tx: OwnedIngestTx, result: IngestResult) -> None:
+        """Raises PartitionLost."""
+        partitions = {partition_of(device_no, self._ownership.count) for device_no in result.device_nos}
+        await tx.partitions.require_owned([(partition, self._ownership.epoch(partition)) for partition in sorted(partitions)])
+        await self._ingest.store(tx, result)

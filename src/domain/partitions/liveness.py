@@ -1,0 +1,36 @@
+"""Which members are alive: those whose beats this instance has seen grow within the lease, by its own monotonic clock.
+
+A wrong judgement costs time only. An instance that is taken for dead loses its partitions, and the fence rejects what it still
+tries to store.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from domain.partitions.model import ClusterMember
+
+LEASE_MS = 2_500
+OWN_LEASE_MS = 2_000
+"""An instance without a beat for so long acts as if the others had taken it for dead, before they do."""
+FORGET_MS = 60_000
+"""A member that is dead for so long is removed from the list of members."""
+
+
+class MemberLiveness:
+    def __init__(self) -> None:
+        self._seen: dict[str, tuple[int, int]] = {}
+        """Instance → (beats, when they were first seen, monotonic ms)."""
+
+    def observe(self, members: Iterable[ClusterMember], now_ms: int) -> frozenset[str]:
+        """The live members. `now_ms` is monotonic. A member that is new to this instance counts as alive for one lease."""
+        seen = {}
+        for member in members:
+            before = self._seen.get(member.instance)
+            seen[member.instance] = before if before is not None and before[0] == member.beats else (member.beats, now_ms)
+        self._seen = seen
+        return frozenset(instance for instance, (_, at_ms) in seen.items() if now_ms - at_ms < LEASE_MS)
+
+    def forgotten(self, now_ms: int) -> list[str]:
+        """Members that have been dead for long."""
+        return [instance for instance, (_, at_ms) in self._seen.items() if now_ms - at_ms >= FORGET_MS]

@@ -1,0 +1,101 @@
+"""What one instance owns, and what it does about it in each round: claim, release, drop.
+
+An instance claims what it should own and no live instance owns. It releases what another live instance should own, a few
+partitions at a time, so that a new member does not stop the whole fleet. It drops at once what it finds in other hands. A row
+that names this instance although it does not hold the partition (the answer to a claim was lost, or a commit was rejected) counts
+as free.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+
+from domain.partitions.assignment import assign
+from domain.partitions.model import NOBODY, Partition, PartitionLost, Progress
+
+MAX_MOVES = 4
+"""Partitions that are between two live owners at a time."""
+
+
+@dataclass(frozen=True, slots=True)
+class OwnershipPlan:
+    claim: Sequence[Partition] = ()
+    release: Sequence[tuple[int, int]] = ()
+    """(partition, epoch)."""
+    lost: Sequence[int] = ()
+
+
+@dataclass(slots=True)
+class _Owned:
+    epoch: int
+    position: int
+
+
+@dataclass(slots=True)
+class PartitionOwnership:
+    """The partitions of this instance. `count` is the number of partitions in the cluster."""
+
+    instance: str
+    count: int
+    _owned: dict[int, _Owned] = field(default_factory=dict)
+
+    def __contains__(self, partition: int) -> bool:
+        return partition in self._owned
+
+    def __len__(self) -> int:
+        return len(self._owned)
+
+    @property
+    def partitions(self) -> Sequence[int]:
+        return list(self._owned)
+
+    def plan(self, rows: Sequence[Partition], live: frozenset[str]) -> OwnershipPlan:
+        """What to do, given the rows and the live members. An instance that is not among the members claims nothing."""
+        lost = [row.partition for row in rows if row.partition in self._owned and self._owned[row.partition].epoch != row.epoch]
+        should_own = assign(self.count, live)
+        if not should_own:
+            return OwnershipPlan(lost=lost)
+        free = {row.partition for row in rows if row.owner not in live or self._is_not_held(row)}
+        claim = [row for row in rows if row.partition in free and should_own[row.partition] == self.instance]
+        release = [
+            (row.partition, row.epoch)
+            for row in rows
+            if row.owner == self.instance and should_own[row.partition] != self.instance and row.partition not in lost
+        ]
+        moving = sum(row.owner == NOBODY for row in rows)
+        return OwnershipPlan(claim, release[: max(0, MAX_MOVES - moving)], lost)
+
+    def _is_not_held(self, row: Partition) -> bool:
+        return row.owner == self.instance and row.partition not in self._owned
+
+    def add(self, row: Partition) -> None:
+        """This instance has claimed the partition with this row."""
+        self._owned[row.partition] = _Owned(row.epoch, row.position)
+
+    def drop(self, partition: int) -> None:
+        self._owned.pop(partition, None)
+
+    def epoch(self, partition: int) -> int:
+        """Raises PartitionLost."""
+        return self._find(partition).epoch
+
+    def position(self, partition: int) -> int:
+        """The last position that is stored. Raises PartitionLost."""
+        return self._find(partition).position
+
+    def progress_to(self, partition: int, position: int) -> Progress:
+        """What a transaction has to prove to advance to `position`. Raises PartitionLost."""
+        owned = self._find(partition)
+        return Progress(partition, owned.epoch, owned.position, position)
+
+    def on_committed(self, progress: Progress) -> None:
+        owned = self._owned.get(progress.partition)
+        if owned is not None and owned.epoch == progress.epoch:
+            owned.position = progress.after
+
+    def _find(self, partition: int) -> _Owned:
+        owned = self._owned.get(partition)
+        if owned is None:
+            raise PartitionLost(f"This instance does not own partition {partition}.")
+        return owned

@@ -1,0 +1,113 @@
+"""Ports of a cluster: the table of partitions and members, and the log of what devices sent."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Protocol
+
+from domain.kernel.errors import DomainError, Unavailable
+from domain.partitions.model import ClusterMember, Partition, Progress
+
+ConnectedDevices = Sequence[tuple[str, int]]
+"""(device id, when it connected in Unix ms)."""
+
+
+class PartitionRepository(Protocol):
+    async def create_missing(self, count: int) -> int:
+        """Create the rows of a new cluster. Returns how many partitions the cluster has; an existing cluster keeps its number."""
+        ...
+
+    async def list_all(self) -> Sequence[Partition]:
+        """By number."""
+        ...
+
+    async def claim(self, row: Partition, instance: str, log_id: str) -> Partition | None:
+        """Take the partition as it was read; None if it has changed since. `log_id` is stored if the row has none."""
+        ...
+
+    async def release(self, partition: int, epoch: int) -> bool:
+        """Give the partition up. False if it has another owner already."""
+        ...
+
+    async def advance(self, progress: Progress) -> None:
+        """Compare and set the position; the row stays locked until the transaction ends. Call it first in the transaction.
+
+        Raises PartitionLost, AlreadyCommitted; the transaction must then roll back."""
+        ...
+
+    async def require_owned(self, epochs: Collection[tuple[int, int]]) -> None:
+        """Prove that no (partition, epoch) has changed, and keep it so until the transaction ends. Raises PartitionLost."""
+        ...
+
+
+class ClusterMemberRepository(Protocol):
+    async def beat(self, instance: str) -> None:
+        """Increment the beats of the instance; the first call makes it a member."""
+        ...
+
+    async def list_all(self) -> Sequence[ClusterMember]: ...
+
+    async def remove(self, instances: Collection[str]) -> None: ...
+
+
+class HasPartitions(Protocol):
+    @property
+    def partitions(self) -> PartitionRepository: ...
+
+    @property
+    def members(self) -> ClusterMemberRepository: ...
+
+
+MISSING = "missing"
+
+
+class LogDamaged(DomainError):
+    """The log does not contain what it has confirmed: entries are missing, or it is another log. Only an operator can decide."""
+
+    code = "LOG_DAMAGED"
+
+
+class AppendUnconfirmed(Unavailable):
+    """The log did not confirm an entry in time. It may be stored nevertheless."""
+
+    code = "APPEND_UNCONFIRMED"
+
+
+@dataclass(frozen=True, slots=True)
+class LogEntry:
+    """`position` counts the entries of one partition from 1, without gaps."""
+
+    position: int
+    body: bytes
+
+
+class InboundLog(Protocol):
+    """A replicated log for each partition. What `append` has confirmed survives the loss of any single node."""
+
+    async def open(self) -> None:
+        """Connect and create what is missing. Raises Unavailable."""
+        ...
+
+    async def close(self) -> None: ...
+
+    async def log_ids(self, partitions: Collection[int]) -> Mapping[int, str]:
+        """Partition → what identifies its log, of those logs that answer. A log that was deleted and made again has another id;
+        one that does not exist has the id MISSING."""
+        ...
+
+    async def append(self, partition: int, body: bytes, entry_id: str) -> int:
+        """Store the entry on a majority of the nodes and return its position. Repeating a call with the same `entry_id`
+        within two minutes stores nothing. Raises AppendUnconfirmed."""
+        ...
+
+    async def read(self, partition: int, after: int, limit: int, wait_s: float) -> Sequence[LogEntry]:
+        """At most `limit` entries that follow `after`, in order; empty if there is none within `wait_s`.
+
+        Raises LogDamaged if the entry after `after` is missing although later ones exist, or if the log ends before `after`;
+        Unavailable when the log does not answer."""
+        ...
+
+    async def trim(self, partition: int, up_to: int) -> None:
+        """Delete the entries up to and including this position. Raises Unavailable."""
+        ...

@@ -1,0 +1,165 @@
+"""A device without credentials trades a provisioning code for its own.
+
+One transaction decides and makes the device, with the code locked: a code never gives more than it is for. The hardware id
+becomes the device's `externalId`, which is unique in the account, so a hardware id gets credentials once, with whatever code. A
+device that was registered with this `externalId` before, and has no credentials yet, is the one that gets them.
+
+Who claims is a stranger: wrong codes are counted by address, in the transaction that finds them wrong.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from typing import Protocol
+
+from domain.accounts.login_throttle import client_network
+from domain.accounts.ports import HasLoginFailures, HasMemberships, HasProjects, SecretHasher
+from domain.devices.credential_issuer import CredentialIssuer, RevealedCredentials
+from domain.devices.credential_sync import CredentialSync
+from domain.devices.model import Device, DeviceStatus
+from domain.devices.ports import HasDeviceCredentials, HasDevices, HasDeviceTypes
+from domain.devices.registration import add_device, check_device_capacity
+from domain.kernel.caller import SystemCaller
+from domain.kernel.clock import Clock
+from domain.kernel.domain_events import DomainEvent, EventKind
+from domain.kernel.errors import Unauthenticated
+from domain.kernel.ids import ClaimId, DeviceId, IdGenerator, IdPrefix
+from domain.kernel.unit_of_work import Transaction, UnitOfWork
+from domain.provisioning import policy
+from domain.provisioning.model import ClaimStatus, DeviceClaim, ProvisioningCode
+from domain.provisioning.ports import HasDeviceClaims, HasProvisioningCodes
+
+
+class ClaimingTx(
+    Transaction,
+    HasDeviceClaims,
+    HasDeviceCredentials,
+    HasDevices,
+    HasDeviceTypes,
+    HasLoginFailures,
+    HasMemberships,
+    HasProjects,
+    HasProvisioningCodes,
+    Protocol,
+): ...
+
+
+@dataclass(frozen=True, slots=True)
+class ClaimRequest:
+    secret: str
+    hardware_id: str
+    name: str | None
+    address: str
+
+
+class ClaimService:
+    def __init__(
+        self,
+        *,
+        uow: UnitOfWork[ClaimingTx],
+        clock: Clock,
+        ids: IdGenerator,
+        digest: SecretHasher,
+        issuer: CredentialIssuer,
+        credential_sync: CredentialSync,
+    ) -> None:
+        self._uow = uow
+        self._clock = clock
+        self._ids = ids
+        self._digest = digest
+        self._issuer = issuer
+        self._credential_sync = credential_sync
+
+    async def claim(self, request: ClaimRequest) -> RevealedCredentials | None:
+        """The credentials; None while the claim waits for approval.
+
+        Raises Unauthenticated `PROVISIONING_CODE_INVALID`, RateLimited `LOGIN_THROTTLED`, PermissionDenied `CLAIM_DENIED`,
+        Conflict `ALREADY_CLAIMED`, `PROVISIONING_CODE_USED_UP` or `TOO_MANY_DEVICES`."""
+        now_ms = self._clock.now_ms()
+        async with self._uow.write(caller=None) as tx:
+            found = await self._find_code(tx, request, now_ms)
+            issued = None if isinstance(found, Unauthenticated) else await self._claim(tx, found, request, now_ms)
+        if isinstance(found, Unauthenticated):
+            raise found
+        if issued is not None:
+            await self._credential_sync.sync(DeviceId(issued.device_id))
+        return issued
+
+    async def _find_code(self, tx: ClaimingTx, request: ClaimRequest, now_ms: int) -> ProvisioningCode | Unauthenticated:
+        """The error is returned: its transaction must commit, as it counts the wrong code."""
+        subject = f"claim:{client_network(request.address)}"
+        failures = await tx.login_failures.get_for_update(subject)
+        policy.WRONG_CODES.check(failures, now_ms, "wrong provisioning codes")
+        code = await tx.provisioning_codes.find_by_hash_for_update(self._digest.sha256(request.secret))
+        maker = None if code is None else await tx.memberships.get_for_share(code.created_by)
+        try:
+            return policy.check_code_is_valid(code, maker, now_ms)
+        except Unauthenticated as error:
+            await tx.login_failures.upsert(policy.WRONG_CODES.count(failures, subject, now_ms))
+            return error
+
+    async def _claim(
+        self, tx: ClaimingTx, code: ProvisioningCode, request: ClaimRequest, now_ms: int
+    ) -> RevealedCredentials | None:
+        claim = await tx.device_claims.find(code.code_id, request.hardware_id)
+        policy.check_claim_is_open(claim)
+        existing = await self._find_registered(tx, code, request.hardware_id)
+        if claim is None or claim.status is ClaimStatus.CLAIMED:  # claimed, and the device was deleted since
+            await self._check_room(tx, code)
+            status = ClaimStatus.WAITING if code.requires_approval else ClaimStatus.APPROVED
+            claim = self._new_claim(code, request, status, now_ms, claim)
+            if status is ClaimStatus.WAITING:
+                await tx.device_claims.upsert(claim)
+                await self._emit(tx, code, claim, "device_claim_requested", "waits for approval", now_ms)
+        if claim.status is ClaimStatus.WAITING:
+            return None
+        return await self._give_credentials(tx, code, replace(claim, address=request.address), existing, now_ms)
+
+    async def _give_credentials(
+        self, tx: ClaimingTx, code: ProvisioningCode, claim: DeviceClaim, existing: Device | None, now_ms: int
+    ) -> RevealedCredentials:
+        caller = _caller(code, claim)
+        if existing is None:
+            check_device_capacity(await tx.devices.count(code.account_id))
+            device_id = DeviceId(self._ids.new_id(IdPrefix.DEVICE))
+            existing = await add_device(tx, caller, device_id, code.registration(claim), now_ms)
+        issued = await self._issuer.issue(tx, caller, existing, now_ms)
+        done = replace(claim, status=ClaimStatus.CLAIMED, device_id=existing.device_id)
+        await tx.device_claims.upsert(done)
+        await tx.provisioning_codes.set_claimed_count(code.code_id, code.claimed_count + 1)
+        await self._emit(tx, code, done, "device_claimed", "got its credentials", now_ms)
+        return issued
+
+    async def _find_registered(self, tx: ClaimingTx, code: ProvisioningCode, hardware_id: str) -> Device | None:
+        """A device of the code's project that was registered with this hardware id and has no credentials yet."""
+        found = await tx.devices.list_by_external_ids(code.account_id, [hardware_id])
+        if not found:
+            return None
+        if found[0].status is not DeviceStatus.PENDING or found[0].project_id != code.project_id:
+            raise policy.already_claimed_error()
+        return found[0]
+
+    async def _check_room(self, tx: ClaimingTx, code: ProvisioningCode) -> None:
+        open_count = sum([await tx.device_claims.count(code.code_id, one) for one in (ClaimStatus.WAITING, ClaimStatus.APPROVED)])
+        denied_count = await tx.device_claims.count(code.code_id, ClaimStatus.DENIED)
+        if code.claimed_count + open_count >= code.max_devices or denied_count >= policy.MAX_DENIED_CLAIMS:
+            raise policy.code_used_up_error()
+
+    def _new_claim(
+        self, code: ProvisioningCode, request: ClaimRequest, status: ClaimStatus, now_ms: int, before: DeviceClaim | None
+    ) -> DeviceClaim:
+        claim_id = ClaimId(self._ids.new_id(IdPrefix.CLAIM)) if before is None else before.claim_id
+        return DeviceClaim(
+            claim_id, code.code_id, code.account_id, request.hardware_id, request.name, request.address, status, None, now_ms
+        )
+
+    async def _emit(
+        self, tx: ClaimingTx, code: ProvisioningCode, claim: DeviceClaim, kind: EventKind, what: str, now_ms: int
+    ) -> None:
+        text = f"Device {claim.hardware_id} {what} (provisioning code {code.name})"
+        data = {"codeId": code.code_id, "claimId": claim.claim_id, "hardwareId": claim.hardware_id}
+        await tx.emit(DomainEvent.from_caller(_caller(code, claim), kind, text, now_ms, device_id=claim.device_id, data={**data}))
+
+
+def _caller(code: ProvisioningCode, claim: DeviceClaim) -> SystemCaller:
+    return SystemCaller(code.account_id, "provisioning", code.code_id, address=claim.address)

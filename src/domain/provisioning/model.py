@@ -1,0 +1,75 @@
+"""A provisioning code, and the claims that devices make with it.
+
+A claim is WAITING until somebody decides, APPROVED until the device fetches its credentials, then CLAIMED; or DENIED. Without an
+approval list it is CLAIMED at once.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from enum import StrEnum
+
+from domain.devices.model import DeviceMetadata, FirmwareProfile
+from domain.devices.registration import DeviceRegistration
+from domain.kernel.ids import AccountId, ClaimId, DeviceId, DeviceTypeId, MembershipId, ProjectId, ProvisioningCodeId
+
+
+@dataclass(frozen=True, slots=True)
+class ProvisioningCode:
+    """`claimed_count`: how many devices have got credentials with it. `created_by` must stay an Admin, or the code is void."""
+
+    code_id: ProvisioningCodeId
+    account_id: AccountId
+    name: str
+    prefix: str
+    code_hash: bytes
+    project_id: ProjectId
+    board_type: str
+    app_type: str
+    profile: FirmwareProfile | None
+    device_type_id: DeviceTypeId | None
+    tags: tuple[str, ...]
+    max_devices: int
+    claimed_count: int
+    requires_approval: bool
+    expires_ms: int
+    created_by: MembershipId
+    created_ms: int
+
+    def registration(self, claim: DeviceClaim) -> DeviceRegistration:
+        """The device that a claim becomes; its hardware id is its external id."""
+        return DeviceRegistration(
+            name=claim.name or f"{self.name} {claim.hardware_id}",
+            board_type=self.board_type,
+            app_type=self.app_type,
+            project_id=self.project_id,
+            device_type_id=self.device_type_id,
+            profile=self.profile,
+            about=DeviceMetadata(tags=self.tags),
+            external_id=claim.hardware_id,
+        )
+
+
+class ClaimStatus(StrEnum):
+    WAITING = "WAITING"
+    APPROVED = "APPROVED"
+    DENIED = "DENIED"
+    CLAIMED = "CLAIMED"
+
+
+@dataclass(frozen=True, slots=True)
+class DeviceClaim:
+    """`name` and `address` are what the device said and where it called from. `device_id` is set when it is CLAIMED, and None
+    again when that device is deleted."""
+
+    claim_id: ClaimId
+    code_id: ProvisioningCodeId
+    account_id: AccountId
+    hardware_id: str
+    name: str | None
+    address: str
+    status: ClaimStatus
+    device_id: DeviceId | None
+    created_ms: int
+    decided_by: str | None = None
+    decided_ms: int | None = None

@@ -1,0 +1,57 @@
+"""Ports of provisioning."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Protocol
+
+from domain.kernel.ids import AccountId, ClaimId, ProvisioningCodeId
+from domain.provisioning.model import ClaimStatus, DeviceClaim, ProvisioningCode
+
+
+class ProvisioningCodeRepository(Protocol):
+    async def add(self, code: ProvisioningCode) -> None: ...
+
+    async def get_for_update(self, account_id: AccountId, code_id: ProvisioningCodeId) -> ProvisioningCode | None:
+        """Locks the code until the write transaction ends: its claims are counted one after the other."""
+        ...
+
+    async def find_by_hash_for_update(self, code_hash: bytes) -> ProvisioningCode | None: ...
+
+    async def list_by_account(self, account_id: AccountId) -> Sequence[ProvisioningCode]:
+        """Oldest first."""
+        ...
+
+    async def set_claimed_count(self, code_id: ProvisioningCodeId, count: int) -> None: ...
+
+    async def delete(self, code_id: ProvisioningCodeId) -> None:
+        """With its claims; the devices stay."""
+        ...
+
+
+class DeviceClaimRepository(Protocol):
+    """One claim per code and hardware id."""
+
+    async def upsert(self, claim: DeviceClaim) -> None: ...
+
+    async def get_for_update(self, account_id: AccountId, claim_id: ClaimId) -> DeviceClaim | None: ...
+
+    async def find(self, code_id: ProvisioningCodeId, hardware_id: str) -> DeviceClaim | None: ...
+
+    async def count(self, code_id: ProvisioningCodeId, status: ClaimStatus) -> int: ...
+
+    async def list_by_account(
+        self, account_id: AccountId, status: ClaimStatus | None, before: ClaimId | None, limit: int
+    ) -> Sequence[DeviceClaim]:
+        """Newest first; `before`: only those older than this one."""
+        ...
+
+
+class HasProvisioningCodes(Protocol):
+    @property
+    def provisioning_codes(self) -> ProvisioningCodeRepository: ...
+
+
+class HasDeviceClaims(Protocol):
+    @property
+    def device_claims(self) -> DeviceClaimRepository: ...

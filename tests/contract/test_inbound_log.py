@@ -1,0 +1,111 @@
+"""The inbound log: what is confirmed is read in order and without gaps, and what was lost is noticed."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Iterator
+from itertools import count
+
+import pytest
+
+from adapters.stream.jetstream_log import JetStreamLog
+from domain.kernel.errors import Unavailable
+from domain.partitions.ports import MISSING, InboundLog, LogDamaged, LogEntry
+from support.memory_inbound_log import MemoryInboundLog
+from support.nats import NatsNodes, nats_nodes
+
+PARTITIONS = 2
+_prefixes = count(1)
+
+
+@pytest.fixture(scope="module")
+def nodes() -> Iterator[NatsNodes]:
+    with nats_nodes() as started:
+        yield started
+
+
+@pytest.fixture
+async def jetstream(nodes: NatsNodes) -> AsyncIterator[JetStreamLog]:
+    await nodes.wait_until_ready()
+    log = JetStreamLog(nodes.servers, PARTITIONS, max_bytes=1_000_000, prefix=f"test{next(_prefixes)}")
+    await log.open()
+    yield log
+    await log.close()
+
+
+@pytest.fixture(params=["memory", "jetstream"])
+def log(request: pytest.FixtureRequest) -> InboundLog:
+    if request.param == "memory":
+        return MemoryInboundLog(PARTITIONS)
+    found: JetStreamLog = request.getfixturevalue("jetstream")
+    return found
+
+
+async def test_entries_are_read_in_order_from_any_position(log: InboundLog) -> None:
+    positions = [await log.append(0, b"entry %d" % number, f"id-{number}") for number in range(1, 6)]
+    assert positions == [1, 2, 3, 4, 5]
+    assert [entry.body for entry in await log.read(0, 0, 10, 1)] == [b"entry %d" % number for number in range(1, 6)]
+    assert list(await log.read(0, 2, 2, 1)) == [LogEntry(3, b"entry 3"), LogEntry(4, b"entry 4")]
+    assert list(await log.read(0, 5, 10, 0.05)) == []
+    assert list(await log.read(1, 0, 10, 0.05)) == []
+
+
+async def test_an_entry_that_is_appended_again_is_stored_once(log: InboundLog) -> None:
+    assert await log.append(0, b"a", "same") == 1
+    assert await log.append(0, b"a", "same") == 1
+    assert await log.append(0, b"b", "other") == 2
+    assert len(await log.read(0, 0, 10, 1)) == 2
+
+
+async def test_a_reader_that_waits_gets_the_next_entry(log: InboundLog) -> None:
+    reading = asyncio.create_task(log.read(1, 0, 10, 10))
+    await asyncio.sleep(0)
+    await log.append(1, b"new", "id")
+    assert list(await reading) == [LogEntry(1, b"new")]
+
+
+async def test_a_log_has_one_id_for_its_whole_life(log: InboundLog) -> None:
+    before = await log.log_ids([0, 1])
+    await log.append(0, b"x", "id")
+    assert await log.log_ids([0, 1]) == before
+    assert set(before) == {0, 1}
+
+
+async def test_what_is_trimmed_is_noticed_by_a_reader_who_needs_it(log: InboundLog) -> None:
+    for number in range(4):
+        await log.append(0, b"x", f"id-{number}")
+    await log.trim(0, 2)
+    assert [entry.position for entry in await log.read(0, 2, 10, 1)] == [3, 4]
+    with pytest.raises(LogDamaged, match="no entry 2"):
+        await log.read(0, 1, 10, 1)
+
+
+async def test_a_log_that_ends_before_what_was_read_is_damaged(log: InboundLog) -> None:
+    await log.append(0, b"x", "id")
+    with pytest.raises(LogDamaged, match="entry 9"):
+        await log.read(0, 9, 10, 0.1)
+
+
+async def test_a_stream_that_was_made_again_has_another_id(jetstream: JetStreamLog) -> None:
+    before = await jetstream.log_ids([0])
+    await jetstream._js.delete_stream(jetstream._stream(0))
+    assert await jetstream.log_ids([0]) == {0: MISSING}
+    await jetstream._ensure_stream(0)
+    assert (await jetstream.log_ids([0]))[0] not in (MISSING, before[0])
+
+
+async def test_a_node_may_die_and_return_without_a_loss(nodes: NatsNodes, jetstream: JetStreamLog) -> None:
+    for number in range(30):
+        if number == 10:
+            nodes.kill(0)
+        if number == 20:
+            nodes.start(0)
+        await jetstream.append(0, b"%d" % number, f"id-{number}")
+    entries = await jetstream.read(0, 0, 100, 10)
+    assert [int(entry.body) for entry in entries] == list(range(30))
+
+
+async def test_a_log_without_nodes_is_unavailable() -> None:
+    log = JetStreamLog(["nats://127.0.0.1:9"], 1, max_bytes=1_000, open_timeout_s=0.3)
+    with pytest.raises(Unavailable, match="LATCHBOARD_CLUSTER"):
+        await log.open()

@@ -1,0 +1,102 @@
+"""Partitions: devices spread evenly, members own equal shares, and a change of members moves few partitions."""
+
+from __future__ import annotations
+
+import json
+from collections import Counter
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from domain.partitions.assignment import assign
+from domain.partitions.hashing import partition_of
+from domain.partitions.liveness import FORGET_MS, LEASE_MS, MemberLiveness
+from domain.partitions.model import AlreadyCommitted, ClusterMember, Partition, PartitionLost, Progress
+from domain.partitions.ownership import MAX_MOVES, PartitionOwnership
+
+VECTORS = json.loads((Path(__file__).parents[1] / "vectors" / "partitions.json").read_text(encoding="utf-8"))
+INSTANCES = st.sets(st.text("abcdef0123456789", min_size=1, max_size=6), min_size=1, max_size=20).map(frozenset)
+COUNTS = st.integers(1, 256)
+
+
+@pytest.mark.parametrize("vector", VECTORS)
+def test_the_partition_of_a_device_is_that_of_the_shared_vectors(vector: dict[str, int]) -> None:
+    assert partition_of(vector["deviceNo"], vector["count"]) == vector["partition"]
+
+
+@given(st.integers(0, 2**31 - 1), COUNTS)
+def test_a_device_is_in_one_of_the_partitions(device_no: int, count: int) -> None:
+    assert 0 <= partition_of(device_no, count) < count
+
+
+@pytest.mark.parametrize("step", [1, 2, 8, 64, 100, 1024])
+def test_devices_with_any_step_between_their_numbers_spread_over_all_partitions(step: int) -> None:
+    found = Counter(partition_of(number * step, 64) for number in range(6_400))
+    assert len(found) == 64
+    assert max(found.values()) < 2 * 100
+
+
+@given(INSTANCES, COUNTS)
+def test_no_instance_owns_more_than_its_share(instances: frozenset[str], count: int) -> None:
+    owners = Counter(assign(count, instances))
+    assert sum(owners.values()) == count
+    assert max(owners.values()) <= -(-count // len(instances))
+
+
+@given(INSTANCES.filter(lambda each: len(each) > 1), st.sampled_from([64, 256]))
+def test_when_a_member_leaves_most_partitions_of_the_others_stay(instances: frozenset[str], count: int) -> None:
+    gone = min(instances)
+    before, after = assign(count, instances), assign(count, instances - {gone})
+    moved = sum(old not in (gone, new) for old, new in zip(before, after, strict=True))
+    assert moved <= count / 3
+
+
+@given(INSTANCES.filter(lambda each: len(each) > 1))
+def test_a_plan_claims_what_is_free_and_releases_a_few_at_a_time(instances: frozenset[str]) -> None:
+    me, *_ = sorted(instances)
+    ownership, table = PartitionOwnership(me, 64), [Partition(number) for number in range(64)]
+    alone = ownership.plan(table, frozenset({me}))
+    assert [row.partition for row in alone.claim] == list(range(64))
+    table = [row.claimed_by(me, row.epoch) or row for row in table]
+    for row in table:
+        ownership.add(row)
+    others = ownership.plan(table, instances)
+    assert not others.claim
+    assert len(others.release) == min(MAX_MOVES, sum(owner != me for owner in assign(64, instances)))
+    assert not ownership.plan(table, frozenset()).release
+
+
+def test_a_partition_in_other_hands_is_lost_and_one_whose_claim_was_not_answered_is_free() -> None:
+    ownership, row = PartitionOwnership("a", 1), Partition(0, epoch=4, owner="b")
+    ownership.add(Partition(0, epoch=3, owner="a"))
+    assert list(ownership.plan([row], frozenset({"a", "b"})).lost) == [0]
+    ownership.drop(0)
+    unanswered = Partition(0, epoch=5, owner="a")
+    assert list(ownership.plan([unanswered], frozenset({"a"})).claim) == [unanswered]
+    with pytest.raises(PartitionLost):
+        ownership.progress_to(0, 1)
+
+
+def test_a_commit_continues_exactly_the_stored_position_of_its_own_epoch() -> None:
+    row = Partition(3, epoch=7, position=40, owner="a")
+    after = row.advanced(Progress(3, 7, 40, 45))
+    assert after.position == 45
+    assert row.advanced(Progress(3, 7, 40, 40)) == row
+    with pytest.raises(AlreadyCommitted):
+        after.advanced(Progress(3, 7, 40, 45))
+    for progress in (Progress(3, 6, 40, 45), Progress(3, 8, 40, 45), Progress(3, 7, 39, 45), Progress(3, 7, 41, 45)):
+        with pytest.raises(PartitionLost):
+            row.advanced(progress)
+
+
+def test_a_member_is_alive_while_its_beats_grow() -> None:
+    liveness = MemberLiveness()
+    assert liveness.observe([ClusterMember("a", 1), ClusterMember("b", 1)], 0) == {"a", "b"}
+    assert liveness.observe([ClusterMember("a", 2), ClusterMember("b", 1)], LEASE_MS - 1) == {"a", "b"}
+    assert liveness.observe([ClusterMember("a", 3), ClusterMember("b", 1)], LEASE_MS) == {"a"}
+    assert liveness.observe([ClusterMember("a", 4), ClusterMember("b", 2)], LEASE_MS + 1) == {"a", "b"}
+    liveness.observe([ClusterMember("a", 5), ClusterMember("b", 2)], LEASE_MS + FORGET_MS)
+    assert liveness.forgotten(LEASE_MS + FORGET_MS) == []
+    assert liveness.forgotten(LEASE_MS + 1 + FORGET_MS) == ["b"]

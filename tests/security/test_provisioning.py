@@ -1,0 +1,202 @@
+"""Provisioning codes under attack: guessed, replayed, expired, revoked, used too often, used by strangers and by former Admins."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from domain.kernel.caller import Role
+from domain.kernel.clock import to_iso
+from support.in_process_app import ApiCaller, InProcessApp, in_process_app
+
+HOUR_MS = 3_600_000
+
+
+@pytest.fixture
+async def app(tmp_path: Path) -> AsyncIterator[InProcessApp]:
+    async with in_process_app(tmp_path) as program:
+        yield program
+
+
+@pytest.fixture
+async def ada(app: InProcessApp) -> ApiCaller:
+    await app.create_account("ada@example.com")
+    return await app.sign_in("ada@example.com")
+
+
+async def make_code(app: InProcessApp, caller: ApiCaller, **fields: Any) -> Any:
+    body = {
+        "name": "Hall",
+        "boardType": "ESP32",
+        "appType": "PUMP",
+        "expiresAt": to_iso(app.clock.now_ms() + HOUR_MS),
+        "requiresApproval": False,
+        "maxDevices": 2,
+    }
+    return await caller.send_ok("POST", "/provisioning-codes", body | fields)
+
+
+async def claim(app: InProcessApp, code: str, hardware_id: str = "AA:BB:CC:01", **fields: Any) -> Any:
+    body = {"code": code, "hardwareId": hardware_id} | fields
+    return await app.caller().send("POST", "/provisioning/claim", body)
+
+
+async def test_a_device_trades_the_code_for_credentials_that_the_broker_knows(app: InProcessApp, ada: ApiCaller) -> None:
+    made = await make_code(app, ada, tags=["hall"])
+    answer = await claim(app, made["code"], name="Pump 1")
+    assert answer.status_code == 200, answer.text
+    given = answer.json()
+    link: Any = app.program.adapters.link
+    assert link.admitted[given["mqttUsername"]][1] == given["mqttPassword"]
+    device = await ada.send_ok("GET", f"/devices/{given['deviceId']}")
+    assert (device["name"], device["externalId"], device["tags"]) == ("Pump 1", "AA:BB:CC:01", ["hall"])
+    assert device["deviceStatus"] == "ACTIVE"
+    [listed] = await ada.send_ok("GET", "/provisioning-codes")
+    assert listed["claimedCount"] == 1
+    assert "code" not in listed
+    events = (await ada.send_ok("GET", f"/events?deviceId={given['deviceId']}"))["data"]
+    assert {"device_claimed", "device_registered", "credentials_generated"} <= {event["eventType"] for event in events}
+    assert {event["source"] for event in events} == {f"provisioning:{made['codeId']}"}
+    everything = str((await ada.send_ok("GET", "/events?limit=200"))["data"])
+    assert made["code"] not in everything
+    assert given["mqttPassword"] not in everything
+
+
+async def test_a_replay_gets_nothing_until_the_device_is_deleted(app: InProcessApp, ada: ApiCaller) -> None:
+    made = await make_code(app, ada)
+    first = (await claim(app, made["code"])).json()
+    again = await claim(app, made["code"])
+    assert (again.status_code, again.json()["error"]) == (409, "ALREADY_CLAIMED")
+    other_code = await make_code(app, ada, name="Another")
+    assert (await claim(app, other_code["code"])).json()["error"] == "ALREADY_CLAIMED"
+    await ada.send_ok("DELETE", f"/devices/{first['deviceId']}")
+    second = (await claim(app, made["code"])).json()
+    assert second["deviceId"] != first["deviceId"]
+    assert (await claim(app, made["code"], "AA:BB:CC:02")).json()["error"] == "PROVISIONING_CODE_USED_UP"
+
+
+async def test_a_code_never_makes_more_devices_than_it_is_for(app: InProcessApp, ada: ApiCaller) -> None:
+    made = await make_code(app, ada, maxDevices=3)
+    answers = await asyncio.gather(*(claim(app, made["code"], f"AA:BB:CC:{number:02d}") for number in range(8)))
+    assert sorted(answer.status_code for answer in answers) == [200] * 3 + [409] * 5
+    assert len(await ada.send_ok("GET", "/devices")) == 3
+
+
+async def test_one_hardware_id_that_claims_at_once_becomes_one_device(app: InProcessApp, ada: ApiCaller) -> None:
+    made = await make_code(app, ada, maxDevices=9)
+    answers = await asyncio.gather(*(claim(app, made["code"]) for _ in range(4)))
+    assert sorted(answer.status_code for answer in answers) == [200, 409, 409, 409]
+
+
+async def test_an_expired_revoked_or_unknown_code_gives_one_answer(app: InProcessApp, ada: ApiCaller) -> None:
+    made, other = await make_code(app, ada), await make_code(app, ada, name="Other")
+    await ada.send_ok("DELETE", f"/provisioning-codes/{other['codeId']}")
+    app.clock.forward(HOUR_MS)
+    refused = [await claim(app, code) for code in (made["code"], other["code"], "lbp_" + "x" * 26)]
+    assert {answer.status_code for answer in refused} == {401}
+    assert len({(answer.json()["error"], answer.json()["message"]) for answer in refused}) == 1
+    ada = await app.sign_in("ada@example.com")
+    assert await ada.send_ok("GET", "/devices") == []
+
+
+async def test_guessing_is_stopped_by_address_and_a_right_code_from_elsewhere_is_not(
+    app: InProcessApp, ada: ApiCaller, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    made = await make_code(app, ada)
+    addresses = iter(["192.0.2.7"] * 22 + ["198.51.100.1"])
+    monkeypatch.setattr("adapters.http.api.provisioning.routes.client_address", lambda: next(addresses))
+    answers = [await claim(app, f"lbp_{number:026d}") for number in range(21)]
+    assert [answer.status_code for answer in answers] == [401] * 20 + [429]
+    assert int(answers[-1].headers["Retry-After"]) > 0
+    assert (await claim(app, made["code"])).status_code == 429
+    assert (await claim(app, made["code"])).status_code == 200
+
+
+async def test_a_code_is_void_when_its_maker_is_no_admin_any_more(app: InProcessApp) -> None:
+    created = await app.create_account("ada@example.com")
+    ada = await app.sign_in("ada@example.com")
+    membership_id = await app.create_member(created, "bob@example.com", Role.ADMIN)
+    bob = await app.sign_in("bob@example.com")
+    made = await make_code(app, bob)
+    await ada.send_ok("PATCH", f"/members/{membership_id}", {"role": "Member"})
+    assert (await claim(app, made["code"])).status_code == 401
+    await ada.send_ok("PATCH", f"/members/{membership_id}", {"role": "Admin"})
+    assert (await claim(app, made["code"])).status_code == 200
+    await ada.send_ok("DELETE", f"/members/{membership_id}")
+    assert (await claim(app, made["code"], "AA:BB:CC:02")).status_code == 401
+
+
+async def test_a_device_waits_for_an_admin_of_its_own_account(app: InProcessApp) -> None:
+    created = await app.create_account("ada@example.com")
+    ada = await app.sign_in("ada@example.com")
+    await app.create_member(created, "mo@example.com", Role.MEMBER)
+    await app.create_account("eve@example.com", "Other")
+    eve, mo = await app.sign_in("eve@example.com"), await app.sign_in("mo@example.com")
+    made = await make_code(app, ada, requiresApproval=True)
+    waiting = await claim(app, made["code"])
+    assert (waiting.status_code, waiting.json()) == (202, {"status": "WAITING", "retryAfter": 30})
+    assert (await claim(app, made["code"])).status_code == 202
+    assert await ada.send_ok("GET", "/devices") == []
+    [listed] = await ada.send_ok("GET", "/provisioning-claims?status=WAITING")
+    path = f"/provisioning-claims/{listed['claimId']}"
+    assert (await eve.send("POST", f"{path}/approve")).status_code == 404
+    assert await eve.send_ok("GET", "/provisioning-claims") == []
+    assert (await mo.send("POST", f"{path}/approve")).json()["error"] == "ROLE_REQUIRED"
+    assert (await ada.send_ok("POST", f"{path}/deny"))["status"] == "DENIED"
+    assert (await claim(app, made["code"])).json()["error"] == "CLAIM_DENIED"
+    assert (await ada.send_ok("POST", f"{path}/approve"))["status"] == "APPROVED"
+    assert (await claim(app, made["code"])).status_code == 200
+    assert (await ada.send("POST", f"{path}/deny")).json()["error"] == "ALREADY_CLAIMED"
+
+
+async def test_what_was_approved_waits_no_longer_than_the_code_is_valid(app: InProcessApp, ada: ApiCaller) -> None:
+    made = await make_code(app, ada, requiresApproval=True)
+    await claim(app, made["code"])
+    [listed] = await ada.send_ok("GET", "/provisioning-claims")
+    await ada.send_ok("POST", f"/provisioning-claims/{listed['claimId']}/approve")
+    app.clock.forward(HOUR_MS)
+    assert (await claim(app, made["code"])).status_code == 401
+
+
+async def test_strangers_with_the_code_fill_the_list_only_so_far(app: InProcessApp, ada: ApiCaller) -> None:
+    made = await make_code(app, ada, requiresApproval=True, maxDevices=3)
+    answers = [await claim(app, made["code"], f"FAKE-{number}") for number in range(5)]
+    assert [answer.status_code for answer in answers] == [202, 202, 202, 409, 409]
+    first = await ada.send("GET", "/provisioning-claims?limit=2")
+    assert len(first.json()) == 2
+    assert 'rel="next"' in first.headers["Link"]
+
+
+async def test_a_registered_device_of_the_same_project_is_the_one_that_gets_the_credentials(
+    app: InProcessApp, ada: ApiCaller
+) -> None:
+    other = (await ada.send_ok("POST", "/projects", {"name": "Other"}))["projectId"]
+    made = await make_code(app, ada)
+    row = {"name": "Known", "boardType": "ESP32", "appType": "FAN"}
+    known = (await ada.send_ok("POST", "/devices/register", row | {"externalId": "AA:BB:CC:01"}))["deviceId"]
+    await ada.send_ok("POST", "/devices/register", row | {"externalId": "AA:BB:CC:02", "projectId": other})
+    assert (await claim(app, made["code"])).json()["deviceId"] == known
+    assert (await claim(app, made["code"], "AA:BB:CC:02")).json()["error"] == "ALREADY_CLAIMED"
+
+
+@pytest.mark.parametrize("hardware_id", ["", "abc", "x" * 65, "a b c d", "aaaa\n", "../../x", "ä-ä-ä-ä"])
+async def test_a_hardware_id_is_plain(app: InProcessApp, ada: ApiCaller, hardware_id: str) -> None:
+    made = await make_code(app, ada)
+    refused = await claim(app, made["code"], hardware_id)
+    assert (refused.status_code, refused.json()["details"][0]["field"]) == (400, "hardwareId")
+
+
+async def test_a_code_needs_an_admin_and_an_end(app: InProcessApp) -> None:
+    created = await app.create_account("ada@example.com")
+    await app.create_member(created, "mo@example.com", Role.MEMBER)
+    ada, mo = await app.sign_in("ada@example.com"), await app.sign_in("mo@example.com")
+    body = {"name": "N", "boardType": "ESP32", "appType": "PUMP", "expiresAt": to_iso(app.clock.now_ms() + HOUR_MS)}
+    assert (await mo.send("POST", "/provisioning-codes", body)).json()["error"] == "ROLE_REQUIRED"
+    for wrong in (to_iso(app.clock.now_ms()), to_iso(app.clock.now_ms() + 367 * 24 * HOUR_MS)):
+        refused = await ada.send("POST", "/provisioning-codes", body | {"expiresAt": wrong})
+        assert refused.json()["details"][0]["field"] == "expiresAt"
+    assert (await ada.send_ok("POST", "/provisioning-codes", body))["requiresApproval"] is True

@@ -1,0 +1,89 @@
+"""Partitions, members and the connections of devices."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import replace
+
+from domain.devices.sessions import NO_FRONT
+from domain.partitions.model import ClusterMember, Partition, PartitionLost, Progress
+from support.memory_storage.tables import Database, Table
+
+PARTITIONS: Table[int, Partition] = Table("partitions")
+MEMBERS: Table[str, int] = Table("members")
+DEVICE_SESSIONS: Table[int, str] = Table("device_sessions")
+
+
+class MemoryPartitionRepository:
+    def __init__(self, database: Database) -> None:
+        self._database = database
+
+    async def create_missing(self, count: int) -> int:
+        rows = self._database.writable_rows(PARTITIONS)
+        if not rows:
+            rows |= {number: Partition(number) for number in range(count)}
+        return len(rows)
+
+    async def list_all(self) -> Sequence[Partition]:
+        return list(self._database.rows(PARTITIONS).values())
+
+    async def claim(self, row: Partition, instance: str, log_id: str) -> Partition | None:
+        claimed = self._database.rows(PARTITIONS)[row.partition].claimed_by(instance, row.epoch)
+        return None if claimed is None else self._put(replace(claimed, log_id=row.log_id or log_id))
+
+    async def release(self, partition: int, epoch: int) -> bool:
+        released = self._database.rows(PARTITIONS)[partition].released_at(epoch)
+        return released is not None and bool(self._put(released))
+
+    async def advance(self, progress: Progress) -> None:
+        self._put(self._database.rows(PARTITIONS)[progress.partition].advanced(progress))
+
+    async def require_owned(self, epochs: Collection[tuple[int, int]]) -> None:
+        found = {(row.partition, row.epoch) for row in await self.list_all()}
+        if set(epochs) - found:
+            raise PartitionLost("This instance does not own some of these partitions any more.")
+
+    def _put(self, row: Partition) -> Partition:
+        self._database.writable_rows(PARTITIONS)[row.partition] = row
+        return row
+
+
+class MemoryClusterMemberRepository:
+    def __init__(self, database: Database) -> None:
+        self._database = database
+
+    async def beat(self, instance: str) -> None:
+        rows = self._database.writable_rows(MEMBERS)
+        rows[instance] = rows.get(instance, 0) + 1
+
+    async def list_all(self) -> Sequence[ClusterMember]:
+        return [ClusterMember(*each) for each in sorted(self._database.rows(MEMBERS).items())]
+
+    async def remove(self, instances: Collection[str]) -> None:
+        for instance in instances:
+            self._database.writable_rows(MEMBERS).pop(instance, None)
+
+
+class MemoryDeviceSessionRepository:
+    def __init__(self, database: Database) -> None:
+        self._database = database
+
+    async def attach(self, device_nos: Collection[int], front: str) -> Collection[int]:
+        rows = self._database.writable_rows(DEVICE_SESSIONS)
+        moved = {device_no for device_no in device_nos if rows.get(device_no, front) != front}
+        rows.update(dict.fromkeys(device_nos, front))
+        return moved
+
+    async def detach(self, device_nos: Collection[int], front: str) -> None:
+        rows = self._database.writable_rows(DEVICE_SESSIONS)
+        for device_no in device_nos:
+            if rows.get(device_no) in (front, NO_FRONT):
+                del rows[device_no]
+
+    async def fronts(self, device_nos: Collection[int]) -> Mapping[int, str]:
+        return {device_no: front for device_no, front in self._database.rows(DEVICE_SESSIONS).items() if device_no in device_nos}
+
+    async def abandon(self, live: Collection[str]) -> Sequence[int]:
+        found = sorted(device_no for device_no, of in self._database.rows(DEVICE_SESSIONS).items() if of not in live)
+        self._database.writable_rows(DEVICE_SESSIONS).update(dict.fromkeys(found, NO_FRONT))
+        return found

@@ -1,0 +1,222 @@
+"""Instances of a cluster over one storage and one log: claims, planned moves, takeovers, and what stops a partition."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from collections.abc import AsyncIterator, Callable, Sequence
+from contextlib import asynccontextmanager
+from typing import Any
+
+import pytest
+
+from app.workers.partition_inbound import PartitionBatch, PartitionInbound
+from domain.ingest.partition_ownership import PartitionOwnershipService
+from domain.kernel.errors import ValidationFailed
+from domain.partitions.hashing import partition_of
+from domain.partitions.liveness import LEASE_MS, OWN_LEASE_MS
+from domain.partitions.model import NOBODY, PartitionLost
+from domain.partitions.ownership import PartitionOwnership
+from domain.telemetry.engine.batch import InMemoryTelemetryBatch
+from domain.telemetry.engine.reference import ReferenceEngine
+from support.manual_clock import ManualClock
+from support.memory_inbound_log import MemoryInboundLog
+from support.memory_storage import MemoryUnitOfWork
+
+COUNT = 8
+
+
+def read_json_blocks(blocks: Sequence[bytes]) -> Any:
+    return InMemoryTelemetryBatch.of([(1, 0, json.dumps(json.loads(block)).encode()) for block in blocks])
+
+
+class Instance:
+    def __init__(self, name: str, world: World, count: int = COUNT) -> None:
+        self.ownership = PartitionOwnership(name, count)
+        self.engine = ReferenceEngine()
+        self.restored = 0
+        self.service = PartitionOwnershipService(
+            uow=world.uow,
+            clock=world.clock,
+            engine=self.engine,
+            engine_commit_lock=asyncio.Lock(),
+            log=world.log,
+            ownership=self.ownership,
+            on_restored=self.on_restored,
+        )
+        self.inbound = PartitionInbound(
+            log=world.log, ownership=self.ownership, read_blocks=read_json_blocks, drop=self.service.drop
+        )
+
+    def on_restored(self) -> None:
+        self.restored += 1
+
+    async def step(self) -> None:
+        await self.service.beat()
+        await self.service.run_round()
+
+
+class World:
+    def __init__(self) -> None:
+        self.uow, self.clock, self.log = MemoryUnitOfWork(), ManualClock(), MemoryInboundLog(COUNT)
+
+    async def steps(self, *instances: Instance, times: int = 6) -> None:
+        for _ in range(times):
+            self.clock.forward(seconds=0.5)
+            for instance in instances:
+                await instance.step()
+
+    async def owners(self) -> list[str]:
+        async with self.uow.read() as tx:
+            return [row.owner for row in await tx.partitions.list_all()]
+
+    async def store(self, batch: PartitionBatch) -> None:
+        async with self.uow.write() as tx:
+            for progress in batch.progress:
+                await tx.partitions.advance(progress)
+        batch.ack()
+
+
+@pytest.fixture
+async def world() -> World:
+    return World()
+
+
+async def joined(world: World, *names: str) -> list[Instance]:
+    instances = [Instance(name, world) for name in names]
+    for instance in instances:
+        await instance.service.prepare()
+    await world.steps(*instances)
+    return instances
+
+
+@asynccontextmanager
+async def reading(instance: Instance) -> AsyncIterator[Callable[[], Any]]:
+    """Yields a call that receives the next batch."""
+    instance.inbound.follow_ownership()
+    try:
+        yield lambda: asyncio.wait_for(instance.inbound.receive(1), 5)
+    finally:
+        await instance.inbound.stop()
+
+
+async def test_a_single_instance_owns_everything_and_shares_it_with_one_that_joins(world: World) -> None:
+    [a] = await joined(world, "a")
+    assert await world.owners() == ["a"] * COUNT
+    assert (len(a.ownership), a.restored) == (COUNT, COUNT)
+    b = Instance("b", world)
+    await world.steps(a, b)
+    owners = await world.owners()
+    assert (owners.count("a"), owners.count("b")) == (COUNT // 2, COUNT // 2)
+    assert {*a.ownership.partitions} | {*b.ownership.partitions} == set(range(COUNT))
+
+
+async def test_an_instance_that_leaves_gives_its_partitions_up_at_once(world: World) -> None:
+    a, b = await joined(world, "a", "b")
+    await b.service.leave()
+    assert (await world.owners()).count(NOBODY) == COUNT // 2
+    await a.step()
+    assert await world.owners() == ["a"] * COUNT
+
+
+async def test_an_instance_that_is_silent_is_replaced_and_cannot_store_afterwards(world: World) -> None:
+    a, b = await joined(world, "a", "b")
+    partition = b.ownership.partitions[0]
+    await world.log.append(partition, b'{"n": 1}', "1")
+    async with reading(b) as receive:
+        batch = await receive()
+        await world.steps(a, times=LEASE_MS // 500 + 1)
+        assert await world.owners() == ["a"] * COUNT
+        assert not b.service.has_lease
+        with pytest.raises(PartitionLost):
+            await world.store(batch)
+    await b.step()
+    assert partition not in b.ownership
+    async with reading(a) as receive:
+        again = await receive()
+        assert [(each.before, each.after) for each in again.progress] == [(0, 1)]
+        await world.store(again)
+
+
+async def test_a_batch_that_is_not_stored_drops_its_partitions_which_are_claimed_and_read_again(world: World) -> None:
+    [a] = await joined(world, "a")
+    await world.log.append(3, b'{"n": 1}', "1")
+    async with reading(a) as receive:
+        (await receive()).nack()
+        assert 3 not in a.ownership
+        await a.step()
+        assert a.ownership.epoch(3) == 2
+        a.inbound.follow_ownership()
+        await world.store(await receive())
+        assert a.ownership.position(3) == 1
+
+
+async def test_entries_of_several_partitions_are_stored_together_and_continue_where_they_were(world: World) -> None:
+    [a] = await joined(world, "a")
+    async with reading(a) as receive:
+        for number in range(1, 4):
+            for partition in (1, 5):
+                await world.log.append(partition, b'{"n": %d}' % number, f"{partition}-{number}")
+            stored = {1: 0, 5: 0}
+            while stored != {1: number, 5: number}:
+                batch = await receive()
+                await world.store(batch)
+                stored = {partition: a.ownership.position(partition) for partition in stored}
+
+
+async def test_an_instance_owns_the_rules_of_its_own_devices_only(world: World) -> None:
+    a, b = await joined(world, "a", "b")
+    for device_no in range(1, 50):
+        owner = a if partition_of(device_no, COUNT) in a.ownership else b
+        assert [each.service.owns_device(device_no) for each in (a, b)] == [owner is a, owner is b]
+
+
+async def test_a_cluster_keeps_its_number_of_partitions(world: World) -> None:
+    await joined(world, "a")
+    with pytest.raises(ValidationFailed) as refused:
+        await Instance("b", world, COUNT * 2).service.prepare()
+    assert "Set it to 8" in refused.value.details[0].message
+
+
+async def test_a_partition_of_a_log_that_was_made_again_is_not_claimed(world: World) -> None:
+    [a] = await joined(world, "a")
+    await a.service.leave()
+    world.log = MemoryInboundLog(COUNT)
+    b = Instance("b", world)
+    await world.steps(b)
+    assert (len(b.ownership), len(b.service.foreign_logs)) == (0, COUNT)
+    assert "docs/how-to/cluster.md" in b.service.foreign_logs[0]
+
+
+async def test_a_partition_whose_entries_are_missing_stands_still_and_says_so(world: World) -> None:
+    [a] = await joined(world, "a")
+    for number in range(3):
+        await world.log.append(2, b'{"n": 1}', str(number))
+    await world.log.trim(2, 2)
+    await world.log.append(4, b"no block", "x")
+    async with reading(a):
+        receiving = asyncio.create_task(a.inbound.receive(1))
+        async with asyncio.timeout(5):
+            while set(a.inbound.damaged) != {2, 4}:
+                await asyncio.sleep(0.01)
+        receiving.cancel()
+        await asyncio.wait([receiving])
+    assert 2 in a.ownership  # nobody else would fare better
+
+
+async def test_stored_entries_are_deleted_after_a_while(world: World) -> None:
+    [a] = await joined(world, "a")
+    await world.log.append(1, b'{"n": 1}', "1")
+    async with reading(a) as receive:
+        await world.store(await receive())
+        await a.service.trim_logs()
+        assert len(await world.log.read(1, 0, 9, 0)) == 1
+        await a.service.trim_logs()
+    assert world.log.first(1) == 2
+
+
+async def test_an_instance_without_a_beat_has_no_lease(world: World) -> None:
+    [a] = await joined(world, "a")
+    assert a.service.has_lease
+    world.clock.forward(seconds=OWN_LEASE_MS / 1000)
+    assert not a.service.has_lease
