@@ -106,7 +106,7 @@ async def _register(service: Service, count: int) -> list[tuple[str, str]]:
     names = {name.removeprefix("LATCHBOARD_").lower(): value for name, value in service.settings.items()}
     program = compose(Settings(_env_file=None, **names))  # type: ignore[call-arg]
     await program.adapters.database.start()
-    await create_first_account(program)
+    await create_first_account(program, "http://localhost", make_up=True)
     adapters = program.adapters
     issuer = SessionTokenIssuer(ids=adapters.ids, tokens=adapters.tokens, digest=adapters.digest)
     token = await program.services.operator.issue_owner_token(issuer)

@@ -35,6 +35,7 @@ from adapters.storage.sql.tables import deliveries
 from app.workers.wake_event import WakeEvent
 from app.workers.webhook_cleanup import WebhookCleanupWorker
 from domain.devices.model import Device
+from domain.kernel.clock import Moment
 from domain.kernel.ids import EventId
 from domain.webhooks.attempts import InFlightAttempt
 from domain.webhooks.cleanup import WebhookCleanup
@@ -157,10 +158,10 @@ async def isolation(fast: str, dead: str, dead_count: int) -> list[float]:
         took: list[float] = []
         original = world.loop._note_end
 
-        def note(attempt: InFlightAttempt, response: WebhookResponse | None, at_ms: int) -> None:
+        def note(attempt: InFlightAttempt, response: WebhookResponse | None, at: Moment) -> None:
             if attempt.webhook.webhook_id in fast_hooks:
-                took.append(at_ms - attempt.delivery.created_ms)
-            original(attempt, response, at_ms)
+                took.append(at.wall_ms - attempt.delivery.created_ms)
+            original(attempt, response, at)
 
         world.loop._note_end = note  # type: ignore[method-assign]
         async with world.delivering():
@@ -233,10 +234,10 @@ async def latencies(world: WebhookWorld, device: Device, events: int = 200) -> l
     took: list[float] = []
     original = world.loop._note_end
 
-    def note(attempt: InFlightAttempt, response: WebhookResponse | None, at_ms: int) -> None:
+    def note(attempt: InFlightAttempt, response: WebhookResponse | None, at: Moment) -> None:
         if attempt.delivery.device_id == device.device_id:
-            took.append(at_ms - attempt.delivery.created_ms)
-        original(attempt, response, at_ms)
+            took.append(at.wall_ms - attempt.delivery.created_ms)
+        original(attempt, response, at)
 
     world.loop._note_end = note  # type: ignore[method-assign]
     task = asyncio.create_task(world.loop.run())

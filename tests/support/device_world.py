@@ -182,6 +182,11 @@ class FakeLink:
     def last_subscribed_ms(self, device_id: str) -> int:
         return self.subscribed.get(device_id, 0)
 
+    def disconnect(self, device_id: str) -> bool:
+        connected = device_id in self.listening
+        self.listening.discard(device_id)
+        return connected
+
     def warning(self) -> str | None:
         return None
 
