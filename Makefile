@@ -13,7 +13,7 @@ COMPILE := $(BIN)/uv pip compile --quiet --universal --python-version 3.11 --gen
 RUST_SOURCES := Cargo.toml Cargo.lock $(shell find rust -name '*.rs' -o -name Cargo.toml)
 
 .DEFAULT_GOAL := help
-.PHONY: help check setup dev run demo test faults simulate pictures lint bench wheel lock clean apt
+.PHONY: help check setup dev run demo test faults simulate pictures clients lint bench wheel lock clean apt
 
 help: ## list the targets
 	@grep -hE '^[a-z]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/^([a-z]+):.*## /  make \1\t/' | expand -t 16
@@ -43,6 +43,11 @@ simulate: dev ## simulate a cluster under kills, cut networks and slow nodes, in
 
 pictures: dev apt ## take the pictures of the documents from the running program
 	@PYTHONPATH=src:tests $(BIN)/python -m support.pictures
+
+clients: dev ## write the generated parts of the client libraries after a change of the API
+	@mkdir -p target
+	@PYTHONPATH=src $(BIN)/python -m app openapi --output target/openapi.json
+	@$(BIN)/python clients/python/generate.py target/openapi.json
 
 lint: dev ## check format, lint rules, types and import laws
 	@bash .ci/lint

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Annotated, Any
 
 from pydantic import Field, StringConstraints
+from pydantic.config import JsonDict
 
 from adapters.http.core.schemas import (
     VISIBLE_LINE_SCHEMA,
@@ -23,6 +24,7 @@ from domain.commands.model import CommandDefinition, CommandKind, CommandWidget,
 from domain.kernel.clock import to_iso
 
 MAX_WAIT_S = 30
+DEPRECATED: JsonDict = {"deprecated": True}
 
 Label = Annotated[
     str,
@@ -47,8 +49,8 @@ class CommandSendRequest(RequestBody):
         description="Wait up to this long for the device's result before responding; with approval, first for the decision.",
     )
     reason: Remark | None = Field(default=None, description="Why: shown to who approves the command, and kept in the log.")
-    queued_at: Any = Field(default=None, description="Accepted from older clients and ignored.")
-    target: None = Field(default=None, description="Accepted from older clients; must be null.")
+    queued_at: Any = Field(default=None, description="Accepted from older clients and ignored.", json_schema_extra=DEPRECATED)
+    target: None = Field(default=None, description="Accepted from older clients; must be null.", json_schema_extra=DEPRECATED)
 
 
 class CommandQueuedResponse(ResponseModel):
