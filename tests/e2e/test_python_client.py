@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import asyncio
+import re
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from datetime import UTC, datetime, timedelta
+from pathlib import Path
 from typing import Any
 
 import httpx
@@ -38,6 +40,7 @@ from support.service import EMAIL, PASSWORD, ApiClient, Service
 from support.webhook_receiver import respond, webhook_receiver
 
 TIMEOUT_S = 20.0
+PAGE = Path(__file__).resolve().parents[2] / "docs" / "how-to" / "client-libraries.md"
 
 
 @asynccontextmanager
@@ -310,3 +313,43 @@ async def test_a_real_delivery_is_verified(service: Service, owner: ApiClient) -
     for secret, body, headers in forged:
         with pytest.raises(VerificationError):
             webhooks.verify(secret, body, headers)
+    receive = run_example("webhook")["receive"]
+    assert receive(hook.secret, request.body, request.headers) == 204
+    assert receive(hook.secret, request.body + b" ", request.headers) == 400
+
+
+async def test_the_examples_of_the_page_work(service: Service, owner: ApiClient, capsys: pytest.CaptureFixture[str]) -> None:
+    pump = await create_device(owner)
+    async with client_as_owner(service, owner) as latchboard:
+        key = await key_for(latchboard, pump.device_id, ["ON"])
+    real = {"http://127.0.0.1:8080": service.url, "sk_live_…": key, "dev_…": pump.device_id}
+    async with pump.online(service):
+        await asyncio.to_thread(run_example, "client", real)
+    assert capsys.readouterr().out.startswith("Pump True")
+    follow = run_example("feed")["follow"]
+
+    def follow_until_the_key_is_deleted() -> None:
+        with Latchboard(service.url, api_key=key) as robot, pytest.raises(ForbiddenError):
+            follow(robot, None)
+
+    following = asyncio.create_task(asyncio.to_thread(follow_until_the_key_is_deleted))
+    async with pump.online(service) as line:
+        await line.press_button(True)
+        while f"{pump.device_id} ON device" not in capsys.readouterr().out:
+            await line.press_button(False)
+            await line.press_button(True)
+    [robot_key] = [one["keyId"] for one in await owner.get("/keys") if key.startswith(one["prefix"])]
+    await owner.delete(f"/keys/{robot_key}")
+    await following
+
+
+def run_example(name: str, replacements: dict[str, str] | None = None) -> dict[str, Any]:
+    """Run a block of the page and return its names."""
+    found = re.search(rf"^```python {name}\n(.*?)^```", PAGE.read_text(encoding="utf-8"), re.DOTALL | re.MULTILINE)
+    assert found is not None
+    source = found[1]
+    for placeholder, value in (replacements or {}).items():
+        source = source.replace(placeholder, value)
+    names: dict[str, Any] = {}
+    exec(source, names)
+    return names

@@ -151,7 +151,7 @@ async def test_a_connection_that_answers_no_ping_is_made_again_with_the_cursor()
                 assert [type(await anext(feed)) for _ in range(2)] == [InitialState, InitialState]
             assert feed.cursor == "c2"
             thawed.set()
-    assert paths == ["/api/v1/ws?", "/api/v1/ws?cursor=c1"]
+    assert paths == ["/api/v1/ws", "/api/v1/ws?cursor=c1"]
 
 
 def test_the_signature_is_that_of_the_standard_webhooks_library() -> None:
