@@ -23,11 +23,13 @@ from datetime import datetime
 from pathlib import Path
 
 from faults.checks import Check, Verdict
+from faults.hand_over import summary
 from faults.injections import FAULTS, Fault, World
 from faults.setups import Installation, Setup, installation
 from faults.workload import running
 
 KEPT = Path("target/faults")
+METERS = 3
 
 
 @dataclass(frozen=True)
@@ -64,7 +66,7 @@ async def campaign(fault: Fault, setup: Setup, count: int, *, long: bool = False
 async def _inject(fault: Fault, setup: Setup, folder: Path, count: int, long: bool) -> Verdict:
     async with installation(setup, folder) as installed:
         with installed.service:
-            async with running(installed.service) as workload:
+            async with running(installed.service, meters=METERS if setup is Setup.CLUSTER else 0) as workload:
                 world = World(workload, installed, long)
                 for world.turn in range(count):
                     await fault.inject(world)
@@ -72,6 +74,8 @@ async def _inject(fault: Fault, setup: Setup, folder: Path, count: int, long: bo
                 await workload.stop()
                 await workload.sign_in()
                 found = await Check(workload).run()
+                if installed.instances is not None:
+                    found.hand_overs = installed.instances.hand_overs
         if not found.is_clean:
             await asyncio.to_thread(_keep_evidence, found, installed, folder)
         return found
@@ -113,6 +117,8 @@ def main() -> None:
         row = asyncio.run(campaign(fault, setup, count, long=asked.long))
         print("| " + " | ".join(row.cells()) + " |", flush=True)
         told = f"{row.verdict.deliveries:,} webhook deliveries, {row.verdict.waiting:,} of them PENDING when the rest was checked"
+        if row.verdict.hand_overs:
+            told += f"; {row.verdict.edges} firings of rules; {summary(row.verdict.hand_overs)}"
         for note in (told, *row.verdict.notes[:20]):
             print(f"    {note}", file=sys.stderr, flush=True)
         clean = clean and (row.verdict.is_clean or not fault.is_promised)

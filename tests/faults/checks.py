@@ -11,12 +11,16 @@ from __future__ import annotations
 import asyncio
 from collections import Counter
 from dataclasses import dataclass, field
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from faults.delivery_rows import by_state, count_doubled, count_pending, settled_deliveries
-from faults.workload import RECOVERY_S, Workload
+
+if TYPE_CHECKING:
+    from faults.workload import Workload
 
 FINAL = ("DONE", "FAILED", "EXPIRED", "TIMED_OUT")
+RECOVERY_S = 60.0
+"""How long the checks wait for what the service still owes after the last fault."""
 CORRECTED = " instead of "
 """Only in the description of a result event that corrects an earlier one."""
 
@@ -33,6 +37,10 @@ class Verdict:
     """Rows of webhook deliveries."""
     waiting: int = 0
     """Those of them that were still PENDING when everything else had been checked."""
+    edges: int = 0
+    """Acknowledged readings that made a rule fire."""
+    hand_overs: list[float] = field(default_factory=list)
+    """Seconds that partitions stood still after a kill of their instance."""
     notes: list[str] = field(default_factory=list)
 
     @property
@@ -45,9 +53,10 @@ class Verdict:
             self.notes.append(f"{kind} {number}: {note}")
 
     def add(self, other: Verdict) -> None:
-        for name in ("acknowledged", "lost", "doubled", "wrong", "deliveries", "waiting"):
+        for name in ("acknowledged", "lost", "doubled", "wrong", "deliveries", "waiting", "edges"):
             setattr(self, name, getattr(self, name) + getattr(other, name))
         self.notes += other.notes
+        self.hand_overs += other.hand_overs
 
 
 class Check:
@@ -60,6 +69,8 @@ class Check:
         errors = self._work.commander.server_errors
         self._found.count("wrong", errors.total(), f"HTTP 500: {dict(errors)}")
         await self._check_readings()
+        for meter in self._work.meters:
+            await meter.check(self._api, self._found)
         await self._check_executions()
         await self._check_relay()
         await self._check_deliveries()

@@ -57,6 +57,26 @@ async def kill_service(world: World) -> None:
     await world.workload.service.kill_and_restart()
 
 
+async def pause_instance(world: World) -> None:
+    await _present(world.installation.instances).pause(random.uniform(3, 12) if world.long else 4)
+
+
+async def kill_log_node(world: World) -> None:
+    nodes, number = _present(world.installation.nodes), world.turn % 3
+    nodes.kill(number)
+    await asyncio.sleep(random.uniform(0, 3))
+    nodes.start(number)
+    await nodes.wait_until_ready()
+
+
+async def kill_all_log_nodes(world: World) -> None:
+    nodes = _present(world.installation.nodes)
+    nodes.stop()
+    await asyncio.sleep(random.uniform(0, 3))
+    nodes.start()
+    await nodes.wait_until_ready()
+
+
 async def stop_service(world: World) -> None:
     """SIGTERM under load, and a start."""
     await asyncio.to_thread(world.workload.service.restart)
@@ -194,6 +214,7 @@ def _present(part: Part | None) -> Part:
 
 _SQLITE, _POSTGRES = (Setup.SQLITE,), (Setup.POSTGRES,)
 _BOTH = _SQLITE + _POSTGRES
+_CLUSTER = (Setup.CLUSTER,)
 _DISK, _CLOCK, _MOSQUITTO = (Setup.SMALL_DISK,), (Setup.FALSE_CLOCK,), (Setup.MOSQUITTO,)
 
 FAULTS = (
@@ -203,6 +224,12 @@ FAULTS = (
     Fault("service stopped (SIGSTOP)", _BOTH, pause_service, long=5),
     Fault("database connections ended, 10 a second", _POSTGRES, terminate_backends, short=5, long=60),
     Fault("PostgreSQL restarted (immediate)", _POSTGRES, restart_postgres, short=2, long=20),
+    Fault("kill -9 of an instance", _CLUSTER, kill_service, short=3, long=200, per_service=50),
+    Fault("instances updated one after the other", _CLUSTER, stop_service, long=20, per_service=20),
+    Fault("an instance stopped (SIGSTOP)", _CLUSTER, pause_instance, short=2, long=100, per_service=25),
+    Fault("kill -9 of a NATS node", _CLUSTER, kill_log_node, short=2, long=50, per_service=25),
+    Fault("kill -9 of all NATS nodes", _CLUSTER, kill_all_log_nodes, long=20, per_service=10),
+    Fault("PostgreSQL restarted (immediate)", _CLUSTER, restart_postgres, long=10),
     Fault("kill -9 of PostgreSQL", _POSTGRES, kill_postgres, long=20),
     Fault("PostgreSQL stopped (SIGSTOP)", _POSTGRES, pause_postgres, long=5),
     Fault("a table locked", _POSTGRES, lock_table, long=len(LOCKED_TABLES)),

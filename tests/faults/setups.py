@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import asyncio
+import base64
+import secrets
 from collections.abc import AsyncIterator
 from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass
@@ -13,25 +15,32 @@ from typing import Any
 from faults.cluster import Cluster
 from faults.disk import SmallDisk
 from faults.disk import available as disk_available
+from faults.instances import InstanceGroup
 from support import postgres
+from support.balancer import BINARY as HAPROXY_BINARY
 from support.external_broker import ExternalBroker
 from support.machine_clock import LIBRARY as CLOCK_LIBRARY
 from support.machine_clock import MachineClock
 from support.mosquitto import BINARY as MOSQUITTO_BINARY
+from support.nats import BINARY as NATS_BINARY
+from support.nats import NatsNodes, nats_nodes
 from support.service import Service
 
 
 class Setup(StrEnum):
     SQLITE = "SQLite"
     POSTGRES = "PostgreSQL"
+    CLUSTER = "PostgreSQL, three instances"
     MOSQUITTO = "SQLite, Mosquitto"
     SMALL_DISK = "SQLite, small disk"
     FALSE_CLOCK = "SQLite, false clock"
 
     def missing(self) -> str | None:
         """Why this setup cannot run here, or None."""
-        if self is Setup.POSTGRES and not postgres.available():
+        if self in (Setup.POSTGRES, Setup.CLUSTER) and not postgres.available():
             return "PostgreSQL is not installed"
+        if self is Setup.CLUSTER and (NATS_BINARY is None or HAPROXY_BINARY is None):
+            return "NATS or HAProxy is not installed"
         if self is Setup.MOSQUITTO and MOSQUITTO_BINARY is None:
             return "Mosquitto is not installed"
         if self is Setup.SMALL_DISK and not disk_available():
@@ -47,6 +56,8 @@ class Installation:
 
     service: Service
     cluster: Cluster | None = None
+    instances: InstanceGroup | None = None
+    nodes: NatsNodes | None = None
     broker: ExternalBroker | None = None
     disk: SmallDisk | None = None
     clock: MachineClock | None = None
@@ -65,6 +76,14 @@ async def installation(setup: Setup, folder: Path) -> AsyncIterator[Installation
             cluster = await keep(await asyncio.to_thread(Cluster))
             await asyncio.to_thread(cluster.start)
             yield Installation(Service(folder, LATCHBOARD_DATABASE_URL=cluster.url, **settings), cluster=cluster)
+        elif setup is Setup.CLUSTER:
+            cluster = await keep(await asyncio.to_thread(Cluster))
+            await asyncio.to_thread(cluster.start)
+            nodes = stack.enter_context(nats_nodes())
+            await nodes.wait_until_ready()
+            ring = "shared:" + base64.b64encode(secrets.token_bytes(32)).decode()
+            group = InstanceGroup(folder, nodes, LATCHBOARD_DATABASE_URL=cluster.url, LATCHBOARD_SECRET_KEYS=ring, **settings)
+            yield Installation(group, cluster=cluster, instances=group, nodes=nodes)
         elif setup is Setup.MOSQUITTO:
             broker = await keep(await asyncio.to_thread(ExternalBroker, folder / "mosquitto"))
             yield Installation(Service(folder, **settings, **broker.settings), broker=broker)

@@ -17,6 +17,9 @@ CASE_TIMEOUT_S = 300
 CASES = [
     ("kill -9 of the service", Setup.SQLITE),
     ("kill -9 of the service", Setup.POSTGRES),
+    ("kill -9 of an instance", Setup.CLUSTER),
+    ("an instance stopped (SIGSTOP)", Setup.CLUSTER),
+    ("kill -9 of all NATS nodes", Setup.CLUSTER),
     ("database connections ended, 10 a second", Setup.POSTGRES),
     ("disk full", Setup.SMALL_DISK),
     ("clock an hour ahead, then behind", Setup.FALSE_CLOCK),

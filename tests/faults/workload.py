@@ -10,7 +10,7 @@ import contextlib
 import json
 import secrets
 from collections import Counter
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -18,6 +18,8 @@ import aiomqtt
 import httpx
 
 from adapters.engine import _native
+from faults.checks import RECOVERY_S
+from faults.edges import EdgeMeter
 from support.device import Device, cancel_tasks, create_device
 from support.service import ApiClient, Service
 from support.webhook_receiver import Receiver, respond, webhook_receiver
@@ -26,8 +28,6 @@ FLEET = 12
 RATE_PER_S = 240.0
 COMMAND_TTL_S = 120
 COMMAND_PAUSE_S = 0.1
-RECOVERY_S = 60.0
-"""How long the checks wait for what the service still owes after the last fault."""
 RESULT_TIMEOUT_S = 8
 TYPES = ["relay_changed", "telemetry", "device_online", "device_offline", "command_result"]
 _ANSWER = respond(200)
@@ -117,6 +117,9 @@ class Workload:
         self.delivered: set[str] = set()
         """The ids of the events that the receiver has answered with 200."""
         self.receiver.behave = self.accept
+        self.meters: Sequence[EdgeMeter] = ()
+        """Devices with a rule; only where rules may move from one instance to another."""
+        self._reporting: list[asyncio.Task[None]] = []
         self.published: dict[str, set[int]] = {}
         """Numbers of acknowledged readings, by device, that a fault published itself."""
         self._simulation: Any = None
@@ -129,12 +132,14 @@ class Workload:
         self._tasks = [
             asyncio.create_task(self.switch.run(self.service)),
             asyncio.create_task(self.commander.run(self.service, self.api)),
+            *(asyncio.create_task(meter.listen(self.service, self.api)) for meter in self.meters),
         ]
+        self._reporting = [asyncio.create_task(meter.run(self.service)) for meter in self.meters]
 
     async def stop(self) -> None:
-        """No new work; the device stays connected until the check is over."""
+        """No new work; the device that obeys stays connected until the check is over."""
         await asyncio.to_thread(self._simulation.stop)
-        await cancel_tasks(self._tasks[1])
+        await cancel_tasks(self._tasks[1], *self._reporting)
 
     async def sign_in(self) -> None:
         """The Owner's session has ended if the clock was set; the service may still be busy with what the fault left behind."""
@@ -150,7 +155,7 @@ class Workload:
     async def close(self) -> None:
         if self._simulation is not None:
             await asyncio.to_thread(self._simulation.stop)
-            await cancel_tasks(*self._tasks)
+            await cancel_tasks(*self._tasks, *self._reporting)
 
     def acknowledged_readings(self) -> dict[str, set[int]]:
         """The numbers that devices have a PUBACK for."""
@@ -180,8 +185,8 @@ class Workload:
 
 
 @contextlib.asynccontextmanager
-async def running(service: Service) -> AsyncIterator[Workload]:
-    """The workload on a service that is ready. The receiver answers 200."""
+async def running(service: Service, meters: int = 0) -> AsyncIterator[Workload]:
+    """The workload on a service that is ready. The receiver answers 200. `meters`: devices with a rule."""
     async with service.api() as api, webhook_receiver(respond(200)) as receiver:
         fleet = [await create_device(api, f"Meter {number}") for number in range(FLEET)]
         switch = Switch(await create_device(api, "Switch"))
@@ -190,6 +195,11 @@ async def running(service: Service) -> AsyncIterator[Workload]:
         await api.post(f"{switch.device.path}/grants", grant, expect=201)
         await api.post("/webhooks", {"keyId": key["keyId"], "url": receiver.url, "types": TYPES}, expect=201)
         workload = Workload(service, api, fleet, switch, receiver)
+        workload.meters = [EdgeMeter(await create_device(api, f"Edge {number}")) for number in range(meters)]
+        for device in (switch.device, *(meter.device for meter in workload.meters)):
+            device.credentials["mqttPort"] = service.mqtt_port  # the balancer's, where there is one
+        for meter in workload.meters:
+            await meter.create_rule(service, api)
         try:
             await workload.start()
             await workload.progress()

@@ -1,0 +1,96 @@
+"""Three instances of a cluster behind HAProxy, which a workload uses as if they were one service."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import random
+import signal
+import time
+from pathlib import Path
+from types import TracebackType
+from typing import Any
+
+import asyncpg
+
+from domain.partitions.hashing import partition_of
+from faults.hand_over import measure, read_rows
+from support.balancer import Balancer
+from support.nats import NatsNodes
+from support.service import PORT_SETTINGS, READY_TIMEOUT_S, Service
+
+INSTANCES = 3
+PARTITIONS = 12
+
+
+class InstanceGroup(Service):
+    """Its ports are the balancer's."""
+
+    def __init__(self, folder: Path, nodes: NatsNodes, **settings: Any) -> None:
+        super().__init__(folder, **settings)
+        shared = {
+            **settings,
+            "LATCHBOARD_CLUSTER": nodes.url,
+            "LATCHBOARD_CLUSTER_MONITOR": nodes.monitor_url,
+            "LATCHBOARD_CLUSTER_PARTITIONS": PARTITIONS,
+            "LATCHBOARD_CLUSTER_LOG_MIB": 32,
+        }
+        self.instances = [Service(folder / f"instance-{number}", **shared) for number in range(1, INSTANCES + 1)]
+        self._balancer = Balancer(folder, {name: self.settings[name] for name in PORT_SETTINGS}, self.instances)
+        self.hand_overs: list[float] = []
+        """Seconds that partitions stood still after a kill."""
+
+    @property
+    def is_running(self) -> bool:
+        return any(instance.is_running for instance in self.instances)
+
+    def start(self) -> None:
+        for instance in self.instances:
+            if not instance.is_running:
+                instance.start()
+        self._balancer.start()
+        deadline = time.monotonic() + READY_TIMEOUT_S
+        while not self._ready():
+            assert time.monotonic() < deadline, "the balancer finds no instance that is ready"
+            time.sleep(0.05)
+
+    def restart(self) -> None:
+        """A rolling update: one instance after the other is stopped with SIGTERM and started again."""
+        for instance in self.instances:
+            instance.restart()
+
+    def kill(self) -> None:
+        for instance in self.instances:
+            instance.kill()
+
+    async def kill_and_restart(self) -> None:
+        """Kill an instance and start it again. Returns when its partitions have committed elsewhere."""
+        url = str(self.settings["LATCHBOARD_DATABASE_URL"])
+        connection = await asyncpg.connect(url.replace("+asyncpg", ""), timeout=READY_TIMEOUT_S)
+        try:
+            busy = {partition_of(row[0], PARTITIONS) for row in await connection.fetch("SELECT DISTINCT device_no FROM readings")}
+            before = await read_rows(connection)
+        finally:
+            await connection.close()
+        instance, killed_at = random.choice(self.instances), time.monotonic()
+        instance.kill()
+        starting = asyncio.create_task(asyncio.to_thread(instance.start))
+        self.hand_overs += await measure(url, before, busy, killed_at)
+        await starting
+
+    async def pause(self, seconds: float) -> None:
+        """SIGSTOP an instance for so long."""
+        process = random.choice(self.instances).process
+        assert process is not None
+        os.kill(process.pid, signal.SIGSTOP)
+        try:
+            await asyncio.sleep(seconds)
+        finally:
+            os.kill(process.pid, signal.SIGCONT)
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
+        super().__exit__(kind, error, trace)
+        self._balancer.stop()
+        for instance in self.instances:
+            if instance.process is not None:
+                instance.kill()
