@@ -107,7 +107,8 @@ class Check:
             elif (execution_id in ran) != (status == "DONE"):
                 what = "ran on the device" if execution_id in ran else "never ran"
                 self._found.count("wrong", 1, f"{execution_id} {what} and is {status}")
-        results = [event for event in await self._events("command_result") if CORRECTED not in event["description"]]
+        of_switch = [event for event in await self._events("command_result") if path.endswith(event["deviceId"])]
+        results = [event for event in of_switch if CORRECTED not in event["description"]]
         ended = sum(status in FINAL for status in executions.values())
         self._found.count("doubled", max(0, len(results) - ended), f"{len(results)} result events for {ended} ended executions")
         self._found.count("lost", max(0, ended - len(results)), f"{len(results)} result events for {ended} ended executions")

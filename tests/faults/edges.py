@@ -41,7 +41,12 @@ class EdgeMeter:
     ran: Counter[str] = field(default_factory=Counter)
     """How often each command arrived, by id. A command may arrive again; firmware drops it by its id."""
     heard: list[int] = field(default_factory=list)
+    """The numbers on the feed, in their order. A resumed feed repeats some events; their ids are known."""
     resyncs: int = 0
+    is_reporting: bool = True
+    """False: it stays connected and reports no more."""
+    _known: set[str] = field(default_factory=set)
+    _listening: asyncio.Event = field(default_factory=asyncio.Event)
     _cursor: str = ""
     _begin_ms: int = 0
 
@@ -63,15 +68,17 @@ class EdgeMeter:
 
     async def run(self, service: Service) -> None:
         """Report, one number after the other; repeat what was not confirmed."""
+        await self._listening.wait()
         while True:
             with contextlib.suppress(aiomqtt.MqttError, OSError, TimeoutError):
                 async with self.device.client(service, timeout=5) as client:
                     await client.subscribe(self.device.topic("cmd"), qos=1)
                     obeying = asyncio.create_task(self._obey(client))
                     try:
-                        while True:
-                            await self._report(client, self.confirmed + 1)
-                            self.confirmed += 1
+                        while not obeying.done():
+                            if self.is_reporting:
+                                await self._report(client, self.confirmed + 1)
+                                self.confirmed += 1
                             await asyncio.sleep(PAUSE_S)
                     finally:
                         await cancel_tasks(obeying)
@@ -104,7 +111,10 @@ class EdgeMeter:
     def _hear(self, message: dict[str, Any]) -> None:
         self._cursor = message.get("cursor", self._cursor)
         self.resyncs += message["type"] == "resync"
-        if message["type"] == "telemetry" and message["metric"] == "n":
+        if message["type"] == "initial_state":
+            self._listening.set()
+        if message["type"] == "telemetry" and message["metric"] == "n" and message["eventId"] not in self._known:
+            self._known.add(message["eventId"])
             self.heard.append(int(message["value"]))
 
     async def check(self, api: ApiClient, found: Verdict) -> None:

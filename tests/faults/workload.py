@@ -119,7 +119,6 @@ class Workload:
         self.receiver.behave = self.accept
         self.meters: Sequence[EdgeMeter] = ()
         """Devices with a rule; only where rules may move from one instance to another."""
-        self._reporting: list[asyncio.Task[None]] = []
         self.published: dict[str, set[int]] = {}
         """Numbers of acknowledged readings, by device, that a fault published itself."""
         self._simulation: Any = None
@@ -133,13 +132,15 @@ class Workload:
             asyncio.create_task(self.switch.run(self.service)),
             asyncio.create_task(self.commander.run(self.service, self.api)),
             *(asyncio.create_task(meter.listen(self.service, self.api)) for meter in self.meters),
+            *(asyncio.create_task(meter.run(self.service)) for meter in self.meters),
         ]
-        self._reporting = [asyncio.create_task(meter.run(self.service)) for meter in self.meters]
 
     async def stop(self) -> None:
-        """No new work; the device that obeys stays connected until the check is over."""
+        """No new work; the devices that obey stay connected until the check is over."""
         await asyncio.to_thread(self._simulation.stop)
-        await cancel_tasks(self._tasks[1], *self._reporting)
+        await cancel_tasks(self._tasks[1])
+        for meter in self.meters:
+            meter.is_reporting = False
 
     async def sign_in(self) -> None:
         """The Owner's session has ended if the clock was set; the service may still be busy with what the fault left behind."""
@@ -155,7 +156,7 @@ class Workload:
     async def close(self) -> None:
         if self._simulation is not None:
             await asyncio.to_thread(self._simulation.stop)
-            await cancel_tasks(*self._tasks, *self._reporting)
+            await cancel_tasks(*self._tasks)
 
     def acknowledged_readings(self) -> dict[str, set[int]]:
         """The numbers that devices have a PUBACK for."""

@@ -33,17 +33,22 @@ log = structlog.get_logger("partitions")
 class PartitionBatch:
     """Entries of one or more partitions, in the form of an inbound batch."""
 
+    inbound: PartitionInbound
+    entries: Mapping[int, Sequence[LogEntry]]
     telemetry: TelemetryBatch
     progress: Sequence[Progress]
-    on_ack: Callable[[Sequence[Progress]], None]
-    on_nack: Callable[[Collection[int]], None]
     events: Sequence[InboundEvent] = ()
 
+    def still_owned(self) -> PartitionBatch:
+        """Without the partitions that this instance has given up since it read them: the engine has no state of them. Call it
+        while holding the engine commit lock, before the engine takes the batch."""
+        return self.inbound.still_owned(self)
+
     def ack(self) -> None:
-        self.on_ack(self.progress)
+        self.inbound.on_stored(self.progress)
 
     def nack(self) -> None:
-        self.on_nack([each.partition for each in self.progress])
+        self.inbound.on_rejected(self.progress)
 
     def ack_telemetry(self) -> None:
         self.ack()
@@ -74,6 +79,7 @@ class PartitionInbound:
         self._ownership = ownership
         self._read_blocks = read_blocks
         self._drop = drop
+        self._ending: set[asyncio.Task[None]] = set()
         self._readers: dict[int, _Reader] = {}
         self._arrived = asyncio.Event()
         self.damaged: dict[int, str] = {}
@@ -84,7 +90,7 @@ class PartitionInbound:
         owned = {partition: self._ownership.epoch(partition) for partition in self._ownership.partitions}
         for partition, reader in list(self._readers.items()):
             if owned.get(partition) != reader.epoch:
-                reader.task.cancel()
+                self._end(reader.task)
                 del self._readers[partition]
         for partition in owned.keys() - self._readers.keys():
             entries: asyncio.Queue[Sequence[LogEntry]] = asyncio.Queue(1)
@@ -93,11 +99,15 @@ class PartitionInbound:
         self.damaged = {partition: reason for partition, reason in self.damaged.items() if partition in owned}
 
     async def stop(self) -> None:
-        readers = [reader.task for reader in self._readers.values()]
+        for reader in self._readers.values():
+            self._end(reader.task)
         self._readers.clear()
-        for task in readers:
-            task.cancel()
-        await asyncio.gather(*readers, return_exceptions=True)
+        await asyncio.gather(*self._ending, return_exceptions=True)
+
+    def _end(self, task: asyncio.Task[None]) -> None:
+        self._ending.add(task)
+        task.add_done_callback(self._ending.discard)
+        task.cancel()
 
     async def receive(self, limit: int) -> PartitionBatch:
         """`limit` is not used: bytes and entries bound a batch."""
@@ -131,7 +141,7 @@ class PartitionInbound:
             readable = {partition: entries for partition, entries in taken.items() if self._is_readable(partition, entries)}
             return self._join(readable) if readable else None
         progress = [self._ownership.progress_to(partition, taken[partition][-1].position) for partition in sorted(taken)]
-        return PartitionBatch(telemetry, progress, self._on_stored, self._drop)
+        return PartitionBatch(self, taken, telemetry, progress)
 
     def _is_readable(self, partition: int, entries: Sequence[LogEntry]) -> bool:
         try:
@@ -141,9 +151,21 @@ class PartitionInbound:
             return False
         return True
 
-    def _on_stored(self, progress: Sequence[Progress]) -> None:
+    def still_owned(self, batch: PartitionBatch) -> PartitionBatch:
+        current = [each for each in batch.progress if self._ownership.is_current(each)]
+        if len(current) == len(batch.progress):
+            return batch
+        entries = {each.partition: batch.entries[each.partition] for each in current}
+        telemetry = self._read_blocks([entry.body for each in entries.values() for entry in each])
+        return PartitionBatch(self, entries, telemetry, current)
+
+    def on_stored(self, progress: Sequence[Progress]) -> None:
         for each in progress:
             self._ownership.on_committed(each)
+
+    def on_rejected(self, progress: Sequence[Progress]) -> None:
+        """The engine has moved on and the database has not: forget what the engine holds of these partitions."""
+        self._drop([each.partition for each in progress if self._ownership.is_current(each)])
 
     async def _read(self, partition: int, ready: asyncio.Queue[Sequence[LogEntry]]) -> None:
         after = self._ownership.position(partition)

@@ -22,8 +22,9 @@ class PartitionPipeline(IngestPipeline):
     """Its batches prove their ownership, and advance their positions, in the transaction that stores them."""
 
     async def evaluate(self, batch: InboundBatch, decoded: DecodedBatch, assign_names: AssignNames) -> EvaluatedBatch:
-        evaluated = await super().evaluate(batch, decoded, assign_names)
-        return replace(evaluated, progress=cast("PartitionBatch", batch).progress)
+        owned = cast("PartitionBatch", batch).still_owned()
+        evaluated = await super().evaluate(owned, decoded, assign_names)
+        return replace(evaluated, progress=owned.progress)
 
 
 class PartitionIngestWorker(IngestWorker):

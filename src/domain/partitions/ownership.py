@@ -51,7 +51,9 @@ class PartitionOwnership:
         return list(self._owned)
 
     def plan(self, rows: Sequence[Partition], live: frozenset[str]) -> OwnershipPlan:
-        """What to do, given the rows and the live members. An instance that is not among the members claims nothing."""
+        """What to do, given the rows and the live members. An instance that is not among the members claims nothing. Rows that
+        were read before this instance claimed or committed are older than what it knows, and say nothing."""
+        rows = [row for row in rows if row.partition not in self._owned or row.epoch >= self._owned[row.partition].epoch]
         lost = [row.partition for row in rows if row.partition in self._owned and self._owned[row.partition].epoch != row.epoch]
         should_own = assign(self.count, live)
         if not should_own:
@@ -88,6 +90,11 @@ class PartitionOwnership:
         """What a transaction has to prove to advance to `position`. Raises PartitionLost."""
         owned = self._find(partition)
         return Progress(partition, owned.epoch, owned.position, position)
+
+    def is_current(self, progress: Progress) -> bool:
+        """Whether this instance holds the partition at the epoch and the position that `progress` continues."""
+        owned = self._owned.get(progress.partition)
+        return owned is not None and (owned.epoch, owned.position) == (progress.epoch, progress.before)
 
     def on_committed(self, progress: Progress) -> None:
         owned = self._owned.get(progress.partition)

@@ -220,3 +220,39 @@ async def test_an_instance_without_a_beat_has_no_lease(world: World) -> None:
     assert a.service.has_lease
     world.clock.forward(seconds=OWN_LEASE_MS / 1000)
     assert not a.service.has_lease
+
+
+async def test_a_batch_goes_on_without_the_partitions_that_were_given_up_since_it_was_read(world: World) -> None:
+    """The engine has no state of them: they would be evaluated without rules, and the database would take the result."""
+    [a] = await joined(world, "a")
+    for partition in (1, 5):
+        await world.log.append(partition, b'{"n": 1}', str(partition))
+    async with reading(a) as receive:
+        batch = await receive()
+        while len(batch.progress) < 2:
+            batch = PartitionBatch(
+                a.inbound,
+                {**batch.entries, **(other := await receive()).entries},
+                other.telemetry,
+                [*batch.progress, *other.progress],
+            )
+        assert batch.still_owned() is batch
+        a.service.drop([5])
+        await a.step()
+        assert (5 in a.ownership, a.ownership.epoch(5)) == (True, 2)
+        rest = batch.still_owned()
+        assert [each.partition for each in rest.progress] == [1]
+        assert len(rest.telemetry) == 1
+        batch.nack()
+        assert (1 in a.ownership, 5 in a.ownership) == (False, True)  # 5 is held anew, with the state of the database
+
+
+async def test_rows_that_were_read_before_a_claim_do_not_take_it_away(world: World) -> None:
+    [a] = await joined(world, "a")
+    read_before = a.service._rows
+    a.service.drop([3])
+    await a.step()
+    assert a.ownership.epoch(3) == 2
+    a.service._rows = read_before
+    await a.service.run_round()
+    assert (3 in a.ownership, a.service.lost) == (True, 1)
