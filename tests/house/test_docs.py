@@ -156,3 +156,10 @@ def test_a_short_readme_is_short_and_names_every_folder(page: Path) -> None:
     folders = [folder.name for folder in page.parent.iterdir() if folder.is_dir() and not folder.name.startswith(("__", "."))]
     assert [name for name in folders if f"`{name}`" not in text] == []
     assert len(text.splitlines()) <= 45
+
+
+def test_every_decision_has_a_number_of_its_own_and_its_title_tells_it() -> None:
+    numbers = [page.name[:4] for page in (ROOT / "docs/decisions").glob("*.md")]
+    assert sorted(set(numbers)) == sorted(numbers)
+    titles = {page.name[:4]: page.read_text(encoding="utf-8").split()[1] for page in (ROOT / "docs/decisions").glob("*.md")}
+    assert {number: title for number, title in titles.items() if title != number} == {}
