@@ -65,8 +65,9 @@ impl TelemetryBatch {
         self.messages.iter().map(tuple).collect()
     }
 
-    /// `(partition, block)` pairs, in the order of arrival within a partition.
-    #[pyo3(signature = (partitions, max_bytes=MAX_BLOCK_BYTES))]
+    /// `(partition, block)` pairs, in the order of arrival within a partition. An entry of the log may have a megabyte; half of
+    /// that leaves room for its headers and shares its cost among thousands of messages.
+    #[pyo3(signature = (partitions, max_bytes=524_288))]
     fn blocks<'py>(&self, py: Python<'py>, partitions: u32, max_bytes: usize) -> PyResult<Vec<(u32, Bound<'py, PyBytes>)>> {
         if partitions == 0 {
             return Err(PyValueError::new_err("there must be a partition"));
@@ -90,9 +91,6 @@ impl TelemetryBatch {
         Ok(Self { messages })
     }
 }
-
-/// An entry of the log may have a megabyte; this leaves room for its headers and shares its cost among thousands of messages.
-const MAX_BLOCK_BYTES: usize = 512 * 1024;
 
 fn messages_of(blocks: &[Bytes]) -> Result<Vec<Message>, String> {
     let mut messages = Vec::new();
