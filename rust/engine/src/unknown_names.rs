@@ -41,24 +41,24 @@ impl<'e, 'a> UnknownNames<'e, 'a> {
     /// The next message of this device.
     pub fn add(&mut self, device: u32, parsed: &ParsedPayload<'a>) -> &Self {
         for reading in parsed.messages.iter().flat_map(|message| &message.readings) {
-            self.add_metric(device, &reading.name);
+            self.add_metric(device, reading.name.clone());
         }
         self
     }
 
-    fn add_metric(&mut self, device: u32, name: &Cow<'a, str>) {
+    fn add_metric(&mut self, device: u32, name: Cow<'a, str>) {
         let layout = self.engine.layout_of(device);
-        if layout.is_some_and(|layout| layout.find_slot(name).is_some()) {
+        if layout.is_some_and(|layout| layout.find_slot(&name).is_some()) {
             return;
         }
         let new_metrics = self.new_metrics.entry(device).or_default();
-        if new_metrics.contains(name) || layout.map_or(0, MetricLayout::len) + new_metrics.len() >= MAX_METRICS {
+        if new_metrics.contains(&name) || layout.map_or(0, MetricLayout::len) + new_metrics.len() >= MAX_METRICS {
             return;
         }
-        new_metrics.push(name.clone());
-        if self.engine.names.find(name).is_none() && self.seen.insert((&**name).into()) {
-            self.names.push((&**name).into());
+        if self.engine.names.find(&name).is_none() && self.seen.insert((&*name).into()) {
+            self.names.push((&*name).into());
         }
+        new_metrics.push(name);
     }
 }
 
