@@ -132,6 +132,7 @@ GET /devices/{deviceId}/approvals/{approvalId}                   401   200   200
 POST /devices/{deviceId}/approvals/{approvalId}/approve          401   200   200    403    403     403     403 403  403  403   404
 POST /devices/{deviceId}/approvals/{approvalId}/deny             401   200   200    403    403     403     403 403  403  403   404
 GET /devices/{deviceId}/telemetry                                401   200   200    200    200     200     200 403  200  200   404
+GET /telemetry/series?deviceId={deviceId}                        401   200   200    200    200     200     200 403  200  200   404
 GET /devices/{deviceId}/telemetry/latest                         401   200   200    200    200     200     200 403  200  200   404
 GET /devices/{deviceId}/telemetry/export                         401   200   200    200    200     200     200 403  200  200   404
 GET /events                                                      401   200   200    200    200     200     200 403  403  403   200
@@ -168,6 +169,12 @@ def rows() -> dict[str, dict[str, int]]:
 
 
 def operation_of(row: str) -> tuple[str, str]:
-    """Method and path below `/api/v1`."""
-    method, _, path = row.partition(" #")[0].partition(" ")
-    return method, path
+    """Method and path below `/api/v1`, without the query."""
+    method, target = target_of(row)
+    return method, target.partition("?")[0]
+
+
+def target_of(row: str) -> tuple[str, str]:
+    """Method and path below `/api/v1`, with the query that the row needs."""
+    method, _, target = row.partition(" #")[0].partition(" ")
+    return method, target

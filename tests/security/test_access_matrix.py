@@ -15,7 +15,7 @@ import httpx
 import pytest
 
 from adapters.id_generator import RandomIdGenerator
-from security.access_table import OUTSIDE, operation_of, rows
+from security.access_table import OUTSIDE, operation_of, rows, target_of
 from security.calls import BODIES, PREFIXES, Ids
 from security.people import People, gather
 from support.in_process_app import ApiCaller, in_process_app
@@ -39,7 +39,7 @@ async def document(people: People) -> dict[str, Any]:
 
 
 async def call(caller: ApiCaller, row: str, ids: Ids) -> httpx.Response:
-    method, path = operation_of(row)
+    method, path = target_of(row)
     path = re.sub(r"\{(\w+)\}", lambda part: ids[part[1]], path)
     return await caller.send(method, path, BODIES[row](ids) if row in BODIES else None)
 

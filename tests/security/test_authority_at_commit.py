@@ -55,7 +55,7 @@ OWN_PASSWORD = "POST /auth/password/change"
 """The table tries it with a password that is too short; here it comes to a transaction."""
 BY_KEY = [row for row in WRITING if ROWS[row]["keyW"] < 300]
 BY_MEMBERS_GRANT = [row for row in WRITING if ROWS[row]["Member"] == 403 and ROWS[row]["Member+"] < 300]
-RECORDS = {"events", "event_counts", "event_totals", "write_probes", "login_failures"}
+RECORDS = {"events", "event_writers", "event_counts", "event_totals", "write_probes", "login_failures"}
 """Tables that a denied call may change: it is on record."""
 _RECORDED = {"access_refused", "credentials_reveal_refused", "approval_refused"}
 

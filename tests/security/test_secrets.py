@@ -13,6 +13,7 @@ from typing import Any
 import httpx
 import pytest
 
+from domain.devices.firmware_config import PASSWORD_PLACEHOLDER
 from security.access_table import rows
 from security.people import People, gather
 from security.test_access_matrix import call
@@ -20,7 +21,7 @@ from support.http import PASSWORD
 from support.in_process_app import in_process_app
 
 SHOWN_BY = {
-    "mqttPassword": {("POST", "credentials"), ("POST", "reveal")},
+    "mqttPassword": {("POST", "credentials"), ("POST", "reveal"), ("POST", "bulk")},
     "key": {("POST", "keys")},
     "secret": {("POST", "webhooks"), ("POST", "rotate-secret"), ("POST", "totp")},
     "link": {("POST", "invitations"), ("POST", "resend")},
@@ -50,7 +51,7 @@ async def all_responses(people: People) -> list[httpx.Response]:
 def secrets_in(value: Any) -> Iterator[tuple[str, str]]:
     if isinstance(value, dict):
         for name, inner in value.items():
-            if name in SHOWN_BY and isinstance(inner, str):
+            if name in SHOWN_BY and isinstance(inner, str) and inner != PASSWORD_PLACEHOLDER:
                 yield name, inner
             yield from secrets_in(inner)
     elif isinstance(value, list):
