@@ -82,7 +82,12 @@ InstantMs = Annotated[
     Field(ge=0, le=_LATEST_MS),
     BeforeValidator(_parse_instant),
     WithJsonSchema(
-        {"anyOf": [{"type": "integer", "minimum": 0, "maximum": _LATEST_MS}, {"type": "string", "format": "date-time", "maxLength": 40}]}
+        {
+            "anyOf": [
+                {"type": "integer", "minimum": 0, "maximum": _LATEST_MS},
+                {"type": "string", "format": "date-time", "maxLength": 40},
+            ]
+        }
     ),
 ]
 """An instant in a query: Unix milliseconds, or ISO 8601 as dashboards such as Grafana write it."""

@@ -50,7 +50,9 @@ def _create_codes() -> None:
         sa.Column("expires_ms", NUMBER, nullable=False),
         sa.Column("created_by", sa.Text(), nullable=False),
         sa.Column("created_ms", NUMBER, nullable=False),
-        sa.CheckConstraint("profile IN ('native', 'tasmota', 'esphome', 'shelly')", name=op.f("ck_provisioning_codes__profile_known")),
+        sa.CheckConstraint(
+            "profile IN ('native', 'tasmota', 'esphome', 'shelly')", name=op.f("ck_provisioning_codes__profile_known")
+        ),
         *(
             sa.ForeignKeyConstraint([column], [target], name=f"fk_provisioning_codes__{column}", ondelete=rule)
             for column, target, rule in CODE_KEYS
