@@ -45,6 +45,11 @@ POST /devices/register /devices/register/bulk
 GET /provisioning-codes /provisioning-claims
 POST /provisioning-codes /provisioning-claims/{claimId}/approve /provisioning-claims/{claimId}/deny /provisioning/claim
 DELETE /provisioning-codes/{codeId}
+GET /groups /groups/{groupId} /groups/{groupId}/grants
+POST /groups /groups/{groupId}/command /groups/{groupId}/command/preview /groups/{groupId}/schedules /groups/{groupId}/rules
+POST /groups/{groupId}/grants
+PATCH /groups/{groupId} /groups/{groupId}/devices /groups/{groupId}/grants/{grantId}
+DELETE /groups/{groupId} /groups/{groupId}/schedules/{slot} /groups/{groupId}/grants/{grantId}
 POST /devices/{deviceId}/credentials /devices/{deviceId}/credentials/reveal /devices/{deviceId}/revoke
 PUT /devices/{deviceId}
 PATCH /devices/{deviceId}/toggle

@@ -51,6 +51,7 @@ from app.runtime.timeout_lock import TimeoutLock
 from app.version import VERSION
 from app.wiring.asyncapi import create_asyncapi_document
 from app.wiring.fleet import FleetServices
+from app.wiring.groups import group_blueprints
 from app.wiring.network import describe_network
 from app.wiring.program import Program
 from app.wiring.services import Services
@@ -155,6 +156,7 @@ def _create_blueprints(program: Program) -> list[Blueprint]:
         dashboard_blueprint(),
         devices_blueprint(s.devices, s.control),
         *_fleet_blueprints(s.fleet),
+        *group_blueprints(s, adapters),
         credentials_blueprint(s.credentials, _create_firmware_service(s)),
         device_types_blueprint(s.device_types),
         commands_blueprint(s.commands, s.submission_waiter, s.definitions, s.control),

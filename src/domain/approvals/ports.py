@@ -9,6 +9,7 @@ from typing import Protocol, TypeVar
 from domain.accounts.ports import HasUserSessions
 from domain.accounts.second_factor_ports import HasSecondFactors
 from domain.approvals.model import Approval, ApprovalStatus
+from domain.devices.groups import HasDeviceGroups
 from domain.devices.model import Device
 from domain.devices.ports import HasDevices
 from domain.grants.ports import HasGrants
@@ -79,7 +80,17 @@ class HasApprovals(Protocol):
 class ApprovalEventTx(Transaction, HasApprovals, Protocol): ...
 
 
-class ApprovalTx(Transaction, HasApiKeys, HasApprovals, HasDevices, HasGrants, HasSecondFactors, HasUserSessions, Protocol): ...
+class ApprovalTx(
+    Transaction,
+    HasApiKeys,
+    HasApprovals,
+    HasDeviceGroups,
+    HasDevices,
+    HasGrants,
+    HasSecondFactors,
+    HasUserSessions,
+    Protocol,
+): ...
 
 
 class ApprovalWatch(Protocol):

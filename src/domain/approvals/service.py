@@ -160,12 +160,14 @@ async def _get_approval(tx: ApprovalTx, caller: Session | ApiKeyCaller, device_i
 
 
 async def _list_sponsors(tx: ApprovalTx, approval: Approval, device: Device) -> set[str]:
-    """The labels of those who made the requesting key, or made or changed a grant of it on the device. Empty for a member's
-    request."""
+    """The labels of those who made the requesting key, or made or changed a grant of it on the device, or put the device in
+    a group that has such a grant. Empty for a member's request."""
     key_id = approval.requested_by.key_id
     if key_id is None:
         return set()
     key = await tx.api_keys.get(approval.account_id, key_id)
     grants = await tx.grants.list_by_subject_and_device(GrantSubject(key_id=key_id), device)
     sponsors = {label for grant in grants for label in (grant.created_by, *grant.changed_by)}
+    through = {grant.group_id for grant in grants}
+    sponsors |= {label for group, label in (await tx.groups.list_adders(device.device_id)).items() if group in through}
     return sponsors if key is None or key.created_by is None else sponsors | {key.created_by}

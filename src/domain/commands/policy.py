@@ -78,9 +78,13 @@ def require_definition(context: CommandContext, cmd: str) -> CommandDefinition:
     )
 
 
+def is_queue_full(context: CommandContext) -> bool:
+    return context.open_count >= MAX_OPEN_EXECUTIONS
+
+
 def reserve_slot(context: CommandContext) -> None:
     """Count one more open command of the device. Raises Conflict `TOO_MANY_QUEUED`."""
-    if context.open_count >= MAX_OPEN_EXECUTIONS:
+    if is_queue_full(context):
         raise Conflict(
             f"{MAX_OPEN_EXECUTIONS} commands of this device have not ended yet. Wait for them, or set a shorter ttlSeconds.",
             code="TOO_MANY_QUEUED",

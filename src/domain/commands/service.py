@@ -98,16 +98,22 @@ class CommandService:
         now_ms = self._clock.now_ms()
         async with self._uow.write(caller, Role.VIEWER) as tx:  # the authorizer asks for the role or grant that the command needs
             context = await get_context_for_caller(tx, caller, device_id)
-            request = CommandRequest(context.device, cmd, params, ttl_ms, reason)
-            definition = self._require_definition(context, request)
-            policy.check_accepts_commands(context.device)
-            permit = await self._authorize(tx, caller, context.device, definition, now_ms, grants=context.grants)
-            if definition.requires_approval and permit.subject_to_approval:
-                approval = await self._request_approval(tx, caller, request, permit.grant_id, now_ms)
-                return SubmissionResult(approval=approval, quota=permit.quota)
-            policy.reserve_slot(context)
-            execution = self._new_execution(caller, request, _triggered_by(caller), permit.grant_id, now_ms)
-            await self._queue(tx, [(caller, QueuedCommand(context.device, execution))], now_ms, reason)
+            return await self.submit_in(tx, caller, context, CommandRequest(context.device, cmd, params, ttl_ms, reason), now_ms)
+
+    async def submit_in(
+        self, tx: CommandTx, caller: Session | ApiKeyCaller, context: CommandContext, request: CommandRequest, now_ms: int
+    ) -> SubmissionResult:
+        """`submit` as a part of the caller's transaction. When it raises, it has written nothing."""
+        definition = self._require_definition(context, request)
+        policy.check_accepts_commands(context.device)
+        has_room = definition.requires_approval or not policy.is_queue_full(context)
+        permit = await self._authorize(tx, caller, context.device, definition, now_ms, spend=has_room, grants=context.grants)
+        if definition.requires_approval and permit.subject_to_approval:
+            approval = await self._request_approval(tx, caller, request, permit.grant_id, now_ms)
+            return SubmissionResult(approval=approval, quota=permit.quota)
+        policy.reserve_slot(context)
+        execution = self._new_execution(caller, request, _triggered_by(caller), permit.grant_id, now_ms)
+        await self._queue(tx, [(caller, QueuedCommand(context.device, execution))], now_ms, request.reason)
         return SubmissionResult(execution=execution, quota=permit.quota)
 
     async def effective_definitions(self, tx: HasCommandDefinitions, device: Device) -> Sequence[CommandDefinition]:

@@ -12,7 +12,7 @@ from enum import StrEnum
 
 from domain.kernel.errors import Conflict
 from domain.kernel.fast_frozen import fast_frozen
-from domain.kernel.ids import AccountId, DeviceId, DeviceTypeId, ProjectId
+from domain.kernel.ids import AccountId, DeviceId, DeviceTypeId, GroupId, ProjectId
 
 
 class DeviceStatus(StrEnum):
@@ -99,6 +99,13 @@ class Device:
     """The user's own id of the device, unique in the account."""
     has_left_edges: bool = False
     """Edges of its slots were left to it while it was offline, and are not resolved yet."""
+    group_ids: tuple[GroupId, ...] = ()
+    """The groups that the device is a member of, in order of their ids."""
+
+    @property
+    def places(self) -> tuple[str, ...]:
+        """The ids of what a grant that covers the device can be on: the device, its project, its groups."""
+        return (self.device_id, self.project_id, *self.group_ids)
 
     @property
     def is_active(self) -> bool:

@@ -8,7 +8,7 @@ from enum import StrEnum
 from typing import Protocol
 
 from domain.devices.model import Device
-from domain.kernel.ids import AccountId, ProjectId
+from domain.kernel.ids import AccountId, GroupId, ProjectId
 
 MAX_SEARCH_WORDS = 8
 
@@ -42,6 +42,7 @@ class DeviceSearch:
     state: DeviceStateFilter | None = None
     project_id: ProjectId | None = None
     external_id: str | None = None
+    group_id: GroupId | None = None
     sort: DeviceSort = DeviceSort.CREATED
     limit: int | None = None
     offset: int = 0

@@ -14,6 +14,7 @@ from domain.accounts.model import Project
 from domain.accounts.ports import HasProjects
 from domain.devices.credential_sync import CredentialSync
 from domain.devices.erasure import DeviceErasureService
+from domain.devices.groups import HasDeviceGroups
 from domain.devices.health import UNKNOWN_HEALTH, DeviceHealth, HasDeviceHealth
 from domain.devices.lookup import get_device, save_device
 from domain.devices.model import Device, DeviceLifecycleTrigger, DeviceMetadata, DeviceStatus
@@ -34,7 +35,15 @@ _EDITABLE_FIELDS = frozenset(
 
 
 class DeviceTx(
-    Transaction, HasDeviceCredentials, HasDeviceHealth, HasDevices, HasDeviceTypes, HasPendingApprovals, HasProjects, Protocol
+    Transaction,
+    HasDeviceCredentials,
+    HasDeviceGroups,
+    HasDeviceHealth,
+    HasDevices,
+    HasDeviceTypes,
+    HasPendingApprovals,
+    HasProjects,
+    Protocol,
 ): ...
 
 
@@ -102,6 +111,7 @@ class DeviceService:
                 await _check_can_leave_type(tx, caller, before)
             if changes.get("project_id", before.project_id) != before.project_id:
                 require_role(caller, Role.ADMIN)  # grants on the project apply to the device: a move changes permissions
+                await tx.groups.remove_from_all(device_id)  # they are groups of the former project
             after = _apply_changes(before, changes)
             after = await save_device(tx, after)
             changed: list[Json] = [str(name) for name in sorted(changes)]

@@ -19,7 +19,18 @@ _READING_ID_BYTES = 15
 """24 characters: 120 bits."""
 MAX_COUNTED_READINGS = 10_000
 """Readings have no counter: counting more of them would read the whole history for every page."""
-_ACCESS_EVENT_PREFIXES = ("grant_", "key_", "member_", "project_", "webhook_", "device_", "credentials_", "session_", "password_")
+_ACCESS_EVENT_PREFIXES = (
+    "grant_",
+    "key_",
+    "member_",
+    "project_",
+    "group_",
+    "webhook_",
+    "device_",
+    "credentials_",
+    "session_",
+    "password_",
+)
 """`credentials_`: new credentials activate a device and a revocation ends it, which changes what clients display.
 `session_`, `password_`: the feeds of sessions that ended close."""
 _HEALTH_EVENTS = frozenset({"device_message_dropped", "device_clock_skew"})

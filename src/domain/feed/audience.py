@@ -101,7 +101,7 @@ class AudienceService:
         visibility = Visibility.from_grants(
             await tx.grants.list_by_subject(viewer.account_id, GrantSubject(key_id=viewer.key_id))
         )
-        visible = [device.device_id for device in devices if visibility.can_see(device.device_id, device.project_id, now_ms)]
+        visible = [device.device_id for device in devices if visibility.can_see(device.places, now_ms)]
         return FeedVisibility(frozenset(visible), visibility.next_expiry_ms(now_ms))
 
 

@@ -44,7 +44,7 @@ class LiveSubscriptions:
             for device in await tx.devices.list(account_id)
             if devices is None
             or device.device_id in devices
-            or any(visibility.can_see(device.device_id, device.project_id, now_ms) for visibility in visibilities)
+            or any(visibility.can_see(device.places, now_ms) for visibility in visibilities)
         }
 
 

@@ -143,9 +143,8 @@ class Authorizer:
             return list(devices)
         grants = await tx.grants.list_by_subject(caller.account_id, GrantSubject(key_id=caller.key_id))
         valid = [grant for grant in grants if not grant.is_expired(now_ms)]
-        direct = {grant.device_id for grant in valid if grant.device_id is not None}
-        projects = {grant.project_id for grant in valid if grant.project_id is not None}
-        return [device for device in devices if device.device_id in direct or device.project_id in projects]
+        covered = {grant.place for grant in valid}
+        return [device for device in devices if not covered.isdisjoint(device.places)]
 
     async def _authorize(
         self,
@@ -188,7 +187,9 @@ class Authorizer:
                 raise policy.denial_error(policy.closest_denial(denials), request, now_ms)
             if request.command is None:
                 return passing[0], None
-            if spend:
+            if not await _lock_memberships(tx, passing, device):
+                spent = None
+            elif spend:
                 spent = await self._count_use(tx, passing, request, now_ms)
             else:
                 spent = await _lock(tx, passing[0])
@@ -217,6 +218,11 @@ class Authorizer:
                 return grant, RateLimitQuota.from_allowance(limit, allowance, now_ms)
             spent.append(Denial(grant, GrantCheckStep.RATE, allowance.next_free_ms))
         raise policy.denial_error(policy.closest_denial(spent), request, now_ms)
+
+
+async def _lock_memberships(tx: AuthorizationTx, grants: Sequence[Grant], device: Device) -> bool:
+    """Keep the device in the groups of these grants until the commit. False when it has left one since the grants were read."""
+    return all([await tx.grants.lock_membership(grant, device.device_id) for grant in grants if grant.group_id is not None])
 
 
 async def _lock(tx: AuthorizationTx, grant: Grant) -> tuple[Grant, None] | None:

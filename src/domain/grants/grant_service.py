@@ -1,4 +1,4 @@
-"""Use cases of grants: create, update, delete and list them.
+"""Use cases of grants on a device or its project, and on a group: create, update, delete and list them.
 
 Every change is in the account's log. `on_grants_changed` runs after the commit, so that caches of permissions are refreshed.
 """
@@ -9,6 +9,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Generic, Protocol, TypeVar
 
+from domain.devices.groups import DeviceGroup, get_group
 from domain.devices.lookup import get_device
 from domain.devices.model import Device
 from domain.grants.grant_input import GrantDraft, GrantInput, check_input, check_single_subject, input_warnings
@@ -21,7 +22,7 @@ from domain.kernel.caller import Role, Session, require_role
 from domain.kernel.clock import Clock
 from domain.kernel.domain_events import DomainEvent, EventKind, Json
 from domain.kernel.errors import Conflict, FieldFault, NotFound, ValidationFailed
-from domain.kernel.ids import AccountId, DeviceId, GrantId, IdGenerator, IdPrefix
+from domain.kernel.ids import AccountId, DeviceId, GrantId, GroupId, IdGenerator, IdPrefix, ProjectId
 from domain.kernel.unit_of_work import UnitOfWork
 
 OnGrantsChanged = Callable[[AccountId], None]
@@ -64,7 +65,30 @@ class GrantWithWarnings:
     warnings: tuple[FieldFault, ...]
 
 
+@dataclass(frozen=True, slots=True)
+class GrantPlace:
+    """What grants are made on and listed for: exactly one of `device` and `group` is set."""
+
+    account_id: AccountId
+    project_id: ProjectId
+    device: Device | None = None
+    group: DeviceGroup | None = None
+
+    @property
+    def ids(self) -> tuple[str, ...]:
+        """The places of the grants that are listed here."""
+        return self.device.places if self.device is not None else ("" if self.group is None else self.group.group_id,)
+
+    async def list_grants(self, tx: GrantTx) -> Sequence[Grant]:
+        """Oldest first."""
+        if self.group is not None:
+            return await tx.grants.list_by_group(self.group.group_id)
+        return [] if self.device is None else await tx.grants.list_by_device(self.device)
+
+
 class GrantService(Generic[TxT]):
+    """Grants on a device or its project. `GroupGrantService` has the same use cases for a group."""
+
     def __init__(
         self,
         *,
@@ -82,40 +106,40 @@ class GrantService(Generic[TxT]):
         self._commands = commands
         self._on_grants_changed = on_grants_changed
 
-    async def list(self, caller: Session, device_id: DeviceId) -> Sequence[GrantListItem]:
+    async def list(self, caller: Session, on: DeviceId | GroupId) -> Sequence[GrantListItem]:
         require_role(caller, Role.ADMIN)
         async with self._uow.read() as tx:
-            device = await get_device(tx, caller.account_id, device_id)
-            grants = await tx.grants.list_by_device(device)
+            grants = await (await self._find_place(tx, caller.account_id, on)).list_grants(tx)
             names = await _subject_names(tx, caller.account_id)
         return [GrantListItem(grant, names.get(grant.subject, "")) for grant in grants]
 
-    async def create(self, caller: Session, device_id: DeviceId, draft: GrantDraft) -> GrantWithWarnings:
+    async def create(self, caller: Session, on: DeviceId | GroupId, draft: GrantDraft) -> GrantWithWarnings:
         """Raises ValidationFailed for each invalid field, NotFound, PermissionDenied `ROLE_REQUIRED`."""
         require_role(caller, Role.ADMIN)
         check_single_subject(draft)
         now_ms = self._clock.now_ms()
         grant_input = check_input(draft.input, now_ms, self._windows)
         async with self._uow.write(caller, Role.ADMIN, locks_account=True) as tx:
-            device = await get_device(tx, caller.account_id, device_id)
-            grant = self._build_grant(caller, device, draft, grant_input, await _resolve_subject(tx, device, draft), now_ms)
+            place = await self._find_place(tx, caller.account_id, on)
+            subject = await _resolve_subject(tx, place.account_id, draft)
+            grant = self._build_grant(caller, place, draft, grant_input, subject, now_ms)
             await _check_no_request_waits(tx, caller, grant)
-            existing = await tx.grants.list_by_device(device)
-            check_capacity(len(existing), "GRANT_LIMIT", "A device has at most {limit} grants, those on its project included")
+            message = "A device or group has at most {limit} grants, those on the device's project and groups included"
+            check_capacity(len(await place.list_grants(tx)), "GRANT_LIMIT", message)
             await tx.grants.add(grant)
-            await self._emit_change(tx, caller, device, grant, "grant_created", now_ms)
-            return GrantWithWarnings(grant, input_warnings(grant_input, await self._command_kinds(tx, device)))
+            await self._emit_change(tx, caller, place, grant, "grant_created", now_ms)
+            return GrantWithWarnings(grant, await self._list_warnings(tx, place, grant_input))
 
     async def update(
-        self, caller: Session, device_id: DeviceId, grant_id: GrantId, changes: Mapping[str, Any]
+        self, caller: Session, on: DeviceId | GroupId, grant_id: GrantId, changes: Mapping[str, Any]
     ) -> GrantWithWarnings:
-        """`changes` are fields of `GrantInput`; subject and device or project cannot change.
+        """`changes` are fields of `GrantInput`; subject and place cannot change.
 
         Raises ValidationFailed, NotFound, PermissionDenied `ROLE_REQUIRED`."""
         now_ms = self._clock.now_ms()
         async with self._uow.write(caller, Role.ADMIN) as tx:
-            device = await get_device(tx, caller.account_id, device_id)
-            before = await _get_grant_for_update(tx, device, grant_id)
+            place = await self._find_place(tx, caller.account_id, on)
+            before = await _get_grant_for_update(tx, place, grant_id)
             grant_input = GrantInput.from_grant(before).with_changes(changes)
             expiry_kept = grant_input.expires_ms == before.expires_ms
             grant_input = check_input(grant_input, now_ms, self._windows, expiry_kept=expiry_kept)
@@ -123,27 +147,33 @@ class GrantService(Generic[TxT]):
             if is_wider(grant, before):
                 await _check_no_request_waits(tx, caller, grant)
             await tx.grants.save(grant)
-            await self._emit_change(tx, caller, device, grant, "grant_updated", now_ms)
-            return GrantWithWarnings(grant, input_warnings(grant_input, await self._command_kinds(tx, device)))
+            await self._emit_change(tx, caller, place, grant, "grant_updated", now_ms)
+            return GrantWithWarnings(grant, await self._list_warnings(tx, place, grant_input))
 
-    async def delete(self, caller: Session, device_id: DeviceId, grant_id: GrantId) -> None:
+    async def delete(self, caller: Session, on: DeviceId | GroupId, grant_id: GrantId) -> None:
         now_ms = self._clock.now_ms()
         async with self._uow.write(caller, Role.ADMIN) as tx:
-            device = await get_device(tx, caller.account_id, device_id)
-            grant = await _get_grant_for_update(tx, device, grant_id)
+            place = await self._find_place(tx, caller.account_id, on)
+            grant = await _get_grant_for_update(tx, place, grant_id)
             await tx.grants.delete(grant_id)
-            await self._emit_change(tx, caller, device, grant, "grant_revoked", now_ms)
+            await self._emit_change(tx, caller, place, grant, "grant_revoked", now_ms)
+
+    async def _find_place(self, tx: TxT, account_id: AccountId, on: str) -> GrantPlace:
+        """Raises NotFound."""
+        device = await get_device(tx, account_id, DeviceId(on))
+        return GrantPlace(account_id, device.project_id, device=device)
 
     def _build_grant(
-        self, caller: Session, device: Device, draft: GrantDraft, grant_input: GrantInput, subject: GrantSubject, now_ms: int
+        self, caller: Session, place: GrantPlace, draft: GrantDraft, grant_input: GrantInput, subject: GrantSubject, now_ms: int
     ) -> Grant:
-        over_device = draft.applies_via is AppliesVia.DEVICE
+        device = place.device if draft.applies_via is AppliesVia.DEVICE else None
         return Grant(
             grant_id=GrantId(self._ids.new_id(IdPrefix.GRANT)),
-            account_id=device.account_id,
+            account_id=place.account_id,
             subject=subject,
-            device_id=device.device_id if over_device else None,
-            project_id=None if over_device else device.project_id,
+            device_id=None if device is None else device.device_id,
+            project_id=None if device is not None else place.project_id,
+            group_id=None if place.group is None else place.group.group_id,
             commands=grant_input.commands,
             scope=grant_input.scope,
             expires_ms=grant_input.expires_ms,
@@ -153,18 +183,31 @@ class GrantService(Generic[TxT]):
             created_by=caller.label,
         )
 
-    async def _command_kinds(self, tx: TxT, device: Device) -> dict[str, str]:
-        return {definition.name: str(definition.kind) for definition in await self._commands.effective_definitions(tx, device)}
+    async def _list_warnings(self, tx: TxT, place: GrantPlace, grant_input: GrantInput) -> tuple[FieldFault, ...]:
+        """None for a group, whose members may have different commands."""
+        if place.device is None:
+            return ()
+        definitions = await self._commands.effective_definitions(tx, place.device)
+        return input_warnings(grant_input, {definition.name: str(definition.kind) for definition in definitions})
 
-    async def _emit_change(self, tx: TxT, caller: Session, device: Device, grant: Grant, kind: EventKind, now_ms: int) -> None:
+    async def _emit_change(self, tx: TxT, caller: Session, place: GrantPlace, grant: Grant, kind: EventKind, now_ms: int) -> None:
         subject_id = grant.subject.key_id or grant.subject.membership_id or ""
-        reach = "this device" if grant.applies_via is AppliesVia.DEVICE else "its project"
+        reach = _REACHES[grant.applies_via] if place.group is None else f"group {place.group.name}"
         description = f"{kind.replace('_', ' ').capitalize()}: {', '.join(grant.commands)} for {subject_id} on {reach}"
-        await tx.emit(
-            DomainEvent.from_caller(caller, kind, description, now_ms, device_id=device.device_id, data=_event_data(grant))
-        )
-        account_id = device.account_id
-        tx.after_commit(lambda: self._on_grants_changed(account_id))
+        device_id = None if place.device is None else place.device.device_id
+        await tx.emit(DomainEvent.from_caller(caller, kind, description, now_ms, device_id=device_id, data=_event_data(grant)))
+        tx.after_commit(lambda: self._on_grants_changed(place.account_id))
+
+
+class GroupGrantService(GrantService[TxT]):
+    """Grants on a group: they cover every device while it is a member."""
+
+    async def _find_place(self, tx: TxT, account_id: AccountId, on: str) -> GrantPlace:
+        group = await get_group(tx, account_id, GroupId(on), for_update=True)
+        return GrantPlace(account_id, group.project_id, group=group)
+
+
+_REACHES = {AppliesVia.DEVICE: "this device", AppliesVia.PROJECT: "its project", AppliesVia.GROUP: "a group of it"}
 
 
 def _event_data(grant: Grant) -> dict[str, Json]:
@@ -173,6 +216,7 @@ def _event_data(grant: Grant) -> dict[str, Json]:
         "apiKeyId": grant.subject.key_id,
         "membershipId": grant.subject.membership_id,
         "appliesVia": grant.applies_via.value,
+        "groupId": grant.group_id,
         "commands": list(grant.commands),
         "scope": grant.scope.value,
         "expiresAtMs": grant.expires_ms,
@@ -209,25 +253,25 @@ async def _check_no_request_waits(tx: GrantTx, caller: Session, grant: Grant) ->
         )
 
 
-async def _resolve_subject(tx: GrantTx, device: Device, draft: GrantDraft) -> GrantSubject:
+async def _resolve_subject(tx: GrantTx, account_id: AccountId, draft: GrantDraft) -> GrantSubject:
     """Raises ValidationFailed for the field when the account has no such key or member."""
     if draft.key_id is not None:
-        if await tx.api_keys.get(device.account_id, draft.key_id) is None:
+        if await tx.api_keys.get(account_id, draft.key_id) is None:
             raise ValidationFailed.for_field(
                 "apiKeyId", f"there is no API key {draft.key_id!r} in this account. Check the keyId."
             )
         return GrantSubject(key_id=draft.key_id)
     assert draft.membership_id is not None  # noqa: S101 - check_single_subject guarantees it
     membership = await tx.memberships.get(draft.membership_id)
-    if membership is None or membership.account_id != device.account_id:
+    if membership is None or membership.account_id != account_id:
         message = f"there is no member {draft.membership_id!r} in this account. Check the membershipId."
         raise ValidationFailed.for_field("membershipId", message)
     return GrantSubject(membership_id=draft.membership_id)
 
 
-async def _get_grant_for_update(tx: GrantTx, device: Device, grant_id: GrantId) -> Grant:
-    grant = await tx.grants.get_for_update(device.account_id, grant_id)
-    if grant is None or (grant.device_id != device.device_id and grant.project_id != device.project_id):
+async def _get_grant_for_update(tx: GrantTx, place: GrantPlace, grant_id: GrantId) -> Grant:
+    grant = await tx.grants.get_for_update(place.account_id, grant_id)
+    if grant is None or grant.place not in place.ids:
         raise NotFound.for_resource("grant", grant_id)
     return grant
 

@@ -1,4 +1,5 @@
-"""A grant allows one subject (an API key or a membership) named commands on one device or on all devices of a project.
+"""A grant allows one subject (an API key or a membership) named commands on one device, on the members of a
+group, or on all devices of a project.
 
 It can be limited by an expiry, weekdays, a daily window in its own time zone and a rolling 60-second rate. Grants only add
 permissions: of several, one that allows the call is enough.
@@ -11,7 +12,7 @@ from enum import StrEnum
 
 from domain.devices.model import Device
 from domain.grants.window import GrantWindow
-from domain.kernel.ids import AccountId, DeviceId, GrantId, KeyId, MembershipId, ProjectId
+from domain.kernel.ids import AccountId, DeviceId, GrantId, GroupId, KeyId, MembershipId, ProjectId
 
 ANY_COMMAND = "*"
 
@@ -26,6 +27,7 @@ class Scope(StrEnum):
 
 class AppliesVia(StrEnum):
     DEVICE = "device"
+    GROUP = "group"
     PROJECT = "project"
 
 
@@ -39,17 +41,23 @@ class GrantSubject:
 
 @dataclass(frozen=True, slots=True)
 class KeyReadAccess:
-    """The read permission that a grant gives an API key: on which device or project, and until when."""
+    """The read permission that a grant gives an API key: on which device, group or project, as in `Grant`, and until when."""
 
     key_id: KeyId
     device_id: DeviceId | None
     project_id: ProjectId | None
     expires_ms: int | None
+    group_id: GroupId | None = None
+
+    @property
+    def place(self) -> str:
+        return self.device_id or self.group_id or self.project_id or ""
 
 
 @dataclass(frozen=True, slots=True)
 class Grant:
-    """`device_id` is set for a device grant, `project_id` for a project grant."""
+    """`device_id` is set for a device grant, `project_id` for a project grant. A group grant has `group_id`, and the group's
+    project."""
 
     grant_id: GrantId
     account_id: AccountId
@@ -66,15 +74,22 @@ class Grant:
     changed_by: tuple[str, ...] = ()
     """The labels of those who have changed it since."""
 
+    group_id: GroupId | None = None
+
     @property
     def applies_via(self) -> AppliesVia:
-        return AppliesVia.DEVICE if self.device_id is not None else AppliesVia.PROJECT
+        if self.device_id is not None:
+            return AppliesVia.DEVICE
+        return AppliesVia.PROJECT if self.group_id is None else AppliesVia.GROUP
+
+    @property
+    def place(self) -> str:
+        """The id of the device, group or project that it is on."""
+        return self.device_id or self.group_id or self.project_id or ""
 
     def applies_to(self, device: Device) -> bool:
-        """Whether the grant covers the device, directly or through its project."""
-        if self.device_id is not None:
-            return self.device_id == device.device_id
-        return self.project_id == device.project_id
+        """Whether the grant covers the device, directly or through a group or its project."""
+        return self.place in device.places
 
     def covers_command(self, command: str) -> bool:
         return ANY_COMMAND in self.commands or command in self.commands

@@ -6,10 +6,11 @@ from collections.abc import Collection, Sequence
 from typing import Protocol
 
 from domain.accounts.ports import HasMemberships
+from domain.devices.groups import HasDeviceGroups
 from domain.devices.model import Device
 from domain.devices.ports import HasDevices
 from domain.grants.model import Grant, GrantSubject, KeyReadAccess
-from domain.kernel.ids import AccountId, DeviceId, GrantId, KeyId
+from domain.kernel.ids import AccountId, DeviceId, GrantId, GroupId, KeyId
 from domain.kernel.unit_of_work import Transaction
 from domain.keys.ports import HasApiKeys
 
@@ -26,7 +27,11 @@ class GrantRepository(Protocol):
     async def delete(self, grant_id: GrantId) -> None: ...
 
     async def list_by_device(self, device: Device) -> Sequence[Grant]:
-        """Every grant that applies to the device, project-wide ones included, oldest first."""
+        """Every grant that applies to the device, those on its project and groups included, oldest first."""
+        ...
+
+    async def list_by_group(self, group_id: GroupId) -> Sequence[Grant]:
+        """The grants on the group, oldest first."""
         ...
 
     async def list_by_subject_and_device(self, subject: GrantSubject, device: Device) -> Sequence[Grant]:
@@ -34,7 +39,7 @@ class GrantRepository(Protocol):
         ...
 
     async def list_by_subject_and_devices(self, subject: GrantSubject, devices: Sequence[Device]) -> Sequence[Grant]:
-        """The subject's grants on any of the devices or their projects, oldest first, expired ones included."""
+        """The subject's grants on any of the devices, their projects or groups, oldest first, expired ones included."""
         ...
 
     async def list_by_key(self, account_id: AccountId, key_id: KeyId) -> Sequence[Grant]: ...
@@ -46,11 +51,16 @@ class GrantRepository(Protocol):
         ...
 
     async def list_read_access_by_devices(self, device_ids: Collection[DeviceId]) -> Sequence[KeyReadAccess]:
-        """The read access that any key's grants give on these devices or their projects, expired ones included."""
+        """The read access that any key's grants give on these devices, their projects or groups, expired ones included."""
         ...
 
     async def lock_for_share(self, grant: Grant) -> bool:
         """Keep the grant as it is until the write transaction ends. False when the stored one differs or is deleted."""
+        ...
+
+    async def lock_membership(self, grant: Grant, device_id: DeviceId) -> bool:
+        """Keep the device a member of the grant's group until the write transaction ends. False when it is none any more; True
+        for a grant that is on no group."""
         ...
 
     async def list_recent_uses(self, grant: Grant, since_ms: int, until_ms: int, limit: int) -> Sequence[int] | None:
@@ -87,4 +97,4 @@ class HasPendingRequests(Protocol):
     def approvals(self) -> PendingRequestFinder: ...
 
 
-class GrantTx(Transaction, HasApiKeys, HasDevices, HasGrants, HasMemberships, HasPendingRequests, Protocol): ...
+class GrantTx(Transaction, HasApiKeys, HasDeviceGroups, HasDevices, HasGrants, HasMemberships, HasPendingRequests, Protocol): ...

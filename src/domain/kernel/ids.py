@@ -19,6 +19,7 @@ PasskeyId = NewType("PasskeyId", str)
 ProjectId = NewType("ProjectId", str)
 DeviceId = NewType("DeviceId", str)
 DeviceTypeId = NewType("DeviceTypeId", str)
+GroupId = NewType("GroupId", str)
 CommandId = NewType("CommandId", str)
 ExecutionId = NewType("ExecutionId", str)
 ScheduleId = NewType("ScheduleId", str)
@@ -43,6 +44,7 @@ class IdPrefix(StrEnum):
     PROJECT = "prj"
     DEVICE = "dev"
     DEVICE_TYPE = "dty"
+    GROUP = "grp"
     COMMAND = "cmd"
     EXECUTION = "exe"
     SCHEDULE = "sched"

@@ -76,25 +76,33 @@ class RuleService:
         """`fields`: fields of `Rule` by name. Raises ValidationFailed, NotFound, PermissionDenied, Conflict `TOO_MANY_RULES`."""
         now_ms = self._clock.now_ms()
         async with self._engine_commit_lock, self._uow.write(caller, Role.MEMBER) as tx:
-            device = await get_device(tx, caller.account_id, device_id)
-            present = await tx.rules.list_by_device(device_id)
-            if len(present) >= policy.MAX_RULES_PER_DEVICE:
-                raise Conflict(
-                    f"A device can have at most {policy.MAX_RULES_PER_DEVICE} rules. Delete one first.", code="TOO_MANY_RULES"
-                )
-            rule = Rule(
-                rule_id=RuleId(self._ids.new_id(IdPrefix.RULE)),
-                rule_no=0,
-                account_id=device.account_id,
-                device_id=device.device_id,
-                device_no=device.device_no,
-                created_by=caller.membership_id,
-                created_at=now_ms,
-                **fields,
+            return await self.create_in(tx, caller, await get_device(tx, caller.account_id, device_id), fields, now_ms)
+
+    async def create_in(
+        self, tx: RuleTx, caller: Session, device: Device, fields: Mapping[str, Any], now_ms: int, *, unless_named: bool = False
+    ) -> Rule:
+        """`create` as a part of the caller's transaction, which holds the engine's commit lock. When it raises, it has written
+        nothing. `unless_named`: raises Conflict `RULE_EXISTS` if the device has a rule of this name."""
+        present = await tx.rules.list_by_device(device.device_id)
+        if unless_named and any(rule.name == fields["name"] for rule in present):
+            raise Conflict(f"The device has a rule {fields['name']!r} already; it was not changed.", code="RULE_EXISTS")
+        if len(present) >= policy.MAX_RULES_PER_DEVICE:
+            raise Conflict(
+                f"A device can have at most {policy.MAX_RULES_PER_DEVICE} rules. Delete one first.", code="TOO_MANY_RULES"
             )
-            await self._check_rule(tx, caller, device, rule, now_ms)
-            rule = await tx.rules.add(rule)
-            await self._emit_change(tx, caller, device, rule, "rule_created", now_ms)
+        rule = Rule(
+            rule_id=RuleId(self._ids.new_id(IdPrefix.RULE)),
+            rule_no=0,
+            account_id=device.account_id,
+            device_id=device.device_id,
+            device_no=device.device_no,
+            created_by=caller.membership_id,
+            created_at=now_ms,
+            **fields,
+        )
+        await self._check_rule(tx, caller, device, rule, now_ms)
+        rule = await tx.rules.add(rule)
+        await self._emit_change(tx, caller, device, rule, "rule_created", now_ms)
         return rule
 
     async def update(self, caller: Session, device_id: DeviceId, rule_id: RuleId, changes: Mapping[str, Any]) -> Rule:

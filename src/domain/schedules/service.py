@@ -107,16 +107,16 @@ class ScheduleService:
     async def put(self, caller: Session, device_id: DeviceId, slot: int, schedule_input: ScheduleInput) -> ScheduleView:
         """Create or replace a slot. Raises ValidationFailed, NotFound, PermissionDenied."""
         require_role(caller, Role.MEMBER)
-        _check_slot(slot)
+        check_slot(slot)
         now_ms = self._clock.now_ms()
         async with self._uow.write(caller, Role.MEMBER) as tx:
             device = await get_device(tx, caller.account_id, device_id)
-            return await self._put(tx, caller, device, slot, schedule_input, now_ms)
+            return await self.put_in(tx, caller, device, slot, schedule_input, now_ms)
 
     async def update(self, caller: Session, device_id: DeviceId, slot: int, changes: Mapping[str, Any]) -> ScheduleView:
         """Change fields of `ScheduleInput` in a slot; fills an empty slot if both times are given."""
         require_role(caller, Role.MEMBER)
-        _check_slot(slot)
+        check_slot(slot)
         now_ms = self._clock.now_ms()
         async with self._uow.write(caller, Role.MEMBER) as tx:
             device = await get_device(tx, caller.account_id, device_id)
@@ -124,7 +124,7 @@ class ScheduleService:
             if before is None:
                 if not {"on_ts", "off_ts"} <= changes.keys():
                     raise NotFound(f"Slot {slot} of this device is empty. Set onTs and offTs to fill it.")
-                return await self._put(tx, caller, device, slot, ScheduleInput(**changes), now_ms)
+                return await self.put_in(tx, caller, device, slot, ScheduleInput(**changes), now_ms)
             rows = await self._plans.plan_rows(tx, device)
             schedule = replace(before, **changes, created_by=caller.membership_id, updated_ms=now_ms)
             await self._check_schedule(tx, caller, device, schedule, now_ms)
@@ -136,22 +136,26 @@ class ScheduleService:
     async def cancel(self, caller: Session, device_id: DeviceId, slot: int) -> None:
         """Raises NotFound for an empty slot."""
         require_role(caller, Role.MEMBER)
-        _check_slot(slot)
+        check_slot(slot)
         now_ms = self._clock.now_ms()
         async with self._uow.write(caller, Role.MEMBER) as tx:
-            device = await get_device(tx, caller.account_id, device_id)
-            before = await tx.schedules.get_by_slot(device_id, slot)
-            if before is None:
-                raise NotFound(f"Slot {slot} of this device is empty already.")
-            rows = await self._plans.plan_rows(tx, device)
-            cancelled = policy.cancel(before, now_ms)
-            await tx.schedules.save(cancelled)
-            await self._emit_change(tx, caller, device, cancelled, "schedule_cancelled", now_ms)
-            await self._plans.revise_if_changed(tx, device, rows)
+            await self.cancel_in(tx, caller, await get_device(tx, caller.account_id, device_id), slot, now_ms)
 
-    async def _put(
+    async def cancel_in(self, tx: ScheduleTx, caller: Session, device: Device, slot: int, now_ms: int) -> None:
+        """`cancel` as a part of the caller's transaction. When it raises, it has written nothing."""
+        before = await tx.schedules.get_by_slot(device.device_id, slot)
+        if before is None:
+            raise NotFound(f"Slot {slot} of this device is empty already.")
+        rows = await self._plans.plan_rows(tx, device)
+        cancelled = policy.cancel(before, now_ms)
+        await tx.schedules.save(cancelled)
+        await self._emit_change(tx, caller, device, cancelled, "schedule_cancelled", now_ms)
+        await self._plans.revise_if_changed(tx, device, rows)
+
+    async def put_in(
         self, tx: ScheduleTx, caller: Session, device: Device, slot: int, schedule_input: ScheduleInput, now_ms: int
     ) -> ScheduleView:
+        """`put` as a part of the caller's transaction. When it raises, it has written nothing."""
         schedule = self._new_schedule(caller, device, slot, schedule_input, now_ms)
         await self._check_schedule(tx, caller, device, schedule, now_ms)
         current = await tx.schedules.get_by_slot(device.device_id, slot)
@@ -227,7 +231,8 @@ def _schedule_view(device: Device, schedule: Schedule) -> ScheduleView:
     return ScheduleView(schedule, is_firmware_synced(device, schedule))
 
 
-def _check_slot(slot: int) -> None:
+def check_slot(slot: int) -> None:
+    """Raises ValidationFailed."""
     faults = list(policy.slot_errors(slot))
     if faults:
         raise ValidationFailed.for_field(faults[0].field, faults[0].message)

@@ -8,14 +8,14 @@ reported), every lookup of the account reads the database and nothing is cached.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from domain.events.model import Event
 from domain.events.policy import is_access_change
 from domain.grants.model import Grant, KeyReadAccess
 from domain.kernel.clock import MINUTE_MS, SECOND_MS
-from domain.kernel.ids import AccountId, DeviceId, KeyId, ProjectId, WebhookId
+from domain.kernel.ids import AccountId, DeviceId, KeyId, WebhookId
 from domain.webhooks.model import Webhook
 from domain.webhooks.ports import RecipientTx
 
@@ -27,35 +27,25 @@ NEVER_EXPIRES_MS = 2**62
 
 @dataclass(frozen=True, slots=True)
 class Visibility:
-    """The devices and projects that one key may read, each with the Unix ms until which it may."""
+    """The devices, groups and projects that one key may read, by id, each with the Unix ms until which it may."""
 
-    devices: Mapping[DeviceId, int]
-    projects: Mapping[ProjectId, int]
+    until_ms: Mapping[str, int]
 
     @classmethod
     def from_grants(cls, grants: Sequence[Grant | KeyReadAccess]) -> Visibility:
-        devices: dict[DeviceId, int] = {}
-        projects: dict[ProjectId, int] = {}
+        found: dict[str, int] = {}
         for grant in grants:
             until_ms = NEVER_EXPIRES_MS if grant.expires_ms is None else grant.expires_ms
-            if grant.device_id is not None:
-                devices[grant.device_id] = max(until_ms, devices.get(grant.device_id, 0))
-            elif grant.project_id is not None:
-                projects[grant.project_id] = max(until_ms, projects.get(grant.project_id, 0))
-        return cls(devices, projects)
+            found[grant.place] = max(until_ms, found.get(grant.place, 0))
+        return cls(found)
 
-    def visible_until_ms(self, device_id: DeviceId, project_id: ProjectId | None) -> int:
-        """Unix ms until which the key may read this device; 0 when it may not."""
-        by_project = 0 if project_id is None else self.projects.get(project_id, 0)
-        return max(self.devices.get(device_id, 0), by_project)
-
-    def can_see(self, device_id: DeviceId, project_id: ProjectId | None, now_ms: int) -> bool:
-        return now_ms < self.visible_until_ms(device_id, project_id)
+    def can_see(self, places: Iterable[str], now_ms: int) -> bool:
+        """`places`: those of a device (`Device.places`)."""
+        return any(now_ms < self.until_ms.get(place, 0) for place in places)
 
     def next_expiry_ms(self, now_ms: int) -> int:
         """When the next currently valid grant expires."""
-        ends = [end for end in (*self.devices.values(), *self.projects.values()) if end > now_ms]
-        return min(ends, default=NEVER_EXPIRES_MS)
+        return min((end for end in self.until_ms.values() if end > now_ms), default=NEVER_EXPIRES_MS)
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,29 +53,29 @@ class WebhookRecipients:
     """The enabled webhooks of an account's enabled keys."""
 
     webhooks: Mapping[WebhookId, tuple[Webhook, Visibility]]
-    uses_projects: bool
-    """Whether any key may read a project, so that a device's project matters."""
-    _project_ids: dict[DeviceId, ProjectId | None] = field(default_factory=dict)
+    uses_places: bool
+    """Whether any key may read a group or project, so that those of a device matter."""
+    _places: dict[DeviceId, tuple[str, ...]] = field(default_factory=dict)
 
-    async def load_projects(self, tx: RecipientTx, device_ids: Collection[DeviceId]) -> None:
-        """Loads the projects of these devices, if any key may read a project."""
-        missing = [device_id for device_id in device_ids if device_id not in self._project_ids] if self.uses_projects else []
+    async def load_places(self, tx: RecipientTx, device_ids: Collection[DeviceId]) -> None:
+        """Loads the projects and groups of these devices, if any key may read one."""
+        missing = [device_id for device_id in device_ids if device_id not in self._places] if self.uses_places else []
         if missing:
-            self._project_ids.update(dict.fromkeys(missing))
-            self._project_ids.update({device.device_id: device.project_id for device in await tx.devices.list_by_ids(missing)})
+            self._places.update({device_id: (device_id,) for device_id in missing})
+            self._places.update({device.device_id: device.places for device in await tx.devices.list_by_ids(missing)})
 
     def list_for_device(self, device_id: DeviceId, now_ms: int) -> list[Webhook]:
-        """The webhooks that may see this device. Call `load_projects` for it first."""
-        project_id = self._project_ids.get(device_id)
-        return [webhook for webhook, visibility in self.webhooks.values() if visibility.can_see(device_id, project_id, now_ms)]
+        """The webhooks that may see this device. Call `load_places` for it first."""
+        places = self._places.get(device_id, (device_id,))
+        return [webhook for webhook, visibility in self.webhooks.values() if visibility.can_see(places, now_ms)]
 
     def find_authorized(self, webhook_id: WebhookId, device_id: DeviceId | None, now_ms: int) -> Webhook | None:
-        """The webhook, if it is enabled and its key still sees the device. Call `load_projects` for the device first. A ping
+        """The webhook, if it is enabled and its key still sees the device. Call `load_places` for the device first. A ping
         has no device and discloses nothing."""
         webhook, visibility = self.webhooks.get(webhook_id, (None, None))
         if webhook is None or visibility is None or device_id is None:
             return webhook
-        return webhook if visibility.can_see(device_id, self._project_ids.get(device_id), now_ms) else None
+        return webhook if visibility.can_see(self._places.get(device_id, (device_id,)), now_ms) else None
 
 
 async def load_recipients(
@@ -110,10 +100,11 @@ async def load_recipients(
     visibilities = {key_id: Visibility.from_grants(grants) for key_id, grants in access_by_key.items()}
     for webhook in enabled:
         found[webhook.account_id][webhook.webhook_id] = (webhook, visibilities[webhook.key_id])
-    by_project = {
-        account_id: any(visibility.projects for _, visibility in webhooks.values()) for account_id, webhooks in found.items()
+    wide = {key_id for key_id, held in access_by_key.items() if any(access.device_id is None for access in held)}
+    return {
+        account_id: WebhookRecipients(webhooks, any(webhook.key_id in wide for webhook, _ in webhooks.values()))
+        for account_id, webhooks in found.items()
     }
-    return {account_id: WebhookRecipients(webhooks, by_project[account_id]) for account_id, webhooks in found.items()}
 
 
 class RecipientCache:
@@ -128,7 +119,7 @@ class RecipientCache:
     async def load(
         self, tx: RecipientTx, devices_by_account: Mapping[AccountId, Collection[DeviceId]], now_ms: int
     ) -> dict[AccountId, WebhookRecipients]:
-        """The recipients of these accounts, with the projects of these devices loaded. `tx` must be a writing transaction."""
+        """The recipients of these accounts, with the places of these devices loaded. `tx` must be a writing transaction."""
         found: dict[AccountId, WebhookRecipients] = {}
         for account_id in devices_by_account:
             cached = self._entries.get(account_id) if self._is_cacheable(account_id, now_ms) else None
@@ -146,7 +137,7 @@ class RecipientCache:
                 tx, uncacheable, {device for account_id in uncacheable for device in devices_by_account[account_id]}
             )
         for account_id, recipients in found.items():
-            await recipients.load_projects(tx, devices_by_account[account_id])
+            await recipients.load_places(tx, devices_by_account[account_id])
         return found
 
     def _is_cacheable(self, account_id: AccountId, now_ms: int) -> bool:

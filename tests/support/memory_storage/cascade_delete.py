@@ -11,6 +11,7 @@ from support.memory_storage.approvals import APPROVALS
 from support.memory_storage.commands import DEFINITIONS, EXECUTIONS
 from support.memory_storage.device_health import DROPS, HEALTH
 from support.memory_storage.grants import delete_grants
+from support.memory_storage.groups import leave_groups
 from support.memory_storage.provisioning import CLAIMS
 from support.memory_storage.rules import RULES
 from support.memory_storage.schedules import SCHEDULES, delete_schedule
@@ -27,6 +28,7 @@ def delete_device_dependants(database: Database, device: Device) -> None:
     gone = device.device_id
     delete_definitions(database, lambda definition: definition.device_id == gone)
     delete_grants(database, lambda grant: grant.device_id == gone)
+    leave_groups(database, gone)
     database.delete(EXECUTIONS, [key for key, e in database.rows(EXECUTIONS).items() if e.device_id == gone])
     database.delete(APPROVALS, [key for key, a in database.rows(APPROVALS).items() if a.device_id == gone])
     database.delete(RULES, [key for key, rule in database.rows(RULES).items() if rule.device_id == gone])

@@ -45,6 +45,7 @@ def _matches(device: Device, search: DeviceSearch) -> bool:
     return (
         device.status is not DeviceStatus.DELETING
         and search.external_id in (None, device.external_id)
+        and (search.group_id is None or search.group_id in device.group_ids)
         and all(word in text for word in search.words)
         and (search.state is None or _has_state(device, search.state))
     )

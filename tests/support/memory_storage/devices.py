@@ -81,6 +81,7 @@ class MemoryDeviceRepository:
             last_seen_ms=stored.last_seen_ms,
             sched_rev=stored.sched_rev,
             sched_rev_device=stored.sched_rev_device,
+            group_ids=stored.group_ids,
         )
         return True
 

@@ -6,7 +6,7 @@ from collections.abc import Callable, Collection, Sequence
 
 from domain.devices.model import Device
 from domain.grants.model import Grant, GrantSubject, KeyReadAccess
-from domain.kernel.ids import AccountId, DeviceId, GrantId, KeyId, ProjectId
+from domain.kernel.ids import AccountId, DeviceId, GrantId, GroupId, KeyId
 from support.memory_storage.tables import Database, Table
 
 GRANTS: Table[GrantId, Grant] = Table("grants")
@@ -37,14 +37,17 @@ class MemoryGrantRepository:
         delete_grants(self._database, lambda grant: grant.grant_id == grant_id)
 
     async def list_by_device(self, device: Device) -> Sequence[Grant]:
-        return self._filter(lambda grant: _applies_to(grant, device.device_id, device.project_id))
+        return self._filter(lambda grant: grant.applies_to(self._current(device)))
+
+    async def list_by_group(self, group_id: GroupId) -> Sequence[Grant]:
+        return self._filter(lambda grant: grant.group_id == group_id)
 
     async def list_by_subject_and_device(self, subject: GrantSubject, device: Device) -> Sequence[Grant]:
         return [grant for grant in await self.list_by_device(device) if grant.subject == subject]
 
     async def list_by_subject_and_devices(self, subject: GrantSubject, devices: Sequence[Device]) -> Sequence[Grant]:
-        places = [(device.device_id, device.project_id) for device in devices]
-        return self._filter(lambda grant: grant.subject == subject and any(_applies_to(grant, *place) for place in places))
+        places = {place for device in devices for place in self._current(device).places}
+        return self._filter(lambda grant: grant.subject == subject and grant.place in places)
 
     async def list_by_key(self, account_id: AccountId, key_id: KeyId) -> Sequence[Grant]:
         return await self.list_by_subject(account_id, GrantSubject(key_id=key_id))
@@ -58,10 +61,13 @@ class MemoryGrantRepository:
 
     async def list_read_access_by_devices(self, device_ids: Collection[DeviceId]) -> Sequence[KeyReadAccess]:
         devices = [device for device_id, device in self._database.rows(_DEVICES).items() if device_id in set(device_ids)]
-        places = [(device.device_id, device.project_id) for device in devices]
-        return _reach_of_grants(self._filter(lambda grant: any(_applies_to(grant, *place) for place in places)))
+        places = {place for device in devices for place in device.places}
+        return _reach_of_grants(self._filter(lambda grant: grant.place in places))
 
     async def lock_for_share(self, grant: Grant) -> bool:
+        return True
+
+    async def lock_membership(self, grant: Grant, device_id: DeviceId) -> bool:
         return True
 
     async def list_recent_uses(self, grant: Grant, since_ms: int, until_ms: int, limit: int) -> Sequence[int] | None:
@@ -85,20 +91,20 @@ class MemoryGrantRepository:
             rows[grant_id] = tuple(kept)
         return gone
 
+    def _current(self, device: Device) -> Device:
+        """With the groups that the device is a member of now, as a database looks."""
+        return self._database.rows(_DEVICES).get(device.device_id, device)
+
     def _filter(self, chosen: Callable[[Grant], bool]) -> list[Grant]:
         return [grant for grant in self._database.rows(GRANTS).values() if chosen(grant)]
 
 
 def _reach_of_grants(grants: Sequence[Grant]) -> list[KeyReadAccess]:
     return [
-        KeyReadAccess(grant.subject.key_id, grant.device_id, grant.project_id, grant.expires_ms)
+        KeyReadAccess(grant.subject.key_id, grant.device_id, grant.project_id, grant.expires_ms, grant.group_id)
         for grant in grants
         if grant.subject.key_id is not None
     ]
-
-
-def _applies_to(grant: Grant, device_id: DeviceId, project_id: ProjectId) -> bool:
-    return grant.device_id == device_id or (grant.device_id is None and grant.project_id == project_id)
 
 
 def delete_grants(database: Database, chosen: Callable[[Grant], bool]) -> None:

@@ -36,6 +36,7 @@ from support.memory_storage.devices import MemoryDeviceCredentialsRepository, Me
 from support.memory_storage.events import MemoryEventRepository
 from support.memory_storage.external_identities import MemoryExternalIdentityRepository
 from support.memory_storage.grants import MemoryGrantRepository
+from support.memory_storage.groups import MemoryDeviceGroupRepository
 from support.memory_storage.invitations import MemoryInvitationRepository
 from support.memory_storage.keys import MemoryApiKeyRepository
 from support.memory_storage.notifications import MemoryNotificationRepository
@@ -89,6 +90,7 @@ class MemoryTransaction:
         self.device_health = MemoryDeviceHealthRepository(database)
         self.provisioning_codes = MemoryProvisioningCodeRepository(database)
         self.device_claims = MemoryDeviceClaimRepository(database)
+        self.groups = MemoryDeviceGroupRepository(database)
         self.device_types = MemoryDeviceTypeRepository(database)
         self.events = MemoryEventRepository(database)
         self.grants = MemoryGrantRepository(database)

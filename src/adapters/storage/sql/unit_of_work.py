@@ -29,6 +29,7 @@ from adapters.storage.sql.repositories.devices import SqlDeviceRepository
 from adapters.storage.sql.repositories.events import SqlEventRepository
 from adapters.storage.sql.repositories.external_identities import SqlExternalIdentityRepository
 from adapters.storage.sql.repositories.grants import SqlGrantRepository
+from adapters.storage.sql.repositories.groups import SqlDeviceGroupRepository
 from adapters.storage.sql.repositories.invitations import SqlInvitationRepository
 from adapters.storage.sql.repositories.keys import SqlApiKeyRepository
 from adapters.storage.sql.repositories.notifications import SqlNotificationRepository
@@ -112,6 +113,7 @@ class SqlTransaction:
     device_health = LazyRepository(SqlDeviceHealthRepository)
     provisioning_codes = LazyRepository(SqlProvisioningCodeRepository)
     device_claims = LazyRepository(SqlDeviceClaimRepository)
+    groups = LazyRepository(SqlDeviceGroupRepository)
     device_types = LazyRepository(SqlDeviceTypeRepository)
     events = LazyRepository(SqlEventRepository)
     grants = LazyRepository(SqlGrantRepository)

@@ -24,7 +24,7 @@ from domain.devices.search import DeviceCounts, DeviceSearch, DeviceSort, Device
 from domain.devices.service import DeviceDetails
 from domain.kernel.clock import to_iso
 from domain.kernel.errors import ValidationFailed
-from domain.kernel.ids import DeviceTypeId, ProjectId
+from domain.kernel.ids import DeviceTypeId, GroupId, ProjectId
 
 MAX_TAGS = 20
 MAX_DEVICES_PER_PAGE = 500
@@ -111,6 +111,7 @@ class DevicesQuery(QueryParameters):
         default=None,
         description="Words that must all be in the name, id, location, tags or application; case is ignored for a–z.",
     )
+    group_id: IdText | None = Field(default=None, description="Only the members of this group.")
     state: DeviceStateFilter | None = Field(default=None, description="`online` and `offline` are of ACTIVE devices.")
     sort: DeviceSort = Field(
         default=DeviceSort.CREATED, description="`created` and `lastSeen`: oldest first; `-lastSeen`: newest first."
@@ -128,6 +129,7 @@ class DevicesQuery(QueryParameters):
             state=self.state,
             project_id=None if self.project_id is None else ProjectId(self.project_id),
             external_id=self.external_id,
+            group_id=None if self.group_id is None else GroupId(self.group_id),
             sort=self.sort,
             limit=self.limit,
             offset=self.offset,
@@ -208,6 +210,7 @@ class DeviceResponse(ResponseModel):
     industry: str | None
     tags: list[str]
     external_id: str | None = Field(description="The user's own id of the device.")
+    group_ids: list[str]
     health: DeviceHealthResponse
 
     @classmethod
@@ -231,6 +234,7 @@ class DeviceResponse(ResponseModel):
             **{name: getattr(device.about, name) for name in _METADATA_FIELDS},
             tags=list(device.about.tags),
             external_id=device.external_id,
+            group_ids=list(device.group_ids),
             health=DeviceHealthResponse.from_domain(details.health),
         )
 

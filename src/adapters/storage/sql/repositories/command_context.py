@@ -15,9 +15,9 @@ from sqlalchemy import BindParameter, ColumnElement, Select, Text, and_, bindpar
 from adapters.storage.sql.mapper import from_json
 from adapters.storage.sql.repositories.commands import DEFINITION
 from adapters.storage.sql.repositories.devices import DEVICE_COLUMNS, GET, device_from_row
-from adapters.storage.sql.repositories.grants import GRANT_COLUMNS, grant_from_row
+from adapters.storage.sql.repositories.grants import GRANT_COLUMNS, ON_PROJECT, grant_from_row
 from adapters.storage.sql.session import POSTGRES, DbSession, Query, Row
-from adapters.storage.sql.tables import definitions, devices, executions, grants
+from adapters.storage.sql.tables import definitions, devices, executions, grants, group_members
 from adapters.storage.sql.tables.fleet import OPEN
 from domain.commands.model import CommandContext
 from domain.grants.model import GrantSubject
@@ -33,10 +33,10 @@ COUNT_OPEN = select(func.count()).select_from(executions).where(executions.c.dev
 
 
 def _grants_by_subject(subject: Any) -> Select[Any]:
-    around = and_(g.project_id == _PROJECT_ID, g.device_id.is_(None))
-    return (
-        select(*GRANT_COLUMNS).where(subject == bindparam("at_subject"), or_(g.device_id == _DEVICE_ID, around)).order_by(g.seq)
-    )
+    around = and_(g.project_id == _PROJECT_ID, ON_PROJECT)
+    in_group = g.group_id.in_(select(group_members.c.group_id).where(group_members.c.device_id == _DEVICE_ID))
+    covering = or_(g.device_id == _DEVICE_ID, around, in_group)
+    return select(*GRANT_COLUMNS).where(subject == bindparam("at_subject"), covering).order_by(g.seq)
 
 
 GRANTS_BY_KEY = _grants_by_subject(g.key_id)

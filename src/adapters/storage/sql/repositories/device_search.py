@@ -12,7 +12,7 @@ from sqlalchemy import ColumnElement, Select, and_, bindparam, case, func, selec
 from adapters.storage.sql.mapper import escape_like
 from adapters.storage.sql.repositories.devices import DEVICE_COLUMNS, device_from_row
 from adapters.storage.sql.session import DbSession
-from adapters.storage.sql.tables import devices
+from adapters.storage.sql.tables import devices, group_members
 from domain.devices.model import Device, DeviceStatus
 from domain.devices.search import DeviceCounts, DeviceSearch, DeviceSort, DeviceStateFilter
 from domain.kernel.ids import AccountId
@@ -37,6 +37,7 @@ _ORDERS: dict[DeviceSort, tuple[ColumnElement[Any], ...]] = {
     DeviceSort.LAST_SEEN: (_SEEN_MS, d.device_no),
     DeviceSort.LAST_SEEN_NEWEST: (_SEEN_MS.desc(), d.device_no),
 }
+_MEMBERS = select(group_members.c.device_id).where(group_members.c.group_id == bindparam("at_group"))
 COUNT_BY_STATE = select(
     func.count(), *(func.coalesce(func.sum(case((condition, 1), else_=0)), 0) for condition in _STATES.values())
 ).where(d.account_id == bindparam("at_account"), _EXISTS)
@@ -50,10 +51,12 @@ class _Filters:
     state: DeviceStateFilter | None
     project: bool
     external_id: bool
+    group: bool
 
     @classmethod
     def of(cls, search: DeviceSearch) -> _Filters:
-        return cls(len(search.words), search.state, search.project_id is not None, search.external_id is not None)
+        given = (search.project_id, search.external_id, search.group_id)
+        return cls(len(search.words), search.state, *(value is not None for value in given))
 
     def apply(self, statement: Select[Any]) -> Select[Any]:
         statement = statement.where(d.account_id == bindparam("at_account"), _EXISTS)
@@ -63,6 +66,8 @@ class _Filters:
             statement = statement.where(_STATES[self.state])
         if self.external_id:
             statement = statement.where(d.external_id == bindparam("at_external_id"))
+        if self.group:
+            statement = statement.where(d.device_id.in_(_MEMBERS))
         return statement.where(d.project_id == bindparam("at_project")) if self.project else statement
 
 
@@ -79,7 +84,7 @@ def count_statement(filters: _Filters) -> Select[Any]:
 
 def _parameters(account_id: AccountId, search: DeviceSearch) -> dict[str, Any]:
     words = {f"at_word_{index}": f"%{escape_like(word)}%" for index, word in enumerate(search.words)}
-    named = {"at_project": search.project_id, "at_external_id": search.external_id}
+    named = {"at_project": search.project_id, "at_external_id": search.external_id, "at_group": search.group_id}
     return {"at_account": account_id, **words, **{name: value for name, value in named.items() if value is not None}}
 
 

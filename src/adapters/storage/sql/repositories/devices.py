@@ -25,6 +25,7 @@ from adapters.storage.sql.tables import (
     device_metrics,
     devices,
     executions,
+    group_members,
     late_readings,
     left_edges,
     tombstones,
@@ -34,11 +35,11 @@ from domain.devices.model import Device, DeviceMetadata, DeviceStatus, FirmwareP
 from domain.kernel.ids import AccountId, DeviceId, ProjectId
 
 _ABOUT_FIELDS = [field.name for field in fields(DeviceMetadata) if field.name != "tags"]
-_STORED_FIELDS = [field.name for field in fields(Device) if field.name not in ("about", "has_left_edges")]
-_DEVICE_FIELDS = [*_STORED_FIELDS, "has_left_edges"]
+_STORED_FIELDS = [field.name for field in fields(Device) if field.name not in ("about", "has_left_edges", "group_ids")]
+_DEVICE_FIELDS = [*_STORED_FIELDS, "has_left_edges", "group_ids"]
 _ABOUT_INDEX = [field.name for field in fields(Device)].index("about")
-_STATUS_INDEX, _PROFILE_INDEX, _IS_ONLINE_INDEX, _RELAY_INDEX, _LEFT_INDEX = (
-    _DEVICE_FIELDS.index(name) for name in ("status", "profile", "is_online", "relay", "has_left_edges")
+_STATUS_INDEX, _PROFILE_INDEX, _IS_ONLINE_INDEX, _RELAY_INDEX, _LEFT_INDEX, _GROUPS_INDEX = (
+    _DEVICE_FIELDS.index(name) for name in ("status", "profile", "is_online", "relay", "has_left_edges", "group_ids")
 )
 _STATUSES = {status.value: status for status in DeviceStatus}
 _PROFILES = {profile.value: profile for profile in FirmwareProfile}
@@ -59,9 +60,17 @@ _NOT_SAVED = frozenset(
 """Columns that `save` does not change: identity, and what the device reports."""
 
 _HAS_LEFT_EDGES = exists().where(left_edges.c.device_id == devices.c.device_id).correlate(devices).label("has_left_edges")
+_GROUP_IDS = (
+    select(func.aggregate_strings(group_members.c.group_id, ","))
+    .where(group_members.c.device_id == devices.c.device_id)
+    .correlate(devices)
+    .scalar_subquery()
+    .label("group_ids")
+)
 DEVICE_COLUMNS: list[ColumnElement[Any]] = [
     *(devices.c[name] for name in _STORED_FIELDS),
     _HAS_LEFT_EDGES,
+    _GROUP_IDS,
     *(devices.c[name] for name in (*_ABOUT_FIELDS, "tags")),
 ]
 
@@ -139,6 +148,8 @@ def device_from_row(row: Row) -> Device:
     plain[_PROFILE_INDEX] = _PROFILES[plain[_PROFILE_INDEX]]
     plain[_IS_ONLINE_INDEX] = bool(plain[_IS_ONLINE_INDEX])
     plain[_LEFT_INDEX] = bool(plain[_LEFT_INDEX])
+    groups = plain[_GROUPS_INDEX]
+    plain[_GROUPS_INDEX] = () if groups is None else tuple(sorted(groups.split(",")))
     if plain[_RELAY_INDEX] is not None:
         plain[_RELAY_INDEX] = bool(plain[_RELAY_INDEX])
     return Device(*[*plain[:_ABOUT_INDEX], about, *plain[_ABOUT_INDEX:]])

@@ -10,11 +10,11 @@ from sqlalchemy import ColumnElement, Select, and_, bindparam, delete, insert, o
 from adapters.storage.sql.mapper import for_update, from_json, json_list, to_json
 from adapters.storage.sql.repositories.sessions import delete_batch
 from adapters.storage.sql.session import POSTGRES, SQLITE, DbSession, Row
-from adapters.storage.sql.tables import devices, grant_uses, grants
+from adapters.storage.sql.tables import devices, grant_uses, grants, group_members
 from domain.devices.model import Device
 from domain.grants.model import Grant, GrantSubject, KeyReadAccess, Scope
 from domain.grants.window import GrantWindow
-from domain.kernel.ids import AccountId, DeviceId, GrantId, KeyId
+from domain.kernel.ids import AccountId, DeviceId, GrantId, GroupId, KeyId
 
 g = grants.c
 u = grant_uses.c
@@ -37,8 +37,17 @@ GRANT_COLUMNS = (
     g.created_ms,
     g.created_by,
     g.changed_by,
+    g.group_id,
 )
 _SELECT = select(*GRANT_COLUMNS)
+
+m = group_members.c
+ON_PROJECT: ColumnElement[bool] = and_(g.device_id.is_(None), g.group_id.is_(None))
+
+
+def _on_group_of(members: ColumnElement[bool]) -> ColumnElement[bool]:
+    return g.group_id.in_(select(m.group_id).where(members))
+
 
 _ID = g.grant_id == bindparam("at_id")
 _ACCOUNT = g.account_id == bindparam("at_account")
@@ -47,23 +56,24 @@ _MEMBERSHIP = g.membership_id == bindparam("at_subject")
 
 
 def _applying_to_devices(statement: Select[Any], dialect: str) -> Select[Any]:
-    """Grants on any of the devices or on their projects."""
+    """Grants on any of the devices, their projects or their groups."""
     here = g.device_id.in_(json_list()[dialect])
-    around: ColumnElement[bool] = and_(g.project_id.in_(json_list("at_projects")[dialect]), g.device_id.is_(None))
-    return statement.where(or_(here, around))
+    around = and_(g.project_id.in_(json_list("at_projects")[dialect]), ON_PROJECT)
+    return statement.where(or_(here, around, _on_group_of(m.device_id.in_(json_list()[dialect]))))
 
 
 def _applying_to_device(statement: Select[Any]) -> Select[Any]:
-    """Grants on the device or on its project."""
+    """Grants on the device, its project or its groups."""
     here = g.device_id == bindparam("at_device")
-    around: ColumnElement[bool] = and_(g.project_id == bindparam("at_project"), g.device_id.is_(None))
-    return statement.where(or_(here, around))
+    around = and_(g.project_id == bindparam("at_project"), ON_PROJECT)
+    return statement.where(or_(here, around, _on_group_of(m.device_id == bindparam("at_device"))))
 
 
 ADD = insert(grants)
 GET_FOR_UPDATE = for_update(_SELECT.where(_ID, _ACCOUNT))
 SAVE = update(grants).where(_ID)
 DELETE = delete(grants).where(_ID)
+LIST_BY_GROUP = _SELECT.where(g.group_id == bindparam("at_group")).order_by(g.seq)
 LIST_BY_DEVICE = _applying_to_device(_SELECT).order_by(g.seq)
 LIST_BY_KEY_AND_DEVICE = _applying_to_device(_SELECT.where(_KEY)).order_by(g.seq)
 LIST_BY_MEMBERSHIP_AND_DEVICE = _applying_to_device(_SELECT.where(_MEMBERSHIP)).order_by(g.seq)
@@ -75,14 +85,15 @@ LIST_BY_MEMBERSHIP_AND_DEVICES = {
 }
 LIST_BY_KEY = _SELECT.where(_KEY, _ACCOUNT).order_by(g.seq)
 LIST_BY_MEMBERSHIP = _SELECT.where(_MEMBERSHIP, _ACCOUNT).order_by(g.seq)
-_REACH = select(g.key_id, g.device_id, g.project_id, g.expires_ms)
+_REACH = select(g.key_id, g.device_id, g.project_id, g.expires_ms, g.group_id)
 REACH_BY_KEYS = {dialect: _REACH.where(g.key_id.in_(among)) for dialect, among in json_list().items()}
 REACH_BY_DEVICES = {
     dialect: _REACH.where(
         g.key_id.is_not(None),
         or_(
             g.device_id.in_(among),
-            and_(g.device_id.is_(None), g.project_id.in_(select(devices.c.project_id).where(devices.c.device_id.in_(among)))),
+            and_(ON_PROJECT, g.project_id.in_(select(devices.c.project_id).where(devices.c.device_id.in_(among)))),
+            _on_group_of(m.device_id.in_(among)),
         ),
     )
     for dialect, among in json_list().items()
@@ -90,6 +101,11 @@ REACH_BY_DEVICES = {
 
 LOCK_GRANT = _SELECT.where(_ID).with_for_update(key_share=True)
 LOCK_GRANT_FOR_SHARE = _SELECT.where(_ID).with_for_update(read=True)
+LOCK_MEMBER_FOR_SHARE = (
+    select(m.group_id)
+    .where(m.group_id == bindparam("at_group"), m.device_id == bindparam("at_device"))
+    .with_for_update(read=True)
+)
 LIST_RECENT_USES = (
     select(u.at_ms)
     .where(u.grant_id == bindparam("at_id"), u.at_ms > bindparam("at_since"), u.at_ms <= bindparam("at_until"))
@@ -102,7 +118,7 @@ DELETE_OLD_USES = delete_batch(grant_uses, u.at_ms < bindparam("at_before"), u.a
 
 def grant_from_row(row: Row) -> Grant:
     (grant_id, account_id, key_id, membership_id, device_id, project_id, commands, scope, expires_ms) = row[:9]
-    days, from_minute, to_minute, timezone, rate, created_ms, created_by, changed_by = row[9:]
+    days, from_minute, to_minute, timezone, rate, created_ms, created_by, changed_by, group_id = row[9:]
     return Grant(
         grant_id=grant_id,
         account_id=account_id,
@@ -117,6 +133,7 @@ def grant_from_row(row: Row) -> Grant:
         created_ms=created_ms,
         created_by=created_by,
         changed_by=tuple(from_json(changed_by)) if changed_by else (),
+        group_id=group_id,
     )
 
 
@@ -139,6 +156,7 @@ def grant_values(grant: Grant) -> dict[str, Any]:
         "created_ms": grant.created_ms,
         "created_by": grant.created_by,
         "changed_by": to_json(grant.changed_by) if grant.changed_by else None,
+        "group_id": grant.group_id,
     }
 
 
@@ -162,6 +180,9 @@ class SqlGrantRepository:
     async def list_by_device(self, device: Device) -> Sequence[Grant]:
         rows = await self._session.read(LIST_BY_DEVICE, at_device=device.device_id, at_project=device.project_id)
         return [grant_from_row(row) for row in rows]
+
+    async def list_by_group(self, group_id: GroupId) -> Sequence[Grant]:
+        return [grant_from_row(row) for row in await self._session.read(LIST_BY_GROUP, at_group=group_id)]
 
     async def list_by_subject_and_device(self, subject: GrantSubject, device: Device) -> Sequence[Grant]:
         statement = LIST_BY_KEY_AND_DEVICE if subject.key_id is not None else LIST_BY_MEMBERSHIP_AND_DEVICE
@@ -206,6 +227,11 @@ class SqlGrantRepository:
 
     async def lock_for_share(self, grant: Grant) -> bool:
         return await self._lock_unchanged(LOCK_GRANT_FOR_SHARE, grant)
+
+    async def lock_membership(self, grant: Grant, device_id: DeviceId) -> bool:
+        if grant.group_id is None or not self._session.writable or self._session.dialect != POSTGRES:
+            return True
+        return bool(await self._session.write(LOCK_MEMBER_FOR_SHARE, at_group=grant.group_id, at_device=device_id))
 
     async def _lock_unchanged(self, lock: Select[Any], grant: Grant) -> bool:
         """SQLite has one writer, so the grant cannot change meanwhile."""

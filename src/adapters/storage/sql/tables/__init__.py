@@ -33,6 +33,7 @@ from adapters.storage.sql.tables.fleet import (
     schedule_edges,
     schedules,
 )
+from adapters.storage.sql.tables.groups import device_groups, group_members
 from adapters.storage.sql.tables.identity import (
     accounts,
     api_keys,
@@ -70,6 +71,7 @@ __all__ = [
     "deliveries",
     "device_claims",
     "device_drops",
+    "device_groups",
     "device_health",
     "device_latest",
     "device_metrics",
@@ -84,6 +86,7 @@ __all__ = [
     "external_identities",
     "grant_uses",
     "grants",
+    "group_members",
     "invitations",
     "late_readings",
     "left_edges",

@@ -1,0 +1,73 @@
+"""Grants on a group. Sessions only; requires the role Admin or Owner."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from adapters.http.api.grants.schemas import GrantCreatedResponse, GrantResponse, GrantUpdateRequest
+from adapters.http.api.groups.schemas import GroupGrantCreateRequest
+from adapters.http.core.auth import RequiredAccess, current_session
+from adapters.http.core.operation import ApiBlueprint, operation
+from adapters.http.core.paging import ListQuery, list_response
+from adapters.http.core.request_handling import ApiResponse
+from adapters.http.core.schemas import OkResponse
+from domain.grants.grant_service import GroupGrantService
+from domain.kernel.ids import GrantId, GroupId
+
+GRANT_ERRORS = {403: "ROLE_REQUIRED", 404: "NOT_FOUND"}
+
+
+def group_grants_blueprint(grants: GroupGrantService[Any]) -> ApiBlueprint:
+    bp = ApiBlueprint("group_grants", "Groups")
+
+    @operation(
+        bp, "GET", "/groups/<group_id>/grants", RequiredAccess.SESSION, "List a group's grants", errors=GRANT_ERRORS, paged=True
+    )
+    async def list_group_grants(group_id: str, query: ListQuery) -> ApiResponse[list[GrantResponse]]:
+        """Oldest first. Requires the role Admin or Owner."""
+        found = await grants.list(current_session(), GroupId(group_id))
+        return list_response(found, query, GrantResponse.from_domain, lambda named: named.grant.grant_id)
+
+    @operation(
+        bp,
+        "POST",
+        "/groups/<group_id>/grants",
+        RequiredAccess.SESSION,
+        "Create a grant on a group",
+        status=201,
+        errors={**GRANT_ERRORS, 409: "GRANT_LIMIT REQUEST_PENDING"},
+        idempotent=True,
+    )
+    async def create_group_grant(group_id: str, body: GroupGrantCreateRequest) -> GrantCreatedResponse:
+        """Covers every device while it is a member. A rate limit is for all members together. Requires the role Admin or
+        Owner."""
+        granted = await grants.create(current_session(), GroupId(group_id), body.to_input())
+        return GrantCreatedResponse(grant_id=granted.grant.grant_id)
+
+    @operation(
+        bp,
+        "PATCH",
+        "/groups/<group_id>/grants/<grant_id>",
+        RequiredAccess.SESSION,
+        "Change a grant on a group",
+        errors={**GRANT_ERRORS, 409: "REQUEST_PENDING"},
+    )
+    async def update_group_grant(group_id: str, grant_id: str, body: GrantUpdateRequest) -> OkResponse:
+        """Takes effect with the next call. Requires the role Admin or Owner."""
+        await grants.update(current_session(), GroupId(group_id), GrantId(grant_id), body.to_changes())
+        return OkResponse()
+
+    @operation(
+        bp,
+        "DELETE",
+        "/groups/<group_id>/grants/<grant_id>",
+        RequiredAccess.SESSION,
+        "Delete a grant on a group",
+        errors=GRANT_ERRORS,
+    )
+    async def delete_group_grant(group_id: str, grant_id: str) -> OkResponse:
+        """Takes effect with the next call. Requires the role Admin or Owner."""
+        await grants.delete(current_session(), GroupId(group_id), GrantId(grant_id))
+        return OkResponse()
+
+    return bp

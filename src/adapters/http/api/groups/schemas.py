@@ -1,0 +1,229 @@
+"""Request and response models of groups."""
+
+from __future__ import annotations
+
+from enum import StrEnum
+from typing import Annotated, Any
+
+from pydantic import Field
+
+from adapters.http.api.commands.schemas import CommandSendRequest
+from adapters.http.api.devices.schemas import DescriptionText, IdText
+from adapters.http.api.grants.schemas import GrantCreateRequest
+from adapters.http.core.paging import ListQuery
+from adapters.http.core.schemas import DisplayName, PatchBody, RequestBody, ResponseModel, Timestamp
+from domain.commands.service import SubmissionResult
+from domain.devices.groups import MAX_GROUP_DEVICES
+from domain.groups.actions import GroupCommand, GroupReport, MemberOutcome
+from domain.groups.service import GroupView, MembersChange
+from domain.kernel.clock import to_iso
+from domain.kernel.ids import DeviceId
+from domain.rules.model import Rule
+
+DeviceIds = Annotated[list[IdText], Field(max_length=MAX_GROUP_DEVICES)]
+
+
+class GroupsQuery(ListQuery):
+    project_id: IdText | None = None
+
+
+class GroupCreateRequest(RequestBody):
+    name: DisplayName
+    project_id: IdText | None = Field(default=None, description="Omitted: the account's default project.")
+    description: DescriptionText | None = None
+    device_ids: DeviceIds | None = Field(default=None, description="Devices of the same project.")
+
+
+class GroupUpdateRequest(PatchBody):
+    """Omitted fields keep their value; `null` clears the description."""
+
+    nullable = frozenset({"description"})
+
+    name: DisplayName | None = None
+    description: DescriptionText | None = None
+
+    def to_changes(self) -> dict[str, Any]:
+        return {name: getattr(self, name) for name in self.model_fields_set}
+
+
+class GroupMembersRequest(RequestBody):
+    add: DeviceIds | None = Field(default=None, description="Devices of the group's project.")
+    remove: DeviceIds | None = None
+
+
+class GroupMembersResponse(ResponseModel):
+    """Devices that were members already, or no members, do not count."""
+
+    added: int
+    removed: int
+    device_count: int
+
+    @classmethod
+    def from_domain(cls, change: MembersChange) -> GroupMembersResponse:
+        return cls(added=change.added, removed=change.removed, device_count=change.total)
+
+
+class GroupResponse(ResponseModel):
+    group_id: str
+    project_id: str
+    name: str
+    description: str | None
+    device_count: int = Field(description="Members that the caller may see.")
+    created_at: Timestamp
+
+    @classmethod
+    def from_domain(cls, view: GroupView) -> GroupResponse:
+        return cls(**_group_fields(view))
+
+
+class GroupMemberResponse(ResponseModel):
+    device_id: str
+    name: str
+    external_id: str | None
+
+
+class GroupDetailsResponse(GroupResponse):
+    devices: list[GroupMemberResponse]
+
+    @classmethod
+    def from_domain(cls, view: GroupView) -> GroupDetailsResponse:
+        devices = [
+            GroupMemberResponse(device_id=each.device_id, name=each.name, external_id=each.external_id) for each in view.devices
+        ]
+        return cls(**_group_fields(view), devices=devices)
+
+
+def _group_fields(view: GroupView) -> dict[str, Any]:
+    group = view.group
+    return {
+        "group_id": group.group_id,
+        "project_id": group.project_id,
+        "name": group.name,
+        "description": group.description,
+        "device_count": len(view.devices),
+        "created_at": to_iso(group.created_ms),
+    }
+
+
+class GroupCommandRequest(RequestBody):
+    """As for one device, without waiting."""
+
+    cmd: str = Field(min_length=1, max_length=64, examples=["ON"])
+    params: Any = CommandSendRequest.model_fields["params"]
+    ttl_seconds: int | None = CommandSendRequest.model_fields["ttl_seconds"]
+    reason: str | None = CommandSendRequest.model_fields["reason"]
+
+    def to_command(self) -> GroupCommand:
+        ttl_ms = None if self.ttl_seconds is None else self.ttl_seconds * 1000
+        return GroupCommand(self.cmd, self.params, ttl_ms, self.reason)
+
+
+class MemberOutcomeKind(StrEnum):
+    QUEUED = "QUEUED"
+    WAITS_FOR_APPROVAL = "WAITS_FOR_APPROVAL"
+    DONE = "DONE"
+    REFUSED = "REFUSED"
+
+
+class MemberOutcomeResponse(ResponseModel):
+    device_id: str
+    name: str
+    outcome: MemberOutcomeKind
+    error: str | None = Field(description="The code of the error of a REFUSED one.")
+    message: str | None
+
+    @classmethod
+    def fields_of(cls, outcome: MemberOutcome[Any], kind: MemberOutcomeKind) -> dict[str, Any]:
+        error = outcome.error
+        return {
+            "device_id": outcome.device.device_id,
+            "name": outcome.device.name,
+            "outcome": kind if error is None else MemberOutcomeKind.REFUSED,
+            "error": None if error is None else error.code,
+            "message": None if error is None else error.message,
+        }
+
+
+class MemberCommandResponse(MemberOutcomeResponse):
+    execution_id: str | None
+    approval_id: str | None
+
+    @classmethod
+    def from_domain(cls, outcome: MemberOutcome[SubmissionResult], *, is_preview: bool = False) -> MemberCommandResponse:
+        result = outcome.result or SubmissionResult()
+        waits = result.approval is not None
+        kind = MemberOutcomeKind.WAITS_FOR_APPROVAL if waits else MemberOutcomeKind.QUEUED
+        execution_id = None if result.execution is None else result.execution.execution_id
+        approval_id = None if result.approval is None else result.approval.approval_id
+        return cls(
+            **cls.fields_of(outcome, kind),
+            execution_id=None if is_preview else execution_id,
+            approval_id=None if is_preview else approval_id,
+        )
+
+
+class MemberRuleResponse(MemberOutcomeResponse):
+    rule_id: str | None
+
+    @classmethod
+    def from_domain(cls, outcome: MemberOutcome[Rule]) -> MemberRuleResponse:
+        rule_id = None if outcome.result is None else outcome.result.rule_id
+        return cls(**cls.fields_of(outcome, MemberOutcomeKind.DONE), rule_id=rule_id)
+
+
+class GroupCommandResponse(ResponseModel):
+    """`devices` has one entry per member that the caller may see, oldest first."""
+
+    queued: int
+    waiting: int = Field(description="Commands that wait for approval.")
+    refused: int
+    devices: list[MemberCommandResponse]
+
+    @classmethod
+    def from_domain(cls, report: GroupReport[SubmissionResult], *, is_preview: bool = False) -> GroupCommandResponse:
+        devices = [MemberCommandResponse.from_domain(each, is_preview=is_preview) for each in report.outcomes]
+        counts = {kind: sum(each.outcome is kind for each in devices) for kind in MemberOutcomeKind}
+        return cls(
+            queued=counts[MemberOutcomeKind.QUEUED],
+            waiting=counts[MemberOutcomeKind.WAITS_FOR_APPROVAL],
+            refused=counts[MemberOutcomeKind.REFUSED],
+            devices=devices,
+        )
+
+
+class GroupChangeResponse(ResponseModel):
+    """`devices` has one entry per member, oldest first."""
+
+    done: int
+    refused: int
+    devices: list[MemberOutcomeResponse]
+
+    @classmethod
+    def from_domain(cls, report: GroupReport[Any]) -> GroupChangeResponse:
+        devices = [
+            MemberOutcomeResponse(**MemberOutcomeResponse.fields_of(each, MemberOutcomeKind.DONE)) for each in report.outcomes
+        ]
+        refused = sum(each.error is not None for each in report.outcomes)
+        return cls(done=len(devices) - refused, refused=refused, devices=devices)
+
+
+class GroupRuleResponse(ResponseModel):
+    """`devices` has one entry per member, oldest first."""
+
+    done: int
+    refused: int
+    devices: list[MemberRuleResponse]
+
+    @classmethod
+    def from_domain(cls, report: GroupReport[Rule]) -> GroupRuleResponse:
+        refused = sum(each.error is not None for each in report.outcomes)
+        devices = [MemberRuleResponse.from_domain(each) for each in report.outcomes]
+        return cls(done=len(devices) - refused, refused=refused, devices=devices)
+
+
+class GroupGrantCreateRequest(GrantCreateRequest):
+    """Give exactly one of `apiKeyId` and `membershipId`. `appliesVia` is `group`, or omitted."""
+
+
+def to_device_ids(texts: list[str] | None) -> list[DeviceId]:
+    return [DeviceId(text) for text in texts or ()]

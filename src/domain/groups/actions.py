@@ -1,0 +1,191 @@
+"""What is done to all members of a group: send a command, set or cancel a slot, create a rule.
+
+One transaction for all members, in order of their age, so that a request which is repeated with its `Idempotency-Key` after a
+crash is done once or not at all. Each device is decided on its own, by the checks of a single request: its authority, grants,
+approval and limits. The report has one outcome per device.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Generic, Protocol, TypeVar
+
+from domain.commands import policy
+from domain.commands.command_context import get_context_for_caller
+from domain.commands.model import DEFAULT_TTL_MS, CommandRequest
+from domain.commands.service import CommandService, CommandTx, SubmissionResult
+from domain.devices.groups import DeviceGroup, HasDeviceGroups
+from domain.devices.model import Device
+from domain.groups.service import DeviceGroupService
+from domain.kernel.caller import ApiKeyCaller, Role, Session
+from domain.kernel.clock import Clock
+from domain.kernel.domain_events import DomainEvent, Json
+from domain.kernel.errors import Conflict, DomainError, NotFound, PermissionDenied, RateLimited, ValidationFailed
+from domain.kernel.ids import GroupId
+from domain.kernel.unit_of_work import EngineCommitLock, UnitOfWork
+from domain.rules.model import Rule
+from domain.rules.service import RuleService
+from domain.rules.storage_ports import RuleTx
+from domain.schedules.ports import ScheduleTx
+from domain.schedules.service import ScheduleInput, ScheduleService, ScheduleView, check_slot
+
+_REFUSALS = (NotFound, PermissionDenied, RateLimited, ValidationFailed, Conflict)
+"""What a single request may be refused with; any other error ends the whole request."""
+
+T = TypeVar("T")
+
+
+class GroupActionTx(CommandTx, RuleTx, ScheduleTx, HasDeviceGroups, Protocol): ...
+
+
+@dataclass(frozen=True, slots=True)
+class MemberOutcome(Generic[T]):
+    """Of one device: `error` is None exactly when it was done."""
+
+    device: Device
+    result: T | None = None
+    error: DomainError | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class GroupReport(Generic[T]):
+    """One outcome per member that the caller may see, oldest device first."""
+
+    group: DeviceGroup
+    outcomes: Sequence[MemberOutcome[T]]
+
+
+@dataclass(frozen=True, slots=True)
+class GroupCommand:
+    cmd: str
+    params: Json = None
+    ttl_ms: int | None = None
+    reason: str | None = None
+
+
+class GroupActionService:
+    def __init__(
+        self,
+        *,
+        uow: UnitOfWork[GroupActionTx],
+        clock: Clock,
+        groups: DeviceGroupService,
+        commands: CommandService,
+        schedules: ScheduleService,
+        rules: RuleService,
+        engine_commit_lock: EngineCommitLock,
+    ) -> None:
+        self._uow = uow
+        self._clock = clock
+        self._groups = groups
+        self._commands = commands
+        self._schedules = schedules
+        self._rules = rules
+        self._engine_commit_lock = engine_commit_lock
+
+    async def send(
+        self, caller: Session | ApiKeyCaller, group_id: GroupId, command: GroupCommand
+    ) -> GroupReport[SubmissionResult]:
+        """Raises NotFound; ValidationFailed for a wrong `ttlSeconds`."""
+        policy.check_ttl(DEFAULT_TTL_MS if command.ttl_ms is None else command.ttl_ms)
+        async with self._uow.write(caller, Role.VIEWER, locks_account=True) as tx:
+            return await self._send(tx, caller, group_id, command)
+
+    async def preview(
+        self, caller: Session | ApiKeyCaller, group_id: GroupId, command: GroupCommand
+    ) -> GroupReport[SubmissionResult]:
+        """What `send` would report now: the same, rolled back. Its ids do not exist."""
+        policy.check_ttl(DEFAULT_TTL_MS if command.ttl_ms is None else command.ttl_ms)
+        try:
+            async with self._uow.write(caller, Role.VIEWER, locks_account=True) as tx:
+                raise _RolledBackError(await self._send(tx, caller, group_id, command))
+        except _RolledBackError as preview:
+            return preview.report
+
+    async def put_schedule(
+        self, caller: Session, group_id: GroupId, slot: int, schedule: ScheduleInput
+    ) -> GroupReport[ScheduleView]:
+        """Create or replace the slot of every member. Raises NotFound, PermissionDenied; ValidationFailed for a wrong slot."""
+        check_slot(slot)
+        now_ms = self._clock.now_ms()
+        async with self._uow.write(caller, Role.MEMBER) as tx:
+            view = await self._groups.view(tx, caller, group_id)
+            return GroupReport(
+                view.group,
+                await _for_each(view.devices, lambda each: self._schedules.put_in(tx, caller, each, slot, schedule, now_ms)),
+            )
+
+    async def cancel_schedule(self, caller: Session, group_id: GroupId, slot: int) -> GroupReport[None]:
+        """Cancel the slot of every member. Raises NotFound, PermissionDenied; ValidationFailed for a wrong slot."""
+        check_slot(slot)
+        now_ms = self._clock.now_ms()
+        async with self._uow.write(caller, Role.MEMBER) as tx:
+            view = await self._groups.view(tx, caller, group_id)
+            return GroupReport(
+                view.group, await _for_each(view.devices, lambda each: self._schedules.cancel_in(tx, caller, each, slot, now_ms))
+            )
+
+    async def create_rule(self, caller: Session, group_id: GroupId, fields: Mapping[str, Any]) -> GroupReport[Rule]:
+        """Create the rule on every member that has none of this name. Raises NotFound, PermissionDenied."""
+        now_ms = self._clock.now_ms()
+        async with self._engine_commit_lock, self._uow.write(caller, Role.MEMBER) as tx:
+            view = await self._groups.view(tx, caller, group_id)
+            return GroupReport(
+                view.group,
+                await _for_each(
+                    view.devices, lambda each: self._rules.create_in(tx, caller, each, fields, now_ms, unless_named=True)
+                ),
+            )
+
+    async def _send(
+        self, tx: GroupActionTx, caller: Session | ApiKeyCaller, group_id: GroupId, command: GroupCommand
+    ) -> GroupReport[SubmissionResult]:
+        now_ms = self._clock.now_ms()
+        ttl_ms = DEFAULT_TTL_MS if command.ttl_ms is None else command.ttl_ms
+
+        async def submit(device: Device) -> SubmissionResult:
+            context = await get_context_for_caller(tx, caller, device.device_id)
+            request = CommandRequest(context.device, command.cmd, command.params, ttl_ms, command.reason)
+            return await self._commands.submit_in(tx, caller, context, request, now_ms)
+
+        view = await self._groups.view(tx, caller, group_id)
+        report = GroupReport(view.group, await _for_each(view.devices, submit))
+        await tx.emit(_command_event(caller, report, command, now_ms))
+        return report
+
+
+class _RolledBackError(Exception):
+    """Not a failure: ends and rolls back the transaction of a preview."""
+
+    def __init__(self, report: GroupReport[SubmissionResult]) -> None:
+        super().__init__()
+        self.report = report
+
+
+async def _for_each(devices: Sequence[Device], act: Callable[[Device], Awaitable[T]]) -> list[MemberOutcome[T]]:
+    outcomes: list[MemberOutcome[T]] = []
+    for device in devices:
+        try:
+            outcomes.append(MemberOutcome(device, result=await act(device)))
+        except _REFUSALS as error:
+            outcomes.append(MemberOutcome(device, error=error))
+    return outcomes
+
+
+def _command_event(
+    caller: Session | ApiKeyCaller, report: GroupReport[SubmissionResult], command: GroupCommand, now_ms: int
+) -> DomainEvent:
+    refused = Counter(outcome.error.code for outcome in report.outcomes if outcome.error is not None)
+    waiting = sum(outcome.result is not None and outcome.result.approval is not None for outcome in report.outcomes)
+    queued = len(report.outcomes) - waiting - refused.total()
+    text = f"Command {command.cmd} for group {report.group.name}: {queued} queued, {waiting} wait, {refused.total()} refused"
+    data: dict[str, Json] = {
+        "groupId": report.group.group_id,
+        "cmd": command.cmd,
+        "queued": queued,
+        "waiting": waiting,
+        "refused": {**refused},
+    }
+    return DomainEvent.from_caller(caller, "command_sent_to_group", text, now_ms, data=data)

@@ -1,0 +1,218 @@
+"""Use cases of groups: list, make, rename and delete them, and choose their members.
+
+A grant on a group covers its members, so whoever changes the members changes permissions: that needs the role Admin, and while a
+request of a key with such a grant waits for approval, only an Owner gives the key another device.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any, Protocol
+
+from domain.accounts.model import Project
+from domain.accounts.ports import HasProjects
+from domain.devices.groups import MAX_GROUP_DEVICES, DeviceGroup, HasDeviceGroups, get_group
+from domain.devices.lookup import get_device
+from domain.devices.model import Device, DeviceStatus
+from domain.devices.ports import HasDevices
+from domain.grants.authorizer import Authorizer
+from domain.grants.ports import AuthorizationTx, HasPendingRequests
+from domain.kernel.bounds import check_capacity
+from domain.kernel.caller import ApiKeyCaller, Role, Session
+from domain.kernel.clock import Clock
+from domain.kernel.domain_events import DomainEvent, EventKind, Json
+from domain.kernel.errors import Conflict, NotFound, ValidationFailed
+from domain.kernel.ids import AccountId, DeviceId, GroupId, IdGenerator, IdPrefix, ProjectId
+from domain.kernel.unit_of_work import Transaction, UnitOfWork
+
+Viewer = Session | ApiKeyCaller
+
+
+class GroupReadTx(AuthorizationTx, HasDeviceGroups, HasDevices, Protocol): ...
+
+
+class GroupTx(GroupReadTx, Transaction, HasPendingRequests, HasProjects, Protocol): ...
+
+
+@dataclass(frozen=True, slots=True)
+class GroupView:
+    """A group with the members that the caller may see."""
+
+    group: DeviceGroup
+    devices: Sequence[Device]
+
+
+@dataclass(frozen=True, slots=True)
+class MembersChange:
+    """How many devices were added and removed, and how many the group has now."""
+
+    added: int
+    removed: int
+    total: int
+
+
+class DeviceGroupService:
+    def __init__(
+        self,
+        *,
+        uow: UnitOfWork[GroupTx],
+        clock: Clock,
+        ids: IdGenerator,
+        authorizer: Authorizer,
+        on_access_changed: Callable[[AccountId], None],
+    ) -> None:
+        """`on_access_changed` is called after the commit of a change of members."""
+        self._uow = uow
+        self._clock = clock
+        self._ids = ids
+        self._authorizer = authorizer
+        self._on_access_changed = on_access_changed
+
+    async def list(self, caller: Viewer, project_id: ProjectId | None = None) -> Sequence[GroupView]:
+        """Oldest first. An API key sees the groups of the devices that its grants cover."""
+        async with self._uow.read() as tx:
+            groups = await tx.groups.list(caller.account_id, project_id)
+            members = await tx.groups.list_device_ids([group.group_id for group in groups])
+            devices = {device.device_id: device for device in await self._visible(tx, caller, {each for _, each in members})}
+        found: dict[GroupId, list[Device]] = {group.group_id: [] for group in groups}
+        for group_id, device_id in members:
+            if device_id in devices:
+                found[group_id].append(devices[device_id])
+        views = [GroupView(group, sorted(found[group.group_id], key=_age)) for group in groups]
+        return [view for view in views if view.devices or not isinstance(caller, ApiKeyCaller)]
+
+    async def get(self, caller: Viewer, group_id: GroupId) -> GroupView:
+        """Raises NotFound."""
+        async with self._uow.read() as tx:
+            return await self.view(tx, caller, group_id)
+
+    async def view(self, tx: GroupReadTx, caller: Viewer, group_id: GroupId, *, for_update: bool = False) -> GroupView:
+        """`get` as a part of a transaction. Oldest device first. Raises NotFound, for a key also if it sees no member."""
+        group = await get_group(tx, caller.account_id, group_id, for_update=for_update)
+        members = await tx.groups.list_device_ids([group_id])
+        devices = await self._visible(tx, caller, {device_id for _, device_id in members})
+        if not devices and isinstance(caller, ApiKeyCaller):
+            raise NotFound.for_resource("group", group_id)
+        return GroupView(group, devices)
+
+    async def create(
+        self,
+        caller: Session,
+        name: str,
+        *,
+        project_id: ProjectId | None = None,
+        description: str | None = None,
+        device_ids: Collection[DeviceId] = (),
+    ) -> GroupView:
+        """Raises PermissionDenied, NotFound, ValidationFailed, Conflict `GROUP_EXISTS`, `GROUP_LIMIT`."""
+        now_ms = self._clock.now_ms()
+        async with self._uow.write(caller, Role.ADMIN, locks_account=True) as tx:
+            project = await _get_project(tx, caller.account_id, project_id)
+            check_capacity(len(await tx.groups.list(caller.account_id)), "GROUP_LIMIT", "An account has at most {limit} groups")
+            group_id = GroupId(self._ids.new_id(IdPrefix.GROUP))
+            group = DeviceGroup(group_id, caller.account_id, project.project_id, name, description, now_ms)
+            await tx.groups.add(group)
+            await self._emit(tx, caller, "group_created", f"Group {name} was created", {"groupId": group_id})
+            await self._add(tx, caller, group, set(device_ids), now_ms)
+            return await self.view(tx, caller, group_id)
+
+    async def update(self, caller: Session, group_id: GroupId, changes: Mapping[str, Any]) -> DeviceGroup:
+        """`changes`: `name`, `description`. Raises PermissionDenied, NotFound, Conflict `GROUP_EXISTS`."""
+        async with self._uow.write(caller, Role.ADMIN) as tx:
+            before = await get_group(tx, caller.account_id, group_id, for_update=True)
+            group = replace(before, **changes)
+            await tx.groups.save(group)
+            await self._emit(tx, caller, "group_updated", f"Group {group.name} was changed", {"groupId": group_id})
+        return group
+
+    async def delete(self, caller: Session, group_id: GroupId) -> None:
+        """Also deletes the grants on it. Raises PermissionDenied, NotFound."""
+        async with self._uow.write(caller, Role.ADMIN) as tx:
+            group = await get_group(tx, caller.account_id, group_id, for_update=True)
+            await tx.groups.remove_devices(group_id, [each for _, each in await tx.groups.list_device_ids([group_id])])
+            await tx.groups.delete(group_id)
+            await self._emit(tx, caller, "group_deleted", f"Group {group.name} was deleted", {"groupId": group_id})
+
+    async def change_members(
+        self, caller: Session, group_id: GroupId, add: Collection[DeviceId], remove: Collection[DeviceId]
+    ) -> MembersChange:
+        """Devices that are members already, or no members, are left out of the counts.
+
+        Raises PermissionDenied; NotFound for an unknown group or device; ValidationFailed for a device of another project or of
+        both lists; Conflict `GROUP_FULL`, `REQUEST_PENDING`."""
+        if both := set(add) & set(remove):
+            raise ValidationFailed.for_field("remove", f"{min(both)} is also in `add`. Name each device once.")
+        now_ms = self._clock.now_ms()
+        async with self._uow.write(caller, Role.ADMIN) as tx:
+            group = await get_group(tx, caller.account_id, group_id, for_update=True)
+            members = {device_id for _, device_id in await tx.groups.list_device_ids([group_id])}
+            gone = members & set(remove)
+            if gone:
+                await tx.groups.remove_devices(group_id, gone)
+            added = await self._add(tx, caller, group, set(add) - members, now_ms, others=len(members - gone))
+            if added or gone:
+                await self._emit_members(tx, caller, group, added, gone)
+        return MembersChange(len(added), len(gone), len(members) - len(gone) + len(added))
+
+    async def _add(
+        self, tx: GroupTx, caller: Session, group: DeviceGroup, device_ids: set[DeviceId], now_ms: int, *, others: int = 0
+    ) -> set[DeviceId]:
+        if others + len(device_ids) > MAX_GROUP_DEVICES:
+            raise Conflict(
+                f"A group has at most {MAX_GROUP_DEVICES} devices. Make another group for the rest.", code="GROUP_FULL"
+            )
+        for device_id in sorted(device_ids):
+            device = await get_device(tx, caller.account_id, device_id, for_update=True)  # it stays in its project
+            if device.project_id != group.project_id:
+                message = f"device {device_id} is in another project than the group. Move it to {group.project_id} first."
+                raise ValidationFailed.for_field("add", message)
+        if device_ids:
+            await _check_no_request_waits(tx, caller, group, device_ids)
+            await tx.groups.add_devices(group.group_id, device_ids, caller.label, now_ms)
+        return device_ids
+
+    async def _visible(self, tx: GroupReadTx, caller: Viewer, device_ids: Collection[DeviceId]) -> Sequence[Device]:
+        found = [each for each in await tx.devices.list_by_ids(device_ids) if each.status is not DeviceStatus.DELETING]
+        return await self._authorizer.filter_readable(tx, caller, sorted(found, key=_age), self._clock.now_ms())
+
+    async def _emit_members(
+        self, tx: GroupTx, caller: Session, group: DeviceGroup, added: set[DeviceId], gone: set[DeviceId]
+    ) -> None:
+        text = f"Group {group.name}: {len(added)} devices added, {len(gone)} removed"
+        data: dict[str, Json] = {"groupId": group.group_id, "added": [*sorted(added)], "removed": [*sorted(gone)]}
+        await self._emit(tx, caller, "group_members_changed", text, data)
+
+    async def _emit(self, tx: GroupTx, caller: Session, kind: EventKind, text: str, data: Mapping[str, Json]) -> None:
+        await tx.emit(DomainEvent.from_caller(caller, kind, text, self._clock.now_ms(), data=data))
+        tx.after_commit(lambda: self._on_access_changed(caller.account_id))
+
+
+async def _get_project(tx: GroupTx, account_id: AccountId, project_id: ProjectId | None) -> Project:
+    """The default project for None. Raises NotFound."""
+    if project_id is None:
+        return await tx.projects.get_default(account_id)
+    project = await tx.projects.get(account_id, project_id)
+    if project is None:
+        raise NotFound.for_resource("project", project_id)
+    return project
+
+
+async def _check_no_request_waits(tx: GroupTx, caller: Session, group: DeviceGroup, device_ids: set[DeviceId]) -> None:
+    """While a request of a key waits for approval, an Admin does not give the key more on that device; an Owner may.
+
+    Raises Conflict `REQUEST_PENDING`."""
+    if caller.role is Role.OWNER:
+        return
+    keys = {grant.subject.key_id for grant in await tx.grants.list_by_group(group.group_id)} - {None}
+    for key_id in keys:
+        if key_id is not None and device_ids & set(await tx.approvals.list_pending_devices(caller.account_id, key_id)):
+            raise Conflict(
+                "A request of an API key with a grant on this group waits for approval on one of the devices. Have the request "
+                "decided first, or ask an Owner.",
+                code="REQUEST_PENDING",
+            )
+
+
+def _age(device: Device) -> int:
+    return device.device_no
