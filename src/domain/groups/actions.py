@@ -12,10 +12,13 @@ from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Generic, Protocol, TypeVar
 
+from domain.accounts.ports import HasUsers
+from domain.approvals.ports import HasApprovals
 from domain.commands import policy
 from domain.commands.command_context import get_context_for_caller
 from domain.commands.model import DEFAULT_TTL_MS, CommandRequest
-from domain.commands.service import CommandService, CommandTx, SubmissionResult
+from domain.commands.ports import AutomationTx, HasCommandContexts
+from domain.commands.service import CommandService, SubmissionResult
 from domain.devices.groups import DeviceGroup, HasDeviceGroups
 from domain.devices.model import Device
 from domain.groups.service import DeviceGroupService
@@ -25,10 +28,11 @@ from domain.kernel.domain_events import DomainEvent, Json
 from domain.kernel.errors import Conflict, DomainError, NotFound, PermissionDenied, RateLimited, ValidationFailed
 from domain.kernel.ids import GroupId
 from domain.kernel.unit_of_work import EngineCommitLock, UnitOfWork
+from domain.keys.ports import HasApiKeys
 from domain.rules.model import Rule
 from domain.rules.service import RuleService
-from domain.rules.storage_ports import RuleTx
-from domain.schedules.ports import ScheduleTx
+from domain.rules.storage_ports import HasMetricCatalog, HasRules
+from domain.schedules.ports import DevicePlanTx
 from domain.schedules.service import ScheduleInput, ScheduleService, ScheduleView, check_slot
 
 _REFUSALS = (NotFound, PermissionDenied, RateLimited, ValidationFailed, Conflict)
@@ -37,7 +41,18 @@ _REFUSALS = (NotFound, PermissionDenied, RateLimited, ValidationFailed, Conflict
 T = TypeVar("T")
 
 
-class GroupActionTx(CommandTx, RuleTx, ScheduleTx, HasDeviceGroups, Protocol): ...
+class GroupActionTx(
+    DevicePlanTx,
+    AutomationTx,
+    HasApiKeys,
+    HasApprovals,
+    HasCommandContexts,
+    HasDeviceGroups,
+    HasMetricCatalog,
+    HasRules,
+    HasUsers,
+    Protocol,
+): ...
 
 
 @dataclass(frozen=True, slots=True)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from dataclasses import replace
 from typing import Annotated, Any, Literal
 
 from pydantic import Field
@@ -13,7 +15,7 @@ from domain.grants.grant_input import MAX_COMMANDS, MAX_RATE_PER_MINUTE, GrantDr
 from domain.grants.grant_service import GrantListItem, GrantWithWarnings
 from domain.grants.model import AppliesVia, Grant, Scope
 from domain.kernel.clock import to_iso
-from domain.kernel.ids import DeviceId, KeyId, MembershipId, ProjectId
+from domain.kernel.ids import DeviceId, GroupId, KeyId, MembershipId, ProjectId
 
 CommandNames = Annotated[
     list[Annotated[str, Field(max_length=64)]],
@@ -29,15 +31,12 @@ TimeZoneName = Annotated[str, Field(max_length=64, examples=["Europe/Berlin"], d
 _DOMAIN_FIELD_NAMES = {"expires_at": "expires_ms"}
 
 
-class GrantCreateRequest(RequestBody):
+class GroupGrantCreateRequest(RequestBody):
     """Give exactly one of `apiKeyId` and `membershipId`."""
 
     commands: CommandNames
     api_key_id: str | None = Field(default=None, max_length=64)
     membership_id: str | None = Field(default=None, max_length=64)
-    applies_via: EnumValue[AppliesVia] = Field(
-        default=AppliesVia.DEVICE, description="`project`: the grant applies to the device's whole project."
-    )
     scope: EnumValue[Scope] = Field(default=Scope.WRITE, description="`READ` covers reads and QUERY commands only.")
     expires_at: Timestamp | None = None
     active_days: Weekdays | None = None
@@ -62,8 +61,18 @@ class GrantCreateRequest(RequestBody):
             ),
             key_id=None if self.api_key_id is None else KeyId(self.api_key_id),
             membership_id=None if self.membership_id is None else MembershipId(self.membership_id),
-            applies_via=self.applies_via,
         )
+
+
+class GrantCreateRequest(GroupGrantCreateRequest):
+    """Give exactly one of `apiKeyId` and `membershipId`."""
+
+    applies_via: Literal["device", "project"] = Field(
+        default="device", description="`project`: the grant applies to the device's whole project."
+    )
+
+    def to_input(self) -> GrantDraft:
+        return replace(super().to_input(), applies_via=AppliesVia(self.applies_via))
 
 
 class GrantUpdateRequest(PatchBody):
@@ -232,11 +241,17 @@ class GrantedProjectResponse(ResponseModel):
     name: str
 
 
+class GrantedGroupResponse(ResponseModel):
+    group_id: str
+    name: str
+
+
 class ApiKeyGrantResponse(ResponseModel):
     grant_id: str
     applies_via: AppliesVia
     device: GrantedDeviceResponse | None
     project: GrantedProjectResponse | None
+    group: GrantedGroupResponse | None
     commands: list[str]
     scope: Scope
     expires_at: Timestamp | None
@@ -244,13 +259,17 @@ class ApiKeyGrantResponse(ResponseModel):
     created_at: Timestamp
 
 
-def api_key_grant_response(grant: Grant, devices: dict[DeviceId, str], projects: dict[ProjectId, str]) -> ApiKeyGrantResponse:
-    device, project = grant.device_id, grant.project_id
+def api_key_grant_response(
+    grant: Grant, devices: Mapping[DeviceId, str], projects: Mapping[ProjectId, str], groups: Mapping[GroupId, str]
+) -> ApiKeyGrantResponse:
+    device, group = grant.device_id, grant.group_id
+    project = grant.project_id if group is None else None
     return ApiKeyGrantResponse(
         grant_id=grant.grant_id,
         applies_via=grant.applies_via,
         device=None if device is None else GrantedDeviceResponse(device_id=device, name=devices.get(device, "")),
         project=None if project is None else GrantedProjectResponse(project_id=project, name=projects.get(project, "")),
+        group=None if group is None else GrantedGroupResponse(group_id=group, name=groups.get(group, "")),
         commands=list(grant.commands),
         scope=grant.scope,
         expires_at=None if grant.expires_ms is None else to_iso(grant.expires_ms),

@@ -4,8 +4,12 @@ from __future__ import annotations
 
 from typing import Any
 
-from adapters.http.api.grants.schemas import GrantCreatedResponse, GrantResponse, GrantUpdateRequest
-from adapters.http.api.groups.schemas import GroupGrantCreateRequest
+from adapters.http.api.grants.schemas import (
+    GrantCreatedResponse,
+    GrantResponse,
+    GrantUpdateRequest,
+    GroupGrantCreateRequest,
+)
 from adapters.http.core.auth import RequiredAccess, current_session
 from adapters.http.core.operation import ApiBlueprint, operation
 from adapters.http.core.paging import ListQuery, list_response

@@ -7,11 +7,9 @@ from typing import Annotated, Any
 
 from pydantic import Field
 
-from adapters.http.api.commands.schemas import CommandSendRequest
 from adapters.http.api.devices.schemas import DescriptionText, IdText
-from adapters.http.api.grants.schemas import GrantCreateRequest
 from adapters.http.core.paging import ListQuery
-from adapters.http.core.schemas import DisplayName, PatchBody, RequestBody, ResponseModel, Timestamp
+from adapters.http.core.schemas import DisplayName, PatchBody, Remark, RequestBody, ResponseModel, Timestamp
 from domain.commands.service import SubmissionResult
 from domain.devices.groups import MAX_GROUP_DEVICES
 from domain.groups.actions import GroupCommand, GroupReport, MemberOutcome
@@ -109,9 +107,11 @@ class GroupCommandRequest(RequestBody):
     """As for one device, without waiting."""
 
     cmd: str = Field(min_length=1, max_length=64, examples=["ON"])
-    params: Any = CommandSendRequest.model_fields["params"]
-    ttl_seconds: int | None = CommandSendRequest.model_fields["ttl_seconds"]
-    reason: str | None = CommandSendRequest.model_fields["reason"]
+    params: Any = Field(default=None, description="Parameters; must match the command's schema.")
+    ttl_seconds: int | None = Field(
+        default=None, ge=1, le=86_400, description="How long the command may wait for the device. Default: 60."
+    )
+    reason: Remark | None = Field(default=None, description="Why: shown to who approves the command, and kept in the log.")
 
     def to_command(self) -> GroupCommand:
         ttl_ms = None if self.ttl_seconds is None else self.ttl_seconds * 1000
@@ -219,10 +219,6 @@ class GroupRuleResponse(ResponseModel):
         refused = sum(each.error is not None for each in report.outcomes)
         devices = [MemberRuleResponse.from_domain(each) for each in report.outcomes]
         return cls(done=len(devices) - refused, refused=refused, devices=devices)
-
-
-class GroupGrantCreateRequest(GrantCreateRequest):
-    """Give exactly one of `apiKeyId` and `membershipId`. `appliesVia` is `group`, or omitted."""
 
 
 def to_device_ids(texts: list[str] | None) -> list[DeviceId]:

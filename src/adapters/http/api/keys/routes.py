@@ -19,6 +19,7 @@ from adapters.http.core.paging import ListQuery, list_response
 from adapters.http.core.request_handling import ApiResponse
 from adapters.http.core.schemas import OkResponse
 from domain.accounts.ports import HasProjects
+from domain.devices.groups import HasDeviceGroups
 from domain.devices.ports import HasDevices
 from domain.grants.ports import HasGrants
 from domain.kernel.unit_of_work import UnitOfWork
@@ -27,7 +28,7 @@ from domain.keys.ports import HasApiKeys
 from domain.keys.service import ApiKeyService, get_api_key
 
 
-class KeyGrantsTx(HasApiKeys, HasDevices, HasGrants, HasProjects, Protocol): ...
+class KeyGrantsTx(HasApiKeys, HasDeviceGroups, HasDevices, HasGrants, HasProjects, Protocol): ...
 
 
 def keys_blueprint(*, keys: ApiKeyService[Any], uow: UnitOfWork[KeyGrantsTx]) -> ApiBlueprint:
@@ -102,4 +103,5 @@ async def _load_key_grants(tx: KeyGrantsTx, key: ApiKey) -> list[ApiKeyGrantResp
     projects = (
         {one.project_id: one.name for one, _ in await tx.projects.list_with_device_counts(key.account_id)} if grants else {}
     )
-    return [api_key_grant_response(grant, devices, projects) for grant in grants]
+    groups = {group.group_id: group.name for group in await tx.groups.list(key.account_id)} if grants else {}
+    return [api_key_grant_response(grant, devices, projects, groups) for grant in grants]
