@@ -99,7 +99,14 @@ async def _command(at: Targets, ids: Ids) -> Ids:
 async def _grant(at: Targets, ids: Ids) -> Ids:
     key = await _key(at, ids)
     body = {"commands": ["ON"], "apiKeyId": key["keyId"]}
-    return {"grantId": (await at.owner.send_ok("POST", f"/devices/{ids['deviceId']}/grants", body))["grantId"]}
+    place = f"/devices/{ids['deviceId']}" if "deviceId" in ids else f"/groups/{ids['groupId']}"
+    return {"grantId": (await at.owner.send_ok("POST", f"{place}/grants", body))["grantId"]}
+
+
+async def _group(at: Targets, ids: Ids) -> Ids:
+    """In the default project, which every caller's grant is on, with a device."""
+    body = {"name": f"Group {at.number()}", "deviceIds": [(await _device(at, {}))["deviceId"]]}
+    return {"groupId": (await at.owner.send_ok("POST", "/groups", body))["groupId"]}
 
 
 async def _execution(at: Targets, ids: Ids) -> Ids:
@@ -124,7 +131,8 @@ async def _metric(at: Targets, ids: Ids) -> Ids:
 
 
 async def _slot(at: Targets, ids: Ids) -> Ids:
-    await at.owner.send_ok("POST", f"/devices/{ids['deviceId']}/schedules", slot_body(ids))
+    place = f"/devices/{ids['deviceId']}" if "deviceId" in ids else f"/groups/{ids['groupId']}"
+    await at.owner.send_ok("POST", f"{place}/schedules", slot_body(ids))
     return {"slot": "2"}
 
 
@@ -173,6 +181,7 @@ MAKERS: dict[str, Callable[[Targets, Ids], Any]] = {
     "projectId": _project,
     "deviceTypeId": _device_type,
     "commandId": _command,
+    "groupId": _group,
     "grantId": _grant,
     "executionId": _execution,
     "approvalId": _approval,
@@ -189,6 +198,7 @@ MAKERS: dict[str, Callable[[Targets, Ids], Any]] = {
 }
 NEEDED = {
     "POST /webhooks": ("keyId",),
+    "POST /groups/{groupId}/grants": ("keyId",),
     "POST /provisioning/claim": ("codeId",),
     "POST /devices/{deviceId}/grants": ("keyId",),
     "POST /devices/{deviceId}/rules": ("metric",),
@@ -204,6 +214,7 @@ PREFIXES = {
     "deviceTypeId": IdPrefix.DEVICE_TYPE,
     "commandId": IdPrefix.COMMAND,
     "grantId": IdPrefix.GRANT,
+    "groupId": IdPrefix.GROUP,
     "executionId": IdPrefix.EXECUTION,
     "approvalId": IdPrefix.APPROVAL,
     "ruleId": IdPrefix.RULE,
@@ -246,6 +257,11 @@ def _new_invitation(role: str) -> Body:
 def _new_type() -> Body:
     count = iter(range(1_000_000))
     return lambda _: {"name": f"Fresh type {next(count)}", "commands": []}
+
+
+def _new_group() -> Body:
+    count = iter(range(1_000_000))
+    return lambda _: {"name": f"Fresh group {next(count)}"}
 
 
 BODIES: dict[str, Body] = {
@@ -306,6 +322,15 @@ BODIES: dict[str, Body] = {
     "POST /devices/{deviceId}/rules/{ruleId}/test": lambda ids: {"readings": {"temperature": 31}},
     "POST /devices/{deviceId}/grants": lambda ids: {"commands": ["ON"], "apiKeyId": ids["keyId"]},
     "PATCH /devices/{deviceId}/grants/{grantId}": lambda ids: {"commands": ["ON", "OFF"]},
+    "POST /groups": _new_group(),
+    "PATCH /groups/{groupId}": lambda ids: {"description": "Outside"},
+    "PATCH /groups/{groupId}/devices": lambda ids: {"add": [], "remove": []},
+    "POST /groups/{groupId}/command": lambda ids: {"cmd": "ON"},
+    "POST /groups/{groupId}/command/preview": lambda ids: {"cmd": "ON"},
+    "POST /groups/{groupId}/schedules": slot_body,
+    "POST /groups/{groupId}/rules": rule_body,
+    "POST /groups/{groupId}/grants": lambda ids: {"commands": ["ON"], "apiKeyId": ids["keyId"]},
+    "PATCH /groups/{groupId}/grants/{grantId}": lambda ids: {"commands": ["ON", "OFF"]},
     "POST /webhooks": lambda ids: {"keyId": ids["keyId"], "url": RECEIVER_URL},
     "PATCH /webhooks/{webhookId}": lambda ids: {"enabled": False},
 }

@@ -113,6 +113,7 @@ def objects(http: httpx.Client) -> tuple[dict[str, str], str]:
     made(f"{device}/schedules", slot=1, onTs=4_000_000_000, offTs=4_000_003_600)
     ids["webhookId"] = made("/webhooks", keyId=spare["keyId"], url=NOWHERE)["webhookId"]
     ids["deliveryId"] = made(f"/webhooks/{ids['webhookId']}/ping")["deliveryId"]
+    ids["groupId"] = made("/groups", name="Pumps", deviceIds=[ids["deviceId"]])["groupId"]
     return ids, key["key"]
 
 

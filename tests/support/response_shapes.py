@@ -57,7 +57,7 @@ KEY = shape("keyId string, name string, type =SECRET, prefix string, enabled boo
 DEVICE = shape(
     "deviceId string, name string, boardType string, appType string, appTypeOther string?, deviceStatus string, enabled boolean,"
     "deviceTypeId string?, relayState boolean?, isOnline boolean, lastSeen date-time?, createdAt date-time, project object, profile string,"
-    "description string?, location string?, manufacturer string?, model string?, industry string?, tags strings, health object"
+    "description string?, location string?, manufacturer string?, model string?, industry string?, tags strings, groupIds strings, health object"
 )
 CREDENTIALS = shape(
     "mqttUsername string, mqttPassword string, mqttHost string, mqttPort integer, wsPort integer, configBlock string"
@@ -128,7 +128,7 @@ ANSWERS: dict[str, tuple[int, Any]] = {
         200,
         [
             shape(
-                "grantId string, appliesVia string, device object?, project object?, commands strings, scope string,"
+                "grantId string, appliesVia string, device object?, project object?, group object?, commands strings, scope string,"
                 "expiresAt date-time?, rateLimitPerMinute integer?, createdAt date-time"
             )
         ],

@@ -6,7 +6,20 @@ from collections.abc import Collection, Mapping, Sequence
 from dataclasses import fields, replace
 from typing import Any
 
-from sqlalchemy import BindParameter, ColumnElement, Select, bindparam, delete, exists, func, insert, or_, select, update
+from sqlalchemy import (
+    BindParameter,
+    ColumnElement,
+    Select,
+    bindparam,
+    delete,
+    exists,
+    func,
+    insert,
+    literal_column,
+    or_,
+    select,
+    update,
+)
 
 from adapters.storage.sql.mapper import (
     for_update,
@@ -61,7 +74,7 @@ _NOT_SAVED = frozenset(
 
 _HAS_LEFT_EDGES = exists().where(left_edges.c.device_id == devices.c.device_id).correlate(devices).label("has_left_edges")
 _GROUP_IDS = (
-    select(func.aggregate_strings(group_members.c.group_id, ","))
+    select(func.aggregate_strings(group_members.c.group_id, literal_column("','")))
     .where(group_members.c.device_id == devices.c.device_id)
     .correlate(devices)
     .scalar_subquery()

@@ -9,7 +9,7 @@ from sqlalchemy import Delete, Select, bindparam, delete, insert, select, update
 
 from adapters.storage.sql.mapper import Mapper, for_update, insert_or_ignore, json_list, to_json
 from adapters.storage.sql.session import DbSession, UniqueViolationError
-from adapters.storage.sql.tables import device_groups, group_members
+from adapters.storage.sql.tables import device_groups, grants, group_members
 from domain.devices.groups import DeviceGroup
 from domain.kernel.errors import Conflict
 from domain.kernel.ids import AccountId, DeviceId, GroupId, ProjectId
@@ -25,6 +25,8 @@ LIST = GROUP.select().where(g.account_id == bindparam("at_account")).order_by(g.
 LIST_BY_PROJECT = LIST.where(g.project_id == bindparam("at_project"))
 SAVE = update(device_groups).where(_ID)
 DELETE = delete(device_groups).where(_ID)
+
+DELETE_GRANTS = delete(grants).where(grants.c.group_id == bindparam("at_group"))
 
 ADD_MEMBER = insert_or_ignore(group_members)
 _OF_GROUP = m.group_id == bindparam("at_group")
@@ -70,6 +72,8 @@ class SqlDeviceGroupRepository:
             raise name_taken_error(group) from None
 
     async def delete(self, group_id: GroupId) -> None:
+        """No foreign key deletes the grants: SQLite cannot add one to a table that exists."""
+        await self._session.write(DELETE_GRANTS, at_group=group_id)
         await self._session.write(DELETE, at_id=group_id)
 
     async def add_devices(self, group_id: GroupId, device_ids: Collection[DeviceId], added_by: str, at_ms: int) -> None:

@@ -36,7 +36,7 @@ grants = Table(
     integer_column("created_ms"),
     text_column("created_by"),
     text_column("changed_by", null=True),
-    foreign_key_column("group_id", "device_groups.group_id", null=True),
+    text_column("group_id", null=True),
     CheckConstraint("(key_id IS NULL) <> (membership_id IS NULL)", name="one_subject"),
     CheckConstraint("device_id IS NOT NULL OR project_id IS NOT NULL", name="some_place"),
     one_of_check("scope", [scope.value for scope in Scope]),

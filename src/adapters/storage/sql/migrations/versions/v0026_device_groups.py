@@ -19,14 +19,7 @@ NUMBER = sa.BigInteger().with_variant(sa.Integer(), "sqlite")
 def upgrade() -> None:
     _create_groups()
     _create_members()
-    if op.get_bind().dialect.name == "postgresql":
-        op.add_column("grants", sa.Column("group_id", sa.Text(), nullable=True))
-        op.create_foreign_key("fk_grants__group_id", "grants", "device_groups", ["group_id"], ["group_id"], ondelete="CASCADE")
-    else:
-        op.execute(
-            "ALTER TABLE grants ADD COLUMN group_id TEXT "
-            "CONSTRAINT fk_grants__group_id REFERENCES device_groups (group_id) ON DELETE CASCADE"
-        )
+    op.add_column("grants", sa.Column("group_id", sa.Text(), nullable=True))
     op.create_index("ix_grants__group_id_seq", "grants", ["group_id", "seq"], unique=False)
 
 
