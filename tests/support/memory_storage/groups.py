@@ -67,6 +67,8 @@ class MemoryDeviceGroupRepository:
 
     def _write_groups(self, device_id: DeviceId) -> None:
         rows = self._database.writable_rows(_DEVICES)
+        if device_id not in rows:
+            return
         groups = sorted(group for group, device in self._database.rows(MEMBERS) if device == device_id)
         rows[device_id] = replace(rows[device_id], group_ids=tuple(groups))
 
