@@ -8,7 +8,7 @@ from typing import Any, Literal
 
 from latchboard_client.codec import UNSET, Unset
 
-AppliesVia = Literal["device", "project"]
+AppliesVia = Literal["device", "group", "project"]
 ApprovalStatus = Literal["PENDING", "APPROVED", "DENIED", "EXPIRED"]
 BulkCredentials = Literal["NONE", "NEW", "UNUSED"]
 BulkOutcome = Literal["CREATED", "EXISTS", "FAILED"]
@@ -35,6 +35,7 @@ FileEncoding = Literal["text", "base64"]
 FirmwareConfigFormat = Literal["arduino", "micropython", "tasmota", "esphome", "shelly"]
 FirmwareProfile = Literal["native", "tasmota", "esphome", "shelly"]
 InvitationStatus = Literal["PENDING", "EXPIRED", "VOID"]
+MemberOutcomeKind = Literal["QUEUED", "WAITS_FOR_APPROVAL", "DONE", "REFUSED"]
 MisfirePolicy = Literal["FIRE", "SKIP"]
 NotificationTopic = Literal["approvals", "offline", "rules", "webhooks", "devices"]
 Role = Literal["Owner", "Admin", "Member", "Viewer"]
@@ -73,6 +74,7 @@ class ApiKeyGrantResponse:
     applies_via: AppliesVia
     device: GrantedDeviceResponse | None
     project: GrantedProjectResponse | None
+    group: GrantedGroupResponse | None
     commands: list[str]
     scope: Scope
     expires_at: datetime | None
@@ -492,6 +494,7 @@ class DeviceResponse:
     industry: str | None
     tags: list[str]
     external_id: str | None
+    group_ids: list[str]
     health: DeviceHealthResponse
 
 
@@ -638,9 +641,80 @@ class GrantedDeviceResponse:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class GrantedGroupResponse:
+    group_id: str
+    name: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class GrantedProjectResponse:
     project_id: str
     name: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class GroupChangeResponse:
+    """`devices` has one entry per member, oldest first."""
+
+    done: int
+    refused: int
+    devices: list[MemberOutcomeResponse]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class GroupCommandResponse:
+    """`devices` has one entry per member that the caller may see, oldest first."""
+
+    queued: int
+    waiting: int
+    refused: int
+    devices: list[MemberCommandResponse]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class GroupDetailsResponse:
+    group_id: str
+    project_id: str
+    name: str
+    description: str | None
+    device_count: int
+    created_at: datetime
+    devices: list[GroupMemberResponse]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class GroupMemberResponse:
+    device_id: str
+    name: str
+    external_id: str | None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class GroupMembersResponse:
+    """Devices that were members already, or no members, do not count."""
+
+    added: int
+    removed: int
+    device_count: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class GroupResponse:
+    group_id: str
+    project_id: str
+    name: str
+    description: str | None
+    device_count: int
+    created_at: datetime
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class GroupRuleResponse:
+    """`devices` has one entry per member, oldest first."""
+
+    done: int
+    refused: int
+    devices: list[MemberRuleResponse]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -702,6 +776,26 @@ class LoginResponse:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class MemberCommandResponse:
+    device_id: str
+    name: str
+    outcome: MemberOutcomeKind
+    error: str | None
+    message: str | None
+    execution_id: str | None
+    approval_id: str | None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class MemberOutcomeResponse:
+    device_id: str
+    name: str
+    outcome: MemberOutcomeKind
+    error: str | None
+    message: str | None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class MemberResponse:
     membership_id: str
     user_id: str
@@ -709,6 +803,16 @@ class MemberResponse:
     name: str
     role: Role
     created_at: datetime
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class MemberRuleResponse:
+    device_id: str
+    name: str
+    outcome: MemberOutcomeKind
+    error: str | None
+    message: str | None
+    rule_id: str | None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -311,6 +311,7 @@ class AsyncOperations(AsyncTransport):
         project_id: str | Unset = UNSET,
         external_id: str | Unset = UNSET,
         search: str | Unset = UNSET,
+        group_id: str | Unset = UNSET,
         state: models.DeviceStateFilter | Unset = UNSET,
         sort: models.DeviceSort | Unset = UNSET,
         limit: int | Unset = UNSET,
@@ -325,6 +326,7 @@ class AsyncOperations(AsyncTransport):
                 "projectId": project_id,
                 "externalId": external_id,
                 "search": search,
+                "groupId": group_id,
                 "state": state,
                 "sort": sort,
                 "limit": limit,
@@ -524,6 +526,245 @@ class AsyncOperations(AsyncTransport):
             ["provisioning", "claim"],
             body={"code": code, "hardwareId": hardware_id, "name": name},
         )
+
+    async def list_groups(
+        self, *, limit: int | Unset = UNSET, after: str | Unset = UNSET, project_id: str | Unset = UNSET
+    ) -> list[models.GroupResponse]:
+        """List groups."""
+        return await self._call(
+            list[models.GroupResponse], "GET", ["groups"], query={"limit": limit, "after": after, "projectId": project_id}
+        )
+
+    async def create_group(
+        self,
+        *,
+        name: str,
+        project_id: str | Unset | None = UNSET,
+        description: str | Unset | None = UNSET,
+        device_ids: list[str] | Unset | None = UNSET,
+        idempotency_key: str | Unset = UNSET,
+    ) -> models.GroupDetailsResponse:
+        """Create a group."""
+        return await self._call(
+            models.GroupDetailsResponse,
+            "POST",
+            ["groups"],
+            body={"name": name, "projectId": project_id, "description": description, "deviceIds": device_ids},
+            idempotency_key=idempotency_key,
+        )
+
+    async def get_group(self, group_id: str) -> models.GroupDetailsResponse:
+        """Get a group."""
+        return await self._call(models.GroupDetailsResponse, "GET", ["groups", group_id])
+
+    async def update_group(
+        self, group_id: str, *, name: str | Unset = UNSET, description: str | Unset | None = UNSET
+    ) -> models.OkResponse:
+        """Change a group."""
+        return await self._call(models.OkResponse, "PATCH", ["groups", group_id], body={"name": name, "description": description})
+
+    async def delete_group(self, group_id: str) -> models.OkResponse:
+        """Delete a group."""
+        return await self._call(models.OkResponse, "DELETE", ["groups", group_id])
+
+    async def update_group_members(
+        self, group_id: str, *, add: list[str] | Unset | None = UNSET, remove: list[str] | Unset | None = UNSET
+    ) -> models.GroupMembersResponse:
+        """Change the members of a group."""
+        return await self._call(
+            models.GroupMembersResponse, "PATCH", ["groups", group_id, "devices"], body={"add": add, "remove": remove}
+        )
+
+    async def send_group_command(
+        self,
+        group_id: str,
+        *,
+        cmd: str,
+        params: Any = UNSET,
+        ttl_seconds: int | Unset | None = UNSET,
+        reason: str | Unset | None = UNSET,
+        idempotency_key: str | Unset = UNSET,
+    ) -> models.GroupCommandResponse:
+        """Send a command to a group."""
+        return await self._call(
+            models.GroupCommandResponse,
+            "POST",
+            ["groups", group_id, "command"],
+            body={"cmd": cmd, "params": params, "ttlSeconds": ttl_seconds, "reason": reason},
+            idempotency_key=idempotency_key,
+        )
+
+    async def preview_group_command(
+        self,
+        group_id: str,
+        *,
+        cmd: str,
+        params: Any = UNSET,
+        ttl_seconds: int | Unset | None = UNSET,
+        reason: str | Unset | None = UNSET,
+    ) -> models.GroupCommandResponse:
+        """Preview a command to a group."""
+        return await self._call(
+            models.GroupCommandResponse,
+            "POST",
+            ["groups", group_id, "command", "preview"],
+            body={"cmd": cmd, "params": params, "ttlSeconds": ttl_seconds, "reason": reason},
+        )
+
+    async def create_group_schedule(
+        self,
+        group_id: str,
+        *,
+        slot: int,
+        on_ts: int,
+        off_ts: int,
+        label: str | Unset | None = UNSET,
+        enabled: bool | Unset | None = UNSET,
+        on_command: models.SlotCommandRequest | Unset | None = UNSET,
+        off_command: models.SlotCommandRequest | Unset | None = UNSET,
+        rrule: str | Unset | None = UNSET,
+        timezone: str | Unset | None = UNSET,
+        misfire: models.MisfirePolicy | Unset | None = UNSET,
+        misfire_grace_seconds: int | Unset | None = UNSET,
+        idempotency_key: str | Unset = UNSET,
+    ) -> models.GroupChangeResponse:
+        """Create or replace a schedule of all members."""
+        return await self._call(
+            models.GroupChangeResponse,
+            "POST",
+            ["groups", group_id, "schedules"],
+            body={
+                "slot": slot,
+                "onTs": on_ts,
+                "offTs": off_ts,
+                "label": label,
+                "enabled": enabled,
+                "onCommand": on_command,
+                "offCommand": off_command,
+                "rrule": rrule,
+                "timezone": timezone,
+                "misfire": misfire,
+                "misfireGraceSeconds": misfire_grace_seconds,
+            },
+            idempotency_key=idempotency_key,
+        )
+
+    async def cancel_group_schedule(self, group_id: str, slot: int) -> models.GroupChangeResponse:
+        """Cancel a schedule of all members."""
+        return await self._call(models.GroupChangeResponse, "DELETE", ["groups", group_id, "schedules", slot])
+
+    async def create_group_rule(
+        self,
+        group_id: str,
+        *,
+        name: str,
+        conditions: list[models.RuleConditionRequest],
+        action: models.RuleActionRequest,
+        enabled: bool | Unset = UNSET,
+        priority: int | Unset = UNSET,
+        match: Literal["ALL", "ANY"] | Unset = UNSET,
+        for_seconds: int | Unset = UNSET,
+        cooldown_seconds: int | Unset = UNSET,
+        clear_conditions: list[models.RuleConditionRequest] | Unset = UNSET,
+        idempotency_key: str | Unset = UNSET,
+    ) -> models.GroupRuleResponse:
+        """Create a rule on all members."""
+        return await self._call(
+            models.GroupRuleResponse,
+            "POST",
+            ["groups", group_id, "rules"],
+            body={
+                "name": name,
+                "conditions": conditions,
+                "action": action,
+                "enabled": enabled,
+                "priority": priority,
+                "match": match,
+                "forSeconds": for_seconds,
+                "cooldownSeconds": cooldown_seconds,
+                "clearConditions": clear_conditions,
+            },
+            idempotency_key=idempotency_key,
+        )
+
+    async def list_group_grants(
+        self, group_id: str, *, limit: int | Unset = UNSET, after: str | Unset = UNSET
+    ) -> list[models.GrantResponse]:
+        """List a group's grants."""
+        return await self._call(
+            list[models.GrantResponse], "GET", ["groups", group_id, "grants"], query={"limit": limit, "after": after}
+        )
+
+    async def create_group_grant(
+        self,
+        group_id: str,
+        *,
+        commands: list[str],
+        api_key_id: str | Unset | None = UNSET,
+        membership_id: str | Unset | None = UNSET,
+        scope: models.Scope | Unset = UNSET,
+        expires_at: datetime | Unset | None = UNSET,
+        active_days: list[int] | Unset | None = UNSET,
+        active_from_minute: int | Unset | None = UNSET,
+        active_to_minute: int | Unset | None = UNSET,
+        timezone: str | Unset = UNSET,
+        rate_limit_per_minute: int | Unset | None = UNSET,
+        idempotency_key: str | Unset = UNSET,
+    ) -> models.GrantCreatedResponse:
+        """Create a grant on a group."""
+        return await self._call(
+            models.GrantCreatedResponse,
+            "POST",
+            ["groups", group_id, "grants"],
+            body={
+                "commands": commands,
+                "apiKeyId": api_key_id,
+                "membershipId": membership_id,
+                "scope": scope,
+                "expiresAt": expires_at,
+                "activeDays": active_days,
+                "activeFromMinute": active_from_minute,
+                "activeToMinute": active_to_minute,
+                "timezone": timezone,
+                "rateLimitPerMinute": rate_limit_per_minute,
+            },
+            idempotency_key=idempotency_key,
+        )
+
+    async def update_group_grant(
+        self,
+        group_id: str,
+        grant_id: str,
+        *,
+        commands: list[str] | Unset = UNSET,
+        scope: models.Scope | Unset = UNSET,
+        expires_at: datetime | Unset | None = UNSET,
+        active_days: list[int] | Unset | None = UNSET,
+        active_from_minute: int | Unset | None = UNSET,
+        active_to_minute: int | Unset | None = UNSET,
+        timezone: str | Unset = UNSET,
+        rate_limit_per_minute: int | Unset | None = UNSET,
+    ) -> models.OkResponse:
+        """Change a grant on a group."""
+        return await self._call(
+            models.OkResponse,
+            "PATCH",
+            ["groups", group_id, "grants", grant_id],
+            body={
+                "commands": commands,
+                "scope": scope,
+                "expiresAt": expires_at,
+                "activeDays": active_days,
+                "activeFromMinute": active_from_minute,
+                "activeToMinute": active_to_minute,
+                "timezone": timezone,
+                "rateLimitPerMinute": rate_limit_per_minute,
+            },
+        )
+
+    async def delete_group_grant(self, group_id: str, grant_id: str) -> models.OkResponse:
+        """Delete a grant on a group."""
+        return await self._call(models.OkResponse, "DELETE", ["groups", group_id, "grants", grant_id])
 
     async def get_device_firmware(
         self, device_id: str, *, format: models.FirmwareConfigFormat | Unset = UNSET
@@ -1026,7 +1267,6 @@ class AsyncOperations(AsyncTransport):
         commands: list[str],
         api_key_id: str | Unset | None = UNSET,
         membership_id: str | Unset | None = UNSET,
-        applies_via: models.AppliesVia | Unset = UNSET,
         scope: models.Scope | Unset = UNSET,
         expires_at: datetime | Unset | None = UNSET,
         active_days: list[int] | Unset | None = UNSET,
@@ -1034,6 +1274,7 @@ class AsyncOperations(AsyncTransport):
         active_to_minute: int | Unset | None = UNSET,
         timezone: str | Unset = UNSET,
         rate_limit_per_minute: int | Unset | None = UNSET,
+        applies_via: Literal["device", "project"] | Unset = UNSET,
         idempotency_key: str | Unset = UNSET,
     ) -> models.GrantCreatedResponse | models.GrantCreatedWithWarningsResponse:
         """Create a grant."""
@@ -1045,7 +1286,6 @@ class AsyncOperations(AsyncTransport):
                 "commands": commands,
                 "apiKeyId": api_key_id,
                 "membershipId": membership_id,
-                "appliesVia": applies_via,
                 "scope": scope,
                 "expiresAt": expires_at,
                 "activeDays": active_days,
@@ -1053,6 +1293,7 @@ class AsyncOperations(AsyncTransport):
                 "activeToMinute": active_to_minute,
                 "timezone": timezone,
                 "rateLimitPerMinute": rate_limit_per_minute,
+                "appliesVia": applies_via,
             },
             idempotency_key=idempotency_key,
         )
@@ -1269,6 +1510,10 @@ class AsyncOperations(AsyncTransport):
             "device_claim_requested",
             "device_claim_decided",
             "device_claimed",
+            "group_created",
+            "group_updated",
+            "group_deleted",
+            "group_members_changed",
             "device_type_created",
             "device_type_updated",
             "device_type_deleted",
@@ -1280,6 +1525,7 @@ class AsyncOperations(AsyncTransport):
             "command_updated",
             "command_removed",
             "command_sent",
+            "command_sent_to_group",
             "command_result",
             "relay_changed",
             "telemetry",
