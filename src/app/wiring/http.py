@@ -50,7 +50,6 @@ from app.runtime import open_files
 from app.runtime.timeout_lock import TimeoutLock
 from app.version import VERSION
 from app.wiring.asyncapi import create_asyncapi_document
-from app.wiring.fleet import FleetServices
 from app.wiring.groups import group_blueprints
 from app.wiring.network import describe_network
 from app.wiring.program import Program
@@ -155,8 +154,7 @@ def _create_blueprints(program: Program) -> list[Blueprint]:
         network_blueprint(lambda: describe_network(program.settings, s.credential_issuer.endpoint)),
         dashboard_blueprint(),
         devices_blueprint(s.devices, s.control),
-        *_fleet_blueprints(s.fleet),
-        *group_blueprints(s, adapters),
+        *_fleet_blueprints(program),
         credentials_blueprint(s.credentials, _create_firmware_service(s)),
         device_types_blueprint(s.device_types),
         commands_blueprint(s.commands, s.submission_waiter, s.definitions, s.control),
@@ -171,8 +169,10 @@ def _create_blueprints(program: Program) -> list[Blueprint]:
     ]
 
 
-def _fleet_blueprints(fleet: FleetServices) -> list[Blueprint]:
+def _fleet_blueprints(program: Program) -> list[Blueprint]:
+    fleet = program.services.fleet
     return [
+        *group_blueprints(program.services, program.adapters),
         bulk_registration_blueprint(fleet.bulk_registration),
         provisioning_blueprint(fleet.provisioning_codes, fleet.device_claims),
     ]

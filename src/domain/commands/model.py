@@ -13,7 +13,7 @@ from enum import StrEnum
 
 from domain.devices.model import Device
 from domain.grants.model import Grant
-from domain.kernel.caller import SystemCaller
+from domain.kernel.caller import ApiKeyCaller, Session, SystemCaller
 from domain.kernel.domain_events import Json, JsonObject
 from domain.kernel.fast_frozen import fast_frozen
 from domain.kernel.ids import (
@@ -103,6 +103,10 @@ class TriggeredBy(StrEnum):
     APIKEY = "apikey"
     SCHEDULE = "schedule"
     RULE = "rule"
+
+    @classmethod
+    def of(cls, caller: Session | ApiKeyCaller) -> TriggeredBy:
+        return cls.APIKEY if isinstance(caller, ApiKeyCaller) else cls.USER
 
 
 @fast_frozen

@@ -112,7 +112,7 @@ class CommandService:
             approval = await self._request_approval(tx, caller, request, permit.grant_id, now_ms)
             return SubmissionResult(approval=approval, quota=permit.quota)
         policy.reserve_slot(context)
-        execution = self._new_execution(caller, request, _triggered_by(caller), permit.grant_id, now_ms)
+        execution = self._new_execution(caller, request, TriggeredBy.of(caller), permit.grant_id, now_ms)
         await self._queue(tx, [(caller, QueuedCommand(context.device, execution))], now_ms, request.reason)
         return SubmissionResult(execution=execution, quota=permit.quota)
 
@@ -171,7 +171,7 @@ class CommandService:
         caller = await resolve_requester(tx, approval)
         permit = await self._authorize(tx, caller, context.device, definition, now_ms, spend=False)
         policy.reserve_slot(context)
-        execution = self._new_execution(caller, request, _triggered_by(caller), permit.grant_id, now_ms, approval.approval_id)
+        execution = self._new_execution(caller, request, TriggeredBy.of(caller), permit.grant_id, now_ms, approval.approval_id)
         await self._queue(tx, [(caller, QueuedCommand(context.device, execution))], now_ms, approval.reason)
         return execution.execution_id
 
@@ -297,7 +297,3 @@ class CommandService:
 
 def _because(reason: str | None) -> str:
     return f": {reason}" if reason else ""
-
-
-def _triggered_by(caller: Session | ApiKeyCaller) -> TriggeredBy:
-    return TriggeredBy.APIKEY if isinstance(caller, ApiKeyCaller) else TriggeredBy.USER
