@@ -422,96 +422,6 @@ class Operations(Transport):
         """Disable or enable a device."""
         return self._call(models.DeviceToggledResponse, "PATCH", ["devices", device_id, "toggle"])
 
-    def register_devices(
-        self,
-        *,
-        devices: list[models.DeviceRegistrationRequest],
-        credentials: models.BulkCredentials | Unset = UNSET,
-        idempotency_key: str | Unset = UNSET,
-    ) -> models.BulkRegistrationResponse:
-        """Register many devices."""
-        return self._call(
-            models.BulkRegistrationResponse,
-            "POST",
-            ["devices", "register", "bulk"],
-            body={"devices": devices, "credentials": credentials},
-            idempotency_key=idempotency_key,
-        )
-
-    def list_provisioning_codes(
-        self, *, limit: int | Unset = UNSET, after: str | Unset = UNSET
-    ) -> list[models.ProvisioningCodeResponse]:
-        """List provisioning codes."""
-        return self._call(
-            list[models.ProvisioningCodeResponse], "GET", ["provisioning-codes"], query={"limit": limit, "after": after}
-        )
-
-    def create_provisioning_code(
-        self,
-        *,
-        name: str,
-        board_type: str,
-        app_type: str,
-        expires_at: datetime,
-        project_id: str | Unset | None = UNSET,
-        device_type_id: str | Unset | None = UNSET,
-        profile: models.FirmwareProfile | Unset | None = UNSET,
-        tags: list[str] | Unset | None = UNSET,
-        max_devices: int | Unset = UNSET,
-        requires_approval: bool | Unset = UNSET,
-        idempotency_key: str | Unset = UNSET,
-    ) -> models.ProvisioningCodeCreatedResponse:
-        """Create a provisioning code."""
-        return self._call(
-            models.ProvisioningCodeCreatedResponse,
-            "POST",
-            ["provisioning-codes"],
-            body={
-                "name": name,
-                "boardType": board_type,
-                "appType": app_type,
-                "expiresAt": expires_at,
-                "projectId": project_id,
-                "deviceTypeId": device_type_id,
-                "profile": profile,
-                "tags": tags,
-                "maxDevices": max_devices,
-                "requiresApproval": requires_approval,
-            },
-            idempotency_key=idempotency_key,
-        )
-
-    def revoke_provisioning_code(self, code_id: str) -> models.OkResponse:
-        """Revoke a provisioning code."""
-        return self._call(models.OkResponse, "DELETE", ["provisioning-codes", code_id])
-
-    def list_provisioning_claims(
-        self, *, status: models.ClaimStatus | Unset = UNSET, limit: int | Unset = UNSET, before: str | Unset = UNSET
-    ) -> list[models.ClaimResponse]:
-        """List claims."""
-        return self._call(
-            list[models.ClaimResponse], "GET", ["provisioning-claims"], query={"status": status, "limit": limit, "before": before}
-        )
-
-    def approve_claim(self, claim_id: str) -> models.ClaimResponse:
-        """Approve a claim."""
-        return self._call(models.ClaimResponse, "POST", ["provisioning-claims", claim_id, "approve"])
-
-    def deny_claim(self, claim_id: str) -> models.ClaimResponse:
-        """Deny a claim."""
-        return self._call(models.ClaimResponse, "POST", ["provisioning-claims", claim_id, "deny"])
-
-    def claim_device(
-        self, *, code: str, hardware_id: str, name: str | Unset | None = UNSET
-    ) -> models.DeviceClaimedResponse | models.DeviceClaimWaitsResponse:
-        """Claim credentials with a provisioning code."""
-        return self._call(
-            models.DeviceClaimedResponse | models.DeviceClaimWaitsResponse,
-            "POST",
-            ["provisioning", "claim"],
-            body={"code": code, "hardwareId": hardware_id, "name": name},
-        )
-
     def list_groups(
         self, *, limit: int | Unset = UNSET, after: str | Unset = UNSET, project_id: str | Unset = UNSET
     ) -> list[models.GroupResponse]:
@@ -750,6 +660,96 @@ class Operations(Transport):
     def delete_group_grant(self, group_id: str, grant_id: str) -> models.OkResponse:
         """Delete a grant on a group."""
         return self._call(models.OkResponse, "DELETE", ["groups", group_id, "grants", grant_id])
+
+    def register_devices(
+        self,
+        *,
+        devices: list[models.DeviceRegistrationRequest],
+        credentials: models.BulkCredentials | Unset = UNSET,
+        idempotency_key: str | Unset = UNSET,
+    ) -> models.BulkRegistrationResponse:
+        """Register many devices."""
+        return self._call(
+            models.BulkRegistrationResponse,
+            "POST",
+            ["devices", "register", "bulk"],
+            body={"devices": devices, "credentials": credentials},
+            idempotency_key=idempotency_key,
+        )
+
+    def list_provisioning_codes(
+        self, *, limit: int | Unset = UNSET, after: str | Unset = UNSET
+    ) -> list[models.ProvisioningCodeResponse]:
+        """List provisioning codes."""
+        return self._call(
+            list[models.ProvisioningCodeResponse], "GET", ["provisioning-codes"], query={"limit": limit, "after": after}
+        )
+
+    def create_provisioning_code(
+        self,
+        *,
+        name: str,
+        board_type: str,
+        app_type: str,
+        expires_at: datetime,
+        project_id: str | Unset | None = UNSET,
+        device_type_id: str | Unset | None = UNSET,
+        profile: models.FirmwareProfile | Unset | None = UNSET,
+        tags: list[str] | Unset | None = UNSET,
+        max_devices: int | Unset = UNSET,
+        requires_approval: bool | Unset = UNSET,
+        idempotency_key: str | Unset = UNSET,
+    ) -> models.ProvisioningCodeCreatedResponse:
+        """Create a provisioning code."""
+        return self._call(
+            models.ProvisioningCodeCreatedResponse,
+            "POST",
+            ["provisioning-codes"],
+            body={
+                "name": name,
+                "boardType": board_type,
+                "appType": app_type,
+                "expiresAt": expires_at,
+                "projectId": project_id,
+                "deviceTypeId": device_type_id,
+                "profile": profile,
+                "tags": tags,
+                "maxDevices": max_devices,
+                "requiresApproval": requires_approval,
+            },
+            idempotency_key=idempotency_key,
+        )
+
+    def revoke_provisioning_code(self, code_id: str) -> models.OkResponse:
+        """Revoke a provisioning code."""
+        return self._call(models.OkResponse, "DELETE", ["provisioning-codes", code_id])
+
+    def list_provisioning_claims(
+        self, *, status: models.ClaimStatus | Unset = UNSET, limit: int | Unset = UNSET, before: str | Unset = UNSET
+    ) -> list[models.ClaimResponse]:
+        """List claims."""
+        return self._call(
+            list[models.ClaimResponse], "GET", ["provisioning-claims"], query={"status": status, "limit": limit, "before": before}
+        )
+
+    def approve_claim(self, claim_id: str) -> models.ClaimResponse:
+        """Approve a claim."""
+        return self._call(models.ClaimResponse, "POST", ["provisioning-claims", claim_id, "approve"])
+
+    def deny_claim(self, claim_id: str) -> models.ClaimResponse:
+        """Deny a claim."""
+        return self._call(models.ClaimResponse, "POST", ["provisioning-claims", claim_id, "deny"])
+
+    def claim_device(
+        self, *, code: str, hardware_id: str, name: str | Unset | None = UNSET
+    ) -> models.DeviceClaimedResponse | models.DeviceClaimWaitsResponse:
+        """Claim credentials with a provisioning code."""
+        return self._call(
+            models.DeviceClaimedResponse | models.DeviceClaimWaitsResponse,
+            "POST",
+            ["provisioning", "claim"],
+            body={"code": code, "hardwareId": hardware_id, "name": name},
+        )
 
     def get_device_firmware(
         self, device_id: str, *, format: models.FirmwareConfigFormat | Unset = UNSET
