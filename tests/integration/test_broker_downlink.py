@@ -18,6 +18,16 @@ async def received(client: aiomqtt.Client) -> aiomqtt.Message:
     return await asyncio.wait_for(anext(aiter(client.messages)), TIMEOUT_S)
 
 
+async def listens(port: int) -> bool:
+    try:
+        _, writer = await asyncio.open_connection("127.0.0.1", port)
+    except OSError:
+        return False
+    writer.close()
+    await writer.wait_closed()
+    return True
+
+
 @pytest.mark.parametrize("version", [V311, V5])
 async def test_a_command_reaches_the_device_that_listens(version) -> None:
     async with broker() as world:
@@ -198,3 +208,20 @@ async def test_subscribing_again_to_what_it_hears_is_no_news_and_a_session_found
         other = await world.wait_for_event(DeviceSubscribed, topic_filter="sched")
         assert [event.topic_filter for event in world.events if isinstance(event, DeviceSubscribed)] == ["sched"]
         assert world.link.last_subscribed_ms(device.device_id) == other.at_ms > found.at_ms
+
+
+async def test_a_suspended_link_closes_everything_and_listens_again_when_it_resumes() -> None:
+    async with broker() as world:
+        device = await world.device()
+        raw = await world.login(device)
+        world.link.suspend()
+        assert await raw.wait_closed()
+        async with asyncio.timeout(TIMEOUT_S):
+            while await listens(world.port):
+                await asyncio.sleep(0)
+        await world.wait_until(lambda: not world.link.is_connected(device.device_id))
+        world.link.resume()
+        async with asyncio.timeout(TIMEOUT_S):
+            while not await listens(world.port):
+                await asyncio.sleep(0)
+        await (await world.login(device)).close()

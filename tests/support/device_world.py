@@ -143,6 +143,10 @@ class FakeLink:
 
     async def stop(self) -> None: ...
 
+    def suspend(self) -> None: ...
+
+    def resume(self) -> None: ...
+
     async def receive(self, limit: int) -> Any:
         raise NotImplementedError
 

@@ -173,6 +173,14 @@ impl PyBroker {
         py.detach(|| self.broker.stop());
     }
 
+    fn suspend(&self, py: Python<'_>) {
+        py.detach(|| self.broker.suspend());
+    }
+
+    fn resume(&self) {
+        self.broker.resume();
+    }
+
     fn ports(&self) -> Vec<u16> {
         self.broker.addresses().iter().map(std::net::SocketAddr::port).collect()
     }

@@ -119,6 +119,17 @@ impl Broker {
         self.shared.inbound_queue.close();
     }
 
+    /// Close every connection and stop listening until `resume`: devices are to connect to another instance.
+    pub fn suspend(&self) {
+        self.shared.suspended.send_replace(true);
+        self.shared.registry.close_all(CloseReason::ShuttingDown);
+    }
+
+    /// Listen again, on the same ports.
+    pub fn resume(&self) {
+        self.shared.suspended.send_replace(false);
+    }
+
     /// Let a device connect with this password; connections with another password, number or profile are closed.
     pub fn upsert_credentials(&self, device_id: &str, number: u32, password: &str, profile: FirmwareProfile) {
         let (registry, limits) = (&self.shared.registry, &self.shared.limits);

@@ -11,6 +11,7 @@ use tokio::sync::OwnedSemaphorePermit;
 use tokio_rustls::TlsAcceptor;
 use tokio_tungstenite::tungstenite::Error as WsError;
 
+use crate::connection::CloseReason;
 use crate::pending::{AcceptedSocket, RefusalReason};
 use crate::session::{self, PeerInfo};
 use crate::shared::BrokerState;
@@ -36,6 +37,8 @@ pub struct ListenAddress {
 const BACKLOG: u32 = 4096;
 /// The pause after an error of `accept`, usually a lack of file descriptors.
 const ACCEPT_PAUSE: Duration = Duration::from_millis(100);
+/// How often a suspended broker looks whether it may listen again, and closes connections that came through.
+const SUSPENDED_POLL: Duration = Duration::from_millis(50);
 
 /// TCP keepalive finds a dead device whose MQTT keep alive is 0: after a minute of silence the kernel sends four probes 15 s apart.
 /// So a dead connection ends after two minutes; the kernel's default is two hours and eleven minutes.
@@ -71,13 +74,23 @@ fn bind_address(address: SocketAddr) -> io::Result<TcpListener> {
     socket.listen(BACKLOG)
 }
 
-/// Accept connections until the broker stops.
-pub async fn accept_loop(listener: TcpListener, transport: TransportKind, tls: Option<TlsAcceptor>, shared: Arc<BrokerState>) {
-    let mut shutdown = shared.shutdown.subscribe();
+/// Accept connections until the broker stops. While it is suspended the socket is closed, so that a load balancer sees it.
+pub async fn accept_loop(mut listener: TcpListener, transport: TransportKind, tls: Option<TlsAcceptor>, shared: Arc<BrokerState>) {
+    let (mut shutdown, mut suspended) = (shared.shutdown.subscribe(), shared.suspended.subscribe());
+    let Ok(address) = listener.local_addr() else { return };
     loop {
         let accepted = tokio::select! {
-            accepted = listener.accept() => accepted,
+            accepted = listener.accept() => Some(accepted),
+            _ = suspended.wait_for(|suspended| *suspended) => None,
             _ = shutdown.wait_for(|shutdown| *shutdown) => return,
+        };
+        let Some(accepted) = accepted else {
+            drop(listener);
+            let Some(reopened) = reopen(address, &shared).await else {
+                return;
+            };
+            listener = reopened;
+            continue;
         };
         let Ok((socket, address)) = accepted else {
             tokio::time::sleep(ACCEPT_PAUSE).await;
@@ -104,6 +117,22 @@ pub async fn accept_loop(listener: TcpListener, transport: TransportKind, tls: O
             }
         });
     }
+}
+
+/// Keep all connections closed while the broker is suspended, then listen again. None when the broker stops.
+async fn reopen(address: SocketAddr, shared: &BrokerState) -> Option<TcpListener> {
+    while !*shared.shutdown.borrow() {
+        if !*shared.suspended.borrow() {
+            if let Ok(listener) = bind_address(address) {
+                return Some(listener);
+            }
+        } else if shared.stats.sockets.get() > 0 {
+            // A socket that was accepted before may have finished its CONNECT since.
+            shared.registry.close_all(CloseReason::ShuttingDown);
+        }
+        tokio::time::sleep(SUSPENDED_POLL).await;
+    }
+    None
 }
 
 fn count_refusal(shared: &BrokerState, reason: RefusalReason) {

@@ -21,6 +21,8 @@ pub struct BrokerState {
     pub pending: Arc<PendingConnections>,
     pub limits: Limits,
     pub shutdown: watch::Sender<bool>,
+    /// No socket listens and no connection stays open while it is true.
+    pub suspended: watch::Sender<bool>,
     assigned_client_ids: AtomicU64,
 }
 
@@ -38,6 +40,7 @@ impl BrokerState {
             pending: Arc::new(PendingConnections::new(&limits)),
             limits,
             shutdown: watch::Sender::new(false),
+            suspended: watch::Sender::new(false),
             assigned_client_ids: AtomicU64::new(1),
         })
     }

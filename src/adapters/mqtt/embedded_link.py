@@ -163,6 +163,12 @@ class EmbeddedDeviceLink:
         # It waits up to 1.5 seconds for the last packets of connections.
         await asyncio.to_thread(self._broker.stop)
 
+    def suspend(self) -> None:
+        self._broker.suspend()
+
+    def resume(self) -> None:
+        self._broker.resume()
+
     async def receive(self, limit: int) -> _EmbeddedInboundBatch:
         while True:
             raw = self._broker.take_batch(limit)

@@ -82,6 +82,12 @@ class MosquittoDeviceLink:
         await self._connection.stop()
         self._queue.close()
 
+    def suspend(self) -> None:
+        """The devices stay connected to Mosquitto, and the instance that takes over reads from it."""
+
+    def resume(self) -> None:
+        """As `suspend`."""
+
     async def receive(self, limit: int) -> MosquittoInboundBatch:
         return await self._queue.take(limit)
 

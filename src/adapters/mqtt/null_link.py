@@ -23,6 +23,12 @@ class NullDeviceLink:
     async def stop(self) -> None:
         self._stopped.set()
 
+    def suspend(self) -> None:
+        """No device is connected."""
+
+    def resume(self) -> None:
+        """As `suspend`."""
+
     async def receive(self, limit: int) -> InboundBatch:
         await self._stopped.wait()
         raise Unavailable("This instance holds no devices.")

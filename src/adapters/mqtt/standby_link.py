@@ -29,6 +29,12 @@ class StandbyDeviceLink:
         if self.is_active:
             await self._link.stop()
 
+    def suspend(self) -> None:
+        self._link.suspend()
+
+    def resume(self) -> None:
+        self._link.resume()
+
     async def receive(self, limit: int) -> InboundBatch:
         return await self._link.receive(limit)
 

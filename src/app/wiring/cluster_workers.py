@@ -90,7 +90,6 @@ def _create_membership(
         partitions=partitions,
         wake_event=cluster.beat_wake,
         on_beat=cluster.ownership_wake.set,
-        on_lease_lost=front.close_all,
     )
 
     async def adopt(live: frozenset[str]) -> None:

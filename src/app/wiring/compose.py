@@ -20,6 +20,7 @@ from app.workers.cluster_feed import ClusterFeedWorker
 from app.workers.command_dispatch import CommandDispatchWorker
 from app.workers.dead_letters import DeadLetterReplayWorker
 from app.workers.device_cleanup import DeviceCleanupWorker
+from app.workers.device_lease import DeviceLeaseWorker
 from app.workers.disk_space import DiskSpaceWorker
 from app.workers.dropped_messages import DroppedMessageWorker
 from app.workers.fault_log import FaultLog
@@ -206,6 +207,14 @@ def _add_cluster_workers(
             leader_lock=None if adapters.fence is None else DeviceLeaderLock(adapters.fence),
         )
         services.followed_feed.notify_instances = workers.postgres_listener.request_notify
+        workers.device_lease = _create_device_lease_worker(adapters, workers)
+
+
+def _create_device_lease_worker(adapters: Adapters, workers: Workers) -> DeviceLeaseWorker | None:
+    if workers.cluster is not None:
+        return DeviceLeaseWorker(adapters.link, workers.cluster.partitions.lease_remaining_s)
+    lock = None if workers.postgres_listener is None else workers.postgres_listener.leader_lock
+    return None if lock is None else DeviceLeaseWorker(adapters.link, lock.remaining_s)
 
 
 def _create_ingest_pipeline(

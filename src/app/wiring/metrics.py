@@ -21,6 +21,11 @@ def register_metrics(program: Program) -> None:
         from app.wiring.cluster_metrics import register_cluster_metrics
 
         register_cluster_metrics(metrics, adapters.cluster, workers.cluster)
+    if workers.device_lease is not None:
+        lease = workers.device_lease
+        metrics.register_counter(
+            "device_suspensions", "Times that the instance disconnected its devices without a lease.", lambda: lease.suspensions
+        )
     _register_clocks(metrics, services)
     _register_dead_letters(metrics, services)
     _register_commands(metrics, adapters, services, workers)

@@ -21,6 +21,7 @@ from app.workers.checkpoint import CheckpointWorker
 from app.workers.cluster_feed import ClusterFeedWorker
 from app.workers.cluster_membership import ClusterMembershipWorker, PartitionOwnershipWorker
 from app.workers.command_dispatch import CommandDispatchWorker
+from app.workers.device_lease import DeviceLeaseWorker
 from app.workers.fault_log import FaultLog
 from app.workers.feed_interest import FeedInterestWorker
 from app.workers.front import FrontWorker
@@ -51,10 +52,7 @@ class ClusterWorkers:
 
     def readiness_errors(self) -> Mapping[str, str]:
         stopped = {**self.partitions.foreign_logs, **self.inbound.damaged}
-        found = {f"partition {partition}": reason for partition, reason in sorted(stopped.items())}
-        if not self.partitions.has_lease:
-            found["cluster"] = "This instance does not reach the database, so other instances take its devices over."
-        return found
+        return {f"partition {partition}": reason for partition, reason in sorted(stopped.items())}
 
 
 @dataclass(slots=True)
@@ -77,6 +75,8 @@ class Workers:
     log_follower: EventLogFollower | None = None
     postgres_listener: PostgresListener | None = None
     cluster: ClusterWorkers | None = None
+    device_lease: DeviceLeaseWorker | None = None
+    """Set when other instances may take the devices over."""
 
     def in_start_order(self, *, holds_devices: bool) -> list[Worker]:
         """All workers of this instance. A sender starts before the workers that give it work, and the checkpoint stops after the
@@ -94,12 +94,16 @@ class Workers:
         others: list[Worker] = [*everywhere, *self.leader_only, self.rule_timers, self.schedules, self.ingest]
         if self.cluster is not None:
             cluster = self.cluster
-            return [*log_workers, cluster.membership, cluster.ownership, cluster.feed, *senders, *others, cluster.front]
-        return [*log_workers, *senders, *others]
+            members: list[Worker] = [cluster.membership, *self._lease(), cluster.ownership, cluster.feed]
+            return [*log_workers, *members, *senders, *others, cluster.front]
+        return [*log_workers, *self._lease(), *senders, *others]
 
     def start_on_leadership(self) -> list[Worker]:
         """The workers to add when this instance becomes leader while it runs."""
-        return [self.checkpoint, self.command_dispatch, *self.leader_only, self.rule_timers, self.ingest]
+        return [*self._lease(), self.checkpoint, self.command_dispatch, *self.leader_only, self.rule_timers, self.ingest]
+
+    def _lease(self) -> list[Worker]:
+        return [] if self.device_lease is None else [self.device_lease]
 
 
 @dataclass(slots=True)
@@ -126,6 +130,8 @@ class Program:
             found["database"] = database_error
         if self.adapters.link.stats().get("stopped"):
             found["broker"] = "The device link is not running."
+        if self.workers.device_lease is not None:
+            found |= self.workers.device_lease.readiness_errors()
         if self.workers.cluster is not None:
             found |= self.workers.cluster.readiness_errors()
         return found

@@ -5,6 +5,7 @@ They are two, because restoring a large partition takes longer than the others w
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Awaitable, Callable
 from time import monotonic
 
@@ -16,6 +17,8 @@ from app.workers.wake_event import WakeEvent
 from domain.ingest.partition_ownership import PartitionOwnershipService
 
 BEAT_INTERVAL_S = 0.5
+BEAT_TIMEOUT_S = 2.0
+"""A connection that swallows everything would hold up the next beats for as long as a statement may take."""
 TRIM_INTERVAL_S = 600.0
 """Entries stay in the log for so long after they are stored: a database that fails over to an older state reads them again."""
 
@@ -31,22 +34,15 @@ class ClusterMembershipWorker(DueWorker):
         partitions: PartitionOwnershipService,
         wake_event: WakeEvent,
         on_beat: Callable[[], None],
-        on_lease_lost: Callable[[], Awaitable[None]],
     ) -> None:
-        """`wake_event` is set when another instance joins, leaves or releases. `on_lease_lost` closes the connections of devices,
-        because others take them for lost."""
+        """`wake_event` is set when another instance joins, leaves or releases."""
         super().__init__(wake_event)
         self._partitions = partitions
         self._on_beat = on_beat
-        self._on_lease_lost = on_lease_lost
 
     async def run_once(self) -> float:
-        was_lost = not self._partitions.has_lease
-        try:
+        async with asyncio.timeout(BEAT_TIMEOUT_S):
             await self._partitions.beat()
-        finally:
-            if was_lost or not self._partitions.has_lease:
-                await self._on_lease_lost()
         self._on_beat()
         return BEAT_INTERVAL_S
 

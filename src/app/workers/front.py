@@ -58,11 +58,6 @@ class FrontWorker(IngestWorker):
             if self._connected.get(device_id, at_ms + 1) <= at_ms:
                 self._outbound.disconnect(device_id)
 
-    async def close_all(self) -> None:
-        """Close the connections of all devices: without a lease, other instances take them for lost."""
-        for device_id in list(self._connected):
-            self._outbound.disconnect(device_id)
-
     async def _process_batch(self, batch: InboundBatch) -> None:
         decoded = await self._batch_store.retry_while_unavailable(lambda: self._pipeline.decode(batch))
         await self._announce_connected(batch)

@@ -198,6 +198,15 @@ class DeviceLink(InboundLink, OutboundLink, CredentialLink, Protocol):
         """Stop listening and disconnect every device within two seconds. A waiting `receive` raises Unavailable."""
         ...
 
+    def suspend(self) -> None:
+        """Close every connection and accept none until `resume`: devices are to connect to another instance. An external broker,
+        which all instances share, keeps its connections."""
+        ...
+
+    def resume(self) -> None:
+        """Let devices connect again, on the same addresses."""
+        ...
+
     def warning(self) -> str | None:
         """Why messages may be lost although they were acknowledged to devices, and what to do; None: nothing is known."""
         ...

@@ -63,7 +63,10 @@ class PartitionOwnershipService:
     @property
     def has_lease(self) -> bool:
         """Whether the other instances must still take this one for alive. Without it, nothing may be confirmed to a device."""
-        return self._clock.monotonic_ms() - self._last_beat_ms < OWN_LEASE_MS
+        return self.lease_remaining_s() > 0
+
+    def lease_remaining_s(self) -> float:
+        return (self._last_beat_ms + OWN_LEASE_MS - self._clock.monotonic_ms()) / 1000
 
     def owns_device(self, device_no: int) -> bool:
         """Whether the engine may hold the rules of the device."""

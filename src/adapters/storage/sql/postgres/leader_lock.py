@@ -3,12 +3,14 @@
 The lock belongs to the listener's connection. PostgreSQL releases it when that connection ends, so it ends with the process,
 however the process ends. A process that hangs, or whose network swallows its packets, does not end its connection. So the lock
 is a lease: the leader sends a statement on this connection every second, and PostgreSQL notes when. A standby that finds no
-statement for `LEASE_S` has PostgreSQL end the connection. The standby judges by PostgreSQL's clock alone.
+statement for `LEASE_S` has PostgreSQL end the connection. The standby judges by PostgreSQL's clock alone. The leader judges by
+its own: without a renewal for `OWN_LEASE_S` it closes itself to devices, before a standby lets them in.
 """
 
 from __future__ import annotations
 
 import asyncio
+from time import monotonic
 from typing import Any
 
 from adapters.storage.sql.postgres.leader_fence import ADVISORY_LOCKS, LEADER_LOCK_KEY, Fence
@@ -20,9 +22,9 @@ ACQUIRE_TRIES, ACQUIRE_INTERVAL_S = 5, 0.2
 REACQUIRE_TRIES = 25
 """A leader that lost its connection has a better right to the lock than a standby, but only for five seconds."""
 
-
-LEASE_S = 7.0
+LEASE_S = 6.0
 """A leader that sent nothing for so long is replaced. Longer than any pause of a healthy one: it renews every second."""
+OWN_LEASE_S = 4.0
 RENEW_INTERVAL_S = 1.0
 
 _END_EXPIRED_LEASE = (
@@ -44,6 +46,16 @@ class DeviceLeaderLock:
         self._fence = fence or Fence()
         self.acquired = asyncio.Event()
         """Set once and never cleared: an instance that loses the lock to another one stops."""
+        self._renewed_at = float("-inf")
+
+    def remaining_s(self) -> float:
+        """Seconds until this leader closes itself to devices; 0 or less when it has to be closed."""
+        return self._renewed_at + OWN_LEASE_S - monotonic()
+
+    async def renew(self, connection: Any) -> None:
+        began = monotonic()
+        await connection.fetchval("SELECT 1", timeout=OWN_LEASE_S)
+        self._renewed_at = began
 
     async def acquire(self, connection: Any) -> None:
         """Take the lock if it is free. Raises LeadershipLostError if this instance had it and another one has it now."""
@@ -65,6 +77,7 @@ class DeviceLeaderLock:
         if not await self._fence.drained(connection):
             await connection.execute("SELECT pg_advisory_unlock($1)", LEADER_LOCK_KEY)
             return False
+        await self.renew(connection)
         self._fence.leader_pid = connection.get_server_pid()
         self.acquired.set()
         return True

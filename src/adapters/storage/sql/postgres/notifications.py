@@ -111,12 +111,14 @@ class PostgresListener:
 
     async def _renew(self) -> float:
         """Renew the lease of the leader, or try to become it. Returns the seconds until the next time."""
-        standby_lock = self.leader_lock
-        if standby_lock is None or standby_lock.acquired.is_set():
+        lock = self.leader_lock
+        if lock is None:
             await self._connection.fetchval("SELECT 1")
-            return RENEW_INTERVAL_S
-        await standby_lock.try_acquire(self._connection)
-        return STANDBY_POLL_S
+        elif lock.acquired.is_set():
+            await lock.renew(self._connection)
+        elif not await lock.try_acquire(self._connection):
+            return STANDBY_POLL_S
+        return RENEW_INTERVAL_S
 
     def _on_terminated(self, lost: asyncio.Event) -> None:
         lost.set()

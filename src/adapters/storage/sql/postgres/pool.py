@@ -15,6 +15,9 @@ from sqlalchemy.exc import DisconnectionError
 from sqlalchemy.ext.asyncio import AsyncEngine, create_async_engine
 
 PING_AFTER_IDLE_S = 5.0
+IDLE_TRANSACTION_MS = 6_000
+"""The server ends a transaction whose client sends nothing for so long: one behind a network that swallows bytes would keep its locks
+for ever, and those who take its work over need them."""
 PLANNER_SETTINGS = {"enable_seqscan": "off", "jit": "off"}
 """Every statement finds its rows by an index (decision 0006). The server keeps a statement's plan until it gathers statistics
 again. For an empty table it plans a sequential scan; a minute later, with 100,000 rows, that plan takes a second."""
@@ -31,7 +34,7 @@ def create_pooled_engine(url: Any, *, pool_size: int, acquire_timeout_s: float, 
         connect_args={
             "timeout": acquire_timeout_s,
             "command_timeout": transaction_timeout_s,
-            "server_settings": PLANNER_SETTINGS,
+            "server_settings": {**PLANNER_SETTINGS, "idle_in_transaction_session_timeout": str(IDLE_TRANSACTION_MS)},
         },
     )
     event.listen(engine.sync_engine, "checkin", _mark_idle)
