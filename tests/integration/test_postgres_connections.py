@@ -7,10 +7,13 @@ from pathlib import Path
 
 import asyncpg
 import pytest
+from sqlalchemy import text
 
 from adapters.storage.sql import SqlDatabase
 from adapters.storage.sql.postgres import pool
+from domain.kernel.errors import Unavailable
 from support import postgres, storage
+from support.silent_network import silent_network
 
 pytestmark = pytest.mark.skipif(not postgres.available(), reason="needs PostgreSQL")
 
@@ -61,3 +64,21 @@ async def test_a_connection_is_pinged_only_after_it_was_idle(monkeypatch: pytest
         assert len(requested) == 1
     finally:
         await database.stop()
+
+
+async def test_a_transaction_behind_a_silent_network_does_not_keep_its_locks(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(pool, "IDLE_TRANSACTION_MS", 300)
+    url = await storage.empty_postgres()
+    touch = text("UPDATE write_probes SET probe_id = probe_id")
+    async with silent_network(url) as network:
+        cut_off, other = SqlDatabase(network.url, transaction_timeout_s=1.0), SqlDatabase(url)
+        await cut_off.start()
+        await other.start()
+        with pytest.raises(Unavailable):
+            async with cut_off.unit_of_work().write() as tx:
+                await tx.session.write(touch)
+                network.silent = True
+                async with other.unit_of_work().write() as ours:
+                    await ours.session.write(touch)
+                raise Unavailable("the transaction behind the silent network is over")
+        await other.stop()

@@ -16,8 +16,8 @@ from sqlalchemy.ext.asyncio import AsyncEngine, create_async_engine
 
 PING_AFTER_IDLE_S = 5.0
 IDLE_TRANSACTION_MS = 6_000
-"""The server ends a transaction whose client sends nothing for so long: one behind a network that swallows bytes would keep its locks
-for ever, and those who take its work over need them."""
+"""The server ends a transaction whose client sends nothing for so long: one behind a network that swallows bytes would keep its
+locks for ever, and those who take its work over need them."""
 PLANNER_SETTINGS = {"enable_seqscan": "off", "jit": "off"}
 """Every statement finds its rows by an index (decision 0006). The server keeps a statement's plan until it gathers statistics
 again. For an empty table it plans a sequential scan; a minute later, with 100,000 rows, that plan takes a second."""
