@@ -75,7 +75,12 @@ fn bind_address(address: SocketAddr) -> io::Result<TcpListener> {
 }
 
 /// Accept connections until the broker stops. While it is suspended the socket is closed, so that a load balancer sees it.
-pub async fn accept_loop(mut listener: TcpListener, transport: TransportKind, tls: Option<TlsAcceptor>, shared: Arc<BrokerState>) {
+pub async fn accept_loop(
+    mut listener: TcpListener,
+    transport: TransportKind,
+    tls: Option<TlsAcceptor>,
+    shared: Arc<BrokerState>,
+) {
     let (mut shutdown, mut suspended) = (shared.shutdown.subscribe(), shared.suspended.subscribe());
     let Ok(address) = listener.local_addr() else { return };
     loop {
