@@ -102,8 +102,7 @@ pub async fn accept_loop(
             continue;
         };
         shared.stats.accepted.increment();
-        let Ok(permit) = Arc::clone(&shared.socket_permits).try_acquire_owned() else {
-            shared.stats.refused_full.increment();
+        let Some(permit) = take_permit(&shared) else {
             continue;
         };
         let (accepted, eviction) = match shared.pending.open(address.ip(), Instant::now()) {
@@ -122,6 +121,12 @@ pub async fn accept_loop(
             }
         });
     }
+}
+
+/// None, and a count, when as many sockets are open as may be.
+fn take_permit(shared: &BrokerState) -> Option<OwnedSemaphorePermit> {
+    let permit = Arc::clone(&shared.socket_permits).try_acquire_owned();
+    permit.inspect_err(|_| shared.stats.refused_full.increment()).ok()
 }
 
 /// Keep all connections closed while the broker is suspended, then listen again. None when the broker stops.
