@@ -1,20 +1,28 @@
-"""A member is told by mail what waits, by the running program."""
+"""A member is told what waits by the running program: by mail, in a browser, by ntfy and by Telegram, and decides by the link."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+import json
+import time
+from collections.abc import AsyncIterator, Iterator
 from email.message import Message
 from queue import SimpleQueue
+from typing import Any
 
+import httpx
 import pytest
 from aiosmtpd.controller import Controller
 from aiosmtpd.handlers import Message as MessageHandler
 
 from support.device import create_device
 from support.ports import free_ports
+from support.push_browser import PushBrowser, verify_vapid
 from support.service import EMAIL, ApiClient, Service
+from support.webhook_receiver import Receiver, respond, webhook_receiver
 
 MAIL_TIMEOUT_S = 15.0
+PUBLIC_URL = "https://latch.example"
+TELEGRAM_PORT = free_ports(1)[0]
 
 
 class Postbox(MessageHandler):
@@ -37,27 +45,152 @@ def postbox() -> Iterator[tuple[Postbox, int]]:
 
 @pytest.fixture(scope="module")
 def running(tmp_path_factory: pytest.TempPathFactory, postbox: tuple[Postbox, int]) -> Iterator[Service]:
-    settings = {"LATCHBOARD_SMTP_URL": f"smtp://127.0.0.1:{postbox[1]}", "LATCHBOARD_PUBLIC_URL": "https://latch.example"}
+    settings = {
+        "LATCHBOARD_SMTP_URL": f"smtp://127.0.0.1:{postbox[1]}",
+        "LATCHBOARD_PUBLIC_URL": PUBLIC_URL,
+        "LATCHBOARD_TELEGRAM_URL": f"http://127.0.0.1:{TELEGRAM_PORT}",
+        "LATCHBOARD_WEBHOOK_ALLOW_PRIVATE": "false",
+        "LATCHBOARD_WEBHOOK_NETWORKS": "127.0.0.0/8",
+    }
     with Service(tmp_path_factory.mktemp("notifications"), **settings) as service:
         yield service
 
 
-async def test_a_request_for_approval_is_mailed_with_a_link_to_the_inbox(
-    service: Service, owner: ApiClient, postbox: tuple[Postbox, int]
-) -> None:
-    chosen = {"topics": ["approvals"], "quietFromMinute": None, "quietToMinute": None, "timezone": "Europe/Berlin"}
-    assert await owner.get("/auth/notifications") == {**chosen, "topics": [], "offlineMinutes": 5, "timezone": "UTC"}
-    await owner.call("PUT", "/auth/notifications", chosen, 200)
-    assert (await owner.call("PUT", "/auth/notifications", {**chosen, "timezone": "Mars/Base"}, 400))[
-        "error"
-    ] == "VALIDATION_ERROR"
-    gate = await create_device(owner, "Gate")
+@pytest.fixture
+async def receiver() -> AsyncIterator[Receiver]:
+    async with webhook_receiver(respond(200)) as made:
+        yield made
+
+
+async def ask_to_open(service: Service, owner: ApiClient, name: str) -> str:
+    """A robot's request that waits; its path."""
+    gate = await create_device(owner, name)
     await owner.post(f"{gate.path}/commands", {"name": "OPEN", "label": "Open", "requiresApproval": True}, expect=201)
     key = await owner.post("/keys", {"name": "Robot"}, expect=201)
     await owner.post(f"{gate.path}/grants", {"commands": ["OPEN"], "apiKeyId": key["keyId"]}, expect=201)
     async with service.api(**{"X-Api-Key": key["key"]}) as robot:
-        await robot.post(f"{gate.path}/command", {"cmd": "OPEN"}, expect=202)
+        made = await robot.post(f"{gate.path}/command", {"cmd": "OPEN"}, expect=202)
+    return f"{gate.path}/approvals/{made['approvalId']}"
+
+
+async def decide(service: Service, link: str, decision: str) -> httpx.Response:
+    """Without a session, as the page behind the link does."""
+    token = link.removeprefix(f"{PUBLIC_URL}/#/decide/")
+    async with httpx.AsyncClient(base_url=service.url, timeout=15) as anyone:
+        return await anyone.post("/api/v1/approval-links/decide", json={"token": token, "decision": decision})
+
+
+async def test_a_request_for_approval_is_mailed_with_a_link_that_decides_it(
+    service: Service, owner: ApiClient, postbox: tuple[Postbox, int]
+) -> None:
+    chosen = {"topics": ["approvals"], "quietFromMinute": None, "quietToMinute": None, "timezone": "Europe/Berlin"}
+    nothing = {**chosen, "topics": [], "mail": False, "offlineMinutes": 5, "timezone": "UTC"}
+    assert await owner.get("/auth/notifications") == nothing
+    await owner.call("PUT", "/auth/notifications", chosen, 200)
+    [mail_channel] = await owner.get("/auth/notifications/channels")
+    assert (mail_channel["kind"], mail_channel["lastError"]) == ("mail", None)
+    wrong = await owner.call("PUT", "/auth/notifications", {**chosen, "timezone": "Mars/Base"}, 400)
+    assert wrong["error"] == "VALIDATION_ERROR"
+    approval = await ask_to_open(service, owner, "Gate")
     mail = postbox[0].mails.get(timeout=MAIL_TIMEOUT_S)
     assert (mail["To"], mail["Subject"]) == (EMAIL, "Gate: a command waits for approval")
-    assert "https://latch.example/#/approvals" in mail.get_payload()
-    assert (await owner.get("/approvals?status=PENDING"))[0]["cmd"] == "OPEN"  # the mail decides nothing
+    text = mail.get_payload(decode=True)
+    assert isinstance(text, bytes)
+    [link] = [word for word in text.decode().split() if word.startswith(PUBLIC_URL)]
+    assert (await owner.get(approval))["status"] == "PENDING"  # the mail decides nothing
+    assert (await decide(service, link, "APPROVE")).status_code == 200
+    assert (await owner.get(approval))["status"] == "APPROVED"
+    assert (await decide(service, link, "DENY")).json()["error"] == "ALREADY_DECIDED"
+
+
+async def add(owner: ApiClient, name: str, **destination: Any) -> str:
+    made = await owner.post("/auth/notifications/channels", {"name": name, **destination}, expect=201)
+    channel_id: str = made["channelId"]
+    return channel_id
+
+
+async def test_a_browser_gets_messages_that_only_it_can_read(service: Service, owner: ApiClient, receiver: Receiver) -> None:
+    browser = PushBrowser(receiver.url)
+    key = (await owner.get("/auth/notifications/push-key"))["publicKey"]
+    channel_id = await add(owner, "Phone", webPush=browser.subscription())
+    assert await owner.post(f"/auth/notifications/channels/{channel_id}/test", {}) == {"sent": True, "error": None}
+    [request] = receiver.requests
+    assert browser.decrypt(request.body)["title"] == "Latchboard: a test"
+    headers = {"Authorization": request.headers["authorization"]}
+    claims = verify_vapid(headers, key, int(time.time()))
+    assert claims["aud"] == receiver.url.removesuffix("/hook")
+    await owner.call("PUT", "/auth/notifications", {"topics": ["approvals"], "mail": False}, 200)
+    approval = await ask_to_open(service, owner, "Barrier")
+    message = browser.decrypt((await receiver.wait_for(2))[1].body)
+    assert (message["title"], message["tag"]) == ("Barrier: a command waits for approval", approval.rpartition("/")[2])
+    assert (await decide(service, message["link"], "DENY")).status_code == 200
+    service.stop()
+    service.start()
+    async with service.api() as again:
+        assert (await again.get("/auth/notifications/push-key"))["publicKey"] == key
+        receiver.behave = respond(410)
+        tested = await again.post(f"/auth/notifications/channels/{channel_id}/test", {})
+        assert tested["sent"] is False
+        assert channel_id not in [each["channelId"] for each in await again.get("/auth/notifications/channels")]
+
+
+async def test_ntfy_gets_title_text_link_and_token_and_its_failure_is_shown(
+    service: Service, owner: ApiClient, receiver: Receiver
+) -> None:
+    ntfy = {"url": receiver.url.removesuffix("/hook"), "topic": "latch-secret", "token": "tk_secret"}
+    channel_id = await add(owner, "Tablet", ntfy=ntfy)
+    await owner.post(f"/auth/notifications/channels/{channel_id}/test", {})
+    [request] = receiver.requests
+    assert receiver.request_lines == [b"POST / HTTP/1.1"]
+    assert request.headers["authorization"] == "Bearer tk_secret"
+    sent = json.loads(request.body)
+    assert (sent["topic"], sent["title"], sent["click"]) == ("latch-secret", "Latchboard: a test", f"{PUBLIC_URL}/#/account")
+    receiver.behave = respond(403)
+    tested = await owner.post(f"/auth/notifications/channels/{channel_id}/test", {})
+    assert tested["sent"] is False
+    shown = await owner.get("/auth/notifications/channels")
+    [channel] = [each for each in shown if each["channelId"] == channel_id]
+    assert channel["lastError"] == tested["error"]
+    assert "secret" not in json.dumps(shown)
+    await owner.call("DELETE", f"/auth/notifications/channels/{channel_id}", None, 200)
+
+
+async def test_telegram_gets_a_message_without_a_preview(service: Service, owner: ApiClient) -> None:
+    async with webhook_receiver(respond(200), port=TELEGRAM_PORT) as telegram:
+        channel_id = await add(owner, "Chat", telegram={"botToken": "123:abc-secret", "chatId": "-42"})
+        await owner.post(f"/auth/notifications/channels/{channel_id}/test", {})
+        [request] = telegram.requests
+        assert telegram.request_lines == [b"POST /bot123:abc-secret/sendMessage HTTP/1.1"]
+        sent = json.loads(request.body)
+        assert (sent["chat_id"], sent["link_preview_options"]) == ("-42", {"is_disabled": True})
+        assert f"{PUBLIC_URL}/#/account" in sent["text"]
+    tested = await owner.post(f"/auth/notifications/channels/{channel_id}/test", {})
+    assert (tested["sent"], "connection failed" in tested["error"]) == (False, True)
+    await owner.call("DELETE", f"/auth/notifications/channels/{channel_id}", None, 200)
+
+
+@pytest.mark.parametrize(
+    "url", ["https://10.0.0.1/", "http://192.168.1.1/", "https://user:password@ntfy.example/", "ftp://x.example"]
+)
+async def test_no_channel_leads_into_the_network_of_the_service(service: Service, owner: ApiClient, url: str) -> None:
+    refused = await owner.call("POST", "/auth/notifications/channels", {"name": "X", "ntfy": {"url": url, "topic": "a"}}, 400)
+    assert refused["details"][0]["field"] == "ntfy.url"
+    keys = PushBrowser(url).subscription()
+    refused = await owner.call("POST", "/auth/notifications/channels", {"name": "X", "webPush": keys}, 400)
+    assert refused["details"][0]["field"] == "webPush.endpoint"
+
+
+async def test_the_secrets_of_channels_are_sealed_in_the_database(service: Service, owner: ApiClient) -> None:
+    await add(owner, "Sealed", ntfy={"url": "https://ntfy.example", "topic": "find-me-topic", "token": "find-me-token"})
+    await add(owner, "Sealed", telegram={"botToken": "1:find-me-bot", "chatId": "7"})
+    files = [path.read_bytes() for path in service.folder.rglob("latchboard.db*")]
+    assert files
+    assert not any(b"find-me" in content for content in files)
+
+
+async def test_a_member_has_ten_channels_at_most(service: Service, owner: ApiClient) -> None:
+    telegram = {"botToken": "1:a", "chatId": "7"}
+    while len(await owner.get("/auth/notifications/channels")) < 10:
+        await add(owner, "One more", telegram=telegram)
+    refused = await owner.call("POST", "/auth/notifications/channels", {"name": "X", "telegram": telegram}, 409)
+    assert refused["error"] == "CHANNEL_LIMIT"

@@ -37,7 +37,10 @@ DELETE /members/{membershipId} /projects/{projectId} /keys/{keyId}
 GET /invitations
 POST /invitations /invitations/{invitationId}/resend /invitations/preview /invitations/accept
 DELETE /invitations/{invitationId}
-GET /auth/notifications
+GET /auth/notifications /auth/notifications/push-key /auth/notifications/channels
+POST /auth/notifications/channels /auth/notifications/channels/{channelId}/test
+DELETE /auth/notifications/channels/{channelId}
+POST /approval-links/preview /approval-links/passkey-options /approval-links/decide
 PUT /auth/notifications
 GET /devices /devices/summary /devices/{deviceId} /devices/{deviceId}/config /devices/{deviceId}/firmware /devices/{deviceId}/events /catalog/boards /catalog/apps
 GET /network

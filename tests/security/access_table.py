@@ -22,6 +22,14 @@ POST /auth/unlock                                                400   400   400
 GET /auth/me                                                     401   200   200    200    200     200     200 403  403  403   200
 GET /auth/notifications                                          401   200   200    200    200     200     200 403  403  403   200
 PUT /auth/notifications                                          401   200   200    200    200     200     200 403  403  403   200
+GET /auth/notifications/push-key                                 401   200   200    200    200     200     200 403  403  403   200
+GET /auth/notifications/channels                                 401   200   200    200    200     200     200 403  403  403   200
+POST /auth/notifications/channels                                401   201   201    201    201     201     201 403  403  403   201
+DELETE /auth/notifications/channels/{channelId}                  401   404   404    404    404     404     404 403  403  403   404
+POST /auth/notifications/channels/{channelId}/test               401   404   404    404    404     404     404 403  403  403   404
+POST /approval-links/preview                                     400   400   400    400    400     400     400 400  400  400   400
+POST /approval-links/passkey-options                             400   400   400    400    400     400     400 400  400  400   400
+POST /approval-links/decide                                      400   400   400    400    400     400     400 400  400  400   400
 POST /auth/password/request-otp                                  401   200   200    403    403     403     403 403  403  403   200
 POST /auth/change-password                                       401   400   400    403    403     403     403 403  403  403   400
 POST /auth/password/change                                       401   403   403    403    403     403     403 403  403  403   403

@@ -224,6 +224,7 @@ PREFIXES = {
     "codeId": IdPrefix.PROVISIONING_CODE,
     "claimId": IdPrefix.CLAIM,
     "passkeyId": IdPrefix.PASSKEY,
+    "channelId": IdPrefix.CHANNEL,
 }
 
 
@@ -314,6 +315,10 @@ BODIES: dict[str, Body] = {
     "POST /devices/{deviceId}/rules": rule_body,
     "PATCH /devices/{deviceId}/rules/{ruleId}": lambda ids: {"enabled": False},
     "PUT /auth/notifications": lambda ids: {"topics": ["approvals"]},
+    "POST /auth/notifications/channels": lambda ids: {"name": "Phone", "telegram": {"botToken": "1:secret", "chatId": "2"}},
+    "POST /approval-links/preview": lambda ids: {"token": "unknown"},
+    "POST /approval-links/passkey-options": lambda ids: {"token": "unknown"},
+    "POST /approval-links/decide": lambda ids: {"token": "unknown", "decision": "APPROVE"},
     "POST /devices/{deviceId}/rules/test": lambda ids: {
         "conditions": [{"metric": "temperature", "comparator": ">", "value": 30}],
         "from": 0,

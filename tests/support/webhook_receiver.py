@@ -83,7 +83,7 @@ ConnectionHandler = Callable[[asyncio.StreamReader, asyncio.StreamWriter], Await
 
 
 @contextlib.asynccontextmanager
-async def serving(handle: ConnectionHandler, tls: ssl.SSLContext | None = None) -> AsyncIterator[str]:
+async def serving(handle: ConnectionHandler, tls: ssl.SSLContext | None = None, port: int = 0) -> AsyncIterator[str]:
     """`host:port` of a server that passes each connection to `handle`. At its end every connection is closed."""
     tasks: set[asyncio.Task[None]] = set()
 
@@ -98,7 +98,7 @@ async def serving(handle: ConnectionHandler, tls: ssl.SSLContext | None = None) 
         tasks.add(task)
         task.add_done_callback(tasks.discard)
 
-    server = await asyncio.start_server(accept, "127.0.0.1", 0, ssl=tls)
+    server = await asyncio.start_server(accept, "127.0.0.1", port, ssl=tls)
     host, port = server.sockets[0].getsockname()
     try:
         yield f"{host}:{port}"
@@ -114,9 +114,9 @@ async def serving(handle: ConnectionHandler, tls: ssl.SSLContext | None = None) 
 
 
 @contextlib.asynccontextmanager
-async def webhook_receiver(behave: Behaviour, tls: ssl.SSLContext | None = None) -> AsyncIterator[Receiver]:
+async def webhook_receiver(behave: Behaviour, tls: ssl.SSLContext | None = None, port: int = 0) -> AsyncIterator[Receiver]:
     receiver = Receiver(behave)
-    async with serving(receiver.serve, tls) as address:
+    async with serving(receiver.serve, tls, port) as address:
         receiver.url = f"http{'s' if tls else ''}://{address}/hook"
         yield receiver
 

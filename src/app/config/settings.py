@@ -17,6 +17,7 @@ from pydantic_settings import BaseSettings, PydanticBaseSettingsSource, Settings
 
 from adapters.http.core.proxies import parse_networks
 from app.config.cluster_settings import ClusterSettings
+from app.config.notification_settings import ChannelSettings
 from app.config.oidc_settings import OidcSettings
 from app.config.own_address import reachable_address
 from app.config.sources import DOTENV, ENVIRONMENT, PREFIX, TOML, source_of, unknown_variable_messages, variables_by_source
@@ -37,7 +38,7 @@ class SettingsError(Exception):
     """One line per wrong setting. The command line prints them and exits with 2."""
 
 
-class Settings(ClusterSettings, OidcSettings, WebhookSettings):
+class Settings(ChannelSettings, ClusterSettings, OidcSettings, WebhookSettings):
     model_config = SettingsConfigDict(
         env_prefix=PREFIX,
         env_file=DOTENV,

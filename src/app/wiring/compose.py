@@ -136,7 +136,7 @@ def _create_small_workers(services: Services, clock: Clock, wake_events: WakeEve
     flushes = (services.callers.flush_last_used, services.logins.flush_throttled_logins, services.denial_log.flush)
     return (
         SteadyTimeWorker(steady_time=services.steady_time),
-        NotificationWorker(notifications=services.notifications, clock=clock, wake_event=wake_events.notifications),
+        NotificationWorker(notifications=services.notifications.delivery, clock=clock, wake_event=wake_events.notifications),
         PeriodicFlushWorker(flushes=flushes),
     )
 

@@ -9,6 +9,7 @@ from adapters.http.account_pages.routes import account_pages_blueprint
 from adapters.http.api.accounts.passkeys import passkeys_blueprint
 from adapters.http.api.accounts.routes import auth_blueprint
 from adapters.http.api.accounts.second_factor import second_factor_blueprint
+from adapters.http.api.approvals.link_routes import approval_links_blueprint
 from adapters.http.api.approvals.routes import approvals_blueprint
 from adapters.http.api.catalog.routes import catalog_blueprint
 from adapters.http.api.commands.routes import commands_blueprint
@@ -158,15 +159,19 @@ def _create_blueprints(program: Program) -> list[Blueprint]:
         credentials_blueprint(s.credentials, _create_firmware_service(s)),
         device_types_blueprint(s.device_types),
         commands_blueprint(s.commands, s.submission_waiter, s.definitions, s.control),
-        notifications_blueprint(s.notifications),
+        notifications_blueprint(s.notifications.service, s.notifications.push_keys),
         schedules_blueprint(s.schedules, s.schedule_calendar),
         rules_blueprint(s.rules, s.rule_dry_runs),
         grants_blueprint(s.grants, s.access_explanations),
-        approvals_blueprint(s.approvals),
+        *_approval_blueprints(s),
         telemetry_blueprint(s.telemetry, s.downsampling),
         events_blueprint(s.events),
         webhooks_blueprint(webhooks=hooks, log=log),
     ]
+
+
+def _approval_blueprints(services: Services) -> list[Blueprint]:
+    return [approvals_blueprint(services.approvals), approval_links_blueprint(services.notifications.links)]
 
 
 def _fleet_blueprints(program: Program) -> list[Blueprint]:

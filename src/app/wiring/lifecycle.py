@@ -82,6 +82,7 @@ async def start(program: Program, prepare: PrepareHook) -> None:
     if sealed := await WebhookUrlSealer(uow=program.services.uow, vault=adapters.vault).run():
         log.info("webhook URLs of an older version are sealed now", webhooks=sealed)
     await prepare(program)
+    await program.services.notifications.start()
     if adapters.cluster is not None:
         from app.wiring.cluster_workers import open_cluster  # needs NATS' client; a single instance does not
 
@@ -165,6 +166,7 @@ async def _stop(program: Program) -> float:
         *(() if adapters.cluster is None else (adapters.cluster.inbound_log.close,)),
         lambda: _release_leadership(program),
         adapters.mail_queue.close,
+        program.services.notifications.sender.close,
         program.services.sign_in.close,
         adapters.database.stop,
     ):

@@ -32,6 +32,7 @@ def register_metrics(program: Program) -> None:
     _register_deliveries(metrics, adapters, workers)
     _register_connections(metrics, program)
     _register_mails(metrics, adapters)
+    _register_notifications(metrics, services)
     metrics.register_gauge("feed_clients", "Connected clients of the live feed.", lambda: adapters.feed.clients)
     metrics.register_counter("feed_events", "Events given to the live feed.", lambda: adapters.feed.published)
     metrics.register_counter(
@@ -81,6 +82,25 @@ def _register_mails(metrics: Metrics, adapters: Adapters) -> None:
         "background_mails",
         "Mails of the background queue: sent, not accepted by the mail server (failed), too many at once (dropped).",
         lambda: {"sent": queue.sent, "failed": queue.failed, "dropped": queue.dropped},
+        label="outcome",
+    )
+
+
+def _register_notifications(metrics: Metrics, services: Services) -> None:
+    delivery, observer = services.notifications.delivery, services.notification_observer
+    metrics.register_gauge(
+        "notifications_pending", "Notifications that are owed; at most 30 seconds old.", lambda: delivery.pending
+    )
+    metrics.register_counter(
+        "notifications_dropped", "Notifications not written because 500 were owed to their channel.", lambda: observer.dropped
+    )
+    metrics.register_counter(
+        "notifications_sent", "Notifications that a channel accepted.", lambda: delivery.sent_by_channel, label="channel"
+    )
+    metrics.register_counter(
+        "notifications_unsent",
+        "Attempts that failed (tried again) or were refused, destinations that are gone, and notifications given up.",
+        lambda: delivery.unsent_by_outcome,
         label="outcome",
     )
 

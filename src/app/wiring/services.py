@@ -13,6 +13,7 @@ from app.runtime.timeout_lock import TimeoutLock
 from app.wiring.adapters import Adapters
 from app.wiring.broker_endpoint import broker_endpoint
 from app.wiring.fleet import FleetServices
+from app.wiring.notifications import NotificationServices
 from app.wiring.sign_in import SignInServices
 from app.wiring.telemetry_encoding import encode_telemetry
 from app.workers.rule_timers import log_clock_step
@@ -54,7 +55,6 @@ from domain.kernel.steady_time import SteadyTimeService
 from domain.keys.authentication import CallerAuthenticator
 from domain.keys.service import ApiKeyService
 from domain.notifications.observer import NotificationObserver
-from domain.notifications.service import NotificationService
 from domain.rules.service import RuleService
 from domain.schedules.calendar import ScheduleCalendarService
 from domain.schedules.device_plan_sync import DevicePlanService
@@ -86,10 +86,8 @@ class Services:
         self.followed_feed = (
             None if adapters.is_single_instance else LogOrderedFeedPublisher(adapters.feed, wake_events.event_log.set)
         )
-        notices = NotificationObserver(
-            public_url=settings.effective_public_url, clock=adapters.clock, wake=wake_events.notifications.set
-        )
-        observers: list[EventObserver[Any]] = [self.fanout, notices]
+        self.notification_observer = NotificationObserver(clock=adapters.clock, wake=wake_events.notifications.set)
+        observers: list[EventObserver[Any]] = [self.fanout, self.notification_observer]
         self.event_recorder: EventLogDispatcher[Any] = EventLogDispatcher(
             ids=adapters.ids, observers=observers, feed=self.followed_feed or adapters.feed
         )
@@ -103,6 +101,7 @@ class Services:
         self.fleet = FleetServices(self.uow, adapters, self.credential_issuer, self.credential_sync)
         self._wire_commands(adapters, wake_events)
         self._wire_grants(adapters)
+        self.notifications = NotificationServices(self.uow, settings, adapters, self.sign_in, self.approvals)
         self._wire_schedules(adapters, wake_events)
         self._wire_telemetry(settings, adapters, wake_events)
         self._wire_webhooks(adapters)
@@ -115,7 +114,6 @@ class Services:
         self.passwords = PasswordService(
             uow=uow, clock=clock, ids=ids, hasher=hasher, digest=adapters.digest, mailer=adapters.mailer
         )
-        self.notifications = NotificationService(uow=uow, clock=clock, mailer=adapters.mailer)
         requests = PendingApprovalCloser(adapters.approval_waiter)
         self.team = TeamService(uow=uow, clock=clock, ids=ids, hasher=hasher, requests=requests)
         self.projects = ProjectService(uow=uow, clock=clock, ids=ids)

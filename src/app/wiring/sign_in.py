@@ -31,9 +31,9 @@ from domain.accounts.unlock import UnlockService
 class SignInServices:
     def __init__(self, uow: SqlUnitOfWork, settings: Settings, adapters: Adapters, operator: AccountAdminService) -> None:
         clock, ids, digest = adapters.clock, adapters.ids, adapters.digest
-        challenges = PasskeyChallenges(ids=ids, digest=digest)
+        self.challenges = challenges = PasskeyChallenges(ids=ids, digest=digest)
         verifier = PasskeyVerifier(uow=uow, clock=clock, codec=adapters.passkeys, challenges=challenges)
-        factors = FactorChecker(totp=adapters.totp, vault=adapters.vault, digest=digest, passkeys=verifier)
+        self.factors = factors = FactorChecker(totp=adapters.totp, vault=adapters.vault, digest=digest, passkeys=verifier)
         devices = TrustedDevices(ids=ids, digest=digest)
         issuer = SessionTokenIssuer(ids=ids, tokens=adapters.tokens, digest=digest)
         opener = SessionOpener(issuer=issuer, devices=devices)

@@ -1,17 +1,17 @@
-"""Sends the mails that events owe, on whichever instance is first."""
+"""Sends the notifications that events owe, on whichever instance is first."""
 
 from __future__ import annotations
 
 from app.workers.base_worker import DueWorker, seconds_until
 from app.workers.wake_event import WakeEvent
 from domain.kernel.clock import Clock
-from domain.notifications.service import NotificationService
+from domain.notifications.delivery import NotificationDeliveryService
 
 
 class NotificationWorker(DueWorker):
     name = "notifications"
 
-    def __init__(self, *, notifications: NotificationService, clock: Clock, wake_event: WakeEvent) -> None:
+    def __init__(self, *, notifications: NotificationDeliveryService, clock: Clock, wake_event: WakeEvent) -> None:
         super().__init__(wake_event)
         self._notifications = notifications
         self._clock = clock

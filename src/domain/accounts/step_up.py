@@ -46,8 +46,17 @@ async def require_verification(tx: HasUserSessions, caller: Session, now_ms: int
 
 async def require_second_factor_if_enabled(tx: StepUpCheckTx, caller: Session, now_ms: int, within_ms: int) -> None:
     """For users with a second factor as `require_verification`; all others pass. So does the service's own caller."""
+    await require_factor_of_link(tx, caller)
     if caller.session_id is not None and await tx.second_factors.is_enabled(caller.user_id):
         await require_verification(tx, caller, now_ms, within_ms)
+
+
+async def require_factor_of_link(tx: HasSecondFactors, caller: Session) -> None:
+    """By an approval link, a second factor must have been shown with it: also one that was set up a moment ago.
+
+    Raises PermissionDenied `SECOND_FACTOR_REQUIRED`."""
+    if caller.has_shown_factor is False and await tx.second_factors.is_enabled(caller.user_id):
+        raise PermissionDenied("Confirm with your second factor.", code="SECOND_FACTOR_REQUIRED")
 
 
 class StepUpService:

@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 from domain.approvals.model import Approval
-from domain.kernel.caller import Caller
-from domain.kernel.domain_events import DomainEvent
+from domain.kernel.caller import Caller, Session
+from domain.kernel.domain_events import DomainEvent, Json
 
 
 def decided_event(approval: Approval, caller: Caller, reason: str = "") -> DomainEvent:
     """`reason`: why it ended, where nobody decided it."""
     requester = approval.requested_by.name or approval.requested_by.label
     ending = f", because {reason}" if reason else f" ({approval.note})" if approval.note else ""
+    by_link: dict[str, Json] = {"via": "link"} if isinstance(caller, Session) and caller.has_shown_factor is not None else {}
     return DomainEvent.from_caller(
         caller,
         "approval_decided",
@@ -25,5 +26,6 @@ def decided_event(approval: Approval, caller: Caller, reason: str = "") -> Domai
             "executionId": approval.execution_id,
             "decidedBy": approval.decided_by,
             "note": approval.note,
+            **by_link,
         },
     )

@@ -12,7 +12,7 @@ from collections.abc import Sequence
 from typing import Generic, TypeVar
 
 from domain.accounts.second_factor_policy import APPROVAL_STEP_UP_TTL_MS
-from domain.accounts.step_up import require_second_factor_if_enabled
+from domain.accounts.step_up import require_factor_of_link, require_second_factor_if_enabled
 from domain.approvals import policy
 from domain.approvals.decided_event import decided_event
 from domain.approvals.model import Approval, ApprovalStatus
@@ -95,6 +95,7 @@ class ApprovalService(Generic[TxT]):
         async with self._uow.write(caller, Role.ADMIN) as tx:
             approval = await _get_approval(tx, caller, device_id, approval_id)
             policy.check_can_decide(caller, approval, ApprovalStatus.DENIED)
+            await require_factor_of_link(tx, caller)
             denied = policy.apply_decision(approval, ApprovalStatus.DENIED, by=caller.label, now_ms=now_ms, note=note)
             await self._save_decision(tx, denied, caller)
 

@@ -43,6 +43,8 @@ class Session:
     """The request asks for a stored response again: `UnitOfWork.write` authorises it like a new one, and then rolls back."""
     lacks_second_factor: bool = False
     """One is required for this role and the user has none: the session may set it up, and nothing else."""
+    has_shown_factor: bool | None = None
+    """For whoever decides by an approval link: whether they have shown their second factor with it."""
 
     @property
     def label(self) -> str:

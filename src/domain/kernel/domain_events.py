@@ -63,6 +63,7 @@ EventKind = Literal[
     "device_online",
     "device_offline",
     "device_message_dropped",
+    "device_message_set_aside",
     "device_clock_skew",
     "provisioning_code_created",
     "provisioning_code_revoked",

@@ -32,6 +32,7 @@ WebhookId = NewType("WebhookId", str)
 DeliveryId = NewType("DeliveryId", str)
 ProvisioningCodeId = NewType("ProvisioningCodeId", str)
 ClaimId = NewType("ClaimId", str)
+ChannelId = NewType("ChannelId", str)
 
 
 class IdPrefix(StrEnum):
@@ -57,6 +58,7 @@ class IdPrefix(StrEnum):
     DELIVERY = "whd"
     PROVISIONING_CODE = "pvc"
     CLAIM = "clm"
+    CHANNEL = "nch"
 
 
 _ID_PATTERN = re.compile(r"[a-z]{3,5}_[a-z0-9]{20,40}")

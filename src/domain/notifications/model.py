@@ -1,14 +1,18 @@
-"""What a person is told by mail, and the mails that are owed."""
+"""What a person wants to be told and where, and the notifications that are owed."""
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from enum import StrEnum
 
-from domain.kernel.ids import AccountId, DeviceId, MembershipId
+from domain.kernel.ids import AccountId, ApprovalId, ChannelId, DeviceId, MembershipId
 
 DEFAULT_OFFLINE_MINUTES = 5
 MAX_OFFLINE_MINUTES = 7 * 24 * 60
+MAX_CHANNELS = 10
+"""Of one member: a few browsers, a phone, mail."""
+MAX_PENDING_PER_CHANNEL = 500
+"""More than a person reads. What comes on top is dropped and counted, so that a fleet that goes offline fills no table."""
 
 
 class NotificationTopic(StrEnum):
@@ -17,6 +21,7 @@ class NotificationTopic(StrEnum):
     RULES = "rules"
     WEBHOOKS = "webhooks"
     DEVICES = "devices"
+    DEAD_LETTERS = "dead_letters"
 
 
 TOPIC_OF_EVENT = {
@@ -26,13 +31,21 @@ TOPIC_OF_EVENT = {
     "webhook_disabled": NotificationTopic.WEBHOOKS,
     "device_clock_skew": NotificationTopic.DEVICES,
     "device_message_dropped": NotificationTopic.DEVICES,
+    "device_message_set_aside": NotificationTopic.DEAD_LETTERS,
 }
+
+
+class ChannelKind(StrEnum):
+    MAIL = "mail"
+    WEB_PUSH = "webpush"
+    NTFY = "ntfy"
+    TELEGRAM = "telegram"
 
 
 @dataclass(frozen=True, slots=True)
 class NotificationSettings:
-    """Of a member. No topic: no mail. A device counts as offline after `offline_minutes`. In the quiet hours (minutes of the day
-    in `timezone`, past midnight if the end is earlier) mails wait for their end."""
+    """Of a member. No topic: no notification. A device counts as offline after `offline_minutes`. In the quiet hours (minutes of
+    the day in `timezone`, past midnight if the end is earlier) notifications wait for their end, on every channel."""
 
     membership_id: MembershipId
     account_id: AccountId
@@ -44,14 +57,65 @@ class NotificationSettings:
 
 
 @dataclass(frozen=True, slots=True)
+class NotificationChannel:
+    """Where a member is told. `sealed` has the destination (`destinations.py`); None for mail, which goes to the user's present
+    address. `target` is what its owner sees of the destination: no secret."""
+
+    channel_id: ChannelId
+    membership_id: MembershipId
+    account_id: AccountId
+    kind: ChannelKind
+    name: str
+    target: str
+    sealed: bytes | None = field(repr=False)
+    created_ms: int
+    last_sent_ms: int | None = None
+    last_error: str | None = None
+    last_error_ms: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
 class Notification:
-    """A mail that is owed from `due_ms` (steady time) on. `seq` is 0 until it is stored."""
+    """It is owed to one channel from `due_ms` (steady time) on. `seq` is 0 until it is stored."""
 
     seq: int
-    membership_id: MembershipId
+    channel_id: ChannelId
     topic: NotificationTopic
     device_id: DeviceId | None
+    approval_id: ApprovalId | None
     subject: str
     text: str
     due_ms: int
     attempt: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class NotificationMessage:
+    """What is sent. `link`: the page that it is about. `tag`: a later message with the same tag replaces this one where the
+    channel can do that. After `ttl_s` seconds it is not worth showing any more."""
+
+    title: str
+    text: str
+    link: str
+    tag: str
+    ttl_s: int
+    is_urgent: bool = False
+
+
+class SendOutcome(StrEnum):
+    SENT = "sent"
+    FAILED = "failed"
+    """It may work later."""
+    REFUSED = "refused"
+    """The receiver refuses it for good, such as a wrong token."""
+    GONE = "gone"
+    """The receiver says that the destination does not exist any more."""
+
+
+@dataclass(frozen=True, slots=True)
+class ChannelResult:
+    """`error`: a sentence for the owner of the channel. `retry_after_s`: how long the receiver wants to be left alone."""
+
+    outcome: SendOutcome
+    error: str = ""
+    retry_after_s: int | None = None

@@ -1,29 +1,37 @@
-"""What an event owes: mails to the members who chose its topic, written in the event's own transaction."""
+"""What an event owes: a notification to each channel of the members who chose its topic, in the event's own transaction."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Protocol
 
 from domain.events.model import APPROVAL_REQUESTED, DEVICE_OFFLINE, DEVICE_ONLINE, TELEMETRY, Event
 from domain.kernel.clock import MINUTE_MS, Clock
+from domain.kernel.ids import AccountId, ApprovalId, ChannelId
 from domain.kernel.unit_of_work import Transaction
-from domain.notifications.model import TOPIC_OF_EVENT, Notification, NotificationSettings, NotificationTopic
-from domain.notifications.ports import HasNotifications
+from domain.notifications.model import (
+    MAX_PENDING_PER_CHANNEL,
+    TOPIC_OF_EVENT,
+    Notification,
+    NotificationChannel,
+    NotificationSettings,
+)
+from domain.notifications.ports import HasNotificationChannels, HasNotifications
 
 OFFLINE_ENDS = frozenset({DEVICE_ONLINE, "device_deleted"})
 
 
-class NotificationObserverTx(Transaction, HasNotifications, Protocol): ...
+class NotificationObserverTx(Transaction, HasNotificationChannels, HasNotifications, Protocol): ...
 
 
 class NotificationObserver:
-    """Implements `EventObserver`. `public_url`: the address of the dashboard; `wake`: the worker has new mails."""
+    """Implements `EventObserver`. `wake`: the worker has something to send."""
 
-    def __init__(self, *, public_url: str, clock: Clock, wake: Callable[[], None]) -> None:
+    def __init__(self, *, clock: Clock, wake: Callable[[], None]) -> None:
         self._clock = clock
-        self._public_url = public_url
         self._wake = wake
+        self.dropped = 0
+        """Not written because too many were owed to their channel."""
 
     async def on_events(self, tx: NotificationObserverTx, events: Sequence[Event]) -> None:
         if not events or events[0].kind == TELEMETRY:
@@ -34,25 +42,46 @@ class NotificationObserver:
         wanted = [event for event in events if event.kind in TOPIC_OF_EVENT]
         pending: list[Notification] = []
         for account_id in {event.account_id for event in wanted}:
-            settings = await tx.notifications.list_settings(account_id)
-            pending += [
-                self._notification(event, TOPIC_OF_EVENT[event.kind], each)
-                for event in wanted
-                if event.account_id == account_id
-                for each in settings
-                if TOPIC_OF_EVENT[event.kind] in each.topics
-            ]
+            pending += await self._build(tx, account_id, [event for event in wanted if event.account_id == account_id])
         if pending:
             await tx.notifications.add_many(pending)
             tx.after_commit(self._wake)
 
-    def _notification(self, event: Event, topic: NotificationTopic, settings: NotificationSettings) -> Notification:
+    async def _build(self, tx: NotificationObserverTx, account_id: AccountId, events: Sequence[Event]) -> list[Notification]:
+        settings = {each.membership_id: each for each in await tx.notifications.list_settings(account_id) if each.topics}
+        if not settings:
+            return []
+        channels = await tx.notification_channels.list_by_account(account_id)
+        built = [
+            self._notification(event, settings[channel.membership_id], channel)
+            for event in events
+            for channel in channels
+            if channel.membership_id in settings and TOPIC_OF_EVENT[event.kind] in settings[channel.membership_id].topics
+        ]
+        return self._within_bounds(built, await tx.notification_channels.count_pending(account_id)) if built else []
+
+    def _within_bounds(self, built: Sequence[Notification], pending: Mapping[ChannelId, int]) -> list[Notification]:
+        counts = dict(pending)
+        kept = []
+        for each in built:
+            counts[each.channel_id] = counts.get(each.channel_id, 0) + 1
+            if counts[each.channel_id] <= MAX_PENDING_PER_CHANNEL:
+                kept.append(each)
+        self.dropped += len(built) - len(kept)
+        return kept
+
+    def _notification(self, event: Event, settings: NotificationSettings, channel: NotificationChannel) -> Notification:
         delay_ms = settings.offline_minutes * MINUTE_MS if event.kind == DEVICE_OFFLINE else 0
-        name = event.device_name or "Latchboard"
-        subject = f"{name}: {_subject(event, settings)}"
-        place = "approvals" if topic is NotificationTopic.APPROVALS else f"device/{event.device_id}" if event.device_id else "log"
-        text = f"{event.description}\n\n{self._public_url}/#/{place}\n\nYou chose this mail on your page in Latchboard.\n"
-        return Notification(0, settings.membership_id, topic, event.device_id, subject, text, self._clock.steady_ms() + delay_ms)
+        return Notification(
+            seq=0,
+            channel_id=channel.channel_id,
+            topic=TOPIC_OF_EVENT[event.kind],
+            device_id=event.device_id,
+            approval_id=ApprovalId(str(event.payload["approvalId"])) if event.kind == APPROVAL_REQUESTED else None,
+            subject=f"{event.device_name or 'Latchboard'}: {_subject(event, settings)}",
+            text=event.description,
+            due_ms=self._clock.steady_ms() + delay_ms,
+        )
 
 
 def _subject(event: Event, settings: NotificationSettings) -> str:
@@ -60,4 +89,4 @@ def _subject(event: Event, settings: NotificationSettings) -> str:
         return "a command waits for approval"
     if event.kind == DEVICE_OFFLINE:
         return f"offline for {settings.offline_minutes} min"
-    return event.kind.replace("_", " ")
+    return event.kind.removeprefix("device_").replace("_", " ")

@@ -1,15 +1,21 @@
-"""When a mail may be sent."""
+"""When a notification may be sent, and what several of them become."""
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from datetime import datetime, timedelta
 from zoneinfo import ZoneInfo
 
-from domain.kernel.clock import MINUTE_MS, SECOND_MS
-from domain.notifications.model import NotificationSettings
+from domain.accounts.login_throttle import AttemptLimit
+from domain.kernel.clock import DAY_MS, HOUR_MS, MINUTE_MS, SECOND_MS
+from domain.notifications.model import Notification, NotificationMessage, NotificationSettings, NotificationTopic
 
 RETRY_PAUSES_MS = tuple(minutes * MINUTE_MS for minutes in (1, 5, 15, 60, 240))
-"""After these pauses a mail that the server does not accept is sent again; then it is given up."""
+"""After these pauses a notification that could not be sent is sent again; then it is given up."""
+TEST_LIMIT = AttemptLimit(20, HOUR_MS)
+"""Test messages of one member: the service is no tool to bother the owner of a topic or a chat."""
+MAX_LINES = 20
+"""Of a message about many; what is more is counted."""
 
 
 def quiet_until_ms(settings: NotificationSettings, now_ms: int) -> int | None:
@@ -26,3 +32,36 @@ def quiet_until_ms(settings: NotificationSettings, now_ms: int) -> int | None:
     if end <= minute:
         ends += timedelta(days=1)
     return int(ends.timestamp()) * SECOND_MS
+
+
+def group(due: Sequence[Notification]) -> list[list[Notification]]:
+    """What becomes one message: all of a channel and topic. Each request for approval is a message of its own: it has its own
+    link."""
+    groups: dict[tuple[str, str, int], list[Notification]] = {}
+    for each in due:
+        own = each.seq if each.topic is NotificationTopic.APPROVALS else 0
+        groups.setdefault((each.channel_id, each.topic, own), []).append(each)
+    return list(groups.values())
+
+
+def place_of(notification: Notification) -> str:
+    """The page of the dashboard that it is about."""
+    if notification.topic is NotificationTopic.APPROVALS:
+        return "approvals"
+    if notification.topic is NotificationTopic.WEBHOOKS:
+        return "webhooks"
+    return f"device/{notification.device_id}" if notification.device_id else "log"
+
+
+def message_of(group: Sequence[Notification], public_url: str) -> NotificationMessage:
+    """One message about all of the group, which is not empty."""
+    first, *more = group
+    if not more:
+        tag = first.approval_id or f"{first.topic}:{first.device_id or ''}"
+        return NotificationMessage(first.subject, first.text, f"{public_url}/#/{place_of(first)}", tag, DAY_MS // SECOND_MS)
+    lines = [f"{each.subject}. {each.text}" for each in group[:MAX_LINES]]
+    if len(group) > MAX_LINES:
+        lines.append(f"… and {len(group) - MAX_LINES} more")
+    place = "devices" if first.topic is NotificationTopic.OFFLINE else "log"
+    title = f"{first.subject}, and {len(more)} more"
+    return NotificationMessage(title, "\n".join(lines), f"{public_url}/#/{place}", first.topic, DAY_MS // SECOND_MS)

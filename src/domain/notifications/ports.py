@@ -2,13 +2,22 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from typing import Protocol
 
-from domain.accounts.ports import HasMemberships, HasUsers
-from domain.kernel.ids import AccountId, DeviceId, MembershipId
+from domain.accounts.ports import HasLoginFailures, HasMemberships, HasUsers
+from domain.accounts.second_factor_ports import HasSecondFactors
+from domain.approvals.ports import HasApprovals
+from domain.kernel.ids import AccountId, ChannelId, DeviceId, MembershipId
 from domain.kernel.unit_of_work import Transaction
-from domain.notifications.model import Notification, NotificationSettings
+from domain.notifications.destinations import Destination
+from domain.notifications.model import (
+    ChannelResult,
+    Notification,
+    NotificationChannel,
+    NotificationMessage,
+    NotificationSettings,
+)
 
 
 class NotificationRepository(Protocol):
@@ -32,9 +41,57 @@ class NotificationRepository(Protocol):
 
     async def next_due_ms(self) -> int | None: ...
 
-    async def postpone(self, seq: int, due_ms: int, attempt: int) -> None: ...
+    async def count(self) -> int: ...
 
-    async def delete(self, seq: int) -> None: ...
+    async def postpone(self, seqs: Collection[int], due_ms: int, attempt: int) -> None: ...
+
+    async def delete(self, seqs: Collection[int]) -> None: ...
+
+
+class NotificationChannelRepository(Protocol):
+    async def add(self, channel: NotificationChannel) -> None: ...
+
+    async def get(self, channel_id: ChannelId) -> NotificationChannel | None: ...
+
+    async def list_by_member(self, membership_id: MembershipId) -> Sequence[NotificationChannel]:
+        """Oldest first."""
+        ...
+
+    async def list_by_account(self, account_id: AccountId) -> Sequence[NotificationChannel]: ...
+
+    async def count_pending(self, account_id: AccountId) -> Mapping[ChannelId, int]:
+        """The notifications owed to each channel of the account that is owed some."""
+        ...
+
+    async def record_sent(self, channel_id: ChannelId, at_ms: int) -> None:
+        """The last error is over."""
+        ...
+
+    async def record_error(self, channel_id: ChannelId, error: str, at_ms: int) -> None: ...
+
+    async def delete(self, channel_id: ChannelId) -> None: ...
+
+    async def list_sealed_page(self, after: ChannelId | None, limit: int) -> Sequence[NotificationChannel]:
+        """Those with a secret, by id, for the re-encryption after a key rotation."""
+        ...
+
+    async def rekey(self, channel_id: ChannelId, before: bytes, sealed: bytes) -> int:
+        """Replace the sealed destination if it is still `before`; the number of changed rows."""
+        ...
+
+    async def count_sealed(self) -> int: ...
+
+
+class ServiceSecretRepository(Protocol):
+    """Secrets of the installation itself, sealed and bound to their name."""
+
+    async def get(self, name: str) -> bytes | None: ...
+
+    async def add_if_absent(self, name: str, sealed: bytes) -> None: ...
+
+    async def list_all(self) -> Sequence[tuple[str, bytes]]: ...
+
+    async def rekey(self, name: str, before: bytes, sealed: bytes) -> int: ...
 
 
 class HasNotifications(Protocol):
@@ -42,4 +99,53 @@ class HasNotifications(Protocol):
     def notifications(self) -> NotificationRepository: ...
 
 
-class NotificationTx(Transaction, HasMemberships, HasNotifications, HasUsers, Protocol): ...
+class HasNotificationChannels(Protocol):
+    @property
+    def notification_channels(self) -> NotificationChannelRepository: ...
+
+
+class HasServiceSecrets(Protocol):
+    @property
+    def service_secrets(self) -> ServiceSecretRepository: ...
+
+
+class SettingsTx(
+    Transaction, HasLoginFailures, HasMemberships, HasNotificationChannels, HasNotifications, HasUsers, Protocol
+): ...
+
+
+class NotificationDeliveryTx(
+    Transaction,
+    HasApprovals,
+    HasMemberships,
+    HasNotificationChannels,
+    HasNotifications,
+    HasSecondFactors,
+    HasUsers,
+    Protocol,
+): ...
+
+
+class ServiceSecretTx(Transaction, HasServiceSecrets, Protocol): ...
+
+
+class NotificationSender(Protocol):
+    async def send_many(self, outgoing: Sequence[tuple[Destination, NotificationMessage]]) -> Sequence[ChannelResult]:
+        """Sends all at the same time; one result for each, in their order. Never raises for a receiver that fails."""
+        ...
+
+
+class PushKeyCodec(Protocol):
+    """Port: P-256 key pairs for VAPID (RFC 8292)."""
+
+    def generate(self) -> str:
+        """A new private key as text."""
+        ...
+
+    def public_key(self, private_key: str) -> str:
+        """The uncompressed point in base64url, for `applicationServerKey` of a browser."""
+        ...
+
+    def are_browser_keys(self, p256dh: str, auth: str) -> bool:
+        """Whether these can be the keys of a subscription (RFC 8291, 3): a point of P-256 and 16 bytes, in base64url."""
+        ...

@@ -1,81 +1,171 @@
-"""A member's settings, and sending what is owed.
-
-A mail is claimed by postponing it before it is sent, so that of several instances one sends it, and a crash in between sends it
-again: at least once. Whether the member may still be told is decided when it is sent.
-"""
+"""A member's own settings and channels. Nobody else sees or changes them, and nobody sees a destination again."""
 
 from __future__ import annotations
 
-from dataclasses import replace
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
 
-from domain.accounts.ports import Mailer
 from domain.kernel.caller import Role, Session
-from domain.kernel.clock import MINUTE_MS, Clock, Moment
-from domain.kernel.errors import Unavailable
+from domain.kernel.clock import DAY_MS, SECOND_MS, Clock
+from domain.kernel.errors import Conflict, NotFound
+from domain.kernel.ids import ChannelId, IdGenerator, IdPrefix
 from domain.kernel.unit_of_work import UnitOfWork
+from domain.kernel.vault import Vault
 from domain.notifications import policy
-from domain.notifications.model import Notification, NotificationSettings, NotificationTopic
-from domain.notifications.ports import NotificationTx
+from domain.notifications.destinations import (
+    SealedDestination,
+    UrlCheck,
+    check_destination,
+    describe,
+    kind_of,
+    open_destination,
+    seal_destination,
+)
+from domain.notifications.model import (
+    MAX_CHANNELS,
+    ChannelKind,
+    ChannelResult,
+    NotificationChannel,
+    NotificationMessage,
+    NotificationSettings,
+    SendOutcome,
+)
+from domain.notifications.ports import HasNotificationChannels, NotificationSender, PushKeyCodec, SettingsTx
 
-BATCH = 20
-QUIET_CHECK_MS = 5 * MINUTE_MS
-"""Quiet hours are by the wall clock, which may be set meanwhile: what waits for their end is looked at so often."""
+MAIL_NAME = "Mail"
+
+
+@dataclass(frozen=True, slots=True)
+class OwnSettings:
+    settings: NotificationSettings
+    mail: bool
+    """Whether the member is told by mail."""
 
 
 class NotificationService:
-    def __init__(self, *, uow: UnitOfWork[NotificationTx], clock: Clock, mailer: Mailer) -> None:
+    def __init__(
+        self,
+        *,
+        uow: UnitOfWork[SettingsTx],
+        clock: Clock,
+        ids: IdGenerator,
+        vault: Vault,
+        sender: NotificationSender,
+        push_keys: PushKeyCodec,
+        rejection_reason: UrlCheck,
+        public_url: str,
+    ) -> None:
+        """`rejection_reason`: why nothing can be sent to a URL, or None."""
         self._uow = uow
         self._clock = clock
-        self._mailer = mailer
+        self._ids = ids
+        self._vault = vault
+        self._sender = sender
+        self._push_keys = push_keys
+        self._rejection_reason = rejection_reason
+        self._public_url = public_url
 
-    async def get_settings(self, caller: Session) -> NotificationSettings:
+    async def get_settings(self, caller: Session) -> OwnSettings:
         async with self._uow.read() as tx:
             found = await tx.notifications.get_settings(caller.membership_id)
-        return found or NotificationSettings(caller.membership_id, caller.account_id)
+            channels = await tx.notification_channels.list_by_member(caller.membership_id)
+        return OwnSettings(
+            found or NotificationSettings(caller.membership_id, caller.account_id), _find_mail(channels) is not None
+        )
 
-    async def put_settings(self, caller: Session, settings: NotificationSettings) -> NotificationSettings:
-        """The settings of the caller; the ids in `settings` are ignored."""
-        own = replace(settings, membership_id=caller.membership_id, account_id=caller.account_id)
-        async with self._uow.write(caller, Role.VIEWER) as tx:
-            await tx.notifications.upsert_settings(own)
-        return own
+    async def put_settings(self, caller: Session, own: OwnSettings) -> OwnSettings:
+        """The settings of the caller; the ids in `own` are ignored. Raises Conflict `CHANNEL_LIMIT`."""
+        settings = replace(own.settings, membership_id=caller.membership_id, account_id=caller.account_id)
+        async with self._uow.write(caller, Role.VIEWER, locks_account=True) as tx:
+            await tx.notifications.upsert_settings(settings)
+            channels = await tx.notification_channels.list_by_member(caller.membership_id)
+            mail = _find_mail(channels)
+            if own.mail and mail is None:
+                await self._add(tx, caller, channels, ChannelKind.MAIL, MAIL_NAME, None)
+            elif not own.mail and mail is not None:
+                await tx.notification_channels.delete(mail.channel_id)
+        return replace(own, settings=settings)
 
-    async def send_due(self) -> bool:
-        """Send a batch of what is due. True if there may be more. A mail that is not accepted is sent again later."""
-        now = Moment.now(self._clock)
-        async with self._uow.write(caller=None) as tx:
-            due = await tx.notifications.list_due(now.steady_ms, BATCH)
-            claimed = [(one, to) for one in due if (to := await self._claim(tx, one, now)) is not None]
-        for notification, address in claimed:
-            try:
-                await self._mailer.send(address, notification.subject, notification.text)
-            except Unavailable:
-                continue
-            async with self._uow.write(caller=None) as tx:
-                await tx.notifications.delete(notification.seq)
-        return len(due) == BATCH
-
-    async def next_due_ms(self) -> int | None:
+    async def list_channels(self, caller: Session) -> Sequence[NotificationChannel]:
+        """Oldest first."""
         async with self._uow.read() as tx:
-            return await tx.notifications.next_due_ms()
+            return await tx.notification_channels.list_by_member(caller.membership_id)
 
-    async def _claim(self, tx: NotificationTx, notification: Notification, now: Moment) -> str | None:
-        """The address to send to; None if it is dropped or has to wait."""
-        membership = await tx.memberships.get(notification.membership_id)
-        settings = await tx.notifications.get_settings(notification.membership_id)
-        user = None if membership is None else await tx.users.get(membership.user_id)
-        is_given_up = notification.attempt >= len(policy.RETRY_PAUSES_MS)
-        if membership is None or user is None or settings is None or is_given_up or notification.topic not in settings.topics:
-            await tx.notifications.delete(notification.seq)
-            return None
-        if notification.topic is NotificationTopic.APPROVALS and not membership.role.is_at_least(Role.ADMIN):
-            await tx.notifications.delete(notification.seq)
-            return None
-        quiet_until_ms = policy.quiet_until_ms(settings, now.wall_ms)
-        if quiet_until_ms is not None:
-            pause_ms = min(quiet_until_ms - now.wall_ms, QUIET_CHECK_MS)
-            await tx.notifications.postpone(notification.seq, now.steady_ms + pause_ms, notification.attempt)
-            return None
-        due_ms = now.steady_ms + policy.RETRY_PAUSES_MS[notification.attempt]
-        await tx.notifications.postpone(notification.seq, due_ms, notification.attempt + 1)
-        return user.email
+    async def add_channel(self, caller: Session, name: str, destination: SealedDestination) -> NotificationChannel:
+        """Raises ValidationFailed for a URL that nothing can be sent to, Conflict `CHANNEL_LIMIT`."""
+        check_destination(destination, self._rejection_reason, self._push_keys.are_browser_keys)
+        async with self._uow.write(caller, Role.VIEWER, locks_account=True) as tx:
+            channels = await tx.notification_channels.list_by_member(caller.membership_id)
+            return await self._add(tx, caller, channels, kind_of(destination), name, destination)
+
+    async def delete_channel(self, caller: Session, channel_id: ChannelId) -> None:
+        """Raises NotFound, for a channel of another member too."""
+        async with self._uow.write(caller, Role.VIEWER) as tx:
+            await _get_own(tx, caller, channel_id)
+            await tx.notification_channels.delete(channel_id)
+
+    async def send_test(self, caller: Session, channel_id: ChannelId) -> ChannelResult:
+        """Now, also in the quiet hours. A destination that is gone is removed. Raises NotFound, RateLimited."""
+        subject, now_ms = f"notification-tests:{caller.membership_id}", self._clock.now_ms()
+        async with self._uow.write(caller, Role.VIEWER, locks_account=True) as tx:
+            channel = await _get_own(tx, caller, channel_id)
+            sent = await tx.login_failures.get_for_update(subject)
+            policy.TEST_LIMIT.check(sent, now_ms, "test notifications")
+            await tx.login_failures.upsert(policy.TEST_LIMIT.count(sent, subject, now_ms))
+            user = await tx.users.get(caller.user_id)
+        destination = open_destination(self._vault, channel, "" if user is None else user.email)
+        [result] = await self._sender.send_many([(destination, self._test_message(channel))])
+        async with self._uow.write(caller=None) as tx:
+            await record_result(tx, channel, result, self._clock.now_ms())
+        return result
+
+    def _test_message(self, channel: NotificationChannel) -> NotificationMessage:
+        text = f"Notifications of Latchboard arrive here: {channel.name}."
+        link = f"{self._public_url}/#/account"
+        return NotificationMessage("Latchboard: a test", text, link, f"test:{channel.channel_id}", DAY_MS // SECOND_MS)
+
+    async def _add(
+        self,
+        tx: SettingsTx,
+        caller: Session,
+        existing: Sequence[NotificationChannel],
+        kind: ChannelKind,
+        name: str,
+        destination: SealedDestination | None,
+    ) -> NotificationChannel:
+        if len(existing) >= MAX_CHANNELS:
+            raise Conflict(f"You have {MAX_CHANNELS} channels. Delete one that is not needed any more.", code="CHANNEL_LIMIT")
+        channel_id = ChannelId(self._ids.new_id(IdPrefix.CHANNEL))
+        made = NotificationChannel(
+            channel_id=channel_id,
+            membership_id=caller.membership_id,
+            account_id=caller.account_id,
+            kind=kind,
+            name=name,
+            target="" if destination is None else describe(destination),
+            sealed=None if destination is None else seal_destination(self._vault, channel_id, destination),
+            created_ms=self._clock.now_ms(),
+        )
+        await tx.notification_channels.add(made)
+        return made
+
+
+async def record_result(tx: HasNotificationChannels, channel: NotificationChannel, result: ChannelResult, now_ms: int) -> None:
+    """Its owner sees it beside the channel. A destination that is gone is removed."""
+    if result.outcome is SendOutcome.SENT:
+        await tx.notification_channels.record_sent(channel.channel_id, now_ms)
+    elif result.outcome is SendOutcome.GONE:
+        await tx.notification_channels.delete(channel.channel_id)
+    else:
+        await tx.notification_channels.record_error(channel.channel_id, result.error, now_ms)
+
+
+def _find_mail(channels: Sequence[NotificationChannel]) -> NotificationChannel | None:
+    return next((each for each in channels if each.kind is ChannelKind.MAIL), None)
+
+
+async def _get_own(tx: SettingsTx, caller: Session, channel_id: ChannelId) -> NotificationChannel:
+    channel = await tx.notification_channels.get(channel_id)
+    if channel is None or channel.membership_id != caller.membership_id:
+        raise NotFound("You have no such channel. List yours with GET /api/v1/auth/notifications/channels.")
+    return channel

@@ -1,5 +1,6 @@
 """Re-encrypts stored secrets with the newest key of the ring: MQTT passwords of devices, signing secrets and URLs of webhooks,
-secrets of authenticator apps, and the responses of idempotent requests.
+secrets of authenticator apps, destinations of notifications, secrets of the installation, and the responses of idempotent
+requests.
 
 It works in bounded pages, each in a transaction of its own. So a running service waits for at most one page, and a crash repeats
 at most one page: each secret shows which key it is encrypted with. A secret that changes at the same moment is left as it is. A
@@ -17,9 +18,10 @@ from domain.accounts.second_factor_ports import HasSecondFactors
 from domain.devices.ports import HasDeviceCredentials
 from domain.kernel.errors import Unavailable
 from domain.kernel.idempotency import HasStoredResponses, StoredResponse
-from domain.kernel.ids import DeviceId, UserId, WebhookId
+from domain.kernel.ids import ChannelId, DeviceId, UserId, WebhookId
 from domain.kernel.unit_of_work import UnitOfWork
 from domain.kernel.vault import Vault
+from domain.notifications.ports import HasNotificationChannels, HasServiceSecrets
 from domain.webhooks.ports import HasWebhooks
 from domain.webhooks.sealed_url import url_seal_context
 
@@ -27,7 +29,15 @@ PAGE_SECRETS = 200
 """About 2 ms of AES, and as many one-row updates."""
 
 
-class RekeyTx(HasDeviceCredentials, HasSecondFactors, HasStoredResponses, HasWebhooks, Protocol): ...
+class RekeyTx(
+    HasDeviceCredentials,
+    HasNotificationChannels,
+    HasSecondFactors,
+    HasServiceSecrets,
+    HasStoredResponses,
+    HasWebhooks,
+    Protocol,
+): ...
 
 
 @dataclass(slots=True)
@@ -58,6 +68,7 @@ class RekeyService:
     async def count_secrets(self) -> int:
         async with self._uow.read() as tx:
             counts = [await tx.credentials.count(), await tx.webhooks.count_sealed(), await tx.second_factors.count_totp()]
+            counts += [await tx.notification_channels.count_sealed(), len(await tx.service_secrets.list_all())]
             return sum(counts) + await tx.stored_responses.count()
 
     async def survey(self) -> RekeyReport:
@@ -69,7 +80,13 @@ class RekeyService:
 
         Raises Unavailable when the database does not respond."""
         report = RekeyReport()
-        for rekey_page in (self._rekey_credentials, self._rekey_webhooks, self._rekey_totp_secrets):
+        for rekey_page in (
+            self._rekey_credentials,
+            self._rekey_webhooks,
+            self._rekey_totp_secrets,
+            self._rekey_channels,
+            self._rekey_service_secrets,
+        ):
             after: str | None = None
             while (after := await rekey_page(after, report, read_only)) is not None:
                 progress(report.checked)
@@ -115,6 +132,21 @@ class RekeyService:
             for owner, before, sealed in self._reencrypt_outdated(secrets, report, read_only):
                 report.rekeyed += await tx.second_factors.rekey_totp(UserId(owner), before, sealed)
         return secrets[-1].owner if len(secrets) == PAGE_SECRETS else None
+
+    async def _rekey_channels(self, after: str | None, report: RekeyReport, read_only: bool) -> str | None:
+        async with self._uow.read() if read_only else self._uow.write(caller=None) as tx:
+            page = await tx.notification_channels.list_sealed_page(None if after is None else ChannelId(after), PAGE_SECRETS)
+            secrets = [_SealedSecret(found.channel_id, found.sealed or b"") for found in page]
+            for owner, before, sealed in self._reencrypt_outdated(secrets, report, read_only):
+                report.rekeyed += await tx.notification_channels.rekey(ChannelId(owner), before, sealed)
+        return secrets[-1].owner if len(secrets) == PAGE_SECRETS else None
+
+    async def _rekey_service_secrets(self, after: str | None, report: RekeyReport, read_only: bool) -> None:
+        """A handful; always one page."""
+        async with self._uow.read() if read_only else self._uow.write(caller=None) as tx:
+            secrets = [_SealedSecret(name, sealed) for name, sealed in await tx.service_secrets.list_all()]
+            for name, before, sealed in self._reencrypt_outdated(secrets, report, read_only):
+                report.rekeyed += await tx.service_secrets.rekey(name, before, sealed)
 
     def _reencrypt_outdated(
         self, secrets: list[_SealedSecret], report: RekeyReport, read_only: bool

@@ -11,6 +11,7 @@ from domain.kernel.ids import AccountId, MembershipId, ProjectId, UserId
 from support.memory_storage.devices import DEVICES
 from support.memory_storage.external_identities import IDENTITIES
 from support.memory_storage.grants import delete_grants
+from support.memory_storage.notifications import CHANNELS, NOTIFICATION_SETTINGS
 from support.memory_storage.second_factors import CHALLENGES, RECOVERY_CODES, TOTP_SECRETS
 from support.memory_storage.sessions import ONE_TIME_CODES, REFRESH_TOKENS, UNLOCK_LINKS, USER_SESSIONS
 from support.memory_storage.tables import Database, Table
@@ -133,6 +134,8 @@ def delete_membership(database: Database, membership_id: MembershipId) -> None:
     database.delete(REFRESH_TOKENS, [key for key, t in database.rows(REFRESH_TOKENS).items() if t.membership_id == membership_id])
     database.delete(USER_SESSIONS, [key for key, s in database.rows(USER_SESSIONS).items() if s.membership_id == membership_id])
     database.delete(CHALLENGES, [key for key, c in database.rows(CHALLENGES).items() if c.membership_id == membership_id])
+    database.delete(CHANNELS, [key for key, c in database.rows(CHANNELS).items() if c.membership_id == membership_id])
+    database.delete(NOTIFICATION_SETTINGS, [membership_id])
     database.delete(MEMBERSHIPS, [membership_id])
 
 

@@ -1,16 +1,20 @@
-"""What members want to be told by mail, and the mails that are owed."""
+"""What members want to be told, where, and the notifications that are owed."""
 
 from __future__ import annotations
 
-from collections.abc import Collection, Sequence
+from collections import Counter
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import replace
+from typing import Any
 
-from domain.kernel.ids import AccountId, DeviceId, MembershipId
-from domain.notifications.model import Notification, NotificationSettings, NotificationTopic
+from domain.kernel.ids import AccountId, ChannelId, DeviceId, MembershipId
+from domain.notifications.model import Notification, NotificationChannel, NotificationSettings, NotificationTopic
 from support.memory_storage.tables import Database, Table
 
 NOTIFICATION_SETTINGS: Table[MembershipId, NotificationSettings] = Table("notification_settings")
+CHANNELS: Table[ChannelId, NotificationChannel] = Table("notification_channels")
 NOTIFICATIONS: Table[int, Notification] = Table("notifications")
+SERVICE_SECRETS: Table[str, bytes] = Table("service_secrets")
 
 
 class MemoryNotificationRepository:
@@ -44,10 +48,85 @@ class MemoryNotificationRepository:
     async def next_due_ms(self) -> int | None:
         return min((each.due_ms for each in self._database.rows(NOTIFICATIONS).values()), default=None)
 
-    async def postpone(self, seq: int, due_ms: int, attempt: int) -> None:
+    async def count(self) -> int:
+        return len(self._database.rows(NOTIFICATIONS))
+
+    async def postpone(self, seqs: Collection[int], due_ms: int, attempt: int) -> None:
         rows = self._database.writable_rows(NOTIFICATIONS)
-        if seq in rows:
+        for seq in rows.keys() & set(seqs):
             rows[seq] = replace(rows[seq], due_ms=due_ms, attempt=attempt)
 
-    async def delete(self, seq: int) -> None:
-        self._database.writable_rows(NOTIFICATIONS).pop(seq, None)
+    async def delete(self, seqs: Collection[int]) -> None:
+        rows = self._database.writable_rows(NOTIFICATIONS)
+        for seq in seqs:
+            rows.pop(seq, None)
+
+
+class MemoryNotificationChannelRepository:
+    def __init__(self, database: Database) -> None:
+        self._database = database
+
+    async def add(self, channel: NotificationChannel) -> None:
+        self._database.writable_rows(CHANNELS)[channel.channel_id] = channel
+
+    async def get(self, channel_id: ChannelId) -> NotificationChannel | None:
+        return self._database.rows(CHANNELS).get(channel_id)
+
+    async def list_by_member(self, membership_id: MembershipId) -> Sequence[NotificationChannel]:
+        found = [each for each in self._database.rows(CHANNELS).values() if each.membership_id == membership_id]
+        return sorted(found, key=lambda each: (each.created_ms, each.channel_id))
+
+    async def list_by_account(self, account_id: AccountId) -> Sequence[NotificationChannel]:
+        return [each for each in self._database.rows(CHANNELS).values() if each.account_id == account_id]
+
+    async def count_pending(self, account_id: AccountId) -> Mapping[ChannelId, int]:
+        own = {each.channel_id for each in await self.list_by_account(account_id)}
+        return Counter(each.channel_id for each in self._database.rows(NOTIFICATIONS).values() if each.channel_id in own)
+
+    async def record_sent(self, channel_id: ChannelId, at_ms: int) -> None:
+        self._change(channel_id, last_sent_ms=at_ms, last_error=None, last_error_ms=None)
+
+    async def record_error(self, channel_id: ChannelId, error: str, at_ms: int) -> None:
+        self._change(channel_id, last_error=error, last_error_ms=at_ms)
+
+    async def delete(self, channel_id: ChannelId) -> None:
+        self._database.writable_rows(CHANNELS).pop(channel_id, None)
+
+    async def list_sealed_page(self, after: ChannelId | None, limit: int) -> Sequence[NotificationChannel]:
+        rows = self._database.rows(CHANNELS)
+        return [rows[of] for of in sorted(rows) if of > (after or "") and rows[of].sealed is not None][:limit]
+
+    async def rekey(self, channel_id: ChannelId, before: bytes, sealed: bytes) -> int:
+        found = await self.get(channel_id)
+        if found is None or found.sealed != before:
+            return 0
+        self._change(channel_id, sealed=sealed)
+        return 1
+
+    async def count_sealed(self) -> int:
+        return sum(each.sealed is not None for each in self._database.rows(CHANNELS).values())
+
+    def _change(self, channel_id: ChannelId, **changes: Any) -> None:
+        rows = self._database.writable_rows(CHANNELS)
+        if channel_id in rows:
+            rows[channel_id] = replace(rows[channel_id], **changes)
+
+
+class MemoryServiceSecretRepository:
+    def __init__(self, database: Database) -> None:
+        self._database = database
+
+    async def get(self, name: str) -> bytes | None:
+        return self._database.rows(SERVICE_SECRETS).get(name)
+
+    async def add_if_absent(self, name: str, sealed: bytes) -> None:
+        self._database.writable_rows(SERVICE_SECRETS).setdefault(name, sealed)
+
+    async def list_all(self) -> Sequence[tuple[str, bytes]]:
+        return sorted(self._database.rows(SERVICE_SECRETS).items())
+
+    async def rekey(self, name: str, before: bytes, sealed: bytes) -> int:
+        if await self.get(name) != before:
+            return 0
+        self._database.writable_rows(SERVICE_SECRETS)[name] = sealed
+        return 1

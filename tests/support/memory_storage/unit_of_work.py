@@ -39,7 +39,11 @@ from support.memory_storage.grants import MemoryGrantRepository
 from support.memory_storage.groups import MemoryDeviceGroupRepository
 from support.memory_storage.invitations import MemoryInvitationRepository
 from support.memory_storage.keys import MemoryApiKeyRepository
-from support.memory_storage.notifications import MemoryNotificationRepository
+from support.memory_storage.notifications import (
+    MemoryNotificationChannelRepository,
+    MemoryNotificationRepository,
+    MemoryServiceSecretRepository,
+)
 from support.memory_storage.partition_states import MemoryPartitionStateRepository
 from support.memory_storage.passkeys import MemoryPasskeyRepository
 from support.memory_storage.provisioning import MemoryDeviceClaimRepository, MemoryProvisioningCodeRepository
@@ -105,7 +109,9 @@ class MemoryTransaction:
         self.partition_states = MemoryPartitionStateRepository(database)
         self.dead_letters = MemoryDeadLetterRepository(database)
         self.rollups = MemoryRollupRepository(database)
+        self.notification_channels = MemoryNotificationChannelRepository(database)
         self.notifications = MemoryNotificationRepository(database)
+        self.service_secrets = MemoryServiceSecretRepository(database)
         self.webhooks = MemoryWebhookRepository(database)
         self.deliveries = MemoryDeliveryRepository(database)
         self.steady_time = MemorySteadyTimeRepository(database)

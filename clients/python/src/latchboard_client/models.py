@@ -12,6 +12,7 @@ AppliesVia = Literal["device", "group", "project"]
 ApprovalStatus = Literal["PENDING", "APPROVED", "DENIED", "EXPIRED"]
 BulkCredentials = Literal["NONE", "NEW", "UNUSED"]
 BulkOutcome = Literal["CREATED", "EXISTS", "FAILED"]
+ChannelKind = Literal["mail", "webpush", "ntfy", "telegram"]
 ClaimStatus = Literal["WAITING", "APPROVED", "DENIED", "CLAIMED"]
 CommandKind = Literal["ACTION", "QUERY"]
 CommandWidget = Literal["BUTTON", "TOGGLE", "NUMBER", "SELECT", "MULTI"]
@@ -37,7 +38,7 @@ FirmwareProfile = Literal["native", "tasmota", "esphome", "shelly"]
 InvitationStatus = Literal["PENDING", "EXPIRED", "VOID"]
 MemberOutcomeKind = Literal["QUEUED", "WAITS_FOR_APPROVAL", "DONE", "REFUSED"]
 MisfirePolicy = Literal["FIRE", "SKIP"]
-NotificationTopic = Literal["approvals", "offline", "rules", "webhooks", "devices"]
+NotificationTopic = Literal["approvals", "offline", "rules", "webhooks", "devices", "dead_letters"]
 Role = Literal["Owner", "Admin", "Member", "Viewer"]
 ScheduleStatus = Literal["PENDING", "ACTIVE", "COMPLETED", "CANCELLED"]
 Scope = Literal["READ", "WRITE", "FULL"]
@@ -210,6 +211,24 @@ class BulkRegistrationResponse:
     existing: int
     failed: int
     devices: list[BulkDeviceResponse]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ChannelResponse:
+    channel_id: str
+    kind: ChannelKind
+    name: str
+    target: str
+    created_at: datetime
+    last_sent_at: datetime | None
+    last_error: str | None
+    last_error_at: datetime | None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ChannelTestResponse:
+    sent: bool
+    error: str | None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -767,6 +786,21 @@ class LatestTelemetryResponse:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class LinkDecisionResponse:
+    ok: bool
+    execution_id: str | None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LinkedApprovalResponse:
+    approval: ApprovalResponse
+    device_name: str
+    decider: str
+    link_expires_at: datetime
+    second_factors: list[Literal["totp", "passkey", "recovery"]]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class LoginResponse:
     access_token: str
     refresh_token: str
@@ -835,10 +869,18 @@ class NetworkResponse:
 @dataclass(frozen=True, slots=True, kw_only=True)
 class NotificationSettingsResponse:
     topics: list[NotificationTopic]
+    mail: bool
     offline_minutes: int
     quiet_from_minute: int | None
     quiet_to_minute: int | None
     timezone: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class NtfyTopic:
+    topic: str
+    url: str | Unset = UNSET
+    token: str | Unset | None = UNSET
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -946,6 +988,11 @@ class ProvisioningCodeResponse:
     requires_approval: bool
     expires_at: datetime
     created_at: datetime
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PushKeyResponse:
+    public_key: str
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -1165,6 +1212,12 @@ class StepUpResponse:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class TelegramChat:
+    bot_token: str
+    chat_id: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class TelemetryEvent:
     """One reading. A number or boolean is in `value`, a text in `valueText`."""
 
@@ -1207,6 +1260,21 @@ class UserSessionResponse:
     address: str
     user_agent: str
     current: bool
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class WebPushKeys:
+    p256dh: str
+    auth: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class WebPushSubscription:
+    """As `PushSubscription.toJSON()` gives it."""
+
+    endpoint: str
+    keys: WebPushKeys
+    expiration_time: float | Unset | None = UNSET
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -7,6 +7,10 @@ from typing import Any
 from adapters.http.openapi.example_values import EVENT_ID, UPDATED_AT
 
 MODEL_FIELD_EXAMPLES: dict[str, Any] = {
+    "ChannelResponse.kind": "ntfy",
+    "ChannelResponse.name": "Phone",
+    "ChannelResponse.target": "ntfy.sh",
+    "ChannelResponse.lastError": "The receiver answered 503.",
     "ApiKeyResponse.name": "Irrigation robot",
     "ApiKeyCreatedResponse.name": "Irrigation robot",
     "ProvisioningCodeResponse.name": "Hall 3",

@@ -17,7 +17,7 @@ TAG_DESCRIPTIONS = {
     "Schedules": "Five slots per device that switch at set times, once or by a recurrence rule.",
     "Rules": "Conditions on telemetry that send a command when they begin to hold.",
     "Grants": "What a key or member may do with a device, when, and how often.",
-    "Notifications": "What a member is told by mail.",
+    "Notifications": "What you want to be told, and where: mail, browsers, ntfy, Telegram.",
     "Approvals": "Commands that wait for an Owner or Admin to decide.",
     "Telemetry": "What devices measure: history, intervals, latest values, export.",
     "Events": "The log of everything that happened in the account.",

@@ -32,6 +32,10 @@ from adapters.storage.sql.repositories.grants import SqlGrantRepository
 from adapters.storage.sql.repositories.groups import SqlDeviceGroupRepository
 from adapters.storage.sql.repositories.invitations import SqlInvitationRepository
 from adapters.storage.sql.repositories.keys import SqlApiKeyRepository
+from adapters.storage.sql.repositories.notification_channels import (
+    SqlNotificationChannelRepository,
+    SqlServiceSecretRepository,
+)
 from adapters.storage.sql.repositories.notifications import SqlNotificationRepository
 from adapters.storage.sql.repositories.partition_states import SqlPartitionStateRepository
 from adapters.storage.sql.repositories.partitions import SqlClusterMemberRepository, SqlPartitionRepository
@@ -128,9 +132,11 @@ class SqlTransaction:
     partition_states = LazyRepository(SqlPartitionStateRepository)
     rollups = LazyRepository(SqlRollupRepository)
     dead_letters = LazyRepository(SqlDeadLetterRepository)
+    notification_channels = LazyRepository(SqlNotificationChannelRepository)
     notifications = LazyRepository(SqlNotificationRepository)
     webhooks = LazyRepository(SqlWebhookRepository)
     deliveries = LazyRepository(SqlDeliveryRepository)
+    service_secrets = LazyRepository(SqlServiceSecretRepository)
     steady_time = LazyRepository(SqlSteadyTimeRepository)
     partitions = LazyRepository(SqlPartitionRepository)
     members = LazyRepository(SqlClusterMemberRepository)

@@ -947,31 +947,67 @@ class Operations(Transport):
         return self._call(models.ExecutionResponse, "GET", ["devices", device_id, "executions", execution_id])
 
     def get_notification_settings(self) -> models.NotificationSettingsResponse:
-        """Get your mail notifications."""
+        """Get your notification settings."""
         return self._call(models.NotificationSettingsResponse, "GET", ["auth", "notifications"])
 
     def update_notification_settings(
         self,
         *,
         topics: list[models.NotificationTopic],
+        mail: bool | Unset = UNSET,
         offline_minutes: int | Unset = UNSET,
         quiet_from_minute: int | Unset | None = UNSET,
         quiet_to_minute: int | Unset | None = UNSET,
         timezone: str | Unset = UNSET,
     ) -> models.NotificationSettingsResponse:
-        """Set your mail notifications."""
+        """Set your notification settings."""
         return self._call(
             models.NotificationSettingsResponse,
             "PUT",
             ["auth", "notifications"],
             body={
                 "topics": topics,
+                "mail": mail,
                 "offlineMinutes": offline_minutes,
                 "quietFromMinute": quiet_from_minute,
                 "quietToMinute": quiet_to_minute,
                 "timezone": timezone,
             },
         )
+
+    def get_push_key(self) -> models.PushKeyResponse:
+        """Get the key of Web Push."""
+        return self._call(models.PushKeyResponse, "GET", ["auth", "notifications", "push-key"])
+
+    def list_channels(self) -> list[models.ChannelResponse]:
+        """List your channels."""
+        return self._call(list[models.ChannelResponse], "GET", ["auth", "notifications", "channels"])
+
+    def create_channel(
+        self,
+        *,
+        name: str,
+        web_push: models.WebPushSubscription | Unset | None = UNSET,
+        ntfy: models.NtfyTopic | Unset | None = UNSET,
+        telegram: models.TelegramChat | Unset | None = UNSET,
+        idempotency_key: str | Unset = UNSET,
+    ) -> models.ChannelResponse:
+        """Add a channel."""
+        return self._call(
+            models.ChannelResponse,
+            "POST",
+            ["auth", "notifications", "channels"],
+            body={"name": name, "webPush": web_push, "ntfy": ntfy, "telegram": telegram},
+            idempotency_key=idempotency_key,
+        )
+
+    def delete_channel(self, channel_id: str) -> models.OkResponse:
+        """Delete a channel."""
+        return self._call(models.OkResponse, "DELETE", ["auth", "notifications", "channels", channel_id])
+
+    def send_test_notification(self, channel_id: str) -> models.ChannelTestResponse:
+        """Send a test to a channel."""
+        return self._call(models.ChannelTestResponse, "POST", ["auth", "notifications", "channels", channel_id, "test"])
 
     def list_schedules(self, device_id: str) -> list[models.ScheduleResponse]:
         """List a device's schedules."""
@@ -1377,6 +1413,39 @@ class Operations(Transport):
             idempotency_key=idempotency_key,
         )
 
+    def preview_linked_approval(self, *, token: str) -> models.LinkedApprovalResponse:
+        """Look at the request behind an approval link."""
+        return self._call(models.LinkedApprovalResponse, "POST", ["approval-links", "preview"], body={"token": token})
+
+    def create_link_passkey_options(self, *, token: str) -> models.PasskeyOptionsResponse:
+        """Get the question to confirm a decision with a passkey."""
+        return self._call(models.PasskeyOptionsResponse, "POST", ["approval-links", "passkey-options"], body={"token": token})
+
+    def approve_or_deny_linked(
+        self,
+        *,
+        token: str,
+        decision: Literal["APPROVE", "DENY"],
+        note: str | Unset | None = UNSET,
+        totp: str | Unset | None = UNSET,
+        recovery_code: str | Unset | None = UNSET,
+        passkey: dict[str, Any] | Unset | None = UNSET,
+    ) -> models.LinkDecisionResponse:
+        """Decide a request by its link."""
+        return self._call(
+            models.LinkDecisionResponse,
+            "POST",
+            ["approval-links", "decide"],
+            body={
+                "token": token,
+                "decision": decision,
+                "note": note,
+                "totp": totp,
+                "recoveryCode": recovery_code,
+                "passkey": passkey,
+            },
+        )
+
     def list_telemetry(
         self,
         device_id: str,
@@ -1485,6 +1554,7 @@ class Operations(Transport):
             "device_online",
             "device_offline",
             "device_message_dropped",
+            "device_message_set_aside",
             "device_clock_skew",
             "provisioning_code_created",
             "provisioning_code_revoked",

@@ -1,24 +1,96 @@
-"""Notifications by mail: each member's own settings."""
+"""Notifications: the settings and channels of the signed-in member. Nobody sees those of another."""
 
 from __future__ import annotations
 
-from adapters.http.api.notifications.schemas import NotificationSettingsRequest, NotificationSettingsResponse
+from adapters.http.api.notifications.schemas import (
+    ChannelCreateRequest,
+    ChannelResponse,
+    ChannelTestResponse,
+    NotificationSettingsRequest,
+    NotificationSettingsResponse,
+    PushKeyResponse,
+)
 from adapters.http.core.auth import RequiredAccess, current_session
 from adapters.http.core.operation import ApiBlueprint, operation
+from adapters.http.core.schemas import OkResponse
+from domain.kernel.ids import ChannelId
+from domain.notifications.push_keys import PushKeyService
 from domain.notifications.service import NotificationService
 
 
-def notifications_blueprint(notifications: NotificationService) -> ApiBlueprint:
+def notifications_blueprint(notifications: NotificationService, push_keys: PushKeyService) -> ApiBlueprint:
     bp = ApiBlueprint("notifications", "Notifications")
+    _add_settings_routes(bp, notifications)
+    _add_channel_routes(bp, notifications, push_keys)
+    return bp
 
-    @operation(bp, "GET", "/auth/notifications", RequiredAccess.SESSION, "Get your mail notifications")
+
+def _add_settings_routes(bp: ApiBlueprint, notifications: NotificationService) -> None:
+    @operation(bp, "GET", "/auth/notifications", RequiredAccess.SESSION, "Get your notification settings")
     async def get_notification_settings() -> NotificationSettingsResponse:
-        """What you are told by mail. Without settings, nothing."""
+        """What you are told, on all your channels. Without settings, nothing."""
         return NotificationSettingsResponse.from_domain(await notifications.get_settings(current_session()))
 
-    @operation(bp, "PUT", "/auth/notifications", RequiredAccess.SESSION, "Set your mail notifications")
+    @operation(
+        bp,
+        "PUT",
+        "/auth/notifications",
+        RequiredAccess.SESSION,
+        "Set your notification settings",
+        errors={409: "CHANNEL_LIMIT"},
+    )
     async def update_notification_settings(body: NotificationSettingsRequest) -> NotificationSettingsResponse:
-        """Replaces your settings. Mails about approvals go to Owners and Admins only."""
+        """Replaces your settings. Requests for approval are told to Owners and Admins only."""
         return NotificationSettingsResponse.from_domain(await notifications.put_settings(current_session(), body.to_settings()))
 
-    return bp
+
+def _add_channel_routes(bp: ApiBlueprint, notifications: NotificationService, push_keys: PushKeyService) -> None:
+    @operation(bp, "GET", "/auth/notifications/push-key", RequiredAccess.SESSION, "Get the key of Web Push")
+    async def get_push_key() -> PushKeyResponse:
+        """Browsers bind a subscription to it."""
+        return PushKeyResponse(public_key=await push_keys.get_public_key())
+
+    @operation(bp, "GET", "/auth/notifications/channels", RequiredAccess.SESSION, "List your channels")
+    async def list_channels() -> list[ChannelResponse]:
+        """Where you are told, the oldest first; at most ten."""
+        return [ChannelResponse.from_domain(one) for one in await notifications.list_channels(current_session())]
+
+    @operation(
+        bp,
+        "POST",
+        "/auth/notifications/channels",
+        RequiredAccess.SESSION,
+        "Add a channel",
+        status=201,
+        idempotent=True,
+        errors={409: "CHANNEL_LIMIT"},
+    )
+    async def create_channel(body: ChannelCreateRequest) -> ChannelResponse:
+        """A browser, a topic of ntfy or a chat of Telegram. What you send is stored encrypted and never shown again."""
+        added = await notifications.add_channel(current_session(), body.name, body.to_destination())
+        return ChannelResponse.from_domain(added)
+
+    @operation(
+        bp,
+        "DELETE",
+        "/auth/notifications/channels/<channel_id>",
+        RequiredAccess.SESSION,
+        "Delete a channel",
+        errors={404: "NOT_FOUND"},
+    )
+    async def delete_channel(channel_id: str) -> OkResponse:
+        """What was still owed to it is not sent."""
+        await notifications.delete_channel(current_session(), ChannelId(channel_id))
+        return OkResponse()
+
+    @operation(
+        bp,
+        "POST",
+        "/auth/notifications/channels/<channel_id>/test",
+        RequiredAccess.SESSION,
+        "Send a test to a channel",
+        errors={404: "NOT_FOUND", 429: "LOGIN_THROTTLED"},
+    )
+    async def send_test_notification(channel_id: str) -> ChannelTestResponse:
+        """At once, also in the quiet hours; at most 20 in an hour."""
+        return ChannelTestResponse.from_domain(await notifications.send_test(current_session(), ChannelId(channel_id)))

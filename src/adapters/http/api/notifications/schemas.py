@@ -1,21 +1,33 @@
-"""Request and response models of notifications by mail."""
+"""Request and response models of notifications: settings and channels of the signed-in member."""
 
 from __future__ import annotations
 
 from typing import Annotated
 from zoneinfo import ZoneInfo
 
-from pydantic import AfterValidator, Field
+from pydantic import AfterValidator, Field, StringConstraints, model_validator
 
-from adapters.http.core.schemas import EnumValue, RequestBody, ResponseModel
+from adapters.http.core.schemas import DisplayName, EnumValue, OneLine, RequestBody, ResponseModel, Timestamp
+from domain.kernel.clock import to_iso
 from domain.kernel.errors import ValidationFailed
 from domain.kernel.ids import AccountId, MembershipId
+from domain.notifications.destinations import (
+    NtfyDestination,
+    SealedDestination,
+    TelegramDestination,
+    WebPushDestination,
+)
 from domain.notifications.model import (
     DEFAULT_OFFLINE_MINUTES,
     MAX_OFFLINE_MINUTES,
+    ChannelKind,
+    ChannelResult,
+    NotificationChannel,
     NotificationSettings,
     NotificationTopic,
+    SendOutcome,
 )
+from domain.notifications.service import OwnSettings
 
 
 def _check_timezone(name: str) -> str:
@@ -31,18 +43,19 @@ TimeZoneName = Annotated[str, Field(min_length=1, max_length=64, examples=["Euro
 
 
 class NotificationSettingsRequest(RequestBody):
-    topics: list[EnumValue[NotificationTopic]] = Field(max_length=len(NotificationTopic), description="Empty: no mail.")
+    topics: list[EnumValue[NotificationTopic]] = Field(max_length=len(NotificationTopic), description="Empty: nothing.")
+    mail: bool = Field(default=True, description="Whether to send mails, beside the channels that you added.")
     offline_minutes: Annotated[int, Field(ge=1, le=MAX_OFFLINE_MINUTES)] = Field(
         default=DEFAULT_OFFLINE_MINUTES, description="A device that is offline for this long is told."
     )
     quiet_from_minute: MinuteOfDay | None = Field(default=None, description="Start of the quiet hours; both or neither.")
-    quiet_to_minute: MinuteOfDay | None = Field(default=None, description="Their end, when the mails that waited are sent.")
+    quiet_to_minute: MinuteOfDay | None = Field(default=None, description="Their end, when what waited is sent.")
     timezone: TimeZoneName = "UTC"
 
-    def to_settings(self) -> NotificationSettings:
+    def to_settings(self) -> OwnSettings:
         if (self.quiet_from_minute is None) != (self.quiet_to_minute is None):
             raise ValidationFailed.for_field("quietToMinute", "and quietFromMinute go together: set both or neither.")
-        return NotificationSettings(
+        settings = NotificationSettings(
             MembershipId(""),
             AccountId(""),
             tuple(dict.fromkeys(self.topics)),
@@ -51,17 +64,121 @@ class NotificationSettingsRequest(RequestBody):
             self.quiet_to_minute,
             self.timezone,
         )
+        return OwnSettings(settings, self.mail)
 
 
 class NotificationSettingsResponse(ResponseModel):
     topics: list[NotificationTopic]
+    mail: bool
     offline_minutes: int
     quiet_from_minute: int | None
     quiet_to_minute: int | None
     timezone: str
 
     @classmethod
-    def from_domain(cls, settings: NotificationSettings) -> NotificationSettingsResponse:
+    def from_domain(cls, own: OwnSettings) -> NotificationSettingsResponse:
+        settings = own.settings
         return cls(
-            **{name: getattr(settings, name) for name in cls.model_fields if name != "topics"}, topics=list(settings.topics)
+            topics=list(settings.topics),
+            mail=own.mail,
+            offline_minutes=settings.offline_minutes,
+            quiet_from_minute=settings.quiet_from_minute,
+            quiet_to_minute=settings.quiet_to_minute,
+            timezone=settings.timezone,
         )
+
+
+KeyText = Annotated[str, StringConstraints(min_length=1, max_length=128, pattern=r"^[A-Za-z0-9_-]+=*$")]
+ReceiverUrl = Annotated[str, StringConstraints(min_length=1, max_length=2048), OneLine]
+
+
+class WebPushKeys(RequestBody):
+    p256dh: KeyText = Field(alias="p256dh")
+    auth: KeyText
+
+
+class WebPushSubscription(RequestBody):
+    """As `PushSubscription.toJSON()` gives it."""
+
+    endpoint: ReceiverUrl = Field(examples=["https://push.example.net/send/q8Zr2Lk5"])
+    expiration_time: float | None = Field(default=None, description="Of the browser; not used.")
+    keys: WebPushKeys
+
+    def to_destination(self) -> WebPushDestination:
+        return WebPushDestination(self.endpoint, self.keys.p256dh, self.keys.auth)
+
+
+class NtfyTopic(RequestBody):
+    url: ReceiverUrl = Field(default="https://ntfy.sh", examples=["https://ntfy.sh"], description="Of the server.")
+    topic: Annotated[str, StringConstraints(pattern=r"^[-_A-Za-z0-9]{1,64}$")] = Field(examples=["latch-k3v9x2"])
+    token: Annotated[str, StringConstraints(pattern=r"^[!-~]{1,256}$")] | None = Field(
+        default=None, description="An access token of the server."
+    )
+
+    def to_destination(self) -> NtfyDestination:
+        return NtfyDestination(self.url, self.topic, self.token)
+
+
+class TelegramChat(RequestBody):
+    bot_token: Annotated[str, StringConstraints(pattern=r"^[0-9]{1,20}:[A-Za-z0-9_-]{1,128}$")] = Field(
+        description="From @BotFather."
+    )
+    chat_id: Annotated[str, StringConstraints(pattern=r"^(-?[0-9]{1,20}|@[A-Za-z0-9_]{1,64})$")] = Field(examples=["123456789"])
+
+    def to_destination(self) -> TelegramDestination:
+        return TelegramDestination(self.bot_token, self.chat_id)
+
+
+class ChannelCreateRequest(RequestBody):
+    name: DisplayName
+    web_push: WebPushSubscription | None = None
+    ntfy: NtfyTopic | None = None
+    telegram: TelegramChat | None = None
+
+    @model_validator(mode="after")
+    def _one_destination(self) -> ChannelCreateRequest:
+        if sum(one is not None for one in (self.web_push, self.ntfy, self.telegram)) != 1:
+            raise ValueError("send exactly one of webPush, ntfy and telegram")
+        return self
+
+    def to_destination(self) -> SealedDestination:
+        destination = self.web_push or self.ntfy or self.telegram
+        assert destination is not None  # noqa: S101 - the validator has checked it
+        return destination.to_destination()
+
+
+class ChannelResponse(ResponseModel):
+    channel_id: str
+    kind: ChannelKind
+    name: str
+    target: str = Field(description="The server of a browser or of ntfy, or the chat. Tokens and topics are never shown.")
+    created_at: Timestamp
+    last_sent_at: Timestamp | None
+    last_error: str | None = Field(description="Why the last attempt failed; null after one that was accepted.")
+    last_error_at: Timestamp | None
+
+    @classmethod
+    def from_domain(cls, channel: NotificationChannel) -> ChannelResponse:
+        return cls(
+            channel_id=channel.channel_id,
+            kind=channel.kind,
+            name=channel.name,
+            target=channel.target,
+            created_at=to_iso(channel.created_ms),
+            last_sent_at=None if channel.last_sent_ms is None else to_iso(channel.last_sent_ms),
+            last_error=channel.last_error,
+            last_error_at=None if channel.last_error_ms is None else to_iso(channel.last_error_ms),
+        )
+
+
+class ChannelTestResponse(ResponseModel):
+    sent: bool
+    error: str | None = Field(description="Why it was not accepted.")
+
+    @classmethod
+    def from_domain(cls, result: ChannelResult) -> ChannelTestResponse:
+        return cls(sent=result.outcome is SendOutcome.SENT, error=result.error or None)
+
+
+class PushKeyResponse(ResponseModel):
+    public_key: str = Field(description="For `applicationServerKey` of `PushManager.subscribe`: base64url.")

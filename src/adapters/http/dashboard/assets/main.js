@@ -9,6 +9,7 @@ import { place, replace } from "./core/router.js";
 import { forgetNames, me } from "./core/session.js";
 import { registerWorker } from "./core/worker.js";
 import { FirstRun } from "./pages/first_run.js";
+import { Decide } from "./pages/decide.js";
 import { Invitation } from "./pages/invitation.js";
 import { RequiredSecondFactor } from "./pages/second_factor.js";
 import { providerProblem, SignIn } from "./pages/sign_in.js";
@@ -52,6 +53,7 @@ function Signed() {
 function App() {
   const { name, rest } = place.value;
   if (name === "invitation" && rest[0]) return html`<${Invitation} key=${rest[0]} token=${rest[0]} start=${startOrTell} /><${Notices} />`;
+  if (name === "decide" && rest[0]) return html`<${Decide} key=${rest[0]} token=${rest[0]} /><${Notices} />`;
   if (me.value === null && starting.value) return html`<main class="narrow" aria-busy="true"></main>`;
   const door = place.value.name === "first-run" ? html`<${FirstRun} start=${startOrTell} />` : html`<${SignIn} problem=${problem.value} pending=${challenge.value} start=${startOrTell} />`;
   return html`${me.value === null ? door : html`<${Signed} />`}<${Dialogs} /><${Notices} />`;

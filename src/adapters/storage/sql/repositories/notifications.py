@@ -1,4 +1,4 @@
-"""What members want to be told by mail, and the mails that are owed."""
+"""What members want to be told, and the notifications that are owed."""
 
 from __future__ import annotations
 
@@ -7,7 +7,15 @@ from typing import Any
 
 from sqlalchemy import bindparam, delete, func, insert, select, update
 
-from adapters.storage.sql.mapper import Mapper, enum_converter, from_json, json_list, to_json, upsert
+from adapters.storage.sql.mapper import (
+    Mapper,
+    enum_converter,
+    from_json,
+    json_integer_list,
+    json_list,
+    to_json,
+    upsert,
+)
 from adapters.storage.sql.session import POSTGRES, DbSession
 from adapters.storage.sql.tables import notification_settings, notifications
 from domain.kernel.ids import AccountId, DeviceId, MembershipId
@@ -29,8 +37,10 @@ DELETE_OFFLINE = {
 LIST_DUE = NOTIFICATION.select().where(n.due_ms <= bindparam("at_now")).order_by(n.due_ms, n.seq).limit(bindparam("at_limit"))
 LIST_DUE_FOR_UPDATE = LIST_DUE.with_for_update(skip_locked=True)
 NEXT_DUE = select(func.min(n.due_ms))
-POSTPONE = update(notifications).where(n.seq == bindparam("at_seq"))
-DELETE = delete(notifications).where(n.seq == bindparam("at_seq"))
+COUNT = select(func.count()).select_from(notifications)
+_AMONG = json_integer_list()
+POSTPONE = {dialect: update(notifications).where(n.seq.in_(among)) for dialect, among in _AMONG.items()}
+DELETE = {dialect: delete(notifications).where(n.seq.in_(among)) for dialect, among in _AMONG.items()}
 
 
 class SqlNotificationRepository:
@@ -63,8 +73,12 @@ class SqlNotificationRepository:
         due_ms: int | None = (await self._session.read(NEXT_DUE))[0][0]
         return due_ms
 
-    async def postpone(self, seq: int, due_ms: int, attempt: int) -> None:
-        await self._session.write(POSTPONE, at_seq=seq, due_ms=due_ms, attempt=attempt)
+    async def count(self) -> int:
+        return int((await self._session.read(COUNT))[0][0])
 
-    async def delete(self, seq: int) -> None:
-        await self._session.write(DELETE, at_seq=seq)
+    async def postpone(self, seqs: Collection[int], due_ms: int, attempt: int) -> None:
+        listed = to_json(sorted(seqs))
+        await self._session.write(POSTPONE[self._session.dialect], at_listed=listed, due_ms=due_ms, attempt=attempt)
+
+    async def delete(self, seqs: Collection[int]) -> None:
+        await self._session.write(DELETE[self._session.dialect], at_listed=to_json(sorted(seqs)))

@@ -53,7 +53,12 @@ from adapters.storage.sql.tables.identity import (
     user_sessions,
     users,
 )
-from adapters.storage.sql.tables.notifications import notification_settings, notifications
+from adapters.storage.sql.tables.notifications import (
+    notification_channels,
+    notification_settings,
+    notifications,
+    service_secrets,
+)
 from adapters.storage.sql.tables.passkeys import passkeys, used_passkey_challenges
 from adapters.storage.sql.tables.permissions import approvals, grant_uses, grants
 from adapters.storage.sql.tables.provisioning import device_claims, provisioning_codes
@@ -96,6 +101,7 @@ __all__ = [
     "memberships",
     "metadata",
     "metric_names",
+    "notification_channels",
     "notification_settings",
     "notifications",
     "one_time_codes",
@@ -112,6 +118,7 @@ __all__ = [
     "rules",
     "schedule_edges",
     "schedules",
+    "service_secrets",
     "steady_time",
     "stored_responses",
     "tombstones",

@@ -1,10 +1,16 @@
-"""Mails to members: what they chose, and what is owed."""
+"""What members want to be told, where, and the notifications that are owed; and the secrets of the installation itself."""
 
 from __future__ import annotations
 
-from sqlalchemy import Column, ForeignKey, Index, Table, Text
+from sqlalchemy import Column, ForeignKey, Index, LargeBinary, Table, Text
 
-from adapters.storage.sql.tables.columns import autoincrement_key, integer_column, metadata, text_column
+from adapters.storage.sql.tables.columns import (
+    autoincrement_key,
+    foreign_key_column,
+    integer_column,
+    metadata,
+    text_column,
+)
 
 notification_settings = Table(
     "notification_settings",
@@ -19,18 +25,45 @@ notification_settings = Table(
     Index(None, "account_id"),
 )
 
+notification_channels = Table(
+    "notification_channels",
+    metadata,
+    Column("channel_id", Text, primary_key=True),
+    foreign_key_column("membership_id", "memberships.membership_id"),
+    text_column("account_id"),
+    text_column("kind"),
+    text_column("name"),
+    text_column("target"),
+    Column("sealed", LargeBinary, nullable=True),
+    integer_column("created_ms"),
+    integer_column("last_sent_ms", null=True),
+    text_column("last_error", null=True),
+    integer_column("last_error_ms", null=True),
+    Index(None, "membership_id"),
+    Index(None, "account_id"),
+)
+
 notifications = Table(
     "notifications",
     metadata,
     autoincrement_key("seq"),
-    text_column("membership_id"),
+    text_column("channel_id"),
     text_column("topic"),
     text_column("device_id", null=True),
+    text_column("approval_id", null=True),
     text_column("subject"),
     text_column("text"),
     integer_column("due_ms"),
     integer_column("attempt"),
     Index(None, "due_ms"),
     Index(None, "device_id"),
+    Index(None, "channel_id"),
     sqlite_autoincrement=True,
+)
+
+service_secrets = Table(
+    "service_secrets",
+    metadata,
+    Column("name", Text, primary_key=True),
+    Column("sealed", LargeBinary, nullable=False),
 )

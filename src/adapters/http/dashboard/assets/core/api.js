@@ -91,6 +91,11 @@ export const requestUnlockLink = (email) => send("POST", "/auth/unlock/request",
 export const previewInvitation = (token) => send("POST", "/invitations/preview", { token }).then(({ answer }) => answer);
 export const acceptInvitation = (token, name, password) => send("POST", "/invitations/accept", { token, name, password }).then(({ answer }) => answer);
 
+/* Calls without a session, of whoever has an approval link. Only the last one changes something. */
+export const previewDecision = (token) => send("POST", "/approval-links/preview", { token }).then(({ answer }) => answer);
+export const decisionQuestion = (token) => send("POST", "/approval-links/passkey-options", { token }).then(({ answer }) => answer.publicKey);
+export const decideByLink = (token, decision, proof) => send("POST", "/approval-links/decide", { token, decision, ...proof }).then(({ answer }) => answer);
+
 export async function signOut() {
   const atProvider = localStorage.getItem(SIGNED_IN) === "provider";
   forget();

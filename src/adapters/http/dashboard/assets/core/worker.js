@@ -1,4 +1,4 @@
-/* The service worker: the offline page, and notifications while no tab is open. */
+/* The service worker: the offline page, and notifications also while no tab is open. */
 
 const WORKER = "/dashboard/service-worker.js";
 

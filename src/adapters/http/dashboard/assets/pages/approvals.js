@@ -66,7 +66,7 @@ function Request({ approval, reload }) {
   </li>`;
 }
 
-const paramFacts = (params) => (params !== null && typeof params === "object" && !Array.isArray(params) ? Object.entries(params).map(([name, value]) => [name, plainParams({ "": value }).trim()]) : params === null || params === undefined ? [] : [[t("Parameters"), plainParams(params)]]);
+export const paramFacts = (params) => (params !== null && typeof params === "object" && !Array.isArray(params) ? Object.entries(params).map(([name, value]) => [name, plainParams({ "": value }).trim()]) : params === null || params === undefined ? [] : [[t("Parameters"), plainParams(params)]]);
 
 function Decided() {
   const [older, setOlder] = useState({ data: [], next: undefined });

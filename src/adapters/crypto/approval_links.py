@@ -1,0 +1,45 @@
+"""Tokens of approval links: JWT (RFC 7519) with HS256 and a key of their own, so that an access token is no link and a link no
+access token. Expiry is checked by the domain's clock.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import jwt
+
+from adapters.crypto.key_ring import KeyProvider
+from domain.approvals.link_ports import ApprovalLinkClaims
+from domain.kernel.clock import SECOND_MS
+from domain.kernel.ids import ApprovalId, MembershipId
+
+ALGORITHM = "HS256"
+AUDIENCE = "latchboard-approval-link"
+PURPOSE = "approval-link"
+MAX_TOKEN_LENGTH = 1_024
+
+
+class JwtApprovalLinkCodec:
+    def __init__(self, ring: KeyProvider) -> None:
+        self._key_provider = ring
+
+    def issue(self, membership_id: MembershipId, approval_id: ApprovalId, expires_ms: int) -> str:
+        claims = {"aud": AUDIENCE, "sub": membership_id, "apv": approval_id, "exp": expires_ms // SECOND_MS}
+        newest = self._key_provider.newest
+        return jwt.encode(claims, newest.derive(PURPOSE), algorithm=ALGORITHM, headers={"kid": newest.key_id})
+
+    def read(self, token: str) -> ApprovalLinkClaims | None:
+        if len(token) > MAX_TOKEN_LENGTH:
+            return None
+        try:
+            key = self._key_provider.find(str(jwt.get_unverified_header(token).get("kid")))
+            if key is None:
+                return None
+            options: Any = {"require": ["exp", "sub", "apv", "aud"], "verify_exp": False}
+            claims = jwt.decode(token, key.derive(PURPOSE), algorithms=[ALGORITHM], audience=AUDIENCE, options=options)
+        except (jwt.InvalidTokenError, ValueError):
+            return None
+        member, approval, expires = claims["sub"], claims["apv"], claims["exp"]
+        if not (isinstance(member, str) and isinstance(approval, str) and type(expires) is int):
+            return None
+        return ApprovalLinkClaims(MembershipId(member), ApprovalId(approval), expires * SECOND_MS)

@@ -1,0 +1,76 @@
+"""Approval links: look at the request behind a link, and decide it without a session. All are POST, and only a decision changes
+something: what opens links by itself, such as a mail scanner, changes nothing.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from adapters.http.api.accounts.passkey_schemas import PasskeyOptionsResponse
+from adapters.http.api.approvals.link_schemas import (
+    LinkDecisionRequest,
+    LinkDecisionResponse,
+    LinkedApprovalResponse,
+    LinkTokenRequest,
+)
+from adapters.http.api.approvals.routes import APPROVE_ERRORS
+from adapters.http.core.auth import RequiredAccess, client_info
+from adapters.http.core.operation import ApiBlueprint, operation
+from domain.approvals.links import ApprovalLinkService
+
+LINK_ERRORS = {400: "LINK_INVALID", 403: "ROLE_REQUIRED", 404: "NOT_FOUND"}
+DECIDE_ERRORS = APPROVE_ERRORS | {
+    400: f"LINK_INVALID PASSKEY_REFUSED {APPROVE_ERRORS[400]}",
+    403: f"SECOND_FACTOR_REQUIRED SECOND_FACTOR_INVALID {APPROVE_ERRORS[403]}",
+    429: "LOGIN_THROTTLED",
+}
+
+
+def approval_links_blueprint(links: ApprovalLinkService[Any]) -> ApiBlueprint:
+    bp = ApiBlueprint("approval_links", "Approvals")
+
+    @operation(
+        bp,
+        "POST",
+        "/approval-links/preview",
+        RequiredAccess.ANYONE,
+        "Look at the request behind an approval link",
+        description="It changes nothing. The link is in the notification of one member, and valid for an hour.",
+        errors=LINK_ERRORS,
+    )
+    async def preview_linked_approval(body: LinkTokenRequest) -> LinkedApprovalResponse:
+        return LinkedApprovalResponse.from_domain(await links.preview(body.token))
+
+    @operation(
+        bp,
+        "POST",
+        "/approval-links/passkey-options",
+        RequiredAccess.ANYONE,
+        "Get the question to confirm a decision with a passkey",
+        description="The response belongs to `POST /approval-links/decide` with the same link.",
+        errors=LINK_ERRORS,
+    )
+    async def create_link_passkey_options(body: LinkTokenRequest) -> PasskeyOptionsResponse:
+        return PasskeyOptionsResponse.from_domain(await links.passkey_options(body.token))
+
+    @operation(
+        bp,
+        "POST",
+        "/approval-links/decide",
+        RequiredAccess.ANYONE,
+        "Decide a request by its link",
+        description="As the member whom the link was sent to, with the role that they have now. Who has a second factor must "
+        "show it. A link decides once.",
+        errors=DECIDE_ERRORS,
+    )
+    async def approve_or_deny_linked(body: LinkDecisionRequest) -> LinkDecisionResponse:
+        execution_id = await links.decide(
+            body.token,
+            approve=body.decision == "APPROVE",
+            note=body.note,
+            factor=body.to_factor(),
+            address=client_info().address,
+        )
+        return LinkDecisionResponse(execution_id=execution_id)
+
+    return bp

@@ -1,0 +1,1 @@
+"""Sends notifications: mail, Web Push, ntfy, Telegram."""

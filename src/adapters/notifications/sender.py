@@ -1,0 +1,123 @@
+"""Sends messages through their channels, all of a batch at once. HTTP goes through the courier of the webhooks, with its address
+guard, its deadline and no redirects; mail through the mail server.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import itertools
+from collections.abc import Awaitable, Callable, Sequence
+
+import structlog
+
+from adapters.notifications.requests import ntfy_request, result_of, telegram_request
+from adapters.notifications.web_push import GONE, push_request
+from domain.accounts.ports import Mailer
+from domain.kernel.clock import Clock
+from domain.kernel.errors import DomainError
+from domain.notifications.destinations import (
+    Destination,
+    MailDestination,
+    NtfyDestination,
+    TelegramDestination,
+    WebPushDestination,
+)
+from domain.notifications.model import ChannelResult, NotificationMessage, SendOutcome
+from domain.webhooks.ports import Courier, WebhookRequest, WebhookResponse
+
+MAIL_FOOTER = "You chose this mail on your page in Latchboard."
+MAX_PARALLEL = 20
+EXTRA_S = 5.0
+"""Beyond the deadline of a request; a courier that does not answer then has failed."""
+
+log = structlog.get_logger("notifications")
+
+
+class CourierClient:
+    """One call for each request. `create` makes the courier with the first request: without channels there is none."""
+
+    def __init__(self, create: Callable[[], Courier]) -> None:
+        self._create = create
+        self._courier: Courier | None = None
+        self._tickets = itertools.count(1)
+        self._waiting: dict[int, asyncio.Future[WebhookResponse]] = {}
+
+    async def send(self, request: WebhookRequest) -> WebhookResponse:
+        if self._courier is None:
+            self._courier = self._create()
+            self._courier.on_responses(self._on_responses)
+        ticket = next(self._tickets)
+        waiting: asyncio.Future[WebhookResponse] = asyncio.get_running_loop().create_future()
+        self._waiting[ticket] = waiting
+        try:
+            self._courier.send([(ticket, request)])
+            async with asyncio.timeout(request.deadline_s + EXTRA_S):
+                return await waiting
+        except TimeoutError:
+            self._courier.cancel([ticket])
+            return WebhookResponse(None, "No response.", b"", 0)
+        finally:
+            self._waiting.pop(ticket, None)
+
+    async def close(self) -> None:
+        if self._courier is not None:
+            await self._courier.close()
+
+    def _on_responses(self, responses: Sequence[tuple[int, WebhookResponse]]) -> None:
+        for ticket, response in responses:
+            waiting = self._waiting.get(ticket)
+            if waiting is not None and not waiting.done():
+                waiting.set_result(response)
+
+
+class ChannelSender:
+    """Implements `NotificationSender`."""
+
+    def __init__(
+        self,
+        *,
+        clock: Clock,
+        mailer: Mailer,
+        create_courier: Callable[[], Courier],
+        push_key: Callable[[], Awaitable[str]],
+        contact: str,
+        telegram_url: str,
+    ) -> None:
+        """`push_key`: the private key of VAPID. `contact`: as for `push_request`."""
+        self._clock = clock
+        self._mailer = mailer
+        self._http = CourierClient(create_courier)
+        self._push_key = push_key
+        self._contact = contact
+        self._telegram_url = telegram_url
+
+    async def send_many(self, outgoing: Sequence[tuple[Destination, NotificationMessage]]) -> Sequence[ChannelResult]:
+        slots = asyncio.Semaphore(MAX_PARALLEL)
+        return await asyncio.gather(*(self._send(slots, to, message) for to, message in outgoing))
+
+    async def close(self) -> None:
+        await self._http.close()
+
+    async def _send(self, slots: asyncio.Semaphore, to: Destination, message: NotificationMessage) -> ChannelResult:
+        async with slots:
+            try:
+                return await self._send_one(to, message)
+            except DomainError as error:
+                return ChannelResult(SendOutcome.FAILED, error.message)
+            except Exception as error:
+                log.exception("a notification could not be sent", channel=type(to).__name__)
+                return ChannelResult(SendOutcome.FAILED, f"It could not be sent: {type(error).__name__}.")
+
+    async def _send_one(self, to: Destination, message: NotificationMessage) -> ChannelResult:
+        match to:
+            case MailDestination(address=address):
+                await self._mailer.send(address, message.title, f"{message.text}\n\n{message.link}\n\n{MAIL_FOOTER}\n")
+                return ChannelResult(SendOutcome.SENT)
+            case NtfyDestination():
+                return result_of(await self._http.send(ntfy_request(to, message)))
+            case TelegramDestination():
+                return result_of(await self._http.send(telegram_request(self._telegram_url, to, message)))
+            case WebPushDestination():
+                key, now_ms = await self._push_key(), self._clock.now_ms()
+                request = push_request(to, message, private_key=key, contact=self._contact, now_ms=now_ms)
+                return result_of(await self._http.send(request), gone=GONE)

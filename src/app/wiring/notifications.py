@@ -1,0 +1,79 @@
+"""Constructs the services of notifications: settings and channels, sending, the key of Web Push, approval links."""
+
+from __future__ import annotations
+
+from functools import partial
+from typing import Any
+
+import structlog
+
+from adapters.crypto.approval_links import JwtApprovalLinkCodec
+from adapters.notifications.sender import ChannelSender
+from adapters.notifications.web_push import VapidKeyCodec
+from adapters.storage.sql.unit_of_work import SqlUnitOfWork
+from app.config.settings import Settings
+from app.wiring import adapters as adapter_wiring
+from app.wiring.adapters import Adapters
+from app.wiring.sign_in import SignInServices
+from domain.approvals.links import ApprovalLinkService
+from domain.approvals.service import ApprovalService
+from domain.kernel.errors import SecretUnreadable
+from domain.notifications.delivery import NotificationDeliveryService
+from domain.notifications.push_keys import PushKeyService
+from domain.notifications.service import NotificationService
+
+log = structlog.get_logger("notifications")
+
+
+class NotificationServices:
+    """`sender` has a courier of its own: busy webhooks delay no notification."""
+
+    def __init__(
+        self,
+        uow: SqlUnitOfWork,
+        settings: Settings,
+        adapters: Adapters,
+        sign_in: SignInServices,
+        approvals: ApprovalService[Any],
+    ) -> None:
+        clock, vault, public_url = adapters.clock, adapters.vault, settings.effective_public_url
+        codec, self.link_codec = VapidKeyCodec(), JwtApprovalLinkCodec(adapters.key_ring)
+        self.push_keys = PushKeyService(uow=uow, vault=vault, codec=codec)
+        self.sender = ChannelSender(
+            clock=clock,
+            mailer=adapters.mailer,
+            create_courier=partial(adapter_wiring.create_courier, settings, clock),
+            push_key=self.push_keys.get_private_key,
+            contact=f"mailto:{settings.smtp_from}" if settings.smtp_from else public_url,
+            telegram_url=settings.telegram_url,
+        )
+        self.service = NotificationService(
+            uow=uow,
+            clock=clock,
+            ids=adapters.ids,
+            vault=vault,
+            sender=self.sender,
+            push_keys=codec,
+            rejection_reason=adapters.courier.rejection_reason,
+            public_url=public_url,
+        )
+        self.delivery = NotificationDeliveryService(
+            uow=uow, clock=clock, vault=vault, sender=self.sender, links=self.link_codec, public_url=public_url
+        )
+        self.links = ApprovalLinkService(
+            uow=uow,
+            clock=clock,
+            codec=self.link_codec,
+            approvals=approvals,
+            factors=sign_in.factors,
+            passkeys=adapters.passkeys,
+            challenges=sign_in.challenges,
+            requirement=settings.require_second_factor,
+        )
+
+    async def start(self) -> None:
+        """The key of Web Push is made at the first start."""
+        try:
+            await self.push_keys.get_private_key()
+        except SecretUnreadable:
+            log.warning("Web Push does not work: its key was sealed with a key that is not in the key ring. Restore secret_keys")

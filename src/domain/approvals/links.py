@@ -1,0 +1,161 @@
+"""Approval links: whoever is notified that a command waits can decide it without a sign-in.
+
+A link is a signed token for one approval and one member. It says who would decide, not that they may: role, own request, second
+factor and the state of the approval are read again in the transaction that decides. It ends after LINK_TTL_MS and with the
+decision, so it works once. Looking changes nothing. Who has a second factor must show it, for either decision.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from typing import Generic, Protocol, TypeVar
+
+from domain.accounts.factor_check import FactorChecker, FactorTx, PresentedFactor
+from domain.accounts.model import User
+from domain.accounts.passkeys.challenges import PasskeyChallenges
+from domain.accounts.passkeys.ports import HasPasskeys, PasskeyCodec
+from domain.accounts.ports import HasMemberships, HasUsers
+from domain.accounts.second_factor_policy import SecondFactorRequirement
+from domain.accounts.step_up import invalid_factor_error
+from domain.approvals.link_ports import ApprovalLinkCodec
+from domain.approvals.model import Approval, ApprovalStatus
+from domain.approvals.policy import ALREADY_DECIDED
+from domain.approvals.ports import ApprovalTx
+from domain.approvals.service import ApprovalService
+from domain.devices.lookup import get_device
+from domain.devices.model import Device
+from domain.kernel.caller import Role, Session, require_role
+from domain.kernel.clock import HOUR_MS, Clock
+from domain.kernel.domain_events import DomainEvent, JsonObject
+from domain.kernel.errors import Conflict, NotFound, PermissionDenied, ValidationFailed
+from domain.kernel.ids import ExecutionId
+from domain.kernel.unit_of_work import UnitOfWork
+
+LINK_TTL_MS = HOUR_MS
+"""From the moment it is sent. Later the person signs in: the request itself waits for a day."""
+
+
+class LinkTx(ApprovalTx, FactorTx, HasMemberships, HasPasskeys, HasUsers, Protocol): ...
+
+
+TxT = TypeVar("TxT", bound=LinkTx)
+
+
+@dataclass(frozen=True, slots=True)
+class LinkedApproval:
+    """What a link is for. `methods`: the second factors that the person can show (`totp`, `passkey`, `recovery`); none if they
+    have none."""
+
+    approval: Approval
+    device: Device
+    user: User
+    expires_ms: int
+    methods: tuple[str, ...]
+    caller: Session
+
+
+class ApprovalLinkService(Generic[TxT]):
+    def __init__(
+        self,
+        *,
+        uow: UnitOfWork[TxT],
+        clock: Clock,
+        codec: ApprovalLinkCodec,
+        approvals: ApprovalService[TxT],
+        factors: FactorChecker,
+        passkeys: PasskeyCodec,
+        challenges: PasskeyChallenges,
+        requirement: SecondFactorRequirement,
+    ) -> None:
+        """`requirement`: whose links need a second factor even if they have none: they have to sign in and set one up."""
+        self._uow = uow
+        self._clock = clock
+        self._codec = codec
+        self._approvals = approvals
+        self._factors = factors
+        self._passkeys = passkeys
+        self._challenges = challenges
+        self._requirement = requirement
+
+    async def preview(self, token: str, *, address: str = "") -> LinkedApproval:
+        """What the link is for; changes nothing. Raises ValidationFailed `LINK_INVALID`, PermissionDenied `ROLE_REQUIRED`,
+        NotFound for a request that was deleted with its device."""
+        claims = self._codec.read(token)
+        if claims is None or self._clock.now_ms() >= claims.expires_ms:
+            raise _link_invalid_error()
+        async with self._uow.read() as tx:
+            membership = await tx.memberships.get(claims.membership_id)
+            user = None if membership is None else await tx.users.get(membership.user_id)
+            if membership is None or user is None:
+                raise _link_invalid_error()
+            caller = membership.to_session(address)
+            require_role(caller, Role.ADMIN)
+            approval = await tx.approvals.get(membership.account_id, claims.approval_id)
+            if approval is None:
+                raise NotFound("This request does not exist any more. Its device may have been deleted.")
+            device = await get_device(tx, membership.account_id, approval.device_id)
+            methods = await self._list_methods(tx, user)
+        return LinkedApproval(approval, device, user, min(claims.expires_ms, approval.expires_ms), methods, caller)
+
+    async def passkey_options(self, token: str) -> JsonObject:
+        """For `navigator.credentials.get`. Raises as `preview`; NotFound for a person without passkeys."""
+        linked = await self.preview(token)
+        async with self._uow.read() as tx:
+            passkeys = await tx.passkeys.list_by_user(linked.user.user_id)
+        if not passkeys:
+            raise NotFound("You have no passkey. Use another second factor.")
+        return self._passkeys.request_options(self._challenges.issue(_purpose(linked), self._clock.now_ms()), passkeys)
+
+    async def decide(
+        self, token: str, *, approve: bool, note: str | None, factor: PresentedFactor | None, address: str
+    ) -> ExecutionId | None:
+        """The execution of an approved command. Raises as `preview` and as a decision by a session; and PermissionDenied
+        `SECOND_FACTOR_REQUIRED` or `SECOND_FACTOR_INVALID`, RateLimited after too many wrong ones."""
+        linked = await self.preview(token, address=address)
+        if linked.approval.status is not ApprovalStatus.PENDING:
+            raise Conflict(f"This request is already {linked.approval.status}. A link decides once.", code=ALREADY_DECIDED)
+        caller = replace(linked.caller, has_shown_factor=await self._check_factor(linked, factor))
+        approval = linked.approval
+        if approve:
+            return await self._approvals.approve(caller, approval.device_id, approval.approval_id, note=note)
+        await self._approvals.deny(caller, approval.device_id, approval.approval_id, note=note)
+        return None
+
+    async def _check_factor(self, linked: LinkedApproval, factor: PresentedFactor | None) -> bool:
+        """Whether a second factor was shown; False for a person who has none and needs none."""
+        if not linked.methods and self._requirement.applies_to(linked.caller.role):
+            raise PermissionDenied(
+                "This installation requires a second factor for your role. Sign in and set one up.", code="SECOND_FACTOR_REQUIRED"
+            )
+        if not linked.methods:
+            return False
+        if factor is None:
+            raise PermissionDenied("Confirm with your second factor.", code="SECOND_FACTOR_REQUIRED")
+        prepared = await self._factors.prepare(factor, _purpose(linked))
+        caller, now_ms = linked.caller, self._clock.now_ms()
+        async with self._uow.write(caller, Role.ADMIN, locks_account=True) as tx:
+            accepted = await self._factors.check(tx, caller.user_id, prepared, now_ms)
+            if not accepted:
+                text = f"{linked.user.name} failed to confirm a decision by link"
+                await tx.emit(DomainEvent.from_caller(caller, "second_factor_failed", text, now_ms))
+        if not accepted:
+            raise invalid_factor_error()
+        return True
+
+    async def _list_methods(self, tx: LinkTx, user: User) -> tuple[str, ...]:
+        if not await tx.second_factors.is_enabled(user.user_id):
+            return ()
+        has_totp, passkeys = await tx.second_factors.has_totp(user.user_id), await tx.passkeys.list_by_user(user.user_id)
+        found = (("totp", has_totp), ("passkey", bool(passkeys)), ("recovery", True))
+        return tuple(name for name, available in found if available)
+
+
+def _purpose(linked: LinkedApproval) -> str:
+    """What a passkey signs for: this decision of this person."""
+    return f"approval-link:{linked.approval.approval_id}:{linked.caller.membership_id}"
+
+
+def _link_invalid_error() -> ValidationFailed:
+    return ValidationFailed.for_field(
+        "token", "is wrong or has expired. Sign in to decide: the request may still wait.", code="LINK_INVALID"
+    )

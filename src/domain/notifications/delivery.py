@@ -1,0 +1,188 @@
+"""Sends what is owed.
+
+A notification is claimed by postponing it before it is sent, so that of several instances one sends it, and a crash in between
+sends it again: at least once. Whether the member may still be told is decided when it is sent. A request for approval that has
+been decided meanwhile is not sent any more.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+
+from domain.accounts.model import Membership
+from domain.approvals.link_ports import ApprovalLinkCodec
+from domain.approvals.links import LINK_TTL_MS
+from domain.approvals.model import Approval, ApprovalStatus
+from domain.kernel.caller import Role
+from domain.kernel.clock import MINUTE_MS, SECOND_MS, Clock, Moment
+from domain.kernel.errors import SecretUnreadable
+from domain.kernel.unit_of_work import UnitOfWork
+from domain.kernel.vault import Vault
+from domain.notifications import policy
+from domain.notifications.destinations import Destination, NtfyDestination, open_destination
+from domain.notifications.model import (
+    ChannelKind,
+    ChannelResult,
+    Notification,
+    NotificationChannel,
+    NotificationMessage,
+    NotificationTopic,
+    SendOutcome,
+)
+from domain.notifications.ports import NotificationDeliveryTx, NotificationSender
+from domain.notifications.service import record_result
+
+BATCH = 100
+QUIET_CHECK_MS = 5 * MINUTE_MS
+"""Quiet hours are by the wall clock, which may be set meanwhile: what waits for their end is looked at so often."""
+
+
+GIVEN_UP = "given_up"
+"""After the last attempt."""
+UNSENT_OUTCOMES = (SendOutcome.FAILED, SendOutcome.REFUSED, SendOutcome.GONE, GIVEN_UP)
+
+
+@dataclass(frozen=True, slots=True)
+class _Claimed:
+    channel: NotificationChannel
+    group: Sequence[Notification]
+    destination: Destination
+    message: NotificationMessage
+
+    @property
+    def seqs(self) -> list[int]:
+        return [each.seq for each in self.group]
+
+
+class NotificationDeliveryService:
+    def __init__(
+        self,
+        *,
+        uow: UnitOfWork[NotificationDeliveryTx],
+        clock: Clock,
+        vault: Vault,
+        sender: NotificationSender,
+        links: ApprovalLinkCodec,
+        public_url: str,
+    ) -> None:
+        self._uow = uow
+        self._clock = clock
+        self._vault = vault
+        self._sender = sender
+        self._links = links
+        self._public_url = public_url
+        self.sent_by_channel: dict[str, float] = dict.fromkeys(ChannelKind, 0)
+        self.unsent_by_outcome: dict[str, float] = dict.fromkeys(UNSENT_OUTCOMES, 0)
+        self.pending = 0
+        """How many were owed when last looked at."""
+
+    async def send_due(self) -> bool:
+        """Send a batch of what is due. True if there may be more. What fails is sent again later."""
+        now = Moment.now(self._clock)
+        async with self._uow.write(caller=None) as tx:
+            due = await tx.notifications.list_due(now.steady_ms, BATCH)
+            claimed = [one for group in policy.group(due) if (one := await self._claim(tx, group, now)) is not None]
+        if claimed:
+            results = await self._sender.send_many([(one.destination, one.message) for one in claimed])
+            async with self._uow.write(caller=None) as tx:
+                for one, result in zip(claimed, results, strict=True):
+                    await self._finish(tx, one, result)
+        return len(due) == BATCH
+
+    async def next_due_ms(self) -> int | None:
+        async with self._uow.read() as tx:
+            self.pending = await tx.notifications.count()
+            return await tx.notifications.next_due_ms()
+
+    async def _claim(self, tx: NotificationDeliveryTx, group: Sequence[Notification], now: Moment) -> _Claimed | None:
+        """None if it is dropped or has to wait."""
+        first, seqs = group[0], [each.seq for each in group]
+        channel = await tx.notification_channels.get(first.channel_id)
+        membership = None if channel is None else await tx.memberships.get(channel.membership_id)
+        settings = None if channel is None else await tx.notifications.get_settings(channel.membership_id)
+        if channel is None or membership is None or settings is None or first.topic not in settings.topics:
+            await tx.notifications.delete(seqs)
+            return None
+        approval = None
+        if first.topic is NotificationTopic.APPROVALS:
+            approval = await _find_decidable(tx, first, membership, now.wall_ms)
+            if approval is None:
+                await tx.notifications.delete(seqs)
+                return None
+        quiet_until_ms = policy.quiet_until_ms(settings, now.wall_ms)
+        if quiet_until_ms is not None:
+            pause_ms = min(quiet_until_ms - now.wall_ms, QUIET_CHECK_MS)
+            await tx.notifications.postpone(seqs, now.steady_ms + pause_ms, first.attempt)
+            return None
+        return await self._prepare(tx, channel, membership, group, approval, now)
+
+    async def _prepare(
+        self,
+        tx: NotificationDeliveryTx,
+        channel: NotificationChannel,
+        membership: Membership,
+        group: Sequence[Notification],
+        approval: Approval | None,
+        now: Moment,
+    ) -> _Claimed | None:
+        attempt, seqs = max(each.attempt for each in group), [each.seq for each in group]
+        if attempt >= len(policy.RETRY_PAUSES_MS):
+            self.unsent_by_outcome[GIVEN_UP] += len(group)
+            await tx.notifications.delete(seqs)
+            return None
+        user = await tx.users.get(membership.user_id)
+        await tx.notifications.postpone(seqs, now.steady_ms + policy.RETRY_PAUSES_MS[attempt], attempt + 1)
+        try:
+            destination = open_destination(self._vault, channel, "" if user is None else user.email)
+        except SecretUnreadable as error:
+            await tx.notification_channels.record_error(channel.channel_id, error.message, now.wall_ms)
+            return None
+        message = policy.message_of(group, self._public_url)
+        if approval is not None:
+            message = await self._with_link(tx, message, approval, membership, destination, now.wall_ms)
+        return _Claimed(channel, group, destination, message)
+
+    async def _with_link(
+        self,
+        tx: NotificationDeliveryTx,
+        message: NotificationMessage,
+        approval: Approval,
+        membership: Membership,
+        destination: Destination,
+        now_ms: int,
+    ) -> NotificationMessage:
+        """A link to decide with. Without an access token, everybody who guesses an ntfy topic reads along: there a link alone
+        must not be enough, so without a second factor the message leads to the inbox, where the person signs in."""
+        expires_ms = min(now_ms + LINK_TTL_MS, approval.expires_ms)
+        message = replace(message, ttl_s=max(60, (expires_ms - now_ms) // SECOND_MS), is_urgent=True)
+        is_open = isinstance(destination, NtfyDestination) and destination.token is None
+        if is_open and not await tx.second_factors.is_enabled(membership.user_id):
+            return message
+        token = self._links.issue(membership.membership_id, approval.approval_id, expires_ms)
+        return replace(message, link=f"{self._public_url}/#/decide/{token}")
+
+    async def _finish(self, tx: NotificationDeliveryTx, claimed: _Claimed, result: ChannelResult) -> None:
+        if result.outcome is SendOutcome.SENT:
+            self.sent_by_channel[claimed.channel.kind] += len(claimed.group)
+        else:
+            self.unsent_by_outcome[result.outcome] += len(claimed.group)
+        if result.outcome is not SendOutcome.FAILED:
+            await tx.notifications.delete(claimed.seqs)
+        elif result.retry_after_s is not None:
+            attempt = max(each.attempt for each in claimed.group)
+            pause_ms = min(max(policy.RETRY_PAUSES_MS[attempt], result.retry_after_s * SECOND_MS), policy.RETRY_PAUSES_MS[-1])
+            await tx.notifications.postpone(claimed.seqs, self._clock.steady_ms() + pause_ms, attempt + 1)
+        await record_result(tx, claimed.channel, result, self._clock.now_ms())
+
+
+async def _find_decidable(
+    tx: NotificationDeliveryTx, notification: Notification, membership: Membership, now_ms: int
+) -> Approval | None:
+    """The request, if it still waits and this member may decide it: nobody approves a request of their own."""
+    if notification.approval_id is None or not membership.role.is_at_least(Role.ADMIN):
+        return None
+    approval = await tx.approvals.get(membership.account_id, notification.approval_id)
+    if approval is None or approval.status is not ApprovalStatus.PENDING or now_ms >= approval.expires_ms:
+        return None
+    return None if approval.requested_by.membership_id == membership.membership_id else approval

@@ -1,0 +1,215 @@
+"""A person chooses channels in the dashboard, and decides from a notification: by its link, without a sign-in, on the phone too."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import os
+from collections.abc import AsyncIterator, Iterator
+from pathlib import Path
+from typing import Any
+
+import pyotp
+import pytest
+from playwright.async_api import Page, expect
+
+from support.browser import DESKTOP, PHONE, find_faults, open_browser
+from support.device import create_device
+from support.push_browser import PushBrowser
+from support.service import PASSWORD, ApiClient, Service
+from support.webhook_receiver import Receiver, respond, webhook_receiver
+
+PICTURES = os.environ.get("LATCHBOARD_TEST_PICTURES")
+"""A folder for pictures of what the tests see."""
+
+
+@pytest.fixture(scope="module")
+def running(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Service]:
+    with Service(tmp_path_factory.mktemp("notifications")) as service:
+        yield service
+
+
+@pytest.fixture
+async def receiver() -> AsyncIterator[Receiver]:
+    async with webhook_receiver(respond(200)) as made:
+        yield made
+
+
+async def look(page: Page, name: str) -> None:
+    """axe finds nothing and nothing lies outside the screen, once no button waits or is pointed at."""
+    await page.mouse.move(0, 0)
+    await expect(page.locator("[aria-busy=true]")).to_have_count(0)
+    await page.evaluate("Promise.all(document.getAnimations().map((each) => each.finished.catch(() => null)))")
+    assert await find_faults(page) == []
+    if PICTURES:
+        await page.screenshot(path=Path(PICTURES) / f"{name}.png", full_page=True)
+
+
+async def ask_to_open(service: Service, owner: ApiClient, name: str) -> str:
+    """A robot's request that waits; its path."""
+    gate = await create_device(owner, name)
+    opening = {"name": "OPEN", "label": "Open", "requiresApproval": True, "paramsSchema": {"type": "object"}}
+    await owner.post(f"{gate.path}/commands", opening, expect=201)
+    key = await owner.post("/keys", {"name": "Delivery robot"}, expect=201)
+    await owner.post(f"{gate.path}/grants", {"commands": ["OPEN"], "apiKeyId": key["keyId"]}, expect=201)
+    asked = {"cmd": "OPEN", "params": {"width": 2.5, "side": "left"}, "reason": "A truck of 12 t is at the north gate"}
+    async with service.api(**{"X-Api-Key": key["key"]}) as robot:
+        made = await robot.post(f"{gate.path}/command", asked, expect=202)
+    return f"{gate.path}/approvals/{made['approvalId']}"
+
+
+async def pushed_link(service: Service, owner: ApiClient, receiver: Receiver, name: str) -> tuple[str, str]:
+    """The request's path, and the place in the dashboard that the pushed notification leads to."""
+    browser = PushBrowser(receiver.url)
+    await owner.call("PUT", "/auth/notifications", {"topics": ["approvals"], "mail": False}, 200)
+    made = await owner.post("/auth/notifications/channels", {"name": "Phone", "webPush": browser.subscription()}, expect=201)
+    path = await ask_to_open(service, owner, name)
+    message = browser.decrypt((await receiver.wait_for(1))[0].body)
+    await owner.call("DELETE", f"/auth/notifications/channels/{made['channelId']}", None, 200)
+    return path, "#" + message["link"].partition("#")[2]
+
+
+async def test_a_request_is_approved_from_a_notification_on_the_phone_without_a_sign_in(
+    service: Service, owner: ApiClient, receiver: Receiver
+) -> None:
+    path, place = await pushed_link(service, owner, receiver, "North gate")
+    async with open_browser(service, PHONE, theme="dark") as browser:
+        page = await browser.open_tab(place)
+        await expect(page.get_by_role("heading", name="OPEN · North gate")).to_be_visible()
+        for text in ("2.5", "left", "Delivery robot", "A truck of 12 t is at the north gate"):
+            await expect(page.get_by_text(text, exact=True)).to_be_visible()
+        await look(page, "decide-phone-dark")
+        approve = page.get_by_role("button", name="Approve")
+        box = await approve.bounding_box()
+        assert box is not None
+        assert box["height"] >= 44
+        assert box["y"] + box["height"] <= PHONE[1], "the thumb reaches it without scrolling"
+        assert (await owner.get(path))["status"] == "PENDING", "opening decides nothing"
+        await page.get_by_label("Why (optional)").fill("Welcome")
+        await approve.click()
+        await expect(page.get_by_text("The command was sent.")).to_be_visible()
+        await look(page, "decided-phone-dark")
+        await page.reload()
+        await expect(page.get_by_text("The command was sent.")).to_be_visible()
+        await expect(approve).to_have_count(0)
+    decided = await owner.get(path)
+    assert (decided["status"], decided["note"]) == ("APPROVED", "Welcome")
+
+
+async def test_a_request_is_denied_on_the_desktop_in_german_with_a_second_factor(
+    service: Service, owner: ApiClient, receiver: Receiver
+) -> None:
+    path, place = await pushed_link(service, owner, receiver, "Südtor")
+    await owner.post("/auth/step-up", {"password": PASSWORD})
+    secret = (await owner.post("/auth/second-factor/totp", {}))["secret"]
+    code = pyotp.TOTP(secret)
+    recovery = (await owner.post("/auth/second-factor/totp/confirm", {"code": code.now()}))["recoveryCodes"]
+    async with open_browser(service, DESKTOP, language="de-DE") as browser:
+        page = await browser.open_tab(place)
+        await page.get_by_role("button", name="Ablehnen").click()
+        await expect(page.get_by_text("Geben Sie zuerst einen Code")).to_be_visible()
+        await page.get_by_label("Code").fill("000000")
+        await page.get_by_role("button", name="Ablehnen").click()
+        await expect(page.get_by_role("alert")).to_contain_text("Der Code ist falsch")
+        await look(page, "decide-desktop-light-de")
+        assert (await owner.get(path))["status"] == "PENDING"
+        await page.get_by_label("Code").fill(recovery[0])
+        await page.get_by_role("button", name="Ablehnen").click()
+        await expect(page.get_by_text("Der Befehl wird nicht gesendet.")).to_be_visible()
+    assert (await owner.get(path))["status"] == "DENIED"
+    await owner.call("DELETE", "/auth/second-factor", None, 200)
+
+
+async def test_a_wrong_link_says_what_to_do(service: Service) -> None:
+    async with open_browser(service, PHONE) as browser:
+        page = await browser.open_tab("#/decide/a.b.c")
+        await expect(page.get_by_role("alert")).to_contain_text("Sign in to decide")
+        await look(page, "decide-wrong-phone")
+        await page.get_by_role("link", name="All approvals").click()
+        await expect(page.get_by_role("button", name="Sign in", exact=True)).to_be_visible()
+
+
+SUBSCRIBE = """subscription => {
+  PushManager.prototype.getSubscription = async () => null;
+  PushManager.prototype.subscribe = async (options) => {
+    globalThis.pushOptions = { visible: options.userVisibleOnly, key: options.applicationServerKey };
+    return { toJSON: () => subscription };
+  };
+}"""
+
+
+@pytest.mark.parametrize(("size", "theme"), [(PHONE, "dark"), (DESKTOP, "light")], ids=["phone", "desktop"])
+async def test_a_person_adds_channels_tests_and_deletes_them(
+    service: Service, owner: ApiClient, receiver: Receiver, size: tuple[int, int], theme: Any
+) -> None:
+    """Chromium reaches no push service here, so the subscription comes from the test; all else is the page's own."""
+    push = PushBrowser(receiver.url)
+    async with open_browser(service, size, theme=theme) as browser:
+        await browser.context.grant_permissions(["notifications"], origin=service.url)
+        page = await browser.open_signed_in()
+        await page.goto(f"{service.url}/#/account")
+        await page.evaluate(SUBSCRIBE, push.subscription())
+        await page.get_by_role("button", name="Push to this browser").click()
+        await expect(page.get_by_text("This browser is told from now on.")).to_be_visible()
+        key = (await owner.get("/auth/notifications/push-key"))["publicKey"]
+        assert await page.evaluate("pushOptions") == {"visible": True, "key": key}
+        await page.get_by_role("button", name="ntfy", exact=True).click()
+        await page.get_by_label("Server", exact=True).fill(receiver.url.removesuffix("/hook"))
+        await page.get_by_label("Topic", exact=True).fill("latch-topic")
+        await page.get_by_label("Access token").fill("tk_secret")
+        await page.get_by_role("button", name="Add", exact=True).click()
+        await page.get_by_role("button", name="Send a test to ntfy").click()
+        await expect(page.get_by_text("The test was accepted.")).to_be_visible()
+        [request] = receiver.requests
+        assert json.loads(request.body)["topic"] == "latch-topic"
+        receiver.behave = respond(403)
+        await page.get_by_role("button", name="Send a test to ntfy").click()
+        line = page.get_by_role("listitem", name="ntfy")
+        await expect(line.get_by_text("The receiver refused it with 403.")).to_be_visible()
+        card = page.locator("section.card").filter(has=page.get_by_role("heading", name="Notifications", exact=True))
+        await card.get_by_role("button", name="An approval waits").click()
+        await card.get_by_label("By mail to").check()
+        await card.get_by_role("button", name="Save the notification settings").click()
+        await expect(page.get_by_role("listitem", name="Mail")).to_be_visible()
+        await look(page, f"channels-{size[0]}-{theme}")
+        for channel in ("ntfy", "Mail"):
+            await page.get_by_role("button", name=f"Delete {channel}", exact=True).click()
+            await page.get_by_role("button", name="Delete", exact=True).click()
+            await expect(page.get_by_role("listitem", name=channel)).to_have_count(0)
+        settings = await owner.get("/auth/notifications")
+        assert (settings["topics"], settings["mail"]) == (["approvals"], False)
+        await page.get_by_role("listitem").filter(has_text="this one").get_by_role("button", name="Delete").click()
+        await page.get_by_role("button", name="Delete", exact=True).click()
+        await expect(page.get_by_text("No channel yet")).to_be_visible()
+    await owner.call("PUT", "/auth/notifications", {"topics": [], "mail": False}, 200)
+
+
+async def test_the_service_worker_shows_a_pushed_message_and_nothing_it_cannot_read(service: Service) -> None:
+    async with open_browser(service, PHONE) as browser:
+        await browser.context.grant_permissions(["notifications"], origin=service.url)
+        page = await browser.open_signed_in()
+        await page.evaluate("navigator.serviceWorker.ready.then(() => true)")
+        devtools = await browser.context.new_cdp_session(page)
+        found: list[str] = []
+        devtools.on(
+            "ServiceWorker.workerRegistrationUpdated",
+            lambda event: found.extend(each["registrationId"] for each in event["registrations"]),
+        )
+        await devtools.send("ServiceWorker.enable")
+        async with asyncio.timeout(15):
+            while not found:
+                await page.evaluate("true")  # events arrive between two calls
+        link = f"{service.url}/#/decide/a.b.c"
+        message = {"title": "Gate: a command waits for approval", "body": "OPEN", "link": link, "tag": "apv_1"}
+        for data in (json.dumps(message), "not JSON"):
+            await devtools.send(
+                "ServiceWorker.deliverPushMessage",
+                {"origin": service.url, "registrationId": found[0], "data": data},
+            )
+        shown = await page.wait_for_function(
+            """() => navigator.serviceWorker.ready.then((worker) => worker.getNotifications())
+               .then((all) => all.length === 2 && all.map(({ title, body, tag, data }) => ({ title, body, tag, link: data?.link ?? null })))"""
+        )
+        messages = sorted(await shown.json_value(), key=lambda each: each["title"])
+        assert messages[0] == message
+        assert messages[1]["title"] == "Latchboard"
