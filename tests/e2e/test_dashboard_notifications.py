@@ -129,6 +129,7 @@ async def test_a_wrong_link_says_what_to_do(service: Service) -> None:
         await expect(page.get_by_role("button", name="Sign in", exact=True)).to_be_visible()
 
 
+NOTHING = {"topics": [], "mail": False}
 SUBSCRIBE = """subscription => {
   PushManager.prototype.getSubscription = async () => null;
   PushManager.prototype.subscribe = async (options) => {
@@ -144,6 +145,7 @@ async def test_a_person_adds_channels_tests_and_deletes_them(
 ) -> None:
     """Chromium reaches no push service here, so the subscription comes from the test; all else is the page's own."""
     push = PushBrowser(receiver.url)
+    await owner.call("PUT", "/auth/notifications", NOTHING, 200)
     async with open_browser(service, size, theme=theme) as browser:
         await browser.context.grant_permissions(["notifications"], origin=service.url)
         page = await browser.open_signed_in()
@@ -181,7 +183,6 @@ async def test_a_person_adds_channels_tests_and_deletes_them(
         await page.get_by_role("listitem").filter(has_text="this one").get_by_role("button", name="Delete").click()
         await page.get_by_role("button", name="Delete", exact=True).click()
         await expect(page.get_by_text("No channel yet")).to_be_visible()
-    await owner.call("PUT", "/auth/notifications", {"topics": [], "mail": False}, 200)
 
 
 async def test_the_service_worker_shows_a_pushed_message_and_nothing_it_cannot_read(service: Service) -> None:

@@ -11,9 +11,11 @@ from dataclasses import dataclass, replace
 from enum import StrEnum
 from typing import Protocol
 
+from domain.devices.model import Device
 from domain.devices.ports import HasDevices
 from domain.ingest.restore import find_rules
-from domain.kernel.clock import Clock
+from domain.kernel.clock import HOUR_MS, Clock
+from domain.kernel.domain_events import DomainEvent
 from domain.kernel.ids import DeviceId
 from domain.kernel.unit_of_work import Transaction, UnitOfWork
 from domain.rules.model import RuleSpec
@@ -22,6 +24,8 @@ from domain.rules.storage_ports import HasRules
 MAX_DEAD_LETTERS = 100_000
 """A payload is 64 KiB at most and usually below 200 bytes, so this is some 30 MB of the database."""
 MAX_REASON_LENGTH = 500
+MAX_ANNOUNCED = 10_000
+"""Devices whose last announcement is remembered."""
 TELEMETRY_KIND = "telemetry"
 """The kind of native telemetry; every other kind is a topic below the device's prefix."""
 
@@ -96,6 +100,8 @@ class DeadLetterService:
         self.count = 0
         """Stored letters when last counted, for the metrics."""
         self.added = 0
+        self._announced_ms: dict[int, int] = {}
+        """When the account was last told of a device's letters, in monotonic ms."""
         self.replayed = 0
         self.discarded = 0
         """Deleted because there were more than the maximum."""
@@ -109,11 +115,33 @@ class DeadLetterService:
             await tx.dead_letters.add_many(
                 [replace(letter, device_id=device_ids.get(letter.device_no), created_ms=now_ms) for letter in letters]
             )
+            for device in devices:
+                await self._announce(tx, device, now_ms)
             discarded = await tx.dead_letters.delete_oldest(self._max_letters)
             count = await tx.dead_letters.count()
         self.added += len(letters)
         self.discarded += discarded
         self.count = count
+
+    async def _announce(self, tx: DeadLetterTx, device: Device, now_ms: int) -> None:
+        """`device_message_set_aside`, at most once an hour for a device."""
+        now, last = self._clock.monotonic_ms(), self._announced_ms.get(device.device_no)
+        if last is not None and now - last < HOUR_MS:
+            return
+        if len(self._announced_ms) >= MAX_ANNOUNCED:
+            self._announced_ms.clear()  # rather told twice than never
+        tx.after_commit(lambda: self._announced_ms.__setitem__(device.device_no, now))
+        await tx.emit(
+            DomainEvent(
+                account_id=device.account_id,
+                kind="device_message_set_aside",
+                description="The database refused what the device sent. It is set aside: latchboard deadletters shows it",
+                at_ms=now_ms,
+                source="device",
+                device_id=device.device_id,
+                device_name=device.name,
+            )
+        )
 
     async def list_for_replay(self, limit: int) -> Sequence[DeadLetter]:
         async with self._uow.read() as tx:
