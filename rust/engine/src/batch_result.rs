@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use crate::metric_layout::MetricSlot;
+use crate::metrics::Metric;
 use crate::payload_parser::PayloadFault;
 
 const HOUR_MS: i64 = 3_600_000;
@@ -75,11 +75,11 @@ pub struct BatchResult {
 }
 
 impl BatchResult {
-    pub fn report_metric(&mut self, device: u32, slot: &MetricSlot) {
-        let MetricSlot { metric, name, unit } = slot.clone();
+    pub fn report_metric(&mut self, device: u32, metric: &Metric) {
+        let Metric { number, name, unit } = metric.clone();
         self.new_metrics.push(MetricDiscovery {
             device,
-            metric,
+            metric: number,
             name,
             unit,
         });

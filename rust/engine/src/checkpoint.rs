@@ -1,11 +1,9 @@
 //! A device's latest values out of the engine and into it: checkpoints, stored rows after a checkpoint, and queries.
 
-use std::sync::Arc;
-
 use crate::compiled_rules::current_specs;
-use crate::device::{DeviceHeader, RareState};
+use crate::device::RareState;
+use crate::device_table::DeviceMetrics;
 use crate::engine::Engine;
-use crate::metric_layout::{MetricLayout, MetricSlot};
 use crate::packing::{self, DecodeError, LatestValue};
 use crate::payload_parser::{MAX_AHEAD_MS, MessageTime, MetricValue};
 use crate::rules::NEVER;
@@ -21,15 +19,12 @@ impl Engine {
     /// has a metric without a name.
     pub fn restore(&mut self, device: u32, checkpoint: &[u8], now_ms: i64) -> Result<(), DecodeError> {
         let (newest_ms, metrics) = packing::read_checkpoint(checkpoint)?;
-        let layout = self.checkpoint_layout(&metrics)?;
-        let layout = self.devices.rule_layouts.without_rules(layout);
-        let handle = self.devices.handle(device);
-        let (header, words) = self.devices.view(handle);
-        let specs = current_specs(header, words);
-        let values = vec![f64::NAN.to_bits(); layout.slot_count()];
-        self.devices.replace_record(handle, layout, &values);
-        let mut record = self.devices.record(handle);
-        let header = &mut *record.header;
+        let ids = self.checkpoint_metrics(&metrics)?;
+        let place = self.devices.place(device);
+        let specs = current_specs(self.devices.metrics_of(place));
+        let record = self.devices.record(place);
+        let header = record.header;
+        record.words[header.values_offset()..header.thresholds_offset()].fill(f64::NAN.to_bits());
         header.value_count = 0;
         let last_arrival = metrics.iter().map(|entry| entry.received_ms.min(now_ms)).max();
         header.set_newest(MessageTime::arrival(newest_ms.min(now_ms)), last_arrival.unwrap_or(newest_ms));
@@ -40,26 +35,24 @@ impl Engine {
                 ..RareState::default()
             };
         }
-        record.store_checkpoint(&metrics, now_ms);
-        self.devices.put_rules(handle, &specs);
-        self.reset_deadlines(handle);
+        let place = self.devices.install(place, &ids, &specs);
+        self.devices.record(place).store_checkpoint(&metrics, now_ms);
+        self.reset_deadlines(place);
         Ok(())
     }
 
-    /// Of a checkpoint's metrics, in their order.
-    fn checkpoint_layout(&mut self, metrics: &[LatestValue<'_>]) -> Result<Arc<MetricLayout>, DecodeError> {
+    /// The ids of a checkpoint's metrics, in their order.
+    fn checkpoint_metrics(&mut self, metrics: &[LatestValue<'_>]) -> Result<Vec<u32>, DecodeError> {
         if metrics.len() > MAX_RESTORED {
             return Err(DecodeError("a checkpoint names more metrics than a device can have"));
         }
-        let slot = |entry: &LatestValue<'_>| {
-            Ok(MetricSlot {
-                metric: entry.metric,
-                name: self.metric_name(entry.metric)?,
-                unit: entry.unit.map(Arc::from),
-            })
-        };
-        let slots = metrics.iter().map(slot).collect::<Result<_, _>>()?;
-        Ok(self.devices.metric_layouts.get_or_create(slots))
+        self.devices.sweep_metrics();
+        let mut ids = Vec::with_capacity(metrics.len());
+        for entry in metrics {
+            let id = self.metric_id(entry.metric)?;
+            ids.push(self.devices.metrics.in_unit(id, entry.unit));
+        }
+        Ok(ids)
     }
 
     /// Takes over the values of a stored row without evaluating rules; ignores a row older than the device's newest. Ignores
@@ -68,10 +61,10 @@ impl Engine {
         let mut readings = Vec::new();
         for reading in packing::decode_row(packed)?.1 {
             let (metric, value) = reading?;
-            readings.push((self.metric_name(metric)?, metric, value));
+            readings.push((self.metric_id(metric)?, value));
         }
-        let handle = self.devices.handle(device);
-        let header = &self.devices.headers[handle as usize];
+        let place = self.devices.place(device);
+        let header = self.devices.header(place);
         let behind_ms = match header.newest_ms {
             NEVER => 0,
             newest_ms => {
@@ -83,109 +76,104 @@ impl Engine {
             }
         };
         let received_ms = ts_ms.saturating_add(behind_ms).min(now_ms);
-        let slots = extended_slots(&header.rule_layout.metrics.slots, &readings);
-        if slots.len() > MAX_RESTORED {
+        let (ids, slots) = extended_metrics(self.devices.metrics_of(place), &readings);
+        if ids.len() > MAX_RESTORED {
             return Err(DecodeError("more metrics than a device can have"));
         }
-        if slots.len() != header.rule_layout.slot_count() {
-            self.devices.extend_metrics(handle, slots);
+        let place = match ids.len() == self.devices.header(place).slots() {
+            true => place,
+            false => self.devices.extend_metrics(place, &ids),
+        };
+        let mut record = self.devices.record(place);
+        for (slot, (_, value)) in slots.iter().zip(&readings) {
+            record.store(*slot, value);
         }
-        let mut record = self.devices.record(handle);
-        let metrics = record.header.rule_layout.metrics.clone();
-        let mut reported = Vec::with_capacity(readings.len());
-        for (name, _, value) in &readings {
-            if let Some(slot) = metrics.find_slot(name) {
-                record.store(slot, value);
-                reported.push(slot);
-            }
-        }
+        let mut reported = slots;
         reported.sort_unstable();
         reported.dedup();
         record.store_times(reported.into_iter(), MessageTime::arrival(ts_ms), received_ms);
-        self.mark_changed(handle);
-        self.reset_deadlines(handle);
+        self.mark_changed(place);
+        self.reset_deadlines(place);
         Ok(())
     }
 
     /// Of at most `limit` devices that differ from their last checkpoint.
     pub fn checkpoint(&mut self, limit: usize) -> Vec<Checkpoint> {
         let count = limit.min(self.changed.len());
-        let handles: Vec<_> = self.changed.drain(..count).collect();
-        self.checkpoints_of(handles)
+        let numbers: Vec<_> = self.changed.drain(..count).collect();
+        self.checkpoints_of(numbers)
     }
 
     /// Of devices that have been taken out of `changed`.
-    pub(crate) fn checkpoints_of(&mut self, handles: Vec<u32>) -> Vec<Checkpoint> {
-        let mut checkpoints = Vec::with_capacity(handles.len());
-        for handle in handles {
-            self.devices.headers[handle as usize].changed = false;
-            let (header, words) = self.devices.view(handle);
-            checkpoints.push((header.number, header.newest_ms, packed(header, words)));
+    pub(crate) fn checkpoints_of(&mut self, numbers: Vec<u32>) -> Vec<Checkpoint> {
+        let mut checkpoints = Vec::with_capacity(numbers.len());
+        for number in numbers {
+            let place = self.devices.place(number);
+            self.devices.record(place).header.changed = false;
+            let device = self.devices.metrics_of(place);
+            checkpoints.push((number, device.header.newest_ms, packed(device)));
         }
         checkpoints
     }
 
     /// (name, latest value) of each metric that has a value.
     pub fn latest(&self, device: u32) -> Vec<(&str, LatestValue<'_>)> {
-        let Some(handle) = self.devices.handles.get(device) else {
-            return Vec::new();
-        };
-        let (header, words) = self.devices.view(handle);
-        latest_values(header, words).collect()
+        let place = self.devices.find(device);
+        let values = place.map(|place| latest_values(self.devices.metrics_of(place)));
+        values.into_iter().flatten().collect()
     }
 
     /// How far the device's clock is ahead of the service's, by its newest message; None if that had no usable `ts`.
     pub fn clock_offset_ms(&self, device: u32) -> Option<i64> {
-        let header = &self.devices.headers[self.devices.handles.get(device)? as usize];
+        let header = self.devices.header(self.devices.find(device)?);
         header
             .time_by_device
             .then(|| header.newest_ms.saturating_sub(header.received_ms))
     }
 
-    fn metric_name(&self, metric: u32) -> Result<Arc<str>, DecodeError> {
-        self.names
-            .name(metric)
-            .cloned()
-            .ok_or(DecodeError("a metric number has no name; load the names first"))
+    /// Of the metric with this number, without a unit.
+    fn metric_id(&self, number: u32) -> Result<u32, DecodeError> {
+        let found = self.devices.metrics.find_number(number);
+        found.ok_or(DecodeError("a metric number has no name; load the names first"))
     }
 }
 
-/// The slots, and one for each metric of `readings` (name, metric, value) that they lack.
-fn extended_slots(slots: &[MetricSlot], readings: &[(Arc<str>, u32, MetricValue<'_>)]) -> Vec<MetricSlot> {
-    let mut slots = slots.to_vec();
-    for (name, metric, _) in readings {
-        if !slots.iter().any(|slot| slot.name == *name) {
-            slots.push(MetricSlot {
-                metric: *metric,
-                name: name.clone(),
-                unit: None,
-            });
+/// The ids of the device's metrics, with those of `readings` (id without a unit, value) that it lacks; and the slot of each reading.
+fn extended_metrics(device: DeviceMetrics<'_>, readings: &[(u32, MetricValue<'_>)]) -> (Vec<u32>, Vec<usize>) {
+    let mut ids: Vec<u32> = device.ids().collect();
+    let mut slots = Vec::with_capacity(readings.len());
+    for (id, _) in readings {
+        let number = device.table.get(*id).number;
+        let found = ids.iter().position(|id| device.table.get(*id).number == number);
+        slots.push(found.unwrap_or(ids.len()));
+        if found.is_none() {
+            ids.push(*id);
         }
     }
-    slots
+    (ids, slots)
 }
 
 /// (name, latest value) of the slots that have a value.
-fn latest_values<'a>(header: &'a DeviceHeader, words: &'a [u64]) -> impl Iterator<Item = (&'a str, LatestValue<'a>)> {
-    let slots = header.rule_layout.metrics.slots.iter().enumerate();
-    slots.filter_map(|(index, slot)| {
-        let (ts_ms, received_ms) = header.times(index);
+fn latest_values(device: DeviceMetrics<'_>) -> impl Iterator<Item = (&str, LatestValue<'_>)> {
+    (0..device.len()).filter_map(move |slot| {
+        let metric = device.metric(slot);
+        let (ts_ms, received_ms) = device.header.times(slot);
         let latest = LatestValue {
-            metric: slot.metric,
-            value: header.value(words, index)?,
+            metric: metric.number,
+            value: device.header.value(device.words, slot)?,
             ts_ms,
             received_ms,
-            unit: slot.unit.as_deref(),
+            unit: metric.unit.as_deref(),
         };
-        Some((&*slot.name, latest))
+        Some((&*metric.name, latest))
     })
 }
 
-fn packed(header: &DeviceHeader, words: &[u64]) -> Vec<u8> {
-    let newest_ms = header.newest_ms;
+fn packed(device: DeviceMetrics<'_>) -> Vec<u8> {
+    let newest_ms = device.header.newest_ms;
     let mut checkpoint = Vec::new();
     packing::put_checkpoint_header(&mut checkpoint, newest_ms);
-    for (_, latest) in latest_values(header, words) {
+    for (_, latest) in latest_values(device) {
         packing::put_checkpoint_entry(&mut checkpoint, newest_ms, &latest);
     }
     checkpoint

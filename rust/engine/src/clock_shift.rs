@@ -19,8 +19,11 @@ impl Engine {
         self.clock_set_ms = now_ms;
         self.old_stamps_from_ms = now_ms.saturating_sub(step_ms).saturating_sub(MAX_QUEUED_MS);
         self.timers.shift(step_ms);
-        for handle in self.devices.handles_by_number() {
-            let mut record = self.devices.record(handle);
+        let mut numbers: Vec<u32> = self.devices.headers().map(|header| header.number).collect();
+        numbers.sort_unstable();
+        for number in numbers {
+            let place = self.devices.place(number);
+            let mut record = self.devices.record(place);
             shift_arrivals(record.header, step_ms, now_ms);
             self.fired.clear();
             let mut evaluation = Evaluation {
@@ -31,7 +34,7 @@ impl Engine {
             };
             shift_rules(&mut record, step_ms, &mut evaluation);
             if record.header.newest_ms != NEVER && watches_silence(record.header) {
-                self.mark_changed(handle);
+                self.mark_changed(place);
             }
         }
         result
@@ -64,9 +67,7 @@ fn shift_arrivals(header: &mut DeviceHeader, step_ms: i64, now_ms: i64) {
 }
 
 fn shift_rules(record: &mut DeviceRecord<'_>, step_ms: i64, evaluation: &mut Evaluation<'_>) {
-    let layout = record.header.rule_layout.clone();
-    let timed_rules = layout.rules.iter().enumerate().filter(|(_, rule)| rule.is_timed());
-    for (timed_index, (index, _)) in timed_rules.enumerate() {
+    for (timed_index, index) in record.timed_rules().into_iter().enumerate() {
         let last_fired = record.header.last_fired(record.words, index);
         let Some(rule) = record
             .header

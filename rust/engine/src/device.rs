@@ -1,66 +1,68 @@
-//! What the engine keeps of a device: its latest values, and its rules in compact form.
+//! What the engine keeps of a device: a header, and a record of its metrics, values and rules.
 //!
 //! ```text
-//! DeviceHeader, one cache line of 64 bytes (the compiler orders the fields)
+//! DeviceHeader, 56 bytes (the compiler orders the fields)
 //! ┌────────────────────────┬────┬────────────────────────────────────────────────────────┐
 //! │ number                 │  4 │ the database's number of the device                    │
-//! │ record_index           │  4 │ index of the record among records of its size          │
-//! │ record_lines           │  2 │ size of the record in cache lines                      │
+//! │ seen_index             │  4 │ where the current batch lists the device as seen       │
+//! │ slot_count             │  2 │ metrics                                                │
+//! │ condition_count        │  2 │ conditions of plain rules                              │
+//! │ rule_count             │  2 │                                                        │
 //! │ value_count            │  2 │ slots that have a value                                │
-//! │ watched, changed,      │  3 │ flags                                                  │
-//! │ time_by_device         │    │                                                        │
-//! │ seen_batch, seen_index │  8 │ where the current batch lists the device as seen       │
+//! │ flags                  │  6 │ watched, changed, …                                    │
 //! │ newest_ms, received_ms │ 16 │ time and arrival of the newest message                 │
 //! │ matched                │  8 │ one bit for each of the first 64 rules                 │
-//! │ rule_layout            │  8 │ pointer, shared by devices with the same rules         │
 //! │ rare                   │  8 │ pointer to RareState, or null                          │
-//! │ (padding)              │  1 │                                                        │
 //! └────────────────────────┴────┴────────────────────────────────────────────────────────┘
 //!
-//! Record, words of 8 bytes in the record arena, rounded up to cache lines
-//! ┌──────────────┬────────────────────┬──────────────┬───────────────────┬───────────────┐
-//! │ value        │ threshold          │ last fired   │ rule numbers      │ matched       │
-//! │ f64          │ f64                │ i64, Unix ms │ 2 × u32           │ 64 bits       │
-//! ├──────────────┼────────────────────┼──────────────┼───────────────────┼───────────────┤
-//! │ 1 per metric │ 1 per plain        │ 1 per rule   │ 1 per two rules   │ 1 per 64 rules│
-//! │              │ condition          │              │                   │ after the 64th│
-//! └──────────────┴────────────────────┴──────────────┴───────────────────┴───────────────┘
+//! Record, words of 8 bytes; what a message that changes no rule reads comes first
+//! ┌───────────┬──────────────────┬────────┬───────────┬─────────────┬────────────┬───────────┐
+//! │ metric    │ condition code   │ value  │ threshold │ rule        │ last fired │ matched   │
+//! │ u32       │ u16              │ f64    │ f64       │ u32 + u32   │ i64, ms    │ 64 bits   │
+//! ├───────────┼──────────────────┼────────┼───────────┼─────────────┼────────────┼───────────┤
+//! │ 1 per slot│ 1 per plain      │ 1 per  │ 1 per     │ number, and │ 1 per rule │ 1 per 64  │
+//! │ (its id)  │ condition        │ slot   │ code      │ CompactRule │            │ from 65th │
+//! └───────────┴──────────────────┴────────┴───────────┴─────────────┴────────────┴───────────┘
 //! ```
 //!
-//! Five metrics and five rules of two conditions take 64 + 192 bytes. A slot without a value, or with text, holds NaN. `RareState` has
-//! what most devices do not need (text, booleans, times that differ between metrics, timed rules) and costs the others nothing.
-
-use std::sync::Arc;
+//! Five metrics and five rules of two conditions take 56 + 240 bytes. Nothing is shared between devices but the table of metrics, so a
+//! device costs the same whatever the others report. A slot without a value, or with text, holds NaN. `RareState` has what most
+//! devices do not need (text, booleans, times that differ between metrics, timed rules) and costs the others nothing.
 
 use crate::payload_parser::{MAX_AHEAD_MS, MessageTime, MetricValue};
-use crate::rule_layout::{RuleLayout, WORD_BITS};
-use crate::rules::{NEVER, NO_DEADLINE, TimedRule};
+use crate::rules::{CompactRule, NEVER, NO_DEADLINE, TimedRule};
 
-#[repr(align(64))]
+pub const WORD_BITS: usize = 64;
+
 pub struct DeviceHeader {
     pub number: u32,
-    pub record_index: u32,
-    pub record_lines: u16,
+    /// Its index in the current batch's list of devices seen, if that entry is the device's.
+    pub seen_index: u32,
+    pub slot_count: u16,
+    pub condition_count: u16,
+    pub rule_count: u16,
     pub value_count: u16,
+    /// No rule is timed, and a word has a bit for each condition and each rule.
+    pub is_all_plain: bool,
+    /// A metric is named `u`, like the member that holds units.
+    pub reports_u: bool,
+    /// A metric is named like a member of the envelope: `ts`, `m` or `u`.
+    pub reports_envelope: bool,
     /// Its readings are reported one by one, for live subscribers.
     pub watched: bool,
     /// Its values differ from the last checkpoint.
     pub changed: bool,
     /// The time of the newest message is the device's `ts`, not the arrival.
     pub time_by_device: bool,
-    /// The batch it was last seen in, and its index in that batch's list.
-    pub seen_batch: u32,
-    pub seen_index: u32,
     pub newest_ms: i64,
     /// Arrival of the newest message; of every value while `rare.times` is empty.
     pub received_ms: i64,
     /// One bit for each of the first 64 rules, so that an evaluation that changes nothing reads no more.
     pub matched: u64,
-    pub rule_layout: Arc<RuleLayout>,
     pub rare: Option<Box<RareState>>,
 }
 
-const _: () = assert!(size_of::<DeviceHeader>() == 64);
+const _: () = assert!(size_of::<DeviceHeader>() == 56);
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum ValueKind {
@@ -107,23 +109,88 @@ impl RareState {
 }
 
 impl DeviceHeader {
-    pub fn new(number: u32, rule_layout: Arc<RuleLayout>) -> Self {
+    pub fn new(number: u32) -> Self {
         Self {
             number,
-            record_index: 0,
-            record_lines: 0,
+            seen_index: 0,
+            slot_count: 0,
+            condition_count: 0,
+            rule_count: 0,
             value_count: 0,
+            is_all_plain: true,
+            reports_u: false,
+            reports_envelope: false,
             watched: false,
             changed: false,
             time_by_device: false,
-            seen_batch: 0,
-            seen_index: 0,
             newest_ms: NEVER,
             received_ms: NEVER,
             matched: 0,
-            rule_layout,
             rare: None,
         }
+    }
+
+    #[inline(always)]
+    pub fn slots(&self) -> usize {
+        usize::from(self.slot_count)
+    }
+
+    #[inline(always)]
+    pub fn conditions(&self) -> usize {
+        usize::from(self.condition_count)
+    }
+
+    pub fn rules(&self) -> usize {
+        usize::from(self.rule_count)
+    }
+
+    /// The first word of the values.
+    #[inline(always)]
+    pub fn values_offset(&self) -> usize {
+        (2 * self.slots() + self.conditions()).div_ceil(4)
+    }
+
+    #[inline(always)]
+    pub fn thresholds_offset(&self) -> usize {
+        self.values_offset() + self.slots()
+    }
+
+    #[inline(always)]
+    pub fn rules_offset(&self) -> usize {
+        self.thresholds_offset() + self.conditions()
+    }
+
+    pub fn last_fired_offset(&self) -> usize {
+        self.rules_offset() + self.rules()
+    }
+
+    /// The first word of the states of the rules beyond the first 64.
+    pub fn matched_offset(&self) -> usize {
+        self.last_fired_offset() + self.rules()
+    }
+
+    /// The metric of a slot, by its id.
+    #[inline(always)]
+    pub fn metric(words: &[u64], slot: usize) -> u32 {
+        (words[slot / 2] >> (slot % 2 * 32)) as u32
+    }
+
+    /// Of a plain condition: `slot * 8 + mask`.
+    #[inline(always)]
+    pub fn condition_code(&self, words: &[u64], index: usize) -> u16 {
+        let at = 2 * self.slots() + index;
+        (words[at / 4] >> (at % 4 * 16)) as u16
+    }
+
+    #[inline(always)]
+    pub fn number_of(&self, words: &[u64], slot: usize) -> f64 {
+        f64::from_bits(words[self.values_offset() + slot])
+    }
+
+    /// The rule at `index` in firing order, without its number.
+    #[inline(always)]
+    pub fn rule(&self, words: &[u64], index: usize) -> CompactRule {
+        CompactRule::from_bits((words[self.rules_offset() + index] >> 32) as u32)
     }
 
     pub(crate) fn rare_mut(&mut self) -> &mut RareState {
@@ -166,7 +233,7 @@ impl DeviceHeader {
 
     /// The latest value of a slot; None before the first.
     pub fn value(&self, words: &[u64], slot: usize) -> Option<MetricValue<'_>> {
-        let number = f64::from_bits(words[slot]);
+        let number = self.number_of(words, slot);
         match self.kind(slot) {
             ValueKind::Number => (!number.is_nan()).then_some(MetricValue::Number(number)),
             ValueKind::Bool => Some(MetricValue::Bool(number != 0.0)),
@@ -175,7 +242,7 @@ impl DeviceHeader {
     }
 
     pub(crate) fn has_value(&self, words: &[u64], slot: usize) -> bool {
-        !f64::from_bits(words[slot]).is_nan() || self.kind(slot) == ValueKind::Text
+        !self.number_of(words, slot).is_nan() || self.kind(slot) == ValueKind::Text
     }
 
     pub(crate) fn text(&self, slot: usize) -> Option<&str> {
@@ -192,18 +259,18 @@ impl DeviceHeader {
 
     /// The number of the rule at `index` in firing order.
     pub fn rule_number(&self, words: &[u64], index: usize) -> u32 {
-        (words[self.rule_layout.rule_numbers_offset() + index / 2] >> (index % 2 * 32)) as u32
+        words[self.rules_offset() + index] as u32
     }
 
     pub fn last_fired(&self, words: &[u64], index: usize) -> i64 {
-        words[self.rule_layout.last_fired_offset() + index].cast_signed()
+        words[self.last_fired_offset() + index].cast_signed()
     }
 
     pub fn matched(&self, words: &[u64], index: usize) -> bool {
         let bits = if index < WORD_BITS {
             self.matched
         } else {
-            words[self.rule_layout.matched_offset() + index / WORD_BITS - 1]
+            words[self.matched_offset() + index / WORD_BITS - 1]
         };
         bits >> (index % WORD_BITS) & 1 != 0
     }

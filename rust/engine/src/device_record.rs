@@ -1,9 +1,8 @@
 //! A device with its record: stores values and their times, and the state of rules.
 
-use crate::device::{DeviceHeader, ValueKind};
+use crate::device::{DeviceHeader, ValueKind, WORD_BITS};
 use crate::packing::LatestValue;
 use crate::payload_parser::{MessageTime, MetricValue};
-use crate::rule_layout::WORD_BITS;
 use crate::rules::NO_DEADLINE;
 
 pub struct DeviceRecord<'a> {
@@ -16,12 +15,10 @@ impl DeviceRecord<'_> {
     #[inline]
     pub fn store_numbers(&mut self, readings: &[(u16, f64)], time: MessageTime, received_ms: i64) {
         let count = readings.len();
-        if usize::from(self.header.value_count) == count
-            && self.header.rule_layout.slot_count() == count
-            && self.header.has_plain_values()
-        {
+        if usize::from(self.header.value_count) == count && self.header.slots() == count && self.header.has_plain_values() {
+            let values = &mut self.words[self.header.values_offset()..][..count];
             for &(slot, value) in readings {
-                self.words[usize::from(slot)] = value.to_bits();
+                values[usize::from(slot)] = value.to_bits();
             }
             self.header.set_newest(time, received_ms);
             return;
@@ -42,7 +39,7 @@ impl DeviceRecord<'_> {
             MetricValue::Bool(value) => (ValueKind::Bool, f64::from(u8::from(*value))),
             MetricValue::Text(_) => (ValueKind::Text, f64::NAN),
         };
-        self.words[slot] = number.to_bits();
+        self.words[self.header.values_offset() + slot] = number.to_bits();
         let old_kind = self.header.kind(slot);
         if kind == old_kind && kind != ValueKind::Text {
             return;
@@ -53,7 +50,7 @@ impl DeviceRecord<'_> {
         {
             return;
         }
-        let slot_count = self.header.rule_layout.slot_count();
+        let slot_count = self.header.slots();
         let rare = self.header.rare_mut();
         rare.kinds.resize(slot_count, ValueKind::Number);
         rare.kinds[slot] = kind;
@@ -65,7 +62,7 @@ impl DeviceRecord<'_> {
 
     /// Stores the time and arrival of these slots, each once, after their values.
     pub fn store_times(&mut self, slots: impl ExactSizeIterator<Item = usize>, time: MessageTime, received_ms: i64) {
-        let slot_count = self.header.rule_layout.slot_count();
+        let slot_count = self.header.slots();
         let old_times = (self.header.newest_ms, self.header.received_ms);
         let is_complete = slots.len() == usize::from(self.header.value_count);
         self.header.set_newest(time, received_ms);
@@ -85,8 +82,7 @@ impl DeviceRecord<'_> {
     fn merge_times(&mut self) {
         let header = &*self.header;
         let newest = (header.newest_ms, header.received_ms);
-        let differs =
-            (0..header.rule_layout.slot_count()).any(|slot| header.has_value(self.words, slot) && header.times(slot) != newest);
+        let differs = (0..header.slots()).any(|slot| header.has_value(self.words, slot) && header.times(slot) != newest);
         if !differs {
             self.clear_times();
         }
@@ -101,7 +97,7 @@ impl DeviceRecord<'_> {
         }
     }
 
-    /// Stores a checkpoint whose metrics are those of the layout, in the same order; none arrived after `now_ms`.
+    /// Stores a checkpoint whose metrics are those of the record, in the same order; none arrived after `now_ms`.
     pub fn store_checkpoint(&mut self, metrics: &[LatestValue<'_>], now_ms: i64) {
         for (slot, entry) in metrics.iter().enumerate() {
             self.store(slot, &entry.value);
@@ -111,15 +107,23 @@ impl DeviceRecord<'_> {
         self.merge_times();
     }
 
+    /// The indices of the timed rules.
+    pub fn timed_rules(&self) -> Vec<usize> {
+        let rules = 0..self.header.rules();
+        rules
+            .filter(|index| self.header.rule(self.words, *index).is_timed())
+            .collect()
+    }
+
     pub fn set_last_fired(&mut self, index: usize, at_ms: i64) {
-        self.words[self.header.rule_layout.last_fired_offset() + index] = at_ms.cast_unsigned();
+        self.words[self.header.last_fired_offset() + index] = at_ms.cast_unsigned();
     }
 
     pub fn set_matched(&mut self, index: usize, matched: bool) {
         let bits = if index < WORD_BITS {
             &mut self.header.matched
         } else {
-            &mut self.words[self.header.rule_layout.matched_offset() + index / WORD_BITS - 1]
+            &mut self.words[self.header.matched_offset() + index / WORD_BITS - 1]
         };
         *bits = *bits & !(1 << (index % WORD_BITS)) | u64::from(matched) << (index % WORD_BITS);
     }

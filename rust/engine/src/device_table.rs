@@ -1,193 +1,328 @@
-//! All devices with the layouts they share, and the index from a device's number to its handle.
+//! All devices, and the index from a device's number to its place.
 //!
-//! A handle is a device's position in the table. Device numbers are database keys, small and dense, so a paged table finds a handle in
-//! one step.
+//! Devices whose records have the same size lie together in pages without gaps: when one is removed, or its record changes its size,
+//! the last one of that size moves to its place. So a million records need no allocation each, and rules that come and go leave no
+//! holes. Device numbers are database keys, small and dense, so a paged table finds a place in one step.
 
 use std::collections::HashMap;
-use std::sync::Arc;
 
 use foldhash::fast::RandomState;
 
 use crate::device::DeviceHeader;
 use crate::device_record::DeviceRecord;
-use crate::metric_layout::MetricLayouts;
-use crate::record_arena::{self, RecordArena};
-use crate::rule_layout::{RuleLayout, RuleLayouts};
+use crate::metrics::{Metric, MetricTable};
+use crate::payload_parser::MAX_METRICS;
 
-const PAGE_BITS: u32 = 10;
+const INDEX_BITS: u32 = 10;
 /// Numbers from here on are in a hash table, so that a single large number does not cost many empty pages.
 const MAX_DENSE: u32 = 1 << 24;
-const NO_HANDLE: u32 = u32::MAX;
+/// A place is a page's number times `PAGE_DEVICES` plus the position in that page.
+const PAGE_BITS: u32 = 8;
+const PAGE_DEVICES: usize = 1 << PAGE_BITS;
+const NO_PLACE: u32 = u32::MAX;
 
-type IndexPage = Box<[u32; 1 << PAGE_BITS]>;
+type IndexPage = Box<[u32; 1 << INDEX_BITS]>;
 
 #[derive(Default)]
-pub struct HandleIndex {
+struct PlaceIndex {
     pages: Vec<Option<IndexPage>>,
     sparse: HashMap<u32, u32, RandomState>,
 }
 
-impl HandleIndex {
+impl PlaceIndex {
     #[inline]
-    pub fn get(&self, number: u32) -> Option<u32> {
+    fn get(&self, number: u32) -> Option<u32> {
         if number >= MAX_DENSE {
             return self.sparse.get(&number).copied();
         }
-        let page = self.pages.get((number >> PAGE_BITS) as usize)?.as_ref()?;
-        let handle = page[(number & ((1 << PAGE_BITS) - 1)) as usize];
-        (handle != NO_HANDLE).then_some(handle)
+        let page = self.pages.get((number >> INDEX_BITS) as usize)?.as_ref()?;
+        let place = page[(number & ((1 << INDEX_BITS) - 1)) as usize];
+        (place != NO_PLACE).then_some(place)
     }
 
-    fn set(&mut self, number: u32, handle: u32) {
+    fn set(&mut self, number: u32, place: u32) {
         if number >= MAX_DENSE {
-            self.sparse.insert(number, handle);
+            self.sparse.insert(number, place);
             return;
         }
-        let page = (number >> PAGE_BITS) as usize;
+        let page = (number >> INDEX_BITS) as usize;
         if page >= self.pages.len() {
             self.pages.resize_with(page + 1, || None);
         }
-        let page = self.pages[page].get_or_insert_with(|| Box::new([NO_HANDLE; 1 << PAGE_BITS]));
-        page[(number & ((1 << PAGE_BITS) - 1)) as usize] = handle;
+        let page = self.pages[page].get_or_insert_with(|| Box::new([NO_PLACE; 1 << INDEX_BITS]));
+        page[(number & ((1 << INDEX_BITS) - 1)) as usize] = place;
     }
 
     fn remove(&mut self, number: u32) {
         if number >= MAX_DENSE {
             self.sparse.remove(&number);
         } else if self.get(number).is_some() {
-            self.set(number, NO_HANDLE);
+            self.set(number, NO_PLACE);
         }
     }
 }
 
+/// Up to `PAGE_DEVICES` devices whose records have `size` words.
+#[derive(Default)]
+struct Page {
+    size: usize,
+    headers: Vec<DeviceHeader>,
+    words: Vec<u64>,
+}
+
+#[derive(Default)]
 pub struct DeviceTable {
-    /// By handle.
-    pub headers: Vec<DeviceHeader>,
-    pub handles: HandleIndex,
-    pub metric_layouts: MetricLayouts,
-    pub rule_layouts: RuleLayouts,
-    /// Of a device without metrics and rules.
-    empty_layout: Arc<RuleLayout>,
-    arena: RecordArena,
-    free: Vec<u32>,
+    pub metrics: MetricTable,
+    index: PlaceIndex,
+    pages: Vec<Page>,
+    /// By size the numbers of its pages; all are full but the last.
+    classes: HashMap<usize, Vec<u32>, RandomState>,
+    free_pages: Vec<u32>,
+    len: usize,
 }
 
-impl Default for DeviceTable {
-    fn default() -> Self {
-        let mut metric_layouts = MetricLayouts::default();
-        let mut rule_layouts = RuleLayouts::default();
-        Self {
-            headers: Vec::new(),
-            handles: HandleIndex::default(),
-            empty_layout: rule_layouts.without_rules(metric_layouts.get_or_create(Vec::new())),
-            metric_layouts,
-            rule_layouts,
-            arena: RecordArena::default(),
-            free: Vec::new(),
-        }
-    }
+fn split(place: u32) -> (usize, usize) {
+    ((place >> PAGE_BITS) as usize, place as usize & (PAGE_DEVICES - 1))
 }
 
 impl DeviceTable {
-    /// The device's handle; adds a new device.
     #[inline]
-    pub fn handle(&mut self, number: u32) -> u32 {
-        match self.handles.get(number) {
-            Some(handle) => handle,
-            None => self.add(number),
+    pub fn find(&self, number: u32) -> Option<u32> {
+        self.index.get(number)
+    }
+
+    /// The device's place; adds a new device.
+    #[inline]
+    pub fn place(&mut self, number: u32) -> u32 {
+        match self.index.get(number) {
+            Some(place) => place,
+            None => {
+                self.len += 1;
+                self.put(DeviceHeader::new(number), &[])
+            }
         }
     }
 
-    #[cold]
-    fn add(&mut self, number: u32) -> u32 {
-        let header = DeviceHeader::new(number, self.empty_layout.clone());
-        let handle = match self.free.pop() {
-            Some(handle) => {
-                self.headers[handle as usize] = header;
-                handle
-            }
-            None => {
-                if self.headers.len() == self.headers.capacity() {
-                    // Grows by an eighth, not by half: with a million devices the spare capacity would be the largest cost.
-                    self.headers.reserve_exact(self.headers.len() / 8 + 64);
-                }
-                self.headers.push(header);
-                (self.headers.len() - 1) as u32
-            }
-        };
-        self.handles.set(number, handle);
-        handle
+    pub fn len(&self) -> usize {
+        self.len
     }
 
-    /// Another device may get the handle.
-    pub fn remove(&mut self, handle: u32) {
-        self.resize(handle, 0);
-        self.handles.remove(self.headers[handle as usize].number);
-        self.headers[handle as usize] = DeviceHeader::new(0, self.empty_layout.clone());
-        self.free.push(handle);
-    }
-
-    pub fn used_handles(&self) -> impl Iterator<Item = u32> {
-        let is_used = |handle: &u32| self.handles.get(self.headers[*handle as usize].number) == Some(*handle);
-        (0..self.headers.len() as u32).filter(is_used)
-    }
-
-    /// Handles of all devices, by ascending number.
-    pub fn handles_by_number(&self) -> Vec<u32> {
-        let mut handles: Vec<u32> = self.used_handles().collect();
-        handles.sort_unstable_by_key(|handle| self.headers[*handle as usize].number);
-        handles
+    /// All devices.
+    pub fn headers(&self) -> impl Iterator<Item = &DeviceHeader> {
+        self.pages.iter().flat_map(|page| &page.headers)
     }
 
     #[inline]
-    pub fn record(&mut self, handle: u32) -> DeviceRecord<'_> {
-        let header = &mut self.headers[handle as usize];
-        let words = self.arena.words_mut(header.record_lines, header.record_index);
-        DeviceRecord { header, words }
+    pub fn header(&self, place: u32) -> &DeviceHeader {
+        let (page, at) = split(place);
+        &self.pages[page].headers[at]
+    }
+
+    #[inline]
+    pub fn record(&mut self, place: u32) -> DeviceRecord<'_> {
+        let (page, at) = split(place);
+        let page = &mut self.pages[page];
+        let words = &mut page.words[at * page.size..][..page.size];
+        DeviceRecord {
+            header: &mut page.headers[at],
+            words,
+        }
     }
 
     /// The device's header and the words of its record.
     #[inline]
-    pub fn view(&self, handle: u32) -> (&DeviceHeader, &[u64]) {
-        let header = &self.headers[handle as usize];
-        let words = self.arena.words(header.record_lines, header.record_index);
-        (header, words)
+    pub fn view(&self, place: u32) -> (&DeviceHeader, &[u64]) {
+        let (page, at) = split(place);
+        let page = &self.pages[page];
+        (&page.headers[at], &page.words[at * page.size..][..page.size])
     }
 
-    /// Gives the device another layout, and a record with these words.
-    pub fn replace_record(&mut self, handle: u32, layout: Arc<RuleLayout>, words: &[u64]) {
-        self.resize(handle, record_arena::cache_lines_for(words.len()));
-        let record = self.record(handle);
-        record.words[..words.len()].copy_from_slice(words);
-        record.header.rule_layout = layout;
+    #[inline]
+    pub fn metrics_of(&self, place: u32) -> DeviceMetrics<'_> {
+        let (header, words) = self.view(place);
+        DeviceMetrics {
+            header,
+            words,
+            table: &self.metrics,
+        }
     }
 
-    fn resize(&mut self, handle: u32, lines: u16) {
-        let header = &mut self.headers[handle as usize];
-        if header.record_lines == lines {
+    pub fn remove(&mut self, number: u32) {
+        if let Some(place) = self.index.get(number) {
+            self.take(place);
+            self.index.remove(number);
+            self.len -= 1;
+        }
+    }
+
+    /// Gives the device a record of these words, whose counts its header has already; returns its new place.
+    pub fn replace_record(&mut self, place: u32, words: &[u64]) -> u32 {
+        if self.pages[split(place).0].size == words.len() {
+            self.record(place).words.copy_from_slice(words);
+            return place;
+        }
+        let header = self.take(place);
+        self.put(header, words)
+    }
+
+    /// Adds a device whose number has no place, or a former one.
+    fn put(&mut self, header: DeviceHeader, words: &[u64]) -> u32 {
+        let pages = self.classes.entry(words.len()).or_default();
+        let open = pages.last().copied();
+        let open = open.filter(|page| self.pages[*page as usize].headers.len() < PAGE_DEVICES);
+        let number = open.unwrap_or_else(|| {
+            let number = self.free_pages.pop().unwrap_or_else(|| {
+                self.pages.push(Page::default());
+                (self.pages.len() - 1) as u32
+            });
+            let page = &mut self.pages[number as usize];
+            page.size = words.len();
+            if !pages.is_empty() {
+                page.headers.reserve_exact(PAGE_DEVICES);
+                page.words.reserve_exact(PAGE_DEVICES * words.len());
+            }
+            pages.push(number);
+            number
+        });
+        let page = &mut self.pages[number as usize];
+        let place = number << PAGE_BITS | page.headers.len() as u32;
+        self.index.set(header.number, place);
+        page.headers.push(header);
+        page.words.extend_from_slice(words);
+        place
+    }
+
+    /// Takes the device out of its page; the index still has its number.
+    fn take(&mut self, place: u32) -> DeviceHeader {
+        let (page, at) = split(place);
+        let size = self.pages[page].size;
+        let pages = self.classes.get_mut(&size).expect("a page is of a class");
+        let last = *pages.last().expect("a class has a page") as usize;
+        let moved = self.pages[last].headers.pop().expect("no page of a class is empty");
+        let moved_at = self.pages[last].headers.len() * size;
+        let moved_words = self.pages[last].words.split_off(moved_at);
+        if self.pages[last].headers.is_empty() {
+            pages.pop();
+            self.pages[last] = Page::default();
+            self.free_pages.push(last as u32);
+        }
+        if moved.number == self.pages[page].headers.get(at).map_or(moved.number, |header| header.number) {
+            return moved;
+        }
+        self.index.set(moved.number, place);
+        self.pages[page].words[at * size..][..size].copy_from_slice(&moved_words);
+        std::mem::replace(&mut self.pages[page].headers[at], moved)
+    }
+
+    /// Removes metrics that no device reports, when so many may be there that it is worth it.
+    pub fn sweep_metrics(&mut self) {
+        if !self.metrics.is_crowded() {
             return;
         }
-        let (old_lines, old_index) = (header.record_lines, header.record_index);
-        header.record_index = self.arena.allocate(lines, handle);
-        header.record_lines = lines;
-        if let Some(moved) = self.arena.free(old_lines, old_index) {
-            self.headers[moved as usize].record_index = old_index;
+        let mut used = vec![false; self.metrics.len()];
+        for page in &self.pages {
+            for (at, header) in page.headers.iter().enumerate() {
+                for slot in 0..header.slots() {
+                    used[DeviceHeader::metric(&page.words[at * page.size..], slot) as usize] = true;
+                }
+            }
         }
+        self.metrics.sweep(&used);
     }
 
     /// Reads a few bytes of each device, so that the processor waits for the memory of all of them at once.
-    pub fn prefetch(&self, handles: &[u32]) {
-        let headers = handles.iter().map(|handle| &self.headers[*handle as usize]);
-        let sum = headers.fold(0, |sum, header| sum ^ header.record_index ^ u32::from(header.record_lines));
-        std::hint::black_box(sum);
+    pub fn prefetch(&self, places: impl Iterator<Item = u32>) {
         let mut sum = 0;
-        for handle in handles {
-            let (_, words) = self.view(*handle);
-            // Values and thresholds come first; the rest is read only when a rule changes.
-            for line in words.chunks(8).take(3) {
+        for place in places {
+            let (header, words) = self.view(place);
+            sum ^= u64::from(header.number) ^ header.matched;
+            for line in words.chunks(8) {
                 sum ^= line[0];
             }
         }
         std::hint::black_box(sum);
+    }
+}
+
+/// The metrics that a device reports, by slot.
+#[derive(Clone, Copy)]
+pub struct DeviceMetrics<'a> {
+    pub header: &'a DeviceHeader,
+    pub words: &'a [u64],
+    pub table: &'a MetricTable,
+}
+
+/// Only the general path looks for a name in the slots from here on.
+const MAX_SEARCHED: usize = 16;
+
+impl<'a> DeviceMetrics<'a> {
+    pub fn len(self) -> usize {
+        self.header.slots()
+    }
+
+    #[inline(always)]
+    pub fn id(self, slot: usize) -> u32 {
+        DeviceHeader::metric(self.words, slot)
+    }
+
+    pub fn ids(self) -> impl Iterator<Item = u32> + 'a {
+        (0..self.len()).map(move |slot| self.id(slot))
+    }
+
+    pub fn metric(self, slot: usize) -> &'a Metric {
+        self.table.get(self.id(slot))
+    }
+
+    pub fn find_slot(self, name: &str) -> Option<usize> {
+        self.ids().position(|id| *self.table.get(id).name == *name)
+    }
+
+    /// Where the value begins, if the key of `slot` and its colon begin at `at`.
+    #[inline(always)]
+    pub fn match_key(self, payload: &[u8], at: usize, slot: usize) -> Option<usize> {
+        if slot >= self.len().min(MAX_METRICS) {
+            return None;
+        }
+        self.table.pattern(self.id(slot)).matches(payload, at)
+    }
+
+    /// The slot whose key and colon begin at `at`, and where they end.
+    pub fn find_key(self, payload: &[u8], at: usize) -> Option<(usize, usize)> {
+        let searched = 0..self.len().min(MAX_SEARCHED);
+        searched
+            .into_iter()
+            .find_map(|slot| Some((slot, self.match_key(payload, at, slot)?)))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::DeviceTable;
+
+    #[test]
+    fn the_last_record_of_a_size_moves_to_the_place_of_a_removed_one() {
+        let mut table = DeviceTable::default();
+        let count = 5_000;
+        for number in 1..=count {
+            let place = table.place(number);
+            table.replace_record(place, &[u64::from(number); 3]);
+        }
+        for number in (1..=count).step_by(2) {
+            table.remove(number);
+        }
+        for number in (2..=count).step_by(4) {
+            let place = table.find(number).unwrap();
+            table.replace_record(place, &[u64::from(number); 7]);
+        }
+        assert_eq!(table.len(), count as usize / 2);
+        for number in 1..=count {
+            let Some(place) = table.find(number) else {
+                assert_eq!(number % 2, 1);
+                continue;
+            };
+            let (header, words) = table.view(place);
+            let size = if number % 4 == 2 { 7 } else { 3 };
+            assert_eq!((header.number, words), (number, &vec![u64::from(number); size][..]));
+        }
     }
 }

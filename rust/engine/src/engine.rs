@@ -7,7 +7,6 @@ use crate::device_table::DeviceTable;
 use crate::evaluate::evaluate;
 use crate::fast_json::ScanBuffer;
 use crate::firing::{Evaluation, EvaluationKind, OFF, ON};
-use crate::metric_names::MetricNames;
 use crate::row_writer::RowWriter;
 use crate::rules::{NEVER, RuleSpec};
 use crate::timed_rules::reset_deadlines;
@@ -18,12 +17,10 @@ pub(crate) const PREFETCH_WINDOW: usize = 16;
 
 pub struct Engine {
     pub(crate) devices: DeviceTable,
-    pub(crate) names: MetricNames,
     commands: HashMap<String, u32>,
-    /// Handles of the devices that differ from their last checkpoint.
+    /// Numbers of the devices that differ from their last checkpoint.
     pub(crate) changed: VecDeque<u32>,
     pub(crate) timers: TimerQueue,
-    pub(crate) batch_number: u32,
     /// When the service's clock was set last, as it has shown since; and the first arrival that messages have which arrived
     /// shortly before, by the clock as it was.
     pub(crate) clock_set_ms: i64,
@@ -32,25 +29,20 @@ pub struct Engine {
     pub(crate) scan: ScanBuffer,
     pub(crate) row_writer: RowWriter,
     pub(crate) fired: Vec<(u32, u32)>,
-    /// Handles of the next messages' devices.
-    pub(crate) prefetched: [u32; PREFETCH_WINDOW],
 }
 
 impl Default for Engine {
     fn default() -> Self {
         Self {
             devices: DeviceTable::default(),
-            names: MetricNames::default(),
             commands: HashMap::from([("ON".to_owned(), ON), ("OFF".to_owned(), OFF)]),
             changed: VecDeque::new(),
             timers: TimerQueue::default(),
-            batch_number: 0,
             clock_set_ms: NEVER,
             old_stamps_from_ms: NEVER,
             scan: ScanBuffer::default(),
             row_writer: RowWriter::default(),
             fired: Vec::new(),
-            prefetched: [0; PREFETCH_WINDOW],
         }
     }
 }
@@ -66,36 +58,34 @@ impl Engine {
     /// Replaces the device's rules.
     pub fn put_rules(&mut self, device: u32, mut specs: Vec<RuleSpec>) {
         specs.sort_by_key(|spec| (spec.priority, spec.rule));
-        let handle = self.devices.handle(device);
-        self.devices.put_rules(handle, &specs);
-        self.reset_deadlines(handle);
+        let place = self.devices.place(device);
+        let place = self.devices.put_rules(place, &specs);
+        self.reset_deadlines(place);
     }
 
     pub fn drop_device(&mut self, device: u32) {
-        let Some(handle) = self.devices.handles.get(device) else {
-            return;
-        };
-        self.changed.retain(|changed| *changed != handle);
-        self.devices.remove(handle);
+        if self.devices.find(device).is_some() {
+            self.changed.retain(|changed| *changed != device);
+            self.devices.remove(device);
+        }
     }
 
     /// Whether `BatchResult::watched` has the device's readings.
     pub fn watch(&mut self, device: u32, on: bool) {
-        let handle = self.devices.handle(device);
-        self.devices.headers[handle as usize].watched = on;
+        let place = self.devices.place(device);
+        self.devices.record(place).header.watched = on;
     }
 
     pub fn set_metric(&mut self, number: u32, name: &str) {
-        self.names.set(number, name);
+        self.devices.metrics.name(number, name);
     }
 
     /// Evaluates the rules whose deadline has passed.
     pub fn tick(&mut self, now_ms: i64) -> BatchResult {
         let mut result = BatchResult::default();
-        let mut due = self.timers.take_due(&mut self.devices.headers, now_ms);
-        due.sort_by_key(|handle| self.devices.headers[*handle as usize].number);
-        for handle in due {
-            let mut record = self.devices.record(handle);
+        for number in self.timers.take_due(&mut self.devices, now_ms) {
+            let place = self.devices.place(number);
+            let mut record = self.devices.record(place);
             self.fired.clear();
             let mut evaluation = Evaluation {
                 at_ms: now_ms,
@@ -104,28 +94,28 @@ impl Engine {
                 result: &mut result,
             };
             evaluate(&mut record, &mut evaluation);
-            self.timers.schedule(record.header, handle);
+            self.timers.schedule(record.header);
         }
         result
     }
 
     /// When to call `tick`.
     pub fn next_timer_ms(&mut self) -> Option<i64> {
-        self.timers.next_deadline(&mut self.devices.headers)
+        self.timers.next_deadline(&mut self.devices)
     }
 
     #[inline]
-    pub(crate) fn mark_changed(&mut self, handle: u32) {
-        let header = &mut self.devices.headers[handle as usize];
+    pub(crate) fn mark_changed(&mut self, place: u32) {
+        let header = self.devices.record(place).header;
         if !header.changed {
             header.changed = true;
-            self.changed.push_back(handle);
+            self.changed.push_back(header.number);
         }
     }
 
-    pub(crate) fn reset_deadlines(&mut self, handle: u32) {
-        let mut record = self.devices.record(handle);
+    pub(crate) fn reset_deadlines(&mut self, place: u32) {
+        let mut record = self.devices.record(place);
         reset_deadlines(&mut record);
-        self.timers.schedule(record.header, handle);
+        self.timers.schedule(record.header);
     }
 }

@@ -1,15 +1,17 @@
 //! Evaluates a device's rules at one instant. Defined by `domain/rules/reference.py`.
 
+use std::ops::Range;
+
+use crate::device::DeviceHeader;
 use crate::device_record::DeviceRecord;
 use crate::firing::{Evaluation, EvaluationKind, fire, report_transition, satisfies};
-use crate::rule_layout::RuleLayout;
-use crate::rules::NEVER;
+use crate::rules::{CompactRule, NEVER};
 use crate::timed_rules::evaluate_timed;
 
 /// Evaluates the rules in firing order.
 #[inline]
 pub fn evaluate(record: &mut DeviceRecord<'_>, evaluation: &mut Evaluation<'_>) {
-    if record.header.rule_layout.is_all_plain && evaluation.kind == EvaluationKind::All {
+    if record.header.is_all_plain && evaluation.kind == EvaluationKind::All {
         evaluate_plain(record, evaluation);
     } else {
         evaluate_mixed(record, evaluation);
@@ -18,10 +20,10 @@ pub fn evaluate(record: &mut DeviceRecord<'_>, evaluation: &mut Evaluation<'_>) 
 
 /// One by one, plain and timed rules.
 fn evaluate_mixed(record: &mut DeviceRecord<'_>, evaluation: &mut Evaluation<'_>) {
-    let layout = record.header.rule_layout.clone();
     let mut first = 0;
     let mut timed_index = 0;
-    for (index, rule) in layout.rules.iter().enumerate() {
+    for index in 0..record.header.rules() {
+        let rule = record.header.rule(record.words, index);
         if rule.is_timed() {
             evaluate_timed(record, (index, timed_index), evaluation);
             timed_index += 1;
@@ -29,13 +31,7 @@ fn evaluate_mixed(record: &mut DeviceRecord<'_>, evaluation: &mut Evaluation<'_>
         }
         let end = first + rule.condition_count();
         if evaluation.kind == EvaluationKind::All {
-            let (values, thresholds) = record.words.split_at(layout.slot_count());
-            let matched = conditions_match(
-                &layout.condition_codes[first..end],
-                &thresholds[first..end],
-                values,
-                rule.any(),
-            );
+            let matched = conditions_match(record, first..end, rule.any());
             if matched != record.header.matched(record.words, index) {
                 apply_transition(record, index, matched, evaluation);
             }
@@ -47,10 +43,10 @@ fn evaluate_mixed(record: &mut DeviceRecord<'_>, evaluation: &mut Evaluation<'_>
     }
 }
 
-/// All conditions first, two bits each and without a branch; then the rules, which rarely change.
+/// All conditions first, one bit each and without a branch; then the rules, which rarely change.
 #[inline]
 fn evaluate_plain(record: &mut DeviceRecord<'_>, evaluation: &mut Evaluation<'_>) {
-    let matched = matching_rules(&record.header.rule_layout, record.words);
+    let matched = matching_rules(record.header, record.words);
     let mut changed = matched ^ record.header.matched;
     while changed != 0 {
         let index = changed.trailing_zeros() as usize;
@@ -62,44 +58,41 @@ fn evaluate_plain(record: &mut DeviceRecord<'_>, evaluation: &mut Evaluation<'_>
 
 /// One bit per rule.
 #[inline]
-fn matching_rules(layout: &RuleLayout, words: &[u64]) -> u64 {
-    let (values, thresholds) = words.split_at(layout.slot_count());
-    let (mut not_above, mut not_below) = (0u64, 0u64);
-    let thresholds = &thresholds[..layout.condition_codes.len()];
-    // From the last to the first, so that the first ends in the lowest bit.
-    for (&code, &threshold) in layout.condition_codes.iter().zip(thresholds).rev() {
+fn matching_rules(header: &DeviceHeader, words: &[u64]) -> u64 {
+    let values = &words[header.values_offset()..][..header.slots()];
+    let thresholds = &words[header.thresholds_offset()..][..header.conditions()];
+    let mut satisfied: u64 = 0;
+    for (index, &threshold) in thresholds.iter().enumerate() {
+        let code = header.condition_code(words, index);
         let value = f64::from_bits(values[usize::from(code >> 3)]);
-        let threshold = f64::from_bits(threshold);
-        not_above = not_above << 1 | u64::from(value <= threshold);
-        not_below = not_below << 1 | u64::from(value >= threshold);
+        let holds = satisfies(code as u8 & 7, value, f64::from_bits(threshold));
+        satisfied |= u64::from(holds) << index;
     }
-    // NaN is neither below nor above nor equal, so that a missing value satisfies nothing.
-    let masks = &layout.masks;
-    let mut satisfied =
-        masks.less & not_above & !not_below | masks.greater & not_below & !not_above | masks.equal & not_above & not_below;
     let mut matched: u64 = 0;
-    for (index, rule) in layout.rules.iter().enumerate() {
+    for (index, &rule) in words[header.rules_offset()..][..header.rules()].iter().enumerate() {
+        let rule = CompactRule::from_bits((rule >> 32) as u32);
         let count = rule.condition_count();
         let all = (1 << count) - 1;
         let of_rule = satisfied & all;
         let matches = if rule.any() { of_rule != 0 } else { of_rule == all };
         matched |= u64::from(matches) << index;
-        satisfied >>= count;
+        satisfied = satisfied.checked_shr(count as u32).unwrap_or(0);
     }
     matched
 }
 
-#[inline]
-fn conditions_match(codes: &[u16], thresholds: &[u64], values: &[u64], any: bool) -> bool {
-    let mut all_hold = true;
-    let mut one_holds = false;
-    for (&code, &threshold) in codes.iter().zip(thresholds) {
-        let value = f64::from_bits(values[usize::from(code >> 3)]);
-        let holds = satisfies(code as u8 & 7, value, f64::from_bits(threshold));
-        all_hold &= holds;
-        one_holds |= holds;
+fn conditions_match(record: &DeviceRecord<'_>, conditions: Range<usize>, any: bool) -> bool {
+    let (header, words) = (&*record.header, &*record.words);
+    let mut holds = conditions.map(|index| {
+        let code = header.condition_code(words, index);
+        let threshold = f64::from_bits(words[header.thresholds_offset() + index]);
+        satisfies(code as u8 & 7, header.number_of(words, usize::from(code >> 3)), threshold)
+    });
+    if any {
+        holds.any(|holds| holds)
+    } else {
+        holds.all(|holds| holds)
     }
-    if any { one_holds } else { all_hold }
 }
 
 #[cold]

@@ -1,19 +1,21 @@
-//! The fast path's parser: one JSON object, or an array of objects, of plain values under names that the device has reported before.
+//! The fast path's parser: one JSON object, or an array of objects, of plain values under known names.
 //!
-//! It reads the payload once, without allocating, and gives up at anything else: new names, new units, escapes, nested values, repeated
-//! names, spaces before a colon, every error. The general path (`payload_parser`) then reads the payload from the start. What this parser
+//! It reads the payload once, without allocating, and gives up at anything else: names that the fleet has not used, new units, escapes,
+//! nested values, repeated names, spaces before a colon, every error. The general path (`payload_parser`) then reads the payload from the start. What this parser
 //! accepts, the general path would accept with the same result.
 
+use crate::device_table::DeviceMetrics;
 use crate::json_number;
 use crate::json_punctuation::{expect_byte, member_end, open_object, skip_space};
-use crate::metric_layout::MetricLayout;
-use crate::payload_parser::MAX_TEXT;
+use crate::payload_parser::{MAX_METRICS, MAX_NAME, MAX_TEXT};
 
 /// What a payload contains; reused from payload to payload.
 #[derive(Debug, Default)]
 pub struct ScanBuffer {
     /// (slot, value) in the order of the payload.
     pub readings: Vec<(u16, f64)>,
+    /// The ids of metrics that the device has not reported before; their slots follow those it has.
+    pub new_metrics: Vec<u32>,
     /// Values that are not numbers, with their indices in `readings`.
     pub non_numbers: Vec<(usize, NonNumber)>,
     /// The messages of an array.
@@ -44,6 +46,7 @@ pub struct ScannedMessage {
 impl ScanBuffer {
     fn clear(&mut self) {
         self.readings.clear();
+        self.new_metrics.clear();
         self.non_numbers.clear();
         self.messages.clear();
     }
@@ -79,14 +82,14 @@ impl ScanBuffer {
 
 /// Fills `scan` from a payload that is one object; returns its `ts`, if it has one.
 #[inline]
-pub fn scan_object(payload: &[u8], metrics: &MetricLayout, scan: &mut ScanBuffer) -> Option<Option<f64>> {
+pub fn scan_object(payload: &[u8], metrics: DeviceMetrics<'_>, scan: &mut ScanBuffer) -> Option<Option<f64>> {
     scan.clear();
     let (ts, end) = Scanner { payload, metrics }.object(0, scan)?;
     (skip_space(payload, end) == payload.len()).then_some(ts)
 }
 
 /// Fills `scan` from a payload that is an array of objects.
-pub fn scan_array(payload: &[u8], metrics: &MetricLayout, scan: &mut ScanBuffer) -> Option<()> {
+pub fn scan_array(payload: &[u8], metrics: DeviceMetrics<'_>, scan: &mut ScanBuffer) -> Option<()> {
     scan.clear();
     let mut at = expect_byte(payload, 0, b'[')?;
     loop {
@@ -117,7 +120,7 @@ struct Envelope {
 #[derive(Clone, Copy)]
 struct Scanner<'a> {
     payload: &'a [u8],
-    metrics: &'a MetricLayout,
+    metrics: DeviceMetrics<'a>,
 }
 
 impl Scanner<'_> {
@@ -129,7 +132,7 @@ impl Scanner<'_> {
         scan.begin_message();
         loop {
             at = skip_space(self.payload, at);
-            let is_plain = !envelope.has_values && !self.metrics.reports_envelope;
+            let is_plain = !envelope.has_values && !self.metrics.header.reports_envelope;
             let expected = if is_plain { self.expected_member(at, scan) } else { None };
             at = match expected {
                 Some(end) => end,
@@ -197,13 +200,38 @@ impl Scanner<'_> {
     }
 
     fn member(self, at: usize, scan: &mut ScanBuffer) -> Option<usize> {
-        let (slot, colon) = self.metrics.find_key(self.payload, at)?;
+        let found = self.metrics.find_key(self.payload, at);
+        let (slot, colon) = found.or_else(|| self.new_metric(at, scan))?;
         let begin = skip_space(self.payload, colon);
         let Some((value, end)) = json_number::parse(self.payload, begin) else {
             return self.non_number(begin, slot, scan);
         };
         scan.push(slot, value)?;
         Some(end)
+    }
+
+    /// The slot of a metric that the device has not reported before, whose key begins at `at`, and where its colon ends.
+    #[inline(never)]
+    fn new_metric(self, at: usize, scan: &mut ScanBuffer) -> Option<(usize, usize)> {
+        let rest = self.payload.get(at..)?.strip_prefix(b"\"")?;
+        let size = rest
+            .iter()
+            .take(4 * MAX_NAME + 1)
+            .position(|byte| matches!(byte, b'"' | b'\\'))?;
+        let name = std::str::from_utf8(&rest[..size]).ok()?;
+        if !rest[size..].starts_with(b"\":") || ["ts", "m", "u"].contains(&name) || self.metrics.find_slot(name).is_some() {
+            return None;
+        }
+        let slot = self.metrics.len() + scan.new_metrics.len();
+        if slot >= MAX_METRICS {
+            return None;
+        }
+        let id = self.metrics.table.find(name)?;
+        if scan.new_metrics.contains(&id) {
+            return None;
+        }
+        scan.new_metrics.push(id);
+        Some((slot, at + size + 3))
     }
 
     #[inline(never)]
@@ -239,9 +267,9 @@ fn text(payload: &[u8], at: usize) -> Option<usize> {
 }
 
 /// Where the units end, if all are those that the layout has.
-fn units(payload: &[u8], at: usize, metrics: &MetricLayout) -> Option<usize> {
+fn units(payload: &[u8], at: usize, metrics: DeviceMetrics<'_>) -> Option<usize> {
     // If a metric is named `u` too, the two could be one repeated key.
-    if metrics.reports_u {
+    if metrics.header.reports_u {
         return None;
     }
     let mut at = at;
@@ -254,7 +282,7 @@ fn units(payload: &[u8], at: usize, metrics: &MetricLayout) -> Option<usize> {
         };
         let begin = skip_space(payload, colon);
         let end = text(payload, begin)?;
-        if metrics.slots[slot].unit.as_deref()?.as_bytes() != &payload[begin + 1..end] {
+        if metrics.metric(slot).unit.as_deref()?.as_bytes() != &payload[begin + 1..end] {
             return None;
         }
         expected_slot = slot + 1;

@@ -13,21 +13,39 @@ impl Engine {
     /// False, with nothing done, when the payload needs the general path.
     #[inline]
     pub(crate) fn ingest_fast(&mut self, raw: RawMessage<'_>, result: &mut BatchResult) -> bool {
-        let metrics = &self.devices.headers[raw.handle as usize].rule_layout.metrics;
         if raw.payload.first() == Some(&b'[') {
             return self.ingest_array(raw, result);
         }
+        let metrics = self.devices.metrics_of(raw.place);
         let Some(ts) = scan_object(raw.payload, metrics, &mut self.scan) else {
             return false;
         };
+        let mut raw = raw;
+        if !self.scan.new_metrics.is_empty() {
+            // A message whose time is wrong brings no metrics.
+            if ts.is_some() {
+                return false;
+            }
+            raw.place = self.add_metrics(raw.place, result);
+        }
         let non_numbers = 0..self.scan.non_numbers.len();
         self.ingest_scanned(raw, ts, 0..self.scan.readings.len(), non_numbers, result);
         true
     }
 
+    /// Those that `scan` has found to be new for the device; returns its new place.
+    fn add_metrics(&mut self, place: u32, result: &mut BatchResult) -> u32 {
+        let device = self.devices.metrics_of(place);
+        for id in &self.scan.new_metrics {
+            result.report_metric(device.header.number, device.table.get(*id));
+        }
+        let ids: Vec<u32> = device.ids().chain(self.scan.new_metrics.iter().copied()).collect();
+        self.devices.extend_metrics(place, &ids)
+    }
+
     fn ingest_array(&mut self, raw: RawMessage<'_>, result: &mut BatchResult) -> bool {
-        let metrics = &self.devices.headers[raw.handle as usize].rule_layout.metrics;
-        if scan_array(raw.payload, metrics, &mut self.scan).is_none() {
+        let metrics = self.devices.metrics_of(raw.place);
+        if scan_array(raw.payload, metrics, &mut self.scan).is_none() || !self.scan.new_metrics.is_empty() {
             return false;
         }
         let (mut readings, mut non_numbers) = (0, 0);
@@ -56,13 +74,13 @@ impl Engine {
             Ok(time) => time,
             Err(TimeFault { fault, ahead_ms }) => {
                 if let Some(ahead_ms) = ahead_ms {
-                    self.report_clock_ahead(raw.handle, ahead_ms, result);
+                    self.report_clock_ahead(raw.place, ahead_ms, result);
                 }
-                return result.count_fault(self.devices.headers[raw.handle as usize].number, fault);
+                return result.count_fault(self.devices.header(raw.place).number, fault);
             }
         };
         if let Some(ahead_ms) = time.ahead_ms() {
-            self.report_clock_ahead(raw.handle, ahead_ms, result);
+            self.report_clock_ahead(raw.place, ahead_ms, result);
         }
         if non_numbers.is_empty() {
             self.ingest_numbers(raw, time, readings, result);
@@ -74,16 +92,14 @@ impl Engine {
     }
 
     fn ingest_numbers(&mut self, raw: RawMessage<'_>, time: MessageTime, range: Range<usize>, result: &mut BatchResult) {
-        let mut record = self.devices.record(raw.handle);
-        let header = &*record.header;
-        let metrics = &*header.rule_layout.metrics;
+        let device = self.devices.metrics_of(raw.place);
         let readings = &self.scan.readings[range];
         result.messages += 1;
         result.readings += readings.len() as u64;
         self.row_writer.clear();
         for &(slot, value) in readings {
-            let key = metrics.encoded_keys[usize::from(slot)];
-            self.row_writer.put_number(key, value);
+            let pattern = device.table.pattern(device.id(usize::from(slot)));
+            self.row_writer.put_number(pattern.encoded, value);
         }
         let ts_ms = time.ts_ms;
         let begin = result.arena.len();
@@ -91,14 +107,15 @@ impl Engine {
             packing::put_ahead(&mut result.arena, ahead_ms);
         }
         result.arena.extend_from_slice(self.row_writer.bytes());
-        finish_row(header, ts_ms, begin, result);
-        if header.watched {
+        finish_row(device.header.number, ts_ms, begin, result);
+        if device.header.watched {
             for &(slot, value) in readings {
                 let value = MetricValue::Number(value);
-                let watched = watched_reading(header, usize::from(slot), ts_ms, &value);
+                let watched = watched_reading(device, usize::from(slot), ts_ms, &value);
                 result.watched.push(watched);
             }
         }
+        let mut record = self.devices.record(raw.place);
         if record.header.is_late(time, raw.received_ms) {
             return;
         }

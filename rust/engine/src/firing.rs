@@ -36,7 +36,7 @@ pub(crate) fn satisfies(mask: u8, value: f64, threshold: f64) -> bool {
 pub(crate) fn fire(record: &mut DeviceRecord<'_>, index: usize, evaluation: &mut Evaluation<'_>) {
     let Evaluation { at_ms, result, .. } = evaluation;
     let at_ms = *at_ms;
-    let command = record.header.rule_layout.rules[index].command();
+    let command = record.header.rule(record.words, index).command();
     let device = record.header.number;
     let rule = record.header.rule_number(record.words, index);
     let opposite = match command {

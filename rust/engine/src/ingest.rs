@@ -4,22 +4,20 @@
 //! database and calls again with the rest of the batch.
 
 use std::borrow::Borrow;
-use std::sync::Arc;
 
 use crate::batch_result::{BatchResult, Row, WatchedReading};
-use crate::device::DeviceHeader;
+use crate::device_table::DeviceMetrics;
 use crate::engine::{Engine, PREFETCH_WINDOW};
 use crate::evaluate::evaluate;
 use crate::firing::{Evaluation, EvaluationKind};
-use crate::metric_layout::MetricSlot;
 use crate::packing;
 use crate::payload_parser::{self, MAX_METRICS, MAX_PAYLOAD, MessageTime, MetricValue, ParsedReading, PayloadFault};
 use crate::unknown_names::UnknownNames;
 
-/// A message as it arrived, with the handle of its device.
+/// A message as it arrived, with the place of its device.
 #[derive(Clone, Copy)]
 pub(crate) struct RawMessage<'a> {
-    pub handle: u32,
+    pub place: u32,
     pub received_ms: i64,
     pub payload: &'a [u8],
 }
@@ -38,18 +36,18 @@ impl Engine {
         let mut result = BatchResult::default();
         result.rows.reserve(messages.len());
         result.arena.reserve(messages.len() * 48);
-        self.batch_number = self.batch_number.wrapping_add(1).max(1);
+        self.devices.sweep_metrics();
         result.consumed = messages.len();
         let mut upcoming = messages.clone();
-        for (index, (_, stamped_ms, payload)) in messages.clone().enumerate() {
+        for (index, (device, stamped_ms, payload)) in messages.clone().enumerate() {
             let received_ms = self.arrival_ms(stamped_ms, now_ms);
             if index % PREFETCH_WINDOW == 0 {
                 let next = upcoming.by_ref().take(PREFETCH_WINDOW);
                 self.prefetch(next.map(|(device, _, _)| device));
             }
-            let handle = self.prefetched[index % PREFETCH_WINDOW];
+            let place = self.devices.place(device);
             let raw = RawMessage {
-                handle,
+                place,
                 received_ms,
                 payload,
             };
@@ -59,7 +57,7 @@ impl Engine {
                 result.unknown_names = self.unknown_names(messages.skip(index), now_ms);
                 break;
             }
-            self.mark_seen(handle, received_ms, &mut result);
+            self.mark_seen(device, received_ms, &mut result);
         }
         result
     }
@@ -77,19 +75,21 @@ impl Engine {
     /// The general path, for every payload. False, with nothing done, if a metric name has no number.
     fn ingest_parsed(&mut self, raw: RawMessage<'_>, result: &mut BatchResult) -> bool {
         let parsed = payload_parser::parse(raw.payload, raw.received_ms);
-        let device = self.devices.headers[raw.handle as usize].number;
+        let device = self.devices.header(raw.place).number;
         if !UnknownNames::new(self).add(device, &parsed).is_empty() {
             return false;
         }
+        let mut raw = raw;
         for message in parsed.messages {
             result.messages += 1;
-            let accepted = self.assign_slots(raw.handle, &message.readings, result);
+            let (place, accepted) = self.assign_slots(raw.place, &message.readings, result);
+            raw.place = place;
             if !accepted.is_empty() {
                 self.store_message(raw, message.time, &accepted, result);
             }
         }
         if let Some(ahead_ms) = parsed.ahead_ms {
-            self.report_clock_ahead(raw.handle, ahead_ms, result);
+            self.report_clock_ahead(raw.place, ahead_ms, result);
         }
         for fault in parsed.faults {
             result.count_fault(device, fault);
@@ -97,16 +97,11 @@ impl Engine {
         true
     }
 
-    /// Looks up the devices of the next messages and brings their state into the cache.
+    /// Brings the state of the next messages' devices into the cache.
     #[inline]
-    fn prefetch(&mut self, devices: impl Iterator<Item = u32>) {
-        let mut count = 0;
-        for (device, handle) in devices.zip(&mut self.prefetched) {
-            *handle = self.devices.handle(device);
-            count += 1;
-        }
-        if self.devices.headers.len() > CACHED_DEVICES {
-            self.devices.prefetch(&self.prefetched[..count]);
+    fn prefetch(&self, devices: impl Iterator<Item = u32>) {
+        if self.devices.len() > CACHED_DEVICES {
+            self.devices.prefetch(devices.filter_map(|device| self.devices.find(device)));
         }
     }
 
@@ -118,9 +113,7 @@ impl Engine {
         values: &[(usize, V)],
         result: &mut BatchResult,
     ) {
-        let mut record = self.devices.record(raw.handle);
-        let header = &*record.header;
-        let slots = &header.rule_layout.metrics.slots;
+        let device = self.devices.metrics_of(raw.place);
         result.readings += values.len() as u64;
         let begin = result.arena.len();
         let ts_ms = time.ts_ms;
@@ -128,15 +121,16 @@ impl Engine {
             packing::put_ahead(&mut result.arena, ahead_ms);
         }
         for (slot, value) in values {
-            packing::put_value(&mut result.arena, slots[*slot].metric, value.borrow());
+            packing::put_value(&mut result.arena, device.metric(*slot).number, value.borrow());
         }
-        finish_row(header, ts_ms, begin, result);
-        if header.watched {
+        finish_row(device.header.number, ts_ms, begin, result);
+        if device.header.watched {
             for (slot, value) in values {
-                let watched = watched_reading(header, *slot, ts_ms, value.borrow());
+                let watched = watched_reading(device, *slot, ts_ms, value.borrow());
                 result.watched.push(watched);
             }
         }
+        let mut record = self.devices.record(raw.place);
         if record.header.is_late(time, raw.received_ms) {
             return;
         }
@@ -151,8 +145,8 @@ impl Engine {
     /// After new values were stored.
     #[inline]
     pub(crate) fn evaluate_rules(&mut self, raw: RawMessage<'_>, result: &mut BatchResult) {
-        self.mark_changed(raw.handle);
-        let mut record = self.devices.record(raw.handle);
+        self.mark_changed(raw.place);
+        let mut record = self.devices.record(raw.place);
         self.fired.clear();
         let mut evaluation = Evaluation {
             at_ms: raw.received_ms,
@@ -161,91 +155,91 @@ impl Engine {
             result,
         };
         evaluate(&mut record, &mut evaluation);
-        self.timers.schedule(record.header, raw.handle);
+        self.timers.schedule(record.header);
     }
 
-    /// The readings with their slots, new ones included, without those that exceed the limit of metrics.
+    /// The device's place, which may be new, and the readings with their slots, without those that exceed the limit of metrics.
     fn assign_slots<'a>(
         &mut self,
-        handle: u32,
+        place: u32,
         readings: &'a [ParsedReading<'a>],
         result: &mut BatchResult,
-    ) -> Vec<(usize, &'a MetricValue<'a>)> {
-        let header = &self.devices.headers[handle as usize];
-        let layout = &*header.rule_layout.metrics;
-        let mut new_slots: Option<Vec<MetricSlot>> = None;
+    ) -> (u32, Vec<(usize, &'a MetricValue<'a>)>) {
+        let device = self.devices.header(place).number;
+        let mut ids: Vec<u32> = self.devices.metrics_of(place).ids().collect();
+        let mut has_changed = false;
         let mut accepted = Vec::with_capacity(readings.len());
+        let metrics = &mut self.devices.metrics;
         for reading in readings {
-            let slots = new_slots.as_ref().unwrap_or(&layout.slots);
             let unit = reading.unit.as_deref();
-            let found = slots.iter().position(|slot| *slot.name == *reading.name);
-            let index = found.unwrap_or(slots.len());
-            if found.is_none() && index >= MAX_METRICS {
-                result.count_fault(header.number, PayloadFault::TooManyMetrics);
+            let found = ids.iter().position(|id| *metrics.get(*id).name == *reading.name);
+            let slot = found.unwrap_or(ids.len());
+            if found.is_none() && slot >= MAX_METRICS {
+                result.count_fault(device, PayloadFault::TooManyMetrics);
                 continue;
             }
-            accepted.push((index, &reading.value));
-            if found.is_some_and(|slot| unit.is_none() || unit == slots[slot].unit.as_deref()) {
+            accepted.push((slot, &reading.value));
+            if found.is_some_and(|slot| unit.is_none() || unit == metrics.get(ids[slot]).unit.as_deref()) {
                 continue;
             }
-            let slots = new_slots.get_or_insert_with(|| layout.slots.clone());
-            let unit = unit.map(Arc::from);
-            if let Some(slot) = found {
-                slots[slot].unit = unit;
-            } else {
-                let (metric, name) = self.names.find(&reading.name).expect("unknown names were reported");
-                slots.push(MetricSlot { metric, name, unit });
+            let id = metrics.find(&reading.name).expect("unknown names were reported");
+            let id = metrics.in_unit(id, unit);
+            match found {
+                Some(slot) => ids[slot] = id,
+                None => ids.push(id),
             }
-            result.report_metric(header.number, &slots[index]);
+            has_changed = true;
+            result.report_metric(device, metrics.get(id));
         }
-        if let Some(slots) = new_slots {
-            self.devices.extend_metrics(handle, slots);
-        }
-        accepted
+        let place = if has_changed {
+            self.devices.extend_metrics(place, &ids)
+        } else {
+            place
+        };
+        (place, accepted)
     }
 
     #[cold]
-    pub(crate) fn report_clock_ahead(&self, handle: u32, ahead_ms: i64, result: &mut BatchResult) {
-        let device = self.devices.headers[handle as usize].number;
-        result.clocks_ahead.insert(device, ahead_ms);
+    pub(crate) fn report_clock_ahead(&self, place: u32, ahead_ms: i64, result: &mut BatchResult) {
+        result.clocks_ahead.insert(self.devices.header(place).number, ahead_ms);
     }
 
     #[inline]
-    fn mark_seen(&mut self, handle: u32, received_ms: i64, result: &mut BatchResult) {
-        let header = &mut self.devices.headers[handle as usize];
-        if header.seen_batch == self.batch_number {
-            let newest = &mut result.seen[header.seen_index as usize].1;
-            *newest = (*newest).max(received_ms);
-        } else {
-            header.seen_batch = self.batch_number;
-            header.seen_index = result.seen.len() as u32;
-            result.seen.push((header.number, received_ms));
+    fn mark_seen(&mut self, device: u32, received_ms: i64, result: &mut BatchResult) {
+        let place = self.devices.place(device);
+        let header = self.devices.record(place).header;
+        match result.seen.get_mut(header.seen_index as usize) {
+            Some((number, newest)) if *number == device => *newest = (*newest).max(received_ms),
+            _ => {
+                header.seen_index = result.seen.len() as u32;
+                result.seen.push((device, received_ms));
+            }
         }
     }
 }
 
 /// Adds the row whose bytes begin at `begin` of the arena.
 #[inline]
-pub(crate) fn finish_row(header: &DeviceHeader, ts_ms: i64, begin: usize, result: &mut BatchResult) {
+pub(crate) fn finish_row(device: u32, ts_ms: i64, begin: usize, result: &mut BatchResult) {
     let end = result.arena.len();
     let digest = packing::digest(&result.arena[begin..end]);
     result.rows.push(Row {
-        device: header.number,
+        device,
         digest,
         ts_ms,
         end,
     });
 }
 
-pub(crate) fn watched_reading(header: &DeviceHeader, slot: usize, ts_ms: i64, value: &MetricValue<'_>) -> WatchedReading {
-    let metric = &header.rule_layout.metrics.slots[slot];
+pub(crate) fn watched_reading(device: DeviceMetrics<'_>, slot: usize, ts_ms: i64, value: &MetricValue<'_>) -> WatchedReading {
+    let metric = device.metric(slot);
     let (value, text) = match value {
         MetricValue::Number(value) => (Some(*value), None),
         MetricValue::Bool(value) => (Some(f64::from(u8::from(*value))), Some(value.to_string().into())),
         MetricValue::Text(text) => (None, Some((&**text).into())),
     };
     WatchedReading {
-        device: header.number,
+        device: device.header.number,
         ts_ms,
         metric: metric.name.clone(),
         value,

@@ -17,24 +17,23 @@ pub fn partition_of(device: u32, partitions: u32) -> u32 {
 impl Engine {
     /// Removes the devices of a partition with their values, rules and timers; returns how many. Another engine has them now.
     pub fn drop_partition(&mut self, partition: u32, partitions: u32) -> usize {
-        let headers = &self.devices.headers;
-        let is_dropped = |handle: &u32| partition_of(headers[*handle as usize].number, partitions) == partition;
-        self.changed.retain(|handle| !is_dropped(handle));
-        let dropped: Vec<u32> = self.devices.used_handles().filter(is_dropped).collect();
-        for handle in &dropped {
-            self.devices.remove(*handle);
+        let is_dropped = |number: &u32| partition_of(*number, partitions) == partition;
+        self.changed.retain(|number| !is_dropped(number));
+        let numbers = self.devices.headers().map(|header| header.number);
+        let dropped: Vec<u32> = numbers.filter(is_dropped).collect();
+        for number in &dropped {
+            self.devices.remove(*number);
         }
         dropped.len()
     }
 
     /// Checkpoints of the devices of a partition that differ from their last one, at most `limit`.
     pub fn checkpoint_partition(&mut self, partition: u32, partitions: u32, limit: usize) -> Vec<Checkpoint> {
-        let headers = &self.devices.headers;
         let mut taken = Vec::new();
-        self.changed.retain(|handle| {
-            let is_taken = taken.len() < limit && partition_of(headers[*handle as usize].number, partitions) == partition;
+        self.changed.retain(|number| {
+            let is_taken = taken.len() < limit && partition_of(*number, partitions) == partition;
             if is_taken {
-                taken.push(*handle);
+                taken.push(*number);
             }
             !is_taken
         });

@@ -6,7 +6,7 @@ use crate::json::{self, Json, Object};
 
 pub const MAX_PAYLOAD: usize = 64 * 1024;
 pub const MAX_METRICS: usize = 128;
-const MAX_NAME: usize = 64;
+pub const MAX_NAME: usize = 64;
 pub const MAX_TEXT: usize = 256;
 const MAX_UNIT: usize = 32;
 const DAY_MS: i64 = 86_400_000;

@@ -7,8 +7,6 @@
 
 use std::sync::Arc;
 
-use crate::metric_layout::MetricLayout;
-
 /// Outcomes of a comparison. The bit's index is "value <= threshold" (1) plus "value >= threshold" (2), less one.
 pub const LESS: u8 = 1;
 pub const GREATER: u8 = 2;
@@ -59,7 +57,7 @@ pub struct RuleSpec {
 }
 
 /// A rule without its numbers: 24 bits of command, 4 bits of plain conditions, then flags.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+#[derive(Debug, Clone, Copy)]
 pub struct CompactRule(u32);
 
 const COUNT_SHIFT: u32 = 24;
@@ -74,6 +72,14 @@ impl CompactRule {
         let any = if spec.any { ANY } else { 0 };
         let timed = if is_plain { 0 } else { TIMED };
         Self(spec.command & COMMAND | count << COUNT_SHIFT | any | timed)
+    }
+
+    pub fn from_bits(bits: u32) -> Self {
+        Self(bits)
+    }
+
+    pub fn bits(self) -> u32 {
+        self.0
     }
 
     pub fn command(self) -> u32 {
@@ -126,14 +132,14 @@ pub struct CompiledRules {
     pub timed_rules: Vec<TimedRule>,
 }
 
-/// `specs` in firing order.
-pub fn compile(specs: &[RuleSpec], metrics: &MetricLayout) -> CompiledRules {
+/// `specs` in firing order; `find_slot` by a metric's name.
+pub fn compile(specs: &[RuleSpec], find_slot: &dyn Fn(&str) -> Option<usize>) -> CompiledRules {
     let mut compiled = CompiledRules::default();
     for spec in specs {
         let plain_conditions: Option<Vec<_>> = spec
             .conditions
             .iter()
-            .map(|condition| plain_condition(condition, metrics))
+            .map(|condition| plain_condition(condition, find_slot))
             .collect();
         match plain_conditions {
             Some(conditions) if may_be_plain(spec) => {
@@ -145,7 +151,7 @@ pub fn compile(specs: &[RuleSpec], metrics: &MetricLayout) -> CompiledRules {
             }
             _ => {
                 compiled.rules.push(CompactRule::new(spec, false));
-                compiled.timed_rules.push(timed_rule(spec, metrics));
+                compiled.timed_rules.push(timed_rule(spec, find_slot));
             }
         }
     }
@@ -161,18 +167,18 @@ fn may_be_plain(spec: &RuleSpec) -> bool {
 }
 
 /// (code, threshold)
-fn plain_condition(condition: &Condition, metrics: &MetricLayout) -> Option<(u16, f64)> {
+fn plain_condition(condition: &Condition, find_slot: &dyn Fn(&str) -> Option<usize>) -> Option<(u16, f64)> {
     let ConditionTest::Number(mask, threshold) = condition.test else {
         return None;
     };
-    let slot = u16::try_from(metrics.find_slot(&condition.metric)?).ok()?;
+    let slot = u16::try_from(find_slot(&condition.metric)?).ok()?;
     Some((slot << 3 | u16::from(mask), threshold))
 }
 
-fn timed_rule(spec: &RuleSpec, metrics: &MetricLayout) -> TimedRule {
+fn timed_rule(spec: &RuleSpec, find_slot: &dyn Fn(&str) -> Option<usize>) -> TimedRule {
     let bind = |conditions: &[Condition]| {
         let bound = |condition: &Condition| BoundCondition {
-            slot: metrics.find_slot(&condition.metric),
+            slot: find_slot(&condition.metric),
             condition: condition.clone(),
         };
         conditions.iter().map(bound).collect()

@@ -84,7 +84,7 @@ fn condition_holds(record: &DeviceRecord<'_>, bound: &BoundCondition, at_ms: i64
     let (header, words) = (&*record.header, &*record.words);
     match &bound.condition.test {
         // The number of a text is NaN, which satisfies nothing.
-        ConditionTest::Number(mask, threshold) => satisfies(*mask, f64::from_bits(words[slot]), *threshold),
+        ConditionTest::Number(mask, threshold) => satisfies(*mask, header.number_of(words, slot), *threshold),
         ConditionTest::Text { equal, text } => {
             header.kind(slot) == ValueKind::Text
                 && matches!(header.value(words, slot), Some(MetricValue::Text(last)) if (*last == **text) == *equal)
@@ -122,10 +122,7 @@ fn set_deadline(record: &mut DeviceRecord<'_>, index: usize, timed_index: usize,
 
 /// Sets all deadlines, past ones included, after rules or values were put from outside.
 pub fn reset_deadlines(record: &mut DeviceRecord<'_>) {
-    let layout = record.header.rule_layout.clone();
-    let rules = layout.rules.iter().enumerate();
-    let timed_rules = rules.filter(|(_, rule)| rule.is_timed());
-    for (timed_index, (index, _)) in timed_rules.enumerate() {
+    for (timed_index, index) in record.timed_rules().into_iter().enumerate() {
         set_deadline(record, index, timed_index, NEVER);
     }
     if let Some(rare) = record.header.rare.as_mut() {

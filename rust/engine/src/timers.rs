@@ -7,6 +7,7 @@ use std::cmp::Reverse;
 use std::collections::BinaryHeap;
 
 use crate::device::DeviceHeader;
+use crate::device_table::DeviceTable;
 use crate::rules::NO_DEADLINE;
 
 #[derive(Default)]
@@ -16,41 +17,41 @@ pub struct TimerQueue {
 
 impl TimerQueue {
     /// Adds the device's deadline, if the queue has no earlier entry of it.
-    pub fn schedule(&mut self, header: &mut DeviceHeader, handle: u32) {
+    pub fn schedule(&mut self, header: &mut DeviceHeader) {
         let Some(rare) = header.rare.as_mut() else {
             return;
         };
         if rare.deadline_ms < rare.queued_ms {
             rare.queued_ms = rare.deadline_ms;
-            self.entries.push(Reverse((rare.deadline_ms, handle)));
+            self.entries.push(Reverse((rare.deadline_ms, header.number)));
         }
     }
 
     /// The earliest deadline of all devices.
-    pub fn next_deadline(&mut self, headers: &mut [DeviceHeader]) -> Option<i64> {
-        while let Some(&Reverse((at_ms, handle))) = self.entries.peek() {
-            let header = &mut headers[handle as usize];
-            let is_current = header
-                .rare
-                .as_ref()
-                .is_some_and(|rare| rare.queued_ms == at_ms && rare.deadline_ms == at_ms);
-            if is_current {
+    pub fn next_deadline(&mut self, devices: &mut DeviceTable) -> Option<i64> {
+        while let Some(&Reverse((at_ms, number))) = self.entries.peek() {
+            let place = devices.find(number);
+            let rare = place.and_then(|place| devices.header(place).rare.as_ref());
+            if rare.is_some_and(|rare| rare.queued_ms == at_ms && rare.deadline_ms == at_ms) {
                 return Some(at_ms);
             }
             self.entries.pop();
-            self.reschedule(header, handle, at_ms);
+            if let Some(place) = place {
+                self.reschedule(devices.record(place).header, at_ms);
+            }
         }
         None
     }
 
-    /// Handles of the devices with a deadline up to `now_ms`; their entries are removed.
-    pub fn take_due(&mut self, headers: &mut [DeviceHeader], now_ms: i64) -> Vec<u32> {
+    /// The devices with a deadline up to `now_ms`, by number; their entries are removed.
+    pub fn take_due(&mut self, devices: &mut DeviceTable, now_ms: i64) -> Vec<u32> {
         let mut due = Vec::new();
-        while let Some(&Reverse((at_ms, handle))) = self.entries.peek()
+        while let Some(&Reverse((at_ms, number))) = self.entries.peek()
             && at_ms <= now_ms
         {
             self.entries.pop();
-            let header = &mut headers[handle as usize];
+            let Some(place) = devices.find(number) else { continue };
+            let header = devices.record(place).header;
             let is_due = header.rare.as_mut().is_some_and(|rare| {
                 let is_due = rare.queued_ms == at_ms && rare.deadline_ms <= now_ms;
                 if is_due {
@@ -59,11 +60,12 @@ impl TimerQueue {
                 is_due
             });
             if is_due {
-                due.push(handle);
+                due.push(number);
             } else {
-                self.reschedule(header, handle, at_ms);
+                self.reschedule(header, at_ms);
             }
         }
+        due.sort_unstable();
         due
     }
 
@@ -72,16 +74,16 @@ impl TimerQueue {
         let entries = std::mem::take(&mut self.entries).into_vec();
         let shifted = entries
             .into_iter()
-            .map(|Reverse((at_ms, handle))| Reverse((at_ms.saturating_add(step_ms), handle)));
+            .map(|Reverse((at_ms, number))| Reverse((at_ms.saturating_add(step_ms), number)));
         self.entries = shifted.collect();
     }
 
-    fn reschedule(&mut self, header: &mut DeviceHeader, handle: u32, removed_ms: i64) {
+    fn reschedule(&mut self, header: &mut DeviceHeader, removed_ms: i64) {
         if let Some(rare) = header.rare.as_mut()
             && rare.queued_ms == removed_ms
         {
             rare.queued_ms = NO_DEADLINE;
-            self.schedule(header, handle);
+            self.schedule(header);
         }
     }
 }

@@ -7,9 +7,9 @@ use std::collections::{HashMap, HashSet};
 
 use foldhash::fast::RandomState;
 
+use crate::device_table::DeviceMetrics;
 use crate::engine::Engine;
 use crate::fast_json::{ScanBuffer, scan_array, scan_object};
-use crate::metric_layout::MetricLayout;
 use crate::payload_parser::{self, MAX_METRICS, MAX_PAYLOAD, ParsedPayload};
 
 /// How many messages are searched: as many as a usual batch has, so that a large one in which many messages cannot be taken is not
@@ -47,15 +47,15 @@ impl<'e, 'a> UnknownNames<'e, 'a> {
     }
 
     fn add_metric(&mut self, device: u32, name: Cow<'a, str>) {
-        let layout = self.engine.layout_of(device);
-        if layout.is_some_and(|layout| layout.find_slot(&name).is_some()) {
+        let reported = self.engine.metrics_of(device);
+        if reported.is_some_and(|reported| reported.find_slot(&name).is_some()) {
             return;
         }
         let new_metrics = self.new_metrics.entry(device).or_default();
-        if new_metrics.contains(&name) || layout.map_or(0, MetricLayout::len) + new_metrics.len() >= MAX_METRICS {
+        if new_metrics.contains(&name) || reported.map_or(0, DeviceMetrics::len) + new_metrics.len() >= MAX_METRICS {
             return;
         }
-        if self.engine.names.find(&name).is_none() && self.seen.insert((&*name).into()) {
+        if self.engine.devices.metrics.find(&name).is_none() && self.seen.insert((&*name).into()) {
             self.names.push((&*name).into());
         }
         new_metrics.push(name);
@@ -69,27 +69,27 @@ impl Engine {
         let mut unknown = UnknownNames::new(self);
         let mut scan = ScanBuffer::default();
         for (device, stamped_ms, payload) in messages.take(MAX_SEARCHED) {
-            let layout = self.layout_of(device);
-            if !layout.is_some_and(|layout| has_known_form(payload, layout, &mut scan)) {
+            let metrics = self.metrics_of(device);
+            if !metrics.is_some_and(|metrics| has_known_form(payload, metrics, &mut scan)) {
                 unknown.add(device, &payload_parser::parse(payload, self.arrival_ms(stamped_ms, now_ms)));
             }
         }
         unknown.names
     }
 
-    fn layout_of(&self, device: u32) -> Option<&MetricLayout> {
-        let handle = self.devices.handles.get(device)?;
-        Some(&self.devices.headers[handle as usize].rule_layout.metrics)
+    fn metrics_of(&self, device: u32) -> Option<DeviceMetrics<'_>> {
+        Some(self.devices.metrics_of(self.devices.find(device)?))
     }
 }
 
-/// The fast path takes it: all its metrics are known.
-fn has_known_form(payload: &[u8], layout: &MetricLayout, scan: &mut ScanBuffer) -> bool {
+/// The fast path takes it: the device has reported all its metrics.
+fn has_known_form(payload: &[u8], metrics: DeviceMetrics<'_>, scan: &mut ScanBuffer) -> bool {
     if payload.len() > MAX_PAYLOAD {
         return false;
     }
-    if payload.first() == Some(&b'[') {
-        return scan_array(payload, layout, scan).is_some();
-    }
-    scan_object(payload, layout, scan).is_some()
+    let scanned = match payload.first() {
+        Some(b'[') => scan_array(payload, metrics, scan).is_some(),
+        _ => scan_object(payload, metrics, scan).is_some(),
+    };
+    scanned && scan.new_metrics.is_empty()
 }
