@@ -21,6 +21,7 @@ import pytest
 
 from adapters.engine import _native
 from adapters.engine.native_engine import NativeEngine
+from domain.kernel.record_columns import read_column
 from domain.telemetry.engine.batch import InMemoryTelemetryBatch
 from domain.telemetry.engine.reference import ReferenceEngine
 from domain.telemetry.packing import LatestMetric, pack_latest
@@ -59,8 +60,8 @@ def batches(given: Sequence[Message]) -> list[list[Message]]:
     return [list(given[begin : begin + BATCH]) for begin in range(0, len(given), BATCH)]
 
 
-def fired_rules(engine: NativeEngine, batch: _native.TelemetryBatch) -> list[int]:
-    return [firing.rule_no for firing in engine.ingest(batch).rule_firings]
+def fired_rules(engine: NativeEngine, batch: _native.TelemetryBatch) -> Sequence[int]:
+    return read_column(engine.ingest(batch).rule_firings, "rule_no")
 
 
 def fired_by_reference(fleet: Sequence[Device], given: Sequence[Message]) -> list[int]:

@@ -1,6 +1,7 @@
 """Adapts the telemetry engine and the webhook signer of the extension `_native` to the domain's ports.
 
-Values cross the boundary as plain tuples. Only rare results (rule transitions, firings) become domain objects, never messages.
+Rows cross the boundary as the tuples that database drivers take, rule transitions and firings as columns: a list for each field
+that somebody reads. Messages never become objects.
 Importing this module without the extension raises EngineMissingError.
 """
 
@@ -11,6 +12,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from adapters.engine.extension_check import EngineMissingError
 from domain.kernel.clock import SECOND_MS
 from domain.kernel.errors import ValidationFailed
+from domain.kernel.record_columns import RecordColumns
 from domain.rules.engine_port import (
     Aggregator,
     BatchResult,
@@ -78,12 +80,12 @@ class NativeBatchResult:
         return self._raw.new_metrics
 
     @property
-    def rule_transitions(self) -> list[RuleTransition]:
-        return list(map(RuleTransition._make, self._raw.rule_transitions))
+    def rule_transitions(self) -> RecordColumns[RuleTransition]:
+        return RecordColumns(RuleTransition, self._raw.rule_transition_count, self._raw.rule_transitions)
 
     @property
-    def rule_firings(self) -> list[RuleFiring]:
-        return list(map(RuleFiring._make, self._raw.rule_firings))
+    def rule_firings(self) -> RecordColumns[RuleFiring]:
+        return RecordColumns(RuleFiring, self._raw.rule_firing_count, self._raw.rule_firings)
 
     @property
     def rule_suppressions(self) -> list[RuleSuppression]:

@@ -21,6 +21,7 @@ from domain.kernel.caller import SystemCaller
 from domain.kernel.clock import Clock
 from domain.kernel.domain_events import DomainEvent, EventKind, Json
 from domain.kernel.errors import DomainError
+from domain.kernel.record_columns import read_column
 from domain.rules.engine_port import BatchResult, TelemetryEngine, WatchedReading
 from domain.rules.model import Rule, RuleFiring, RuleSuppression, RuleTransition
 from domain.rules.policy import MAX_FIRINGS_PER_MINUTE, RuleLoopGuard
@@ -36,7 +37,7 @@ class IngestTx(FanoutTx, AutomationTx, HasArrivals, HasReadings, HasRollups, Has
 
 @dataclass(frozen=True, slots=True)
 class IngestResult:
-    """An engine result with each of its lists built once, so that a retry does not build them again."""
+    """An engine result with its lists built once, so that a retry does not build them again; what rules did stays in columns."""
 
     rows: Sequence[tuple[int, int, int, bytes]]
     rollup_hours: Sequence[tuple[int, int]]
@@ -61,10 +62,9 @@ class IngestResult:
     @property
     def device_nos(self) -> set[int]:
         """The devices whose messages, or whose timers, made this result."""
-        columns = chain[tuple[object, ...]](
-            self.rows, self.new_metrics, self.watched_readings, self.rule_transitions, self.rule_firings, self.rule_suppressions
-        )
-        return {_device_no(row) for row in columns}
+        rows = chain[tuple[object, ...]](self.rows, self.new_metrics, self.watched_readings, self.rule_suppressions)
+        fired, changed = (read_column(records, "device_no") for records in (self.rule_firings, self.rule_transitions))
+        return {*map(_device_no, rows), *fired, *changed}
 
     def split(self) -> list[IngestResult]:
         """Parts that are stored one by one, in this order, so that a refused one does not affect the others: of each device its

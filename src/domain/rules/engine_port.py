@@ -77,13 +77,13 @@ class BatchResult(Protocol):
         ...
 
     @property
-    def rule_transitions(self) -> list[RuleTransition]:
-        """Rule states to store, in the order of their changes."""
+    def rule_transitions(self) -> Sequence[RuleTransition]:
+        """Rule states to store, in the order of their changes. Read single fields with `read_column`."""
         ...
 
     @property
-    def rule_firings(self) -> list[RuleFiring]:
-        """Actions to run, in this order."""
+    def rule_firings(self) -> Sequence[RuleFiring]:
+        """Actions to run, in this order. Read single fields with `read_column`."""
         ...
 
     @property

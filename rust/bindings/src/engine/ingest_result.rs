@@ -1,11 +1,24 @@
 //! The result of a batch, kept in Rust until Python reads a part of it.
 
 use latchboard_engine::batch_result::BatchResult;
+use pyo3::exceptions::PyValueError;
 use pyo3::prelude::*;
 use pyo3::types::{PyBytes, PyList, PyTuple};
 
-type TransitionTuple = (u32, u32, i64, bool, Option<i64>, Option<i64>, bool);
 type WatchedTuple<'a> = (u32, i64, &'a str, Option<f64>, Option<&'a str>, Option<&'a str>);
+
+/// One field of each record.
+fn column<'a, 'py, Record, Value: IntoPyObject<'py>>(
+    py: Python<'py>,
+    records: &'a [Record],
+    field: impl Fn(&'a Record) -> Value,
+) -> PyResult<Bound<'py, PyList>> {
+    PyList::new(py, records.iter().map(field))
+}
+
+fn unknown_field(field: &str) -> PyErr {
+    PyValueError::new_err(format!("there is no field {field}"))
+}
 
 #[pyclass(module = "adapters.engine._native", name = "BatchResult", frozen)]
 pub struct PyIngestResult {
@@ -50,25 +63,39 @@ impl PyIngestResult {
     }
 
     #[getter]
-    fn rule_transitions(&self) -> Vec<TransitionTuple> {
-        let transitions = self.result.transitions.iter();
-        let tuple = transitions.map(|transition| {
-            (
-                transition.device,
-                transition.rule,
-                transition.at_ms,
-                transition.matched,
-                transition.held_since,
-                transition.last_fired,
-                transition.changed,
-            )
-        });
-        tuple.collect()
+    fn rule_transition_count(&self) -> usize {
+        self.result.transitions.len()
+    }
+
+    /// A field of all transitions, by its name in `domain.rules.model.RuleTransition`.
+    fn rule_transitions<'py>(&self, py: Python<'py>, field: &str) -> PyResult<Bound<'py, PyList>> {
+        let of = &self.result.transitions;
+        match field {
+            "device_no" => column(py, of, |transition| transition.device),
+            "rule_no" => column(py, of, |transition| transition.rule),
+            "at_ms" => column(py, of, |transition| transition.at_ms),
+            "matched" => column(py, of, |transition| transition.matched),
+            "held_since_ms" => column(py, of, |transition| transition.held_since),
+            "last_fired_ms" => column(py, of, |transition| transition.last_fired),
+            "matched_changed" => column(py, of, |transition| transition.changed),
+            _ => Err(unknown_field(field)),
+        }
     }
 
     #[getter]
-    fn rule_firings(&self) -> Vec<(u32, u32, i64)> {
-        self.result.fired.clone()
+    fn rule_firing_count(&self) -> usize {
+        self.result.fired.len()
+    }
+
+    /// A field of all firings, by its name in `domain.rules.model.RuleFiring`.
+    fn rule_firings<'py>(&self, py: Python<'py>, field: &str) -> PyResult<Bound<'py, PyList>> {
+        let of = &self.result.fired;
+        match field {
+            "device_no" => column(py, of, |(device, _, _)| *device),
+            "rule_no" => column(py, of, |(_, rule, _)| *rule),
+            "at_ms" => column(py, of, |(_, _, at_ms)| *at_ms),
+            _ => Err(unknown_field(field)),
+        }
     }
 
     #[getter]

@@ -12,6 +12,7 @@ from adapters.storage.sql.mapper import from_json, to_json
 from adapters.storage.sql.session import DbSession, Row
 from adapters.storage.sql.tables import rules
 from domain.kernel.ids import DeviceId, RuleId
+from domain.kernel.record_columns import read_column
 from domain.rules.model import Comparator, MatchMode, Rule, RuleAction, RuleCondition, RuleState, RuleTransition
 
 r = rules.c
@@ -110,7 +111,11 @@ def rule_values(rule: Rule) -> dict[str, Any]:
     }
 
 
-def state_values(state: RuleState | RuleTransition) -> dict[str, Any]:
+_STATE_FIELDS = ("rule_no", "matched", "held_since_ms", "last_fired_ms")
+_STATE_PARAMETERS = ("at_no", *_STATE_FIELDS[1:])
+
+
+def state_values(state: RuleState) -> dict[str, Any]:
     return {"matched": state.matched, "held_since_ms": state.held_since_ms, "last_fired_ms": state.last_fired_ms}
 
 
@@ -137,7 +142,8 @@ class SqlRuleRepository:
         await self._session.write(SAVE, at_id=rule.rule_id, **rule_values(rule))
 
     async def save_states(self, edges: Sequence[RuleTransition]) -> None:
-        await self._session.execute_many(SAVE_STATE, [{"at_no": edge.rule_no, **state_values(edge)} for edge in edges])
+        columns = zip(*(read_column(edges, field) for field in _STATE_FIELDS), strict=True)
+        await self._session.execute_many(SAVE_STATE, [dict(zip(_STATE_PARAMETERS, state, strict=True)) for state in columns])
 
     async def rearm(self, rule_id: RuleId) -> None:
         await self._session.write(REARM, at_id=rule_id)
