@@ -28,6 +28,7 @@ from sqlalchemy import text
 
 from adapters.id_generator import RandomIdGenerator
 from adapters.storage.sql.database import SqlDatabase
+from adapters.storage.sql.repositories import event_retention
 from adapters.storage.sql.repositories import events as queries
 from adapters.storage.sql.repositories.event_writers import RESERVE_POSITIONS
 from adapters.storage.sql.session import POSTGRES, SQLITE
@@ -37,6 +38,7 @@ from domain.events.model import Event
 from domain.events.service import EventLogDispatcher
 from domain.kernel.ids import AccountId, DeviceId, EventId, IdPrefix
 from support.postgres import binaries
+from support.sealing import seal
 
 ACCOUNT = AccountId("acc_00000000000000000000")
 DEVICES = [DeviceId(f"dev_{number:020d}") for number in range(1_000)]
@@ -159,6 +161,7 @@ async def plans(database: SqlDatabase, uow: Any) -> None:
         "at_before": 10**9,
         "at_limit": 51,
         "at_after": 9,
+        "at_upto": 10**9,
         "at_lowest": 9,
         "at_seen": [],
         "at_base": 9,
@@ -167,7 +170,7 @@ async def plans(database: SqlDatabase, uow: Any) -> None:
     shapes = {
         "resume": queries.LIST_PUBLIC_AFTER[dialect],
         "device": queries.DEVICE_LOG_BEFORE,
-        "forget": queries.DELETE_OLDER_THAN,
+        "forget": event_retention.DELETE_COVERED[dialect],
     }
     shapes |= {
         f"page {kind=} {device=}": queries.page_statement(True, kind, device)
@@ -192,6 +195,7 @@ async def forget(url: str) -> None:
     database, uow = await opened(url)
     ids, waits, gone = RandomIdGenerator(), [], 0
     done = asyncio.Event()
+    await seal(uow, START_MS)
 
     async def write() -> None:
         while not done.is_set():
@@ -237,7 +241,10 @@ async def write(url: str, writers: int, seconds: int) -> None:
     async with uow.write() as tx:
         await tx.accounts.add(Account(ACCOUNT, "Acme", "free", 0))
     await database.stop()
-    reserve = str(RESERVE_POSITIONS).replace(":at_count", "1")
+    reserve = str(RESERVE_POSITIONS).replace(":at_count", "1").replace(":at_accounts", f"ARRAY['{ACCOUNT}']")
+    reserve = reserve.replace(
+        "array_agg(position ORDER BY position) FROM given) AS positions", "min(position) FROM given) AS position"
+    )
     scripts = {"writer numbers": ("", reserve), "one lock": (_ONE_LOCK, _ONE_LOCK_RESERVES)}
     rates: dict[str, list[float]] = {how: [] for how in scripts}
     for how in [*scripts, *scripts]:

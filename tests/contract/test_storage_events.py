@@ -9,6 +9,7 @@ from typing import Any
 
 from domain.events.log_cursor import LogCursor
 from domain.events.model import Event, EventSearch
+from support.sealing import seal
 from support.storage import NOW, StoredAccount, an_account, an_event, new_id
 
 
@@ -165,7 +166,9 @@ async def test_the_log_has_an_oldest_position_and_an_end(world: StoredAccount) -
     async with world.uow.write() as tx:
         await tx.accounts.add(other)
         assert (await tx.events.oldest_position(), await tx.events.end()) == (0, LogCursor())
-        first = await append(tx, an_event(world, at_ms=NOW - 1))
+        first = await append(tx, an_event(world))
+    assert await seal(world.uow, NOW - 1) == 1
+    async with world.uow.write() as tx:
         second = await append(tx, an_event(world, account_id=other.account_id))
     async with world.uow.write() as tx:
         assert (await tx.events.oldest_position(), (await tx.events.end()).highest) == (first.position, second.position)
@@ -189,8 +192,12 @@ async def test_a_devices_log_is_read_back_by_time(world: StoredAccount) -> None:
 
 async def test_totals_stay_right_when_old_events_are_deleted(world: StoredAccount) -> None:
     async with world.uow.write() as tx:
-        for number in range(5):
-            await append(tx, an_event(world, at_ms=NOW + number))
+        await tx.events.append_many([an_event(world, at_ms=NOW + number) for number in range(3)])
+    await seal(world.uow, NOW + 2)
+    async with world.uow.write() as tx:
+        await tx.events.append_many([an_event(world, at_ms=NOW + number) for number in (3, 4)])
+    async with world.uow.write() as tx:
+        assert await tx.events.delete_older_than(NOW + 2, 9) == 0
         assert [await tx.events.delete_older_than(NOW + 3, 2) for _ in range(3)] == [2, 1, 0]
         assert await tx.events.count(world.account.account_id) == 2
         assert await tx.events.count(world.account.account_id, device_id=world.device.device_id) == 2

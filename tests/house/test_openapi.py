@@ -80,7 +80,7 @@ DELETE /devices/{deviceId}/grants/{grantId}
 GET /devices/{deviceId}/approvals /approvals /devices/{deviceId}/approvals/{approvalId}
 POST /devices/{deviceId}/approvals/{approvalId}/approve /devices/{deviceId}/approvals/{approvalId}/deny
 GET /devices/{deviceId}/telemetry /devices/{deviceId}/telemetry/latest /devices/{deviceId}/telemetry/export /telemetry/series
-GET /events /webhooks /webhooks/{webhookId}/deliveries
+GET /events /events/export /webhooks /webhooks/{webhookId}/deliveries
 POST /webhooks /webhooks/{webhookId}/rotate-secret /webhooks/{webhookId}/ping
 POST /webhooks/{webhookId}/deliveries/{deliveryId}/redeliver
 PATCH /webhooks/{webhookId}

@@ -15,6 +15,7 @@ from adapters.storage.sql.database import SqlDatabase
 from domain.devices.model import Device
 from domain.kernel.cursors import EVENTS, encode_cursor
 from support.feed_world import FeedWorld, feed_world
+from support.sealing import seal
 from support.webhook_world import WebhookWorld
 
 
@@ -86,8 +87,9 @@ async def test_a_cursor_older_than_the_log_is_answered_with_resync(feed: FeedWor
         cursor = (await client.next())["cursor"]
     await switch(feed, device, 1)
     await asyncio.sleep(0.01)
+    await seal(feed.world.uow, feed.world.clock.now_ms() - 1)
     async with feed.world.uow.write() as tx:
-        await tx.events.delete_older_than(feed.world.clock.now_ms(), 1_000)
+        assert await tx.events.delete_older_than(feed.world.clock.now_ms(), 1_000)
     await switch(feed, device, 2)
     async with feed.client(f"?token={token}&cursor={cursor}") as client:
         assert (await client.next())["type"] == "resync"

@@ -17,6 +17,7 @@ from rich.console import Console
 from rich.table import Table
 
 from app.cli.account_commands import accounts, users
+from app.cli.audit import audit
 from app.cli.broker_config import broker_config
 from app.cli.deadletters import deadletters
 from app.cli.documents import asyncapi, openapi
@@ -40,6 +41,7 @@ app = typer.Typer(
 app.add_typer(accounts, name="account")
 app.add_typer(users, name="user")
 app.add_typer(keys, name="keys")
+app.add_typer(audit, name="audit")
 app.add_typer(deadletters, name="deadletters")
 app.add_typer(tls, name="tls")
 app.add_typer(broker_config, name="broker-config")

@@ -173,6 +173,7 @@ def _create_leader_workers(
             clock=clock,
             wake_event=wake_events.device_cleanup,
         ),
+        services.audit.create_worker(),
         DroppedMessageWorker(dropped_messages=services.dropped_messages, wake_event=wake_events.dropped_messages),
         WebhookCleanupWorker(cleanup=WebhookCleanup(uow=services.uow), wake_event=WakeEvent()),
     )

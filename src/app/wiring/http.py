@@ -165,7 +165,7 @@ def _create_blueprints(program: Program) -> list[Blueprint]:
         grants_blueprint(s.grants, s.access_explanations),
         *_approval_blueprints(s),
         telemetry_blueprint(s.telemetry, s.downsampling),
-        events_blueprint(s.events),
+        events_blueprint(s.events, s.audit.exporter),
         webhooks_blueprint(webhooks=hooks, log=log),
     ]
 

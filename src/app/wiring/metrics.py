@@ -33,6 +33,7 @@ def register_metrics(program: Program) -> None:
     _register_connections(metrics, program)
     _register_mails(metrics, adapters)
     _register_notifications(metrics, services)
+    services.audit.register_metrics(metrics)
     metrics.register_gauge("feed_clients", "Connected clients of the live feed.", lambda: adapters.feed.clients)
     metrics.register_counter("feed_events", "Events given to the live feed.", lambda: adapters.feed.published)
     metrics.register_counter(

@@ -11,9 +11,11 @@ from app.config.settings import Settings
 from app.runtime.command_metrics import MeasuredExecutionWaiter
 from app.runtime.timeout_lock import TimeoutLock
 from app.wiring.adapters import Adapters
+from app.wiring.audit import AuditServices
 from app.wiring.broker_endpoint import broker_endpoint
 from app.wiring.fleet import FleetServices
 from app.wiring.notifications import NotificationServices
+from app.wiring.retention import retention_periods
 from app.wiring.sign_in import SignInServices
 from app.wiring.telemetry_encoding import encode_telemetry
 from app.workers.rule_timers import log_clock_step
@@ -65,7 +67,7 @@ from domain.telemetry.queries.downsampling import DownsamplingService
 from domain.telemetry.queries.event_view import TelemetryEventQueryService
 from domain.telemetry.queries.latest_and_history import TelemetryQueryService
 from domain.telemetry.queries.rule_dry_run import RuleDryRunService
-from domain.telemetry.retention import RetentionPeriods, RetentionService
+from domain.telemetry.retention import RetentionService
 from domain.telemetry.rollup_service import RollupService
 from domain.webhooks.delivery import DeliveryService
 from domain.webhooks.fanout import DeliveryFanout
@@ -98,6 +100,7 @@ class Services:
         self._wire_accounts(settings, adapters)
         self.authorizer = Authorizer(evaluator=adapters.engine.grant_evaluator)
         self._wire_devices(settings, adapters, wake_events)
+        self.audit = AuditServices(self.uow, adapters)
         self.fleet = FleetServices(self.uow, adapters, self.credential_issuer, self.credential_sync)
         self._wire_commands(adapters, wake_events)
         self._wire_grants(adapters)
@@ -274,7 +277,7 @@ class Services:
             left_edges=self.left_edges,
             front=adapters.front,
         )
-        self.retention = RetentionService(uow=uow, clock=clock, periods=_retention_periods(settings))
+        self.retention = RetentionService(uow=uow, clock=clock, periods=retention_periods(settings))
 
     def _wire_webhooks(self, adapters: Adapters) -> None:
         self.deliveries = DeliveryService(
@@ -287,12 +290,3 @@ class Services:
             jitter=adapters.jitter,
             queues=EndpointQueues(),
         )
-
-
-def _retention_periods(settings: Settings) -> RetentionPeriods:
-    return RetentionPeriods(
-        readings=settings.readings_days,
-        rollups=settings.rollups_days,
-        events=settings.events_days,
-        deliveries=settings.deliveries_days,
-    )

@@ -66,7 +66,10 @@ class EventRepository(Protocol):
         """A device's audit log, newest first."""
         ...
 
-    async def delete_older_than(self, at_ms: int, limit: int) -> int: ...
+    async def delete_older_than(self, at_ms: int, limit: int) -> int:
+        """Delete at most `limit` of the oldest events, of those that were sealed before this time (see `domain.audit.seals`).
+        Events of a version without seals go by their own time."""
+        ...
 
 
 class HasEvents(Protocol):

@@ -5,12 +5,17 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 
+from domain.events.chain import ChainHead, chain_events
 from domain.events.log_cursor import LogCursor
 from domain.events.model import NO_SEARCH, Event, EventSearch
 from domain.kernel.ids import AccountId, DeviceId
+from support.memory_storage.audit_seals import ROUNDS, purge_seals
 from support.memory_storage.tables import Database, Table
 
 EVENTS: Table[int, Event] = Table("events")
+LINKS: Table[int, tuple[int, str]] = Table("event_links")
+"""Position → sequence and hash."""
+HEADS: Table[AccountId, ChainHead] = Table("event_heads")
 
 
 class MemoryEventRepository:
@@ -19,7 +24,10 @@ class MemoryEventRepository:
 
     async def append_many(self, events: Sequence[Event]) -> Sequence[Event]:
         stored = [replace(event, position=self._database.next_value("position")) for event in events]
+        records, heads = chain_events(stored, self._database.rows(HEADS))
         self._database.writable_rows(EVENTS).update((event.position, event) for event in stored)
+        self._database.writable_rows(LINKS).update((each.event.position, (each.sequence, each.hash)) for each in records)
+        self._database.writable_rows(HEADS).update(heads)
         return stored
 
     async def page(
@@ -60,8 +68,13 @@ class MemoryEventRepository:
         return sorted(chosen, key=lambda event: (-event.at_ms, -event.position))[:limit]
 
     async def delete_older_than(self, at_ms: int, limit: int) -> int:
-        old = [event.position for event in self._filter(lambda event: event.at_ms < at_ms)]
-        return self._database.delete(EVENTS, old[:limit])
+        rounds = [log for sealed_ms, log in self._database.rows(ROUNDS).items() if sealed_ms < at_ms]
+        if not rounds:
+            return 0
+        purge_seals(self._database, max(ms for ms in self._database.rows(ROUNDS) if ms < at_ms))
+        covered = [event.position for event in self._filter(lambda event: rounds[-1].covers(0, event.position))]
+        self._database.delete(LINKS, covered[:limit])
+        return self._database.delete(EVENTS, covered[:limit])
 
     def _filter(self, chosen: Callable[[Event], bool]) -> list[Event]:
         return [event for event in self._database.rows(EVENTS).values() if chosen(event)]

@@ -22,6 +22,7 @@ from support.memory_storage.accounts import (
 )
 from support.memory_storage.approvals import MemoryApprovalRepository
 from support.memory_storage.arrivals import MemoryArrivalRepository
+from support.memory_storage.audit_log import MemoryAuditLogRepository
 from support.memory_storage.cluster import (
     MemoryClusterMemberRepository,
     MemoryDeviceSessionRepository,
@@ -97,6 +98,7 @@ class MemoryTransaction:
         self.groups = MemoryDeviceGroupRepository(database)
         self.device_types = MemoryDeviceTypeRepository(database)
         self.events = MemoryEventRepository(database)
+        self.audit_log = MemoryAuditLogRepository(database)
         self.grants = MemoryGrantRepository(database)
         self.approvals = MemoryApprovalRepository(database)
         self.definitions = MemoryCommandDefinitionRepository(database)

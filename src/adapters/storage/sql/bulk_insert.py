@@ -43,11 +43,15 @@ class BulkStatement:
         ]
 
 
-def bulk_insert(table: Table, names: Sequence[str], *, json: Collection[str] = (), adding: str = "") -> BulkStatement:
-    """INSERT into these columns. `adding` names a counter: a row whose primary key exists adds its value to it."""
+def bulk_insert(
+    table: Table, names: Sequence[str], *, json: Collection[str] = (), adding: str = "", replacing: Sequence[str] = ()
+) -> BulkStatement:
+    """INSERT into these columns. `adding` names a counter: a row whose primary key exists adds its value to it, and replaces
+    those of `replacing`."""
     into = f"INSERT INTO {table.name} ({', '.join(names)}) SELECT "
     keys = ", ".join(column.name for column in table.primary_key.columns)
-    conflict = f" ON CONFLICT ({keys}) DO UPDATE SET {adding} = {table.name}.{adding} + excluded.{adding}" if adding else ""
+    changes = [f"{adding} = {table.name}.{adding} + excluded.{adding}", *(f"{name} = excluded.{name}" for name in replacing)]
+    conflict = f" ON CONFLICT ({keys}) DO UPDATE SET {', '.join(changes)}" if adding else ""
     at = frozenset(place for place, name in enumerate(names) if name in json)
     given = f"unnest({_array_parameters(table, names)}) AS r({', '.join(names)})"
     return BulkStatement(

@@ -7,7 +7,7 @@ others (`at_…`) belong to conditions.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, Protocol, TypeAlias
 
 from sqlalchemy.sql.expression import ClauseElement
@@ -21,6 +21,8 @@ POSTGRES = "postgresql"
 Row: TypeAlias = Sequence[Any]
 Query: TypeAlias = tuple[ClauseElement, Mapping[str, Any]]
 """A SELECT and its parameters."""
+WritePlan: TypeAlias = Callable[[Sequence[Row]], Iterable[tuple[BulkStatement, Sequence[Sequence[Any]]]]]
+"""From rows to bulk writes and their rows."""
 
 
 class UniqueViolationError(Conflict):
@@ -83,6 +85,11 @@ class DbSession(Protocol):
 
     async def bulk_write(self, statement: BulkStatement, rows: Sequence[Sequence[Any]]) -> None:
         """Writes many rows at once; always deferred, as in `execute_many`."""
+        ...
+
+    async def read_then_write(self, statement: ClauseElement, plan: WritePlan, **params: Any) -> None:
+        """Runs a statement that returns rows, and writes what `plan` makes of them. On SQLite all of it shares one thread hop;
+        `plan` then runs in the database's thread, so it only computes."""
         ...
 
     def after_commit(self, call: Callable[[], None]) -> None: ...

@@ -16,6 +16,7 @@ from adapters.storage.sql.repositories.accounts import (
 )
 from adapters.storage.sql.repositories.approvals import SqlApprovalRepository
 from adapters.storage.sql.repositories.arrivals import SqlArrivalRepository
+from adapters.storage.sql.repositories.audit_log import SqlAuditLogRepository
 from adapters.storage.sql.repositories.command_context import SqlCommandContextRepository
 from adapters.storage.sql.repositories.commands import SqlCommandDefinitionRepository, SqlExecutionRepository
 from adapters.storage.sql.repositories.dead_letters import SqlDeadLetterRepository
@@ -120,6 +121,7 @@ class SqlTransaction:
     groups = LazyRepository(SqlDeviceGroupRepository)
     device_types = LazyRepository(SqlDeviceTypeRepository)
     events = LazyRepository(SqlEventRepository)
+    audit_log = LazyRepository(SqlAuditLogRepository)
     grants = LazyRepository(SqlGrantRepository)
     approvals = LazyRepository(SqlApprovalRepository)
     definitions = LazyRepository(SqlCommandDefinitionRepository)

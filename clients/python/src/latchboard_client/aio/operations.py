@@ -1644,6 +1644,22 @@ class AsyncOperations(AsyncTransport):
             },
         )
 
+    async def export_events(
+        self,
+        *,
+        since: int | datetime | Unset = UNSET,
+        until: int | datetime | Unset = UNSET,
+        command_id: str | Unset = UNSET,
+        after_seal: int | Unset = UNSET,
+    ) -> str:
+        """Export the event log."""
+        return await self._call(
+            str,
+            "GET",
+            ["events", "export"],
+            query={"since": since, "until": until, "commandId": command_id, "afterSeal": after_seal},
+        )
+
     async def list_device_events(
         self, device_id: str, *, limit: int | Unset = UNSET, before: int | Unset = UNSET
     ) -> list[models.EventResponse]:

@@ -1,14 +1,30 @@
-"""Event routes: the account's event log and a device's audit log."""
+"""Event routes: the account's event log, its export as proof, and a device's audit log."""
 
 from __future__ import annotations
 
-from adapters.http.api.events.schemas import DeviceEventsQuery, EventPageResponse, EventResponse, EventsQuery, event_response
+from collections.abc import AsyncIterator
+
+from quart import Response
+
+from adapters.http.api.events.schemas import (
+    DeviceEventsQuery,
+    EventPageResponse,
+    EventResponse,
+    EventsExportQuery,
+    EventsQuery,
+    event_response,
+)
 from adapters.http.core.auth import RequiredAccess, current_session
 from adapters.http.core.operation import ApiBlueprint, operation
+from adapters.http.core.request_handling import MediaType
+from domain.audit.export import AuditExporter
 from domain.events.service import EventService
+from domain.kernel.caller import Role, require_role
+
+_LINES_PER_CHUNK = 100
 
 
-def events_blueprint(events: EventService) -> ApiBlueprint:
+def events_blueprint(events: EventService, exporter: AuditExporter) -> ApiBlueprint:
     bp = ApiBlueprint("events", "Events")
 
     @operation(bp, "GET", "/events", RequiredAccess.SESSION, "List events")
@@ -26,6 +42,27 @@ def events_blueprint(events: EventService) -> ApiBlueprint:
         return EventPageResponse(data=records, total=page.total, has_more=page.has_more, cursor=page.cursor)
 
     @operation(
+        bp,
+        "GET",
+        "/events/export",
+        RequiredAccess.SESSION,
+        "Export the event log",
+        returns={200: MediaType("application/x-ndjson", "One JSON object per line.")},
+        errors={403: "ROLE_REQUIRED", 404: "NOT_FOUND"},
+    )
+    async def export_events(query: EventsExportQuery) -> Response:
+        """The log as proof, oldest first: records that are linked by hashes, and signed seals. For Owners and Admins.
+        `latchboard audit verify` verifies the lines; the audit format says how to do it without this service."""
+        caller = current_session()
+        require_role(caller, Role.ADMIN)
+        lines = exporter.lines(caller.account_id, query.to_selection(), after_seal=query.after_seal)
+        first = await anext(lines)  # an error must come before the first byte
+        response = Response(_in_chunks(first, lines), content_type="application/x-ndjson")
+        response.headers["Content-Disposition"] = f'attachment; filename="{caller.account_id}.ndjson"'
+        response.timeout = None
+        return response
+
+    @operation(
         bp, "GET", "/devices/<device_id>/events", RequiredAccess.SESSION, "List a device's events", errors={404: "NOT_FOUND"}
     )
     async def list_device_events(device_id: str, query: DeviceEventsQuery) -> list[EventResponse]:
@@ -34,3 +71,14 @@ def events_blueprint(events: EventService) -> ApiBlueprint:
         return [event_response(record) for record in found]
 
     return bp
+
+
+async def _in_chunks(first: str, rest: AsyncIterator[str]) -> AsyncIterator[bytes]:
+    chunk = [first]
+    async for line in rest:
+        chunk.append(line)
+        if len(chunk) == _LINES_PER_CHUNK:
+            yield ("\n".join(chunk) + "\n").encode()
+            chunk = []
+    if chunk:
+        yield ("\n".join(chunk) + "\n").encode()

@@ -7,6 +7,7 @@ from typing import Annotated
 from pydantic import Field
 
 from adapters.http.core.schemas import InstantMs, QueryParameters, ResponseModel
+from domain.audit.selection import Selection
 from domain.events.model import EventSearch
 from domain.events.policy import DEFAULT_LIMIT, MAX_LIMIT
 from domain.events.service import EventView
@@ -34,6 +35,20 @@ class EventsQuery(QueryParameters):
 
     def to_search(self) -> EventSearch:
         return EventSearch(self.since, self.until, self.source, self.text)
+
+
+class EventsExportQuery(QueryParameters):
+    since: InstantMs | None = Field(default=None, description="Only records at or after this time.")
+    until: InstantMs | None = Field(default=None, description="Only records before this time.")
+    command_id: DeviceIdText | None = Field(
+        default=None, description="Only the story of a command: the id of an execution or of an approval. Not with a time."
+    )
+    after_seal: Annotated[int, Field(ge=0, le=2**52)] | None = Field(
+        default=None, description="Continue after the seal with this number, the last one of an earlier export."
+    )
+
+    def to_selection(self) -> Selection:
+        return Selection(self.since, self.until, self.command_id)
 
 
 class DeviceEventsQuery(QueryParameters):

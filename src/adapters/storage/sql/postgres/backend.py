@@ -17,7 +17,7 @@ from sqlalchemy.sql.expression import ClauseElement
 from adapters.storage.after_commit import run_callbacks
 from adapters.storage.errors import NestedWriteError, ReadOnlyTransactionError, TransactionClosedError
 from adapters.storage.sql.bulk_insert import BulkStatement
-from adapters.storage.sql.session import POSTGRES, ForeignKeyViolationError, Query, Row, UniqueViolationError
+from adapters.storage.sql.session import POSTGRES, ForeignKeyViolationError, Query, Row, UniqueViolationError, WritePlan
 from adapters.storage.sql.write_probe import write_probe
 from domain.kernel.errors import Unavailable, UnstorableValue
 
@@ -76,6 +76,10 @@ class PostgresSession:
         self._require_open(writing=True)
         if rows:
             await self._execute_in_driver(statement.postgres_sql, statement.postgres_params(rows))
+
+    async def read_then_write(self, statement: ClauseElement, plan: WritePlan, **params: Any) -> None:
+        for bulk, rows in plan(await self.write(statement, **params)):
+            await self.bulk_write(bulk, rows)
 
     async def _execute_in_driver(self, sql: str, columns: Sequence[Sequence[Any]]) -> None:
         """Run SQL in the driver's own style: one array per column stores half as many rows again per second as one run per

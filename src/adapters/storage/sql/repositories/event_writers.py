@@ -8,18 +8,28 @@ use at a time. PostgreSQL frees the number of a transaction that ends, however i
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from dataclasses import dataclass
 
-from sqlalchemy import BigInteger, BindParameter, Integer, TextClause, and_, bindparam, func, select, text
+from sqlalchemy import BigInteger, BindParameter, Integer, Text, TextClause, and_, bindparam, func, select, text
 from sqlalchemy.dialects.postgresql import ARRAY
 from sqlalchemy.sql.elements import Grouping
 
-from adapters.storage.sql.session import DbSession
+from adapters.storage.sql.session import DbSession, Row
 from adapters.storage.sql.tables import event_writers, events
+from domain.events.chain import ChainHead
 from domain.events.log_cursor import MAX_WRITERS, LogCursor
+from domain.kernel.ids import AccountId
 
 LAST_GIVEN = "(SELECT CASE WHEN is_called THEN last_value ELSE last_value - 1 END FROM events_position_seq)"
 """The newest position that was drawn."""
+
+
+_ACCOUNTS: BindParameter[Sequence[str]] = bindparam("at_accounts", type_=ARRAY(Text()))
+_HEADS = """
+    SELECT json_agg(json_build_array(account_id, sequence, hash, position))
+    FROM event_totals WHERE writer = {writer} AND account_id = ANY(:at_accounts)
+    """
 
 
 def _reserve(slot: str) -> TextClause:
@@ -29,14 +39,18 @@ def _reserve(slot: str) -> TextClause:
             SELECT slot.writer, nextval('events_position_seq') AS position FROM slot, generate_series(1, :at_count)),
         noted AS (
             UPDATE event_writers SET position = (SELECT max(position) FROM given) WHERE writer = (SELECT writer FROM slot))
-        SELECT writer, position FROM given
-        """).bindparams(bindparam("at_count", type_=Integer()))  # noqa: S608 - of constants
+        SELECT slot.writer, (SELECT array_agg(position ORDER BY position) FROM given) AS positions,
+            slot.position = (SELECT position FROM event_writers w WHERE w.writer = slot.writer) AS is_current,
+            ({_HEADS.format(writer="slot.writer")}) AS heads
+        FROM slot
+        """).bindparams(bindparam("at_count", type_=Integer()), _ACCOUNTS)  # noqa: S608 - of constants
 
 
-RESERVE_POSITIONS = _reserve("SELECT writer FROM event_writers ORDER BY writer LIMIT 1 FOR UPDATE SKIP LOCKED")
-"""Positions are drawn after the writer number is locked, so they ascend in the order of its commits."""
+RESERVE_POSITIONS = _reserve("SELECT writer, position FROM event_writers ORDER BY writer LIMIT 1 FOR UPDATE SKIP LOCKED")
+"""Positions are drawn after the writer number is locked, so they ascend in the order of its commits. The statement reads the
+heads of the chains in the snapshot that it began with; the third column says whether that has the number's last commit."""
 RESERVE_WHEN_ALL_ARE_TAKEN = _reserve(
-    f"SELECT writer FROM event_writers WHERE writer = pg_backend_pid() % {MAX_WRITERS} FOR UPDATE"  # noqa: S608 - a constant
+    f"SELECT writer, position FROM event_writers WHERE writer = pg_backend_pid() % {MAX_WRITERS} FOR UPDATE"  # noqa: S608
 )
 """Waits for the transaction that holds the number."""
 WRITER_POSITIONS = select(event_writers.c.writer, event_writers.c.position).order_by(event_writers.c.writer)
@@ -45,6 +59,14 @@ ADVANCE_IDLE = text(f"""
     WHERE writer IN (SELECT writer FROM event_writers ORDER BY writer FOR UPDATE SKIP LOCKED)
     """)  # noqa: S608 - of constants
 """A number that is free has committed all that it was given; its next transaction gets higher positions."""
+
+HEADS_OF_WRITER = text(_HEADS.format(writer=":at_writer")).bindparams(bindparam("at_writer", type_=BigInteger()), _ACCOUNTS)
+"""In a snapshot of its own, when another transaction of the number committed after the reservation began."""
+NEXT_ON_SQLITE = text("""
+    SELECT (SELECT seq FROM sqlite_sequence WHERE name = 'events'), asked.value, t.sequence, t.hash, t.position
+    FROM json_each(:at_accounts) AS asked LEFT JOIN event_totals t ON t.account_id = asked.value AND t.writer = 0
+    """)
+"""The last position given, and the heads of the chains."""
 
 _SEEN: BindParameter[Sequence[int | None]] = bindparam("at_seen", type_=ARRAY(BigInteger(), zero_indexes=True))
 NOT_COVERED = and_(
@@ -63,12 +85,36 @@ def cursor_parameters(after: LogCursor) -> dict[str, object]:
     return {"at_lowest": after.lowest, "at_seen": seen, "at_base": after.base}
 
 
-async def reserve_positions(session: DbSession, count: int) -> tuple[int, list[int]]:
-    """A writer number, held until the transaction ends, and `count` ascending positions under it."""
-    rows: Sequence[Sequence[int]] = await session.write(RESERVE_POSITIONS, at_count=count)
+@dataclass(frozen=True, slots=True)
+class Reservation:
+    """A writer number, held until the transaction ends; ascending positions under it; and the heads of its chains."""
+
+    writer: int
+    positions: Sequence[int]
+    heads: Mapping[AccountId, ChainHead]
+
+
+async def reserve_positions(session: DbSession, count: int, accounts: Collection[AccountId] = ()) -> Reservation:
+    """Of `count` positions for events of these accounts. For PostgreSQL."""
+    names = sorted(accounts)
+    rows = await session.write(RESERVE_POSITIONS, at_count=count, at_accounts=names)
     if not rows:
-        rows = await session.write(RESERVE_WHEN_ALL_ARE_TAKEN, at_count=count)
-    return rows[0][0], sorted(row[1] for row in rows)
+        rows = await session.write(RESERVE_WHEN_ALL_ARE_TAKEN, at_count=count, at_accounts=names)
+    [(writer, positions, is_current, found)] = rows
+    if not is_current:
+        found = (await session.read(HEADS_OF_WRITER, at_writer=writer, at_accounts=names))[0][0]
+    return Reservation(writer, positions, _heads_by_account(found or ()))
+
+
+def next_on_sqlite(rows: Sequence[Row], count: int) -> Reservation:
+    """From the rows of `NEXT_ON_SQLITE`. SQLite has one writer, whose positions have no gaps."""
+    first = (rows[0][0] or 0) + 1
+    return Reservation(0, range(first, first + count), _heads_by_account(row[1:] for row in rows))
+
+
+def _heads_by_account(rows: Iterable[Row]) -> dict[AccountId, ChainHead]:
+    """Accounts whose chain has no record yet are left out."""
+    return {account: ChainHead(sequence, hashed, position) for account, sequence, hashed, position in rows if sequence}
 
 
 async def end_of_log(session: DbSession) -> LogCursor:

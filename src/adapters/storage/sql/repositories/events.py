@@ -11,27 +11,33 @@ from functools import cache
 from operator import attrgetter
 from typing import Any
 
-from sqlalchemy import BindParameter, ColumnElement, Select, bindparam, delete, func, literal_column, select, text
+from sqlalchemy import BindParameter, ColumnElement, Select, and_, bindparam, delete, func, literal_column, select
 
-from adapters.storage.sql.bulk_insert import bulk_insert
-from adapters.storage.sql.mapper import JSON, Mapper, escape_like
+from adapters.storage.sql.bulk_insert import BulkStatement, bulk_insert
+from adapters.storage.sql.mapper import JSON, Mapper, escape_like, to_json
+from adapters.storage.sql.repositories.event_retention import delete_sealed_events
 from adapters.storage.sql.repositories.event_writers import (
     ADVANCE_IDLE,
     END_OF_TOTAL_ORDER,
+    NEXT_ON_SQLITE,
     NOT_COVERED,
+    Reservation,
     cursor_parameters,
     end_of_log,
+    next_on_sqlite,
     reserve_positions,
 )
 from adapters.storage.sql.repositories.sessions import delete_batch
 from adapters.storage.sql.session import POSTGRES, SQLITE, DbSession, Row
 from adapters.storage.sql.tables import event_counts, event_totals, events
+from domain.events.chain import chain_events
 from domain.events.log_cursor import LogCursor
 from domain.events.model import NO_SEARCH, Event, EventSearch
 from domain.kernel.ids import AccountId, DeviceId
 
 EVENT = Mapper(events, Event, {"payload": JSON})
 
+AppendWrites = list[tuple[BulkStatement, Sequence[Sequence[Any]]]]
 CounterKey = tuple[AccountId, str, str, int]
 """Account, kind, device id or "", and writer."""
 
@@ -42,18 +48,20 @@ _ACCOUNT_UNINDEXED = func.coalesce(e.account_id, literal_column("''")) == bindpa
 kind."""
 _LIMIT: BindParameter[int] = bindparam("at_limit")
 
-_INSERT_COLUMNS = (*EVENT.names, "public")
+ADD = bulk_insert(events, (*EVENT.names, "public", "sequence", "hash"), json=("payload",))
 """The property `is_public` is stored as a column, so that feed queries can filter by it."""
-ADD = bulk_insert(events, _INSERT_COLUMNS, json=("payload",))
-_SQLITE_NAMES = tuple(name for name in EVENT.names if name not in ("position", "writer"))
-ADD_WITHOUT_POSITION = bulk_insert(events, (*_SQLITE_NAMES, "public"), json=("payload",))
-"""For SQLite, which assigns the position and has one writer, 0."""
 _insert_values = attrgetter(*EVENT.names, "is_public")
-_insert_values_without_position = attrgetter(*_SQLITE_NAMES, "is_public")
 
 ADD_TO_TOTALS = bulk_insert(event_totals, ("account_id", "writer", "total"), adding="total")
 ADD_TO_COUNTS = bulk_insert(event_counts, ("account_id", "kind", "device_id", "writer", "total"), adding="total")
 """Add to the counter, or insert it."""
+ADVANCE_CHAINS = bulk_insert(
+    event_totals,
+    ("account_id", "writer", "total", "sequence", "position", "hash"),
+    adding="total",
+    replacing=("sequence", "position", "hash"),
+)
+"""The same with the new head of the chain."""
 _COUNTER_PARAMETERS = ("at_account", "at_kind", "at_device", "at_writer")
 DELETE_ZERO_COUNT = delete(event_counts).where(
     event_counts.c.account_id == bindparam("at_account"),
@@ -63,8 +71,6 @@ DELETE_ZERO_COUNT = delete(event_counts).where(
     event_counts.c.total == 0,
 )
 """Counters of deleted devices."""
-LAST_POSITION_GIVEN = text("SELECT seq FROM sqlite_sequence WHERE name = 'events'")
-"""The last assigned position. SQLite has one writer and no gaps, so it belongs to the last row just written."""
 GET_TOTAL = select(func.coalesce(func.sum(event_totals.c.total), 0)).where(event_totals.c.account_id == bindparam("at_account"))
 _UNREAD: dict[str, ColumnElement[bool]] = {POSTGRES: NOT_COVERED, SQLITE: e.position > bindparam("at_after")}
 LIST_PUBLIC_AFTER = {
@@ -80,9 +86,10 @@ _DEVICE_LOG = EVENT.select().where(e.device_id == bindparam("at_device"))
 _NEWEST_FIRST = (e.at_ms.desc(), e.position.desc())
 DEVICE_LOG = _DEVICE_LOG.order_by(*_NEWEST_FIRST).limit(_LIMIT)
 DEVICE_LOG_BEFORE = _DEVICE_LOG.where(e.at_ms < bindparam("at_before")).order_by(*_NEWEST_FIRST).limit(_LIMIT)
-DELETE_OLDER_THAN = delete_batch(events, e.at_ms < bindparam("at_before"), e.at_ms).returning(
+DELETE_UNLINKED = delete_batch(events, and_(e.at_ms < bindparam("at_before"), e.sequence == 0), e.at_ms).returning(
     e.account_id, e.kind, e.device_id, e.writer
 )
+"""Events of a version without chains are never sealed."""
 
 
 _SEARCHED = {
@@ -139,16 +146,21 @@ class SqlEventRepository:
     async def append_many(self, events: Sequence[Event]) -> Sequence[Event]:
         if not events:
             return []
+        accounts = {event.account_id for event in events}
         if self._session.dialect == POSTGRES:
-            writer, positions = await reserve_positions(self._session, len(events))
-            numbered = [event.with_position(number, writer) for event, number in zip(events, positions, strict=True)]
-            await self._session.bulk_write(ADD, list(map(_insert_values, numbered)))
-            await self._adjust_counts(Counter(map(_counter_key, numbered)))
+            numbered, writes = _plan_append(events, await reserve_positions(self._session, len(events), accounts))
+            for statement, rows in writes:
+                await self._session.bulk_write(statement, rows)
             return numbered
-        await self._session.bulk_write(ADD_WITHOUT_POSITION, list(map(_insert_values_without_position, events)))
-        await self._adjust_counts(Counter(map(_counter_key, events)))
-        first = (await self._session.write(LAST_POSITION_GIVEN))[0][0] - len(events) + 1
-        return [event.with_position(number) for number, event in enumerate(events, first)]
+        stored: list[Event] = []
+
+        def plan(rows: Sequence[Row]) -> AppendWrites:
+            numbered, writes = _plan_append(events, next_on_sqlite(rows, len(events)))
+            stored.extend(numbered)
+            return writes
+
+        await self._session.read_then_write(NEXT_ON_SQLITE, plan, at_accounts=to_json(sorted(accounts)))
+        return stored
 
     async def page(
         self,
@@ -207,7 +219,9 @@ class SqlEventRepository:
         return [EVENT.from_row(row) for row in rows]
 
     async def delete_older_than(self, at_ms: int, limit: int) -> int:
-        rows = await self._session.write(DELETE_OLDER_THAN, at_before=at_ms, at_limit=limit)
+        rows = list(await delete_sealed_events(self._session, at_ms, limit))
+        if len(rows) < limit:
+            rows += await self._session.write(DELETE_UNLINKED, at_before=at_ms, at_limit=limit - len(rows))
         gone = Counter((account_id, kind, device_id or "", writer) for _, account_id, kind, device_id, writer in rows)
         await self._adjust_counts({counted: -number for counted, number in gone.items()})
         await self._session.execute_many(
@@ -216,12 +230,33 @@ class SqlEventRepository:
         return len(rows)
 
     async def _adjust_counts(self, by: Mapping[CounterKey, int]) -> None:
-        """In the order of the keys, so that two transactions cannot deadlock."""
         accounts: Counter[tuple[AccountId, int]] = Counter()
         for (account_id, _, _, writer), number in by.items():
             accounts[account_id, writer] += number
         await self._session.bulk_write(ADD_TO_TOTALS, [(*counted, number) for counted, number in sorted(accounts.items())])
-        await self._session.bulk_write(ADD_TO_COUNTS, [(*counted, number) for counted, number in sorted(by.items())])
+        await self._add_to_counts(by)
+
+    async def _add_to_counts(self, by: Mapping[CounterKey, int]) -> None:
+        await self._session.bulk_write(ADD_TO_COUNTS, _count_rows(by))
+
+
+def _plan_append(events: Sequence[Event], reserved: Reservation) -> tuple[list[Event], AppendWrites]:
+    """The events with their positions, and what to write. Counters are in the order of their keys, so that two transactions
+    cannot deadlock."""
+    writer = reserved.writer
+    numbered = [event.with_position(number, writer) for event, number in zip(events, reserved.positions, strict=True)]
+    records, heads = chain_events(numbered, reserved.heads)
+    added = Counter(event.account_id for event in events)
+    chains = [(at, writer, added[at], head.sequence, head.position, head.hash) for at, head in sorted(heads.items())]
+    return numbered, [
+        (ADD, [(*_insert_values(record.event), record.sequence, record.hash) for record in records]),
+        (ADVANCE_CHAINS, chains),
+        (ADD_TO_COUNTS, _count_rows(Counter(map(_counter_key, numbered)))),
+    ]
+
+
+def _count_rows(by: Mapping[CounterKey, int]) -> list[tuple[object, ...]]:
+    return [(*counted, number) for counted, number in sorted(by.items())]
 
 
 def _counter_key(event: Event) -> CounterKey:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Callable, Mapping, Sequence
+from collections.abc import AsyncIterator, Callable, Iterator, Mapping, Sequence
 from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
@@ -12,8 +12,8 @@ from sqlalchemy.sql.expression import ClauseElement
 
 from adapters.storage.errors import ReadOnlyTransactionError, TransactionClosedError
 from adapters.storage.sql.bulk_insert import BulkStatement
-from adapters.storage.sql.session import SQLITE, Query, Row
-from adapters.storage.sql.sqlite.connection import DeferredRead, DeferredWrite, SqliteConnection, compile_statement
+from adapters.storage.sql.session import SQLITE, Query, Row, WritePlan
+from adapters.storage.sql.sqlite.connection import DeferredPlan, DeferredRead, DeferredWrite, SqliteConnection, compile_statement
 from adapters.storage.sql.sqlite.group_commit import GroupCommitWriter, WriteTicket
 from adapters.storage.sql.sqlite.open_files import OpenFiles
 from adapters.storage.sql.sqlite.reader_pool import ReaderPool
@@ -45,7 +45,7 @@ class SqliteSession:
         self._connection = connection
         self._ticket = ticket
         self._closed = False
-        self._deferred: list[DeferredWrite | DeferredRead] = []
+        self._deferred: list[DeferredWrite | DeferredRead | DeferredPlan] = []
         self._flush_task: asyncio.Task[None] | None = None
 
     @property
@@ -103,6 +103,16 @@ class SqliteSession:
             self._flush_task = asyncio.create_task(self._connection.flush(), name="storage-flush")
             self._flush_task.add_done_callback(_retrieve_exception)
 
+    async def read_then_write(self, statement: ClauseElement, plan: WritePlan, **params: Any) -> None:
+        self._require_open(writing=True)
+        compiled = compile_statement(statement, params)
+
+        def in_thread(rows: Sequence[Row]) -> Iterator[tuple[str, Sequence[Sequence[Any]]]]:
+            return ((bulk.sqlite_sql, bulk.sqlite_params(written)) for bulk, written in plan(rows) if written)
+
+        self._defer(DeferredPlan(compiled.sql, compiled.bind(params), in_thread))
+        await self.flush()
+
     async def flush(self) -> None:
         """Run the deferred statements before the transaction ends."""
         await self._wait_for_flush()
@@ -121,7 +131,7 @@ class SqliteSession:
             flush, self._flush_task = self._flush_task, None
             await flush
 
-    def _defer(self, statement: DeferredWrite | DeferredRead) -> None:
+    def _defer(self, statement: DeferredWrite | DeferredRead | DeferredPlan) -> None:
         self._deferred.append(statement)
         self._connection.defer(statement)
 

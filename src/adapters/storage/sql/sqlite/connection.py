@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import sqlite3
 from collections import deque
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Self
@@ -57,7 +57,17 @@ class DeferredRead:
     cancelled: bool = False
 
 
-DeferredStatement = str | DeferredWrite | DeferredRead
+@dataclass(slots=True)
+class DeferredPlan:
+    """A read, and the writes that `plan` makes of its rows: SQL and rows of each. `plan` runs in the connection's thread."""
+
+    sql: str
+    params: Sequence[Any]
+    plan: Callable[[Sequence[Row]], Iterable[tuple[str, Sequence[Sequence[Any]]]]]
+    cancelled: bool = False
+
+
+DeferredStatement = str | DeferredWrite | DeferredRead | DeferredPlan
 
 
 class PipelinedConnection(sqlite3.Connection):
@@ -82,6 +92,9 @@ class PipelinedConnection(sqlite3.Connection):
                 continue
             elif isinstance(one, DeferredWrite):
                 super().executemany(one.sql, one.rows)
+            elif isinstance(one, DeferredPlan):
+                for sql, rows in one.plan(super().execute(one.sql, one.params).fetchall()):
+                    super().executemany(sql, rows)
             else:
                 one.rows = super().execute(one.sql, one.params).fetchall()
                 one.done = True
@@ -161,7 +174,7 @@ class SqliteConnection:
     def defer_control(self, *controls: str) -> None:
         self._deferred.extend(controls)
 
-    def defer(self, one: DeferredWrite | DeferredRead) -> None:
+    def defer(self, one: DeferredWrite | DeferredRead | DeferredPlan) -> None:
         self._deferred.append(one)
 
     @property

@@ -4,6 +4,8 @@ from adapters.storage.sql.tables.cluster import device_sessions, members, partit
 from adapters.storage.sql.tables.columns import metadata
 from adapters.storage.sql.tables.events_and_telemetry import (
     attempts,
+    audit_rounds,
+    audit_seals,
     dead_letters,
     deliveries,
     device_drops,
@@ -70,6 +72,8 @@ __all__ = [
     "api_keys",
     "approvals",
     "attempts",
+    "audit_rounds",
+    "audit_seals",
     "credentials",
     "dead_letters",
     "definitions",

@@ -32,6 +32,8 @@ events = Table(
     text_column("payload"),
     Column("public", Boolean, nullable=False),
     Column("writer", Int64, nullable=False, server_default=text("0")),
+    Column("sequence", Int64, nullable=False, server_default=text("0")),  # in its chain; 0: of a version without chains
+    Column("hash", Text, nullable=False, server_default=text("''")),
     Index(None, "account_id", "position"),
     Index(None, "account_id", "kind", "position"),
     Index(None, "device_id", "position"),
@@ -48,12 +50,34 @@ event_writers = Table(  # the last position of each writer number; PostgreSQL on
     integer_column("position"),
 )
 
-event_totals = Table(  # event counts per account; the total is the sum over the writers
+event_totals = Table(  # per account and writer: how many events are stored, and the last record of their chain
     "event_totals",
     metadata,
     Column("account_id", Text, ForeignKey("accounts.account_id", ondelete="CASCADE"), primary_key=True),
     Column("writer", Int64, primary_key=True, autoincrement=False, server_default=text("0")),
     integer_column("total"),
+    Column("sequence", Int64, nullable=False, server_default=text("0")),
+    Column("position", Int64, nullable=False, server_default=text("0")),
+    Column("hash", Text, nullable=False, server_default=text("''")),
+)
+
+audit_seals = Table(  # signed heads of an account's chains (see domain/audit/seals.py)
+    "audit_seals",
+    metadata,
+    Column("account_id", Text, ForeignKey("accounts.account_id", ondelete="CASCADE"), primary_key=True),
+    Column("number", Int64, primary_key=True, autoincrement=False),
+    integer_column("sealed_ms"),
+    text_column("content"),
+    text_column("signature"),
+    Column("purged", Boolean, nullable=False),  # retention deletes the records up to this seal
+    Index(None, "sealed_ms"),
+)
+
+audit_rounds = Table(  # what of the log was sealed when, of all accounts: retention deletes no record before it is sealed
+    "audit_rounds",
+    metadata,
+    Column("sealed_ms", Int64, primary_key=True, autoincrement=False),
+    text_column("log"),
 )
 
 event_counts = Table(  # the same per account, kind and device; the device is "" if there is none

@@ -1,0 +1,33 @@
+"""The parts that prove the event log."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from adapters.crypto.seal_keys import Ed25519SealKeys
+from app.runtime.metrics import Metrics
+from app.wiring.adapters import Adapters
+from app.workers.audit_seals import AuditSealWorker
+from domain.audit.export import AuditExporter
+from domain.audit.sealing import SealService
+from domain.kernel.clock import SECOND_MS, Clock
+
+
+class AuditServices:
+    def __init__(self, uow: Any, adapters: Adapters) -> None:
+        self._clock: Clock = adapters.clock
+        self.exporter = AuditExporter(uow=uow, clock=adapters.clock)
+        self.seals = SealService(uow=uow, clock=adapters.clock, keys=Ed25519SealKeys(adapters.key_ring))
+
+    def create_worker(self) -> AuditSealWorker:
+        return AuditSealWorker(seals=self.seals, clock=self._clock)
+
+    def register_metrics(self, metrics: Metrics) -> None:
+        metrics.register_counter("audit_seals", "Accounts whose event log was sealed.", lambda: self.seals.sealed)
+        metrics.register_gauge(
+            "audit_seal_age_seconds", "Time since the event log was last sealed; it is done every hour.", self._seal_age_s
+        )
+
+    def _seal_age_s(self) -> float:
+        last_ms = self.seals.last_sealed_ms
+        return 0.0 if last_ms is None else max(0, self._clock.now_ms() - last_ms) / SECOND_MS

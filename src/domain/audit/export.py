@@ -1,0 +1,150 @@
+"""Exports an account's log as lines of JSON that can be verified without this service.
+
+The kinds of lines and their fields are in `docs/reference/audit-format.md`. The records of a part of the log come before the seal
+that covers them. An excerpt has only the parts with chosen records; of the other records of these parts it has the digest, so
+that the chain can be followed without showing them. All seals up to the newest one follow, which proves them.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import AsyncIterator
+from dataclasses import dataclass
+from typing import Any, Final
+
+from domain.audit.ports import AuditTx
+from domain.audit.seals import AuditSeal, ChainHeads, heads_of
+from domain.audit.selection import EVERYTHING, ChosenRecords, Selection, choose_records
+from domain.events.chain import ChainedRecord, ChainHead, digest_of, record_json
+from domain.kernel.canonical_json import canonical_json
+from domain.kernel.clock import Clock
+from domain.kernel.errors import NotFound
+from domain.kernel.ids import AccountId
+from domain.kernel.unit_of_work import UnitOfWork
+
+FORMAT: Final = "latchboard-audit-1"
+_PAGE: Final = 500
+
+
+@dataclass(frozen=True, slots=True)
+class _Part:
+    """Of the log between two seals; the last part ends with the records that are not sealed yet."""
+
+    begin: ChainHeads
+    end: ChainHeads
+    begin_ms: int | None
+    end_ms: int | None
+
+    def contains(self, record: ChainedRecord) -> bool:
+        writer = record.event.writer
+        return self.begin.get(writer, ChainHead()).sequence < record.sequence <= self.end.get(writer, ChainHead()).sequence
+
+    @property
+    def positions(self) -> tuple[int, int]:
+        """All its records have positions above the first and up to the second."""
+        grown = [writer for writer, head in self.end.items() if head.sequence > self.begin.get(writer, ChainHead()).sequence]
+        begin = min((self.begin.get(writer, ChainHead()).position for writer in grown), default=0)
+        return begin, max((self.end[writer].position for writer in grown), default=0)
+
+
+class AuditExporter:
+    def __init__(self, *, uow: UnitOfWork[AuditTx], clock: Clock) -> None:
+        self._uow = uow
+        self._clock = clock
+
+    async def lines(
+        self, account_id: AccountId, selection: Selection = EVERYTHING, *, after_seal: int | None = None
+    ) -> AsyncIterator[str]:
+        """The lines of the export, without line ends. With `after_seal` it begins after that seal, where an earlier export
+        ended. Raises NotFound if there is no such seal, or no record is chosen."""
+        async with self._uow.read() as tx:
+            last = await self._first_seal(tx, account_id, after_seal)
+            chosen = await choose_records(tx, account_id, selection)
+        yield canonical_json({"audit": self._header(account_id, selection)})
+        records, started = 0, not selection.is_excerpt
+        if last is not None and started:
+            yield seal_line(last)
+        begin, begin_ms = _heads(last), None if last is None else last.sealed_ms
+        async for seal in self._seals(account_id, 0 if last is None else last.number):
+            part = _Part(begin, _heads(seal), begin_ms, seal.sealed_ms)
+            if _is_wanted(part, selection, chosen):
+                if not started and last is not None:
+                    yield seal_line(last)
+                started = True
+                async for record in self._records(account_id, part):
+                    records += 1
+                    yield record_line(record, shown=chosen.includes(record))
+            if started:
+                yield seal_line(seal)
+            last, begin, begin_ms = seal, part.end, seal.sealed_ms
+        async with self._uow.read() as tx:
+            tail = _Part(begin, await tx.audit_log.heads(account_id), begin_ms, None)
+        if _is_wanted(tail, selection, chosen):
+            if not started and last is not None:
+                yield seal_line(last)
+            async for record in self._records(account_id, tail):
+                records += 1
+                yield record_line(record, shown=chosen.includes(record))
+        yield canonical_json({"end": {"records": records}})
+
+    def _header(self, account_id: AccountId, selection: Selection) -> dict[str, Any]:
+        return {
+            "format": FORMAT,
+            "accountId": account_id,
+            "exportedAt": self._clock.now_ms(),
+            "selection": selection.to_json() if selection.is_excerpt else None,
+        }
+
+    async def _first_seal(self, tx: AuditTx, account_id: AccountId, after_seal: int | None) -> AuditSeal | None:
+        """The seal after which the export begins; None: with the first record of the account."""
+        anchor = await tx.audit_log.find_anchor(account_id)
+        if after_seal is None or (anchor is None and after_seal == 0):
+            return anchor
+        found = await tx.audit_log.list_seals(account_id, after=after_seal - 1, limit=1)
+        if not found or found[0].number != after_seal or (anchor is not None and after_seal < anchor.number):
+            raise NotFound(f"There is no seal {after_seal} any more or yet. Leave the number out to export the log that is kept.")
+        return found[0]
+
+    async def _seals(self, account_id: AccountId, after: int) -> AsyncIterator[AuditSeal]:
+        while True:
+            async with self._uow.read() as tx:
+                page = await tx.audit_log.list_seals(account_id, after=after, limit=_PAGE)
+            for seal in page:
+                yield seal
+            if len(page) < _PAGE:
+                return
+            after = page[-1].number
+
+    async def _records(self, account_id: AccountId, part: _Part) -> AsyncIterator[ChainedRecord]:
+        after, last = part.positions
+        while after < last:
+            async with self._uow.read() as tx:
+                page = await tx.audit_log.list_records(account_id, after=after, limit=_PAGE)
+            for record in page:
+                if part.contains(record):
+                    yield record
+            if len(page) < _PAGE:
+                return
+            after = page[-1].event.position
+
+
+def record_line(record: ChainedRecord, *, shown: bool = True) -> str:
+    content = record_json(record.event, record.sequence)
+    if shown:
+        return f'{{"hash":"{record.hash}","record":{content}}}'
+    elided = {"writer": record.event.writer, "sequence": record.sequence, "digest": digest_of(content).hex()}
+    return canonical_json({"hash": record.hash, "elided": elided})
+
+
+def seal_line(seal: AuditSeal) -> str:
+    return f'{{"seal":{seal.content},"signature":"{seal.signature}"}}'
+
+
+def _heads(seal: AuditSeal | None) -> ChainHeads:
+    return {} if seal is None else heads_of(json.loads(seal.content))
+
+
+def _is_wanted(part: _Part, selection: Selection, chosen: ChosenRecords) -> bool:
+    if chosen.records is not None:
+        return any(part.contains(record) for record in chosen.records)
+    return selection.overlaps(part.begin_ms, part.end_ms)

@@ -1,0 +1,55 @@
+"""Ports of the audit part: reading the chains and storing seals."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Protocol
+
+from domain.audit.seals import AuditSeal, ChainHeads, SealRound
+from domain.events.chain import ChainedRecord
+from domain.events.ports import HasEvents
+from domain.kernel.ids import AccountId
+
+
+class AuditLogRepository(Protocol):
+    async def heads(self, account_id: AccountId) -> ChainHeads:
+        """The last record of each chain of the account that has records."""
+        ...
+
+    async def heads_of_all(self) -> Mapping[AccountId, ChainHeads]:
+        """Of every account with a chain."""
+        ...
+
+    async def list_records(
+        self, account_id: AccountId, *, after: int, limit: int, mentioning: str | None = None
+    ) -> Sequence[ChainedRecord]:
+        """Linked records with positions above `after`, by position; with `mentioning` only those whose data contain the text."""
+        ...
+
+    async def list_seals(self, account_id: AccountId, *, after: int, limit: int) -> Sequence[AuditSeal]:
+        """Seals with numbers above `after`, by number."""
+        ...
+
+    async def last_seals(self) -> Mapping[AccountId, AuditSeal]:
+        """The newest seal of every account that has one."""
+        ...
+
+    async def find_anchor(self, account_id: AccountId) -> AuditSeal | None:
+        """The newest seal whose records retention has deleted, or is deleting: the chain begins after it."""
+        ...
+
+    async def last_sealed_ms(self) -> int | None:
+        """When the last round of seals was stored; None: never."""
+        ...
+
+    async def add_round(self, sealed: SealRound) -> None:
+        """Raises Conflict if another process sealed one of the accounts meanwhile."""
+        ...
+
+
+class HasAuditLog(Protocol):
+    @property
+    def audit_log(self) -> AuditLogRepository: ...
+
+
+class AuditTx(HasAuditLog, HasEvents, Protocol): ...

@@ -1,0 +1,17 @@
+"""Seals the event log in tests."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from adapters.crypto.key_ring import KeyRing
+from adapters.crypto.seal_keys import Ed25519SealKeys
+from domain.audit.sealing import SealService
+from support.manual_clock import ManualClock
+
+RING = KeyRing.generate()
+
+
+async def seal(uow: Any, at_ms: int, ring: Any = RING) -> int:
+    """A round of seals of this time; returns how many accounts were sealed."""
+    return await SealService(uow=uow, clock=ManualClock(at_ms), keys=Ed25519SealKeys(ring)).seal()
