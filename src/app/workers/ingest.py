@@ -30,13 +30,16 @@ MAX_BATCH_SIZE = 8_192
 with 1,000 devices this size carries nearly twice as much, and waiting messages wait half as long."""
 MIN_BATCH_INTERVAL_S = 0.005
 """Shortest time between the starts of two batches, unless the first was full. A transaction costs about a millisecond of CPU even
-when it is small, so messages that arrive in the meantime share the next one. A single message is stored at once."""
+when it is small, so messages that arrive in the meantime share the next one. A single message is stored at once. There is no pause
+while one device sends alone: it waits for its acknowledgement, and nothing would share the batch."""
 
 log = structlog.get_logger("ingest")
 
 
 class IngestWorker:
     name = "ingest"
+    _only_sender: int | None = None
+    """The device that sent everything in the last batch, if it was a single one."""
 
     def __init__(
         self,
@@ -87,6 +90,7 @@ class IngestWorker:
             full = len(batch.telemetry) + len(batch.events) >= limit
             limit = min(2 * limit, MAX_BATCH_SIZE) if full else BATCH_SIZE
             self._batch_started = started = monotonic()
+            sender_before, self._only_sender = self._only_sender, None
             try:
                 await self._process_batch(batch)
             except BaseException:
@@ -95,7 +99,8 @@ class IngestWorker:
             finally:
                 self._batch_started = None
             pause_s = started + MIN_BATCH_INTERVAL_S - monotonic()
-            if pause_s > 0 and not full:
+            sends_alone = self._only_sender is not None and self._only_sender == sender_before
+            if pause_s > 0 and not full and not sends_alone:
                 await asyncio.sleep(pause_s)
 
     async def _process_batch(self, batch: InboundBatch) -> None:
@@ -115,6 +120,7 @@ class IngestWorker:
         await self._pipeline.follow_up(follow_ups)
 
     def _record(self, evaluated: EvaluatedBatch) -> None:
+        self._only_sender = evaluated.only_sender
         for device_no, code, count, reason in evaluated.faults:
             self._fault_log.count(device_no, code, count, reason)
         self._clock_offsets.on_offsets(evaluated.clocks_ahead, ahead=True)

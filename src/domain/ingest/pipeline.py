@@ -65,6 +65,14 @@ class EvaluatedBatch:
     def device_nos(self) -> set[int]:
         return {message.event.device_no for message in self.messages}.union(*(result.device_nos for result in self.results))
 
+    @property
+    def only_sender(self) -> int | None:
+        """The number of the device that sent everything in the batch; None if several did."""
+        if len(self.last_seen) > 1:
+            return None
+        senders = {device_no for device_no, _ in self.last_seen}.union(message.event.device_no for message in self.messages)
+        return senders.pop() if len(senders) == 1 else None
+
     @classmethod
     def join(cls, parts: Sequence[EvaluatedBatch]) -> EvaluatedBatch:
         """The results and messages of the parts, to store them together."""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -54,15 +54,18 @@ class BatchSource:
         return Batch([0] * min(limit, self._left.pop(0)))
 
 
-async def pauses(monkeypatch: pytest.MonkeyPatch, processing_s: float, *sizes: int) -> list[float]:
-    """The worker's pauses after batches that each take `processing_s`."""
-    now, found = [100.0], []
+async def pauses(
+    monkeypatch: pytest.MonkeyPatch, processing_s: float, *sizes: int, senders: Sequence[int | None] = ()
+) -> list[float]:
+    """The worker's pauses after batches that each take `processing_s`, and come from a single device where `senders` names one."""
+    now, found, left = [100.0], [], list(senders)
 
     async def sleep(seconds: float) -> None:
         found.append(round(seconds, 6))
 
     async def process(batch: Batch) -> None:
         now[0] += processing_s
+        worker._only_sender = left.pop(0) if left else None
 
     worker: Any = object.__new__(IngestWorker)
     worker._link, worker._process_batch = BatchSource(*sizes), process
@@ -83,6 +86,21 @@ async def test_no_pause_follows_a_long_transaction(monkeypatch: pytest.MonkeyPat
 
 async def test_no_pause_follows_a_full_batch(monkeypatch: pytest.MonkeyPatch) -> None:
     assert await pauses(monkeypatch, 0.001, BATCH_SIZE, 1) == [round(MIN_BATCH_INTERVAL_S - 0.001, 6)]
+
+
+async def test_no_pause_follows_while_one_device_sends_alone(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The pauses follow the first batch, the one from several devices, and the first one after it."""
+    pause = round(MIN_BATCH_INTERVAL_S - 0.001, 6)
+    assert await pauses(monkeypatch, 0.001, 1, 1, 1, senders=[7, 7, 7]) == [pause]
+    assert await pauses(monkeypatch, 0.001, 1, 1, 2, 1, 1, senders=[7, 7, None, 7, 7]) == [pause] * 3
+    assert await pauses(monkeypatch, 0.001, 1, 1, 1, senders=[7, 8, 7]) == [pause] * 3
+
+
+def test_the_only_sender_of_a_batch_sent_its_telemetry_and_its_other_messages() -> None:
+    assert EvaluatedBatch([], [a_message(1)], last_seen=[(1, 7)]).only_sender == 1
+    assert EvaluatedBatch([], [a_message(2)], last_seen=[(1, 7)]).only_sender is None
+    assert EvaluatedBatch([], [], last_seen=[(1, 7), (2, 7)]).only_sender is None
+    assert EvaluatedBatch([], []).only_sender is None
 
 
 def a_message(device_no: int, *reports: Any) -> DecodedMessage:
