@@ -30,8 +30,8 @@ MAX_BATCH_SIZE = 8_192
 with 1,000 devices this size carries nearly twice as much, and waiting messages wait half as long."""
 MIN_BATCH_INTERVAL_S = 0.005
 """Shortest time between the starts of two batches, unless the first was full. A transaction costs about a millisecond of CPU even
-when it is small, so messages that arrive in the meantime share the next one. A single message is stored at once. There is no pause
-while one device sends alone: it waits for its acknowledgement, and nothing would share the batch."""
+when it is small, so messages that arrive in the meantime share the next one. A single message is stored at once. While one device
+sends alone there is no pause: it waits for its acknowledgement, and nothing would share the batch."""
 
 log = structlog.get_logger("ingest")
 
