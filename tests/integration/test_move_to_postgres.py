@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sqlite3
+import time
 from contextlib import closing
 from pathlib import Path
 
@@ -15,6 +16,7 @@ from sqlalchemy.pool import NullPool
 from adapters.storage.sql import SqlDatabase, move
 from adapters.storage.sql.migrate import MoveUnfinishedError
 from adapters.storage.sql.tables import metadata
+from domain.kernel.clock import DAY_MS, HOUR_MS
 from support import postgres
 from support.storage import empty_postgres, sqlite_url
 from support.table_rows import Rows, a_value, all_rows
@@ -48,7 +50,8 @@ async def source(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
             if table.name == "event_writers":
                 continue  # of PostgreSQL only
             connection.execute(table.insert(), [{c.name: a_value(table, c, row) for c in table.columns} for row in (1, 2)])
-        more = [{"device_no": 7, "ts": ts, "digest": -ts, "packed": bytes(5)} for ts in range(READINGS)]
+        first = (int(time.time() * 1_000) // DAY_MS - 12) * DAY_MS
+        more = [{"device_no": 7, "ts": first + ts * HOUR_MS, "digest": -ts, "packed": bytes(5)} for ts in range(READINGS)]
         connection.execute(metadata.tables["readings"].insert(), more)
         connection.exec_driver_sql("UPDATE sqlite_sequence SET seq = ? WHERE name = 'events'", (GIVEN_EVENTS,))
     engine.dispose()
@@ -98,6 +101,9 @@ async def test_an_interrupted_move_blocks_starts_and_continues_until_both_are_eq
     assert found | {"event_writers": []} == wanted
 
     target = await asyncpg.connect(postgres.plain_url())
+    days = await target.fetchval("SELECT count(DISTINCT tableoid) FROM readings")
+    of_its_own = 1 + (READINGS - 1) * HOUR_MS // DAY_MS
+    assert days == of_its_own + 1, "the two rows of 1970 share what is older than all days"
     assert await target.fetchval("SELECT nextval(pg_get_serial_sequence('events', 'position'))") == GIVEN_EVENTS + 1
     await target.close()
     with pytest.raises(move.MoveError, match="not empty"):
@@ -113,7 +119,7 @@ async def test_a_copy_that_differs_is_refused(source: Path) -> None:
 
     with pytest.raises(Interrupted):
         await move.move_to_postgres(source, url, interrupt_at_the_end)
-    await target.execute("UPDATE readings SET packed = '\\x00' WHERE device_no = 7 AND ts = 3")
+    await target.execute("UPDATE readings SET packed = '\\x00' WHERE device_no = 7 AND digest = -3")
     await target.close()
     with pytest.raises(move.MoveError, match="readings"):
         await move.move_to_postgres(source, url, ignore_progress)

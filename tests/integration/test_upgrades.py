@@ -68,8 +68,13 @@ def of_then(table: str, rows: list[dict[str, Any]], before: list[dict[str, Any]]
     return [{name: row[RENAMED.get((table, name), name)] for name in old} for row, old in zip(rows, before, strict=True)]
 
 
+def is_no_partition(name: str | None, kind: str, _: object) -> bool:
+    return kind != "table" or not str(name).endswith(("_before", "_after"))
+
+
 def differences(connection: Connection) -> list[Any]:
-    context = MigrationContext.configure(connection, opts={"compare_type": True, "compare_server_default": True})
+    opts = {"compare_type": True, "compare_server_default": True, "include_name": is_no_partition}
+    context = MigrationContext.configure(connection, opts=opts)
     with warnings.catch_warnings():  # PostgreSQL reflects indexes on expressions, and SQLite has none
         warnings.filterwarnings("ignore", message="autogenerate skipping metadata-specified expression-based index")
         return list(compare_metadata(context, metadata))

@@ -138,6 +138,24 @@ class RollupRepository(Protocol):
         ...
 
 
+class TimeRangeRepository(Protocol):
+    """Where the database can, it stores readings by day and roll-ups by week, and drops an expired day or week as a whole. Where
+    it cannot, these calls do nothing."""
+
+    async def prepare(self, now_ms: int) -> None:
+        """Make room for the next days. Raises Unavailable if others use the tables for long; try again later."""
+        ...
+
+    async def divide_past(self, oldest_ms: int) -> None:
+        """Divide the time from then on, before many old rows are stored."""
+        ...
+
+    async def drop_before(self, readings_ms: int, rollups_hour: int) -> int:
+        """Drop the days of readings and the weeks of roll-ups that end before. Returns about how many rows. Raises Unavailable as
+        `prepare`."""
+        ...
+
+
 class HasReadings(Protocol):
     @property
     def readings(self) -> ReadingRepository: ...
@@ -146,6 +164,11 @@ class HasReadings(Protocol):
 class HasRollups(Protocol):
     @property
     def rollups(self) -> RollupRepository: ...
+
+
+class HasTimeRanges(Protocol):
+    @property
+    def time_ranges(self) -> TimeRangeRepository: ...
 
 
 class TelemetryQueryTx(AuthorizationTx, HasDevices, HasReadings, Protocol): ...

@@ -20,7 +20,7 @@ from domain.kernel.idempotency import HasStoredResponses
 from domain.kernel.unit_of_work import UnitOfWork
 from domain.schedules.ports import HasSchedules
 from domain.telemetry.arrival_ports import LATE_KEPT_S, HasArrivals
-from domain.telemetry.ports import HasReadings, HasRollups
+from domain.telemetry.ports import HasReadings, HasRollups, HasTimeRanges
 from domain.webhooks.ports import HasDeliveries
 
 
@@ -56,6 +56,7 @@ class RetentionTx(
     HasSchedules,
     HasSecondFactors,
     HasStoredResponses,
+    HasTimeRanges,
     HasUserSessions,
     Protocol,
 ):
@@ -82,6 +83,10 @@ class RetentionService:
     async def purge_steps(self) -> AsyncIterator[int]:
         """Yield after each transaction how many rows it deleted, so that the caller can pause. Ends when nothing is left to
         delete."""
+        async with self._uow.write(caller=None) as tx:
+            await tx.time_ranges.prepare(self._clock.now_ms())
+            dropped = await tx.time_ranges.drop_before(await self._readings_cutoff_ms(tx), self._rollups_cutoff_hour())
+        yield dropped
         async for deleted in self._purge_by_device(self._devices_with_old_readings, self._delete_readings):
             yield deleted
         async for deleted in self._purge_by_device(self._devices_with_old_rollups, self._delete_rollups):

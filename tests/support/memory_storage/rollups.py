@@ -63,3 +63,16 @@ class MemoryRollupRepository:
 
     async def list_devices_with_rollups_before(self, hour: int, first_device: int, limit: int) -> Sequence[int]:
         return sorted({no for no, h in self._database.rows(ROLLUPS) if h < hour and no >= first_device})[:limit]
+
+
+class MemoryTimeRangeRepository:
+    """All rows are in one place."""
+
+    def __init__(self, database: Database) -> None: ...
+
+    async def prepare(self, now_ms: int) -> None: ...
+
+    async def divide_past(self, oldest_ms: int) -> None: ...
+
+    async def drop_before(self, readings_ms: int, rollups_hour: int) -> int:
+        return 0

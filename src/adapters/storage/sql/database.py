@@ -19,6 +19,8 @@ from domain.events.ports import DomainEventDispatcher
 from domain.kernel.errors import DomainError, Unavailable
 
 Result = TypeVar("Result")
+MIGRATION_TIMEOUT_S = 3_600.0
+"""Of a statement: some read or rewrite the largest table."""
 
 
 class DatabaseUnusableError(Unavailable):
@@ -123,11 +125,20 @@ def _create_postgres(
         url, pool_size=pool_size, acquire_timeout_s=acquire_timeout_s, transaction_timeout_s=transaction_timeout_s
     )
 
+    async def migrate() -> None:
+        patient = create_pooled_engine(
+            url, pool_size=1, acquire_timeout_s=acquire_timeout_s, transaction_timeout_s=MIGRATION_TIMEOUT_S
+        )
+        try:
+            await migrate_postgres(patient)
+        finally:
+            await patient.dispose()
+
     async def inspect() -> str | None:
         async with engine.connect() as connection:
             return await connection.run_sync(check_revision)
 
-    return PostgresBackend(engine, acquire_timeout_s=acquire_timeout_s), lambda: migrate_postgres(engine), inspect
+    return PostgresBackend(engine, acquire_timeout_s=acquire_timeout_s), migrate, inspect
 
 
 def _migrate_file(path: Path) -> None:

@@ -24,7 +24,9 @@ from adapters.storage.sql.database import SqlDatabase
 from adapters.storage.sql.migrate import PROGRESS_TABLE
 from adapters.storage.sql.migrations import HEAD
 from adapters.storage.sql.repositories.event_writers import LAST_GIVEN
+from adapters.storage.sql.repositories.time_ranges import MAX_NEW_RANGES
 from adapters.storage.sql.tables import event_writers, metadata
+from domain.kernel.clock import DAY_MS
 from domain.kernel.errors import Unavailable
 
 BATCH_ROWS = 10_000
@@ -68,7 +70,7 @@ async def move_to_postgres(source: Path, url: str, on_progress: Callable[[str, i
     target = await _connect(url)
     try:
         if not await _has_progress(target):
-            await _prepare_target(url, target, _source_identity(source))
+            await _prepare_target(url, target, _source_identity(source), _reading_times(source))
         await _require_same_source(target, _source_identity(source))
         with closing(sqlite3.connect(f"file:{source}?mode=ro", uri=True)) as rows:
             total = 0
@@ -116,11 +118,16 @@ async def _has_progress(target: asyncpg.Connection) -> bool:
     return bool(await target.fetchval("SELECT to_regclass($1) IS NOT NULL", PROGRESS_TABLE))
 
 
-async def _prepare_target(url: str, target: asyncpg.Connection, identity: str) -> None:
-    """Create the schema in an empty database. A database that was migrated and holds no row counts as empty."""
+async def _prepare_target(url: str, target: asyncpg.Connection, identity: str, times: tuple[int, int] | None) -> None:
+    """Create the schema in an empty database. A database that was migrated and holds no row counts as empty. `times`: of the
+    oldest and the newest reading."""
     database = SqlDatabase(url, pool_size=1)
     try:
         await database.start()
+        if times is not None:
+            async with database.uow.write() as tx:
+                await tx.time_ranges.divide_past(max(times[0], times[1] - MAX_NEW_RANGES * DAY_MS))
+                await tx.time_ranges.prepare(times[1])
     finally:
         await database.stop()
     for table in _tables():
@@ -140,6 +147,12 @@ def _source_identity(source: Path) -> str:
     with closing(sqlite3.connect(f"file:{source}?mode=ro", uri=True)) as database:
         accounts = [account for (account,) in database.execute("SELECT account_id FROM accounts ORDER BY account_id")]
     return hashlib.sha256("\n".join(accounts).encode()).hexdigest()
+
+
+def _reading_times(source: Path) -> tuple[int, int] | None:
+    with closing(sqlite3.connect(f"file:{source}?mode=ro", uri=True)) as database:
+        [(oldest, newest)] = database.execute("SELECT min(ts), max(ts) FROM readings").fetchall()
+    return None if oldest is None else (oldest, newest)
 
 
 async def _require_same_source(target: asyncpg.Connection, identity: str) -> None:

@@ -54,6 +54,7 @@ from adapters.storage.sql.repositories.sessions import (
 )
 from adapters.storage.sql.repositories.steady_time import SqlSteadyTimeRepository
 from adapters.storage.sql.repositories.telemetry import SqlReadingRepository
+from adapters.storage.sql.repositories.time_ranges import SqlTimeRangeRepository
 from adapters.storage.sql.repositories.user_sessions import SqlUnlockLinkRepository, SqlUserSessionRepository
 from adapters.storage.sql.repositories.webhooks import SqlWebhookRepository
 from adapters.storage.sql.session import DbSession
@@ -133,6 +134,7 @@ class SqlTransaction:
     arrivals = LazyRepository(SqlArrivalRepository)
     partition_states = LazyRepository(SqlPartitionStateRepository)
     rollups = LazyRepository(SqlRollupRepository)
+    time_ranges = LazyRepository(SqlTimeRangeRepository)
     dead_letters = LazyRepository(SqlDeadLetterRepository)
     notification_channels = LazyRepository(SqlNotificationChannelRepository)
     notifications = LazyRepository(SqlNotificationRepository)

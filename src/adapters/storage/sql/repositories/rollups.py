@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Collection, Mapping, Sequence, Set
 
 from sqlalchemy import BigInteger, ColumnElement, bindparam, delete, func, literal_column, select, text
@@ -85,7 +86,7 @@ LAST_OF_BATCH = (
     .offset(bindparam("at_offset"))
 )
 DELETE_BATCH = delete(rollups).where(u.device_no == bindparam("at_device"), u.hour <= bindparam("at_hour")).returning(u.hour)
-LIST_DEVICES_WITH_OLDER = text("""
+_DEVICES_WITH_OLDER = """
 WITH RECURSIVE hop (device_no) AS (
   SELECT (SELECT min(device_no) FROM rollups WHERE device_no >= :at_first)
   UNION ALL
@@ -94,7 +95,15 @@ WITH RECURSIVE hop (device_no) AS (
 SELECT device_no FROM hop
 WHERE device_no IS NOT NULL AND (SELECT min(u.hour) FROM rollups AS u WHERE u.device_no = hop.device_no) < :at_before
 LIMIT :at_limit
-""").bindparams(*[bindparam(name, type_=BigInteger()) for name in ("at_first", "at_before", "at_limit")])
+"""
+LIST_DEVICES_WITH_OLDER = {
+    dialect: text(sql).bindparams(*[bindparam(name, type_=BigInteger()) for name in ("at_first", "at_before", "at_limit")])
+    for dialect, sql in {
+        SQLITE: _DEVICES_WITH_OLDER,
+        # Ranges that have expired are dropped as a whole (time_ranges.py); only what is older than all ranges is searched.
+        POSTGRES: re.sub(r"\brollups\b", "rollups_before", _DEVICES_WITH_OLDER),
+    }.items()
+}
 _END_OF_TIME_HOUR = 2**40
 
 
@@ -145,5 +154,7 @@ class SqlRollupRepository:
         return len(await self._session.write(DELETE_BATCH, at_device=device_no, at_hour=last[0][0] if last else hour - 1))
 
     async def list_devices_with_rollups_before(self, hour: int, first_device: int, limit: int) -> Sequence[int]:
-        rows = await self._session.read(LIST_DEVICES_WITH_OLDER, at_first=first_device, at_before=hour, at_limit=limit)
+        rows = await self._session.read(
+            LIST_DEVICES_WITH_OLDER[self._session.dialect], at_first=first_device, at_before=hour, at_limit=limit
+        )
         return [row[0] for row in rows]

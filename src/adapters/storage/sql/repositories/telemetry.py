@@ -6,6 +6,7 @@ one index seek, however many rows lie between.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Collection, Mapping, Sequence, Set
 
 from sqlalchemy import BigInteger, BindParameter, TextClause, bindparam, select, text, tuple_
@@ -98,21 +99,19 @@ WITH RECURSIVE hop (device_no) AS (
 """
 _UP_TO_CURSOR = "r.device_no = :at_device AND (r.ts < :at_ts OR (r.ts = :at_ts AND r.digest <= :at_digest))"
 _NOT_DELETED = "NOT EXISTS (SELECT 1 FROM graves AS g WHERE g.device_no = hop.device_no)"
-_NEWER_THAN_LATEST = (
-    _SKIP_SCAN
-    + f"""
-SELECT r.device_no, r.ts, r.digest, r.packed
-FROM hop LEFT JOIN device_latest AS l ON l.device_no = hop.device_no CROSS JOIN readings AS r
-WHERE r.device_no = hop.device_no
+_NEWER = f"""r.device_no = hop.device_no
   AND r.ts >= CASE WHEN hop.device_no = :at_device AND :at_ts > coalesce(l.ts, -1) THEN :at_ts ELSE coalesce(l.ts + 1, 0) END
-  AND NOT ({_UP_TO_CURSOR}) AND {_NOT_DELETED}
-"""  # noqa: S608 - put together from constants of this module
-)
+  AND NOT ({_UP_TO_CURSOR})"""
+_WITH_LATEST = f"""{_SKIP_SCAN}
+SELECT r.device_no, r.ts, r.digest, r.packed FROM hop LEFT JOIN device_latest AS l ON l.device_no = hop.device_no"""  # noqa: S608 - put together from constants of this module
+_ROWS_OF_DEVICE = f"SELECT * FROM readings AS r WHERE {_NEWER} ORDER BY r.ts, r.digest LIMIT :at_limit"  # noqa: S608 - constants
 _DEVICES_WITH_OLDER = f"""{_SKIP_SCAN}
 SELECT device_no FROM hop
 WHERE device_no IS NOT NULL AND (SELECT min(r.ts) FROM readings AS r WHERE r.device_no = hop.device_no) < :at_before
 LIMIT :at_limit
 """  # noqa: S608 - put together from constants of this module
+# Ranges that have expired are dropped as a whole (time_ranges.py); only what is older than all ranges is searched.
+_DEVICES_WITH_OLDER_THAN_RANGES = re.sub(r"\breadings\b", "readings_before", _DEVICES_WITH_OLDER)
 
 
 def _text_with_bigints(sql: str, *names: str) -> TextClause:
@@ -123,10 +122,20 @@ _PAGE_PARAMETERS = ("at_first", "at_device", "at_ts", "at_digest", "at_limit")
 LIST_NEWER_THAN_LATEST = {
     # SQLite keeps the order of a CROSS JOIN, and the device numbers ascend: the rows are sorted, so a page reads no more than a
     # page.
-    SQLITE: _text_with_bigints(_NEWER_THAN_LATEST + "LIMIT :at_limit", *_PAGE_PARAMETERS),
-    POSTGRES: _text_with_bigints(_NEWER_THAN_LATEST + "ORDER BY r.device_no, r.ts, r.digest LIMIT :at_limit", *_PAGE_PARAMETERS),
+    SQLITE: _text_with_bigints(
+        f"{_WITH_LATEST} CROSS JOIN readings AS r WHERE {_NEWER} AND {_NOT_DELETED} LIMIT :at_limit", *_PAGE_PARAMETERS
+    ),
+    # LIMIT in the subquery: the planner must look up each device's rows by their key, and not read the whole table.
+    POSTGRES: _text_with_bigints(
+        f"{_WITH_LATEST} CROSS JOIN LATERAL ({_ROWS_OF_DEVICE}) AS r WHERE {_NOT_DELETED} "
+        "ORDER BY r.device_no, r.ts, r.digest LIMIT :at_limit",
+        *_PAGE_PARAMETERS,
+    ),
 }
-LIST_DEVICES_WITH_OLDER = _text_with_bigints(_DEVICES_WITH_OLDER, "at_first", "at_before", "at_limit")
+LIST_DEVICES_WITH_OLDER = {
+    SQLITE: _text_with_bigints(_DEVICES_WITH_OLDER, "at_first", "at_before", "at_limit"),
+    POSTGRES: _text_with_bigints(_DEVICES_WITH_OLDER_THAN_RANGES, "at_first", "at_before", "at_limit"),
+}
 # A range of keys, because the database would look up each key of a list separately.
 LAST_OF_BATCH = (
     select(r.ts, r.digest)
@@ -136,7 +145,7 @@ LAST_OF_BATCH = (
     .offset(bindparam("at_offset"))
 )
 DELETE_UP_TO = _text_with_bigints(
-    "DELETE FROM readings WHERE device_no = :at_device AND (ts, digest) <= (:at_ts, :at_digest) RETURNING ts",
+    "DELETE FROM readings WHERE device_no = :at_device AND ts <= :at_ts AND (ts, digest) <= (:at_ts, :at_digest) RETURNING ts",
     "at_device",
     "at_ts",
     "at_digest",
@@ -223,5 +232,7 @@ class SqlReadingRepository:
         return len(await self._session.write(DELETE_UP_TO, at_device=device_no, at_ts=ts, at_digest=digest))
 
     async def list_devices_with_rows_before(self, before_ms: int, first_device: int, limit: int) -> Sequence[int]:
-        rows = await self._session.read(LIST_DEVICES_WITH_OLDER, at_first=first_device, at_before=before_ms, at_limit=limit)
+        rows = await self._session.read(
+            LIST_DEVICES_WITH_OLDER[self._session.dialect], at_first=first_device, at_before=before_ms, at_limit=limit
+        )
         return [row[0] for row in rows]

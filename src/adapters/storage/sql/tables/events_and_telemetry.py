@@ -99,6 +99,7 @@ readings = Table(
     Column("digest", Int64, primary_key=True, autoincrement=False),
     Column("packed", LargeBinary, nullable=False),
     sqlite_with_rowid=False,
+    postgresql_partition_by="RANGE (ts)",
 )
 
 rollups = Table(
@@ -108,6 +109,7 @@ rollups = Table(
     Column("hour", Int64, primary_key=True, autoincrement=False),
     Column("packed", LargeBinary, nullable=False),
     sqlite_with_rowid=False,
+    postgresql_partition_by="RANGE (hour)",
 )
 
 rollups_due = Table(

@@ -1,0 +1,151 @@
+"""Readings and roll-ups in partitions by time (decision 0024). PostgreSQL only: SQLite keeps one table each.
+
+The partitions of a table leave no gap: `_before` takes what is older than the oldest range, `_after` what is newer than the
+newest. So every row has a place at any time, whether or not its range was made ahead. Every change is one transaction and waits
+only briefly for its lock, because it holds up those who write: a later round tries again.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass
+from datetime import UTC, datetime
+
+from sqlalchemy import text
+
+from adapters.storage.sql.session import POSTGRES, DbSession
+from domain.kernel.clock import DAY_MS, HOUR_MS
+
+RANGES_AHEAD = 3
+"""So many ranges after the current one are made: the makers may be away for so long."""
+MAX_NEW_RANGES = 400
+"""At most so many ranges at a time; a longer gap becomes one wide range."""
+_LOCK_KEY = 5492025330
+_TRY_LOCK = text(f"SELECT pg_try_advisory_xact_lock({_LOCK_KEY})")
+_LOCK_TIMEOUT = text("SET LOCAL lock_timeout = '2s'")
+_CHILDREN = text(
+    "SELECT c.relname, pg_get_expr(c.relpartbound, c.oid), greatest(c.reltuples, 0)::bigint FROM pg_inherits AS i "
+    "JOIN pg_class AS c ON c.oid = i.inhrelid WHERE i.inhparent = CAST(:at_table AS regclass)"
+)
+_BOUNDS = re.compile(r"FROM \((MINVALUE|'?-?\d+'?)\) TO \((MAXVALUE|'?-?\d+'?)\)")
+
+
+@dataclass(frozen=True, slots=True)
+class DividedTable:
+    name: str
+    width: int
+    """Of a range, in the unit of its column."""
+    unit_ms: int
+
+    def floor(self, value: int) -> int:
+        return value // self.width * self.width
+
+    def range_name(self, low: int) -> str:
+        return f"{self.name}_{datetime.fromtimestamp(low * self.unit_ms / 1000, UTC):%Y_%m_%d}"
+
+
+READINGS = DividedTable("readings", DAY_MS, 1)
+ROLLUPS = DividedTable("rollups", 7 * DAY_MS // HOUR_MS, HOUR_MS)
+
+
+@dataclass(frozen=True, slots=True)
+class TimeRange:
+    name: str
+    low: int | None
+    high: int | None
+    rows: int
+    """An estimate."""
+
+
+class SqlTimeRangeRepository:
+    def __init__(self, session: DbSession) -> None:
+        self._session = session
+
+    async def prepare(self, now_ms: int) -> None:
+        if await self._may_change():
+            for table in (READINGS, ROLLUPS):
+                await self._extend(table, table.floor(now_ms // table.unit_ms) + (RANGES_AHEAD + 1) * table.width)
+
+    async def divide_past(self, oldest_ms: int) -> None:
+        if await self._may_change():
+            for table in (READINGS, ROLLUPS):
+                await self._divide_before(table, table.floor(oldest_ms // table.unit_ms))
+
+    async def drop_before(self, readings_ms: int, rollups_hour: int) -> int:
+        if not await self._may_change():
+            return 0
+        return await self._drop(READINGS, readings_ms) + await self._drop(ROLLUPS, rollups_hour)
+
+    async def _may_change(self) -> bool:
+        """One instance at a time; the others leave it to that one."""
+        if self._session.dialect != POSTGRES:
+            return False
+        await self._session.write(_LOCK_TIMEOUT)
+        [[locked]] = await self._session.write(_TRY_LOCK)
+        return bool(locked)
+
+    async def _ranges(self, table: DividedTable) -> Sequence[TimeRange]:
+        """Oldest first."""
+        rows = await self._session.read(_CHILDREN, at_table=table.name)
+        found = [TimeRange(name, *_bounds(expression), rows) for name, expression, rows in rows]
+        return sorted(found, key=lambda each: (each.low is not None, each.low))
+
+    async def _extend(self, table: DividedTable, until: int) -> None:
+        """Make the ranges up to `until`. Rows that came before their range was made move into it."""
+        last = (await self._ranges(table))[-1]
+        if last.low is None or last.low >= until:
+            return
+        name = table.name
+        await self._run(f"ALTER TABLE {name} DETACH PARTITION {last.name}", f"ALTER TABLE {last.name} RENAME TO {name}_detached")
+        await self._create(table, last.low, until)
+        await self._run(
+            f"CREATE TABLE {name}_after PARTITION OF {name} FOR VALUES FROM ({until}) TO (MAXVALUE)",
+            f"INSERT INTO {name} SELECT * FROM {name}_detached",  # noqa: S608 - our names
+            f"DROP TABLE {name}_detached",
+        )
+
+    async def _divide_before(self, table: DividedTable, since: int) -> None:
+        """Divide the time before the oldest range, while nothing is stored there."""
+        first = (await self._ranges(table))[0]
+        if first.high is None or since >= first.high or await self._has_rows(first.name):
+            return
+        await self._run(f"DROP TABLE {first.name}")
+        await self._create(table, since, first.high)
+        await self._create_before(table, since)
+
+    async def _create(self, table: DividedTable, low: int, high: int) -> None:
+        starts = [low, *range(table.floor(max(low, high - (MAX_NEW_RANGES - 1) * table.width)) + table.width, high, table.width)]
+        for start, end in zip(starts, [*starts[1:], high], strict=True):
+            await self._run(
+                f"CREATE TABLE {table.range_name(start)} PARTITION OF {table.name} FOR VALUES FROM ({start}) TO ({end})"
+            )
+
+    async def _create_before(self, table: DividedTable, high: int) -> None:
+        await self._run(f"CREATE TABLE {table.name}_before PARTITION OF {table.name} FOR VALUES FROM (MINVALUE) TO ({high})")
+
+    async def _drop(self, table: DividedTable, before: int) -> int:
+        """Drop the ranges that end at `before` or earlier. Returns their rows, as the statistics have them."""
+        expired = [each for each in await self._ranges(table) if each.high is not None and each.high <= before]
+        if not expired or (len(expired) == 1 and not await self._has_rows(expired[0].name)):
+            return 0  # only the range of what is older than all others, and it is empty
+        for each in expired:
+            await self._run(f"DROP TABLE {each.name}")
+        await self._create_before(table, max(each.high or 0 for each in expired))
+        return sum(each.rows for each in expired)
+
+    async def _has_rows(self, name: str) -> bool:
+        [[found]] = await self._session.read(text(f"SELECT EXISTS (SELECT FROM {name})"))  # noqa: S608 - a name from the catalog
+        return bool(found)
+
+    async def _run(self, *statements: str) -> None:
+        for statement in statements:
+            await self._session.write(text(statement))
+
+
+def _bounds(expression: str) -> tuple[int | None, int | None]:
+    found = _BOUNDS.search(expression)
+    if found is None:
+        raise ValueError(f"{expression} is no range of whole numbers.")
+    low, high = (None if each in ("MINVALUE", "MAXVALUE") else int(each.strip("'")) for each in found.groups())
+    return low, high
