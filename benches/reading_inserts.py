@@ -15,7 +15,7 @@ import os
 import statistics
 import struct
 import time
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from pathlib import Path
 
 import asyncpg
@@ -38,9 +38,7 @@ def make_rows(count: int, round_number: int, first_ms: int) -> Sequence[PackedRo
 
 
 def binary_form(rows: Sequence[PackedRow]) -> bytes:
-    body = b"".join(
-        _ROW.pack(4, 8, device, 8, ts, 8, digest, len(packed)) + packed for device, ts, digest, packed in rows
-    )
+    body = b"".join(_ROW.pack(4, 8, device, 8, ts, 8, digest, len(packed)) + packed for device, ts, digest, packed in rows)
     return b"PGCOPY\n\xff\r\n\0" + bytes(8) + body + b"\xff\xff"
 
 
@@ -58,7 +56,7 @@ async def by_copy(connection: asyncpg.Connection, _: Sequence[PackedRow], body: 
     await connection.execute(FROM_STAGING)
 
 
-async def _whole(body: bytes):  # type: ignore[no-untyped-def]
+async def _whole(body: bytes) -> AsyncIterator[bytes]:
     yield body
 
 
