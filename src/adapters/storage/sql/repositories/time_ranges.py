@@ -50,7 +50,7 @@ ROLLUPS = DividedTable("rollups", 7 * DAY_MS // HOUR_MS, HOUR_MS)
 
 
 @dataclass(frozen=True, slots=True)
-class TimeRange:
+class StoredRange:
     name: str
     low: int | None
     high: int | None
@@ -85,10 +85,10 @@ class SqlTimeRangeRepository:
         [[locked]] = await self._session.write(_TRY_LOCK)
         return bool(locked)
 
-    async def _ranges(self, table: DividedTable) -> Sequence[TimeRange]:
+    async def _ranges(self, table: DividedTable) -> Sequence[StoredRange]:
         """Oldest first."""
         rows = await self._session.read(_CHILDREN, at_table=table.name)
-        found = [TimeRange(name, *_bounds(expression), rows) for name, expression, rows in rows]
+        found = [StoredRange(name, *_bounds(expression), rows) for name, expression, rows in rows]
         return sorted(found, key=lambda each: (each.low is not None, each.low))
 
     async def _extend(self, table: DividedTable, until: int) -> None:
