@@ -3,7 +3,7 @@
 What is stored stays where it is: the table becomes the partition before the bound, a day after its newest row. It is read twice,
 for the bound and for PostgreSQL's check; nothing is copied. SQLite has no partitions.
 
-Revision: 0027, after 0026.
+Revision: 0028, after 0027.
 """
 
 from __future__ import annotations
@@ -13,8 +13,8 @@ from typing import NamedTuple
 import sqlalchemy as sa
 from alembic import op
 
-revision = "0027"
-down_revision = "0026"
+revision = "0028"
+down_revision = "0027"
 branch_labels = None
 depends_on = None
 
