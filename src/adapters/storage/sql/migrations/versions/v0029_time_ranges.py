@@ -3,7 +3,7 @@
 What is stored stays where it is: the table becomes the partition before the bound, a day after its newest row. It is read twice,
 for the bound and for PostgreSQL's check; nothing is copied. SQLite has no partitions.
 
-Revision: 0028, after 0027.
+Revision: 0029, after 0028.
 """
 
 from __future__ import annotations
@@ -13,8 +13,8 @@ from typing import NamedTuple
 import sqlalchemy as sa
 from alembic import op
 
-revision = "0028"
-down_revision = "0027"
+revision = "0029"
+down_revision = "0028"
 branch_labels = None
 depends_on = None
 
