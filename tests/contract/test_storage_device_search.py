@@ -8,6 +8,7 @@ from typing import Any
 from domain.accounts.model import Project
 from domain.devices.model import DeviceMetadata, DeviceStatus
 from domain.devices.search import DeviceCounts, DeviceSearch, DeviceSort, DeviceStateFilter
+from domain.ingest.dead_letters import DeadLetter
 from support.storage import NOW, StoredAccount, a_device, a_schedule, new_id
 
 
@@ -71,6 +72,15 @@ async def test_devices_are_counted_by_state(world: StoredAccount) -> None:
         states = {state: await tx.device_search.count(account_id, DeviceSearch(state=state)) for state in DeviceStateFilter}
         assert counts == DeviceCounts(4, **{state.value: count for state, count in states.items()})
         assert await tx.device_search.count_by_state(new_id("acc")) == DeviceCounts(0, 0, 0, 0, 0, 0, 0, 0)
+
+
+async def test_set_aside_messages_of_the_devices_of_an_account_are_counted(world: StoredAccount) -> None:
+    device = world.device
+    letter = DeadLetter(0, device.device_no, device.device_id, "telemetry", b"{}", NOW, "refused")
+    async with world.uow.write() as tx:
+        await tx.dead_letters.add_many([letter, letter, replace(letter, device_id=None)])
+        assert (await tx.device_search.count_by_state(world.account.account_id)).dead_letters == 2
+        assert (await tx.device_search.count_by_state(new_id("acc"))).dead_letters == 0
 
 
 async def test_the_live_schedules_of_an_account_are_listed(world: StoredAccount) -> None:

@@ -64,6 +64,8 @@ class DeviceCounts:
     pending: int
     disabled: int
     revoked: int
+    dead_letters: int = 0
+    """Messages of these devices that are set aside because the database refused them."""
 
 
 class DeviceSearchRepository(Protocol):

@@ -7,7 +7,9 @@ from collections.abc import Sequence
 from domain.devices.model import Device, DeviceStatus
 from domain.devices.search import DeviceCounts, DeviceSearch, DeviceSort, DeviceStateFilter
 from domain.kernel.ids import AccountId
+from support.memory_storage.dead_letters import DEAD_LETTERS
 from support.memory_storage.devices import MemoryDeviceRepository
+from support.memory_storage.tables import Database
 
 _STATUS = {
     DeviceStateFilter.PENDING: DeviceStatus.PENDING,
@@ -17,8 +19,9 @@ _STATUS = {
 
 
 class MemoryDeviceSearchRepository:
-    def __init__(self, devices: MemoryDeviceRepository) -> None:
+    def __init__(self, devices: MemoryDeviceRepository, database: Database) -> None:
         self._devices = devices
+        self._database = database
 
     async def find(self, account_id: AccountId, search: DeviceSearch) -> Sequence[Device]:
         found = [each for each in await self._devices.list(account_id, search.project_id) if _matches(each, search)]
@@ -34,9 +37,10 @@ class MemoryDeviceSearchRepository:
 
     async def count_by_state(self, account_id: AccountId) -> DeviceCounts:
         devices = [each for each in await self._devices.list(account_id) if each.status is not DeviceStatus.DELETING]
-        return DeviceCounts(
-            len(devices), **{state.value: sum(_has_state(each, state) for each in devices) for state in DeviceStateFilter}
-        )
+        by_state = {state.value: sum(_has_state(each, state) for each in devices) for state in DeviceStateFilter}
+        own = {each.device_id for each in devices}
+        letters = sum(letter.device_id in own for letter in self._database.rows(DEAD_LETTERS).values())
+        return DeviceCounts(len(devices), **by_state, dead_letters=letters)
 
 
 def _matches(device: Device, search: DeviceSearch) -> bool:

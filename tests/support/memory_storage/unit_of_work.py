@@ -90,7 +90,7 @@ class MemoryTransaction:
         self.stored_responses = MemoryStoredResponseRepository(database)
         self.api_keys = MemoryApiKeyRepository(database)
         self.devices = MemoryDeviceRepository(database)
-        self.device_search = MemoryDeviceSearchRepository(self.devices)
+        self.device_search = MemoryDeviceSearchRepository(self.devices, database)
         self.credentials = MemoryDeviceCredentialsRepository(database)
         self.device_health = MemoryDeviceHealthRepository(database)
         self.provisioning_codes = MemoryProvisioningCodeRepository(database)

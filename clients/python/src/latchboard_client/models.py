@@ -424,6 +424,7 @@ class DeviceCountsResponse:
     pending: int
     disabled: int
     revoked: int
+    dead_letters: int
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -147,6 +147,7 @@ class DeviceCountsResponse(ResponseModel):
     pending: int
     disabled: int
     revoked: int
+    dead_letters: int = Field(description="Messages of devices that are set aside because the database refused them.")
 
     @classmethod
     def from_domain(cls, counts: DeviceCounts) -> DeviceCountsResponse:

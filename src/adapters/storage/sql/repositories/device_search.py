@@ -12,7 +12,7 @@ from sqlalchemy import ColumnElement, Select, and_, bindparam, case, func, selec
 from adapters.storage.sql.mapper import escape_like
 from adapters.storage.sql.repositories.devices import DEVICE_COLUMNS, device_from_row
 from adapters.storage.sql.session import DbSession
-from adapters.storage.sql.tables import devices, group_members
+from adapters.storage.sql.tables import dead_letters, devices, group_members
 from domain.devices.model import Device, DeviceStatus
 from domain.devices.search import DeviceCounts, DeviceSearch, DeviceSort, DeviceStateFilter
 from domain.kernel.ids import AccountId
@@ -71,6 +71,13 @@ class _Filters:
         return statement.where(d.project_id == bindparam("at_project")) if self.project else statement
 
 
+COUNT_DEAD_LETTERS = (
+    select(func.count())
+    .select_from(dead_letters.join(devices, dead_letters.c.device_id == d.device_id))
+    .where(d.account_id == bindparam("at_account"))
+)
+
+
 @cache
 def find_statement(filters: _Filters, sort: DeviceSort, limited: bool) -> Select[Any]:
     statement = filters.apply(select(*DEVICE_COLUMNS)).order_by(*_ORDERS[sort])
@@ -105,4 +112,6 @@ class SqlDeviceSearchRepository:
 
     async def count_by_state(self, account_id: AccountId) -> DeviceCounts:
         total, *counts = map(int, (await self._session.read(COUNT_BY_STATE, at_account=account_id))[0])
-        return DeviceCounts(total, **{state.value: count for state, count in zip(_STATES, counts, strict=True)})
+        [[letters]] = await self._session.read(COUNT_DEAD_LETTERS, at_account=account_id)
+        by_state = {state.value: count for state, count in zip(_STATES, counts, strict=True)}
+        return DeviceCounts(total, **by_state, dead_letters=int(letters))

@@ -107,6 +107,7 @@ export const texts = {
   "Save the notification settings": "Benachrichtigungen speichern",
   Channels: "Kanäle",
   "Where you are told. Tokens are stored encrypted and never shown again.": "Wo Sie es erfahren. Tokens werden verschlüsselt gespeichert und nie wieder gezeigt.",
+  "{count} message of a device is set aside, because the database refused it.": ["{count} Nachricht eines Geräts ist zurückgelegt, weil die Datenbank sie abgelehnt hat.", "{count} Nachrichten von Geräten sind zurückgelegt, weil die Datenbank sie abgelehnt hat."],
   "No channel yet": "Noch kein Kanal",
   "Add this browser, a topic of ntfy or a chat of Telegram.": "Fügen Sie diesen Browser, ein ntfy-Thema oder einen Telegram-Chat hinzu.",
   "Push to this browser": "Diesem Browser senden",

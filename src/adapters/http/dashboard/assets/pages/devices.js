@@ -14,7 +14,7 @@ import { DeviceIcon, Life, Presence, RelayState, Switch, useCommand } from "../u
 
 const PAGE = 24;
 const TYPING_MS = 250;
-const CHANGES = ofKind("device_registered", "device_updated", "device_deleted", "device_enabled", "device_disabled", "credentials_", "project_");
+const CHANGES = ofKind("device_message_set_aside", "device_registered", "device_updated", "device_deleted", "device_enabled", "device_disabled", "credentials_", "project_");
 const MOVES = ofKind("device_online", "device_offline", "relay_changed");
 
 export function Devices() {
@@ -36,6 +36,7 @@ export function Devices() {
       ${projects.data?.length > 1 ? html`<select aria-label=${t("Project")} value=${project} onChange=${(event) => filter({ project: event.currentTarget.value })}><option value="">${t("All projects")}</option>${projects.data.map(({ projectId, name }) => html`<option value=${projectId} selected=${projectId === project}>${name}</option>`)}</select>` : null}
       <${Button} kind="only-wide" icon=${view === "cards" ? "list" : "layout-grid"} label=${view === "cards" ? t("Show as a list") : t("Show as cards")} act=${() => setQuery({ view: view === "cards" ? "list" : "" })} />
     </div>
+    ${summary.data?.deadLetters ? html`<p class="hint" role="status"><${Icon} name="triangle-alert" size=${18} /><a href="#/log?type=device_message_set_aside">${n("{count} message of a device is set aside, because the database refused it.", "{count} messages of devices are set aside, because the database refused them.", summary.data.deadLetters)}</a></p>` : null}
     <${Choice} label=${t("State")} options=${states(summary.data)} value=${state} onChange=${(value) => filter({ state: value })} />
     <${Loaded} of=${page} lines=${6}>${({ data, total }) => html`
       ${data.length ? html`<ul class=${`devices ${view}`} aria-label=${t("Devices")}>${data.map((device) => html`<${DeviceCard} key=${device.deviceId} device=${device} />`)}</ul>` : filtered ? html`<${Empty} icon="search" title=${t("No device matches")} action=${html`<${Button} act=${() => filter({ search: "", state: "", project: "" })}>${t("Show all devices")}<//>`} />` : html`<${Empty} icon="plug" title=${t("No devices yet")} action=${add}>${t("Add a device, put its credentials into its firmware, and switch it from here.")}<//>`}
