@@ -32,6 +32,7 @@ SMALL_OR_AT_START = {
     "dead_letters.LIST": "an operator's command",
     "dead_letters.LIST_BY_DEVICE": "an operator's command",
     "dead_letters.MARK_ALL": "an operator's command",
+    "device_search.COUNT_DEAD_LETTERS": "reads the messages set aside, which are few, at most 100,000",
     "devices.LIST_DELETING": "runs once after a deletion, on a reader, and finds few rows",
     "devices.LIST_TOMBSTONES": "devices deleted in the last quarter of an hour",
     "device_credentials.LIST_ACTIVE_WITH_CREDENTIALS": "reads all rows, once at start",
@@ -39,6 +40,9 @@ SMALL_OR_AT_START = {
     "events.LAST_POSITION_GIVEN": "one row per table with a counter",
     "sessions.COUNT_RESPONSES": "runs once per key rotation, for its progress bar",
     "second_factors.COUNT_TOTP": "runs once per key rotation, for its progress bar",
+    "notification_channels.COUNT_SEALED": "runs once per key rotation, for its progress bar",
+    "notification_channels.LIST_SECRETS": "a handful of rows, once per key rotation",
+    "notifications.COUNT": "reads an index of at most 500 entries a channel, for a metric",
     "telemetry.LIST_METRIC_NAMES": "reads all rows, once at start",
     "rules.SELECT_RULES": "the part of other statements that names the columns",
     "left_edges.LIST_LEFT_OF_ONLINE": "reads the edges left to devices, which are few",
@@ -68,11 +72,13 @@ SORTS_FEW_ROWS = {
     "deliveries.CLAIM_EXCEPT",
     "grants.LIST_BY_DEVICE",
     "left_edges.LIST_LEFT_OF_ONLINE",
+    "notification_channels.COUNT_PENDING",
+    "notification_channels.LIST_BY_MEMBER",
     "passkeys.LIST",
     "telemetry.LIST_METRICS",
     "webhooks.LIST_ENABLED",
 }
-"""Rows of one device, one key or one account's keys, edges of devices that are back: tens."""
+"""Rows of one device, one key or one account's keys, edges of devices that are back: tens. COUNT_PENDING groups what is due to the channels of an account."""
 
 
 def _statements() -> Iterator[tuple[str, ClauseElement]]:

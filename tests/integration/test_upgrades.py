@@ -27,7 +27,7 @@ from support.table_rows import a_value, all_rows
 
 FIRST = "0001"
 ROWS = 2
-RENAMED = {("webhooks", "url"): "origin"}
+RENAMED = {("webhooks", "url"): "origin", ("notifications", "membership_id"): "channel_id"}
 
 
 @asynccontextmanager

@@ -168,6 +168,11 @@ async def _session(at: Targets, ids: Ids) -> Ids:
     return {"sessionId": (await door.send_ok("GET", "/auth/sessions"))[0]["sessionId"]}
 
 
+async def _channel(at: Targets, ids: Ids) -> Ids:
+    """Of nobody: a member sees and tests only channels of their own."""
+    return {"channelId": RandomIdGenerator().new_id(IdPrefix.CHANNEL)}
+
+
 async def _passkey(at: Targets, ids: Ids) -> Ids:
     """Of nobody: only its own user may remove one, after a step-up."""
     return {"passkeyId": RandomIdGenerator().new_id(IdPrefix.PASSKEY)}
@@ -192,6 +197,7 @@ MAKERS: dict[str, Callable[[Targets, Ids], Any]] = {
     "sessionId": _session,
     "codeId": _code,
     "claimId": _claim,
+    "channelId": _channel,
     "passkeyId": _passkey,
     "metric": _metric,
     "cmd": _command,
