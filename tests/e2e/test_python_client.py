@@ -300,7 +300,7 @@ async def test_a_real_delivery_is_verified(service: Service, owner: ApiClient) -
 
     delivery = webhooks.verify(hook.secret, request.body, request.headers)
     assert isinstance(delivery.event, models.RelayChangedEvent)
-    assert (delivery.type, delivery.event.relay, delivery.event.device_id) == ("relay_changed", "ON", pump.device_id)
+    assert (delivery.event.type, delivery.event.relay, delivery.event.device_id) == ("relay_changed", "ON", pump.device_id)
     assert delivery.delivery_id == request.headers["x-service-delivery"]
     other_secret = hook.secret[:-8] + "AAAAAAA="
     old = request.headers | {"webhook-timestamp": str(int(request.headers["webhook-timestamp"]) - 301)}

@@ -74,6 +74,7 @@ async def test_a_secret_is_shown_when_it_is_made_and_never_again(site: Site) -> 
         "keyId",
         "url",
         "types",
+        "format",
         "secretPrefix",
         "enabled",
         "disabledReason",

@@ -29,6 +29,14 @@ CANCEL_BATCH_ROWS = 500
 must be able to write in between."""
 
 
+class WebhookFormat(StrEnum):
+    """How an event is put into the request: in the service's own envelope, or as a CloudEvent 1.0."""
+
+    STANDARD = "standard"
+    CLOUDEVENTS_STRUCTURED = "cloudevents-structured"
+    CLOUDEVENTS_BINARY = "cloudevents-binary"
+
+
 @dataclass(frozen=True, slots=True)
 class Webhook:
     """The vault has encrypted `sealed_secret` and `sealed_url`, bound to the webhook's id. `generation` increases with each new
@@ -57,6 +65,8 @@ class Webhook:
     updated_ms: int
     types: tuple[str, ...] | None = None
     """The event types that it wants; None: `DEFAULT_TYPES`."""
+
+    format: WebhookFormat = WebhookFormat.STANDARD
 
     @property
     def wanted_types(self) -> Collection[str]:

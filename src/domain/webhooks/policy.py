@@ -12,10 +12,9 @@ import json
 from collections.abc import Collection
 from dataclasses import dataclass, replace
 from enum import StrEnum
-from functools import lru_cache
 
 from domain.events.model import PUBLIC_TYPES
-from domain.kernel.clock import DAY_MS, SECOND_MS, Moment, to_iso
+from domain.kernel.clock import DAY_MS, SECOND_MS, Moment
 from domain.kernel.domain_events import JsonObject
 from domain.kernel.errors import Conflict, ValidationFailed
 from domain.webhooks.model import (
@@ -40,7 +39,6 @@ LEASE_MS = 30 * SECOND_MS
 MAX_WEBHOOKS_PER_KEY = 20
 SHOWN_PREFIX_LENGTH = len(SECRET_PREFIX) + 4
 HTTP_GONE = 410
-USER_AGENT = "Latchboard-Webhooks/1"
 INTERRUPTED_MESSAGE = "The service stopped during this attempt. It is made again."
 
 
@@ -55,32 +53,6 @@ def shown_prefix(secret: str) -> str:
 def encode_payload(payload: JsonObject) -> bytes:
     """The payload as JSON bytes, the same in the body of every attempt."""
     return json.dumps(payload, separators=(",", ":"), ensure_ascii=False, allow_nan=False).encode()
-
-
-def build_body(attempt: Attempt, data: bytes) -> bytes:
-    """The exact bytes that are signed and sent. Ids and event types are generated here and need no escaping."""
-    head = (
-        f'{{"id":"{attempt.delivery_id}","type":"{attempt.event_type}","createdAt":"{_format_time(attempt.created_ms)}","data":'
-    )
-    return head.encode() + data + b"}"
-
-
-_format_time = lru_cache(maxsize=64)(to_iso)
-"""Cached, because the attempts of one batch begin in the same millisecond."""
-
-
-def build_headers(attempt: Attempt, service: str, standard: str) -> tuple[tuple[str, str], ...]:
-    """The service's own headers, and those of Standard Webhooks 1.0.0, whose id is the event's: the same for every retry."""
-    return (
-        ("Content-Type", "application/json"),
-        ("User-Agent", USER_AGENT),
-        ("X-Service-Event", attempt.event_type),
-        ("X-Service-Delivery", attempt.delivery_id),
-        ("X-Service-Signature", service),
-        ("webhook-id", attempt.event_id),
-        ("webhook-timestamp", str(attempt.created_ms // SECOND_MS)),
-        ("webhook-signature", standard),
-    )
 
 
 def is_success(response: WebhookResponse) -> bool:

@@ -11,7 +11,7 @@ from domain.kernel.clock import SECOND_MS
 from domain.kernel.errors import DomainError
 from domain.kernel.ids import WebhookId
 from domain.kernel.vault import Vault
-from domain.webhooks import policy
+from domain.webhooks import formats
 from domain.webhooks.attempts import InFlightAttempt
 from domain.webhooks.model import RESPONSE_TIMEOUT_S, Webhook
 from domain.webhooks.ports import WebhookRequest, WebhookResponse
@@ -63,13 +63,13 @@ class WebhookRequestBuilder:
 
 
 def _build_signed(receiver: _Receiver, group: Sequence[InFlightAttempt]) -> list[BuiltRequest]:
-    bodies = [policy.build_body(one.attempt, one.delivery.data) for one in group]
+    bodies = [formats.build_body(one.webhook.format, one.attempt, one.delivery) for one in group]
     signatures = receiver.signer.sign_batch(
         [(one.attempt.event_id, one.attempt.created_ms // SECOND_MS, body) for one, body in zip(group, bodies, strict=True)]
     )
     built: list[BuiltRequest] = []
     for one, body, (service, standard) in zip(group, bodies, signatures, strict=True):
-        headers = policy.build_headers(one.attempt, service, standard)
+        headers = formats.build_headers(one.webhook.format, one.attempt, one.delivery, service, standard)
         queue_key = "" if one.is_manual else one.webhook.webhook_id
         built.append((one, WebhookRequest(receiver.url, headers, body, RESPONSE_TIMEOUT_S, queue_key)))
     return built

@@ -18,7 +18,7 @@ from domain.kernel.ids import IdGenerator, IdPrefix, KeyId, WebhookId, has_id_fo
 from domain.kernel.unit_of_work import UnitOfWork
 from domain.kernel.vault import Vault
 from domain.webhooks import policy
-from domain.webhooks.model import CANCEL_BATCH_ROWS, Webhook
+from domain.webhooks.model import CANCEL_BATCH_ROWS, Webhook, WebhookFormat
 from domain.webhooks.ports import Courier, HasWebhooks, WebhookTx
 from domain.webhooks.sealed_url import open_url, seal_url, url_origin
 
@@ -68,7 +68,15 @@ class WebhookService:
         except SecretUnreadable:
             return webhook.origin
 
-    async def create(self, caller: Session, *, key_id: str, url: str, types: Collection[str] | None = None) -> WebhookWithSecret:
+    async def create(
+        self,
+        caller: Session,
+        *,
+        key_id: str,
+        url: str,
+        types: Collection[str] | None = None,
+        webhook_format: WebhookFormat = WebhookFormat.STANDARD,
+    ) -> WebhookWithSecret:
         """`types`: the event types it wants; None: the default ones.
 
         Raises PermissionDenied, ValidationFailed for an unknown key or a forbidden address, Conflict `WEBHOOK_LIMIT`."""
@@ -92,6 +100,7 @@ class WebhookService:
             created_ms=now_ms,
             updated_ms=now_ms,
             types=policy.check_types(types),
+            format=webhook_format,
         )
         async with self._uow.write(caller, Role.ADMIN, locks_account=True) as tx:
             await _require_key_with_capacity(tx, webhook)
@@ -107,6 +116,7 @@ class WebhookService:
         url: str | None = None,
         enabled: bool | None = None,
         types: Collection[str] | None = None,
+        webhook_format: WebhookFormat | None = None,
     ) -> None:
         """Disabling cancels pending deliveries. Enabling forgets earlier failures.
 
@@ -123,6 +133,8 @@ class WebhookService:
             after = before if url is None else self._with_url(before, url, now_ms)
             if types is not None:
                 after = replace(after, types=wanted, updated_ms=now_ms)
+            if webhook_format is not None:
+                after = replace(after, format=webhook_format, updated_ms=now_ms)
             if enabled is True and not before.enabled:
                 after = policy.enable(after, now_ms)
             elif enabled is False and before.enabled:

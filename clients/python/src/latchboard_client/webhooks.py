@@ -1,4 +1,4 @@
-"""Checks a webhook request by its Standard Webhooks signature, and gives its event."""
+"""Checks a webhook request by its Standard Webhooks signature, and gives its event, in whichever format it was sent."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ import json
 import time
 from collections.abc import Mapping
 from dataclasses import dataclass
-from datetime import datetime
+from datetime import UTC, datetime
 
 from latchboard_client.errors import VerificationError
 from latchboard_client.events import UnknownEvent, parse_event
@@ -23,8 +23,7 @@ class Delivery:
     """`delivery_id` differs in each attempt; `event.event_id` is the same in all: use it to process an event once."""
 
     delivery_id: str
-    type: str
-    created_at: datetime
+    sent_at: datetime
     event: Event | UnknownEvent
 
 
@@ -38,7 +37,8 @@ def verify(secret: str, body: bytes, headers: Mapping[str, str], *, tolerance_s:
     signatures = given.get("webhook-signature", "").split()
     if not any(hmac.compare_digest(expected.encode(), one.encode()) for one in signatures):
         raise VerificationError("The signature does not fit. Check the secret, and that the body is verified as it was received.")
-    return _parse(body)
+    sent = datetime.fromtimestamp(int(sent_at), UTC)
+    return Delivery(delivery_id=given.get("x-service-delivery", ""), sent_at=sent, event=_event(body))
 
 
 def sign(secret: str, message_id: str, sent_at: str, body: bytes) -> str:
@@ -51,12 +51,10 @@ def sign(secret: str, message_id: str, sent_at: str, body: bytes) -> str:
     return "v1," + base64.b64encode(digest).decode()
 
 
-def _parse(body: bytes) -> Delivery:
+def _event(body: bytes) -> Event | UnknownEvent:
+    """Of the service's envelope, of a structured CloudEvent, or of a binary one, whose body is the event itself."""
     try:
-        envelope = json.loads(body)
-        created_at = datetime.fromisoformat(envelope["createdAt"])
-        return Delivery(
-            delivery_id=envelope["id"], type=envelope["type"], created_at=created_at, event=parse_event(envelope["data"])
-        )
+        fields = json.loads(body)
+        return parse_event(fields if "eventId" in fields else fields["data"])
     except (ValueError, KeyError, TypeError) as error:
-        raise VerificationError(f"The signature fits, but the body is no delivery: {error}") from error
+        raise VerificationError(f"The signature fits, but the body is no event: {error}") from error

@@ -126,7 +126,8 @@ def _webhook_channel() -> Schema:
     return {
         "address": None,
         "title": "Webhooks",
-        "description": "A POST to the URL of the webhook. Any 2xx within 10 seconds accepts it; else it is sent again.",
+        "description": "A POST to the URL of the webhook. Any 2xx within 10 seconds accepts it; else it is sent again. A webhook "
+        "with a `format` of CloudEvents receives `data` of these messages in a CloudEvent 1.0 (structured or binary).",
         "servers": [{"$ref": "#/servers/webhookReceiver"}],
         "messages": {to_camel(kind): {**_message(model, kind), "headers": headers} for kind, model in WEBHOOK_ENVELOPES.items()},
     }

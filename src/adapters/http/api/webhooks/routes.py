@@ -49,7 +49,9 @@ def _add_webhook_routes(bp: ApiBlueprint, webhooks: WebhookService) -> None:
     )
     async def create_webhook(body: WebhookCreateRequest) -> WebhookCreatedResponse:
         """The webhook receives the events of its `types` of the devices that the grants of its key cover."""
-        made = await webhooks.create(current_session(), key_id=body.key_id, url=body.url, types=body.types)
+        made = await webhooks.create(
+            current_session(), key_id=body.key_id, url=body.url, types=body.types, webhook_format=body.format
+        )
         hook = made.webhook
         return WebhookCreatedResponse(
             webhook_id=hook.webhook_id, key_id=hook.key_id, url=body.url, enabled=hook.enabled, secret=made.secret
@@ -65,7 +67,14 @@ def _add_webhook_routes(bp: ApiBlueprint, webhooks: WebhookService) -> None:
     )
     async def update_webhook(webhook_id: str, body: WebhookUpdateRequest) -> OkResponse:
         """Disabling a webhook discards its pending deliveries. Enabling it again delivers new events only."""
-        await webhooks.update(current_session(), webhook_id, url=body.url, enabled=body.enabled, types=body.types)
+        await webhooks.update(
+            current_session(),
+            webhook_id,
+            url=body.url,
+            enabled=body.enabled,
+            types=body.types,
+            webhook_format=body.format,
+        )
         return OkResponse()
 
     @operation(bp, "DELETE", "/webhooks/<webhook_id>", RequiredAccess.SESSION, "Delete a webhook", errors=WEBHOOK_ERRORS)

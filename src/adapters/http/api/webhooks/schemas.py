@@ -6,13 +6,15 @@ from typing import Annotated
 
 from pydantic import Field
 
-from adapters.http.core.schemas import PatchBody, RequestBody, ResponseModel, Timestamp
+from adapters.http.core.schemas import EnumValue, PatchBody, RequestBody, ResponseModel, Timestamp
 from domain.events.model import DEFAULT_TYPES, PUBLIC_TYPES
 from domain.kernel.clock import to_iso
-from domain.webhooks.model import Attempt, Webhook
+from domain.webhooks.model import Attempt, Webhook, WebhookFormat
 
 Url = Annotated[str, Field(min_length=1, max_length=2048, examples=["https://example.com/hooks/latchboard"])]
-
+FORMAT = (
+    "`standard`: the envelope that the documents describe. The others: a CloudEvent 1.0, in structured or binary content mode."
+)
 
 EventTypes = Annotated[
     list[Annotated[str, Field(max_length=64)]],
@@ -28,12 +30,14 @@ class WebhookCreateRequest(RequestBody):
     key_id: Annotated[str, Field(min_length=1, max_length=64)]
     url: Url
     types: EventTypes | None = None
+    format: Annotated[EnumValue[WebhookFormat], Field(description=FORMAT)] = WebhookFormat.STANDARD
 
 
 class WebhookUpdateRequest(PatchBody):
     url: Url | None = None
     enabled: bool | None = None
     types: EventTypes | None = None
+    format: Annotated[EnumValue[WebhookFormat], Field(description=FORMAT)] | None = None
 
 
 class WebhookDetailsResponse(ResponseModel):
@@ -41,6 +45,7 @@ class WebhookDetailsResponse(ResponseModel):
     key_id: str
     url: str = Field(description="For a Member or Viewer only its scheme and host: the rest often contains a secret.")
     types: list[str]
+    format: WebhookFormat
     secret_prefix: str
     enabled: bool
     disabled_reason: str | None
@@ -87,6 +92,7 @@ def webhook_response(webhook: Webhook, url: str) -> WebhookDetailsResponse:
         key_id=webhook.key_id,
         url=url,
         types=list(webhook.wanted_types),
+        format=webhook.format,
         secret_prefix=webhook.secret_prefix,
         enabled=webhook.enabled,
         disabled_reason=webhook.disabled_reason,

@@ -211,6 +211,7 @@ webhooks = Table(
     integer_column("created_ms"),
     integer_column("updated_ms"),
     text_column("types", null=True),
+    Column("format", Text, nullable=False, server_default=text("'standard'")),
     Index(None, "account_id", "seq"),
     Index(None, "key_id"),
 )

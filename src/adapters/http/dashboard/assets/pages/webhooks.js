@@ -11,6 +11,11 @@ import { tell } from "../ui/notices.js";
 
 const DEFAULT_TYPES = ["relay_changed", "telemetry", "device_online", "device_offline", "schedule_fired"];
 const MORE_TYPES = ["command_result", "approval_requested", "approval_decided", "rule_disabled", "device_clock_skew"];
+const FORMATS = {
+  standard: () => t("Standard"),
+  "cloudevents-structured": () => t("CloudEvents, structured"),
+  "cloudevents-binary": () => t("CloudEvents, binary"),
+};
 const LOOK_EVERY = ofKind("webhook_", "relay_changed", "device_", "schedule_fired", "command_result");
 
 export function Webhooks() {
@@ -21,7 +26,7 @@ export function Webhooks() {
 }
 
 function Webhook({ webhook, keyName, reload }) {
-  const { webhookId, url, enabled, disabledReason, secretPrefix, types } = webhook;
+  const { webhookId, url, enabled, disabledReason, secretPrefix, types, format } = webhook;
   const path = `/webhooks/${webhookId}`;
   const [open, setOpen] = useState(false);
   const ping = () => call("POST", `${path}/ping`).then(() => (setOpen(true), tell(t("A test event is on its way."))));
@@ -35,7 +40,7 @@ function Webhook({ webhook, keyName, reload }) {
   const gone = () => confirmedByName(t("Delete this webhook?"), t("Pending deliveries are cancelled."), host, t("Delete"), () => call("DELETE", path)).then((done) => done && reload());
   return html`<li class="entry" aria-label=${url}>
     <div class="grow"><strong class="url">${url}</strong> <${Badge} kind=${enabled ? "good" : "warn"}>${enabled ? t("enabled") : t("disabled")}<//>
-      <small>${t("as {key}", { key: keyName })} · <code>${secretPrefix}…</code></small><small>${types.map(word).join(", ")}</small>${disabledReason ? html`<small class="bad">${disabledReason}</small>` : null}</div>
+      <small>${t("as {key}", { key: keyName })} · <code>${secretPrefix}…</code></small><small>${[types.map(word).join(", "), format === "standard" ? null : FORMATS[format]()].filter(Boolean).join(" · ")}</small>${disabledReason ? html`<small class="bad">${disabledReason}</small>` : null}</div>
     <div class="actions"><${Button} small act=${() => setOpen(!open)} aria-expanded=${String(open)}>${t("Deliveries")}<//>
       ${isAdmin() ? html`<${Button} small act=${ping}>${t("Ping")}<//><${Button} small act=${rotate}>${t("New secret")}<//><${Button} small act=${toggle}>${enabled ? t("Disable") : t("Enable")}<//><${Button} small kind="quiet danger" icon="trash" label=${t("Delete")} act=${gone} />` : null}</div>
     ${open ? html`<${Deliveries} path=${path} />` : null}
@@ -68,6 +73,7 @@ async function create(keys, reload) {
       { name: "url", label: t("Address"), type: "url", required: true, placeholder: "https://" },
       { name: "keyId", label: t("API key"), required: true, options: keys.map(({ keyId, name }) => [keyId, name]) },
       { name: "types", label: t("Events"), type: "many", value: DEFAULT_TYPES, options: [...DEFAULT_TYPES, ...MORE_TYPES].map((type) => [type, word(type)]) },
+      { name: "format", label: t("Format"), value: "standard", options: Object.entries(FORMATS).map(([format, name]) => [format, name()]) },
     ],
     action: t("Create"),
     send: (values) => call("POST", "/webhooks", values),

@@ -1,0 +1,95 @@
+/** The client: typed calls, the feed, and waiting for approvals and devices. */
+import { ApprovalRefusedError, CommandNotDoneError, WaitTimeoutError } from "./errors.js";
+import { Feed, type FeedOptions } from "./feed.js";
+import { Http, sleep, type ClientOptions, type RawOptions } from "./http.js";
+import type { CallArguments, Method, Operation, PathsWith, Schemas, Success } from "./types.js";
+
+const LONGEST_SERVER_WAIT_SECONDS = 30;
+const SLOWEST_POLL_MS = 5_000;
+const OPEN = new Set(["QUEUED", "SENT", "ACKED"]);
+
+export class Latchboard {
+  private readonly http: Http;
+
+  /** `url`: of the service, such as `https://latchboard.example.com`. */
+  constructor(url: string, options: ClientOptions = {}) {
+    this.http = new Http(url, options);
+  }
+
+  get<P extends PathsWith<"get">>(path: P, ...options: CallArguments<Operation<"get", P>>): Promise<Success<Operation<"get", P>>> {
+    return this.call("get", path, options[0]);
+  }
+
+  post<P extends PathsWith<"post">>(path: P, ...options: CallArguments<Operation<"post", P>>): Promise<Success<Operation<"post", P>>> {
+    return this.call("post", path, options[0]);
+  }
+
+  put<P extends PathsWith<"put">>(path: P, ...options: CallArguments<Operation<"put", P>>): Promise<Success<Operation<"put", P>>> {
+    return this.call("put", path, options[0]);
+  }
+
+  patch<P extends PathsWith<"patch">>(path: P, ...options: CallArguments<Operation<"patch", P>>): Promise<Success<Operation<"patch", P>>> {
+    return this.call("patch", path, options[0]);
+  }
+
+  delete<P extends PathsWith<"delete">>(path: P, ...options: CallArguments<Operation<"delete", P>>): Promise<Success<Operation<"delete", P>>> {
+    return this.call("delete", path, options[0]);
+  }
+
+  /** The live feed, of all event types by default. */
+  feed(options: FeedOptions = {}): Feed {
+    return new Feed(this.http, options);
+  }
+
+  /**
+   * Send a command, wait for its approval if it needs one, and for the device; the execution is DONE.
+   * Throws ApprovalRefusedError, CommandNotDoneError, WaitTimeoutError, ApiError.
+   */
+  async runCommand(
+    deviceId: string,
+    command: Schemas["CommandSendRequest"],
+    { timeoutSeconds = 60, idempotencyKey }: { timeoutSeconds?: number; idempotencyKey?: string } = {},
+  ): Promise<Schemas["ExecutionResponse"]> {
+    const deadline = Date.now() + timeoutSeconds * 1000;
+    const left = () => (deadline - Date.now()) / 1000;
+    const answer = await this.post("/api/v1/devices/{deviceId}/command", {
+      path: { deviceId },
+      body: { ...command, waitSeconds: Math.min(timeoutSeconds, LONGEST_SERVER_WAIT_SECONDS) },
+      ...(idempotencyKey === undefined ? {} : { idempotencyKey }),
+    });
+    const executionId =
+      "approvalRequired" in answer ? (await this.waitForApproval(deviceId, answer.approvalId, left())).executionId! : answer.executionId;
+    const execution = await this.waitForExecution(deviceId, executionId, left());
+    if (execution.status !== "DONE") throw new CommandNotDoneError(executionId, execution.status, execution.result);
+    return execution;
+  }
+
+  /** Wait until the approval is granted. */
+  async waitForApproval(deviceId: string, approvalId: string, timeoutSeconds: number): Promise<Schemas["ApprovalResponse"]> {
+    const read = () => this.get("/api/v1/devices/{deviceId}/approvals/{approvalId}", { path: { deviceId, approvalId } });
+    const approval = await poll(read, ({ status }) => status !== "PENDING", timeoutSeconds, approvalId);
+    if (approval.status !== "APPROVED") throw new ApprovalRefusedError(approvalId, approval.status, approval.note);
+    return approval;
+  }
+
+  /** Wait until the execution has ended, well or not. */
+  async waitForExecution(deviceId: string, executionId: string, timeoutSeconds: number): Promise<Schemas["ExecutionResponse"]> {
+    const read = () => this.get("/api/v1/devices/{deviceId}/executions/{executionId}", { path: { deviceId, executionId } });
+    return poll(read, ({ status }) => !OPEN.has(status), timeoutSeconds, executionId);
+  }
+
+  private async call<T>(method: Method, path: string, options: unknown): Promise<T> {
+    return (await this.http.call(method, path, options as RawOptions)) as T;
+  }
+}
+
+async function poll<T>(read: () => Promise<T>, isOver: (found: T) => boolean, timeoutSeconds: number, what: string): Promise<T> {
+  const deadline = Date.now() + timeoutSeconds * 1000;
+  for (let pause = 250; ; pause = Math.min(pause * 1.5, SLOWEST_POLL_MS)) {
+    const found = await read();
+    if (isOver(found)) return found;
+    const left = deadline - Date.now();
+    if (left <= 0) throw new WaitTimeoutError(`${what} is still open after ${timeoutSeconds} s. Wait longer, or read it again later.`);
+    await sleep(Math.min(pause, left));
+  }
+}

@@ -1,0 +1,18 @@
+"""The form of a webhook's requests: the service's envelope, or CloudEvents.
+
+Revision: 0027, after 0026.
+"""
+
+from __future__ import annotations
+
+import sqlalchemy as sa
+from alembic import op
+
+revision = "0027"
+down_revision = "0026"
+branch_labels = None
+depends_on = None
+
+
+def upgrade() -> None:
+    op.add_column("webhooks", sa.Column("format", sa.Text(), nullable=False, server_default=sa.text("'standard'")))
