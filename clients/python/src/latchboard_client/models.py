@@ -44,6 +44,7 @@ ScheduleStatus = Literal["PENDING", "ACTIVE", "COMPLETED", "CANCELLED"]
 Scope = Literal["READ", "WRITE", "FULL"]
 SwitchEdge = Literal["on", "off"]
 TriggeredBy = Literal["device", "user", "apikey", "schedule", "rule"]
+WebhookFormat = Literal["standard", "cloudevents-structured", "cloudevents-binary"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -1293,6 +1294,7 @@ class WebhookDetailsResponse:
     key_id: str
     url: str
     types: list[str]
+    format: WebhookFormat
     secret_prefix: str
     enabled: bool
     disabled_reason: str | None

@@ -1693,6 +1693,7 @@ class AsyncOperations(AsyncTransport):
         ]
         | Unset
         | None = UNSET,
+        format: models.WebhookFormat | Unset = UNSET,
         idempotency_key: str | Unset = UNSET,
     ) -> models.WebhookCreatedResponse:
         """Create a webhook."""
@@ -1700,7 +1701,7 @@ class AsyncOperations(AsyncTransport):
             models.WebhookCreatedResponse,
             "POST",
             ["webhooks"],
-            body={"keyId": key_id, "url": url, "types": types},
+            body={"keyId": key_id, "url": url, "types": types, "format": format},
             idempotency_key=idempotency_key,
         )
 
@@ -1725,10 +1726,14 @@ class AsyncOperations(AsyncTransport):
             ]
         ]
         | Unset = UNSET,
+        format: models.WebhookFormat | Unset = UNSET,
     ) -> models.OkResponse:
         """Change, disable or enable a webhook."""
         return await self._call(
-            models.OkResponse, "PATCH", ["webhooks", webhook_id], body={"url": url, "enabled": enabled, "types": types}
+            models.OkResponse,
+            "PATCH",
+            ["webhooks", webhook_id],
+            body={"url": url, "enabled": enabled, "types": types, "format": format},
         )
 
     async def delete_webhook(self, webhook_id: str) -> models.OkResponse:

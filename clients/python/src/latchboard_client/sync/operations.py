@@ -1672,6 +1672,7 @@ class Operations(Transport):
         ]
         | Unset
         | None = UNSET,
+        format: models.WebhookFormat | Unset = UNSET,
         idempotency_key: str | Unset = UNSET,
     ) -> models.WebhookCreatedResponse:
         """Create a webhook."""
@@ -1679,7 +1680,7 @@ class Operations(Transport):
             models.WebhookCreatedResponse,
             "POST",
             ["webhooks"],
-            body={"keyId": key_id, "url": url, "types": types},
+            body={"keyId": key_id, "url": url, "types": types, "format": format},
             idempotency_key=idempotency_key,
         )
 
@@ -1704,10 +1705,14 @@ class Operations(Transport):
             ]
         ]
         | Unset = UNSET,
+        format: models.WebhookFormat | Unset = UNSET,
     ) -> models.OkResponse:
         """Change, disable or enable a webhook."""
         return self._call(
-            models.OkResponse, "PATCH", ["webhooks", webhook_id], body={"url": url, "enabled": enabled, "types": types}
+            models.OkResponse,
+            "PATCH",
+            ["webhooks", webhook_id],
+            body={"url": url, "enabled": enabled, "types": types, "format": format},
         )
 
     def delete_webhook(self, webhook_id: str) -> models.OkResponse:
