@@ -57,7 +57,8 @@ KEY = shape("keyId string, name string, type =SECRET, prefix string, enabled boo
 DEVICE = shape(
     "deviceId string, name string, boardType string, appType string, appTypeOther string?, deviceStatus string, enabled boolean,"
     "deviceTypeId string?, relayState boolean?, isOnline boolean, lastSeen date-time?, createdAt date-time, project object, profile string,"
-    "description string?, location string?, manufacturer string?, model string?, industry string?, tags strings, groupIds strings, health object"
+    "description string?, location string?, manufacturer string?, model string?, industry string?, tags strings, groupIds strings,"
+    "health object, externalId string?"
 )
 CREDENTIALS = shape(
     "mqttUsername string, mqttPassword string, mqttHost string, mqttPort integer, wsPort integer, configBlock string"
