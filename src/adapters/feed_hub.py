@@ -69,12 +69,12 @@ class QueuedFeedSubscription:
         self._wake = asyncio.Event()
 
     def put(self, frame: FeedFrame) -> None:
-        if self.overflowed or not self.filter.matches(frame.kind, frame.device_id):
+        if self.overflowed or self.closing or not self.filter.matches(frame.kind, frame.device_id):
             return
         if not self.access_stale:
             if self.allowed_devices is not None and frame.device_id not in self.allowed_devices:
                 return
-            if self.direct_sink is not None and not self._frames and not self.closing and self.direct_sink(frame):
+            if self.direct_sink is not None and not self._frames and self.direct_sink(frame):
                 return
         if len(self._frames) >= self._max_length:
             self.overflowed = True

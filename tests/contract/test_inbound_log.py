@@ -50,6 +50,14 @@ async def test_entries_are_read_in_order_from_any_position(log: InboundLog) -> N
     assert list(await log.read(1, 0, 10, 0.05)) == []
 
 
+async def test_the_ends_of_all_logs_are_told(log: InboundLog) -> None:
+    await log.append(1, b"a", "a")
+    await log.append(1, b"b", "b")
+    assert await log.last_positions() == {0: 0, 1: 2}
+    await log.trim(1, 2)
+    assert await log.last_positions() == {0: 0, 1: 2}
+
+
 async def test_an_entry_that_is_appended_again_is_stored_once(log: InboundLog) -> None:
     assert await log.append(0, b"a", "same") == 1
     assert await log.append(0, b"a", "same") == 1

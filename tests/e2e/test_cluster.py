@@ -10,12 +10,13 @@ import signal
 import time
 from collections.abc import Iterator, Sequence
 from itertools import cycle
+from typing import Any
 
 import pytest
 import websockets
 
 from support import postgres
-from support.cluster import TIMEOUT, at, online_at, service_pair, several_devices
+from support.cluster import PARTITIONS, TIMEOUT, at, online_at, service_pair, several_devices
 from support.device import Device, DeviceConnection
 from support.nats import NatsNodes, nats_nodes
 from support.service import ApiClient, Service
@@ -72,6 +73,26 @@ async def test_devices_of_both_instances_are_stored_and_rules_and_commands_reach
             assert done["status"] == "DONE"
             assert (await owner.get(line.device.path))["isOnline"] is True
             assert await stored_numbers(other, line.device) == [1, 2]
+
+
+async def test_every_instance_tells_the_state_of_the_cluster_to_admins(pair: tuple[Service, Service]) -> None:
+    [pump] = await several_devices(pair[0], 1)
+    async with pair[0].api() as owner, pair[1].api() as other, online_at(pump, pair[0]) as line:
+        await line.report(n=1)
+
+        def is_shared(found: Any) -> bool:
+            owned = [each["partitions"] for each in found["instances"] if each["isAlive"]]
+            stored = sum(each["storedEntries"] for each in found["partitions"])
+            return sorted(owned) == [PARTITIONS // 2, PARTITIONS // 2] and stored == 1
+
+        shown = [await each.wait_until("/cluster", is_shared, within_s=TIMEOUT) for each in (owner, other)]
+        assert all(each["enabled"] for each in shown)
+        assert len({each["answeredBy"] for each in shown}) == 2
+        assert {each["answeredBy"] for each in shown} == {each["instance"] for each in shown[0]["instances"]}
+        assert {each["waitingEntries"] for each in shown[0]["partitions"]} == {0}
+        assert {each["problem"] for each in shown[0]["partitions"]} == {None}
+        moved = {each["partition"] for each in shown[0]["moves"]}
+        assert moved >= {each["partition"] for each in shown[0]["partitions"] if each["owner"] == shown[1]["answeredBy"]}
 
 
 async def test_a_client_of_any_instance_hears_every_reading_once_and_in_order(pair: tuple[Service, Service]) -> None:

@@ -30,6 +30,7 @@ PAGES = [
     "webhooks",
     "team",
     "network",
+    "cluster",
     "account",
     "second-factor",
     "more",

@@ -13,10 +13,12 @@ import yaml
 
 from app.config.settings import Settings
 from app.version import VERSION
+from support.nats import BINARY as nats_binary
 
 ROOT = Path(__file__).resolve().parents[2]
 DOCKERFILE = (ROOT / "deploy" / "container" / "Dockerfile").read_text(encoding="utf-8")
 COMPOSE = yaml.safe_load((ROOT / "deploy" / "container" / "compose.yaml").read_text(encoding="utf-8"))
+CLUSTER_COMPOSE = yaml.safe_load((ROOT / "deploy" / "cluster" / "compose.yaml").read_text(encoding="utf-8"))
 UNIT = ROOT / "deploy" / "systemd" / "latchboard.service"
 MAX_EXPOSURE = 2.0
 """systemd rates 0 (perfect) to 10; 9.2 is a unit without any protection."""
@@ -54,6 +56,31 @@ def test_container_and_unit_use_settings_that_exist() -> None:
     assert used
     assert {name.lower() for name in used} <= set(Settings.model_fields)
     assert (service["read_only"], service["cap_drop"]) == (True, ["ALL"])
+
+
+def test_the_cluster_uses_settings_that_exist_and_files_beside_it() -> None:
+    services = CLUSTER_COMPOSE["services"]
+    instances = [each for name, each in services.items() if name.startswith("latchboard-")]
+    assert len(instances) == 3
+    for each in instances:
+        assert {name.removeprefix("LATCHBOARD_").lower() for name in each["environment"]} <= set(Settings.model_fields)
+        assert (each["read_only"], each["cap_drop"], len(each["volumes"])) == (True, ["ALL"], 1)
+    mounted = [source for each in services.values() for source in each["volumes"] if source.startswith("./")]
+    assert mounted
+    assert all((ROOT / "deploy" / "cluster" / source.split(":")[0]).is_file() for source in mounted)
+    assert instances[0]["environment"]["LATCHBOARD_CLUSTER"].count(":4222") == sum(name.startswith("nats-") for name in services)
+
+
+@pytest.mark.skipif(nats_binary is None, reason="nats-server is not installed")
+def test_nats_accepts_the_configuration_of_a_node_and_syncs_each_entry() -> None:
+    config = ROOT / "deploy" / "cluster" / "nats.conf"
+    assert nats_binary is not None
+    checked = subprocess.run(
+        [nats_binary, "-c", config, "--name", "nats-1", "-t"],
+        env={"NATS_PASSWORD": "x1"}, capture_output=True, text=True, timeout=30, check=False,
+    )  # fmt: skip
+    assert checked.returncode == 0, checked.stderr
+    assert "sync_interval: always" in config.read_text(encoding="utf-8")
 
 
 @pytest.mark.skipif(shutil.which("systemd-analyze") is None, reason="systemd-analyze is not installed")

@@ -43,7 +43,7 @@ DELETE /auth/notifications/channels/{channelId}
 POST /approval-links/preview /approval-links/passkey-options /approval-links/decide
 PUT /auth/notifications
 GET /devices /devices/summary /devices/{deviceId} /devices/{deviceId}/config /devices/{deviceId}/firmware /devices/{deviceId}/events /catalog/boards /catalog/apps
-GET /network
+GET /network /cluster
 POST /devices/register /devices/register/bulk
 GET /provisioning-codes /provisioning-claims
 POST /provisioning-codes /provisioning-claims/{claimId}/approve /provisioning-claims/{claimId}/deny /provisioning/claim

@@ -78,6 +78,7 @@ GET /keys/{keyId}/grants                                         401   200   200
 GET /catalog/boards                                              200   200   200    200    200     200     200 200  200  200   200
 GET /catalog/apps                                                200   200   200    200    200     200     200 200  200  200   200
 GET /network                                                     401   200   200    200    200     200     200 403  403  403   200
+GET /cluster                                                     401   200   200    403    403     403     403 403  403  403   200
 GET /devices                                                     401   200   200    200    200     200     200 200  200  200   200
 GET /devices/summary                                             401   200   200    200    200     200     200 403  403  403   200
 POST /devices/register/bulk                                      401   200   200    200    403     200     403 403  403  403   200

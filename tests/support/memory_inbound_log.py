@@ -28,6 +28,9 @@ class MemoryInboundLog:
     async def log_ids(self, partitions: Collection[int]) -> Mapping[int, str]:
         return dict.fromkeys(partitions, self._log_id)
 
+    async def last_positions(self) -> Mapping[int, int]:
+        return dict(enumerate(self._last))
+
     async def append(self, partition: int, body: bytes, entry_id: str) -> int:
         if (partition, entry_id) not in self._ids:
             self._last[partition] += 1

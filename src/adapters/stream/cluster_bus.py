@@ -5,7 +5,8 @@ Whatever must not be lost is in the database or in the log; these messages make 
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable
+import asyncio
+from collections.abc import Awaitable, Callable, Collection
 
 import msgspec
 import nats.errors
@@ -17,6 +18,7 @@ from domain.events.model import Event
 from domain.feed.sharing import SharedInterest, SharedReadings
 from domain.partitions.ports import ConnectedDevices
 
+CALL_TIMEOUT_S = 0.3
 _SENDER = "Latchboard-Instance"
 
 _interest = msgspec.json.Decoder(SharedInterest)
@@ -30,6 +32,35 @@ class ClusterBus:
         self._client = client
         self._instance = instance
         self._prefix = prefix
+
+    async def answer_calls(self) -> None:
+        """From now on `find_gone` of the other instances finds this one."""
+
+        async def answer(message: Msg) -> None:
+            await message.respond(b"")
+
+        await self._client.subscribe(f"{self._prefix}.call.{self._instance}", cb=answer)
+
+    async def find_gone(self, instances: Collection[str]) -> frozenset[str]:
+        """Those that certainly have no connection to NATS: its servers know at once when a process has ended."""
+        answers = await asyncio.gather(*[self._is_gone(instance) for instance in instances])
+        return frozenset(instance for instance, is_gone in zip(instances, answers, strict=True) if is_gone)
+
+    async def _is_gone(self, instance: str) -> bool:
+        try:
+            await self._client.request(f"{self._prefix}.call.{instance}", timeout=CALL_TIMEOUT_S)
+        except nats.errors.NoRespondersError:
+            return True
+        except (nats.errors.Error, OSError, TimeoutError):
+            return False
+        return False
+
+    async def flush(self) -> None:
+        """Returns when the server has what was sent before, or after a moment without an answer."""
+        try:
+            await self._client.flush(1)
+        except (nats.errors.Error, OSError, TimeoutError) as error:
+            log.debug("messages to the other instances may still be on their way", error=str(error))
 
     async def on_moves(self, call: Callable[[], None]) -> None:
         """A member has joined, left or released a partition."""

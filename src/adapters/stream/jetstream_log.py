@@ -109,6 +109,15 @@ class JetStreamLog:
             return None
         return None if created is None else created.isoformat()
 
+    async def last_positions(self) -> Mapping[int, int]:
+        """Partition → position of its last entry, of those logs that answer. Raises Unavailable."""
+        try:
+            found = {info.config.name: info.state.last_seq for info in await self._js.streams_info()}
+        except _ERRORS as error:
+            raise Unavailable(f"The cluster's log does not answer ({_reason(error)}).") from error
+        names = {partition: self._stream(partition) for partition in range(self._count)}
+        return {partition: found[name] for partition, name in names.items() if name in found}
+
     async def append(self, partition: int, body: bytes, entry_id: str) -> int:
         give_up_at = monotonic() + GIVE_UP_S
         while True:

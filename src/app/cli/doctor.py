@@ -18,6 +18,7 @@ from adapters.storage.sql import SqlDatabase
 from adapters.storage.sql.migrations import HEAD
 from app.cli.banner import http_url
 from app.config.settings import Settings
+from app.runtime.clock_check import find_clock_problem
 from app.runtime.errors import StartupError
 from app.runtime.first_start import require_database
 from app.runtime.instance_lock import InstanceLock
@@ -25,7 +26,7 @@ from app.wiring.adapters import create_disk_space, load_key_ring
 from app.wiring.broker_endpoint import broker_port
 from app.wiring.engines import load_engine
 from domain.kernel.clock import DAY_MS, SECOND_MS, from_iso, to_iso
-from domain.kernel.errors import DomainError
+from domain.kernel.errors import DomainError, Unavailable
 
 EARLIEST_PLAUSIBLE_MS = from_iso("2026-01-01T00:00:00Z")
 """A clock before this date is wrong: Latchboard did not exist yet."""
@@ -58,7 +59,7 @@ async def run_checks(settings: Settings) -> list[DiagnosticResult]:
         ("cluster", lambda: _check_cluster(settings)),
         ("MQTT certificate", lambda: _check_certificate(settings)),
         ("HTTP port", lambda: _check_http_port(settings, running)),
-        ("clock", _check_clock),
+        ("clock", lambda: _check_clock(settings)),
     ]
     return [await _run_check(name, check) for name, check in checks]
 
@@ -213,13 +214,29 @@ async def _check_http_port(settings: Settings, running: bool) -> str:
     return f"{settings.http_host}:{settings.http_port} is free"
 
 
-async def _check_clock() -> str:
+async def _check_clock(settings: Settings) -> str:
     now_ms = SystemClock().now_ms()
     if now_ms < EARLIEST_PLAUSIBLE_MS:
         raise StartupError(
             f"The clock shows {to_iso(now_ms)}, which is wrong. Schedules and tokens need the right time: set up NTP."
         )
+    problem = await _find_clock_problem(settings)
+    if problem and settings.cluster is not None and not settings.cluster_unsafe:
+        raise StartupError(problem)
+    if problem:
+        raise DiagnosticWarning(problem)
     return to_iso(now_ms)
+
+
+async def _find_clock_problem(settings: Settings) -> str | None:
+    """None also if the database does not answer: another check says so."""
+    database = SqlDatabase(settings.effective_database_url, pool_size=1)
+    try:
+        return await find_clock_problem(database, SystemClock())
+    except Unavailable:
+        return None
+    finally:
+        await database.stop()
 
 
 def _require_free_port(host: str, port: int, variable: str) -> None:

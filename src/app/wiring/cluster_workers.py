@@ -8,7 +8,7 @@ from typing import Any
 from app.runtime.supervisor import Worker
 from app.runtime.timeout_lock import TimeoutLock
 from app.wiring.adapters import Adapters
-from app.wiring.cluster import Cluster, require_safe_log
+from app.wiring.cluster import Cluster, require_safe_log, require_same_clock
 from app.wiring.program import ClusterWorkers, Program
 from app.wiring.services import Services
 from app.workers.cluster_feed import ClusterFeedWorker
@@ -39,7 +39,7 @@ def create_cluster_workers(
     feed: ClusterFeedWorker,
 ) -> tuple[IngestWorker, ClusterWorkers]:
     """The worker that stores what this instance's partitions get, and the others."""
-    partitions = _create_partition_service(adapters, services, cluster, feed_interest)
+    partitions = _create_partition_service(adapters, services, cluster, feed_interest, feed)
     inbound = PartitionInbound(
         log=cluster.inbound_log,
         ownership=cluster.ownership,
@@ -63,7 +63,7 @@ def create_cluster_workers(
 
 
 def _create_partition_service(
-    adapters: Adapters, services: Services, cluster: Cluster, feed_interest: FeedInterestWorker
+    adapters: Adapters, services: Services, cluster: Cluster, feed_interest: FeedInterestWorker, feed: ClusterFeedWorker
 ) -> PartitionOwnershipService:
     partitions = PartitionOwnershipService(
         uow=services.uow,
@@ -72,7 +72,10 @@ def _create_partition_service(
         engine_commit_lock=services.engine_commit_lock,
         log=cluster.inbound_log,
         ownership=cluster.ownership,
+        calls=cluster.bus,
         on_restored=feed_interest.repeat,
+        on_takeover=feed.on_takeover,
+        before_release=feed.flush,
     )
     cluster.owns_device = partitions.owns_device
     return partitions
@@ -134,6 +137,7 @@ async def open_cluster(program: Program) -> None:
     cluster, workers = program.adapters.cluster, program.workers.cluster
     if cluster is None or workers is None:
         return
+    await require_same_clock(program.settings, program.adapters.database, program.adapters.clock)
     await require_safe_log(program.settings)
     await cluster.inbound_log.open()
     await workers.partitions.prepare()
@@ -142,6 +146,7 @@ async def open_cluster(program: Program) -> None:
     async def close_older(devices: ConnectedDevices) -> None:
         front.close_older(devices)
 
+    await cluster.bus.answer_calls()
     await cluster.bus.on_moves(cluster.beat_wake.set)
     await cluster.bus.on_connected(close_older)
     await workers.feed.start()

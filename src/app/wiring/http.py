@@ -12,6 +12,7 @@ from adapters.http.api.accounts.second_factor import second_factor_blueprint
 from adapters.http.api.approvals.link_routes import approval_links_blueprint
 from adapters.http.api.approvals.routes import approvals_blueprint
 from adapters.http.api.catalog.routes import catalog_blueprint
+from adapters.http.api.cluster.routes import cluster_blueprint
 from adapters.http.api.commands.routes import commands_blueprint
 from adapters.http.api.credentials.routes import credentials_blueprint
 from adapters.http.api.device_types.routes import device_types_blueprint
@@ -51,6 +52,7 @@ from app.runtime import open_files
 from app.runtime.timeout_lock import TimeoutLock
 from app.version import VERSION
 from app.wiring.asyncapi import create_asyncapi_document
+from app.wiring.cluster_overview import create_cluster_overview
 from app.wiring.groups import group_blueprints
 from app.wiring.network import describe_network
 from app.wiring.program import Program
@@ -141,18 +143,12 @@ def _create_blueprints(program: Program) -> list[Blueprint]:
         uow=s.uow, clock=adapters.clock, ids=adapters.ids, deliveries=s.deliveries, send=workers.webhook_delivery.send_manual
     )
     return [
-        health_blueprint(
-            checks=program.readiness_errors,
-            warnings=program.readiness_warnings,
-            metrics=program.metrics.render,
-            metrics_type=figures.CONTENT_TYPE,
-        ),
+        *_operation_blueprints(program),
         *_sign_in_blueprints(program),
         team_blueprint(team=s.team),
         projects_blueprint(projects=s.projects),
         keys_blueprint(keys=s.keys, uow=s.uow),
         catalog_blueprint(),
-        network_blueprint(lambda: describe_network(program.settings, s.credential_issuer.endpoint)),
         dashboard_blueprint(),
         devices_blueprint(s.devices, s.control),
         *_fleet_blueprints(program),
@@ -172,6 +168,19 @@ def _create_blueprints(program: Program) -> list[Blueprint]:
 
 def _approval_blueprints(services: Services) -> list[Blueprint]:
     return [approvals_blueprint(services.approvals), approval_links_blueprint(services.notifications.links)]
+
+
+def _operation_blueprints(program: Program) -> list[Blueprint]:
+    return [
+        health_blueprint(
+            checks=program.readiness_errors,
+            warnings=program.readiness_warnings,
+            metrics=program.metrics.render,
+            metrics_type=figures.CONTENT_TYPE,
+        ),
+        network_blueprint(lambda: describe_network(program.settings, program.services.credential_issuer.endpoint)),
+        cluster_blueprint(create_cluster_overview(program)),
+    ]
 
 
 def _fleet_blueprints(program: Program) -> list[Blueprint]:

@@ -66,6 +66,8 @@ class ClusterFeedWorker(DueWorker):
         self._own = SharedInterest(0, [])
         self._confirmed: dict[str, int] = {}
         self._outgoing: deque[Event] = deque()
+        self._sending = asyncio.Lock()
+        """Messages are sent in the order of their numbers."""
         self._sequence = 0
         self._store_time_s = 0
         self.gaps = 0
@@ -117,12 +119,28 @@ class ClusterFeedWorker(DueWorker):
             async with self._commit_lock:
                 self._confirmed = versions  # the batches that were evaluated without this interest are stored
         await self._announce_interest(repeat=True)
-        while self._outgoing:
-            events = [self._outgoing.popleft() for _ in range(min(EVENTS_PER_MESSAGE, len(self._outgoing)))]
-            self._sequence += 1
-            await self._announce_readings(events)
+        await self._send()
         await self._announce_readings(())
         return HEARTBEAT_S
+
+    def on_takeover(self) -> None:
+        """Call before this instance stores readings of partitions whose owner is gone: what that stored last may not have been
+        sent, so all clients of readings resume, here and at the other instances."""
+        self._resume_clients("partitions were taken over")
+        self._sequence += 1  # the receivers notice
+        self._wake_event.set()
+
+    async def flush(self) -> None:
+        """Call before another instance may store the next readings of a device: clients hear them in their order."""
+        await self._send()
+        await self._bus.flush()
+
+    async def _send(self) -> None:
+        async with self._sending:
+            while self._outgoing:
+                events = [self._outgoing.popleft() for _ in range(min(EVENTS_PER_MESSAGE, len(self._outgoing)))]
+                self._sequence += 1
+                await self._announce_readings(events)
 
     async def _announce_interest(self, *, repeat: bool = False) -> None:
         wanted = wanted_readings(self._hub.filters())
@@ -141,13 +159,12 @@ class ClusterFeedWorker(DueWorker):
             self._wake_event.set()
 
     async def _on_readings(self, sender: str, readings: SharedReadings) -> None:
-        is_complete = self._senders.accept(sender, readings, self._clock.monotonic_ms())
+        if not self._senders.accept(sender, readings, self._clock.monotonic_ms()):
+            self._resume_clients("a message was lost, or partitions were taken over")
         if readings.events:
             self._hub.set_store_time(readings.store_time_s)
         for event in readings.events:
             self._hub.publish(event)
-        if not is_complete:
-            self._resume_clients("a message was lost")
         if sender in self._late and sender not in self._senders.unaware_of(self._instance, self._own.version):
             self._late.discard(sender)
             self._resume_clients("an instance has learned late what clients want")

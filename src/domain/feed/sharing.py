@@ -58,6 +58,10 @@ class FeedBus(Protocol):
 
     async def announce_interest(self, interest: SharedInterest) -> None: ...
 
+    async def flush(self) -> None:
+        """Returns when what was announced is on its way."""
+        ...
+
     async def on_interest(self, call: Callable[[str, SharedInterest], Awaitable[None] | None]) -> None: ...
 
 

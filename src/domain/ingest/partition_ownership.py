@@ -7,7 +7,7 @@ meanwhile. What fails half way is dropped and claimed again with a new epoch.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Collection, Mapping, Sequence
 from typing import Protocol
 
 from domain.ingest.restore import RestorePartitionTx, restore_partition
@@ -16,9 +16,10 @@ from domain.kernel.errors import ValidationFailed
 from domain.kernel.unit_of_work import EngineCommitLock, Transaction, UnitOfWork
 from domain.partitions.hashing import partition_of
 from domain.partitions.liveness import OWN_LEASE_MS, MemberLiveness
-from domain.partitions.model import Partition
+from domain.partitions.model import NOBODY, Partition
+from domain.partitions.overview import MoveHistory
 from domain.partitions.ownership import PartitionOwnership
-from domain.partitions.ports import MISSING, HasPartitions, InboundLog
+from domain.partitions.ports import MISSING, HasPartitions, InboundLog, MemberCalls
 from domain.rules.engine_port import TelemetryEngine
 from domain.telemetry.ports import HasReadings
 
@@ -38,22 +39,31 @@ class PartitionOwnershipService:
         engine_commit_lock: EngineCommitLock,
         log: InboundLog,
         ownership: PartitionOwnership,
+        calls: MemberCalls,
         on_restored: Callable[[], None],
+        on_takeover: Callable[[], None],
+        before_release: Callable[[], Awaitable[None]],
     ) -> None:
-        """`on_restored` is called when the engine has been given the devices of a partition, before it gets their messages."""
+        """`on_restored` is called when the engine has been given the devices of a partition, before it gets their messages.
+        `on_takeover` is called before that for partitions that their last owner has not released.
+        `before_release` sends what the partition's readings have to tell before another instance stores the next ones."""
         self._uow = uow
         self._clock = clock
         self._engine = engine
         self._engine_commit_lock = engine_commit_lock
         self._log = log
         self._ownership = ownership
+        self._calls = calls
         self._on_restored = on_restored
+        self._on_takeover = on_takeover
+        self._before_release = before_release
         self._liveness = MemberLiveness()
         self._restoring: int | None = None
         self._last_beat_ms = clock.monotonic_ms() - OWN_LEASE_MS
         self._rows: Sequence[Partition] = ()
         self.live: frozenset[str] = frozenset()
         """The members that are alive, this instance included once it has joined."""
+        self.moves = MoveHistory()
         self.foreign_logs: dict[int, str] = {}
         """Partitions whose positions belong to another log than the one that exists, with what to do."""
         self._stored_before: Mapping[int, int] = {}
@@ -91,7 +101,10 @@ class PartitionOwnershipService:
             await tx.members.remove(self._liveness.forgotten(started_ms))
             members, self._rows = await tx.members.list_all(), await tx.partitions.list_all()
         self._last_beat_ms = started_ms
-        self.live = self._liveness.observe(members, started_ms)
+        self.moves.observe(self._rows, self._clock.now_ms())
+        live = self._liveness.observe(members, started_ms)
+        suspects = self._liveness.suspects(started_ms) - {self._ownership.instance}
+        self.live = live - await self._calls.find_gone(suspects) if suspects else live
 
     async def run_round(self) -> None:
         """Do a step towards the assignment, by what the last beat has read."""
@@ -106,6 +119,7 @@ class PartitionOwnershipService:
 
     async def leave(self) -> None:
         """Give everything up in one transaction, after the workers have stopped and the last checkpoint is stored."""
+        await self._before_release()
         async with self._uow.write(caller=None) as tx:
             for partition in self._ownership.partitions:
                 await tx.partitions.release(partition, self._ownership.epoch(partition))
@@ -134,6 +148,7 @@ class PartitionOwnershipService:
                         await tx.readings.upsert_checkpoints(found)
                 self._ownership.drop(partition)
                 self._engine.drop_partition(partition, self._ownership.count)
+        await self._before_release()
         async with self._uow.write(caller=None) as tx:
             self.released += await tx.partitions.release(partition, epoch)
 
@@ -143,6 +158,8 @@ class PartitionOwnershipService:
         wanted = [row for row in rows if row.partition in log_ids and row.partition not in self.foreign_logs]
         async with self._uow.write(caller=None) as tx:
             claims = [await tx.partitions.claim(row, self._ownership.instance, log_ids[row.partition]) for row in wanted]
+        if any(claimed and row.owner not in (NOBODY, claimed.owner) for row, claimed in zip(wanted, claims, strict=True)):
+            self._on_takeover()
         for claimed in claims:
             if claimed is not None:
                 await self._restore(claimed)

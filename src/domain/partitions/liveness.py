@@ -1,5 +1,7 @@
 """Which members are alive: those whose beats this instance has seen grow within the lease, by its own monotonic clock.
 
+A hung member is judged by that alone. One that is gone is found sooner: nobody answers when it is called.
+
 A wrong judgement costs time only. An instance that is taken for dead loses its partitions, and the fence rejects what it still
 tries to store.
 """
@@ -13,6 +15,8 @@ from domain.partitions.model import ClusterMember
 LEASE_MS = 2_500
 OWN_LEASE_MS = 2_000
 """An instance without a beat for so long acts as if the others had taken it for dead, before they do."""
+SUSPECT_MS = 750
+"""A member without a beat for so long is called: one whose process is gone has no connection, and is replaced at once."""
 FORGET_MS = 60_000
 """A member that is dead for so long is removed from the list of members."""
 
@@ -30,6 +34,10 @@ class MemberLiveness:
             seen[member.instance] = before if before is not None and before[0] == member.beats else (member.beats, now_ms)
         self._seen = seen
         return frozenset(instance for instance, (_, at_ms) in seen.items() if now_ms - at_ms < LEASE_MS)
+
+    def suspects(self, now_ms: int) -> frozenset[str]:
+        """The live members that have been silent for a moment."""
+        return frozenset(each for each, (_, at_ms) in self._seen.items() if SUSPECT_MS <= now_ms - at_ms < LEASE_MS)
 
     def forgotten(self, now_ms: int) -> list[str]:
         """Members that have been dead for long."""

@@ -11,7 +11,7 @@ from domain.kernel.caller import Role, Session, require_role
 from domain.kernel.errors import Unavailable
 from domain.kernel.unit_of_work import Transaction, UnitOfWork
 from domain.partitions.model import NOBODY, ClusterMember, Partition
-from domain.partitions.ports import HasPartitions
+from domain.partitions.ports import HasPartitions, InboundLog
 
 MAX_MOVES_KEPT = 100
 
@@ -73,12 +73,6 @@ class ClusterState(Protocol):
     moves: MoveHistory
 
 
-class LogEnds(Protocol):
-    async def last_positions(self) -> Mapping[int, int]:
-        """Partition → position of its last entry, of those logs that answer. Raises Unavailable."""
-        ...
-
-
 class ClusterTx(Transaction, HasPartitions, Protocol): ...
 
 
@@ -89,7 +83,7 @@ class ClusterOverviewService:
         uow: UnitOfWork[ClusterTx],
         instance: str,
         state: ClusterState,
-        log: LogEnds,
+        log: InboundLog,
         problems: Callable[[], Mapping[int, str]],
     ) -> None:
         self._uow = uow

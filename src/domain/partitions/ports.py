@@ -59,6 +59,13 @@ class HasPartitions(Protocol):
     def members(self) -> ClusterMemberRepository: ...
 
 
+class MemberCalls(Protocol):
+    async def find_gone(self, instances: Collection[str]) -> frozenset[str]:
+        """Those of the instances that certainly have no connection to the cluster now. One that only does not answer is not
+        among them."""
+        ...
+
+
 MISSING = "missing"
 
 
@@ -94,6 +101,10 @@ class InboundLog(Protocol):
     async def log_ids(self, partitions: Collection[int]) -> Mapping[int, str]:
         """Partition → what identifies its log, of those logs that answer. A log that was deleted and made again has another id;
         one that does not exist has the id MISSING."""
+        ...
+
+    async def last_positions(self) -> Mapping[int, int]:
+        """Partition → position of its last entry, of those logs that answer. Raises Unavailable."""
         ...
 
     async def append(self, partition: int, body: bytes, entry_id: str) -> int:

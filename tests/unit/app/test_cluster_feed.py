@@ -164,6 +164,19 @@ async def test_clients_resume_when_a_message_was_lost() -> None:
     assert b.worker.gaps == 1
 
 
+async def test_clients_hear_nothing_of_a_new_owner_before_they_have_resumed() -> None:
+    """What the last owner stored and did not send comes from the stored readings, and so before what the new owner stores."""
+    cluster = Cluster(2)
+    a, b = await cluster.start()
+    clients = [each.client() for each in (a, b)]
+    await cluster.beat()
+    a.worker.on_takeover()
+    a.store(reading(2))
+    await a.worker.run_once()
+    assert [client.closing for client in clients] == [True, True]
+    assert [values(client) for client in clients] == [[], []]
+
+
 async def test_clients_resume_when_an_instance_is_gone_or_has_dropped_readings() -> None:
     cluster = Cluster(2)
     a, b = await cluster.start()

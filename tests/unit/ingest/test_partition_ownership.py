@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
-from collections.abc import AsyncIterator, Callable, Sequence
+from collections.abc import AsyncIterator, Callable, Collection, Sequence
 from contextlib import asynccontextmanager
 from typing import Any
 
@@ -14,7 +14,7 @@ from app.workers.partition_inbound import PartitionBatch, PartitionInbound
 from domain.ingest.partition_ownership import PartitionOwnershipService
 from domain.kernel.errors import ValidationFailed
 from domain.partitions.hashing import partition_of
-from domain.partitions.liveness import LEASE_MS, OWN_LEASE_MS
+from domain.partitions.liveness import LEASE_MS, OWN_LEASE_MS, SUSPECT_MS
 from domain.partitions.model import NOBODY, PartitionLost
 from domain.partitions.ownership import PartitionOwnership
 from domain.telemetry.engine.batch import InMemoryTelemetryBatch
@@ -35,6 +35,7 @@ class Instance:
         self.ownership = PartitionOwnership(name, count)
         self.engine = ReferenceEngine()
         self.restored = 0
+        self.owned_at_flush = self.takeovers = 0
         self.service = PartitionOwnershipService(
             uow=world.uow,
             clock=world.clock,
@@ -42,7 +43,10 @@ class Instance:
             engine_commit_lock=asyncio.Lock(),
             log=world.log,
             ownership=self.ownership,
+            calls=world,
             on_restored=self.on_restored,
+            on_takeover=self.on_takeover,
+            before_release=self.before_release,
         )
         self.inbound = PartitionInbound(
             log=world.log, ownership=self.ownership, read_blocks=read_json_blocks, drop=self.service.drop
@@ -50,6 +54,12 @@ class Instance:
 
     def on_restored(self) -> None:
         self.restored += 1
+
+    def on_takeover(self) -> None:
+        self.takeovers += 1
+
+    async def before_release(self) -> None:
+        self.owned_at_flush = len(self.ownership)
 
     async def step(self) -> None:
         await self.service.beat()
@@ -59,6 +69,10 @@ class Instance:
 class World:
     def __init__(self) -> None:
         self.uow, self.clock, self.log = MemoryUnitOfWork(), ManualClock(), MemoryInboundLog(COUNT)
+        self.without_connection: set[str] = set()
+
+    async def find_gone(self, instances: Collection[str]) -> frozenset[str]:
+        return frozenset(instances) & self.without_connection
 
     async def steps(self, *instances: Instance, times: int = 6) -> None:
         for _ in range(times):
@@ -136,6 +150,29 @@ async def test_an_instance_that_is_silent_is_replaced_and_cannot_store_afterward
         again = await receive()
         assert [(each.before, each.after) for each in again.progress] == [(0, 1)]
         await world.store(again)
+
+
+async def test_an_instance_whose_process_is_gone_is_replaced_before_its_lease_ends(world: World) -> None:
+    a, _ = await joined(world, "a", "b")
+    await a.step()
+    world.clock.forward(seconds=(SUSPECT_MS - 1) / 1000)
+    await a.step()
+    world.without_connection.add("b")
+    assert a.service.live == {"a", "b"}
+    world.clock.forward(seconds=0.001)
+    await a.step()
+    assert a.service.live == {"a"}
+    assert await world.owners() == ["a"] * COUNT
+    assert a.takeovers == 1
+
+
+async def test_readings_are_announced_before_another_instance_may_store_the_next(world: World) -> None:
+    a, b = await joined(world, "a", "b")
+    assert a.owned_at_flush == COUNT // 2  # of the last partition that a gave to b, before it was free
+    await b.service.leave()
+    assert b.owned_at_flush == COUNT // 2
+    await a.step()
+    assert (a.takeovers, b.takeovers) == (0, 0)
 
 
 async def test_a_batch_that_is_not_stored_drops_its_partitions_which_are_claimed_and_read_again(world: World) -> None:

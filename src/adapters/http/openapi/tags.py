@@ -9,6 +9,7 @@ TAG_DESCRIPTIONS = {
     "API keys": "Credentials of programs. A key can do nothing until a grant allows it.",
     "Catalog": "The boards and applications that a device can be registered with.",
     "Network": "How phones and devices reach this service.",
+    "Cluster": "The instances that share the devices, and which of them owns which partition.",
     "Devices": "Register devices, read their state, manage their MQTT credentials.",
     "Provisioning": "Codes that devices trade for credentials of their own, and the claims that wait for approval.",
     "Groups": "Sets of devices of a project: as a filter, and to command, schedule and grant at once.",

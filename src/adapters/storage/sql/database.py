@@ -8,7 +8,7 @@ from collections.abc import Awaitable, Callable
 from pathlib import Path
 from typing import TypeVar
 
-from sqlalchemy import URL, create_engine, make_url
+from sqlalchemy import URL, create_engine, make_url, text
 from sqlalchemy.pool import NullPool
 
 from adapters.storage.sql.migrate import check_revision, migrate_postgres, migrate_sqlite
@@ -21,6 +21,9 @@ from domain.kernel.errors import DomainError, Unavailable
 Result = TypeVar("Result")
 MIGRATION_TIMEOUT_S = 3_600.0
 """Of a statement: some read or rewrite the largest table."""
+
+
+_SERVER_CLOCK = text("SELECT CAST(extract(epoch FROM clock_timestamp()) * 1000 AS bigint)")
 
 
 class DatabaseUnusableError(Unavailable):
@@ -109,6 +112,14 @@ class SqlDatabase:
     async def stop(self) -> None:
         """Finish open transactions and close. Does nothing if the database never started."""
         await self._backend.stop()
+
+    async def clock_ms(self) -> int | None:
+        """The server's clock, Unix ms; None for a file. Raises Unavailable."""
+        if self._path is not None:
+            return None
+        async with self._backend.read() as session:
+            [[now_ms]] = await session.read(_SERVER_CLOCK)
+        return int(now_ms)
 
     async def check(self) -> None:
         """Raises Unavailable if reading or writing is not possible now."""

@@ -10,9 +10,10 @@ import { Fleet } from "./fleet.js";
 import { Keys } from "./keys.js";
 import { Log } from "./log.js";
 import { More } from "./more.js";
+import { Cluster } from "./cluster.js";
 import { Network } from "./network.js";
 import { SecondFactor } from "./second_factor.js";
 import { Team } from "./team.js";
 import { Webhooks } from "./webhooks.js";
 
-export const pages = { devices: Devices, add: Add, device: DevicePage, fleet: Fleet, approvals: Approvals, calendar: Calendar, log: Log, keys: Keys, webhooks: Webhooks, team: Team, network: Network, account: Account, more: More, "second-factor": SecondFactor };
+export const pages = { devices: Devices, add: Add, device: DevicePage, fleet: Fleet, approvals: Approvals, calendar: Calendar, log: Log, keys: Keys, webhooks: Webhooks, team: Team, network: Network, cluster: Cluster, account: Account, more: More, "second-factor": SecondFactor };

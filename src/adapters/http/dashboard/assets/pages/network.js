@@ -5,6 +5,7 @@ import { html } from "../core/html.js";
 import { t } from "../core/i18n.js";
 import { useLoad } from "../core/live.js";
 import { mayEdit } from "../core/session.js";
+import { ClusterCard } from "./cluster.js";
 import { Badge, Card, Facts, LinkButton, Loaded, PageHead } from "../ui/base.js";
 import { CopyBlock } from "../ui/copy.js";
 import { Icon } from "../ui/icons.js";
@@ -27,6 +28,7 @@ export function Network() {
         <${Phones} network=${network} />
         <${Devices} network=${network} />
       </div>
+      <${ClusterCard} />
       <${Change} problems=${network.problems} />`}<//>`;
 }
 

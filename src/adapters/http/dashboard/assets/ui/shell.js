@@ -29,7 +29,7 @@ const settings = () => [
 
 export function Shell() {
   const { name, rest } = place.value;
-  const current = { device: "devices", add: "devices", "second-factor": "account" }[name] ?? name;
+  const current = { device: "devices", add: "devices", "second-factor": "account", cluster: "network" }[name] ?? name;
   const main = useRef(null);
   const first = useRef(true);
   const Page = pages[name] ?? pages.devices;

@@ -1,0 +1,82 @@
+"""Response models of a cluster: instances, partitions and moves."""
+
+from __future__ import annotations
+
+from collections import Counter
+
+from pydantic import Field
+
+from adapters.http.core.schemas import ResponseModel, Timestamp
+from domain.kernel.clock import to_iso
+from domain.partitions.overview import ClusterOverview
+
+INSTANCE_EXAMPLE = "server-1-5d0c81f2"
+
+
+class ClusterInstanceResponse(ResponseModel):
+    instance: str = Field(description="Names one run of an instance; a restart is another one.", examples=[INSTANCE_EXAMPLE])
+    is_alive: bool
+    partitions: int = Field(description="How many it owns.", examples=[21])
+
+
+class ClusterPartitionResponse(ResponseModel):
+    partition: int = Field(examples=[0])
+    owner: str | None = Field(description="Null while it is on its way to another instance.", examples=[INSTANCE_EXAMPLE])
+    epoch: int = Field(description="Rises with every change of owner.", examples=[4])
+    stored_entries: int = Field(description="Position up to which its log is stored.", examples=[81277])
+    waiting_entries: int | None = Field(
+        description="Entries that are not stored yet. Null: its log does not answer.", examples=[2]
+    )
+    problem: str | None = Field(description="Why it stands still, if the instance that answers knows that it does.")
+
+
+class ClusterMoveResponse(ResponseModel):
+    partition: int = Field(examples=[0])
+    previous_owner: str | None = Field(examples=[INSTANCE_EXAMPLE])
+    owner: str = Field(examples=["server-2-91aa03be"])
+    at: Timestamp = Field(description="When the instance that answers saw it.")
+
+
+class ClusterResponse(ResponseModel):
+    enabled: bool
+    answered_by: str | None = Field(description="The instance that answers.", examples=[INSTANCE_EXAMPLE])
+    instances: list[ClusterInstanceResponse]
+    partitions: list[ClusterPartitionResponse]
+    moves: list[ClusterMoveResponse] = Field(description="The latest 100 that the instance that answers has seen, newest first.")
+
+
+def cluster_response(found: ClusterOverview | None) -> ClusterResponse:
+    if found is None:
+        return ClusterResponse(enabled=False, answered_by=None, instances=[], partitions=[], moves=[])
+    return ClusterResponse(
+        enabled=True,
+        answered_by=found.instance,
+        instances=_instances(found),
+        partitions=[
+            ClusterPartitionResponse(
+                partition=row.partition,
+                owner=row.owner or None,
+                epoch=row.epoch,
+                stored_entries=row.position,
+                waiting_entries=found.waiting(row),
+                problem=found.problems.get(row.partition),
+            )
+            for row in found.partitions
+        ],
+        moves=[
+            ClusterMoveResponse(
+                partition=move.partition, previous_owner=move.previous or None, owner=move.owner, at=to_iso(move.at_ms)
+            )
+            for move in found.moves
+        ],
+    )
+
+
+def _instances(found: ClusterOverview) -> list[ClusterInstanceResponse]:
+    owned = Counter(row.owner for row in found.partitions)
+    return [
+        ClusterInstanceResponse(
+            instance=member.instance, is_alive=member.instance in found.live, partitions=owned[member.instance]
+        )
+        for member in found.members
+    ]

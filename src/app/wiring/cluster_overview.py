@@ -1,0 +1,31 @@
+"""Constructs what describes the cluster to an operator."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable, Mapping
+
+from app.wiring.program import Program
+from domain.kernel.caller import Role, Session, require_role
+from domain.partitions.overview import ClusterOverview, ClusterOverviewService
+
+
+def create_cluster_overview(program: Program) -> Callable[[Session], Awaitable[ClusterOverview | None]]:
+    cluster, workers = program.adapters.cluster, program.workers.cluster
+    if cluster is None or workers is None:
+        return _without_cluster
+
+    def problems() -> Mapping[int, str]:
+        return {**workers.partitions.foreign_logs, **workers.inbound.damaged}
+
+    return ClusterOverviewService(
+        uow=program.services.uow,
+        instance=cluster.instance,
+        state=workers.partitions,
+        log=cluster.inbound_log,
+        problems=problems,
+    ).describe
+
+
+async def _without_cluster(caller: Session) -> None:
+    """Raises PermissionDenied `ROLE_REQUIRED`."""
+    require_role(caller, Role.ADMIN)
