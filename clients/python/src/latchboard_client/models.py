@@ -247,6 +247,40 @@ class ClaimResponse:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class ClusterInstanceResponse:
+    instance: str
+    is_alive: bool
+    partitions: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ClusterMoveResponse:
+    partition: int
+    previous_owner: str | None
+    owner: str
+    at: datetime
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ClusterPartitionResponse:
+    partition: int
+    owner: str | None
+    epoch: int
+    stored_entries: int
+    waiting_entries: int | None
+    problem: str | None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ClusterResponse:
+    enabled: bool
+    answered_by: str | None
+    instances: list[ClusterInstanceResponse]
+    partitions: list[ClusterPartitionResponse]
+    moves: list[ClusterMoveResponse]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class CommandDefinitionCreateRequest:
     name: str
     label: str

@@ -12,6 +12,14 @@ from latchboard_client.codec import UNSET, Unset
 
 
 class AsyncOperations(AsyncTransport):
+    async def get_network(self) -> models.NetworkResponse:
+        """Get the addresses of this service."""
+        return await self._call(models.NetworkResponse, "GET", ["network"])
+
+    async def get_cluster(self) -> models.ClusterResponse:
+        """Get the state of the cluster."""
+        return await self._call(models.ClusterResponse, "GET", ["cluster"])
+
     async def login_user(
         self, *, email: str, password: str, device_token: str | Unset | None = UNSET
     ) -> models.LoginResponse | models.SecondFactorNeededResponse:
@@ -300,10 +308,6 @@ class AsyncOperations(AsyncTransport):
     async def list_app_types(self) -> list[models.AppTypeResponse]:
         """List known applications."""
         return await self._call(list[models.AppTypeResponse], "GET", ["catalog", "apps"])
-
-    async def get_network(self) -> models.NetworkResponse:
-        """Get the addresses of this service."""
-        return await self._call(models.NetworkResponse, "GET", ["network"])
 
     async def list_devices(
         self,

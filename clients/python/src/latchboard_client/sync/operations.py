@@ -13,6 +13,14 @@ from latchboard_client.sync.transport import Transport
 
 
 class Operations(Transport):
+    def get_network(self) -> models.NetworkResponse:
+        """Get the addresses of this service."""
+        return self._call(models.NetworkResponse, "GET", ["network"])
+
+    def get_cluster(self) -> models.ClusterResponse:
+        """Get the state of the cluster."""
+        return self._call(models.ClusterResponse, "GET", ["cluster"])
+
     def login_user(
         self, *, email: str, password: str, device_token: str | Unset | None = UNSET
     ) -> models.LoginResponse | models.SecondFactorNeededResponse:
@@ -285,10 +293,6 @@ class Operations(Transport):
     def list_app_types(self) -> list[models.AppTypeResponse]:
         """List known applications."""
         return self._call(list[models.AppTypeResponse], "GET", ["catalog", "apps"])
-
-    def get_network(self) -> models.NetworkResponse:
-        """Get the addresses of this service."""
-        return self._call(models.NetworkResponse, "GET", ["network"])
 
     def list_devices(
         self,
