@@ -48,6 +48,9 @@ POST /devices/register /devices/register/bulk
 GET /provisioning-codes /provisioning-claims
 POST /provisioning-codes /provisioning-claims/{claimId}/approve /provisioning-claims/{claimId}/deny /provisioning/claim
 DELETE /provisioning-codes/{codeId}
+GET /service-sessions
+POST /service-sessions
+DELETE /service-sessions/{sessionId}
 GET /groups /groups/{groupId} /groups/{groupId}/grants
 POST /groups /groups/{groupId}/command /groups/{groupId}/command/preview /groups/{groupId}/schedules /groups/{groupId}/rules
 POST /groups/{groupId}/grants

@@ -51,6 +51,9 @@ GET /auth/passkeys                                               401   200   200
 POST /auth/passkeys/options                                      401   200   200    200    200     200     200 403  403  403   200
 POST /auth/passkeys                                              401   400   400    400    400     400     400 403  403  403   400
 DELETE /auth/passkeys/{passkeyId}                                401   404   404    404    404     404     404 403  403  403   404
+GET /service-sessions                                            401   200   200    403    403     403     403 403  403  403   200
+POST /service-sessions                                           401   201   201    403    403     403     403 403  403  403   201
+DELETE /service-sessions/{sessionId}                             401   404   404    403    403     403     403 403  403  403   404
 GET /members                                                     401   200   200    200    200     200     200 403  403  403   200
 POST /members                                                    401   201   201    403    403     403     403 403  403  403   201
 POST /members #owner                                             401   201   403    403    403     403     403 403  403  403   201

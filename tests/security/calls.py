@@ -285,6 +285,12 @@ BODIES: dict[str, Body] = {
     "POST /auth/logout": lambda ids: {"refreshToken": "unknown"},
     "POST /auth/password/change": lambda ids: {"currentPassword": "not the current one", "newPassword": PASSWORD},
     "POST /auth/change-password": lambda ids: {"otp": "no code", "newPassword": PASSWORD},
+    "POST /service-sessions": lambda ids: {
+        "name": "ci",
+        "role": "Member",
+        "operations": ["devices:read"],
+        "expiresAt": "2027-02-01T00:00:00Z",
+    },
     "POST /members": _new_member("Member"),
     "POST /members #owner": _new_member("Owner"),
     "POST /invitations": _new_invitation("Member"),

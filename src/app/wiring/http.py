@@ -28,6 +28,7 @@ from adapters.http.api.projects.routes import projects_blueprint
 from adapters.http.api.provisioning.routes import provisioning_blueprint
 from adapters.http.api.rules.routes import rules_blueprint
 from adapters.http.api.schedules.routes import schedules_blueprint
+from adapters.http.api.service_sessions.routes import service_sessions_blueprint
 from adapters.http.api.team.routes import team_blueprint
 from adapters.http.api.telemetry.routes import telemetry_blueprint
 from adapters.http.api.webhooks.routes import webhooks_blueprint
@@ -57,6 +58,7 @@ from app.wiring.groups import group_blueprints
 from app.wiring.network import describe_network
 from app.wiring.program import Program
 from app.wiring.services import Services
+from domain.accounts.service_sessions import ServiceSessionService
 from domain.devices.device_firmware import DeviceFirmwareService
 from domain.feed.audience import AudienceService
 from domain.feed.sharing import no_other_instances
@@ -199,7 +201,11 @@ def _create_firmware_service(services: Services) -> DeviceFirmwareService:
 def _sign_in_blueprints(program: Program) -> list[Blueprint]:
     s = program.services
     oidc = None if s.sign_in.oidc is None else s.sign_in.oidc.sign_in
+    service_sessions = ServiceSessionService(
+        uow=s.uow, clock=program.adapters.clock, ids=program.adapters.ids, digest=program.adapters.digest
+    )
     return [
+        service_sessions_blueprint(service_sessions),
         auth_blueprint(logins=s.logins, unlock=s.sign_in.unlock, sessions=s.sessions, passwords=s.passwords),
         second_factor_blueprint(logins=s.logins, second_factors=s.sign_in.second_factors, step_ups=s.sign_in.step_ups),
         invitations_blueprint(invitations=s.sign_in.invitations, acceptance=s.sign_in.acceptance),

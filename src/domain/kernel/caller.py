@@ -45,6 +45,8 @@ class Session:
     """One is required for this role and the user has none: the session may set it up, and nothing else."""
     has_shown_factor: bool | None = None
     """For whoever decides by an approval link: whether they have shown their second factor with it."""
+    operations: frozenset[str] | None = None
+    """What a service session is limited to, such as `devices:write`; None for a person's session."""
 
     @property
     def label(self) -> str:

@@ -10,7 +10,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Literal
 
-from domain.kernel.caller import Caller
+from domain.kernel.caller import Caller, Session
 from domain.kernel.fast_frozen import fast_frozen
 from domain.kernel.ids import AccountId, DeviceId
 
@@ -25,6 +25,7 @@ EventKind = Literal[
     "login_throttled",
     "identity_linked",
     "session_revoked",
+    "service_session_created",
     "second_factor_enabled",
     "second_factor_failed",
     "second_factor_removed",
@@ -139,5 +140,8 @@ class DomainEvent:
         device_name: str | None = None,
         data: Mapping[str, Json] | None = None,
     ) -> DomainEvent:
-        """The event of a change that `caller` made: account, source and address are the caller's."""
+        """The event of a change that `caller` made: account, source and address are the caller's. That of a service session says
+        so, because its source is the member who made it."""
+        if isinstance(caller, Session) and caller.operations is not None:
+            description = f"{description} (service session {caller.session_id})"
         return cls(caller.account_id, kind, description, at_ms, caller.label, device_id, data or {}, caller.address, device_name)

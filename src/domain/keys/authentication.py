@@ -15,17 +15,21 @@ from domain.accounts.model import AccessTokenClaims
 from domain.accounts.ports import AccessTokenCodec, HasMemberships, HasUserSessions, SecretHasher
 from domain.accounts.second_factor_policy import SecondFactorRequirement
 from domain.accounts.second_factor_ports import HasSecondFactors
+from domain.accounts.service_sessions import SERVICE_TOKEN_PREFIX, HasServiceSessions, check_usable
 from domain.kernel.audit import DeniedRequestLog
 from domain.kernel.caller import ApiKeyCaller, Role, Session
-from domain.kernel.clock import Clock
-from domain.kernel.errors import Unauthenticated
-from domain.kernel.ids import KeyId
+from domain.kernel.clock import MINUTE_MS, Clock
+from domain.kernel.errors import RateLimited, Unauthenticated
+from domain.kernel.ids import KeyId, SessionId
 from domain.kernel.unit_of_work import UnitOfWork
 from domain.keys.policy import check_key_format
 from domain.keys.ports import HasApiKeys
 
 
-class AuthenticationTx(HasApiKeys, HasMemberships, HasSecondFactors, HasUserSessions, Protocol): ...
+class AuthenticationTx(HasApiKeys, HasMemberships, HasSecondFactors, HasServiceSessions, HasUserSessions, Protocol): ...
+
+
+SERVICE_REQUESTS_PER_MINUTE = 1_200
 
 
 class CallerAuthenticator:
@@ -48,9 +52,13 @@ class CallerAuthenticator:
         self._denied_request_log = denied_requests
         self._requirement = requirement
         self._last_used_ms: dict[KeyId, int] = {}
+        self._service_requests: dict[SessionId, tuple[int, int]] = {}
+        """The minute, and the requests in it, of each service session."""
 
     async def authenticate_token(self, token: str, address: str) -> tuple[Session, int]:
         """The session and its expiry in Unix ms. Raises Unauthenticated, `TOKEN_EXPIRED` for a valid token that has expired."""
+        if token.startswith(SERVICE_TOKEN_PREFIX):
+            return await self._authenticate_service(token, address)
         claims = self._tokens.verify(token, self._clock.now_ms())
         async with self._uow.read() as tx:
             found = await tx.user_sessions.find_with_membership(claims.session_id)
@@ -63,6 +71,36 @@ class CallerAuthenticator:
                     caller
                 ), claims.expires_ms
         raise await self._refuse(claims, address)
+
+    async def _authenticate_service(self, token: str, address: str) -> tuple[Session, int]:
+        """A service session. Raises Unauthenticated; RateLimited."""
+        now_ms = self._clock.now_ms()
+        async with self._uow.read() as tx:
+            service = await tx.service_sessions.find_by_hash(self._digest.sha256(token))
+            found = None if service is None else await tx.user_sessions.find_with_membership(service.session_id)
+        check_usable(service, None if found is None else found[0], now_ms)
+        if service is None or found is None:
+            raise AssertionError("a session that is absent is not usable")
+        self._count_service_request(service.session_id, now_ms)
+        member = found[1].to_session(address)
+        if not member.role.is_at_least(service.role):
+            raise Unauthenticated("The member who made this service session has a lower role now. Create a new one.")
+        caller = replace(member, role=service.role, session_id=service.session_id, operations=frozenset(service.operations))
+        return caller, service.expires_ms
+
+    def _count_service_request(self, session_id: SessionId, now_ms: int) -> None:
+        minute = now_ms // MINUTE_MS
+        self._service_requests = {key: value for key, value in self._service_requests.items() if value[0] == minute}
+        count = self._service_requests.get(session_id, (minute, 0))[1] + 1
+        self._service_requests[session_id] = (minute, count)
+        if count > SERVICE_REQUESTS_PER_MINUTE:
+            retry_after = max(1, ((minute + 1) * MINUTE_MS - now_ms) // 1000)
+            raise RateLimited(
+                f"A service session may send {SERVICE_REQUESTS_PER_MINUTE} requests a minute.",
+                retry_after=retry_after,
+                limit=SERVICE_REQUESTS_PER_MINUTE,
+                window_s=60,
+            )
 
     async def _with_requirement(self, caller: Session) -> Session:
         if not self._requirement.applies_to(caller.role):

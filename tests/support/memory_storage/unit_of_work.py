@@ -52,6 +52,7 @@ from support.memory_storage.rollups import MemoryRollupRepository, MemoryTimeRan
 from support.memory_storage.rules import MemoryRuleRepository
 from support.memory_storage.schedules import MemoryScheduleRepository
 from support.memory_storage.second_factors import MemorySecondFactorRepository
+from support.memory_storage.service_sessions import MemoryServiceSessionRepository
 from support.memory_storage.sessions import (
     MemoryLoginFailureRepository,
     MemoryOneTimeCodeRepository,
@@ -85,6 +86,7 @@ class MemoryTransaction:
         self.passkeys = MemoryPasskeyRepository(database)
         self.second_factors = MemorySecondFactorRepository(database)
         self.external_identities = MemoryExternalIdentityRepository(database)
+        self.service_sessions = MemoryServiceSessionRepository(database)
         self.unlock_links = MemoryUnlockLinkRepository(database)
         self.login_failures = MemoryLoginFailureRepository(database)
         self.stored_responses = MemoryStoredResponseRepository(database)

@@ -20,6 +20,7 @@ from werkzeug.exceptions import HTTPException
 from adapters.http.core.auth import Authenticator, RequiredAccess, authenticate, current_caller
 from adapters.http.core.idempotency import IdempotencyStore, execute_once
 from adapters.http.core.request_parsing import read_body, read_query
+from domain.accounts.service_sessions import check_operation
 from domain.kernel.audit import DeniedRequestLog
 from domain.kernel.caller import ApiKeyCaller, Session
 from domain.kernel.errors import DomainError, NotFound, PermissionDenied, RateLimited, Unauthenticated, ValidationFailed
@@ -126,10 +127,16 @@ async def _audit_denial(
     await dependencies.denial_log.log_denied(caller, spec.act, error, subject, always=spec.audited)
 
 
+async def _authenticate(dependencies: ApiDependencies, spec: Operation) -> None:
+    await authenticate(spec.access, dependencies.authenticator, is_sign_in_path=spec.path.startswith("/auth/"))
+    if isinstance(g.caller, Session):
+        check_operation(g.caller, spec.tag, is_read=spec.method == "GET")
+
+
 async def _handle(
     dependencies: ApiDependencies, spec: Operation, handler: Callable[..., Awaitable[Any]], parts: Mapping[str, str]
 ) -> Response:
-    await authenticate(spec.access, dependencies.authenticator, is_sign_in_path=spec.path.startswith("/auth/"))
+    await _authenticate(dependencies, spec)
     arguments: dict[str, Any] = {
         name: _parse_path_parameter(name, kind, str(parts[name])) for name, kind in spec.path_parameters.items()
     }
@@ -144,7 +151,7 @@ async def _handle(
         began = time.perf_counter()
         raw = await _read_raw_body(spec)
         if time.perf_counter() - began > SLOW_BODY_S:  # the caller may have been revoked meanwhile
-            await authenticate(spec.access, dependencies.authenticator, is_sign_in_path=spec.path.startswith("/auth/"))
+            await _authenticate(dependencies, spec)
         body = read_body(spec.body, raw or b"{}")
         if spec.body_parameter is not None:
             arguments[spec.body_parameter] = body

@@ -25,11 +25,12 @@ from adapters.http.feed.websocket import (
     WebSocketConnection,
     credentials_from_token,
 )
+from domain.accounts.service_sessions import check_operation
 from domain.events.feed_cursor import FeedCursor
 from domain.events.model import PUBLIC_TYPES, FeedFilter
 from domain.kernel.caller import ApiKeyCaller, Session
 from domain.kernel.clock import Clock, to_iso
-from domain.kernel.errors import DomainError, Unauthenticated, Unavailable, ValidationFailed
+from domain.kernel.errors import DomainError, PermissionDenied, Unauthenticated, Unavailable, ValidationFailed
 from domain.kernel.ids import DeviceId, IdPrefix, has_id_format
 
 FEED_PATH = "/api/v1/ws"
@@ -153,6 +154,10 @@ class FeedEndpoint:
         if credentials.token is None:
             raise Unauthenticated("No credentials. Send a token or an apiKey.")
         caller, expires_ms = await self._authenticator.authenticate_token(credentials.token, address)
+        try:
+            check_operation(caller, "Events", is_read=True)
+        except PermissionDenied as error:
+            raise Unauthenticated(error.message) from None
         if caller.lacks_second_factor:
             raise Unauthenticated(second_factor_required_error().message)
         return FeedIdentity(caller, expires_ms)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 TAG_DESCRIPTIONS = {
     "Authentication": "Log in, renew and end sessions, change a password.",
+    "Service sessions": "Credentials with which programs manage the account, for named operations.",
     "Team": "The members of the account and their roles.",
     "Projects": "Parts of the account; each device is in one. A grant can cover a whole project.",
     "API keys": "Credentials of programs. A key can do nothing until a grant allows it.",

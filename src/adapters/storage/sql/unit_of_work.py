@@ -46,6 +46,7 @@ from adapters.storage.sql.repositories.rollups import SqlRollupRepository
 from adapters.storage.sql.repositories.rules import SqlRuleRepository
 from adapters.storage.sql.repositories.schedules import SqlScheduleRepository
 from adapters.storage.sql.repositories.second_factors import SqlSecondFactorRepository
+from adapters.storage.sql.repositories.service_sessions import SqlServiceSessionRepository
 from adapters.storage.sql.repositories.sessions import (
     SqlLoginFailureRepository,
     SqlOneTimeCodeRepository,
@@ -109,6 +110,7 @@ class SqlTransaction:
     passkeys = LazyRepository(SqlPasskeyRepository)
     second_factors = LazyRepository(SqlSecondFactorRepository)
     external_identities = LazyRepository(SqlExternalIdentityRepository)
+    service_sessions = LazyRepository(SqlServiceSessionRepository)
     unlock_links = LazyRepository(SqlUnlockLinkRepository)
     login_failures = LazyRepository(SqlLoginFailureRepository)
     stored_responses = LazyRepository(SqlStoredResponseRepository)

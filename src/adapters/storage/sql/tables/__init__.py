@@ -64,6 +64,7 @@ from adapters.storage.sql.tables.notifications import (
 from adapters.storage.sql.tables.passkeys import passkeys, used_passkey_challenges
 from adapters.storage.sql.tables.permissions import approvals, grant_uses, grants
 from adapters.storage.sql.tables.provisioning import device_claims, provisioning_codes
+from adapters.storage.sql.tables.service_sessions import service_sessions
 from adapters.storage.sql.tables.service_state import late_readings, reading_store_time, steady_time, write_probes
 
 __all__ = [
@@ -123,6 +124,7 @@ __all__ = [
     "schedule_edges",
     "schedules",
     "service_secrets",
+    "service_sessions",
     "steady_time",
     "stored_responses",
     "tombstones",

@@ -6,8 +6,9 @@ import { place } from "../core/router.js";
 import { PageHead } from "../ui/base.js";
 import { BulkRegistration } from "./fleet/bulk.js";
 import { ProvisioningCodes } from "./fleet/codes.js";
+import { Groups } from "./fleet/groups.js";
 
-const sections = () => [["add", t("Add many devices"), BulkRegistration], ["codes", t("Provisioning"), ProvisioningCodes]];
+const sections = () => [["add", t("Add many devices"), BulkRegistration], ["groups", t("Groups"), Groups], ["codes", t("Provisioning"), ProvisioningCodes]];
 
 export function Fleet() {
   const all = sections();

@@ -74,7 +74,7 @@ async function choose(query) {
   });
 }
 
-const TYPES = ["command_sent", "command_result", "relay_changed", "device_online", "device_offline", "device_clock_skew", "device_message_dropped", "device_message_set_aside", "schedule_fired", "schedule_skipped", "rule_matched", "rule_skipped", "rule_suppressed", "rule_disabled", "approval_requested", "approval_decided", "access_refused", "grant_created", "grant_updated", "grant_revoked", "credentials_generated", "credentials_revealed", "credentials_revoked", "device_registered", "device_updated", "device_deleted", "key_created", "key_deleted", "member_changed", "member_invited", "webhook_created", "webhook_disabled", "login", "login_failed"];
+const TYPES = ["command_sent", "command_sent_to_group", "command_result", "relay_changed", "device_online", "device_offline", "device_clock_skew", "device_message_dropped", "device_message_set_aside", "schedule_fired", "schedule_skipped", "rule_matched", "rule_skipped", "rule_suppressed", "rule_disabled", "approval_requested", "approval_decided", "access_refused", "grant_created", "grant_updated", "grant_revoked", "credentials_generated", "credentials_revealed", "credentials_revoked", "device_registered", "device_updated", "device_deleted", "key_created", "key_deleted", "member_changed", "member_invited", "webhook_created", "webhook_disabled", "login", "login_failed"];
 
 const KINDS = [[/refused|failed|offline|lost|denied|disabled|deleted|revoked|dropped/, "bad"], [/skipped|suppressed|throttled|skew/, "warn"], [/online|approved|generated|created|registered|result/, "good"]];
 

@@ -1,0 +1,61 @@
+"""Service sessions: credentials of programs that manage the account. People's sessions only."""
+
+from __future__ import annotations
+
+from adapters.http.api.service_sessions import schemas as schema
+from adapters.http.core.auth import RequiredAccess, current_session
+from adapters.http.core.operation import ApiBlueprint, operation
+from adapters.http.core.paging import ListQuery, list_response
+from adapters.http.core.request_handling import ApiResponse
+from adapters.http.core.schemas import OkResponse
+from domain.accounts.service_sessions import ServiceSessionService
+from domain.kernel.ids import SessionId
+
+
+def service_sessions_blueprint(service_sessions: ServiceSessionService) -> ApiBlueprint:
+    bp = ApiBlueprint("service_sessions", "Service sessions")
+
+    @operation(
+        bp,
+        "GET",
+        "/service-sessions",
+        RequiredAccess.SESSION,
+        "List service sessions",
+        errors={403: "ROLE_REQUIRED"},
+        paged=True,
+    )
+    async def list_service_sessions(query: ListQuery) -> ApiResponse[list[schema.ServiceSessionResponse]]:
+        """Those that can be used, oldest first, without their tokens. Requires the role Admin or Owner."""
+        found = await service_sessions.list(current_session())
+        return list_response(found, query, schema.ServiceSessionResponse.from_domain, lambda each: each.session_id)
+
+    @operation(
+        bp,
+        "POST",
+        "/service-sessions",
+        RequiredAccess.SESSION,
+        "Create a service session",
+        status=201,
+        errors={403: "ROLE_REQUIRED STEP_UP_REQUIRED", 409: "SERVICE_SESSION_LIMIT"},
+        idempotent=True,
+    )
+    async def create_service_session(body: schema.ServiceSessionRequest) -> schema.ServiceSessionCreatedResponse:
+        """Send the token as `Authorization: Bearer lbs_…`. It acts as you, with this role, for these operations. Requires the
+        role Admin or Owner, and a recent second factor of those who have one."""
+        created = await service_sessions.create(current_session(), body.to_input())
+        return schema.ServiceSessionCreatedResponse.of_created(created)
+
+    @operation(
+        bp,
+        "DELETE",
+        "/service-sessions/<session_id>",
+        RequiredAccess.SESSION,
+        "Revoke a service session",
+        errors={403: "ROLE_REQUIRED", 404: "NOT_FOUND"},
+    )
+    async def revoke_service_session(session_id: str) -> OkResponse:
+        """At once: also a request of it that has begun commits nothing more. Requires the role Admin or Owner."""
+        await service_sessions.revoke(current_session(), SessionId(session_id))
+        return OkResponse()
+
+    return bp

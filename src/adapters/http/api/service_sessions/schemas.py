@@ -1,0 +1,58 @@
+"""Request and response models of service sessions."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+from pydantic import Field
+
+from adapters.http.core.request_parsing import parse_timestamp
+from adapters.http.core.schemas import DisplayName, EnumValue, RequestBody, ResponseModel, Timestamp
+from domain.accounts.service_sessions import RESOURCES, CreatedServiceSession, NewServiceSession, ServiceSession
+from domain.kernel.caller import Role
+from domain.kernel.clock import to_iso
+
+
+class ServiceSessionRequest(RequestBody):
+    name: DisplayName
+    role: EnumValue[Role] = Field(description="Below Owner, and not above your own.")
+    operations: Annotated[list[Annotated[str, Field(max_length=40)]], Field(min_length=1, max_length=2 * len(RESOURCES))] = Field(
+        description="`RESOURCE:read` or `RESOURCE:write`; `write` includes `read`.", examples=[["devices:write", "groups:write"]]
+    )
+    expires_at: Timestamp = Field(description="At most 366 days ahead.")
+
+    def to_input(self) -> NewServiceSession:
+        expires_ms = parse_timestamp("expiresAt", self.expires_at)
+        return NewServiceSession(self.name, self.role, tuple(self.operations), expires_ms)
+
+
+class ServiceSessionResponse(ResponseModel):
+    session_id: str
+    name: str
+    prefix: str
+    role: Role
+    operations: list[str]
+    membership_id: str = Field(description="The member who made it, and as whom it acts.")
+    created_at: Timestamp
+    expires_at: Timestamp
+
+    @classmethod
+    def from_domain(cls, session: ServiceSession) -> ServiceSessionResponse:
+        return cls(
+            session_id=session.session_id,
+            name=session.name,
+            prefix=session.prefix,
+            role=session.role,
+            operations=list(session.operations),
+            membership_id=session.membership_id,
+            created_at=to_iso(session.created_ms),
+            expires_at=to_iso(session.expires_ms),
+        )
+
+
+class ServiceSessionCreatedResponse(ServiceSessionResponse):
+    token: str = Field(description="Shown only in this response.", json_schema_extra={"format": "password"})
+
+    @classmethod
+    def of_created(cls, created: CreatedServiceSession) -> ServiceSessionCreatedResponse:
+        return cls(**ServiceSessionResponse.from_domain(created.session).model_dump(), token=created.token)

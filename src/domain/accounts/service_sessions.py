@@ -1,0 +1,198 @@
+"""Service sessions: credentials with which programs manage the account, so that no person's password is in a pipeline.
+
+A service session belongs to the member who made it, as a fine-grained token of a code host does: it acts as that member, with a
+role that is not above the member's and below Owner, for named operations, until it expires. It ends with the membership, with a
+sign-out of all other sessions and with a change of the password. What it never may: sign-in, members, decisions on approvals,
+and service sessions themselves. Its row in `user_sessions` gives it authority at commit: once it is revoked, no change commits.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import Protocol
+
+from domain.accounts.model import UserSession
+from domain.accounts.policy import check_name
+from domain.accounts.ports import HasUserSessions, SecretHasher
+from domain.accounts.second_factor_policy import STEP_UP_TTL_MS
+from domain.accounts.second_factor_ports import HasSecondFactors
+from domain.accounts.step_up import require_second_factor_if_enabled
+from domain.kernel.bounds import check_capacity
+from domain.kernel.caller import Role, Session, require_role
+from domain.kernel.clock import DAY_MS, Clock
+from domain.kernel.domain_events import DomainEvent
+from domain.kernel.errors import NotFound, PermissionDenied, Unauthenticated, ValidationFailed
+from domain.kernel.ids import AccountId, IdGenerator, IdPrefix, MembershipId, SessionId
+from domain.kernel.unit_of_work import Transaction, UnitOfWork
+
+SERVICE_TOKEN_PREFIX = "lbs_"  # noqa: S105 - a prefix, not a secret
+RANDOM_LENGTH = 40
+DISPLAY_LENGTH = len(SERVICE_TOKEN_PREFIX) + 4
+MAX_TTL_MS = 366 * DAY_MS
+RESOURCES = (
+    *("api-keys", "approvals", "catalog", "commands", "device-types", "devices", "events", "grants", "groups", "network"),
+    *("projects", "provisioning", "rules", "schedules", "telemetry", "webhooks"),
+)
+"""What operations are named after: the groups of operations of the API."""
+READ_ONLY = frozenset({"approvals"})
+"""Decisions on approvals are for people."""
+_OPERATION = re.compile(r"([a-z-]{1,32}):(read|write)")
+
+
+@dataclass(frozen=True, slots=True)
+class ServiceSession:
+    """Only the SHA-256 of its token is kept. `operations`: such as `devices:write`, which includes `devices:read`."""
+
+    session_id: SessionId
+    account_id: AccountId
+    membership_id: MembershipId
+    name: str
+    prefix: str
+    secret_hash: bytes = field(repr=False)
+    role: Role
+    operations: tuple[str, ...]
+    created_ms: int
+    expires_ms: int
+
+
+@dataclass(frozen=True, slots=True)
+class NewServiceSession:
+    name: str
+    role: Role
+    operations: tuple[str, ...]
+    expires_ms: int
+
+
+@dataclass(frozen=True, slots=True)
+class CreatedServiceSession:
+    """`token` is returned once and not stored."""
+
+    session: ServiceSession
+    token: str = field(repr=False)
+
+
+class ServiceSessionRepository(Protocol):
+    async def add(self, session: ServiceSession) -> None: ...
+
+    async def find_by_hash(self, secret_hash: bytes) -> ServiceSession | None: ...
+
+    async def list_open(self, account_id: AccountId, now_ms: int) -> Sequence[ServiceSession]:
+        """Those that are neither expired nor revoked, oldest first."""
+        ...
+
+
+class HasServiceSessions(Protocol):
+    @property
+    def service_sessions(self) -> ServiceSessionRepository: ...
+
+
+class ServiceSessionTx(Transaction, HasSecondFactors, HasServiceSessions, HasUserSessions, Protocol): ...
+
+
+class ServiceSessionService:
+    def __init__(self, *, uow: UnitOfWork[ServiceSessionTx], clock: Clock, ids: IdGenerator, digest: SecretHasher) -> None:
+        self._uow = uow
+        self._clock = clock
+        self._ids = ids
+        self._digest = digest
+
+    async def list(self, caller: Session) -> Sequence[ServiceSession]:
+        """Those of the account. Raises PermissionDenied below Admin."""
+        require_role(caller, Role.ADMIN)
+        async with self._uow.read() as tx:
+            return await tx.service_sessions.list_open(caller.account_id, self._clock.now_ms())
+
+    async def create(self, caller: Session, new: NewServiceSession) -> CreatedServiceSession:
+        """Raises PermissionDenied `ROLE_REQUIRED`, `STEP_UP_REQUIRED`; ValidationFailed; Conflict `SERVICE_SESSION_LIMIT`."""
+        require_role(caller, Role.ADMIN)
+        now_ms = self._clock.now_ms()
+        _check_new(caller, new, now_ms)
+        token = SERVICE_TOKEN_PREFIX + self._ids.random_alphanumeric(RANDOM_LENGTH)
+        made = self._build(caller, new, token, now_ms)
+        async with self._uow.write(caller, Role.ADMIN, locks_account=True) as tx:
+            await require_second_factor_if_enabled(tx, caller, now_ms, STEP_UP_TTL_MS)
+            existing = await tx.service_sessions.list_open(caller.account_id, now_ms)
+            check_capacity(len(existing), "SERVICE_SESSION_LIMIT", "An account has at most {limit} service sessions")
+            await tx.user_sessions.add(_user_session(caller, made))
+            await tx.service_sessions.add(made)
+            text = f"Service session {made.name} ({made.prefix}…) was created as {made.role}: {', '.join(made.operations)}"
+            await tx.emit(DomainEvent.from_caller(caller, "service_session_created", text, now_ms))
+        return CreatedServiceSession(made, token)
+
+    async def revoke(self, caller: Session, session_id: SessionId) -> None:
+        """At once, for whoever made it. Raises PermissionDenied, NotFound."""
+        now_ms = self._clock.now_ms()
+        async with self._uow.write(caller, Role.ADMIN) as tx:
+            open_ones = await tx.service_sessions.list_open(caller.account_id, now_ms)
+            found = next((each for each in open_ones if each.session_id == session_id), None)
+            if found is None:
+                raise NotFound.for_resource("service session", session_id)
+            await tx.user_sessions.revoke(session_id, now_ms)
+            text = f"Service session {found.name} ({found.prefix}…) was revoked"
+            await tx.emit(DomainEvent.from_caller(caller, "session_revoked", text, now_ms))
+
+    def _build(self, caller: Session, new: NewServiceSession, token: str, now_ms: int) -> ServiceSession:
+        return ServiceSession(
+            session_id=SessionId(self._ids.new_id(IdPrefix.SESSION)),
+            account_id=caller.account_id,
+            membership_id=caller.membership_id,
+            name=check_name(new.name),
+            prefix=token[:DISPLAY_LENGTH],
+            secret_hash=self._digest.sha256(token),
+            role=new.role,
+            operations=tuple(sorted(set(new.operations))),
+            created_ms=now_ms,
+            expires_ms=new.expires_ms,
+        )
+
+
+def check_operation(caller: Session, tag: str, *, is_read: bool) -> None:
+    """`tag`: the group of the operation. Raises PermissionDenied `OPERATION_NOT_ALLOWED`; never for a person's session."""
+    if caller.operations is None:
+        return
+    resource = tag.lower().replace(" ", "-")
+    needed = f"{resource}:{'read' if is_read else 'write'}"
+    if needed in caller.operations or (is_read and f"{resource}:write" in caller.operations):
+        return
+    raise PermissionDenied(
+        f"This service session is not allowed {needed}. It may: {', '.join(sorted(caller.operations))}.",
+        code="OPERATION_NOT_ALLOWED",
+    )
+
+
+def check_usable(found: ServiceSession | None, user_session: UserSession | None, now_ms: int) -> None:
+    """Raises Unauthenticated, `TOKEN_EXPIRED` when only its time is over."""
+    if found is None or user_session is None or user_session.revoked_ms is not None:
+        raise Unauthenticated("This service session does not exist or was revoked. Create a new one.")
+    if now_ms >= found.expires_ms:
+        raise Unauthenticated("This service session has expired. Create a new one.", code="TOKEN_EXPIRED")
+
+
+def _check_new(caller: Session, new: NewServiceSession, now_ms: int) -> None:
+    if new.role is Role.OWNER or not caller.role.is_at_least(new.role):
+        raise ValidationFailed.for_field("role", "must be below Owner, and not above your own.")
+    if not now_ms < new.expires_ms <= now_ms + MAX_TTL_MS:
+        raise ValidationFailed.for_field("expiresAt", "must be in the future, and at most 366 days ahead.")
+    if not new.operations:
+        raise ValidationFailed.for_field("operations", "name at least one, such as devices:read.")
+    for index, operation in enumerate(new.operations):
+        match = _OPERATION.fullmatch(operation)
+        if match is None or match[1] not in RESOURCES or (match[1] in READ_ONLY and match[2] == "write"):
+            known = ", ".join(each for each in RESOURCES if each not in READ_ONLY)
+            message = f"{operation!r} is none. Write RESOURCE:read or RESOURCE:write, with one of: {known}; or approvals:read."
+            raise ValidationFailed.for_field(f"operations.{index}", message)
+
+
+def _user_session(caller: Session, made: ServiceSession) -> UserSession:
+    return UserSession(
+        session_id=made.session_id,
+        user_id=caller.user_id,
+        membership_id=caller.membership_id,
+        created_ms=made.created_ms,
+        last_used_ms=made.created_ms,
+        expires_ms=made.expires_ms,
+        address=caller.address,
+        user_agent=f"Service session {made.name}",
+    )
