@@ -1,6 +1,6 @@
 """Service sessions.
 
-Revision: 0030, after 0029.
+Revision: 0031, after 0030.
 """
 
 from __future__ import annotations
@@ -8,8 +8,8 @@ from __future__ import annotations
 import sqlalchemy as sa
 from alembic import op
 
-revision = "0030"
-down_revision = "0029"
+revision = "0031"
+down_revision = "0030"
 branch_labels = None
 depends_on = None
 
