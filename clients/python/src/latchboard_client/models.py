@@ -1218,6 +1218,31 @@ class SeriesPointResponse:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class ServiceSessionCreatedResponse:
+    session_id: str
+    name: str
+    prefix: str
+    role: Role
+    operations: list[str]
+    membership_id: str
+    created_at: datetime
+    expires_at: datetime
+    token: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ServiceSessionResponse:
+    session_id: str
+    name: str
+    prefix: str
+    role: Role
+    operations: list[str]
+    membership_id: str
+    created_at: datetime
+    expires_at: datetime
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class SignedInUserResponse:
     account_id: str
     user_id: str

@@ -20,6 +20,30 @@ class AsyncOperations(AsyncTransport):
         """Get the state of the cluster."""
         return await self._call(models.ClusterResponse, "GET", ["cluster"])
 
+    async def list_service_sessions(
+        self, *, limit: int | Unset = UNSET, after: str | Unset = UNSET
+    ) -> list[models.ServiceSessionResponse]:
+        """List service sessions."""
+        return await self._call(
+            list[models.ServiceSessionResponse], "GET", ["service-sessions"], query={"limit": limit, "after": after}
+        )
+
+    async def create_service_session(
+        self, *, name: str, role: models.Role, operations: list[str], expires_at: datetime, idempotency_key: str | Unset = UNSET
+    ) -> models.ServiceSessionCreatedResponse:
+        """Create a service session."""
+        return await self._call(
+            models.ServiceSessionCreatedResponse,
+            "POST",
+            ["service-sessions"],
+            body={"name": name, "role": role, "operations": operations, "expiresAt": expires_at},
+            idempotency_key=idempotency_key,
+        )
+
+    async def revoke_service_session(self, session_id: str) -> models.OkResponse:
+        """Revoke a service session."""
+        return await self._call(models.OkResponse, "DELETE", ["service-sessions", session_id])
+
     async def login_user(
         self, *, email: str, password: str, device_token: str | Unset | None = UNSET
     ) -> models.LoginResponse | models.SecondFactorNeededResponse:
@@ -1541,6 +1565,7 @@ class AsyncOperations(AsyncTransport):
             "login_throttled",
             "identity_linked",
             "session_revoked",
+            "service_session_created",
             "second_factor_enabled",
             "second_factor_failed",
             "second_factor_removed",

@@ -21,6 +21,30 @@ class Operations(Transport):
         """Get the state of the cluster."""
         return self._call(models.ClusterResponse, "GET", ["cluster"])
 
+    def list_service_sessions(
+        self, *, limit: int | Unset = UNSET, after: str | Unset = UNSET
+    ) -> list[models.ServiceSessionResponse]:
+        """List service sessions."""
+        return self._call(
+            list[models.ServiceSessionResponse], "GET", ["service-sessions"], query={"limit": limit, "after": after}
+        )
+
+    def create_service_session(
+        self, *, name: str, role: models.Role, operations: list[str], expires_at: datetime, idempotency_key: str | Unset = UNSET
+    ) -> models.ServiceSessionCreatedResponse:
+        """Create a service session."""
+        return self._call(
+            models.ServiceSessionCreatedResponse,
+            "POST",
+            ["service-sessions"],
+            body={"name": name, "role": role, "operations": operations, "expiresAt": expires_at},
+            idempotency_key=idempotency_key,
+        )
+
+    def revoke_service_session(self, session_id: str) -> models.OkResponse:
+        """Revoke a service session."""
+        return self._call(models.OkResponse, "DELETE", ["service-sessions", session_id])
+
     def login_user(
         self, *, email: str, password: str, device_token: str | Unset | None = UNSET
     ) -> models.LoginResponse | models.SecondFactorNeededResponse:
@@ -1520,6 +1544,7 @@ class Operations(Transport):
             "login_throttled",
             "identity_linked",
             "session_revoked",
+            "service_session_created",
             "second_factor_enabled",
             "second_factor_failed",
             "second_factor_removed",
