@@ -22,6 +22,7 @@ DELETE_ROUNDS = delete(audit_rounds).where(audit_rounds.c.sealed_ms <= _BEFORE)
 MARK_PURGED = update(audit_seals).where(s.sealed_ms <= _BEFORE, ~s.purged).values(purged=True)
 """Before the first record is deleted, so that an export begins behind what is being deleted."""
 DELETE_SEALS = delete(audit_seals).where(
+    s.sealed_ms <= _BEFORE,
     s.purged,
     select(literal(1)).where(_newer.c.account_id == s.account_id, _newer.c.number > s.number, _newer.c.purged).exists(),
 )
@@ -46,7 +47,7 @@ async def delete_sealed_events(session: DbSession, sealed_before_ms: int, limit:
         return []
     sealed_ms, log = found[0][0], _decode_cursor(found[0][1])
     await session.write(MARK_PURGED, at_before=sealed_ms)
-    await session.write(DELETE_SEALS)
+    await session.write(DELETE_SEALS, at_before=sealed_ms)
     covered = cursor_parameters(log) if session.dialect == POSTGRES else {}
     rows = await session.write(DELETE_COVERED[session.dialect], at_upto=log.highest, at_limit=limit, **covered)
     if len(rows) < limit:
