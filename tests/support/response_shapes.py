@@ -96,7 +96,7 @@ EVENT = shape(
 )
 WEBHOOK = shape(
     "webhookId string, keyId string, url string, types strings, secretPrefix string, enabled boolean, disabledReason string?,"
-    "createdAt date-time, updatedAt date-time"
+    "createdAt date-time, updatedAt date-time, format string"
 )
 DELIVERY = shape(
     "deliveryId string, eventType string, deviceId string?, attempt integer, statusCode integer?, error string?,"

@@ -70,7 +70,7 @@ def telemetry_blueprint(telemetry: TelemetryQueryService, downsampling: Downsamp
         RequiredAccess.KEY,
         "List telemetry of several devices",
         returns={200: list[SeriesPointResponse]},
-        errors={403: NOT_GRANTED_CODES},
+        errors={403: NOT_GRANTED_CODES, 404: "NOT_FOUND"},
     )
     async def list_telemetry_series(query: TelemetrySeriesQuery) -> list[SeriesPointResponse]:
         """Flat rows, oldest first, as dashboards such as Grafana take them: one row per reading, or with `step` per interval."""
