@@ -64,13 +64,26 @@ class NodeProgram:
             pytest.fail(f"the program has ended:\n{(await self.process.stderr.read()).decode()}")
         return json.loads(line)
 
+    async def send(self, what: Any) -> None:
+        """One line of JSON to its standard input."""
+        assert self.process.stdin is not None
+        self.process.stdin.write(json.dumps(what).encode() + b"\n")
+        await self.process.stdin.drain()
+
 
 @asynccontextmanager
 async def node(script: Path, *arguments: str) -> AsyncIterator[NodeProgram]:
     """Run the script. At the end it must have exited with 0, or is killed if the test failed."""
     flags = ["--experimental-websocket", "--no-warnings"]  # Node.js 20 has WebSocket behind a flag
     process = await asyncio.create_subprocess_exec(
-        "node", *flags, script, *arguments, stdout=asyncio.subprocess.PIPE, stderr=asyncio.subprocess.PIPE, env=environment()
+        "node",
+        *flags,
+        script,
+        *arguments,
+        stdin=asyncio.subprocess.PIPE,
+        stdout=asyncio.subprocess.PIPE,
+        stderr=asyncio.subprocess.PIPE,
+        env=environment(),
     )
     try:
         yield NodeProgram(process)

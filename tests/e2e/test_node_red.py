@@ -1,0 +1,93 @@
+"""The Node-RED nodes in a real Node-RED runtime against the running program: a command, a refusal, an approval, the feed over a kill."""
+
+from __future__ import annotations
+
+import shutil
+from pathlib import Path
+
+import pytest
+
+from support.device import create_device
+from support.node_packages import CLIENTS, build_typescript_client, install, node
+from support.service import ApiClient, Service
+from support.thoroughness import thorough_run_only
+
+pytestmark = thorough_run_only
+
+NODE_RED = ("node-red@4", "node-red-node-test-helper@0.3")
+FLOW = """
+const helper = require("node-red-node-test-helper");
+helper.init(require.resolve("node-red"));
+const [, , url, apiKey, device] = process.argv;
+const tell = (what) => console.log(JSON.stringify(what));
+const service = "service";
+const flow = [
+  { id: "tab", type: "tab" },
+  { id: service, type: "latchboard-service", url },
+  { id: "feed", z: "tab", type: "latchboard-feed", service, device, types: "relay_changed", initialState: true, wires: [["fed"]] },
+  { id: "switch", z: "tab", type: "latchboard-command", service, device, reason: "The soil is dry", timeout: 30, wires: [["switched"]] },
+  { id: "ask", z: "tab", type: "latchboard-command", service, device, cmd: "FLOOD", waitFor: "nothing", wires: [["approval"]] },
+  { id: "approval", z: "tab", type: "latchboard-approval", service, wires: [["approved"], ["refused"]] },
+  { id: "catch", z: "tab", type: "catch", scope: null, wires: [["caught"]] },
+  ...["fed", "switched", "approved", "refused", "caught"].map((id) => ({ id, z: "tab", type: "helper" })),
+];
+helper.load([require("node-red-contrib-latchboard"), require("@node-red/nodes/core/common/25-catch.js")], flow, { [service]: { apiKey } }, () => {
+  const on = (id, what) => helper.getNode(id).on("input", (msg) => tell([id, what(msg)]));
+  on("fed", ({ topic, payload }) => payload.relay ?? topic);
+  on("switched", ({ payload, deviceId }) => [payload.status, deviceId === device]);
+  on("approved", ({ payload }) => [payload.status, payload.note]);
+  on("refused", ({ payload }) => [payload.status, payload.note]);
+  on("caught", (msg) => [msg.error.source.id, msg.code]);
+  tell("loaded");
+  require("readline").createInterface({ input: process.stdin }).on("line", async (line) => {
+    const [id, msg] = JSON.parse(line);
+    if (id !== "end") return helper.getNode(id).receive(msg);
+    await helper.unload();
+    process.exit(0);
+  });
+});
+"""
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """With Node-RED and both packages installed."""
+    folder = tmp_path_factory.mktemp("node-red")
+    package = build_typescript_client(folder)
+    nodes = folder / "nodes"
+    shutil.copytree(CLIENTS / "node-red", nodes, ignore=shutil.ignore_patterns("node_modules"))
+    home = folder / "home"
+    home.mkdir()
+    (home / "package.json").write_text("{}")
+    install(home, "--install-links", str(package), str(nodes), *NODE_RED)
+    (home / "flow.js").write_text(FLOW)
+    return home
+
+
+async def test_a_flow_switches_asks_and_follows(service: Service, owner: ApiClient, folder: Path) -> None:
+    pump = await create_device(owner)
+    await owner.post(f"{pump.path}/commands", {"name": "FLOOD", "label": "Flood", "requiresApproval": True}, expect=201)
+    key = await owner.post("/keys", {"name": "Node-RED"}, expect=201)
+    await owner.post(f"{pump.path}/grants", {"apiKeyId": key["keyId"], "commands": ["ON", "FLOOD"]}, expect=201)
+    async with node(folder / "flow.js", service.url, key["key"], pump.device_id) as flow:
+        assert await flow.next() == "loaded"
+        assert await flow.next() == ["fed", "initial_state"]
+        async with pump.online(service):
+            await flow.send(["switch", {"payload": True}])
+            assert sorted([await flow.next(), await flow.next()]) == [["fed", "ON"], ["switched", ["DONE", True]]]
+            await flow.send(["switch", {"payload": "OFF"}])
+            assert await flow.next() == ["caught", ["switch", "COMMAND_NOT_GRANTED"]]
+            for decision, told in (
+                ("approve", ["approved", ["APPROVED", "as agreed"]]),
+                ("deny", ["refused", ["DENIED", "as agreed"]]),
+            ):
+                await flow.send(["ask", {"reason": "Frost"}])
+                [asked] = await owner.wait_until(f"{pump.path}/approvals?status=PENDING", len)
+                assert asked["reason"] == "Frost"
+                await owner.post(f"{pump.path}/approvals/{asked['approvalId']}/{decision}", {"note": "as agreed"})
+                assert await flow.next() == told
+        await service.kill_and_restart()
+        async with pump.online(service) as line:
+            await line.press_button(False)
+        assert sorted([await flow.next(), await flow.next()]) == [["fed", "OFF"], ["fed", "initial_state"]]
+        await flow.send(["end"])
