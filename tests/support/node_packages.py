@@ -84,6 +84,7 @@ async def node(script: Path, *arguments: str) -> AsyncIterator[NodeProgram]:
         stdout=asyncio.subprocess.PIPE,
         stderr=asyncio.subprocess.PIPE,
         env=environment(),
+        cwd=script.parent,
     )
     try:
         yield NodeProgram(process)
