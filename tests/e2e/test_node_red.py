@@ -31,7 +31,7 @@ const flow = [
   { id: "catch", z: "tab", type: "catch", scope: null, wires: [["caught"]] },
   ...["fed", "switched", "approved", "refused", "caught"].map((id) => ({ id, z: "tab", type: "helper" })),
 ];
-helper.load([require("node-red-contrib-latchboard"), require("@node-red/nodes/core/common/25-catch.js")], flow, { [service]: { apiKey } }, () => {
+helper.load([require("node-red-contrib-latchboard/nodes/latchboard.js"), require("@node-red/nodes/core/common/25-catch.js")], flow, { [service]: { apiKey } }, () => {
   const on = (id, what) => helper.getNode(id).on("input", (msg) => tell([id, what(msg)]));
   on("fed", ({ topic, payload }) => payload.relay ?? topic);
   on("switched", ({ payload, deviceId }) => [payload.status, deviceId === device]);
