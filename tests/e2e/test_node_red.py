@@ -16,10 +16,12 @@ pytestmark = thorough_run_only
 
 NODE_RED = ("node-red@4", "node-red-node-test-helper@0.3")
 FLOW = """
+const { log } = console;
+console.log = console.error; // Node-RED logs there
 const helper = require("node-red-node-test-helper");
 helper.init(require.resolve("node-red"));
 const [, , url, apiKey, device] = process.argv;
-const tell = (what) => console.log(JSON.stringify(what));
+const tell = (what) => log(JSON.stringify(what));
 const service = "service";
 const flow = [
   { id: "tab", type: "tab" },
