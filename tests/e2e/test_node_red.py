@@ -23,17 +23,19 @@ helper.init(require.resolve("node-red"));
 const [, , url, apiKey, device] = process.argv;
 const tell = (what) => log(JSON.stringify(what));
 const service = "service";
+const onTab = (id, type, config) => ({ id, type, z: "tab", x: 0, y: 0, ...config }); // what has no position is a configuration node
 const flow = [
   { id: "tab", type: "tab" },
   { id: service, type: "latchboard-service", url },
-  { id: "feed", z: "tab", type: "latchboard-feed", service, device, types: "relay_changed", initialState: true, wires: [["fed"]] },
-  { id: "switch", z: "tab", type: "latchboard-command", service, device, reason: "The soil is dry", timeout: 30, wires: [["switched"]] },
-  { id: "ask", z: "tab", type: "latchboard-command", service, device, cmd: "FLOOD", waitFor: "nothing", wires: [["approval"]] },
-  { id: "approval", z: "tab", type: "latchboard-approval", service, wires: [["approved"], ["refused"]] },
-  { id: "catch", z: "tab", type: "catch", scope: null, wires: [["caught"]] },
-  ...["fed", "switched", "approved", "refused", "caught"].map((id) => ({ id, z: "tab", type: "helper" })),
+  onTab("feed", "latchboard-feed", { service, device, types: "relay_changed", initialState: true, wires: [["fed"]] }),
+  onTab("switch", "latchboard-command", { service, device, reason: "The soil is dry", timeout: 30, wires: [["switched"]] }),
+  onTab("ask", "latchboard-command", { service, device, cmd: "FLOOD", waitFor: "nothing", wires: [["approval"]] }),
+  onTab("approval", "latchboard-approval", { service, wires: [["approved"], ["refused"]] }),
+  onTab("errors", "catch", { scope: null, wires: [["caught"]] }),
+  ...["fed", "switched", "approved", "refused", "caught"].map((id) => onTab(id, "helper", { wires: [] })),
 ];
-helper.load([require("node-red-contrib-latchboard/nodes/latchboard.js"), require("@node-red/nodes/core/common/25-catch.js")], flow, { [service]: { apiKey } }, () => {
+helper.load(require("node-red-contrib-latchboard/nodes/latchboard.js"), flow, { [service]: { apiKey } }, (error) => {
+  if (error) throw error;
   const on = (id, what) => helper.getNode(id).on("input", (msg) => tell([id, what(msg)]));
   on("fed", ({ topic, payload }) => payload.relay ?? topic);
   on("switched", ({ payload, deviceId }) => [payload.status, deviceId === device]);

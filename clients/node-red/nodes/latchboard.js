@@ -114,7 +114,7 @@ function show(node, kind, text) {
   node.status({ fill, shape, text });
 }
 
-/** To the catch nodes, with the service's code in `msg.error.code`. */
+/** To the catch nodes, with the service's code in `msg.code`. */
 function fail(node, error, msg, done) {
   show(node, "bad", error.code ?? error.message);
   msg.code = error.code;
