@@ -253,6 +253,7 @@ async def test_a_fleet_is_searched_filtered_and_paged_by_the_service(
         await register_device(owner, f"Valve {number:02}")
     page = await browser.open_signed_in()
     await page.get_by_role("searchbox", name="Find devices").fill("valve")
+    await expect(page).to_have_url(re.compile("search=valve"))  # the search begins a moment after the last key
     await expect(page.get_by_text("1 to 24 of 30")).to_be_visible()
     await page.get_by_role("button", name="Next page").click()
     await expect(card(page, "Valve 29")).to_be_visible()

@@ -109,7 +109,7 @@ async def set_up_renew_and_turn_off(phone: Browser) -> None:
     assert len(renewed) == 10
     assert not set(renewed) & set(codes)
     await page.get_by_role("button", name="I have stored it").click()
-    await let_the_first_call_need_a_proof(page, "**/auth/second-factor", "DELETE")
+    await let_the_first_call_need_a_proof(page, "**/auth/second-factor/totp", "DELETE")
     await page.get_by_role("button", name="Turn off").click()
     await page.get_by_role("dialog").get_by_role("button", name="Turn off").click()
     await enter_code(page, renewed[0])

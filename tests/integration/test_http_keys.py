@@ -115,6 +115,7 @@ async def test_the_grants_of_a_key_name_their_device_or_project(http: HttpClient
         "grantId": "grt_00000000000000000001",
         "appliesVia": "device",
         "project": None,
+        "group": None,
         "commands": ["ON"],
         "device": {"deviceId": "dev_00000000000000000001", "name": "Pump"},
         "scope": "WRITE",

@@ -79,6 +79,7 @@ SORTS_FEW_ROWS = {
     "notification_channels.COUNT_PENDING",
     "notification_channels.LIST_BY_MEMBER",
     "passkeys.LIST",
+    "service_sessions.LIST_OPEN",
     "telemetry.LIST_METRICS",
     "webhooks.LIST_ENABLED",
 }

@@ -57,7 +57,8 @@ async def a_member(people: People, role: str) -> tuple[ApiCaller, str]:
 
 
 async def test_a_demoted_member_gets_no_stored_response_and_a_reinstated_one_does(people: People) -> None:
-    chosen = await idempotent_rows(people)
+    # What a Viewer may call as well: his own channels, and the report on a group's devices, whose executions he may read.
+    chosen = [row for row in await idempotent_rows(people) if ROWS[row]["Viewer"] == 403]
     assert len(chosen) >= 19
     wrong: list[str] = []
     owner = people.callers["Owner"]
@@ -72,7 +73,7 @@ async def test_a_demoted_member_gets_no_stored_response_and_a_reinstated_one_doe
         again = await send(people, caller, row, ids, body)
         event = (await owner.send_ok("GET", "/events?limit=1"))["data"][0]["eventType"]
         law = "GRANT_MISSING" if "#query" in row else "ROLE_REQUIRED"  # a Viewer may send a QUERY where it is granted
-        if not first.is_success or (denied.status_code, denied.json()["error"]) != (403, law):
+        if not first.is_success or (denied.status_code, denied.json().get("error")) != (403, law):
             wrong.append(f"{row}: {first.status_code}, then {denied.status_code} {denied.text[:120]}")
         if (again.status_code, again.content) != (
             first.status_code,

@@ -73,6 +73,8 @@ async def test_a_project_grant_covers_each_of_its_devices(world: ScheduleWorld) 
         await tx.grants.save(replace(grant, device_id=None, project_id=device.project_id))
     assert (await permit(world, key, device)).grant is not None
     moved = replace(device, project_id=ProjectId("prj_elsewhere00000000000"))
+    async with world.uow.write() as tx:
+        await tx.devices.save(moved)
     assert await code_of(world, key, moved) == "GRANT_MISSING"
 
 

@@ -67,7 +67,7 @@ class HttpConnectionCounts:
     """Since the start: refused by reason, evicted by state."""
 
     refused: Counter[str] = field(default_factory=Counter)
-    evicted: Counter[str] = field(default_factory=Counter)
+    evicted: Counter[str] = field(default_factory=lambda: Counter({state.value: 0 for state in ConnectionState}))
 
 
 class HttpConnectionLimiter:

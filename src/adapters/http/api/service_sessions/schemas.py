@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from typing import Annotated
+from typing import Annotated, Literal
 
 from pydantic import Field
 
 from adapters.http.core.request_parsing import parse_timestamp
-from adapters.http.core.schemas import DisplayName, EnumValue, RequestBody, ResponseModel, Timestamp
+from adapters.http.core.schemas import DisplayName, RequestBody, ResponseModel, Timestamp
 from domain.accounts.service_sessions import RESOURCES, CreatedServiceSession, NewServiceSession, ServiceSession
 from domain.kernel.caller import Role
 from domain.kernel.clock import to_iso
@@ -15,7 +15,7 @@ from domain.kernel.clock import to_iso
 
 class ServiceSessionRequest(RequestBody):
     name: DisplayName
-    role: EnumValue[Role] = Field(description="Below Owner, and not above your own.")
+    role: Literal["Admin", "Member", "Viewer"] = Field(description="Below Owner, and not above your own.")
     operations: Annotated[list[Annotated[str, Field(max_length=40)]], Field(min_length=1, max_length=2 * len(RESOURCES))] = Field(
         description="`RESOURCE:read` or `RESOURCE:write`; `write` includes `read`.", examples=[["devices:write", "groups:write"]]
     )
@@ -23,7 +23,7 @@ class ServiceSessionRequest(RequestBody):
 
     def to_input(self) -> NewServiceSession:
         expires_ms = parse_timestamp("expiresAt", self.expires_at)
-        return NewServiceSession(self.name, self.role, tuple(self.operations), expires_ms)
+        return NewServiceSession(self.name, Role(self.role), tuple(self.operations), expires_ms)
 
 
 class ServiceSessionResponse(ResponseModel):
