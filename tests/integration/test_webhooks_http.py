@@ -10,6 +10,7 @@ from quart import Blueprint
 
 from adapters.http.api.events.routes import events_blueprint
 from adapters.http.api.webhooks.routes import webhooks_blueprint
+from domain.audit.export import AuditExporter
 from domain.kernel.caller import Role
 from domain.kernel.domain_events import DomainEvent
 from domain.kernel.ids import AccountId, DeviceId
@@ -53,7 +54,10 @@ async def site() -> AsyncIterator[Site]:
     hooks = WebhookWorld()
 
     def blueprints(world: HttpWorld) -> list[Blueprint]:
-        return [webhooks_blueprint(hooks.webhooks, hooks.log), events_blueprint(hooks.events)]
+        return [
+            webhooks_blueprint(hooks.webhooks, hooks.log),
+            events_blueprint(hooks.events, AuditExporter(uow=hooks.uow, clock=hooks.clock)),
+        ]
 
     assert isinstance(hooks.uow, MemoryUnitOfWork)
     world = HttpWorld(blueprints=blueprints, uow=hooks.uow)
