@@ -29,7 +29,13 @@ class AsyncOperations(AsyncTransport):
         )
 
     async def create_service_session(
-        self, *, name: str, role: models.Role, operations: list[str], expires_at: datetime, idempotency_key: str | Unset = UNSET
+        self,
+        *,
+        name: str,
+        role: Literal["Admin", "Member", "Viewer"],
+        operations: list[str],
+        expires_at: datetime,
+        idempotency_key: str | Unset = UNSET,
     ) -> models.ServiceSessionCreatedResponse:
         """Create a service session."""
         return await self._call(

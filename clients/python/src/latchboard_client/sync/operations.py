@@ -30,7 +30,13 @@ class Operations(Transport):
         )
 
     def create_service_session(
-        self, *, name: str, role: models.Role, operations: list[str], expires_at: datetime, idempotency_key: str | Unset = UNSET
+        self,
+        *,
+        name: str,
+        role: Literal["Admin", "Member", "Viewer"],
+        operations: list[str],
+        expires_at: datetime,
+        idempotency_key: str | Unset = UNSET,
     ) -> models.ServiceSessionCreatedResponse:
         """Create a service session."""
         return self._call(
