@@ -72,7 +72,7 @@ async def generate(document: Path, folder: Path) -> str:
     """What the generator printed."""
     uvx = shutil.which("uvx", path=str(Path(sys.executable).parent)) or "uvx"
     config = document.with_name("config.json")
-    config.write_text(json.dumps({"post_hooks": []}))
+    config.write_text(json.dumps({"post_hooks": [], "content_type_overrides": {"application/x-ndjson": "text/plain"}}))
     folder.mkdir()
     options = ["--path", document, "--output-path", folder / "latchboard_client", "--meta", "none", "--config", config]
     command = [uvx, "--from", GENERATOR, "openapi-python-client", "generate", *map(str, options)]

@@ -56,6 +56,22 @@ def running(tmp_path_factory: pytest.TempPathFactory, postbox: tuple[Postbox, in
         yield service
 
 
+async def delete_channels(owner: ApiClient) -> None:
+    for channel in await owner.get("/auth/notifications/channels"):
+        await owner.delete(f"/auth/notifications/channels/{channel['channelId']}")
+
+
+@pytest.fixture(autouse=True)
+async def nothing_chosen(owner: ApiClient, postbox: tuple[Postbox, int]) -> None:
+    """One person is told in all these tests; each begins without channels and subjects."""
+    plain = {"topics": [], "quietFromMinute": None, "quietToMinute": None, "timezone": "UTC"}
+    await delete_channels(owner)
+    await owner.call("PUT", "/auth/notifications", plain, 200)
+    await delete_channels(owner)
+    while not postbox[0].mails.empty():
+        postbox[0].mails.get()
+
+
 @pytest.fixture
 async def receiver() -> AsyncIterator[Receiver]:
     async with webhook_receiver(respond(200)) as made:

@@ -26,6 +26,7 @@ DEVICE_FIELDS = {
     "lastSeen",
     "createdAt",
     "project",
+    "groupIds",
     "profile",
     "description",
     "location",
