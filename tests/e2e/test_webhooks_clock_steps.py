@@ -121,10 +121,12 @@ async def test_a_retry_that_waits_over_a_kill_comes_although_the_clock_was_set_b
     [instance] = instances_of("sqlite", tmp_path)
     service = instance.service
     with service:
-        async with service.api() as owner, hooked(owner) as (attempts, device, _):
+        async with service.api() as owner, hooked(owner) as (attempts, device, webhook):
             async with device.online(service) as line:
                 await line.report(retried=1)
                 await attempts.wait_for("retried", [1])
+            is_stored = lambda found: any(attempt["statusCode"] == 500 for attempt in found)  # noqa: E731
+            await owner.wait_until(f"{webhook}/deliveries", is_stored, within_s=TIMEOUT_S)
             service.kill()
             instance.clock.step(hours=-1)
             await asyncio.to_thread(service.start)
