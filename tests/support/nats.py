@@ -13,6 +13,7 @@ from pathlib import Path
 
 import pytest
 from nats.aio.client import Client
+from nats.errors import Error as NatsError
 
 from support.ports import free_ports
 
@@ -59,11 +60,25 @@ class NatsNodes:
             self.kill(number)
 
     async def wait_until_ready(self) -> None:
-        """Until every node answers and JetStream has a leader."""
+        """Until every node answers, JetStream has a leader, and a stream can be placed on all nodes."""
         async with asyncio.timeout(_READY_S):
             for server in self.servers:
                 while not await _answers(server):
                     await asyncio.sleep(0.05)
+            while not await self._places_streams():
+                await asyncio.sleep(0.05)
+
+    async def _places_streams(self) -> bool:
+        client = Client()
+        await client.connect(servers=self.servers, error_cb=_ignore)
+        try:
+            streams = client.jetstream(timeout=5)
+            await streams.add_stream(name="probe", subjects=["probe"], num_replicas=len(self.servers))
+            return await streams.delete_stream("probe")
+        except NatsError:
+            return False
+        finally:
+            await client.close()
 
     async def delete_streams(self) -> None:
         """Forget what earlier tests stored."""
