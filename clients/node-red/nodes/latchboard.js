@@ -7,8 +7,8 @@ module.exports = (RED) => {
   /** Holds URL and key; the other nodes share its client. */
   function Service(config) {
     RED.nodes.createNode(this, config);
-    this.library = import("latchboard-client"); // an ES module
-    this.client = this.library.then(({ Latchboard }) => new Latchboard(config.url, { apiKey: this.credentials.apiKey, webSocket: WebSocket }));
+    this.clientModule = import("latchboard-client"); // an ES module
+    this.client = this.clientModule.then(({ Latchboard }) => new Latchboard(config.url, { apiKey: this.credentials.apiKey, webSocket: WebSocket }));
   }
 
   /** Sends a command. Output: the execution when the device has done it, or with "wait for" nothing the answer at once. */
@@ -41,7 +41,7 @@ module.exports = (RED) => {
     const service = RED.nodes.getNode(config.service);
     this.on("input", async (msg, send, done) => {
       try {
-        const { ApprovalRefusedError } = await required(service).library;
+        const { ApprovalRefusedError } = await required(service).clientModule;
         const deviceId = needed(msg.deviceId ?? config.device, "msg.deviceId");
         const approvalId = needed(msg.payload?.approvalId ?? msg.approvalId, "msg.payload.approvalId");
         const client = await service.client;
