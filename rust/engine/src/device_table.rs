@@ -1,8 +1,8 @@
-//! All devices, and the index from a device's number to its place.
+//! All devices, each at its place.
 //!
 //! Devices whose records have the same size lie together in pages without gaps: when one is removed, or its record changes its size,
 //! the last one of that size moves to its place. So a million records need no allocation each, and rules that come and go leave no
-//! holes. Device numbers are database keys, small and dense, so a paged table finds a place in one step.
+//! holes.
 
 use std::collections::HashMap;
 
@@ -12,55 +12,11 @@ use crate::device::DeviceHeader;
 use crate::device_record::DeviceRecord;
 use crate::metrics::{Metric, MetricTable};
 use crate::payload_parser::MAX_METRICS;
+use crate::place_index::PlaceIndex;
 
-const INDEX_BITS: u32 = 10;
-/// Numbers from here on are in a hash table, so that a single large number does not cost many empty pages.
-const MAX_DENSE: u32 = 1 << 24;
 /// A place is a page's number times `PAGE_DEVICES` plus the position in that page.
 const PAGE_BITS: u32 = 8;
 const PAGE_DEVICES: usize = 1 << PAGE_BITS;
-const NO_PLACE: u32 = u32::MAX;
-
-type IndexPage = Box<[u32; 1 << INDEX_BITS]>;
-
-#[derive(Default)]
-struct PlaceIndex {
-    pages: Vec<Option<IndexPage>>,
-    sparse: HashMap<u32, u32, RandomState>,
-}
-
-impl PlaceIndex {
-    #[inline]
-    fn get(&self, number: u32) -> Option<u32> {
-        if number >= MAX_DENSE {
-            return self.sparse.get(&number).copied();
-        }
-        let page = self.pages.get((number >> INDEX_BITS) as usize)?.as_ref()?;
-        let place = page[(number & ((1 << INDEX_BITS) - 1)) as usize];
-        (place != NO_PLACE).then_some(place)
-    }
-
-    fn set(&mut self, number: u32, place: u32) {
-        if number >= MAX_DENSE {
-            self.sparse.insert(number, place);
-            return;
-        }
-        let page = (number >> INDEX_BITS) as usize;
-        if page >= self.pages.len() {
-            self.pages.resize_with(page + 1, || None);
-        }
-        let page = self.pages[page].get_or_insert_with(|| Box::new([NO_PLACE; 1 << INDEX_BITS]));
-        page[(number & ((1 << INDEX_BITS) - 1)) as usize] = place;
-    }
-
-    fn remove(&mut self, number: u32) {
-        if number >= MAX_DENSE {
-            self.sparse.remove(&number);
-        } else if self.get(number).is_some() {
-            self.set(number, NO_PLACE);
-        }
-    }
-}
 
 /// Up to `PAGE_DEVICES` devices whose records have `size` words.
 #[derive(Default)]

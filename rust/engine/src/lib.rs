@@ -32,6 +32,7 @@ mod json;
 mod json_number;
 mod json_punctuation;
 mod metrics;
+mod place_index;
 mod row_writer;
 mod timed_rules;
 mod timers;
