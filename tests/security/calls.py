@@ -104,8 +104,10 @@ async def _grant(at: Targets, ids: Ids) -> Ids:
 
 
 async def _group(at: Targets, ids: Ids) -> Ids:
-    """In the default project, which every caller's grant is on, with a device."""
-    body = {"name": f"Group {at.number()}", "deviceIds": [(await _device(at, {}))["deviceId"]]}
+    """In the default project, which every caller's grant is on, with a device that a rule can be made for."""
+    device_id = (await _device(at, {}))["deviceId"]
+    await at.app.report(device_id, temperature=21)
+    body = {"name": f"Group {at.number()}", "deviceIds": [device_id]}
     return {"groupId": (await at.owner.send_ok("POST", "/groups", body))["groupId"]}
 
 

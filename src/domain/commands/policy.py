@@ -64,9 +64,14 @@ def effective_definitions(
     return tuple(effective[name] for name in (*BUILT_IN_BY_NAME, *own))
 
 
+def find_definition(context: CommandContext, cmd: str) -> CommandDefinition | None:
+    """The definition that applies to the device under this name."""
+    return context.device_definitions.get(cmd) or context.type_definitions.get(cmd) or BUILT_IN_BY_NAME.get(cmd)
+
+
 def require_definition(context: CommandContext, cmd: str) -> CommandDefinition:
-    """The definition that applies to the device under this name. Raises ValidationFailed `UNKNOWN_COMMAND`."""
-    found = context.device_definitions.get(cmd) or context.type_definitions.get(cmd) or BUILT_IN_BY_NAME.get(cmd)
+    """`find_definition`. Raises ValidationFailed `UNKNOWN_COMMAND`."""
+    found = find_definition(context, cmd)
     if found is not None:
         return found
     definitions = effective_definitions(context.type_definitions.values(), context.device_definitions.values())

@@ -137,6 +137,12 @@ class AutomationCommandChecker(Protocol):
         """Raises ValidationFailed, also `COMMAND_NEEDS_APPROVAL`, and PermissionDenied."""
         ...
 
+    async def authorize_replay(self, tx: AutomationTx, caller: Session, device: Device, cmds: Sequence[str], now_ms: int) -> None:
+        """Authorise a replay as of now, before anything that depends on the state of the device.
+
+        Raises ReplayAuthorizedError and PermissionDenied for a replay; returns for a first request."""
+        ...
+
     async def effective_definitions(self, tx: HasCommandDefinitions, device: Device) -> Sequence[CommandDefinition]:
         """The device's commands, one definition per name."""
         ...

@@ -17,6 +17,7 @@ from domain.approvals.ports import HasApprovals
 from domain.commands import policy
 from domain.commands.approval_requests import create_approval, resolve_requester
 from domain.commands.command_context import get_context, get_context_for_caller, load_contexts
+from domain.commands.command_events import approval_requested_event, command_sent_event
 from domain.commands.dispatch_queue import DispatchQueue, QueuedCommand
 from domain.commands.model import (
     DEFAULT_TTL_MS,
@@ -30,6 +31,7 @@ from domain.commands.model import (
     TriggeredBy,
 )
 from domain.commands.ports import AutomationTx, HasCommandContexts, HasCommandDefinitions, ParamsValidator
+from domain.commands.replays import end_replay
 from domain.devices.model import Device
 from domain.grants.authorizer import Authorizer, AutomationPermissionRequest, Permit
 from domain.grants.model import Grant
@@ -37,8 +39,8 @@ from domain.grants.policy import PermissionRequest
 from domain.grants.ports import AuthorizationTx
 from domain.grants.rate_limit import RateLimitQuota
 from domain.kernel.caller import ApiKeyCaller, Caller, Role, Session
-from domain.kernel.clock import Clock, to_iso
-from domain.kernel.domain_events import DomainEvent, Json
+from domain.kernel.clock import Clock
+from domain.kernel.domain_events import Json
 from domain.kernel.errors import DomainError
 from domain.kernel.ids import ApprovalId, DeviceId, ExecutionId, GrantId, IdGenerator, IdPrefix
 from domain.kernel.unit_of_work import UnitOfWork
@@ -104,6 +106,8 @@ class CommandService:
         self, tx: CommandTx, caller: Session | ApiKeyCaller, context: CommandContext, request: CommandRequest, now_ms: int
     ) -> SubmissionResult:
         """`submit` as a part of the caller's transaction. When it raises, it has written nothing."""
+        if caller.is_replay:
+            await end_replay(self._authorizer, tx, caller, context, [request.cmd], now_ms)
         definition = self._require_definition(context, request)
         policy.check_accepts_commands(context.device)
         has_room = definition.requires_approval or not policy.is_queue_full(context)
@@ -132,6 +136,14 @@ class CommandService:
         is_query = definition.kind is CommandKind.QUERY
         await self._authorizer.authorize_later(tx, caller, device, command=cmd, is_query=is_query, now_ms=now_ms)
         return definition
+
+    async def authorize_replay(self, tx: AutomationTx, caller: Session, device: Device, cmds: Sequence[str], now_ms: int) -> None:
+        """For a schedule or rule with these commands. Ends the transaction of a replay; nothing for a first request.
+
+        Raises ReplayAuthorizedError, PermissionDenied."""
+        if caller.is_replay:
+            context = (await load_contexts(tx, [device]))[device.device_id]
+            await end_replay(self._authorizer, tx, caller, context, cmds, now_ms, run_later=True)
 
     async def run_unattended(
         self, tx: AutomationTx, commands: Sequence[AutomationCommand], now_ms: int
@@ -256,20 +268,7 @@ class CommandService:
         commands = [command for _, command in queued]
         await tx.executions.add_many([command.execution for command in commands])
         for caller, command in queued:
-            execution = command.execution
-            source = execution.source.value
-            data: dict[str, Json] = {"executionId": execution.execution_id, "cmd": execution.cmd, "source": source}
-            if execution.approval_id is not None:
-                data["approvalId"] = execution.approval_id
-            if reason is not None:
-                data["reason"] = reason
-            text = f"Command {execution.cmd} accepted for the device{_because(reason)}"
-            device = command.device
-            await tx.emit(
-                DomainEvent.from_caller(
-                    caller, "command_sent", text, now_ms, device_id=device.device_id, device_name=device.name, data=data
-                )
-            )
+            await tx.emit(command_sent_event(caller, command, now_ms, reason))
         tx.after_commit(lambda: self._dispatch_queue.put(commands))
 
     async def _request_approval(
@@ -277,23 +276,6 @@ class CommandService:
     ) -> Approval:
         approval_id = ApprovalId(self._ids.new_id(IdPrefix.APPROVAL))
         approval = await create_approval(tx, approval_id, caller, request, grant_id, now_ms)
-        data: dict[str, Json] = {
-            "approvalId": approval_id,
-            "cmd": request.cmd,
-            "requestedBy": approval.requested_by.label,
-            "reason": approval.reason,
-            "expiresAt": to_iso(approval.expires_ms),
-        }
-        text = f"Command {request.cmd} waits for approval{_because(approval.reason)}"
-        device = request.device
-        await tx.emit(
-            DomainEvent.from_caller(
-                caller, "approval_requested", text, now_ms, device_id=device.device_id, device_name=device.name, data=data
-            )
-        )
+        await tx.emit(approval_requested_event(caller, request, approval, now_ms))
         tx.after_commit(self._wake_approvals)
         return approval
-
-
-def _because(reason: str | None) -> str:
-    return f": {reason}" if reason else ""

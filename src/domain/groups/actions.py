@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Awaitable, Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Generic, Protocol, TypeVar
 
 from domain.accounts.ports import HasUsers
@@ -20,13 +20,15 @@ from domain.commands.model import DEFAULT_TTL_MS, CommandRequest
 from domain.commands.ports import AutomationTx, HasCommandContexts
 from domain.commands.service import CommandService, SubmissionResult
 from domain.devices.groups import DeviceGroup, HasDeviceGroups
+from domain.devices.lookup import get_device
 from domain.devices.model import Device
-from domain.groups.service import DeviceGroupService
+from domain.groups.service import DeviceGroupService, GroupView
 from domain.kernel.caller import ApiKeyCaller, Role, Session
 from domain.kernel.clock import Clock
 from domain.kernel.domain_events import DomainEvent, Json
 from domain.kernel.errors import Conflict, DomainError, NotFound, PermissionDenied, RateLimited, ValidationFailed
-from domain.kernel.ids import GroupId
+from domain.kernel.idempotency import ReplayAuthorizedError
+from domain.kernel.ids import DeviceId, GroupId
 from domain.kernel.unit_of_work import EngineCommitLock, UnitOfWork
 from domain.keys.ports import HasApiKeys
 from domain.rules.model import Rule
@@ -126,32 +128,24 @@ class GroupActionService:
         check_slot(slot)
         now_ms = self._clock.now_ms()
         async with self._uow.write(caller, Role.MEMBER) as tx:
-            view = await self._groups.view(tx, caller, group_id)
-            return GroupReport(
-                view.group,
-                await _for_each(view.devices, lambda each: self._schedules.put_in(tx, caller, each, slot, schedule, now_ms)),
-            )
+            view = await self._view(tx, caller, group_id)
+            return await _for_each(caller, view, lambda each: self._schedules.put_in(tx, caller, each, slot, schedule, now_ms))
 
     async def cancel_schedule(self, caller: Session, group_id: GroupId, slot: int) -> GroupReport[None]:
         """Cancel the slot of every member. Raises NotFound, PermissionDenied; ValidationFailed for a wrong slot."""
         check_slot(slot)
         now_ms = self._clock.now_ms()
         async with self._uow.write(caller, Role.MEMBER) as tx:
-            view = await self._groups.view(tx, caller, group_id)
-            return GroupReport(
-                view.group, await _for_each(view.devices, lambda each: self._schedules.cancel_in(tx, caller, each, slot, now_ms))
-            )
+            view = await self._view(tx, caller, group_id)
+            return await _for_each(caller, view, lambda each: self._schedules.cancel_in(tx, caller, each, slot, now_ms))
 
     async def create_rule(self, caller: Session, group_id: GroupId, fields: Mapping[str, Any]) -> GroupReport[Rule]:
         """Create the rule on every member that has none of this name. Raises NotFound, PermissionDenied."""
         now_ms = self._clock.now_ms()
         async with self._engine_commit_lock, self._uow.write(caller, Role.MEMBER) as tx:
-            view = await self._groups.view(tx, caller, group_id)
-            return GroupReport(
-                view.group,
-                await _for_each(
-                    view.devices, lambda each: self._rules.create_in(tx, caller, each, fields, now_ms, unless_named=True)
-                ),
+            view = await self._view(tx, caller, group_id)
+            return await _for_each(
+                caller, view, lambda each: self._rules.create_in(tx, caller, each, fields, now_ms, unless_named=True)
             )
 
     async def _send(
@@ -165,10 +159,19 @@ class GroupActionService:
             request = CommandRequest(context.device, command.cmd, command.params, ttl_ms, command.reason)
             return await self._commands.submit_in(tx, caller, context, request, now_ms)
 
-        view = await self._groups.view(tx, caller, group_id)
-        report = GroupReport(view.group, await _for_each(view.devices, submit))
+        view = await self._view(tx, caller, group_id)
+        report = await _for_each(caller, view, submit)
         await tx.emit(_command_event(caller, report, command, now_ms))
         return report
+
+    async def _view(self, tx: GroupActionTx, caller: Session | ApiKeyCaller, group_id: GroupId) -> GroupView:
+        """The group with its members. For a replay, with the devices that the stored response has results of: a device that has
+        left the group is authorised too."""
+        view = await self._groups.view(tx, caller, group_id)
+        if not caller.is_replay:
+            return view
+        devices = [await get_device(tx, caller.account_id, DeviceId(each)) for each in caller.replayed_devices]
+        return replace(view, devices=devices)
 
 
 class _RolledBackError(Exception):
@@ -179,14 +182,19 @@ class _RolledBackError(Exception):
         self.report = report
 
 
-async def _for_each(devices: Sequence[Device], act: Callable[[Device], Awaitable[T]]) -> list[MemberOutcome[T]]:
+async def _for_each(caller: Session | ApiKeyCaller, view: GroupView, act: Callable[[Device], Awaitable[T]]) -> GroupReport[T]:
+    """Of a replay, nothing is left to report: it raises what denies the caller one of the devices."""
     outcomes: list[MemberOutcome[T]] = []
-    for device in devices:
+    for device in view.devices:
         try:
             outcomes.append(MemberOutcome(device, result=await act(device)))
+        except ReplayAuthorizedError:
+            continue
         except _REFUSALS as error:
+            if caller.is_replay:
+                raise
             outcomes.append(MemberOutcome(device, error=error))
-    return outcomes
+    return GroupReport(view.group, outcomes)
 
 
 def _command_event(

@@ -41,6 +41,8 @@ class Session:
     """The sign-in that the access token belongs to. None for a caller that the service itself puts together."""
     is_replay: bool = field(default=False, compare=False, repr=False)
     """The request asks for a stored response again: `UnitOfWork.write` authorises it like a new one, and then rolls back."""
+    replayed_devices: tuple[str, ...] = field(default=(), compare=False, repr=False)
+    """For a replay: the ids of the devices whose results the stored response has. Each of them is authorised again."""
     lacks_second_factor: bool = False
     """One is required for this role and the user has none: the session may set it up, and nothing else."""
     has_shown_factor: bool | None = None
@@ -61,7 +63,8 @@ class ApiKeyCaller:
     address: str = ""
     claim: StoredResponse | None = field(default=None, compare=False, repr=False)
     is_replay: bool = field(default=False, compare=False, repr=False)
-    """Both as in `Session`."""
+    replayed_devices: tuple[str, ...] = field(default=(), compare=False, repr=False)
+    """All three as in `Session`."""
 
     @property
     def label(self) -> str:

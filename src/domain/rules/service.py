@@ -83,6 +83,7 @@ class RuleService:
     ) -> Rule:
         """`create` as a part of the caller's transaction, which holds the engine's commit lock. When it raises, it has written
         nothing. `unless_named`: raises Conflict `RULE_EXISTS` if the device has a rule of this name."""
+        await self._commands.authorize_replay(tx, caller, device, [fields["action"].command], now_ms)
         present = await tx.rules.list_by_device(device.device_id)
         if unless_named and any(rule.name == fields["name"] for rule in present):
             raise Conflict(f"The device has a rule {fields['name']!r} already; it was not changed.", code="RULE_EXISTS")

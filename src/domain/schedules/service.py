@@ -157,6 +157,8 @@ class ScheduleService:
     ) -> ScheduleView:
         """`put` as a part of the caller's transaction. When it raises, it has written nothing."""
         schedule = self._new_schedule(caller, device, slot, schedule_input, now_ms)
+        cmds = [schedule.on_command.command, schedule.off_command.command]
+        await self._commands.authorize_replay(tx, caller, device, cmds, now_ms)
         await self._check_schedule(tx, caller, device, schedule, now_ms)
         current = await tx.schedules.get_by_slot(device.device_id, slot)
         before = current or await _last_schedule_in_slot(tx, device.device_id, slot)

@@ -19,7 +19,7 @@ import hashlib
 import json
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, field, replace
-from typing import Protocol
+from typing import Any, Protocol
 
 from quart import Response, request
 
@@ -99,7 +99,8 @@ async def execute_once(
     found = await _claim(store, claim)
     if found is not None:
         response = _replay(store, claim, found)
-        await _authorize_replay(store, caller, handler, operation)
+        devices = _devices_with_results(await response.get_json())
+        await _authorize_replay(store, replace(caller, is_replay=True, replayed_devices=devices), handler, operation)
         return response
     work = _execute(store, claim, replace(caller, claim=claim), handler)
     task = asyncio.create_task(work, name="idempotent request")
@@ -196,7 +197,7 @@ async def _authorize_replay(store: IdempotencyStore, caller: Session | ApiKeyCal
     The handler makes all its checks in a transaction that is then rolled back. Raises what denies the caller; other errors are
     about the state that the first request has left, and whoever still may gets its response."""
     try:
-        await handler(replace(caller, is_replay=True))
+        await handler(caller)
     except ReplayAuthorizedError:
         pass
     except (PermissionDenied, Unauthenticated) as error:
@@ -206,9 +207,15 @@ async def _authorize_replay(store: IdempotencyStore, caller: Session | ApiKeyCal
         raise
     except DomainError:
         pass
-    async with store.uow.write(caller, Role.VIEWER) as tx:
+    async with store.uow.write(replace(caller, is_replay=False), Role.VIEWER) as tx:
         text = f"Response given again for an Idempotency-Key: {operation}"
         await tx.emit(DomainEvent.from_caller(caller, "response_replayed", text, store.clock.now_ms()))
+
+
+def _devices_with_results(content: Any) -> tuple[str, ...]:
+    """The ids in the report of a request for many devices, without those that were refused."""
+    listed = content.get("devices", ()) if isinstance(content, dict) else ()
+    return tuple(each["deviceId"] for each in listed if each.get("outcome", "REFUSED") != "REFUSED")
 
 
 def _replay(store: IdempotencyStore, claim: StoredResponse, found: _FoundClaim) -> Response:
