@@ -4,54 +4,23 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import json
 import random
 import time
-from collections import Counter
 from pathlib import Path
 
-import aiomqtt
 import pytest
 
 from support import storage
-from support.device import Device, cancel_tasks, create_device
+from support.device import cancel_tasks, create_device
 from support.service import RUNNING_SERVICES, Service
 from support.service_database import ServiceDatabase
+from support.stubborn_device import StubbornDevice
 from support.thoroughness import usual_or_thorough
 from support.transports import DATABASES
 
 SLOTS, KILLS = usual_or_thorough((2_000, 3), (4_000, 6))
 """One run of the program decides a hundred to some hundred slots before the kill; enough are left for the next run."""
 HOUR = 3_600
-
-
-class Stubborn:
-    """A device that reconnects whenever its connection is lost and carries out commands. `received`: how often each command id came."""
-
-    def __init__(self, device: Device, service: Service) -> None:
-        self.device = device
-        self.received: Counter[str] = Counter()
-        self.ran: list[str] = []
-        self._service = service
-
-    async def live(self) -> None:
-        while True:
-            with contextlib.suppress(aiomqtt.MqttError, OSError):
-                async with self.device.client(self._service, timeout=3.0) as client:
-                    await client.subscribe(self.device.topic("cmd"), qos=1)
-                    async for message in client.messages:
-                        await self._obey(client, json.loads(bytes(message.payload)))
-            await asyncio.sleep(0.1)
-
-    async def _obey(self, client: aiomqtt.Client, order: dict[str, str]) -> None:
-        self.received[order["id"]] += 1
-        if self.received[order["id"]] == 1:  # native firmware remembers the ids that it has run
-            self.ran.append(order["cmd"])
-        for below, word in (
-            ("state", {"relay": order["cmd"], "by": "cmd"}),
-            ("result", {"status": "done", "relay": order["cmd"]}),
-        ):
-            await client.publish(self.device.topic(below), json.dumps(word | {"id": order["id"]}), qos=1)
 
 
 async def decided(tables: ServiceDatabase) -> int:
@@ -77,7 +46,7 @@ async def test_slots_that_fire_while_the_program_is_killed_again_and_again_run_o
     with service:
         tables = ServiceDatabase(service)
         async with service.api() as owner, contextlib.AsyncExitStack() as stack:
-            pumps = [Stubborn(await create_device(owner, f"Pump {number}"), service) for number in range(4)]
+            pumps = [StubbornDevice(await create_device(owner, f"Pump {number}"), service) for number in range(4)]
             due_ts = int(time.time()) + 6
             for pump in pumps:
                 slot = {"slot": 0, "onTs": due_ts, "offTs": due_ts + HOUR}
