@@ -100,7 +100,8 @@ class DeviceService:
         Raises VersionMismatch when the stored version differs, NotFound, PermissionDenied, ValidationFailed."""
         now_ms = self._clock.now_ms()
         async with self._uow.write(caller, Role.MEMBER) as tx:
-            before = await get_device(tx, caller.account_id, device_id)
+            # A move waits for a group of the former project that the device is joining, and takes it out again.
+            before = await get_device(tx, caller.account_id, device_id, for_update="project_id" in changes)
             if version is not None and version != before.version:
                 raise VersionMismatch("The device has changed since you read it. Read it again, then repeat your change.")
             if not changes:
