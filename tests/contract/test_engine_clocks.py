@@ -9,8 +9,8 @@ from typing import Any
 import pytest
 
 from adapters.engine.native_engine import NativeEngine
-from domain.rules.engine_port import TelemetryEngine
 from domain.rules.model import RuleState
+from domain.rules.telemetry_engine_port import TelemetryEngine
 from domain.telemetry import packing
 from domain.telemetry.engine.batch import InMemoryTelemetryBatch
 from domain.telemetry.engine.reference import ReferenceEngine

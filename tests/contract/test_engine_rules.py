@@ -10,8 +10,8 @@ import pytest
 
 from adapters.engine.native_engine import NativeEngine
 from domain.kernel.errors import ValidationFailed
-from domain.rules.engine_port import TelemetryEngine
 from domain.rules.model import Comparator, MatchMode, RuleCondition, RuleState, RuleSuppression
+from domain.rules.telemetry_engine_port import TelemetryEngine
 from domain.telemetry.engine.reference import ReferenceEngine
 from support.engine import DEVICE, EngineDriver, ms, rule
 

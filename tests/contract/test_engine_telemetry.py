@@ -10,8 +10,8 @@ import pytest
 
 from adapters.engine import native_engine
 from adapters.engine.native_engine import NativeEngine
-from domain.rules.engine_port import TelemetryEngine
 from domain.rules.model import LatestReading
+from domain.rules.telemetry_engine_port import TelemetryEngine
 from domain.telemetry import packing
 from domain.telemetry.engine.reference import ReferenceEngine
 from support.engine import DEVICE, T0, EngineDriver, ms, rule

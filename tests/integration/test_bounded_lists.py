@@ -8,7 +8,6 @@ from typing import Any
 
 import pytest
 
-from domain.kernel import bounds
 from support.http import PASSWORD
 from support.in_process_app import ApiCaller, in_process_app
 

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from domain.accounts.administration import CreatedAccount
+from domain.accounts.operator_accounts import CreatedAccount
 from domain.devices import groups
 from domain.kernel.caller import Role
 from support.in_process_app import ApiCaller, InProcessApp, in_process_app

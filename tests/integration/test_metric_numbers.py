@@ -17,7 +17,7 @@ from app.workers.batch_store import BatchStore
 from domain.ingest.metric_naming import NamedIngest, assign_metric_numbers
 from domain.kernel.backoff import Backoff
 from domain.kernel.errors import Unavailable
-from domain.rules.engine_port import BatchResult
+from domain.rules.telemetry_engine_port import BatchResult
 from support import postgres
 from support.engine import T0
 from support.storage import empty_postgres, open_storage, sqlite_url

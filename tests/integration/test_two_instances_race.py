@@ -11,8 +11,8 @@ from typing import Any
 
 import pytest
 
-from domain.accounts.administration import CreatedAccount
 from domain.accounts.model import ClientInfo, LoginFailures
+from domain.accounts.operator_accounts import CreatedAccount
 from domain.kernel.caller import Role, Session
 from domain.kernel.errors import RateLimited, Unauthenticated, ValidationFailed
 from domain.kernel.idempotency import StoredResponse

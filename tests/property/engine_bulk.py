@@ -12,8 +12,8 @@ import random
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 
-from domain.rules.engine_port import BatchResult, TelemetryBatch, TelemetryEngine
 from domain.rules.model import Comparator, MatchMode, RuleCondition, RuleSpec, RuleState
+from domain.rules.telemetry_engine_port import BatchResult, TelemetryBatch, TelemetryEngine
 from domain.telemetry.engine.batch import InMemoryTelemetryBatch
 from support.engine import MetricNumbers
 

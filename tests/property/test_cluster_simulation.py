@@ -6,7 +6,7 @@ from dataclasses import replace
 
 import pytest
 
-from domain.partitions.model import Partition, Progress
+from domain.partitions.model import LogAdvance, Partition
 from support.cluster_simulation import ClusterSimulation, Size, Violation
 from support.thoroughness import usual_or_thorough
 
@@ -34,7 +34,7 @@ def test_the_simulation_notices_a_fence_that_does_not_compare(monkeypatch: pytes
 
 
 def test_the_simulation_notices_an_epoch_that_does_not_count(monkeypatch: pytest.MonkeyPatch) -> None:
-    def advanced_in_any_epoch(row: Partition, progress: Progress) -> Partition:
+    def advanced_in_any_epoch(row: Partition, progress: LogAdvance) -> Partition:
         return original(row, replace(progress, epoch=row.epoch))
 
     original = Partition.advanced

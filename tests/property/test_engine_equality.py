@@ -12,8 +12,8 @@ from typing import Any
 import pytest
 
 from adapters.engine.native_engine import NativeEngine
-from domain.rules.engine_port import BatchResult, TelemetryEngine
 from domain.rules.model import RuleSpec
+from domain.rules.telemetry_engine_port import BatchResult, TelemetryEngine
 from domain.telemetry.engine.batch import InMemoryTelemetryBatch
 from domain.telemetry.engine.reference import ReferenceEngine
 from property import engine_cases as cases

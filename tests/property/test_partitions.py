@@ -13,8 +13,8 @@ from hypothesis import strategies as st
 from domain.partitions.assignment import assign
 from domain.partitions.hashing import partition_of
 from domain.partitions.liveness import FORGET_MS, LEASE_MS, MemberLiveness
-from domain.partitions.model import AlreadyCommitted, ClusterMember, Partition, PartitionLost, Progress
-from domain.partitions.ownership import MAX_MOVES, PartitionOwnership
+from domain.partitions.model import AlreadyCommitted, ClusterMember, LogAdvance, Partition, PartitionLost
+from domain.partitions.owned_partitions import MAX_MOVES, PartitionOwnership
 
 VECTORS = json.loads((Path(__file__).parents[1] / "vectors" / "partitions.json").read_text(encoding="utf-8"))
 INSTANCES = st.sets(st.text("abcdef0123456789", min_size=1, max_size=6), min_size=1, max_size=20).map(frozenset)
@@ -81,12 +81,12 @@ def test_a_partition_in_other_hands_is_lost_and_one_whose_claim_was_not_answered
 
 def test_a_commit_continues_exactly_the_stored_position_of_its_own_epoch() -> None:
     row = Partition(3, epoch=7, position=40, owner="a")
-    after = row.advanced(Progress(3, 7, 40, 45))
+    after = row.advanced(LogAdvance(3, 7, 40, 45))
     assert after.position == 45
-    assert row.advanced(Progress(3, 7, 40, 40)) == row
+    assert row.advanced(LogAdvance(3, 7, 40, 40)) == row
     with pytest.raises(AlreadyCommitted):
-        after.advanced(Progress(3, 7, 40, 45))
-    for progress in (Progress(3, 6, 40, 45), Progress(3, 8, 40, 45), Progress(3, 7, 39, 45), Progress(3, 7, 41, 45)):
+        after.advanced(LogAdvance(3, 7, 40, 45))
+    for progress in (LogAdvance(3, 6, 40, 45), LogAdvance(3, 8, 40, 45), LogAdvance(3, 7, 39, 45), LogAdvance(3, 7, 41, 45)):
         with pytest.raises(PartitionLost):
             row.advanced(progress)
 

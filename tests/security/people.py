@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from domain.accounts.administration import CreatedAccount
+from domain.accounts.operator_accounts import CreatedAccount
 from domain.kernel.caller import Role
 from domain.kernel.ids import SessionId
 from domain.keys.policy import compose_key

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from domain.accounts.administration import CreatedAccount
+from domain.accounts.operator_accounts import CreatedAccount
 from domain.accounts.service_sessions import MAX_TTL_MS
 from domain.kernel.caller import Role
 from domain.kernel.clock import to_iso

@@ -19,7 +19,7 @@ from dataclasses import dataclass, field
 from domain.partitions.assignment import assign
 from domain.partitions.liveness import MemberLiveness
 from domain.partitions.model import AlreadyCommitted, ClusterMember, Partition, PartitionLost
-from domain.partitions.ownership import PartitionOwnership
+from domain.partitions.owned_partitions import PartitionOwnership
 
 ROUND_MS = 500
 BOUND_MS = 60_000

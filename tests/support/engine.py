@@ -7,8 +7,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from domain.rules.engine_port import BatchResult, TelemetryBatch, TelemetryEngine
 from domain.rules.model import Comparator, RuleCondition, RuleSpec, RuleState
+from domain.rules.telemetry_engine_port import BatchResult, TelemetryBatch, TelemetryEngine
 from domain.telemetry.engine.batch import InMemoryTelemetryBatch
 
 T0 = 1_790_000_000_000

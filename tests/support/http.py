@@ -37,9 +37,10 @@ from adapters.http.app import create_app
 from adapters.http.core.idempotency import IdempotencyStore
 from adapters.http.core.middleware import HttpSettings
 from adapters.id_generator import RandomIdGenerator
-from domain.accounts.administration import AccountAdminService, CreatedAccount
 from domain.accounts.factor_check import FactorChecker
 from domain.accounts.login import LoginService
+from domain.accounts.members import TeamService
+from domain.accounts.operator_accounts import AccountAdminService, CreatedAccount
 from domain.accounts.passkeys.challenges import PasskeyChallenges
 from domain.accounts.passkeys.sign_in import PasskeySignInService
 from domain.accounts.passkeys.verifier import PasskeyVerifier
@@ -47,7 +48,6 @@ from domain.accounts.password_change import PasswordService
 from domain.accounts.projects import ProjectService
 from domain.accounts.session_opener import SessionOpener
 from domain.accounts.sessions import SessionService
-from domain.accounts.team import TeamService
 from domain.accounts.token_issuer import SessionTokenIssuer
 from domain.accounts.trusted_devices import TrustedDevices
 from domain.accounts.unlock import UnlockService

@@ -24,7 +24,7 @@ import httpx
 from adapters.crypto.password_hasher import Argon2PasswordHasher
 from app.config.settings import Settings
 from app.wiring.compose import Program, compose
-from domain.accounts.administration import CreatedAccount
+from domain.accounts.operator_accounts import CreatedAccount
 from domain.ingest.metric_naming import assign_metric_numbers
 from domain.ingest.telemetry import IngestResult
 from domain.kernel.caller import Role

@@ -16,8 +16,8 @@ from domain.grants.grant_service import GrantService
 from domain.kernel.caller import Role
 from domain.kernel.ids import AccountId, DeviceId
 from domain.schedules.device_plan_sync import DevicePlanService
+from domain.schedules.edges_left_to_device import LeftEdgeService
 from domain.schedules.firing import ScheduleFiringService
-from domain.schedules.left_edge_service import LeftEdgeService
 from domain.schedules.model import Schedule, ScheduleEdgeRecord
 from domain.schedules.service import ScheduleInput, ScheduleService, ScheduleView
 from support.device_world import DeviceWorld

@@ -13,7 +13,7 @@ from typing import Any
 import asyncpg
 import httpx
 
-from domain.accounts.administration import CreatedAccount
+from domain.accounts.operator_accounts import CreatedAccount
 from domain.kernel.errors import DomainError
 from support import postgres
 from support.in_process_app import ApiCaller, InProcessApp, in_process_app

@@ -13,17 +13,6 @@ from adapters.engine.extension_check import EngineMissingError
 from domain.kernel.clock import SECOND_MS
 from domain.kernel.errors import ValidationFailed
 from domain.kernel.record_columns import RecordColumns
-from domain.rules.engine_port import (
-    Aggregator,
-    BatchResult,
-    ClockOffset,
-    MessageFault,
-    NewMetric,
-    TelemetryBatch,
-    TelemetryRow,
-    UnpackedReading,
-    WatchedReading,
-)
 from domain.rules.model import (
     Comparator,
     LatestReading,
@@ -37,6 +26,17 @@ from domain.rules.model import (
     RuleTransition,
 )
 from domain.rules.reference import LastReport, explain_rule
+from domain.rules.telemetry_engine_port import (
+    Aggregator,
+    BatchResult,
+    ClockOffset,
+    MessageFault,
+    NewMetric,
+    TelemetryBatch,
+    TelemetryRow,
+    UnpackedReading,
+    WatchedReading,
+)
 from domain.webhooks.signature_reference import standard_key
 
 try:

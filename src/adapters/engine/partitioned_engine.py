@@ -9,8 +9,8 @@ from collections.abc import Callable, Sequence
 
 from adapters.engine import _native
 from adapters.engine.native_engine import NativeEngine
-from domain.rules.engine_port import TelemetryBatch
 from domain.rules.model import RuleSpec
+from domain.rules.telemetry_engine_port import TelemetryBatch
 
 
 class PartitionedEngine(NativeEngine):

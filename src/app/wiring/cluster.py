@@ -16,7 +16,7 @@ from app.runtime.clock_check import ServerClock, find_clock_problem
 from app.runtime.errors import StartupError
 from app.workers.wake_event import WakeEvent
 from domain.kernel.clock import Clock
-from domain.partitions.ownership import PartitionOwnership
+from domain.partitions.owned_partitions import PartitionOwnership
 
 MIB = 1024 * 1024
 

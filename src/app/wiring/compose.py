@@ -43,7 +43,7 @@ from app.workers.webhook_cleanup import WebhookCleanupWorker
 from app.workers.webhook_delivery import WebhookDeliveryWorker
 from domain.commands.crash_recovery import CommandCrashRecovery
 from domain.feed.interest import LiveSubscriptions
-from domain.ingest.owned_ingest import OwnedIngest
+from domain.ingest.fenced_ingest import FencedIngest
 from domain.ingest.pipeline import IngestPipeline
 from domain.kernel.clock import Clock
 from domain.webhooks.cleanup import WebhookCleanup
@@ -237,7 +237,7 @@ def _create_ingest_pipeline(
 def _create_rule_timer_worker(adapters: Adapters, services: Services, wake_events: WakeEvents) -> RuleTimerWorker:
     return RuleTimerWorker(
         engine=adapters.engine.engine,
-        ingest=services.ingest if adapters.cluster is None else OwnedIngest(services.ingest, adapters.cluster.ownership),
+        ingest=services.ingest if adapters.cluster is None else FencedIngest(services.ingest, adapters.cluster.ownership),
         uow=services.leader_uow,
         engine_clock=services.engine_clock,
         engine_commit_lock=services.engine_commit_lock,

@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from domain.grants.rate_limit import GrantEvaluator
-from domain.rules.engine_port import TelemetryBatch, TelemetryEngine
+from domain.rules.telemetry_engine_port import TelemetryBatch, TelemetryEngine
 from domain.webhooks.signing import SignerFactory
 
 SOURCE_ROOT = Path(__file__).resolve().parents[3]

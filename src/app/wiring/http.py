@@ -16,7 +16,7 @@ from adapters.http.api.cluster.routes import cluster_blueprint
 from adapters.http.api.commands.routes import commands_blueprint
 from adapters.http.api.credentials.routes import credentials_blueprint
 from adapters.http.api.device_types.routes import device_types_blueprint
-from adapters.http.api.devices.bulk import bulk_registration_blueprint
+from adapters.http.api.devices.bulk_registration import bulk_registration_blueprint
 from adapters.http.api.devices.routes import devices_blueprint
 from adapters.http.api.events.routes import events_blueprint
 from adapters.http.api.grants.routes import grants_blueprint

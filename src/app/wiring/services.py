@@ -21,10 +21,10 @@ from app.wiring.telemetry_encoding import encode_telemetry
 from app.workers.rule_timers import log_clock_step
 from app.workers.schedules import DevicePlanQueue
 from app.workers.wake_event import WakeEvents
-from domain.accounts.administration import AccountAdminService
+from domain.accounts.members import TeamService
+from domain.accounts.operator_accounts import AccountAdminService
 from domain.accounts.password_change import PasswordService
 from domain.accounts.projects import ProjectService
-from domain.accounts.team import TeamService
 from domain.approvals.closing import PendingApprovalCloser
 from domain.approvals.service import ApprovalService
 from domain.commands.definitions import CommandDefinitionService
@@ -60,8 +60,8 @@ from domain.notifications.observer import NotificationObserver
 from domain.rules.service import RuleService
 from domain.schedules.calendar import ScheduleCalendarService
 from domain.schedules.device_plan_sync import DevicePlanService
+from domain.schedules.edges_left_to_device import LeftEdgeService
 from domain.schedules.firing import ScheduleFiringService
-from domain.schedules.left_edge_service import LeftEdgeService
 from domain.schedules.service import ScheduleService
 from domain.telemetry.queries.downsampling import DownsamplingService
 from domain.telemetry.queries.event_view import TelemetryEventQueryService

@@ -8,13 +8,13 @@ from app.config.settings import Settings
 from app.runtime.first_start import finish_first_start
 from app.wiring.adapters import Adapters
 from app.wiring.oidc import OidcParts
-from domain.accounts.administration import AccountAdminService
 from domain.accounts.factor_check import FactorChecker
 from domain.accounts.first_run import FirstRunService
 from domain.accounts.invitation_acceptance import InvitationAcceptance
 from domain.accounts.invitations import InvitationService
 from domain.accounts.login import LoginService
-from domain.accounts.passkey_registration import PasskeyService
+from domain.accounts.operator_accounts import AccountAdminService
+from domain.accounts.passkey_registration import PasskeyRegistrationService
 from domain.accounts.passkeys.challenges import PasskeyChallenges
 from domain.accounts.passkeys.sign_in import PasskeySignInService
 from domain.accounts.passkeys.verifier import PasskeyVerifier
@@ -74,7 +74,7 @@ class SignInServices:
             recovery_codes=recovery_codes,
             requirement=settings.require_second_factor,
         )
-        self.passkeys = PasskeyService(
+        self.passkeys = PasskeyRegistrationService(
             uow=uow,
             clock=clock,
             ids=ids,

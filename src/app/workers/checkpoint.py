@@ -21,7 +21,7 @@ from domain.kernel.errors import Unavailable
 from domain.kernel.unit_of_work import UnitOfWork
 from domain.partitions.model import PartitionLost
 from domain.partitions.ports import HasPartitions
-from domain.rules.engine_port import TelemetryEngine
+from domain.rules.telemetry_engine_port import TelemetryEngine
 from domain.telemetry.ports import HasReadings
 
 INTERVAL_S = 5.0

@@ -20,7 +20,7 @@ from domain.devices.link import InboundEvent, InboundMessage
 from domain.ingest.dead_letters import TELEMETRY_KIND, DeadLetter, DeadLetterService, reason_of
 from domain.ingest.device_messages import DecodedBatch, DecodedMessage
 from domain.ingest.pipeline import BatchFactory, IngestPipeline
-from domain.rules.engine_port import TelemetryBatch, TelemetryEngine
+from domain.rules.telemetry_engine_port import TelemetryBatch, TelemetryEngine
 
 POLL_INTERVAL_S = 5.0
 """Marks are set by another process, so the worker looks for them."""

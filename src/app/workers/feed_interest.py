@@ -23,7 +23,7 @@ from domain.events.policy import is_access_change
 from domain.events.ports import FeedHub, HasEvents
 from domain.feed.interest import LiveSubscriptions
 from domain.kernel.unit_of_work import UnitOfWork
-from domain.rules.engine_port import TelemetryEngine
+from domain.rules.telemetry_engine_port import TelemetryEngine
 
 REFRESH_INTERVAL_S = 30.0
 DEBOUNCE_S = 0.02

@@ -13,10 +13,10 @@ import structlog
 
 from domain.devices.link import InboundEvent
 from domain.kernel.errors import Unavailable
-from domain.partitions.model import Progress
-from domain.partitions.ownership import PartitionOwnership
+from domain.partitions.model import LogAdvance
+from domain.partitions.owned_partitions import PartitionOwnership
 from domain.partitions.ports import InboundLog, LogDamaged, LogEntry
-from domain.rules.engine_port import TelemetryBatch
+from domain.rules.telemetry_engine_port import TelemetryBatch
 
 READ_ENTRIES = 32
 READ_WAIT_S = 5.0
@@ -36,7 +36,7 @@ class PartitionBatch:
     inbound: PartitionInbound
     entries: Mapping[int, Sequence[LogEntry]]
     telemetry: TelemetryBatch
-    progress: Sequence[Progress]
+    progress: Sequence[LogAdvance]
     events: Sequence[InboundEvent] = ()
 
     def still_owned(self) -> PartitionBatch:
@@ -159,11 +159,11 @@ class PartitionInbound:
         telemetry = self._read_blocks([entry.body for each in entries.values() for entry in each])
         return PartitionBatch(self, entries, telemetry, current)
 
-    def on_stored(self, progress: Sequence[Progress]) -> None:
+    def on_stored(self, progress: Sequence[LogAdvance]) -> None:
         for each in progress:
             self._ownership.on_committed(each)
 
-    def on_rejected(self, progress: Sequence[Progress]) -> None:
+    def on_rejected(self, progress: Sequence[LogAdvance]) -> None:
         """The engine has moved on and the database has not: forget what the engine holds of these partitions."""
         self._drop([each.partition for each in progress if self._ownership.is_current(each)])
 

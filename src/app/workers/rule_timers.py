@@ -21,7 +21,7 @@ from domain.ingest.telemetry import IngestResult
 from domain.kernel.clock import SECOND_MS
 from domain.kernel.errors import Unavailable
 from domain.kernel.unit_of_work import UnitOfWork
-from domain.rules.engine_port import TelemetryEngine
+from domain.rules.telemetry_engine_port import TelemetryEngine
 
 MAX_SLEEP_S = 30.0
 """Bounds the delay until the worker notices that the wall clock was set."""

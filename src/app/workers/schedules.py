@@ -17,8 +17,8 @@ from app.workers.wake_event import WakeEvent
 from domain.kernel.clock import SECOND_MS, Clock
 from domain.kernel.ids import DeviceId
 from domain.schedules.device_plan_sync import DevicePlanService
+from domain.schedules.edges_left_to_device import LeftEdgeService
 from domain.schedules.firing import BATCH_SIZE, ScheduleFiringService, UndecidableSlotError
-from domain.schedules.left_edge_service import LeftEdgeService
 
 CLAIM_RETRY_S = 0.1
 """Another instance has claimed the due slots; check again soon."""

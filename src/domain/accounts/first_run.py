@@ -12,9 +12,9 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from enum import StrEnum
 
-from domain.accounts.administration import AccountAdminService
 from domain.accounts.login import LoginService, SecondFactorNeeded
 from domain.accounts.model import ClientInfo
+from domain.accounts.operator_accounts import AccountAdminService
 from domain.accounts.ports import SecretHasher
 from domain.accounts.session_opener import LoginResult
 from domain.kernel.clock import DAY_MS, Clock

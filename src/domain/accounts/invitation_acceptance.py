@@ -11,15 +11,15 @@ from typing import Protocol
 
 from domain.accounts.invitation_policy import InvitationStatus, invitation_status
 from domain.accounts.invitation_ports import HasInvitations
+from domain.accounts.members import check_email_is_free
 from domain.accounts.model import ClientInfo, Invitation, Member, Membership, User
 from domain.accounts.policy import check_name, check_password
 from domain.accounts.ports import HasAccounts, HasMemberships, HasUsers, PasswordHasher, SecretHasher
-from domain.accounts.team import check_email_is_free
-from domain.kernel.bounds import check_capacity
 from domain.kernel.clock import Clock
 from domain.kernel.domain_events import DomainEvent
 from domain.kernel.errors import Conflict, ValidationFailed
 from domain.kernel.ids import IdGenerator, IdPrefix, MembershipId, UserId
+from domain.kernel.quotas import check_capacity
 from domain.kernel.unit_of_work import Transaction, UnitOfWork
 
 

@@ -20,16 +20,16 @@ from domain.accounts.invitation_policy import (
     invitation_status,
 )
 from domain.accounts.invitation_ports import HasInvitations
+from domain.accounts.members import check_email_is_free
 from domain.accounts.model import Invitation
 from domain.accounts.policy import check_can_assign_role, check_email, check_name
 from domain.accounts.ports import HasAccounts, HasLoginFailures, HasMemberships, HasUsers, Mailer, SecretHasher
-from domain.accounts.team import check_email_is_free
-from domain.kernel.bounds import check_capacity
 from domain.kernel.caller import Role, Session, require_role
 from domain.kernel.clock import DAY_MS, Clock
 from domain.kernel.domain_events import DomainEvent, EventKind
 from domain.kernel.errors import NotFound, Unavailable
 from domain.kernel.ids import IdGenerator, IdPrefix, InvitationId, has_id_format
+from domain.kernel.quotas import check_capacity
 from domain.kernel.unit_of_work import Transaction, UnitOfWork
 
 
@@ -43,7 +43,7 @@ class ListedInvitation:
 
 
 @dataclass(frozen=True, slots=True)
-class SentInvitation:
+class InvitationResult:
     """`link`: to pass on; None when it was mailed."""
 
     invitation: Invitation
@@ -79,7 +79,7 @@ class InvitationService:
         inviters = {member.membership.membership_id: member.membership for member in members}
         return [ListedInvitation(one, invitation_status(one, inviters.get(one.invited_by), now_ms)) for one in found]
 
-    async def invite(self, caller: Session, *, email: str, name: str, role: Role) -> SentInvitation:
+    async def invite(self, caller: Session, *, email: str, name: str, role: Role) -> InvitationResult:
         """Raises PermissionDenied, ValidationFailed, RateLimited, or Conflict `EMAIL_TAKEN`, `INVITATION_EXISTS`,
         `MEMBER_LIMIT`."""
         check_can_assign_role(caller, role)
@@ -106,7 +106,7 @@ class InvitationService:
             await self._emit(tx, caller, "member_invited", f"{invitation.email} was invited as {role}")
         return await self._send(invitation, token, mail)
 
-    async def resend(self, caller: Session, invitation_id: str) -> SentInvitation:
+    async def resend(self, caller: Session, invitation_id: str) -> InvitationResult:
         """A new link; the one before no longer works. The caller is now the one who invites. Errors as of `invite`."""
         token, now_ms = self._ids.random_alphanumeric(INVITATION_TOKEN_LENGTH), self._clock.now_ms()
         async with self._uow.write(caller, Role.ADMIN, locks_account=True) as tx:
@@ -150,15 +150,15 @@ class InvitationService:
             link="{link}",
         )
 
-    async def _send(self, invitation: Invitation, token: str, mail: str) -> SentInvitation:
+    async def _send(self, invitation: Invitation, token: str, mail: str) -> InvitationResult:
         link = f"{self._link_url}{token}"
         if self._mailer is None:
-            return SentInvitation(invitation, link)
+            return InvitationResult(invitation, link)
         try:
             await self._mailer.send(invitation.email, MAIL_SUBJECT, mail.replace("{link}", link))
         except Unavailable:
-            return SentInvitation(await self._mark_not_mailed(invitation), link)
-        return SentInvitation(invitation, None)
+            return InvitationResult(await self._mark_not_mailed(invitation), link)
+        return InvitationResult(invitation, None)
 
     async def _mark_not_mailed(self, invitation: Invitation) -> Invitation:
         """Whoever passes the link on could use it, so it proves no address."""

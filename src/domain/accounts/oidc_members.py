@@ -25,11 +25,11 @@ from domain.accounts.oidc_policy import (
 from domain.accounts.oidc_ports import ExternalIdentity, HasExternalIdentities, ProviderIdentity
 from domain.accounts.policy import NAME_MAX_LENGTH, check_email, check_name
 from domain.accounts.ports import PasswordHasher
-from domain.kernel.bounds import check_capacity
 from domain.kernel.caller import Role
 from domain.kernel.domain_events import DomainEvent
 from domain.kernel.errors import PermissionDenied, Unavailable, ValidationFailed
 from domain.kernel.ids import AccountId, IdGenerator, IdPrefix, MembershipId, UserId
+from domain.kernel.quotas import check_capacity
 from domain.kernel.unit_of_work import UnitOfWork
 
 PASSWORD_OF_NOBODY_LENGTH = 40

@@ -39,7 +39,7 @@ class AddedPasskey:
     recovery_codes: Sequence[str] = field(repr=False)
 
 
-class PasskeyService:
+class PasskeyRegistrationService:
     def __init__(
         self,
         *,

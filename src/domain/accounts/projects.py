@@ -9,12 +9,12 @@ from typing import Protocol
 from domain.accounts.model import Project
 from domain.accounts.policy import check_name
 from domain.accounts.ports import HasProjects
-from domain.kernel.bounds import check_capacity
 from domain.kernel.caller import Role, Session, require_role
 from domain.kernel.clock import Clock
 from domain.kernel.domain_events import DomainEvent, EventKind
 from domain.kernel.errors import Conflict, NotFound
 from domain.kernel.ids import IdGenerator, IdPrefix, ProjectId, has_id_format
+from domain.kernel.quotas import check_capacity
 from domain.kernel.unit_of_work import Transaction, UnitOfWork
 
 

@@ -10,8 +10,8 @@ from domain.approvals.ports import HasApprovals
 from domain.commands import policy
 from domain.commands.definitions import CommandDefinitionInput
 from domain.commands.model import CommandDefinition
+from domain.commands.pending_approval_policy import approval_names, check_nothing_waits, find_waiting_devices
 from domain.commands.ports import HasCommandDefinitions, ParamsValidator
-from domain.commands.waiting_requests import approval_names, check_nothing_waits, find_waiting_devices
 from domain.devices.model import DeviceType
 from domain.devices.ports import HasDevices, HasDeviceTypes
 from domain.kernel.caller import Role, Session, require_role

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import Protocol
 
-from domain.devices.catalog import default_config_format
+from domain.devices.board_catalog import default_config_format
 from domain.devices.firmware_config import BrokerEndpoint, FirmwareConfigFormat, FirmwareConfigValues, render_config
 from domain.devices.lookup import save_device
 from domain.devices.model import Device, DeviceCredentials, DeviceLifecycleTrigger

@@ -18,7 +18,7 @@ MAX_WRITERS = 32
 """Writer numbers are 0 to 31: so many transactions write to the log at the same time, and a cursor has no more entries."""
 
 
-class LoggedPosition(Protocol):
+class LogPosition(Protocol):
     @property
     def writer(self) -> int: ...
 
@@ -65,7 +65,7 @@ class LogCursor:
         """No event above this position has been read."""
         return max([self.base, *(position for _, position in self.entries)])
 
-    def after(self, events: Iterable[LoggedPosition]) -> LogCursor:
+    def after(self, events: Iterable[LogPosition]) -> LogCursor:
         """Once these events have been read too, and with them all earlier ones of their writers."""
         positions = dict(self.entries)
         for event in events:

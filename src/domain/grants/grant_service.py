@@ -17,12 +17,12 @@ from domain.grants.model import AppliesVia, Grant, GrantSubject
 from domain.grants.policy import is_wider
 from domain.grants.ports import GrantTx
 from domain.grants.window import WindowEvaluator
-from domain.kernel.bounds import check_capacity
 from domain.kernel.caller import Role, Session, require_role
 from domain.kernel.clock import Clock
 from domain.kernel.domain_events import DomainEvent, EventKind, Json
 from domain.kernel.errors import Conflict, FieldFault, NotFound, ValidationFailed
 from domain.kernel.ids import AccountId, DeviceId, GrantId, GroupId, IdGenerator, IdPrefix, ProjectId
+from domain.kernel.quotas import check_capacity
 from domain.kernel.unit_of_work import UnitOfWork
 
 OnGrantsChanged = Callable[[AccountId], None]

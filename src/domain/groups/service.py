@@ -18,12 +18,12 @@ from domain.devices.model import Device, DeviceStatus
 from domain.devices.ports import HasDevices
 from domain.grants.authorizer import Authorizer
 from domain.grants.ports import AuthorizationTx, HasPendingRequests
-from domain.kernel.bounds import check_capacity
 from domain.kernel.caller import ApiKeyCaller, Role, Session
 from domain.kernel.clock import Clock
 from domain.kernel.domain_events import DomainEvent, EventKind, Json
 from domain.kernel.errors import Conflict, NotFound, ValidationFailed
 from domain.kernel.ids import AccountId, DeviceId, GroupId, IdGenerator, IdPrefix, ProjectId
+from domain.kernel.quotas import check_capacity
 from domain.kernel.unit_of_work import Transaction, UnitOfWork
 
 Viewer = Session | ApiKeyCaller

@@ -10,7 +10,7 @@ from collections.abc import Callable
 
 from domain.ingest.telemetry import IngestResult
 from domain.kernel.clock import Clock, ClockSteps
-from domain.rules.engine_port import TelemetryEngine
+from domain.rules.telemetry_engine_port import TelemetryEngine
 
 
 class EngineClock:

@@ -13,7 +13,7 @@ from typing import Protocol
 
 from domain.ingest.telemetry import NOTHING, IngestResult
 from domain.kernel.unit_of_work import Transaction, UnitOfWork
-from domain.rules.engine_port import BatchResult, TelemetryBatch, TelemetryEngine
+from domain.rules.telemetry_engine_port import BatchResult, TelemetryBatch, TelemetryEngine
 from domain.telemetry.ports import HasReadings
 
 AssignNames = Callable[[Sequence[str]], Awaitable[Mapping[str, Exception]]]

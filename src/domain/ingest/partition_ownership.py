@@ -18,9 +18,9 @@ from domain.partitions.hashing import partition_of
 from domain.partitions.liveness import OWN_LEASE_MS, MemberLiveness
 from domain.partitions.model import NOBODY, Partition
 from domain.partitions.overview import MoveHistory
-from domain.partitions.ownership import PartitionOwnership
+from domain.partitions.owned_partitions import PartitionOwnership
 from domain.partitions.ports import MISSING, HasPartitions, InboundLog, MemberCalls
-from domain.rules.engine_port import TelemetryEngine
+from domain.rules.telemetry_engine_port import TelemetryEngine
 from domain.telemetry.ports import HasReadings
 
 CHECKPOINT_BATCH = 2_000

@@ -22,9 +22,9 @@ from domain.ingest.engine_clock import EngineClock
 from domain.ingest.metric_naming import AssignNames, NamedIngest, assign_metric_numbers
 from domain.ingest.telemetry import IngestResult, IngestService, IngestTx
 from domain.kernel.unit_of_work import UnitOfWork
-from domain.partitions.model import Progress
+from domain.partitions.model import LogAdvance
 from domain.partitions.ports import HasPartitions
-from domain.rules.engine_port import ClockOffset, TelemetryBatch, TelemetryEngine
+from domain.rules.telemetry_engine_port import ClockOffset, TelemetryBatch, TelemetryEngine
 
 BatchFactory = Callable[[list[tuple[int, int, bytes]]], TelemetryBatch]
 ReadyDevicesCallback = Callable[[Sequence[tuple[int, int, int]]], None]
@@ -50,7 +50,7 @@ class EvaluatedBatch:
     reading_count: int = 0
     unnamed: Sequence[RefusedPart] = ()
     """Messages that the engine did not take, because the database refuses a metric name."""
-    progress: Sequence[Progress] = ()
+    progress: Sequence[LogAdvance] = ()
     """What this is of the logs of partitions; the positions advance in the transaction that stores it."""
 
     @property

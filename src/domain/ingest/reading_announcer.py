@@ -12,7 +12,7 @@ from typing import Protocol
 
 from domain.events.model import Event
 from domain.kernel.ids import EventId
-from domain.rules.engine_port import TelemetryRow, WatchedReading
+from domain.rules.telemetry_engine_port import TelemetryRow, WatchedReading
 from domain.telemetry.ports import HasReadings, RowKey
 from domain.telemetry.reading_events import reading_event
 from domain.webhooks.ports import FanoutTx
@@ -46,14 +46,14 @@ class ReadingPublisher(Protocol):
 
 
 @dataclass(frozen=True, slots=True)
-class Announcements:
+class ReadingEvents:
     """Telemetry events for feed and webhooks, and those for the feed alone."""
 
     new: Sequence[Event] = ()
     feed_only: Sequence[Event] = ()
 
 
-NO_ANNOUNCEMENTS = Announcements()
+NO_ANNOUNCEMENTS = ReadingEvents()
 
 
 class ReadingAnnouncer:
@@ -62,7 +62,7 @@ class ReadingAnnouncer:
         self._stored_before: dict[int, tuple[WatchedResult, Set[RowKey]]] = {}
         """By `id` of a result whose transaction has not committed yet: its rows that were stored before the first attempt."""
 
-    async def prepare(self, tx: AnnouncerTx, result: WatchedResult) -> Announcements:
+    async def prepare(self, tx: AnnouncerTx, result: WatchedResult) -> ReadingEvents:
         """What to announce of the watched readings: nothing of a message that was stored before, because a device has sent it
         twice. When a retry finds a message that was not stored before the first attempt, that attempt has committed although the
         database did not say so: its deliveries are stored, but the feed has not got it."""
@@ -82,7 +82,7 @@ class ReadingAnnouncer:
             if device_no in devices:
                 event = reading_event(devices[device_no], at_ms, metric, value, text, unit)
                 events.setdefault(event.event_id, (event, (device_no, at_ms)))
-        return Announcements(
+        return ReadingEvents(
             [event for event, place in events.values() if place in new],
             [event for event, place in events.values() if place in committed],
         )
@@ -90,7 +90,7 @@ class ReadingAnnouncer:
     def _forget(self, result: WatchedResult) -> None:
         self._stored_before.pop(id(result), None)
 
-    async def publish(self, tx: AnnouncerTx, announcements: Announcements) -> None:
+    async def publish(self, tx: AnnouncerTx, announcements: ReadingEvents) -> None:
         if announcements.new:
             await self._publisher.publish_transient(tx, announcements.new)
         if announcements.feed_only:

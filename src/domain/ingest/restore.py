@@ -14,9 +14,9 @@ from domain.devices.ports import HasDevices
 from domain.ingest.partition_states import HasPartitionStates
 from domain.kernel.unit_of_work import UnitOfWork
 from domain.partitions.hashing import hash_range
-from domain.rules.engine_port import TelemetryEngine
 from domain.rules.model import Rule, RuleSpec
 from domain.rules.storage_ports import HasRules
+from domain.rules.telemetry_engine_port import TelemetryEngine
 from domain.telemetry.ports import HasReadings, PackedRow, RowKey
 
 PAGE_ROWS = 10_000

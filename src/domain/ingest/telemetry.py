@@ -22,11 +22,11 @@ from domain.kernel.clock import Clock
 from domain.kernel.domain_events import DomainEvent, EventKind, Json
 from domain.kernel.errors import DomainError
 from domain.kernel.record_columns import read_column
-from domain.rules.engine_port import BatchResult, TelemetryEngine, WatchedReading
 from domain.rules.model import Rule, RuleFiring, RuleSuppression, RuleTransition
 from domain.rules.policy import MAX_FIRINGS_PER_MINUTE, RuleLoopGuard
 from domain.rules.storage_ports import HasRules
-from domain.telemetry.arrival_ports import HasArrivals
+from domain.rules.telemetry_engine_port import BatchResult, TelemetryEngine, WatchedReading
+from domain.telemetry.arrival_time_ports import HasArrivals
 from domain.telemetry.ports import HasReadings, HasRollups
 from domain.telemetry.rollup_service import RollupMarkCache
 from domain.webhooks.ports import FanoutTx

@@ -8,12 +8,12 @@ from typing import Generic, Protocol, TypeVar
 
 from domain.accounts.policy import check_name
 from domain.accounts.ports import PendingRequestCloser, SecretHasher
-from domain.kernel.bounds import check_capacity
 from domain.kernel.caller import Role, Session, require_role
 from domain.kernel.clock import Clock
 from domain.kernel.domain_events import DomainEvent, EventKind
 from domain.kernel.errors import NotFound
 from domain.kernel.ids import IdGenerator, IdPrefix, KeyId, has_id_format
+from domain.kernel.quotas import check_capacity
 from domain.kernel.unit_of_work import Transaction, UnitOfWork
 from domain.keys.model import ApiKey
 from domain.keys.policy import RANDOM_LENGTH, compose_key, display_prefix

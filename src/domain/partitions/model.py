@@ -46,7 +46,7 @@ class Partition:
         """The row after its owner gives it up; None if it has another owner already."""
         return replace(self, owner=NOBODY, epoch=epoch + 1) if self.epoch == epoch else None
 
-    def advanced(self, progress: Progress) -> Partition:
+    def advanced(self, progress: LogAdvance) -> Partition:
         """Raises PartitionLost, AlreadyCommitted."""
         if (self.epoch, self.position) == (progress.epoch, progress.before):
             return replace(self, position=progress.after)
@@ -59,7 +59,7 @@ class Partition:
 
 
 @dataclass(frozen=True, slots=True)
-class Progress:
+class LogAdvance:
     """What a transaction has done of a partition's log: the entries after `before`, up to and including `after`. With both equal
     it only proves, until it ends, that the partition is still owned."""
 
@@ -68,7 +68,7 @@ class Progress:
     before: int
     after: int
 
-    def without_advance(self) -> Progress:
+    def without_advance(self) -> LogAdvance:
         return replace(self, after=self.before)
 
 

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Protocol
 
 from domain.kernel.errors import DomainError, Unavailable
-from domain.partitions.model import ClusterMember, Partition, Progress
+from domain.partitions.model import ClusterMember, LogAdvance, Partition
 
 ConnectedDevices = Sequence[tuple[str, int]]
 """(device id, when it connected in Unix ms)."""
@@ -30,7 +30,7 @@ class PartitionRepository(Protocol):
         """Give the partition up. False if it has another owner already."""
         ...
 
-    async def advance(self, progress: Progress) -> None:
+    async def advance(self, progress: LogAdvance) -> None:
         """Compare and set the position; the row stays locked until the transaction ends. Call it first in the transaction.
 
         Raises PartitionLost, AlreadyCommitted; the transaction must then roll back."""

@@ -11,12 +11,12 @@ from domain.accounts.ports import HasProjects, SecretHasher
 from domain.devices.model import FirmwareProfile
 from domain.devices.ports import HasDevices, HasDeviceTypes
 from domain.devices.registration import check_references
-from domain.kernel.bounds import check_capacity
 from domain.kernel.caller import Role, Session
 from domain.kernel.clock import Clock
 from domain.kernel.domain_events import DomainEvent, EventKind, Json
 from domain.kernel.errors import Conflict, NotFound
 from domain.kernel.ids import ClaimId, DeviceTypeId, IdGenerator, IdPrefix, ProjectId, ProvisioningCodeId
+from domain.kernel.quotas import check_capacity
 from domain.kernel.unit_of_work import Transaction, UnitOfWork
 from domain.provisioning import policy
 from domain.provisioning.model import ClaimStatus, DeviceClaim, ProvisioningCode

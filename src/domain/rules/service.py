@@ -20,9 +20,9 @@ from domain.kernel.errors import Conflict, NotFound
 from domain.kernel.ids import DeviceId, IdGenerator, IdPrefix, RuleId
 from domain.kernel.unit_of_work import EngineCommitLock, UnitOfWork
 from domain.rules import policy
-from domain.rules.engine_port import TelemetryEngine
 from domain.rules.model import Rule, RuleSpec
 from domain.rules.storage_ports import HasRules, RuleTx
+from domain.rules.telemetry_engine_port import TelemetryEngine
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,4 +1,4 @@
-"""Repository ports of the rules part. The port to the engine is in `engine_port.py`."""
+"""Repository ports of the rules part. The port to the engine is in `telemetry_engine_port.py`."""
 
 from __future__ import annotations
 

@@ -20,8 +20,8 @@ import zlib
 from collections.abc import Iterable
 from dataclasses import dataclass
 
-from domain.rules.engine_port import UnpackedReading
 from domain.rules.model import MetricValue
+from domain.rules.telemetry_engine_port import UnpackedReading
 
 FALSE, TRUE, DOUBLE, TEXT, WHOLE, REPORTED = range(6)
 LATEST_VERSION = 1

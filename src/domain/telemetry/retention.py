@@ -19,7 +19,7 @@ from domain.kernel.clock import DAY_MS, HOUR_MS, MINUTE_MS, SECOND_MS, Clock
 from domain.kernel.idempotency import HasStoredResponses
 from domain.kernel.unit_of_work import UnitOfWork
 from domain.schedules.ports import HasSchedules
-from domain.telemetry.arrival_ports import LATE_KEPT_S, HasArrivals
+from domain.telemetry.arrival_time_ports import LATE_KEPT_S, HasArrivals
 from domain.telemetry.ports import HasReadings, HasRollups, HasTimeRanges
 from domain.webhooks.ports import HasDeliveries
 

@@ -6,7 +6,7 @@ from collections.abc import Collection, Mapping, Sequence
 from dataclasses import replace
 
 from domain.devices.sessions import NO_FRONT
-from domain.partitions.model import ClusterMember, Partition, PartitionLost, Progress
+from domain.partitions.model import ClusterMember, LogAdvance, Partition, PartitionLost
 from support.memory_storage.tables import Database, Table
 
 PARTITIONS: Table[int, Partition] = Table("partitions")
@@ -35,7 +35,7 @@ class MemoryPartitionRepository:
         released = self._database.rows(PARTITIONS)[partition].released_at(epoch)
         return released is not None and bool(self._put(released))
 
-    async def advance(self, progress: Progress) -> None:
+    async def advance(self, progress: LogAdvance) -> None:
         self._put(self._database.rows(PARTITIONS)[progress.partition].advanced(progress))
 
     async def require_owned(self, epochs: Collection[tuple[int, int]]) -> None:

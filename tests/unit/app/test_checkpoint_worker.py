@@ -11,7 +11,7 @@ from app.workers.last_seen import LastSeenBuffer
 from domain.devices.clock_offsets import ClockOffsetService
 from domain.partitions.hashing import partition_of
 from domain.partitions.model import PartitionLost
-from domain.partitions.ownership import PartitionOwnership
+from domain.partitions.owned_partitions import PartitionOwnership
 from support.telemetry_world import TelemetryWorld
 
 PARTITIONS = 3

@@ -16,7 +16,7 @@ from domain.kernel.errors import ValidationFailed
 from domain.partitions.hashing import partition_of
 from domain.partitions.liveness import LEASE_MS, OWN_LEASE_MS, SUSPECT_MS
 from domain.partitions.model import NOBODY, PartitionLost
-from domain.partitions.ownership import PartitionOwnership
+from domain.partitions.owned_partitions import PartitionOwnership
 from domain.telemetry.engine.batch import InMemoryTelemetryBatch
 from domain.telemetry.engine.reference import ReferenceEngine
 from support.manual_clock import ManualClock

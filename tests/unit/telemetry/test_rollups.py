@@ -9,7 +9,7 @@ import pytest
 
 from domain.devices.model import Device
 from domain.kernel.clock import DAY_MS, HOUR_MS
-from domain.rules.engine_port import AggregateCell
+from domain.rules.telemetry_engine_port import AggregateCell
 from domain.telemetry import rollup_service
 from domain.telemetry.engine.aggregate import ReferenceAggregator
 from domain.telemetry.engine.rollup_format import combine_cells, merge_by_higher_count, pack_rollup, unpack_rollup

@@ -828,7 +828,7 @@ class LinkDecisionResponse:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class LinkedApprovalResponse:
+class ApprovalByLinkResponse:
     approval: ApprovalResponse
     device_name: str
     decider: str

@@ -12,7 +12,7 @@ from adapters.http.core.schemas import RequestBody, ResponseModel, Timestamp
 CURSOR_DESCRIPTION = "Connect with `?cursor=` to continue after this message."
 
 
-class FeedAuthentication(RequestBody):
+class FeedAuthMessage(RequestBody):
     """The first message of a client without credentials in query or header; later, renewed credentials. One of the two."""
 
     type: Literal["auth"]
@@ -90,5 +90,5 @@ SENT_MESSAGES: dict[str, type[ResponseModel]] = {
     "pong": FeedPong,
 }
 """From the service, by `type`."""
-RECEIVED_MESSAGES: dict[str, type[RequestBody]] = {"auth": FeedAuthentication, "ping": FeedPing}
+RECEIVED_MESSAGES: dict[str, type[RequestBody]] = {"auth": FeedAuthMessage, "ping": FeedPing}
 """From the client, by `type`."""

@@ -14,8 +14,8 @@ from quart import request
 
 from adapters.http.core.request_handling import ApiResponse
 from adapters.http.core.schemas import QueryParameters
-from domain.kernel.bounds import MAX_LISTED
 from domain.kernel.errors import ValidationFailed
+from domain.kernel.quotas import MAX_LISTED
 
 Entry = TypeVar("Entry")
 Shown = TypeVar("Shown")

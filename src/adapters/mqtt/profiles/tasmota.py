@@ -12,7 +12,7 @@ from typing import Any
 import msgspec
 
 from adapters.mqtt.profiles import sensor_json
-from adapters.mqtt.profiles.schedule_edges import PlanEdge, upcoming_edges
+from adapters.mqtt.profiles.upcoming_edges import PlanEdge, upcoming_edges
 from domain.devices.codec import (
     CommandResultReport,
     DeviceCommand,

@@ -15,9 +15,9 @@ from collections.abc import Iterable, Mapping, Sequence
 
 from domain.kernel.clock import MINUTE_MS
 from domain.partitions.hashing import partition_of
-from domain.rules.engine_port import Aggregator, ClockOffset, TelemetryBatch, UnpackedReading
 from domain.rules.model import LatestReading, MetricValue, RuleDryRun, RuleSpec, in_firing_order
 from domain.rules.reference import LastReport, explain_rule, watches_silence
+from domain.rules.telemetry_engine_port import Aggregator, ClockOffset, TelemetryBatch, UnpackedReading
 from domain.telemetry import packing
 from domain.telemetry.engine.aggregate import ReferenceAggregator
 from domain.telemetry.engine.device_state import DeviceState, MetricState, TrackedRule, evaluate_rules, shift_device

@@ -6,8 +6,8 @@ from collections import Counter
 from dataclasses import dataclass, field
 
 from domain.kernel.clock import HOUR_MS
-from domain.rules.engine_port import ClockOffset, MessageFault, NewMetric, TelemetryRow, WatchedReading
 from domain.rules.model import RuleFiring, RuleSuppression, RuleTransition
+from domain.rules.telemetry_engine_port import ClockOffset, MessageFault, NewMetric, TelemetryRow, WatchedReading
 
 
 @dataclass(slots=True)

@@ -14,7 +14,7 @@ import struct
 from collections.abc import Iterable, Iterator, Sequence
 
 from domain.kernel.clock import HOUR_MS
-from domain.rules.engine_port import AggregateCell
+from domain.rules.telemetry_engine_port import AggregateCell
 from domain.telemetry.engine.aggregate import clamp_to_finite
 
 _ENTRY = struct.Struct("<IIddddI")

@@ -12,7 +12,7 @@ from domain.kernel.caller import Caller
 from domain.kernel.clock import DAY_MS, Clock
 from domain.kernel.ids import DeviceId
 from domain.kernel.unit_of_work import UnitOfWork
-from domain.rules.engine_port import TelemetryEngine, UnpackedReading
+from domain.rules.telemetry_engine_port import TelemetryEngine, UnpackedReading
 from domain.telemetry.model import Reading
 from domain.telemetry.packing import value_columns
 from domain.telemetry.ports import MessageKey, TelemetryQueryTx

@@ -16,8 +16,8 @@ from domain.events.model import Event, FeedFilter
 from domain.kernel.clock import MINUTE_MS, SECOND_MS
 from domain.kernel.ids import DeviceId
 from domain.kernel.unit_of_work import UnitOfWork
-from domain.rules.engine_port import TelemetryEngine
-from domain.telemetry.arrival_ports import LATE_AFTER_MS, HasArrivals, ReadingRange
+from domain.rules.telemetry_engine_port import TelemetryEngine
+from domain.telemetry.arrival_time_ports import LATE_AFTER_MS, HasArrivals, ReadingRange
 from domain.telemetry.ports import MAX_TIME_MS, HasReadings, PackedRow
 from domain.telemetry.reading_events import reading_event
 

@@ -17,11 +17,11 @@ from domain.kernel.clock import Clock
 from domain.kernel.errors import ValidationFailed
 from domain.kernel.ids import DeviceId, RuleId
 from domain.kernel.unit_of_work import UnitOfWork
-from domain.rules.engine_port import TelemetryBatch, TelemetryEngine, UnpackedReading
 from domain.rules.model import MetricValue, Rule, RuleDryRun, RuleSpec, RuleState
 from domain.rules.policy import check_metrics_known
 from domain.rules.service import get_rule
 from domain.rules.storage_ports import HasRules
+from domain.rules.telemetry_engine_port import TelemetryBatch, TelemetryEngine, UnpackedReading
 from domain.telemetry.ports import MessageKey, TelemetryQueryTx
 from domain.telemetry.queries.paging import TimeRange, read_page
 

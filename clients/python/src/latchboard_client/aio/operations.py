@@ -1466,9 +1466,9 @@ class AsyncOperations(AsyncTransport):
             idempotency_key=idempotency_key,
         )
 
-    async def preview_linked_approval(self, *, token: str) -> models.LinkedApprovalResponse:
+    async def preview_linked_approval(self, *, token: str) -> models.ApprovalByLinkResponse:
         """Look at the request behind an approval link."""
-        return await self._call(models.LinkedApprovalResponse, "POST", ["approval-links", "preview"], body={"token": token})
+        return await self._call(models.ApprovalByLinkResponse, "POST", ["approval-links", "preview"], body={"token": token})
 
     async def create_link_passkey_options(self, *, token: str) -> models.PasskeyOptionsResponse:
         """Get the question to confirm a decision with a passkey."""

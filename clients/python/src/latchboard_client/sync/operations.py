@@ -1447,9 +1447,9 @@ class Operations(Transport):
             idempotency_key=idempotency_key,
         )
 
-    def preview_linked_approval(self, *, token: str) -> models.LinkedApprovalResponse:
+    def preview_linked_approval(self, *, token: str) -> models.ApprovalByLinkResponse:
         """Look at the request behind an approval link."""
-        return self._call(models.LinkedApprovalResponse, "POST", ["approval-links", "preview"], body={"token": token})
+        return self._call(models.ApprovalByLinkResponse, "POST", ["approval-links", "preview"], body={"token": token})
 
     def create_link_passkey_options(self, *, token: str) -> models.PasskeyOptionsResponse:
         """Get the question to confirm a decision with a passkey."""

@@ -14,13 +14,13 @@ from adapters.http.api.accounts.schemas import LoginResponse, login_response
 from adapters.http.core.auth import RequiredAccess, client_info, current_session
 from adapters.http.core.operation import ApiBlueprint, operation
 from adapters.http.core.schemas import OkResponse
-from domain.accounts.passkey_registration import PasskeyService
+from domain.accounts.passkey_registration import PasskeyRegistrationService
 from domain.accounts.passkeys.sign_in import PasskeySignInService
 
 STEP_UP = "STEP_UP_REQUIRED"
 
 
-def passkeys_blueprint(*, passkeys: PasskeyService, sign_ins: PasskeySignInService) -> ApiBlueprint:
+def passkeys_blueprint(*, passkeys: PasskeyRegistrationService, sign_ins: PasskeySignInService) -> ApiBlueprint:
     bp = ApiBlueprint("passkeys", "Authentication")
     _add_sign_in_routes(bp, sign_ins)
     _add_creation_routes(bp, passkeys)
@@ -69,7 +69,7 @@ def _add_sign_in_routes(bp: ApiBlueprint, sign_ins: PasskeySignInService) -> Non
         return PasskeyOptionsResponse.from_domain(await sign_ins.step_up_options(current_session()))
 
 
-def _add_creation_routes(bp: ApiBlueprint, passkeys: PasskeyService) -> None:
+def _add_creation_routes(bp: ApiBlueprint, passkeys: PasskeyRegistrationService) -> None:
     @operation(
         bp,
         "POST",
@@ -96,7 +96,7 @@ def _add_creation_routes(bp: ApiBlueprint, passkeys: PasskeyService) -> None:
         return PasskeyCreatedResponse.from_domain(await passkeys.add(current_session(), body.name, body.passkey))
 
 
-def _add_list_routes(bp: ApiBlueprint, passkeys: PasskeyService) -> None:
+def _add_list_routes(bp: ApiBlueprint, passkeys: PasskeyRegistrationService) -> None:
     @operation(bp, "GET", "/auth/passkeys", RequiredAccess.SESSION, "List your passkeys")
     async def list_passkeys() -> list[PasskeyResponse]:
         """The oldest first."""

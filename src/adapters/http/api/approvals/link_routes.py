@@ -8,9 +8,9 @@ from typing import Any
 
 from adapters.http.api.accounts.passkey_schemas import PasskeyOptionsResponse
 from adapters.http.api.approvals.link_schemas import (
+    ApprovalByLinkResponse,
     LinkDecisionRequest,
     LinkDecisionResponse,
-    LinkedApprovalResponse,
     LinkTokenRequest,
 )
 from adapters.http.api.approvals.routes import APPROVE_ERRORS
@@ -38,8 +38,8 @@ def approval_links_blueprint(links: ApprovalLinkService[Any]) -> ApiBlueprint:
         description="It changes nothing. The link is in the notification of one member, and valid for an hour.",
         errors=LINK_ERRORS,
     )
-    async def preview_linked_approval(body: LinkTokenRequest) -> LinkedApprovalResponse:
-        return LinkedApprovalResponse.from_domain(await links.preview(body.token))
+    async def preview_linked_approval(body: LinkTokenRequest) -> ApprovalByLinkResponse:
+        return ApprovalByLinkResponse.from_domain(await links.preview(body.token))
 
     @operation(
         bp,

@@ -36,7 +36,7 @@ class LinkDecisionRequest(LinkTokenRequest):
         return None if shown == PresentedFactor() else shown
 
 
-class LinkedApprovalResponse(ResponseModel):
+class ApprovalByLinkResponse(ResponseModel):
     approval: ApprovalResponse
     device_name: str
     decider: str = Field(description="The member whom the link was sent to: they decide.")
@@ -46,7 +46,7 @@ class LinkedApprovalResponse(ResponseModel):
     )
 
     @classmethod
-    def from_domain(cls, linked: LinkedApproval) -> LinkedApprovalResponse:
+    def from_domain(cls, linked: LinkedApproval) -> ApprovalByLinkResponse:
         return cls(
             approval=ApprovalResponse.from_domain(linked.approval),
             device_name=linked.device.name,

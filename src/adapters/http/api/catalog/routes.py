@@ -5,7 +5,7 @@ from __future__ import annotations
 from adapters.http.api.catalog.schemas import AppTypeResponse, BoardResponse
 from adapters.http.core.auth import RequiredAccess
 from adapters.http.core.operation import ApiBlueprint, operation
-from domain.devices.catalog import APPS, BOARDS
+from domain.devices.board_catalog import APPS, BOARDS
 
 
 def catalog_blueprint() -> ApiBlueprint:

@@ -7,7 +7,7 @@ from pydantic import Field
 from adapters.http.core.schemas import DisplayName, EnumValue, RequestBody, ResponseModel, Timestamp
 from domain.accounts.invitation_acceptance import InvitationPreview
 from domain.accounts.invitation_policy import InvitationStatus
-from domain.accounts.invitations import ListedInvitation, SentInvitation
+from domain.accounts.invitations import InvitationResult, ListedInvitation
 from domain.kernel.caller import Role
 from domain.kernel.clock import to_iso
 
@@ -77,7 +77,7 @@ def invitation_response(listed: ListedInvitation) -> InvitationResponse:
     )
 
 
-def invitation_sent_response(sent: SentInvitation) -> InvitationSentResponse:
+def invitation_sent_response(sent: InvitationResult) -> InvitationSentResponse:
     invitation = sent.invitation
     return InvitationSentResponse(
         invitation_id=invitation.invitation_id,

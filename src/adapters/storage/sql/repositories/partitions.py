@@ -10,7 +10,7 @@ from sqlalchemy import BindParameter, bindparam, delete, select, text, update
 from adapters.storage.sql.mapper import insert_or_ignore, json_integer_list, json_list, to_json
 from adapters.storage.sql.session import DbSession, Row
 from adapters.storage.sql.tables import members, partitions
-from domain.partitions.model import NOBODY, ClusterMember, Partition, PartitionLost, Progress
+from domain.partitions.model import NOBODY, ClusterMember, LogAdvance, Partition, PartitionLost
 
 p, m = partitions.c, members.c
 
@@ -65,7 +65,7 @@ class SqlPartitionRepository:
     async def release(self, partition: int, epoch: int) -> bool:
         return bool(await self._session.write(RELEASE, at_part=partition, at_epoch=epoch))
 
-    async def advance(self, progress: Progress) -> None:
+    async def advance(self, progress: LogAdvance) -> None:
         part, epoch, before, after = progress.partition, progress.epoch, progress.before, progress.after
         if await self._session.write(ADVANCE, at_part=part, at_epoch=epoch, at_before=before, at_after=after):
             return

@@ -13,7 +13,13 @@ from sqlalchemy.sql.expression import ClauseElement
 from adapters.storage.errors import ReadOnlyTransactionError, TransactionClosedError
 from adapters.storage.sql.bulk_insert import BulkStatement
 from adapters.storage.sql.session import SQLITE, Query, Row, WritePlan
-from adapters.storage.sql.sqlite.connection import DeferredPlan, DeferredRead, DeferredWrite, SqliteConnection, compile_statement
+from adapters.storage.sql.sqlite.connection import (
+    DeferredRead,
+    DeferredReadThenWrite,
+    DeferredWrite,
+    SqliteConnection,
+    compile_statement,
+)
 from adapters.storage.sql.sqlite.group_commit import GroupCommitWriter, WriteTicket
 from adapters.storage.sql.sqlite.open_files import OpenFiles
 from adapters.storage.sql.sqlite.reader_pool import ReaderPool
@@ -45,7 +51,7 @@ class SqliteSession:
         self._connection = connection
         self._ticket = ticket
         self._closed = False
-        self._deferred: list[DeferredWrite | DeferredRead | DeferredPlan] = []
+        self._deferred: list[DeferredWrite | DeferredRead | DeferredReadThenWrite] = []
         self._flush_task: asyncio.Task[None] | None = None
 
     @property
@@ -110,7 +116,7 @@ class SqliteSession:
         def in_thread(rows: Sequence[Row]) -> Iterator[tuple[str, Sequence[Sequence[Any]]]]:
             return ((bulk.sqlite_sql, bulk.sqlite_params(written)) for bulk, written in plan(rows) if written)
 
-        self._defer(DeferredPlan(compiled.sql, compiled.bind(params), in_thread))
+        self._defer(DeferredReadThenWrite(compiled.sql, compiled.bind(params), in_thread))
         await self.flush()
 
     async def flush(self) -> None:
@@ -131,7 +137,7 @@ class SqliteSession:
             flush, self._flush_task = self._flush_task, None
             await flush
 
-    def _defer(self, statement: DeferredWrite | DeferredRead | DeferredPlan) -> None:
+    def _defer(self, statement: DeferredWrite | DeferredRead | DeferredReadThenWrite) -> None:
         self._deferred.append(statement)
         self._connection.defer(statement)
 

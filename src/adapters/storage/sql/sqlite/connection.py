@@ -58,7 +58,7 @@ class DeferredRead:
 
 
 @dataclass(slots=True)
-class DeferredPlan:
+class DeferredReadThenWrite:
     """A read, and the writes that `plan` makes of its rows: SQL and rows of each. `plan` runs in the connection's thread."""
 
     sql: str
@@ -67,7 +67,7 @@ class DeferredPlan:
     cancelled: bool = False
 
 
-DeferredStatement = str | DeferredWrite | DeferredRead | DeferredPlan
+DeferredStatement = str | DeferredWrite | DeferredRead | DeferredReadThenWrite
 
 
 class PipelinedConnection(sqlite3.Connection):
@@ -92,7 +92,7 @@ class PipelinedConnection(sqlite3.Connection):
                 continue
             elif isinstance(one, DeferredWrite):
                 super().executemany(one.sql, one.rows)
-            elif isinstance(one, DeferredPlan):
+            elif isinstance(one, DeferredReadThenWrite):
                 for sql, rows in one.plan(super().execute(one.sql, one.params).fetchall()):
                     super().executemany(sql, rows)
             else:
@@ -174,7 +174,7 @@ class SqliteConnection:
     def defer_control(self, *controls: str) -> None:
         self._deferred.extend(controls)
 
-    def defer(self, one: DeferredWrite | DeferredRead | DeferredPlan) -> None:
+    def defer(self, one: DeferredWrite | DeferredRead | DeferredReadThenWrite) -> None:
         self._deferred.append(one)
 
     @property

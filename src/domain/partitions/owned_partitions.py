@@ -12,7 +12,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 from domain.partitions.assignment import assign
-from domain.partitions.model import NOBODY, Partition, PartitionLost, Progress
+from domain.partitions.model import NOBODY, LogAdvance, Partition, PartitionLost
 
 MAX_MOVES = 4
 """Partitions that are between two live owners at a time."""
@@ -86,17 +86,17 @@ class PartitionOwnership:
         """The last position that is stored. Raises PartitionLost."""
         return self._find(partition).position
 
-    def progress_to(self, partition: int, position: int) -> Progress:
+    def progress_to(self, partition: int, position: int) -> LogAdvance:
         """What a transaction has to prove to advance to `position`. Raises PartitionLost."""
         owned = self._find(partition)
-        return Progress(partition, owned.epoch, owned.position, position)
+        return LogAdvance(partition, owned.epoch, owned.position, position)
 
-    def is_current(self, progress: Progress) -> bool:
+    def is_current(self, progress: LogAdvance) -> bool:
         """Whether this instance holds the partition at the epoch and the position that `progress` continues."""
         owned = self._owned.get(progress.partition)
         return owned is not None and (owned.epoch, owned.position) == (progress.epoch, progress.before)
 
-    def on_committed(self, progress: Progress) -> None:
+    def on_committed(self, progress: LogAdvance) -> None:
         owned = self._owned.get(progress.partition)
         if owned is not None and owned.epoch == progress.epoch:
             owned.position = progress.after

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from typing import Protocol
 
+from domain.accounts.members import check_email_is_free
 from domain.accounts.model import Account, ClientInfo, Member, Membership, Project, User
 from domain.accounts.policy import check_email, check_name, check_password
 from domain.accounts.ports import (
@@ -18,7 +19,6 @@ from domain.accounts.ports import (
 )
 from domain.accounts.second_factor_ports import HasSecondFactors
 from domain.accounts.session_revocation import revoke_user_sessions
-from domain.accounts.team import check_email_is_free
 from domain.accounts.token_issuer import SessionTokenIssuer
 from domain.kernel.caller import Role, SystemCaller
 from domain.kernel.clock import Clock

@@ -16,12 +16,12 @@ from domain.accounts.policy import (
     check_password,
 )
 from domain.accounts.ports import HasMemberships, HasUsers, PasswordHasher, PendingRequestCloser
-from domain.kernel.bounds import check_capacity
 from domain.kernel.caller import Role, Session
 from domain.kernel.clock import Clock
 from domain.kernel.domain_events import DomainEvent
 from domain.kernel.errors import Conflict, NotFound
 from domain.kernel.ids import IdGenerator, IdPrefix, MembershipId, UserId, has_id_format
+from domain.kernel.quotas import check_capacity
 from domain.kernel.unit_of_work import Transaction, UnitOfWork
 
 

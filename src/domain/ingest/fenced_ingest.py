@@ -9,14 +9,14 @@ from typing import Protocol
 
 from domain.ingest.telemetry import IngestResult, IngestService, IngestTx
 from domain.partitions.hashing import partition_of
-from domain.partitions.ownership import PartitionOwnership
+from domain.partitions.owned_partitions import PartitionOwnership
 from domain.partitions.ports import HasPartitions
 
 
 class OwnedIngestTx(IngestTx, HasPartitions, Protocol): ...
 
 
-class OwnedIngest:
+class FencedIngest:
     """`store` of `IngestService`, in a transaction that holds the partitions of the result."""
 
     def __init__(self, ingest: IngestService, ownership: PartitionOwnership) -> None:
