@@ -104,6 +104,15 @@ class AppTypeResponse:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class ApprovalByLinkResponse:
+    approval: ApprovalResponse
+    device_name: str
+    decider: str
+    link_expires_at: datetime
+    second_factors: list[Literal["totp", "passkey", "recovery"]]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class ApprovalDecidedEvent:
     """An approval was decided, or has expired."""
 
@@ -825,15 +834,6 @@ class LatestTelemetryResponse:
 class LinkDecisionResponse:
     ok: bool
     execution_id: str | None
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ApprovalByLinkResponse:
-    approval: ApprovalResponse
-    device_name: str
-    decider: str
-    link_expires_at: datetime
-    second_factors: list[Literal["totp", "passkey", "recovery"]]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
