@@ -16,7 +16,7 @@ BOUND = 5
 
 @pytest.fixture
 async def owner(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[ApiCaller]:
-    monkeypatch.setattr(bounds, "MAX_LISTED", BOUND)
+    monkeypatch.setattr(quotas, "MAX_LISTED", BOUND)
     async with in_process_app(tmp_path) as program:
         await program.create_account("ada@example.com")
         yield await program.sign_in("ada@example.com")
