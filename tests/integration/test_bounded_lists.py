@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 
+from domain.kernel import quotas
 from support.http import PASSWORD
 from support.in_process_app import ApiCaller, in_process_app
 

@@ -13,6 +13,7 @@ import pytest
 import pytest_asyncio
 
 from domain.accounts.model import ClientInfo
+from domain.kernel import quotas
 from domain.kernel.caller import Role
 from domain.kernel.errors import RateLimited, Unauthenticated, ValidationFailed
 from domain.kernel.ids import CommandId, GrantId, KeyId, UserId, WebhookId
