@@ -90,6 +90,14 @@ async def test_invalid_rules_and_schedules_are_refused(service: Service, owner: 
     for condition in ({"comparator": "=>"}, {"value": True}, {"value": {"a": 1}}, {"value": "hot"}, {"metric": ""}):
         rule = {"name": "hot", "conditions": [hot | condition], "action": {"command": "OFF"}}
         assert (await owner.post(f"{pump.path}/rules", rule, expect=400))["details"], condition
+    await owner.post(f"{pump.path}/commands", {"name": "FLUSH", "label": "Flush", "requiresApproval": True}, expect=201)
+    for action, code, field in (
+        ({"command": "FLY"}, "UNKNOWN_COMMAND", "action.command"),
+        ({"command": "FLUSH"}, "COMMAND_NEEDS_APPROVAL", "action.command"),
+        ({"command": "ON", "params": {"level": 1}}, "INVALID_PARAMS", "action.params"),
+    ):
+        refused = await owner.post(f"{pump.path}/rules", {"name": "hot", "conditions": [hot], "action": action}, expect=400)
+        assert (refused["error"], refused["details"][0]["field"]) == (code, field)
     for slot in (
         {"slot": 5},
         {"slot": -1},

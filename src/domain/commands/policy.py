@@ -83,6 +83,14 @@ def require_definition(context: CommandContext, cmd: str) -> CommandDefinition:
     )
 
 
+def action_fault(field: str, error: ValidationFailed) -> ValidationFailed:
+    """The fault of a command that is the action of a slot or rule, with the field names of its body: `field` holds `command` and
+    `params`."""
+    inner = [FieldFault("command" if fault.field == "cmd" else fault.field, fault.message) for fault in error.details]
+    named = [FieldFault(f"{field}.{fault.field}", fault.message) for fault in inner or [FieldFault("command", error.message)]]
+    return ValidationFailed(f"{field}: {error.message}", code=error.code, details=named)
+
+
 def is_queue_full(context: CommandContext) -> bool:
     return context.open_count >= MAX_OPEN_EXECUTIONS
 

@@ -116,7 +116,7 @@ class Device:
         status = TRANSITIONS.get((self.status, trigger))
         if status is None:
             raise Conflict(
-                f"A device that is {self.status} cannot {trigger}. "
+                f"This is not possible while the device is {self.status}. "
                 + ("Generate credentials first." if self.status in (DeviceStatus.PENDING, DeviceStatus.REVOKED) else ""),
                 code="DEVICE_STATE",
             )

@@ -10,13 +10,14 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from domain.commands.model import CommandDefinition
+from domain.commands.policy import action_fault
 from domain.commands.ports import AutomationCommandChecker
 from domain.devices.lookup import get_device
 from domain.devices.model import Device
 from domain.kernel.caller import Role, Session
 from domain.kernel.clock import Clock
 from domain.kernel.domain_events import DomainEvent, EventKind, Json
-from domain.kernel.errors import Conflict, NotFound
+from domain.kernel.errors import Conflict, NotFound, ValidationFailed
 from domain.kernel.ids import DeviceId, IdGenerator, IdPrefix, RuleId
 from domain.kernel.unit_of_work import EngineCommitLock, UnitOfWork
 from domain.rules import policy
@@ -140,7 +141,10 @@ class RuleService:
     async def _check_rule(self, tx: RuleTx, caller: Session, device: Device, rule: Rule, now_ms: int) -> None:
         known = {name for _, name, _ in await tx.readings.list_device_metrics(device.device_no)}
         policy.check_rule(rule, known)
-        await self._commands.check_unattended(tx, caller, device, rule.action.command, rule.action.params, now_ms)
+        try:
+            await self._commands.check_unattended(tx, caller, device, rule.action.command, rule.action.params, now_ms)
+        except ValidationFailed as error:
+            raise action_fault("action", error) from None
 
     async def _emit_change(self, tx: RuleTx, caller: Session, device: Device, rule: Rule, kind: EventKind, now_ms: int) -> None:
         text = f"{kind.replace('_', ' ').capitalize()}: {rule.name}"

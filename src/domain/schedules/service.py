@@ -11,13 +11,14 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from domain.commands.model import CommandDefinition
+from domain.commands.policy import action_fault
 from domain.commands.ports import AutomationCommandChecker
 from domain.devices.lookup import get_device
 from domain.devices.model import Device
 from domain.kernel.caller import Role, Session, require_role
 from domain.kernel.clock import Clock
 from domain.kernel.domain_events import DomainEvent, EventKind, Json
-from domain.kernel.errors import FieldFault, NotFound, ValidationFailed
+from domain.kernel.errors import NotFound, ValidationFailed
 from domain.kernel.ids import DeviceId, IdGenerator, IdPrefix, ScheduleId
 from domain.kernel.unit_of_work import UnitOfWork
 from domain.schedules import policy
@@ -205,7 +206,7 @@ class ScheduleService:
             try:
                 await self._commands.check_unattended(tx, caller, device, slot_command.command, slot_command.params, now_ms)
             except ValidationFailed as error:
-                raise _with_field_prefix(field, error) from None
+                raise action_fault(field, error) from None
 
     async def _revise_plan(
         self, tx: ScheduleTx, device: Device, schedule: Schedule, rows: tuple[tuple[int, int, int, bool], ...]
@@ -238,17 +239,6 @@ def check_slot(slot: int) -> None:
     faults = list(policy.slot_errors(slot))
     if faults:
         raise ValidationFailed.for_field(faults[0].field, faults[0].message)
-
-
-def _with_field_prefix(field: str, error: ValidationFailed) -> ValidationFailed:
-    """The same error with the field names of the slot."""
-    details = [FieldFault(_prefixed_field(field, fault.field), fault.message) for fault in error.details]
-    named = details or [FieldFault(f"{field}.command", error.message)]
-    return ValidationFailed(f"{field}: {error.message}", code=error.code, details=named)
-
-
-def _prefixed_field(field: str, inner: str) -> str:
-    return f"{field}.command" if inner == "cmd" else f"{field}.{inner}"
 
 
 async def _last_schedule_in_slot(tx: ScheduleTx, device_id: DeviceId, slot: int) -> Schedule | None:

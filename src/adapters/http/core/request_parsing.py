@@ -7,6 +7,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any, TypeVar
 
 from pydantic import BaseModel, ValidationError
+from pydantic_core import ErrorDetails
 
 from adapters.http.core.json_body import parse_json_object
 from adapters.http.core.json_integers import INTEGER_TEXT, coerce_integral_floats, integer_fields
@@ -26,10 +27,16 @@ _FIELD_MESSAGES = {
     "int_type": "must be a whole number.",
     "int_parsing": "must be a whole number.",
     "float_type": "must be a number.",
+    "float_parsing": "must be a number.",
+    "bool_parsing": "must be true or false.",
+    "none_required": "must be null.",
     "list_type": "must be an array.",
     "dict_type": "must be an object.",
     "model_type": "must be an object.",
 }
+_UNION_BRANCHES = frozenset({"bool", "int", "float", "str", "constrained-str"})
+"""What Pydantic adds to the path of a fault in a union. The caller sent one field."""
+_OTHER_BRANCH = re.compile("_(type|parsing)$")
 _SHOULD_PHRASE = re.compile(r"^(?:Input|Value|String|List|Dictionary|Data|Number) should (?:be )?(have|match|be)?")
 
 ModelT = TypeVar("ModelT", bound=BaseModel)
@@ -82,15 +89,38 @@ def parse_timestamp(field: str, text: str) -> int:
 
 def _validation_failure(error: ValidationError, root: str) -> ValidationFailed:
     """`root` names the fault of the whole input: `body` or `query`."""
-    faults = []
-    for item in error.errors(include_url=False, include_input=False, include_context=False)[:MAX_FAULTS]:
-        field = ".".join(str(step) for step in item["loc"]) or root
-        message = _FIELD_MESSAGES.get(item["type"]) or _rewrite_message(item["msg"])
-        faults.append(FieldFault(field[:MAX_FIELD_LENGTH], message))
+    faults = [
+        FieldFault((field or root)[:MAX_FIELD_LENGTH], _field_message(items)) for field, items in _items_by_field(error).items()
+    ]
     shown = faults[:MAX_FAULTS_IN_MESSAGE]
     text = "; ".join(f"{fault.field}: {fault.message.rstrip('.')}" for fault in shown)
     more = f"; and {len(faults) - len(shown)} more in `details`" if len(faults) > len(shown) else ""
     return ValidationFailed(f"{text}{more}.", details=faults)
+
+
+def _items_by_field(error: ValidationError) -> dict[str, list[ErrorDetails]]:
+    """The faults of each field. A field whose type is a union has one for each of its branches."""
+    fields: dict[str, list[ErrorDetails]] = {}
+    for item in error.errors(include_url=False)[:MAX_FAULTS]:
+        steps = item["loc"][:-1] if item["loc"] and item["loc"][-1] in _UNION_BRANCHES else item["loc"]
+        fields.setdefault(".".join(map(str, steps)), []).append(item)
+    return fields
+
+
+def _field_message(items: Sequence[ErrorDetails]) -> str:
+    """Of a union, the fault in the branch that has the type of the value; if none has, all types."""
+    near = [item for item in items if not _OTHER_BRANCH.search(item["type"])]
+    messages = [_item_message(item) for item in near[:1] or items]
+    *some, last = (message.removeprefix("must be ").rstrip(".") for message in messages)
+    return f"must be {', '.join(some)} or {last}." if some else messages[0]
+
+
+def _item_message(item: ErrorDetails) -> str:
+    if item["type"] in ("too_long", "too_short"):  # Pydantic counts "items after validation", of a text too
+        word, bound = ("most", "max_length") if item["type"] == "too_long" else ("least", "min_length")
+        number, unit = item["ctx"][bound], "character" if isinstance(item["input"], str) else "item"
+        return f"must have at {word} {number} {unit}{'' if number == 1 else 's'}."
+    return _FIELD_MESSAGES.get(item["type"]) or _rewrite_message(item["msg"])
 
 
 def _rewrite_message(message: str) -> str:
