@@ -66,8 +66,8 @@ async def test_claims_are_listed_newest_first_and_go_with_their_code(world: Stor
             await tx.device_claims.upsert(each)
         approved = replace(first, status=ClaimStatus.APPROVED, decided_by="user:x", decided_ms=NOW)
         await tx.device_claims.upsert(approved)
-        assert await tx.device_claims.find(code.code_id, "one") == approved
-        assert await tx.device_claims.find(code.code_id, "three") is None
+        assert await tx.device_claims.find_for_update(code.code_id, "one") == approved
+        assert await tx.device_claims.find_for_update(code.code_id, "three") is None
         assert await tx.device_claims.get_for_update(account_id, first.claim_id) == approved
         assert await tx.device_claims.get_for_update(new_id("acc"), first.claim_id) is None
         assert await tx.device_claims.count(code.code_id, ClaimStatus.APPROVED) == 1
@@ -85,4 +85,4 @@ async def test_a_claim_outlives_its_device(world: StoredAccount) -> None:
     async with world.uow.write() as tx:
         await tx.device_claims.upsert(claim)
         await tx.devices.delete(world.device.device_id, NOW)
-        assert await tx.device_claims.find(code.code_id, "one") == replace(claim, device_id=None)
+        assert await tx.device_claims.find_for_update(code.code_id, "one") == replace(claim, device_id=None)

@@ -68,6 +68,20 @@ async def test_a_member_cannot_move_a_device_out_of_the_reach_of_a_grant(plant: 
     assert same.status_code == 200
 
 
+async def test_an_admin_moves_no_device_while_a_request_for_it_waits(plant: Plant) -> None:
+    """Their own key could have more commands in the other project."""
+    await plant.owner.send_ok("POST", "/members", _person("admin", "Admin"))
+    admin = await plant.program.sign_in("admin@example.com")
+    await plant.owner.send_ok("POST", f"{plant.device}/commands", {"name": "FLUSH", "label": "Flush", "requiresApproval": True})
+    key = await admin.send_ok("POST", "/keys", {"name": "agent"})
+    await admin.send_ok("POST", f"{plant.device}/grants", {"commands": ["FLUSH"], "apiKeyId": key["keyId"]})
+    agent = plant.program.caller(X_Api_Key=key["key"])
+    await agent.send_ok("POST", f"{plant.device}/command", {"cmd": "FLUSH"})
+    moved = await admin.send("PUT", plant.device, {"projectId": plant.project_id})
+    assert (moved.status_code, moved.json()["error"]) == (409, "REQUEST_PENDING")
+    await plant.owner.send_ok("PUT", plant.device, {"projectId": plant.project_id})
+
+
 @pytest.mark.parametrize("cmd", ["ON", "POWER"])
 async def test_a_member_cannot_turn_an_action_into_a_query(plant: Plant, cmd: str) -> None:
     await plant.grant(plant.device, scope="READ")

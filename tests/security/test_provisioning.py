@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncIterator
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -11,7 +12,9 @@ import pytest
 
 from domain.kernel.caller import Role
 from domain.kernel.clock import to_iso
+from domain.provisioning.model import ClaimStatus
 from support.in_process_app import ApiCaller, InProcessApp, in_process_app
+from support.two_instances import DATABASES, concurrent_change, two_instances
 
 HOUR_MS = 3_600_000
 
@@ -103,17 +106,16 @@ async def test_an_expired_revoked_or_unknown_code_gives_one_answer(app: InProces
     assert await ada.send_ok("GET", "/devices") == []
 
 
-async def test_guessing_is_stopped_by_address_and_a_right_code_from_elsewhere_is_not(
+async def test_guessing_is_stopped_by_address_and_a_right_code_is_not(
     app: InProcessApp, ada: ApiCaller, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     made = await make_code(app, ada)
-    addresses = iter(["192.0.2.7"] * 22 + ["198.51.100.1"])
-    monkeypatch.setattr("adapters.http.api.provisioning.routes.client_address", lambda: next(addresses))
+    monkeypatch.setattr("adapters.http.api.provisioning.routes.client_address", lambda: "192.0.2.7")
     answers = [await claim(app, f"lbp_{number:026d}") for number in range(21)]
     assert [answer.status_code for answer in answers] == [401] * 20 + [429]
     assert int(answers[-1].headers["Retry-After"]) > 0
-    assert (await claim(app, made["code"])).status_code == 429
-    assert (await claim(app, made["code"])).status_code == 200
+    assert (await claim(app, made["code"])).status_code == 200, "a neighbour with an old code keeps nobody out"
+    assert (await claim(app, f"lbp_{99:026d}")).status_code == 429
 
 
 async def test_a_code_is_void_when_its_maker_is_no_admin_any_more(app: InProcessApp) -> None:
@@ -151,6 +153,43 @@ async def test_a_device_waits_for_an_admin_of_its_own_account(app: InProcessApp)
     assert (await ada.send_ok("POST", f"{path}/approve"))["status"] == "APPROVED"
     assert (await claim(app, made["code"])).status_code == 200
     assert (await ada.send("POST", f"{path}/deny")).json()["error"] == "ALREADY_CLAIMED"
+
+
+async def test_a_late_approval_makes_no_more_devices_than_the_code_is_for(app: InProcessApp, ada: ApiCaller) -> None:
+    made = await make_code(app, ada, requiresApproval=True, maxDevices=1)
+    for hardware_id in ("AA:BB:CC:01", "AA:BB:CC:02"):
+        assert (await claim(app, made["code"], hardware_id)).status_code == 202
+        [listed] = await ada.send_ok("GET", "/provisioning-claims?status=WAITING")
+        await ada.send_ok("POST", f"/provisioning-claims/{listed['claimId']}/deny")
+    for listed in await ada.send_ok("GET", "/provisioning-claims?status=DENIED"):
+        await ada.send_ok("POST", f"/provisioning-claims/{listed['claimId']}/approve")
+    assert (await claim(app, made["code"], "AA:BB:CC:01")).status_code == 200
+    assert (await claim(app, made["code"], "AA:BB:CC:02")).json()["error"] == "PROVISIONING_CODE_USED_UP"
+    assert len(await ada.send_ok("GET", "/devices")) == 1
+
+
+@pytest.mark.parametrize("database", DATABASES)
+async def test_a_device_that_fetches_while_an_admin_denies_it_gets_nothing(tmp_path: Path, database: str) -> None:
+    async with two_instances(tmp_path, database) as pair:
+        made = await make_code(pair.first, pair.owner, requiresApproval=True)
+        await claim(pair.first, made["code"])
+        [listed] = await pair.owner.send_ok("GET", "/provisioning-claims")
+        await pair.owner.send_ok("POST", f"/provisioning-claims/{listed['claimId']}/approve")
+        async with concurrent_change(pair, claim(pair.second, made["code"]), 403) as (tx, device_fetches):
+            waiting = await tx.device_claims.get_for_update(pair.account.account.account_id, listed["claimId"])
+            await tx.device_claims.upsert(replace(waiting, status=ClaimStatus.DENIED))
+            await device_fetches()
+        assert await pair.owner.send_ok("GET", "/devices") == []
+
+
+@pytest.mark.parametrize("database", DATABASES)
+async def test_two_codes_give_one_registered_device_its_credentials_once(tmp_path: Path, database: str) -> None:
+    async with two_instances(tmp_path, database) as pair:
+        codes = [(await make_code(pair.first, pair.owner, name=name))["code"] for name in ("One", "Two")]
+        row = {"name": "Known", "boardType": "ESP32", "appType": "FAN", "externalId": "AA:BB:CC:01"}
+        await pair.owner.send_ok("POST", "/devices/register", row)
+        answers = await asyncio.gather(claim(pair.first, codes[0]), claim(pair.second, codes[1]))
+        assert sorted(answer.status_code for answer in answers) == [200, 409]
 
 
 async def test_what_was_approved_waits_no_longer_than_the_code_is_valid(app: InProcessApp, ada: ApiCaller) -> None:

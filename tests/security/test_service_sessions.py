@@ -97,6 +97,36 @@ async def test_it_decides_no_approval(app: InProcessApp, ada: ApiCaller) -> None
     assert await code(robot, "POST", path) == "OPERATION_NOT_ALLOWED"
 
 
+AFFECTED = {"command": "Commands", "grants": "Grants", "rules": "Rules", "schedules": "Schedules"}
+"""By a part of a path: the tag of the operations whose permission is needed for it. The list of a key's grants is the key's."""
+
+
+def test_what_is_done_through_a_group_needs_the_permission_for_it_itself(app: InProcessApp) -> None:
+    found = [found for view in app.program.http_app.view_functions.values() if (found := getattr(view, "operation", None))]
+    through = [(each, tag) for each in found for part, tag in AFFECTED.items() if part in each.path.split("/")[2:]]
+    assert {each.tag for each, _ in through} > {"Groups"}
+    assert {each.path for each, tag in through if (each.affects or each.tag) != tag} == {"/keys/<key_id>/grants"}
+
+
+async def test_groups_are_no_way_to_commands_grants_rules_and_schedules(app: InProcessApp, ada: ApiCaller) -> None:
+    device_id = (await ada.send_ok("POST", "/devices/register", DEVICE))["deviceId"]
+    await ada.send_ok("POST", f"/devices/{device_id}/credentials", {})
+    group_id = (await ada.send_ok("POST", "/groups", {"name": "Pumps", "deviceIds": [device_id]}))["groupId"]
+    key_id = (await ada.send_ok("POST", "/keys", {"name": "agent"}))["keyId"]
+    robot, _ = await program(app, ada, "groups:write", "grants:read")
+    grant = {"commands": ["*"], "apiKeyId": key_id}
+    assert await code(robot, "GET", f"/groups/{group_id}/grants") == 200
+    assert await code(robot, "POST", f"/groups/{group_id}/grants", grant) == "OPERATION_NOT_ALLOWED"
+    for what, body in (("command", {"cmd": "ON"}), ("command/preview", {"cmd": "ON"}), ("schedules", {}), ("rules", {})):
+        assert await code(robot, "POST", f"/groups/{group_id}/{what}", body) == "OPERATION_NOT_ALLOWED"
+    assert await code(robot, "DELETE", f"/groups/{group_id}/schedules/0") == "OPERATION_NOT_ALLOWED"
+    assert await ada.send_ok("GET", f"/groups/{group_id}/grants") == []
+    sender, _ = await program(app, ada, "commands:write", "groups:read")
+    assert await code(sender, "POST", f"/groups/{group_id}/command", {"cmd": "ON"}) == 200
+    blind, _ = await program(app, ada, "commands:write")
+    assert await code(blind, "POST", f"/groups/{group_id}/command", {"cmd": "ON"}) == "OPERATION_NOT_ALLOWED"
+
+
 async def test_it_ends_by_time_by_hand_and_with_its_maker(app: InProcessApp, account: CreatedAccount, ada: ApiCaller) -> None:
     expiring, _ = await program(app, ada, "devices:read")
     revoked, made = await program(app, ada, "devices:read", expiresAt=to_iso(app.clock.now_ms() + 9 * HOUR_MS))

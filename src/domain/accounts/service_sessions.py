@@ -148,11 +148,16 @@ class ServiceSessionService:
         )
 
 
-def check_operation(caller: Session, tag: str, *, is_read: bool) -> None:
-    """`tag`: the group of the operation. Raises PermissionDenied `OPERATION_NOT_ALLOWED`; never for a person's session."""
+def check_operation(caller: Session, tag: str, *, is_read: bool, affects: str | None = None) -> None:
+    """`tag`: the group of the operation. `affects`: the group that it reads or changes in place of its own, which it then only
+    reads: a command to a group of devices needs `groups:read` and `commands:write`.
+
+    Raises PermissionDenied `OPERATION_NOT_ALLOWED`; never for a person's session."""
+    if affects is not None:
+        check_operation(caller, tag, is_read=True)
     if caller.operations is None:
         return
-    resource = tag.lower().replace(" ", "-")
+    resource = (affects or tag).lower().replace(" ", "-")
     needed = f"{resource}:{'read' if is_read else 'write'}"
     if needed in caller.operations or (is_read and f"{resource}:write" in caller.operations):
         return

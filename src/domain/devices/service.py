@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, fields, replace
-from typing import Any, Protocol
+from typing import Any, Literal, Protocol
 
 from domain.accounts.model import Project
 from domain.accounts.ports import HasProjects
@@ -109,9 +109,9 @@ class DeviceService:
             await check_references(tx, caller.account_id, changes.get("project_id"), changes.get("device_type_id"))
             type_id = before.device_type_id
             if type_id is not None and changes.get("device_type_id", type_id) != type_id:
-                await _check_can_leave_type(tx, caller, before)
+                await _check_can_leave(tx, caller, before, "type")
             if changes.get("project_id", before.project_id) != before.project_id:
-                require_role(caller, Role.ADMIN)  # grants on the project apply to the device: a move changes permissions
+                await _check_can_leave(tx, caller, before, "project")
                 await tx.groups.remove_from_all(device_id)  # they are groups of the former project
             after = _apply_changes(before, changes)
             after = await save_device(tx, after)
@@ -151,13 +151,13 @@ class DeviceService:
         await self._erasure.erase(device)
 
 
-async def _check_can_leave_type(tx: DeviceTx, caller: Session, device: Device) -> None:
-    """The commands of the type may need approval, and another type would lift that. Raises PermissionDenied, Conflict
-    `REQUEST_PENDING`."""
+async def _check_can_leave(tx: DeviceTx, caller: Session, device: Device, place: Literal["type", "project"]) -> None:
+    """Commands of the type may need approval, and grants on the project apply to the device: another type or project changes
+    permissions. Raises PermissionDenied, Conflict `REQUEST_PENDING`."""
     require_role(caller, Role.ADMIN)
     if caller.role is not Role.OWNER and await tx.approvals.count_pending(device.account_id, device.device_id):
         raise Conflict(
-            "A request for this device waits for approval, which another device type might lift. Have the request decided first, "
+            f"A request for this device waits for approval, and another {place} may permit more. Have the request decided first, "
             "or ask an Owner.",
             code="REQUEST_PENDING",
         )

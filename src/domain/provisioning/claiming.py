@@ -4,7 +4,8 @@ One transaction decides and makes the device, with the code locked: a code never
 becomes the device's `externalId`, which is unique in the account, so a hardware id gets credentials once, with whatever code. A
 device that was registered with this `externalId` before, and has no credentials yet, is the one that gets them.
 
-Who claims is a stranger: wrong codes are counted by address, in the transaction that finds them wrong.
+Who claims is a stranger: wrong codes are counted by address, in the transaction that finds them wrong. A right code is never
+refused for the wrong ones of its neighbours: one board with an old code would keep out all others of its network.
 """
 
 from __future__ import annotations
@@ -89,19 +90,19 @@ class ClaimService:
         """The error is returned: its transaction must commit, as it counts the wrong code."""
         subject = f"claim:{client_network(request.address)}"
         failures = await tx.login_failures.get_for_update(subject)
-        policy.WRONG_CODES.check(failures, now_ms, "wrong provisioning codes")
         code = await tx.provisioning_codes.find_by_hash_for_update(self._digest.sha256(request.secret))
         maker = None if code is None else await tx.memberships.get_for_share(code.created_by)
         try:
             return policy.check_code_is_valid(code, maker, now_ms)
         except Unauthenticated as error:
+            policy.WRONG_CODES.check(failures, now_ms, "wrong provisioning codes")
             await tx.login_failures.upsert(policy.WRONG_CODES.count(failures, subject, now_ms))
             return error
 
     async def _claim(
         self, tx: ClaimingTx, code: ProvisioningCode, request: ClaimRequest, now_ms: int
     ) -> RevealedCredentials | None:
-        claim = await tx.device_claims.find(code.code_id, request.hardware_id)
+        claim = await tx.device_claims.find_for_update(code.code_id, request.hardware_id)
         policy.check_claim_is_open(claim)
         existing = await self._find_registered(tx, code, request.hardware_id)
         if claim is None or claim.status is ClaimStatus.CLAIMED:  # claimed, and the device was deleted since
@@ -113,6 +114,7 @@ class ClaimService:
                 await self._emit(tx, code, claim, "device_claim_requested", "waits for approval", now_ms)
         if claim.status is ClaimStatus.WAITING:
             return None
+        policy.check_not_used_up(code)
         return await self._give_credentials(tx, code, replace(claim, address=request.address), existing, now_ms)
 
     async def _give_credentials(

@@ -47,6 +47,12 @@ def check_claim_is_open(claim: DeviceClaim | None) -> None:
         raise PermissionDenied("An Admin has denied this hardware id. Ask an Admin to approve it.", code="CLAIM_DENIED")
 
 
+def check_not_used_up(code: ProvisioningCode) -> None:
+    """Raises Conflict `PROVISIONING_CODE_USED_UP`, also for a claim that was approved after others had used the code up."""
+    if code.claimed_count >= code.max_devices:
+        raise code_used_up_error()
+
+
 def already_claimed_error() -> Conflict:
     return Conflict(
         "This hardware id has its credentials already; a code gives them once. Delete the device, then it can claim again; "

@@ -50,7 +50,7 @@ class MemoryDeviceClaimRepository:
         claim = self._database.rows(CLAIMS).get(claim_id)
         return claim if claim is not None and claim.account_id == account_id else None
 
-    async def find(self, code_id: ProvisioningCodeId, hardware_id: str) -> DeviceClaim | None:
+    async def find_for_update(self, code_id: ProvisioningCodeId, hardware_id: str) -> DeviceClaim | None:
         every = self._database.rows(CLAIMS).values()
         return next((each for each in every if (each.code_id, each.hardware_id) == (code_id, hardware_id)), None)
 

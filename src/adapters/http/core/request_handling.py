@@ -72,6 +72,7 @@ class Operation:
     path: str
     handler_name: str
     tag: str
+    affects: str | None
     access: RequiredAccess
     summary: str
     description: str
@@ -130,7 +131,7 @@ async def _audit_denial(
 async def _authenticate(dependencies: ApiDependencies, spec: Operation) -> None:
     await authenticate(spec.access, dependencies.authenticator, is_sign_in_path=spec.path.startswith("/auth/"))
     if isinstance(g.caller, Session):
-        check_operation(g.caller, spec.tag, is_read=spec.method == "GET")
+        check_operation(g.caller, spec.tag, is_read=spec.method == "GET", affects=spec.affects)
 
 
 async def _handle(

@@ -72,7 +72,7 @@ def _add_edit_routes(bp: ApiBlueprint, devices: DeviceService) -> None:
         "/devices/<device_id>",
         RequiredAccess.SESSION,
         "Update a device",
-        errors=WRITE_ERRORS | {412: "PRECONDITION_FAILED"},
+        errors=WRITE_ERRORS | {409: "REQUEST_PENDING", 412: "PRECONDITION_FAILED"},
         headers={"If-Match": "The `ETag` of the version you read. The update fails with 412 if the device has changed since."},
     )
     async def update_device(device_id: str, body: schema.DeviceUpdateRequest) -> ApiResponse[OkResponse]:

@@ -25,7 +25,14 @@ def group_grants_blueprint(grants: GroupGrantService[Any]) -> ApiBlueprint:
     bp = ApiBlueprint("group_grants", "Groups")
 
     @operation(
-        bp, "GET", "/groups/<group_id>/grants", RequiredAccess.SESSION, "List a group's grants", errors=GRANT_ERRORS, paged=True
+        bp,
+        "GET",
+        "/groups/<group_id>/grants",
+        RequiredAccess.SESSION,
+        "List a group's grants",
+        affects="Grants",
+        errors=GRANT_ERRORS,
+        paged=True,
     )
     async def list_group_grants(group_id: str, query: ListQuery) -> ApiResponse[list[GrantResponse]]:
         """Oldest first. Requires the role Admin or Owner."""
@@ -38,6 +45,7 @@ def group_grants_blueprint(grants: GroupGrantService[Any]) -> ApiBlueprint:
         "/groups/<group_id>/grants",
         RequiredAccess.SESSION,
         "Create a grant on a group",
+        affects="Grants",
         status=201,
         errors={**GRANT_ERRORS, 409: "GRANT_LIMIT REQUEST_PENDING"},
         idempotent=True,
@@ -54,6 +62,7 @@ def group_grants_blueprint(grants: GroupGrantService[Any]) -> ApiBlueprint:
         "/groups/<group_id>/grants/<grant_id>",
         RequiredAccess.SESSION,
         "Change a grant on a group",
+        affects="Grants",
         errors={**GRANT_ERRORS, 409: "REQUEST_PENDING"},
     )
     async def update_group_grant(group_id: str, grant_id: str, body: GrantUpdateRequest) -> OkResponse:
@@ -67,6 +76,7 @@ def group_grants_blueprint(grants: GroupGrantService[Any]) -> ApiBlueprint:
         "/groups/<group_id>/grants/<grant_id>",
         RequiredAccess.SESSION,
         "Delete a grant on a group",
+        affects="Grants",
         errors=GRANT_ERRORS,
     )
     async def delete_group_grant(group_id: str, grant_id: str) -> OkResponse:

@@ -108,6 +108,7 @@ def _add_command_routes(bp: ApiBlueprint, actions: GroupActionService) -> None:
         "/groups/<group_id>/command",
         RequiredAccess.KEY,
         "Send a command to a group",
+        affects="Commands",
         errors=READ_ERRORS,
         idempotent=True,
     )
@@ -123,6 +124,7 @@ def _add_command_routes(bp: ApiBlueprint, actions: GroupActionService) -> None:
         "/groups/<group_id>/command/preview",
         RequiredAccess.KEY,
         "Preview a command to a group",
+        affects="Commands",
         errors=READ_ERRORS,
     )
     async def preview_group_command(group_id: str, body: schema.GroupCommandRequest) -> schema.GroupCommandResponse:
@@ -138,6 +140,7 @@ def _add_automation_routes(bp: ApiBlueprint, actions: GroupActionService) -> Non
         "/groups/<group_id>/schedules",
         RequiredAccess.SESSION,
         "Create or replace a schedule of all members",
+        affects="Schedules",
         errors=WRITE_ERRORS,
         idempotent=True,
     )
@@ -152,6 +155,7 @@ def _add_automation_routes(bp: ApiBlueprint, actions: GroupActionService) -> Non
         "/groups/<group_id>/schedules/<slot>",
         RequiredAccess.SESSION,
         "Cancel a schedule of all members",
+        affects="Schedules",
         errors={400: "VALIDATION_ERROR", **WRITE_ERRORS},
     )
     async def cancel_group_schedule(group_id: str, slot: int) -> schema.GroupChangeResponse:
@@ -165,6 +169,7 @@ def _add_automation_routes(bp: ApiBlueprint, actions: GroupActionService) -> Non
         "/groups/<group_id>/rules",
         RequiredAccess.SESSION,
         "Create a rule on all members",
+        affects="Rules",
         errors=WRITE_ERRORS,
         idempotent=True,
     )

@@ -31,7 +31,7 @@ DELETE_CODE = delete(provisioning_codes).where(_CODE_ID)
 ADD_CLAIM = insert(device_claims)
 SAVE_CLAIM = update(device_claims).where(c.claim_id == bindparam("at_id")).returning(c.seq)
 GET_CLAIM = for_update(CLAIM.select().where(c.claim_id == bindparam("at_id"), c.account_id == bindparam("at_account")))
-FIND_CLAIM = CLAIM.select().where(_OF_CODE, c.hardware_id == bindparam("at_hardware"))
+FIND_CLAIM = for_update(CLAIM.select().where(_OF_CODE, c.hardware_id == bindparam("at_hardware")))
 COUNT_CLAIMS = select(func.count()).select_from(device_claims).where(_OF_CODE, c.status == bindparam("at_status"))
 _BEFORE = select(c.seq).where(c.claim_id == bindparam("at_before")).scalar_subquery()
 _LIST = CLAIM.select().where(c.account_id == bindparam("at_account")).order_by(c.seq.desc()).limit(bindparam("at_limit"))
@@ -81,8 +81,9 @@ class SqlDeviceClaimRepository:
         statement = GET_CLAIM[self._session.writable]
         return CLAIM.first_or_none(await self._session.read(statement, at_id=claim_id, at_account=account_id))
 
-    async def find(self, code_id: ProvisioningCodeId, hardware_id: str) -> DeviceClaim | None:
-        return CLAIM.first_or_none(await self._session.read(FIND_CLAIM, at_code=code_id, at_hardware=hardware_id))
+    async def find_for_update(self, code_id: ProvisioningCodeId, hardware_id: str) -> DeviceClaim | None:
+        statement = FIND_CLAIM[self._session.writable]
+        return CLAIM.first_or_none(await self._session.read(statement, at_code=code_id, at_hardware=hardware_id))
 
     async def count(self, code_id: ProvisioningCodeId, status: ClaimStatus) -> int:
         return int((await self._session.read(COUNT_CLAIMS, at_code=code_id, at_status=status.value))[0][0])
