@@ -28,7 +28,7 @@ SET_CHILD_SUBREAPER = 36
 START_TIMEOUT_S = 60.0
 MAX_REQUEST_BYTES = 256 * 1024
 PRELOADED_MODULES = (
-    "app.cli.main",
+    "app.cli.commands",
     "app.cli.serve",
     "app.wiring.lifecycle",
     "adapters.delivery.native_courier",

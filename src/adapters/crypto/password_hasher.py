@@ -7,6 +7,8 @@
 from __future__ import annotations
 
 import asyncio
+import base64
+import os
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from typing import TypeVar
@@ -28,7 +30,7 @@ class Argon2PasswordHasher:
         self._argon2 = PasswordHasher(time_cost=passes, memory_cost=memory_kib, parallelism=1, type=Type.ID)
         self._pool = ThreadPoolExecutor(threads, thread_name_prefix="argon2")
         self._free_slots = threads + queue
-        self._dummy_hash = self._argon2.hash("the password of nobody")
+        self._dummy_hash = f"$argon2id$v=19$m={memory_kib},t={passes},p=1${_unpadded(bytes(16))}${_unpadded(os.urandom(32))}"
 
     async def hash(self, password: str) -> str:
         return await self._run_in_pool(lambda: self._argon2.hash(_encode(password)))
@@ -62,6 +64,10 @@ class Argon2PasswordHasher:
             return await asyncio.get_running_loop().run_in_executor(self._pool, work)
         finally:
             self._free_slots += 1
+
+
+def _unpadded(octets: bytes) -> str:
+    return base64.b64encode(octets).decode().rstrip("=")
 
 
 def _encode(password: str) -> bytes:

@@ -5,11 +5,14 @@ from __future__ import annotations
 import hmac
 import io
 from collections.abc import Sequence
+from typing import TYPE_CHECKING
 
 import pyotp
-import segno
 
 from domain.kernel.clock import SECOND_MS
+
+if TYPE_CHECKING:
+    import segno
 
 ISSUER = "Latchboard"
 STEP_S = 30
@@ -41,4 +44,6 @@ class PyotpCodec:
 
 
 def _qr_code(uri: str) -> segno.QRCode:
+    import segno
+
     return segno.make(uri, error="m", micro=False)

@@ -13,12 +13,10 @@ from contextlib import asynccontextmanager
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
-import httpx
-
-from adapters.mcp.api import ApiRefusal, KeyApi, key_headers
-
 if TYPE_CHECKING:
     from mcp.server.mcpserver import Context
+
+    from adapters.mcp.api import KeyApi
 
 PATH = "/mcp"
 KEY_PREFIX = "sk_live_"
@@ -75,6 +73,10 @@ class McpEndpoint:
 
     @asynccontextmanager
     async def _connect(self, ctx: Context[Any, Any]) -> AsyncIterator[KeyApi]:
+        import httpx
+
+        from adapters.mcp.api import ApiRefusal, KeyApi, key_headers
+
         headers = {name.lower(): value for name, value in (ctx.headers or {}).items()}
         key = find_key(headers)
         if key is None:

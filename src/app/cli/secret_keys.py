@@ -6,7 +6,6 @@ from typing import Annotated
 
 import typer
 from rich.console import Console
-from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 from rich.table import Table
 
 from app.cli.run import EXIT_FAILURE, exit_with, load_settings_or_exit, run_async
@@ -33,6 +32,8 @@ def keys_rotate(
     no_new_key: Annotated[bool, typer.Option("--no-new-key", help="Seal everything with the newest key and add none.")] = False,
 ) -> None:
     """Add a new key and seal every stored secret with it. The service may run meanwhile; after an interruption, run it again."""
+    from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
+
     from app.cli.key_rotation import rotate_keys
 
     settings = load_settings_or_exit()

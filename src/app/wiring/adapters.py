@@ -30,7 +30,6 @@ from adapters.feed_hub import InProcessFeedHub
 from adapters.id_generator import RandomIdGenerator
 from adapters.mail.background import BackgroundMailQueue
 from adapters.mail.log_mailer import LogMailer
-from adapters.mail.smtp import SmtpMailer, SmtpServerConfig
 from adapters.mqtt.firmware_codec import FirmwareDeviceCodec
 from adapters.mqtt.null_link import NullDeviceLink
 from adapters.mqtt.standby_link import StandbyDeviceLink
@@ -190,6 +189,8 @@ def load_key_ring(settings: Settings) -> KeyProvider:
 def create_mailer(settings: Settings) -> Mailer:
     if settings.smtp_url is None:
         return LogMailer()
+    from adapters.mail.smtp import SmtpMailer, SmtpServerConfig
+
     try:
         server = SmtpServerConfig.parse(settings.smtp_url.get_secret_value())
     except ValueError as error:

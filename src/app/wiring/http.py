@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 from quart import Blueprint, Quart
 
 from adapters.firmware_sources import ExampleFirmwareSources
@@ -52,7 +54,6 @@ from app.runtime import metrics as figures
 from app.runtime import open_files
 from app.runtime.timeout_lock import TimeoutLock
 from app.version import VERSION
-from app.wiring.asyncapi import create_asyncapi_document
 from app.wiring.cluster_overview import create_cluster_overview
 from app.wiring.groups import group_blueprints
 from app.wiring.network import describe_network
@@ -73,7 +74,7 @@ def create_http_app(program: Program) -> Quart:
     proxies = TrustedProxies(parse_networks(settings.trusted_proxies), settings.forwarded_header)
     program.feed_endpoint = _create_feed(program, proxies)
     app = create_app(
-        blueprints=[*_create_blueprints(program), asyncapi_blueprint(create_asyncapi_document)],
+        blueprints=[*_create_blueprints(program), asyncapi_blueprint(_create_asyncapi_document)],
         authenticator=services.callers,
         feed=program.feed_endpoint,
         idempotency_store=IdempotencyStore(
@@ -89,6 +90,12 @@ def create_http_app(program: Program) -> Quart:
     mount(app, agents)
     app.after_serving(agents.stop)
     return app
+
+
+def _create_asyncapi_document() -> dict[str, Any]:
+    from app.wiring.asyncapi import create_asyncapi_document  # builds a hundred models, which most services never need
+
+    return create_asyncapi_document()
 
 
 def create_connection_limiter(settings: Settings) -> HttpConnectionLimiter:

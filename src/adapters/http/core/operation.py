@@ -14,11 +14,10 @@ from collections.abc import Awaitable, Callable, Mapping
 from functools import wraps
 from typing import Any, TypedDict, TypeVar, Unpack, get_args, get_origin, get_type_hints
 
-from pydantic import TypeAdapter
 from quart import Blueprint, Response
 
 from adapters.http.core.auth import RequiredAccess
-from adapters.http.core.request_handling import ApiResponse, MediaType, Operation, handle_request
+from adapters.http.core.request_handling import ApiResponse, Operation, TypeAdapters, handle_request
 from adapters.http.core.schemas import EmptyBody, QueryParameters, RequestBody
 
 METHODS_WITH_BODY = ("POST", "PUT", "PATCH")
@@ -115,7 +114,7 @@ def _build_operation(
         query=query[1],
         query_parameter=query[0],
         path_parameters=parts,
-        type_adapters={code: TypeAdapter(kind) for code, kind in types.items() if not isinstance(kind, MediaType)},
+        type_adapters=TypeAdapters(types),
     )
 
 

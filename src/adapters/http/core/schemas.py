@@ -101,7 +101,13 @@ class RequestBody(BaseModel):
     """A request body. It accepts the camelCase names only."""
 
     model_config = ConfigDict(
-        alias_generator=to_camel, strict=True, extra="forbid", frozen=True, allow_inf_nan=False, hide_input_in_errors=True
+        alias_generator=to_camel,
+        strict=True,
+        extra="forbid",
+        frozen=True,
+        allow_inf_nan=False,
+        hide_input_in_errors=True,
+        defer_build=True,
     )
 
 
@@ -145,7 +151,12 @@ class QueryParameters(BaseModel):
     """Query parameters: text on the wire, so numbers and booleans are parsed from text. Unknown names are refused."""
 
     model_config = ConfigDict(
-        alias_generator=to_camel, extra="forbid", frozen=True, allow_inf_nan=False, hide_input_in_errors=True
+        alias_generator=to_camel,
+        extra="forbid",
+        frozen=True,
+        allow_inf_nan=False,
+        hide_input_in_errors=True,
+        defer_build=True,
     )
 
 
@@ -159,6 +170,7 @@ class ResponseModel(BaseModel):
         extra="forbid",
         frozen=True,
         json_schema_serialization_defaults_required=True,
+        defer_build=True,
     )
 
 

@@ -10,6 +10,7 @@ from __future__ import annotations
 import gzip
 import hashlib
 from dataclasses import dataclass
+from functools import cached_property
 from importlib.resources import files
 from importlib.resources.abc import Traversable
 
@@ -35,18 +36,25 @@ MIN_COMPRESSED_BYTES = 512
 """Below this, compression saves less than its header costs."""
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class StaticAsset:
-    """`compressed`: with gzip; None for images and very small files."""
-
     content: bytes
-    compressed: bytes | None
     content_type: str
-    etag: str
+
+    @cached_property
+    def compressed(self) -> bytes | None:
+        """With gzip; None for images and very small files."""
+        worthwhile = self.content_type != CONTENT_TYPES["png"] and len(self.content) >= MIN_COMPRESSED_BYTES
+        return gzip.compress(self.content, mtime=0) if worthwhile else None
+
+    @cached_property
+    def etag(self) -> str:
+        return hashlib.sha256(self.content).hexdigest()[:20]
 
 
 def dashboard_blueprint() -> Blueprint:
-    """`GET /` and `GET /dashboard/<path>`. The files are read once, when the blueprint is created."""
+    """`GET /` and `GET /dashboard/<path>`. The files are read once, when the blueprint is created, and each is
+    compressed once, for its first request."""
     bp = Blueprint("dashboard", __name__)
     assets = dict(_load_assets(files(__package__) / "assets"))
 
@@ -95,11 +103,5 @@ def _load_assets(folder: Traversable, below: str = "") -> list[tuple[str, Static
         if each.is_dir():
             found += _load_assets(each, f"{name}/")
         elif (kind := CONTENT_TYPES.get(each.name.rpartition(".")[2])) is not None:
-            found.append((name, _asset(each.read_bytes(), kind)))
+            found.append((name, StaticAsset(each.read_bytes(), kind)))
     return found
-
-
-def _asset(content: bytes, content_type: str) -> StaticAsset:
-    worthwhile = content_type != CONTENT_TYPES["png"] and len(content) >= MIN_COMPRESSED_BYTES
-    compressed = gzip.compress(content, mtime=0) if worthwhile else None
-    return StaticAsset(content, compressed, content_type, hashlib.sha256(content).hexdigest()[:20])

@@ -148,7 +148,9 @@ ERROR_SCHEMA_KEY: SchemaKey = ("", "", "problem")
 def _build_schemas(found: list[tuple[str, Operation]]) -> tuple[Mapping[SchemaKey, Schema], Schema]:
     inputs: list[tuple[SchemaKey, Any, TypeAdapter[Any]]] = [(ERROR_SCHEMA_KEY, "serialization", TypeAdapter(ErrorResponse))]
     for rule, spec in found:
-        inputs += [((rule, spec.method, status), "serialization", one) for status, one in spec.type_adapters.items()]
+        inputs += [
+            ((rule, spec.method, status), "serialization", spec.type_adapters[status]) for status in spec.type_adapters.types
+        ]
         if spec.body is not None and spec.body_parameter is not None:
             inputs.append(((rule, spec.method, "body"), "validation", TypeAdapter(spec.body)))
         if spec.query is not None:

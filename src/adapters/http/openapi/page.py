@@ -7,8 +7,6 @@ from importlib.resources import files
 
 from quart import Blueprint, Response, abort, current_app, send_file
 
-from adapters.http.openapi.document import build_document
-
 ASSETS = {
     "swagger-ui.css": "text/css",
     "swagger-ui-bundle.js": "text/javascript",
@@ -60,6 +58,8 @@ def openapi_blueprint(*, version: str) -> Blueprint:
     @bp.get("/openapi.json")
     async def document() -> Response:
         if not made:  # all blueprints are registered by the first request
+            from adapters.http.openapi.document import build_document
+
             made.append(json.dumps(build_document(current_app, version=version), ensure_ascii=False).encode())
         response = Response(made[0], content_type="application/json")
         response.headers["Cache-Control"] = "no-cache"
