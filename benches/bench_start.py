@@ -18,6 +18,8 @@ from http.client import HTTPConnection
 from pathlib import Path
 from statistics import median
 
+sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "tests"))
+
 from support.ports import free_ports
 from support.service import environment, program_command
 
@@ -111,5 +113,4 @@ def main(starts: int) -> None:
 
 
 if __name__ == "__main__":
-    sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "tests"))
     main(int(sys.argv[1]) if len(sys.argv) > 1 else 10)
