@@ -42,12 +42,12 @@ def broker(tmp_path: Path) -> Iterator[ExternalBroker]:
 async def publish_numbered(service: Service, device: Device, count: int) -> set[int]:
     """At least so many readings, each with its PUBACK; their numbers."""
     login = [(device.device_id, device.credentials["mqttPassword"])]
-    fleet = _native.Simulation("127.0.0.1", service.mqtt_port, login, rate=0, keep_ack_log=True, version=5)
+    fleet = _native.Simulation("127.0.0.1", service.mqtt_port, login, rate=0, keep_puback_log=True, version=5)
     async with asyncio.timeout(60):
         while fleet.stats()["confirmed"] < count:
             await asyncio.sleep(0.02)
     await asyncio.to_thread(fleet.stop)
-    [(_, runs)] = fleet.ack_log()
+    [(_, runs)] = fleet.puback_log()
     return {number for first, last in runs for number in range(first, last + 1)}
 
 

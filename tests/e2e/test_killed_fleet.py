@@ -18,7 +18,7 @@ async def test_no_message_acknowledged_to_a_fleet_is_missing_after_kills(service
     devices = [await create_device(owner, f"Meter {number}") for number in range(DEVICES)]
     identities = [(device.device_id, device.credentials["mqttPassword"]) for device in devices]
     fleet = _native.Simulation(
-        "127.0.0.1", service.mqtt_port, identities, rate=RATE, keep_ack_log=True, abrupt_disconnect_every_s=2.0, version=5
+        "127.0.0.1", service.mqtt_port, identities, rate=RATE, keep_puback_log=True, abrupt_disconnect_every_s=2.0, version=5
     )
     try:
         for _ in range(KILLS):
@@ -34,7 +34,7 @@ async def test_no_message_acknowledged_to_a_fleet_is_missing_after_kills(service
         await asyncio.to_thread(fleet.stop)
 
     stats, acknowledged = fleet.stats(), 0
-    for device_id, runs in fleet.ack_log():
+    for device_id, runs in fleet.puback_log():
         rows = await owner.get(f"/devices/{device_id}/telemetry?metric=seq&limit=1000")
         stored = [int(row["value"]) for row in rows]
         confirmed = {number for first, last in runs for number in range(first, last + 1)}

@@ -126,7 +126,13 @@ class Workload:
     async def start(self) -> None:
         identities = [(device.device_id, device.credentials["mqttPassword"]) for device in self.fleet]
         self._simulation = _native.Simulation(
-            "127.0.0.1", self.service.mqtt_port, identities, rate=RATE_PER_S, keep_ack_log=True, duplicating_share=0.25, version=5
+            "127.0.0.1",
+            self.service.mqtt_port,
+            identities,
+            rate=RATE_PER_S,
+            keep_puback_log=True,
+            duplicating_share=0.25,
+            version=5,
         )
         self._tasks = [
             asyncio.create_task(self.switch.run(self.service)),
@@ -162,7 +168,7 @@ class Workload:
         """The numbers that devices have a PUBACK for."""
         found = {
             device_id: {number for first, last in runs for number in range(first, last + 1)}
-            for device_id, runs in self._simulation.ack_log()
+            for device_id, runs in self._simulation.puback_log()
         }
         return found | self.published
 

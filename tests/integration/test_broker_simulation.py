@@ -217,12 +217,12 @@ async def test_in_a_storm_all_go_at_once_and_all_come_back() -> None:
 
 
 async def test_the_journal_holds_what_was_confirmed_and_nothing_else() -> None:
-    async with broker(consume=False) as world, fleet(world, 2, rate=200.0, keep_ack_log=True) as (simulation, devices):
+    async with broker(consume=False) as world, fleet(world, 2, rate=200.0, keep_puback_log=True) as (simulation, devices):
         await world.wait_until(lambda: simulation.stats()["sent"] >= 20)
-        assert dict(simulation.ack_log()) == {device.device_id: [] for device in devices}
+        assert dict(simulation.puback_log()) == {device.device_id: [] for device in devices}
         consuming = asyncio.create_task(world.consume())
         await world.wait_until(lambda: simulation.stats()["confirmed"] >= 20)
-        runs = [run for _, [run] in simulation.ack_log()]
+        runs = [run for _, [run] in simulation.puback_log()]
         consuming.cancel()
         assert [first for first, _ in runs] == [0, 0]
         assert sum(last + 1 for _, last in runs) <= simulation.stats()["confirmed"]

@@ -50,7 +50,7 @@ impl PySimulation {
     #[new]
     #[pyo3(signature = (host, port, devices, *, websocket=false, ca_certificates=None, version=4, profile="native", rate=100.0, qos=1,
         seconds=None, max_inflight=20, max_connecting=200, silent_share=0.0, duplicating_share=0.0, late_share=0.0, slow_share=0.0, slow_delay_s=2.0,
-        reconnect_every_s=None, abrupt_disconnect_every_s=None, reconnect_all_every_s=None, keep_ack_log=false, threads=1))]
+        reconnect_every_s=None, abrupt_disconnect_every_s=None, reconnect_all_every_s=None, keep_puback_log=false, threads=1))]
     // One keyword for each field of the configuration.
     #[allow(clippy::too_many_arguments)]
     fn new(
@@ -74,7 +74,7 @@ impl PySimulation {
         reconnect_every_s: Option<f64>,
         abrupt_disconnect_every_s: Option<f64>,
         reconnect_all_every_s: Option<f64>,
-        keep_ack_log: bool,
+        keep_puback_log: bool,
         threads: usize,
     ) -> PyResult<Self> {
         let faults = FaultConfig {
@@ -102,7 +102,7 @@ impl PySimulation {
             concurrent_connects: max_connecting,
             duration: optional_duration(seconds)?,
             faults,
-            ack_log: keep_ack_log,
+            puback_log: keep_puback_log,
             threads,
         };
         let credentials = |(device_id, password)| DeviceCredentials { device_id, password };
@@ -147,9 +147,9 @@ impl PySimulation {
     }
 
     /// By device id, the first and last number (`seq`) of each range of telemetry messages that were acknowledged.
-    fn ack_log(&self) -> Vec<(String, Vec<AcknowledgedRange>)> {
+    fn puback_log(&self) -> Vec<(String, Vec<AcknowledgedRange>)> {
         let simulation = self.simulation();
-        let devices = simulation.ack_log().into_iter();
+        let devices = simulation.puback_log().into_iter();
         devices.map(|(id, ranges)| (id.to_owned(), ranges)).collect()
     }
 }

@@ -15,8 +15,9 @@ use crate::endpoint_queue::EndpointQueues;
 use crate::error::{AttemptFailure, CourierStartError};
 use crate::event_queue::CourierEventQueue;
 use crate::exchange::{HttpClient, exchange, http_client};
+use crate::limits::QUEUE_TIMEOUT;
 use crate::lookup::Lookups;
-use crate::model::{AttemptResult, CourierEvent, QUEUE_TIMEOUT, WebhookRequest};
+use crate::model::{AttemptResult, CourierEvent, WebhookRequest};
 use crate::tls;
 
 /// One thread sends more than a database can log, and leaves the other cores to the rest of the service.

@@ -3,7 +3,7 @@
 use std::io;
 use std::time::Duration;
 
-use crate::model::MAX_RESPONSE;
+use crate::limits::MAX_RESPONSE;
 
 #[derive(Debug, thiserror::Error)]
 pub enum CourierStartError {

@@ -24,7 +24,8 @@ use hyper_util::rt::{TokioExecutor, TokioTimer};
 use crate::byte_stream::ConnectionState;
 use crate::connector::GuardedConnector;
 use crate::error::AttemptFailure;
-use crate::model::{Endpoint, MAX_EXCERPT, MAX_RESPONSE, WebhookRequest, WebhookResponse};
+use crate::limits::{MAX_EXCERPT, MAX_RESPONSE};
+use crate::model::{Endpoint, WebhookRequest, WebhookResponse};
 
 /// Below the shortest idle timeout of common servers (2 s): an attempt fails if the server closes the connection while the request
 /// is on its way.

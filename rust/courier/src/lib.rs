@@ -19,6 +19,7 @@ mod endpoint_queue;
 mod error;
 mod event_queue;
 mod exchange;
+mod limits;
 mod lookup;
 mod model;
 mod tls;

@@ -77,7 +77,7 @@ pub struct SimulationConfig {
     pub duration: Option<Duration>,
     pub faults: FaultConfig,
     /// Number every telemetry message of the native profile (metric `seq`) and keep the numbers that were acknowledged.
-    pub ack_log: bool,
+    pub puback_log: bool,
     pub threads: usize,
 }
 
@@ -98,7 +98,7 @@ impl Default for SimulationConfig {
             concurrent_connects: 200,
             duration: None,
             faults: FaultConfig::default(),
-            ack_log: false,
+            puback_log: false,
             threads: 1,
         }
     }

@@ -5,9 +5,9 @@ use std::time::Instant;
 
 use tokio::sync::{Semaphore, watch};
 
-use crate::ack_log::AckLog;
 use crate::config::SimulationConfig;
 use crate::counters::Counters;
+use crate::puback_log::PubackLog;
 use crate::transport::BrokerConnector;
 
 #[derive(Clone, Copy, Default)]
@@ -24,7 +24,7 @@ pub(crate) struct Fleet {
     pub size: usize,
     pub end: Option<Instant>,
     pub counters: Arc<Counters>,
-    pub ack_log: Arc<AckLog>,
+    pub puback_log: Arc<PubackLog>,
     /// One permit for each connection that may be opening.
     pub connect_permits: Semaphore,
     pub signal: watch::Receiver<FleetSignal>,

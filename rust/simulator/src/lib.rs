@@ -6,24 +6,24 @@
 //!
 //! Read `config`, `simulation`, `reconnect`, then `session` and `scenario`, then `firmware`.
 
-mod ack_log;
 mod client_packets;
 mod commands;
 mod config;
 mod counters;
 mod device;
+mod device_loop;
 mod firmware;
 mod fleet;
 mod histogram;
 mod mqtt_client;
-mod reconnect;
+mod puback_log;
 mod scenario;
 mod session;
 mod simulation;
 mod transport;
 
-pub use ack_log::AcknowledgedRange;
 pub use config::{ConnectionConfig, DeviceCredentials, FaultConfig, MqttVersion, SimulationConfig};
 pub use counters::Counters;
 pub use histogram::Histogram;
+pub use puback_log::AcknowledgedRange;
 pub use simulation::Simulation;

@@ -122,7 +122,7 @@ impl DeviceSession<'_> {
         let sequence = device.sequence;
         device.sequence += 1;
         let mut sample = SensorSample::at(now_ms(), device.index, device.relay, sequence);
-        sample.include_sequence = config.ack_log;
+        sample.include_sequence = config.puback_log;
         let message = firmware::telemetry(config.profile, &sample);
         let packet_id = self.publish(message, config.qos.min(1))?;
         Counters::increment(&self.fleet.counters.sent);
@@ -150,7 +150,7 @@ impl DeviceSession<'_> {
             let counters = &self.fleet.counters;
             counters.puback_time.record(written.elapsed());
             Counters::increment(&counters.confirmed);
-            self.fleet.ack_log.record(self.device.index, sequence);
+            self.fleet.puback_log.record(self.device.index, sequence);
         }
     }
 }

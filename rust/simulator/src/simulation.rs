@@ -7,17 +7,17 @@ use std::time::{Duration, Instant};
 use tokio::sync::{Semaphore, watch};
 use tokio::task::JoinSet;
 
-use crate::ack_log::{AckLog, AcknowledgedRange};
 use crate::config::{DeviceCredentials, SimulationConfig};
 use crate::counters::Counters;
+use crate::device_loop::run_device;
 use crate::fleet::{Fleet, FleetSignal};
-use crate::reconnect::run_device;
+use crate::puback_log::{AcknowledgedRange, PubackLog};
 use crate::transport::BrokerConnector;
 
 /// A fleet that runs on threads of its own until its duration is over, or it is stopped or dropped.
 pub struct Simulation {
     counters: Arc<Counters>,
-    ack_log: Arc<AckLog>,
+    puback_log: Arc<PubackLog>,
     device_ids: Vec<String>,
     signal: watch::Sender<FleetSignal>,
     thread: Option<std::thread::JoinHandle<()>>,
@@ -34,13 +34,13 @@ impl Simulation {
             .build()?;
         let (signal, receiver) = watch::channel(FleetSignal::default());
         let counters = Arc::new(Counters::default());
-        let ack_log = Arc::new(AckLog::new(if config.ack_log { devices.len() } else { 0 }));
+        let puback_log = Arc::new(PubackLog::new(if config.puback_log { devices.len() } else { 0 }));
         let fleet = Arc::new(Fleet {
             connector: BrokerConnector::new(config.connection.clone())?,
             size: devices.len().max(1),
             end: config.duration.map(|duration| Instant::now() + duration),
             counters: Arc::clone(&counters),
-            ack_log: Arc::clone(&ack_log),
+            puback_log: Arc::clone(&puback_log),
             connect_permits: Semaphore::new(config.concurrent_connects.max(1)),
             signal: receiver,
             config,
@@ -52,7 +52,7 @@ impl Simulation {
             .spawn(move || runtime.block_on(run_fleet(fleet, devices, storm_signal)))?;
         Ok(Self {
             counters,
-            ack_log,
+            puback_log,
             device_ids,
             signal,
             thread: Some(thread),
@@ -65,9 +65,9 @@ impl Simulation {
     }
 
     /// By device id, the sequence numbers of the acknowledged telemetry messages; empty ranges unless the configuration asks for them.
-    pub fn ack_log(&self) -> Vec<(&str, Vec<AcknowledgedRange>)> {
+    pub fn puback_log(&self) -> Vec<(&str, Vec<AcknowledgedRange>)> {
         let ids = self.device_ids.iter().enumerate();
-        ids.map(|(index, id)| (id.as_str(), self.ack_log.ranges(index))).collect()
+        ids.map(|(index, id)| (id.as_str(), self.puback_log.ranges(index))).collect()
     }
 
     pub fn elapsed(&self) -> Duration {
