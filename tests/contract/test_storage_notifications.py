@@ -91,7 +91,7 @@ async def test_channels_are_listed_in_their_order_with_their_last_result(world: 
             second.channel_id,
         }
         assert list(await channels.list_by_account(new_id("acc"))) == []
-        await channels.record_error(first.channel_id, "no response", NOW + 2)
+        await channels.record_error(first.channel_id, ChannelErrorCode.NO_RESPONSE, "no response", NOW + 2)
         failed = replace(first, last_error="no response", last_error_ms=NOW + 2)
         assert await channels.get(first.channel_id) == failed
         await channels.record_sent(first.channel_id, NOW + 3)

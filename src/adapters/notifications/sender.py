@@ -22,7 +22,7 @@ from domain.notifications.destinations import (
     TelegramDestination,
     WebPushDestination,
 )
-from domain.notifications.model import ChannelResult, NotificationMessage, SendOutcome
+from domain.notifications.model import ChannelErrorCode, ChannelResult, NotificationMessage, SendOutcome
 from domain.webhooks.ports import Courier, WebhookRequest, WebhookResponse
 
 MAIL_FOOTER = "You chose this mail on your page in Latchboard."
@@ -103,10 +103,11 @@ class ChannelSender:
             try:
                 return await self._send_one(to, message)
             except DomainError as error:
-                return ChannelResult(SendOutcome.FAILED, error.message)
+                code = ChannelErrorCode.MAIL_FAILED if isinstance(to, MailDestination) else ChannelErrorCode.INTERNAL_ERROR
+                return ChannelResult(SendOutcome.FAILED, code, error.message)
             except Exception as error:
                 log.exception("a notification could not be sent", channel=type(to).__name__)
-                return ChannelResult(SendOutcome.FAILED, f"It could not be sent: {type(error).__name__}.")
+                return ChannelResult(SendOutcome.FAILED, ChannelErrorCode.INTERNAL_ERROR, f"It could not be sent: {type(error).__name__}.")
 
     async def _send_one(self, to: Destination, message: NotificationMessage) -> ChannelResult:
         match to:

@@ -22,6 +22,7 @@ from domain.kernel.vault import Vault
 from domain.notifications import policy
 from domain.notifications.destinations import Destination, NtfyDestination, open_destination
 from domain.notifications.model import (
+    ChannelErrorCode,
     ChannelKind,
     ChannelResult,
     Notification,
@@ -136,7 +137,8 @@ class NotificationDeliveryService:
         try:
             destination = open_destination(self._vault, channel, "" if user is None else user.email)
         except SecretUnreadable as error:
-            await tx.notification_channels.record_error(channel.channel_id, error.message, now.wall_ms)
+            code = ChannelErrorCode.SECRET_UNREADABLE
+            await tx.notification_channels.record_error(channel.channel_id, code, error.message, now.wall_ms)
             return None
         message = policy.message_of(group, self._public_url)
         if approval is not None:

@@ -42,6 +42,18 @@ class ChannelKind(StrEnum):
     TELEGRAM = "telegram"
 
 
+class ChannelErrorCode(StrEnum):
+    """Why a channel did not take a message: what its owner can do about it, in their own language."""
+
+    NO_RESPONSE = "NO_RESPONSE"
+    REFUSED = "REFUSED"
+    GONE = "GONE"
+    RECEIVER_ERROR = "RECEIVER_ERROR"
+    MAIL_FAILED = "MAIL_FAILED"
+    SECRET_UNREADABLE = "SECRET_UNREADABLE"  # noqa: S105 - a code
+    INTERNAL_ERROR = "INTERNAL_ERROR"
+
+
 @dataclass(frozen=True, slots=True)
 class NotificationSettings:
     """Of a member. No topic: no notification. A device counts as offline after `offline_minutes`. In the quiet hours (minutes of
@@ -71,6 +83,7 @@ class NotificationChannel:
     created_ms: int
     last_sent_ms: int | None = None
     last_error: str | None = None
+    last_error_code: ChannelErrorCode | None = None
     last_error_ms: int | None = None
 
 
@@ -114,8 +127,10 @@ class SendOutcome(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class ChannelResult:
-    """`error`: a sentence for the owner of the channel. `retry_after_s`: how long the receiver wants to be left alone."""
+    """`code` and `error` (a sentence with the details): None and empty exactly for SENT. `retry_after_s`: how long the receiver
+    wants to be left alone."""
 
     outcome: SendOutcome
+    code: ChannelErrorCode | None = None
     error: str = ""
     retry_after_s: int | None = None

@@ -157,7 +157,8 @@ async def record_result(tx: HasNotificationChannels, channel: NotificationChanne
     elif result.outcome is SendOutcome.GONE:
         await tx.notification_channels.delete(channel.channel_id)
     else:
-        await tx.notification_channels.record_error(channel.channel_id, result.error, now_ms)
+        code = result.code or ChannelErrorCode.INTERNAL_ERROR
+        await tx.notification_channels.record_error(channel.channel_id, code, result.error, now_ms)
 
 
 def _find_mail(channels: Sequence[NotificationChannel]) -> NotificationChannel | None:

@@ -8,7 +8,7 @@ from dataclasses import replace
 from typing import Any
 
 from domain.kernel.ids import AccountId, ChannelId, DeviceId, MembershipId
-from domain.notifications.model import Notification, NotificationChannel, NotificationSettings, NotificationTopic
+from domain.notifications.model import ChannelErrorCode, Notification, NotificationChannel, NotificationSettings, NotificationTopic
 from support.memory_storage.tables import Database, Table
 
 NOTIFICATION_SETTINGS: Table[MembershipId, NotificationSettings] = Table("notification_settings")
@@ -84,10 +84,10 @@ class MemoryNotificationChannelRepository:
         return Counter(each.channel_id for each in self._database.rows(NOTIFICATIONS).values() if each.channel_id in own)
 
     async def record_sent(self, channel_id: ChannelId, at_ms: int) -> None:
-        self._change(channel_id, last_sent_ms=at_ms, last_error=None, last_error_ms=None)
+        self._change(channel_id, last_sent_ms=at_ms, last_error=None, last_error_code=None, last_error_ms=None)
 
-    async def record_error(self, channel_id: ChannelId, error: str, at_ms: int) -> None:
-        self._change(channel_id, last_error=error, last_error_ms=at_ms)
+    async def record_error(self, channel_id: ChannelId, code: ChannelErrorCode, error: str, at_ms: int) -> None:
+        self._change(channel_id, last_error=error, last_error_code=code, last_error_ms=at_ms)
 
     async def delete(self, channel_id: ChannelId) -> None:
         self._database.writable_rows(CHANNELS).pop(channel_id, None)

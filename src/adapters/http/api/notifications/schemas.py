@@ -155,6 +155,7 @@ class ChannelResponse(ResponseModel):
     created_at: Timestamp
     last_sent_at: Timestamp | None
     last_error: str | None = Field(description="Why the last attempt failed; null after one that was accepted.")
+    last_error_code: ChannelErrorCode | None = Field(description="Null too for an error before this field existed.")
     last_error_at: Timestamp | None
 
     @classmethod
@@ -167,6 +168,7 @@ class ChannelResponse(ResponseModel):
             created_at=to_iso(channel.created_ms),
             last_sent_at=None if channel.last_sent_ms is None else to_iso(channel.last_sent_ms),
             last_error=channel.last_error,
+            last_error_code=channel.last_error_code,
             last_error_at=None if channel.last_error_ms is None else to_iso(channel.last_error_ms),
         )
 
@@ -174,10 +176,11 @@ class ChannelResponse(ResponseModel):
 class ChannelTestResponse(ResponseModel):
     sent: bool
     error: str | None = Field(description="Why it was not accepted.")
+    error_code: ChannelErrorCode | None
 
     @classmethod
     def from_domain(cls, result: ChannelResult) -> ChannelTestResponse:
-        return cls(sent=result.outcome is SendOutcome.SENT, error=result.error or None)
+        return cls(sent=result.outcome is SendOutcome.SENT, error=result.error or None, error_code=result.code)
 
 
 class PushKeyResponse(ResponseModel):

@@ -10,9 +10,9 @@ from adapters.storage.sql.mapper import Mapper, enum_converter, insert_or_ignore
 from adapters.storage.sql.session import DbSession
 from adapters.storage.sql.tables import notification_channels, notifications, service_secrets
 from domain.kernel.ids import AccountId, ChannelId, MembershipId
-from domain.notifications.model import ChannelKind, NotificationChannel
+from domain.notifications.model import ChannelErrorCode, ChannelKind, NotificationChannel
 
-CHANNEL = Mapper(notification_channels, NotificationChannel, {"kind": enum_converter(ChannelKind)})
+CHANNEL = Mapper(notification_channels, NotificationChannel, {"kind": enum_converter(ChannelKind), "last_error_code": enum_converter(ChannelErrorCode)})
 c, n, s = notification_channels.c, notifications.c, service_secrets.c
 
 _ID = c.channel_id == bindparam("at_id")
@@ -27,7 +27,9 @@ COUNT_PENDING = (
     .group_by(n.channel_id)
 )
 UPDATE = update(notification_channels).where(_ID)
-RECORD_SENT = UPDATE.values(last_error=null(), last_error_ms=null(), last_sent_ms=bindparam("at_ms"))
+RECORD_SENT = UPDATE.values(
+    last_error=null(), last_error_code=null(), last_error_ms=null(), last_sent_ms=bindparam("at_ms")
+)
 DELETE = delete(notification_channels).where(_ID)
 _SEALED = c.sealed.is_not(None)
 SEALED_PAGE = (
@@ -65,8 +67,8 @@ class SqlNotificationChannelRepository:
     async def record_sent(self, channel_id: ChannelId, at_ms: int) -> None:
         await self._session.write(RECORD_SENT, at_id=channel_id, at_ms=at_ms)
 
-    async def record_error(self, channel_id: ChannelId, error: str, at_ms: int) -> None:
-        await self._session.write(UPDATE, at_id=channel_id, last_error=error, last_error_ms=at_ms)
+    async def record_error(self, channel_id: ChannelId, code: ChannelErrorCode, error: str, at_ms: int) -> None:
+        await self._session.write(UPDATE, at_id=channel_id, last_error=error, last_error_code=code, last_error_ms=at_ms)
 
     async def delete(self, channel_id: ChannelId) -> None:
         await self._session.write(DELETE, at_id=channel_id)

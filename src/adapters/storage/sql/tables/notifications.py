@@ -38,6 +38,7 @@ notification_channels = Table(
     integer_column("created_ms"),
     integer_column("last_sent_ms", null=True),
     text_column("last_error", null=True),
+    text_column("last_error_code", null=True),
     integer_column("last_error_ms", null=True),
     Index(None, "membership_id"),
     Index(None, "account_id"),
