@@ -6,6 +6,7 @@ from dataclasses import replace
 
 from domain.kernel.ids import ApprovalId, ChannelId
 from domain.notifications.model import (
+    ChannelErrorCode,
     ChannelKind,
     Notification,
     NotificationChannel,
@@ -92,7 +93,7 @@ async def test_channels_are_listed_in_their_order_with_their_last_result(world: 
         }
         assert list(await channels.list_by_account(new_id("acc"))) == []
         await channels.record_error(first.channel_id, ChannelErrorCode.NO_RESPONSE, "no response", NOW + 2)
-        failed = replace(first, last_error="no response", last_error_ms=NOW + 2)
+        failed = replace(first, last_error="no response", last_error_code=ChannelErrorCode.NO_RESPONSE, last_error_ms=NOW + 2)
         assert await channels.get(first.channel_id) == failed
         await channels.record_sent(first.channel_id, NOW + 3)
         assert await channels.get(first.channel_id) == replace(first, last_sent_ms=NOW + 3)

@@ -129,7 +129,11 @@ async def test_a_browser_gets_messages_that_only_it_can_read(service: Service, o
     browser = PushBrowser(receiver.url)
     key = (await owner.get("/auth/notifications/push-key"))["publicKey"]
     channel_id = await add(owner, "Phone", webPush=browser.subscription())
-    assert await owner.post(f"/auth/notifications/channels/{channel_id}/test", {}) == {"sent": True, "error": None}
+    assert await owner.post(f"/auth/notifications/channels/{channel_id}/test", {}) == {
+        "sent": True,
+        "error": None,
+        "errorCode": None,
+    }
     [request] = receiver.requests
     assert browser.decrypt(request.body)["title"] == "Latchboard: a test"
     headers = {"Authorization": request.headers["authorization"]}
@@ -166,7 +170,7 @@ async def test_ntfy_gets_title_text_link_and_token_and_its_failure_is_shown(
     assert tested["sent"] is False
     shown = await owner.get("/auth/notifications/channels")
     [channel] = [each for each in shown if each["channelId"] == channel_id]
-    assert channel["lastError"] == tested["error"]
+    assert (channel["lastError"], channel["lastErrorCode"]) == (tested["error"], "REFUSED")
     assert "secret" not in json.dumps(shown)
     await owner.call("DELETE", f"/auth/notifications/channels/{channel_id}", None, 200)
 
@@ -181,7 +185,7 @@ async def test_telegram_gets_a_message_without_a_preview(service: Service, owner
         assert (sent["chat_id"], sent["link_preview_options"]) == ("-42", {"is_disabled": True})
         assert f"{PUBLIC_URL}/#/account" in sent["text"]
     tested = await owner.post(f"/auth/notifications/channels/{channel_id}/test", {})
-    assert (tested["sent"], "connection failed" in tested["error"]) == (False, True)
+    assert (tested["sent"], tested["errorCode"], "connection failed" in tested["error"]) == (False, "NO_RESPONSE", True)
     await owner.call("DELETE", f"/auth/notifications/channels/{channel_id}", None, 200)
 
 

@@ -50,7 +50,9 @@ def result_of(response: WebhookResponse, *, gone: frozenset[int] = frozenset()) 
         error = f"The receiver answered {status}: this destination does not exist any more."
         return ChannelResult(SendOutcome.GONE, Code.GONE, error)
     if 400 <= status < 500 and status not in TRY_AGAIN:
-        return ChannelResult(SendOutcome.REFUSED, Code.REFUSED, f"The receiver refused it with {status}. Check token, topic and chat.")
+        return ChannelResult(
+            SendOutcome.REFUSED, Code.REFUSED, f"The receiver refused it with {status}. Check token, topic and chat."
+        )
     return ChannelResult(SendOutcome.FAILED, Code.RECEIVER_ERROR, f"The receiver answered {status}.", response.retry_after_s)
 
 

@@ -107,7 +107,9 @@ class ChannelSender:
                 return ChannelResult(SendOutcome.FAILED, code, error.message)
             except Exception as error:
                 log.exception("a notification could not be sent", channel=type(to).__name__)
-                return ChannelResult(SendOutcome.FAILED, ChannelErrorCode.INTERNAL_ERROR, f"It could not be sent: {type(error).__name__}.")
+                return ChannelResult(
+                    SendOutcome.FAILED, ChannelErrorCode.INTERNAL_ERROR, f"It could not be sent: {type(error).__name__}."
+                )
 
     async def _send_one(self, to: Destination, message: NotificationMessage) -> ChannelResult:
         match to:

@@ -12,6 +12,7 @@ from domain.kernel.ids import AccountId, ChannelId, DeviceId, MembershipId
 from domain.kernel.unit_of_work import Transaction
 from domain.notifications.destinations import Destination
 from domain.notifications.model import (
+    ChannelErrorCode,
     ChannelResult,
     Notification,
     NotificationChannel,

@@ -23,6 +23,7 @@ from domain.notifications.destinations import (
 )
 from domain.notifications.model import (
     MAX_CHANNELS,
+    ChannelErrorCode,
     ChannelKind,
     ChannelResult,
     NotificationChannel,

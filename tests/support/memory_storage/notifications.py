@@ -8,7 +8,13 @@ from dataclasses import replace
 from typing import Any
 
 from domain.kernel.ids import AccountId, ChannelId, DeviceId, MembershipId
-from domain.notifications.model import ChannelErrorCode, Notification, NotificationChannel, NotificationSettings, NotificationTopic
+from domain.notifications.model import (
+    ChannelErrorCode,
+    Notification,
+    NotificationChannel,
+    NotificationSettings,
+    NotificationTopic,
+)
 from support.memory_storage.tables import Database, Table
 
 NOTIFICATION_SETTINGS: Table[MembershipId, NotificationSettings] = Table("notification_settings")

@@ -31,6 +31,7 @@ from domain.notifications.destinations import (
 )
 from domain.notifications.model import (
     MAX_PENDING_PER_CHANNEL,
+    ChannelErrorCode,
     ChannelKind,
     ChannelResult,
     NotificationChannel,
@@ -44,7 +45,7 @@ from support.manual_clock import ManualClock
 from support.storage import NOW, StoredAccount, an_event, new_id, open_storage, populate
 
 ALL = tuple(NotificationTopic)
-AWAY = ChannelResult(SendOutcome.FAILED, "the mail server is away")
+AWAY = ChannelResult(SendOutcome.FAILED, ChannelErrorCode.MAIL_FAILED, "the mail server is away")
 MAIL = ChannelId("nch_mail")
 
 
@@ -301,7 +302,7 @@ async def test_nobody_is_told_of_a_request_of_their_own(desk: Desk) -> None:
 async def test_every_channel_is_told_and_fails_alone(desk: Desk) -> None:
     await desk.choose(topics=ALL)
     ntfy = await desk.add_channel(NtfyDestination("https://ntfy.example", "topic", "tk_1"))
-    desk.sender.result = ChannelResult(SendOutcome.REFUSED, "The receiver refused it with 403.")
+    desk.sender.result = ChannelResult(SendOutcome.REFUSED, ChannelErrorCode.REFUSED, "The receiver refused it with 403.")
     await desk.happen("rule_disabled")
     assert await desk.subjects() == []
     assert await desk.service.next_due_ms() is None
@@ -320,7 +321,7 @@ async def test_every_channel_is_told_and_fails_alone(desk: Desk) -> None:
 
 async def test_a_destination_that_is_gone_is_removed(desk: Desk) -> None:
     await desk.choose(topics=ALL)
-    desk.sender.result = ChannelResult(SendOutcome.GONE, "410")
+    desk.sender.result = ChannelResult(SendOutcome.GONE, ChannelErrorCode.GONE, "410")
     await desk.happen("rule_disabled")
     await desk.subjects()
     assert await desk.find_channel() is None
@@ -333,7 +334,7 @@ async def test_a_receiver_may_lengthen_the_pause_and_not_shorten_it(desk: Desk) 
     await desk.choose(topics=ALL)
     for retry_after_s, pause_ms in ((1, policy.RETRY_PAUSES_MS[0]), (600, 600_000), (10**8, policy.RETRY_PAUSES_MS[-1])):
         await desk.happen("rule_disabled")
-        desk.sender.result = ChannelResult(SendOutcome.FAILED, "429", retry_after_s)
+        desk.sender.result = ChannelResult(SendOutcome.FAILED, ChannelErrorCode.RECEIVER_ERROR, "429", retry_after_s)
         started_ms = desk.clock.steady_ms()
         await desk.subjects()
         assert await desk.service.next_due_ms() == started_ms + pause_ms

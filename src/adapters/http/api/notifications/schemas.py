@@ -20,6 +20,7 @@ from domain.notifications.destinations import (
 from domain.notifications.model import (
     DEFAULT_OFFLINE_MINUTES,
     MAX_OFFLINE_MINUTES,
+    ChannelErrorCode,
     ChannelKind,
     ChannelResult,
     NotificationChannel,

@@ -12,7 +12,11 @@ from adapters.storage.sql.tables import notification_channels, notifications, se
 from domain.kernel.ids import AccountId, ChannelId, MembershipId
 from domain.notifications.model import ChannelErrorCode, ChannelKind, NotificationChannel
 
-CHANNEL = Mapper(notification_channels, NotificationChannel, {"kind": enum_converter(ChannelKind), "last_error_code": enum_converter(ChannelErrorCode)})
+CHANNEL = Mapper(
+    notification_channels,
+    NotificationChannel,
+    {"kind": enum_converter(ChannelKind), "last_error_code": enum_converter(ChannelErrorCode)},
+)
 c, n, s = notification_channels.c, notifications.c, service_secrets.c
 
 _ID = c.channel_id == bindparam("at_id")
@@ -27,9 +31,7 @@ COUNT_PENDING = (
     .group_by(n.channel_id)
 )
 UPDATE = update(notification_channels).where(_ID)
-RECORD_SENT = UPDATE.values(
-    last_error=null(), last_error_code=null(), last_error_ms=null(), last_sent_ms=bindparam("at_ms")
-)
+RECORD_SENT = UPDATE.values(last_error=null(), last_error_code=null(), last_error_ms=null(), last_sent_ms=bindparam("at_ms"))
 DELETE = delete(notification_channels).where(_ID)
 _SEALED = c.sealed.is_not(None)
 SEALED_PAGE = (

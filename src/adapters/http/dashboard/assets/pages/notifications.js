@@ -3,7 +3,7 @@
 import { call, get } from "../core/api.js";
 import { minuteClock, zone } from "../core/format.js";
 import { html, useState } from "../core/html.js";
-import { t } from "../core/i18n.js";
+import { errorText, t } from "../core/i18n.js";
 import { useLoad } from "../core/live.js";
 import { keepPreferences, preferences } from "../core/notify.js";
 import { programOf } from "../core/program.js";
@@ -77,10 +77,13 @@ function Channels({ channels, reload }) {
   <//>`;
 }
 
-function Channel({ channel: { channelId, kind, name, target, lastSentAt, lastError, lastErrorAt }, reload }) {
+/* The details are the service's and in English; the code says what to do. */
+const channelError = (code, message) => errorText({ code: `CHANNEL_${code}`, message });
+
+function Channel({ channel: { channelId, kind, name, target, lastSentAt, lastError, lastErrorCode, lastErrorAt }, reload }) {
   const test = async () => {
-    const { sent, error } = await call("POST", `${CHANNELS}/${channelId}/test`);
-    tell(sent ? t("The test was accepted.") : error, sent ? "good" : "warn");
+    const { sent, error, errorCode } = await call("POST", `${CHANNELS}/${channelId}/test`);
+    tell(sent ? t("The test was accepted.") : channelError(errorCode, error), sent ? "good" : "warn");
     await reload();
   };
   const remove = async () => {
@@ -90,7 +93,7 @@ function Channel({ channel: { channelId, kind, name, target, lastSentAt, lastErr
     await reload();
   };
   const mine = ownChannel() === channelId ? html` <${Badge} kind="good">${t("this one")}<//>` : null;
-  const last = lastError ? html`<small class="bad">${lastError} <${Time} at=${lastErrorAt} /></small>` : lastSentAt ? html`<small>${t("last sent")} <${Time} at=${lastSentAt} /></small>` : null;
+  const last = lastError ? html`<small class="bad" title=${lastError}>${channelError(lastErrorCode, lastError)} <${Time} at=${lastErrorAt} /></small>` : lastSentAt ? html`<small>${t("last sent")} <${Time} at=${lastSentAt} /></small>` : null;
   return html`<li class="entry" aria-label=${name}><div class="grow"><strong>${kind === "mail" ? t("Mail") : name}</strong>${mine}<small>${[KINDS[kind] === name ? null : KINDS[kind], kind === "mail" ? me.value.email : target].filter(Boolean).join(" · ")}</small>${last}</div>
     <${Button} small act=${test} label=${t("Send a test to {name}", { name })}>${t("Send a test")}<//><${Button} small kind="danger" icon="trash" label=${t("Delete {name}", { name })} act=${remove} /></li>`;
 }

@@ -1,0 +1,18 @@
+"""Why a channel did not take a notification, as a code that the page translates.
+
+Revision: 0032, after 0031.
+"""
+
+from __future__ import annotations
+
+import sqlalchemy as sa
+from alembic import op
+
+revision = "0032"
+down_revision = "0031"
+branch_labels = None
+depends_on = None
+
+
+def upgrade() -> None:
+    op.add_column("notification_channels", sa.Column("last_error_code", sa.Text(), nullable=True))
