@@ -12,6 +12,9 @@ AppliesVia = Literal["device", "group", "project"]
 ApprovalStatus = Literal["PENDING", "APPROVED", "DENIED", "EXPIRED"]
 BulkCredentials = Literal["NONE", "NEW", "UNUSED"]
 BulkOutcome = Literal["CREATED", "EXISTS", "FAILED"]
+ChannelErrorCode = Literal[
+    "NO_RESPONSE", "REFUSED", "GONE", "RECEIVER_ERROR", "MAIL_FAILED", "SECRET_UNREADABLE", "INTERNAL_ERROR"
+]
 ChannelKind = Literal["mail", "webpush", "ntfy", "telegram"]
 ClaimStatus = Literal["WAITING", "APPROVED", "DENIED", "CLAIMED"]
 CommandKind = Literal["ACTION", "QUERY"]
@@ -232,6 +235,7 @@ class ChannelResponse:
     created_at: datetime
     last_sent_at: datetime | None
     last_error: str | None
+    last_error_code: ChannelErrorCode | None
     last_error_at: datetime | None
 
 
@@ -239,6 +243,7 @@ class ChannelResponse:
 class ChannelTestResponse:
     sent: bool
     error: str | None
+    error_code: ChannelErrorCode | None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
