@@ -183,11 +183,13 @@ async def test_a_devices_log_is_read_back_by_time(world: StoredAccount) -> None:
             await append(tx, an_event(world, at_ms=at_ms))
         await append(tx, an_event(world, device_id=new_id("dev")))
         device_id = world.device.device_id
-        log = await tx.events.list_by_device(device_id, limit=9, before_ms=None)
+        log = await tx.events.list_by_device(device_id, limit=9, before=None)
         assert [event.at_ms for event in log] == [NOW + 2, NOW + 1, NOW + 1, NOW]
         assert log[1].position > log[2].position
-        log = await tx.events.list_by_device(device_id, limit=2, before_ms=NOW + 2)
-        assert [event.at_ms for event in log] == [NOW + 1, NOW + 1]
+        assert list(await tx.events.list_by_device(device_id, limit=2, before=(NOW + 2, 0))) == log[1:3]
+        newer, older = log[1], log[2]
+        rest = await tx.events.list_by_device(device_id, limit=9, before=(newer.at_ms, newer.position))
+        assert [event.event_id for event in rest] == [older.event_id, log[3].event_id], "of one millisecond, the lower position"
 
 
 async def test_totals_stay_right_when_old_events_are_deleted(world: StoredAccount) -> None:

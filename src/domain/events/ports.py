@@ -62,8 +62,8 @@ class EventRepository(Protocol):
         """Position of the oldest stored event of all accounts, 0 for none. Retention deletes the oldest first."""
         ...
 
-    async def list_by_device(self, device_id: DeviceId, *, limit: int, before_ms: int | None) -> Sequence[Event]:
-        """A device's audit log, newest first."""
+    async def list_by_device(self, device_id: DeviceId, *, limit: int, before: tuple[int, int] | None) -> Sequence[Event]:
+        """A device's audit log, newest first: what is older than `before`, a time in Unix ms and a position of that time."""
         ...
 
     async def delete_older_than(self, at_ms: int, limit: int) -> int:

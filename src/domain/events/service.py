@@ -17,7 +17,7 @@ from domain.events.policy import DEFAULT_LIMIT, MAX_COUNTED_READINGS, MAX_LIMIT,
 from domain.events.ports import EventLogTx, EventObserver, FeedPublisher, HasEvents, TelemetryEventQuery
 from domain.kernel.caller import Role, Session
 from domain.kernel.clock import Clock
-from domain.kernel.cursors import EVENTS, decode_cursor, encode_cursor
+from domain.kernel.cursors import DEVICE_EVENTS, EVENTS, decode_cursor, encode_cursor
 from domain.kernel.domain_events import DomainEvent
 from domain.kernel.errors import ValidationFailed
 from domain.kernel.ids import DeviceId, EventId, IdGenerator, IdPrefix
@@ -140,15 +140,24 @@ class EventService:
         return EventViewPage([_event_view(event, caller) for event in shown], total, next_cursor)
 
     async def list_by_device(
-        self, caller: Session, device_id: str, *, limit: int = DEFAULT_LIMIT, before_ms: int | None = None
-    ) -> Sequence[EventView]:
-        """The device's events before `before_ms`, newest first. Raises NotFound."""
+        self,
+        caller: Session,
+        device_id: str,
+        *,
+        limit: int = DEFAULT_LIMIT,
+        before_ms: int | None = None,
+        cursor: str | None = None,
+    ) -> tuple[Sequence[EventView], str | None]:
+        """The device's events, newest first, before `before_ms` (Unix ms) or behind `cursor`; and the cursor of the next page,
+        None for the last. Raises NotFound, ValidationFailed."""
         if not 1 <= limit <= MAX_LIMIT:
             raise ValidationFailed.for_field("limit", f"must be 1 to {MAX_LIMIT}.")
         async with self._uow.read() as tx:
             device = await get_device(tx, caller.account_id, DeviceId(device_id))
-            found = await tx.events.list_by_device(device.device_id, limit=limit, before_ms=before_ms)
-        return [_event_view(event, caller) for event in found]
+            found = await tx.events.list_by_device(device.device_id, limit=limit + 1, before=_log_mark(before_ms, cursor))
+        shown = found[:limit]
+        more = encode_cursor(DEVICE_EVENTS, shown[-1].at_ms, shown[-1].position) if len(found) > limit else None
+        return [_event_view(event, caller) for event in shown], more
 
     async def _telemetry_page(self, caller: Session, limit: int, cursor: str | None, device_id: DeviceId | None) -> EventViewPage:
         """Readings have no position: their cursor is a time and the number of readings of that millisecond already returned."""
@@ -165,6 +174,16 @@ class EventService:
             same = sum(record.at_ms == last_ms for record in shown)
             next_cursor = encode_cursor(EVENTS, last_ms, same + (skip if last_ms == before_ms else 0))
         return EventViewPage([_telemetry_event_view(record) for record in shown], total, next_cursor)
+
+
+def _log_mark(before_ms: int | None, cursor: str | None) -> tuple[int, int] | None:
+    """A time, and a position of that time. Raises ValidationFailed."""
+    if cursor is None:
+        return None if before_ms is None else (before_ms, 0)
+    if before_ms is not None:
+        raise ValidationFailed.for_field("cursor", "continues a list: send it without `before`.")
+    at_ms, position = decode_cursor(DEVICE_EVENTS, cursor, 2)
+    return at_ms, position
 
 
 def _event_view(event: Event, caller: Session) -> EventView:

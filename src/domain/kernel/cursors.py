@@ -1,7 +1,7 @@
 """Cursors: opaque, URL-safe positions in a list. The same numbers always give the same text.
 
-The first character names the list (`e` for the event log, `f` for the live feed, `x` for executions), so a cursor of one
-list is invalid in another.
+The first character names the list (`e` for the event log, `d` for a device's, `f` for the live feed, `x` for executions), so a cursor of
+one list is invalid in another.
 """
 
 from __future__ import annotations
@@ -12,6 +12,7 @@ import binascii
 from domain.kernel.errors import ValidationFailed
 
 EVENTS = "e"
+DEVICE_EVENTS = "d"
 FEED = "f"
 EXECUTIONS = "x"
 _MAX_LENGTH = 2_048

@@ -63,8 +63,8 @@ class MemoryEventRepository:
     async def oldest_position(self) -> int:
         return min((event.position for event in self._filter(lambda _: True)), default=0)
 
-    async def list_by_device(self, device_id: DeviceId, *, limit: int, before_ms: int | None) -> Sequence[Event]:
-        chosen = self._filter(lambda e: e.device_id == device_id and (before_ms is None or e.at_ms < before_ms))
+    async def list_by_device(self, device_id: DeviceId, *, limit: int, before: tuple[int, int] | None) -> Sequence[Event]:
+        chosen = self._filter(lambda e: e.device_id == device_id and (before is None or (e.at_ms, e.position) < before))
         return sorted(chosen, key=lambda event: (-event.at_ms, -event.position))[:limit]
 
     async def delete_older_than(self, at_ms: int, limit: int) -> int:

@@ -98,9 +98,9 @@ async def test_a_device_log_has_only_its_events_newest_first(world: WebhookWorld
     await world.switch(one)
     await world.switch(two)
     await world.switch(one)
-    found = await world.events.list_by_device(world.session(), one.device_id)
+    found, _ = await world.events.list_by_device(world.session(), one.device_id)
     assert [record.kind for record in found] == ["relay_changed", "relay_changed", "device_registered"]
-    earlier = await world.events.list_by_device(world.session(), one.device_id, before_ms=found[-1].at_ms)
+    earlier, _ = await world.events.list_by_device(world.session(), one.device_id, before_ms=found[-1].at_ms)
     assert not earlier
     with pytest.raises(NotFound):
         await world.events.list_by_device(world.session(), "dev_00000000000000000000")

@@ -41,7 +41,7 @@ def list_response(
             raise ValidationFailed.for_field("after", "is not the id of an entry of this list. Begin again without it.")
     page = entries[start : start + query.limit]
     is_last = start + query.limit >= len(entries)
-    headers = {} if is_last else {"Link": f'<{_url_with("after", id_of(page[-1]))}>; rel="next"'}
+    headers = {} if is_last else {"Link": next_link("after", id_of(page[-1]))}
     return ApiResponse([show(entry) for entry in page], headers=headers)
 
 
@@ -50,15 +50,15 @@ def page_response(
 ) -> ApiResponse[list[Shown]]:
     """The first `limit` entries; if there are more, with a link to the page that begins after the last one."""
     page = found[:limit]
-    headers = {} if len(found) <= limit else {"Link": f'<{_url_with("before", cursor_of(page[-1]))}>; rel="next"'}
+    headers = {} if len(found) <= limit else {"Link": next_link("before", cursor_of(page[-1]))}
     return ApiResponse([show(entry) for entry in page], headers=headers)
 
 
-def next_offset_link(offset: int) -> str:
-    """The `Link` header of a page that is reached by its offset."""
-    return f'<{_url_with("offset", str(offset))}>; rel="next"'
+def next_link(name: str, text: str, *replaced: str) -> str:
+    """The `Link` header of the page that this request reaches with the query parameter `name`, without those it replaces."""
+    return f'<{_url_with(name, text, *replaced)}>; rel="next"'
 
 
-def _url_with(name: str, text: str) -> str:
-    given = [(each, value) for each, value in request.args.items(multi=True) if each != name]
+def _url_with(name: str, text: str, *replaced: str) -> str:
+    given = [(each, value) for each, value in request.args.items(multi=True) if each not in (name, *replaced)]
     return f"{request.path}?{urlencode([*given, (name, text)])}"

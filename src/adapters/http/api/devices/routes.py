@@ -7,7 +7,7 @@ from quart import request
 from adapters.http.api.devices import schemas as schema
 from adapters.http.core.auth import RequiredAccess, current_caller, current_session
 from adapters.http.core.operation import ApiBlueprint, operation
-from adapters.http.core.paging import next_offset_link
+from adapters.http.core.paging import next_link
 from adapters.http.core.request_handling import ApiResponse
 from adapters.http.core.schemas import OkResponse
 from domain.commands.queries import DeviceQueryService
@@ -35,7 +35,7 @@ def _add_registry_routes(bp: ApiBlueprint, devices: DeviceService, control: Devi
         page = await control.list_devices(current_caller(), query.to_search())
         headers = {"X-Total-Count": str(page.total)}
         if query.limit is not None and query.offset + query.limit < page.total:
-            headers["Link"] = next_offset_link(query.offset + query.limit)
+            headers["Link"] = next_link("offset", str(query.offset + query.limit))
         return ApiResponse([schema.DeviceResponse.from_domain(one) for one in page.devices], headers=headers)
 
     @operation(bp, "GET", "/devices/summary", RequiredAccess.SESSION, "Count devices by state")

@@ -16,7 +16,8 @@ from adapters.http.api.events.schemas import (
 )
 from adapters.http.core.auth import RequiredAccess, current_session
 from adapters.http.core.operation import ApiBlueprint, operation
-from adapters.http.core.request_handling import MediaType
+from adapters.http.core.paging import next_link
+from adapters.http.core.request_handling import ApiResponse, MediaType
 from domain.audit.export import AuditExporter
 from domain.events.service import EventService
 from domain.kernel.caller import Role, require_role
@@ -63,12 +64,21 @@ def events_blueprint(events: EventService, exporter: AuditExporter) -> ApiBluepr
         return response
 
     @operation(
-        bp, "GET", "/devices/<device_id>/events", RequiredAccess.SESSION, "List a device's events", errors={404: "NOT_FOUND"}
+        bp,
+        "GET",
+        "/devices/<device_id>/events",
+        RequiredAccess.SESSION,
+        "List a device's events",
+        errors={404: "NOT_FOUND"},
+        paged=True,
     )
-    async def list_device_events(device_id: str, query: DeviceEventsQuery) -> list[EventResponse]:
+    async def list_device_events(device_id: str, query: DeviceEventsQuery) -> ApiResponse[list[EventResponse]]:
         """The audit log, newest first: changes made to the device, its own reports, and denied requests."""
-        found = await events.list_by_device(current_session(), device_id, limit=query.limit, before_ms=query.before)
-        return [event_response(record) for record in found]
+        found, more = await events.list_by_device(
+            current_session(), device_id, limit=query.limit, before_ms=query.before, cursor=query.cursor
+        )
+        headers = {} if more is None else {"Link": next_link("cursor", more, "before")}
+        return ApiResponse([event_response(record) for record in found], headers=headers)
 
     return bp
 

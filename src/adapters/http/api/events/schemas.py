@@ -54,6 +54,7 @@ class EventsExportQuery(QueryParameters):
 class DeviceEventsQuery(QueryParameters):
     limit: PageLimit = DEFAULT_LIMIT
     before: Annotated[int, Field(ge=0, le=2**52)] | None = Field(default=None, description="Unix milliseconds, exclusive.")
+    cursor: str | None = Field(default=None, max_length=128, description="The next page. The `Link` header carries it.")
 
 
 class EventResponse(ResponseModel):

@@ -11,7 +11,7 @@ from functools import cache
 from operator import attrgetter
 from typing import Any
 
-from sqlalchemy import BindParameter, ColumnElement, Select, and_, bindparam, delete, func, literal_column, select
+from sqlalchemy import BindParameter, ColumnElement, Select, and_, bindparam, delete, func, literal_column, or_, select
 
 from adapters.storage.sql.bulk_insert import BulkStatement, bulk_insert
 from adapters.storage.sql.mapper import JSON, Mapper, escape_like, to_json
@@ -85,7 +85,10 @@ OLDEST_POSITION = select(func.min(e.position))
 _DEVICE_LOG = EVENT.select().where(e.device_id == bindparam("at_device"))
 _NEWEST_FIRST = (e.at_ms.desc(), e.position.desc())
 DEVICE_LOG = _DEVICE_LOG.order_by(*_NEWEST_FIRST).limit(_LIMIT)
-DEVICE_LOG_BEFORE = _DEVICE_LOG.where(e.at_ms < bindparam("at_before")).order_by(*_NEWEST_FIRST).limit(_LIMIT)
+_OLDER = and_(
+    e.at_ms <= bindparam("at_before"), or_(e.at_ms < bindparam("at_before"), e.position < bindparam("at_before_position"))
+)
+DEVICE_LOG_BEFORE = _DEVICE_LOG.where(_OLDER).order_by(*_NEWEST_FIRST).limit(_LIMIT)
 DELETE_UNLINKED = delete_batch(events, and_(e.at_ms < bindparam("at_before"), e.sequence == 0), e.at_ms).returning(
     e.account_id, e.kind, e.device_id, e.writer
 )
@@ -213,9 +216,10 @@ class SqlEventRepository:
     async def oldest_position(self) -> int:
         return (await self._session.read(OLDEST_POSITION))[0][0] or 0
 
-    async def list_by_device(self, device_id: DeviceId, *, limit: int, before_ms: int | None) -> Sequence[Event]:
-        statement = DEVICE_LOG if before_ms is None else DEVICE_LOG_BEFORE
-        rows = await self._session.read(statement, at_device=device_id, at_limit=limit, **_without_none(at_before=before_ms))
+    async def list_by_device(self, device_id: DeviceId, *, limit: int, before: tuple[int, int] | None) -> Sequence[Event]:
+        statement = DEVICE_LOG if before is None else DEVICE_LOG_BEFORE
+        mark = {} if before is None else {"at_before": before[0], "at_before_position": before[1]}
+        rows = await self._session.read(statement, at_device=device_id, at_limit=limit, **mark)
         return [EVENT.from_row(row) for row in rows]
 
     async def delete_older_than(self, at_ms: int, limit: int) -> int:

@@ -10,16 +10,17 @@ import { EventLine } from "../log.js";
 
 const PAGE = 50;
 
-export function History({ device, path }) {
-  const [older, setOlder] = useState({ data: [], full: null });
-  const page = useLoad((signal) => Promise.all([get(`${path}/events?limit=${PAGE}`, signal), loadNames(signal)]), [path], ofDevice(device.deviceId));
+export function History({ device }) {
+  const [older, setOlder] = useState({ data: [], cursor: undefined });
+  const log = `/events?deviceId=${device.deviceId}&limit=${PAGE}`;
+  const page = useLoad((signal) => Promise.all([get(log, signal), loadNames(signal)]), [log], ofDevice(device.deviceId));
   const more = async () => {
-    const last = older.data.at(-1) ?? page.data[0].at(-1);
-    const next = await get(`${path}/events?limit=${PAGE}&before=${last.timestamp}`);
-    setOlder({ data: [...older.data, ...next], full: next.length === PAGE });
+    const cursor = older.cursor ?? page.data[0].cursor;
+    const next = await get(`${log}&cursor=${encodeURIComponent(cursor)}`);
+    setOlder({ data: [...older.data, ...next.data], cursor: next.hasMore ? next.cursor : null });
   };
   return html`<${Card} title=${t("History")}>
-    <${Loaded} of=${page} lines=${8}>${([data, named]) => data.length ? html`<ul class="lines">${[...data, ...older.data].map((event) => html`<${EventLine} key=${event.id} event=${event} named=${named} />`)}</ul>
-      <${More} next=${older.full ?? data.length === PAGE} load=${more} />` : html`<${Empty} icon="scroll-text" title=${t("Nothing has happened yet")} />`}<//>
+    <${Loaded} of=${page} lines=${8}>${([{ data, hasMore }, named]) => data.length ? html`<ul class="lines">${[...data, ...older.data].map((event) => html`<${EventLine} key=${event.id} event=${event} named=${named} />`)}</ul>
+      <${More} next=${older.cursor === undefined ? hasMore : older.cursor} load=${more} />` : html`<${Empty} icon="scroll-text" title=${t("Nothing has happened yet")} />`}<//>
   <//>`;
 }

@@ -1,0 +1,43 @@
+"""A device's audit log is read page by page, and no event is lost between two pages."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+from support.in_process_app import ApiCaller, in_process_app
+
+NEW = {"name": "Pump", "boardType": "ESP32", "appType": "PUMP"}
+
+
+async def followed(owner: ApiCaller, path: str) -> list[str]:
+    """The ids of all events from this page on, by the `Link` headers."""
+    ids: list[str] = []
+    while path:
+        answer = await owner.send("GET", path)
+        assert answer.status_code == 200, answer.text
+        ids += [event["id"] for event in answer.json()]
+        link = re.fullmatch(r'<(.+)>; rel="next"', answer.headers.get("link", ""))
+        path = link[1] if link else ""
+    return ids
+
+
+async def test_events_of_one_millisecond_are_on_one_of_two_pages(tmp_path: Path) -> None:
+    async with in_process_app(tmp_path) as program:  # its clock stands still: all events have one time
+        await program.create_account("owner@example.com")
+        owner = await program.sign_in("owner@example.com")
+        path = f"/devices/{(await owner.send_ok('POST', '/devices/register', NEW))['deviceId']}"
+        await owner.send_ok("POST", f"{path}/credentials")
+        for _ in range(6):
+            await owner.send_ok("PATCH", f"{path}/toggle")
+        whole = await owner.send_ok("GET", f"{path}/events?limit=200")
+        ids = [event["id"] for event in whole]
+        assert len(ids) >= 8
+        assert len({event["timestamp"] for event in whole}) < len(ids)
+        assert await followed(owner, f"{path}/events?limit=3") == ids
+        later = whole[0]["timestamp"] + 1
+        assert await followed(owner, f"{path}/events?limit=3&before={later}") == ids, "the link replaces `before`"
+        both = await owner.send("GET", f"{path}/events?before={later}&cursor=ZDEuMQ")
+        assert (both.status_code, both.json()["details"][0]["field"]) == (400, "cursor")
+        other = await owner.send("GET", f"{path}/events?cursor=ZTE")
+        assert other.json()["message"].startswith("cursor: "), "a cursor of another list"
