@@ -1,7 +1,7 @@
 """Cursors: opaque, URL-safe positions in a list. The same numbers always give the same text.
 
-The first character names the list (`e` for the event log, `d` for a device's, `f` for the live feed, `x` for executions), so a cursor of
-one list is invalid in another.
+The first character names the list (`e` for the event log, `d` for a device's log, `f` for the live feed, `x` for executions), so
+a cursor of one list is invalid in another.
 """
 
 from __future__ import annotations

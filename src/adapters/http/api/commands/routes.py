@@ -153,7 +153,7 @@ def _add_execution_routes(bp: ApiBlueprint, control: DeviceQueryService) -> None
         return schema.ExecutionPageResponse(
             data=[schema.ExecutionResponse.from_domain(one) for one in page.executions],
             has_more=page.next_seq is not None,
-            cursor=None if page.next_seq is None else encode_cursor(EXECUTIONS, page.next_seq),
+            cursor="" if page.next_seq is None else encode_cursor(EXECUTIONS, page.next_seq),
         )
 
     @operation(

@@ -174,4 +174,4 @@ class ExecutionResponse(ResponseModel):
 class ExecutionPageResponse(ResponseModel):
     data: list[ExecutionResponse]
     has_more: bool
-    cursor: str | None
+    cursor: str = Field(description="Pass it to get the next page; empty on the last page.")

@@ -40,7 +40,7 @@ def events_blueprint(events: EventService, exporter: AuditExporter) -> ApiBluepr
             search=query.to_search(),
         )
         records = [event_response(record) for record in page.events]
-        return EventPageResponse(data=records, total=page.total, has_more=page.has_more, cursor=page.cursor)
+        return EventPageResponse(data=records, total=page.total, has_more=page.has_more, cursor=page.cursor or "")
 
     @operation(
         bp,

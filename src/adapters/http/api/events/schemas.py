@@ -75,7 +75,7 @@ class EventPageResponse(ResponseModel):
         "counted up to 10,000."
     )
     has_more: bool
-    cursor: str | None = Field(description="Pass it to get the next page; null on the last page.")
+    cursor: str = Field(description="Pass it to get the next page; empty on the last page.")
 
 
 def event_response(record: EventView) -> EventResponse:
