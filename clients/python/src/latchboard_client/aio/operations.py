@@ -1696,11 +1696,14 @@ class AsyncOperations(AsyncTransport):
         )
 
     async def list_device_events(
-        self, device_id: str, *, limit: int | Unset = UNSET, before: int | Unset = UNSET
+        self, device_id: str, *, limit: int | Unset = UNSET, before: int | Unset = UNSET, cursor: str | Unset = UNSET
     ) -> list[models.EventResponse]:
         """List a device's events."""
         return await self._call(
-            list[models.EventResponse], "GET", ["devices", device_id, "events"], query={"limit": limit, "before": before}
+            list[models.EventResponse],
+            "GET",
+            ["devices", device_id, "events"],
+            query={"limit": limit, "before": before, "cursor": cursor},
         )
 
     async def list_webhooks(self) -> list[models.WebhookDetailsResponse]:

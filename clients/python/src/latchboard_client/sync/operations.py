@@ -1675,11 +1675,14 @@ class Operations(Transport):
         )
 
     def list_device_events(
-        self, device_id: str, *, limit: int | Unset = UNSET, before: int | Unset = UNSET
+        self, device_id: str, *, limit: int | Unset = UNSET, before: int | Unset = UNSET, cursor: str | Unset = UNSET
     ) -> list[models.EventResponse]:
         """List a device's events."""
         return self._call(
-            list[models.EventResponse], "GET", ["devices", device_id, "events"], query={"limit": limit, "before": before}
+            list[models.EventResponse],
+            "GET",
+            ["devices", device_id, "events"],
+            query={"limit": limit, "before": before, "cursor": cursor},
         )
 
     def list_webhooks(self) -> list[models.WebhookDetailsResponse]:
