@@ -68,8 +68,8 @@ MODEL_FIELD_EXAMPLES: dict[str, Any] = {
     "ScheduleResponse.label": "Morning",
     "ScheduleResponse.offCommand": {"command": "OFF", "params": None},
     "EventPageResponse.hasMore": False,
-    "EventPageResponse.cursor": None,
+    "EventPageResponse.cursor": "",
     "ExecutionPageResponse.hasMore": False,
-    "ExecutionPageResponse.cursor": None,
+    "ExecutionPageResponse.cursor": "",
 }
 """`Model.field` where a name means something else there."""
