@@ -586,7 +586,7 @@ class EventPageResponse:
     data: list[EventResponse]
     total: int
     has_more: bool
-    cursor: str | None
+    cursor: str
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -605,7 +605,7 @@ class EventResponse:
 class ExecutionPageResponse:
     data: list[ExecutionResponse]
     has_more: bool
-    cursor: str | None
+    cursor: str
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
