@@ -1,6 +1,8 @@
-//! Bindings of the engine: rules and telemetry here; results, aggregation, grant windows and signatures in the modules below.
+//! Bindings of the engine: rules and telemetry here; results, aggregation, event chains, grant windows and
+//! signatures in the modules below.
 
 mod aggregator;
+mod event_chain;
 mod ingest_result;
 mod rule_spec;
 mod signing;
@@ -211,6 +213,7 @@ pub fn register(module: &Bound<'_, PyModule>) -> PyResult<()> {
     module.add_class::<aggregator::PyAggregator>()?;
     module.add_class::<window::PyWindow>()?;
     module.add_function(wrap_pyfunction!(window::allowance, module)?)?;
+    module.add_function(wrap_pyfunction!(event_chain::chain_events, module)?)?;
     module.add_function(wrap_pyfunction!(unpack_readings, module)?)?;
     module.add_function(wrap_pyfunction!(source_digest, module)?)
 }

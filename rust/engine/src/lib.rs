@@ -1,4 +1,5 @@
-//! The pure engine: parses telemetry, evaluates rules, grant windows and rate limits, signs webhooks.
+//! The pure engine: parses telemetry, evaluates rules, grant windows and rate limits, signs webhooks, hashes the event
+//! log.
 //!
 //! Each part has a readable twin in Python (`domain/<part>/reference.py`) that defines it; this crate must equal it and only
 //! be faster. It does no I/O, reads no clock and knows no Python. Read `engine`, `ingest` and `device` first.
@@ -8,8 +9,11 @@
 pub mod aggregate;
 pub mod batch_result;
 pub mod block;
+pub mod canonical_json;
 pub mod checkpoint;
 pub mod engine;
+pub mod event_chain;
+pub mod hex;
 pub mod packing;
 pub mod partition;
 pub mod payload_parser;

@@ -6,6 +6,8 @@ use base64::engine::general_purpose::STANDARD;
 use sha2::digest::generic_array::GenericArray;
 use sha2::{Digest, Sha256, compress256};
 
+use crate::hex::write_hex;
+
 const BLOCK_BYTES: usize = 64;
 /// Initial hash value of SHA-256 (FIPS 180-4, 5.3.3).
 #[rustfmt::skip]
@@ -99,12 +101,8 @@ impl Signer {
 
     /// `sha256=<hex>` over the body, keyed with the secret's text.
     pub fn service(&self, body: &[u8]) -> [u8; 71] {
-        const DIGITS: &[u8; 16] = b"0123456789abcdef";
         let mut text = *b"sha256=0000000000000000000000000000000000000000000000000000000000000000";
-        for (pair, byte) in text[7..].chunks_exact_mut(2).zip(self.service_key.sign(body)) {
-            pair[0] = DIGITS[usize::from(byte >> 4)];
-            pair[1] = DIGITS[usize::from(byte & 15)];
-        }
+        write_hex(&self.service_key.sign(body), &mut text[7..]);
         text
     }
 

@@ -16,6 +16,7 @@ __all__ = [
     "TelemetryBatch",
     "Window",
     "allowance",
+    "chain_events",
     "source_digest",
     "unpack_readings",
 ]
@@ -108,6 +109,7 @@ class Window:
     def is_open(self, at_ms: int) -> bool: ...
 
 def allowance(uses: Sequence[int], limit: int, now_ms: int) -> tuple[bool, int, int]: ...
+def chain_events(events: Sequence[object], heads: dict[str, tuple[int, str]]) -> list[tuple[int, str]]: ...
 
 @final
 class Signer:

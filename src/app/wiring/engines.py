@@ -6,6 +6,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
+from domain.events.chain import ChainHasher
 from domain.grants.rate_limit import GrantEvaluator
 from domain.rules.telemetry_engine_port import TelemetryBatch, TelemetryEngine
 from domain.webhooks.signing import SignerFactory
@@ -20,7 +21,8 @@ def _no_blocks(blocks: Sequence[bytes]) -> TelemetryBatch:
 
 @dataclass(frozen=True, slots=True)
 class EngineParts:
-    """The engine of the fleet, a factory of engines for rule dry runs, and the grant evaluator and signers of the same kind."""
+    """The engine of the fleet, a factory of engines for rule dry runs, and grant evaluator, signers and hasher of the same
+    kind."""
 
     name: str
     engine: TelemetryEngine
@@ -28,6 +30,7 @@ class EngineParts:
     make_batch: Callable[[Sequence[tuple[int, int, bytes]]], TelemetryBatch]
     grant_evaluator: GrantEvaluator
     signer_factory: SignerFactory
+    chain_hasher: ChainHasher
     read_blocks: Callable[[Sequence[bytes]], TelemetryBatch] = _no_blocks
     """Reads the entries of a cluster's log. Raises ValueError."""
 
@@ -41,15 +44,19 @@ def _load_native() -> EngineParts:
     from adapters.engine import extension_check
 
     extension_check.check_extension(SOURCE_ROOT)
+    from adapters.engine.native_chain_hasher import chain_events
     from adapters.engine.native_engine import NativeEngine, NativeSignerFactory, make_batch
     from adapters.engine.native_grant_evaluator import NativeGrantEvaluator
 
-    return EngineParts("native", NativeEngine(), NativeEngine, make_batch, NativeGrantEvaluator(), NativeSignerFactory())
+    return EngineParts(
+        "native", NativeEngine(), NativeEngine, make_batch, NativeGrantEvaluator(), NativeSignerFactory(), chain_events
+    )
 
 
 def _load_reference() -> EngineParts:
     from adapters.engine.reference_grant_evaluator import ReferenceGrantEvaluator
     from adapters.engine.reference_signer import ReferenceSignerFactory
+    from domain.events.chain import chain_events
     from domain.telemetry.engine.batch import InMemoryTelemetryBatch
     from domain.telemetry.engine.reference import ReferenceEngine
 
@@ -60,6 +67,7 @@ def _load_reference() -> EngineParts:
         InMemoryTelemetryBatch.of,
         ReferenceGrantEvaluator(),
         ReferenceSignerFactory(),
+        chain_events,
     )
 
 

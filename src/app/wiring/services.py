@@ -91,7 +91,10 @@ class Services:
         self.notification_observer = NotificationObserver(clock=adapters.clock, wake=wake_events.notifications.set)
         observers: list[EventObserver[Any]] = [self.fanout, self.notification_observer]
         self.event_recorder: EventLogDispatcher[Any] = EventLogDispatcher(
-            ids=adapters.ids, observers=observers, feed=self.followed_feed or adapters.feed
+            ids=adapters.ids,
+            observers=observers,
+            feed=self.followed_feed or adapters.feed,
+            hasher=adapters.engine.chain_hasher,
         )
         self.uow = adapters.database.unit_of_work(self.event_recorder)
         self.leader_uow = self.uow if adapters.fence is None else FencedUnitOfWork(self.uow, adapters.fence)

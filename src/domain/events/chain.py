@@ -7,7 +7,7 @@ side. A record's content is what an audit export shows, in canonical JSON; so an
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final
 
@@ -40,7 +40,7 @@ class ChainedRecord:
 
 
 def record_json(event: Event, sequence: int) -> str:
-    """`canonical_json(record_object(event, sequence))`, written out for speed: every event of the service passes here."""
+    """`canonical_json(record_object(event, sequence))`, written out for speed."""
     return (
         f'{{"accountId":{quote(event.account_id)},"address":{quote(event.address)},"data":{canonical_json(event.payload)},'
         f'"description":{quote(event.description)},"deviceId":{quote(event.device_id or "")},'
@@ -81,18 +81,28 @@ def link(previous: str, digest: bytes) -> str:
     return hashlib.sha256(bytes.fromhex(previous) + digest).hexdigest()
 
 
-def chain_events(
-    events: Iterable[Event], heads: Mapping[AccountId, ChainHead]
-) -> tuple[list[ChainedRecord], dict[AccountId, ChainHead]]:
-    """The events of one writer, in the order of their positions, as the next records of their accounts' chains; and the heads
-    of the accounts that got records."""
-    records: list[ChainedRecord] = []
-    moved: dict[AccountId, ChainHead] = {}
+ChainPlace = tuple[int, str]
+"""Sequence and hash of a record."""
+
+ChainHasher = Callable[[Sequence[Event], Mapping[AccountId, ChainHead]], list[ChainPlace]]
+"""Like `chain_events`."""
+
+
+def chain_events(events: Sequence[Event], heads: Mapping[AccountId, ChainHead]) -> list[ChainPlace]:
+    """The places of one writer's events, in the order of their positions, as the next records of their accounts' chains.
+
+    The service uses the engine's hasher, which equals this definition."""
+    places: list[ChainPlace] = []
+    newest = {account: (head.sequence, head.hash) for account, head in heads.items()}
     for event in events:
-        account_id = event.account_id
-        head = moved.get(account_id) or heads.get(account_id) or ChainHead()
-        sequence = head.sequence + 1
-        linked = link(head.hash, digest_of(record_json(event, sequence)))
-        records.append(ChainedRecord(event, sequence, linked))
-        moved[account_id] = ChainHead(sequence, linked, event.position)
-    return records, moved
+        sequence, previous = newest.get(event.account_id, (0, NO_HASH))
+        place = sequence + 1, link(previous, digest_of(record_json(event, sequence + 1)))
+        places.append(place)
+        newest[event.account_id] = place
+    return places
+
+
+def heads_after(events: Sequence[Event], places: Sequence[ChainPlace]) -> dict[AccountId, ChainHead]:
+    """The heads of the accounts that got records."""
+    last = {event.account_id: number for number, event in enumerate(events)}
+    return {account: ChainHead(*places[number], events[number].position) for account, number in last.items()}

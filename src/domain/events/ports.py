@@ -7,6 +7,7 @@ from contextlib import AbstractContextManager
 from typing import Protocol, TypeVar
 
 from domain.devices.ports import HasDevices
+from domain.events.chain import ChainHasher, chain_events
 from domain.events.log_cursor import LogCursor
 from domain.events.model import NO_SEARCH, Event, EventSearch, FeedFilter, FeedFrame, TelemetryRecord
 from domain.kernel.domain_events import DomainEvent
@@ -15,8 +16,8 @@ from domain.kernel.unit_of_work import Transaction
 
 
 class EventRepository(Protocol):
-    async def append_many(self, events: Sequence[Event]) -> Sequence[Event]:
-        """Stores the events in this order and returns them with their `writer` and `position`. Positions of one writer follow the
+    async def append_many(self, events: Sequence[Event], hasher: ChainHasher = chain_events) -> Sequence[Event]:
+        """Stores the events in this order, linked by `hasher`, and returns them with their `writer` and `position`. Positions of one writer follow the
         order of commits; and an event that was written by somebody who had read another one has the higher position."""
         ...
 

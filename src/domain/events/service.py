@@ -12,6 +12,7 @@ from typing import Generic, Protocol, TypeVar
 
 from domain.devices.lookup import get_device
 from domain.devices.ports import HasDevices
+from domain.events.chain import ChainHasher, chain_events
 from domain.events.model import NO_SEARCH, TELEMETRY, Event, EventSearch, TelemetryRecord
 from domain.events.policy import DEFAULT_LIMIT, MAX_COUNTED_READINGS, MAX_LIMIT, reading_event_id, to_event
 from domain.events.ports import EventLogTx, EventObserver, FeedPublisher, HasEvents, TelemetryEventQuery
@@ -29,8 +30,16 @@ TxT = TypeVar("TxT", bound=EventLogTx)
 class EventLogDispatcher(Generic[TxT]):
     """Implements `DomainEventDispatcher` for the storage adapter, and publishes telemetry for ingest."""
 
-    def __init__(self, *, ids: IdGenerator, observers: Sequence[EventObserver[TxT]], feed: FeedPublisher) -> None:
+    def __init__(
+        self,
+        *,
+        ids: IdGenerator,
+        observers: Sequence[EventObserver[TxT]],
+        feed: FeedPublisher,
+        hasher: ChainHasher = chain_events,
+    ) -> None:
         self._ids = ids
+        self._hasher = hasher
         self._observers = tuple(observers)
         self._feed = feed
 
@@ -46,7 +55,7 @@ class EventLogDispatcher(Generic[TxT]):
             )
             for event in domain_events
         ]
-        await self._notify_and_publish(tx, await tx.events.append_many(events))
+        await self._notify_and_publish(tx, await tx.events.append_many(events, self._hasher))
 
     async def publish_transient(self, tx: TxT, events: Sequence[Event]) -> None:
         """The same for events that are not stored in the log (telemetry: position 0)."""

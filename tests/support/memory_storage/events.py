@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 
-from domain.events.chain import ChainHead, chain_events
+from domain.events.chain import ChainHasher, ChainHead, chain_events, heads_after
 from domain.events.log_cursor import LogCursor
 from domain.events.model import NO_SEARCH, Event, EventSearch
 from domain.kernel.ids import AccountId, DeviceId
@@ -22,12 +22,12 @@ class MemoryEventRepository:
     def __init__(self, database: Database) -> None:
         self._database = database
 
-    async def append_many(self, events: Sequence[Event]) -> Sequence[Event]:
+    async def append_many(self, events: Sequence[Event], hasher: ChainHasher = chain_events) -> Sequence[Event]:
         stored = [replace(event, position=self._database.next_value("position")) for event in events]
-        records, heads = chain_events(stored, self._database.rows(HEADS))
+        places = hasher(stored, self._database.rows(HEADS))
         self._database.writable_rows(EVENTS).update((event.position, event) for event in stored)
-        self._database.writable_rows(LINKS).update((each.event.position, (each.sequence, each.hash)) for each in records)
-        self._database.writable_rows(HEADS).update(heads)
+        self._database.writable_rows(LINKS).update(zip((event.position for event in stored), places, strict=True))
+        self._database.writable_rows(HEADS).update(heads_after(stored, places))
         return stored
 
     async def page(

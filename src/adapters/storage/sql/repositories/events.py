@@ -30,7 +30,7 @@ from adapters.storage.sql.repositories.event_writers import (
 from adapters.storage.sql.repositories.sessions import delete_batch
 from adapters.storage.sql.session import POSTGRES, SQLITE, DbSession, Row
 from adapters.storage.sql.tables import event_counts, event_totals, events
-from domain.events.chain import chain_events
+from domain.events.chain import ChainHasher, chain_events, heads_after
 from domain.events.log_cursor import LogCursor
 from domain.events.model import NO_SEARCH, Event, EventSearch
 from domain.kernel.ids import AccountId, DeviceId
@@ -146,19 +146,19 @@ class SqlEventRepository:
     def __init__(self, session: DbSession) -> None:
         self._session = session
 
-    async def append_many(self, events: Sequence[Event]) -> Sequence[Event]:
+    async def append_many(self, events: Sequence[Event], hasher: ChainHasher = chain_events) -> Sequence[Event]:
         if not events:
             return []
         accounts = {event.account_id for event in events}
         if self._session.dialect == POSTGRES:
-            numbered, writes = _plan_append(events, await reserve_positions(self._session, len(events), accounts))
+            numbered, writes = _plan_append(events, await reserve_positions(self._session, len(events), accounts), hasher)
             for statement, rows in writes:
                 await self._session.bulk_write(statement, rows)
             return numbered
         stored: list[Event] = []
 
         def plan(rows: Sequence[Row]) -> AppendWrites:
-            numbered, writes = _plan_append(events, next_on_sqlite(rows, len(events)))
+            numbered, writes = _plan_append(events, next_on_sqlite(rows, len(events)), hasher)
             stored.extend(numbered)
             return writes
 
@@ -244,16 +244,19 @@ class SqlEventRepository:
         await self._session.bulk_write(ADD_TO_COUNTS, _count_rows(by))
 
 
-def _plan_append(events: Sequence[Event], reserved: Reservation) -> tuple[list[Event], AppendWrites]:
+def _plan_append(events: Sequence[Event], reserved: Reservation, hasher: ChainHasher) -> tuple[list[Event], AppendWrites]:
     """The events with their positions, and what to write. Counters are in the order of their keys, so that two transactions
     cannot deadlock."""
     writer = reserved.writer
     numbered = [event.with_position(number, writer) for event, number in zip(events, reserved.positions, strict=True)]
-    records, heads = chain_events(numbered, reserved.heads)
+    places = hasher(numbered, reserved.heads)
     added = Counter(event.account_id for event in events)
-    chains = [(at, writer, added[at], head.sequence, head.position, head.hash) for at, head in sorted(heads.items())]
+    chains = [
+        (at, writer, added[at], head.sequence, head.position, head.hash)
+        for at, head in sorted(heads_after(numbered, places).items())
+    ]
     return numbered, [
-        (ADD, [(*_insert_values(record.event), record.sequence, record.hash) for record in records]),
+        (ADD, [(*_insert_values(event), *place) for event, place in zip(numbered, places, strict=True)]),
         (ADVANCE_CHAINS, chains),
         (ADD_TO_COUNTS, _count_rows(Counter(map(_counter_key, numbered)))),
     ]

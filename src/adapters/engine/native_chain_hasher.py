@@ -1,0 +1,19 @@
+"""The hash chain of the event log by the extension; `domain.events.chain.chain_events` defines it."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+from adapters.engine.extension_check import EngineMissingError
+from domain.events.chain import ChainHead, ChainPlace
+from domain.events.model import Event
+from domain.kernel.ids import AccountId
+
+try:
+    from adapters.engine import _native
+except ImportError as missing:
+    raise EngineMissingError from missing
+
+
+def chain_events(events: Sequence[Event], heads: Mapping[AccountId, ChainHead]) -> list[ChainPlace]:
+    return _native.chain_events(events, {account: (head.sequence, head.hash) for account, head in heads.items()})
