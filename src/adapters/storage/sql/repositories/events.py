@@ -151,7 +151,8 @@ class SqlEventRepository:
             return []
         accounts = {event.account_id for event in events}
         if self._session.dialect == POSTGRES:
-            numbered, writes = _plan_append(events, await reserve_positions(self._session, len(events), accounts), hasher)
+            reserved = await reserve_positions(self._session, len(events), accounts)
+            numbered, writes = _plan_append(events, reserved, hasher)
             for statement, rows in writes:
                 await self._session.bulk_write(statement, rows)
             return numbered
