@@ -18,8 +18,6 @@ from collections import Counter
 from collections.abc import Sequence
 from typing import Any
 
-from event_log import ACCOUNT, event, opened
-
 from adapters.engine import native_chain_hasher
 from adapters.id_generator import RandomIdGenerator
 from adapters.storage.sql.bulk_insert import bulk_insert
@@ -28,6 +26,7 @@ from adapters.storage.sql.tables import events as table
 from domain.accounts.model import Account
 from domain.events import chain
 from domain.events.model import Event
+from event_log import ACCOUNT, event, opened
 
 ROUNDS = 21
 HASHERS = {"engine": native_chain_hasher.chain_events, "Python": chain.chain_events, "without": chain.chain_events}
