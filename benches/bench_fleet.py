@@ -100,8 +100,8 @@ async def _register(service: Service, count: int) -> list[tuple[str, str]]:
     from app.cli.first_account import create_first_account
     from app.config.settings import Settings
     from app.wiring.compose import compose
-    from domain.accounts.token_issuer import SessionTokenIssuer
     from domain.devices.registration import DeviceRegistration
+    from domain.sign_in.token_issuer import SessionTokenIssuer
 
     names = {name.removeprefix("LATCHBOARD_").lower(): value for name, value in service.settings.items()}
     program = compose(Settings(_env_file=None, **names))  # type: ignore[call-arg]

@@ -10,12 +10,12 @@ from typing import Any
 import pytest
 
 from domain.accounts.model import Invitation, LoginFailures, Member, Membership, OneTimeCode, Project, RefreshToken, UserSession
-from domain.accounts.oidc_ports import ExternalIdentity
 from domain.grants.model import GrantSubject
 from domain.kernel.caller import Role
 from domain.kernel.errors import Conflict, NotFound
 from domain.kernel.idempotency import COMMITTED, StoredResponse
 from domain.kernel.ids import SessionId
+from domain.oidc.ports import ExternalIdentity
 from support.storage import NOW, StoredAccount, a_delivery, a_device, a_grant, a_key, a_user, a_webhook, an_account, new_id
 
 

@@ -6,8 +6,8 @@ from dataclasses import replace
 
 import pytest
 
-from domain.accounts.passkeys.model import Passkey, PasskeyChallenge
 from domain.kernel.errors import Conflict
+from domain.sign_in.passkeys.model import Passkey, PasskeyChallenge
 from support.storage import NOW, StoredAccount, new_id
 
 

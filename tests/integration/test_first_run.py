@@ -10,7 +10,7 @@ import httpx
 import pytest
 
 from adapters.http.dashboard.first_run import first_run_blueprint
-from domain.accounts.first_run import FIRST_RUN_TTL_MS, FirstRunService
+from domain.team.first_run import FIRST_RUN_TTL_MS, FirstRunService
 from support.http import HttpClient, HttpWorld, serving
 
 PROOF = {"X-CSRF-Protection": "1"}

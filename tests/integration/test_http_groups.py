@@ -8,9 +8,9 @@ from typing import Any
 
 import pytest
 
-from domain.accounts.operator_accounts import CreatedAccount
 from domain.devices import groups
 from domain.kernel.caller import Role
+from domain.team.operator_accounts import CreatedAccount
 from support.in_process_app import ApiCaller, InProcessApp, in_process_app
 
 SOON_S = 4_000_000_000

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from domain.accounts.operator_accounts import CreatedAccount
 from domain.kernel.caller import Role
 from domain.kernel.ids import SessionId
 from domain.keys.policy import compose_key
+from domain.team.operator_accounts import CreatedAccount
 from security.calls import Targets
 from support.in_process_app import ApiCaller, InProcessApp
 

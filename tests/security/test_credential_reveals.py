@@ -8,9 +8,9 @@ from typing import Any
 
 import pytest
 
-from domain.accounts.login_throttle import PASSWORD_CONFIRMATIONS
 from domain.events.audit import MAX_LOGGED_PER_MINUTE
 from domain.kernel.caller import Role
+from domain.sign_in.login_throttle import PASSWORD_CONFIRMATIONS
 from security.people import a_key
 from support import postgres
 from support.http import PASSWORD

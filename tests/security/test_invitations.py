@@ -12,9 +12,9 @@ from typing import Any
 
 import pytest
 
-from domain.accounts.invitation_policy import INVITATION_TTL_MS
 from domain.kernel.caller import Role
 from domain.kernel.errors import Unavailable
+from domain.team.invitation_policy import INVITATION_TTL_MS
 from support.http import PASSWORD
 from support.in_process_app import ApiCaller, InProcessApp, in_process_app
 from support.storage import empty_postgres

@@ -8,11 +8,11 @@ from typing import Any
 
 import pytest
 
-from domain.accounts.operator_accounts import CreatedAccount
-from domain.accounts.service_sessions import MAX_TTL_MS
 from domain.kernel.caller import Role
 from domain.kernel.clock import to_iso
 from domain.keys import authentication
+from domain.team.operator_accounts import CreatedAccount
+from domain.team.service_sessions import MAX_TTL_MS
 from support.in_process_app import PASSWORD, ApiCaller, InProcessApp, in_process_app
 
 HOUR_MS = 3_600_000

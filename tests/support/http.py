@@ -37,24 +37,24 @@ from adapters.http.app import create_app
 from adapters.http.core.idempotency import IdempotencyStore
 from adapters.http.core.middleware import HttpSettings
 from adapters.id_generator import RandomIdGenerator
-from domain.accounts.factor_check import FactorChecker
-from domain.accounts.login import LoginService
-from domain.accounts.members import TeamService
-from domain.accounts.operator_accounts import AccountAdminService, CreatedAccount
-from domain.accounts.passkeys.challenges import PasskeyChallenges
-from domain.accounts.passkeys.sign_in import PasskeySignInService
-from domain.accounts.passkeys.verifier import PasskeyVerifier
-from domain.accounts.password_change import PasswordService
 from domain.accounts.projects import ProjectService
-from domain.accounts.session_opener import SessionOpener
-from domain.accounts.sessions import SessionService
-from domain.accounts.token_issuer import SessionTokenIssuer
-from domain.accounts.trusted_devices import TrustedDevices
-from domain.accounts.unlock import UnlockService
 from domain.approvals.closing import PendingApprovalCloser
 from domain.kernel.caller import Role, Session
 from domain.keys.authentication import CallerAuthenticator
 from domain.keys.service import ApiKeyService
+from domain.sign_in.factor_check import FactorChecker
+from domain.sign_in.login import LoginService
+from domain.sign_in.passkeys.challenges import PasskeyChallenges
+from domain.sign_in.passkeys.sign_in import PasskeySignInService
+from domain.sign_in.passkeys.verifier import PasskeyVerifier
+from domain.sign_in.password_change import PasswordService
+from domain.sign_in.session_opener import SessionOpener
+from domain.sign_in.sessions import SessionService
+from domain.sign_in.token_issuer import SessionTokenIssuer
+from domain.sign_in.trusted_devices import TrustedDevices
+from domain.sign_in.unlock import UnlockService
+from domain.team.members import TeamService
+from domain.team.operator_accounts import AccountAdminService, CreatedAccount
 from support.manual_clock import ManualClock
 from support.memory_storage.unit_of_work import MemoryUnitOfWork
 

@@ -24,11 +24,11 @@ import httpx
 from adapters.crypto.password_hasher import Argon2PasswordHasher
 from app.config.settings import Settings
 from app.wiring.compose import Program, compose
-from domain.accounts.operator_accounts import CreatedAccount
 from domain.ingest.metric_naming import assign_metric_numbers
 from domain.ingest.telemetry import IngestResult
 from domain.kernel.caller import Role
 from domain.kernel.ids import DeviceId
+from domain.team.operator_accounts import CreatedAccount
 from domain.webhooks.ports import ResponseCallback, WebhookRequest, WebhookResponse
 from support.device_world import FakeLink
 from support.http import PASSWORD, FakeMailer

@@ -13,8 +13,8 @@ from typing import Any
 import asyncpg
 import httpx
 
-from domain.accounts.operator_accounts import CreatedAccount
 from domain.kernel.errors import DomainError
+from domain.team.operator_accounts import CreatedAccount
 from support import postgres
 from support.in_process_app import ApiCaller, InProcessApp, in_process_app
 from support.storage import empty_postgres

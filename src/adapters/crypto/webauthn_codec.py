@@ -14,10 +14,10 @@ from typing import Any, TypeVar
 from urllib.parse import urlsplit
 
 from domain.accounts.model import User
-from domain.accounts.passkeys.challenges import CHALLENGE_TTL_MS
-from domain.accounts.passkeys.model import ClaimedAssertion, NewCredential, Passkey
-from domain.accounts.passkeys.ports import PasskeyResponseError
 from domain.kernel.domain_events import Json, JsonObject
+from domain.sign_in.passkeys.challenges import CHALLENGE_TTL_MS
+from domain.sign_in.passkeys.model import ClaimedAssertion, NewCredential, Passkey
+from domain.sign_in.passkeys.ports import PasskeyResponseError
 
 SERVICE_NAME = "Latchboard"
 ALGORITHMS = (-7, -8, -257)

@@ -14,9 +14,9 @@ import structlog
 from adapters.oidc.id_token import IdTokenError, UnknownKeyError, verify_id_token
 from adapters.oidc.provider_document import ProviderDocument, ProviderDocuments
 from adapters.oidc.provider_http import ProviderHttp, unavailable_error
-from domain.accounts.oidc_ports import ProviderIdentity, SignInSecrets
 from domain.kernel.clock import Clock
 from domain.kernel.errors import Unauthenticated, Unavailable
+from domain.oidc.ports import ProviderIdentity, SignInSecrets
 
 MAX_ROLES = 1_000
 

@@ -16,10 +16,10 @@ from app.config.settings import Settings
 from app.runtime.errors import StartupError
 from app.runtime.first_start import require_database
 from app.wiring.adapters import load_key_ring, prepare_data_dir
-from domain.accounts.operator_accounts import AccountAdminService
-from domain.accounts.token_issuer import SessionTokenIssuer
 from domain.events.service import EventLogDispatcher
 from domain.kernel.caller import Role
+from domain.sign_in.token_issuer import SessionTokenIssuer
+from domain.team.operator_accounts import AccountAdminService
 
 
 @asynccontextmanager

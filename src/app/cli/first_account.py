@@ -12,7 +12,7 @@ import structlog
 from adapters.crypto.key_ring_file import KeyRingFile
 from app.runtime.first_start import FIRST_RUN_FILE, finish_first_start, require_accounts
 from app.wiring.program import Program
-from domain.accounts.first_run import ACCOUNT_NAME
+from domain.team.first_run import ACCOUNT_NAME
 
 FIRST_LOGIN_FILE = "first-login.txt"
 DEFAULT_EMAIL = "owner@latchboard.local"

@@ -8,8 +8,8 @@ from urllib.parse import urlsplit
 from pydantic import Field, SecretStr, field_validator
 from pydantic_settings import BaseSettings
 
-from domain.accounts.oidc_policy import ProviderFactor
 from domain.kernel.caller import Role
+from domain.oidc.policy import ProviderFactor
 
 LOOPBACK = ("localhost", "127.0.0.1", "::1")
 

@@ -24,8 +24,8 @@ from app.config.sources import DOTENV, ENVIRONMENT, PREFIX, TOML, source_of, unk
 from app.config.url_checks import check_mqtt_url, check_public_url, is_ip_address
 from app.config.webhook_settings import WebhookSettings
 from domain.accounts.policy import check_email, check_password
-from domain.accounts.second_factor_policy import SecondFactorRequirement
 from domain.kernel.errors import ValidationFailed
+from domain.sign_in.second_factor_policy import SecondFactorRequirement
 
 _HOST = re.compile(r"[A-Za-z0-9_][A-Za-z0-9._-]{0,252}")
 _URL_SECRET = re.compile(r"(://[^:/@]*:)[^@]*(@)")

@@ -15,7 +15,6 @@ from app.simulator.options import ApiCredentials, DeviceLogin, SimulationError, 
 from app.simulator.provision import ProvisionedFleet
 from app.simulator.run import start_fleet
 from app.wiring.program import Program
-from domain.accounts.token_issuer import SessionTokenIssuer
 from domain.devices.model import Device, FirmwareProfile
 from domain.devices.registration import DeviceRegistration
 from domain.kernel.caller import Role, Session
@@ -23,6 +22,7 @@ from domain.kernel.clock import SECOND_MS
 from domain.kernel.errors import DomainError
 from domain.rules.model import Comparator, RuleAction, RuleCondition
 from domain.schedules.service import ScheduleInput
+from domain.sign_in.token_issuer import SessionTokenIssuer
 
 DEMO_DEVICES = (
     ("Greenhouse pump", "PUMP"),

@@ -59,10 +59,10 @@ from app.wiring.groups import group_blueprints
 from app.wiring.network import describe_network
 from app.wiring.program import Program
 from app.wiring.services import Services
-from domain.accounts.service_sessions import ServiceSessionService
 from domain.devices.device_firmware import DeviceFirmwareService
 from domain.feed.audience import AudienceService
 from domain.feed.sharing import no_other_instances
+from domain.team.service_sessions import ServiceSessionService
 from domain.telemetry.queries.missed_readings import MissedReadingService
 from domain.webhooks.delivery_log import DeliveryLogService
 from domain.webhooks.service import WebhookService

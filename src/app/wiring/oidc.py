@@ -13,12 +13,12 @@ from app.config.oidc_settings import parse_role_map
 from app.config.settings import Settings
 from app.runtime.errors import StartupError
 from app.wiring.adapters import Adapters
-from domain.accounts.invitation_acceptance import InvitationAcceptance
-from domain.accounts.login import LoginService
-from domain.accounts.oidc_members import OidcMembers
-from domain.accounts.oidc_policy import OidcPolicy
-from domain.accounts.oidc_sign_in import OidcSignIn
 from domain.kernel.clock import HOUR_MS
+from domain.oidc.members import OidcMembers
+from domain.oidc.policy import OidcPolicy
+from domain.oidc.sign_in import OidcSignIn
+from domain.sign_in.login import LoginService
+from domain.team.invitation_acceptance import InvitationAcceptance
 
 if TYPE_CHECKING:
     from adapters.oidc.provider import OidcProvider

@@ -21,9 +21,6 @@ from app.wiring.telemetry_encoding import encode_telemetry
 from app.workers.rule_timers import log_clock_step
 from app.workers.schedules import DevicePlanQueue
 from app.workers.wake_event import WakeEvents
-from domain.accounts.members import TeamService
-from domain.accounts.operator_accounts import AccountAdminService
-from domain.accounts.password_change import PasswordService
 from domain.accounts.projects import ProjectService
 from domain.approvals.closing import PendingApprovalCloser
 from domain.approvals.service import ApprovalService
@@ -63,6 +60,9 @@ from domain.schedules.device_plan_sync import DevicePlanService
 from domain.schedules.edges_left_to_device import LeftEdgeService
 from domain.schedules.firing import ScheduleFiringService
 from domain.schedules.service import ScheduleService
+from domain.sign_in.password_change import PasswordService
+from domain.team.members import TeamService
+from domain.team.operator_accounts import AccountAdminService
 from domain.telemetry.queries.downsampling import DownsamplingService
 from domain.telemetry.queries.event_view import TelemetryEventQueryService
 from domain.telemetry.queries.latest_and_history import TelemetryQueryService

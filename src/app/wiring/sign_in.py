@@ -8,24 +8,24 @@ from app.config.settings import Settings
 from app.runtime.first_start import finish_first_start
 from app.wiring.adapters import Adapters
 from app.wiring.oidc import OidcParts
-from domain.accounts.factor_check import FactorChecker
-from domain.accounts.first_run import FirstRunService
-from domain.accounts.invitation_acceptance import InvitationAcceptance
-from domain.accounts.invitations import InvitationService
-from domain.accounts.login import LoginService
-from domain.accounts.operator_accounts import AccountAdminService
-from domain.accounts.passkey_registration import PasskeyRegistrationService
-from domain.accounts.passkeys.challenges import PasskeyChallenges
-from domain.accounts.passkeys.sign_in import PasskeySignInService
-from domain.accounts.passkeys.verifier import PasskeyVerifier
-from domain.accounts.recovery_codes import RecoveryCodeIssuer
-from domain.accounts.second_factor import SecondFactorService
-from domain.accounts.session_opener import SessionOpener
-from domain.accounts.sessions import SessionService
-from domain.accounts.step_up import StepUpService
-from domain.accounts.token_issuer import SessionTokenIssuer
-from domain.accounts.trusted_devices import TrustedDevices
-from domain.accounts.unlock import UnlockService
+from domain.sign_in.factor_check import FactorChecker
+from domain.sign_in.login import LoginService
+from domain.sign_in.passkey_registration import PasskeyRegistrationService
+from domain.sign_in.passkeys.challenges import PasskeyChallenges
+from domain.sign_in.passkeys.sign_in import PasskeySignInService
+from domain.sign_in.passkeys.verifier import PasskeyVerifier
+from domain.sign_in.recovery_codes import RecoveryCodeIssuer
+from domain.sign_in.second_factor import SecondFactorService
+from domain.sign_in.session_opener import SessionOpener
+from domain.sign_in.sessions import SessionService
+from domain.sign_in.step_up import StepUpService
+from domain.sign_in.token_issuer import SessionTokenIssuer
+from domain.sign_in.trusted_devices import TrustedDevices
+from domain.sign_in.unlock import UnlockService
+from domain.team.first_run import FirstRunService
+from domain.team.invitation_acceptance import InvitationAcceptance
+from domain.team.invitations import InvitationService
+from domain.team.operator_accounts import AccountAdminService
 
 
 class SignInServices:

@@ -10,13 +10,8 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from typing import Generic, Protocol, TypeVar
 
-from domain.accounts.factor_check import FactorChecker, FactorTx, PresentedFactor
 from domain.accounts.model import User
-from domain.accounts.passkeys.challenges import PasskeyChallenges
-from domain.accounts.passkeys.ports import HasPasskeys, PasskeyCodec
 from domain.accounts.ports import HasMemberships, HasUsers
-from domain.accounts.second_factor_policy import SecondFactorRequirement
-from domain.accounts.step_up import invalid_factor_error
 from domain.approvals.link_ports import ApprovalLinkCodec
 from domain.approvals.model import Approval, ApprovalStatus
 from domain.approvals.policy import ALREADY_DECIDED
@@ -30,6 +25,11 @@ from domain.kernel.domain_events import DomainEvent, JsonObject
 from domain.kernel.errors import Conflict, NotFound, PermissionDenied, ValidationFailed
 from domain.kernel.ids import ExecutionId
 from domain.kernel.unit_of_work import UnitOfWork
+from domain.sign_in.factor_check import FactorChecker, FactorTx, PresentedFactor
+from domain.sign_in.passkeys.challenges import PasskeyChallenges
+from domain.sign_in.passkeys.ports import HasPasskeys, PasskeyCodec
+from domain.sign_in.second_factor_policy import SecondFactorRequirement
+from domain.sign_in.step_up import invalid_factor_error
 
 LINK_TTL_MS = HOUR_MS
 """From the moment it is sent. Later the person signs in: the request itself waits for a day."""

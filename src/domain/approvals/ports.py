@@ -7,7 +7,6 @@ from contextlib import AbstractContextManager
 from typing import Protocol, TypeVar
 
 from domain.accounts.ports import HasUserSessions
-from domain.accounts.second_factor_ports import HasSecondFactors
 from domain.approvals.model import Approval, ApprovalStatus
 from domain.devices.groups import HasDeviceGroups
 from domain.devices.model import Device
@@ -16,6 +15,7 @@ from domain.grants.ports import HasGrants
 from domain.kernel.ids import AccountId, ApprovalId, DeviceId, ExecutionId, KeyId, MembershipId
 from domain.kernel.unit_of_work import Transaction
 from domain.keys.ports import HasApiKeys
+from domain.sign_in.second_factor_ports import HasSecondFactors
 
 
 class ApprovalRepository(Protocol):

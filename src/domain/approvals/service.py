@@ -11,8 +11,6 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Generic, TypeVar
 
-from domain.accounts.second_factor_policy import APPROVAL_STEP_UP_TTL_MS
-from domain.accounts.step_up import require_factor_of_link, require_second_factor_if_enabled
 from domain.approvals import policy
 from domain.approvals.decided_event import decided_event
 from domain.approvals.model import Approval, ApprovalStatus
@@ -26,6 +24,8 @@ from domain.kernel.domain_events import DomainEvent, Json
 from domain.kernel.errors import Conflict, DomainError, NotFound, Unavailable, ValidationFailed
 from domain.kernel.ids import ApprovalId, DeviceId, ExecutionId
 from domain.kernel.unit_of_work import UnitOfWork
+from domain.sign_in.second_factor_policy import APPROVAL_STEP_UP_TTL_MS
+from domain.sign_in.step_up import require_factor_of_link, require_second_factor_if_enabled
 
 EXPIRY_BATCH_SIZE = 100
 """Approvals expired in one transaction; a small batch keeps the single writer free for others."""

@@ -9,12 +9,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Protocol
 
-from domain.accounts.login_throttle import PASSWORD_CONFIRMATIONS
 from domain.accounts.model import LoginFailures
 from domain.accounts.ports import HasLoginFailures, HasUsers, HasUserSessions, PasswordHasher
-from domain.accounts.second_factor_policy import STEP_UP_TTL_MS
-from domain.accounts.second_factor_ports import HasSecondFactors
-from domain.accounts.step_up import require_second_factor_if_enabled
 from domain.devices.credential_issuer import CredentialIssuer, RevealedCredentials, usual_config_format
 from domain.devices.credential_sync import CredentialSync
 from domain.devices.firmware_config import FirmwareConfigFormat, FirmwareConfigValues, render_config, setup_note
@@ -29,6 +25,10 @@ from domain.kernel.errors import Conflict, DomainError, NotFound, PermissionDeni
 from domain.kernel.ids import DeviceId
 from domain.kernel.unit_of_work import Transaction, UnitOfWork
 from domain.kernel.vault import Vault
+from domain.sign_in.login_throttle import PASSWORD_CONFIRMATIONS
+from domain.sign_in.second_factor_policy import STEP_UP_TTL_MS
+from domain.sign_in.second_factor_ports import HasSecondFactors
+from domain.sign_in.step_up import require_second_factor_if_enabled
 
 
 class CredentialTx(

@@ -13,9 +13,6 @@ from typing import Protocol
 
 from domain.accounts.model import AccessTokenClaims
 from domain.accounts.ports import AccessTokenCodec, HasMemberships, HasUserSessions, SecretHasher
-from domain.accounts.second_factor_policy import SecondFactorRequirement
-from domain.accounts.second_factor_ports import HasSecondFactors
-from domain.accounts.service_sessions import SERVICE_TOKEN_PREFIX, HasServiceSessions, check_usable
 from domain.kernel.audit import DeniedRequestLog
 from domain.kernel.caller import ApiKeyCaller, Role, Session
 from domain.kernel.clock import MINUTE_MS, Clock
@@ -24,6 +21,9 @@ from domain.kernel.ids import KeyId, SessionId
 from domain.kernel.unit_of_work import UnitOfWork
 from domain.keys.policy import check_key_format
 from domain.keys.ports import HasApiKeys
+from domain.sign_in.second_factor_policy import SecondFactorRequirement
+from domain.sign_in.second_factor_ports import HasSecondFactors
+from domain.team.service_sessions import SERVICE_TOKEN_PREFIX, HasServiceSessions, check_usable
 
 
 class AuthenticationTx(HasApiKeys, HasMemberships, HasSecondFactors, HasServiceSessions, HasUserSessions, Protocol): ...

@@ -6,9 +6,9 @@ from collections.abc import Sequence
 from datetime import datetime, timedelta
 from zoneinfo import ZoneInfo
 
-from domain.accounts.login_throttle import AttemptLimit
 from domain.kernel.clock import DAY_MS, HOUR_MS, MINUTE_MS, SECOND_MS
 from domain.notifications.model import Notification, NotificationMessage, NotificationSettings, NotificationTopic
+from domain.sign_in.login_throttle import AttemptLimit
 
 RETRY_PAUSES_MS = tuple(minutes * MINUTE_MS for minutes in (1, 5, 15, 60, 240))
 """After these pauses a notification that could not be sent is sent again; then it is given up."""

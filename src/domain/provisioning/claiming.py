@@ -13,7 +13,6 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from typing import Protocol
 
-from domain.accounts.login_throttle import client_network
 from domain.accounts.ports import HasLoginFailures, HasMemberships, HasProjects, SecretHasher
 from domain.devices.credential_issuer import CredentialIssuer, RevealedCredentials
 from domain.devices.credential_sync import CredentialSync
@@ -29,6 +28,7 @@ from domain.kernel.unit_of_work import Transaction, UnitOfWork
 from domain.provisioning import policy
 from domain.provisioning.model import ClaimStatus, DeviceClaim, ProvisioningCode
 from domain.provisioning.ports import HasDeviceClaims, HasProvisioningCodes
+from domain.sign_in.login_throttle import client_network
 
 
 class ClaimingTx(

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from domain.accounts.login_throttle import AttemptLimit
 from domain.accounts.model import Membership
 from domain.kernel.caller import Role
 from domain.kernel.clock import DAY_MS, MINUTE_MS
 from domain.kernel.errors import Conflict, PermissionDenied, Unauthenticated, ValidationFailed
 from domain.provisioning.model import ClaimStatus, DeviceClaim, ProvisioningCode
+from domain.sign_in.login_throttle import AttemptLimit
 
 CODE_PREFIX = "lbp_"
 CODE_RANDOM_LENGTH = 26

@@ -14,7 +14,6 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from typing import Protocol
 
-from domain.accounts.second_factor_ports import HasSecondFactors
 from domain.devices.ports import HasDeviceCredentials
 from domain.kernel.errors import Unavailable
 from domain.kernel.idempotency import HasStoredResponses, StoredResponse
@@ -22,6 +21,7 @@ from domain.kernel.ids import ChannelId, DeviceId, UserId, WebhookId
 from domain.kernel.unit_of_work import UnitOfWork
 from domain.kernel.vault import Vault
 from domain.notifications.ports import HasNotificationChannels, HasServiceSecrets
+from domain.sign_in.second_factor_ports import HasSecondFactors
 from domain.webhooks.ports import HasWebhooks
 from domain.webhooks.sealed_url import url_seal_context
 

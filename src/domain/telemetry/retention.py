@@ -6,11 +6,7 @@ from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
-from domain.accounts.invitation_ports import HasInvitations
-from domain.accounts.oidc_ports import HasExternalIdentities
-from domain.accounts.passkeys.ports import HasPasskeys
 from domain.accounts.ports import HasLoginFailures, HasRefreshTokens, HasUserSessions
-from domain.accounts.second_factor_ports import HasSecondFactors
 from domain.approvals.ports import HasApprovals
 from domain.commands.ports import HasExecutions
 from domain.events.ports import HasEvents
@@ -18,7 +14,11 @@ from domain.grants.ports import HasGrants
 from domain.kernel.clock import DAY_MS, HOUR_MS, MINUTE_MS, SECOND_MS, Clock
 from domain.kernel.idempotency import HasStoredResponses
 from domain.kernel.unit_of_work import UnitOfWork
+from domain.oidc.ports import HasExternalIdentities
 from domain.schedules.ports import HasSchedules
+from domain.sign_in.passkeys.ports import HasPasskeys
+from domain.sign_in.second_factor_ports import HasSecondFactors
+from domain.team.invitation_ports import HasInvitations
 from domain.telemetry.arrival_time_ports import LATE_KEPT_S, HasArrivals
 from domain.telemetry.ports import HasReadings, HasRollups, HasTimeRanges
 from domain.webhooks.ports import HasDeliveries

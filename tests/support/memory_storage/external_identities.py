@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from adapters.storage import errors
-from domain.accounts.oidc_ports import ExternalIdentity
 from domain.kernel.ids import UserId
+from domain.oidc.ports import ExternalIdentity
 from support.memory_storage.tables import Database, Table
 
 IDENTITIES: Table[tuple[str, str], ExternalIdentity] = Table("external_identities")

@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import replace
 
-from domain.accounts.passkeys.model import Passkey, PasskeyChallenge
 from domain.kernel.errors import Conflict
 from domain.kernel.ids import PasskeyId, UserId
+from domain.sign_in.passkeys.model import Passkey, PasskeyChallenge
 from support.memory_storage.tables import Database, Table
 
 PASSKEYS: Table[PasskeyId, Passkey] = Table("passkeys")

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from domain.accounts.model import UserSession
-from domain.accounts.service_sessions import ServiceSession
 from domain.kernel.ids import AccountId, SessionId
+from domain.team.service_sessions import ServiceSession
 from support.memory_storage.tables import Database, Table
 
 SERVICE_SESSIONS: Table[SessionId, ServiceSession] = Table("service_sessions")

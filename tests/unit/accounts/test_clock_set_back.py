@@ -7,14 +7,14 @@ from typing import Any
 
 import pytest
 
-from domain.accounts.login_throttle import CODE_ATTEMPTS, LoginThrottleSubjects, check_login_backoff, increment_failures
 from domain.accounts.model import LoginFailures, OneTimeCode, UnlockLink
-from domain.accounts.password_change import _check_cooldown
-from domain.accounts.step_up import STEP_UP_TTL_MS, is_verified
-from domain.accounts.unlock import _is_cooling_down
 from domain.kernel.clock import HOUR_MS, SECOND_MS
 from domain.kernel.errors import RateLimited
 from domain.kernel.ids import UserId
+from domain.sign_in.login_throttle import CODE_ATTEMPTS, LoginThrottleSubjects, check_login_backoff, increment_failures
+from domain.sign_in.password_change import _check_cooldown
+from domain.sign_in.step_up import STEP_UP_TTL_MS, is_verified
+from domain.sign_in.unlock import _is_cooling_down
 
 NOW = 1_760_000_000_000
 SET_BACK = NOW - HOUR_MS

@@ -6,10 +6,10 @@ import asyncio
 
 import pytest
 
-from domain.accounts.login import LoginResult
 from domain.accounts.model import ClientInfo
 from domain.kernel.caller import Session
 from domain.kernel.errors import RateLimited, Unauthenticated
+from domain.sign_in.login import LoginResult
 from support.http import PASSWORD, HttpWorld
 
 ADA = "ada@example.com"

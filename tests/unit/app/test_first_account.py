@@ -16,7 +16,7 @@ from app.cli import banner
 from app.cli.first_account import DEFAULT_EMAIL, FIRST_LOGIN_FILE, FirstLogin, FirstRunLink, create_first_account
 from app.config.settings import Settings
 from app.runtime.first_start import FIRST_RUN_FILE
-from domain.accounts.operator_accounts import AccountAdminService
+from domain.team.operator_accounts import AccountAdminService
 from support.memory_storage.unit_of_work import MemoryUnitOfWork
 
 URL = "http://127.0.0.1:8080"

@@ -10,8 +10,8 @@ from quart import Blueprint, Response, request
 from adapters.http.account_pages.page import form, text_page
 from adapters.http.core.auth import client_info
 from adapters.http.core.device_cookie import device_cookie_header, read_device_tokens
-from domain.accounts.unlock import UnlockService
 from domain.kernel.errors import ValidationFailed
+from domain.sign_in.unlock import UnlockService
 
 UNLOCK_PATH = "/account/unlock"
 MAX_TOKEN_LENGTH = 128

@@ -20,11 +20,11 @@ from werkzeug.exceptions import HTTPException
 from adapters.http.core.auth import Authenticator, RequiredAccess, authenticate, current_caller
 from adapters.http.core.idempotency import IdempotencyStore, execute_once
 from adapters.http.core.request_parsing import read_body, read_query
-from domain.accounts.service_sessions import check_operation
 from domain.kernel.audit import DeniedRequestLog
 from domain.kernel.caller import ApiKeyCaller, Session
 from domain.kernel.errors import DomainError, NotFound, PermissionDenied, RateLimited, Unauthenticated, ValidationFailed
 from domain.kernel.ids import has_any_id_format
+from domain.team.service_sessions import check_operation
 
 MAX_PATH_PARAMETER_LENGTH = 128
 SLOW_BODY_S = 0.05

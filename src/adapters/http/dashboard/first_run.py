@@ -4,7 +4,7 @@
     POST /dashboard/session/first-run         {token, name, email, password} → {accessToken, expiresIn, user}, and the cookie
 
 They are outside `/api/v1`, where no account can be created. The token is the end of the one-time link that the service prints
-(`domain/accounts/first_run.py`); the page has it in the fragment of its address, which browsers never send.
+(`domain/team/first_run.py`); the page has it in the fragment of its address, which browsers never send.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from adapters.http.core.schemas import DisplayName, RequestBody, ResponseModel
 from adapters.http.dashboard.own_page import require_own_page
 from adapters.http.dashboard.refresh_cookie import URL_PREFIX, RefreshCookie
 from adapters.http.dashboard.session import DashboardLoginResponse, signed_in_response
-from domain.accounts.first_run import FirstRunService, FirstRunState
+from domain.team.first_run import FirstRunService, FirstRunState
 
 
 class FirstRunStateRequest(RequestBody):

@@ -20,9 +20,9 @@ from adapters.http.core.request_handling import ApiResponse
 from adapters.http.core.schemas import RequestBody, ResponseModel
 from adapters.http.dashboard.own_page import require_own_page
 from adapters.http.dashboard.refresh_cookie import URL_PREFIX, RefreshCookie
-from domain.accounts.login import SecondFactorNeeded
-from domain.accounts.oidc_sign_in import BegunSignIn, OidcSignIn, ProviderReturn
 from domain.kernel.errors import DomainError
+from domain.oidc.sign_in import BegunSignIn, OidcSignIn, ProviderReturn
+from domain.sign_in.login import SecondFactorNeeded
 
 COOKIE = "latchboard_oidc"
 SECURE_COOKIE = f"__Secure-{COOKIE}"

@@ -32,11 +32,11 @@ from adapters.http.core.request_handling import ApiResponse
 from adapters.http.core.schemas import ResponseModel
 from adapters.http.dashboard.own_page import require_own_page
 from adapters.http.dashboard.refresh_cookie import URL_PREFIX, RefreshCookie
-from domain.accounts.login import LoginService, SecondFactorNeeded
-from domain.accounts.passkeys.sign_in import PasskeySignInService
-from domain.accounts.session_opener import LoginResult
-from domain.accounts.sessions import SessionService
 from domain.kernel.errors import Unauthenticated
+from domain.sign_in.login import LoginService, SecondFactorNeeded
+from domain.sign_in.passkeys.sign_in import PasskeySignInService
+from domain.sign_in.session_opener import LoginResult
+from domain.sign_in.sessions import SessionService
 
 
 class DashboardTokensResponse(ResponseModel):

@@ -25,13 +25,13 @@ from adapters.http.feed.websocket import (
     WebSocketConnection,
     credentials_from_token,
 )
-from domain.accounts.service_sessions import check_operation
 from domain.events.feed_cursor import FeedCursor
 from domain.events.model import PUBLIC_TYPES, FeedFilter
 from domain.kernel.caller import ApiKeyCaller, Session
 from domain.kernel.clock import Clock, to_iso
 from domain.kernel.errors import DomainError, PermissionDenied, Unauthenticated, Unavailable, ValidationFailed
 from domain.kernel.ids import DeviceId, IdPrefix, has_id_format
+from domain.team.service_sessions import check_operation
 
 FEED_PATH = "/api/v1/ws"
 AUTH_TIMEOUT_S = 5.0

@@ -8,10 +8,10 @@ from pydantic import Field
 
 from adapters.http.api.accounts.second_factor_schemas import PasskeyResponseField
 from adapters.http.core.schemas import DisplayName, RequestBody, ResponseModel, Timestamp
-from domain.accounts.passkey_registration import AddedPasskey
-from domain.accounts.passkeys.model import Passkey
 from domain.kernel.clock import to_iso
 from domain.kernel.domain_events import JsonObject
+from domain.sign_in.passkey_registration import AddedPasskey
+from domain.sign_in.passkeys.model import Passkey
 
 PublicKeyOptions = Annotated[
     dict[str, Any], Field(json_schema_extra={"examples": [{"challenge": "c2hvdy1tZQ", "timeout": 300000}]})

@@ -14,8 +14,8 @@ from adapters.http.api.accounts.schemas import LoginResponse, login_response
 from adapters.http.core.auth import RequiredAccess, client_info, current_session
 from adapters.http.core.operation import ApiBlueprint, operation
 from adapters.http.core.schemas import OkResponse
-from domain.accounts.passkey_registration import PasskeyRegistrationService
-from domain.accounts.passkeys.sign_in import PasskeySignInService
+from domain.sign_in.passkey_registration import PasskeyRegistrationService
+from domain.sign_in.passkeys.sign_in import PasskeySignInService
 
 STEP_UP = "STEP_UP_REQUIRED"
 

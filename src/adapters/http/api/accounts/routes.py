@@ -22,10 +22,10 @@ from adapters.http.api.accounts.schemas import (
 from adapters.http.core.auth import RequiredAccess, client_info, current_session
 from adapters.http.core.operation import ApiBlueprint, operation
 from adapters.http.core.schemas import OkResponse
-from domain.accounts.login import LoginService, SecondFactorNeeded
-from domain.accounts.password_change import PasswordService
-from domain.accounts.sessions import SessionService
-from domain.accounts.unlock import UnlockService
+from domain.sign_in.login import LoginService, SecondFactorNeeded
+from domain.sign_in.password_change import PasswordService
+from domain.sign_in.sessions import SessionService
+from domain.sign_in.unlock import UnlockService
 
 
 def auth_blueprint(

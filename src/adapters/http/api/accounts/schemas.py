@@ -5,12 +5,12 @@ from __future__ import annotations
 from pydantic import ConfigDict, Field
 
 from adapters.http.core.schemas import RequestBody, ResponseModel, Timestamp
-from domain.accounts.login import SecondFactorNeeded
 from domain.accounts.model import UserSession
-from domain.accounts.session_opener import LoginResult
-from domain.accounts.token_issuer import TokenPair
 from domain.kernel.clock import to_iso
 from domain.kernel.ids import SessionId
+from domain.sign_in.login import SecondFactorNeeded
+from domain.sign_in.session_opener import LoginResult
+from domain.sign_in.token_issuer import TokenPair
 
 
 class LoginRequest(RequestBody):

@@ -15,10 +15,10 @@ from adapters.http.api.accounts.second_factor_schemas import (
 from adapters.http.core.auth import RequiredAccess, client_info, current_session
 from adapters.http.core.operation import ApiBlueprint, operation
 from adapters.http.core.schemas import OkResponse
-from domain.accounts.login import LoginService
-from domain.accounts.second_factor import SecondFactorService
-from domain.accounts.step_up import StepUpService
 from domain.kernel.clock import to_iso
+from domain.sign_in.login import LoginService
+from domain.sign_in.second_factor import SecondFactorService
+from domain.sign_in.step_up import StepUpService
 
 STEP_UP = "STEP_UP_REQUIRED"
 

@@ -7,7 +7,7 @@ from typing import Annotated, Any
 from pydantic import Field, model_validator
 
 from adapters.http.core.schemas import RequestBody, ResponseModel, Timestamp
-from domain.accounts.factor_check import PresentedFactor
+from domain.sign_in.factor_check import PresentedFactor
 
 PasskeyResponseField = Annotated[
     dict[str, Any],

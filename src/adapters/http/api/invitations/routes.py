@@ -19,8 +19,8 @@ from adapters.http.core.operation import ApiBlueprint, operation
 from adapters.http.core.paging import ListQuery, list_response
 from adapters.http.core.request_handling import ApiResponse
 from adapters.http.core.schemas import OkResponse
-from domain.accounts.invitation_acceptance import InvitationAcceptance
-from domain.accounts.invitations import InvitationService
+from domain.team.invitation_acceptance import InvitationAcceptance
+from domain.team.invitations import InvitationService
 
 
 def invitations_blueprint(*, invitations: InvitationService, acceptance: InvitationAcceptance) -> ApiBlueprint:

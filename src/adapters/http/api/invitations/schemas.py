@@ -5,11 +5,11 @@ from __future__ import annotations
 from pydantic import Field
 
 from adapters.http.core.schemas import DisplayName, EnumValue, RequestBody, ResponseModel, Timestamp
-from domain.accounts.invitation_acceptance import InvitationPreview
-from domain.accounts.invitation_policy import InvitationStatus
-from domain.accounts.invitations import InvitationResult, ListedInvitation
 from domain.kernel.caller import Role
 from domain.kernel.clock import to_iso
+from domain.team.invitation_acceptance import InvitationPreview
+from domain.team.invitation_policy import InvitationStatus
+from domain.team.invitations import InvitationResult, ListedInvitation
 
 
 class InvitationCreateRequest(RequestBody):

@@ -8,8 +8,8 @@ from adapters.http.core.operation import ApiBlueprint, operation
 from adapters.http.core.paging import ListQuery, list_response
 from adapters.http.core.request_handling import ApiResponse
 from adapters.http.core.schemas import OkResponse
-from domain.accounts.service_sessions import ServiceSessionService
 from domain.kernel.ids import SessionId
+from domain.team.service_sessions import ServiceSessionService
 
 
 def service_sessions_blueprint(service_sessions: ServiceSessionService) -> ApiBlueprint:

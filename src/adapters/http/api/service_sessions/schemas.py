@@ -8,9 +8,9 @@ from pydantic import Field
 
 from adapters.http.core.request_parsing import parse_timestamp
 from adapters.http.core.schemas import DisplayName, RequestBody, ResponseModel, Timestamp
-from domain.accounts.service_sessions import RESOURCES, CreatedServiceSession, NewServiceSession, ServiceSession
 from domain.kernel.caller import Role
 from domain.kernel.clock import to_iso
+from domain.team.service_sessions import RESOURCES, CreatedServiceSession, NewServiceSession, ServiceSession
 
 
 class ServiceSessionRequest(RequestBody):

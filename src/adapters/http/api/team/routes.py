@@ -10,7 +10,7 @@ from adapters.http.core.operation import ApiBlueprint, operation
 from adapters.http.core.paging import ListQuery, list_response
 from adapters.http.core.request_handling import ApiResponse
 from adapters.http.core.schemas import OkResponse
-from domain.accounts.members import TeamService
+from domain.team.members import TeamService
 
 
 def team_blueprint(*, team: TeamService[Any]) -> ApiBlueprint:

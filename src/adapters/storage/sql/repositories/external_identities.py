@@ -9,8 +9,8 @@ from adapters.storage.sql.mapper import Mapper, insert_or_ignore, upsert
 from adapters.storage.sql.repositories.sessions import delete_batch
 from adapters.storage.sql.session import DbSession, UniqueViolationError
 from adapters.storage.sql.tables import external_identities, used_sign_in_states
-from domain.accounts.oidc_ports import ExternalIdentity
 from domain.kernel.ids import UserId
+from domain.oidc.ports import ExternalIdentity
 
 IDENTITY = Mapper(external_identities, ExternalIdentity)
 _OF_ISSUER = external_identities.c.issuer == bindparam("at_issuer")

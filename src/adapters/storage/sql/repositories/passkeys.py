@@ -10,9 +10,9 @@ from adapters.storage.sql.mapper import Mapper, for_update, from_json, insert_or
 from adapters.storage.sql.repositories.sessions import delete_batch
 from adapters.storage.sql.session import DbSession
 from adapters.storage.sql.tables import passkeys, used_passkey_challenges
-from domain.accounts.passkeys.model import Passkey, PasskeyChallenge
 from domain.kernel.errors import Conflict
 from domain.kernel.ids import PasskeyId, UserId
+from domain.sign_in.passkeys.model import Passkey, PasskeyChallenge
 
 TRANSPORTS = (to_json, lambda text: tuple(from_json(text)))
 PASSKEY = Mapper(passkeys, Passkey, {"transports": TRANSPORTS})

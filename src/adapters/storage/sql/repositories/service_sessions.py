@@ -9,9 +9,9 @@ from sqlalchemy import bindparam, insert
 from adapters.storage.sql.mapper import Converter, Mapper, enum_converter, from_json, to_json
 from adapters.storage.sql.session import DbSession
 from adapters.storage.sql.tables import service_sessions, user_sessions
-from domain.accounts.service_sessions import ServiceSession
 from domain.kernel.caller import Role
 from domain.kernel.ids import AccountId
+from domain.team.service_sessions import ServiceSession
 
 _OPERATIONS: Converter = (to_json, lambda text: tuple(from_json(text)))
 SERVICE_SESSION = Mapper(service_sessions, ServiceSession, {"role": enum_converter(Role), "operations": _OPERATIONS})

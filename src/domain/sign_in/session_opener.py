@@ -6,10 +6,10 @@ from dataclasses import dataclass, field
 from typing import Protocol
 
 from domain.accounts.model import Account, ClientInfo, Member
-from domain.accounts.token_issuer import SessionTokenIssuer, SessionTokenIssuerTx, TokenPair
-from domain.accounts.trusted_devices import TrustedDevices
 from domain.kernel.domain_events import DomainEvent
 from domain.kernel.unit_of_work import Transaction
+from domain.sign_in.token_issuer import SessionTokenIssuer, SessionTokenIssuerTx, TokenPair
+from domain.sign_in.trusted_devices import TrustedDevices
 
 
 class SessionOpenerTx(Transaction, SessionTokenIssuerTx, Protocol): ...

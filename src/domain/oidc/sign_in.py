@@ -12,11 +12,15 @@ from base64 import urlsafe_b64decode, urlsafe_b64encode
 from dataclasses import dataclass, field
 from typing import Protocol
 
-from domain.accounts.login import LoginService, LoginTx, SecondFactorNeeded
-from domain.accounts.login_throttle import client_network
 from domain.accounts.model import ClientInfo
-from domain.accounts.oidc_members import OidcMembers, OidcMemberTx
-from domain.accounts.oidc_policy import (
+from domain.accounts.ports import SecretHasher
+from domain.kernel.clock import SECOND_MS, Clock
+from domain.kernel.errors import SecretUnreadable, ValidationFailed
+from domain.kernel.ids import IdGenerator
+from domain.kernel.unit_of_work import UnitOfWork
+from domain.kernel.vault import Vault
+from domain.oidc.members import OidcMembers, OidcMemberTx
+from domain.oidc.policy import (
     SIGN_IN_ATTEMPTS,
     SIGN_IN_TTL_MS,
     STATE_LENGTH,
@@ -24,14 +28,10 @@ from domain.accounts.oidc_policy import (
     OidcPolicy,
     check_return_path,
 )
-from domain.accounts.oidc_ports import IdentityProvider, SignInSecrets
-from domain.accounts.ports import SecretHasher
-from domain.accounts.session_opener import LoginResult
-from domain.kernel.clock import SECOND_MS, Clock
-from domain.kernel.errors import SecretUnreadable, ValidationFailed
-from domain.kernel.ids import IdGenerator
-from domain.kernel.unit_of_work import UnitOfWork
-from domain.kernel.vault import Vault
+from domain.oidc.ports import IdentityProvider, SignInSecrets
+from domain.sign_in.login import LoginService, LoginTx, SecondFactorNeeded
+from domain.sign_in.login_throttle import client_network
+from domain.sign_in.session_opener import LoginResult
 
 BOUND_TO = "oidc-sign-in"
 MAX_COOKIE_LENGTH = 2_048

@@ -12,17 +12,7 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from typing import Protocol
 
-from domain.accounts.invitation_acceptance import AcceptanceTx, InvitationAcceptance
-from domain.accounts.invitation_policy import InvitationStatus, invitation_status
 from domain.accounts.model import Account, ClientInfo, Member, Membership, User
-from domain.accounts.oidc_policy import (
-    OidcPolicy,
-    email_not_verified_error,
-    no_role_error,
-    no_user_error,
-    user_not_verified_error,
-)
-from domain.accounts.oidc_ports import ExternalIdentity, HasExternalIdentities, ProviderIdentity
 from domain.accounts.policy import NAME_MAX_LENGTH, check_email, check_name
 from domain.accounts.ports import PasswordHasher
 from domain.kernel.caller import Role
@@ -31,6 +21,16 @@ from domain.kernel.errors import PermissionDenied, Unavailable, ValidationFailed
 from domain.kernel.ids import AccountId, IdGenerator, IdPrefix, MembershipId, UserId
 from domain.kernel.quotas import check_capacity
 from domain.kernel.unit_of_work import UnitOfWork
+from domain.oidc.policy import (
+    OidcPolicy,
+    email_not_verified_error,
+    no_role_error,
+    no_user_error,
+    user_not_verified_error,
+)
+from domain.oidc.ports import ExternalIdentity, HasExternalIdentities, ProviderIdentity
+from domain.team.invitation_acceptance import AcceptanceTx, InvitationAcceptance
+from domain.team.invitation_policy import InvitationStatus, invitation_status
 
 PASSWORD_OF_NOBODY_LENGTH = 40
 

@@ -8,18 +8,18 @@ from __future__ import annotations
 
 from typing import Protocol
 
-from domain.accounts.factor_check import FactorChecker, PresentedFactor
-from domain.accounts.login_throttle import PASSWORD_CONFIRMATIONS
-from domain.accounts.passkeys.challenges import purpose_of_step_up
-from domain.accounts.passkeys.ports import HasPasskeys
 from domain.accounts.ports import HasLoginFailures, HasUsers, HasUserSessions, PasswordHasher
-from domain.accounts.second_factor_policy import STEP_UP_TTL_MS
-from domain.accounts.second_factor_ports import HasSecondFactors
 from domain.kernel.caller import Role, Session
 from domain.kernel.clock import Clock, is_of_earlier_clock
 from domain.kernel.domain_events import DomainEvent
 from domain.kernel.errors import PermissionDenied, Unauthenticated
 from domain.kernel.unit_of_work import Transaction, UnitOfWork
+from domain.sign_in.factor_check import FactorChecker, PresentedFactor
+from domain.sign_in.login_throttle import PASSWORD_CONFIRMATIONS
+from domain.sign_in.passkeys.challenges import purpose_of_step_up
+from domain.sign_in.passkeys.ports import HasPasskeys
+from domain.sign_in.second_factor_policy import STEP_UP_TTL_MS
+from domain.sign_in.second_factor_ports import HasSecondFactors
 
 
 class StepUpTx(Transaction, HasLoginFailures, HasPasskeys, HasSecondFactors, HasUsers, HasUserSessions, Protocol): ...

@@ -7,11 +7,11 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from enum import StrEnum
 
-from domain.accounts.login_throttle import AttemptLimit
-from domain.accounts.oidc_ports import ProviderIdentity
 from domain.kernel.caller import Role
 from domain.kernel.clock import HOUR_MS, MINUTE_MS
 from domain.kernel.errors import PermissionDenied, ValidationFailed
+from domain.oidc.ports import ProviderIdentity
+from domain.sign_in.login_throttle import AttemptLimit
 
 SIGN_IN_TTL_MS = 10 * MINUTE_MS
 """From the button to the return from the provider."""

@@ -10,17 +10,6 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from typing import Protocol
 
-from domain.accounts.invitation_policy import (
-    INVITATION_MAILS,
-    INVITATION_TOKEN_LENGTH,
-    INVITATION_TTL_MS,
-    MAIL_SUBJECT,
-    MAIL_TEXT,
-    InvitationStatus,
-    invitation_status,
-)
-from domain.accounts.invitation_ports import HasInvitations
-from domain.accounts.members import check_email_is_free
 from domain.accounts.model import Invitation
 from domain.accounts.policy import check_can_assign_role, check_email, check_name
 from domain.accounts.ports import HasAccounts, HasLoginFailures, HasMemberships, HasUsers, Mailer, SecretHasher
@@ -31,6 +20,17 @@ from domain.kernel.errors import NotFound, Unavailable
 from domain.kernel.ids import IdGenerator, IdPrefix, InvitationId, has_id_format
 from domain.kernel.quotas import check_capacity
 from domain.kernel.unit_of_work import Transaction, UnitOfWork
+from domain.team.invitation_policy import (
+    INVITATION_MAILS,
+    INVITATION_TOKEN_LENGTH,
+    INVITATION_TTL_MS,
+    MAIL_SUBJECT,
+    MAIL_TEXT,
+    InvitationStatus,
+    invitation_status,
+)
+from domain.team.invitation_ports import HasInvitations
+from domain.team.members import check_email_is_free
 
 
 class InvitationTx(Transaction, HasAccounts, HasInvitations, HasLoginFailures, HasMemberships, HasUsers, Protocol): ...

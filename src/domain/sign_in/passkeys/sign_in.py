@@ -7,26 +7,26 @@ from __future__ import annotations
 from typing import Protocol
 
 from domain.accounts.model import ClientInfo, Member
-from domain.accounts.passkeys.challenges import (
-    SIGN_IN,
-    PasskeyChallenges,
-    passkey_refused_error,
-    purpose_of_second_factor,
-    purpose_of_step_up,
-)
-from domain.accounts.passkeys.model import VerifiedAssertion
-from domain.accounts.passkeys.ports import HasPasskeys, PasskeyCodec
-from domain.accounts.passkeys.verifier import PasskeyVerifier
 from domain.accounts.ports import HasAccounts, HasMemberships, HasUsers, SecretHasher
-from domain.accounts.second_factor_policy import challenge_expired_error
-from domain.accounts.second_factor_ports import HasSecondFactors
-from domain.accounts.session_opener import LoginResult, SessionOpener, SessionOpenerTx
 from domain.kernel.caller import Session
 from domain.kernel.clock import Clock
 from domain.kernel.domain_events import DomainEvent, JsonObject
 from domain.kernel.errors import NotFound
 from domain.kernel.ids import UserId
 from domain.kernel.unit_of_work import UnitOfWork
+from domain.sign_in.passkeys.challenges import (
+    SIGN_IN,
+    PasskeyChallenges,
+    passkey_refused_error,
+    purpose_of_second_factor,
+    purpose_of_step_up,
+)
+from domain.sign_in.passkeys.model import VerifiedAssertion
+from domain.sign_in.passkeys.ports import HasPasskeys, PasskeyCodec
+from domain.sign_in.passkeys.verifier import PasskeyVerifier
+from domain.sign_in.second_factor_policy import challenge_expired_error
+from domain.sign_in.second_factor_ports import HasSecondFactors
+from domain.sign_in.session_opener import LoginResult, SessionOpener, SessionOpenerTx
 
 
 class PasskeySignInTx(SessionOpenerTx, HasAccounts, HasMemberships, HasPasskeys, HasSecondFactors, HasUsers, Protocol): ...

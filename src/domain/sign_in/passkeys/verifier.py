@@ -6,12 +6,12 @@ from __future__ import annotations
 
 from typing import Protocol
 
-from domain.accounts.passkeys.challenges import PasskeyChallenges, passkey_refused_error
-from domain.accounts.passkeys.model import Passkey, VerifiedAssertion
-from domain.accounts.passkeys.ports import HasPasskeys, PasskeyCodec, PasskeyResponseError
 from domain.kernel.clock import Clock
 from domain.kernel.domain_events import JsonObject
 from domain.kernel.unit_of_work import UnitOfWork
+from domain.sign_in.passkeys.challenges import PasskeyChallenges, passkey_refused_error
+from domain.sign_in.passkeys.model import Passkey, VerifiedAssertion
+from domain.sign_in.passkeys.ports import HasPasskeys, PasskeyCodec, PasskeyResponseError
 
 
 class PasskeyVerifierTx(HasPasskeys, Protocol): ...

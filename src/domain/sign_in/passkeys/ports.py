@@ -6,9 +6,9 @@ from collections.abc import Sequence
 from typing import Protocol
 
 from domain.accounts.model import User
-from domain.accounts.passkeys.model import ClaimedAssertion, NewCredential, Passkey, PasskeyChallenge
 from domain.kernel.domain_events import JsonObject
 from domain.kernel.ids import PasskeyId, UserId
+from domain.sign_in.passkeys.model import ClaimedAssertion, NewCredential, Passkey, PasskeyChallenge
 
 
 class PasskeyResponseError(Exception):

@@ -5,7 +5,6 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from typing import Protocol
 
-from domain.accounts.members import check_email_is_free
 from domain.accounts.model import Account, ClientInfo, Member, Membership, Project, User
 from domain.accounts.policy import check_email, check_name, check_password
 from domain.accounts.ports import (
@@ -17,15 +16,16 @@ from domain.accounts.ports import (
     HasUserSessions,
     PasswordHasher,
 )
-from domain.accounts.second_factor_ports import HasSecondFactors
-from domain.accounts.session_revocation import revoke_user_sessions
-from domain.accounts.token_issuer import SessionTokenIssuer
 from domain.kernel.caller import Role, SystemCaller
 from domain.kernel.clock import Clock
 from domain.kernel.domain_events import DomainEvent, EventKind
 from domain.kernel.errors import NotFound
 from domain.kernel.ids import AccountId, IdGenerator, IdPrefix, MembershipId, ProjectId, UserId
 from domain.kernel.unit_of_work import Transaction, UnitOfWork
+from domain.sign_in.second_factor_ports import HasSecondFactors
+from domain.sign_in.session_revocation import revoke_user_sessions
+from domain.sign_in.token_issuer import SessionTokenIssuer
+from domain.team.members import check_email_is_free
 
 DEFAULT_PLAN = "self-hosted"
 DEFAULT_PROJECT_NAME = "Default"

@@ -6,16 +6,16 @@ from dataclasses import dataclass, replace
 from typing import Protocol
 
 from domain.accounts.model import LoginFailures
-from domain.accounts.passkeys.model import VerifiedAssertion
-from domain.accounts.passkeys.ports import HasPasskeys
-from domain.accounts.passkeys.verifier import PasskeyVerifier
 from domain.accounts.ports import HasLoginFailures, SecretHasher
-from domain.accounts.recovery_codes import hash_recovery_code
-from domain.accounts.second_factor_policy import CODE_TRIES, normalize_code
-from domain.accounts.second_factor_ports import HasSecondFactors, TotpCodec
 from domain.kernel.domain_events import JsonObject
 from domain.kernel.ids import UserId
 from domain.kernel.vault import Vault
+from domain.sign_in.passkeys.model import VerifiedAssertion
+from domain.sign_in.passkeys.ports import HasPasskeys
+from domain.sign_in.passkeys.verifier import PasskeyVerifier
+from domain.sign_in.recovery_codes import hash_recovery_code
+from domain.sign_in.second_factor_policy import CODE_TRIES, normalize_code
+from domain.sign_in.second_factor_ports import HasSecondFactors, TotpCodec
 
 
 class FactorTx(HasLoginFailures, HasPasskeys, HasSecondFactors, Protocol): ...

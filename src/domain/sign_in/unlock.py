@@ -9,7 +9,6 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import Protocol
 
-from domain.accounts.login_throttle import UNLOCK_COOLDOWN_MS, UNLOCK_LINK_TTL_MS, UNLOCK_REQUESTS, client_network
 from domain.accounts.model import ClientInfo, UnlockLink, User
 from domain.accounts.policy import EMAIL_MAX_LENGTH, normalize_email
 from domain.accounts.ports import (
@@ -20,12 +19,13 @@ from domain.accounts.ports import (
     MailQueue,
     SecretHasher,
 )
-from domain.accounts.trusted_devices import TrustedDevices
 from domain.kernel.clock import MINUTE_MS, Clock, is_of_earlier_clock
 from domain.kernel.domain_events import DomainEvent, EventKind
 from domain.kernel.errors import ValidationFailed
 from domain.kernel.ids import IdGenerator
 from domain.kernel.unit_of_work import Transaction, UnitOfWork
+from domain.sign_in.login_throttle import UNLOCK_COOLDOWN_MS, UNLOCK_LINK_TTL_MS, UNLOCK_REQUESTS, client_network
+from domain.sign_in.trusted_devices import TrustedDevices
 
 TOKEN_LENGTH = 40
 MAIL_SUBJECT = "Sign in to Latchboard in this browser"

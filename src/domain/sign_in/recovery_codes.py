@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from domain.accounts.ports import SecretHasher
-from domain.accounts.second_factor_policy import RECOVERY_CODE_LENGTH, RECOVERY_CODES, format_recovery_code, normalize_code
-from domain.accounts.second_factor_ports import HasSecondFactors
 from domain.kernel.ids import IdGenerator, UserId
+from domain.sign_in.second_factor_policy import RECOVERY_CODE_LENGTH, RECOVERY_CODES, format_recovery_code, normalize_code
+from domain.sign_in.second_factor_ports import HasSecondFactors
 
 
 class RecoveryCodeIssuer:

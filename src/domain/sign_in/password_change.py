@@ -11,7 +11,6 @@ import hmac
 from dataclasses import replace
 from typing import Protocol
 
-from domain.accounts.login_throttle import CODE_ATTEMPTS, PASSWORD_CONFIRMATIONS
 from domain.accounts.model import OneTimeCode, User
 from domain.accounts.policy import (
     CODE_COOLDOWN_MS,
@@ -30,14 +29,15 @@ from domain.accounts.ports import (
     PasswordHasher,
     SecretHasher,
 )
-from domain.accounts.session_revocation import revoke_user_sessions
-from domain.accounts.step_up import require_verification
 from domain.kernel.caller import Role, Session, require_role
 from domain.kernel.clock import MINUTE_MS, SECOND_MS, Clock, is_of_earlier_clock
 from domain.kernel.domain_events import DomainEvent, EventKind
 from domain.kernel.errors import PermissionDenied, RateLimited, Unauthenticated, Unavailable, ValidationFailed
 from domain.kernel.ids import IdGenerator
 from domain.kernel.unit_of_work import Transaction, UnitOfWork
+from domain.sign_in.login_throttle import CODE_ATTEMPTS, PASSWORD_CONFIRMATIONS
+from domain.sign_in.session_revocation import revoke_user_sessions
+from domain.sign_in.step_up import require_verification
 
 MAIL_SUBJECT = "Your Latchboard code"
 MAIL_TEXT = """Hello {name},

@@ -16,9 +16,6 @@ from typing import Protocol
 from domain.accounts.model import UserSession
 from domain.accounts.policy import check_name
 from domain.accounts.ports import HasUserSessions, SecretHasher
-from domain.accounts.second_factor_policy import STEP_UP_TTL_MS
-from domain.accounts.second_factor_ports import HasSecondFactors
-from domain.accounts.step_up import require_second_factor_if_enabled
 from domain.kernel.caller import Role, Session, require_role
 from domain.kernel.clock import DAY_MS, Clock
 from domain.kernel.domain_events import DomainEvent
@@ -26,6 +23,9 @@ from domain.kernel.errors import NotFound, PermissionDenied, Unauthenticated, Va
 from domain.kernel.ids import AccountId, IdGenerator, IdPrefix, MembershipId, SessionId
 from domain.kernel.quotas import check_capacity
 from domain.kernel.unit_of_work import Transaction, UnitOfWork
+from domain.sign_in.second_factor_policy import STEP_UP_TTL_MS
+from domain.sign_in.second_factor_ports import HasSecondFactors
+from domain.sign_in.step_up import require_second_factor_if_enabled
 
 SERVICE_TOKEN_PREFIX = "lbs_"  # noqa: S105 - a prefix, not a secret
 RANDOM_LENGTH = 40

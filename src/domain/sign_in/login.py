@@ -6,11 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Literal, Protocol
 
-from domain.accounts.factor_check import FactorChecker, PresentedFactor
-from domain.accounts.login_throttle import LoginThrottleSubjects, check_login_backoff, increment_failures
 from domain.accounts.model import Account, ClientInfo, LoginChallenge, LoginFailures, Member, Membership, User
-from domain.accounts.passkeys.challenges import purpose_of_second_factor
-from domain.accounts.passkeys.ports import HasPasskeys
 from domain.accounts.policy import EMAIL_MAX_LENGTH, PASSWORD_MAX_LENGTH, normalize_email
 from domain.accounts.ports import (
     HasAccounts,
@@ -22,15 +18,19 @@ from domain.accounts.ports import (
     PasswordHasher,
     SecretHasher,
 )
-from domain.accounts.second_factor_policy import CHALLENGE_TOKEN_LENGTH, CHALLENGE_TTL_MS, challenge_expired_error
-from domain.accounts.second_factor_ports import HasSecondFactors
-from domain.accounts.session_opener import LoginResult, SessionOpener
-from domain.accounts.trusted_devices import TrustedDevices
 from domain.kernel.clock import SECOND_MS, Clock
 from domain.kernel.domain_events import DomainEvent
 from domain.kernel.errors import RateLimited, Unauthenticated
 from domain.kernel.ids import IdGenerator, UserId
 from domain.kernel.unit_of_work import Transaction, UnitOfWork
+from domain.sign_in.factor_check import FactorChecker, PresentedFactor
+from domain.sign_in.login_throttle import LoginThrottleSubjects, check_login_backoff, increment_failures
+from domain.sign_in.passkeys.challenges import purpose_of_second_factor
+from domain.sign_in.passkeys.ports import HasPasskeys
+from domain.sign_in.second_factor_policy import CHALLENGE_TOKEN_LENGTH, CHALLENGE_TTL_MS, challenge_expired_error
+from domain.sign_in.second_factor_ports import HasSecondFactors
+from domain.sign_in.session_opener import LoginResult, SessionOpener
+from domain.sign_in.trusted_devices import TrustedDevices
 
 FactorMethod = Literal["passkey", "totp", "recoveryCode"]
 MAX_THROTTLED_PAIRS = 1_000

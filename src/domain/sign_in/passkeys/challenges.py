@@ -8,11 +8,11 @@ from __future__ import annotations
 
 import hmac
 
-from domain.accounts.passkeys.model import PasskeyChallenge
 from domain.accounts.ports import SecretHasher
 from domain.kernel.clock import MINUTE_MS
 from domain.kernel.errors import ValidationFailed
 from domain.kernel.ids import IdGenerator, SessionId
+from domain.sign_in.passkeys.model import PasskeyChallenge
 
 CHALLENGE_TTL_MS = 5 * MINUTE_MS
 NONCE_LENGTH = 32

@@ -12,14 +12,14 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from enum import StrEnum
 
-from domain.accounts.login import LoginService, SecondFactorNeeded
 from domain.accounts.model import ClientInfo
-from domain.accounts.operator_accounts import AccountAdminService
 from domain.accounts.ports import SecretHasher
-from domain.accounts.session_opener import LoginResult
 from domain.kernel.clock import DAY_MS, Clock
 from domain.kernel.errors import Conflict, PermissionDenied
 from domain.kernel.ids import IdGenerator
+from domain.sign_in.login import LoginService, SecondFactorNeeded
+from domain.sign_in.session_opener import LoginResult
+from domain.team.operator_accounts import AccountAdminService
 
 FIRST_RUN_TTL_MS = DAY_MS
 FIRST_RUN_TOKEN_LENGTH = 32

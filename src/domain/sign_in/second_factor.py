@@ -10,25 +10,25 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from typing import Protocol
 
-from domain.accounts.factor_removal import complete_factor_removal
 from domain.accounts.model import TotpSecret
-from domain.accounts.passkeys.ports import HasPasskeys
 from domain.accounts.ports import HasMemberships, HasRefreshTokens, HasUsers, HasUserSessions
-from domain.accounts.recovery_codes import RecoveryCodeIssuer
-from domain.accounts.second_factor_policy import (
-    SecondFactorRequirement,
-    normalize_code,
-    second_factor_required_error,
-)
-from domain.accounts.second_factor_ports import HasSecondFactors, TotpCodec
-from domain.accounts.session_revocation import revoke_user_sessions
-from domain.accounts.step_up import require_verification
 from domain.kernel.caller import Role, Session
 from domain.kernel.clock import Clock
 from domain.kernel.domain_events import DomainEvent, EventKind
 from domain.kernel.errors import Conflict, NotFound, Unauthenticated, ValidationFailed
 from domain.kernel.unit_of_work import Transaction, UnitOfWork
 from domain.kernel.vault import Vault
+from domain.sign_in.factor_removal import complete_factor_removal
+from domain.sign_in.passkeys.ports import HasPasskeys
+from domain.sign_in.recovery_codes import RecoveryCodeIssuer
+from domain.sign_in.second_factor_policy import (
+    SecondFactorRequirement,
+    normalize_code,
+    second_factor_required_error,
+)
+from domain.sign_in.second_factor_ports import HasSecondFactors, TotpCodec
+from domain.sign_in.session_revocation import revoke_user_sessions
+from domain.sign_in.step_up import require_verification
 
 
 class SecondFactorTx(

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from enum import StrEnum
 
-from domain.accounts.login_throttle import AttemptLimit
 from domain.kernel.caller import Role
 from domain.kernel.clock import MINUTE_MS
 from domain.kernel.errors import Conflict, ValidationFailed
+from domain.sign_in.login_throttle import AttemptLimit
 
 CHALLENGE_TTL_MS = 5 * MINUTE_MS
 CHALLENGE_TOKEN_LENGTH = 40

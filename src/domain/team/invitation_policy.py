@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from enum import StrEnum
 
-from domain.accounts.login_throttle import AttemptLimit
 from domain.accounts.model import Invitation, Membership
 from domain.accounts.policy import may_assign_role
 from domain.kernel.clock import DAY_MS, HOUR_MS
+from domain.sign_in.login_throttle import AttemptLimit
 
 INVITATION_TTL_MS = 7 * DAY_MS
 INVITATION_TOKEN_LENGTH = 40

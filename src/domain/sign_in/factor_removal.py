@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from domain.accounts.second_factor_policy import SecondFactorRequirement, second_factor_required_error
-from domain.accounts.second_factor_ports import HasSecondFactors
 from domain.kernel.caller import Session
+from domain.sign_in.second_factor_policy import SecondFactorRequirement, second_factor_required_error
+from domain.sign_in.second_factor_ports import HasSecondFactors
 
 
 async def complete_factor_removal(tx: HasSecondFactors, caller: Session, requirement: SecondFactorRequirement) -> None:

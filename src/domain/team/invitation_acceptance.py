@@ -9,9 +9,6 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Protocol
 
-from domain.accounts.invitation_policy import InvitationStatus, invitation_status
-from domain.accounts.invitation_ports import HasInvitations
-from domain.accounts.members import check_email_is_free
 from domain.accounts.model import ClientInfo, Invitation, Member, Membership, User
 from domain.accounts.policy import check_name, check_password
 from domain.accounts.ports import HasAccounts, HasMemberships, HasUsers, PasswordHasher, SecretHasher
@@ -21,6 +18,9 @@ from domain.kernel.errors import Conflict, ValidationFailed
 from domain.kernel.ids import IdGenerator, IdPrefix, MembershipId, UserId
 from domain.kernel.quotas import check_capacity
 from domain.kernel.unit_of_work import Transaction, UnitOfWork
+from domain.team.invitation_policy import InvitationStatus, invitation_status
+from domain.team.invitation_ports import HasInvitations
+from domain.team.members import check_email_is_free
 
 
 class AcceptanceTx(Transaction, HasAccounts, HasInvitations, HasMemberships, HasUsers, Protocol): ...

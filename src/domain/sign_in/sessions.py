@@ -13,14 +13,14 @@ from typing import Protocol
 
 from domain.accounts.model import Account, ClientInfo, Member, RefreshToken, UserSession
 from domain.accounts.ports import HasAccounts, HasMemberships, HasProjects, HasRefreshTokens, HasUsers, HasUserSessions
-from domain.accounts.session_revocation import revoke_session, revoke_user_sessions
-from domain.accounts.token_issuer import SessionTokenIssuer, TokenPair
 from domain.kernel.caller import Role, Session
 from domain.kernel.clock import Clock
 from domain.kernel.domain_events import DomainEvent
 from domain.kernel.errors import NotFound, Unauthenticated
 from domain.kernel.ids import SessionId
 from domain.kernel.unit_of_work import Transaction, UnitOfWork
+from domain.sign_in.session_revocation import revoke_session, revoke_user_sessions
+from domain.sign_in.token_issuer import SessionTokenIssuer, TokenPair
 
 
 class SessionTx(Transaction, HasAccounts, HasMemberships, HasProjects, HasRefreshTokens, HasUsers, HasUserSessions, Protocol): ...

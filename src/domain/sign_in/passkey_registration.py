@@ -6,24 +6,24 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Protocol
 
-from domain.accounts.factor_removal import complete_factor_removal
 from domain.accounts.model import User
-from domain.accounts.passkeys.challenges import PasskeyChallenges, passkey_refused_error, purpose_of_registration
-from domain.accounts.passkeys.model import MAX_PASSKEYS, NewCredential, Passkey, PasskeyChallenge
-from domain.accounts.passkeys.ports import HasPasskeys, PasskeyCodec, PasskeyResponseError
 from domain.accounts.policy import check_name
 from domain.accounts.ports import HasMemberships, HasRefreshTokens, HasUsers, HasUserSessions
-from domain.accounts.recovery_codes import RecoveryCodeIssuer
-from domain.accounts.second_factor_policy import SecondFactorRequirement
-from domain.accounts.second_factor_ports import HasSecondFactors
-from domain.accounts.session_revocation import revoke_user_sessions
-from domain.accounts.step_up import require_verification
 from domain.kernel.caller import Role, Session
 from domain.kernel.clock import Clock
 from domain.kernel.domain_events import DomainEvent, EventKind, JsonObject
 from domain.kernel.errors import Conflict, NotFound, Unauthenticated
 from domain.kernel.ids import IdGenerator, IdPrefix, PasskeyId
 from domain.kernel.unit_of_work import Transaction, UnitOfWork
+from domain.sign_in.factor_removal import complete_factor_removal
+from domain.sign_in.passkeys.challenges import PasskeyChallenges, passkey_refused_error, purpose_of_registration
+from domain.sign_in.passkeys.model import MAX_PASSKEYS, NewCredential, Passkey, PasskeyChallenge
+from domain.sign_in.passkeys.ports import HasPasskeys, PasskeyCodec, PasskeyResponseError
+from domain.sign_in.recovery_codes import RecoveryCodeIssuer
+from domain.sign_in.second_factor_policy import SecondFactorRequirement
+from domain.sign_in.second_factor_ports import HasSecondFactors
+from domain.sign_in.session_revocation import revoke_user_sessions
+from domain.sign_in.step_up import require_verification
 
 
 class PasskeyTx(
