@@ -127,6 +127,16 @@ async def test_groups_are_no_way_to_commands_grants_rules_and_schedules(app: InP
     assert await code(blind, "POST", f"/groups/{group_id}/command", {"cmd": "ON"}) == "OPERATION_NOT_ALLOWED"
 
 
+async def test_an_idempotency_key_gives_it_no_response_of_its_maker_or_of_another(app: InProcessApp, ada: ApiCaller) -> None:
+    one, _ = await program(app, ada, "api-keys:write")
+    other, _ = await program(app, ada, "api-keys:write")
+    again = {"headers": {"Idempotency-Key": "deploy-1"}}
+    answers = [await caller.send("POST", "/keys", {"name": "agent"}, **again) for caller in (ada, one, other, one)]
+    assert [answer.status_code for answer in answers] == [201] * 4
+    assert len({answer.json()["key"] for answer in answers}) == 3
+    assert answers[1].json() == answers[3].json()
+
+
 async def test_it_ends_by_time_by_hand_and_with_its_maker(app: InProcessApp, account: CreatedAccount, ada: ApiCaller) -> None:
     expiring, _ = await program(app, ada, "devices:read")
     revoked, made = await program(app, ada, "devices:read", expiresAt=to_iso(app.clock.now_ms() + 9 * HOUR_MS))

@@ -8,6 +8,7 @@ from typing import Any
 import structlog
 
 from adapters.crypto.approval_links import JwtApprovalLinkCodec
+from adapters.delivery.address_guard import AddressGuard
 from adapters.notifications.sender import ChannelSender
 from adapters.notifications.web_push import VapidKeyCodec
 from adapters.storage.sql.unit_of_work import SqlUnitOfWork
@@ -55,6 +56,7 @@ class NotificationServices:
             sender=self.sender,
             push_keys=codec,
             rejection_reason=adapters.courier.rejection_reason,
+            public_rejection_reason=AddressGuard(allow_private=settings.webhook_allow_private).rejection_reason,
             public_url=public_url,
         )
         self.delivery = NotificationDeliveryService(

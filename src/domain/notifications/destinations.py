@@ -71,15 +71,22 @@ def describe(destination: SealedDestination) -> str:
             return chat_id
 
 
-def check_destination(destination: SealedDestination, rejection_reason: UrlCheck, are_browser_keys: KeyCheck) -> None:
-    """Raises ValidationFailed for a URL that nothing can be sent to, and for keys that no browser makes."""
+def check_destination(
+    destination: SealedDestination, rejection_reason: UrlCheck, push_rejection_reason: UrlCheck, are_browser_keys: KeyCheck
+) -> None:
+    """An ntfy server is named without a path, so that no member chooses one on a server of the operator's own network.
+    `push_rejection_reason`: for Web Push, whose endpoints have paths.
+
+    Raises ValidationFailed for a URL that nothing can be sent to, and for keys that no browser makes."""
     match destination:
         case WebPushDestination(endpoint=url, p256dh=p256dh, auth=auth):
-            name = "webPush.endpoint"
+            name, rejection_reason = "webPush.endpoint", push_rejection_reason
             if not are_browser_keys(p256dh, auth):
                 raise ValidationFailed.for_field("webPush.keys", "are not those that PushSubscription.toJSON() gives.")
         case NtfyDestination(url=url):
             name = "ntfy.url"
+            if urlsplit(url).path not in ("", "/") or "?" in url or "#" in url:
+                raise ValidationFailed.for_field(name, "must name the server alone, such as https://ntfy.sh.")
         case TelegramDestination():
             return  # the operator's setting names the server
     if (reason := rejection_reason(url)) is not None:

@@ -54,9 +54,11 @@ class NotificationService:
         sender: NotificationSender,
         push_keys: PushKeyCodec,
         rejection_reason: UrlCheck,
+        public_rejection_reason: UrlCheck,
         public_url: str,
     ) -> None:
-        """`rejection_reason`: why nothing can be sent to a URL, or None."""
+        """`rejection_reason`: why nothing can be sent to a URL, or None; `public_rejection_reason`: the same
+        where nothing in the operator's own networks is permitted."""
         self._uow = uow
         self._clock = clock
         self._ids = ids
@@ -64,6 +66,7 @@ class NotificationService:
         self._sender = sender
         self._push_keys = push_keys
         self._rejection_reason = rejection_reason
+        self._public_rejection_reason = public_rejection_reason
         self._public_url = public_url
 
     async def get_settings(self, caller: Session) -> OwnSettings:
@@ -94,7 +97,9 @@ class NotificationService:
 
     async def add_channel(self, caller: Session, name: str, destination: SealedDestination) -> NotificationChannel:
         """Raises ValidationFailed for a URL that nothing can be sent to, Conflict `CHANNEL_LIMIT`."""
-        check_destination(destination, self._rejection_reason, self._push_keys.are_browser_keys)
+        # What is in the operator's own networks is for Admins, as with webhooks.
+        push_check = self._rejection_reason if caller.role.is_at_least(Role.ADMIN) else self._public_rejection_reason
+        check_destination(destination, self._rejection_reason, push_check, self._push_keys.are_browser_keys)
         async with self._uow.write(caller, Role.VIEWER, locks_account=True) as tx:
             channels = await tx.notification_channels.list_by_member(caller.membership_id)
             return await self._add(tx, caller, channels, kind_of(destination), name, destination)

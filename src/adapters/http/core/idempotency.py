@@ -94,8 +94,7 @@ async def execute_once(
         raise ValidationFailed.for_field(
             "Idempotency-Key", f"must be 1 to {MAX_KEY_LENGTH} printable ASCII characters, such as a UUID."
         )
-    label = f"{caller.account_id}/{caller.label}"
-    claim = StoredResponse(label, key, _hash_request(raw), None, store.process_id, store.clock.steady_ms())
+    claim = StoredResponse(_owner_of_keys(caller), key, _hash_request(raw), None, store.process_id, store.clock.steady_ms())
     found = await _claim(store, claim)
     if found is not None:
         response = _replay(store, claim, found)
@@ -108,6 +107,14 @@ async def execute_once(
     task.add_done_callback(store.running_tasks.discard)
     task.add_done_callback(_consume_exception)
     return await asyncio.shield(task)
+
+
+def _owner_of_keys(caller: Session | ApiKeyCaller) -> str:
+    """Whose keys these are. A service session acts as its maker, but neither gets the other's responses, nor another one's."""
+    label = f"{caller.account_id}/{caller.label}"
+    if isinstance(caller, Session) and caller.operations is not None:
+        return f"{label}/{caller.session_id}"
+    return label
 
 
 def _consume_exception(task: asyncio.Task[Response]) -> None:
