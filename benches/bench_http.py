@@ -27,7 +27,7 @@ from adapters.engine.native_grant_evaluator import NativeGrantEvaluator, read_tz
 from adapters.engine.reference_grant_evaluator import ReferenceGrantEvaluator
 from domain.accounts.model import Membership
 from domain.grants.model import Grant, GrantSubject, Scope
-from domain.grants.policy import PermissionRequest, filter_applicable
+from domain.grants.policy import AccessQuery, filter_applicable
 from domain.grants.window import GrantWindow
 from domain.kernel.caller import Role
 from domain.kernel.ids import AccountId, DeviceId, GrantId, KeyId, MembershipId, SessionId, UserId
@@ -59,7 +59,7 @@ GRANT = Grant(
 def bench_five_checks_of_a_grant(cpu: Callable[..., float], windows: str) -> None:
     """Command, scope, expiry, window; the window is checked by the extension."""
     evaluator = NativeGrantEvaluator() if windows == "native" else ReferenceGrantEvaluator()
-    request, grants = PermissionRequest("ON", False), [GRANT]
+    request, grants = AccessQuery("ON", False), [GRANT]
     cpu(lambda: [filter_applicable(grants, request, NOW_MS + at, evaluator) for at in range(CALLS)], CALLS)
 
 

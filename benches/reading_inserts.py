@@ -68,8 +68,8 @@ async def measure(url: str, count: int, rounds: int) -> None:
     database, now_ms = SqlDatabase(url), time.time_ns() // 1_000_000
     await database.start()
     async with database.uow.write() as tx:
-        await tx.time_ranges.divide_past(now_ms // DAY_MS * DAY_MS)
-        await tx.time_ranges.prepare(now_ms)
+        await tx.range_partitions.divide_past(now_ms // DAY_MS * DAY_MS)
+        await tx.range_partitions.prepare(now_ms)
     await database.stop()
     connections = {way: await asyncpg.connect(url.replace("+asyncpg", "")) for way in WAYS}
     client: dict[str, list[float]] = {way: [] for way in WAYS}

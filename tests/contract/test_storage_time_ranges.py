@@ -18,14 +18,14 @@ async def stored_times(tx: Any) -> list[int]:
 
 async def prepare(world: StoredAccount, now_ms: int) -> None:
     async with world.uow.write() as tx:
-        await tx.time_ranges.prepare(now_ms)
+        await tx.range_partitions.prepare(now_ms)
 
 
 async def test_rows_of_every_time_are_stored_once_and_read_in_order(world: StoredAccount) -> None:
     """The far past, days with a range of their own, both sides of midnight, and a day that nobody has prepared."""
     times = [-1, 0, TODAY - 40 * DAY_MS, TODAY - 1, TODAY, TODAY + 1, TODAY + 2 * DAY_MS, TODAY + 300 * DAY_MS]
     async with world.uow.write() as tx:
-        await tx.time_ranges.divide_past(TODAY - 5 * DAY_MS)
+        await tx.range_partitions.divide_past(TODAY - 5 * DAY_MS)
     await prepare(world, TODAY)
     async with world.uow.write() as tx:
         for _ in range(2):
@@ -55,7 +55,7 @@ async def test_rows_that_came_before_their_range_was_made_move_into_it(world: St
 async def test_only_whole_expired_ranges_are_dropped_and_late_rows_still_have_a_place(world: StoredAccount) -> None:
     times = [TODAY + number * DAY_MS for number in range(-4, 3)]
     async with world.uow.write() as tx:
-        await tx.time_ranges.divide_past(times[0])
+        await tx.range_partitions.divide_past(times[0])
     await prepare(world, TODAY)
     cutoff = TODAY + DAY_MS // 2
     for _ in range(2):
@@ -63,7 +63,7 @@ async def test_only_whole_expired_ranges_are_dropped_and_late_rows_still_have_a_
             await tx.readings.add_many([(1, at, 1, b"x") for at in times])
             await tx.rollups.upsert([(1, THIS_WEEK, b"x")])
         async with world.uow.write() as tx:
-            await tx.time_ranges.drop_before(cutoff, THIS_WEEK)
+            await tx.range_partitions.drop_before(cutoff, THIS_WEEK)
             while await tx.readings.delete_batch(1, 100, TODAY):  # what the database could not drop
                 pass
             assert await stored_times(tx) == [TODAY, TODAY + DAY_MS, TODAY + 2 * DAY_MS]

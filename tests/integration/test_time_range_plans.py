@@ -85,8 +85,8 @@ async def database() -> AsyncIterator[SqlDatabase]:
     opened = SqlDatabase(await empty_postgres())
     await opened.start()
     async with opened.uow.write() as tx:
-        await tx.time_ranges.divide_past(FIRST)
-        await tx.time_ranges.prepare(TODAY)
+        await tx.range_partitions.divide_past(FIRST)
+        await tx.range_partitions.prepare(TODAY)
     connected = await asyncpg.connect(postgres.plain_url())
     await connected.execute(FILL)
     await connected.close()
@@ -112,7 +112,7 @@ async def require_reads_by_index(connection: asyncpg.Connection[Any]) -> None:
 
 async def test_expired_days_are_dropped_as_tables(database: SqlDatabase) -> None:
     async with database.uow.write() as tx:
-        dropped = await tx.time_ranges.drop_before(TODAY - 9 * DAY_MS, 0)
+        dropped = await tx.range_partitions.drop_before(TODAY - 9 * DAY_MS, 0)
         assert dropped == 30 * DEVICES * PER_DAY
         [[deleted]] = await tx.session.read(text("SELECT sum(n_tup_del) FROM pg_stat_xact_user_tables"))
         assert deleted == 0

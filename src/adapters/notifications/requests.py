@@ -6,7 +6,7 @@ import json
 
 from domain.notifications.destinations import NtfyDestination, TelegramDestination
 from domain.notifications.model import ChannelErrorCode as Code
-from domain.notifications.model import ChannelResult, NotificationMessage, SendOutcome
+from domain.notifications.model import ChannelResult, NotificationMessage, NotificationSendOutcome
 from domain.webhooks.ports import WebhookRequest, WebhookResponse
 
 DEADLINE_S = 10.0
@@ -43,17 +43,19 @@ def result_of(response: WebhookResponse, *, gone: frozenset[int] = frozenset()) 
     """`gone`: the statuses by which the receiver says that the destination does not exist any more."""
     status = response.status
     if status is None:
-        return ChannelResult(SendOutcome.FAILED, Code.NO_RESPONSE, response.error or "No response.")
+        return ChannelResult(NotificationSendOutcome.FAILED, Code.NO_RESPONSE, response.error or "No response.")
     if 200 <= status < 300:
-        return ChannelResult(SendOutcome.SENT)
+        return ChannelResult(NotificationSendOutcome.SENT)
     if status in gone:
         error = f"The receiver answered {status}: this destination does not exist any more."
-        return ChannelResult(SendOutcome.GONE, Code.GONE, error)
+        return ChannelResult(NotificationSendOutcome.GONE, Code.GONE, error)
     if 400 <= status < 500 and status not in TRY_AGAIN:
         return ChannelResult(
-            SendOutcome.REFUSED, Code.REFUSED, f"The receiver refused it with {status}. Check token, topic and chat."
+            NotificationSendOutcome.REFUSED, Code.REFUSED, f"The receiver refused it with {status}. Check token, topic and chat."
         )
-    return ChannelResult(SendOutcome.FAILED, Code.RECEIVER_ERROR, f"The receiver answered {status}.", response.retry_after_s)
+    return ChannelResult(
+        NotificationSendOutcome.FAILED, Code.RECEIVER_ERROR, f"The receiver answered {status}.", response.retry_after_s
+    )
 
 
 def _encode(body: object) -> bytes:

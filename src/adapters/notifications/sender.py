@@ -22,7 +22,7 @@ from domain.notifications.destinations import (
     TelegramDestination,
     WebPushDestination,
 )
-from domain.notifications.model import ChannelErrorCode, ChannelResult, NotificationMessage, SendOutcome
+from domain.notifications.model import ChannelErrorCode, ChannelResult, NotificationMessage, NotificationSendOutcome
 from domain.webhooks.ports import Courier, WebhookRequest, WebhookResponse
 
 MAIL_FOOTER = "You chose this mail on your page in Latchboard."
@@ -104,18 +104,20 @@ class ChannelSender:
                 return await self._send_one(to, message)
             except DomainError as error:
                 code = ChannelErrorCode.MAIL_FAILED if isinstance(to, MailDestination) else ChannelErrorCode.INTERNAL_ERROR
-                return ChannelResult(SendOutcome.FAILED, code, error.message)
+                return ChannelResult(NotificationSendOutcome.FAILED, code, error.message)
             except Exception as error:
                 log.exception("a notification could not be sent", channel=type(to).__name__)
                 return ChannelResult(
-                    SendOutcome.FAILED, ChannelErrorCode.INTERNAL_ERROR, f"It could not be sent: {type(error).__name__}."
+                    NotificationSendOutcome.FAILED,
+                    ChannelErrorCode.INTERNAL_ERROR,
+                    f"It could not be sent: {type(error).__name__}.",
                 )
 
     async def _send_one(self, to: Destination, message: NotificationMessage) -> ChannelResult:
         match to:
             case MailDestination(address=address):
                 await self._mailer.send(address, message.title, f"{message.text}\n\n{message.link}\n\n{MAIL_FOOTER}\n")
-                return ChannelResult(SendOutcome.SENT)
+                return ChannelResult(NotificationSendOutcome.SENT)
             case NtfyDestination():
                 return result_of(await self._http.send(ntfy_request(to, message)))
             case TelegramDestination():

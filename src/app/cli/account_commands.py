@@ -7,7 +7,7 @@ from typing import Annotated
 import typer
 from rich.console import Console
 
-from app.cli.run import load_settings_or_exit, run_async
+from app.cli.command_support import load_settings_or_exit, run_async
 from domain.kernel.caller import Role
 
 accounts = typer.Typer(help="Manage the accounts of this installation.", no_args_is_help=True)

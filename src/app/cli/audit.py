@@ -14,7 +14,7 @@ from typing import Annotated
 import typer
 from rich.console import Console
 
-from app.cli.run import EXIT_FAILURE, EXIT_USAGE, exit_with, load_settings_or_exit, run_async
+from app.cli.command_support import EXIT_FAILURE, EXIT_USAGE, exit_with, load_settings_or_exit, run_async
 from domain.audit.verify import AuditReport, AuditVerifier, NotProvenError
 
 audit = typer.Typer(help="The event log as proof: seal, export, verify.", no_args_is_help=True)

@@ -10,7 +10,7 @@ from typing import Annotated
 import typer
 
 from adapters.mqtt.mosquitto_config import DEFAULT_DATA_DIR, DEFAULT_FILES, mosquitto_config
-from app.cli.run import EXIT_FAILURE, exit_with, load_settings_or_exit
+from app.cli.command_support import EXIT_FAILURE, exit_with, load_settings_or_exit
 
 broker_config = typer.Typer(help="Write the configuration of an external broker.", no_args_is_help=True)
 

@@ -19,9 +19,9 @@ from rich.table import Table
 from app.cli.account_commands import accounts, users
 from app.cli.audit import audit
 from app.cli.broker_config import broker_config
+from app.cli.command_support import EXIT_FAILURE, exit_with, load_settings_or_exit, run_async
 from app.cli.deadletters import deadletters
 from app.cli.documents import asyncapi, openapi
-from app.cli.run import EXIT_FAILURE, exit_with, load_settings_or_exit, run_async
 from app.cli.secret_keys import keys
 from app.cli.simulate import simulate
 from app.cli.tls import tls

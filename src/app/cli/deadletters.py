@@ -13,7 +13,7 @@ from rich.console import Console
 
 from adapters.storage.sql import SqlDatabase
 from adapters.storage.sql.unit_of_work import SqlTransaction
-from app.cli.run import EXIT_FAILURE, EXIT_USAGE, exit_with, load_settings_or_exit, run_async
+from app.cli.command_support import EXIT_FAILURE, EXIT_USAGE, exit_with, load_settings_or_exit, run_async
 from app.wiring.adapters import prepare_data_dir
 from domain.ingest.dead_letters import DeadLetter
 from domain.kernel.ids import DeviceId

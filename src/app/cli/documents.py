@@ -10,7 +10,7 @@ from typing import Annotated, Any
 
 import typer
 
-from app.cli.run import run_async
+from app.cli.command_support import run_async
 from app.config.settings import Settings
 from app.version import VERSION
 

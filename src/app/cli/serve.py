@@ -36,7 +36,7 @@ async def serve(settings: Settings, *, demo: bool = False) -> int:
             banner.print_banner(shown, login[0])
             return
         from app.simulator.demo import DemoFleet  # only the demo needs the simulator
-        from app.simulator.demo_account import HIGHLIGHTS
+        from app.simulator.demo_seed import HIGHLIGHTS
 
         banner.print_banner(shown, login[0], highlights=HIGHLIGHTS, demo=True)
         demo_fleet = DemoFleet(program, port, _owner_password(settings, login[0]))

@@ -13,7 +13,7 @@ from rich.console import Console
 
 from adapters.clock import SystemClock
 from adapters.crypto.certificate_authority import CertificateAuthority, PemPair
-from app.cli.run import EXIT_FAILURE, exit_with, load_settings_or_exit
+from app.cli.command_support import EXIT_FAILURE, exit_with, load_settings_or_exit
 from domain.kernel.clock import SECOND_MS
 from domain.kernel.ids import IdPrefix, has_id_format
 

@@ -9,8 +9,8 @@ from collections.abc import Sequence
 import structlog
 
 from app.simulator.api_client import ApiClient
-from app.simulator.demo_account import furnish_account
 from app.simulator.demo_history import send_history
+from app.simulator.demo_seed import furnish_account
 from app.simulator.options import ApiCredentials, DeviceLogin, SimulationError, SimulationOptions
 from app.simulator.provision import ProvisionedFleet
 from app.simulator.run import start_fleet

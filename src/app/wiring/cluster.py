@@ -12,7 +12,7 @@ from adapters.stream.cluster_bus import ClusterBus
 from adapters.stream.jetstream_log import JetStreamLog
 from adapters.stream.log_safety import MIN_NODES, find_unsafe
 from app.config.settings import Settings
-from app.runtime.clock_check import ServerClock, find_clock_problem
+from app.runtime.clock_check import DatabaseClock, find_clock_problem
 from app.runtime.errors import StartupError
 from app.workers.wake_event import WakeEvent
 from domain.kernel.clock import Clock
@@ -51,7 +51,7 @@ def create_cluster(settings: Settings, process_id: bytes) -> Cluster:
     return Cluster(instance, ownership, inbound_log, ClusterBus(inbound_log.client, instance))
 
 
-async def require_same_clock(settings: Settings, database: ServerClock, clock: Clock) -> None:
+async def require_same_clock(settings: Settings, database: DatabaseClock, clock: Clock) -> None:
     """Raises StartupError if the clock is not the database's, unless the settings allow it; Unavailable."""
     problem = await find_clock_problem(database, clock)
     if problem and not settings.cluster_unsafe:

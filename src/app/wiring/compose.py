@@ -19,14 +19,13 @@ from app.workers.checkpoint import CheckpointWorker
 from app.workers.cluster_feed import ClusterFeedWorker
 from app.workers.command_dispatch import CommandDispatchWorker
 from app.workers.dead_letters import DeadLetterReplayWorker
-from app.workers.device_cleanup import DeviceCleanupWorker
 from app.workers.device_lease import DeviceLeaseWorker
 from app.workers.disk_space import DiskSpaceWorker
 from app.workers.dropped_messages import DroppedMessageWorker
 from app.workers.fault_log import FaultLog
 from app.workers.feed_interest import FeedInterestWorker, LoggedAccessChanges
 from app.workers.ingest import IngestWorker
-from app.workers.last_seen import LastSeenBuffer
+from app.workers.last_seen_buffer import LastSeenBuffer
 from app.workers.log_follower import EventLogFollower
 from app.workers.notifications import NotificationWorker
 from app.workers.partition_ingest import PartitionPipeline
@@ -38,6 +37,7 @@ from app.workers.rollups import RollupWorker
 from app.workers.rule_timers import RuleTimerWorker
 from app.workers.schedules import DevicePlanWorker, ScheduleWorker
 from app.workers.steady_time import SteadyTimeWorker
+from app.workers.unfinished_device_changes import DeviceCleanupWorker
 from app.workers.wake_event import WakeEvent, WakeEvents
 from app.workers.webhook_cleanup import WebhookCleanupWorker
 from app.workers.webhook_delivery import WebhookDeliveryWorker

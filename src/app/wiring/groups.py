@@ -12,7 +12,7 @@ from app.runtime.timeout_lock import TimeoutLock
 from app.wiring.adapters import Adapters
 from app.wiring.services import Services
 from domain.grants.grant_service import GroupGrantService
-from domain.groups.actions import GroupActionService
+from domain.groups.bulk_actions import GroupBulkActionService
 from domain.groups.service import DeviceGroupService
 
 
@@ -27,7 +27,7 @@ def group_blueprints(services: Services, adapters: Adapters) -> list[Blueprint]:
         commands=services.commands,
         on_grants_changed=mark_stale,
     )
-    actions = GroupActionService(
+    actions = GroupBulkActionService(
         **shared,
         groups=groups,
         commands=services.commands,

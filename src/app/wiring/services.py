@@ -15,7 +15,7 @@ from app.wiring.audit import AuditServices
 from app.wiring.broker_endpoint import broker_endpoint
 from app.wiring.fleet import FleetServices
 from app.wiring.notifications import NotificationServices
-from app.wiring.retention import retention_periods
+from app.wiring.retention_periods import retention_periods
 from app.wiring.sign_in import SignInServices
 from app.wiring.telemetry_encoding import encode_telemetry
 from app.workers.rule_timers import log_clock_step
@@ -32,7 +32,7 @@ from domain.commands.dispatch_queue import DispatchQueue
 from domain.commands.queries import DeviceQueryService
 from domain.commands.service import CommandService
 from domain.commands.submission_waiter import SubmissionWaiter
-from domain.devices.clock_offsets import ClockOffsetService
+from domain.devices.clock_skew import ClockOffsetService
 from domain.devices.credential_issuer import CredentialIssuer
 from domain.devices.credential_sync import CredentialSync
 from domain.devices.credentials import DeviceCredentialService

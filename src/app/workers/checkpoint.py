@@ -14,8 +14,8 @@ from typing import Protocol
 
 import structlog
 
-from app.workers.last_seen import LastSeenBuffer
-from domain.devices.clock_offsets import ClockOffsetService
+from app.workers.last_seen_buffer import LastSeenBuffer
+from domain.devices.clock_skew import ClockOffsetService
 from domain.devices.ports import HasDevices
 from domain.kernel.errors import Unavailable
 from domain.kernel.unit_of_work import UnitOfWork

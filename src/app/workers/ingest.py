@@ -16,9 +16,9 @@ import structlog
 
 from app.workers.batch_store import BatchStore
 from app.workers.fault_log import FaultLog
-from app.workers.last_seen import LastSeenBuffer
+from app.workers.last_seen_buffer import LastSeenBuffer
 from app.workers.wake_event import WakeEvent
-from domain.devices.clock_offsets import ClockOffsetService
+from domain.devices.clock_skew import ClockOffsetService
 from domain.devices.link import InboundBatch, InboundLink, InboundMessage
 from domain.ingest.dead_letters import DeadLetterService
 from domain.ingest.pipeline import EvaluatedBatch, IngestPipeline, RefusedPart, refused_messages

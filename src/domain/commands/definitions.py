@@ -13,8 +13,8 @@ from typing import Any, Protocol
 
 from domain.approvals.ports import HasApprovals
 from domain.commands import policy
+from domain.commands.approval_waiver_policy import approval_names, check_nothing_waits, find_waiting_devices
 from domain.commands.model import CommandDefinition, CommandKind, CommandWidget
-from domain.commands.pending_approval_policy import approval_names, check_nothing_waits, find_waiting_devices
 from domain.commands.ports import HasCommandDefinitions, ParamsValidator
 from domain.commands.service import CommandService
 from domain.devices.lookup import get_device

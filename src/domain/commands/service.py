@@ -35,7 +35,7 @@ from domain.commands.replays import end_replay
 from domain.devices.model import Device
 from domain.grants.authorizer import Authorizer, AutomationPermissionRequest, Permit
 from domain.grants.model import Grant
-from domain.grants.policy import PermissionRequest
+from domain.grants.policy import AccessQuery
 from domain.grants.ports import AuthorizationTx
 from domain.grants.rate_limit import RateLimitQuota
 from domain.kernel.caller import ApiKeyCaller, Caller, Role, Session
@@ -156,7 +156,7 @@ class CommandService:
             AutomationPermissionRequest(
                 command.caller,
                 command.request.device,
-                PermissionRequest(definition.name, definition.kind is CommandKind.QUERY),
+                AccessQuery(definition.name, definition.kind is CommandKind.QUERY),
             )
             for command, definition in zip(commands, checked, strict=True)
             if isinstance(definition, CommandDefinition)

@@ -7,7 +7,7 @@ from typing import Protocol
 
 from domain.devices.credential_issuer import usual_config_format
 from domain.devices.firmware_config import BrokerEndpoint, FirmwareConfigFormat, FirmwareConfigValues
-from domain.devices.firmware_project import FirmwareProject, FirmwareSources, build_project
+from domain.devices.firmware_project import FirmwareProject, FirmwareSourceReader, build_project
 from domain.devices.lookup import get_device
 from domain.devices.ports import HasDevices
 from domain.kernel.caller import Session
@@ -22,7 +22,7 @@ class DeviceFirmwareTx(Transaction, HasDevices, Protocol): ...
 class DeviceFirmwareService:
     uow: UnitOfWork[DeviceFirmwareTx] = field(repr=False)
     endpoint: BrokerEndpoint
-    sources: FirmwareSources
+    sources: FirmwareSourceReader
 
     async def get_project(
         self, caller: Session, device_id: DeviceId, config_format: FirmwareConfigFormat | None = None

@@ -43,19 +43,21 @@ class FirmwareProject:
     encrypted: bool
 
 
-class FirmwareSources(Protocol):
+class FirmwareSourceReader(Protocol):
     def read(self, path: str) -> str:
         """The text of a file below `examples/firmware`."""
         ...
 
 
-def build_project(config_format: FirmwareConfigFormat, values: FirmwareConfigValues, sources: FirmwareSources) -> FirmwareProject:
+def build_project(
+    config_format: FirmwareConfigFormat, values: FirmwareConfigValues, sources: FirmwareSourceReader
+) -> FirmwareProject:
     files = _BUILDERS[config_format](values, sources)
     encrypted = config_format in _WITH_TLS and values.endpoint.authority_pem is not None
     return FirmwareProject(config_format, files, encrypted)
 
 
-def _build_arduino(values: FirmwareConfigValues, sources: FirmwareSources) -> tuple[FirmwareFile, ...]:
+def _build_arduino(values: FirmwareConfigValues, sources: FirmwareSourceReader) -> tuple[FirmwareFile, ...]:
     """One sketch, because the Arduino IDE opens one file by itself and several only from a directory."""
     settings = sources.read("arduino/latchboard_relay/settings.h")
     if (authority := values.endpoint.authority_pem) is not None:
@@ -74,7 +76,7 @@ def _header_text(name: str, header: str) -> str:
     return f"\n// --- {name} ---\n{header.replace('#pragma once', '').strip()}\n"
 
 
-def _build_micropython(values: FirmwareConfigValues, sources: FirmwareSources) -> tuple[FirmwareFile, ...]:
+def _build_micropython(values: FirmwareConfigValues, sources: FirmwareSourceReader) -> tuple[FirmwareFile, ...]:
     main = sources.read("micropython/main.py")
     files = [
         FirmwareFile("latchboard_config.py", render_config(FirmwareConfigFormat.MICROPYTHON, values)),
@@ -92,23 +94,23 @@ def _der_base64(pem: str) -> str:
     return base64.b64encode(base64.b64decode(content)).decode()
 
 
-def _build_esphome(values: FirmwareConfigValues, sources: FirmwareSources) -> tuple[FirmwareFile, ...]:
+def _build_esphome(values: FirmwareConfigValues, sources: FirmwareSourceReader) -> tuple[FirmwareFile, ...]:
     """The name is the device's name in the network, so each device needs its own."""
     name = f"latchboard-{values.device_id.removeprefix('dev_')[-6:]}"
     head = sources.read("esphome/latchboard_relay.yaml").replace(ESPHOME_NAME, name)
     return (FirmwareFile(f"{name}.yaml", head + render_config(FirmwareConfigFormat.ESPHOME, values)),)
 
 
-def _build_tasmota(values: FirmwareConfigValues, sources: FirmwareSources) -> tuple[FirmwareFile, ...]:
+def _build_tasmota(values: FirmwareConfigValues, sources: FirmwareSourceReader) -> tuple[FirmwareFile, ...]:
     return (FirmwareFile("tasmota.txt", render_config(FirmwareConfigFormat.TASMOTA, values)),)
 
 
-def _build_shelly(values: FirmwareConfigValues, sources: FirmwareSources) -> tuple[FirmwareFile, ...]:
+def _build_shelly(values: FirmwareConfigValues, sources: FirmwareSourceReader) -> tuple[FirmwareFile, ...]:
     return (FirmwareFile("shelly.json", render_config(FirmwareConfigFormat.SHELLY, values)),)
 
 
 _WITH_TLS = (FirmwareConfigFormat.ARDUINO, FirmwareConfigFormat.MICROPYTHON)
-_BUILDERS: dict[FirmwareConfigFormat, Callable[[FirmwareConfigValues, FirmwareSources], tuple[FirmwareFile, ...]]] = {
+_BUILDERS: dict[FirmwareConfigFormat, Callable[[FirmwareConfigValues, FirmwareSourceReader], tuple[FirmwareFile, ...]]] = {
     FirmwareConfigFormat.ARDUINO: _build_arduino,
     FirmwareConfigFormat.MICROPYTHON: _build_micropython,
     FirmwareConfigFormat.ESPHOME: _build_esphome,

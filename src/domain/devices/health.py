@@ -9,8 +9,6 @@ from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
-from domain.kernel.unit_of_work import Transaction
-
 MAX_FIRMWARE_LENGTH = 64
 
 
@@ -81,9 +79,6 @@ class DeviceHealthRepository(Protocol):
 class HasDeviceHealth(Protocol):
     @property
     def device_health(self) -> DeviceHealthRepository: ...
-
-
-class DeviceHealthTx(Transaction, HasDeviceHealth, Protocol): ...
 
 
 class HealthBatch:

@@ -44,7 +44,7 @@ class GroupView:
 
 
 @dataclass(frozen=True, slots=True)
-class MembersChange:
+class GroupMembershipCounts:
     """How many devices were added and removed, and how many the group has now."""
 
     added: int
@@ -136,7 +136,7 @@ class DeviceGroupService:
 
     async def change_members(
         self, caller: Session, group_id: GroupId, add: Collection[DeviceId], remove: Collection[DeviceId]
-    ) -> MembersChange:
+    ) -> GroupMembershipCounts:
         """Devices that are members already, or no members, are left out of the counts.
 
         Raises PermissionDenied; NotFound for an unknown group or device; ValidationFailed for a device of another project or of
@@ -153,7 +153,7 @@ class DeviceGroupService:
             added = await self._add(tx, caller, group, set(add) - members, now_ms, others=len(members - gone))
             if added or gone:
                 await self._emit_members(tx, caller, group, added, gone)
-        return MembersChange(len(added), len(gone), len(members) - len(gone) + len(added))
+        return GroupMembershipCounts(len(added), len(gone), len(members) - len(gone) + len(added))
 
     async def _add(
         self, tx: GroupTx, caller: Session, group: DeviceGroup, device_ids: set[DeviceId], now_ms: int, *, others: int = 0

@@ -15,7 +15,7 @@ from typing import Protocol, TypeVar, cast
 from domain.commands.model import DEFAULT_TTL_MS, AutomationCommand, CommandRequest, TriggeredBy
 from domain.commands.ports import AutomationCommandRunner, AutomationTx
 from domain.devices.model import DeviceStatus
-from domain.ingest.arrivals import ArrivalRecorder
+from domain.ingest.arrivals import StoreTimeRecorder
 from domain.ingest.reading_announcer import NO_ANNOUNCEMENTS, ReadingAnnouncer, ReadingPublisher
 from domain.kernel.caller import SystemCaller
 from domain.kernel.clock import Clock
@@ -26,9 +26,9 @@ from domain.rules.model import Rule, RuleFiring, RuleSuppression, RuleTransition
 from domain.rules.policy import MAX_FIRINGS_PER_MINUTE, RuleLoopGuard
 from domain.rules.storage_ports import HasRules
 from domain.rules.telemetry_engine_port import BatchResult, TelemetryEngine, WatchedReading
-from domain.telemetry.arrival_time_ports import HasArrivals
 from domain.telemetry.ports import HasReadings, HasRollups
 from domain.telemetry.rollup_service import RollupMarkCache
+from domain.telemetry.store_time_ports import HasArrivals
 from domain.webhooks.ports import FanoutTx
 
 
@@ -127,7 +127,7 @@ class IngestService:
     ) -> None:
         self._announcer = ReadingAnnouncer(publisher)
         self._publisher = publisher
-        self._arrivals = ArrivalRecorder(clock)
+        self._arrivals = StoreTimeRecorder(clock)
         self._clock = clock
         self._rollup_marks = RollupMarkCache()
         self._engine = engine

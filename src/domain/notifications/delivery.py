@@ -28,8 +28,8 @@ from domain.notifications.model import (
     Notification,
     NotificationChannel,
     NotificationMessage,
+    NotificationSendOutcome,
     NotificationTopic,
-    SendOutcome,
 )
 from domain.notifications.ports import NotificationDeliveryTx, NotificationSender
 from domain.notifications.service import record_result
@@ -41,7 +41,7 @@ QUIET_CHECK_MS = 5 * MINUTE_MS
 
 GIVEN_UP = "given_up"
 """After the last attempt."""
-UNSENT_OUTCOMES = (SendOutcome.FAILED, SendOutcome.REFUSED, SendOutcome.GONE, GIVEN_UP)
+UNSENT_OUTCOMES = (NotificationSendOutcome.FAILED, NotificationSendOutcome.REFUSED, NotificationSendOutcome.GONE, GIVEN_UP)
 
 
 @dataclass(frozen=True, slots=True)
@@ -165,11 +165,11 @@ class NotificationDeliveryService:
         return replace(message, link=f"{self._public_url}/#/decide/{token}")
 
     async def _finish(self, tx: NotificationDeliveryTx, claimed: _Claimed, result: ChannelResult) -> None:
-        if result.outcome is SendOutcome.SENT:
+        if result.outcome is NotificationSendOutcome.SENT:
             self.sent_by_channel[claimed.channel.kind] += len(claimed.group)
         else:
             self.unsent_by_outcome[result.outcome] += len(claimed.group)
-        if result.outcome is not SendOutcome.FAILED:
+        if result.outcome is not NotificationSendOutcome.FAILED:
             await tx.notifications.delete(claimed.seqs)
         elif result.retry_after_s is not None:
             attempt = max(each.attempt for each in claimed.group)

@@ -115,7 +115,7 @@ class NotificationMessage:
     is_urgent: bool = False
 
 
-class SendOutcome(StrEnum):
+class NotificationSendOutcome(StrEnum):
     SENT = "sent"
     FAILED = "failed"
     """It may work later."""
@@ -130,7 +130,7 @@ class ChannelResult:
     """`code` and `error` (a sentence with the details): None and empty exactly for SENT. `retry_after_s`: how long the receiver
     wants to be left alone."""
 
-    outcome: SendOutcome
+    outcome: NotificationSendOutcome
     code: ChannelErrorCode | None = None
     error: str = ""
     retry_after_s: int | None = None

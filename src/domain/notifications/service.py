@@ -28,8 +28,8 @@ from domain.notifications.model import (
     ChannelResult,
     NotificationChannel,
     NotificationMessage,
+    NotificationSendOutcome,
     NotificationSettings,
-    SendOutcome,
 )
 from domain.notifications.ports import HasNotificationChannels, NotificationSender, PushKeyCodec, SettingsTx
 
@@ -158,9 +158,9 @@ class NotificationService:
 
 async def record_result(tx: HasNotificationChannels, channel: NotificationChannel, result: ChannelResult, now_ms: int) -> None:
     """Its owner sees it beside the channel. A destination that is gone is removed."""
-    if result.outcome is SendOutcome.SENT:
+    if result.outcome is NotificationSendOutcome.SENT:
         await tx.notification_channels.record_sent(channel.channel_id, now_ms)
-    elif result.outcome is SendOutcome.GONE:
+    elif result.outcome is NotificationSendOutcome.GONE:
         await tx.notification_channels.delete(channel.channel_id)
     else:
         code = result.code or ChannelErrorCode.INTERNAL_ERROR

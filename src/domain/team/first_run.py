@@ -26,7 +26,7 @@ FIRST_RUN_TOKEN_LENGTH = 32
 ACCOUNT_NAME = "My account"
 
 
-class FirstRunState(StrEnum):
+class FirstRunLinkStatus(StrEnum):
     """What the holder of a token, or of none, can do. `LINK_NEEDED` is also for a wrong token."""
 
     READY = "READY"
@@ -69,13 +69,13 @@ class FirstRunService:
         self._link = _IssuedLink(self._digest.sha256(token), self._clock.monotonic_ms() + FIRST_RUN_TTL_MS)
         return token
 
-    async def get_state(self, token: str) -> FirstRunState:
+    async def get_state(self, token: str) -> FirstRunLinkStatus:
         if await self._has_account():
-            return FirstRunState.DONE
+            return FirstRunLinkStatus.DONE
         link = self._link
         if link is None or not hmac.compare_digest(link.token_hash, self._digest.sha256(token)):
-            return FirstRunState.LINK_NEEDED
-        return FirstRunState.READY if self._clock.monotonic_ms() < link.expires_ms else FirstRunState.LINK_EXPIRED
+            return FirstRunLinkStatus.LINK_NEEDED
+        return FirstRunLinkStatus.READY if self._clock.monotonic_ms() < link.expires_ms else FirstRunLinkStatus.LINK_EXPIRED
 
     async def create_owner(self, token: str, *, name: str, email: str, password: str, client: ClientInfo) -> LoginResult:
         """Create the account and sign its Owner in. Of several visitors at once, one wins.
@@ -83,14 +83,14 @@ class FirstRunService:
         Raises PermissionDenied `FIRST_RUN_LINK_INVALID` or `FIRST_RUN_LINK_EXPIRED`, Conflict `ACCOUNT_EXISTS`, or
         ValidationFailed."""
         state = await self.get_state(token)
-        if state is not FirstRunState.READY:
+        if state is not FirstRunLinkStatus.READY:
             raise _refusal(state)
         created = await self._operator.create_account(
             name=ACCOUNT_NAME, email=email, password=password, owner_name=name, only_first=True
         )
         self._link, self._is_done = None, True
         if created is None:
-            raise _refusal(FirstRunState.DONE)
+            raise _refusal(FirstRunLinkStatus.DONE)
         self._on_done()
         result = await self._logins.login(email, password, client=client)
         if isinstance(result, SecondFactorNeeded):
@@ -103,12 +103,12 @@ class FirstRunService:
         return self._is_done
 
 
-def _refusal(state: FirstRunState) -> Conflict | PermissionDenied:
-    if state is FirstRunState.DONE:
+def _refusal(state: FirstRunLinkStatus) -> Conflict | PermissionDenied:
+    if state is FirstRunLinkStatus.DONE:
         return Conflict(
             "This installation has an account already. Sign in, or ask its Owner for a login of your own.", code="ACCOUNT_EXISTS"
         )
-    if state is FirstRunState.LINK_EXPIRED:
+    if state is FirstRunLinkStatus.LINK_EXPIRED:
         return PermissionDenied("This link has expired. Restart the service: it prints a new one.", code="FIRST_RUN_LINK_EXPIRED")
     return PermissionDenied(
         "This link is not valid. Open the one that the service printed at its last start.", code="FIRST_RUN_LINK_INVALID"

@@ -138,7 +138,7 @@ class RollupRepository(Protocol):
         ...
 
 
-class TimeRangeRepository(Protocol):
+class RangePartitionRepository(Protocol):
     """Where the database can, it stores readings by day and roll-ups by week, and drops an expired day or week as a whole. Where
     it cannot, these calls do nothing."""
 
@@ -166,9 +166,9 @@ class HasRollups(Protocol):
     def rollups(self) -> RollupRepository: ...
 
 
-class HasTimeRanges(Protocol):
+class HasRangePartitions(Protocol):
     @property
-    def time_ranges(self) -> TimeRangeRepository: ...
+    def range_partitions(self) -> RangePartitionRepository: ...
 
 
 class TelemetryQueryTx(AuthorizationTx, HasDevices, HasReadings, Protocol): ...

@@ -19,8 +19,8 @@ from domain.schedules.ports import HasSchedules
 from domain.sign_in.passkeys.ports import HasPasskeys
 from domain.sign_in.second_factor_ports import HasSecondFactors
 from domain.team.invitation_ports import HasInvitations
-from domain.telemetry.arrival_time_ports import LATE_KEPT_S, HasArrivals
-from domain.telemetry.ports import HasReadings, HasRollups, HasTimeRanges
+from domain.telemetry.ports import HasRangePartitions, HasReadings, HasRollups
+from domain.telemetry.store_time_ports import LATE_KEPT_S, HasArrivals
 from domain.webhooks.ports import HasDeliveries
 
 
@@ -56,7 +56,7 @@ class RetentionTx(
     HasSchedules,
     HasSecondFactors,
     HasStoredResponses,
-    HasTimeRanges,
+    HasRangePartitions,
     HasUserSessions,
     Protocol,
 ):
@@ -84,8 +84,8 @@ class RetentionService:
         """Yield after each transaction how many rows it deleted, so that the caller can pause. Ends when nothing is left to
         delete."""
         async with self._uow.write(caller=None) as tx:
-            await tx.time_ranges.prepare(self._clock.now_ms())
-            dropped = await tx.time_ranges.drop_before(await self._readings_cutoff_ms(tx), self._rollups_cutoff_hour())
+            await tx.range_partitions.prepare(self._clock.now_ms())
+            dropped = await tx.range_partitions.drop_before(await self._readings_cutoff_ms(tx), self._rollups_cutoff_hour())
         yield dropped
         async for deleted in self._purge_by_device(self._devices_with_old_readings, self._delete_readings):
             yield deleted

@@ -65,7 +65,7 @@ class MemoryRollupRepository:
         return sorted({no for no, h in self._database.rows(ROLLUPS) if h < hour and no >= first_device})[:limit]
 
 
-class MemoryTimeRangeRepository:
+class MemoryRangePartitionRepository:
     """All rows are in one place."""
 
     def __init__(self, database: Database) -> None: ...

@@ -48,7 +48,7 @@ from support.memory_storage.notifications import (
 from support.memory_storage.partition_states import MemoryPartitionStateRepository
 from support.memory_storage.passkeys import MemoryPasskeyRepository
 from support.memory_storage.provisioning import MemoryDeviceClaimRepository, MemoryProvisioningCodeRepository
-from support.memory_storage.rollups import MemoryRollupRepository, MemoryTimeRangeRepository
+from support.memory_storage.rollups import MemoryRangePartitionRepository, MemoryRollupRepository
 from support.memory_storage.rules import MemoryRuleRepository
 from support.memory_storage.schedules import MemoryScheduleRepository
 from support.memory_storage.second_factors import MemorySecondFactorRepository
@@ -114,7 +114,7 @@ class MemoryTransaction:
         self.dead_letters = MemoryDeadLetterRepository(database)
         self.rollups = MemoryRollupRepository(database)
         self.notification_channels = MemoryNotificationChannelRepository(database)
-        self.time_ranges = MemoryTimeRangeRepository(database)
+        self.range_partitions = MemoryRangePartitionRepository(database)
         self.notifications = MemoryNotificationRepository(database)
         self.service_secrets = MemoryServiceSecretRepository(database)
         self.webhooks = MemoryWebhookRepository(database)

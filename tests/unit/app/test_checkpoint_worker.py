@@ -7,8 +7,8 @@ import asyncio
 import pytest
 
 from app.workers.checkpoint import CheckpointWorker
-from app.workers.last_seen import LastSeenBuffer
-from domain.devices.clock_offsets import ClockOffsetService
+from app.workers.last_seen_buffer import LastSeenBuffer
+from domain.devices.clock_skew import ClockOffsetService
 from domain.partitions.hashing import partition_of
 from domain.partitions.model import PartitionLost
 from domain.partitions.owned_partitions import PartitionOwnership

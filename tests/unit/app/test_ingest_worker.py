@@ -11,9 +11,9 @@ import pytest
 
 from app.workers import batch_store, ingest
 from app.workers.ingest import BATCH_SIZE, MIN_BATCH_INTERVAL_S, IngestWorker
-from app.workers.last_seen import LastSeenBuffer
+from app.workers.last_seen_buffer import LastSeenBuffer
 from app.workers.wake_event import WakeEvent
-from domain.devices.clock_offsets import ClockOffsetService
+from domain.devices.clock_skew import ClockOffsetService
 from domain.devices.codec import TelemetryReport
 from domain.devices.link import DeviceConnected, InboundMessage
 from domain.ingest.dead_letters import DeadLetter

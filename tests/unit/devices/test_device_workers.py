@@ -8,8 +8,8 @@ from contextlib import asynccontextmanager
 from typing import Protocol
 
 from app.workers.command_dispatch import CommandDispatchWorker
-from app.workers.device_cleanup import DeviceCleanupWorker
 from app.workers.presence import PresenceWorker
+from app.workers.unfinished_device_changes import DeviceCleanupWorker
 from app.workers.wake_event import WakeEvent
 from domain.commands.crash_recovery import CommandCrashRecovery
 from domain.commands.model import ExecutionStatus

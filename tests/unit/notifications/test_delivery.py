@@ -36,16 +36,16 @@ from domain.notifications.model import (
     ChannelResult,
     NotificationChannel,
     NotificationMessage,
+    NotificationSendOutcome,
     NotificationSettings,
     NotificationTopic,
-    SendOutcome,
 )
 from domain.notifications.observer import NotificationObserver
 from support.manual_clock import ManualClock
 from support.storage import NOW, StoredAccount, an_event, new_id, open_storage, populate
 
 ALL = tuple(NotificationTopic)
-AWAY = ChannelResult(SendOutcome.FAILED, ChannelErrorCode.MAIL_FAILED, "the mail server is away")
+AWAY = ChannelResult(NotificationSendOutcome.FAILED, ChannelErrorCode.MAIL_FAILED, "the mail server is away")
 MAIL = ChannelId("nch_mail")
 
 
@@ -54,10 +54,10 @@ class FakeSender:
 
     def __init__(self) -> None:
         self.sent: list[tuple[Destination, NotificationMessage]] = []
-        self.result = ChannelResult(SendOutcome.SENT)
+        self.result = ChannelResult(NotificationSendOutcome.SENT)
 
     async def send_many(self, outgoing: Sequence[tuple[Destination, NotificationMessage]]) -> Sequence[ChannelResult]:
-        if self.result.outcome is SendOutcome.SENT:
+        if self.result.outcome is NotificationSendOutcome.SENT:
             self.sent += outgoing
         return [self.result for _ in outgoing]
 
@@ -189,7 +189,7 @@ async def test_a_mail_that_is_not_accepted_is_sent_again_and_given_up_in_the_end
     assert await desk.subjects() == []
     assert await desk.service.next_due_ms() == NOW + policy.RETRY_PAUSES_MS[0]
     desk.clock.forward(policy.RETRY_PAUSES_MS[0])
-    desk.sender.result = ChannelResult(SendOutcome.SENT)
+    desk.sender.result = ChannelResult(NotificationSendOutcome.SENT)
     assert await desk.subjects() == ["Pump: rule disabled"]
     desk.sender.result = AWAY
     await desk.happen("rule_disabled")
@@ -210,7 +210,7 @@ async def test_a_step_of_the_clock_neither_delays_nor_hastens_a_mail(desk: Desk,
     desk.sender.result = AWAY
     desk.clock.forward(minutes=1)
     assert await desk.subjects() == []
-    desk.sender.result = ChannelResult(SendOutcome.SENT)
+    desk.sender.result = ChannelResult(NotificationSendOutcome.SENT)
     desk.clock.step(minutes=-2 * minutes)
     assert await desk.subjects() == []
     desk.clock.forward(policy.RETRY_PAUSES_MS[0])
@@ -302,14 +302,16 @@ async def test_nobody_is_told_of_a_request_of_their_own(desk: Desk) -> None:
 async def test_every_channel_is_told_and_fails_alone(desk: Desk) -> None:
     await desk.choose(topics=ALL)
     ntfy = await desk.add_channel(NtfyDestination("https://ntfy.example", "topic", "tk_1"))
-    desk.sender.result = ChannelResult(SendOutcome.REFUSED, ChannelErrorCode.REFUSED, "The receiver refused it with 403.")
+    desk.sender.result = ChannelResult(
+        NotificationSendOutcome.REFUSED, ChannelErrorCode.REFUSED, "The receiver refused it with 403."
+    )
     await desk.happen("rule_disabled")
     assert await desk.subjects() == []
     assert await desk.service.next_due_ms() is None
     channel = await desk.find_channel(ntfy)
     assert channel is not None
     assert (channel.last_error, channel.last_error_ms) == ("The receiver refused it with 403.", NOW)
-    desk.sender.result = ChannelResult(SendOutcome.SENT)
+    desk.sender.result = ChannelResult(NotificationSendOutcome.SENT)
     await desk.happen("rule_disabled")
     assert await desk.subjects() == ["Pump: rule disabled"] * 2
     channel = await desk.find_channel(ntfy)
@@ -321,11 +323,11 @@ async def test_every_channel_is_told_and_fails_alone(desk: Desk) -> None:
 
 async def test_a_destination_that_is_gone_is_removed(desk: Desk) -> None:
     await desk.choose(topics=ALL)
-    desk.sender.result = ChannelResult(SendOutcome.GONE, ChannelErrorCode.GONE, "410")
+    desk.sender.result = ChannelResult(NotificationSendOutcome.GONE, ChannelErrorCode.GONE, "410")
     await desk.happen("rule_disabled")
     await desk.subjects()
     assert await desk.find_channel() is None
-    desk.sender.result = ChannelResult(SendOutcome.SENT)
+    desk.sender.result = ChannelResult(NotificationSendOutcome.SENT)
     await desk.happen("rule_disabled")
     assert await desk.subjects() == []
 
@@ -334,12 +336,12 @@ async def test_a_receiver_may_lengthen_the_pause_and_not_shorten_it(desk: Desk) 
     await desk.choose(topics=ALL)
     for retry_after_s, pause_ms in ((1, policy.RETRY_PAUSES_MS[0]), (600, 600_000), (10**8, policy.RETRY_PAUSES_MS[-1])):
         await desk.happen("rule_disabled")
-        desk.sender.result = ChannelResult(SendOutcome.FAILED, ChannelErrorCode.RECEIVER_ERROR, "429", retry_after_s)
+        desk.sender.result = ChannelResult(NotificationSendOutcome.FAILED, ChannelErrorCode.RECEIVER_ERROR, "429", retry_after_s)
         started_ms = desk.clock.steady_ms()
         await desk.subjects()
         assert await desk.service.next_due_ms() == started_ms + pause_ms
         desk.clock.forward(pause_ms)
-        desk.sender.result = ChannelResult(SendOutcome.SENT)
+        desk.sender.result = ChannelResult(NotificationSendOutcome.SENT)
         await desk.subjects()
 
 

@@ -46,7 +46,7 @@ class ApiResponse(Generic[Value]):
 
 
 @dataclass(frozen=True, slots=True)
-class MediaType:
+class NonJsonContent:
     """A success response that is not JSON: the handler returns a Quart `Response`."""
 
     content_type: str
@@ -69,7 +69,7 @@ class TypeAdapters(dict[int, TypeAdapter[Any]]):
 
     def __init__(self, types: Mapping[int, Any]) -> None:
         super().__init__()
-        self.types = {status: kind for status, kind in types.items() if not isinstance(kind, MediaType)}
+        self.types = {status: kind for status, kind in types.items() if not isinstance(kind, NonJsonContent)}
 
     def __missing__(self, status: int) -> TypeAdapter[Any]:
         self[status] = adapter = TypeAdapter(self.types[status])

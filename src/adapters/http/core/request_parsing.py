@@ -9,8 +9,8 @@ from typing import Any, TypeVar
 from pydantic import BaseModel, ValidationError
 from pydantic_core import ErrorDetails
 
+from adapters.http.core.integer_coercion import INTEGER_TEXT, coerce_integral_floats, integer_fields
 from adapters.http.core.json_body import parse_json_object
-from adapters.http.core.json_integers import INTEGER_TEXT, coerce_integral_floats, integer_fields
 from adapters.http.core.schemas import PatchBody
 from domain.kernel.clock import from_iso
 from domain.kernel.errors import FieldFault, ValidationFailed

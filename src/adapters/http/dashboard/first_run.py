@@ -19,7 +19,7 @@ from adapters.http.core.schemas import DisplayName, RequestBody, ResponseModel
 from adapters.http.dashboard.own_page import require_own_page
 from adapters.http.dashboard.refresh_cookie import URL_PREFIX, RefreshCookie
 from adapters.http.dashboard.session import DashboardLoginResponse, signed_in_response
-from domain.team.first_run import FirstRunService, FirstRunState
+from domain.team.first_run import FirstRunLinkStatus, FirstRunService
 
 
 class FirstRunStateRequest(RequestBody):
@@ -27,7 +27,7 @@ class FirstRunStateRequest(RequestBody):
 
 
 class FirstRunStateResponse(ResponseModel):
-    state: FirstRunState
+    state: FirstRunLinkStatus
 
 
 class FirstRunRequest(RequestBody):

@@ -11,7 +11,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 
-from adapters.http.core.client_addresses import address_block, is_in_networks
+from adapters.http.core.address_blocks import address_block, is_in_networks
 from adapters.http.core.proxies import Network
 from domain.kernel.caller import ApiKeyCaller, Session
 

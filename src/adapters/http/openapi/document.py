@@ -14,7 +14,7 @@ from quart import Quart
 from adapters.http.asyncapi.webhook_requests import WEBHOOK_ENVELOPES
 from adapters.http.core.auth import RequiredAccess
 from adapters.http.core.json_schemas import REF_TEMPLATE, DocumentJsonSchema
-from adapters.http.core.request_handling import MediaType, Operation
+from adapters.http.core.request_handling import NonJsonContent, Operation
 from adapters.http.core.schemas import ErrorResponse, without_null
 from adapters.http.openapi.example_values import EXPORT_EXAMPLES
 from adapters.http.openapi.examples import ExampleBuilder
@@ -235,7 +235,7 @@ def _success_response(rule: str, spec: Operation, status: int, schemas: Mapping[
         **(RATE_LIMIT_HEADER_REFS if spec.rate_limited else {}),
         **({"Link": {"$ref": "#/components/headers/Link"}} if spec.paged else {}),
     }
-    if isinstance(kind, MediaType):
+    if isinstance(kind, NonJsonContent):
         kinds = (kind.content_type, *kind.alternatives)
         return {"description": kind.description, "headers": headers, "content": {name: {} for name in kinds}}
     description = {200: "Success.", 201: "Created.", 202: "Accepted; waits for approval."}.get(status, "Success.")

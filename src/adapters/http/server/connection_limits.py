@@ -19,7 +19,7 @@ from dataclasses import dataclass, field
 from enum import Enum
 from typing import Protocol
 
-from adapters.http.core.client_addresses import address_block, is_in_networks
+from adapters.http.core.address_blocks import address_block, is_in_networks
 from adapters.http.core.proxies import Network
 from adapters.http.server.address_bans import AddressBans
 

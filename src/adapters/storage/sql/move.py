@@ -24,7 +24,7 @@ from adapters.storage.sql.database import SqlDatabase
 from adapters.storage.sql.migrate import PROGRESS_TABLE
 from adapters.storage.sql.migrations import HEAD
 from adapters.storage.sql.repositories.event_writers import LAST_GIVEN
-from adapters.storage.sql.repositories.time_ranges import MAX_NEW_RANGES
+from adapters.storage.sql.repositories.range_partitions import MAX_NEW_RANGES
 from adapters.storage.sql.tables import event_writers, metadata
 from domain.kernel.clock import DAY_MS
 from domain.kernel.errors import Unavailable
@@ -126,8 +126,8 @@ async def _prepare_target(url: str, target: asyncpg.Connection, identity: str, t
         await database.start()
         if times is not None:
             async with database.uow.write() as tx:
-                await tx.time_ranges.divide_past(max(times[0], times[1] - MAX_NEW_RANGES * DAY_MS))
-                await tx.time_ranges.prepare(times[1])
+                await tx.range_partitions.divide_past(max(times[0], times[1] - MAX_NEW_RANGES * DAY_MS))
+                await tx.range_partitions.prepare(times[1])
     finally:
         await database.stop()
     for table in _tables():

@@ -38,10 +38,11 @@ from adapters.storage.sql.repositories.notification_channels import (
     SqlServiceSecretRepository,
 )
 from adapters.storage.sql.repositories.notifications import SqlNotificationRepository
-from adapters.storage.sql.repositories.partition_states import SqlPartitionStateRepository
+from adapters.storage.sql.repositories.partition_restore import SqlPartitionStateRepository
 from adapters.storage.sql.repositories.partitions import SqlClusterMemberRepository, SqlPartitionRepository
 from adapters.storage.sql.repositories.passkeys import SqlPasskeyRepository
 from adapters.storage.sql.repositories.provisioning import SqlDeviceClaimRepository, SqlProvisioningCodeRepository
+from adapters.storage.sql.repositories.range_partitions import SqlRangePartitionRepository
 from adapters.storage.sql.repositories.rollups import SqlRollupRepository
 from adapters.storage.sql.repositories.rules import SqlRuleRepository
 from adapters.storage.sql.repositories.schedules import SqlScheduleRepository
@@ -55,7 +56,6 @@ from adapters.storage.sql.repositories.sessions import (
 )
 from adapters.storage.sql.repositories.steady_time import SqlSteadyTimeRepository
 from adapters.storage.sql.repositories.telemetry import SqlReadingRepository
-from adapters.storage.sql.repositories.time_ranges import SqlTimeRangeRepository
 from adapters.storage.sql.repositories.user_sessions import SqlUnlockLinkRepository, SqlUserSessionRepository
 from adapters.storage.sql.repositories.webhooks import SqlWebhookRepository
 from adapters.storage.sql.session import DbSession
@@ -136,7 +136,7 @@ class SqlTransaction:
     arrivals = LazyRepository(SqlArrivalRepository)
     partition_states = LazyRepository(SqlPartitionStateRepository)
     rollups = LazyRepository(SqlRollupRepository)
-    time_ranges = LazyRepository(SqlTimeRangeRepository)
+    range_partitions = LazyRepository(SqlRangePartitionRepository)
     dead_letters = LazyRepository(SqlDeadLetterRepository)
     notification_channels = LazyRepository(SqlNotificationChannelRepository)
     notifications = LazyRepository(SqlNotificationRepository)

@@ -22,13 +22,13 @@ MAX_DEVICES = 200
 """The most recently seen devices: a page has at most 200 readings, so it cannot contain more devices."""
 
 
-class EventViewTx(HasDevices, HasReadings, Protocol): ...
+class TelemetryEventQueryTx(HasDevices, HasReadings, Protocol): ...
 
 
 class TelemetryEventQueryService:
     """Implements the port of the events part for telemetry."""
 
-    def __init__(self, *, uow: UnitOfWork[EventViewTx], engine: TelemetryEngine) -> None:
+    def __init__(self, *, uow: UnitOfWork[TelemetryEventQueryTx], engine: TelemetryEngine) -> None:
         self._uow = uow
         self._engine = engine
 
@@ -54,14 +54,18 @@ class TelemetryEventQueryService:
                     return limit
         return counted
 
-    async def _list_devices(self, tx: EventViewTx, account_id: AccountId, device_id: DeviceId | None) -> Sequence[Device]:
+    async def _list_devices(
+        self, tx: TelemetryEventQueryTx, account_id: AccountId, device_id: DeviceId | None
+    ) -> Sequence[Device]:
         if device_id is not None:
             device = await tx.devices.get(account_id, device_id)
             return [] if device is None else [device]
         seen = [device for device in await tx.devices.list(account_id) if device.last_seen_ms is not None]
         return sorted(seen, key=lambda device: -(device.last_seen_ms or 0))
 
-    async def _newest_records(self, tx: EventViewTx, device: Device, before_ms: int, wanted: int) -> list[TelemetryRecord]:
+    async def _newest_records(
+        self, tx: TelemetryEventQueryTx, device: Device, before_ms: int, wanted: int
+    ) -> list[TelemetryRecord]:
         rows = await tx.readings.list_between(device.device_no, 0, before_ms + 1, wanted)
         names = {number: (name, unit) for number, name, unit in await tx.readings.list_device_metrics(device.device_no)}
         records = []

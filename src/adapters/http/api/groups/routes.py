@@ -12,7 +12,7 @@ from adapters.http.core.operation import ApiBlueprint, operation
 from adapters.http.core.paging import list_response
 from adapters.http.core.request_handling import ApiResponse
 from adapters.http.core.schemas import OkResponse
-from domain.groups.actions import GroupActionService
+from domain.groups.bulk_actions import GroupBulkActionService
 from domain.groups.service import DeviceGroupService
 from domain.kernel.ids import GroupId, ProjectId
 
@@ -21,7 +21,7 @@ READ_ERRORS = {404: "NOT_FOUND"}
 WRITE_ERRORS = {403: "ROLE_REQUIRED", 404: "NOT_FOUND"}
 
 
-def groups_blueprint(groups: DeviceGroupService, actions: GroupActionService) -> ApiBlueprint:
+def groups_blueprint(groups: DeviceGroupService, actions: GroupBulkActionService) -> ApiBlueprint:
     bp = ApiBlueprint("groups", TAG)
     _add_read_routes(bp, groups)
     _add_write_routes(bp, groups)
@@ -101,7 +101,7 @@ def _add_write_routes(bp: ApiBlueprint, groups: DeviceGroupService) -> None:
         return schema.GroupMembersResponse.from_domain(change)
 
 
-def _add_command_routes(bp: ApiBlueprint, actions: GroupActionService) -> None:
+def _add_command_routes(bp: ApiBlueprint, actions: GroupBulkActionService) -> None:
     @operation(
         bp,
         "POST",
@@ -133,7 +133,7 @@ def _add_command_routes(bp: ApiBlueprint, actions: GroupActionService) -> None:
         return schema.GroupCommandResponse.from_domain(report, is_preview=True)
 
 
-def _add_automation_routes(bp: ApiBlueprint, actions: GroupActionService) -> None:
+def _add_automation_routes(bp: ApiBlueprint, actions: GroupBulkActionService) -> None:
     @operation(
         bp,
         "POST",

@@ -12,8 +12,8 @@ from adapters.http.core.paging import ListQuery
 from adapters.http.core.schemas import DisplayName, PatchBody, Remark, RequestBody, ResponseModel, Timestamp
 from domain.commands.service import SubmissionResult
 from domain.devices.groups import MAX_GROUP_DEVICES
-from domain.groups.actions import GroupCommand, GroupReport, MemberOutcome
-from domain.groups.service import GroupView, MembersChange
+from domain.groups.bulk_actions import GroupCommand, GroupReport, MemberOutcome
+from domain.groups.service import GroupMembershipCounts, GroupView
 from domain.kernel.clock import to_iso
 from domain.kernel.ids import DeviceId
 from domain.rules.model import Rule
@@ -57,7 +57,7 @@ class GroupMembersResponse(ResponseModel):
     device_count: int
 
     @classmethod
-    def from_domain(cls, change: MembersChange) -> GroupMembersResponse:
+    def from_domain(cls, change: GroupMembershipCounts) -> GroupMembersResponse:
         return cls(added=change.added, removed=change.removed, device_count=change.total)
 
 

@@ -24,9 +24,9 @@ from domain.notifications.model import (
     ChannelKind,
     ChannelResult,
     NotificationChannel,
+    NotificationSendOutcome,
     NotificationSettings,
     NotificationTopic,
-    SendOutcome,
 )
 from domain.notifications.service import OwnSettings
 
@@ -181,7 +181,7 @@ class ChannelTestResponse(ResponseModel):
 
     @classmethod
     def from_domain(cls, result: ChannelResult) -> ChannelTestResponse:
-        return cls(sent=result.outcome is SendOutcome.SENT, error=result.error or None, error_code=result.code)
+        return cls(sent=result.outcome is NotificationSendOutcome.SENT, error=result.error or None, error_code=result.code)
 
 
 class PushKeyResponse(ResponseModel):

@@ -26,7 +26,7 @@ from adapters.http.api.telemetry.schemas import (
 )
 from adapters.http.core.auth import RequiredAccess, current_caller
 from adapters.http.core.operation import ApiBlueprint, operation
-from adapters.http.core.request_handling import MediaType
+from adapters.http.core.request_handling import NonJsonContent
 from domain.kernel.clock import DAY_MS, HOUR_MS, MINUTE_MS, SECOND_MS, to_iso
 from domain.kernel.errors import ValidationFailed
 from domain.kernel.ids import DeviceId
@@ -114,7 +114,7 @@ def telemetry_blueprint(telemetry: TelemetryQueryService, downsampling: Downsamp
         RequiredAccess.KEY,
         "Export telemetry",
         returns={
-            200: MediaType("text/csv", "CSV with a header line, or NDJSON with `format=ndjson`.", ("application/x-ndjson",))
+            200: NonJsonContent("text/csv", "CSV with a header line, or NDJSON with `format=ndjson`.", ("application/x-ndjson",))
         },
         errors={403: NOT_GRANTED_CODES},
     )

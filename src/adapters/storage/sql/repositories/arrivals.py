@@ -13,8 +13,8 @@ from adapters.storage.sql.mapper import json_integer_list, to_json
 from adapters.storage.sql.session import POSTGRES, SQLITE, DbSession
 from adapters.storage.sql.tables import late_readings, reading_store_time
 from domain.kernel.clock import MINUTE_MS, SECOND_MS
-from domain.telemetry.arrival_time_ports import LateMark, ReadingRange
 from domain.telemetry.ports import PackedRow
+from domain.telemetry.store_time_ports import LateMark, ReadingRange
 
 s, m = reading_store_time.c, late_readings.c
 _ONLY_ROW = 1

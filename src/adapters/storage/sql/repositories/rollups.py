@@ -100,7 +100,7 @@ LIST_DEVICES_WITH_OLDER = {
     dialect: text(sql).bindparams(*[bindparam(name, type_=BigInteger()) for name in ("at_first", "at_before", "at_limit")])
     for dialect, sql in {
         SQLITE: _DEVICES_WITH_OLDER,
-        # Ranges that have expired are dropped as a whole (time_ranges.py); only what is older than all ranges is searched.
+        # Ranges that have expired are dropped as a whole (range_partitions.py); only what is older than all ranges is searched.
         POSTGRES: re.sub(r"\brollups\b", "rollups_before", _DEVICES_WITH_OLDER),
     }.items()
 }

@@ -110,7 +110,7 @@ SELECT device_no FROM hop
 WHERE device_no IS NOT NULL AND (SELECT min(r.ts) FROM readings AS r WHERE r.device_no = hop.device_no) < :at_before
 LIMIT :at_limit
 """  # noqa: S608 - put together from constants of this module
-# Ranges that have expired are dropped as a whole (time_ranges.py); only what is older than all ranges is searched.
+# Ranges that have expired are dropped as a whole (range_partitions.py); only what is older than all ranges is searched.
 _DEVICES_WITH_OLDER_THAN_RANGES = re.sub(r"\breadings\b", "readings_before", _DEVICES_WITH_OLDER)
 
 

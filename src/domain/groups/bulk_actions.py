@@ -82,7 +82,7 @@ class GroupCommand:
     reason: str | None = None
 
 
-class GroupActionService:
+class GroupBulkActionService:
     def __init__(
         self,
         *,

@@ -58,7 +58,7 @@ class StoredRange:
     """An estimate."""
 
 
-class SqlTimeRangeRepository:
+class SqlRangePartitionRepository:
     def __init__(self, session: DbSession) -> None:
         self._session = session
 
