@@ -46,6 +46,8 @@ async def test_devices_are_found_by_words_state_and_project_sorted_and_in_pages(
         assert await found() == everything
         assert await found("ALPHA") == await found("greenhouse pump") == await found("wet") == ["Alpha pump"]
         assert await found("pump fan") == []
+        assert await found(tag="wet") == await found("pump", tag="wet") == ["Alpha pump"]
+        assert await found(tag="we") == await found(tag="Wet") == await found(tag='wet","') == await found(tag="%") == []
         assert await found("a_f") == ["beta_fan"]  # not a pattern
         assert await found("0%") == ["zeta 100%"]
         assert await found(state=DeviceStateFilter.ONLINE) == await found(state=DeviceStateFilter.ON) == ["Alpha pump"]

@@ -43,6 +43,8 @@ class DeviceSearch:
     project_id: ProjectId | None = None
     external_id: str | None = None
     group_id: GroupId | None = None
+    tag: str | None = None
+    """A whole tag, exactly."""
     sort: DeviceSort = DeviceSort.CREATED
     limit: int | None = None
     offset: int = 0

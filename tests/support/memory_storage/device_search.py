@@ -50,6 +50,7 @@ def _matches(device: Device, search: DeviceSearch) -> bool:
         device.status is not DeviceStatus.DELETING
         and search.external_id in (None, device.external_id)
         and (search.group_id is None or search.group_id in device.group_ids)
+        and (search.tag is None or search.tag in about.tags)
         and all(word in text for word in search.words)
         and (search.state is None or _has_state(device, search.state))
     )

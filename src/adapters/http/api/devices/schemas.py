@@ -112,6 +112,7 @@ class DevicesQuery(QueryParameters):
         description="Words that must all be in the name, id, location, tags or application; case is ignored for a–z.",
     )
     group_id: IdText | None = Field(default=None, description="Only the members of this group.")
+    tag: ShortText | None = Field(default=None, description="Only devices with exactly this tag.")
     state: DeviceStateFilter | None = Field(default=None, description="`online` and `offline` are of ACTIVE devices.")
     sort: DeviceSort = Field(
         default=DeviceSort.CREATED, description="`created` and `lastSeen`: oldest first; `-lastSeen`: newest first."
@@ -130,6 +131,7 @@ class DevicesQuery(QueryParameters):
             project_id=None if self.project_id is None else ProjectId(self.project_id),
             external_id=self.external_id,
             group_id=None if self.group_id is None else GroupId(self.group_id),
+            tag=self.tag,
             sort=self.sort,
             limit=self.limit,
             offset=self.offset,

@@ -7,9 +7,9 @@ from dataclasses import dataclass
 from functools import cache
 from typing import Any
 
-from sqlalchemy import ColumnElement, Select, and_, bindparam, case, func, select
+from sqlalchemy import ColumnElement, Select, Text, and_, bindparam, case, func, select
 
-from adapters.storage.sql.mapper import escape_like
+from adapters.storage.sql.mapper import escape_like, to_json
 from adapters.storage.sql.repositories.devices import DEVICE_COLUMNS, device_from_row
 from adapters.storage.sql.session import DbSession
 from adapters.storage.sql.tables import dead_letters, devices, group_members
@@ -52,10 +52,11 @@ class _Filters:
     project: bool
     external_id: bool
     group: bool
+    tag: bool
 
     @classmethod
     def of(cls, search: DeviceSearch) -> _Filters:
-        given = (search.project_id, search.external_id, search.group_id)
+        given = (search.project_id, search.external_id, search.group_id, search.tag)
         return cls(len(search.words), search.state, *(value is not None for value in given))
 
     def apply(self, statement: Select[Any]) -> Select[Any]:
@@ -68,6 +69,8 @@ class _Filters:
             statement = statement.where(d.external_id == bindparam("at_external_id"))
         if self.group:
             statement = statement.where(d.device_id.in_(_MEMBERS))
+        if self.tag:
+            statement = statement.where(func.replace(d.tags, bindparam("at_tag", type_=Text()), "") != d.tags)
         return statement.where(d.project_id == bindparam("at_project")) if self.project else statement
 
 
@@ -92,6 +95,8 @@ def count_statement(filters: _Filters) -> Select[Any]:
 def _parameters(account_id: AccountId, search: DeviceSearch) -> dict[str, Any]:
     words = {f"at_word_{index}": f"%{escape_like(word)}%" for index, word in enumerate(search.words)}
     named = {"at_project": search.project_id, "at_external_id": search.external_id, "at_group": search.group_id}
+    if search.tag is not None:
+        named["at_tag"] = to_json(search.tag)  # with its quotes, so a whole tag of the JSON list
     return {"at_account": account_id, **words, **{name: value for name, value in named.items() if value is not None}}
 
 

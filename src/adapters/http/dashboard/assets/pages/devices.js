@@ -14,17 +14,18 @@ import { DeviceIcon, Life, Presence, RelayState, Switch, useCommand } from "../u
 
 const PAGE = 24;
 const TYPING_MS = 250;
-const CHANGES = ofKind("device_message_set_aside", "device_registered", "device_updated", "device_deleted", "device_enabled", "device_disabled", "credentials_", "project_");
+const CHANGES = ofKind("device_message_set_aside", "device_registered", "device_updated", "device_deleted", "device_enabled", "device_disabled", "credentials_", "project_", "group_");
 const MOVES = ofKind("device_online", "device_offline", "relay_changed");
 
 export function Devices() {
-  const { search = "", state = "", sort = "", project = "", offset = "0", view = "cards" } = place.value.query;
-  const query = new URLSearchParams(Object.entries({ search, state, sort: sort || "name", projectId: project, offset, limit: PAGE }).filter(([, value]) => value !== ""));
+  const { search = "", state = "", sort = "", project = "", group = "", tag = "", offset = "0", view = "cards" } = place.value.query;
+  const query = new URLSearchParams(Object.entries({ search, state, sort: sort || "name", projectId: project, groupId: group, tag, offset, limit: PAGE }).filter(([, value]) => value !== ""));
   const page = useLoad((signal) => getPage(`/devices?${query}`, signal), [String(query)], (event) => CHANGES(event) || (state !== "" && MOVES(event)));
   const summary = useLoad((signal) => get("/devices/summary", signal), [], (event) => CHANGES(event) || MOVES(event));
   const projects = useLoad((signal) => get("/projects", signal), [], ofKind("project_"));
+  const groups = useLoad((signal) => get("/groups", signal), [], ofKind("group_"));
   const filter = (changes) => setQuery({ ...changes, offset: "" });
-  const filtered = search !== "" || state !== "" || project !== "";
+  const filtered = search !== "" || state !== "" || project !== "" || group !== "" || tag !== "";
   const add = mayEdit() ? html`<${LinkButton} href="#/add" kind="main" icon="plus">${t("Add a device")}<//><${LinkButton} href="#/fleet/add" icon="list-checks">${t("Add many")}<//>` : null;
   return html`
     <${PageHead} title=${t("Devices")} actions=${add} />
@@ -34,12 +35,14 @@ export function Devices() {
         ${SORTS().map(([value, label]) => html`<option value=${value} selected=${value === sort}>${label}</option>`)}
       </select>
       ${projects.data?.length > 1 ? html`<select aria-label=${t("Project")} value=${project} onChange=${(event) => filter({ project: event.currentTarget.value })}><option value="">${t("All projects")}</option>${projects.data.map(({ projectId, name }) => html`<option value=${projectId} selected=${projectId === project}>${name}</option>`)}</select>` : null}
+      ${groups.data?.length ? html`<select aria-label=${t("Group")} value=${group} onChange=${(event) => filter({ group: event.currentTarget.value })}><option value="">${t("All groups")}</option>${groups.data.map(({ groupId, name }) => html`<option value=${groupId} selected=${groupId === group}>${name}</option>`)}</select>` : null}
+      ${tag ? html`<${Button} icon="x" act=${() => filter({ tag: "" })} aria-label=${t("Show devices without the tag {tag} too", { tag })}>${tag}<//>` : null}
       <${Button} kind="only-wide" icon=${view === "cards" ? "list" : "layout-grid"} label=${view === "cards" ? t("Show as a list") : t("Show as cards")} act=${() => setQuery({ view: view === "cards" ? "list" : "" })} />
     </div>
     ${summary.data?.deadLetters ? html`<p class="hint" role="status"><${Icon} name="triangle-alert" size=${18} /><a href="#/log?type=device_message_set_aside">${n("{count} message of a device is set aside, because the database refused it.", "{count} messages of devices are set aside, because the database refused them.", summary.data.deadLetters)}</a></p>` : null}
     <${Choice} label=${t("State")} options=${states(summary.data)} value=${state} onChange=${(value) => filter({ state: value })} />
     <${Loaded} of=${page} lines=${6}>${({ data, total }) => html`
-      ${data.length ? html`<ul class=${`devices ${view}`} aria-label=${t("Devices")}>${data.map((device) => html`<${DeviceCard} key=${device.deviceId} device=${device} />`)}</ul>` : filtered ? html`<${Empty} icon="search" title=${t("No device matches")} action=${html`<${Button} act=${() => filter({ search: "", state: "", project: "" })}>${t("Show all devices")}<//>`} />` : html`<${Empty} icon="plug" title=${t("No devices yet")} action=${add}>${t("Add a device, put its credentials into its firmware, and switch it from here.")}<//>`}
+      ${data.length ? html`<ul class=${`devices ${view}`} aria-label=${t("Devices")}>${data.map((device) => html`<${DeviceCard} key=${device.deviceId} device=${device} />`)}</ul>` : filtered ? html`<${Empty} icon="search" title=${t("No device matches")} action=${html`<${Button} act=${() => filter({ search: "", state: "", project: "", group: "", tag: "" })}>${t("Show all devices")}<//>`} />` : html`<${Empty} icon="plug" title=${t("No devices yet")} action=${add}>${t("Add a device, put its credentials into its firmware, and switch it from here.")}<//>`}
       <${Pager} offset=${Number(offset)} shown=${data.length} total=${total} />`}
     <//>`;
 }
@@ -68,7 +71,7 @@ function DeviceCard({ device: loaded }) {
   const where = [device.project.name, device.location].filter(Boolean).join(" · ");
   return html`<li class="device-card" aria-label=${device.name}>
     <${DeviceIcon} device=${device} />
-    <div class="device-name"><a href=${`#/device/${device.deviceId}`}>${device.name}</a><small>${where}</small></div>
+    <div class="device-name"><a href=${`#/device/${device.deviceId}`}>${device.name}</a><small>${where}${device.tags.map((each) => html` <a class="tag" href=${`#/devices?${new URLSearchParams({ tag: each })}`}>${each}</a>`)}</small></div>
     <div class="device-state"><${Presence} device=${device} />${device.deviceStatus === "ACTIVE" ? null : html`<${Badge} kind="warn">${word(device.deviceStatus)}<//>`}<${RelayState} device=${device} /></div>
     <small class="device-seen">${t("heard")} <${Time} at=${device.lastSeen} none=${t("never")} /></small>
     <${DeviceSpark} device=${device} />

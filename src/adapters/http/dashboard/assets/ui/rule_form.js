@@ -17,16 +17,18 @@ import { tell } from "./notices.js";
 const WEEK_MS = 7 * 86_400_000;
 const MOST_CONDITIONS = 10;
 
-export async function editRule(rule, device, path) {
-  const context = await get(`${path}/rules/context`);
+/* `of`: the device whose metrics and commands can be chosen, and on whose week the rule is tried; another than `path` where
+   that is a group. `intro`: who is meant. */
+export async function editRule(rule, path, of = path, intro = null) {
+  const context = await get(`${of}/rules/context`);
   if (!context.metrics.length) return tell(t("A rule needs a metric, and the device has not reported any yet."), "warn");
-  return openDialog(RuleForm, { rule, path, ...context }, { wide: true });
+  return openDialog(RuleForm, { rule, path, of, intro, ...context }, { wide: true });
 }
 
 /* Input that looks like a number is a number; everything else is text. */
 const typed = (text) => (String(text).trim() !== "" && Number.isFinite(Number(text)) ? Number(text) : String(text));
 
-function RuleForm({ rule, path, metrics, commands, done }) {
+function RuleForm({ rule, path, of, intro, metrics, commands, done }) {
   const blank = () => ({ metric: metrics[0], comparator: ">", value: "" });
   const editable = (conditions) => conditions.map((each) => ({ ...each, was: each.value }));
   const [values, setValues] = useState(() => ({ name: rule?.name ?? "", match: rule?.match ?? "ALL", conditions: editable(rule?.conditions ?? [blank()]), clearConditions: editable(rule?.clearConditions ?? []), forSeconds: rule?.forSeconds ?? 0, cooldownSeconds: rule?.cooldownSeconds ?? 0, priority: rule?.priority ?? 100, command: rule?.action.command ?? commands[0]?.name }));
@@ -50,13 +52,13 @@ function RuleForm({ rule, path, metrics, commands, done }) {
     setFaults({});
     const range = [Date.now() - WEEK_MS, Date.now()];
     const body = test();
-    const answer = await call("POST", `${path}/rules/test`, { ...body, from: Math.floor(range[0]), to: Math.floor(range[1]) });
+    const answer = await call("POST", `${of}/rules/test`, { ...body, from: Math.floor(range[0]), to: Math.floor(range[1]) });
     const numeric = [...new Set(body.conditions.filter(({ value, comparator }) => typeof value === "number" && comparator !== "silent").map(({ metric }) => metric))];
-    const buckets = await Promise.all(numeric.map((metric) => loadBuckets(path, metric, range)));
+    const buckets = await Promise.all(numeric.map((metric) => loadBuckets(of, metric, range)));
     setTrial({ answer, range, body, charts: numeric.map((metric, index) => [metric, buckets[index]]) });
   };
   const field = (name, label, rest) => html`<${Field} id=${`rule-${name}`} name=${name} label=${label} value=${values[name]} fault=${faults[name]} onChange=${(value) => put({ [name]: value })} ...${rest} />`;
-  return html`<${DialogForm} title=${rule ? t("Edit the rule") : t("New rule")} action=${t("Save")} done=${done} mark=${mark} send=${send}>
+  return html`<${DialogForm} title=${rule ? t("Edit the rule") : t("New rule")} action=${t("Save")} intro=${intro} done=${done} mark=${mark} send=${send}>
     ${field("name", t("Name"), { required: true })}
     <fieldset class="group"><legend>${t("When")}</legend>
       ${values.conditions.length > 1 ? html`<${Choice} label=${t("How many must hold")} options=${[["ALL", t("all hold")], ["ANY", t("any holds")]]} value=${values.match} onChange=${(match) => put({ match })} />` : null}

@@ -15,9 +15,10 @@ const DAY_MS = 86_400_000;
 const YEAR_MS = 365 * DAY_MS;
 const EDGES = ["on", "off"];
 
-export async function editSlot(slot, old, path) {
-  const { commands } = await get(`${path}/schedules/context`);
-  return openDialog(SlotForm, { slot, old, path, commands });
+/* `of`: the device whose commands can be chosen; another than `path` where that is a group. `intro`: who is meant. */
+export async function editSlot(slot, old, path, of = path, intro = null) {
+  const { commands } = await get(`${of}/schedules/context`);
+  return openDialog(SlotForm, { slot, old, path, commands, intro });
 }
 
 function initial(old) {
@@ -28,7 +29,7 @@ function initial(old) {
   return { label: old?.label ?? "", repeat, days, start: start.slice(0, 10), onTime: start.slice(11), offTime: end.slice(11), on: start, off: end, timezone, misfire: old?.misfire ?? "FIRE", onCommand: old?.onCommand.command ?? "ON", offCommand: old?.offCommand.command ?? "OFF" };
 }
 
-function SlotForm({ slot, old, path, commands, done }) {
+function SlotForm({ slot, old, path, commands, intro, done }) {
   const first = useState(() => initial(old))[0];
   const [values, setValues] = useState(first);
   const [params, setParams] = useState(() => Object.fromEntries(EDGES.map((edge) => [edge, startOf(commands, old?.[`${edge}Command`])])));
@@ -48,7 +49,7 @@ function SlotForm({ slot, old, path, commands, done }) {
   };
   const schemaOf = (edge) => commands.find(({ name }) => name === values[`${edge}Command`])?.paramsSchema;
   const edgeParams = (edge) => (schemaOf(edge) && params[edge] ? html`<fieldset class="group"><legend>${t("Parameters of {command}", { command: values[`${edge}Command`] })}</legend><${SchemaFields} schema=${schemaOf(edge)} values=${params[edge]} onChange=${(next) => setParams((before) => ({ ...before, [edge]: next }))} /></fieldset>` : null);
-  return html`<${DialogForm} title=${old ? t("Edit slot {number}", { number: slot + 1 }) : t("Plan slot {number}", { number: slot + 1 })} action=${t("Save")} done=${done} mark=${mark} send=${send}>
+  return html`<${DialogForm} title=${old ? t("Edit slot {number}", { number: slot + 1 }) : t("Plan slot {number}", { number: slot + 1 })} action=${t("Save")} intro=${intro} done=${done} mark=${mark} send=${send}>
     <${Fields} fields=${fieldsOf(values, commands, old)} values=${values} faults=${faults} onChange=${put} />
     ${edgeParams("on")}${edgeParams("off")}
     <${ClockNote} values=${values} />

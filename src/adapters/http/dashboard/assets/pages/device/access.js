@@ -12,27 +12,38 @@ import { Icon } from "../../ui/icons.js";
 import { activeSpans, WeekPicture } from "../../ui/week.js";
 
 export function Access({ path }) {
-  const grants = useLoad((signal) => get(`${path}/grants`, signal), [path], ofKind("grant_", "key_", "member_"));
-  const add = html`<${Button} kind="main" icon="plus" act=${() => edit(null, path, grants.reload)}>${t("New grant")}<//>`;
   return html`
-    <${Card} title=${t("Who may switch it")} actions=${add}>
-      <${Loaded} of=${grants}>${(all) => all.length ? html`<ul class="grants">${all.map((grant) => html`<${Grant} key=${grant.grantId} grant=${grant} path=${path} reload=${grants.reload} />`)}</ul>` : html`<${Empty} icon="lock" title=${t("Only Owners and Admins may switch this device")} action=${add}>${t("A grant lets a member or an API key run chosen commands.")}<//>`}<//>
-    <//>
+    <${Grants} path=${path} title=${t("Who may switch it")} none=${t("Only Owners and Admins may switch this device")} commandsOf=${() => get(`${path}/commands`)} />
     <${Explain} path=${path} />`;
+}
+
+/* Of a device or, with `isGroup`, of a group. `commandsOf`: loads the commands that a grant can name. */
+export function Grants({ path, title, none, commandsOf, isGroup = false }) {
+  const grants = useLoad((signal) => get(`${path}/grants`, signal), [path], ofKind("grant_", "key_", "member_"));
+  const edit = async (grant) => {
+    const [keys, members, commands] = await Promise.all([get("/keys"), get("/members"), commandsOf()]);
+    if (await openDialog(GrantForm, { grant, path, keys, members, commands, isGroup })) await grants.reload();
+  };
+  const add = html`<${Button} kind="main" icon="plus" act=${() => edit(null)}>${t("New grant")}<//>`;
+  return html`<${Card} title=${title} actions=${add}>
+    <${Loaded} of=${grants}>${(all) => all.length ? html`<ul class="grants">${all.map((grant) => html`<${Grant} key=${grant.grantId} grant=${grant} path=${path} isGroup=${isGroup} edit=${edit} reload=${grants.reload} />`)}</ul>` : html`<${Empty} icon="lock" title=${none} action=${add}>${t("A grant lets a member or an API key run chosen commands.")}<//>`}<//>
+  <//>`;
 }
 
 const SCOPES = () => ({ READ: t("read and ask"), WRITE: t("read and switch"), FULL: t("everything") });
 
-function Grant({ grant, path, reload }) {
+const COVERS = () => ({ device: t("this device"), project: t("the whole project"), group: t("a group of devices") });
+
+function Grant({ grant, path, isGroup, edit, reload }) {
   const { subject, commands, scope, rateLimitPerMinute, expiresAt, appliesVia, timezone, grantId } = grant;
   const over = expiresAt !== null && Date.parse(expiresAt) <= Date.now();
   const gone = () => confirmed(t("Delete the grant of {name}?", { name: subject.name }), t("It stops applying at once."), t("Delete"), () => call("DELETE", `${path}/grants/${grantId}`)).then((done) => done && reload());
   return html`<li class="grant">
     <div class="grow">
       <strong>${subject.name}</strong> <small class="inline">${subject.type === "apikey" ? t("API key") : t("member")}</small>
-      <p>${commands.includes("*") ? t("all commands") : commands.join(", ")} · ${SCOPES()[scope]} · ${appliesVia === "project" ? t("the whole project") : t("this device")}</p>
+      <p>${commands.includes("*") ? t("all commands") : commands.join(", ")} · ${SCOPES()[scope]} · ${isGroup ? t("every device of the group") : COVERS()[appliesVia]}</p>
       <p class="dim">${[hours(grant), timezone, rateLimitPerMinute ? n("{count} call per minute", "{count} calls per minute", rateLimitPerMinute) : null].filter(Boolean).join(" · ")} ${over ? html`<${Badge} kind="bad">${t("expired")}<//>` : expiresAt ? html`· ${t("until")} <${Time} at=${expiresAt} />` : null}</p>
-      <div class="actions"><${Button} small icon="pencil" act=${() => edit(grant, path, reload)}>${t("Edit")}<//><${Button} small kind="quiet danger" icon="trash" act=${gone}>${t("Delete")}<//></div>
+      <div class="actions">${appliesVia === "group" && !isGroup ? html`<a href="#/fleet/groups">${t("Change it at its group")}</a>` : html`<${Button} small icon="pencil" act=${() => edit(grant)}>${t("Edit")}<//><${Button} small kind="quiet danger" icon="trash" act=${gone}>${t("Delete")}<//>`}</div>
     </div>
     <${WeekPicture} spans=${activeSpans(grant)} label=${t("Active")} />
   </li>`;
@@ -44,18 +55,13 @@ function hours({ activeDays, activeFromMinute: from, activeToMinute: to }) {
   return from === null ? t("{days}, at any time", { days }) : `${days}, ${minuteClock(from)}–${minuteClock(to)}`;
 }
 
-async function edit(grant, path, reload) {
-  const [keys, members, commands] = await Promise.all([get("/keys"), get("/members"), get(`${path}/commands`)]);
-  if (await openDialog(GrantForm, { grant, path, keys, members, commands })) await reload();
-}
-
-function GrantForm({ grant, path, keys, members, commands, done }) {
+function GrantForm({ grant, path, keys, members, commands, isGroup, done }) {
   const names = new Set([...commands.map(({ name }) => name), ...(grant?.commands ?? []).filter((name) => name !== "*")]);
   const fields = [
     ...(grant ? [] : [{ name: "who", label: t("Who"), options: [...keys.map(({ keyId, name }) => [`apiKeyId:${keyId}`, `${name} (${t("API key")})`]), ...members.map(({ membershipId, name, role }) => [`membershipId:${membershipId}`, `${name} (${role})`])] }]),
     { name: "all", label: t("All commands"), type: "checkbox", value: grant?.commands.includes("*") ?? false },
     { name: "commands", label: t("Commands"), type: "many", when: ({ all }) => !all, value: (grant?.commands ?? ["ON", "OFF"]).filter((name) => name !== "*"), options: [...names].map((name) => [name, name]) },
-    ...(grant ? [] : [{ name: "appliesVia", label: t("Covers"), options: [["device", t("this device")], ["project", t("every device of its project")]] }]),
+    ...(grant || isGroup ? [] : [{ name: "appliesVia", label: t("Covers"), options: [["device", t("this device")], ["project", t("every device of its project")]] }]),
     { name: "scope", label: t("Scope"), value: grant?.scope ?? "WRITE", options: Object.entries(SCOPES()) },
     { name: "activeDays", label: t("Days (none: every day)"), type: "days", value: grant?.activeDays ?? [] },
     { name: "from", label: t("From"), type: "time", value: clockOf(grant?.activeFromMinute) },

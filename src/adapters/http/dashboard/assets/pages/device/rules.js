@@ -13,7 +13,7 @@ import { conditionsText } from "../../ui/rule_texts.js";
 
 export function Rules({ device, path }) {
   const rules = useLoad((signal) => get(`${path}/rules`, signal), [path], ofDevice(device.deviceId, "rule_"));
-  const edit = (rule) => editRule(rule, device, path).then((done) => done && rules.reload());
+  const edit = (rule) => editRule(rule, path).then((done) => done && rules.reload());
   const add = mayEdit() ? html`<${Button} kind="main" icon="plus" act=${() => edit(null)}>${t("New rule")}<//>` : null;
   return html`<${Card} title=${t("Rules")} actions=${add}>
     <${Loaded} of=${rules}>${(all) => all.length ? html`<ul class="rules">${all.map((rule) => html`<${Rule} key=${rule.ruleId} rule=${rule} path=${path} edit=${edit} reload=${rules.reload} />`)}</ul>
