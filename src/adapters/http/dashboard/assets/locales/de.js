@@ -31,7 +31,7 @@ export const texts = {
   "New code": "Neuer Code",
   "Provisioning codes": "Bereitstellungscodes",
   "Waiting for approval": "Warten auf Freigabe",
-  "All claims": "Alle Anfragen",
+  "Decided claims": "Entschiedene Anfragen",
   "Put one code into the firmware of many devices. Each trades it for credentials of its own at its first start, once for each piece of hardware.": "Schreiben Sie einen Code in die Firmware vieler Geräte. Jedes tauscht ihn beim ersten Start gegen eigene Zugangsdaten, einmal je Gerät.",
   "No codes yet": "Noch keine Codes",
   "Revoke the code “{name}”?": "Den Code „{name}“ widerrufen?",

@@ -61,7 +61,7 @@ function Request({ approval, reload }) {
         <small><a href=${`#/device/${deviceId}`}>${device?.name ?? deviceId}</a>${device?.location ? ` · ${device.location}` : ""}</small></div>
       ${device ? html`<div class="device-state"><${Presence} device=${device} /><${RelayState} device=${device} /></div>` : null}
     </header>
-    <${Facts} of=${[...paramFacts(params), [t("Asked by"), named(requestedBy)], [t("Reason"), reason], [t("Asked"), html`<${Time} at=${createdAt} />`], [t("Expires"), near(expiresAt)]]} />
+    <${Facts} of=${[...paramFacts(params), [t("Asked by"), named(requestedBy)], [t("Reason"), reason, true], [t("Asked"), html`<${Time} at=${createdAt} />`], [t("Expires"), near(expiresAt)]]} />
     ${isAdmin() ? html`<div class="request-foot"><${Button} kind="danger" icon="x" act=${deny}>${t("Deny")}<//><${Button} kind="main" icon="check" act=${approve}>${t("Approve")}<//></div>` : html`<p class="dim">${t("An Owner or Admin decides.")}</p>`}
   </li>`;
 }

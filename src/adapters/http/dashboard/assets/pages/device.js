@@ -7,7 +7,7 @@ import { t, word } from "../core/i18n.js";
 import { liveDevice, ofDevice, useLoad } from "../core/live.js";
 import { go, place } from "../core/router.js";
 import { isAdmin, loadNames, mayEdit } from "../core/session.js";
-import { Badge, Button, Empty, LinkButton, Problem, Skeleton, Time } from "../ui/base.js";
+import { Badge, Button, Empty, LinkButton, Problem, Skeleton, Tabs, Time } from "../ui/base.js";
 import { ask, confirmed, confirmedByName } from "../ui/dialog.js";
 import { Icon } from "../ui/icons.js";
 import { tell } from "../ui/notices.js";
@@ -45,7 +45,7 @@ export function DevicePage() {
   return html`
     <div class="device-bar"><a href="#/devices" class="back"><${Icon} name="chevron-left" size=${18} />${t("Devices")}</a><${Actions} device=${device} path=${path} reload=${loaded.reload} /></div>
     <${Hero} device=${device} path=${path} compact=${tab !== "control" && tab in open} />
-    <nav class="tabs" aria-label=${t("Sections of the device")}>${Object.entries(open).map(([name, [label]]) => html`<a href=${`#/device/${deviceId}/${name}`} aria-current=${name === tab ? "page" : null}>${label}</a>`)}</nav>
+    <${Tabs} label=${t("Sections of the device")} base=${`device/${deviceId}`} sections=${Object.entries(open).map(([name, [label]]) => [name, label])} chosen=${tab} />
     <div class="tab"><${Body} key=${tab} device=${device} path=${path} reload=${loaded.reload} /></div>`;
 }
 

@@ -1,7 +1,7 @@
 /* The small parts of every page: buttons, badges, cards, times, empty and loading states. */
 
 import { ago, exact } from "../core/format.js";
-import { html, useRef, useState } from "../core/html.js";
+import { html, useEffect, useRef, useState } from "../core/html.js";
 import { errorText, t } from "../core/i18n.js";
 import { openDialogs } from "./dialog_stack.js";
 import { Icon } from "./icons.js";
@@ -36,6 +36,16 @@ export function Button({ act, kind = "", icon, label, small, disabled, children,
 
 export function LinkButton({ href, kind = "", icon, children }) {
   return html`<a class=${`button ${kind}`} href=${href}>${icon ? html`<${Icon} name=${icon} size=${18} />` : null}<span>${children}</span></a>`;
+}
+
+/* Links to the sections of a page: [name, label]. Where they do not fit side by side, the chosen one is scrolled into view. */
+export function Tabs({ label, base, sections, chosen }) {
+  const bar = useRef(null);
+  useEffect(() => {
+    const link = bar.current.querySelector("[aria-current]");
+    if (link) bar.current.scrollLeft = link.offsetLeft - (bar.current.clientWidth - link.offsetWidth) / 2;
+  }, [chosen]);
+  return html`<nav ref=${bar} class="tabs" aria-label=${label}>${sections.map(([name, text]) => html`<a key=${name} href=${`#/${base}/${name}`} aria-current=${name === chosen ? "page" : null}>${text}</a>`)}</nav>`;
 }
 
 const SHAPES = { good: "circle-check", bad: "circle-x", warn: "triangle-alert", wait: "hourglass", off: "circle", info: "info", on: "zap" };
@@ -81,8 +91,9 @@ export function Problem({ error, retry }) {
 }
 
 export function Facts({ of }) {
+  /* of: [label, value, wide?] */
   const shown = of.filter(([, value]) => value !== null && value !== undefined && value !== "");
-  return html`<dl class="facts">${shown.map(([label, value]) => html`<div><dt>${label}</dt><dd>${value}</dd></div>`)}</dl>`;
+  return html`<dl class="facts">${shown.map(([label, value, wide]) => html`<div class=${wide ? "wide" : null}><dt>${label}</dt><dd>${value}</dd></div>`)}</dl>`;
 }
 
 /* One of a few choices. options: [[value, label, count?]] */

@@ -1,7 +1,7 @@
 /*
  * A chart of one metric over time: the mean as a line, minimum to maximum as a band, and marks for what happened. Dragging zooms.
  *
- * buckets: [{from, min, max, mean, count}], oldest first; marks: [{at (ms), kind: "command" | "rule" | "fired", label}]; range: [ms, ms].
+ * buckets: [{from, min, max, mean, count}], oldest first; marks: [{at (ms), kind: "command" | "matched" | "fired", label}]; range: [ms, ms].
  * `limits` are values to draw as a level line. Charts with the same `group` share their cursor.
  */
 
@@ -11,7 +11,7 @@ import { locale, t } from "../core/i18n.js";
 
 const HEIGHT = 180;
 const MANY_MARKS = 40;
-const COLOURS = { command: "--accent", rule: "--warn", fired: "--bad" };
+const COLOURS = { command: "--accent", matched: "--warn", fired: "--bad" };
 
 export function Chart({ title, unit, buckets, marks = [], range, onZoom, group, limits = [], action }) {
   const box = useRef(null);

@@ -44,7 +44,7 @@ function Charts({ deviceId, path, metrics, hours, zoom, setZoom }) {
   }, [path, names, hours, zoom?.[0], zoom?.[1]], ofDevice(deviceId, "command_sent", "rule_matched"));
   return html`<${Card}><${Loaded} of=${data} lines=${6}>${({ range, marks, buckets }) => html`
     ${metrics.filter(({ metric }) => buckets.has(metric)).map(({ metric, unit }) => html`<${Chart} key=${metric} title=${metric} unit=${unit} buckets=${buckets.get(metric)} marks=${marks} range=${range} onZoom=${setZoom} group=${GROUP} />`)}
-    <p class="legend"><span class="mark command">${t("command sent")}</span><span class="mark rule">${t("rule fired")}</span><small>${t("The band reaches from the lowest to the highest reading. Drag over a chart to zoom.")}</small></p>`}<//><//>`;
+    <p class="legend"><span class="mark command">${t("command sent")}</span><span class="mark matched">${t("rule fired")}</span><small>${t("The band reaches from the lowest to the highest reading. Drag over a chart to zoom.")}</small></p>`}<//><//>`;
 }
 
 export async function loadBuckets(path, metric, range, signal) {
@@ -57,5 +57,5 @@ export async function loadMarks(deviceId, [since, until], signal) {
     const query = new URLSearchParams({ deviceId, type, since: Math.floor(since), until: Math.ceil(until), limit: 200 });
     return (await get(`/events?${query}`, signal)).data.map(({ timestamp, description }) => ({ at: timestamp, kind, label: description }));
   };
-  return (await Promise.all([of("command_sent", "command"), of("rule_matched", "rule")])).flat();
+  return (await Promise.all([of("command_sent", "command"), of("rule_matched", "matched")])).flat();
 }

@@ -23,7 +23,7 @@ export function ProvisioningCodes() {
       <p class="dim">${t("Put one code into the firmware of many devices. Each trades it for credentials of its own at its first start, once for each piece of hardware.")}</p>
       <${Loaded} of=${codes}>${(all) => all.length ? html`<ul class="lines">${all.map((code) => html`<${Code} key=${code.codeId} code=${code} reload=${codes.reload} />`)}</ul>` : html`<${Empty} icon="key-round" title=${t("No codes yet")} />`}<//>
     <//>
-    <${Claims} status="" title=${t("All claims")} codes=${codes.data ?? []} />`;
+    <${Claims} status="" title=${t("Decided claims")} codes=${codes.data ?? []} />`;
 }
 
 function Code({ code: { codeId, name, prefix, maxDevices, claimedCount, requiresApproval, expiresAt }, reload }) {
@@ -43,7 +43,7 @@ function Claims({ status, title, codes }) {
     setOlder({ data: [...older.data, ...data], next });
   };
   return html`<${Card} title=${title}><${Loaded} of=${page}>${({ data, next }) => {
-    const all = [...data, ...older.data];
+    const all = [...data, ...older.data].filter((claim) => status || claim.status !== "WAITING");
     return all.length ? html`<ul class="lines" aria-label=${title}>${all.map((claim) => html`<${Claim} key=${claim.claimId} claim=${claim} code=${codes.find(({ codeId }) => codeId === claim.codeId)} reload=${page.reload} />`)}</ul><${More} next=${older.next === undefined ? next : older.next} load=${more} />` : html`<p class="dim">${status ? t("No device waits.") : t("No device has used a code yet.")}</p>`;
   }}<//><//>`;
 }
