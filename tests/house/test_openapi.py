@@ -48,6 +48,8 @@ POST /devices/register /devices/register/bulk
 GET /provisioning-codes /provisioning-claims
 POST /provisioning-codes /provisioning-claims/{claimId}/approve /provisioning-claims/{claimId}/deny /provisioning/claim
 DELETE /provisioning-codes/{codeId}
+GET /fleet
+POST /fleet/plan /fleet/apply
 GET /service-sessions
 POST /service-sessions
 DELETE /service-sessions/{sessionId}
@@ -93,8 +95,8 @@ UNDESCRIBED = {"/api/v1/ws"}
 """A WebSocket; OpenAPI has no word for it."""
 METHODS = {"get", "post", "put", "patch", "delete"}
 VERBS = (
-    "accept|approve|cancel|change|claim|confirm|create|delete|deny|explain|export|generate|get|list|login|logout|ping|preview|redeliver|"
-    "refresh|register|request|resend|reveal|revoke|rotate|send|summarize|switch|test|toggle|unlock|update"
+    "accept|apply|approve|cancel|change|claim|confirm|create|delete|deny|explain|export|generate|get|list|login|logout|ping|plan|preview|"
+    "redeliver|refresh|register|request|resend|reveal|revoke|rotate|send|summarize|switch|test|toggle|unlock|update"
 )
 """What an operation's name begins with; a noun follows."""
 ISO_TIME = re.compile(r"\d{4}-\d\d-\d\dT[\d:.]+Z")

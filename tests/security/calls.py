@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from itertools import count
 from typing import Any
 
 from adapters.id_generator import RandomIdGenerator
@@ -236,6 +237,14 @@ PREFIXES = {
 }
 
 
+_fleet_numbers = count(1)
+
+
+def _fleet() -> Any:
+    device = {"externalId": f"pump-{next(_fleet_numbers)}", "name": "Pump", "boardType": "ESP32", "appType": "PUMP"}
+    return {"document": {"version": 1, "devices": [device]}, "credentials": "NEW"}
+
+
 def rule_body(_: Ids) -> Any:
     condition = {"metric": "temperature", "comparator": ">", "value": 30}
     return {"name": "Too hot", "conditions": [condition], "action": {"command": "OFF"}}
@@ -307,6 +316,8 @@ BODIES: dict[str, Body] = {
     "POST /keys": lambda ids: {"name": "Robot"},
     "PATCH /keys/{keyId}": lambda ids: {"enabled": False},
     "POST /devices/register": lambda ids: {"name": "Pump", "boardType": "ESP32", "appType": "PUMP"},
+    "POST /fleet/plan": lambda ids: _fleet(),
+    "POST /fleet/apply": lambda ids: _fleet(),
     "POST /devices/register/bulk": lambda ids: {
         "devices": [{"name": "Pump", "boardType": "ESP32", "appType": "PUMP"}],
         "credentials": "NEW",

@@ -53,8 +53,9 @@ WITHOUT_EFFECT = {
     "POST /auth/notifications/channels/{channelId}/test",
     "POST /groups/{groupId}/command/preview",
     "DELETE /service-sessions/{sessionId}",
+    "POST /fleet/plan",
 }
-"""The tests of rules and the preview keep nothing; the others act only on what is the caller's own, and these calls name another's."""
+"""The tests of rules, the preview and the plan keep nothing; the others act only on what is the caller's own, and these calls name another's."""
 OWN_PASSWORD = "POST /auth/password/change"
 """The table tries it with a password that is too short; here it comes to a transaction."""
 BY_KEY = [row for row in WRITING if ROWS[row]["keyW"] < 300]

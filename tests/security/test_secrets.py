@@ -21,9 +21,9 @@ from support.http import PASSWORD
 from support.in_process_app import in_process_app
 
 SHOWN_BY = {
-    "mqttPassword": {("POST", "credentials"), ("POST", "reveal"), ("POST", "bulk")},
+    "mqttPassword": {("POST", "credentials"), ("POST", "reveal"), ("POST", "bulk"), ("POST", "apply")},
     "key": {("POST", "keys")},
-    "secret": {("POST", "webhooks"), ("POST", "rotate-secret"), ("POST", "totp")},
+    "secret": {("POST", "webhooks"), ("POST", "apply"), ("POST", "rotate-secret"), ("POST", "totp")},
     "link": {("POST", "invitations"), ("POST", "resend")},
     "refreshToken": {("POST", "login"), ("POST", "refresh")},
     "accessToken": {("POST", "login"), ("POST", "refresh")},

@@ -22,6 +22,7 @@ from app.cli.broker_config import broker_config
 from app.cli.command_support import EXIT_FAILURE, exit_with, load_settings_or_exit, run_async
 from app.cli.deadletters import deadletters
 from app.cli.documents import asyncapi, openapi
+from app.cli.fleet import apply, export, plan
 from app.cli.secret_keys import keys
 from app.cli.simulate import simulate
 from app.cli.tls import tls
@@ -84,6 +85,9 @@ app.command()(simulate)
 
 app.command()(openapi)
 app.command()(asyncapi)
+app.command()(plan)
+app.command()(apply)
+app.command()(export)
 
 
 @app.command()

@@ -16,7 +16,9 @@ from dotenv import dotenv_values
 
 PREFIX = "LATCHBOARD_"
 ENVIRONMENT, DOTENV, TOML = "environment", ".env", "latchboard.toml"
-COMMAND_VARIABLES = frozenset({"LATCHBOARD_PASSWORD", "LATCHBOARD_NEW_PASSWORD"})
+COMMAND_VARIABLES = frozenset(
+    {f"LATCHBOARD_{name}" for name in ("API_KEY", "NEW_PASSWORD", "PASSWORD", "TOKEN", "URL")},
+)
 """Variables that single commands read; they are not settings."""
 
 

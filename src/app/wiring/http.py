@@ -21,6 +21,7 @@ from adapters.http.api.device_types.routes import device_types_blueprint
 from adapters.http.api.devices.bulk_registration import bulk_registration_blueprint
 from adapters.http.api.devices.routes import devices_blueprint
 from adapters.http.api.events.routes import events_blueprint
+from adapters.http.api.fleet.routes import fleet_blueprint
 from adapters.http.api.grants.routes import grants_blueprint
 from adapters.http.api.invitations.routes import invitations_blueprint
 from adapters.http.api.keys.routes import keys_blueprint
@@ -55,6 +56,7 @@ from app.runtime import open_files
 from app.runtime.timeout_lock import TimeoutLock
 from app.version import VERSION
 from app.wiring.cluster_overview import create_cluster_overview
+from app.wiring.fleet_file import create_fleet_file_service
 from app.wiring.groups import group_blueprints
 from app.wiring.network import describe_network
 from app.wiring.program import Program
@@ -198,6 +200,9 @@ def _fleet_blueprints(program: Program) -> list[Blueprint]:
         *group_blueprints(program.services, program.adapters),
         bulk_registration_blueprint(fleet.bulk_registration),
         provisioning_blueprint(fleet.provisioning_codes, fleet.device_claims),
+        fleet_blueprint(
+            create_fleet_file_service(program.services, program.adapters, program.workers.webhook_delivery.cancel_webhook)
+        ),
     ]
 
 

@@ -85,9 +85,12 @@ class PresenceService:
 
     async def mark_revoked(self, tx: PresenceTx, device: Device, at_ms: int) -> None:
         """Announce the device as offline at once: the service has disconnected it."""
-        self._pending_offline.pop(device.device_id, None)
+        tx.after_commit(lambda: self._forget(device.device_id))
         if await tx.devices.set_online(device.device_id, False):
             await tx.emit(_presence_event(device, "device_offline", REVOKED, at_ms))
+
+    def _forget(self, device_id: DeviceId) -> None:
+        self._pending_offline.pop(device_id, None)
 
     async def recover(self) -> int:
         """At startup: start the grace period of every device stored as online, unless another instance has its connection.

@@ -12,8 +12,6 @@ from typing import Any, Literal, Protocol
 
 from domain.accounts.model import Project
 from domain.accounts.ports import HasProjects
-from domain.devices.credential_sync import CredentialSync
-from domain.devices.erasure import DeviceErasureService
 from domain.devices.groups import HasDeviceGroups
 from domain.devices.health import UNKNOWN_HEALTH, DeviceHealth, HasDeviceHealth
 from domain.devices.lookup import get_device, save_device
@@ -47,6 +45,18 @@ class DeviceTx(
 ): ...
 
 
+class DeviceSync(Protocol):
+    """Brings the link in line with the stored device, after the commit (`credential_sync.py`)."""
+
+    async def sync(self, device_id: DeviceId) -> bool: ...
+
+
+class DeviceEraser(Protocol):
+    """Deletes what belongs to a deleted device, after the commit (`erasure.py`)."""
+
+    async def erase(self, device: Device) -> bool: ...
+
+
 @dataclass(frozen=True, slots=True)
 class DeviceDetails:
     """A device with its project and health, as the API shows it."""
@@ -63,9 +73,9 @@ class DeviceService:
         uow: UnitOfWork[DeviceTx],
         clock: Clock,
         ids: IdGenerator,
-        credential_sync: CredentialSync,
+        credential_sync: DeviceSync,
         presence: PresenceService,
-        erasure: DeviceErasureService,
+        erasure: DeviceEraser,
     ) -> None:
         self._uow = uow
         self._clock = clock

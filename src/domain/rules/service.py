@@ -6,6 +6,8 @@ The engine's rules are replaced after the commit, and only while no batch is bet
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import nullcontext
+from copy import copy
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -54,6 +56,12 @@ class RuleService:
         self._commands = commands
         self._engine_commit_lock = engine_commit_lock
         self._wake_timers = wake_timers
+
+    def joining(self, uow: UnitOfWork[RuleTx]) -> RuleService:
+        """The same use cases inside a transaction that is open already, and that holds the engine's commit lock."""
+        joined = copy(self)
+        joined._uow, joined._engine_commit_lock = uow, nullcontext()
+        return joined
 
     async def list(self, caller: Session, device_id: DeviceId) -> Sequence[Rule]:
         async with self._uow.read() as tx:

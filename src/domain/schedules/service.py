@@ -7,6 +7,7 @@ Editing keeps the schedule and counts its revision up. Both are one transaction 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from copy import copy
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -83,6 +84,12 @@ class ScheduleService:
         self._commands = commands
         self._plans = plans
         self._wake = wake
+
+    def joining(self, uow: UnitOfWork[ScheduleTx]) -> ScheduleService:
+        """The same use cases inside a transaction that is open already."""
+        joined = copy(self)
+        joined._uow = uow
+        return joined
 
     async def list(self, caller: Session, device_id: DeviceId) -> Sequence[ScheduleView]:
         async with self._uow.read() as tx:

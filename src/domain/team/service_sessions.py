@@ -38,6 +38,8 @@ RESOURCES = (
 """What operations are named after: the groups of operations of the API."""
 READ_ONLY = frozenset({"approvals"})
 """Decisions on approvals are for people."""
+STANDS_FOR_OTHERS = "fleet"
+"""Its operations stand for those of other groups, and ask `check_operation` for each of them."""
 _OPERATION = re.compile(r"([a-z-]{1,32}):(read|write)")
 
 
@@ -158,6 +160,8 @@ def check_operation(caller: Session, tag: str, *, is_read: bool, affects: str | 
     if caller.operations is None:
         return
     resource = (affects or tag).lower().replace(" ", "-")
+    if resource == STANDS_FOR_OTHERS:
+        return
     needed = f"{resource}:{'read' if is_read else 'write'}"
     if needed in caller.operations or (is_read and f"{resource}:write" in caller.operations):
         return

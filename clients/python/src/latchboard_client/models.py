@@ -38,6 +38,10 @@ ExecutionStatus = Literal["QUEUED", "SENT", "ACKED", "DONE", "FAILED", "TIMED_OU
 FileEncoding = Literal["text", "base64"]
 FirmwareConfigFormat = Literal["arduino", "micropython", "tasmota", "esphome", "shelly"]
 FirmwareProfile = Literal["native", "tasmota", "esphome", "shelly"]
+FleetAction = Literal["CREATE", "CHANGE", "DELETE", "NONE"]
+FleetKind = Literal[
+    "projects", "deviceTypes", "devices", "commands", "schedules", "rules", "groups", "apiKeys", "grants", "webhooks"
+]
 InvitationStatus = Literal["PENDING", "EXPIRED", "VOID"]
 MemberOutcomeKind = Literal["QUEUED", "WAITS_FOR_APPROVAL", "DONE", "REFUSED"]
 MisfirePolicy = Literal["FIRE", "SKIP"]
@@ -638,6 +642,178 @@ class FirmwareProjectResponse:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class FleetApiKey:
+    name: str
+    enabled: bool | Unset = UNSET
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FleetApplyResponse:
+    """`objects`: those that were created, changed or deleted."""
+
+    counts: FleetCounts
+    objects: list[FleetObjectResult]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FleetCounts:
+    create: int
+    change: int
+    delete: int
+    unchanged: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FleetDevice:
+    """Give `externalId`, or the `deviceId` of a stored device; with both, the device gets the `externalId`."""
+
+    name: str
+    board_type: str
+    app_type: str
+    external_id: str | Unset | None = UNSET
+    device_id: str | Unset | None = UNSET
+    app_type_other: str | Unset | None = UNSET
+    project: str | Unset | None = UNSET
+    device_type: str | Unset | None = UNSET
+    profile: FirmwareProfile | Unset | None = UNSET
+    description: str | Unset | None = UNSET
+    location: str | Unset | None = UNSET
+    manufacturer: str | Unset | None = UNSET
+    model: str | Unset | None = UNSET
+    industry: str | Unset | None = UNSET
+    tags: list[str] | Unset | None = UNSET
+    commands: list[CommandDefinitionCreateRequest] | Unset | None = UNSET
+    schedules: list[ScheduleCreateRequest] | Unset | None = UNSET
+    rules: list[RuleCreateRequest] | Unset | None = UNSET
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FleetDeviceType:
+    name: str
+    commands: list[CommandDefinitionCreateRequest] | Unset = UNSET
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FleetDocumentRequest:
+    """A section that is left out is not managed: nothing of it is changed or deleted. An optional field that is left out keeps
+    the value that it has."""
+
+    version: Literal[1] | Unset = UNSET
+    project: str | Unset | None = UNSET
+    projects: list[FleetProject] | Unset | None = UNSET
+    device_types: list[FleetDeviceType] | Unset | None = UNSET
+    devices: list[FleetDevice] | Unset | None = UNSET
+    groups: list[FleetGroup] | Unset | None = UNSET
+    api_keys: list[FleetApiKey] | Unset | None = UNSET
+    grants: list[FleetGrant] | Unset | None = UNSET
+    webhooks: list[FleetWebhook] | Unset | None = UNSET
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FleetFieldChange:
+    field: str
+    before: Any
+    after: Any
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FleetGrant:
+    """Of one of `apiKey` and `member`, on one of `device`, `group` and `project`; with `group`, `project` is the group's."""
+
+    commands: list[str]
+    scope: Scope | Unset = UNSET
+    expires_at: datetime | Unset | None = UNSET
+    active_days: list[int] | Unset | None = UNSET
+    active_from_minute: int | Unset | None = UNSET
+    active_to_minute: int | Unset | None = UNSET
+    timezone: str | Unset = UNSET
+    rate_limit_per_minute: int | Unset | None = UNSET
+    api_key: str | Unset | None = UNSET
+    member: str | Unset | None = UNSET
+    device: str | Unset | None = UNSET
+    group: str | Unset | None = UNSET
+    project: str | Unset | None = UNSET
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FleetGroup:
+    name: str
+    project: str | Unset | None = UNSET
+    description: str | Unset | None = UNSET
+    devices: list[str] | Unset = UNSET
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FleetObjectPlan:
+    """`name` is what the file calls it; `device` is the device that a command, schedule or rule belongs to."""
+
+    section: FleetKind
+    action: FleetAction
+    path: str
+    name: str
+    device: str | None
+    changes: list[FleetFieldChange]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FleetObjectResult:
+    section: FleetKind
+    action: FleetAction
+    path: str
+    name: str
+    device: str | None
+    changes: list[FleetFieldChange]
+    id: str
+    secret: str | None
+    credentials: CredentialsResponse | None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FleetPlanResponse:
+    """`objects`: those that an apply would create, change or delete, in its order."""
+
+    counts: FleetCounts
+    objects: list[FleetObjectPlan]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FleetProject:
+    name: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FleetResponse:
+    document: dict[str, Any]
+    left_out: list[FleetKind]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FleetWebhook:
+    api_key: str
+    url: str
+    types: (
+        list[
+            Literal[
+                "approval_decided",
+                "approval_requested",
+                "command_result",
+                "device_clock_skew",
+                "device_offline",
+                "device_online",
+                "relay_changed",
+                "rule_disabled",
+                "schedule_fired",
+                "telemetry",
+            ]
+        ]
+        | Unset
+        | None
+    ) = UNSET
+    format: WebhookFormat | Unset = UNSET
+    enabled: bool | Unset = UNSET
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class GrantCheckResponse:
     grant_id: str
     allowed: bool
@@ -1097,6 +1273,19 @@ class RuleContextResponse:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class RuleCreateRequest:
+    name: str
+    conditions: list[RuleConditionRequest]
+    action: RuleActionRequest
+    enabled: bool | Unset = UNSET
+    priority: int | Unset = UNSET
+    match: Literal["ALL", "ANY"] | Unset = UNSET
+    for_seconds: int | Unset = UNSET
+    cooldown_seconds: int | Unset = UNSET
+    clear_conditions: list[RuleConditionRequest] | Unset = UNSET
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class RuleDisabledEvent:
     """The service has disabled a rule that can no longer run."""
 
@@ -1146,6 +1335,23 @@ class ScheduleContextResponse:
     """The commands that a schedule of this device may run: all except those that need approval."""
 
     commands: list[CommandDefinitionResponse]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ScheduleCreateRequest:
+    """Replaces the present schedule of the slot."""
+
+    slot: int
+    on_ts: int
+    off_ts: int
+    label: str | Unset | None = UNSET
+    enabled: bool | Unset | None = UNSET
+    on_command: SlotCommandRequest | Unset | None = UNSET
+    off_command: SlotCommandRequest | Unset | None = UNSET
+    rrule: str | Unset | None = UNSET
+    timezone: str | Unset | None = UNSET
+    misfire: MisfirePolicy | Unset | None = UNSET
+    misfire_grace_seconds: int | Unset | None = UNSET
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -44,6 +44,30 @@ REQUEST_EXAMPLES: dict[str, Any] = {
     "RefreshTokenRequest": {"refreshToken": "Zk3vXq81mPbT0wYd5nRc7uHs2LgJ9aEo4iKfNx6QyBtVrCzM"},
     "PasswordChangeRequest": {"currentPassword": "four words only you know", "newPassword": "a new and longer passphrase"},
     "PasswordChangeByCodeRequest": {"otp": "402913", "newPassword": "a new and longer passphrase"},
+    "FleetApplyRequest": {
+        "document": {
+            "version": 1,
+            "devices": [
+                {
+                    "externalId": "pump-001",
+                    "name": "Pump 1",
+                    "boardType": "ESP32",
+                    "appType": "PUMP",
+                    "rules": [
+                        {
+                            "name": "Too hot",
+                            "conditions": [{"metric": "temperature", "comparator": ">", "value": 30}],
+                            "action": {"command": "OFF"},
+                        }
+                    ],
+                }
+            ],
+            "groups": [{"name": "Pumps", "devices": ["pump-001"]}],
+            "apiKeys": [{"name": "nightly"}],
+            "grants": [{"apiKey": "nightly", "group": "Pumps", "commands": ["ON", "OFF"]}],
+        },
+        "credentials": "NEW",
+    },
     "MemberCreateRequest": {
         "email": "grace@example.com",
         "name": "Grace",

@@ -23,6 +23,7 @@ TAG_DESCRIPTIONS = {
     "Approvals": "Commands that wait for an Owner or Admin to decide.",
     "Telemetry": "What devices measure: history, intervals, latest values, export.",
     "Events": "The log of everything that happened in the account.",
+    "Fleet": "The account as a document: export it, plan a change, apply it.",
     "Webhooks": "Send events to a URL of yours, signed, with retries.",
 }
 

@@ -31,12 +31,10 @@ TimeZoneName = Annotated[str, Field(max_length=64, examples=["Europe/Berlin"], d
 _DOMAIN_FIELD_NAMES = {"expires_at": "expires_ms"}
 
 
-class GroupGrantCreateRequest(RequestBody):
-    """Give exactly one of `apiKeyId` and `membershipId`."""
+class GrantContent(RequestBody):
+    """What a grant allows, and when."""
 
     commands: CommandNames
-    api_key_id: str | None = Field(default=None, max_length=64)
-    membership_id: str | None = Field(default=None, max_length=64)
     scope: EnumValue[Scope] = Field(default=Scope.WRITE, description="`READ` covers reads and QUERY commands only.")
     expires_at: Timestamp | None = None
     active_days: Weekdays | None = None
@@ -47,18 +45,28 @@ class GroupGrantCreateRequest(RequestBody):
     timezone: TimeZoneName = "UTC"
     rate_limit_per_minute: RatePerMinute | None = None
 
+    def to_content(self) -> GrantInput:
+        return GrantInput(
+            commands=tuple(self.commands),
+            scope=self.scope,
+            expires_ms=None if self.expires_at is None else parse_timestamp("expiresAt", self.expires_at),
+            active_days=tuple(self.active_days or ()),
+            active_from_minute=self.active_from_minute,
+            active_to_minute=self.active_to_minute,
+            timezone=self.timezone,
+            rate_limit_per_minute=self.rate_limit_per_minute,
+        )
+
+
+class GroupGrantCreateRequest(GrantContent):
+    """Give exactly one of `apiKeyId` and `membershipId`."""
+
+    api_key_id: str | None = Field(default=None, max_length=64)
+    membership_id: str | None = Field(default=None, max_length=64)
+
     def to_input(self) -> GrantDraft:
         return GrantDraft(
-            input=GrantInput(
-                commands=tuple(self.commands),
-                scope=self.scope,
-                expires_ms=None if self.expires_at is None else parse_timestamp("expiresAt", self.expires_at),
-                active_days=tuple(self.active_days or ()),
-                active_from_minute=self.active_from_minute,
-                active_to_minute=self.active_to_minute,
-                timezone=self.timezone,
-                rate_limit_per_minute=self.rate_limit_per_minute,
-            ),
+            input=self.to_content(),
             key_id=None if self.api_key_id is None else KeyId(self.api_key_id),
             membership_id=None if self.membership_id is None else MembershipId(self.membership_id),
         )

@@ -1,0 +1,120 @@
+"""Reads a fleet's file, YAML 1.2 or JSON, and remembers the line of each of its parts; writes one.
+
+In YAML 1.2 `ON` and `OFF` are text, as the names of commands are. A time without quotes is text, too.
+"""
+
+from __future__ import annotations
+
+import io
+from dataclasses import dataclass, field
+from typing import Any
+
+from ruamel.yaml import YAML
+from ruamel.yaml.error import MarkedYAMLError, YAMLError
+from ruamel.yaml.nodes import MappingNode, Node, ScalarNode, SequenceNode
+
+MAX_FILE_BYTES = 1_048_576
+MAX_NODES = 200_000
+"""Aliases can repeat a small part many times."""
+
+
+class FleetFileError(Exception):
+    """The file cannot be used. The message says where and why."""
+
+
+@dataclass(slots=True)
+class FleetFile:
+    """`lines`: the line, from 1, of each dotted path."""
+
+    name: str
+    document: dict[str, Any]
+    lines: dict[str, int] = field(default_factory=dict)
+
+    def place(self, path: str) -> str:
+        """Such as `fleet.yaml:41: devices[3].rules[0].name`."""
+        known = path
+        while known not in self.lines and "." in known:
+            known = known.rpartition(".")[0]
+        line = self.lines.get(known)
+        shown = "".join(f"[{part}]" if part.isdecimal() else f".{part}" for part in path.split(".")).removeprefix(".")
+        return f"{self.name}:{line}: {shown}" if line is not None else f"{self.name}: {shown}"
+
+
+def parse_fleet_file(name: str, text: str) -> FleetFile:
+    """Raises FleetFileError."""
+    if len(text) > MAX_FILE_BYTES:
+        raise FleetFileError(f"{name} is larger than {MAX_FILE_BYTES:,} bytes. Divide it, by project for example.")
+    try:
+        node = YAML(typ="safe", pure=True).compose(io.StringIO(text))
+    except MarkedYAMLError as error:
+        line = "" if error.problem_mark is None else f":{error.problem_mark.line + 1}"
+        raise FleetFileError(f"{name}{line}: this is not YAML: {error.problem or error.context}.") from None
+    except YAMLError as error:
+        raise FleetFileError(f"{name}: this is not YAML: {error}") from None
+    if not isinstance(node, MappingNode):
+        raise FleetFileError(f"{name}: write sections, such as `devices:`, at the top.")
+    reader = _NodeReader(name)
+    return FleetFile(name, reader.read(node, ""), reader.lines)
+
+
+def format_fleet_file(document: dict[str, Any]) -> str:
+    writer = YAML()
+    writer.indent(mapping=2, sequence=4, offset=2)
+    writer.width = 120
+    text = io.StringIO()
+    writer.dump(document, text)
+    return text.getvalue()
+
+
+class _NodeReader:
+    def __init__(self, name: str) -> None:
+        self._name = name
+        self._count = 0
+        self.lines: dict[str, int] = {}
+
+    def read(self, node: Node, path: str) -> Any:
+        line = node.start_mark.line + 1
+        self.lines.setdefault(path, line)
+        self._count += 1
+        if self._count > MAX_NODES:
+            raise FleetFileError(f"{self._name}:{line}: the file has more than {MAX_NODES:,} values with its aliases.")
+        if isinstance(node, MappingNode):
+            return self._read_mapping(node, path)
+        if isinstance(node, SequenceNode):
+            return [self.read(each, _below(path, str(index))) for index, each in enumerate(node.value)]
+        assert isinstance(node, ScalarNode)  # noqa: S101 - there are three kinds of nodes
+        try:
+            return _scalar(node)
+        except ValueError:
+            raise FleetFileError(
+                f"{self._name}:{line}: {node.value!r} cannot be read. Write it in quotes if it is text."
+            ) from None
+
+    def _read_mapping(self, node: MappingNode, path: str) -> dict[str, Any]:
+        found: dict[str, Any] = {}
+        for key, value in node.value:
+            line = key.start_mark.line + 1
+            if not isinstance(key, ScalarNode):
+                raise FleetFileError(f"{self._name}:{line}: the name of a field must be text.")
+            if key.value in found:
+                raise FleetFileError(f"{self._name}:{line}: {key.value!r} is there twice. Keep one of them.")
+            self.lines[_below(path, key.value)] = line
+            found[key.value] = self.read(value, _below(path, key.value))
+        return found
+
+
+def _below(path: str, part: str) -> str:
+    return f"{path}.{part}" if path else part
+
+
+def _scalar(node: ScalarNode) -> Any:
+    """By the core schema of YAML 1.2. Raises ValueError."""
+    text, kind = str(node.value), str(node.tag).rpartition(":")[2]
+    if kind == "int":
+        digits = text.replace("_", "")
+        return int(digits, 0) if digits.lstrip("+-")[:2].lower() in ("0x", "0o", "0b") else int(digits)
+    if kind == "float":
+        return float(text.replace("_", ""))
+    if kind == "bool":
+        return text.lower() == "true"
+    return None if kind == "null" else text

@@ -1,0 +1,173 @@
+"""One kind of objects: how they are stored, made, changed and deleted. `reconcile` compares a section of a file with it."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Mapping, Sequence
+from dataclasses import MISSING, dataclass, field, fields, replace
+from types import MappingProxyType
+from typing import Any, ClassVar
+
+from domain.devices.bulk_registration import BulkCredentials
+from domain.fleet.model import (
+    FieldChange,
+    Fields,
+    FleetAction,
+    FleetKind,
+    FleetOutcome,
+    Key,
+    MadeObject,
+    StoredObject,
+    WantedObject,
+    display_name,
+    with_place,
+)
+from domain.fleet.names import FleetNames
+from domain.fleet.ports import FleetTx, FleetWriters, PostponedWork
+from domain.kernel.caller import Role, Session, require_role
+from domain.kernel.errors import DomainError, ValidationFailed
+from domain.team.service_sessions import check_operation
+
+
+@dataclass(frozen=True, slots=True)
+class FleetRun:
+    """One look at an account, in one transaction. `project`: the only one that it is about."""
+
+    tx: FleetTx
+    caller: Session
+    names: FleetNames
+    now_ms: int
+    project: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class FleetChange(FleetRun):
+    """A run that changes the account."""
+
+    writers: FleetWriters = field(kw_only=True)
+    postponed: PostponedWork = field(kw_only=True)
+    prune: bool = False
+    credentials: BulkCredentials = BulkCredentials.NONE
+
+
+class FleetSection(ABC):
+    """`tag`: the group of operations that act on these objects; `reader` and `writer`: the lowest roles that may
+    read them all, and change one."""
+
+    kind: ClassVar[FleetKind]
+    tag: ClassVar[str]
+    reader: ClassVar[Role] = Role.VIEWER
+    writer: ClassVar[Role] = Role.ADMIN
+    defaults: ClassVar[Fields] = MappingProxyType({})
+    """What an export leaves out."""
+    is_scoped: ClassVar[bool] = True
+    """Whether its objects belong to projects."""
+    may_repeat: ClassVar[bool] = False
+    """Whether several objects may have one key; then they are matched in their order."""
+
+    def __init__(self, owner: str | None = None) -> None:
+        self.owner = owner
+
+    def check_readable(self, caller: Session) -> None:
+        """Raises PermissionDenied."""
+        require_role(caller, self.reader)
+        check_operation(caller, self.tag, is_read=True)
+
+    def check_writable(self, caller: Session) -> None:
+        """Raises PermissionDenied."""
+        require_role(caller, self.writer)
+        check_operation(caller, self.tag, is_read=False)
+
+    @abstractmethod
+    async def stored(self, run: FleetRun, wanted: Sequence[WantedObject] | None) -> Sequence[StoredObject]:
+        """Those that `wanted` may match; None: all of them."""
+
+    async def resolve(self, run: FleetRun, wanted: WantedObject) -> WantedObject:
+        """With its references in the form that `stored` has them. Raises ValidationFailed."""
+        return wanted
+
+    @abstractmethod
+    async def create(self, run: FleetChange, wanted: WantedObject) -> MadeObject: ...
+
+    async def change(self, run: FleetChange, stored: StoredObject, changes: Mapping[str, Any]) -> None:
+        """`changes`: only fields that differ."""
+        raise NotImplementedError
+
+    @abstractmethod
+    async def delete(self, run: FleetChange, stored: StoredObject) -> None: ...
+
+
+def defaults_of(model: type[Any], **more: Any) -> Fields:
+    """The default values of a dataclass, by field."""
+    return {one.name: one.default for one in fields(model) if one.default is not MISSING} | more
+
+
+async def reconcile(section: FleetSection, run: FleetChange, wanted: Sequence[WantedObject]) -> list[FleetOutcome]:
+    """Make and change what the file wants. What it does not name is in the result of `surplus`."""
+    _check_distinct(section, wanted)
+    found = list(await section.stored(run, wanted))
+    outcomes: list[FleetOutcome] = []
+    for each in wanted:
+        try:
+            resolved = await section.resolve(run, each)
+            stored = _take(found, resolved.key)
+            outcomes.append(await _reconcile_one(section, run, resolved, stored))
+        except DomainError as error:
+            raise with_place(error, each.path) from None
+    return outcomes
+
+
+async def prune(section: FleetSection, run: FleetChange, keep: Sequence[str], path: str) -> list[FleetOutcome]:
+    """Delete the stored objects whose ids are not in `keep`."""
+    outcomes: list[FleetOutcome] = []
+    for stored in reversed(await section.stored(run, None)):
+        if stored.id in keep:
+            continue
+        try:
+            check_operation(run.caller, section.tag, is_read=False)
+            await section.delete(run, stored)
+        except DomainError as error:
+            raise with_place(error, f"{path} (delete {stored.name})") from None
+        outcomes.append(FleetOutcome(section.kind, FleetAction.DELETE, path, stored.name, stored.id, section.owner))
+    return outcomes
+
+
+async def _reconcile_one(
+    section: FleetSection, run: FleetChange, wanted: WantedObject, stored: StoredObject | None
+) -> FleetOutcome:
+    outcome = FleetOutcome(section.kind, FleetAction.NONE, wanted.path, display_name(wanted.key), "", section.owner)
+    if stored is None:
+        check_operation(run.caller, section.tag, is_read=False)
+        made = await section.create(run, wanted)
+        return replace(outcome, action=FleetAction.CREATE, id=made.id, secret=made.secret)
+    changes = _find_changes(wanted, stored)
+    if not changes:
+        return replace(outcome, id=stored.id)
+    check_operation(run.caller, section.tag, is_read=False)
+    await section.change(run, stored, {change.name: change.after for change in changes})
+    return replace(outcome, action=FleetAction.CHANGE, id=stored.id, changes=changes)
+
+
+def _find_changes(wanted: WantedObject, stored: StoredObject) -> tuple[FieldChange, ...]:
+    return tuple(
+        FieldChange(name, stored.fields.get(name), value)
+        for name, value in wanted.fields.items()
+        if name in wanted.given and stored.fields.get(name) != value
+    )
+
+
+def _take(found: list[StoredObject], key: Key) -> StoredObject | None:
+    """The first with this key, which then matches nothing else."""
+    for index, stored in enumerate(found):
+        if key in stored.keys:
+            return found.pop(index)
+    return None
+
+
+def _check_distinct(section: FleetSection, wanted: Sequence[WantedObject]) -> None:
+    first: dict[Key, str] = {}
+    for each in wanted:
+        if each.key in first and not section.may_repeat:
+            message = f"{display_name(each.key)!r} is in the file twice: also at {first[each.key]}. Give each its own name."
+            raise ValidationFailed.for_field(each.path, message)
+        first.setdefault(each.key, each.path)

@@ -1,0 +1,263 @@
+"""The fleet as a file: export an account, compare a file with it, and make the account what the file says.
+
+An apply is one transaction of all the services that change single objects. So it is done as a whole or not at all, an apply after
+one that was interrupted begins where that one began, and each change needs the role, and the operation of a service session, that
+its single call needs. A plan is an apply that is rolled back: what it answers is what the apply does, and what it refuses is what
+the apply refuses.
+"""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Mapping, Sequence
+from contextlib import asynccontextmanager, nullcontext, suppress
+from dataclasses import dataclass, replace
+
+from domain.accounts.projects import ProjectService
+from domain.devices.bulk_registration import BulkCredentials
+from domain.devices.credential_issuer import RevealedCredentials
+from domain.devices.lookup import get_device
+from domain.devices.model import DeviceStatus
+from domain.devices.service import DeviceEraser, DeviceSync
+from domain.fleet.access_sections import GrantSection, GroupSection
+from domain.fleet.account_sections import ApiKeySection, DeviceTypeSection, ProjectSection, WebhookSection
+from domain.fleet.device_sections import PARTS, DeviceSection
+from domain.fleet.model import (
+    MAX_OBJECTS,
+    FieldChange,
+    Fields,
+    FleetAction,
+    FleetDocument,
+    FleetKind,
+    FleetOutcome,
+    StoredObject,
+    WantedObject,
+    with_place,
+)
+from domain.fleet.names import FleetNames
+from domain.fleet.ports import FleetTx, MakeWriters, PostponedWork
+from domain.fleet.section import FleetChange, FleetRun, FleetSection, prune, reconcile
+from domain.kernel.caller import Role, Session
+from domain.kernel.clock import Clock
+from domain.kernel.errors import Conflict, DomainError, PermissionDenied, ValidationFailed
+from domain.kernel.idempotency import ReplayAuthorizedError
+from domain.kernel.ids import DeviceId
+from domain.kernel.joined_unit_of_work import JoinedUnitOfWork
+from domain.kernel.unit_of_work import EngineCommitLock, UnitOfWork
+from domain.team.service_sessions import check_operation
+from domain.webhooks.service import WebhookService
+
+
+@dataclass(frozen=True, slots=True)
+class FleetRequest:
+    """`prune`: also delete what the sections of the document do not name. `credentials`: of the devices that it names."""
+
+    document: FleetDocument
+    prune: bool = False
+    credentials: BulkCredentials = BulkCredentials.NONE
+
+
+@dataclass(frozen=True, slots=True)
+class ExportedFleet:
+    """`left_out`: the sections that the caller may not read."""
+
+    sections: Mapping[FleetKind, Sequence[StoredObject]]
+    left_out: tuple[FleetKind, ...]
+
+
+class FleetFileService:
+    def __init__(
+        self,
+        *,
+        uow: UnitOfWork[FleetTx],
+        clock: Clock,
+        make_writers: MakeWriters,
+        webhooks: WebhookService,
+        projects: ProjectService,
+        credential_sync: DeviceSync,
+        erasure: DeviceEraser,
+        engine_commit_lock: EngineCommitLock,
+    ) -> None:
+        self._uow = uow
+        self._clock = clock
+        self._make_writers = make_writers
+        self._projects = projects
+        self._credential_sync = credential_sync
+        self._erasure = erasure
+        self._engine_commit_lock = engine_commit_lock
+        account: list[FleetSection] = [ProjectSection(), DeviceTypeSection(), DeviceSection(), GroupSection()]
+        account += [ApiKeySection(), GrantSection(), WebhookSection(webhooks)]
+        self.sections: Mapping[FleetKind, FleetSection] = {section.kind: section for section in account}
+
+    @property
+    def defaults(self) -> Mapping[FleetKind, Fields]:
+        """What an export leaves out, by section."""
+        account = {kind: section.defaults for kind, section in self.sections.items()}
+        return account | {kind: part.defaults for kind, part in PARTS.items()}
+
+    async def export(self, caller: Session, project: str | None = None) -> ExportedFleet:
+        """What a file about the account says; with `project`, its devices and groups, and the grants on them.
+
+        Raises ValidationFailed for an unknown project, Conflict `FLEET_TOO_LARGE`."""
+        async with self._uow.read() as tx:
+            run = FleetRun(tx, caller, FleetNames(caller.account_id), self._clock.now_ms(), project)
+            await run.names.load(tx, project)
+            chosen = {kind: each for kind, each in self.sections.items() if each.is_scoped or project is None}
+            parts = {kind: part(DeviceId(""), "") for kind, part in PARTS.items()}
+            readable = {kind for kind, each in {**chosen, **parts}.items() if _may_read(each, caller)}
+            found = {kind: await each.stored(run, None) for kind, each in chosen.items() if kind in readable}
+            _check_size(sum(map(len, found.values())))
+            if FleetKind.DEVICES in found:
+                found[FleetKind.DEVICES] = [await _with_parts(run, each, readable) for each in found[FleetKind.DEVICES]]
+        hidden = [kind for kind in FleetKind if kind in {**chosen, **parts} and kind not in readable]
+        return ExportedFleet(found, tuple(hidden))
+
+    async def plan(self, caller: Session, request: FleetRequest) -> Sequence[FleetOutcome]:
+        """What an apply would do. Raises what it would raise. Nothing is changed."""
+        outcomes: Sequence[FleetOutcome] = ()
+        with suppress(ReplayAuthorizedError):
+            async with self._changing(replace(caller, is_replay=True), request) as run:
+                outcomes = await self._reconcile(run, request)
+        return outcomes
+
+    async def apply(self, caller: Session, request: FleetRequest) -> Sequence[FleetOutcome]:
+        """Raises ValidationFailed, PermissionDenied, Conflict, each with the place in the document. Then nothing is changed.
+
+        Who asks for the answer of an apply again, and so for its secrets, must be allowed to change all that the document names:
+        it changes nothing any more, so that nothing else would ask."""
+        if caller.is_replay:
+            for section in self._named(request):
+                section.check_writable(caller)
+        async with self._changing(caller, request) as run:
+            outcomes = await self._reconcile(run, request)
+        await self._finish(replace(caller, claim=None), run.postponed)
+        return outcomes
+
+    @asynccontextmanager
+    async def _changing(self, caller: Session, request: FleetRequest) -> AsyncIterator[FleetChange]:
+        """The transaction of an apply; for a replay, it is rolled back at the end, and the services inside take the caller for a
+        first one. Rules change only under the engine's lock, which comes before the database's."""
+        document = request.document
+        if document.count() > MAX_OBJECTS:
+            message = f"names {document.count()} objects; an apply takes at most {MAX_OBJECTS}. Divide the file, as by project."
+            raise ValidationFailed.for_field("document", message)
+        lock = self._engine_commit_lock if FleetKind.RULES in document.kinds() else nullcontext()
+        async with lock, self._uow.write(caller, Role.VIEWER, locks_account=True) as tx:
+            postponed, names = PostponedWork(), FleetNames(caller.account_id)
+            await names.load(tx, None)
+            yield FleetChange(
+                tx,
+                replace(caller, is_replay=False),
+                names,
+                self._clock.now_ms(),
+                document.project,
+                writers=self._make_writers(JoinedUnitOfWork(tx), postponed),
+                postponed=postponed,
+                prune=request.prune,
+                credentials=request.credentials,
+            )
+
+    async def _reconcile(self, run: FleetChange, request: FleetRequest) -> Sequence[FleetOutcome]:
+        sections = request.document.sections
+        for section in self._named(request):
+            section.check_readable(run.caller)
+        kept: list[FleetOutcome] = []
+        gone: list[list[FleetOutcome]] = []
+        later: list[tuple[FleetSection, set[str], str]] = []
+        for kind, section in self.sections.items():
+            if kind is FleetKind.DEVICE_TYPES:
+                _choose_project(run)
+            if kind not in sections:
+                continue
+            outcomes = await reconcile(section, run, sections[kind])
+            later.append((section, {each.id for each in outcomes}, kind))
+            if kind is FleetKind.DEVICES:
+                outcomes = await self._reconcile_devices(run, sections[kind], outcomes, later)
+            kept += outcomes
+        if run.prune:
+            for section, ids, path in reversed(later):
+                if section.is_scoped or run.project is None:
+                    gone.append(await prune(section, run, list(ids), path))
+        return [*kept, *(each for some in gone for each in some)]
+
+    def _named(self, request: FleetRequest) -> list[FleetSection]:
+        """The sections that the document names."""
+        parts = {kind: part(DeviceId(""), "") for kind, part in PARTS.items()}
+        return [section for kind, section in {**self.sections, **parts}.items() if kind in request.document.kinds()]
+
+    async def _reconcile_devices(
+        self,
+        run: FleetChange,
+        wanted: Sequence[WantedObject],
+        devices: Sequence[FleetOutcome],
+        later: list[tuple[FleetSection, set[str], str]],
+    ) -> list[FleetOutcome]:
+        """With their parts and, if wanted, their credentials."""
+        outcomes: list[FleetOutcome] = []
+        for each, outcome in zip(wanted, devices, strict=True):
+            outcomes.append(await self._with_credentials(run, outcome))
+            for kind, part in PARTS.items():
+                if kind in each.children:
+                    section = part(DeviceId(outcome.id), outcome.name)
+                    found = await reconcile(section, run, each.children[kind])
+                    later.append((section, {one.id for one in found}, f"{each.path}.{kind}"))
+                    outcomes += found
+        return outcomes
+
+    async def _with_credentials(self, run: FleetChange, outcome: FleetOutcome) -> FleetOutcome:
+        if run.credentials is BulkCredentials.NONE:
+            return outcome
+        device = await get_device(run.tx, run.caller.account_id, DeviceId(outcome.id))
+        is_new = device.status is DeviceStatus.PENDING
+        is_unused = device.status is DeviceStatus.ACTIVE and device.last_seen_ms is None and not device.is_online
+        if not is_new and not (is_unused and run.credentials is BulkCredentials.UNUSED):
+            return outcome
+        try:
+            issued = await self._issue(run, outcome, rotated=not is_new)
+        except DomainError as error:
+            raise with_place(error, outcome.path) from None
+        change = FieldChange("credentials", None if is_new else "unused", "new")
+        action = FleetAction.CHANGE if outcome.action is FleetAction.NONE else outcome.action
+        return replace(outcome, action=action, credentials=issued, changes=(*outcome.changes, change))
+
+    async def _issue(self, run: FleetChange, outcome: FleetOutcome, *, rotated: bool) -> RevealedCredentials:
+        async with JoinedUnitOfWork(run.tx).write(run.caller, Role.MEMBER) as tx:
+            check_operation(run.caller, DeviceSection.tag, is_read=False)
+            device = await get_device(tx, run.caller.account_id, DeviceId(outcome.id))
+            issued = await run.writers.issuer.issue(tx, run.caller, device, run.now_ms, rotated=rotated)
+        run.postponed.synced.append(device.device_id)
+        return issued
+
+    async def _finish(self, caller: Session, postponed: PostponedWork) -> None:
+        """After the commit. What a crash leaves undone here, the start of the service does, or the next apply."""
+        for device_id in dict.fromkeys(postponed.synced):
+            await self._credential_sync.sync(device_id)
+        for device in postponed.erased:
+            await self._erasure.erase(device)
+        for project_id in postponed.deleted_projects:
+            await self._projects.delete(caller, project_id)
+
+
+def _choose_project(run: FleetChange) -> None:
+    """The document's own project, which may be new, is that of all devices and groups that name none."""
+    if run.project is not None:
+        run.names.project_id(run.project)
+        run.names.default_project = run.project
+
+
+def _may_read(section: FleetSection, caller: Session) -> bool:
+    try:
+        section.check_readable(caller)
+    except PermissionDenied:
+        return False
+    return True
+
+
+async def _with_parts(run: FleetRun, device: StoredObject, readable: set[FleetKind]) -> StoredObject:
+    parts = {kind: part(DeviceId(device.id), device.name) for kind, part in PARTS.items() if kind in readable}
+    return replace(device, children={kind: await part.stored(run, None) for kind, part in parts.items()})
+
+
+def _check_size(count: int) -> None:
+    if count > MAX_OBJECTS:
+        message = f"The account has {count} objects, and a file names at most {MAX_OBJECTS}. Export one project at a time."
+        raise Conflict(message, code="FLEET_TOO_LARGE")
