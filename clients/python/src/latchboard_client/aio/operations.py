@@ -646,8 +646,6 @@ class AsyncOperations(AsyncTransport):
         group_id: str,
         *,
         commands: list[str],
-        api_key_id: str | Unset | None = UNSET,
-        membership_id: str | Unset | None = UNSET,
         scope: models.Scope | Unset = UNSET,
         expires_at: datetime | Unset | None = UNSET,
         active_days: list[int] | Unset | None = UNSET,
@@ -655,6 +653,8 @@ class AsyncOperations(AsyncTransport):
         active_to_minute: int | Unset | None = UNSET,
         timezone: str | Unset = UNSET,
         rate_limit_per_minute: int | Unset | None = UNSET,
+        api_key_id: str | Unset | None = UNSET,
+        membership_id: str | Unset | None = UNSET,
         idempotency_key: str | Unset = UNSET,
     ) -> models.GrantCreatedResponse:
         """Create a grant on a group."""
@@ -664,8 +664,6 @@ class AsyncOperations(AsyncTransport):
             ["groups", group_id, "grants"],
             body={
                 "commands": commands,
-                "apiKeyId": api_key_id,
-                "membershipId": membership_id,
                 "scope": scope,
                 "expiresAt": expires_at,
                 "activeDays": active_days,
@@ -673,6 +671,8 @@ class AsyncOperations(AsyncTransport):
                 "activeToMinute": active_to_minute,
                 "timezone": timezone,
                 "rateLimitPerMinute": rate_limit_per_minute,
+                "apiKeyId": api_key_id,
+                "membershipId": membership_id,
             },
             idempotency_key=idempotency_key,
         )
@@ -800,6 +800,42 @@ class AsyncOperations(AsyncTransport):
             "POST",
             ["provisioning", "claim"],
             body={"code": code, "hardwareId": hardware_id, "name": name},
+        )
+
+    async def export_fleet(self, *, project: str | Unset = UNSET) -> models.FleetResponse:
+        """Export the fleet."""
+        return await self._call(models.FleetResponse, "GET", ["fleet"], query={"project": project})
+
+    async def plan_fleet(
+        self,
+        *,
+        document: models.FleetDocumentRequest,
+        prune: bool | Unset = UNSET,
+        credentials: models.BulkCredentials | Unset = UNSET,
+    ) -> models.FleetPlanResponse:
+        """Plan a change of the fleet."""
+        return await self._call(
+            models.FleetPlanResponse,
+            "POST",
+            ["fleet", "plan"],
+            body={"document": document, "prune": prune, "credentials": credentials},
+        )
+
+    async def apply_fleet(
+        self,
+        *,
+        document: models.FleetDocumentRequest,
+        prune: bool | Unset = UNSET,
+        credentials: models.BulkCredentials | Unset = UNSET,
+        idempotency_key: str | Unset = UNSET,
+    ) -> models.FleetApplyResponse:
+        """Apply a fleet."""
+        return await self._call(
+            models.FleetApplyResponse,
+            "POST",
+            ["fleet", "apply"],
+            body={"document": document, "prune": prune, "credentials": credentials},
+            idempotency_key=idempotency_key,
         )
 
     async def get_device_firmware(
@@ -1337,8 +1373,6 @@ class AsyncOperations(AsyncTransport):
         device_id: str,
         *,
         commands: list[str],
-        api_key_id: str | Unset | None = UNSET,
-        membership_id: str | Unset | None = UNSET,
         scope: models.Scope | Unset = UNSET,
         expires_at: datetime | Unset | None = UNSET,
         active_days: list[int] | Unset | None = UNSET,
@@ -1346,6 +1380,8 @@ class AsyncOperations(AsyncTransport):
         active_to_minute: int | Unset | None = UNSET,
         timezone: str | Unset = UNSET,
         rate_limit_per_minute: int | Unset | None = UNSET,
+        api_key_id: str | Unset | None = UNSET,
+        membership_id: str | Unset | None = UNSET,
         applies_via: Literal["device", "project"] | Unset = UNSET,
         idempotency_key: str | Unset = UNSET,
     ) -> models.GrantCreatedResponse | models.GrantCreatedWithWarningsResponse:
@@ -1356,8 +1392,6 @@ class AsyncOperations(AsyncTransport):
             ["devices", device_id, "grants"],
             body={
                 "commands": commands,
-                "apiKeyId": api_key_id,
-                "membershipId": membership_id,
                 "scope": scope,
                 "expiresAt": expires_at,
                 "activeDays": active_days,
@@ -1365,6 +1399,8 @@ class AsyncOperations(AsyncTransport):
                 "activeToMinute": active_to_minute,
                 "timezone": timezone,
                 "rateLimitPerMinute": rate_limit_per_minute,
+                "apiKeyId": api_key_id,
+                "membershipId": membership_id,
                 "appliesVia": applies_via,
             },
             idempotency_key=idempotency_key,

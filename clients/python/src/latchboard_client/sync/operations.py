@@ -631,8 +631,6 @@ class Operations(Transport):
         group_id: str,
         *,
         commands: list[str],
-        api_key_id: str | Unset | None = UNSET,
-        membership_id: str | Unset | None = UNSET,
         scope: models.Scope | Unset = UNSET,
         expires_at: datetime | Unset | None = UNSET,
         active_days: list[int] | Unset | None = UNSET,
@@ -640,6 +638,8 @@ class Operations(Transport):
         active_to_minute: int | Unset | None = UNSET,
         timezone: str | Unset = UNSET,
         rate_limit_per_minute: int | Unset | None = UNSET,
+        api_key_id: str | Unset | None = UNSET,
+        membership_id: str | Unset | None = UNSET,
         idempotency_key: str | Unset = UNSET,
     ) -> models.GrantCreatedResponse:
         """Create a grant on a group."""
@@ -649,8 +649,6 @@ class Operations(Transport):
             ["groups", group_id, "grants"],
             body={
                 "commands": commands,
-                "apiKeyId": api_key_id,
-                "membershipId": membership_id,
                 "scope": scope,
                 "expiresAt": expires_at,
                 "activeDays": active_days,
@@ -658,6 +656,8 @@ class Operations(Transport):
                 "activeToMinute": active_to_minute,
                 "timezone": timezone,
                 "rateLimitPerMinute": rate_limit_per_minute,
+                "apiKeyId": api_key_id,
+                "membershipId": membership_id,
             },
             idempotency_key=idempotency_key,
         )
@@ -785,6 +785,42 @@ class Operations(Transport):
             "POST",
             ["provisioning", "claim"],
             body={"code": code, "hardwareId": hardware_id, "name": name},
+        )
+
+    def export_fleet(self, *, project: str | Unset = UNSET) -> models.FleetResponse:
+        """Export the fleet."""
+        return self._call(models.FleetResponse, "GET", ["fleet"], query={"project": project})
+
+    def plan_fleet(
+        self,
+        *,
+        document: models.FleetDocumentRequest,
+        prune: bool | Unset = UNSET,
+        credentials: models.BulkCredentials | Unset = UNSET,
+    ) -> models.FleetPlanResponse:
+        """Plan a change of the fleet."""
+        return self._call(
+            models.FleetPlanResponse,
+            "POST",
+            ["fleet", "plan"],
+            body={"document": document, "prune": prune, "credentials": credentials},
+        )
+
+    def apply_fleet(
+        self,
+        *,
+        document: models.FleetDocumentRequest,
+        prune: bool | Unset = UNSET,
+        credentials: models.BulkCredentials | Unset = UNSET,
+        idempotency_key: str | Unset = UNSET,
+    ) -> models.FleetApplyResponse:
+        """Apply a fleet."""
+        return self._call(
+            models.FleetApplyResponse,
+            "POST",
+            ["fleet", "apply"],
+            body={"document": document, "prune": prune, "credentials": credentials},
+            idempotency_key=idempotency_key,
         )
 
     def get_device_firmware(
@@ -1318,8 +1354,6 @@ class Operations(Transport):
         device_id: str,
         *,
         commands: list[str],
-        api_key_id: str | Unset | None = UNSET,
-        membership_id: str | Unset | None = UNSET,
         scope: models.Scope | Unset = UNSET,
         expires_at: datetime | Unset | None = UNSET,
         active_days: list[int] | Unset | None = UNSET,
@@ -1327,6 +1361,8 @@ class Operations(Transport):
         active_to_minute: int | Unset | None = UNSET,
         timezone: str | Unset = UNSET,
         rate_limit_per_minute: int | Unset | None = UNSET,
+        api_key_id: str | Unset | None = UNSET,
+        membership_id: str | Unset | None = UNSET,
         applies_via: Literal["device", "project"] | Unset = UNSET,
         idempotency_key: str | Unset = UNSET,
     ) -> models.GrantCreatedResponse | models.GrantCreatedWithWarningsResponse:
@@ -1337,8 +1373,6 @@ class Operations(Transport):
             ["devices", device_id, "grants"],
             body={
                 "commands": commands,
-                "apiKeyId": api_key_id,
-                "membershipId": membership_id,
                 "scope": scope,
                 "expiresAt": expires_at,
                 "activeDays": active_days,
@@ -1346,6 +1380,8 @@ class Operations(Transport):
                 "activeToMinute": active_to_minute,
                 "timezone": timezone,
                 "rateLimitPerMinute": rate_limit_per_minute,
+                "apiKeyId": api_key_id,
+                "membershipId": membership_id,
                 "appliesVia": applies_via,
             },
             idempotency_key=idempotency_key,
