@@ -2,12 +2,17 @@
 
 from __future__ import annotations
 
+import re
 from typing import Any
 
 import httpx
 
 REQUEST_TIMEOUT_S = 45.0
 """Longer than the longest `waitSeconds`."""
+
+
+_PATH = re.compile(r"(?:/[A-Za-z0-9_-]{1,128})+")
+"""What the tools call. An agent gives the ids in it, and no id makes it the path of another operation."""
 
 
 class ApiRefusal(Exception):
@@ -35,6 +40,8 @@ class KeyApi:
         return await self._call("POST", path, json=body, headers={"Idempotency-Key": idempotency_key})
 
     async def _call(self, method: str, path: str, **request: Any) -> Any:
+        if _PATH.fullmatch(path) is None:
+            raise ApiRefusal(404, {"error": "NOT_FOUND", "message": "There is no such id. Use those that the tools return."})
         try:
             response = await self._client.request(method, path, timeout=REQUEST_TIMEOUT_S, **request)
             body = response.json()

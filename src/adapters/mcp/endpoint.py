@@ -1,17 +1,19 @@
 """`/mcp`: the Model Context Protocol over HTTP, in the service. The first call imports the SDK; most services never get one.
 
-Each message carries its API key. The tools call the API inside this process, with that key and the caller's address, and have no
-other right.
+Each message carries its API key, and without a valid one nobody reaches the SDK. The tools call the API inside this process, with
+that key and the caller's address, and have no other right.
 """
 
 from __future__ import annotations
 
 import asyncio
 import json
-from collections.abc import AsyncIterator, Mapping
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
 from contextlib import asynccontextmanager
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
+
+from domain.kernel.errors import DomainError, Unauthenticated
 
 if TYPE_CHECKING:
     from mcp.server.mcpserver import Context
@@ -26,13 +28,16 @@ STOP_TIMEOUT_S = 2.0
 _FORWARDED = ("x-forwarded-for", "forwarded")
 
 AsgiApp = Any
+CheckKey = Callable[[str, dict[str, Any]], Awaitable[object]]
+"""Raises Unauthenticated for a key that is unknown or disabled. Takes the key and the ASGI scope of the request."""
 
 
 class McpEndpoint:
     """An ASGI application beside the API's. `api` is the application that its tools call."""
 
-    def __init__(self, api: AsgiApp, *, version: str) -> None:
+    def __init__(self, api: AsgiApp, *, check_key: CheckKey, version: str) -> None:
         self._api = api
+        self._check_key = check_key
         self._version = version
         self._app: AsgiApp = None
         self._task: asyncio.Task[None] | None = None
@@ -44,8 +49,13 @@ class McpEndpoint:
         return scope["type"] == "http" and scope["path"] in (PATH, f"{PATH}/")
 
     async def __call__(self, scope: Any, receive: Any, send: Any) -> None:
-        if find_key({name.decode("latin-1"): value.decode("latin-1") for name, value in scope["headers"]}) is None:
-            await _refuse(send, 401, "UNAUTHENTICATED", "Send an API key as X-Api-Key or as Authorization: Bearer sk_live_…")
+        key = find_key({name.decode("latin-1"): value.decode("latin-1") for name, value in scope["headers"]})
+        try:
+            if key is None:
+                raise Unauthenticated("Send an API key as X-Api-Key or as Authorization: Bearer sk_live_…")
+            await self._check_key(key, scope)
+        except DomainError as error:
+            await _refuse(send, 401 if isinstance(error, Unauthenticated) else 503, error.code, error.message)
             return
         await self._start()
         await self._app({**scope, "path": PATH, "raw_path": PATH.encode()}, receive, send)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import partial
 from typing import Any
 
 from quart import Blueprint, Quart
@@ -37,6 +38,7 @@ from adapters.http.api.telemetry.routes import telemetry_blueprint
 from adapters.http.api.webhooks.routes import webhooks_blueprint
 from adapters.http.app import create_app, mount
 from adapters.http.asyncapi.page import asyncapi_blueprint
+from adapters.http.core.auth import Authenticator
 from adapters.http.core.idempotency import IdempotencyStore
 from adapters.http.core.middleware import HttpSettings
 from adapters.http.core.proxies import TrustedProxies, parse_networks
@@ -88,10 +90,16 @@ def create_http_app(program: Program) -> Quart:
         observer=program.metrics.observe_request,
         version=VERSION,
     )
-    agents = McpEndpoint(app, version=VERSION)
+    agents = McpEndpoint(app, check_key=partial(_authenticate_agent, services.callers, proxies), version=VERSION)
     mount(app, agents)
     app.after_serving(agents.stop)
     return app
+
+
+async def _authenticate_agent(callers: Authenticator, proxies: TrustedProxies, key: str, scope: dict[str, Any]) -> None:
+    header, (peer, *_) = proxies.header.lower().encode(), scope.get("client") or ("",)
+    lines = [value.decode("latin-1") for name, value in scope["headers"] if name == header]
+    await callers.authenticate_key(key, proxies.client_address(peer, lines))
 
 
 def _create_asyncapi_document() -> dict[str, Any]:
