@@ -8,12 +8,13 @@ from __future__ import annotations
 import re
 from collections.abc import AsyncIterator
 from pathlib import Path
-from typing import Literal
+from typing import Literal, get_args
 
 import httpx
 import pytest
 from playwright.async_api import expect
 
+from domain.kernel.domain_events import EventKind
 from support.browser import DESKTOP, PHONE, Browser, find_faults, open_browser
 from support.device import Device, create_device
 from support.service import ApiClient, Service
@@ -111,6 +112,12 @@ async def test_every_text_has_a_german_translation() -> None:
     translated = set(re.findall(r'^\s*(?:"((?:[^"\\]|\\.)*)"|\w+):', texts, re.M)) | set(re.findall(r"\b(\w+):", texts))
     translated |= set(re.findall(r'"((?:[^"\\]|\\.)*)":', texts))
     assert sorted(keys - translated) == []
+
+
+async def test_each_kind_of_event_can_be_chosen_in_the_log_and_has_a_german_word() -> None:
+    page, texts = (ASSETS / "pages/log.js").read_text(), (ASSETS / "locales/de.js").read_text()
+    kinds = set(get_args(EventKind)) - {"telemetry"}  # readings are no entries of the log
+    assert [kind for kind in sorted(kinds) if f'"{kind}"' not in page or f"word:{kind}" not in texts] == []
 
 
 async def test_german_is_shown_to_a_german_browser(service: Service) -> None:

@@ -51,7 +51,7 @@ const SORTS = () => [["", t("By name")], ["created", t("Oldest first")], ["-last
 
 const states = (counts) => [["", t("All"), "total"], ["online", t("Online"), "online"], ["offline", t("Offline"), "offline"], ["on", t("Switched on"), "on"], ...[["pending", t("Not set up")], ["disabled", t("Disabled")], ["revoked", t("Revoked")]].filter(([name]) => counts?.[name]).map(([name, label]) => [name, label, name])].map(([name, label, count]) => [name, label, counts ? whole(counts[count]) : null]);
 
-function Search({ value, onChange }) {
+export function Search({ value, onChange }) {
   const [typed, setTyped] = useState(value);
   const timer = useRef(null);
   useEffect(() => () => clearTimeout(timer.current), []);

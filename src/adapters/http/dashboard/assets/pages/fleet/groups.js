@@ -1,21 +1,23 @@
 /* Groups of devices: their members, their grants, and what is done to all of them with an outcome for each. */
 
-import { call, get } from "../../core/api.js";
+import { call, get, getPage } from "../../core/api.js";
 import { html, useState } from "../../core/html.js";
 import { errorText, n, t, word } from "../../core/i18n.js";
 import { ofKind, useLoad } from "../../core/live.js";
 import { go, place, replace } from "../../core/router.js";
 import { isAdmin, mayEdit } from "../../core/session.js";
 import { Badge, Button, Card, Empty, Loaded } from "../../ui/base.js";
-import { ask, confirmed } from "../../ui/dialog.js";
+import { ask, confirmed, DialogForm, openDialog } from "../../ui/dialog.js";
 import { editRule } from "../../ui/rule_form.js";
 import { editSlot } from "../../ui/slot_form.js";
 import { Grants } from "../device/access.js";
+import { Search } from "../devices.js";
 
 const CHANGES = ofKind("group_");
 const DEVICES = ofKind("device_updated", "device_deleted");
 const KINDS = { DONE: "good", QUEUED: "good", WAITS_FOR_APPROVAL: "wait", REFUSED: "bad" };
 const SHOWN = 5;
+const FOUND = 50;
 const MANY = 200;
 
 
@@ -128,13 +130,25 @@ async function create() {
 }
 
 async function choose(path, name, projectId) {
-  const [devices, group] = await Promise.all([get(`/devices?projectId=${projectId}&sort=name`), get(path)]);
-  const before = group.devices.map(({ deviceId }) => deviceId);
-  return ask({
-    title: t("Devices of “{name}”", { name }),
-    intro: t("Grants on the group cover a device as long as it is chosen here."),
-    fields: [{ name: "chosen", label: t("Devices"), type: "many", value: before, options: devices.map((each) => [each.deviceId, each.name]) }],
-    action: t("Save"),
-    send: ({ chosen }) => call("PATCH", `${path}/devices`, { add: chosen.filter((each) => !before.includes(each)), remove: before.filter((each) => !chosen.includes(each)) }),
-  });
+  const { devices } = await get(path);
+  return openDialog(MembersForm, { path, name, projectId, devices });
+}
+
+/* Of ten thousand devices too: the service finds those that are not chosen yet. */
+function MembersForm({ path, name, projectId, devices, done }) {
+  const [chosen, setChosen] = useState(() => new Map(devices.map((each) => [each.deviceId, each.name])));
+  const [search, setSearch] = useState("");
+  const found = useLoad((signal) => getPage(`/devices?${new URLSearchParams({ projectId, sort: "name", limit: FOUND, search })}`, signal), [search]);
+  const toggle = ({ deviceId, name: text }) => setChosen((before) => new Map(before.has(deviceId) ? [...before].filter(([id]) => id !== deviceId) : [...before, [deviceId, text]]));
+  const send = () => {
+    const before = devices.map(({ deviceId }) => deviceId);
+    return call("PATCH", `${path}/devices`, { add: [...chosen.keys()].filter((id) => !before.includes(id)), remove: before.filter((id) => !chosen.has(id)) });
+  };
+  const chip = (device, pressed) => html`<button type="button" key=${device.deviceId} aria-pressed=${String(pressed)} onClick=${() => toggle(device)}>${device.name}</button>`;
+  return html`<${DialogForm} title=${t("Devices of “{name}”", { name })} intro=${t("Grants on the group cover a device as long as it is chosen here.")} action=${t("Save")} done=${done} send=${send}>
+    <fieldset class="field"><legend>${n("{count} device chosen", "{count} devices chosen", chosen.size)}</legend><div class="chips">${[...chosen].map(([deviceId, text]) => chip({ deviceId, name: text }, true))}</div></fieldset>
+    <${Search} value=${search} onChange=${setSearch} />
+    <${Loaded} of=${found}>${({ data, total }) => html`<div class="chips">${data.filter(({ deviceId }) => !chosen.has(deviceId)).map((each) => chip(each, false))}</div>
+      ${total > data.length ? html`<p class="dim">${n("{count} more device matches: search for it.", "{count} more devices match: search for them.", total - data.length)}</p>` : null}`}<//>
+  <//>`;
 }
