@@ -268,3 +268,13 @@ async def test_garbage_on_every_port_disturbs_no_client(service: Service, owner:
     assert service.error_lines() == []
     assert len(await owner.get(f"{pump.path}/telemetry")) == 20
     assert (await owner.raw.get(f"{service.url}/readyz")).status_code == 200
+
+
+async def test_a_key_without_a_grant_does_not_learn_the_commands_of_a_device(service: Service, owner: ApiClient) -> None:
+    pump = await create_device(owner)
+    await owner.post(f"{pump.path}/commands", {"name": "OPEN_VAULT", "label": "Open"}, expect=201)
+    made = await owner.post("/keys", {"name": "Stranger"}, expect=201)
+    async with service.api(**{"X-Api-Key": made["key"]}) as stranger:
+        is_an_error(await stranger.send("GET", f"{pump.path}/commands"), 403, "GRANT_MISSING")
+        answer = await stranger.send("POST", f"{pump.path}/command", {"cmd": "GUESS"})
+    assert "OPEN_VAULT" not in is_an_error(answer, 400, "UNKNOWN_COMMAND")["message"]

@@ -13,6 +13,9 @@ from support.in_process_app import ApiCaller, in_process_app
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")
 NOBODYS = {"slot": "1"}
+OF_ANOTHER_CALL = {"OTP_INVALID", "PASSKEY_REFUSED", "UNKNOWN_METRIC"}
+OF_ANOTHER_DAY = {"expiresAt", "keyId"}
+"""What an example cannot have: values that another call gives first, and a time that is always to come."""
 
 
 @pytest_asyncio.fixture(scope="module", loop_scope="module")
@@ -49,6 +52,16 @@ def kinds(document: Any, schema: Any) -> set[str]:
 def faults(answer: Any) -> set[str]:
     assert answer.status_code < 500, answer.text
     return {detail["field"].partition(".")[0] for detail in answer.json().get("details", [])}
+
+
+async def test_the_examples_of_the_document_are_valid_bodies(owner: ApiCaller) -> None:
+    document = (await owner.app.http.get("/openapi.json")).json()
+    refused = []
+    for method, path, example, _ in bodies(document):
+        answer = await owner.send(method, path.replace("/schedules/1", "/schedules/0"), example)
+        if answer.status_code == 400 and answer.json()["error"] not in OF_ANOTHER_CALL and faults(answer) - OF_ANOTHER_DAY:
+            refused.append(f"{method} {path}: {answer.text}")
+    assert not refused, "\n".join(refused)
 
 
 async def test_null_is_accepted_exactly_where_the_document_says(owner: ApiCaller) -> None:

@@ -90,7 +90,9 @@ class DeviceTypeService:
             device_type = await _get_device_type(tx, caller, device_type_id, for_update=True)
             used = await tx.device_types.count_devices(device_type_id)
             if used:
-                raise Conflict(f"{used} devices are of this type. Give them another type first.", code="DEVICE_TYPE_IN_USE")
+                raise Conflict(
+                    f"Number of devices of this type: {used}. Give them another type first.", code="DEVICE_TYPE_IN_USE"
+                )
             await tx.device_types.delete(device_type_id)
             await self._emit(tx, caller, device_type, "device_type_deleted", self._clock.now_ms())
 

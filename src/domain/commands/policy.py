@@ -74,10 +74,9 @@ def require_definition(context: CommandContext, cmd: str) -> CommandDefinition:
     found = find_definition(context, cmd)
     if found is not None:
         return found
-    definitions = effective_definitions(context.type_definitions.values(), context.device_definitions.values())
-    known = ", ".join(definition.name for definition in definitions)
+    listed = f"GET /devices/{context.device.device_id}/commands lists them"  # for those who may read the device
     raise ValidationFailed(
-        f"This device has no command {cmd[:64]!r}. It has: {known}. Names are in capitals.",
+        f"This device has no command {cmd[:64]!r}. Names are in capitals; {listed}.",
         code="UNKNOWN_COMMAND",
         details=(FieldFault("cmd", "is not a command of this device."),),
     )

@@ -138,6 +138,8 @@ REQUEST_EXAMPLES: dict[str, Any] = {
         "timezone": "Europe/Berlin",
         "rateLimitPerMinute": 10,
     },
+    "GroupGrantCreateRequest": {"apiKeyId": KEY_ID, "commands": ["ON", "OFF"], "rateLimitPerMinute": 10},
+    "GroupMembersRequest": {"add": [DEVICE_ID]},
     "GrantUpdateRequest": {"expiresAt": "2027-01-01T00:00:00.000Z"},
     "WebhookCreateRequest": {"keyId": KEY_ID, "url": "https://example.com/hooks/latchboard"},
     "WebhookUpdateRequest": {"enabled": True},
@@ -145,6 +147,7 @@ REQUEST_EXAMPLES: dict[str, Any] = {
 
 FIELD_EXAMPLES: dict[str, Any] = {
     "accountId": ACCOUNT_ID,
+    "deviceIds": [DEVICE_ID],
     "sessionId": SESSION_ID,
     "deviceToken": "b7Qe2LmXc9TzR4uWk1Hs.0d1f2c3b4a5968778695a4b3c2d1e0f00d1f2c3b4a5968778695a4b3c2d1e0f0",
     "challengeToken": "b7Qe2LmXc9TzR4uWk1HsY6vJ8dPn3aFg5oKx0iMz",

@@ -52,6 +52,8 @@ MODEL_FIELD_EXAMPLES: dict[str, Any] = {
     "ExecutionResponse.status": "DONE",
     "ExecutionResponse.source": "apikey",
     "ApprovalResponse.status": "APPROVED",
+    "ApprovalResponse.note": "Not longer than an hour",
+    "DecisionRequest.note": "Not longer than an hour",
     "GrantResponse.scope": "WRITE",
     "ApiKeyGrantResponse.scope": "WRITE",
     "ApiKeyGrantResponse.project": None,
