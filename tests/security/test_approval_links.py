@@ -17,7 +17,7 @@ import pytest
 from domain.approvals.links import LINK_TTL_MS
 from domain.kernel.caller import Role
 from support.authenticator import SoftwareAuthenticator
-from support.in_process_app import ApiCaller, InProcessApp, in_process_app
+from support.in_process_app import PASSWORD, ApiCaller, InProcessApp, in_process_app
 from support.storage import empty_postgres
 from support.two_instances import DATABASES, KEY_RING
 
@@ -212,9 +212,23 @@ async def test_a_factor_that_is_set_up_while_the_decision_is_on_its_way_is_asked
 async def test_nobody_is_sent_a_link_for_a_request_of_their_own_and_a_made_one_is_refused(gate: Gate) -> None:
     approval_id, tokens = await gate.ask(gate.grace)
     assert list(tokens) == [ADA]
-    own = gate.app.services.notifications.link_codec.issue(gate.grace_id, approval_id, gate.app.clock.now_ms() + 60_000)  # type: ignore[arg-type]
+    own = gate.app.services.notifications.link_codec.issue(
+        gate.grace_id, approval_id, gate.app.clock.now_ms(), gate.app.clock.now_ms() + 60_000
+    )  # type: ignore[arg-type]
     assert await gate.decide(own) == (403, "OWN_REQUEST")
     assert await gate.status(approval_id) == "PENDING"
+
+
+async def test_a_new_password_ends_the_links_before_it(gate: Gate) -> None:
+    """Who changes it because somebody reads along must not be decided for."""
+    approval_id, tokens = await gate.ask()
+    gate.app.clock.forward(1)
+    body = {"currentPassword": PASSWORD, "newPassword": "another horse staple"}
+    await gate.grace.send_ok("POST", "/auth/password/change", body)
+    assert (await gate.preview(tokens[GRACE]))[1]["error"] == "LINK_INVALID"
+    assert await gate.decide(tokens[GRACE]) == (400, "LINK_INVALID")
+    assert await gate.status(approval_id) == "PENDING"
+    assert await gate.decide(tokens[ADA]) == (200, "")
 
 
 async def _set_up_totp(app: InProcessApp, person: ApiCaller) -> tuple[str, list[str]]:

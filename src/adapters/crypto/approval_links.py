@@ -23,8 +23,8 @@ class JwtApprovalLinkCodec:
     def __init__(self, ring: KeyProvider) -> None:
         self._key_provider = ring
 
-    def issue(self, membership_id: MembershipId, approval_id: ApprovalId, expires_ms: int) -> str:
-        claims = {"aud": AUDIENCE, "sub": membership_id, "apv": approval_id, "exp": expires_ms // SECOND_MS}
+    def issue(self, membership_id: MembershipId, approval_id: ApprovalId, issued_ms: int, expires_ms: int) -> str:
+        claims = {"aud": AUDIENCE, "sub": membership_id, "apv": approval_id, "ims": issued_ms, "exp": expires_ms // SECOND_MS}
         newest = self._key_provider.newest
         return jwt.encode(claims, newest.derive(PURPOSE), algorithm=ALGORITHM, headers={"kid": newest.key_id})
 
@@ -35,11 +35,11 @@ class JwtApprovalLinkCodec:
             key = self._key_provider.find(str(jwt.get_unverified_header(token).get("kid")))
             if key is None:
                 return None
-            options: Any = {"require": ["exp", "sub", "apv", "aud"], "verify_exp": False}
+            options: Any = {"require": ["exp", "ims", "sub", "apv", "aud"], "verify_exp": False}
             claims = jwt.decode(token, key.derive(PURPOSE), algorithms=[ALGORITHM], audience=AUDIENCE, options=options)
         except (jwt.InvalidTokenError, ValueError):
             return None
-        member, approval, expires = claims["sub"], claims["apv"], claims["exp"]
-        if not (isinstance(member, str) and isinstance(approval, str) and type(expires) is int):
+        member, approval, issued_ms, expires = (claims[name] for name in ("sub", "apv", "ims", "exp"))
+        if not (isinstance(member, str) and isinstance(approval, str) and type(issued_ms) is type(expires) is int):
             return None
-        return ApprovalLinkClaims(MembershipId(member), ApprovalId(approval), expires * SECOND_MS)
+        return ApprovalLinkClaims(MembershipId(member), ApprovalId(approval), issued_ms, expires * SECOND_MS)

@@ -1,8 +1,9 @@
 """Approval links: whoever is notified that a command waits can decide it without a sign-in.
 
 A link is a signed token for one approval and one member. It says who would decide, not that they may: role, own request, second
-factor and the state of the approval are read again in the transaction that decides. It ends after LINK_TTL_MS and with the
-decision, so it works once. Looking changes nothing. Who has a second factor must show it, for either decision.
+factor and the state of the approval are read again in the transaction that decides. It ends after LINK_TTL_MS, with the
+decision, so it works once, and when the person changes the password. Looking changes nothing. Who has a second factor must show
+it, for either decision.
 """
 
 from __future__ import annotations
@@ -86,7 +87,7 @@ class ApprovalLinkService(Generic[TxT]):
         async with self._uow.read() as tx:
             membership = await tx.memberships.get(claims.membership_id)
             user = None if membership is None else await tx.users.get(membership.user_id)
-            if membership is None or user is None:
+            if membership is None or user is None or user.password_changed_ms > claims.issued_ms:
                 raise _link_invalid_error()
             caller = membership.to_session(address)
             require_role(caller, Role.ADMIN)

@@ -161,7 +161,7 @@ class NotificationDeliveryService:
         is_open = isinstance(destination, NtfyDestination) and destination.token is None
         if is_open and not await tx.second_factors.is_enabled(membership.user_id):
             return message
-        token = self._links.issue(membership.membership_id, approval.approval_id, expires_ms)
+        token = self._links.issue(membership.membership_id, approval.approval_id, now_ms, expires_ms)
         return replace(message, link=f"{self._public_url}/#/decide/{token}")
 
     async def _finish(self, tx: NotificationDeliveryTx, claimed: _Claimed, result: ChannelResult) -> None:
