@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 from sqlalchemy import text
 
+from adapters.storage.sql.session import LOOK_UP
 from adapters.storage.sql.sqlite.backend import SqliteBackend
 from adapters.storage.sql.sqlite.reader_pool import IDLE_SNAPSHOT_S, ReaderPool
 from domain.kernel.errors import Unavailable
@@ -109,6 +110,70 @@ async def test_waiting_for_a_lock_leaves_the_event_loop_free(path: Path) -> None
         holder.execute("ROLLBACK")
         async with readers.connection() as connection:
             assert await connection.fetch(str(ONE)) == [(10,)]
+    finally:
+        holder.close()
+        await readers.close()
+
+
+LOOK_UP_ONE = ONE.execution_options(**LOOK_UP)
+
+
+async def test_a_look_up_needs_no_thread(backend: SqliteBackend) -> None:
+    async with backend.read() as session:
+        for _ in range(500):  # SQLite counts the steps of all uses of a statement
+            looking_up = asyncio.ensure_future(session.read(LOOK_UP_ONE))
+            assert await count_loop_turns(looking_up) <= 1
+            assert looking_up.result() == [(10,)]
+
+
+async def test_look_ups_and_reads_in_the_thread_see_one_snapshot(backend: SqliteBackend, path: Path) -> None:
+    async with backend.read() as session:
+        assert await session.read(LOOK_UP_ONE) == [(10,)]
+        await asyncio.to_thread(change, path, 11)
+        assert await session.read(ONE) == [(10,)]
+        assert await session.read(LOOK_UP_ONE) == [(10,)]
+    async with backend.read() as session:
+        assert await session.read(LOOK_UP_ONE) == [(11,)]
+
+
+async def test_a_look_up_that_takes_long_leaves_the_event_loop_free(backend: SqliteBackend) -> None:
+    async with backend.read() as session:
+        working = asyncio.ensure_future(session.read(COUNT.execution_options(**LOOK_UP)))
+        assert await count_loop_turns(working) > 5
+        assert working.result() == [(1_000_000,)]
+
+
+async def test_a_look_up_waits_until_the_thread_has_finished_a_cancelled_read(backend: SqliteBackend) -> None:
+    async with backend.read() as session:
+        working = asyncio.ensure_future(session.read(COUNT))
+        await asyncio.sleep(0.01)
+        working.cancel()
+        await asyncio.wait({working})
+    async with backend.read() as session:
+        looking_up = asyncio.ensure_future(session.read(LOOK_UP_ONE))
+        assert await count_loop_turns(looking_up) > 1
+        assert looking_up.result() == [(10,)]
+
+
+async def test_a_look_up_that_meets_a_lock_waits_for_it_in_the_thread(path: Path) -> None:
+    holder = sqlite3.connect(path, isolation_level=None)
+    holder.execute("PRAGMA journal_mode=DELETE")
+    readers = ReaderPool(path, size=1, busy_timeout_ms=400)
+    try:
+        async with readers.connection() as connection:
+            assert await connection.look_up(str(ONE)) == [(10,)]
+        async with readers.connection() as connection:
+            await connection.flush()
+        await asyncio.sleep(3 * IDLE_SNAPSHOT_S)  # idle connections end their snapshots
+        holder.execute("BEGIN EXCLUSIVE")
+        async with readers.connection() as connection:
+            working = asyncio.ensure_future(connection.look_up(str(ONE)))
+            assert await count_loop_turns(working) > 5
+            with pytest.raises(Unavailable):
+                await working
+        holder.execute("ROLLBACK")
+        async with readers.connection() as connection:
+            assert await connection.look_up(str(ONE)) == [(10,)]
     finally:
         holder.close()
         await readers.close()

@@ -29,7 +29,7 @@ from adapters.storage.sql.mapper import (
     json_list,
     to_json,
 )
-from adapters.storage.sql.session import POSTGRES, SQLITE, DbSession, Row, UniqueViolationError
+from adapters.storage.sql.session import LOOK_UP, POSTGRES, SQLITE, DbSession, Row, UniqueViolationError
 from adapters.storage.sql.tables import (
     deliveries,
     device_drops,
@@ -102,7 +102,7 @@ def _select_device_numbers(dialect: str) -> Select[Any]:
 
 
 ADD = insert(devices).returning(d.device_no)
-GET = _SELECT.where(_ID, d.account_id == bindparam("at_account"))
+GET = _SELECT.where(_ID, d.account_id == bindparam("at_account")).execution_options(**LOOK_UP)
 GET_FOR_UPDATE = for_update(GET)
 FIND = _SELECT.where(_ID)
 LIST_BY_IDS = {dialect: _SELECT.where(d.device_id.in_(among)) for dialect, among in json_list().items()}

@@ -9,7 +9,7 @@ from sqlalchemy import ColumnElement, Select, and_, bindparam, delete, insert, o
 
 from adapters.storage.sql.mapper import for_update, from_json, json_list, to_json
 from adapters.storage.sql.repositories.sessions import delete_batch
-from adapters.storage.sql.session import POSTGRES, SQLITE, DbSession, Row
+from adapters.storage.sql.session import LOOK_UP, POSTGRES, SQLITE, DbSession, Row
 from adapters.storage.sql.tables import devices, grant_uses, grants, group_members
 from domain.devices.model import Device
 from domain.grants.model import Grant, GrantSubject, KeyReadAccess, Scope
@@ -75,8 +75,8 @@ SAVE = update(grants).where(_ID)
 DELETE = delete(grants).where(_ID)
 LIST_BY_GROUP = _SELECT.where(g.group_id == bindparam("at_group")).order_by(g.seq)
 LIST_BY_DEVICE = _applying_to_device(_SELECT).order_by(g.seq)
-LIST_BY_KEY_AND_DEVICE = _applying_to_device(_SELECT.where(_KEY)).order_by(g.seq)
-LIST_BY_MEMBERSHIP_AND_DEVICE = _applying_to_device(_SELECT.where(_MEMBERSHIP)).order_by(g.seq)
+LIST_BY_KEY_AND_DEVICE = _applying_to_device(_SELECT.where(_KEY)).order_by(g.seq).execution_options(**LOOK_UP)
+LIST_BY_MEMBERSHIP_AND_DEVICE = _applying_to_device(_SELECT.where(_MEMBERSHIP)).order_by(g.seq).execution_options(**LOOK_UP)
 LIST_BY_KEY_AND_DEVICES = {
     dialect: _applying_to_devices(_SELECT.where(_KEY), dialect).order_by(g.seq) for dialect in (SQLITE, POSTGRES)
 }

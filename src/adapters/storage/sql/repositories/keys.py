@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from sqlalchemy import bindparam, delete, insert, or_, update
 
 from adapters.storage.sql.mapper import Mapper
-from adapters.storage.sql.session import DbSession
+from adapters.storage.sql.session import LOOK_UP, DbSession
 from adapters.storage.sql.tables import api_keys
 from domain.kernel.ids import AccountId, KeyId
 from domain.keys.model import ApiKey
@@ -23,7 +23,7 @@ GET = API_KEY.select().where(_ID, _ACCOUNT)
 GET_FOR_UPDATE = {False: GET, True: GET.with_for_update()}
 """FOR UPDATE, not NO KEY UPDATE: it waits for the transactions that hold the key FOR KEY SHARE (`caller_check.py`)."""
 GET_FOR_SHARE = {False: GET, True: GET.with_for_update(read=True, key_share=True)}
-FIND_BY_HASH = API_KEY.select().where(api_keys.c.secret_hash == bindparam("at_hash"))
+FIND_BY_HASH = API_KEY.select().where(api_keys.c.secret_hash == bindparam("at_hash")).execution_options(**LOOK_UP)
 LIST = API_KEY.select().where(_ACCOUNT).order_by(api_keys.c.seq)
 SAVE = update(api_keys).where(_ID)
 DELETE = delete(api_keys).where(_ID)

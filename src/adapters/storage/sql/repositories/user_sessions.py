@@ -9,7 +9,7 @@ from sqlalchemy import bindparam, insert, select, update
 from adapters.storage.sql.mapper import Mapper, for_update, upsert
 from adapters.storage.sql.repositories.accounts import MEMBERSHIP
 from adapters.storage.sql.repositories.sessions import LOCK_USER, delete_batch
-from adapters.storage.sql.session import POSTGRES, DbSession
+from adapters.storage.sql.session import LOOK_UP, POSTGRES, DbSession
 from adapters.storage.sql.tables import memberships, unlock_links, user_sessions
 from domain.accounts.model import Membership, UnlockLink, UserSession
 from domain.kernel.ids import SessionId, UserId
@@ -27,6 +27,7 @@ FIND_WITH_MEMBERSHIP = (
     select(*USER_SESSION.columns, *MEMBERSHIP.columns)
     .join(memberships, memberships.c.membership_id == user_sessions.c.membership_id)
     .where(_IS_ID)
+    .execution_options(**LOOK_UP)
 )
 LIST_OPEN = (
     USER_SESSION.select()

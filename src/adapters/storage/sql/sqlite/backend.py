@@ -144,7 +144,8 @@ class SqliteSession:
     async def _fetch(self, statement: ClauseElement, params: Mapping[str, Any]) -> Sequence[Row]:
         compiled = compile_statement(statement, params)
         await self._wait_for_flush()
-        rows = await self._connection.fetch(compiled.sql, compiled.bind(params))
+        fetch = self._connection.look_up if compiled.is_look_up else self._connection.fetch
+        rows = await fetch(compiled.sql, compiled.bind(params))
         self._deferred.clear()
         return rows
 

@@ -19,7 +19,7 @@ import aiosqlite
 from sqlalchemy.dialects.sqlite.pysqlite import SQLiteDialect_pysqlite
 from sqlalchemy.sql.expression import ClauseElement
 
-from adapters.storage.sql.session import ForeignKeyViolationError, Row, UniqueViolationError
+from adapters.storage.sql.session import LOOK_UP, ForeignKeyViolationError, Row, UniqueViolationError
 from domain.kernel.errors import Unavailable, UnstorableValue
 
 _DIALECT = SQLiteDialect_pysqlite(paramstyle="qmark")
@@ -71,7 +71,7 @@ DeferredStatement = str | DeferredWrite | DeferredRead | DeferredReadThenWrite
 
 
 class PipelinedConnection(sqlite3.Connection):
-    """Runs the deferred statements before each statement. Used in the connection's own thread only."""
+    """Runs the deferred statements before each statement. Used in the connection's own thread, except by `SqliteReader`."""
 
     deferred: deque[DeferredStatement]
 
@@ -109,12 +109,13 @@ class PipelinedConnection(sqlite3.Connection):
 class CompiledStatement:
     """SQL with the order of its parameters."""
 
-    __slots__ = ("_defaults", "_parameter_names", "_statement", "sql")
+    __slots__ = ("_defaults", "_parameter_names", "_statement", "is_look_up", "sql")
 
     def __init__(self, statement: ClauseElement, keys: Sequence[str]) -> None:
         compiled = statement.compile(dialect=_DIALECT, column_keys=list(keys))
         self._statement = statement  # a reference, so that no other statement gets the same id()
         self.sql = str(compiled)
+        self.is_look_up = LOOK_UP.items() <= statement.get_execution_options().items()  # type: ignore[attr-defined]
         self._parameter_names: Sequence[str] = compiled.positiontup or ()  # type: ignore[attr-defined]
         self._defaults: Mapping[str, Any] = {k: v for k, v in compiled.params.items() if k not in keys}
 
@@ -136,8 +137,9 @@ def compile_statement(statement: ClauseElement, params: Mapping[str, Any]) -> Co
 
 
 class SqliteConnection:
-    def __init__(self, connection: aiosqlite.Connection, raw: PipelinedConnection) -> None:
+    def __init__(self, connection: aiosqlite.Connection, raw: PipelinedConnection, busy_timeout_ms: int) -> None:
         self._connection = connection
+        self._busy_timeout_ms = busy_timeout_ms
         self._raw = raw
         self._deferred = raw.deferred
         self.failures = 0
@@ -161,8 +163,9 @@ class SqliteConnection:
             cached_statements=512,
             timeout=busy_timeout_ms / 1000,
             factory=connect,
+            check_same_thread=not reader,
         )
-        opened = cls(connection, made[0])
+        opened = cls(connection, made[0], busy_timeout_ms)
         try:
             for pragma in _pragmas(reader=reader):
                 await opened.fetch(pragma)
@@ -199,6 +202,10 @@ class SqliteConnection:
             raise
         except DRIVER_ERRORS as error:
             raise self._translate(error) from error
+
+    async def look_up(self, sql: str, params: Sequence[Any] = ()) -> Sequence[Row]:
+        """`fetch` for a `LOOK_UP` statement."""
+        return await self.fetch(sql, params)
 
     async def execute_many(self, sql: str, rows: Iterable[Any]) -> None:
         try:

@@ -7,7 +7,7 @@ from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from pathlib import Path
 
-from adapters.storage.sql.sqlite.connection import SqliteConnection
+from adapters.storage.sql.sqlite.reader import SqliteReader
 from domain.kernel.errors import DomainError, Unavailable
 
 IDLE_SNAPSHOT_S = 0.1
@@ -23,12 +23,12 @@ class ReaderPool:
         self._acquire_timeout_s = acquire_timeout_s
         self._busy_timeout_ms = busy_timeout_ms
         self._slots = asyncio.Semaphore(size)
-        self._idle: list[SqliteConnection] = []
+        self._idle: list[SqliteReader] = []
         self._closed = False
         self._snapshot_task: asyncio.Task[None] | None = None
 
     @asynccontextmanager
-    async def connection(self) -> AsyncIterator[SqliteConnection]:
+    async def connection(self) -> AsyncIterator[SqliteReader]:
         """A connection in a snapshot that begins with the first statement. Raises Unavailable when none is free in time."""
         await self._acquire_slot()
         try:
@@ -66,10 +66,10 @@ class ReaderPool:
         except TimeoutError:
             raise Unavailable("Too many reads are running. Try again in a moment.") from None
 
-    async def _open(self) -> SqliteConnection:
-        return await SqliteConnection.open(self._path, reader=True, busy_timeout_ms=self._busy_timeout_ms)
+    async def _open(self) -> SqliteReader:
+        return await SqliteReader.open(self._path, reader=True, busy_timeout_ms=self._busy_timeout_ms)
 
-    async def _release(self, connection: SqliteConnection) -> None:
+    async def _release(self, connection: SqliteReader) -> None:
         if connection.transaction_lost:
             await connection.close()
             return
