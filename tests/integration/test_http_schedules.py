@@ -79,7 +79,7 @@ async def test_all_fields_are_kept(client: Client, path: str) -> None:
         "rrule": "FREQ=DAILY",
         "timezone": "Europe/Berlin",
         "misfire": "SKIP",
-        "misfireGraceSeconds": 5,
+        "misfireGraceSeconds": 61,
         "onCommand": {"command": "TOGGLE", "params": None},
         "offCommand": {"command": "STATUS", "params": None},
     }
@@ -137,6 +137,7 @@ async def test_a_change_that_names_no_slot_or_nothing_sensible_is_refused(
         ({"rrule": "FREQ=WEEKLY;BYDAY=SU"}, "VALIDATION_ERROR", "onTs"),
         ({"misfire": "MAYBE"}, "VALIDATION_ERROR", "misfire"),
         ({"misfireGraceSeconds": 90_000}, "VALIDATION_ERROR", "misfireGraceSeconds"),
+        ({"misfireGraceSeconds": 59}, "VALIDATION_ERROR", "misfireGraceSeconds"),
         ({"onCommand": {}}, "VALIDATION_ERROR", "onCommand.command"),
         ({"onCommand": "ON"}, "VALIDATION_ERROR", "onCommand"),
         ({"onCommand": {"command": "FLY"}}, "UNKNOWN_COMMAND", "onCommand.command"),

@@ -8,11 +8,9 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from domain.schedules.model import MisfirePolicy, Schedule, SwitchEdge
+from domain.schedules.model import MIN_MISFIRE_GRACE_S, MisfirePolicy, Schedule, SwitchEdge
 from domain.schedules.ports import Recurrence
 
-MISSED_AFTER_S = 60
-"""A later edge counts as missed. One minute covers a restart and the busiest minute of a large fleet."""
 LATE_AFTER_S = 2
 """An edge that runs later than this is reported as late."""
 _MAX_DST_SHIFT_S = 2 * 3_600
@@ -74,7 +72,7 @@ def _next_occurrence_ts(schedule: Schedule, edge: SwitchEdge, after_ts: int, rec
 
 
 def max_lateness_s(schedule: Schedule) -> int:
-    return MISSED_AFTER_S if schedule.misfire is MisfirePolicy.SKIP else max(schedule.misfire_grace_s, MISSED_AFTER_S)
+    return MIN_MISFIRE_GRACE_S if schedule.misfire is MisfirePolicy.SKIP else schedule.misfire_grace_s
 
 
 def initial_edge(schedule: Schedule, now_ts: int, done_ts: int, recurrence: Recurrence) -> EdgeOccurrence | None:

@@ -15,6 +15,8 @@ from domain.kernel.ids import AccountId, DeviceId, MembershipId, ScheduleId
 
 SLOTS_PER_DEVICE = 5
 DEFAULT_MISFIRE_GRACE_S = 15 * 60
+MIN_MISFIRE_GRACE_S = 60
+"""An edge that is late by less is not missed: it covers a restart and the busiest minute of a large fleet."""
 
 
 class ScheduleStatus(StrEnum):

@@ -9,7 +9,7 @@ from enum import StrEnum
 from domain.kernel.errors import Conflict, DomainError, FieldFault, NotFound, ValidationFailed
 from domain.kernel.timezone_names import is_portable_timezone
 from domain.schedules.due_edges import LATE_AFTER_S, EdgeOccurrence, initial_edge
-from domain.schedules.model import SLOTS_PER_DEVICE, EdgeOutcome, Schedule, ScheduleStatus, SwitchEdge
+from domain.schedules.model import MIN_MISFIRE_GRACE_S, SLOTS_PER_DEVICE, EdgeOutcome, Schedule, ScheduleStatus, SwitchEdge
 from domain.schedules.ports import Recurrence
 
 MAX_LABEL_LENGTH = 64
@@ -107,8 +107,8 @@ def _field_errors(schedule: Schedule) -> Iterator[FieldFault]:
         yield FieldFault("offTs", "must differ from onTs; a slot cannot switch on and off in the same second.")
     if len(schedule.label) > MAX_LABEL_LENGTH:
         yield FieldFault("label", f"must have at most {MAX_LABEL_LENGTH} characters.")
-    if not 0 <= schedule.misfire_grace_s <= MAX_MISFIRE_GRACE_S:
-        yield FieldFault("misfireGraceSeconds", f"must be 0 to {MAX_MISFIRE_GRACE_S} seconds.")
+    if not MIN_MISFIRE_GRACE_S <= schedule.misfire_grace_s <= MAX_MISFIRE_GRACE_S:
+        yield FieldFault("misfireGraceSeconds", f"must be {MIN_MISFIRE_GRACE_S} to {MAX_MISFIRE_GRACE_S} seconds.")
 
 
 def slot_errors(slot: int) -> Iterator[FieldFault]:

@@ -71,7 +71,8 @@ async def test_a_missed_edge_runs_late_within_its_grace(world: ScheduleWorld) ->
 
 
 @pytest.mark.parametrize(
-    ("misfire", "grace_s", "late_s"), [(MisfirePolicy.FIRE, 600, 601), (MisfirePolicy.SKIP, 600, 61), (MisfirePolicy.FIRE, 0, 61)]
+    ("misfire", "grace_s", "late_s"),
+    [(MisfirePolicy.FIRE, 600, 601), (MisfirePolicy.SKIP, 600, 61), (MisfirePolicy.FIRE, 60, 61)],
 )
 async def test_an_edge_that_is_too_late_is_missed_and_logged(
     world: ScheduleWorld, misfire: MisfirePolicy, grace_s: int, late_s: int

@@ -167,7 +167,7 @@ async def test_a_plan_that_could_not_be_sent_is_sent_later(world: ScheduleWorld)
 async def test_a_slot_in_a_long_queue_is_not_missed(world: ScheduleWorld, monkeypatch: pytest.MonkeyPatch) -> None:
     devices, wake = [await world.device(online=True) for _ in range(20)], WakeEvent()
     for device in devices:
-        await world.put(device, NOW + 60, NOW + 24 * 3600, misfire_grace_s=0)
+        await world.put(device, NOW + 60, NOW + 24 * 3600, misfire_grace_s=60)
     fire_due = world.firing.fire_due
 
     async def slow(now_ms: int, **named: Any) -> int:
@@ -185,7 +185,7 @@ async def test_a_slot_in_a_long_queue_is_not_missed(world: ScheduleWorld, monkey
 
 async def test_a_slot_due_long_before_startup_is_missed(world: ScheduleWorld) -> None:
     device = await world.device(online=True)
-    await world.put(device, NOW + 60, NOW + 24 * 3600, misfire_grace_s=0)
+    await world.put(device, NOW + 60, NOW + 24 * 3600, misfire_grace_s=60)
     world.clock.forward(10 * MINUTE * 1000)
     async with running(ticker(world, WakeEvent())):
         await eventually(lambda: world.skipped() == [("on", "MISSED")])

@@ -48,7 +48,7 @@ async def test_replacing_a_slot_cancels_what_it_held(world: ScheduleWorld) -> No
         ({"on_ts": NOW - 120, "off_ts": NOW - 60}, "onTs"),
         ({"on_ts": NOW + 60, "off_ts": NOW + 90, "label": "x" * 65}, "label"),
         ({"on_ts": NOW + 60, "off_ts": NOW + 90, "timezone": "Mars/Base"}, "timezone"),
-        ({"on_ts": NOW + 60, "off_ts": NOW + 90, "misfire_grace_s": -1}, "misfireGraceSeconds"),
+        ({"on_ts": NOW + 60, "off_ts": NOW + 90, "misfire_grace_s": 59}, "misfireGraceSeconds"),
         ({"on_ts": NOW + 60, "off_ts": NOW + 90, "rrule": "FREQ=SECONDLY"}, "rrule"),
         ({"on_ts": NOW + 60, "off_ts": NOW + 90, "on_command": SlotCommand("FLY")}, "onCommand.command"),
         ({"on_ts": NOW + 60, "off_ts": NOW + 90, "off_command": SlotCommand("OFF", {"x": 1})}, "offCommand.params"),

@@ -21,6 +21,7 @@ from domain.kernel.clock import SECOND_MS, to_iso
 from domain.schedules.calendar import ScheduleCalendar, ScheduleOccurrence
 from domain.schedules.model import (
     DEFAULT_MISFIRE_GRACE_S,
+    MIN_MISFIRE_GRACE_S,
     PLAIN_OFF,
     PLAIN_ON,
     SLOTS_PER_DEVICE,
@@ -57,7 +58,7 @@ RruleText = Annotated[
     Field(max_length=500, examples=["FREQ=WEEKLY;BYDAY=MO,FR"], description="One recurrence rule of RFC 5545, without DTSTART."),
 ]
 GraceSeconds = Annotated[
-    int, Field(ge=0, le=MAX_MISFIRE_GRACE_S, description="How many seconds late a missed switch may still run.")
+    int, Field(ge=MIN_MISFIRE_GRACE_S, le=MAX_MISFIRE_GRACE_S, description="How many seconds late a missed switch may still run.")
 ]
 _NULL_DEFAULTS: dict[str, Any] = {"on_command": PLAIN_ON, "off_command": PLAIN_OFF, "rrule": None, "label": "", "timezone": "UTC"}
 """The values that `null` restores."""
