@@ -9,8 +9,17 @@ import hypothesis.strategies as st
 from hypothesis import example, given, settings
 
 from adapters.recurrence import DateutilRecurrence
-from domain.schedules.due_edges import MISSED_AFTER_S, decide_due_edge
-from domain.schedules.model import PLAIN_OFF, PLAIN_ON, EdgeOutcome, MisfirePolicy, Schedule, ScheduleStatus, SwitchEdge
+from domain.schedules.due_edges import decide_due_edge
+from domain.schedules.model import (
+    MIN_MISFIRE_GRACE_S,
+    PLAIN_OFF,
+    PLAIN_ON,
+    EdgeOutcome,
+    MisfirePolicy,
+    Schedule,
+    ScheduleStatus,
+    SwitchEdge,
+)
 from domain.schedules.policy import apply_edge_outcome, fired_outcome
 
 RECURRENCE = DateutilRecurrence()
@@ -35,7 +44,7 @@ class Slot:
 
     @property
     def allowed_s(self) -> int:
-        return MISSED_AFTER_S if self.misfire is MisfirePolicy.SKIP else max(self.grace, MISSED_AFTER_S)
+        return MIN_MISFIRE_GRACE_S if self.misfire is MisfirePolicy.SKIP else self.grace
 
     def schedule(self) -> Schedule:
         first_ts, first = self.edges[0]
@@ -73,7 +82,7 @@ def slots(draw: st.DrawFn) -> Slot:
     longest = (STEPS[rule] or 7_200) - 1
     length = draw(st.integers(1, longest)) * draw(st.sampled_from([1, 1, -1]))
     count = 1 if rule is None else draw(st.integers(1, 200))
-    return Slot(rule, count, length, draw(st.sampled_from(list(MisfirePolicy))), draw(st.integers(0, 4_000)))
+    return Slot(rule, count, length, draw(st.sampled_from(list(MisfirePolicy))), draw(st.integers(MIN_MISFIRE_GRACE_S, 4_000)))
 
 
 @given(slot=slots(), pauses=st.lists(st.one_of(st.integers(0, 90), st.integers(0, 9_000), st.integers(0, 900_000)), max_size=25))
