@@ -10,6 +10,7 @@ import os
 import random
 import shutil
 import signal
+import time
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, field
 from typing import TypeVar
@@ -100,6 +101,16 @@ async def terminate_backends(world: World) -> None:
 async def restart_postgres(world: World) -> None:
     await asyncio.to_thread(_cluster(world).stop)
     await asyncio.sleep(random.uniform(0, 1))
+    await asyncio.to_thread(_cluster(world).start)
+
+
+async def keep_postgres_away(world: World) -> None:
+    """Telemetry is confirmed meanwhile."""
+    await asyncio.to_thread(_cluster(world).stop)
+    before, goes_on_at = world.workload.confirmed, time.monotonic() + (20 if world.long else 8)
+    while time.monotonic() < goes_on_at:
+        await world.workload.progress(50, within_s=5)
+    assert world.workload.confirmed > before
     await asyncio.to_thread(_cluster(world).start)
 
 
@@ -230,6 +241,7 @@ FAULTS = (
     Fault("kill -9 of a NATS node", _CLUSTER, kill_log_node, short=2, long=50, per_service=25),
     Fault("kill -9 of all NATS nodes", _CLUSTER, kill_all_log_nodes, long=20, per_service=10),
     Fault("PostgreSQL restarted (immediate)", _CLUSTER, restart_postgres, long=10),
+    Fault("PostgreSQL away, devices go on", _CLUSTER, keep_postgres_away, long=10),
     Fault("kill -9 of PostgreSQL", _POSTGRES, kill_postgres, long=20),
     Fault("PostgreSQL stopped (SIGSTOP)", _POSTGRES, pause_postgres, long=5),
     Fault("a table locked", _POSTGRES, lock_table, long=len(LOCKED_TABLES)),

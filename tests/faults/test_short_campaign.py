@@ -20,6 +20,7 @@ CASES = [
     ("kill -9 of an instance", Setup.CLUSTER),
     ("an instance stopped (SIGSTOP)", Setup.CLUSTER),
     ("kill -9 of all NATS nodes", Setup.CLUSTER),
+    ("PostgreSQL away, devices go on", Setup.CLUSTER),
     ("database connections ended, 10 a second", Setup.POSTGRES),
     ("disk full", Setup.SMALL_DISK),
     ("clock an hour ahead, then behind", Setup.FALSE_CLOCK),

@@ -94,9 +94,11 @@ def test_a_commit_continues_exactly_the_stored_position_of_its_own_epoch() -> No
 def test_a_member_is_alive_while_its_beats_grow() -> None:
     liveness = MemberLiveness()
     assert liveness.observe([ClusterMember("a", 1), ClusterMember("b", 1)], 0) == {"a", "b"}
-    assert liveness.observe([ClusterMember("a", 2), ClusterMember("b", 1)], LEASE_MS - 1) == {"a", "b"}
+    for now_ms in range(500, LEASE_MS, 500):
+        assert liveness.observe([ClusterMember("a", now_ms), ClusterMember("b", 1)], now_ms) == {"a", "b"}
     assert liveness.observe([ClusterMember("a", 3), ClusterMember("b", 1)], LEASE_MS) == {"a"}
     assert liveness.observe([ClusterMember("a", 4), ClusterMember("b", 2)], LEASE_MS + 1) == {"a", "b"}
-    liveness.observe([ClusterMember("a", 5), ClusterMember("b", 2)], LEASE_MS + FORGET_MS)
+    for now_ms in range(LEASE_MS + 500, LEASE_MS + FORGET_MS + 1, 500):
+        liveness.observe([ClusterMember("a", now_ms), ClusterMember("b", 2)], now_ms)
     assert liveness.forgotten(LEASE_MS + FORGET_MS) == []
     assert liveness.forgotten(LEASE_MS + 1 + FORGET_MS) == ["b"]

@@ -180,7 +180,7 @@ POST /webhooks/{webhookId}/deliveries/{deliveryId}/redeliver     401   200   200
 
 OUTSIDE = """
 /  /account/unlock  /dashboard/<path:name>  /docs  /docs/<name>  /docs/confine.js  /docs/start.js  /openapi.json  /asyncapi.json
-/healthz  /readyz  /metrics
+/healthz  /readyz  /readyz/devices  /metrics
 /dashboard/session/first-run  /dashboard/session/first-run/state
 /dashboard/session/login  /dashboard/session/login/second-factor  /dashboard/session/login/passkey
 /dashboard/session/refresh  /dashboard/session/logout  /dashboard/session/methods

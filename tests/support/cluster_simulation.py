@@ -4,6 +4,8 @@ Each instance is a few generators that yield how long they wait. The table of pa
 that is cut off does not reach one of them. What an instance does between reading and writing may take seconds, so it acts on old
 knowledge, as a process that was stopped does. The checks are the promises of the cluster: each entry of a log has its effect
 exactly once and in order, one instance commits in an epoch, and after the faults every partition is owned and read to its end.
+`simulated_front` has the promises to devices: an instance that is cut off alone confirms nothing, a revoked device is refused, and a
+database that is away for all closes nothing.
 
 `python -m support.cluster_simulation 10000` runs ten thousand seeds (`make simulate`).
 """
@@ -20,16 +22,13 @@ from domain.partitions.assignment import assign
 from domain.partitions.liveness import MemberLiveness
 from domain.partitions.model import AlreadyCommitted, ClusterMember, Partition, PartitionLost
 from domain.partitions.owned_partitions import PartitionOwnership
+from support.simulated_front import DEVICES, SimulatedFleet, SimulatedFront, Violation
 
 ROUND_MS = 500
 BOUND_MS = 60_000
 """From the end of the faults until every partition is owned and read: a lease, a few rounds, and the moves, four at a time."""
 
 Steps = Generator[int, None, None]
-
-
-class Violation(AssertionError):
-    """A promise of the cluster was broken."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,6 +52,7 @@ class Node:
     slow_until_ms: int = 0
     evaluating: bool = False
     """Holds the engine commit lock: between a change of the engine and the commit that stores it."""
+    front: SimulatedFront = field(init=False)
 
 
 class ClusterSimulation:
@@ -68,6 +68,7 @@ class ClusterSimulation:
         self.committers: dict[tuple[int, int], str] = {}
         self.nodes: list[Node] = []
         self.kills = self.moves = self.rejected = 0
+        self.fleet = SimulatedFleet(self)
         self._queue: list[tuple[int, int, Node | None, Steps]] = []
         self._number = 0
         self._faults = True
@@ -82,9 +83,12 @@ class ClusterSimulation:
         for _ in range(self.size.instances):
             self._start_node()
         self._spawn(None, self._devices())
+        self._spawn(None, self.fleet.people())
         self._spawn(None, self._fault_injector())
         self._run_until(lambda: self.now_ms >= self.size.faults_ms)
         self._end_faults()
+        if self.fleet.kept_changes == DEVICES:
+            self._stop_database()
         deadline_ms = self.now_ms + BOUND_MS
         self._run_until(lambda: self.now_ms >= deadline_ms or self._is_at_rest())
         if not self._is_at_rest():
@@ -107,10 +111,13 @@ class ClusterSimulation:
         name = f"instance-{len(self.nodes)}"
         node = Node(name, PartitionOwnership(name, self.size.partitions), self.random.randint(0, 10**6))
         self.nodes.append(node)
+        node.front = SimulatedFront(self, node)
+        self._spawn(node, node.front.accept())
+        self._spawn(node, node.front.ask())
         self._spawn(node, self._membership(node))
         self._spawn(node, self._ingest(node))
 
-    def _delay(self, node: Node) -> int:
+    def delay(self, node: Node) -> int:
         """How long a step of the node takes: usually milliseconds, seconds on a slow or stopped node."""
         return self.random.randint(0, 4) + max(0, node.slow_until_ms - self.now_ms)
 
@@ -119,12 +126,14 @@ class ClusterSimulation:
         while True:
             if node.sees_table:
                 self.members[node.name] = self.members.get(node.name, 0) + 1
+                node.front.on_beat()
                 rows, members = list(self.table), [ClusterMember(*each) for each in self.members.items()]
-                yield self._delay(node)
+                yield self.delay(node)
                 yield from self._round(node, rows, members)
-            yield ROUND_MS + self._delay(node)
+            yield ROUND_MS + self.delay(node)
 
     def _round(self, node: Node, rows: list[Partition], members: list[ClusterMember]) -> Steps:
+        node.front.members = frozenset(each.instance for each in members)
         plan = node.ownership.plan(rows, node.liveness.observe(members, self.now_ms + node.clock_offset_ms))
         yield from self._engine_lock(node)
         for partition in plan.lost:
@@ -132,17 +141,17 @@ class ClusterSimulation:
         for partition, epoch in plan.release:
             yield from self._engine_lock(node)
             self._drop(node, partition)
-            yield self._delay(node)
+            yield self.delay(node)
             released = self.table[partition].released_at(epoch)
             if node.sees_table and released is not None:
                 self.table[partition] = released
                 self.moves += 1
         for row in plan.claim:
-            yield self._delay(node)
+            yield self.delay(node)
             claimed = self.table[row.partition].claimed_by(node.name, row.epoch)
             if node.sees_table and claimed is not None:
                 self.table[row.partition] = claimed
-                yield self._delay(node)  # the answer may come late: another instance may own it by now
+                yield self.delay(node)  # the answer may come late: another instance may own it by now
                 if self.random.random() < 0.02:
                     continue  # the answer is lost
                 yield from self._engine_lock(node)
@@ -173,13 +182,13 @@ class ClusterSimulation:
         after = min(self.log[partition], before + self.random.randint(1, 20))
         progress = node.ownership.progress_to(partition, after)
         node.engine[partition] += after - before
-        yield self._delay(node)
+        yield self.delay(node)
         while not node.sees_table:
             yield 200
         try:
             self._commit(node, partition, progress.epoch, self.table[partition].advanced(progress))
             if self.random.random() < 0.02:  # the answer is lost: the transaction is repeated
-                yield self._delay(node)
+                yield self.delay(node)
                 self._commit(node, partition, progress.epoch, self.table[partition].advanced(progress))
         except PartitionLost:
             self.rejected += 1
@@ -212,7 +221,7 @@ class ClusterSimulation:
             if not self._faults:
                 return
             node = self.random.choice([each for each in self.nodes if each.alive])
-            match self.random.randrange(5):
+            match self.random.randrange(7):
                 case 0:
                     node.alive = False
                     self.kills += 1
@@ -222,6 +231,10 @@ class ClusterSimulation:
                 case 2:
                     node.sees_log = not node.sees_log
                 case 3:
+                    node.front.sees_bus = not node.front.sees_bus
+                case 4:
+                    self.fleet.toggle_database()
+                case 5:
                     node.slow_until_ms = self.now_ms + self.random.randint(100, 10_000)
                 case _:
                     self._start_or_stop(node)
@@ -238,8 +251,27 @@ class ClusterSimulation:
     def _end_faults(self) -> None:
         self._faults = False
         for node in self.nodes:
-            node.sees_table = node.sees_log = True
+            node.sees_table = node.sees_log = node.front.sees_bus = True
             node.slow_until_ms = 0
+
+    def _stop_database(self) -> None:
+        """Nothing else fails: no front may close, and no partition may move."""
+        settled_ms = self.now_ms + BOUND_MS
+        self._run_until(lambda: self.now_ms >= settled_ms or self._is_at_rest())
+        self.members = {node.name: self.members.get(node.name, 0) for node in self.nodes if node.alive}
+        self.wait(14_000)  # the longest pause of a slow node, and a lease
+        epochs, self.fleet.must_stay_open = [row.epoch for row in self.table], True
+        for is_there, pause_ms in ((False, self.random.randint(1_000, 30_000)), (True, 5_000)):
+            for node in self.nodes:
+                node.sees_table = is_there
+            self.wait(pause_ms)
+        self.fleet.must_stay_open = False
+        if epochs != [row.epoch for row in self.table]:
+            raise Violation("partitions have moved although the database was away for all")
+
+    def wait(self, pause_ms: int) -> None:
+        until_ms = self.now_ms + pause_ms
+        self._run_until(lambda: self.now_ms >= until_ms)
 
     def _is_at_rest(self) -> bool:
         living = frozenset(node.name for node in self.nodes if node.alive)

@@ -6,7 +6,7 @@ Whatever must not be lost is in the database or in the log; these messages make 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable, Collection
+from collections.abc import Awaitable, Callable, Collection, Mapping
 
 import msgspec
 import nats.errors
@@ -16,12 +16,17 @@ from nats.aio.msg import Msg
 
 from domain.events.model import Event
 from domain.feed.sharing import SharedInterest, SharedReadings
+from domain.partitions.lease import LeaseAnswer, LeaseQuestion
 from domain.partitions.ports import ConnectedDevices
 
 CALL_TIMEOUT_S = 0.3
+STRANGERS_S = 0.15
+"""When all that are known have answered: how long to wait for one that has joined meanwhile."""
 _SENDER = "Latchboard-Instance"
 
 _interest = msgspec.json.Decoder(SharedInterest)
+_question = msgspec.json.Decoder(LeaseQuestion)
+_answer = msgspec.json.Decoder(LeaseAnswer)
 _connected = msgspec.json.Decoder(list[tuple[str, int]])
 
 log = structlog.get_logger("stream")
@@ -55,6 +60,39 @@ class ClusterBus:
             return False
         return False
 
+    async def answer_leases(self, answer: Callable[[LeaseQuestion], LeaseAnswer]) -> None:
+        """From now on `ask_leases` of every instance gets an answer of this one."""
+
+        async def reply(message: Msg) -> None:
+            found = answer(_question.decode(message.data))
+            await self._client.publish(message.reply, msgspec.json.encode(found), headers={_SENDER: self._instance})
+
+        await self._client.subscribe(f"{self._prefix}.leases", cb=reply)
+
+    async def ask_leases(self, question: LeaseQuestion, expected: Collection[str]) -> Mapping[str, LeaseAnswer]:
+        found: dict[str, LeaseAnswer] = {}
+        is_complete = asyncio.Event()
+
+        async def collect(message: Msg) -> None:
+            found[(message.headers or {}).get(_SENDER, "")] = _answer.decode(message.data)
+            if found.keys() >= set(expected):
+                is_complete.set()
+
+        inbox = self._client.new_inbox()
+        try:
+            async with asyncio.timeout(CALL_TIMEOUT_S):
+                waiting = await self._client.subscribe(inbox, cb=collect)
+                try:
+                    await self._client.publish(
+                        f"{self._prefix}.leases", msgspec.json.encode(question), reply=inbox, headers={_SENDER: self._instance}
+                    )
+                    await asyncio.gather(is_complete.wait(), asyncio.sleep(STRANGERS_S))
+                finally:
+                    await waiting.unsubscribe()
+        except (nats.errors.Error, OSError, TimeoutError) as error:
+            log.debug("some instances have not answered", missing=sorted(set(expected) - found.keys()), error=str(error))
+        return found
+
     async def flush(self) -> None:
         """Returns when the server has what was sent before, or after a moment without an answer."""
         try:
@@ -62,9 +100,9 @@ class ClusterBus:
         except (nats.errors.Error, OSError, TimeoutError) as error:
             log.debug("messages to the other instances may still be on their way", error=str(error))
 
-    async def on_moves(self, call: Callable[[], None]) -> None:
-        """A member has joined, left or released a partition."""
-        await self._subscribe("moves", lambda _sender, _body: call())
+    async def on_moves(self, call: Callable[[str], None]) -> None:
+        """The member with this name joins, has left or has released a partition."""
+        await self._subscribe("moves", lambda sender, _body: call(sender))
 
     async def announce_move(self) -> None:
         await self._publish("moves", b"")

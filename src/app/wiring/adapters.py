@@ -78,7 +78,7 @@ class Adapters:
         """Threads and a queue of their own: strangers who sign in by the hundred do not delay a signed-in person's request."""
         self.mailer = create_mailer(settings)
         self.mail_queue = BackgroundMailQueue(self.mailer)
-        self.cluster = _create_cluster(settings, self.process_id)
+        self.cluster = _create_cluster(settings, self.process_id, self.clock)
         self.engine = load_engine(settings.engine)
         if self.cluster is not None:
             self.engine = own_devices_only(self.engine, self.cluster.holds)
@@ -118,12 +118,12 @@ class Adapters:
         return self._has_broker and (self.standby_link is None or self.standby_link.is_active)
 
 
-def _create_cluster(settings: Settings, process_id: bytes) -> Cluster | None:
+def _create_cluster(settings: Settings, process_id: bytes, clock: Clock) -> Cluster | None:
     if settings.cluster is None:
         return None
     from app.wiring.cluster import create_cluster
 
-    return create_cluster(settings, process_id)
+    return create_cluster(settings, process_id, clock)
 
 
 def prepare_data_dir(path: Path) -> None:

@@ -15,6 +15,7 @@ from app.config.settings import Settings
 from app.runtime.clock_check import DatabaseClock, find_clock_problem
 from app.runtime.errors import StartupError
 from app.workers.wake_event import WakeEvent
+from domain.devices.credential_changes import CredentialChanges
 from domain.kernel.clock import Clock
 from domain.partitions.owned_partitions import PartitionOwnership
 
@@ -30,6 +31,7 @@ class Cluster:
     ownership: PartitionOwnership
     inbound_log: JetStreamLog
     bus: ClusterBus
+    credential_changes: CredentialChanges
     owns_device: Callable[[int], bool] = lambda _: False
     """Whether the engine may hold the rules of the device with this number; set when the services are constructed."""
     beat_wake: WakeEvent = field(default_factory=WakeEvent)
@@ -39,7 +41,7 @@ class Cluster:
         return self.owns_device(device_no)
 
 
-def create_cluster(settings: Settings, process_id: bytes) -> Cluster:
+def create_cluster(settings: Settings, process_id: bytes, clock: Clock) -> Cluster:
     instance = f"{socket.gethostname()}-{process_id[:4].hex()}"
     inbound_log = JetStreamLog(
         settings.cluster_servers,
@@ -48,7 +50,7 @@ def create_cluster(settings: Settings, process_id: bytes) -> Cluster:
         max_bytes=settings.cluster_log_mib * MIB,
     )
     ownership = PartitionOwnership(instance, settings.cluster_partitions)
-    return Cluster(instance, ownership, inbound_log, ClusterBus(inbound_log.client, instance))
+    return Cluster(instance, ownership, inbound_log, ClusterBus(inbound_log.client, instance), CredentialChanges(clock))
 
 
 async def require_same_clock(settings: Settings, database: DatabaseClock, clock: Clock) -> None:

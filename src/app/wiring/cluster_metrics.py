@@ -22,6 +22,14 @@ def register_cluster_metrics(metrics: Metrics, cluster: Cluster, workers: Cluste
     )
     metrics.register_gauge("partition_lag_entries", "Entries in the logs of owned partitions that are not stored yet.", lag)
     metrics.register_gauge("cluster_members", "Instances that are alive, as this one sees it.", lambda: len(partitions.live))
+    metrics.register_gauge(
+        "database_away",
+        "1 while no instance reaches the database and telemetry goes into the log only.",
+        lambda: int(workers.lease.is_database_away),
+    )
+    metrics.register_gauge(
+        "front_events_pending", "Messages other than telemetry that wait for the database.", lambda: workers.front_queue.pending
+    )
     metrics.register_counter(
         "partition_moves",
         "Partitions that this instance claimed, released, and lost to another one.",

@@ -15,13 +15,18 @@ from app.workers.cluster_feed import ClusterFeedWorker
 from app.workers.cluster_membership import ClusterMembershipWorker, PartitionOwnershipWorker
 from app.workers.feed_interest import FeedInterestWorker
 from app.workers.front import FrontWorker
+from app.workers.front_events import FrontEventQueue, FrontEventWorker
 from app.workers.ingest import IngestWorker
+from app.workers.instance_lease import InstanceLeaseWorker
+from app.workers.log_appender import LogAppender
 from app.workers.one_instance import OneInstanceWorker
 from app.workers.partition_inbound import PartitionInbound
 from app.workers.partition_ingest import PartitionIngestWorker
 from app.workers.wake_event import WakeEvent
 from domain.ingest.partition_ownership import PartitionOwnershipService
 from domain.ingest.pipeline import IngestPipeline
+from domain.kernel.ids import DeviceId
+from domain.partitions.lease import InstanceLease
 from domain.partitions.ports import ConnectedDevices
 
 ON_ONE_INSTANCE = frozenset({"rollups", "device_cleanup", "webhook_cleanup", "homeassistant"})
@@ -46,20 +51,30 @@ def create_cluster_workers(
         read_blocks=adapters.engine.read_blocks,
         drop=partitions.drop,
     )
+    lease = _create_lease(adapters, services, cluster, partitions)
+    queue, appender = FrontEventQueue(), LogAppender(cluster.inbound_log, cluster.ownership.count, cluster.instance)
     front = FrontWorker(
         link=adapters.link,
         outbound=adapters.link,
-        pipeline=front_pipeline,
-        instance=cluster.instance,
-        inbound_log=cluster.inbound_log,
-        partition_count=cluster.ownership.count,
-        make_batch=adapters.engine.make_batch,
-        has_lease=lambda: partitions.has_lease,
+        appender=appender,
+        events=queue,
+        lease=lease,
         on_connected=cluster.bus.announce_connected,
+    )
+    front_events = FrontEventWorker(
+        queue=queue,
+        appender=appender,
+        make_batch=adapters.engine.make_batch,
+        require_lease=lease.require,
+        pipeline=front_pipeline,
         **ingest_parts,
     )
+    membership, ownership = _create_membership(services, cluster, partitions, inbound)
+    lease_worker = InstanceLeaseWorker(lease, services.credential_sync.retry_pending)
     ingest = PartitionIngestWorker(link=inbound, pipeline=partition_pipeline, **ingest_parts)
-    return ingest, _create_membership(services, cluster, partitions, inbound, front, feed)
+    return ingest, ClusterWorkers(
+        partitions, inbound, membership, ownership, lease, lease_worker, front, front_events, queue, feed
+    )
 
 
 def _create_partition_service(
@@ -81,14 +96,25 @@ def _create_partition_service(
     return partitions
 
 
+def _create_lease(
+    adapters: Adapters, services: Services, cluster: Cluster, partitions: PartitionOwnershipService
+) -> InstanceLease:
+    sync = services.credential_sync
+    return InstanceLease(
+        instance=cluster.instance,
+        clock=adapters.clock,
+        calls=cluster.bus,
+        renewed_ms=lambda: partitions.last_beat_ms,
+        members=lambda: partitions.members,
+        changes=cluster.credential_changes.of_last,
+        unknown=lambda: sync.pending,
+        refuse=lambda device_id: sync.refuse(DeviceId(device_id)),
+    )
+
+
 def _create_membership(
-    services: Services,
-    cluster: Cluster,
-    partitions: PartitionOwnershipService,
-    inbound: PartitionInbound,
-    front: FrontWorker,
-    feed: ClusterFeedWorker,
-) -> ClusterWorkers:
+    services: Services, cluster: Cluster, partitions: PartitionOwnershipService, inbound: PartitionInbound
+) -> tuple[ClusterMembershipWorker, PartitionOwnershipWorker]:
     membership = ClusterMembershipWorker(
         partitions=partitions,
         wake_event=cluster.beat_wake,
@@ -107,7 +133,7 @@ def _create_membership(
         announce=cluster.bus.announce_move,
         adopt_devices=adopt,
     )
-    return ClusterWorkers(partitions, inbound, membership, ownership, front, feed)
+    return membership, ownership
 
 
 def create_cluster_feed(adapters: Adapters, services: Services, cluster: Cluster, interest_wake: WakeEvent) -> ClusterFeedWorker:
@@ -143,13 +169,20 @@ async def open_cluster(program: Program) -> None:
     await workers.partitions.prepare()
     front = workers.front
 
+    def on_move(sender: str) -> None:
+        workers.lease.on_joined(sender)
+        cluster.beat_wake.set()
+
     async def close_older(devices: ConnectedDevices) -> None:
         front.close_older(devices)
 
     await cluster.bus.answer_calls()
-    await cluster.bus.on_moves(cluster.beat_wake.set)
+    await cluster.bus.answer_leases(workers.lease.answer)
+    await cluster.bus.on_moves(on_move)
     await cluster.bus.on_connected(close_older)
     await workers.feed.start()
+    await cluster.bus.announce_move()  # before the first beat: from then on people can change credentials here
+    await cluster.bus.flush()
     await workers.partitions.beat()
     await cluster.bus.announce_move()
 

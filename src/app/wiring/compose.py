@@ -208,12 +208,12 @@ def _add_cluster_workers(
             leader_lock=None if adapters.fence is None else DeviceLeaderLock(adapters.fence),
         )
         services.followed_feed.notify_instances = workers.postgres_listener.request_notify
-        workers.device_lease = _create_device_lease_worker(adapters, workers)
+        workers.device_lease = _create_device_lease_worker(adapters, services, workers)
 
 
-def _create_device_lease_worker(adapters: Adapters, workers: Workers) -> DeviceLeaseWorker | None:
+def _create_device_lease_worker(adapters: Adapters, services: Services, workers: Workers) -> DeviceLeaseWorker | None:
     if workers.cluster is not None:
-        return DeviceLeaseWorker(adapters.link, workers.cluster.partitions.lease_remaining_s)
+        return DeviceLeaseWorker(adapters.link, workers.cluster.lease.remaining_s, services.presence.on_suspension_ended)
     lock = None if workers.postgres_listener is None else workers.postgres_listener.leader_lock
     return None if lock is None else DeviceLeaseWorker(adapters.link, lock.remaining_s)
 

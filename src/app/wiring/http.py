@@ -193,6 +193,7 @@ def _operation_blueprints(program: Program) -> list[Blueprint]:
     return [
         health_blueprint(
             checks=program.readiness_errors,
+            device_checks=program.device_readiness_errors,
             warnings=program.readiness_warnings,
             metrics=program.metrics.render,
             metrics_type=figures.CONTENT_TYPE,

@@ -25,7 +25,9 @@ from app.workers.device_lease import DeviceLeaseWorker
 from app.workers.fault_log import FaultLog
 from app.workers.feed_interest import FeedInterestWorker
 from app.workers.front import FrontWorker
+from app.workers.front_events import FrontEventQueue, FrontEventWorker
 from app.workers.ingest import IngestWorker
+from app.workers.instance_lease import InstanceLeaseWorker
 from app.workers.log_follower import EventLogFollower, PostgresListenerWorker
 from app.workers.partition_inbound import PartitionInbound
 from app.workers.retention import RetentionWorker
@@ -34,6 +36,7 @@ from app.workers.rule_timers import RuleTimerWorker
 from app.workers.schedules import ScheduleWorker
 from app.workers.webhook_delivery import WebhookDeliveryWorker
 from domain.ingest.partition_ownership import PartitionOwnershipService
+from domain.partitions.lease import InstanceLease
 
 if TYPE_CHECKING:
     from adapters.storage.sql.postgres.notifications import PostgresListener
@@ -47,7 +50,11 @@ class ClusterWorkers:
     inbound: PartitionInbound
     membership: ClusterMembershipWorker
     ownership: PartitionOwnershipWorker
+    lease: InstanceLease
+    lease_worker: InstanceLeaseWorker
     front: FrontWorker
+    front_events: FrontEventWorker
+    front_queue: FrontEventQueue
     feed: ClusterFeedWorker
 
     def readiness_errors(self) -> Mapping[str, str]:
@@ -94,8 +101,8 @@ class Workers:
         others: list[Worker] = [*everywhere, *self.leader_only, self.rule_timers, self.schedules, self.ingest]
         if self.cluster is not None:
             cluster = self.cluster
-            members: list[Worker] = [cluster.membership, *self._lease(), cluster.ownership, cluster.feed]
-            return [*log_workers, *members, *senders, *others, cluster.front]
+            members: list[Worker] = [cluster.membership, cluster.lease_worker, *self._lease(), cluster.ownership, cluster.feed]
+            return [*log_workers, *members, *senders, *others, cluster.front_events, cluster.front]
         return [*log_workers, *self._lease(), *senders, *others]
 
     def start_on_leadership(self) -> list[Worker]:
@@ -128,12 +135,19 @@ class Program:
         database_error = await self._database_probe.error()
         if database_error is not None:
             found["database"] = database_error
+        found |= self.device_readiness_errors()
+        if self.workers.cluster is not None:
+            found |= self.workers.cluster.readiness_errors()
+        return found
+
+    def device_readiness_errors(self) -> Mapping[str, str]:
+        """Why devices cannot connect here; empty when they can. In a cluster they can while the database is away."""
+        errors = self.supervisor.current_errors()
+        found = {f"worker {name}": errors[name] for name in ("front",) if name in errors}
         if self.adapters.link.stats().get("stopped"):
             found["broker"] = "The device link is not running."
         if self.workers.device_lease is not None:
             found |= self.workers.device_lease.readiness_errors()
-        if self.workers.cluster is not None:
-            found |= self.workers.cluster.readiness_errors()
         return found
 
     def readiness_warnings(self) -> Mapping[str, str]:

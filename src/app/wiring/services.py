@@ -148,6 +148,7 @@ class Services:
             lock=asyncio.Lock(),
             wake=wake_events.device_cleanup.set,
             on_synced=self.device_plan_queue.enqueue,
+            changes=None if adapters.cluster is None else adapters.cluster.credential_changes,
         )
         self.device_erasure = DeviceErasureService(
             uow=uow,
@@ -279,6 +280,7 @@ class Services:
             plans=self.device_plans,
             left_edges=self.left_edges,
             front=adapters.front,
+            is_connected=adapters.link.is_connected,
         )
         self.retention = RetentionService(uow=uow, clock=clock, periods=retention_periods(settings))
 

@@ -20,6 +20,7 @@ MIN_SLEEP_S = 0.001
 
 class DueWorker:
     name = ""
+    backoff = RETRY_BACKOFF
 
     def __init__(self, wake_event: WakeEvent) -> None:
         self._wake_event = wake_event
@@ -34,7 +35,7 @@ class DueWorker:
             except Exception as error:
                 self.failures += 1
                 attempt += 1
-                pause_s = RETRY_BACKOFF.pause_s(attempt)
+                pause_s = self.backoff.pause_s(attempt)
                 self._log.warning("the worker failed and tries again", error=repr(error), attempt=attempt, pause_s=pause_s)
                 await asyncio.sleep(pause_s)
                 continue

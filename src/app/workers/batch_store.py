@@ -16,7 +16,7 @@ from domain.ingest.device_messages import FollowUps
 from domain.ingest.pipeline import EvaluatedBatch, IngestPipeline, RefusedPart
 from domain.kernel.backoff import RETRY_BACKOFF
 from domain.kernel.errors import Unavailable
-from domain.partitions.model import AlreadyCommitted, PartitionLost
+from domain.partitions.model import AlreadyCommitted, LeaseLost, PartitionLost
 
 Result = TypeVar("Result")
 
@@ -24,16 +24,18 @@ log = structlog.get_logger("ingest")
 
 
 class BatchStore:
-    def __init__(self, pipeline: IngestPipeline) -> None:
+    def __init__(self, pipeline: IngestPipeline, require_permission: Callable[[], None] = lambda: None) -> None:
+        """`require_permission` is called before each attempt; what it raises ends the attempts. It may raise LeaseLost."""
         self._pipeline = pipeline
+        self._require_permission = require_permission
         self.retries = 0
 
     async def store(self, evaluated: EvaluatedBatch) -> tuple[FollowUps, Sequence[RefusedPart]]:
         """Store the batch in one transaction, or the parts that the database accepts when it refuses the whole. Raises
-        PartitionLost."""
+        PartitionLost, LeaseLost."""
         try:
             return await self._store_once(evaluated), ()
-        except PartitionLost:
+        except (PartitionLost, LeaseLost):
             raise
         except Exception as error:
             parts = list(evaluated.split())
@@ -64,7 +66,7 @@ class BatchStore:
         try:
             follow_ups.extend(await self._store_once(joined))
             return
-        except PartitionLost:
+        except (PartitionLost, LeaseLost):
             raise
         except Exception as error:
             if len(parts) == 1:
@@ -78,6 +80,7 @@ class BatchStore:
         """Retry until the database answers. The messages of the devices stay unacknowledged meanwhile."""
         attempt = 0
         while True:
+            self._require_permission()
             try:
                 return await work()
             except Unavailable as error:

@@ -15,6 +15,7 @@ from app.workers.base_worker import DueWorker
 from app.workers.partition_inbound import PartitionInbound
 from app.workers.wake_event import WakeEvent
 from domain.ingest.partition_ownership import PartitionOwnershipService
+from domain.kernel.backoff import Backoff
 
 BEAT_INTERVAL_S = 0.5
 BEAT_TIMEOUT_S = 2.0
@@ -27,6 +28,8 @@ log = structlog.get_logger("cluster")
 
 class ClusterMembershipWorker(DueWorker):
     name = "cluster_membership"
+    backoff = Backoff((0.05, 0.2, BEAT_INTERVAL_S))
+    """The first instance that reaches the database again waits for the others only as long as a lease."""
 
     def __init__(
         self,

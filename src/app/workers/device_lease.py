@@ -22,10 +22,14 @@ log = structlog.get_logger("device_lease")
 class DeviceLeaseWorker:
     name = "device_lease"
 
-    def __init__(self, link: DeviceLink, lease_remaining_s: Callable[[], float]) -> None:
-        """`lease_remaining_s`: until the lease ends, by this machine's monotonic clock; 0 or less when it has ended."""
+    def __init__(
+        self, link: DeviceLink, lease_remaining_s: Callable[[], float], on_resumed: Callable[[], None] = lambda: None
+    ) -> None:
+        """`lease_remaining_s`: until the lease ends, by this machine's monotonic clock; 0 or less when it has ended. `on_resumed`
+        is called when devices may connect again."""
         self._link = link
         self._lease_remaining_s = lease_remaining_s
+        self._on_resumed = on_resumed
         self.suspended = False
         self.suspensions = 0
 
@@ -39,6 +43,7 @@ class DeviceLeaseWorker:
     def _switch(self) -> None:
         if self.suspended:
             self._link.resume()
+            self._on_resumed()
             log.info("this instance has renewed its lease; devices can connect again")
         else:
             self._link.suspend()

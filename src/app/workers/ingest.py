@@ -36,47 +36,15 @@ sends alone there is no pause: it waits for its acknowledgement, and nothing wou
 log = structlog.get_logger("ingest")
 
 
-class IngestWorker:
-    name = "ingest"
+class BatchWorker:
+    """Processes one batch of a link after the other."""
+
     _only_sender: int | None = None
     """The device that sent everything in the last batch, if it was a single one."""
 
-    def __init__(
-        self,
-        *,
-        link: InboundLink,
-        pipeline: IngestPipeline,
-        engine_commit_lock: asyncio.Lock,
-        last_seen: LastSeenBuffer,
-        fault_log: FaultLog,
-        clock_offsets: ClockOffsetService,
-        dead_letters: DeadLetterService,
-        ensure_interest_current: Callable[[], Awaitable[None]],
-        rule_timer_wake: WakeEvent,
-    ) -> None:
-        """`ensure_interest_current` is awaited before each evaluation: it tells the engine of the subscriptions that exist when
-        the batch has been received. Raises Unavailable."""
+    def __init__(self, link: InboundLink) -> None:
         self._link = link
-        self._pipeline = pipeline
-        self._engine_commit_lock = engine_commit_lock
-        self._last_seen = last_seen
-        self._fault_log = fault_log
-        self._clock_offsets = clock_offsets
-        self._dead_letters = dead_letters
-        self._ensure_interest_current = ensure_interest_current
-        self._batch_store = BatchStore(pipeline)
-        self._rule_timer_wake = rule_timer_wake
-        self.batches = 0
-        self.messages = 0
-        self.readings = 0
-        self.events = 0
-        self.lost = 0
-        """Connects, disconnects and subscriptions that could not be stored; they have no bytes to set aside."""
         self._batch_started: float | None = None
-
-    @property
-    def retries(self) -> int:
-        return self._batch_store.retries
 
     @property
     def batch_age_s(self) -> float:
@@ -102,6 +70,49 @@ class IngestWorker:
             sends_alone = self._only_sender is not None and self._only_sender == sender_before
             if pause_s > 0 and not full and not sends_alone:
                 await asyncio.sleep(pause_s)
+
+    async def _process_batch(self, batch: InboundBatch) -> None:
+        raise NotImplementedError
+
+
+class IngestWorker(BatchWorker):
+    name = "ingest"
+
+    def __init__(
+        self,
+        *,
+        link: InboundLink,
+        pipeline: IngestPipeline,
+        engine_commit_lock: asyncio.Lock,
+        last_seen: LastSeenBuffer,
+        fault_log: FaultLog,
+        clock_offsets: ClockOffsetService,
+        dead_letters: DeadLetterService,
+        ensure_interest_current: Callable[[], Awaitable[None]],
+        rule_timer_wake: WakeEvent,
+    ) -> None:
+        """`ensure_interest_current` is awaited before each evaluation: it tells the engine of the subscriptions that exist when
+        the batch has been received. Raises Unavailable."""
+        super().__init__(link)
+        self._pipeline = pipeline
+        self._engine_commit_lock = engine_commit_lock
+        self._last_seen = last_seen
+        self._fault_log = fault_log
+        self._clock_offsets = clock_offsets
+        self._dead_letters = dead_letters
+        self._ensure_interest_current = ensure_interest_current
+        self._batch_store = BatchStore(pipeline)
+        self._rule_timer_wake = rule_timer_wake
+        self.batches = 0
+        self.messages = 0
+        self.readings = 0
+        self.events = 0
+        self.lost = 0
+        """Connects, disconnects and subscriptions that could not be stored; they have no bytes to set aside."""
+
+    @property
+    def retries(self) -> int:
+        return self._batch_store.retries
 
     async def _process_batch(self, batch: InboundBatch) -> None:
         decoded = await self._batch_store.retry_while_unavailable(lambda: self._pipeline.decode(batch))

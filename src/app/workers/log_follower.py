@@ -15,6 +15,7 @@ from app.workers.peer_changes import PeerChangeHandler
 from app.workers.wake_event import WakeEvent
 from domain.events.log_cursor import LogCursor
 from domain.events.ports import HasEvents
+from domain.kernel.backoff import Backoff
 from domain.kernel.errors import Unavailable
 from domain.kernel.unit_of_work import UnitOfWork
 
@@ -29,6 +30,8 @@ ADVANCE_AFTER = 200
 
 class EventLogFollower(DueWorker):
     name = "event_log"
+    backoff = Backoff((0.05, 0.2, POLL_INTERVAL_S))
+    """Revoked devices are found here: a database that is back must not wait for its reader."""
 
     def __init__(
         self,

@@ -15,12 +15,10 @@ class PresenceWorker(DueWorker):
         super().__init__(wake_event)
         self._presence = presence
         self._clock = clock
-        self._recovered = False
 
     async def run_once(self) -> float:
-        if not self._recovered:
+        if self._presence.needs_recovery:
             await self._presence.recover()
-            self._recovered = True
         while await self._presence.expire_due():
             pass
         return seconds_until(self._presence.next_due_ms(), self._clock.monotonic_ms())

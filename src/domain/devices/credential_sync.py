@@ -8,9 +8,10 @@ others are.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from typing import Protocol
 
+from domain.devices.credential_changes import CredentialChanges
 from domain.devices.link import CredentialLink
 from domain.devices.model import Device, DeviceCredentials, DeviceStatus
 from domain.devices.ports import HasDeviceCredentials, HasDevices
@@ -35,15 +36,18 @@ class CredentialSync:
         lock: EngineCommitLock,
         wake: Callable[[], None],
         on_synced: Callable[[DeviceId], None],
+        changes: CredentialChanges | None = None,
     ) -> None:
         """`wake` wakes the worker that calls `retry_pending`. `on_synced`: removing a device from the link drops its retained
-        messages, so its schedule plan must be published again. `lock` belongs to this object alone."""
+        messages, so its schedule plan must be published again. `lock` belongs to this object alone. `changes`: told of every
+        change, in a cluster."""
         self._uow = uow
         self._link = link
         self._vault = vault
         self._lock = lock
         self._wake = wake
         self._on_synced = on_synced
+        self._changes = changes
         self._pending: set[DeviceId] = set()
         self.failure_count = 0
         self.unreadable_count = 0
@@ -53,6 +57,15 @@ class CredentialSync:
     def pending_count(self) -> int:
         """Devices whose stored state has not reached the link yet."""
         return len(self._pending)
+
+    @property
+    def pending(self) -> Collection[DeviceId]:
+        return tuple(self._pending)
+
+    async def refuse(self, device_id: DeviceId) -> None:
+        """Remove the device from the link until its stored state can be read."""
+        self._pending.add(device_id)
+        await self._link.remove_device(device_id)
 
     async def sync(self, device_id: DeviceId) -> bool:
         """Bring the link in line with the database. False when the link failed; the sync is retried later."""
@@ -79,6 +92,8 @@ class CredentialSync:
         async with self._uow.read() as tx:
             stored = await tx.credentials.list_of_active_devices()
         synced = [await self._upsert_credentials(device, credentials) for device, credentials in stored]
+        if self._changes is not None:
+            self._changes.on_start([device.device_id for device, _ in stored])
         self.unreadable_count = synced.count(False)
         return synced.count(True)
 
@@ -86,12 +101,16 @@ class CredentialSync:
         async with self._uow.read() as tx:
             device = await tx.devices.find(device_id)
             credentials = await tx.credentials.get_for_update(device_id)
-        if device is None or credentials is None or device.status is not DeviceStatus.ACTIVE:
-            await self._link.remove_device(device_id)
-        elif await self._upsert_credentials(device, credentials):
+        is_active = device is not None and device.status is DeviceStatus.ACTIVE
+        if device and credentials and is_active and await self._upsert_credentials(device, credentials):
             self._on_synced(device_id)
-        else:
-            await self._link.remove_device(device_id)
+            if self._changes is not None:
+                self._changes.on_admitted(device_id)
+            return
+        await self._link.remove_device(device_id)
+        never_admitted = device is not None and device.status is DeviceStatus.PENDING
+        if self._changes is not None and not never_admitted:
+            self._changes.on_refused(device_id)
 
     async def _upsert_credentials(self, device: Device, credentials: DeviceCredentials) -> bool:
         try:

@@ -58,6 +58,8 @@ class PresenceService:
         self._restart_grace_ms = restart_grace_ms
         self._front = front
         self._pending_offline: dict[DeviceId, PendingOffline] = {}
+        self.needs_recovery = True
+        """Whether connections may have ended without an event."""
 
     def on_connected(self, batch: PresenceBatch, device: Device, at_ms: int) -> None:
         if device.status is not DeviceStatus.ACTIVE:
@@ -93,11 +95,17 @@ class PresenceService:
         self._pending_offline.pop(device_id, None)
 
     async def recover(self) -> int:
-        """At startup: start the grace period of every device stored as online, unless another instance has its connection.
-        Returns how many."""
+        """At startup, and after connections ended without events: start the grace period of every device stored as online, unless
+        another instance has its connection. Returns how many."""
         async with self._uow.read() as tx:
             online = await self._without_front(tx, await tx.devices.list_online())
+        self.needs_recovery = False
         return self._start_restart_grace(online)
+
+    def on_suspension_ended(self) -> None:
+        """Devices were disconnected, and what they told then was not stored."""
+        self.needs_recovery = True
+        self._wake()
 
     async def adopt(self, live: Collection[str]) -> int:
         """Start the grace period of the devices that were connected to instances which are not `live`. Returns how many. In a

@@ -6,7 +6,7 @@ before the transaction begins. Answers to devices are returned as `FollowUps`; t
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Protocol
 
@@ -134,10 +134,13 @@ class DeviceMessageService:
         plans: SchedulePlanSync,
         left_edges: LeftEdgeResolution,
         front: str | None = None,
+        is_connected: Callable[[str], bool] = lambda _: True,
     ) -> None:
-        """`front`: this instance of a cluster, whose devices these are."""
+        """`front`: this instance of a cluster, whose devices these are. `is_connected`: whether a device has a connection here
+        now; the event that says so may have waited while the device has connected elsewhere."""
         self._uow = uow
         self._front = front
+        self._is_connected = is_connected
         self._clock = clock
         self._codec = codec
         self._reports = reports
@@ -194,7 +197,7 @@ class DeviceMessageService:
         connected = {
             message.event.device_no: DeviceId(message.event.device_id)
             for message in messages
-            if isinstance(message.event, DeviceConnected)
+            if isinstance(message.event, DeviceConnected) and self._is_connected(message.event.device_id)
         }
         if connected and (moved := await tx.device_sessions.attach(connected, front)):
             await tx.executions.mark_possibly_sent(self._clock.now_ms(), {connected[device_no] for device_no in moved})

@@ -59,24 +59,19 @@ class PartitionOwnershipService:
         self._before_release = before_release
         self._liveness = MemberLiveness()
         self._restoring: int | None = None
-        self._last_beat_ms = clock.monotonic_ms() - OWN_LEASE_MS
+        self.last_beat_ms = clock.monotonic_ms() - OWN_LEASE_MS
+        """The start of the last beat that the database has confirmed, monotonic."""
         self._rows: Sequence[Partition] = ()
         self.live: frozenset[str] = frozenset()
         """The members that are alive, this instance included once it has joined."""
+        self.members: frozenset[str] = frozenset()
+        """All that have not left, as the last beat found them. One that is silent may reach the database again."""
         self.moves = MoveHistory()
         self.foreign_logs: dict[int, str] = {}
         """Partitions whose positions belong to another log than the one that exists, with what to do."""
         self._stored_before: Mapping[int, int] = {}
         """Positions at the last call of `trim_logs`."""
         self.claimed = self.released = self.lost = 0
-
-    @property
-    def has_lease(self) -> bool:
-        """Whether the other instances must still take this one for alive. Without it, nothing may be confirmed to a device."""
-        return self.lease_remaining_s() > 0
-
-    def lease_remaining_s(self) -> float:
-        return (self._last_beat_ms + OWN_LEASE_MS - self._clock.monotonic_ms()) / 1000
 
     def owns_device(self, device_no: int) -> bool:
         """Whether the engine may hold the rules of the device."""
@@ -100,7 +95,8 @@ class PartitionOwnershipService:
             await tx.members.beat(self._ownership.instance)
             await tx.members.remove(self._liveness.forgotten(started_ms))
             members, self._rows = await tx.members.list_all(), await tx.partitions.list_all()
-        self._last_beat_ms = started_ms
+        self.last_beat_ms = started_ms
+        self.members = frozenset(each.instance for each in members)
         self.moves.observe(self._rows, self._clock.now_ms())
         live = self._liveness.observe(members, started_ms)
         suspects = self._liveness.suspects(started_ms) - {self._ownership.instance}

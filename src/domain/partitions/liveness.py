@@ -2,6 +2,8 @@
 
 A hung member is judged by that alone. One that is gone is found sooner: nobody answers when it is called.
 
+The silence of others counts only while this instance itself sees the table: after a time without the database nobody has beaten.
+
 A wrong judgement costs time only. An instance that is taken for dead loses its partitions, and the fence rejects what it still
 tries to store.
 """
@@ -21,17 +23,24 @@ FORGET_MS = 60_000
 """A member that is dead for so long is removed from the list of members."""
 
 
+MAX_GAP_MS = 1_500
+"""Between two observations. After a longer time those that were alive get a new lease."""
+
+
 class MemberLiveness:
     def __init__(self) -> None:
+        self._observed_ms = 0
         self._seen: dict[str, tuple[int, int]] = {}
         """Instance → (beats, when they were first seen, monotonic ms)."""
 
     def observe(self, members: Iterable[ClusterMember], now_ms: int) -> frozenset[str]:
         """The live members. `now_ms` is monotonic. A member that is new to this instance counts as alive for one lease."""
+        before_ms, self._observed_ms = self._observed_ms, now_ms
         seen = {}
         for member in members:
-            before = self._seen.get(member.instance)
-            seen[member.instance] = before if before is not None and before[0] == member.beats else (member.beats, now_ms)
+            beats, at_ms = self._seen.get(member.instance, (-1, now_ms))
+            is_new_lease = now_ms - before_ms > MAX_GAP_MS and before_ms - at_ms < LEASE_MS
+            seen[member.instance] = (beats, at_ms) if beats == member.beats and not is_new_lease else (member.beats, now_ms)
         self._seen = seen
         return frozenset(instance for instance, (_, at_ms) in seen.items() if now_ms - at_ms < LEASE_MS)
 

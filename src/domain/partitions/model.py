@@ -22,6 +22,12 @@ class PartitionLost(DomainError):
     code = "PARTITION_LOST"
 
 
+class LeaseLost(DomainError):
+    """Other instances may have taken this one's devices over. Nothing was stored or confirmed; devices send again elsewhere."""
+
+    code = "LEASE_LOST"
+
+
 class AlreadyCommitted(DomainError):
     """A commit whose answer was lost had been stored. The transaction that repeats it must store nothing."""
 

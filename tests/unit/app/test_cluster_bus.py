@@ -10,6 +10,7 @@ from adapters.stream.cluster_bus import ClusterBus
 from domain.events.model import TELEMETRY, Event, FeedFilter
 from domain.feed.sharing import SharedInterest, SharedReadings
 from domain.kernel.ids import AccountId, DeviceId, EventId
+from domain.partitions.lease import LeaseAnswer, LeaseQuestion
 
 ACCOUNT, PUMP = AccountId("acc_1"), DeviceId("dev_1")
 PAYLOAD: dict[str, Any] = {"type": TELEMETRY, "metric": "t", "value": 21.5, "valueText": None}
@@ -22,13 +23,21 @@ class FakeClient:
     def __init__(self) -> None:
         self.calls: list[tuple[str, Callable[[Any], Awaitable[None]]]] = []
 
-    async def subscribe(self, subject: str, cb: Callable[[Any], Awaitable[None]]) -> None:
+    def new_inbox(self) -> str:
+        return f"inbox-{len(self.calls)}"
+
+    async def subscribe(self, subject: str, cb: Callable[[Any], Awaitable[None]]) -> Any:
         self.calls.append((subject, cb))
 
-    async def publish(self, subject: str, body: bytes, headers: dict[str, str]) -> None:
-        for wanted, call in self.calls:
+        async def unsubscribe() -> None:
+            self.calls.remove((subject, cb))
+
+        return SimpleNamespace(unsubscribe=unsubscribe)
+
+    async def publish(self, subject: str, body: bytes, headers: dict[str, str], reply: str = "") -> None:
+        for wanted, call in list(self.calls):
             if wanted == subject:
-                await call(SimpleNamespace(data=body, headers=headers))
+                await call(SimpleNamespace(data=body, headers=headers, reply=reply))
 
 
 async def test_readings_and_interest_arrive_as_they_were_at_the_other_instances() -> None:
@@ -41,6 +50,23 @@ async def test_readings_and_interest_arrive_as_they_were_at_the_other_instances(
     await buses["a"].announce_readings(READINGS)
     await buses["b"].announce_interest(INTEREST)
     assert found == [("b", "a", READINGS), ("a", "b", INTEREST)]
+
+
+async def test_every_instance_answers_for_its_lease_the_asking_one_too_and_who_is_missing_is_not_waited_for_long() -> None:
+    client: Any = FakeClient()
+    buses = {name: ClusterBus(client, name) for name in "ab"}
+    asked: list[LeaseQuestion] = []
+
+    def answer(question: LeaseQuestion, name: str) -> LeaseAnswer:
+        asked.append(question)
+        return LeaseAnswer(7, [f"dev_{name}"])
+
+    for name, bus in buses.items():
+        await bus.answer_leases(lambda question, name=name: answer(question, name))
+    found = await buses["a"].ask_leases(LeaseQuestion(1_500), {"a", "b", "gone"})
+    assert found == {name: LeaseAnswer(7, [f"dev_{name}"]) for name in "ab"}
+    assert asked == [LeaseQuestion(1_500)] * 2
+    assert len(client.calls) == 2  # its inbox is closed
 
 
 async def test_a_message_of_another_version_is_skipped() -> None:

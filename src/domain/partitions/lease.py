@@ -1,0 +1,155 @@
+"""The lease of an instance: until when it may accept and confirm what devices send.
+
+An instance renews its lease with each beat in the database. When it cannot, it asks the others over the cluster's bus.
+
+- If another one still renews, this one is cut off alone. Its lease ends, its devices connect elsewhere.
+- If every other one answers that it cannot renew either, the database is away. Nobody can take anything over, and nobody can
+  revoke a device, so telemetry goes on into the log. Each round of answers is good for as long as a beat.
+- If one does not answer, nothing is known, and the lease ends: that one may reach the database and revoke devices there.
+
+With its answer, each instance names the devices whose credentials it has changed since the asking one last reached the database.
+These are refused until the database answers: a revocation that was committed a moment before holds everywhere.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable, Collection, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Protocol
+
+from domain.kernel.clock import Clock
+from domain.partitions.liveness import OWN_LEASE_MS
+from domain.partitions.model import LeaseLost
+
+ASK_AFTER_MS = 1_300
+"""So long after its last beat an instance asks the others: early enough for two rounds of answers before its lease ends."""
+AWAY_MS = 1_000
+"""An instance without a beat for so long does not reach the database."""
+BEAT_SPREAD_MS = 700
+"""When the database stops, the last beats of two instances lie up to a beat's interval apart."""
+CHANGES_MARGIN_MS = 10_000
+"""An instance that reaches the database reads changed credentials within much less."""
+
+
+@dataclass(frozen=True, slots=True)
+class LeaseQuestion:
+    """Whether the others renew, and which credentials they have changed in the last `period_ms`."""
+
+    period_ms: int
+
+
+@dataclass(frozen=True, slots=True)
+class LeaseAnswer:
+    renewed_ms_ago: int
+    """Since the start of the last beat that the database has confirmed."""
+    changed: Sequence[str] | None
+    """Devices; None: more than the instance keeps."""
+
+
+class LeaseCalls(Protocol):
+    async def ask_leases(self, question: LeaseQuestion, expected: Collection[str]) -> Mapping[str, LeaseAnswer]:
+        """Instance → answer, of all instances that answer within a moment, this one included: its own answer proves that the bus
+        carries messages. `expected` are those that should."""
+        ...
+
+
+class InstanceLease:
+    def __init__(
+        self,
+        *,
+        instance: str,
+        clock: Clock,
+        calls: LeaseCalls,
+        renewed_ms: Callable[[], int],
+        members: Callable[[], frozenset[str]],
+        changes: Callable[[int], Sequence[str] | None],
+        unknown: Callable[[], Collection[str]],
+        refuse: Callable[[str], Awaitable[None]],
+    ) -> None:
+        """`renewed_ms`: the start of the last beat that was confirmed, monotonic. `members`: those that were known then, also
+        silent ones. `changes` returns the devices whose credentials this instance has changed in the last ms, None if it does
+        not know all of them; `unknown` those whose stored credentials it could not read after a change. `refuse` closes the
+        connections of a device and lets it in no more until the database answers."""
+        self._instance = instance
+        self._clock = clock
+        self._calls = calls
+        self._renewed_ms = renewed_ms
+        self._members = members
+        self._changes = changes
+        self._unknown = unknown
+        self._refuse = refuse
+        self._permitted_until_ms = 0
+        """Until then the others' answers hold, monotonic."""
+        self._heard: set[str] = set()
+        self._heard_since_ms = 0
+
+    @property
+    def is_valid(self) -> bool:
+        """Whether something may be confirmed to a device."""
+        return self.remaining_s() > 0
+
+    @property
+    def is_database_away(self) -> bool:
+        """Whether the lease holds by the others' answers alone."""
+        return self.is_valid and self._own_until_ms() <= self._clock.monotonic_ms()
+
+    @property
+    def must_ask(self) -> bool:
+        return self._renewed_ms_ago() >= ASK_AFTER_MS
+
+    def require(self) -> None:
+        """Raises LeaseLost."""
+        if not self.is_valid:
+            raise LeaseLost("This instance does not reach the database; its devices connect elsewhere and send again.")
+
+    def remaining_s(self) -> float:
+        return (max(self._own_until_ms(), self._permitted_until_ms) - self._clock.monotonic_ms()) / 1000
+
+    def answer(self, question: LeaseQuestion) -> LeaseAnswer:
+        changed = self._changes(question.period_ms)
+        return LeaseAnswer(self._renewed_ms_ago(), None if changed is None else sorted({*changed, *self._unknown()}))
+
+    async def ask(self) -> None:
+        """Prolong the lease if no instance renews; refuse the devices whose credentials have changed."""
+        asked_ms = self._clock.monotonic_ms()
+        found = await self._calls.ask_leases(self.question(), self._expected())
+        changed = self.find_changed(asked_ms, found)
+        if changed is not None:
+            for device_id in changed:
+                await self._refuse(device_id)
+            self.prolong(asked_ms)
+
+    def on_joined(self, instance: str) -> None:
+        """Another instance says that it joins: from now on it is expected to answer."""
+        self._expected()
+        self._heard.add(instance)
+
+    def question(self) -> LeaseQuestion:
+        return LeaseQuestion(self._renewed_ms_ago() + CHANGES_MARGIN_MS)
+
+    def find_changed(self, asked_ms: int, answers: Mapping[str, LeaseAnswer]) -> Sequence[str] | None:
+        """The devices to refuse before the lease is prolonged; None if the answers to what was asked then do not prolong it."""
+        self._heard |= answers.keys()
+        away_ms = min(AWAY_MS, asked_ms - self._renewed_ms() - BEAT_SPREAD_MS)
+        changed = set(self._unknown())
+        for answer in [answer for name, answer in answers.items() if name != self._instance]:
+            if answer.changed is None or answer.renewed_ms_ago < away_ms:
+                return None
+            changed |= set(answer.changed)
+        return sorted(changed) if self._expected() <= answers.keys() else None
+
+    def prolong(self, asked_ms: int) -> None:
+        """All others are without the database too, as they said after `asked_ms`."""
+        self._permitted_until_ms = asked_ms + OWN_LEASE_MS
+
+    def _expected(self) -> frozenset[str]:
+        """This instance, the members at the last beat, and those that have answered since: they have joined."""
+        if self._renewed_ms() != self._heard_since_ms:
+            self._heard_since_ms, self._heard = self._renewed_ms(), set()
+        return self._members() | self._heard | {self._instance}
+
+    def _own_until_ms(self) -> int:
+        return self._renewed_ms() + OWN_LEASE_MS
+
+    def _renewed_ms_ago(self) -> int:
+        return self._clock.monotonic_ms() - self._renewed_ms()

@@ -1,0 +1,151 @@
+"""The lease of an instance that does not reach the database: it holds only while nobody does, and nobody is silent."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping, Sequence
+
+import pytest
+
+from domain.devices.credential_changes import CredentialChanges
+from domain.kernel.ids import DeviceId
+from domain.partitions.lease import ASK_AFTER_MS, AWAY_MS, InstanceLease, LeaseAnswer, LeaseQuestion
+from domain.partitions.liveness import OWN_LEASE_MS
+from domain.partitions.model import LeaseLost
+from support.manual_clock import ManualClock
+
+AWAY, RENEWING = LeaseAnswer(AWAY_MS, []), LeaseAnswer(AWAY_MS // 2, [])
+
+
+class Others:
+    """Answers with what is set."""
+
+    def __init__(self) -> None:
+        self.answers: dict[str, LeaseAnswer] = {}
+        self.bus_works = True
+        self.asked: list[LeaseQuestion] = []
+
+    async def ask_leases(self, question: LeaseQuestion, expected: Collection[str]) -> Mapping[str, LeaseAnswer]:
+        self.asked.append(question)
+        return {"a": RENEWING, **self.answers} if self.bus_works else self.answers
+
+
+class Instance:
+    """Its last beat was at the start."""
+
+    def __init__(self, *others: str) -> None:
+        self.clock, self.others = ManualClock(), Others()
+        self.beat_ms = self.clock.monotonic_ms()
+        self.unknown: list[str] = []
+        self.refused: list[str] = []
+        self.changes = CredentialChanges(self.clock, limit=3)
+        self.lease = InstanceLease(
+            instance="a",
+            clock=self.clock,
+            calls=self.others,
+            renewed_ms=lambda: self.beat_ms,
+            members=lambda: frozenset({"a", *others}),
+            changes=self.changes.of_last,
+            unknown=lambda: self.unknown,
+            refuse=self._refuse,
+        )
+
+    async def _refuse(self, device_id: str) -> None:
+        self.refused.append(device_id)
+
+    async def is_valid_with(self, **answers: LeaseAnswer) -> bool:
+        """Whether the lease holds after the others have answered so, a moment before it would end."""
+        self.clock.forward(ms=ASK_AFTER_MS)
+        self.others.answers = answers
+        await self.lease.ask()
+        self.clock.forward(ms=OWN_LEASE_MS - ASK_AFTER_MS)
+        return self.lease.is_valid
+
+
+async def test_it_holds_when_every_other_instance_is_without_the_database_too() -> None:
+    instance = Instance("b", "c")
+    assert not instance.lease.must_ask
+    assert await instance.is_valid_with(b=AWAY, c=AWAY)
+    assert (instance.lease.must_ask, instance.lease.is_database_away) == (True, True)
+    instance.clock.forward(ms=ASK_AFTER_MS)
+    assert not instance.lease.is_valid  # each round of answers holds for as long as a beat
+    with pytest.raises(LeaseLost):
+        instance.lease.require()
+
+
+async def test_it_holds_without_other_instances() -> None:
+    assert await Instance().is_valid_with()
+
+
+async def test_it_ends_when_the_bus_does_not_carry_even_its_own_answer() -> None:
+    instance = Instance()
+    instance.others.bus_works = False
+    assert not await instance.is_valid_with()
+
+
+@pytest.mark.parametrize(
+    "answers",
+    [
+        {"b": AWAY},
+        {},
+        {"b": AWAY, "c": RENEWING},
+        {"b": AWAY, "c": AWAY, "joined": RENEWING},
+        {"b": AWAY, "c": LeaseAnswer(AWAY_MS, None)},
+    ],
+    ids=["one is silent", "all are silent", "one renews", "a new one renews", "one does not know all changes"],
+)
+async def test_it_ends_when_one_renews_or_says_nothing(answers: dict[str, LeaseAnswer]) -> None:
+    assert not await Instance("b", "c").is_valid_with(**answers)
+
+
+async def test_one_that_has_joined_meanwhile_is_expected_to_answer_from_then_on() -> None:
+    instance = Instance("b")
+    assert await instance.is_valid_with(b=AWAY, joined=AWAY)
+    instance.others.answers = {"b": AWAY}
+    await instance.lease.ask()
+    instance.clock.forward(ms=ASK_AFTER_MS)
+    assert not instance.lease.is_valid
+
+
+async def test_one_that_says_that_it_joins_is_expected_to_answer() -> None:
+    instance = Instance("b")
+    instance.lease.on_joined("joined")
+    assert not await instance.is_valid_with(b=AWAY)
+
+
+async def test_devices_whose_credentials_have_changed_are_refused_before_the_lease_is_prolonged() -> None:
+    instance = Instance("b")
+    instance.unknown = ["dev_own"]
+    assert await instance.is_valid_with(b=LeaseAnswer(AWAY_MS, ["dev_revoked"]))
+    assert instance.refused == ["dev_own", "dev_revoked"]
+    assert instance.others.asked[0].period_ms > ASK_AFTER_MS  # also what was changed while it still reached the database
+
+
+async def test_nothing_is_refused_while_the_answers_do_not_prolong_the_lease() -> None:
+    instance = Instance("b")
+    assert not await instance.is_valid_with(b=LeaseAnswer(0, ["dev_revoked"]))
+    assert instance.refused == []
+
+
+def changed(instance: Instance, period_ms: int) -> Sequence[str] | None:
+    return instance.lease.answer(LeaseQuestion(period_ms)).changed
+
+
+def test_an_answer_names_the_changes_of_the_period_and_those_that_could_not_be_read() -> None:
+    instance = Instance()
+    for name in ("dev_1", "dev_2", "dev_3"):
+        instance.changes.on_refused(DeviceId(name))
+        instance.clock.forward(seconds=1)
+    instance.unknown = ["dev_4"]
+    assert changed(instance, 2_500) == ["dev_2", "dev_3", "dev_4"]
+    assert changed(instance, 60_000) is None  # as many as are kept: there may have been more
+    assert instance.lease.answer(LeaseQuestion(0)).renewed_ms_ago == 3_000
+
+
+def test_a_device_that_is_admitted_for_the_first_time_is_no_change() -> None:
+    instance = Instance()
+    instance.changes.on_start([DeviceId("dev_old")])
+    instance.changes.on_admitted(DeviceId("dev_new"))
+    assert changed(instance, 1_000) == []
+    for name in ("dev_old", "dev_new"):  # a new password
+        instance.changes.on_admitted(DeviceId(name))
+    assert changed(instance, 1_000) == ["dev_new", "dev_old"]
