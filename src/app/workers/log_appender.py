@@ -6,7 +6,7 @@ import asyncio
 from itertools import count
 
 from domain.partitions.ports import InboundLog
-from domain.rules.engine_port import TelemetryBatch
+from domain.rules.telemetry_engine_port import TelemetryBatch
 
 
 class LogAppender:
