@@ -52,7 +52,7 @@ def test_the_simulation_notices_an_epoch_that_does_not_count(monkeypatch: pytest
     "forgotten",
     [
         {"_expected": lambda lease: frozenset()},
-        {"prolong": lambda lease, asked_ms: setattr(lease, "_permitted_until_ms", asked_ms + 3 * OWN_LEASE_MS)},
+        {"prolong": lambda lease, polled_ms: setattr(lease, "_permitted_until_ms", polled_ms + 3 * OWN_LEASE_MS)},
         {"answer": lambda lease, question: LeaseAnswer(lease._renewed_ms_ago(), [])},
     ],
     ids=["silence counts as an answer", "answers hold for too long", "revoked devices are not named"],

@@ -113,7 +113,7 @@ class ClusterSimulation:
         self.nodes.append(node)
         node.front = SimulatedFront(self, node)
         self._spawn(node, node.front.accept())
-        self._spawn(node, node.front.ask())
+        self._spawn(node, node.front.poll())
         self._spawn(node, self._membership(node))
         self._spawn(node, self._ingest(node))
 
@@ -256,8 +256,8 @@ class ClusterSimulation:
 
     def _stop_database(self) -> None:
         """Nothing else fails: no front may close, and no partition may move."""
-        settled_ms = self.now_ms + BOUND_MS
-        self._run_until(lambda: self.now_ms >= settled_ms or self._is_at_rest())
+        deadline_ms = self.now_ms + BOUND_MS
+        self._run_until(lambda: self.now_ms >= deadline_ms or self._is_at_rest())
         self.members = {node.name: self.members.get(node.name, 0) for node in self.nodes if node.alive}
         self.wait(14_000)  # the longest pause of a slow node, and a lease
         epochs, self.fleet.must_stay_open = [row.epoch for row in self.table], True

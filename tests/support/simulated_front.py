@@ -147,13 +147,13 @@ class SimulatedFront:
         """Since when the instance has beaten without a gap."""
         return self._renewing_since_ms if self.monotonic_ms() - self.renewed_ms < AWAY_MS else self._simulation.now_ms
 
-    def ask(self) -> Steps:
+    def poll(self) -> Steps:
         delay, random = self._simulation.delay, self._simulation.random
         while True:
             yield 100 + delay(self._node)
-            if not (self.has_joined and self.lease.must_ask):
+            if not (self.has_joined and self.lease.must_poll):
                 continue
-            asked_ms, question = self.monotonic_ms(), self.lease.question()
+            polled_ms, question = self.monotonic_ms(), self.lease.question()
             yield random.randint(1, 50)
             answers: dict[str, LeaseAnswer] = {}
             for node in self._simulation.nodes:
@@ -163,7 +163,7 @@ class SimulatedFront:
                 if is_reached and node.front.has_joined:
                     answers[node.name] = node.front.lease.answer(question)
             yield random.randint(150, 250) + delay(self._node)
-            changed = self.lease.find_changed(asked_ms, answers)
+            changed = self.lease.find_changed(polled_ms, answers)
             if changed is not None:
                 self.refused |= set(map(DeviceId, changed))
-                self.lease.prolong(asked_ms)
+                self.lease.prolong(polled_ms)

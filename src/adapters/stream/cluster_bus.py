@@ -61,7 +61,7 @@ class ClusterBus:
         return False
 
     async def answer_leases(self, answer: Callable[[LeaseQuestion], LeaseAnswer]) -> None:
-        """From now on `ask_leases` of every instance gets an answer of this one."""
+        """From now on `poll_leases` of every instance gets an answer of this one."""
 
         async def reply(message: Msg) -> None:
             found = answer(_question.decode(message.data))
@@ -69,7 +69,7 @@ class ClusterBus:
 
         await self._client.subscribe(f"{self._prefix}.leases", cb=reply)
 
-    async def ask_leases(self, question: LeaseQuestion, expected: Collection[str]) -> Mapping[str, LeaseAnswer]:
+    async def poll_leases(self, question: LeaseQuestion, expected: Collection[str]) -> Mapping[str, LeaseAnswer]:
         found: dict[str, LeaseAnswer] = {}
         is_complete = asyncio.Event()
 

@@ -29,8 +29,8 @@ class InstanceLeaseWorker:
 
     async def run(self) -> None:
         while True:
-            if self._lease.must_ask:
-                await self._lease.ask()
+            if self._lease.must_poll:
+                await self._lease.poll()
             else:
                 with contextlib.suppress(TimeoutError):
                     async with asyncio.timeout(RETRY_TIMEOUT_S):

@@ -21,7 +21,7 @@ from domain.kernel.clock import Clock
 from domain.partitions.liveness import OWN_LEASE_MS
 from domain.partitions.model import LeaseLost
 
-ASK_AFTER_MS = 1_300
+POLL_AFTER_MS = 1_300
 """So long after its last beat an instance asks the others: early enough for two rounds of answers before its lease ends."""
 AWAY_MS = 1_000
 """An instance without a beat for so long does not reach the database."""
@@ -47,7 +47,7 @@ class LeaseAnswer:
 
 
 class LeaseCalls(Protocol):
-    async def ask_leases(self, question: LeaseQuestion, expected: Collection[str]) -> Mapping[str, LeaseAnswer]:
+    async def poll_leases(self, question: LeaseQuestion, expected: Collection[str]) -> Mapping[str, LeaseAnswer]:
         """Instance → answer, of all instances that answer within a moment, this one included: its own answer proves that the bus
         carries messages. `expected` are those that should."""
         ...
@@ -80,8 +80,8 @@ class InstanceLease:
         self._refuse = refuse
         self._permitted_until_ms = 0
         """Until then the others' answers hold, monotonic."""
-        self._heard: set[str] = set()
-        self._heard_since_ms = 0
+        self._answered: set[str] = set()
+        self._answered_since_ms = 0
 
     @property
     def is_valid(self) -> bool:
@@ -94,8 +94,8 @@ class InstanceLease:
         return self.is_valid and self._own_until_ms() <= self._clock.monotonic_ms()
 
     @property
-    def must_ask(self) -> bool:
-        return self._renewed_ms_ago() >= ASK_AFTER_MS
+    def must_poll(self) -> bool:
+        return self._renewed_ms_ago() >= POLL_AFTER_MS
 
     def require(self) -> None:
         """Raises LeaseLost."""
@@ -109,28 +109,28 @@ class InstanceLease:
         changed = self._changes(question.period_ms)
         return LeaseAnswer(self._renewed_ms_ago(), None if changed is None else sorted({*changed, *self._unknown()}))
 
-    async def ask(self) -> None:
+    async def poll(self) -> None:
         """Prolong the lease if no instance renews; refuse the devices whose credentials have changed."""
-        asked_ms = self._clock.monotonic_ms()
-        found = await self._calls.ask_leases(self.question(), self._expected())
-        changed = self.find_changed(asked_ms, found)
+        polled_ms = self._clock.monotonic_ms()
+        found = await self._calls.poll_leases(self.question(), self._expected())
+        changed = self.find_changed(polled_ms, found)
         if changed is not None:
             for device_id in changed:
                 await self._refuse(device_id)
-            self.prolong(asked_ms)
+            self.prolong(polled_ms)
 
     def on_joined(self, instance: str) -> None:
         """Another instance says that it joins: from now on it is expected to answer."""
         self._expected()
-        self._heard.add(instance)
+        self._answered.add(instance)
 
     def question(self) -> LeaseQuestion:
         return LeaseQuestion(self._renewed_ms_ago() + CHANGES_MARGIN_MS)
 
-    def find_changed(self, asked_ms: int, answers: Mapping[str, LeaseAnswer]) -> Sequence[str] | None:
+    def find_changed(self, polled_ms: int, answers: Mapping[str, LeaseAnswer]) -> Sequence[str] | None:
         """The devices to refuse before the lease is prolonged; None if the answers to what was asked then do not prolong it."""
-        self._heard |= answers.keys()
-        away_ms = min(AWAY_MS, asked_ms - self._renewed_ms() - BEAT_SPREAD_MS)
+        self._answered |= answers.keys()
+        away_ms = min(AWAY_MS, polled_ms - self._renewed_ms() - BEAT_SPREAD_MS)
         changed = set(self._unknown())
         for answer in [answer for name, answer in answers.items() if name != self._instance]:
             if answer.changed is None or answer.renewed_ms_ago < away_ms:
@@ -138,15 +138,15 @@ class InstanceLease:
             changed |= set(answer.changed)
         return sorted(changed) if self._expected() <= answers.keys() else None
 
-    def prolong(self, asked_ms: int) -> None:
-        """All others are without the database too, as they said after `asked_ms`."""
-        self._permitted_until_ms = asked_ms + OWN_LEASE_MS
+    def prolong(self, polled_ms: int) -> None:
+        """All others are without the database too, as they said after `polled_ms`."""
+        self._permitted_until_ms = polled_ms + OWN_LEASE_MS
 
     def _expected(self) -> frozenset[str]:
         """This instance, the members at the last beat, and those that have answered since: they have joined."""
-        if self._renewed_ms() != self._heard_since_ms:
-            self._heard_since_ms, self._heard = self._renewed_ms(), set()
-        return self._members() | self._heard | {self._instance}
+        if self._renewed_ms() != self._answered_since_ms:
+            self._answered_since_ms, self._answered = self._renewed_ms(), set()
+        return self._members() | self._answered | {self._instance}
 
     def _own_until_ms(self) -> int:
         return self._renewed_ms() + OWN_LEASE_MS

@@ -63,7 +63,7 @@ async def test_every_instance_answers_for_its_lease_the_asking_one_too_and_who_i
 
     for name, bus in buses.items():
         await bus.answer_leases(lambda question, name=name: answer(question, name))
-    found = await buses["a"].ask_leases(LeaseQuestion(1_500), {"a", "b", "gone"})
+    found = await buses["a"].poll_leases(LeaseQuestion(1_500), {"a", "b", "gone"})
     assert found == {name: LeaseAnswer(7, [f"dev_{name}"]) for name in "ab"}
     assert asked == [LeaseQuestion(1_500)] * 2
     assert len(client.calls) == 2  # its inbox is closed

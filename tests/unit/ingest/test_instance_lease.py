@@ -8,7 +8,7 @@ import pytest
 
 from domain.devices.credential_changes import CredentialChanges
 from domain.kernel.ids import DeviceId
-from domain.partitions.lease import ASK_AFTER_MS, AWAY_MS, InstanceLease, LeaseAnswer, LeaseQuestion
+from domain.partitions.lease import AWAY_MS, POLL_AFTER_MS, InstanceLease, LeaseAnswer, LeaseQuestion
 from domain.partitions.liveness import OWN_LEASE_MS
 from domain.partitions.model import LeaseLost
 from support.manual_clock import ManualClock
@@ -24,7 +24,7 @@ class Others:
         self.bus_works = True
         self.asked: list[LeaseQuestion] = []
 
-    async def ask_leases(self, question: LeaseQuestion, expected: Collection[str]) -> Mapping[str, LeaseAnswer]:
+    async def poll_leases(self, question: LeaseQuestion, expected: Collection[str]) -> Mapping[str, LeaseAnswer]:
         self.asked.append(question)
         return {"a": RENEWING, **self.answers} if self.bus_works else self.answers
 
@@ -54,19 +54,19 @@ class Instance:
 
     async def is_valid_with(self, **answers: LeaseAnswer) -> bool:
         """Whether the lease holds after the others have answered so, a moment before it would end."""
-        self.clock.forward(ms=ASK_AFTER_MS)
+        self.clock.forward(ms=POLL_AFTER_MS)
         self.others.answers = answers
-        await self.lease.ask()
-        self.clock.forward(ms=OWN_LEASE_MS - ASK_AFTER_MS)
+        await self.lease.poll()
+        self.clock.forward(ms=OWN_LEASE_MS - POLL_AFTER_MS)
         return self.lease.is_valid
 
 
 async def test_it_holds_when_every_other_instance_is_without_the_database_too() -> None:
     instance = Instance("b", "c")
-    assert not instance.lease.must_ask
+    assert not instance.lease.must_poll
     assert await instance.is_valid_with(b=AWAY, c=AWAY)
-    assert (instance.lease.must_ask, instance.lease.is_database_away) == (True, True)
-    instance.clock.forward(ms=ASK_AFTER_MS)
+    assert (instance.lease.must_poll, instance.lease.is_database_away) == (True, True)
+    instance.clock.forward(ms=POLL_AFTER_MS)
     assert not instance.lease.is_valid  # each round of answers holds for as long as a beat
     with pytest.raises(LeaseLost):
         instance.lease.require()
@@ -101,8 +101,8 @@ async def test_one_that_has_joined_meanwhile_is_expected_to_answer_from_then_on(
     instance = Instance("b")
     assert await instance.is_valid_with(b=AWAY, joined=AWAY)
     instance.others.answers = {"b": AWAY}
-    await instance.lease.ask()
-    instance.clock.forward(ms=ASK_AFTER_MS)
+    await instance.lease.poll()
+    instance.clock.forward(ms=POLL_AFTER_MS)
     assert not instance.lease.is_valid
 
 
@@ -117,7 +117,7 @@ async def test_devices_whose_credentials_have_changed_are_refused_before_the_lea
     instance.unknown = ["dev_own"]
     assert await instance.is_valid_with(b=LeaseAnswer(AWAY_MS, ["dev_revoked"]))
     assert instance.refused == ["dev_own", "dev_revoked"]
-    assert instance.others.asked[0].period_ms > ASK_AFTER_MS  # also what was changed while it still reached the database
+    assert instance.others.asked[0].period_ms > POLL_AFTER_MS  # also what was changed while it still reached the database
 
 
 async def test_nothing_is_refused_while_the_answers_do_not_prolong_the_lease() -> None:
