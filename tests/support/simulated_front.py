@@ -65,7 +65,7 @@ class SimulatedFront:
         self._node = node
         self.sees_bus = True
         self.has_joined = self.is_known = False
-        """`is_known`: every instance has heard that it joins. Decision 0026 names what is not promised otherwise."""
+        """`is_known`: every instance has heard that it joins. Decision 0027 names what is not promised otherwise."""
         self.members: frozenset[str] = frozenset()
         self.refused: set[DeviceId] = set()
         self.changes = CredentialChanges(self, simulation.fleet.kept_changes)
