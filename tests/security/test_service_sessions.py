@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 
+from domain.feed.audience import AudienceService
 from domain.kernel.caller import Role
 from domain.kernel.clock import to_iso
 from domain.keys import authentication
@@ -149,6 +150,17 @@ async def test_it_ends_by_time_by_hand_and_with_its_maker(app: InProcessApp, acc
     assert await code(orphan, "GET", "/devices") == "UNAUTHENTICATED"
     app.clock.forward(HOUR_MS)
     assert await code(expiring, "GET", "/devices") == "TOKEN_EXPIRED"
+
+
+async def test_its_feed_ends_with_the_role_of_its_maker(app: InProcessApp, account: CreatedAccount, ada: ApiCaller) -> None:
+    membership_id = await app.create_member(account, "bob@example.com", Role.ADMIN)
+    _, made = await program(app, await app.sign_in("bob@example.com"), "events:read")
+    viewer, _ = await app.services.callers.authenticate_token(made["token"], "")
+    audience = AudienceService(uow=app.services.uow, clock=app.clock)
+    assert await audience.get_visibility(viewer) is not None
+    await ada.send_ok("PATCH", f"/members/{membership_id}", {"role": "Member"})
+    assert await audience.get_visibility(viewer) is None
+    assert await audience.snapshot(viewer) is None
 
 
 async def test_its_role_is_its_own_and_never_above_its_makers(app: InProcessApp, account: CreatedAccount, ada: ApiCaller) -> None:

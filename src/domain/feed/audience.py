@@ -119,7 +119,9 @@ async def _is_authorized(tx: AudienceTx, viewer: Viewer) -> bool:
         if session is None or session.revoked_ms is not None:
             return False
     membership = await tx.memberships.get(viewer.membership_id)
-    return membership is not None and membership.account_id == viewer.account_id
+    if membership is None or membership.account_id != viewer.account_id:
+        return False
+    return viewer.operations is None or membership.role.is_at_least(viewer.role)  # a service session ends with its maker's role
 
 
 async def _list_devices(tx: AudienceTx, viewer: Viewer) -> list[Device]:
