@@ -2,6 +2,7 @@
 
 import { get } from "./api.js";
 import { signal } from "./html.js";
+import { t } from "./i18n.js";
 
 /* /auth/me, or null. */
 export const me = signal(null);
@@ -16,8 +17,10 @@ let known = null; // promise of the display names
 export function loadNames(signal) {
   known ??= Promise.all([get("/members", signal), get("/keys", signal)]).then(([members, keys]) => new Map([...members.map(({ userId, name }) => [`user:${userId}`, name]), ...keys.map(({ keyId, name }) => [`apikey:${keyId}`, name])]));
   known.catch(forgetNames);
-  return known.then((names) => (source) => names.get(source) ?? source.replace(/^(rule|schedule):.*/, "$1"));
+  return known.then((names) => (source) => names.get(source) ?? nameOf(source));
 }
+
+const nameOf = (source) => (source.startsWith("provisioning:") ? t("a provisioning code") : source.replace(/^(rule|schedule):.*/, "$1"));
 
 export function forgetNames() {
   known = null;

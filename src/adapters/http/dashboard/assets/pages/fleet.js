@@ -8,7 +8,7 @@ import { BulkRegistration } from "./fleet/bulk.js";
 import { ProvisioningCodes } from "./fleet/codes.js";
 import { Groups } from "./fleet/groups.js";
 
-const sections = () => [["add", t("Add many devices"), BulkRegistration], ["groups", t("Groups"), Groups], ["codes", t("Provisioning"), ProvisioningCodes]];
+const sections = () => [["add", t("Add many"), BulkRegistration], ["groups", t("Groups"), Groups], ["codes", t("Provisioning"), ProvisioningCodes]];
 
 export function Fleet() {
   const all = sections();

@@ -4,7 +4,7 @@ import { get, getPage, saveFile } from "../core/api.js";
 import { exact, localInput, whole } from "../core/format.js";
 import { csvBlob } from "../core/csv.js";
 import { html, useEffect, useState } from "../core/html.js";
-import { t, word } from "../core/i18n.js";
+import { language, t, word } from "../core/i18n.js";
 import { useLoad } from "../core/live.js";
 import { place, setQuery } from "../core/router.js";
 import { loadNames } from "../core/session.js";
@@ -96,12 +96,13 @@ const KINDS = [[/refused|failed|offline|lost|denied|disabled|deleted|revoked|dro
 
 export function EventLine({ event, named, withDevice }) {
   const { timestamp, eventType, description, deviceId, deviceName, source, address } = event;
+  const ownWords = language() === "en"; // the service describes events in English: elsewhere the translated kind comes first
   const kind = KINDS.find(([pattern]) => pattern.test(eventType))?.[1] ?? "info";
   const icon = { bad: "circle-x", warn: "triangle-alert", good: "circle-check", info: "circle" }[kind];
   return html`<li class="event">
     <span class=${`event-icon ${kind}`}><${Icon} name=${icon} size=${18} /></span>
-    <div class="grow"><span>${description}</span>
-      <small>${word(eventType)}${withDevice && deviceId ? html` · <a href=${`#/device/${deviceId}`}>${deviceName || deviceId}</a>` : null} · ${word(named(source))}${address ? ` · ${address}` : ""}</small></div>
+    <div class="grow"><span>${ownWords ? description : word(eventType)}</span>
+      <small>${ownWords ? word(eventType) : html`<span lang="en">${description}</span>`}${withDevice && deviceId ? html` · <a href=${`#/device/${deviceId}`}>${deviceName || deviceId}</a>` : null} · ${word(named(source))}${address ? ` · ${address}` : ""}</small></div>
     <small><${Time} at=${timestamp} /></small>
   </li>`;
 }

@@ -34,7 +34,7 @@ function Person({ member, reload }) {
     if (await ask({ title: member.email, fields, action: t("Save"), send: (values) => call("PATCH", path, values) })) await changed(reload);
   };
   const gone = () => confirmedByName(t("Remove {name}?", { name: member.name }), t("They are signed out, and their grants end."), member.name, t("Remove"), () => call("DELETE", path)).then((done) => done && changed(reload));
-  return html`<li class="entry" aria-label=${member.name}><div class="grow"><strong>${member.name}</strong> <${Badge} kind="info" icon="circle-user">${word(member.role)}<//>${member.userId === me.value.userId ? html` <small class="inline">${t("you")}</small>` : null}<small>${member.email} · ${t("since")} <${Time} at=${member.createdAt} /></small></div>
+  return html`<li class="entry" aria-label=${member.name}><div class="grow"><strong>${member.name}</strong> <${Badge} kind="info" icon="circle-user">${word(member.role)}<//>${member.userId === me.value.userId ? html` <small class="inline">${t("you")}</small>` : null}<small>${member.email} · ${t("joined")} <${Time} at=${member.createdAt} /></small></div>
     ${may ? html`<div class="actions"><${Button} small icon="pencil" act=${change}>${t("Change")}<//><${Button} small kind="quiet danger" icon="trash" label=${t("Remove {name}", { name: member.name })} act=${gone} /></div>` : null}</li>`;
 }
 

@@ -41,7 +41,7 @@ const Row = ({ group: { groupId, name, description, deviceCount } }) => html`<li
 function GroupPage({ path }) {
   const group = useLoad((signal) => get(path, signal), [path], (event) => CHANGES(event) || DEVICES(event));
   const [report, setReport] = useState(null);
-  const back = html`<p><a href="#/fleet/groups">${t("All groups")}</a></p>`;
+  const back = html`<p class="back"><a href="#/fleet/groups">${t("All groups")}</a></p>`;
   return html`${back}<${Loaded} of=${group}>${(found) => html`
     <${Members} group=${found} path=${path} reload=${group.reload} />
     ${report ? html`<${Report} ...${report} />` : null}
