@@ -67,6 +67,28 @@ def audit_export(
         exit_with(f"{output} cannot be written: {error.strerror or error}", EXIT_FAILURE)
 
 
+@audit.command("stream")
+def audit_stream(
+    target: Annotated[
+        str, typer.Argument(help="syslog+tls://HOST:PORT, syslog+tcp://HOST:PORT, syslog+udp://HOST:PORT or https://HOST/PATH.")
+    ],
+    cursor: Annotated[Path, typer.Option(help="File that keeps what was delivered. Without it the stream begins with the log.")],
+    account: Account = None,
+    secret: Annotated[
+        str | None,
+        typer.Option(
+            envvar="LATCHBOARD_AUDIT_STREAM_SECRET", help="whsec_…: sign HTTP batches as webhooks are. Prefer the variable."
+        ),
+    ] = None,
+    ca_file: Annotated[Path | None, typer.Option(help="Trust these certificates, PEM, instead of the system's.")] = None,
+    once: Annotated[bool, typer.Option("--once", help="End when everything is delivered.")] = False,
+) -> None:
+    """Send an account's event log, and what is new in it, to syslog or HTTP until SIGTERM. The service may run meanwhile."""
+    from app.cli.audit_stream import StreamRequest, stream_log
+
+    run_async(stream_log(load_settings_or_exit(), StreamRequest(target, cursor, account, secret, ca_file, once)))
+
+
 @audit.command("verify")
 def audit_verify(
     file: Annotated[Path, typer.Argument(help="An export; - for standard input.", allow_dash=True)],

@@ -53,7 +53,7 @@ async def export_log(settings: Settings, request: ExportRequest, file: TextIO) -
     """Raises StartupError, NotFound, ValidationFailed, and what the database raises."""
     selection = request.to_selection()
     async with open_database(settings) as uow:
-        account_id = await _choose_account(uow, request.account)
+        account_id = await choose_account(uow, request.account)
         exporter = AuditExporter(uow=uow, clock=SystemClock())
         async for line in exporter.lines(account_id, selection, after_seal=request.after_seal):
             file.write(line + "\n")
@@ -72,7 +72,8 @@ async def open_database(settings: Settings) -> AsyncIterator[Any]:
         await database.stop()
 
 
-async def _choose_account(uow: Any, named: str | None) -> AccountId:
+async def choose_account(uow: Any, named: str | None) -> AccountId:
+    """Raises StartupError."""
     async with uow.read() as tx:
         known = await tx.accounts.list_ids()
     if named is not None and named in known:

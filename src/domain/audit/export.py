@@ -27,13 +27,13 @@ _PAGE: Final = 500
 
 
 @dataclass(frozen=True, slots=True)
-class _Part:
+class LogPart:
     """Of the log between two seals; the last part ends with the records that are not sealed yet."""
 
     begin: ChainHeads
     end: ChainHeads
-    begin_ms: int | None
-    end_ms: int | None
+    begin_ms: int | None = None
+    end_ms: int | None = None
 
     def contains(self, record: ChainedRecord) -> bool:
         writer = record.event.writer
@@ -66,23 +66,23 @@ class AuditExporter:
             yield seal_line(last)
         begin, begin_ms = _heads(last), None if last is None else last.sealed_ms
         async for seal in self._seals(account_id, 0 if last is None else last.number):
-            part = _Part(begin, _heads(seal), begin_ms, seal.sealed_ms)
+            part = LogPart(begin, _heads(seal), begin_ms, seal.sealed_ms)
             if _is_wanted(part, selection, chosen):
                 if not started and last is not None:
                     yield seal_line(last)
                 started = True
-                async for record in self._records(account_id, part):
+                async for record in list_part(self._uow, account_id, part):
                     records += 1
                     yield record_line(record, shown=chosen.includes(record))
             if started:
                 yield seal_line(seal)
             last, begin, begin_ms = seal, part.end, seal.sealed_ms
         async with self._uow.read() as tx:
-            tail = _Part(begin, await tx.audit_log.heads(account_id), begin_ms, None)
+            tail = LogPart(begin, await tx.audit_log.heads(account_id), begin_ms, None)
         if _is_wanted(tail, selection, chosen):
             if not started and last is not None:
                 yield seal_line(last)
-            async for record in self._records(account_id, tail):
+            async for record in list_part(self._uow, account_id, tail):
                 records += 1
                 yield record_line(record, shown=chosen.includes(record))
         yield canonical_json({"end": {"records": records}})
@@ -115,17 +115,19 @@ class AuditExporter:
                 return
             after = page[-1].number
 
-    async def _records(self, account_id: AccountId, part: _Part) -> AsyncIterator[ChainedRecord]:
-        after, last = part.positions
-        while after < last:
-            async with self._uow.read() as tx:
-                page = await tx.audit_log.list_records(account_id, after=after, limit=_PAGE)
-            for record in page:
-                if part.contains(record):
-                    yield record
-            if len(page) < _PAGE:
-                return
-            after = page[-1].event.position
+
+async def list_part(uow: UnitOfWork[AuditTx], account_id: AccountId, part: LogPart) -> AsyncIterator[ChainedRecord]:
+    """By position."""
+    after, last = part.positions
+    while after < last:
+        async with uow.read() as tx:
+            page = await tx.audit_log.list_records(account_id, after=after, limit=_PAGE)
+        for record in page:
+            if part.contains(record):
+                yield record
+        if len(page) < _PAGE:
+            return
+        after = page[-1].event.position
 
 
 def record_line(record: ChainedRecord, *, shown: bool = True) -> str:
@@ -144,7 +146,7 @@ def _heads(seal: AuditSeal | None) -> ChainHeads:
     return {} if seal is None else heads_of(json.loads(seal.content))
 
 
-def _is_wanted(part: _Part, selection: Selection, chosen: ChosenRecords) -> bool:
+def _is_wanted(part: LogPart, selection: Selection, chosen: ChosenRecords) -> bool:
     if chosen.records is not None:
         return any(part.contains(record) for record in chosen.records)
     return selection.overlaps(part.begin_ms, part.end_ms)

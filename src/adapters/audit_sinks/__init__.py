@@ -1,0 +1,1 @@
+"""Where the stream of the audit log goes: syslog or HTTP."""

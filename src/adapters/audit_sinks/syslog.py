@@ -1,0 +1,129 @@
+"""Syslog messages (RFC 5424) over UDP (RFC 5426), TCP (RFC 6587, octet counting) and TLS (RFC 5425).
+
+Syslog has no acknowledgement. Over TCP and TLS each batch has a connection of its own: we end our side and wait until the
+receiver ends its side. If it does so in order, after our end, its program has read every byte; a receiver that stops earlier
+leaves unread data, and the connection is reset. Datagrams are sent once, and may be lost.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import socket
+import ssl
+import sys
+from collections.abc import Sequence
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from typing import Final
+
+from domain.audit.tail import AuditLine, NotDeliveredError, SinkRefusedError
+
+TIMEOUT_S: Final = 10.0
+_PRIORITY: Final = 13 * 8 + 6
+"""Facility "log audit", severity "informational"."""
+_MAX_DATAGRAM: Final = 65_507
+_TCP_CLOSED: Final = 7
+"""The state of a Linux socket after both sides have ended, ours first."""
+
+
+def syslog_message(line: AuditLine, host: str) -> bytes:
+    """The message id is the kind of the event; the text is the line, in UTF-8."""
+    moment = datetime.fromtimestamp(line.at_ms / 1000, UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z")
+    return f"<{_PRIORITY}>1 {moment} {host} latchboard - {line.kind[:32]} - {line.text}".encode()
+
+
+def own_host_name() -> str:
+    """As syslog allows it: printable ASCII without spaces."""
+    name = "".join(character for character in socket.gethostname() if "!" <= character <= "~")
+    return name[:255] or "-"
+
+
+@dataclass(frozen=True, slots=True)
+class UdpSyslogSink:
+    host: str
+    port: int
+
+    async def deliver(self, lines: Sequence[AuditLine]) -> None:
+        await asyncio.to_thread(self._send, lines)
+
+    def _send(self, lines: Sequence[AuditLine]) -> None:
+        name = own_host_name()
+        try:
+            family, kind, protocol, _, address = socket.getaddrinfo(self.host, self.port, type=socket.SOCK_DGRAM)[0]
+            with socket.socket(family, kind, protocol) as datagrams:
+                datagrams.settimeout(TIMEOUT_S)
+                datagrams.connect(address)
+                for line in lines:
+                    datagrams.send(_datagram(line, name))
+        except OSError as error:
+            raise NotDeliveredError(_reason(error)) from error
+
+
+def _datagram(line: AuditLine, name: str) -> bytes:
+    message = syslog_message(line, name)
+    if len(message) > _MAX_DATAGRAM:
+        raise SinkRefusedError(f"a record has {len(message)} bytes and fits in no datagram. Use syslog+tcp or syslog+tls")
+    return message
+
+
+class TcpSyslogSink:
+    """`tls`: None for plain TCP."""
+
+    def __init__(self, host: str, port: int, tls: ssl.SSLContext | None = None) -> None:
+        self._address = host, port
+        self._tls = tls
+        self._open: socket.socket | None = None
+
+    async def deliver(self, lines: Sequence[AuditLine]) -> None:
+        name = own_host_name()
+        messages = [syslog_message(line, name) for line in lines]
+        content = b"".join(b"%d %b" % (len(message), message) for message in messages)
+        try:
+            await asyncio.to_thread(self._send, content)
+        except asyncio.CancelledError:
+            self._abort()
+            raise
+
+    def _send(self, content: bytes) -> None:
+        try:
+            with socket.create_connection(self._address, TIMEOUT_S) as plain:
+                self._open = plain
+                connection = plain if self._tls is None else self._tls.wrap_socket(plain, server_hostname=self._address[0])
+                with connection:
+                    connection.sendall(content)
+                    _end(connection)
+        except ssl.SSLCertVerificationError as error:
+            raise SinkRefusedError(f"the receiver's certificate is not trusted: {error.verify_message}. See --ca-file") from error
+        except OSError as error:
+            raise NotDeliveredError(_reason(error)) from error
+        finally:
+            self._open = None
+
+    def _abort(self) -> None:
+        """End the wait of the thread that sends."""
+        if (connection := self._open) is not None:
+            with contextlib.suppress(OSError):
+                connection.shutdown(socket.SHUT_RDWR)
+
+
+def _end(connection: socket.socket) -> None:
+    """End our side, and wait for the receiver's. Raises OSError if the receiver ended first, or not in time."""
+    if isinstance(connection, ssl.SSLSocket):
+        connection.settimeout(0)
+        with contextlib.suppress(ssl.SSLWantReadError):
+            connection.unwrap()  # sends close_notify; the receiver's answer is not needed
+        connection.settimeout(TIMEOUT_S)
+    connection.shutdown(socket.SHUT_WR)
+    while connection.recv(65_536):
+        pass  # what a receiver says is no part of the protocol
+    if error := connection.getsockopt(socket.SOL_SOCKET, socket.SO_ERROR):
+        raise ConnectionResetError(error, "the receiver closed the connection before it had read everything")
+    if sys.platform == "linux" and connection.getsockopt(socket.IPPROTO_TCP, socket.TCP_INFO, 1)[0] != _TCP_CLOSED:
+        raise ConnectionResetError("the receiver closed the connection before it had read everything")
+
+
+def _reason(error: OSError) -> str:
+    if isinstance(error, TimeoutError):
+        return f"the receiver did not answer or close within {TIMEOUT_S:.0f} s"
+    return error.strerror or str(error)

@@ -1,0 +1,200 @@
+"""`latchboard audit stream`: follows an account's log and sends it to a receiver, at least once."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import fcntl
+import json
+import os
+import signal
+import ssl
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Final
+from urllib.parse import SplitResult, urlsplit
+
+from adapters.audit_sinks.http import HttpAuditSink
+from adapters.audit_sinks.syslog import TcpSyslogSink, UdpSyslogSink
+from adapters.clock import SystemClock
+from adapters.delivery.retry_jitter import RandomJitter
+from app.cli.audit_log import choose_account, open_database
+from app.cli.run import stderr_console
+from app.config.settings import Settings
+from app.runtime.errors import StartupError
+from domain.audit.tail import AuditCursor, AuditSink, AuditTail, NotDeliveredError, SinkRefusedError
+from domain.kernel.errors import Unavailable
+from domain.kernel.ids import AccountId
+from domain.webhooks.signature_reference import standard_key
+
+POLL_S: Final = 1.0
+FIRST_PAUSE_S: Final = 1.0
+LONGEST_PAUSE_S: Final = 60.0
+_PORTS = {"syslog+udp": 514, "syslog+tcp": 601, "syslog+tls": 6514}
+
+
+@dataclass(frozen=True, slots=True)
+class StreamRequest:
+    """Options of `audit stream`. `once`: end when nothing is new."""
+
+    target: str
+    cursor_file: Path
+    account: str | None
+    secret: str | None
+    ca_file: Path | None
+    once: bool
+
+
+async def stream_log(settings: Settings, request: StreamRequest) -> None:
+    """Until SIGTERM or SIGINT. Raises StartupError, and what the database raises at the start."""
+    sink = make_sink(request)
+    stop, loop = asyncio.Event(), asyncio.get_running_loop()
+    for number in (signal.SIGINT, signal.SIGTERM):
+        loop.add_signal_handler(number, stop.set)
+    with _only_one(request.cursor_file):
+        async with open_database(settings) as uow:
+            account_id = await choose_account(uow, request.account)
+            stored = CursorFile(request.cursor_file, account_id)
+            following = asyncio.create_task(_Stream(AuditTail(uow=uow), sink, stored, account_id).follow(once=request.once))
+            stopping = asyncio.create_task(stop.wait())
+            await asyncio.wait({following, stopping}, return_when=asyncio.FIRST_COMPLETED)
+            for task in (following, stopping):
+                task.cancel()
+            with contextlib.suppress(asyncio.CancelledError):
+                await following
+
+
+class CursorFile:
+    """Replaced as a whole, so that a crash leaves the old or the new one."""
+
+    def __init__(self, path: Path, account_id: AccountId) -> None:
+        self._path = path
+        self._account_id = account_id
+
+    def read(self) -> AuditCursor:
+        """Raises StartupError."""
+        try:
+            stored = json.loads(self._path.read_text(encoding="utf-8"))
+            account_id, cursor = stored["account"], AuditCursor.from_json(stored)
+        except FileNotFoundError:
+            return AuditCursor()
+        except (ValueError, KeyError, TypeError, AttributeError):
+            raise StartupError(f"{self._path} is no cursor. Name another file, or delete it to send everything.") from None
+        if account_id != self._account_id:
+            raise StartupError(f"{self._path} is the cursor of account {account_id}. Use one file for each account and receiver.")
+        return cursor
+
+    def write(self, cursor: AuditCursor) -> None:
+        new = self._path.with_name(f"{self._path.name}.new")
+        with new.open("w", encoding="utf-8") as file:
+            json.dump({"account": self._account_id, **cursor.to_json()}, file)
+            file.flush()
+            os.fsync(file.fileno())
+        new.replace(self._path)
+        folder = os.open(self._path.parent, os.O_RDONLY)
+        try:
+            os.fsync(folder)
+        finally:
+            os.close(folder)
+
+
+class _Stream:
+    """Holds one batch at a time; the database is the queue."""
+
+    def __init__(self, tail: AuditTail, sink: AuditSink, stored: CursorFile, account_id: AccountId) -> None:
+        self._tail, self._sink, self._stored, self._account_id = tail, sink, stored, account_id
+        self._failures = 0
+
+    async def follow(self, *, once: bool) -> None:
+        cursor = self._stored.read()
+        while True:
+            try:
+                found = await self._advance(cursor)
+            except (NotDeliveredError, Unavailable) as error:
+                await self._pause(error)
+                continue
+            except SinkRefusedError as error:
+                raise StartupError(f"The stream has ended: {error}.") from error
+            if found is not None:
+                cursor = found
+            elif once:
+                return
+            else:
+                await asyncio.sleep(POLL_S)
+
+    async def _advance(self, cursor: AuditCursor) -> AuditCursor | None:
+        """Deliver the next batch; None if nothing is new."""
+        batch = await self._tail.read(self._account_id, cursor)
+        if not batch.lines:
+            return None
+        for lost in batch.lost:
+            stderr_console.print(f"latchboard: LOST: retention deleted the records {lost} before they were sent.", markup=False)
+        await self._sink.deliver(batch.lines)
+        self._stored.write(batch.cursor)
+        if self._failures:
+            stderr_console.print(f"latchboard: delivered again after {self._failures} failures.", markup=False)
+        self._failures = 0
+        return batch.cursor
+
+    async def _pause(self, error: Exception) -> None:
+        pause_s = min(LONGEST_PAUSE_S, FIRST_PAUSE_S * 2.0 ** min(self._failures, 10)) * (1 + RandomJitter().spread() / 5)
+        self._failures += 1
+        stderr_console.print(f"latchboard: not delivered: {error}. The next attempt is in {pause_s:.0f} s.", markup=False)
+        await asyncio.sleep(pause_s)
+
+
+def make_sink(request: StreamRequest) -> AuditSink:
+    """Raises StartupError."""
+    try:
+        url = urlsplit(request.target)
+        port = url.port
+    except ValueError as error:
+        raise StartupError(f"{request.target} is no URL: {error}.") from None
+    if not url.hostname or url.scheme not in {*_PORTS, "http", "https"}:
+        raise StartupError(
+            "Give a receiver such as syslog+tls://logs.example.com:6514, syslog+tcp://…, syslog+udp://… or https://…."
+        )
+    return _make_http(request, url) if url.scheme in ("http", "https") else _make_syslog(request, url, port or _PORTS[url.scheme])
+
+
+def _make_http(request: StreamRequest, url: SplitResult) -> AuditSink:
+    if request.secret is not None:
+        standard_key(request.secret)
+    return HttpAuditSink(url.geturl(), request.secret, _trusted(request.ca_file), SystemClock())
+
+
+def _make_syslog(request: StreamRequest, url: SplitResult, port: int) -> AuditSink:
+    host = url.hostname or ""
+    if request.secret is not None:
+        raise StartupError("A secret signs batches over HTTP; syslog has no signature. Use syslog+tls to protect it.")
+    if url.path.strip("/") or url.query:
+        raise StartupError("A syslog receiver has a host and a port, and no path.")
+    if url.scheme == "syslog+udp":
+        return UdpSyslogSink(host, port)
+    return TcpSyslogSink(host, port, _trusted(request.ca_file) if url.scheme == "syslog+tls" else None)
+
+
+def _trusted(ca_file: Path | None) -> ssl.SSLContext:
+    try:
+        return ssl.create_default_context(cafile=ca_file)
+    except OSError as error:
+        raise StartupError(f"--ca-file {ca_file} cannot be used: {error.strerror or error}.") from None
+
+
+@contextlib.contextmanager
+def _only_one(cursor_file: Path) -> Iterator[None]:
+    """Two streams with one cursor file would overwrite each other's place."""
+    descriptor = os.open(cursor_file.with_name(f"{cursor_file.name}.lock"), os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+    try:
+        _lock(descriptor, cursor_file)
+        yield
+    finally:
+        os.close(descriptor)
+
+
+def _lock(descriptor: int, cursor_file: Path) -> None:
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        raise StartupError(f"Another `audit stream` uses {cursor_file}. Use one file for each receiver.") from None

@@ -1,0 +1,104 @@
+"""Reads what is new in an account's log, in batches, for a stream that is resumed from a stored cursor."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, Final, Protocol
+
+from domain.audit.export import LogPart, list_part, record_line, seal_line
+from domain.audit.ports import AuditTx
+from domain.audit.seals import AuditSeal, ChainHeads
+from domain.events.chain import ChainedRecord, ChainHead
+from domain.kernel.ids import AccountId
+from domain.kernel.unit_of_work import UnitOfWork
+
+MAX_BATCH: Final = 500
+SEAL_KIND: Final = "audit_seal"
+
+
+@dataclass(frozen=True, slots=True)
+class AuditCursor:
+    """What has been delivered: the last record of each writer, and the number of the last seal."""
+
+    heads: ChainHeads = field(default_factory=dict)
+    seal: int = 0
+
+    def to_json(self) -> dict[str, Any]:
+        heads = {str(writer): [head.sequence, head.position, head.hash] for writer, head in sorted(self.heads.items())}
+        return {"seal": self.seal, "writers": heads}
+
+    @classmethod
+    def from_json(cls, stored: Mapping[str, Any]) -> AuditCursor:
+        """Raises KeyError, TypeError or ValueError."""
+        heads = {int(writer): _head(*place) for writer, place in stored["writers"].items()}
+        return cls(heads, int(stored["seal"]))
+
+
+def _head(sequence: int, position: int, hashed: str) -> ChainHead:
+    return ChainHead(int(sequence), str(hashed), int(position))
+
+
+@dataclass(frozen=True, slots=True)
+class AuditLine:
+    """A line as an export has it, of a record or a seal. `kind`: the event's type, or `audit_seal`."""
+
+    kind: str
+    at_ms: int
+    text: str
+
+
+@dataclass(frozen=True, slots=True)
+class AuditBatch:
+    """`cursor` holds once the lines are delivered. `lost` names records that retention deleted before they were read."""
+
+    lines: Sequence[AuditLine]
+    cursor: AuditCursor
+    lost: Sequence[str] = ()
+
+
+class AuditSink(Protocol):
+    """Port: where the stream goes."""
+
+    async def deliver(self, lines: Sequence[AuditLine]) -> None:
+        """Returns when the receiver has them all. Raises NotDeliveredError, after which it may have some of them, and
+        SinkRefusedError."""
+        ...
+
+
+class NotDeliveredError(Exception):
+    """It is worth trying again later. The message says what happened."""
+
+
+class SinkRefusedError(Exception):
+    """Trying again does not help. The message says what to change."""
+
+
+class AuditTail:
+    def __init__(self, *, uow: UnitOfWork[AuditTx]) -> None:
+        self._uow = uow
+
+    async def read(self, account_id: AccountId, after: AuditCursor) -> AuditBatch:
+        """At most `MAX_BATCH` records, and seals only after every record that they cover. No lines: nothing is new."""
+        async with self._uow.read() as tx:
+            part = LogPart(after.heads, await tx.audit_log.heads(account_id))
+            seals = await tx.audit_log.list_seals(account_id, after=after.seal, limit=MAX_BATCH)
+        records: list[ChainedRecord] = []
+        async for record in list_part(self._uow, account_id, part):
+            records.append(record)
+            if len(records) == MAX_BATCH:
+                return _batch(after, records, [])
+        return _batch(after, records, seals)
+
+
+def _batch(after: AuditCursor, records: Sequence[ChainedRecord], seals: Sequence[AuditSeal]) -> AuditBatch:
+    heads, lost = dict(after.heads), []
+    for record in records:
+        writer = record.event.writer
+        expected = heads.get(writer, ChainHead()).sequence + 1
+        if writer in heads and record.sequence > expected:
+            lost.append(f"{expected} to {record.sequence - 1} of writer {writer}")
+        heads[writer] = ChainHead(record.sequence, record.hash, record.event.position)
+    lines = [AuditLine(record.event.kind, record.event.at_ms, record_line(record)) for record in records]
+    lines += [AuditLine(SEAL_KIND, seal.sealed_ms, seal_line(seal)) for seal in seals]
+    return AuditBatch(lines, AuditCursor(heads, seals[-1].number if seals else after.seal), lost)

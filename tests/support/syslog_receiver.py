@@ -1,0 +1,91 @@
+"""A syslog receiver on loopback: counts octets, stores what it has read, and drops connections as it is told."""
+
+from __future__ import annotations
+
+import asyncio
+import re
+import socket
+import ssl
+import struct
+from collections import deque
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import asynccontextmanager, suppress
+from dataclasses import dataclass, field
+
+from support.webhook_receiver import serving
+
+TIMEOUT_S = 40.0
+MESSAGE = re.compile(
+    rb"<110>1 (\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d\.\d{3}Z) ([!-~]{1,255}) latchboard - ([!-~]{1,32}) - (\{.*\})", re.DOTALL
+)
+"""RFC 5424, of the audit facility."""
+
+Behaviour = Callable[["SyslogReceiver", asyncio.StreamReader, asyncio.StreamWriter], Awaitable[None]]
+
+
+def text_of(message: bytes) -> str:
+    found = MESSAGE.fullmatch(message)
+    assert found is not None, message
+    return found[4].decode()
+
+
+@dataclass
+class SyslogReceiver:
+    """`behaviours`: of the next connections; after them each one is read to its end."""
+
+    behaviours: deque[Behaviour] = field(default_factory=deque)
+    texts: list[str] = field(default_factory=list)
+    connections: int = 0
+    port: int = 0
+    _changed: asyncio.Condition = field(default_factory=asyncio.Condition)
+
+    async def serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        self.connections += 1
+        behave = self.behaviours.popleft() if self.behaviours else read_to_the_end
+        with suppress(ConnectionError, asyncio.IncompleteReadError, ssl.SSLError):
+            await behave(self, reader, writer)
+            writer.close()
+            await writer.wait_closed()
+
+    async def read_message(self, reader: asyncio.StreamReader) -> None:
+        length = await reader.readuntil(b" ")
+        self.texts.append(text_of(await reader.readexactly(int(length))))
+        async with self._changed:
+            self._changed.notify_all()
+
+    async def wait_until(self, is_over: Callable[[], bool]) -> None:
+        async with asyncio.timeout(TIMEOUT_S), self._changed:
+            await self._changed.wait_for(is_over)
+
+
+async def read_to_the_end(receiver: SyslogReceiver, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+    while True:
+        try:
+            await receiver.read_message(reader)
+        except asyncio.IncompleteReadError:
+            return
+
+
+async def reset_at_once(receiver: SyslogReceiver, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+    writer.get_extra_info("socket").setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
+    writer.transport.abort()
+
+
+async def end_after_two(receiver: SyslogReceiver, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+    """Read two messages, and end in order, as a receiver does that is stopped."""
+    await receiver.read_message(reader)
+    await receiver.read_message(reader)
+
+
+async def read_and_hang(receiver: SyslogReceiver, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+    """Read everything, and never end the connection."""
+    await read_to_the_end(receiver, reader, writer)
+    await asyncio.Event().wait()
+
+
+@asynccontextmanager
+async def syslog_receiver(*behaviours: Behaviour, tls: ssl.SSLContext | None = None) -> AsyncIterator[SyslogReceiver]:
+    receiver = SyslogReceiver(deque(behaviours))
+    async with serving(receiver.serve, tls) as address:
+        receiver.port = int(address.rpartition(":")[2])
+        yield receiver
