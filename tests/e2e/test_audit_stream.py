@@ -18,7 +18,7 @@ from standardwebhooks.webhooks import Webhook
 from support.certificate import certificate
 from support.device import register_device
 from support.service import ApiClient, Service, environment, program_command
-from support.syslog_receiver import end_after_two, read_and_hang, reset_at_once, syslog_receiver, text_of
+from support.syslog_receiver import read_and_hang, reset_at_once, stop_after_two, syslog_receiver, text_of
 from support.webhook_receiver import respond, webhook_receiver
 
 TIMEOUT_S = 60
@@ -70,13 +70,17 @@ async def test_nothing_is_missing_after_drops_and_a_kill(service: Service, owner
     cursor = tmp_path / "cursor.json"
     for _ in range(5):
         await register_device(owner)
-    async with syslog_receiver(reset_at_once, end_after_two, read_and_hang) as logs:
-        target = f"syslog+tcp://127.0.0.1:{logs.port}", "--cursor", cursor
-        async with streaming(service, *target) as first:
-            await logs.wait_until(lambda: logs.connections == 3 and len(logs.texts) > 6)
-            assert not cursor.exists()  # nobody has confirmed anything
-            first.send_signal(signal.SIGKILL)
-            await first.wait()
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+        port = listener.getsockname()[1]
+        target = f"syslog+tcp://127.0.0.1:{port}", "--cursor", cursor
+        first = await launch(service, "stream", *target)
+        partly = await asyncio.to_thread(stop_after_two, listener)
+    async with syslog_receiver(reset_at_once, read_and_hang, port=port) as logs:
+        await logs.wait_until(lambda: logs.connections == 2 and len(logs.texts) > 5)
+        assert set(partly) < set(logs.texts)
+        assert not cursor.exists()  # nobody has confirmed anything
+        first.kill()
+        await first.wait()
         assert (await audit(service, "seal"))[0] == 0
         async with streaming(service, *target) as second:
             await register_device(owner)

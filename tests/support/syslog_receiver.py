@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import io
 import re
 import socket
 import ssl
@@ -71,21 +72,35 @@ async def reset_at_once(receiver: SyslogReceiver, reader: asyncio.StreamReader, 
     writer.transport.abort()
 
 
-async def end_after_two(receiver: SyslogReceiver, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-    """Read two messages, and end in order, as a receiver does that is stopped."""
-    await receiver.read_message(reader)
-    await receiver.read_message(reader)
-
-
 async def read_and_hang(receiver: SyslogReceiver, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
     """Read everything, and never end the connection."""
     await read_to_the_end(receiver, reader, writer)
     await asyncio.Event().wait()
 
 
+def stop_after_two(listener: socket.socket) -> list[str]:
+    """Blocks. Accepts a connection, reads two messages, and stops as a program does that ends: the rest is unread."""
+    listener.settimeout(TIMEOUT_S)
+    connection, _ = listener.accept()
+    with connection, connection.makefile("rb", buffering=0) as octets:
+        return [text_of(_read(octets)) for _ in range(2)]
+
+
+def _read(octets: io.RawIOBase) -> bytes:
+    length = b""
+    while not length.endswith(b" "):
+        length += octets.read(1) or b""
+    message = b""
+    while len(message) < int(length):
+        message += octets.read(int(length) - len(message)) or b""
+    return message
+
+
 @asynccontextmanager
-async def syslog_receiver(*behaviours: Behaviour, tls: ssl.SSLContext | None = None) -> AsyncIterator[SyslogReceiver]:
+async def syslog_receiver(
+    *behaviours: Behaviour, tls: ssl.SSLContext | None = None, port: int = 0
+) -> AsyncIterator[SyslogReceiver]:
     receiver = SyslogReceiver(deque(behaviours))
-    async with serving(receiver.serve, tls) as address:
+    async with serving(receiver.serve, tls, port) as address:
         receiver.port = int(address.rpartition(":")[2])
         yield receiver

@@ -1,0 +1,79 @@
+"""The audit log as a stream: batches from a cursor, seals after their records, and what retention took is named."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from collections.abc import Sequence
+
+import pytest
+
+from domain.audit import tail
+from domain.audit.tail import AuditBatch, AuditCursor, AuditTail
+from support.sealing import seal
+from support.storage import NOW, StoredAccount, an_event
+
+HOUR = 3_600_000
+
+
+async def append(world: StoredAccount, count: int, at_ms: int = NOW) -> None:
+    async with world.uow.write() as tx:
+        await tx.events.append_many([an_event(world, at_ms=at_ms) for _ in range(count)])
+
+
+async def batches(world: StoredAccount, cursor: AuditCursor) -> Sequence[AuditBatch]:
+    """All that is new; each batch begins with the cursor of the one before as a file has it."""
+    found = []
+    while (batch := await AuditTail(uow=world.uow).read(world.account.account_id, cursor)).lines:
+        found.append(batch)
+        cursor = AuditCursor.from_json(json.loads(json.dumps(batch.cursor.to_json())))
+        assert cursor == batch.cursor
+    return found
+
+
+def places(found: Sequence[AuditBatch]) -> list[tuple[int, int] | int]:
+    """Writer and sequence of records, numbers of seals."""
+    lines = [json.loads(line.text) for batch in found for line in batch.lines]
+    return [
+        (line["record"]["writer"], line["record"]["sequence"]) if "record" in line else line["seal"]["number"] for line in lines
+    ]
+
+
+async def test_every_record_and_seal_comes_once_and_in_batches(world: StoredAccount, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(tail, "MAX_BATCH", 3)
+    await append(world, 5)
+    await seal(world.uow, NOW + HOUR)
+    found = await batches(world, AuditCursor())
+    assert [len(batch.lines) for batch in found] == [3, 3]
+    assert places(found) == [(0, 1), (0, 2), (0, 3), (0, 4), (0, 5), 1]
+    await append(world, 1)
+    assert places(await batches(world, found[-1].cursor)) == [(0, 6)]
+
+
+async def test_writers_that_commit_side_by_side_are_all_read(world: StoredAccount, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(tail, "MAX_BATCH", 4)
+    cursor, seen = AuditCursor(), set()
+    for _ in range(4):
+        await asyncio.gather(*(append(world, 2) for _ in range(4)))
+        for batch in await batches(world, cursor):
+            assert not seen & set(places([batch]))
+            seen |= set(places([batch]))
+            cursor = batch.cursor
+    async with world.uow.read() as tx:
+        heads = await tx.audit_log.heads(world.account.account_id)
+    assert seen == {(writer, 1 + number) for writer, head in heads.items() for number in range(head.sequence)}
+    assert len(seen) == 32
+
+
+async def test_what_retention_deleted_before_it_was_read_is_named(world: StoredAccount) -> None:
+    await append(world, 1)
+    cursor = (await batches(world, AuditCursor()))[-1].cursor
+    await append(world, 2)
+    await seal(world.uow, NOW + HOUR)
+    async with world.uow.write() as tx:
+        assert await tx.events.delete_older_than(NOW + HOUR + 1, 9) == 3
+    await append(world, 1, NOW + 2 * HOUR)
+    [batch] = await batches(world, cursor)
+    assert batch.lost == ["2 to 3 of writer 0"]
+    [from_the_beginning] = await batches(world, AuditCursor())
+    assert from_the_beginning.lost == []
