@@ -39,6 +39,7 @@ helper.load(require("node-red-contrib-latchboard/nodes/latchboard.js"), flow, { 
   const on = (id, what) => helper.getNode(id).on("input", (msg) => tell([id, what(msg)]));
   on("fed", ({ topic, payload }) => payload.relay ?? topic);
   on("switched", ({ payload, deviceId }) => [payload.status, deviceId === device]);
+  on("approval", ({ payload }) => payload.status);
   on("approved", ({ payload }) => [payload.status, payload.note]);
   on("refused", ({ payload }) => [payload.status, payload.note]);
   on("caught", (msg) => [msg.error.source.id, msg.code]);
@@ -46,8 +47,8 @@ helper.load(require("node-red-contrib-latchboard/nodes/latchboard.js"), flow, { 
   require("readline").createInterface({ input: process.stdin }).on("line", async (line) => {
     const [id, msg] = JSON.parse(line);
     if (id !== "end") return helper.getNode(id).receive(msg);
-    await helper.unload();
-    process.exit(0);
+    process.stdin.destroy();
+    await helper.unload(); // then nothing is left that keeps the program running
   });
 });
 """
@@ -88,10 +89,15 @@ async def test_a_flow_switches_asks_and_follows(service: Service, owner: ApiClie
                 await flow.send(["ask", {"reason": "Frost"}])
                 [asked] = await owner.wait_until(f"{pump.path}/approvals?status=PENDING", len)
                 assert asked["reason"] == "Frost"
+                assert await flow.next() == ["approval", "PENDING"]
                 await owner.post(f"{pump.path}/approvals/{asked['approvalId']}/{decision}", {"note": "as agreed"})
                 assert await flow.next() == told
         await service.kill_and_restart()
         async with pump.online(service) as line:
             await line.press_button(False)
         assert sorted([await flow.next(), await flow.next()]) == [["fed", "OFF"], ["fed", "initial_state"]]
+        await flow.send(["ask", {}])
+        assert await flow.next() == ["approval", "PENDING"]
+        await flow.send(["switch", {"payload": True}])  # the device is away
+        await owner.wait_until(f"{pump.path}/executions", lambda page: page["data"][0]["status"] == "QUEUED")
         await flow.send(["end"])

@@ -15,22 +15,24 @@ module.exports = (RED) => {
   function Command(config) {
     RED.nodes.createNode(this, config);
     const service = RED.nodes.getNode(config.service);
+    const signal = closeSignal(this);
     this.on("input", async (msg, send, done) => {
       try {
         const { deviceId, command } = commandOf(config, msg);
         show(this, "wait", `${command.cmd} …`);
         const client = await required(service).client;
-        const options = { timeoutSeconds: Number(config.timeout) || 60 };
+        const options = { timeoutSeconds: Number(config.timeout) || 60, signal };
         msg.payload =
           config.waitFor === "nothing"
-            ? await client.post("/api/v1/devices/{deviceId}/command", { path: { deviceId }, body: command })
+            ? await client.post("/api/v1/devices/{deviceId}/command", { path: { deviceId }, body: command, signal })
             : await client.runCommand(deviceId, command, options);
         msg.deviceId = deviceId;
         show(this, "good", `${command.cmd} ${msg.payload.status}`);
         send(msg);
         done();
       } catch (error) {
-        fail(this, error, msg, done);
+        if (signal.aborted) done();
+        else fail(this, error, msg, done);
       }
     });
   }
@@ -39,6 +41,7 @@ module.exports = (RED) => {
   function Approval(config) {
     RED.nodes.createNode(this, config);
     const service = RED.nodes.getNode(config.service);
+    const signal = closeSignal(this);
     this.on("input", async (msg, send, done) => {
       try {
         const { ApprovalRefusedError } = await required(service).clientModule;
@@ -47,7 +50,7 @@ module.exports = (RED) => {
         const client = await service.client;
         show(this, "wait", "waits for a decision");
         try {
-          msg.payload = await client.waitForApproval(deviceId, approvalId, Number(config.timeout) || 86_400);
+          msg.payload = await client.waitForApproval(deviceId, approvalId, Number(config.timeout) || 86_400, { signal });
           show(this, "good", "approved");
           send([msg, null]);
         } catch (error) {
@@ -58,7 +61,8 @@ module.exports = (RED) => {
         }
         done();
       } catch (error) {
-        fail(this, error, msg, done);
+        if (signal.aborted) done();
+        else fail(this, error, msg, done);
       }
     });
   }
@@ -107,6 +111,13 @@ function needed(value, what) {
 
 function required(service) {
   return needed(service, "The Latchboard service");
+}
+
+/** Aborted when the node is removed or deployed again: nothing may wait for it any longer. */
+function closeSignal(node) {
+  const closing = new AbortController();
+  node.on("close", () => closing.abort());
+  return closing.signal;
 }
 
 function show(node, kind, text) {

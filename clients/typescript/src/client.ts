@@ -8,6 +8,17 @@ const LONGEST_SERVER_WAIT_SECONDS = 30;
 const SLOWEST_POLL_MS = 5_000;
 const OPEN = new Set(["QUEUED", "SENT", "ACKED"]);
 
+export interface WaitOptions {
+  /** Ends the wait: the call throws the signal's reason. What was sent stays sent. */
+  signal?: AbortSignal;
+}
+
+export interface RunOptions extends WaitOptions {
+  /** 60 by default. */
+  timeoutSeconds?: number;
+  idempotencyKey?: string;
+}
+
 export class Latchboard {
   private readonly http: Http;
 
@@ -48,7 +59,7 @@ export class Latchboard {
   async runCommand(
     deviceId: string,
     command: Schemas["CommandSendRequest"],
-    { timeoutSeconds = 60, idempotencyKey }: { timeoutSeconds?: number; idempotencyKey?: string } = {},
+    { timeoutSeconds = 60, idempotencyKey, ...options }: RunOptions = {},
   ): Promise<Schemas["ExecutionResponse"]> {
     const deadline = Date.now() + timeoutSeconds * 1000;
     const left = () => (deadline - Date.now()) / 1000;
@@ -56,26 +67,39 @@ export class Latchboard {
       path: { deviceId },
       body: { ...command, waitSeconds: Math.min(timeoutSeconds, LONGEST_SERVER_WAIT_SECONDS) },
       ...(idempotencyKey === undefined ? {} : { idempotencyKey }),
+      ...options,
     });
-    const executionId =
-      "approvalRequired" in answer ? (await this.waitForApproval(deviceId, answer.approvalId, left())).executionId! : answer.executionId;
-    const execution = await this.waitForExecution(deviceId, executionId, left());
+    const isAsked = "approvalRequired" in answer;
+    const executionId = isAsked
+      ? (await this.waitForApproval(deviceId, answer.approvalId, left(), options)).executionId!
+      : answer.executionId;
+    const execution = await this.waitForExecution(deviceId, executionId, left(), options);
     if (execution.status !== "DONE") throw new CommandNotDoneError(executionId, execution.status, execution.result);
     return execution;
   }
 
   /** Wait until the approval is granted. */
-  async waitForApproval(deviceId: string, approvalId: string, timeoutSeconds: number): Promise<Schemas["ApprovalResponse"]> {
-    const read = () => this.get("/api/v1/devices/{deviceId}/approvals/{approvalId}", { path: { deviceId, approvalId } });
-    const approval = await poll(read, ({ status }) => status !== "PENDING", timeoutSeconds, approvalId);
+  async waitForApproval(
+    deviceId: string,
+    approvalId: string,
+    timeoutSeconds: number,
+    options: WaitOptions = {},
+  ): Promise<Schemas["ApprovalResponse"]> {
+    const read = () => this.get("/api/v1/devices/{deviceId}/approvals/{approvalId}", { path: { deviceId, approvalId }, ...options });
+    const approval = await poll(read, ({ status }) => status !== "PENDING", timeoutSeconds, approvalId, options);
     if (approval.status !== "APPROVED") throw new ApprovalRefusedError(approvalId, approval.status, approval.note);
     return approval;
   }
 
   /** Wait until the execution has ended, well or not. */
-  async waitForExecution(deviceId: string, executionId: string, timeoutSeconds: number): Promise<Schemas["ExecutionResponse"]> {
-    const read = () => this.get("/api/v1/devices/{deviceId}/executions/{executionId}", { path: { deviceId, executionId } });
-    return poll(read, ({ status }) => !OPEN.has(status), timeoutSeconds, executionId);
+  async waitForExecution(
+    deviceId: string,
+    executionId: string,
+    timeoutSeconds: number,
+    options: WaitOptions = {},
+  ): Promise<Schemas["ExecutionResponse"]> {
+    const read = () => this.get("/api/v1/devices/{deviceId}/executions/{executionId}", { path: { deviceId, executionId }, ...options });
+    return poll(read, ({ status }) => !OPEN.has(status), timeoutSeconds, executionId, options);
   }
 
   private async call<T>(method: Method, path: string, options: unknown): Promise<T> {
@@ -83,13 +107,19 @@ export class Latchboard {
   }
 }
 
-async function poll<T>(read: () => Promise<T>, isOver: (found: T) => boolean, timeoutSeconds: number, what: string): Promise<T> {
+async function poll<T>(
+  read: () => Promise<T>,
+  isOver: (found: T) => boolean,
+  timeoutSeconds: number,
+  what: string,
+  { signal }: WaitOptions,
+): Promise<T> {
   const deadline = Date.now() + timeoutSeconds * 1000;
   for (let pause = 250; ; pause = Math.min(pause * 1.5, SLOWEST_POLL_MS)) {
     const found = await read();
     if (isOver(found)) return found;
     const left = deadline - Date.now();
     if (left <= 0) throw new WaitTimeoutError(`${what} is still open after ${timeoutSeconds} s. Wait longer, or read it again later.`);
-    await sleep(Math.min(pause, left));
+    await sleep(Math.min(pause, left), signal);
   }
 }

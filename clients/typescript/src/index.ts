@@ -1,5 +1,6 @@
 /** Client of Latchboard: typed calls, the live feed with resume, webhook verification. */
 export { Latchboard } from "./client.js";
+export type { RunOptions, WaitOptions } from "./client.js";
 export * from "./errors.js";
 export { Feed } from "./feed.js";
 export type { FeedOptions } from "./feed.js";
