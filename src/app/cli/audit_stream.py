@@ -20,7 +20,7 @@ from adapters.audit_sinks.syslog import TcpSyslogSink, UdpSyslogSink
 from adapters.clock import SystemClock
 from adapters.delivery.retry_jitter import RandomJitter
 from app.cli.audit_log import choose_account, open_database
-from app.cli.run import stderr_console
+from app.cli.command_support import stderr_console
 from app.config.settings import Settings
 from app.runtime.errors import StartupError
 from domain.audit.tail import AuditCursor, AuditSink, AuditTail, NotDeliveredError, SinkRefusedError
