@@ -113,7 +113,8 @@ def test_the_settings_in_the_documents_are_those_of_the_program() -> None:
     assert (sorted(known - shortened), sorted(shortened - known)) == ([], [])
     named = {name for page in PAGES for name in re.findall(r"LATCHBOARD_[A-Z_]+[A-Z]", page.read_text(encoding="utf-8"))}
     others = {
-        f"LATCHBOARD_{name}" for name in ("PASSWORD", "NEW_PASSWORD", "API_KEY", "TOKEN", "URL", "SERVICE_HOST", "HTTP_BIND")
+        f"LATCHBOARD_{name}"
+        for name in ("PASSWORD", "NEW_PASSWORD", "API_KEY", "TOKEN", "URL", "SERVICE_HOST", "HTTP_BIND", "AUDIT_STREAM_SECRET")
     }
     of_tests = ("LATCHBOARD_TEST_", "LATCHBOARD_BENCH_", "LATCHBOARD_PROPERTY_")
     assert sorted(name for name in named - known - others if not name.startswith(of_tests)) == []
