@@ -53,7 +53,7 @@ lint: dev ## check format, lint rules, types and import laws
 	@bash .ci/lint
 
 bench: dev ## run the benchmarks (medians and ratios; they assert nothing)
-	@for peer in psutil numpy orjson zen-engine ply rule-engine common-expression-language datalogic-py; do \
+	@for peer in psutil numpy orjson granian zen-engine ply rule-engine common-expression-language datalogic-py; do \
 	  $(BIN)/python -m pip install --quiet --disable-pip-version-check --no-deps $$peer || echo "==> $$peer cannot be installed here; skipped"; done
 	$(BIN)/python -m pytest benches -o python_files='bench_*.py' -o python_functions='bench_* test_*' --benchmark-only --benchmark-sort=mean
 

@@ -102,15 +102,18 @@ class Server:
         return (int(fields[11]) + int(fields[12])) / 100
 
 
-BARE = """
-import asyncio, sys, uvloop
-from hypercorn.asyncio import serve
-from hypercorn.config import Config
+BARE_APPLICATION = """
 from quart import Quart
 app = Quart("bare")
 @app.post("/api/v1/bare")
 async def bare():
     return {"ok": True}
+"""
+HYPERCORN = """
+import sys, uvloop
+from hypercorn.asyncio import serve
+from hypercorn.config import Config
+from bare import app
 config = Config()
 config.bind = [f"127.0.0.1:{sys.argv[1]}"]
 config.accesslog, config.include_date_header, config.include_server_header = None, False, False
@@ -119,10 +122,25 @@ uvloop.run(serve(app, config))
 """
 
 
-@pytest.fixture
-def bare() -> Iterator[Server]:
+GRANIAN = "-m granian --interface asgi --loop uvloop --no-ws --workers 1 --log-level error --host 127.0.0.1 --port"
+
+
+def child_of(pid: int) -> int:
+    """The only child of a process, or the process itself."""
+    children = Path(f"/proc/{pid}/task/{pid}/children").read_text().split()
+    return int(children[0]) if children else pid
+
+
+@pytest.fixture(params=["hypercorn", "granian"])
+def bare(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Server]:
     [port] = free_ports(1)
-    process = subprocess.Popen([sys.executable, "-c", BARE, str(port)])
+    (tmp_path / "bare.py").write_text(BARE_APPLICATION)
+    if request.param == "granian":
+        pytest.importorskip("granian")
+        arguments = [*GRANIAN.split(), str(port), "bare:app"]
+    else:
+        arguments = ["-c", HYPERCORN, str(port)]
+    process = subprocess.Popen([sys.executable, *arguments], cwd=tmp_path)
     try:
         until = time.monotonic() + 20
         while time.monotonic() < until:
@@ -131,9 +149,9 @@ def bare() -> Iterator[Server]:
                 break
             except httpx.TransportError:
                 time.sleep(0.05)
-        yield Server(port, process.pid)
+        yield Server(port, child_of(process.pid))
     finally:
-        process.kill()
+        process.terminate()  # Granian's worker ends with it
         process.wait(10)
 
 
