@@ -9,6 +9,9 @@ from typing import Any
 
 import pytest
 
+from domain.kernel.caller import Role
+from domain.kernel.clock import to_iso
+from domain.kernel.ids import DeviceId
 from domain.team.operator_accounts import CreatedAccount
 from support.in_process_app import RECEIVER_URL, ApiCaller, InProcessApp, in_process_app
 
@@ -118,3 +121,139 @@ async def test_an_export_planned_again_changes_nothing(app: InProcessApp, ada: A
         assert len(exported["document"][section]) == len(DOCUMENT[section])
     first = exported["document"]["devices"][0]
     assert first == DOCUMENT["devices"][0] | {"profile": "native"}
+
+
+def one_device(**fields: Any) -> dict[str, Any]:
+    return {"devices": [{"externalId": "pump-1", "name": "Pump 1", "boardType": "ESP32", "appType": "PUMP"} | fields]}
+
+
+async def test_a_metric_that_the_file_names_is_known_before_the_device_reports_it(app: InProcessApp, ada: ApiCaller) -> None:
+    without = await refusal(ada, one_device(rules=[HOT]))
+    assert without == ("UNKNOWN_METRIC", ["document.devices.0.rules.0.conditions.0.metric"])
+    of_type = one_device(rules=[HOT], deviceType="Pump") | {"deviceTypes": [{"name": "Pump", "metrics": ["temperature"]}]}
+    assert shown(await fleet(ada, "plan", of_type))[1] == ("CREATE", "devices", "pump-1", "metrics")
+
+    await fleet(ada, "apply", of_type)
+    [device] = await ada.send_ok("GET", "/devices")
+    context = await ada.send_ok("GET", f"/devices/{device['deviceId']}/rules/context")
+    assert context["metrics"] == ["temperature"]
+    assert (await fleet(ada, "apply", of_type))["objects"] == []
+    await app.report(DeviceId(device["deviceId"]), temperature=20.5, humidity=40)
+    [change] = (await fleet(ada, "plan", one_device(metrics=["pressure"])))["objects"][0]["changes"]
+    assert change == {
+        "field": "metrics",
+        "before": ["humidity", "temperature"],
+        "after": ["humidity", "pressure", "temperature"],
+    }
+    exported = (await ada.send_ok("GET", "/fleet"))["document"]
+    assert exported["devices"][0]["metrics"] == ["humidity", "temperature"]
+    assert exported["devices"][0]["rules"] == [HOT]
+    assert (await fleet(ada, "plan", exported, prune=True))["objects"] == []
+
+
+async def test_a_metric_that_only_a_plan_has_named_stays_unknown(app: InProcessApp, ada: ApiCaller) -> None:
+    await fleet(ada, "apply", one_device())
+    await fleet(ada, "plan", one_device(metrics=["temperature"], rules=[HOT]))
+    [device] = await ada.send_ok("GET", "/devices")
+    await app.report(DeviceId(device["deviceId"]), humidity=40)
+    assert (await refusal(ada, one_device(rules=[HOT])))[0] == "UNKNOWN_METRIC"
+
+
+async def test_a_device_without_an_id_of_the_user_gets_one(app: InProcessApp, ada: ApiCaller) -> None:
+    await ada.send_ok("POST", "/devices/register", {"name": "Pump", "boardType": "ESP32", "appType": "PUMP"})
+    exported = (await ada.send_ok("GET", "/fleet"))["document"]
+    [entry] = exported["devices"]
+    assert (await fleet(ada, "plan", exported, prune=True))["objects"] == []
+    entry["externalId"] = "pump-1"
+    applied = await fleet(ada, "apply", exported, prune=True)
+    assert shown(applied) == [("CHANGE", "devices", entry["deviceId"], "externalId")]
+    del entry["deviceId"]
+    assert (await fleet(ada, "plan", exported, prune=True))["objects"] == []
+
+
+async def test_each_error_names_its_place_and_undoes_everything(app: InProcessApp, ada: ApiCaller) -> None:
+    device = DOCUMENT["devices"][1]
+    cases: list[tuple[dict[str, Any], str, str]] = [
+        (changed(devices=[device, device]), "VALIDATION_ERROR", "document.devices.1"),
+        (changed(devices=[device | {"project": "Attic"}]), "VALIDATION_ERROR", "document.devices.0.project"),
+        (changed(devices=[device | {"color": "red"}]), "VALIDATION_ERROR", "document.devices.0.color"),
+        (changed(devices=[{**device, "externalId": None}]), "VALIDATION_ERROR", "document.devices.0.externalId"),
+        (changed(grants=[{"apiKey": "nightly", "commands": ["ON"]}]), "VALIDATION_ERROR", "document.grants.0.device"),
+        (
+            changed(grants=[{"apiKey": "nightly", "device": "pump-2", "commands": []}]),
+            "VALIDATION_ERROR",
+            "document.grants.0.commands",
+        ),
+        (changed(projects=[{"name": "Default"}, {"name": "Default"}]), "VALIDATION_ERROR", "document.projects.1"),
+        (
+            one_device(schedules=[EVERY_DAY | {"onCommand": {"command": "SING"}}]),
+            "UNKNOWN_COMMAND",
+            "document.devices.0.schedules.0.onCommand.command",
+        ),
+        (one_device(rules=[HOT, HOT | {"priority": "high"}]), "VALIDATION_ERROR", "document.devices.0.rules.1.priority"),
+        (changed(projects=[{"name": f"P{number}"} for number in range(1001)]), "VALIDATION_ERROR", "document.projects"),
+    ]
+    for document, code, place in cases:
+        for step in ("plan", "apply"):
+            found = await refusal(ada, document, step=step)
+            assert (found[0], found[1][:1]) == (code, [place])
+    assert await ada.send_ok("GET", "/devices") == []
+    assert await ada.send_ok("GET", "/keys") == []
+
+
+async def test_a_completed_slot_is_not_made_again(app: InProcessApp, ada: ApiCaller) -> None:
+    once = one_device(schedules=[{"slot": 1, "onTs": SOON_S, "offTs": SOON_S + 60}])
+    await fleet(ada, "apply", once)
+    [device] = await ada.send_ok("GET", "/devices")
+    path = f"/devices/{device['deviceId']}/schedules"
+    await ada.send_ok("DELETE", f"{path}/1")
+    assert shown(await fleet(ada, "plan", once)) == [("CREATE", "schedules", "1")]
+
+
+async def test_an_apply_needs_what_its_single_calls_need(app: InProcessApp, account: CreatedAccount, ada: ApiCaller) -> None:
+    await fleet(ada, "apply", DOCUMENT)
+    await app.create_member(account, "max@example.com", Role.MEMBER)
+    member = await app.sign_in("max@example.com")
+    keys = {"apiKeys": [{"name": "nightly", "enabled": False}]}
+    assert await refusal(member, keys) == ("ROLE_REQUIRED", ["document.apiKeys.0"])
+    assert (await refusal(member, {"grants": DOCUMENT["grants"]}))[0] == "ROLE_REQUIRED"
+    assert (await fleet(member, "plan", {"apiKeys": [{"name": "nightly"}]}))["objects"] == []
+    exported = await member.send_ok("GET", "/fleet")
+    assert exported["leftOut"] == ["grants", "webhooks"]
+    assert (await fleet(member, "plan", exported["document"], prune=True))["objects"] == []
+    lacks_grant = {"devices": [DOCUMENT["devices"][1] | {"schedules": [EVERY_DAY]}]}
+    assert await refusal(member, lacks_grant) == ("GRANT_MISSING", ["document.devices.0.schedules.0"])
+    until = to_iso(app.clock.now_ms() + 3_600_000)
+    body = {"name": "ci", "role": "Admin", "operations": ["devices:write"], "expiresAt": until}
+    made = await ada.send_ok("POST", "/service-sessions", body)
+    robot = app.caller(Authorization=f"Bearer {made['token']}")
+    assert (await fleet(robot, "apply", one_device(name="Pump")))["counts"]["change"] == 1
+    assert (await refusal(robot, keys))[0] == "OPERATION_NOT_ALLOWED"
+    assert (await robot.send_ok("GET", "/fleet"))["document"].keys() == {"version", "devices"}
+
+
+async def test_the_log_has_the_event_of_each_change(app: InProcessApp, ada: ApiCaller) -> None:
+    await fleet(ada, "apply", DOCUMENT, credentials="NEW")
+    kinds = [each["eventType"] for each in (await ada.send_ok("GET", "/events?limit=200"))["data"]]
+    wanted = {"device_registered": 2, "credentials_generated": 2, "schedule_created": 1, "grant_created": 4, "key_created": 1}
+    assert {kind: kinds.count(kind) for kind in wanted} == wanted
+
+
+async def test_prune_deletes_what_the_sections_do_not_name_and_nothing_else(app: InProcessApp, ada: ApiCaller) -> None:
+    await fleet(ada, "apply", DOCUMENT)
+    empty = {"projects": [{"name": "Default"}], "deviceTypes": [], "devices": [], "groups": []}
+    planned = await fleet(ada, "plan", empty, prune=True)
+    assert len(await ada.send_ok("GET", "/devices")) == 2
+    applied = await fleet(ada, "apply", empty, prune=True)
+    assert shown(applied) == shown(planned)
+    assert [each[1:3] for each in shown(applied)] == [
+        ("groups", "Greenhouse / Pumps"),
+        ("devices", "pump-2"),
+        ("devices", "pump-1"),
+        ("deviceTypes", "Pump"),
+        ("projects", "Greenhouse"),
+    ]
+    left = (await ada.send_ok("GET", "/fleet"))["document"]
+    assert (left["projects"], left["devices"], left["deviceTypes"], left["grants"]) == ([{"name": "Default"}], [], [], [])
+    assert [each["name"] for each in left["apiKeys"]] == ["nightly"]
+    assert len(left["webhooks"]) == 1

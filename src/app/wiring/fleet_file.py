@@ -67,6 +67,7 @@ def create_fleet_file_service(
         make_writers=make_writers,
         webhooks=make_webhooks(services.uow),
         projects=services.projects,
+        device_types=services.device_types,
         credential_sync=services.credential_sync,
         erasure=services.device_erasure,
         engine_commit_lock=TimeoutLock(services.engine_commit_lock),

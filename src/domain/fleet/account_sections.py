@@ -74,7 +74,13 @@ class DeviceTypeSection(FleetSection):
         await run.writers.device_types.update(run.caller, DeviceTypeId(stored.id), None, changes.get("commands"))
 
     async def delete(self, run: FleetChange, stored: StoredObject) -> None:
-        await run.writers.device_types.delete(run.caller, DeviceTypeId(stored.id))
+        """Checked now, done once the rows of its last devices are gone."""
+        require_role(run.caller, Role.ADMIN)
+        devices = await run.tx.devices.list(run.caller.account_id)
+        used = sum(each.device_type_id == stored.id and each.status is not DeviceStatus.DELETING for each in devices)
+        if used:
+            raise Conflict(f"{used} devices are of this type. Give them another type first.", code="DEVICE_TYPE_IN_USE")
+        run.postponed.deleted_types.append(DeviceTypeId(stored.id))
 
 
 class ApiKeySection(FleetSection):

@@ -17,6 +17,8 @@ from domain.kernel.errors import Conflict, DomainError, FieldFault, NotFound, Va
 MAX_OBJECTS = 1_000
 """An apply is one transaction, which must stay short."""
 
+MAX_METRICS_PER_DEVICE = 128
+
 Key: TypeAlias = tuple[str | int, ...]
 Fields: TypeAlias = Mapping[str, Any]
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Protocol, TypeAlias
 
@@ -19,16 +19,29 @@ from domain.devices.ports import HasDeviceCredentials, HasDeviceTypes
 from domain.devices.service import DeviceService
 from domain.grants.grant_service import GrantService, GroupGrantService
 from domain.groups.service import DeviceGroupService
-from domain.kernel.ids import DeviceId, ProjectId
+from domain.kernel.ids import DeviceId, DeviceTypeId, ProjectId
 from domain.kernel.joined_unit_of_work import JoinedUnitOfWork
 from domain.keys.ports import HasApiKeys
 from domain.keys.service import ApiKeyService
 from domain.rules.service import RuleService
-from domain.rules.storage_ports import HasMetricCatalog, HasRules
+from domain.rules.storage_ports import HasRules, MetricCatalog
 from domain.schedules.ports import ScheduleTx
 from domain.schedules.service import ScheduleService
 from domain.webhooks.ports import HasDeliveries, HasWebhooks
 from domain.webhooks.service import WebhookService
+
+
+class MetricDeclarations(MetricCatalog, Protocol):
+    """The readings repository of the telemetry part, a higher layer, implements it."""
+
+    async def assign_metric_numbers(self, names: Sequence[str]) -> Sequence[tuple[int, str]]: ...
+
+    async def upsert_device_metrics(self, metrics: Sequence[tuple[int, int, str | None]]) -> None: ...
+
+
+class HasMetricDeclarations(Protocol):
+    @property
+    def readings(self) -> MetricDeclarations: ...
 
 
 class FleetTx(
@@ -40,7 +53,7 @@ class FleetTx(
     HasDeviceGroups,
     HasDeviceHealth,
     HasDeviceTypes,
-    HasMetricCatalog,
+    HasMetricDeclarations,
     HasProjects,
     HasRules,
     HasWebhooks,
@@ -56,7 +69,8 @@ class PostponedWork:
     synced: list[DeviceId] = field(default_factory=list)
     erased: list[Device] = field(default_factory=list)
     deleted_projects: list[ProjectId] = field(default_factory=list)
-    """They can be deleted when their last devices are erased."""
+    deleted_types: list[DeviceTypeId] = field(default_factory=list)
+    """Both can be deleted when their last devices are erased."""
 
     async def sync(self, device_id: DeviceId) -> bool:
         self.synced.append(device_id)

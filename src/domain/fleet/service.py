@@ -13,37 +13,32 @@ from contextlib import asynccontextmanager, nullcontext, suppress
 from dataclasses import dataclass, replace
 
 from domain.accounts.projects import ProjectService
+from domain.commands.device_types import DeviceTypeService
 from domain.devices.bulk_registration import BulkCredentials
-from domain.devices.credential_issuer import RevealedCredentials
-from domain.devices.lookup import get_device
-from domain.devices.model import DeviceStatus
 from domain.devices.service import DeviceEraser, DeviceSync
 from domain.fleet.access_sections import GrantSection, GroupSection
 from domain.fleet.account_sections import ApiKeySection, DeviceTypeSection, ProjectSection, WebhookSection
 from domain.fleet.device_sections import PARTS, DeviceSection
+from domain.fleet.device_steps import known_metrics, with_credentials, with_metrics
 from domain.fleet.model import (
     MAX_OBJECTS,
-    FieldChange,
     Fields,
-    FleetAction,
     FleetDocument,
     FleetKind,
     FleetOutcome,
     StoredObject,
     WantedObject,
-    with_place,
 )
 from domain.fleet.names import FleetNames
 from domain.fleet.ports import FleetTx, MakeWriters, PostponedWork
 from domain.fleet.section import FleetChange, FleetRun, FleetSection, prune, reconcile
 from domain.kernel.caller import Role, Session
 from domain.kernel.clock import Clock
-from domain.kernel.errors import Conflict, DomainError, PermissionDenied, ValidationFailed
+from domain.kernel.errors import Conflict, PermissionDenied, ValidationFailed
 from domain.kernel.idempotency import ReplayAuthorizedError
 from domain.kernel.ids import DeviceId
 from domain.kernel.joined_unit_of_work import JoinedUnitOfWork
 from domain.kernel.unit_of_work import EngineCommitLock, UnitOfWork
-from domain.team.service_sessions import check_operation
 from domain.webhooks.service import WebhookService
 
 
@@ -73,6 +68,7 @@ class FleetFileService:
         make_writers: MakeWriters,
         webhooks: WebhookService,
         projects: ProjectService,
+        device_types: DeviceTypeService,
         credential_sync: DeviceSync,
         erasure: DeviceEraser,
         engine_commit_lock: EngineCommitLock,
@@ -81,6 +77,7 @@ class FleetFileService:
         self._clock = clock
         self._make_writers = make_writers
         self._projects = projects
+        self._device_types = device_types
         self._credential_sync = credential_sync
         self._erasure = erasure
         self._engine_commit_lock = engine_commit_lock
@@ -191,10 +188,11 @@ class FleetFileService:
         devices: Sequence[FleetOutcome],
         later: list[tuple[FleetSection, set[str], str]],
     ) -> list[FleetOutcome]:
-        """With their parts and, if wanted, their credentials."""
+        """With their metrics, which rules may name, their parts and, if wanted, their credentials."""
         outcomes: list[FleetOutcome] = []
-        for each, outcome in zip(wanted, devices, strict=True):
-            outcomes.append(await self._with_credentials(run, outcome))
+        for each, reconciled in zip(wanted, devices, strict=True):
+            outcome = await with_metrics(run, each, reconciled)
+            outcomes.append(await with_credentials(run, outcome))
             for kind, part in PARTS.items():
                 if kind in each.children:
                     section = part(DeviceId(outcome.id), outcome.name)
@@ -203,36 +201,14 @@ class FleetFileService:
                     outcomes += found
         return outcomes
 
-    async def _with_credentials(self, run: FleetChange, outcome: FleetOutcome) -> FleetOutcome:
-        if run.credentials is BulkCredentials.NONE:
-            return outcome
-        device = await get_device(run.tx, run.caller.account_id, DeviceId(outcome.id))
-        is_new = device.status is DeviceStatus.PENDING
-        is_unused = device.status is DeviceStatus.ACTIVE and device.last_seen_ms is None and not device.is_online
-        if not is_new and not (is_unused and run.credentials is BulkCredentials.UNUSED):
-            return outcome
-        try:
-            issued = await self._issue(run, outcome, rotated=not is_new)
-        except DomainError as error:
-            raise with_place(error, outcome.path) from None
-        change = FieldChange("credentials", None if is_new else "unused", "new")
-        action = FleetAction.CHANGE if outcome.action is FleetAction.NONE else outcome.action
-        return replace(outcome, action=action, credentials=issued, changes=(*outcome.changes, change))
-
-    async def _issue(self, run: FleetChange, outcome: FleetOutcome, *, rotated: bool) -> RevealedCredentials:
-        async with JoinedUnitOfWork(run.tx).write(run.caller, Role.MEMBER) as tx:
-            check_operation(run.caller, DeviceSection.tag, is_read=False)
-            device = await get_device(tx, run.caller.account_id, DeviceId(outcome.id))
-            issued = await run.writers.issuer.issue(tx, run.caller, device, run.now_ms, rotated=rotated)
-        run.postponed.synced.append(device.device_id)
-        return issued
-
     async def _finish(self, caller: Session, postponed: PostponedWork) -> None:
         """After the commit. What a crash leaves undone here, the start of the service does, or the next apply."""
         for device_id in dict.fromkeys(postponed.synced):
             await self._credential_sync.sync(device_id)
         for device in postponed.erased:
             await self._erasure.erase(device)
+        for device_type_id in postponed.deleted_types:
+            await self._device_types.delete(caller, device_type_id)
         for project_id in postponed.deleted_projects:
             await self._projects.delete(caller, project_id)
 
@@ -254,7 +230,9 @@ def _may_read(section: FleetSection, caller: Session) -> bool:
 
 async def _with_parts(run: FleetRun, device: StoredObject, readable: set[FleetKind]) -> StoredObject:
     parts = {kind: part(DeviceId(device.id), device.name) for kind, part in PARTS.items() if kind in readable}
-    return replace(device, children={kind: await part.stored(run, None) for kind, part in parts.items()})
+    metrics = await known_metrics(run, device.source)
+    fields = {**device.fields, "metrics": metrics} if metrics else device.fields
+    return replace(device, fields=fields, children={kind: await part.stored(run, None) for kind, part in parts.items()})
 
 
 def _check_size(count: int) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import fields
+from functools import partial
 from typing import Any, TypeVar
 
 from pydantic import BaseModel
@@ -30,7 +31,8 @@ def to_fleet_request(body: schema.FleetApplyRequest) -> FleetRequest:
     sections: dict[FleetKind, Sequence[WantedObject]] = {}
     _add(sections, FleetKind.PROJECTS, given.projects, _named)
     _add(sections, FleetKind.DEVICE_TYPES, given.device_types, _device_type)
-    _add(sections, FleetKind.DEVICES, given.devices, _device)
+    of_types = {each.name: tuple(each.metrics or ()) for each in given.device_types or ()}
+    _add(sections, FleetKind.DEVICES, given.devices, partial(_device, of_types))
     _add(sections, FleetKind.GROUPS, given.groups, _group)
     _add(sections, FleetKind.API_KEYS, given.api_keys, _named)
     _add(sections, FleetKind.GRANTS, given.grants, _grant)
@@ -78,16 +80,17 @@ def _device_type(path: str, given: schema.FleetDeviceType) -> WantedObject:
     return _wanted(path, (given.name,), given, {"name": given.name, "commands": commands})
 
 
-def _device(path: str, given: schema.FleetDevice) -> WantedObject:
+def _device(metrics_of_types: Mapping[str, tuple[str, ...]], path: str, given: schema.FleetDevice) -> WantedObject:
     if given.external_id is None and given.device_id is None:
         raise ValidationFailed.for_field("externalId", "is required: your own id of the device, such as its serial number.")
     key = ("deviceId", given.device_id) if given.device_id is not None else ("externalId", str(given.external_id))
     values = {name: value for name, value in _plain(given).items() if name not in _PARTS | {"device_id"}}
+    values["metrics"] = (*metrics_of_types.get(given.device_type or "", ()), *(given.metrics or ()))
     values["tags"] = tuple(dict.fromkeys(given.tags or ()))
     values["profile"] = given.profile or infer_profile(given.board_type, given.app_type)
     wanted = _wanted(path, key, given, values)
     kept = {name for name in wanted.given if name not in ("project", "profile") or values[name] is not None}
-    kept -= {"profile"} if given.profile is None else set()
+    kept -= {"metrics"} if given.profile is not None else {"metrics", "profile"}
     children: dict[FleetKind, Sequence[WantedObject]] = {}
     _add(children, FleetKind.COMMANDS, given.commands, _command, path)
     _add(children, FleetKind.SCHEDULES, given.schedules, _schedule, path)
