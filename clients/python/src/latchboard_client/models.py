@@ -682,6 +682,7 @@ class FleetDevice:
     model: str | Unset | None = UNSET
     industry: str | Unset | None = UNSET
     tags: list[str] | Unset | None = UNSET
+    metrics: list[str] | Unset | None = UNSET
     commands: list[CommandDefinitionCreateRequest] | Unset | None = UNSET
     schedules: list[ScheduleCreateRequest] | Unset | None = UNSET
     rules: list[RuleCreateRequest] | Unset | None = UNSET
@@ -691,6 +692,7 @@ class FleetDevice:
 class FleetDeviceType:
     name: str
     commands: list[CommandDefinitionCreateRequest] | Unset = UNSET
+    metrics: list[str] | Unset | None = UNSET
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
