@@ -135,6 +135,94 @@ async def test_home_assistant_may_do_exactly_what_its_key_may_do(
     assert (await owner.get(f"{unseen.path}/executions"))["data"] == []
 
 
+async def test_commands_with_a_shape_are_buttons_numbers_and_selects(
+    bridged: BridgedService, owner: ApiClient, home: HomeAssistant
+) -> None:
+    device = await create_device(owner)
+    level = {"type": "object", "properties": {"level": {"type": "integer", "minimum": 0, "maximum": 100}}, "required": ["level"]}
+    mode = {"type": "object", "properties": {"mode": {"enum": ["eco", "boost"]}}, "required": ["mode"]}
+    both = {"type": "object", "properties": {"a": {"type": "integer"}, "b": {"type": "integer"}}, "required": ["a", "b"]}
+    await bridged.grant(owner, device, ["LEVEL", "MODE", "BEEP"])
+    await home.wait_until(lambda home: home.switch(device))
+    for name, shape, schema in (("BEEP", "BUTTON", None), ("LEVEL", "NUMBER", level), ("MODE", "SELECT", mode)):
+        await define(owner, device, name, shape, schema)
+    await define(owner, device, "BOTH", "NUMBER", both)  # Home Assistant has no entity with two values
+    await define(owner, device, "DENIED", "BUTTON", None)
+    number = await home.wait_until(lambda home: home.command("number", device, "LEVEL"))
+    assert [number[name] for name in ("min", "max", "step", "name")] == [0, 100, 1, "Level"]
+    select = await home.wait_until(lambda home: home.command("select", device, "MODE"))
+    assert select["options"] == ["eco", "boost"]
+    button, denied = [await home.wait_until(lambda home, n=n: home.command("button", device, n)) for n in ("BEEP", "DENIED")]
+    assert home.command("number", device, "BOTH") is None
+    before = await bridged.metrics(owner)
+    async with device.online(bridged.service) as line:
+        for config, payload in ((button, "PRESS"), (number, "42"), (select, "boost")):
+            await home.client.publish(config["command_topic"], payload, qos=1)
+            command = await line.next_command()
+            expected = {"PRESS": ("BEEP", None), "42": ("LEVEL", {"level": 42}), "boost": ("MODE", {"mode": "boost"})}[payload]
+            assert (command["cmd"], command.get("params") or None) == expected
+        wrong = ((number, "101"), (number, "nan"), (number, "x"), (select, "max"), (button, "ON"), (denied, "PRESS"))
+        for config, payload in wrong:
+            await home.client.publish(config["command_topic"], payload, qos=1)
+        both_topic = button["command_topic"].replace("BEEP", "BOTH")
+        await home.client.publish(both_topic, "1", qos=1)
+        async with asyncio.timeout(20):
+            while (await bridged.metrics(owner))["refused"] - before["refused"] < len(wrong) + 1:
+                await asyncio.sleep(0.05)
+        assert await line.drain_commands(owner) == []
+    [beep] = [each for each in await owner.get(f"{device.path}/commands") if each["name"] == "BEEP"]
+    await owner.delete(f"{device.path}/commands/{beep['commandId']}")
+    await home.wait_until(lambda home: home.command("button", device, "BEEP") is None)
+
+
+async def define(owner: ApiClient, device: Device, name: str, shape: str, schema: Any) -> None:
+    body = {"name": name, "label": name.capitalize(), "shape": shape, **({} if schema is None else {"paramsSchema": schema})}
+    await owner.post(f"{device.path}/commands", body, expect=201)
+
+
+async def test_home_assistant_shows_what_waits_for_a_person_and_cannot_decide(
+    bridged: BridgedService, owner: ApiClient, home: HomeAssistant
+) -> None:
+    device, plain = [await create_device(owner, name) for name in ("Gate", "Lamp")]
+    await owner.post(f"{device.path}/commands", {"name": "FLOOD", "label": "Flood", "requiresApproval": True}, expect=201)
+    for each in (device, plain):
+        await bridged.grant(owner, each, ["*"])
+    config = await home.wait_until(lambda home: home.approvals(device))
+    await home.wait_until(lambda home: home.displayed_state(config) == "0")
+    flood = await home.wait_until(lambda home: home.command("button", device, "FLOOD"))
+    await home.client.publish(flood["command_topic"], "PRESS", qos=1)
+    await home.wait_until(lambda home: home.displayed_state(config) == "1")
+    await home.wait_until(lambda home: home.attributes(config) == {"commands": ["FLOOD"]})
+    [asked] = await owner.get(f"{device.path}/approvals?status=PENDING")
+    for payload in ("APPROVE", asked["approvalId"]):
+        await home.client.publish(config["state_topic"] + "/set", payload, qos=1)
+    await home.press(device, "APPROVE")
+    await owner.post(f"{device.path}/approvals/{asked['approvalId']}/deny", {"note": "no"})
+    await home.wait_until(lambda home: home.displayed_state(config) == "0")
+    assert home.approvals(plain) is None
+
+
+async def test_energy_and_power_have_their_classes(bridged: BridgedService, owner: ApiClient, home: HomeAssistant) -> None:
+    device = await create_device(owner)
+    await bridged.grant(owner, device, ["*"])
+    units = {"energy": "kWh", "power": "W", "voltage": "V", "current": "mA", "grid": "Hz", "plant": "MW", "tiny": "mWh"}
+    async with device.online(bridged.service) as line:
+        await line.publish("telemetry", {"m": dict.fromkeys(units, 5), "u": units})
+        await home.wait_until(lambda home: all(home.sensor(device, name) for name in units))
+    shown = {name: home.sensor(device, name) or {} for name in units}
+    assert {
+        name: (each.get("device_class"), each["unit_of_measurement"], each["state_class"]) for name, each in shown.items()
+    } == {
+        "energy": ("energy", "kWh", "total_increasing"),
+        "power": ("power", "W", "measurement"),
+        "voltage": ("voltage", "V", "measurement"),
+        "current": ("current", "mA", "measurement"),
+        "grid": ("frequency", "Hz", "measurement"),
+        "plant": ("power", "MW", "measurement"),
+        "tiny": (None, "mWh", "measurement"),
+    }
+
+
 async def test_a_rate_limit_applies_to_home_assistant(bridged: BridgedService, owner: ApiClient, home: HomeAssistant) -> None:
     device = await create_device(owner)
     await bridged.grant(owner, device, ["*"], rateLimitPerMinute=2)

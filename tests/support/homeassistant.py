@@ -45,17 +45,26 @@ _SHARED = {
     "value_template",
 }
 OPTIONS = {
+    "button": _SHARED - {"state_topic", "value_template"} | {"command_topic", "payload_press", "retain", "device_class"},
+    "number": _SHARED | {"command_topic", "min", "max", "step", "mode", "optimistic", "retain", "unit_of_measurement"},
+    "select": _SHARED | {"command_topic", "options", "optimistic", "retain"},
     "switch": _SHARED | {"command_topic", "payload_on", "payload_off", "state_on", "state_off", "optimistic", "retain"},
-    "sensor": _SHARED | {"unit_of_measurement", "device_class", "state_class", "expire_after", "options"},
+    "sensor": _SHARED
+    | {"unit_of_measurement", "device_class", "state_class", "expire_after", "options", "json_attributes_topic"},
 }
 DEVICE = {"identifiers", "name", "manufacturer", "model", "suggested_area", "sw_version", "hw_version", "serial_number"}
 UNITS = {
     "temperature": {"°C", "°F", "K"},
-    "power": {"W", "kW"},
+    "power": {"W", "kW", "MW"},
+    "apparent_power": {"VA"},
+    "energy": {"Wh", "kWh", "MWh"},
+    "frequency": {"Hz"},
     "voltage": {"V", "mV"},
     "current": {"A", "mA"},
     "atmospheric_pressure": {"hPa", "kPa", "mbar", "Pa"},
 }
+STATE_CLASSES = {"energy": {"total", "total_increasing"}}
+REQUIRED = {"button": {"command_topic"}, "number": {"command_topic"}, "select": {"command_topic", "options"}}
 _ID = re.compile(r"[a-zA-Z0-9_-]+")
 
 
@@ -144,6 +153,18 @@ class HomeAssistant:
         found = [config for topic, config in self.configs().items() if topic.startswith(at) and config["name"] == name]
         return validate("sensor", found[0]) if found else None
 
+    def command(self, component: str, device: Any, name: str) -> dict[str, Any] | None:
+        """The validated button, number or select of a command."""
+        found = self.configs().get(f"homeassistant/{component}/{device.device_id}/{name}/config")
+        return None if found is None else validate(component, found)
+
+    def approvals(self, device: Any) -> dict[str, Any] | None:
+        found = self.configs().get(f"homeassistant/sensor/{device.device_id}_approvals/config")
+        return None if found is None else validate("sensor", found)
+
+    def attributes(self, config: dict[str, Any]) -> dict[str, Any]:
+        return json.loads(self.retained.get(config["json_attributes_topic"], "{}"))  # type: ignore[no-any-return]
+
     def displayed_state(self, config: dict[str, Any] | None) -> str | None:
         """The state of an entity as a user sees it."""
         if config is None:
@@ -172,11 +193,22 @@ def validate(kind: str, config: dict[str, Any]) -> dict[str, Any]:
     assert config["device"]["name"]
     assert _ID.fullmatch(config["unique_id"])
     assert config["origin"]["name"] == "Latchboard"
-    topics = [config["state_topic"], config.get("command_topic", "x"), *(each["topic"] for each in config["availability"])]
+    assert REQUIRED.get(kind, {"state_topic"}) <= config.keys()
+    _check_limits(config)
+    named = (config.get(name, "x") for name in ("state_topic", "command_topic", "json_attributes_topic"))
+    topics = [*named, *(each["topic"] for each in config["availability"])]
     assert not any(sign in topic for topic in topics for sign in "+#\0")
     if "device_class" in config:
         assert config["unit_of_measurement"] in UNITS[config["device_class"]]
+        assert config["state_class"] in STATE_CLASSES.get(config["device_class"], {"measurement"})
     return config
+
+
+def _check_limits(config: dict[str, Any]) -> None:
+    """Of a number."""
+    assert config.get("min", 1) < config.get("max", 100)
+    assert config.get("step", 1) >= 0.001
+    assert config.get("mode", "auto") in {"auto", "box", "slider"}
 
 
 @asynccontextmanager

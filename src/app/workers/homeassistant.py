@@ -19,7 +19,8 @@ import structlog
 from app.workers.homeassistant_retained import RetainedPublisher
 from domain.events.model import TELEMETRY, FeedFilter
 from domain.events.ports import FeedHub, FeedSubscription
-from domain.homeassistant.bridge import HomeAssistantBridge, HomeAssistantTopics, find_stale_topics
+from domain.homeassistant.bridge import HomeAssistantBridge
+from domain.homeassistant.topics import HomeAssistantTopics, find_stale_topics
 from domain.kernel.backoff import Backoff
 from domain.kernel.caller import ApiKeyCaller
 from domain.kernel.errors import DomainError, Unauthenticated, Unavailable
@@ -38,8 +39,11 @@ RETAINED_QUIET_S = 2.0
 CLEAR_TIMEOUT_S = 30.0
 BATCH_SIZE = 100
 """Devices per step; other work can run between steps."""
+MAX_PAYLOAD_BYTES = 1_000
+"""Of a command: a number, or an option of a select."""
 COMMAND_PAYLOADS = frozenset({"ON", "OFF"})
 MAX_STALE_TOPICS = 10_000
+TYPE_CHANGED = "device_type_updated"
 
 log = structlog.get_logger("homeassistant")
 
@@ -142,7 +146,7 @@ class HomeAssistantWorker:
     async def _publish_changes(self, caller: ApiKeyCaller, topics: HomeAssistantTopics) -> None:
         while True:
             self._publisher.forget_states()
-            with self._hub.subscribe(FeedFilter(caller.account_id)) as subscription:
+            with self._hub.subscribe(FeedFilter(caller.account_id, audit=True)) as subscription:
                 await self._follow_feed(caller, topics, subscription)
 
     async def _follow_feed(self, caller: ApiKeyCaller, topics: HomeAssistantTopics, feed: FeedSubscription) -> None:
@@ -160,6 +164,9 @@ class HomeAssistantWorker:
                 continue  # refresh first: publish nothing that the key may no longer see
             due = set[DeviceId]()
             for frame in feed.drain():
+                if frame.kind == TYPE_CHANGED:
+                    self._publisher.forget_states()  # the commands of its devices may be others now
+                    refresh_at = 0.0
                 if frame.device_id is not None and frame.device_id in (feed.allowed_devices or ()):
                     (delayed if frame.kind == TELEMETRY else due).add(frame.device_id)
             if loop.time() >= readings_at:
@@ -178,7 +185,7 @@ class HomeAssistantWorker:
         await self._publisher.publish({device_id: {} for device_id in self._publisher.device_ids - feed.allowed_devices})
         changed = self._publisher.diff(visible.devices)
         for start in range(0, len(changed), BATCH_SIZE):
-            await self._publisher.publish(self._bridge.retained_by_device(topics, changed[start : start + BATCH_SIZE]))
+            await self._publisher.publish(await self._bridge.retained_by_device(topics, changed[start : start + BATCH_SIZE]))
             await asyncio.sleep(0)
         await self._publisher.clear_stale()
         return min(REFRESH_INTERVAL_S, visible.valid_for_s)
@@ -190,31 +197,35 @@ class HomeAssistantWorker:
             devices = await self._bridge.reload_devices(topics, batch)
             self._publisher.diff(devices)
             await self._publisher.publish(
-                {device_id: {} for device_id in batch} | dict(self._bridge.retained_by_device(topics, devices))
+                {device_id: {} for device_id in batch} | dict(await self._bridge.retained_by_device(topics, devices))
             )
 
     async def _receive(
         self, connection: HomeAssistantConnection, topics: HomeAssistantTopics, accounts: frozenset[AccountId]
     ) -> None:
         async for message in connection.messages():
-            device_id = topics.parse_command_topic(message.topic)
-            if device_id is not None:
-                await self._submit_command(device_id, message)
+            addressed = topics.parse_command_topic(message.topic)
+            if addressed is not None:
+                await self._submit_command(*addressed, message)
             elif message.payload and len(self._publisher.stale_topics) < MAX_STALE_TOPICS:
                 self._publisher.stale_topics |= find_stale_topics(accounts, message.topic, message.payload)
         raise Unavailable("The connection to Home Assistant's broker was closed.")
 
-    async def _submit_command(self, device_id: DeviceId, message: HomeAssistantMessage) -> None:
-        command = message.payload.strip().decode("ascii", "replace")
-        if command not in COMMAND_PAYLOADS or message.retain:
+    async def _submit_command(self, device_id: DeviceId, name: str | None, message: HomeAssistantMessage) -> None:
+        """`name`: of the command that has an entity; None for the relay, whose payload is the command."""
+        payload = message.payload[:MAX_PAYLOAD_BYTES].decode("utf-8", "replace").strip()
+        if message.retain or (name is None and payload not in COMMAND_PAYLOADS):
             self._counts["ignored"] += 1
             return
         self._counts["commands"] += 1
         try:
-            await self._bridge.submit_command(device_id, command)
+            if name is None:
+                await self._bridge.submit_command(device_id, payload)
+            else:
+                await self._bridge.submit_entity_command(device_id, name, payload)
         except DomainError as error:
             self._counts["refused"] += 1
-            log.warning("denied a command of Home Assistant", device_id=device_id, cmd=command, code=error.code)
+            log.warning("denied a command of Home Assistant", device_id=device_id, cmd=name or payload, code=error.code)
 
 
 async def _cancel_tasks(tasks: Sequence[asyncio.Task[None]]) -> None:

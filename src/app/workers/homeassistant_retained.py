@@ -7,7 +7,8 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import Protocol
 
 from domain.devices.model import Device
-from domain.homeassistant.bridge import DeviceFingerprint, RetainedMessages, device_fingerprint
+from domain.homeassistant.bridge import DeviceFingerprint, device_fingerprint
+from domain.homeassistant.topics import RetainedMessages
 from domain.kernel.ids import DeviceId
 
 MAX_IN_FLIGHT = 32
