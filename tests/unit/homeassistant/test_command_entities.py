@@ -1,0 +1,85 @@
+"""Which commands Home Assistant can show, and what its payloads mean."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from domain.commands.model import CommandDefinition, CommandKind, CommandWidget
+from domain.commands.policy import BUILT_IN_COMMANDS
+from domain.homeassistant.command_entities import MAX_ENTITIES, CommandEntity, command_entities
+
+
+def define(shape: str, schema: Any = None, name: str = "LEVEL") -> CommandDefinition:
+    return CommandDefinition(
+        None, None, None, None, name, name, None, CommandKind.ACTION, schema, CommandWidget(shape), requires_approval=False
+    )
+
+
+def entity(shape: str, schema: Any = None) -> CommandEntity | None:
+    return next(iter(command_entities([define(shape, schema)])), None)
+
+
+def one(**schema: Any) -> dict[str, Any]:
+    return {"type": "object", "properties": {"value": schema}, "required": ["value"]}
+
+
+@pytest.mark.parametrize(
+    ("shape", "schema", "component", "config"),
+    [
+        ("BUTTON", None, "button", {"payload_press": "PRESS"}),
+        ("BUTTON", {"properties": {"note": {}}}, "button", {"payload_press": "PRESS"}),
+        ("NUMBER", one(type="integer", minimum=0, maximum=9), "number", {"min": 0, "max": 9, "mode": "box", "step": 1}),
+        ("NUMBER", one(type="number", minimum=-1.5, maximum=2), "number", {"min": -1.5, "max": 2, "mode": "box", "step": 0.1}),
+        ("NUMBER", one(minimum=0, maximum=9, multipleOf=0.5), "number", {"min": 0, "max": 9, "mode": "box", "step": 0.5}),
+        ("NUMBER", one(minimum=0, maximum=1, multipleOf=1e-6), "number", {"min": 0, "max": 1, "mode": "box"}),
+        ("SELECT", one(enum=["a", "b"]), "select", {"options": ["a", "b"]}),
+    ],
+)
+def test_a_command_with_one_value_is_an_entity(shape: str, schema: Any, component: str, config: Any) -> None:
+    found = entity(shape, schema)
+    assert found is not None
+    assert (found.component, found.config) == (component, config)
+
+
+@pytest.mark.parametrize(
+    ("shape", "schema"),
+    [
+        ("BUTTON", one(type="integer")),
+        ("NUMBER", None),
+        ("NUMBER", one(type="integer", minimum=0)),
+        ("NUMBER", one(minimum=5, maximum=5)),
+        ("NUMBER", one(minimum="0", maximum="9")),
+        ("NUMBER", {"properties": {"a": {"minimum": 0, "maximum": 1}, "b": {}}}),
+        ("NUMBER", {"properties": {"a": {"minimum": 0, "maximum": 1}}, "required": ["a", "b"]}),
+        ("SELECT", one(enum=[])),
+        ("SELECT", one(enum=["a", 1])),
+        ("SELECT", one(enum=[str(number) for number in range(65)])),
+        ("SELECT", {"properties": {"a": True}}),
+        ("TOGGLE", None),
+        ("MULTI", one(enum=["a"])),
+    ],
+)
+def test_a_command_that_needs_more_or_nothing_known_is_not_shown(shape: str, schema: Any) -> None:
+    assert entity(shape, schema) is None
+
+
+def test_the_relay_is_a_switch_and_the_number_of_entities_is_bounded() -> None:
+    assert command_entities(BUILT_IN_COMMANDS) == []
+    many = command_entities([define("BUTTON", name=f"B{number:03}") for number in range(100)])
+    assert [each.definition.name for each in many] == [f"B{number:03}" for number in range(MAX_ENTITIES)]
+
+
+def test_payloads_become_parameters() -> None:
+    number, select, button = entity("NUMBER", one(minimum=0, maximum=9)), entity("SELECT", one(enum=["a"])), entity("BUTTON")
+    assert number is not None
+    assert select is not None
+    assert button is not None
+    assert [number.parse_params(text) for text in ("4", "4.0", "4.5")] == [{"value": 4}, {"value": 4}, {"value": 4.5}]
+    assert (select.parse_params("a"), button.parse_params("PRESS")) == ({"value": "a"}, None)
+    for wrong in ("", "x", "nan", "inf", "1e999"):
+        with pytest.raises(ValueError):
+            number.parse_params(wrong)
+    with pytest.raises(ValueError, match="PRESS"):
+        button.parse_params("ON")
