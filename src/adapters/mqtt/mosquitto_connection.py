@@ -23,9 +23,9 @@ from paho.mqtt.subscribeoptions import SubscribeOptions
 
 from adapters.mqtt.inbound_queue import AckHandle
 from adapters.mqtt.mosquitto_config import MAX_INFLIGHT
-from adapters.mqtt.mosquitto_credentials import DEVICE_PUBLISH_TOPICS
 from adapters.mqtt.mosquitto_watch import DROPPED_TOPIC, MosquittoWatch
 from adapters.mqtt.socket_flow import KEEP_ALIVE_S, kept_flowing
+from domain.devices.broker_access import DEVICE_PUBLISH_TOPICS
 from domain.devices.codec import OutboundMessage
 from domain.kernel.backoff import Backoff
 from domain.kernel.errors import Unavailable

@@ -16,26 +16,8 @@ import signal
 from dataclasses import dataclass
 from pathlib import Path
 
+from domain.devices.broker_access import DEVICE_PUBLISH_TOPICS
 from domain.kernel.errors import Unavailable
-
-# Below `devices/<id>/`: native, Tasmota, ESPHome (`<component>/<id>/state`) and Shelly (`answer` is our own `src`). They do not
-# overlap except in unused names, because a topic that matches two subscriptions would be delivered twice.
-DEVICE_PUBLISH_TOPICS = (
-    "status/#",
-    "state",
-    "telemetry",
-    "result",
-    "sched/rev",
-    "time/get",
-    "hello",
-    "stat/#",
-    "tele/#",
-    "debug",
-    "+/+/state",
-    "online",
-    "events/#",
-    "answer/#",
-)
 
 # As mosquitto_passwd writes it. The password has 190 bits, so more rounds would protect nothing.
 _PBKDF2_ROUNDS = 101

@@ -16,6 +16,7 @@ from pydantic import Field, SecretStr, ValidationError, field_validator, model_v
 from pydantic_settings import BaseSettings, PydanticBaseSettingsSource, SettingsConfigDict, TomlConfigSettingsSource
 
 from adapters.http.core.proxies import parse_networks
+from app.config.broker_auth_settings import BrokerAuthSettings
 from app.config.cluster_settings import ClusterSettings
 from app.config.notification_settings import ChannelSettings
 from app.config.oidc_settings import OidcSettings
@@ -38,7 +39,7 @@ class SettingsError(Exception):
     """One line per wrong setting. The command line prints them and exits with 2."""
 
 
-class Settings(ChannelSettings, ClusterSettings, OidcSettings, WebhookSettings):
+class Settings(BrokerAuthSettings, ChannelSettings, ClusterSettings, OidcSettings, WebhookSettings):
     model_config = SettingsConfigDict(
         env_prefix=PREFIX,
         env_file=DOTENV,

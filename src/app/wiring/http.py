@@ -57,6 +57,7 @@ from app.runtime import metrics as figures
 from app.runtime import open_files
 from app.runtime.timeout_lock import TimeoutLock
 from app.version import VERSION
+from app.wiring.broker_access import create_broker_access
 from app.wiring.cluster_overview import create_cluster_overview
 from app.wiring.fleet_file import create_fleet_file_service
 from app.wiring.groups import group_blueprints
@@ -200,6 +201,7 @@ def _operation_blueprints(program: Program) -> list[Blueprint]:
         ),
         network_blueprint(lambda: describe_network(program.settings, program.services.credential_issuer.endpoint)),
         cluster_blueprint(create_cluster_overview(program)),
+        *create_broker_access(program),
     ]
 
 

@@ -1,0 +1,30 @@
+"""Wires what external brokers may ask about devices; nothing of it exists unless it is set."""
+
+from __future__ import annotations
+
+from urllib.parse import unquote, urlsplit
+
+from quart import Blueprint
+
+from adapters.http.broker_access.guard import BrokerGuard
+from adapters.http.broker_access.routes import broker_access_blueprint
+from adapters.http.core.proxies import parse_networks
+from app.config.settings import Settings
+from app.wiring.program import Program
+from domain.devices.broker_access import BrokerAccessService, BrokerLogin
+
+
+def create_broker_access(program: Program) -> list[Blueprint]:
+    settings = program.settings
+    if not settings.answers_brokers:
+        return []
+    access = BrokerAccessService(uow=program.services.uow, vault=program.adapters.vault, service=_service_login(settings))
+    secret = settings.broker_auth_secret
+    guard = BrokerGuard(None if secret is None else secret.get_secret_value(), parse_networks(settings.broker_auth_networks))
+    return [broker_access_blueprint(access, guard)]
+
+
+def _service_login(settings: Settings) -> BrokerLogin | None:
+    """None unless the URL of the broker has a password."""
+    url = urlsplit(settings.broker)
+    return BrokerLogin(unquote(url.username or "latchboard"), unquote(url.password)) if url.password else None

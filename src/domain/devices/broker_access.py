@@ -1,0 +1,127 @@
+"""What an external broker asks about a login: whether it may connect, publish and subscribe.
+
+Each answer comes from the stored state, so a revoked device is refused at the broker's next question. A device may publish what
+firmware publishes and read everything below its own prefix. The service itself has a login of its own.
+"""
+
+from __future__ import annotations
+
+import hmac
+import re
+from dataclasses import dataclass
+from enum import StrEnum
+from typing import Protocol
+
+from domain.devices.model import DeviceStatus
+from domain.devices.ports import HasDeviceCredentials, HasDevices
+from domain.kernel.errors import SecretUnreadable
+from domain.kernel.ids import DeviceId
+from domain.kernel.unit_of_work import UnitOfWork
+from domain.kernel.vault import Vault
+
+# Below `devices/<id>/`: native, Tasmota, ESPHome (`<component>/<id>/state`) and Shelly (`answer` is our own `src`). They do not
+# overlap except in unused names, because a topic that matches two subscriptions would be delivered twice.
+DEVICE_PUBLISH_TOPICS = (
+    "status/#",
+    "state",
+    "telemetry",
+    "result",
+    "sched/rev",
+    "time/get",
+    "hello",
+    "stat/#",
+    "tele/#",
+    "debug",
+    "+/+/state",
+    "online",
+    "events/#",
+    "answer/#",
+)
+PREFIX = "devices"
+_DEVICE_ID = re.compile(r"dev_[a-z0-9]{20,64}")
+_NOTHING = "-"
+
+
+class BrokerAction(StrEnum):
+    PUBLISH = "publish"
+    SUBSCRIBE = "subscribe"
+
+
+@dataclass(frozen=True, slots=True)
+class BrokerLogin:
+    """The name and password with which the service itself connects to the broker."""
+
+    username: str
+    password: str
+
+
+class BrokerAccessTx(HasDeviceCredentials, HasDevices, Protocol): ...
+
+
+class BrokerAccessService:
+    def __init__(self, *, uow: UnitOfWork[BrokerAccessTx], vault: Vault, service: BrokerLogin | None) -> None:
+        self._uow = uow
+        self._vault = vault
+        self._service = service
+
+    def is_service(self, username: str) -> bool:
+        return self._service is not None and username == self._service.username
+
+    async def may_connect(self, username: str, password: str) -> bool:
+        """Whether this is the password of an ACTIVE device, or the service's own. Raises Unavailable."""
+        stored = self._service.password if self._service and self.is_service(username) else await self._password(username)
+        is_equal = hmac.compare_digest(password.encode(errors="replace"), (stored or _NOTHING).encode())
+        return stored is not None and is_equal
+
+    async def is_active(self, username: str) -> bool:
+        """Whether this is an ACTIVE device. Raises Unavailable."""
+        if not _DEVICE_ID.fullmatch(username):
+            return False
+        async with self._uow.read() as tx:
+            device = await tx.devices.find(DeviceId(username))
+        return device is not None and device.status is DeviceStatus.ACTIVE
+
+    async def may_use_topic(self, username: str, action: BrokerAction, topic: str) -> bool:
+        """`topic`: of a message, or the filter of a subscription. Raises Unavailable."""
+        if self.is_service(username):
+            return topic.startswith((f"{PREFIX}/", "$SYS/broker/"))
+        below = _below_own_prefix(username, topic)
+        if below is None or (action is BrokerAction.PUBLISH and not may_publish(below)):
+            return False
+        return await self.is_active(username)
+
+    async def _password(self, username: str) -> str | None:
+        if not _DEVICE_ID.fullmatch(username):
+            return None
+        async with self._uow.read() as tx:
+            device = await tx.devices.find(DeviceId(username))
+            credentials = await tx.credentials.get_for_update(DeviceId(username))
+        if device is None or credentials is None or device.status is not DeviceStatus.ACTIVE:
+            return None
+        try:
+            return self._vault.open(credentials.sealed, device.device_id)
+        except SecretUnreadable:
+            return None
+
+
+def may_publish(below: str) -> bool:
+    """`below` is the topic below the device's prefix."""
+    levels = below.split("/")
+    if "#" in below or "+" in below:
+        return False
+    return any(_matches(pattern.split("/"), levels) for pattern in DEVICE_PUBLISH_TOPICS)
+
+
+def _below_own_prefix(username: str, topic: str) -> str | None:
+    prefix = f"{PREFIX}/{username}/"
+    return topic.removeprefix(prefix) if topic.startswith(prefix) and topic != prefix else None
+
+
+def _matches(pattern: list[str], levels: list[str]) -> bool:
+    if pattern[-1] == "#":
+        return len(levels) >= len(pattern) - 1 and _matches_levels(pattern[:-1], levels[: len(pattern) - 1])
+    return len(pattern) == len(levels) and _matches_levels(pattern, levels)
+
+
+def _matches_levels(pattern: list[str], levels: list[str]) -> bool:
+    return all(wanted in ("+", level) for wanted, level in zip(pattern, levels, strict=True))
