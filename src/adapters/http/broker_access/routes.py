@@ -139,7 +139,7 @@ async def _fields() -> Fields:
 async def _json_object() -> Mapping[str, Any]:
     """Empty if the body is none."""
     try:
-        return parse_json_object(await request.get_data())
+        return parse_json_object(await request.get_data(as_text=False))
     except DomainError:
         return {}
 
