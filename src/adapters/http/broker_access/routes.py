@@ -138,8 +138,9 @@ async def _fields() -> Fields:
 
 async def _json_object() -> Mapping[str, Any]:
     """Empty if the body is none."""
+    raw: bytes = await request.get_data(as_text=False)  # type: ignore[assignment]  # its annotation names the text too
     try:
-        return parse_json_object(await request.get_data(as_text=False))
+        return parse_json_object(raw)
     except DomainError:
         return {}
 
