@@ -6,6 +6,8 @@ import asyncio
 from pathlib import Path
 
 import httpx
+import pytest
+from mcp.shared.exceptions import MCPError
 
 from support.device import Device, create_device
 from support.mcp_agent import Agent, agent_over_http, agent_over_stdio
@@ -91,7 +93,10 @@ async def test_a_message_without_a_key_and_a_key_that_was_deleted_are_refused(tm
         async with service.api() as owner:
             key_id, key = await create_key(owner)
             async with agent_over_http(service, key) as agent:
+                await agent.use("list_devices")
                 await owner.delete(f"/keys/{key_id}")
-                gone = await agent.use("list_devices")
-                assert (gone["allowed"], gone["error"]) == (False, "UNAUTHENTICATED")
-                assert "Do not try again" in gone["advice"]
+                with pytest.raises(MCPError):
+                    await agent.use("list_devices")
+        async with httpx.AsyncClient(base_url=service.url) as former:
+            answer = await former.post("/mcp", json={}, headers={"X-Api-Key": key})
+            assert (answer.status_code, answer.json()["error"]) == (401, "UNAUTHENTICATED")
