@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Literal
+from typing import Annotated
 
 from pydantic import Field
 
@@ -112,7 +112,7 @@ class FleetDocumentRequest(RequestBody):
     """A section that is left out is not managed: nothing of it is changed or deleted. An optional field that is left out keeps
     the value that it has."""
 
-    version: Literal[1] = Field(default=1, description="Of this form.")
+    version: int = Field(default=1, ge=1, le=1, description="Of this form: 1.")
     project: ProjectName | None = Field(
         default=None, description="The one project that the document is about: the default of its devices, groups and grants."
     )
