@@ -700,7 +700,7 @@ class FleetDocumentRequest:
     """A section that is left out is not managed: nothing of it is changed or deleted. An optional field that is left out keeps
     the value that it has."""
 
-    version: Literal[1] | Unset = UNSET
+    version: int | Unset = UNSET
     project: str | Unset | None = UNSET
     projects: list[FleetProject] | Unset | None = UNSET
     device_types: list[FleetDeviceType] | Unset | None = UNSET
