@@ -37,7 +37,14 @@ class Cluster:
 
     def start(self) -> None:
         options = f"-p {self._port} -c listen_addresses=127.0.0.1 -c unix_socket_directories={self._folder}"
-        self._run("pg_ctl", "-o", options, "-l", str(self._folder / "log"), "-w", "start")
+        deadline = time.monotonic() + COMMAND_TIMEOUT_S
+        while True:
+            try:
+                return self._run("pg_ctl", "-o", options, "-l", str(self._folder / "log"), "-w", "start")
+            except subprocess.CalledProcessError:  # a child of the killed server may still hold its shared memory
+                if time.monotonic() > deadline:
+                    raise
+                time.sleep(0.5)
 
     def stop(self) -> None:
         """Immediate: no checkpoint, connections are cut, the next start recovers from the log."""
