@@ -12,11 +12,11 @@ use parking_lot::Mutex;
 use tokio::net::TcpListener;
 use tokio::runtime::Runtime;
 
+use crate::broker_state::BrokerState;
 use crate::connection::{CloseReason, EnqueueResult, OutboundPublish};
 use crate::inbound_queue::InboundBatch;
 use crate::limits::Limits;
 use crate::listener::{self, ListenAddress};
-use crate::shared::BrokerState;
 use crate::tls::ServerCertificate;
 use crate::topics::{FirmwareProfile, TOPIC_ROOT};
 

@@ -11,10 +11,10 @@ use tokio::sync::OwnedSemaphorePermit;
 use tokio_rustls::TlsAcceptor;
 use tokio_tungstenite::tungstenite::Error as WsError;
 
+use crate::broker_state::BrokerState;
 use crate::connection::CloseReason;
 use crate::pending::{AcceptedSocket, RefusalReason};
 use crate::session::{self, PeerInfo};
-use crate::shared::BrokerState;
 use crate::tls::certificate_names;
 use crate::transport::{MaybeTlsStream, TransportStream, WebSocketByteStream};
 

@@ -10,9 +10,9 @@ use crate::device_table::DeviceMetrics;
 use crate::engine::{Engine, PREFETCH_WINDOW};
 use crate::evaluate::evaluate;
 use crate::firing::{Evaluation, EvaluationKind};
+use crate::new_metric_names::UnknownNames;
 use crate::packing;
 use crate::payload_parser::{self, MAX_METRICS, MAX_PAYLOAD, MessageTime, MetricValue, ParsedReading, PayloadFault};
-use crate::unknown_names::UnknownNames;
 
 /// A message as it arrived, with the place of its device.
 #[derive(Clone, Copy)]

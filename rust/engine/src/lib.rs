@@ -22,7 +22,7 @@ pub mod rules;
 pub mod signing;
 pub mod window;
 
-mod clock_shift;
+mod clock_step;
 mod compiled_rules;
 mod device;
 mod device_record;
@@ -36,8 +36,8 @@ mod json;
 mod json_number;
 mod json_punctuation;
 mod metrics;
+mod new_metric_names;
 mod place_index;
 mod row_writer;
 mod timed_rules;
 mod timers;
-mod unknown_names;

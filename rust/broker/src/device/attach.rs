@@ -7,8 +7,8 @@ use bytestring::ByteString;
 use parking_lot::Mutex;
 
 use super::RegisteredDevice;
+use super::client_state::{CredentialSnapshot, DeviceState, StoredSession};
 use super::delayed_will::DelayedWill;
-use super::state::{CredentialSnapshot, DeviceState, StoredSession};
 use crate::clock::now_ms;
 use crate::connection::{Connection, ConnectionMailbox, SessionState};
 use crate::inbound_queue::InboundQueue;

@@ -8,13 +8,13 @@ use bytes::{Bytes, BytesMut};
 use bytestring::ByteString;
 
 use super::socket::{poll_read, write_final};
+use crate::broker_state::BrokerState;
 use crate::clock::now_ms;
 use crate::connection::Connection;
 use crate::device::{AttachedConnection, CredentialSnapshot, RegisteredDevice, SessionRequest};
 use crate::inbound_queue::{DeviceEvent, EventSource, MESSAGE_OVERHEAD, QueuePermit};
 use crate::limits::Limits;
 use crate::pending::AcceptedSocket;
-use crate::shared::BrokerState;
 use crate::stats::Stats;
 use crate::topics;
 use crate::transport::TransportStream;

@@ -4,11 +4,11 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use super::state::Session;
+use crate::broker_state::BrokerState;
 use crate::clock::now_ms;
 use crate::connection::CloseReason;
 use crate::device::{DelayedWill, RegisteredDevice, SessionEnd};
 use crate::inbound_queue::{DeviceEvent, EventSource, MESSAGE_OVERHEAD};
-use crate::shared::BrokerState;
 use crate::wire::{ProtocolViolation, reason};
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

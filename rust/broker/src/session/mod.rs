@@ -26,9 +26,9 @@ use self::connect::{accept_connect, receive_connect};
 use self::disconnect::DisconnectCause;
 use self::socket::write_final;
 use self::state::Session;
+use crate::broker_state::BrokerState;
 use crate::connection::Subscription;
 use crate::drop_reason::DropReason;
-use crate::shared::BrokerState;
 use crate::transport::TransportStream;
 use crate::wire::{Packet, reason};
 

@@ -9,10 +9,10 @@ use tokio::time::Sleep;
 
 use super::connect::AcceptedConnection;
 use super::inflight_in::InflightIn;
+use crate::broker_state::BrokerState;
 use crate::connection::Connection;
 use crate::device::{CredentialSnapshot, RegisteredDevice};
 use crate::inbound_queue::{EventSource, QueuePermit};
-use crate::shared::BrokerState;
 use crate::transport::TransportStream;
 use crate::wire::{PacketCodec, Will};
 

@@ -6,10 +6,10 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use bytestring::ByteString;
 use tokio::sync::{Semaphore, watch};
 
+use crate::device_registry::DeviceRegistry;
 use crate::inbound_queue::InboundQueue;
 use crate::limits::Limits;
 use crate::pending::PendingConnections;
-use crate::registry::DeviceRegistry;
 use crate::stats::Stats;
 
 pub struct BrokerState {
