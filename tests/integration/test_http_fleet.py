@@ -14,6 +14,8 @@ from domain.kernel.clock import to_iso
 from domain.kernel.ids import DeviceId
 from domain.team.operator_accounts import CreatedAccount
 from support.in_process_app import RECEIVER_URL, ApiCaller, InProcessApp, in_process_app
+from support.storage import empty_postgres
+from support.two_instances import DATABASES, KEY_RING
 
 SOON_S = 1_800_003_600
 EVERY_DAY = {"slot": 0, "onTs": SOON_S, "offTs": SOON_S + 600, "rrule": "FREQ=DAILY", "timezone": "Europe/Berlin"}
@@ -54,9 +56,10 @@ DOCUMENT: dict[str, Any] = {
 }
 
 
-@pytest.fixture
-async def app(tmp_path: Path) -> AsyncIterator[InProcessApp]:
-    async with in_process_app(tmp_path) as program:
+@pytest.fixture(params=DATABASES)
+async def app(tmp_path: Path, request: pytest.FixtureRequest) -> AsyncIterator[InProcessApp]:
+    chosen = {"database_url": await empty_postgres(), "secret_keys": KEY_RING} if request.param == "postgres" else {}
+    async with in_process_app(tmp_path, **chosen) as program:
         yield program
 
 
