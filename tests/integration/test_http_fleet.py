@@ -205,11 +205,28 @@ async def test_each_error_names_its_place_and_undoes_everything(app: InProcessAp
 
 
 async def test_a_completed_slot_is_not_made_again(app: InProcessApp, ada: ApiCaller) -> None:
+    on_s = app.clock.now_ms() // 1000 + 600
+    once = one_device(schedules=[{"slot": 1, "onTs": on_s, "offTs": on_s + 60}])
+    await fleet(ada, "apply", once, credentials="NEW")
+    [device] = await ada.send_ok("GET", "/devices")
+    for seconds in (601, 60):
+        app.clock.forward(seconds=seconds)
+        assert await app.services.firing.fire_due(app.clock.now_ms()) == 1
+    [ended] = (await ada.send_ok("GET", f"/devices/{device['deviceId']}/schedules/history"))["data"]
+    assert ended["status"] == "COMPLETED"
+    assert (await fleet(ada, "apply", once, prune=True))["objects"] == []
+
+    later = one_device(schedules=[{"slot": 1, "onTs": on_s + 7200, "offTs": on_s + 7260}])
+    assert shown(await fleet(ada, "apply", later))[0][:3] == ("CHANGE", "schedules", "1")
+    [planned] = await ada.send_ok("GET", f"/devices/{device['deviceId']}/schedules")
+    assert (planned["onTs"], planned["status"]) == (on_s + 7200, "PENDING")
+
+
+async def test_a_cancelled_slot_is_made_again(app: InProcessApp, ada: ApiCaller) -> None:
     once = one_device(schedules=[{"slot": 1, "onTs": SOON_S, "offTs": SOON_S + 60}])
     await fleet(ada, "apply", once)
     [device] = await ada.send_ok("GET", "/devices")
-    path = f"/devices/{device['deviceId']}/schedules"
-    await ada.send_ok("DELETE", f"{path}/1")
+    await ada.send_ok("DELETE", f"/devices/{device['deviceId']}/schedules/1")
     assert shown(await fleet(ada, "plan", once)) == [("CREATE", "schedules", "1")]
 
 

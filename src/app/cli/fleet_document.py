@@ -16,6 +16,10 @@ from ruamel.yaml.nodes import MappingNode, Node, ScalarNode, SequenceNode
 MAX_FILE_BYTES = 1_048_576
 MAX_NODES = 200_000
 """Aliases can repeat a small part many times."""
+MAX_DEPTH = 100
+
+
+_TOO_DEEP = f"its parts are more than {MAX_DEPTH} deep, or one contains itself."
 
 
 class FleetFileError(Exception):
@@ -42,7 +46,7 @@ class FleetFile:
 
 def parse_fleet_file(name: str, text: str) -> FleetFile:
     """Raises FleetFileError."""
-    if len(text) > MAX_FILE_BYTES:
+    if len(text.encode()) > MAX_FILE_BYTES:
         raise FleetFileError(f"{name} is larger than {MAX_FILE_BYTES:,} bytes. Divide it, by project for example.")
     try:
         node = YAML(typ="safe", pure=True).compose(io.StringIO(text))
@@ -51,6 +55,8 @@ def parse_fleet_file(name: str, text: str) -> FleetFile:
         raise FleetFileError(f"{name}{line}: this is not YAML: {error.problem or error.context}.") from None
     except YAMLError as error:
         raise FleetFileError(f"{name}: this is not YAML: {error}") from None
+    except RecursionError:
+        raise FleetFileError(f"{name}: {_TOO_DEEP}") from None
     if not isinstance(node, MappingNode):
         raise FleetFileError(f"{name}: write sections, such as `devices:`, at the top.")
     reader = _NodeReader(name)
@@ -72,16 +78,18 @@ class _NodeReader:
         self._count = 0
         self.lines: dict[str, int] = {}
 
-    def read(self, node: Node, path: str) -> Any:
+    def read(self, node: Node, path: str, depth: int = 0) -> Any:
         line = node.start_mark.line + 1
         self.lines.setdefault(path, line)
         self._count += 1
         if self._count > MAX_NODES:
             raise FleetFileError(f"{self._name}:{line}: the file has more than {MAX_NODES:,} values with its aliases.")
+        if depth > MAX_DEPTH:
+            raise FleetFileError(f"{self._name}:{line}: {_TOO_DEEP}")
         if isinstance(node, MappingNode):
-            return self._read_mapping(node, path)
+            return self._read_mapping(node, path, depth)
         if isinstance(node, SequenceNode):
-            return [self.read(each, _below(path, str(index))) for index, each in enumerate(node.value)]
+            return [self.read(each, _below(path, str(index)), depth + 1) for index, each in enumerate(node.value)]
         assert isinstance(node, ScalarNode)  # noqa: S101 - there are three kinds of nodes
         try:
             return _scalar(node)
@@ -90,7 +98,7 @@ class _NodeReader:
                 f"{self._name}:{line}: {node.value!r} cannot be read. Write it in quotes if it is text."
             ) from None
 
-    def _read_mapping(self, node: MappingNode, path: str) -> dict[str, Any]:
+    def _read_mapping(self, node: MappingNode, path: str, depth: int) -> dict[str, Any]:
         found: dict[str, Any] = {}
         for key, value in node.value:
             line = key.start_mark.line + 1
@@ -99,7 +107,7 @@ class _NodeReader:
             if key.value in found:
                 raise FleetFileError(f"{self._name}:{line}: {key.value!r} is there twice. Keep one of them.")
             self.lines[_below(path, key.value)] = line
-            found[key.value] = self.read(value, _below(path, key.value))
+            found[key.value] = self.read(value, _below(path, key.value), depth + 1)
         return found
 
 
