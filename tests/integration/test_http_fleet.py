@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 
+from domain.fleet.model import MAX_OBJECTS
 from domain.kernel.caller import Role
 from domain.kernel.clock import to_iso
 from domain.kernel.ids import DeviceId
@@ -194,7 +195,11 @@ async def test_each_error_names_its_place_and_undoes_everything(app: InProcessAp
             "document.devices.0.schedules.0.onCommand.command",
         ),
         (one_device(rules=[HOT, HOT | {"priority": "high"}]), "VALIDATION_ERROR", "document.devices.0.rules.1.priority"),
-        (changed(projects=[{"name": f"P{number}"} for number in range(1001)]), "VALIDATION_ERROR", "document.projects"),
+        (
+            changed(projects=[{"name": f"P{number}"} for number in range(MAX_OBJECTS + 1)]),
+            "VALIDATION_ERROR",
+            "document.projects",
+        ),
     ]
     for document, code, place in cases:
         for step in ("plan", "apply"):
@@ -212,7 +217,7 @@ async def test_a_completed_slot_is_not_made_again(app: InProcessApp, ada: ApiCal
     for seconds in (601, 60):
         app.clock.forward(seconds=seconds)
         assert await app.services.firing.fire_due(app.clock.now_ms()) == 1
-    [ended] = (await ada.send_ok("GET", f"/devices/{device['deviceId']}/schedules/history"))["data"]
+    [ended] = await ada.send_ok("GET", f"/devices/{device['deviceId']}/schedules/history")
     assert ended["status"] == "COMPLETED"
     assert (await fleet(ada, "apply", once, prune=True))["objects"] == []
 

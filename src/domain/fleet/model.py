@@ -14,7 +14,7 @@ from typing import Any, TypeAlias
 from domain.devices.credential_issuer import RevealedCredentials
 from domain.kernel.errors import Conflict, DomainError, FieldFault, NotFound, ValidationFailed
 
-MAX_OBJECTS = 1_000
+MAX_OBJECTS = 500
 """An apply is one transaction, which must stay short."""
 
 MAX_METRICS_PER_DEVICE = 128

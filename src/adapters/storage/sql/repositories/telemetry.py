@@ -189,6 +189,9 @@ class SqlReadingRepository:
     async def assign_metric_numbers(self, names: Sequence[str]) -> Sequence[tuple[int, str]]:
         dialect, listed = self._session.dialect, to_json(list(dict.fromkeys(names)))
         if dialect == POSTGRES:
+            known = await self._session.read(FIND_METRIC_NUMBERS[dialect], at_listed=listed)
+            if len(known) == len(set(names)):
+                return [(row[0], row[1]) for row in known]
             await self._session.write(LOCK_METRIC_NAMES)
         await self._session.write(ADD_METRIC_NAMES[dialect], at_listed=listed)
         return [(row[0], row[1]) for row in await self._session.read(FIND_METRIC_NUMBERS[dialect], at_listed=listed)]
