@@ -64,7 +64,7 @@ ONLY_POSTGRESQL = (
     "RESERVE",
     "WRITER_POSITIONS",
 )
-ONLY_IN_CLUSTERS = {"device_sessions", "partition_states", "partitions"}
+ONLY_IN_CLUSTERS = {"device_sessions", "partition_restore", "partitions"}
 """Their statements run on PostgreSQL only; test_partition_plans.py looks at those plans."""
 SORTS_FEW_ROWS = {
     "accounts.LIST_ACCOUNT_IDS",
