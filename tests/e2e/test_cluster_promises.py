@@ -50,6 +50,9 @@ async def test_a_device_that_stays_away_is_told_offline_once_although_every_inst
     async with contextlib.AsyncExitStack() as lines:
         for device in (away, back):
             await (await lines.enter_async_context(online_at(device, first))).report(n=1)
+        async with first.api() as owner:  # telemetry is confirmed before the connection is stored
+            for device in (away, back):
+                await owner.wait_until(device.path, lambda found: found["isOnline"])
         first.kill()
     async with online_at(back, second):
         await asyncio.to_thread(first.start)
