@@ -22,7 +22,7 @@ from support.storage import empty_postgres
 
 pytestmark = pytest.mark.skipif(not postgres.available(), reason="needs PostgreSQL")
 
-TIMEOUT = 40.0
+TIMEOUT = 90.0
 Pair = tuple[Service, Service, SilentNetwork]
 
 

@@ -10,6 +10,8 @@ from support.service import ApiClient, Service
 
 
 async def test_a_group_is_made_and_a_command_is_previewed_sent_and_told(service: Service, owner: ApiClient) -> None:
+    for group in await owner.get("/groups"):
+        await owner.delete(f"/groups/{group['groupId']}")
     rows = [{"name": f"Pump {number}", "boardType": "ESP32", "appType": "PUMP"} for number in (1, 2, 3)]
     made = await owner.post("/devices/register/bulk", {"devices": rows, "credentials": "NEW"})
     first, second, _ = [each["deviceId"] for each in made["devices"]]
