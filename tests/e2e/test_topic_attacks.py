@@ -19,7 +19,7 @@ import pytest
 
 from support import mqtt_packets
 from support.broker import RawMqttConnection
-from support.device import Device, DeviceConnection, create_device
+from support.device import Device, DeviceConnection, cancel_tasks, create_device
 from support.mqtt_packets import CONNACK, DISCONNECT, PING, PONG, PUBACK, SUBACK
 from support.service import ApiClient, Service
 
@@ -262,12 +262,18 @@ async def test_repeated_subscriptions_without_reading_fill_no_queue(scene: Scene
     mine = f"devices/{scene.mallory.device_id}"
     slot = {"slot": 0, "onTs": 4_000_000_000, "offTs": 4_000_000_060}
     await scene.owner.post(f"{scene.mallory.path}/schedules", slot, expect=201)
-    for number in range(1, 200):
-        await raw.send(mqtt_packets.subscribe(f"{mine}/#", f"{mine}/sched", f"{mine}/+", packet_id=number))
+
+    async def subscribe() -> None:
+        """Until the sockets' buffers are full, whatever their size."""
+        for number in range(1, 60_000):
+            await raw.send(mqtt_packets.subscribe(f"{mine}/#", f"{mine}/sched", f"{mine}/+", packet_id=number))
+
+    subscribing = asyncio.create_task(subscribe())
     await scene.until_figure("outbound_queue_messages", 1)
     for _ in range(20):
         assert await scene.figure("outbound_queue_messages") <= 64
         await asyncio.sleep(0.05)
+    await cancel_tasks(subscribing)
 
 
 WILLS = {
