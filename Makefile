@@ -12,6 +12,7 @@ INSTALL := $(BIN)/python -m pip install --quiet --disable-pip-version-check --re
 COMPILE := $(BIN)/uv pip compile --quiet --universal --python-version 3.11 --generate-hashes --no-header --no-annotate --no-emit-index-url
 RUST_SOURCES := Cargo.toml Cargo.lock $(shell find rust -name '*.rs' -o -name Cargo.toml)
 
+unexport PYTHONDONTWRITEBYTECODE # without bytecode each process compiles all tests anew
 .DEFAULT_GOAL := help
 .PHONY: help check setup dev run demo test faults simulate pictures clients lint bench wheel lock clean apt
 

@@ -23,9 +23,9 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "tests"))
 
 from adapters.engine import _native
 from bench_fleet import cpu_seconds, prepare
+from support.empty_database import empty_postgres
 from support.nats import NatsNodes, nats_nodes
 from support.service import Service
-from support.storage import empty_postgres
 
 WARM_UP_S, PHASE_S, WAIT_S = 3.0, 12.0, 60.0
 PARTITIONS = 64

@@ -25,7 +25,7 @@ import uvloop
 from adapters.id_generator import RandomIdGenerator
 from adapters.storage.sql.database import SqlDatabase
 from loopback_peers import Receivers, Stopwatch, receivers
-from support.storage import empty_postgres
+from support.empty_database import empty_postgres
 from support.webhook_world import WebhookWorld
 
 SERVICE_CORE, RECEIVER_CORE = 0, 1

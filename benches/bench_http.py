@@ -12,6 +12,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -157,16 +158,17 @@ def bare(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Server]:
 
 @dataclass(frozen=True)
 class Site:
+    api: httpx.Client
     server: Server
     devices: list[str]
     session: str
     key: str
 
 
-@pytest.fixture
-def site(tmp_path: Path) -> Iterator[Site]:
+@contextmanager
+def open_site(service: Service) -> Iterator[Site]:
     """The program with devices that answer, and a key with a grant whose window is always open."""
-    with Service(tmp_path) as service, httpx.Client(base_url=f"{service.url}/api/v1", timeout=30) as api:
+    with service, httpx.Client(base_url=f"{service.url}/api/v1", timeout=30) as api:
         login = api.post("/auth/login", json={"email": EMAIL, "password": PASSWORD}).json()
         api.headers["Authorization"] = f"Bearer {login['accessToken']}"
         credentials = []
@@ -182,8 +184,14 @@ def site(tmp_path: Path) -> Iterator[Site]:
         time.sleep(1.0)
         assert service.process is not None
         pid = service.process.pid
-        yield Site(Server(service.port, pid), [one for one, _ in credentials], login["accessToken"], key["key"])
+        yield Site(api, Server(service.port, pid), [one for one, _ in credentials], login["accessToken"], key["key"])
         fleet.stop()
+
+
+@pytest.fixture
+def site(tmp_path: Path) -> Iterator[Site]:
+    with open_site(Service(tmp_path)) as opened:
+        yield opened
 
 
 def request(method: str, path: str, body: bytes = b"", **headers: str) -> bytes:

@@ -21,9 +21,9 @@ import httpx
 import pytest
 
 from adapters.engine import _native
+from support.empty_database import empty_postgres
 from support.service import EMAIL, PASSWORD, Service
 from support.service_database import ServiceDatabase
-from support.storage import empty_postgres
 from support.threaded_device import ThreadedDevice, cpu_seconds, register_device
 
 POSTGRES_URL = os.environ.get("LATCHBOARD_TEST_POSTGRES_URL")

@@ -35,11 +35,11 @@ from adapters.storage.sql.tables import deliveries
 from app.workers.wake_event import WakeEvent
 from app.workers.webhook_cleanup import WebhookCleanupWorker
 from domain.devices.model import Device
-from domain.kernel.clock import Moment
+from domain.kernel.clock import WallAndSteadyTime
 from domain.kernel.ids import EventId
-from domain.webhooks.attempts import InFlightAttempt
-from domain.webhooks.cleanup import WebhookCleanup
-from domain.webhooks.model import Delivery, DeliveryState
+from domain.webhooks.attempts import InFlightDelivery
+from domain.webhooks.deleted_webhook_cleanup import DeletedWebhookCleanup
+from domain.webhooks.model import DeliveryState, WebhookDelivery
 from domain.webhooks.ports import WebhookRequest, WebhookResponse
 from support.webhook_world import MovableClock, WebhookWorld
 
@@ -158,7 +158,7 @@ async def isolation(fast: str, dead: str, dead_count: int) -> list[float]:
         took: list[float] = []
         original = world.loop._note_end
 
-        def note(attempt: InFlightAttempt, response: WebhookResponse | None, at: Moment) -> None:
+        def note(attempt: InFlightDelivery, response: WebhookResponse | None, at: WallAndSteadyTime) -> None:
             if attempt.webhook.webhook_id in fast_hooks:
                 took.append(at.wall_ms - attempt.delivery.created_ms)
             original(attempt, response, at)
@@ -184,7 +184,7 @@ async def backlog(fast: str, dead: str, rows: int) -> None:
             await world.webhook(fast, watched)
         made = await world.webhook(dead, device)
         now_ms = world.clock.now_ms()
-        delivery = Delivery(
+        delivery = WebhookDelivery(
             0,
             made.webhook.webhook_id,
             made.webhook.account_id,
@@ -213,7 +213,7 @@ async def backlog(fast: str, dead: str, rows: int) -> None:
         began = time.perf_counter()
         await world.webhooks.delete(world.session(), made.webhook.webhook_id)
         gone = time.perf_counter() - began
-        sweep = WebhookCleanupWorker(cleanup=WebhookCleanup(uow=world.uow), wake_event=WakeEvent())
+        sweep = WebhookCleanupWorker(cleanup=DeletedWebhookCleanup(uow=world.uow), wake_event=WakeEvent())
         task = asyncio.create_task(sweep.run())
         during = await latencies(world, watched)
         while await left(world):
@@ -234,7 +234,7 @@ async def latencies(world: WebhookWorld, device: Device, events: int = 200) -> l
     took: list[float] = []
     original = world.loop._note_end
 
-    def note(attempt: InFlightAttempt, response: WebhookResponse | None, at: Moment) -> None:
+    def note(attempt: InFlightDelivery, response: WebhookResponse | None, at: WallAndSteadyTime) -> None:
         if attempt.delivery.device_id == device.device_id:
             took.append(at.wall_ms - attempt.delivery.created_ms)
         original(attempt, response, at)

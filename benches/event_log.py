@@ -35,7 +35,7 @@ from adapters.storage.sql.session import POSTGRES, SQLITE
 from domain.accounts.model import Account
 from domain.events.log_cursor import LogCursor
 from domain.events.model import Event
-from domain.events.service import EventLogDispatcher
+from domain.events.service import DomainEventRecorder
 from domain.kernel.ids import AccountId, DeviceId, EventId, IdPrefix
 from support.postgres import binaries
 from support.sealing import seal
@@ -89,7 +89,7 @@ def event(number: int, ids: RandomIdGenerator) -> Event:
 async def opened(url: str) -> tuple[SqlDatabase, Any]:
     database = SqlDatabase(url)
     await database.start()
-    return database, database.unit_of_work(EventLogDispatcher(ids=RandomIdGenerator(), observers=[], feed=Unheard()))
+    return database, database.unit_of_work(DomainEventRecorder(ids=RandomIdGenerator(), observers=[], feed=Unheard()))
 
 
 async def load(url: str, count: int) -> None:

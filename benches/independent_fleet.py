@@ -27,6 +27,7 @@ COMPARATORS = (
 COMMANDS = ("ON", "TOGGLE", "FAN", "ALARM", "VALVE")
 RULES = 5
 NOW_MS = 1_790_000_000_000
+LATER_MS = 2_000_000_000_000
 Message = tuple[int, int, bytes]
 
 
@@ -69,13 +70,13 @@ def devices(count: int) -> Iterator[Device]:
 
 
 def messages(fleet: int, count: int) -> list[Message]:
-    """About 100 bytes each."""
+    """About 100 bytes each, stamped with a time to come: they arrive when they are ingested."""
     chance = random.Random(fleet)
     order: dict[int, tuple[int, ...]] = {}
     numbers = [chance.randint(1, fleet) for _ in range(count)]
     for number in set(numbers):
         order[number] = device(number).metrics
-    return [(number, NOW_MS + index // 256, payload(chance, order[number])) for index, number in enumerate(numbers)]
+    return [(number, LATER_MS, payload(chance, order[number])) for number in numbers]
 
 
 def payload(chance: random.Random, metrics: tuple[int, ...]) -> bytes:

@@ -7,6 +7,7 @@ import logging
 import sys
 from collections.abc import Iterator
 
+import hypothesis
 import pytest
 import structlog
 
@@ -16,6 +17,12 @@ from support.process_state import restored_process_state
 pytest_plugins = ["support.random_order"]
 
 garbage_collector.relax()
+
+# How long an example takes says more about the machine's other work than about the code.
+hypothesis.settings.register_profile(
+    "any machine", hypothesis.settings(), deadline=None, suppress_health_check=[hypothesis.HealthCheck.too_slow]
+)
+hypothesis.settings.load_profile("any machine")
 
 # Rich tracebacks with the locals of every frame take seconds on a busy machine.
 structlog.configure(
@@ -41,14 +48,17 @@ def _restored_process_state() -> Iterator[None]:
 
 
 @pytest.hookimpl(wrapper=True, tryfirst=True)
-def pytest_runtest_teardown(item: pytest.Item) -> Iterator[None]:
+def pytest_runtest_teardown(item: pytest.Item, nextitem: pytest.Item | None) -> Iterator[None]:
     """Fail the test that leaks: collect garbage after its fixtures, so that an open socket, file or process warns now.
 
-    Without this, the collector finds the leak at some later time, and the test that then runs fails.
+    Without this, the collector finds the leak at some later time, and the test that then runs fails. What exists after the last
+    test of a file, such as modules that it imported, lives to the end and is excluded as well.
     """
     yield
     if leaks := collect_leaks():
         pytest.fail("this test leaves something open behind:\n" + "\n".join(leaks), pytrace=False)
+    if nextitem is None or nextitem.path != item.path:
+        gc.freeze()
 
 
 def collect_leaks() -> list[str]:

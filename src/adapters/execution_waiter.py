@@ -27,7 +27,7 @@ Key = TypeVar("Key", bound=str)
 Value = TypeVar("Value")
 
 
-class FutureWatch(Generic[Value]):
+class FutureWaitHandle(Generic[Value]):
     """`future` None: no place was free."""
 
     def __init__(self, future: asyncio.Future[Value] | None) -> None:
@@ -57,16 +57,16 @@ class InProcessWaiter(Generic[Key, Value]):
         return key in self._futures
 
     @contextmanager
-    def watch(self, key: Key, by: str) -> Iterator[FutureWatch[Value]]:
+    def watch(self, key: Key, by: str) -> Iterator[FutureWaitHandle[Value]]:
         if self.watcher_count >= self._max_watchers or self._watchers_by_caller[by] >= self._max_watchers_per_caller:
-            yield FutureWatch(None)
+            yield FutureWaitHandle(None)
             return
         future: asyncio.Future[Value] = asyncio.get_running_loop().create_future()
         self._futures.setdefault(key, []).append(future)
         self.watcher_count += 1
         self._watchers_by_caller[by] += 1
         try:
-            yield FutureWatch(future)
+            yield FutureWaitHandle(future)
         finally:
             self.watcher_count -= 1
             self._watchers_by_caller[by] -= 1

@@ -33,13 +33,7 @@ class DateutilRecurrence:
         return _load_timezone(timezone) is not None
 
     def find_error(self, rrule: str, timezone: str, first_ts: int, paired_ts: int) -> FieldFault | None:
-        try:
-            compiled = _compile(rrule, timezone, first_ts)
-            self._check_first_occurrence(compiled)
-            self._check_spacing(compiled, abs(compiled.to_local(paired_ts) - compiled.first_local))
-        except RecurrenceError as fault:
-            return FieldFault(fault.field, str(fault))
-        return None
+        return _find_error(rrule, timezone, first_ts, paired_ts)
 
     def next_occurrence(
         self, rrule: str, timezone: str, first_ts: int, after_ts: int, *, paired_ts: int | None = None
@@ -56,27 +50,6 @@ class DateutilRecurrence:
             if at_ts > after_ts:
                 return at_ts
         return None
-
-    @staticmethod
-    def _check_first_occurrence(compiled: CompiledRecurrence) -> None:
-        first = next(iter(compiled.occurrences), None) if compiled.rule.matches(compiled.first_local) else None
-        if first != compiled.first_local:
-            text = compiled.first_local.strftime("%A %Y-%m-%d %H:%M")
-            raise RecurrenceError(
-                "onTs", f"must be the first occurrence, but the rrule does not match {text} ({compiled.zone.key})."
-            )
-
-    @staticmethod
-    def _check_spacing(compiled: CompiledRecurrence, length: timedelta) -> None:
-        end = compiled.first_local + SAMPLED_SPAN
-        for current, following in pairwise(
-            islice(takewhile(lambda date: date < end, compiled.occurrences), MAX_SAMPLED_OCCURRENCES)
-        ):
-            if following - current < MIN_INTERVAL:
-                raise RecurrenceError("rrule", "repeats more often than once a minute; use a longer FREQ or INTERVAL.")
-            if following - current <= length:
-                message = "repeats before the slot ends; move offTs closer to onTs, or repeat less often."
-                raise RecurrenceError("rrule", message)
 
 
 class CompiledRecurrence:
@@ -133,3 +106,32 @@ def _load_timezone(name: str) -> ZoneInfo | None:
         return ZoneInfo(name)
     except (KeyError, ValueError, OSError):  # unknown, not a relative path, a directory
         return None
+
+
+@lru_cache(maxsize=_CACHE_SIZE)
+def _find_error(rrule: str, timezone: str, first_ts: int, paired_ts: int) -> FieldFault | None:
+    """Cached: the devices of a fleet often have the same slot."""
+    try:
+        compiled = _compile(rrule, timezone, first_ts)
+        _check_first_occurrence(compiled)
+        _check_spacing(compiled, abs(compiled.to_local(paired_ts) - compiled.first_local))
+    except RecurrenceError as fault:
+        return FieldFault(fault.field, str(fault))
+    return None
+
+
+def _check_first_occurrence(compiled: CompiledRecurrence) -> None:
+    first = next(iter(compiled.occurrences), None) if compiled.rule.matches(compiled.first_local) else None
+    if first != compiled.first_local:
+        text = compiled.first_local.strftime("%A %Y-%m-%d %H:%M")
+        raise RecurrenceError("onTs", f"must be the first occurrence, but the rrule does not match {text} ({compiled.zone.key}).")
+
+
+def _check_spacing(compiled: CompiledRecurrence, length: timedelta) -> None:
+    end = compiled.first_local + SAMPLED_SPAN
+    for current, following in pairwise(islice(takewhile(lambda date: date < end, compiled.occurrences), MAX_SAMPLED_OCCURRENCES)):
+        if following - current < MIN_INTERVAL:
+            raise RecurrenceError("rrule", "repeats more often than once a minute; use a longer FREQ or INTERVAL.")
+        if following - current <= length:
+            message = "repeats before the slot ends; move offTs closer to onTs, or repeat less often."
+            raise RecurrenceError("rrule", message)

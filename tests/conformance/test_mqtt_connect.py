@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import struct
 import time
 
 import pytest
 
-from domain.devices.link import DeviceConnected, DeviceDisconnected, InboundMessage
+from domain.devices.device_link import DeviceConnected, DeviceDisconnected, InboundMessage
 from support import mqtt_packets as wire
 from support.broker import BrokerDevice, BrokerWorld, RawMqttConnection, broker, connect_packet, publish_packet
+from support.waiting import TIMEOUT_S, until
 
 PING, PONG = b"\xc0\x00", (0xD0, b"")
 SESSION_EXPIRY, WILL_DELAY, AUTH_METHOD, MAX_PACKET = 0x11, 0x18, 0x15, 0x27
@@ -31,7 +33,7 @@ async def connect_v5(world: BrokerWorld, device: BrokerDevice, client_id: str = 
 
 
 async def is_closed_without_a_packet(raw: RawMqttConnection) -> bool:
-    async with asyncio.timeout(5):
+    async with asyncio.timeout(TIMEOUT_S):
         return await raw.reader.read() == b""
 
 
@@ -196,29 +198,42 @@ async def test_a_takeover_closes_the_older_connection(version: int) -> None:
 
 @pytest.mark.parametrize("version", [4, 5])
 async def test_a_client_that_is_silent_for_one_and_a_half_times_its_keep_alive_is_disconnected(version: int) -> None:
-    async with broker() as world:
-        device = await world.device()
-        raw = await world.open(connect(device, version, keep_alive=1))
-        await raw.next_packet()
-        began = time.monotonic()
-        if version == 5:
-            head, body = await raw.next_packet()
-            assert (head, body[0]) == (wire.DISCONNECT, 0x8D)
-        assert await raw.wait_closed()
-        assert 1.3 <= time.monotonic() - began < 4
-        await world.wait_for_event(DeviceDisconnected, reason="lost")
+    async def silent_for_s() -> float:
+        async with broker() as world:
+            device = await world.device()
+            began = time.monotonic()
+            raw = await world.open(connect(device, version, keep_alive=1))
+            await raw.next_packet()
+            if version == 5:
+                head, body = await raw.next_packet()
+                assert (head, body[0]) == (wire.DISCONNECT, 0x8D)
+            assert await raw.wait_closed()
+            elapsed_s = time.monotonic() - began
+            await world.wait_for_event(DeviceDisconnected, reason="lost")
+        assert elapsed_s >= 1.4
+        return elapsed_s
+
+    await until(silent_for_s, lambda elapsed_s: elapsed_s < 4)
 
 
 @pytest.mark.parametrize("version", [4, 5])
 async def test_any_packet_keeps_a_client_alive(version: int) -> None:
-    async with broker() as world:
-        device = await world.device()
-        raw = await world.open(connect(device, version, keep_alive=1))
-        await raw.next_packet()
-        for _ in range(4):
-            await asyncio.sleep(0.6)
-            await raw.send(PING)
-            assert await raw.next_packet() == PONG
+    async def lives_on() -> bool:
+        """False when it was not heard in time, as on a machine that stood still."""
+        async with broker() as world:
+            device = await world.device()
+            raw = await world.open(connect(device, version, keep_alive=1))
+            with contextlib.suppress(ConnectionError, asyncio.IncompleteReadError):
+                await raw.next_packet()
+                for _ in range(4):
+                    await asyncio.sleep(0.6)
+                    await raw.send(PING)
+                    if await raw.next_packet() != PONG:
+                        return False
+                return True
+            return False
+
+    await until(lives_on, bool)
 
 
 def v5_with_will(device: BrokerDevice, delay_s: int, *, expiry_s: int = 60, clean: bool = False) -> dict[str, object]:
@@ -235,34 +250,42 @@ def wills(world: BrokerWorld) -> list[InboundMessage]:
 
 
 async def test_a_will_is_published_after_its_delay() -> None:
-    async with broker() as world:
-        device = await world.device()
-        raw = await connect_v5(world, device, **v5_with_will(device, 1))
-        began = time.monotonic()
-        await raw.close()
-        await world.wait_for_event(DeviceDisconnected, reason="lost")
-        assert not wills(world)
-        await world.wait_for_event(InboundMessage, topic="status", payload=b"offline", retain=True)
-        assert 0.9 <= time.monotonic() - began < 4
+    async def delay_s() -> float:
+        async with broker() as world:
+            device = await world.device()
+            await (await connect_v5(world, device, **v5_with_will(device, 1))).close()
+            lost = await world.wait_for_event(DeviceDisconnected, reason="lost")
+            will = await world.wait_for_event(InboundMessage, topic="status", payload=b"offline", retain=True)
+        assert will.at_ms - lost.at_ms >= 900
+        return (will.at_ms - lost.at_ms) / 1_000
+
+    await until(delay_s, lambda seconds: seconds < 4)
 
 
 async def test_a_client_that_reconnects_within_the_delay_leaves_no_will() -> None:
-    async with broker() as world:
-        device = await world.device()
-        await (await connect_v5(world, device, **v5_with_will(device, 1))).close()
-        await world.wait_for_event(DeviceDisconnected, reason="lost")
-        assert (await connect_v5(world, device, **v5_with_will(device, 60))).resumed
-        await asyncio.sleep(1.3)
-        assert not wills(world)
+    async def came_in_time() -> bool:
+        async with broker() as world:
+            device = await world.device()
+            await (await connect_v5(world, device, **v5_with_will(device, 1))).close()
+            lost = await world.wait_for_event(DeviceDisconnected, reason="lost")
+            assert (await connect_v5(world, device, **v5_with_will(device, 60))).resumed
+            await asyncio.sleep(1.3)
+            *_, again = [event for event in world.events if isinstance(event, DeviceConnected)]
+            if not 0 <= again.at_ms - lost.at_ms < 900:
+                return False
+            assert not wills(world)
+            return True
+
+    await until(came_in_time, bool)
 
 
 async def test_a_will_is_published_when_its_session_ends_before_the_delay() -> None:
     async with broker() as world:
         device = await world.device()
         await (await connect_v5(world, device, **v5_with_will(device, 60, expiry_s=1))).close()
-        await world.wait_for_event(DeviceDisconnected, reason="lost")
-        assert not wills(world)
-        await world.wait_for_event(InboundMessage, topic="status", payload=b"offline")
+        lost = await world.wait_for_event(DeviceDisconnected, reason="lost")
+        will = await world.wait_for_event(InboundMessage, topic="status", payload=b"offline")
+        assert will.at_ms - lost.at_ms >= 900
 
 
 async def test_a_clean_start_ends_the_session_and_so_publishes_its_delayed_will() -> None:

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from domain.devices.codec import OutboundMessage
-from domain.devices.link import InboundMessage
+from domain.devices.device_codec import OutboundMessage
+from domain.devices.device_link import InboundMessage
 from support import mqtt_packets as wire
 from support.broker import BrokerDevice, BrokerWorld, RawMqttConnection, broker, publish_packet, subscribe_packet
 

@@ -6,8 +6,8 @@ import struct
 
 import pytest
 
-from domain.devices.codec import OutboundMessage
-from domain.devices.link import DeviceDisconnected, DeviceSubscribed, SendResult
+from domain.devices.device_codec import OutboundMessage
+from domain.devices.device_link import DeviceDisconnected, DeviceSubscribed, SendResult
 from support import mqtt_packets as wire
 from support.broker import BrokerDevice, BrokerWorld, RawMqttConnection, broker, connect_packet, subscribe_packet
 

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import signal
 from collections.abc import AsyncIterator
+from pathlib import Path
 from typing import Any
 
 import aiomqtt
@@ -12,13 +14,16 @@ import pytest
 
 from adapters.engine import _native
 from adapters.mqtt.mosquitto_connection import MosquittoSettings
+from adapters.mqtt.mosquitto_credentials import MosquittoCredentialStore
 from adapters.mqtt.mosquitto_link import MosquittoDeviceLink
-from domain.devices.codec import OutboundMessage
-from domain.devices.link import DeviceConnected, DeviceDisconnected, DeviceSubscribed, InboundMessage
+from domain.devices.device_codec import OutboundMessage
+from domain.devices.device_link import DeviceConnected, DeviceDisconnected, DeviceSubscribed, InboundMessage
 from domain.kernel.errors import Unavailable
 from support.broker import BrokerDevice, new_device
-from support.link_world import TIMEOUT, StillClock, World, consuming, open_world, received
-from support.ports import free_ports
+from support.external_broker import ExternalBroker
+from support.link_world import StillClock, World, consuming, open_world, received
+from support.mosquitto import require_mosquitto
+from support.waiting import TIMEOUT_S
 
 V311, V5 = aiomqtt.ProtocolVersion.V311, aiomqtt.ProtocolVersion.V5
 
@@ -144,7 +149,7 @@ async def test_an_expelled_device_is_cut_and_refused(world: World) -> None:
         with contextlib.suppress(aiomqtt.MqttError):
             async with world.present(device) as client:
                 await world.link.send(device.device_id, OutboundMessage("sched", b'{"rev":1}', retain=True))
-                async with asyncio.timeout(TIMEOUT):
+                async with asyncio.timeout(TIMEOUT_S):
                     await world.link.remove_device(device.device_id)
                     with contextlib.suppress(aiomqtt.MqttError):
                         await client._disconnected
@@ -180,7 +185,7 @@ async def test_a_batch_that_is_given_up_comes_again(silent_world: World) -> None
 
     async def telemetry() -> Any:
         while True:
-            batch = await asyncio.wait_for(link.receive(100), TIMEOUT)
+            batch = await asyncio.wait_for(link.receive(100), TIMEOUT_S)
             if len(batch.telemetry):
                 return batch
             batch.ack()
@@ -188,7 +193,7 @@ async def test_a_batch_that_is_given_up_comes_again(silent_world: World) -> None
     sending = asyncio.create_task(_stubborn(world, device))
     (await telemetry()).nack()
     (await telemetry()).ack()
-    await asyncio.wait_for(sending, TIMEOUT)
+    await asyncio.wait_for(sending, TIMEOUT_S)
 
 
 async def _stubborn(world: World, device: BrokerDevice) -> None:
@@ -196,7 +201,7 @@ async def _stubborn(world: World, device: BrokerDevice) -> None:
     while True:
         with contextlib.suppress(aiomqtt.MqttError):
             async with world.client(device) as client:
-                async with asyncio.timeout(TIMEOUT):
+                async with asyncio.timeout(TIMEOUT_S):
                     sent = asyncio.create_task(client.publish(device.topic("telemetry"), b"{}", qos=1))
                     await asyncio.wait([sent, client._disconnected], return_when=asyncio.FIRST_COMPLETED)
                 if sent.done() and sent.exception() is None:
@@ -207,15 +212,26 @@ async def _stubborn(world: World, device: BrokerDevice) -> None:
 async def test_taking_from_a_stopped_link_says_so(silent_world: World) -> None:
     waiting = asyncio.create_task(silent_world.link.receive(1))
     await asyncio.sleep(0)
-    async with asyncio.timeout(TIMEOUT):
+    async with asyncio.timeout(TIMEOUT_S):
         await silent_world.link.stop()
         with pytest.raises(Unavailable):
             await waiting
 
 
-async def test_a_link_that_cannot_start_names_the_address() -> None:
-    [port] = free_ports(1)
-    link = MosquittoDeviceLink(MosquittoSettings("127.0.0.1", port, "u", "p"), StillClock(), _native.TelemetryBatch, None)
-    with pytest.raises(Unavailable, match=f"127.0.0.1:{port}"):
+async def test_a_link_without_its_broker_names_the_address_until_the_broker_answers(tmp_path: Path) -> None:
+    require_mosquitto()
+    broker = ExternalBroker(tmp_path / "mosquitto")
+    await asyncio.to_thread(broker.end, signal.SIGTERM)
+    settings = MosquittoSettings("127.0.0.1", broker.port, "latchboard", "p" * 32)
+    store = MosquittoCredentialStore(broker.files, settings.username, settings.password)
+    link = MosquittoDeviceLink(settings, StillClock(), _native.TelemetryBatch, store)
+    try:
         await link.start()
-    await link.stop()
+        assert f"127.0.0.1:{broker.port}" in (link.trouble() or "")
+        await asyncio.to_thread(broker.start)
+        async with asyncio.timeout(TIMEOUT_S):
+            while link.trouble() is not None:
+                await asyncio.sleep(0.02)
+    finally:
+        await link.stop()
+        broker.remove()

@@ -13,7 +13,7 @@ from domain.rules.model import RuleState
 from domain.rules.telemetry_engine_port import TelemetryEngine
 from domain.telemetry import packing
 from domain.telemetry.engine.batch import InMemoryTelemetryBatch
-from domain.telemetry.engine.reference import ReferenceEngine
+from domain.telemetry.engine.reference_engine import ReferenceEngine
 from support.engine import DEVICE, EngineDriver, ingest_batch, ms, rule
 
 TIMES = json.loads((Path(__file__).parents[1] / "vectors" / "times.json").read_text())
@@ -37,8 +37,9 @@ def set_clock(engine: TelemetryEngine, step_s: float, now_s: float) -> list[Rule
 
 @pytest.mark.parametrize("vector", TIMES, ids=lambda vector: vector["name"])
 def test_messages_are_late_or_not_as_in_the_vectors(engine: TelemetryEngine, vector: dict[str, Any]) -> None:
-    """Each message: `at` its arrival, `ts` what the device says, `drives` whether rules see it, `recordedAt` its stored time."""
-    driver = EngineDriver(engine)
+    """Each message: `at` its arrival, `ts` what the device says, `drives` whether rules see it, `recordedAt` its stored time. The
+    latest value is the one with the greatest time, whether rules see it or not."""
+    driver, stored = EngineDriver(engine), []
     for value, message in enumerate(vector["messages"], start=1):
         ts = {} if message.get("ts") is None else {"ts": ms(message["ts"])}
         result = driver.send({**ts, "m": {"t": value}}, message["at"])
@@ -46,7 +47,9 @@ def test_messages_are_late_or_not_as_in_the_vectors(engine: TelemetryEngine, vec
         assert [(row[0], row[4]) for row in rows] == [
             (ms(message["recordedAt"]), None if "reportedAt" not in message else ms(message["reportedAt"]))
         ]
-        assert (engine.latest(DEVICE)[0].value == value) is message["drives"], message
+        assert engine.dry_run(DEVICE, rule(("t", "==", value)), {}, ms(message["at"])).holds is message["drives"], message
+        stored.append((ms(message["recordedAt"]), value))
+        assert (engine.latest(DEVICE)[0].ts_ms, engine.latest(DEVICE)[0].value) == max(stored), message
         assert [offset for _, offset in result.clocks_ahead] == [1000 * each for each in message.get("ahead", [])]
 
 

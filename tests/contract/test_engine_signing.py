@@ -12,31 +12,31 @@ from standardwebhooks.webhooks import Webhook
 from adapters.engine.native_engine import NativeSignerFactory
 from adapters.engine.reference_signer import ReferenceSignerFactory
 from domain.kernel.errors import ValidationFailed
-from domain.webhooks.signing import SignerFactory
+from domain.webhooks.signing import WebhookSignerFactory
 
 SECRET = "whsec_MfKQ9r8GKYqrTwjUPD8ILPZIo2LaLaSw"
 
 
 @pytest.fixture(params=[ReferenceSignerFactory, NativeSignerFactory], ids=["reference", "native"])
-def signers(request: pytest.FixtureRequest) -> SignerFactory:
+def signers(request: pytest.FixtureRequest) -> WebhookSignerFactory:
     return request.param()
 
 
-def test_the_standard_signature_equals_the_specifications_vector(signers: SignerFactory) -> None:
+def test_the_standard_signature_equals_the_specifications_vector(signers: WebhookSignerFactory) -> None:
     signature = signers.create_signer(SECRET).standard_signature(
         "msg_p5jXN8AQM9LWM0D4loKWxJek", 1614265330, b'{"test": 2432232314}'
     )
     assert signature == "v1,g0hM9SsE+OTPJTGt/tmIKtSyZlE3uFJELVlNIOLJ1OE="
 
 
-def test_the_standard_signature_equals_the_standard_webhooks_library(signers: SignerFactory) -> None:
+def test_the_standard_signature_equals_the_standard_webhooks_library(signers: WebhookSignerFactory) -> None:
     moment = datetime(2026, 11, 21, tzinfo=UTC)
     expected = Webhook(SECRET).sign("evt_1", moment, '{"é": 1}')
     assert signers.create_signer(SECRET).standard_signature("evt_1", int(moment.timestamp()), '{"é": 1}'.encode()) == expected
 
 
 @pytest.mark.parametrize("secret", ["", "whsec_", "MfKQ9r8GKYqrTwjUPD8ILPZIo2LaLaSw", "whsec_%%%", "whsec_abc"])
-def test_an_invalid_secret_is_rejected(signers: SignerFactory, secret: str) -> None:
+def test_an_invalid_secret_is_rejected(signers: WebhookSignerFactory, secret: str) -> None:
     with pytest.raises(ValidationFailed, match="whsec_"):
         signers.create_signer(secret)
 

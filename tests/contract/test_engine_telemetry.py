@@ -13,7 +13,7 @@ from adapters.engine.native_engine import NativeEngine
 from domain.rules.model import LatestReading
 from domain.rules.telemetry_engine_port import TelemetryEngine
 from domain.telemetry import packing
-from domain.telemetry.engine.reference import ReferenceEngine
+from domain.telemetry.engine.reference_engine import ReferenceEngine
 from support.engine import DEVICE, T0, EngineDriver, ms, rule
 
 VECTORS = Path(__file__).parents[1] / "vectors"

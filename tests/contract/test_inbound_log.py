@@ -7,12 +7,16 @@ from collections.abc import AsyncIterator, Iterator
 from itertools import count
 
 import pytest
+from nats.js import api
+from nats.js.errors import NotFoundError
 
+from adapters.stream import jetstream_log
 from adapters.stream.jetstream_log import JetStreamLog
 from domain.kernel.errors import Unavailable
 from domain.partitions.ports import MISSING, InboundLog, LogDamaged, LogEntry
 from support.memory_inbound_log import MemoryInboundLog
 from support.nats import NatsNodes, nats_nodes
+from support.waiting import OPERATION_TIMEOUT_S, TIMEOUT_S
 
 PARTITIONS = 2
 _prefixes = count(1)
@@ -25,9 +29,14 @@ def nodes() -> Iterator[NatsNodes]:
 
 
 @pytest.fixture
-async def jetstream(nodes: NatsNodes) -> AsyncIterator[JetStreamLog]:
+async def jetstream(nodes: NatsNodes, monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[JetStreamLog]:
+    """With waits for a busy machine: each entry is written to three disks, one after the other. A request to a node that has
+    died ends by its own limit, so that it is repeated before the test gives up."""
+    monkeypatch.setattr(jetstream_log, "APPEND_TIMEOUT_S", OPERATION_TIMEOUT_S)
+    monkeypatch.setattr(jetstream_log, "READ_TIMEOUT_S", OPERATION_TIMEOUT_S)
+    monkeypatch.setattr(jetstream_log, "STALE_LEADER_S", 1.0)
     await nodes.wait_until_ready()
-    log = JetStreamLog(nodes.servers, PARTITIONS, max_bytes=1_000_000, prefix=f"test{next(_prefixes)}")
+    log = JetStreamLog(nodes.servers, PARTITIONS, max_bytes=1_000_000, open_timeout_s=TIMEOUT_S, prefix=f"test{next(_prefixes)}")
     await log.open()
     yield log
     await log.close()
@@ -92,6 +101,32 @@ async def test_a_log_that_ends_before_what_was_read_is_damaged(log: InboundLog) 
     await log.append(0, b"x", "id")
     with pytest.raises(LogDamaged, match="entry 9"):
         await log.read(0, 9, 10, 0.1)
+
+
+async def test_the_old_state_of_a_leader_that_was_replaced_is_no_loss(
+    jetstream: JetStreamLog, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    await jetstream.append(0, b"x", "1")
+    old, get_msg = await jetstream._info(0), jetstream._js.get_msg
+    stale = [old, old]
+    await jetstream.append(0, b"y", "2")
+
+    async def old_info(name: str) -> api.StreamInfo:
+        return stale.pop() if len(stale) > 1 else await current(name)
+
+    async def old_message(name: str, seq: int) -> api.RawStreamMsg:
+        if stale:
+            stale.pop()
+            raise NotFoundError
+        return await get_msg(name, seq=seq)
+
+    current = jetstream._js.stream_info
+    monkeypatch.setattr(jetstream._js, "stream_info", old_info)
+    assert list(await jetstream.read(0, 2, 10, 0.1)) == []
+    assert len(stale) == 1
+    monkeypatch.setattr(jetstream._js, "get_msg", old_message)
+    await jetstream._check_missing(0, 1)
+    assert not stale
 
 
 async def test_a_stream_that_was_made_again_has_another_id(jetstream: JetStreamLog) -> None:

@@ -9,13 +9,14 @@ from typing import Any
 import aiomqtt
 import pytest
 
-from adapters.mqtt.embedded_link import EmbeddedBrokerSettings, EmbeddedDeviceLink, Listener
+from adapters.mqtt.embedded_link import BrokerListenAddress, EmbeddedBrokerSettings, EmbeddedDeviceLink
 from adapters.mqtt.null_link import NullDeviceLink
 from adapters.mqtt.standby_link import StandbyDeviceLink
-from domain.devices.codec import OutboundMessage
-from domain.devices.link import TAKEN_OVER, DeviceConnected, DeviceDisconnected, DeviceLink, InboundMessage, SendResult
+from domain.devices.device_codec import OutboundMessage
+from domain.devices.device_link import TAKEN_OVER, DeviceConnected, DeviceDisconnected, DeviceLink, InboundMessage, SendResult
 from domain.kernel.errors import Unavailable
-from support.link_world import TIMEOUT, World, consuming, open_world
+from support.link_world import World, consuming, open_world
+from support.waiting import TIMEOUT_S
 
 
 @pytest.fixture(params=["embedded", "mosquitto"])
@@ -26,7 +27,7 @@ async def world(request: pytest.FixtureRequest, tmp_path: Any) -> AsyncIterator[
 
 async def test_telemetry_and_events_of_a_batch_are_acknowledged_apart(world: World) -> None:
     device = await world.device()
-    async with world.client(device) as client, asyncio.timeout(TIMEOUT):
+    async with world.client(device) as client, asyncio.timeout(TIMEOUT_S):
         sending = [asyncio.create_task(client.publish(device.topic(topic), b"{}", qos=1)) for topic in ("state", "telemetry")]
         batches: list[Any] = []
         while not (
@@ -44,7 +45,7 @@ async def test_telemetry_and_events_of_a_batch_are_acknowledged_apart(world: Wor
 
 
 async def test_a_connection_that_another_instance_has_taken_over_is_closed_and_says_so() -> None:
-    link = EmbeddedDeviceLink(EmbeddedBrokerSettings((Listener("tcp", "127.0.0.1", 0),)), front="front-a")
+    link = EmbeddedDeviceLink(EmbeddedBrokerSettings((BrokerListenAddress("tcp", "127.0.0.1", 0),)), front="front-a")
     await link.start()
     world = World(link, *link.ports(), 0)
     async with consuming(world):
@@ -58,7 +59,7 @@ async def test_a_connection_that_another_instance_has_taken_over_is_closed_and_s
                     opened = await world.event(DeviceConnected)
                     assert link.disconnect(device.device_id)
                     closed = await world.event(DeviceDisconnected, reason=TAKEN_OVER)
-                    await asyncio.wait_for(anext(aiter(client.messages)), TIMEOUT)
+                    await asyncio.wait_for(anext(aiter(client.messages)), TIMEOUT_S)
             assert (opened.front, closed.front, opened.session) == ("front-a", "front-a", closed.session)
             sessions.append(opened.session)
         assert sorted(set(sessions)) == sessions

@@ -21,14 +21,14 @@ from support.storage import NOW, StoredAccount, a_delivery, a_device, a_grant, a
 
 async def test_an_email_belongs_to_one_user(world: StoredAccount) -> None:
     other = a_user()
-    async with world.uow.write() as tx:
-        with pytest.raises(Conflict) as caught:
+    with pytest.raises(Conflict) as caught:
+        async with world.uow.write() as tx:
             await tx.users.add(a_user(world.user.email))
-        assert caught.value.code == "EMAIL_TAKEN"
+    assert caught.value.code == "EMAIL_TAKEN"
     async with world.uow.write() as tx:
         await tx.users.add(other)
-    async with world.uow.write() as tx:
-        with pytest.raises(Conflict):
+    with pytest.raises(Conflict):
+        async with world.uow.write() as tx:
             await tx.users.save(replace(other, email=world.user.email))
     async with world.uow.read() as tx:
         assert await tx.users.find_by_email(world.user.email) == world.user
@@ -74,8 +74,8 @@ async def test_members_are_listed_oldest_first_with_their_user(world: StoredAcco
         assert await tx.memberships.count_owners(world.account.account_id) == 1
         await tx.memberships.save(replace(added, role=Role.OWNER))
         assert await tx.memberships.count_owners(world.account.account_id) == 2
-    async with world.uow.write() as tx:
-        with pytest.raises(Conflict):
+    with pytest.raises(Conflict):
+        async with world.uow.write() as tx:
             await tx.memberships.add(replace(added, membership_id=new_id("mbr")))
 
 
@@ -120,10 +120,10 @@ async def test_an_invitation_is_found_by_its_token_and_used_once(world: StoredAc
         assert await tx.invitations.delete(later.invitation_id)
         assert not await tx.invitations.delete(later.invitation_id)
         await tx.invitations.add(invited)
-    async with world.uow.write() as tx:
-        with pytest.raises(Conflict) as caught:
+    with pytest.raises(Conflict) as caught:
+        async with world.uow.write() as tx:
             await tx.invitations.add(replace(invited, invitation_id=new_id("inv"), token_hash=b"w"))
-        assert caught.value.code == "INVITATION_EXISTS"
+    assert caught.value.code == "INVITATION_EXISTS"
 
 
 async def test_a_user_has_one_identity_of_a_provider(world: StoredAccount) -> None:
@@ -134,10 +134,10 @@ async def test_a_user_has_one_identity_of_a_provider(world: StoredAccount) -> No
         assert await tx.external_identities.get(identity.issuer, "sub-1") == replace(identity, last_used_ms=NOW + 5)
         assert await tx.external_identities.get("https://other.example.org", "sub-1") is None
         assert await tx.external_identities.find_by_user(world.user.user_id, identity.issuer) is not None
-    async with world.uow.write() as tx:
-        with pytest.raises(Conflict) as caught:
+    with pytest.raises(Conflict) as caught:
+        async with world.uow.write() as tx:
             await tx.external_identities.upsert(replace(identity, subject="sub-2"))
-        assert caught.value.code == "IDENTITY_TAKEN"
+    assert caught.value.code == "IDENTITY_TAKEN"
     async with world.uow.write() as tx:
         await tx.users.delete(world.user.user_id)
         assert await tx.external_identities.get(identity.issuer, "sub-1") is None
@@ -170,10 +170,10 @@ async def test_a_project_with_devices_cannot_be_deleted(world: StoredAccount) ->
     async with world.uow.write() as tx:
         await tx.projects.add(project)
         await tx.devices.add(a_device(world.account.account_id, project.project_id))
-    async with world.uow.write() as tx:
-        with pytest.raises(Conflict) as caught:
+    with pytest.raises(Conflict) as caught:
+        async with world.uow.write() as tx:
             await tx.projects.delete(project.project_id)
-        assert caught.value.code == "PROJECT_IN_USE"
+    assert caught.value.code == "PROJECT_IN_USE"
 
 
 async def test_deleting_an_empty_project_deletes_its_grants(world: StoredAccount) -> None:

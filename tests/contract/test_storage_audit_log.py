@@ -12,7 +12,7 @@ import pytest
 from adapters.crypto.key_ring import KeyRing
 from adapters.crypto.seal_keys import Ed25519SealKeys, is_signed_by
 from domain.audit.export import AuditExporter
-from domain.audit.selection import EVERYTHING, Selection
+from domain.audit.selection import EVERYTHING, AuditSelection
 from domain.audit.verify import AuditReport, AuditVerifier, NotProvenError
 from domain.events.chain import NO_HASH, digest_of, link
 from domain.kernel.canonical_json import canonical_json
@@ -30,7 +30,7 @@ async def append(world: StoredAccount, count: int, **changes: Any) -> list[Any]:
         return list(await tx.events.append_many([an_event(world, **changes) for _ in range(count)]))
 
 
-async def export(world: StoredAccount, selection: Selection = EVERYTHING, **more: Any) -> list[str]:
+async def export(world: StoredAccount, selection: AuditSelection = EVERYTHING, **more: Any) -> list[str]:
     exporter = AuditExporter(uow=world.uow, clock=ManualClock(NOW))
     return [line async for line in exporter.lines(world.account.account_id, selection, **more)]
 
@@ -266,7 +266,7 @@ async def test_a_time_range_shows_its_records_and_only_digests_of_their_neighbou
         await append(world, 2, at_ms=NOW + number * HOUR)
         await append(world, 1, at_ms=NOW + number * HOUR + 1)
         await seal(world.uow, NOW + number * HOUR + 2)
-    lines = await export(world, Selection(since_ms=NOW + 4 * HOUR + 1, until_ms=NOW + 5 * HOUR + 1))
+    lines = await export(world, AuditSelection(since_ms=NOW + 4 * HOUR + 1, until_ms=NOW + 5 * HOUR + 1))
     report = verify(lines)
     shown = [json.loads(line)["record"]["timestamp"] for line in lines if '"record"' in line]
     assert shown == [NOW + 4 * HOUR + 1, NOW + 5 * HOUR, NOW + 5 * HOUR]
@@ -290,12 +290,12 @@ async def test_the_story_of_a_command_follows_its_approval(world: StoredAccount)
     await append(world, 1, kind="command_result", payload={"executionId": "exe_1"})
     await seal(world.uow, NOW + 1)
     for name in ("exe_1", "apv_1"):
-        lines = await export(world, Selection(story_of=name))
+        lines = await export(world, AuditSelection(story_of=name))
         shown = [json.loads(line)["record"] for line in lines if '"record"' in line]
         assert [each["eventType"] for each in shown] == ["approval_requested", "approval_decided", "command_result"]
         assert verify(lines).elided == 3
     with pytest.raises(NotFound):
-        await export(world, Selection(story_of="exe_none"))
+        await export(world, AuditSelection(story_of="exe_none"))
 
 
 async def test_an_export_continues_after_a_seal(world: StoredAccount) -> None:

@@ -11,7 +11,14 @@ from domain.commands.model import Execution, ExecutionStatus
 from domain.devices.model import DeviceType
 from domain.kernel.errors import Conflict
 from domain.rules.model import RuleState, RuleTransition
-from domain.schedules.model import EdgeOutcome, LeftEdge, ScheduleEdgeRecord, ScheduleStatus, SlotCommand, SwitchEdge
+from domain.schedules.model import (
+    EdgeOutcome,
+    OfflineDeviceEdge,
+    ScheduleEdgeRecord,
+    ScheduleSlotCommand,
+    ScheduleStatus,
+    SwitchEdge,
+)
 from support.storage import NOW, StoredAccount, a_definition, a_device, a_rule, a_schedule, add_execution, an_execution, new_id
 
 
@@ -212,15 +219,15 @@ async def test_executions_page_newest_first_and_only_ended_ones_are_forgotten(wo
 
 
 async def test_a_slot_holds_one_live_schedule(world: StoredAccount) -> None:
-    first = a_schedule(world, on_command=SlotCommand("DIM", {"level": 3}), rrule="FREQ=DAILY")
+    first = a_schedule(world, on_command=ScheduleSlotCommand("DIM", {"level": 3}), rrule="FREQ=DAILY")
     async with world.uow.write() as tx:
         await tx.schedules.add(first)
         assert await tx.schedules.get_by_slot(world.device.device_id, 0) == first
         assert await tx.schedules.get_by_slot(world.device.device_id, 1) is None
-    async with world.uow.write() as tx:
-        with pytest.raises(Conflict) as caught:
+    with pytest.raises(Conflict) as caught:
+        async with world.uow.write() as tx:
             await tx.schedules.add(a_schedule(world))
-        assert caught.value.code == "SLOT_TAKEN"
+    assert caught.value.code == "SLOT_TAKEN"
     async with world.uow.write() as tx:
         await tx.schedules.save(replace(first, status=ScheduleStatus.CANCELLED, updated_ms=NOW + 1))
         second = a_schedule(world, slot=0)
@@ -376,8 +383,8 @@ async def test_enabled_rules_of_all_devices_come_by_device(world: StoredAccount)
 async def test_left_edges_are_taken_once_and_mark_their_device(world: StoredAccount) -> None:
     device, slot = world.device, a_schedule(world, slot=3)
     left = [
-        LeftEdge(slot.schedule_id, device.device_id, 1, SwitchEdge.ON, 100, 7, 200),
-        LeftEdge(slot.schedule_id, device.device_id, 1, SwitchEdge.OFF, 200, 7, None),
+        OfflineDeviceEdge(slot.schedule_id, device.device_id, 1, SwitchEdge.ON, 100, 7, 200),
+        OfflineDeviceEdge(slot.schedule_id, device.device_id, 1, SwitchEdge.OFF, 200, 7, None),
     ]
     records = [ScheduleEdgeRecord(slot.schedule_id, 1, e.edge, e.due_ts, NOW, EdgeOutcome.LEFT_TO_DEVICE) for e in left]
     async with world.uow.write() as tx:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from domain.devices.health import ConnectionRecord, DeviceHealth, DroppedMessages, LastDrop
+from domain.devices.health import ConnectionRecord, DeviceHealth, DroppedMessages, LastDroppedMessage
 from support.storage import NOW, StoredAccount, a_device
 
 HOUR = 3_600_000
@@ -20,7 +20,7 @@ async def test_health_is_collected_field_by_field(world: StoredAccount) -> None:
         await tx.device_health.add_drops([DroppedMessages(no, "MALFORMED", 1, NOW), DroppedMessages(no, "FUTURE", 2, NOW - 1)])
     async with world.uow.read() as tx:
         assert await tx.device_health.list_by_numbers({no, no + 1, no + 2}) == {
-            no: DeviceHealth(-1_500, LastDrop("MALFORMED", NOW), 2, "1.2.0", None),
+            no: DeviceHealth(-1_500, LastDroppedMessage("MALFORMED", NOW), 2, "1.2.0", None),
             no + 1: DeviceHealth(reconnects=0, firmware="9", max_packet_size=1024),
         }
         assert dict(await tx.device_health.list_by_numbers(())) == {}

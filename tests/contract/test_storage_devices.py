@@ -239,10 +239,10 @@ async def test_a_command_name_is_free_once_a_device(world: StoredAccount) -> Non
         await tx.definitions.add(second)
         assert list(await tx.definitions.list_by_device(world.device.device_id)) == [first, second]
     for refused in ("add", "save"):
-        async with world.uow.write() as tx:
-            with pytest.raises(Conflict) as caught:
+        with pytest.raises(Conflict) as caught:
+            async with world.uow.write() as tx:
                 await getattr(tx.definitions, refused)(a_definition(world) if refused == "add" else replace(second, name="DIM"))
-            assert caught.value.code == "COMMAND_EXISTS"
+        assert caught.value.code == "COMMAND_EXISTS"
     async with world.uow.write() as tx:
         await tx.definitions.save(replace(second, label="Blink!", requires_approval=False))
         assert (await tx.definitions.get_for_update(world.account.account_id, second.command_id)).label == "Blink!"

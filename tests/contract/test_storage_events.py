@@ -11,6 +11,7 @@ from domain.events.log_cursor import LogCursor
 from domain.events.model import Event, EventSearch
 from support.sealing import seal
 from support.storage import NOW, StoredAccount, an_account, an_event, new_id
+from support.waiting import TIMEOUT_S
 
 
 async def append(tx: Any, event: Event) -> Event:
@@ -67,7 +68,7 @@ async def test_a_reader_misses_and_doubles_nothing_while_eight_writers_commit_ou
                     await tx.events.advance_idle_writers()
             await asyncio.sleep(0)
 
-    async with asyncio.timeout(60):
+    async with asyncio.timeout(TIMEOUT_S):
         following = asyncio.create_task(follow())
         await asyncio.gather(*[write() for _ in range(8)])
         writing = False

@@ -39,11 +39,11 @@ def a_notification(world: StoredAccount, channel: str = "nch_1", **changes: obje
 async def test_settings_are_kept_by_member_and_listed_by_account(world: StoredAccount) -> None:
     topics = (NotificationTopic.APPROVALS, NotificationTopic.OFFLINE)
     settings = NotificationSettings(
-        world.membership.membership_id, world.account.account_id, topics, 7, 1320, 360, "Europe/Berlin"
+        world.membership.membership_id, world.account.account_id, topics, 7, 1320, 360, "Europe/Berlin", "de"
     )
     async with world.uow.write(caller=None) as tx:
         assert await tx.notifications.get_settings(settings.membership_id) is None
-        await tx.notifications.upsert_settings(replace(settings, topics=()))
+        await tx.notifications.upsert_settings(replace(settings, topics=(), language="en"))
         await tx.notifications.upsert_settings(settings)
         assert await tx.notifications.get_settings(settings.membership_id) == settings
         assert list(await tx.notifications.list_settings(world.account.account_id)) == [settings]

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from domain.devices.sessions import NO_FRONT
-from domain.partitions.model import AlreadyCommitted, ClusterMember, LogAdvance, Partition, PartitionLost
+from domain.partitions.model import AlreadyCommitted, ClusterMember, LogReach, Partition, PartitionLogAdvance, PartitionLost
 from support.storage import StoredAccount
 
 
@@ -44,12 +44,17 @@ async def test_one_of_two_claims_of_the_same_row_wins(storage: Any) -> None:
 async def test_a_position_advances_from_what_is_stored_in_the_epoch_that_owns_it(storage: Any) -> None:
     await claimed(storage, "a")
     async with storage.write() as tx:
-        await tx.partitions.advance(LogAdvance(0, 1, 0, 5))
-        await tx.partitions.advance(LogAdvance(0, 1, 5, 5))
+        await tx.partitions.advance(PartitionLogAdvance(0, 1, 0, 5))
+        await tx.partitions.advance(PartitionLogAdvance(0, 1, 5, 5))
     with pytest.raises(AlreadyCommitted):
         async with storage.write() as tx:
-            await tx.partitions.advance(LogAdvance(0, 1, 0, 5))
-    for lost in (LogAdvance(0, 0, 5, 6), LogAdvance(0, 2, 5, 6), LogAdvance(0, 1, 4, 6), LogAdvance(0, 1, 6, 7)):
+            await tx.partitions.advance(PartitionLogAdvance(0, 1, 0, 5))
+    for lost in (
+        PartitionLogAdvance(0, 0, 5, 6),
+        PartitionLogAdvance(0, 2, 5, 6),
+        PartitionLogAdvance(0, 1, 4, 6),
+        PartitionLogAdvance(0, 1, 6, 7),
+    ):
         with pytest.raises(PartitionLost):
             async with storage.write() as tx:
                 await tx.partitions.advance(lost)
@@ -61,8 +66,8 @@ async def test_what_a_rejected_transaction_wrote_is_not_stored(storage: Any) -> 
     await claimed(storage, "a")
     with pytest.raises(PartitionLost):
         async with storage.write() as tx:
-            await tx.partitions.advance(LogAdvance(0, 1, 0, 5))
-            await tx.partitions.advance(LogAdvance(1, 1, 0, 5))
+            await tx.partitions.advance(PartitionLogAdvance(0, 1, 0, 5))
+            await tx.partitions.advance(PartitionLogAdvance(1, 1, 0, 5))
     async with storage.read() as tx:
         assert (await tx.partitions.list_all())[0].position == 0
 
@@ -73,7 +78,7 @@ async def test_of_two_owners_that_store_at_once_one_is_rejected(storage: Any) ->
     async def store(epoch: int) -> bool:
         try:
             async with storage.write() as tx:
-                await tx.partitions.advance(LogAdvance(0, epoch, 0, 5))
+                await tx.partitions.advance(PartitionLogAdvance(0, epoch, 0, 5))
                 await asyncio.sleep(0.01)
         except PartitionLost:
             return False
@@ -100,12 +105,13 @@ async def test_owned_partitions_are_proved_together(storage: Any) -> None:
 
 async def test_members_beat_until_they_are_removed(storage: Any) -> None:
     async with storage.write() as tx:
-        for instance in ("b", "a", "b"):
-            await tx.members.beat(instance)
-        assert await tx.members.list_all() == [ClusterMember("a", 1), ClusterMember("b", 2)]
+        for instance, reach in (("b", LogReach.STEADY), ("a", LogReach.RECENT), ("b", LogReach.LOST)):
+            await tx.members.beat(instance, reach)
+        assert await tx.members.list_all() == [ClusterMember("a", 1, LogReach.RECENT), ClusterMember("b", 2, LogReach.LOST)]
         await tx.members.remove([])
         await tx.members.remove(["a"])
-        assert await tx.members.list_all() == [ClusterMember("b", 2)]
+        assert await tx.members.list_all() == [ClusterMember("b", 2, LogReach.LOST)]
+        assert await tx.members.end_sessions([]) == 0
 
 
 async def test_a_device_is_attached_to_the_instance_it_connected_to_last(world: StoredAccount) -> None:

@@ -63,6 +63,8 @@ async def test_a_checkpoint_replaces_the_one_before(world: StoredAccount) -> Non
         await tx.readings.upsert_checkpoints([(2, NOW + 1, b"c")])
         await tx.readings.upsert_checkpoints([])
         assert list(await tx.readings.list_checkpoints()) == [(1, NOW, b"a"), (2, NOW + 1, b"c")]
+        assert await tx.readings.find_checkpoint(2) == (NOW + 1, b"c")
+        assert await tx.readings.find_checkpoint(3) is None
 
 
 async def test_rows_newer_than_the_checkpoint_come_in_pages(world: StoredAccount) -> None:
@@ -137,3 +139,14 @@ async def test_keys_that_are_stored_are_found(world: StoredAccount) -> None:
         assert await tx.readings.list_existing([]) == set()
         asked = [(no, NOW, -5), (no, NOW, 5), (no, NOW + 1, 7), (no + 1, NOW, -5)]
         assert await tx.readings.list_existing(asked) == {(no, NOW, -5), (no, NOW + 1, 7)}
+
+
+async def test_messages_are_deleted_by_their_keys_and_no_others(world: StoredAccount) -> None:
+    keys = [(NOW - 1, 5), (NOW, -3), (NOW, 3), (NOW + 1, 3), (NOW + 9, 3)]
+    async with world.uow.write() as tx:
+        await tx.readings.add_many([(number, *key, b"x") for number in (1, 2) for key in keys])
+        await tx.readings.delete_messages(1, [(NOW - 5, 3), *keys[:2], (NOW, 9), keys[3]])
+        await tx.readings.delete_messages(1, [])
+        await tx.readings.delete_messages(3, keys)
+        left = [[row[:2] for row in await tx.readings.list_page(number, 0, NOW + 99, 9, None)] for number in (1, 2)]
+    assert left == [[keys[4], keys[2]], keys[::-1]]

@@ -69,3 +69,24 @@ async def test_only_whole_expired_ranges_are_dropped_and_late_rows_still_have_a_
             assert await stored_times(tx) == [TODAY, TODAY + DAY_MS, TODAY + 2 * DAY_MS]
             assert list(await tx.readings.list_devices_with_rows_before(TODAY, 0, 9)) == []
             assert len(await tx.rollups.list_between(1, 0, 2**31, 9)) == 1
+
+
+async def test_days_with_readings_are_kept_until_the_readings_have_been_moved(world: StoredAccount) -> None:
+    times = [TODAY + number * DAY_MS for number in range(-4, 1)]
+    async with world.uow.write() as tx:
+        await tx.range_partitions.divide_past(times[0])
+    await prepare(world, TODAY)
+    async with world.uow.write() as tx:
+        await tx.readings.add_many([(device_no, at, 1, b"x") for device_no in (1, 2) for at in times])
+    for moved in range(len(times)):
+        async with world.uow.write() as tx:
+            await tx.range_partitions.drop_before(TODAY, THIS_WEEK, keep_readings=True)
+            assert await stored_times(tx) == times[moved:]
+            old = list(await tx.readings.list_devices_with_rows_before(TODAY, 0, 9, in_ranges=True))
+            assert old == ([1, 2] if times[moved] < TODAY else [])
+            for device_no in (1, 2):
+                await tx.readings.delete_messages(device_no, [(times[moved], 1)])
+    async with world.uow.write() as tx:
+        await tx.range_partitions.drop_before(TODAY, THIS_WEEK, keep_readings=True)
+        await tx.readings.add_many([(1, at, 1, b"x") for at in times])
+        assert await stored_times(tx) == times

@@ -4,27 +4,24 @@ from __future__ import annotations
 
 import asyncio
 import json
-import subprocess
 from pathlib import Path
 
 from playwright.async_api import expect
 
 from support.browser import PHONE, open_browser, require_chromium
+from support.command_line import command_output
 from support.device import Device, create_device
 from support.mcp_agent import Agent, agent_over_http
-from support.service import ApiClient, Service, environment, program_command
+from support.service import ApiClient, Service, environment
+from support.waiting import TIMEOUT_S
 
 REASON = "frost is forecast for tonight"
-TIMEOUT_S = 60
 
 
 async def latchboard(service: Service, *arguments: str) -> str:
-    process = await asyncio.create_subprocess_exec(
-        *program_command(), *arguments, cwd=service.folder, env=environment(**service.settings), stdout=subprocess.PIPE
-    )
-    output, _ = await asyncio.wait_for(process.communicate(), TIMEOUT_S)
-    assert process.returncode == 0, output
-    return output.decode()
+    code, output = await command_output(*arguments, folder=service.folder, env=environment(**service.settings))
+    assert code == 0, output
+    return output
 
 
 async def test_from_the_refusal_to_the_proof(service: Service, owner: ApiClient, tmp_path: Path) -> None:

@@ -12,6 +12,7 @@ from mcp.shared.exceptions import MCPError
 from support.device import Device, create_device
 from support.mcp_agent import Agent, agent_over_http, agent_over_stdio
 from support.service import ApiClient, Service
+from support.waiting import TIMEOUT_S
 
 
 async def create_key(owner: ApiClient) -> tuple[str, str]:
@@ -84,9 +85,29 @@ async def told_the_truth_about_an_offline_device(pump: Device, agent: Agent) -> 
     assert "offline" in queued["advice"]
 
 
+@pytest.mark.parametrize("whole", [True, False], ids=["late", "never whole"])
+async def test_an_early_refusal_leaves_a_usable_or_closed_connection(tmp_path: Path, whole: bool) -> None:
+    """The head and the body of a message come separately, as many clients send them."""
+    with Service(tmp_path) as service:
+        reader, writer = await asyncio.open_connection("127.0.0.1", service.port)
+        async with asyncio.timeout(TIMEOUT_S):
+            writer.write(b"POST /mcp HTTP/1.1\r\nHost: x\r\nContent-Type: application/json\r\nContent-Length: 2\r\n\r\n")
+            await writer.drain()
+            await asyncio.sleep(0.3)  # the refusal is ready in between
+            writer.write(b"{}" if whole else b"{")
+            head = await reader.readuntil(b"\r\n\r\n")
+            assert b" 401 " in head.splitlines()[0]
+            assert (b"connection: close" not in head.lower()) == whole
+            if whole:
+                writer.write(b"GET /api/v1/catalog/boards HTTP/1.1\r\nHost: x\r\n\r\n")
+            rest = await reader.readuntil(b"HTTP/1.1 ") if whole else await reader.read()
+            assert b"UNAUTHENTICATED" in rest
+        writer.close()
+
+
 async def test_a_message_without_a_key_and_a_key_that_was_deleted_are_refused(tmp_path: Path) -> None:
     with Service(tmp_path) as service:
-        async with httpx.AsyncClient(base_url=service.url) as anybody:
+        async with httpx.AsyncClient(base_url=service.url, timeout=TIMEOUT_S) as anybody:
             for headers in ({}, {"Authorization": "Bearer eyJhbGciOi"}, {"X-Api-Key": "whsec_1"}):
                 answer = await anybody.post("/mcp", json={}, headers=headers)
                 assert (answer.status_code, answer.json()["error"]) == (401, "UNAUTHENTICATED")
@@ -97,6 +118,6 @@ async def test_a_message_without_a_key_and_a_key_that_was_deleted_are_refused(tm
                 await owner.delete(f"/keys/{key_id}")
                 with pytest.raises(MCPError):
                     await agent.use("list_devices")
-        async with httpx.AsyncClient(base_url=service.url) as former:
+        async with httpx.AsyncClient(base_url=service.url, timeout=TIMEOUT_S) as former:
             answer = await former.post("/mcp", json={}, headers={"X-Api-Key": key})
             assert (answer.status_code, answer.json()["error"]) == (401, "UNAUTHENTICATED")

@@ -15,25 +15,17 @@ from typing import Any
 import httpx
 import pytest
 
+from support.command_line import command_output
 from support.device import create_device, register_device
-from support.service import ApiClient, Service, environment, program_command
+from support.service import ApiClient, Service, environment
+from support.waiting import TIMEOUT_S
 
-TIMEOUT_S = 60
 FORMAT_PAGE = Path(__file__).resolve().parents[2] / "docs/reference/audit-format.md"
 
 
 async def latchboard(service: Service, *arguments: str, **settings: Any) -> tuple[int, str]:
     """Exit code and output of a command beside the service."""
-    process = await asyncio.create_subprocess_exec(
-        *program_command(),
-        *arguments,
-        cwd=service.folder,
-        env=environment(**service.settings | settings),
-        stdout=subprocess.PIPE,
-        stderr=subprocess.STDOUT,
-    )
-    output, _ = await asyncio.wait_for(process.communicate(), TIMEOUT_S)
-    return process.returncode or 0, output.decode()
+    return await command_output(*arguments, folder=service.folder, env=environment(**service.settings | settings))
 
 
 async def sealed_export(service: Service, file: Path, *options: str) -> str:
@@ -70,7 +62,7 @@ async def test_an_export_is_verified_offline_by_our_command_and_by_the_documente
 ) -> None:
     pump = await create_device(owner, "Pümpe 🚰")
     async with pump.online(service):
-        await owner.post(f"{pump.path}/command", {"cmd": "ON", "waitSeconds": 10})
+        await owner.post(f"{pump.path}/command", {"cmd": "ON", "waitSeconds": 30})
     file = tmp_path / "log.ndjson"
     key = await sealed_export(service, file)
     output = await verified(service, file, key)
@@ -93,7 +85,7 @@ async def test_the_api_gives_owners_the_same_lines(service: Service, owner: ApiC
     file = tmp_path / "log.ndjson"
     await sealed_export(service, file)
     exported = file.read_text(encoding="utf-8").splitlines()
-    async with httpx.AsyncClient(base_url=service.url) as client:
+    async with httpx.AsyncClient(base_url=service.url, timeout=TIMEOUT_S) as client:
         path, headers = "/api/v1/events/export", owner.headers
         response = await client.get(path, headers=headers)
         assert response.headers["content-type"] == "application/x-ndjson"

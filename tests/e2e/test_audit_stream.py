@@ -16,12 +16,13 @@ import pytest
 from standardwebhooks.webhooks import Webhook
 
 from support.certificate import certificate
+from support.command_line import command_output
 from support.device import register_device
 from support.service import ApiClient, Service, environment, program_command
 from support.syslog_receiver import read_and_hang, reset_at_once, stop_after_two, syslog_receiver, text_of
+from support.waiting import TIMEOUT_S, until
 from support.webhook_receiver import respond, webhook_receiver
 
-TIMEOUT_S = 60
 SECRET = "whsec_MfKQ9r8GKYqrTwjUPD8ILPZIo2LaLaSw"
 
 
@@ -45,7 +46,8 @@ async def finished(process: asyncio.subprocess.Process) -> tuple[int, str]:
 
 
 async def audit(service: Service, *arguments: str | Path, **settings: Any) -> tuple[int, str]:
-    return await finished(await launch(service, *arguments, **settings))
+    env = environment(**service.settings | settings)
+    return await command_output("audit", *arguments, folder=service.folder, env=env)
 
 
 async def exported(service: Service) -> list[str]:
@@ -86,6 +88,7 @@ async def test_nothing_is_missing_after_drops_and_a_kill(service: Service, owner
             await register_device(owner)
             wanted = set(await exported(service))
             await logs.wait_until(lambda: wanted <= set(logs.texts))
+            await until(lambda: asyncio.to_thread(cursor.exists), bool)
             second.send_signal(signal.SIGTERM)
             code, output = await finished(second)
         assert code == 0, output

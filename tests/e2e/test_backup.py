@@ -4,29 +4,19 @@ from __future__ import annotations
 
 import shutil
 import stat
-import subprocess
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from support.command_line import run_command
 from support.device import create_device
-from support.service import Service, environment, program_command
-
-TIMEOUT_S = 60
+from support.service import Service, environment
 
 
 def latchboard(service: Service, *arguments: str, **settings: Any) -> tuple[int, str]:
-    process = subprocess.run(
-        [*program_command(), *arguments],
-        cwd=service.folder,
-        env=environment(**service.settings | settings),
-        capture_output=True,
-        text=True,
-        timeout=TIMEOUT_S,
-        check=False,
-    )
-    return process.returncode, process.stdout + process.stderr
+    done = run_command(*arguments, folder=service.folder, env=environment(**service.settings | settings))
+    return done.returncode, done.stdout
 
 
 async def test_a_service_starts_on_a_backup_made_while_it_ran(tmp_path: Path) -> None:

@@ -22,7 +22,8 @@ from domain.accounts.model import Membership
 from domain.kernel.caller import Role
 from domain.kernel.ids import AccountId, MembershipId, SessionId, UserId
 from support.device import create_device
-from support.service import TIMEOUT_S, ApiClient, Service
+from support.service import ApiClient, Service
+from support.waiting import TIMEOUT_S
 
 NEW = {"name": "Pump", "boardType": "ESP32", "appType": "PUMP"}
 NOBODY = "dev_" + "0" * 20

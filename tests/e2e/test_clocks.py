@@ -11,9 +11,9 @@ import pytest
 from support.device import Device, DeviceConnection, create_device
 from support.machine_clock import MachineClock
 from support.service import ApiClient, Service
+from support.waiting import TIMEOUT_S
 
 HOUR_MS = 3_600_000
-TIMEOUT_S = 30
 _clocks: dict[int, MachineClock] = {}
 
 

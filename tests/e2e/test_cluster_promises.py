@@ -20,6 +20,7 @@ from support.device import cancel_tasks, create_device
 from support.nats import nats_nodes
 from support.service import ApiClient, Service
 from support.thoroughness import usual_or_thorough
+from support.waiting import until
 
 pytestmark = pytest.mark.skipif(not postgres.available(), reason="needs PostgreSQL")
 
@@ -58,10 +59,9 @@ async def test_a_device_that_stays_away_is_told_offline_once_although_every_inst
         await asyncio.to_thread(first.start)
         second.kill()  # it had put both devices on notice
     await asyncio.to_thread(second.start)
-    async with online_at(back, first) as line, first.api() as owner, asyncio.timeout(PRESENCE_S):
+    async with online_at(back, first) as line, first.api() as owner:
         await line.report(n=2)
-        while not (offline := await events_of(owner, away.device_id, "device_offline")):
-            await asyncio.sleep(0.5)
+        offline = await until(lambda: events_of(owner, away.device_id, "device_offline"), bool, within_s=PRESENCE_S)
         assert await events_of(owner, back.device_id, "device_offline") == []
         assert (await owner.get(back.path))["isOnline"] is True
         async with online_at(away, second):

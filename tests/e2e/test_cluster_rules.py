@@ -15,10 +15,10 @@ from support.cluster import PARTITIONS, online_at, service_pair, several_devices
 from support.device import Device, DeviceConnection
 from support.nats import nats_nodes
 from support.service import ApiClient, Service
+from support.waiting import TIMEOUT_S
 
 pytestmark = pytest.mark.skipif(not postgres.available(), reason="needs PostgreSQL")
 
-TIMEOUT = 40.0
 METRICS = ("beat", "hot", "pressure", "t")
 
 
@@ -51,7 +51,7 @@ async def matches(owner: ApiClient, device: Device) -> Counter[str]:
 
 
 async def wait_for_matches(owner: ApiClient, devices: list[Device], *names: str) -> None:
-    async with asyncio.timeout(TIMEOUT):
+    async with asyncio.timeout(TIMEOUT_S):
         for device in devices:
             while set(await matches(owner, device)) < set(names):
                 await asyncio.sleep(0.2)
@@ -96,6 +96,6 @@ async def test_rules_continue_across_a_kill_and_a_planned_move(pair: tuple[Servi
 
 async def owns_its_share(service: Service) -> None:
     wanted = f"latchboard_partitions_owned {PARTITIONS / 2}"
-    async with service.api() as api, asyncio.timeout(TIMEOUT):
+    async with service.api() as api, asyncio.timeout(TIMEOUT_S):
         while wanted not in (await api.raw.get(f"{service.url}/metrics")).text.splitlines():
             await asyncio.sleep(0.1)

@@ -14,6 +14,7 @@ from playwright.async_api import Locator, Page, WebSocketRoute, expect
 from support.browser import DESKTOP, PHONE, Browser, expect_live, open_browser
 from support.device import Device, create_device, register_device
 from support.service import EMAIL, PASSWORD, ApiClient, Service
+from support.waiting import TIMEOUT_S
 
 
 @pytest.fixture
@@ -150,7 +151,7 @@ async def test_a_device_that_stays_offline_is_told_and_not_in_quiet_hours(
     await page.clock.run_for(5 * 60_000)
     await expect(told).to_be_visible()
     quiet = (
-        "import('/dashboard/core/notify.js').then(({ isQuiet }) => "
+        "import('/dashboard/core/browser_notifications.js').then(({ isQuiet }) => "
         "[23, 3, 12].map((hour) => isQuiet(%s, new Date(2026, 0, 1, hour))))"
     )
     assert await page.evaluate(quiet % "{ quietFrom: '22:00', quietTo: '06:00' }") == [True, True, False]
@@ -346,7 +347,7 @@ async def test_a_viewer_is_offered_nothing_that_changes_anything(service: Servic
 
 
 async def test_the_files_are_a_fixed_set_with_etags_and_a_content_security_policy(service: Service) -> None:
-    async with httpx.AsyncClient(base_url=service.url, verify=False) as http:
+    async with httpx.AsyncClient(base_url=service.url, verify=False, timeout=TIMEOUT_S) as http:
         page = await http.get("/")
         assert page.headers["content-type"].startswith("text/html")
         seen, left = set(), set(re.findall(r'(?:src|href)="(/dashboard/[^"]+)"', page.text))

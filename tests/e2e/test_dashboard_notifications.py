@@ -17,6 +17,7 @@ from support.browser import DESKTOP, PHONE, find_faults, open_browser
 from support.device import create_device
 from support.push_browser import PushBrowser
 from support.service import PASSWORD, ApiClient, Service
+from support.waiting import TIMEOUT_S, until
 from support.webhook_receiver import Receiver, respond, webhook_receiver
 
 PICTURES = os.environ.get("LATCHBOARD_TEST_PICTURES")
@@ -99,11 +100,12 @@ async def test_a_request_is_approved_from_a_notification_on_the_phone_without_a_
 async def test_a_request_is_denied_on_the_desktop_in_german_with_a_second_factor(
     service: Service, owner: ApiClient, receiver: Receiver
 ) -> None:
-    path, place = await pushed_link(service, owner, receiver, "Südtor")
     await owner.post("/auth/step-up", {"password": PASSWORD})
     secret = (await owner.post("/auth/second-factor/totp", {}))["secret"]
     code = pyotp.TOTP(secret)
     recovery = (await owner.post("/auth/second-factor/totp/confirm", {"code": code.now()}))["recoveryCodes"]
+    # Only now: a second factor ends the other sessions, and older links with them.
+    path, place = await pushed_link(service, owner, receiver, "Südtor")
     async with open_browser(service, DESKTOP, language="de-DE") as browser:
         page = await browser.open_tab(place)
         await page.get_by_role("button", name="Ablehnen").click()
@@ -197,7 +199,7 @@ async def test_the_service_worker_shows_a_pushed_message_and_nothing_it_cannot_r
             lambda event: found.extend(each["registrationId"] for each in event["registrations"]),
         )
         await devtools.send("ServiceWorker.enable")
-        async with asyncio.timeout(15):
+        async with asyncio.timeout(TIMEOUT_S):
             while not found:
                 await page.evaluate("true")  # events arrive between two calls
         link = f"{service.url}/#/decide/a.b.c"
@@ -207,10 +209,13 @@ async def test_the_service_worker_shows_a_pushed_message_and_nothing_it_cannot_r
                 "ServiceWorker.deliverPushMessage",
                 {"origin": service.url, "registrationId": found[0], "data": data},
             )
-        shown = await page.wait_for_function(
-            """() => navigator.serviceWorker.ready.then((worker) => worker.getNotifications())
-               .then((all) => all.length === 2 && all.map(({ title, body, tag, data }) => ({ title, body, tag, link: data?.link ?? null })))"""
+        shown = await until(
+            lambda: page.evaluate(
+                """() => navigator.serviceWorker.ready.then((worker) => worker.getNotifications())
+                   .then((all) => all.map(({ title, body, tag, data }) => ({ title, body, tag, link: data?.link ?? null })))"""
+            ),
+            lambda shown: len(shown) == 2,
         )
-        messages = sorted(await shown.json_value(), key=lambda each: each["title"])
+        messages = sorted(shown, key=lambda each: each["title"])
         assert messages[0] == message
         assert messages[1]["title"] == "Latchboard"

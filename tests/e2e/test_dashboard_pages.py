@@ -19,6 +19,7 @@ from support.browser import DESKTOP, PHONE, Browser, find_faults, open_browser
 from support.device import Device, create_device
 from support.service import ApiClient, Service
 from support.thoroughness import usual_or_thorough
+from support.waiting import TIMEOUT_S
 
 MAX_TRANSFERRED_BYTES = 250 * 1024
 ASSETS = Path(__file__).resolve().parents[2] / "src/adapters/http/dashboard/assets"
@@ -129,7 +130,7 @@ async def test_german_is_shown_to_a_german_browser(service: Service) -> None:
 
 async def test_all_that_a_browser_loads_is_below_250_kilobytes(service: Service) -> None:
     total = 0
-    async with httpx.AsyncClient(base_url=service.url, headers={"Accept-Encoding": "gzip"}) as http:
+    async with httpx.AsyncClient(base_url=service.url, headers={"Accept-Encoding": "gzip"}, timeout=TIMEOUT_S) as http:
         for path in ASSETS.rglob("*"):
             if path.suffix in (".js", ".css", ".html", ".svg", ".png", ".webmanifest"):
                 async with http.stream("GET", f"/dashboard/{path.relative_to(ASSETS)}") as answer:

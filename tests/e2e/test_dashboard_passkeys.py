@@ -12,8 +12,8 @@ from playwright.async_api import CDPSession, Page, Route, expect
 
 from support.browser import PHONE, Browser, expect_live, open_browser
 from support.device import create_device
+from support.empty_database import empty_postgres
 from support.service import EMAIL, PASSWORD, Service
-from support.storage import empty_postgres
 from support.two_instances import DATABASES
 
 AUTHENTICATOR = {

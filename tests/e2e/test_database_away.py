@@ -17,10 +17,10 @@ from support.cluster import online_at, several_devices
 from support.device import Device, DeviceConnection
 from support.nats import nats_nodes
 from support.service import Service
+from support.waiting import TIMEOUT_S
 
 pytestmark = pytest.mark.skipif(not postgres.available(), reason="needs PostgreSQL")
 
-TIMEOUT = 60.0
 ROUNDS = 100
 """Reports of each device while the database is away."""
 Pair = tuple[Service, Service, Cluster]
@@ -52,13 +52,13 @@ async def cluster_pair(folders: pytest.TempPathFactory) -> AsyncIterator[Pair]:
 
 
 async def until_database_is_away(service: Service) -> None:
-    async with httpx.AsyncClient(timeout=TIMEOUT) as client, asyncio.timeout(TIMEOUT):
+    async with httpx.AsyncClient(timeout=TIMEOUT_S) as client, asyncio.timeout(TIMEOUT_S):
         while "latchboard_database_away 1.0" not in (await client.get(f"{service.url}/metrics")).text:
             await asyncio.sleep(0.05)
 
 
 async def statuses(service: Service) -> tuple[int, int]:
-    async with httpx.AsyncClient(timeout=TIMEOUT) as client:
+    async with httpx.AsyncClient(timeout=TIMEOUT_S) as client:
         paths = ("/readyz", "/readyz/devices")
         people, devices = [(await client.get(service.url + path)).status_code for path in paths]
         return people, devices
@@ -71,7 +71,7 @@ async def stored_numbers(service: Service, device: Device) -> list[int]:
 
 async def until_stored(service: Service, device: Device, expected: Sequence[int]) -> None:
     """Newest first: all of them, in order, once."""
-    async with asyncio.timeout(TIMEOUT):
+    async with asyncio.timeout(TIMEOUT_S):
         while len(found := await stored_numbers(service, device)) < len(expected):
             await asyncio.sleep(0.2)
     assert found == list(reversed(expected))

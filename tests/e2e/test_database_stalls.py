@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import aiomqtt
@@ -17,11 +17,13 @@ from support.device import Device, DeviceConnection, cancel_tasks, create_device
 from support.service import ApiClient, Service
 from support.thoroughness import usual_or_thorough
 from support.transports import DATABASES, database_settings
+from support.waiting import TIMEOUT_S
 
 STALL_S = usual_or_thorough(7.0, 31.0)
 """Longer than the service waits for a lock (5 s), so that it sees the database fail and retries; in a thorough run longer
 than the limit of a transaction (30 s)."""
 LOOKS = 5
+Counts = tuple[list[int], int]
 MOST_MIB = 100
 """The broker's queue holds 32 MiB; the rest is room for the allocator and what a batch needs."""
 
@@ -45,6 +47,23 @@ async def count_up(line: DeviceConnection, acknowledged: list[int]) -> None:
             acknowledged.append(number)
 
 
+def lengths(lists: list[list[int]]) -> list[int]:
+    return [len(each) for each in lists]
+
+
+async def until_they_stand_still(service: Service, owner: ApiClient, counts: Callable[[], Counts]) -> Counts:
+    """The counts when messages that were stored before the stall have been confirmed: the service has answered a request and had
+    a second more."""
+    async with asyncio.timeout(TIMEOUT_S):
+        while True:
+            before = counts()
+            for _ in range(2):
+                assert (await owner.raw.get(f"{service.url}/healthz")).status_code == 200
+                await asyncio.sleep(1.0)
+            if before == counts():
+                return before
+
+
 async def stored(owner: ApiClient, device: Device) -> set[int]:
     text = (await owner.send("GET", f"{device.path}/telemetry/export?format=csv&metric=count")).text
     return {int(float(row.split(",")[1])) for row in text.splitlines()[1:]}
@@ -60,19 +79,20 @@ async def test_a_stalled_database_delays_devices_and_loses_no_acknowledged_messa
         counting = [asyncio.create_task(count_up(*each)) for each in zip(lines, acknowledged, strict=True)]
         pressure = _native.Simulation("127.0.0.1", service.mqtt_port, identities, rate=1e9, qos=1, seconds=60.0 + STALL_S)
         online.callback(pressure.stop)
-        async with asyncio.timeout(20):
+        async with asyncio.timeout(TIMEOUT_S):
             while min(map(len, acknowledged)) < 20 or pressure.stats()["confirmed"] < 1_000:
                 await asyncio.sleep(0.05)
         before_mib = resident_mib(service)
         async with writes_blocked(service):
-            await asyncio.sleep(2.0)  # requests in flight have been answered by now
-            counts, confirmed = [len(each) for each in acknowledged], pressure.stats()["confirmed"]
+            counts, confirmed = await until_they_stand_still(
+                service, owner, lambda: (lengths(acknowledged), int(pressure.stats()["confirmed"]))
+            )
             for _ in range(LOOKS):
                 await asyncio.sleep((STALL_S - 2.0) / LOOKS)
-                assert [len(each) for each in acknowledged] == counts, "a message was confirmed that is not stored"
+                assert lengths(acknowledged) == counts, "a message was confirmed that is not stored"
                 assert pressure.stats()["confirmed"] == confirmed
                 assert resident_mib(service) < before_mib + MOST_MIB
-        async with asyncio.timeout(30):
+        async with asyncio.timeout(TIMEOUT_S):
             while min(len(each) - count for each, count in zip(acknowledged, counts, strict=True)) < 20:
                 await asyncio.sleep(0.05)
         assert resident_mib(service) < before_mib + MOST_MIB

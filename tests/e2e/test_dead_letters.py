@@ -6,27 +6,20 @@ import asyncio
 import json
 from typing import Any
 
+from support.command_line import command_output
 from support.database_probe import rows
 from support.device import Device, create_device
-from support.service import ApiClient, Service, environment, program_command
+from support.service import ApiClient, Service, environment
+from support.waiting import TIMEOUT_S
 
 REFUSAL = "no readings of this device"
 
 
-async def cli(service: Service, *arguments: str) -> bytes:
+async def cli(service: Service, *arguments: str) -> str:
     """The output of `latchboard deadletters …`, which must end with 0."""
-    process = await asyncio.create_subprocess_exec(
-        *program_command(),
-        "deadletters",
-        *arguments,
-        cwd=service.folder,
-        env=environment(**service.settings),
-        stdout=asyncio.subprocess.PIPE,
-        stderr=asyncio.subprocess.PIPE,
-    )
-    out, err = await process.communicate()
-    assert process.returncode == 0, out + err
-    return out
+    code, output = await command_output("deadletters", *arguments, folder=service.folder, env=environment(**service.settings))
+    assert code == 0, output
+    return output
 
 
 async def refuse_readings(service: Service, device: Device) -> None:
@@ -61,7 +54,7 @@ async def test_refused_telemetry_is_set_aside_and_a_replay_stores_it(service: Se
         )
         await owner.wait_until(f"{good.path}/telemetry?limit=99", lambda reported: values(reported) == list(range(20)))
     assert values(await owner.get(f"{bad.path}/telemetry")) == [1]
-    listed = (await cli(service, "list", "--device", bad.device_id)).decode().splitlines()
+    listed = (await cli(service, "list", "--device", bad.device_id)).splitlines()
     ids = [line.split()[0] for line in listed[:-1]]
     assert len(ids) == 3
     assert all(REFUSAL in line and bad.device_id in line and "SET_ASIDE" in line for line in listed[:-1])
@@ -69,20 +62,20 @@ async def test_refused_telemetry_is_set_aside_and_a_replay_stores_it(service: Se
     assert await metric(owner, service, "latchboard_dead_letters") == 3
 
     await cli(service, "replay", ids[0])  # still refused
-    async with asyncio.timeout(20):
+    async with asyncio.timeout(TIMEOUT_S):
         while await rows(service, "SELECT 1 FROM dead_letters WHERE state = 'REPLAY'"):
             await asyncio.sleep(0.2)
     assert len((await cli(service, "list")).splitlines()) == 4
 
     await rows(service, "DROP TRIGGER refuse")
     await cli(service, "replay", ids[-1])
-    await owner.wait_until(f"{bad.path}/telemetry", lambda reported: values(reported) == [1, 2], within_s=25)
+    await owner.wait_until(f"{bad.path}/telemetry", lambda reported: values(reported) == [1, 2])
     service.restart()
     conditions = [{"metric": "t", "comparator": ">", "value": 2}]
     await owner.post(f"{bad.path}/rules", {"name": "hot", "conditions": conditions, "action": {"command": "OFF"}}, expect=201)
     await cli(service, "replay", "--all")
-    await owner.wait_until(f"{bad.path}/telemetry", lambda reported: values(reported) == [1, 2, 3, 40], within_s=25)
-    async with asyncio.timeout(20):
+    await owner.wait_until(f"{bad.path}/telemetry", lambda reported: values(reported) == [1, 2, 3, 40])
+    async with asyncio.timeout(TIMEOUT_S):
         while await rows(service, "SELECT 1 FROM dead_letters"):
             await asyncio.sleep(0.2)
     assert {one["metric"] for one in await owner.get(f"{bad.path}/telemetry")} == {"t", "new"}
@@ -98,7 +91,7 @@ async def test_dead_letters_are_purged(service: Service, owner: ApiClient) -> No
         await line.report(t=1)
     await rows(service, "DROP TRIGGER refuse")
     shown = await cli(service, "list")
-    number = shown.split()[0].decode()
-    assert b'payload    {"m": {"t": 1}}' in await cli(service, "show", number)
-    assert await cli(service, "purge", number) == b"1 deleted.\n"
-    assert await cli(service, "list") == b"0 of 0 dead letters.\n"
+    number = shown.split()[0]
+    assert 'payload    {"m": {"t": 1}}' in await cli(service, "show", number)
+    assert await cli(service, "purge", number) == "1 deleted.\n"
+    assert await cli(service, "list") == "0 of 0 dead letters.\n"

@@ -16,6 +16,7 @@ from support.device import Device, create_device
 from support.service import ApiClient, Service
 from support.thoroughness import usual_or_thorough
 from support.transports import DATABASES, database_settings
+from support.waiting import TIMEOUT_S
 
 HOUR_MS = 3_600_000
 MESSAGES, HOURS, KILLS = usual_or_thorough((6_000, 600, 2), (30_000, 3_000, 4))
@@ -46,7 +47,7 @@ async def one_that_has_everything(service: Service, owner: ApiClient) -> Device:
         await line.publish("telemetry", {"ts": now_ms - 5 * HOUR_MS, "m": {"power": 2}})
         rule = {"name": "hot", "conditions": [HOT], "action": {"command": "OFF"}}
         await owner.post(f"{device.path}/rules", rule, expect=201)
-        await owner.post(f"{device.path}/command", {"cmd": "ON", "waitSeconds": 10})
+        await owner.post(f"{device.path}/command", {"cmd": "ON", "waitSeconds": 30})
         await robot.post(f"{device.path}/command", {"cmd": "OPEN"}, expect=202)
     return device
 
@@ -67,7 +68,7 @@ async def filled(service: Service, owner: ApiClient) -> tuple[Device, int]:
     mail = ("ntc_nobody", "device_offline", device.device_id, None, "Offline", "Meter is offline", 2**52, 0)
     await insert_rows(service, "notifications", [(1_000_000 + number, *mail)])
     await insert_rows(service, "rollups_due", [(number, future + hour, 0) for hour in range(HOURS)])
-    async with asyncio.timeout(20):  # the webhook was attempted; its receiver does not exist
+    async with asyncio.timeout(TIMEOUT_S):  # the webhook was attempted; its receiver does not exist
         while not (await count_rows_of_device(service, device.device_id, number))["attempts"]:
             await asyncio.sleep(0.1)
     return device, number
@@ -119,6 +120,6 @@ async def closed(service: Service, number: int) -> None:
     service.kill()
     await rows(service, f"UPDATE graves SET deleted_ms = 0 WHERE device_no = {number} RETURNING 1")
     await asyncio.to_thread(service.start)
-    async with asyncio.timeout(20):
+    async with asyncio.timeout(TIMEOUT_S):
         while await rows(service, f"SELECT 1 FROM graves WHERE device_no = {number}"):
             await asyncio.sleep(0.1)

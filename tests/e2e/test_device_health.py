@@ -11,8 +11,7 @@ from paho.mqtt.properties import Properties
 from support.device import Device, create_device
 from support.firmware import register_stock_device
 from support.service import ApiClient, Service
-
-TIMEOUT_S = 20
+from support.waiting import TIMEOUT_S
 
 
 async def dropped(owner: ApiClient, device: Device, reasons: set[str]) -> list[dict[str, Any]]:

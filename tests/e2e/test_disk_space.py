@@ -8,7 +8,8 @@ from contextlib import closing
 from pathlib import Path
 
 from adapters.storage.sql.sqlite.space import read_space, release_step
-from support.service import Service, environment, program_command
+from support.command_line import run_command
+from support.service import Service, environment
 
 MIB = 1024 * 1024
 
@@ -23,8 +24,7 @@ def fill_and_delete(path: Path, megabytes: int = 24) -> None:
 
 
 def compact(service: Service) -> subprocess.CompletedProcess[str]:
-    command = [*program_command(), "compact"]
-    return subprocess.run(command, cwd=service.folder, env=environment(**service.settings), capture_output=True, text=True)
+    return run_command("compact", folder=service.folder, env=environment(**service.settings), is_merged=False)
 
 
 def test_a_new_database_is_compacted_while_the_service_runs_and_an_old_one_when_it_is_stopped(tmp_path: Path) -> None:

@@ -46,12 +46,12 @@ async def test_it_switches_answers_and_reports(
         async with run_example(kind, await config_block(owner, pump, kind), tmp_path, ca) as board:
             await feed.wait_for("device_online")
             for cmd, relay in (("ON", "ON"), ("TOGGLE", "OFF"), ("ON", "ON")):
-                answer = await owner.post(f"{pump.path}/command", {"cmd": cmd, "waitSeconds": 10})
+                answer = await owner.post(f"{pump.path}/command", {"cmd": cmd, "waitSeconds": 30})
                 assert answer["status"] == "DONE"
                 assert (await feed.wait_for("relay_changed", relay=relay))["triggeredBy"] == "user"
             assert board.relay_states == ["OFF", "ON", "OFF", "ON"]
             await owner.post(f"{pump.path}/commands", {"name": "FLUSH", "label": "Flush"}, expect=201)
-            answer = await owner.post(f"{pump.path}/command", {"cmd": "FLUSH", "waitSeconds": 10})
+            answer = await owner.post(f"{pump.path}/command", {"cmd": "FLUSH", "waitSeconds": 30})
             execution = await owner.get(f"{pump.path}/executions/{answer['executionId']}")
             assert (execution["status"], execution["result"]["code"]) == ("FAILED", "UNSUPPORTED")
             metrics = await owner.wait_until(f"{pump.path}/rules/context", lambda found: "uptime" in found["metrics"])
@@ -81,7 +81,7 @@ async def test_it_runs_its_schedule_while_the_network_is_down(
     await cable.plug_in()
     async with run_example(kind, block.replace(str(service.mqtt_port), str(cable.port)), tmp_path) as board:
         await owner.wait_until(pump.path, lambda found: found["isOnline"])
-        on_ts = int(time.time()) + 6
+        on_ts = int(time.time()) + 15  # the network is down before
         await owner.post(path, {"slot": 0, "onTs": on_ts, "offTs": on_ts + 3_600}, expect=201)
         await owner.wait_until(path, lambda found: found[0]["firmwareSynced"])
         await cable.unplug()

@@ -17,9 +17,9 @@ from domain.devices.firmware_config import BrokerEndpoint, FirmwareConfigFormat,
 from support.device import cancel_tasks
 from support.example_firmware import KINDS, SKETCH, Board, compile_sketch, run_example
 from support.mosquitto import open_mosquitto
+from support.waiting import TIMEOUT_S
 
 DEVICE = "dev_s247fcqf8bwd2y4ut8m7"
-TIMEOUT_S = 20.0
 
 
 def now_ms() -> int:

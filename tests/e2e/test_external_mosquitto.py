@@ -4,9 +4,9 @@ stored, also after the service or Mosquitto was away; and the service tells when
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import json
 import signal
-import subprocess
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -14,18 +14,20 @@ import httpx
 import pytest
 
 from adapters.engine import _native
+from support.command_line import run_command
 from support.device import Device, create_device
 from support.external_broker import ExternalBroker
 from support.mosquitto import require_mosquitto
-from support.service import ApiClient, Service, environment, program_command
+from support.service import ApiClient, Service, environment
+from support.waiting import OPERATION_TIMEOUT_S, TIMEOUT_S
 
 BLIND_ONCE_CONNECTED = """
-import aiomqtt
-watch_writes = aiomqtt.Client._on_socket_register_write
-def register(self, *arguments):
-    if not self._connected.done():
-        watch_writes(self, *arguments)
-aiomqtt.Client._on_socket_register_write = register
+from adapters.mqtt import socket_flow
+watch_writes = socket_flow.watch_writes
+def watch_until_connected(client, sock):
+    if not client._connected.done():
+        watch_writes(client, sock)
+socket_flow.watch_writes = watch_until_connected
 """
 MESSAGES = 3_000
 """Three times what Mosquitto queues by default."""
@@ -43,7 +45,7 @@ async def publish_numbered(service: Service, device: Device, count: int) -> set[
     """At least so many readings, each with its PUBACK; their numbers."""
     login = [(device.device_id, device.credentials["mqttPassword"])]
     fleet = _native.Simulation("127.0.0.1", service.mqtt_port, login, rate=0, keep_puback_log=True, version=5)
-    async with asyncio.timeout(60):
+    async with asyncio.timeout(TIMEOUT_S):
         while fleet.stats()["confirmed"] < count:
             await asyncio.sleep(0.02)
     await asyncio.to_thread(fleet.stop)
@@ -53,22 +55,29 @@ async def publish_numbered(service: Service, device: Device, count: int) -> set[
 
 async def wait_until_stored(owner: ApiClient, device: Device, numbers: set[int]) -> None:
     missing = numbers
-    async with asyncio.timeout(60):
+    async with asyncio.timeout(TIMEOUT_S):
         while missing:
             answer = await owner.send("GET", f"{device.path}/telemetry/export?format=csv&metric=seq")
             missing = numbers - {int(float(row.split(",")[1])) for row in answer.text.splitlines()[1:]}
             await asyncio.sleep(0.2)
 
 
+async def readiness(service: Service) -> httpx.Response | None:
+    """None while it does not listen."""
+    async with httpx.AsyncClient(timeout=OPERATION_TIMEOUT_S) as client:
+        with contextlib.suppress(httpx.TransportError):
+            return await client.get(f"{service.url}/readyz")
+    return None
+
+
 async def broker_warning(service: Service) -> str | None:
-    async with httpx.AsyncClient() as client:
+    async with httpx.AsyncClient(timeout=OPERATION_TIMEOUT_S) as client:
         answer = (await client.get(f"{service.url}/readyz")).json()
     return answer.get("warnings", {}).get("broker")
 
 
 def doctor(service: Service) -> str:
-    command = [*program_command(), "doctor"]
-    done = subprocess.run(command, cwd=service.folder, env=environment(**service.settings), capture_output=True, text=True)
+    done = run_command("doctor", folder=service.folder, env=environment(**service.settings))
     return " ".join(done.stdout.split())
 
 
@@ -88,6 +97,32 @@ async def test_messages_acknowledged_while_the_service_is_dead_and_over_a_restar
         assert "Mosquitto may lose" not in doctor(service)
 
 
+async def test_a_service_starts_without_its_mosquitto_says_so_and_reads_from_it_later(
+    tmp_path: Path, broker: ExternalBroker
+) -> None:
+    await asyncio.to_thread(broker.end, signal.SIGTERM)
+    service = Service(tmp_path, **broker.settings)
+    starting = asyncio.create_task(asyncio.to_thread(service.__enter__))
+    try:
+        async with asyncio.timeout(TIMEOUT_S):
+            while (answer := await readiness(service)) is None:
+                await asyncio.sleep(0.05)
+        assert answer.status_code == 503
+        assert f"127.0.0.1:{broker.port}" in answer.json()["troubles"]["broker"]
+        assert "goes on trying" in service.log()
+        await asyncio.to_thread(broker.start)
+        await starting
+        async with service.api() as owner:
+            meter = await create_device(owner, "Meter")
+            async with meter.online(service) as line:
+                await line.publish("telemetry", json.dumps({"m": {"seq": 1}}).encode())
+                await wait_until_stored(owner, meter, {1})
+    finally:
+        if service.is_running:
+            service.__exit__(None, None, None)
+        await asyncio.gather(starting, return_exceptions=True)
+
+
 async def test_a_mosquitto_with_a_short_queue_is_told_by_readyz_and_doctor(tmp_path: Path) -> None:
     require_mosquitto()
     broker = ExternalBroker(tmp_path / "mosquitto", change={"max_queued_messages": "100", "sys_interval": "1"})
@@ -101,7 +136,7 @@ async def test_a_mosquitto_with_a_short_queue_is_told_by_readyz_and_doctor(tmp_p
             service.kill()
             await publish_numbered(service, meter, MESSAGES)
             service.start()
-            async with asyncio.timeout(20):
+            async with asyncio.timeout(TIMEOUT_S):
                 while "messages since it started" not in (await broker_warning(service) or ""):
                     await asyncio.sleep(0.1)
     finally:
@@ -118,5 +153,5 @@ async def test_a_connection_whose_socket_the_event_loop_lost_sight_of_goes_on(tm
             async with meter.online(service) as line:
                 await line.publish("telemetry", json.dumps({"m": {"seq": 1}}).encode())
                 await wait_until_stored(owner, meter, {1})
-                done = await owner.post(f"{meter.path}/command", {"cmd": "ON", "waitSeconds": 20})
+                done = await owner.post(f"{meter.path}/command", {"cmd": "ON", "waitSeconds": 30})
                 assert done["status"] == "DONE"

@@ -22,10 +22,11 @@ from websockets.asyncio.client import connect
 from websockets.exceptions import WebSocketException
 
 from support.device import Device, DeviceConnection, create_device
+from support.empty_database import empty_postgres
 from support.service import ApiClient, Service
-from support.storage import empty_postgres
 from support.thoroughness import usual_or_thorough
 from support.transports import DATABASES
+from support.waiting import OPERATION_TIMEOUT_S, TIMEOUT_S
 
 SHOWN = ("relay_changed", "device_online", "device_offline")
 TURNS = usual_or_thorough(3, 6)
@@ -61,14 +62,16 @@ class Client:
 
     async def catch_up(self, service: Service, wanted: list[str]) -> None:
         """Wait until all of these have been received."""
-        async with asyncio.timeout(60):
+        async with asyncio.timeout(TIMEOUT_S):
             while missing := set(wanted) - set(self.seen):
                 with contextlib.suppress(*AWAY):
                     await self._connection(service, len(missing))
 
     async def _connection(self, service: Service, events: int) -> None:
         address = f"ws://127.0.0.1:{service.port}/api/v1/ws?types={','.join(SHOWN)}&cursor={self.cursor}"
-        async with connect(address, additional_headers=self.headers, open_timeout=5, close_timeout=0.5, max_queue=2) as socket:
+        async with connect(
+            address, additional_headers=self.headers, open_timeout=OPERATION_TIMEOUT_S, close_timeout=0.5, max_queue=2
+        ) as socket:
             while events:
                 reply = json.loads(await asyncio.wait_for(socket.recv(), 2))
                 self.cursor = reply.get("cursor", self.cursor)
@@ -164,14 +167,16 @@ class ReadingClient:
             await asyncio.sleep(chance.random() / 5)
 
     async def catch_up(self, service: Service, wanted: set[int]) -> None:
-        async with asyncio.timeout(60):
+        async with asyncio.timeout(TIMEOUT_S):
             while wanted - set(self.seen.values()):
                 with contextlib.suppress(*AWAY):
                     await self._connection(service, 500)
 
     async def _connection(self, service: Service, events: int) -> None:
         address = f"ws://127.0.0.1:{service.port}/api/v1/ws?cursor={self.cursor}"
-        async with connect(address, additional_headers=self.headers, open_timeout=5, close_timeout=0.5) as socket:
+        async with connect(
+            address, additional_headers=self.headers, open_timeout=OPERATION_TIMEOUT_S, close_timeout=0.5
+        ) as socket:
             for _ in range(events):
                 event = json.loads(await asyncio.wait_for(socket.recv(), 2))
                 self.cursor = event.get("cursor", self.cursor)
@@ -183,7 +188,7 @@ class ReadingClient:
 async def report(service: Service, meter: Device, chance: random.Random, confirmed: list[int]) -> None:
     """The meter reports numbers that count up, until the service ends; every fifth is a late upload of some hours ago."""
     with contextlib.suppress(aiomqtt.MqttError, TimeoutError):
-        async with asyncio.timeout(30), meter.online(service) as line:
+        async with asyncio.timeout(TIMEOUT_S), meter.online(service) as line:
             for _ in range(chance.randrange(20, 40)):
                 number = len(confirmed) + chance.randrange(1_000_000) * 1_000
                 late_ms = 0 if chance.random() < 0.8 else chance.randrange(10_000, 9_000_000)
@@ -197,7 +202,7 @@ async def happen(service: Service, pumps: list[Device], chance: random.Random) -
 
     async def one(pump: Device) -> None:
         with contextlib.suppress(aiomqtt.MqttError, TimeoutError):
-            async with asyncio.timeout(30), pump.online(service) as line:
+            async with asyncio.timeout(TIMEOUT_S), pump.online(service) as line:
                 await switch(line)
 
     async def switch(line: DeviceConnection) -> None:

@@ -19,10 +19,13 @@ from support.certificate import certificate
 from support.example_firmware import require_compiler, run_project
 from support.ports import free_ports
 from support.service import PASSWORD, Service
+from support.waiting import TIMEOUT_S
 
 
 class EmptyService(Service):
     """Its first account is left to its first visitor."""
+
+    starts_on_nothing = True
 
     def launch(self, *arguments: str) -> Any:
         for name in ("EMAIL", "PASSWORD"):
@@ -53,7 +56,7 @@ async def browser(empty: EmptyService, size: tuple[int, int]) -> AsyncIterator[B
 
 
 async def wait_until(holds: Callable[[], bool]) -> None:
-    async with asyncio.timeout(15):
+    async with asyncio.timeout(TIMEOUT_S):
         while not holds():
             await asyncio.sleep(0.05)
 
@@ -112,7 +115,7 @@ async def test_a_restart_ends_the_old_link_and_prints_a_new_one(empty: EmptyServ
     empty.stop()
     empty.start()
     assert empty.link != old
-    async with httpx.AsyncClient(base_url=empty.url, headers={"X-CSRF-Protection": "1"}) as client:
+    async with httpx.AsyncClient(base_url=empty.url, headers={"X-CSRF-Protection": "1"}, timeout=TIMEOUT_S) as client:
         for link, state in ((old, "LINK_NEEDED"), (empty.link, "READY")):
             body = {"token": link.rpartition("/")[2]}
             assert (await client.post("/dashboard/session/first-run/state", json=body)).json() == {"state": state}

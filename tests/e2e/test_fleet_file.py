@@ -6,14 +6,14 @@ from __future__ import annotations
 import asyncio
 import json
 import stat
-import subprocess
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from support.service import ApiClient, Service, environment, program_command
+from support.command_line import command_output
+from support.service import ApiClient, Service, environment
 
 DEVICES = 50
 HEAD = """
@@ -54,7 +54,6 @@ DEVICE = """
 FLEET = HEAD + "".join(DEVICE.format(number=number) for number in range(1, DEVICES + 1))
 OBJECTS = 1 + 1 + 1 + 1 + 2 + 1 + 3 * DEVICES
 ALL = ["api-keys", "device-types", "devices", "commands", "grants", "groups", "projects", "rules", "schedules", "webhooks"]
-TIMEOUT_S = 120
 
 
 class CommandLine:
@@ -64,12 +63,9 @@ class CommandLine:
     async def run(self, *arguments: str, code: int = 0) -> str:
         """What it prints on both channels, with the exit code checked."""
         variables = environment(LATCHBOARD_URL=self.service.url, LATCHBOARD_TOKEN=self.token)
-        process = await asyncio.create_subprocess_exec(
-            *program_command(), *arguments, cwd=self.folder, env=variables, stdout=subprocess.PIPE, stderr=subprocess.STDOUT
-        )
-        output, _ = await asyncio.wait_for(process.communicate(), TIMEOUT_S)
-        assert process.returncode == code, output.decode()
-        return output.decode()
+        ended, output = await command_output(*arguments, folder=self.folder, env=variables)
+        assert ended == code, output
+        return output
 
     def write(self, text: str, name: str = "fleet.yaml") -> None:
         (self.folder / name).write_text(text)

@@ -9,6 +9,7 @@ import httpx
 from support import glewlwyd
 from support.glewlwyd import Glewlwyd, require_glewlwyd
 from support.service import Service
+from support.waiting import TIMEOUT_S
 
 CALLBACK = "/dashboard/session/oidc/callback"
 OWN_PAGE = {"X-CSRF-Protection": "1"}
@@ -34,7 +35,7 @@ async def test_a_person_of_glewlwyd_signs_in_as_the_same_user_each_time(tmp_path
 
 
 async def sign_in(service: Service, provider: Glewlwyd, url: str) -> dict[str, str]:
-    async with httpx.AsyncClient(base_url=service.url, headers=OWN_PAGE) as browser:
+    async with httpx.AsyncClient(base_url=service.url, headers=OWN_PAGE, timeout=TIMEOUT_S) as browser:
         begun = await browser.post("/dashboard/session/oidc/begin", json={})
         assert begun.status_code == 200, begun.text
         back = await provider.sign_in(begun.json()["url"])

@@ -12,14 +12,14 @@ import httpx
 import pytest
 
 from domain.commands.model import ExecutionStatus
-from support import storage
+from support import empty_database
 from support.device import Device, cancel_tasks
 from support.service import ApiClient, Service
 from support.stubborn_device import StubbornDevice
 from support.transports import ALL_DATABASES
+from support.waiting import TIMEOUT_S
 
 DEVICES, KILLS = 30, 4
-TIMEOUT_S = 15.0
 
 
 async def register(owner: ApiClient) -> list[Device]:
@@ -64,7 +64,7 @@ async def ended(owner: ApiClient, pump: StubbornDevice, rounds: int) -> list[Any
 
 @pytest.mark.parametrize("kind", ALL_DATABASES)
 async def test_a_command_to_30_devices_runs_once_on_each_though_the_program_is_killed(tmp_path: Path, kind: str) -> None:
-    settings = {"LATCHBOARD_DATABASE_URL": await storage.empty_postgres()} if kind == "postgres" else {}
+    settings = {"LATCHBOARD_DATABASE_URL": await empty_database.empty_postgres()} if kind == "postgres" else {}
     chance = random.Random(5)
     async with contextlib.AsyncExitStack() as stack:
         service = stack.enter_context(Service(tmp_path, **settings))

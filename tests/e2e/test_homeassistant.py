@@ -14,6 +14,7 @@ from support.homeassistant import HomeAssistant, MosquittoProcess, home_assistan
 from support.ports import free_ports
 from support.service import EMAIL, PASSWORD, ApiClient, Service
 from support.thoroughness import thorough_run_only
+from support.waiting import TIMEOUT_S
 
 SPECIAL_NAME = 'Pump "7"; {{ states }} \\ </script> ü'
 
@@ -55,7 +56,7 @@ def bridged(tmp_path_factory: pytest.TempPathFactory) -> Iterator[BridgedService
 
 
 def create_key(service: Service) -> dict[str, str]:
-    with httpx.Client(base_url=f"{service.url}/api/v1", timeout=40) as api:
+    with httpx.Client(base_url=f"{service.url}/api/v1", timeout=TIMEOUT_S) as api:
         token = api.post("/auth/login", json={"email": EMAIL, "password": PASSWORD}).json()["accessToken"]
         key: dict[str, str] = api.post("/keys", json={"name": "Home"}, headers={"Authorization": f"Bearer {token}"}).json()
     return key
@@ -166,7 +167,7 @@ async def test_commands_with_a_shape_are_buttons_numbers_and_selects(
             await home.client.publish(config["command_topic"], payload, qos=1)
         both_topic = button["command_topic"].replace("BEEP", "BOTH")
         await home.client.publish(both_topic, "1", qos=1)
-        async with asyncio.timeout(20):
+        async with asyncio.timeout(TIMEOUT_S):
             while (await bridged.metrics(owner))["refused"] - before["refused"] < len(wrong) + 1:
                 await asyncio.sleep(0.05)
         assert await line.drain_commands(owner) == []
@@ -231,7 +232,7 @@ async def test_a_rate_limit_applies_to_home_assistant(bridged: BridgedService, o
         before = await bridged.metrics(owner)
         for command in ("ON", "OFF", "ON", "OFF"):
             await home.press(device, command)
-        async with asyncio.timeout(10):
+        async with asyncio.timeout(TIMEOUT_S):
             while (await bridged.metrics(owner))["commands"] - before["commands"] < 4:
                 await asyncio.sleep(0.05)
         assert await line.drain_commands(owner) == ["ON", "OFF"]

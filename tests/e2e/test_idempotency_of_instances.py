@@ -13,8 +13,9 @@ import pytest
 from support import postgres
 from support.database_probe import rows
 from support.device import cancel_tasks, create_device
+from support.empty_database import empty_postgres
 from support.service import ApiClient, Service
-from support.storage import empty_postgres
+from support.waiting import TIMEOUT_S
 
 pytestmark = pytest.mark.skipif(not postgres.available(), reason="needs PostgreSQL")
 BODY = {"cmd": "ON", "waitSeconds": 30, "ttlSeconds": 3_600}
@@ -43,7 +44,7 @@ async def test_a_key_is_in_progress_while_its_instance_lives_and_decided_at_once
             for key in ("committed", "uncommitted"):
                 assert await error_of_retry(owner, path, key) == (409, "IDEMPOTENCY_IN_PROGRESS")
             two.kill()
-            async with asyncio.timeout(10):  # until PostgreSQL has noticed that the connection is gone
+            async with asyncio.timeout(TIMEOUT_S):  # until PostgreSQL has noticed that the connection is gone
                 while (lost := await error_of_retry(owner, path, "committed")) == (409, "IDEMPOTENCY_IN_PROGRESS"):
                     await asyncio.sleep(0.1)
             assert lost == (409, "IDEMPOTENCY_ANSWER_LOST")

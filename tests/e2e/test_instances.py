@@ -15,8 +15,9 @@ from websockets.exceptions import ConnectionClosed
 from support import postgres
 from support.database_probe import rows
 from support.device import Device, create_device
+from support.empty_database import bare_postgres
 from support.service import ApiClient, Service
-from support.storage import empty_postgres
+from support.waiting import TIMEOUT_S
 from support.webhook_receiver import respond, webhook_receiver
 
 pytestmark = pytest.mark.skipif(not postgres.available(), reason="needs PostgreSQL")
@@ -28,7 +29,7 @@ RULE = {"name": "too hot", "conditions": [HOT], "action": {"command": "ON"}}
 @pytest.fixture(scope="module")
 def pair(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[Service, Service]]:
     shared = {
-        "LATCHBOARD_DATABASE_URL": asyncio.run(empty_postgres()),
+        "LATCHBOARD_DATABASE_URL": asyncio.run(bare_postgres()),
         "LATCHBOARD_SECRET_KEYS": "shared:" + base64.b64encode(b"k" * 32).decode(),
         "LATCHBOARD_INGEST_LIMIT": 0,
     }
@@ -45,7 +46,7 @@ async def a_device_of(back: Service, owner: ApiClient) -> Device:
     been connected when this returns, and a reconnect within the grace causes no event: wait for `device_online` before."""
     device = await create_device(owner)
     device.credentials["mqttPort"] = back.mqtt_port
-    async with asyncio.timeout(10):
+    async with asyncio.timeout(TIMEOUT_S):
         while True:
             try:
                 async with device.client(back):
@@ -60,7 +61,7 @@ async def test_a_command_given_to_one_runs_on_a_device_of_the_other(pair: tuple[
         pump = await a_device_of(back, owner)
         async with pump.online(back) as line:
             await feed.wait_for("device_online", deviceId=pump.device_id)
-            done = await owner.post(f"{pump.path}/command", {"cmd": "ON", "waitSeconds": 10})
+            done = await owner.post(f"{pump.path}/command", {"cmd": "ON", "waitSeconds": 30})
             assert done["status"] == "DONE"
             assert (await line.next_command("ON"))["id"] == done["executionId"]
             await feed.wait_for("relay_changed", deviceId=pump.device_id, relay="ON")
@@ -106,7 +107,7 @@ async def test_a_webhook_and_a_grant_of_one_hold_for_the_next_reading_at_the_oth
                     await line.report(value=1)
                     await line.report(value=2)
                     assert (await feed.wait_for("telemetry", deviceId=pump.device_id))["value"] == 1
-            async with asyncio.timeout(20):
+            async with asyncio.timeout(TIMEOUT_S):
                 while (
                     len(values := [r.envelope["data"]["value"] for r in receiver.requests if '"telemetry"' in r.body.decode()])
                     < 6
@@ -149,7 +150,7 @@ async def test_a_client_follows_the_log_across_kills_of_both(pair: tuple[Service
         wanted = [event["id"] for event in reversed(log) if event["eventType"] in shown]
         async with back.feed(owner, f"?cursor={cursor}&deviceId={pump.device_id}") as feed:
             while len(seen) < len(wanted):
-                message = await asyncio.wait_for(feed.socket.recv(), 10)
+                message = await asyncio.wait_for(feed.socket.recv(), TIMEOUT_S)
                 seen.append(_event_id(message))
         assert seen == wanted
 
@@ -167,7 +168,7 @@ async def test_only_the_one_that_holds_the_devices_sums_up_hours_and_both_tell_t
                 await line.publish("telemetry", [{"ts": at_ms, "m": {"power": value}} for at_ms, value in sent[turn::3]])
             await (front, back, front)[turn].kill_and_restart()
         over = (now_ms - 121_000) // hour_ms
-        async with asyncio.timeout(30):
+        async with asyncio.timeout(TIMEOUT_S):
             while await rows(back, f"SELECT 1 FROM rollups_due WHERE hour < {over}"):
                 await asyncio.sleep(0.1)
         assert await hours_summed(front) == 0
@@ -185,7 +186,7 @@ async def test_only_the_one_that_holds_the_devices_sums_up_hours_and_both_tell_t
 
 
 async def hours_summed(service: Service) -> float:
-    async with httpx.AsyncClient() as client:
+    async with httpx.AsyncClient(timeout=TIMEOUT_S) as client:
         text = (await client.get(f"{service.url}/metrics")).text
     line = next(line for line in text.splitlines() if line.startswith("latchboard_rollups_total "))
     return float(line.split()[1])

@@ -14,27 +14,16 @@ import pytest
 
 from adapters.crypto.key_ring import KeyRing
 from adapters.crypto.vault import sealing_key_id
+from support.command_line import command_output
 from support.device import create_device
+from support.empty_database import empty_postgres
 from support.service import PASSWORD, ApiClient, Service, environment, program_command
-from support.storage import empty_postgres
 from support.thoroughness import thorough_run_only, usual_or_thorough
 from support.transports import DATABASES
 
-TIMEOUT_S = 30.0
-
 
 async def run_keys(service: Service, *arguments: str) -> tuple[int, str]:
-    process = await asyncio.create_subprocess_exec(
-        *program_command(),
-        "keys",
-        *arguments,
-        env=environment(**service.settings),
-        cwd=service.folder,
-        stdout=subprocess.PIPE,
-        stderr=subprocess.STDOUT,
-    )
-    output, _ = await asyncio.wait_for(process.communicate(), TIMEOUT_S)
-    return process.returncode or 0, output.decode()
+    return await command_output("keys", *arguments, folder=service.folder, env=environment(**service.settings))
 
 
 def ring(service: Service) -> KeyRing:

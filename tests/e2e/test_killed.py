@@ -13,6 +13,7 @@ import pytest
 
 from support.device import DeviceConnection, cancel_tasks, create_device, register_device
 from support.service import ApiClient, Service
+from support.waiting import TIMEOUT_S
 from support.webhook_receiver import respond, send_and_close, webhook_receiver
 
 HOT = {"metric": "temperature", "comparator": ">", "value": 30}
@@ -33,7 +34,7 @@ async def test_every_acknowledged_reading_is_stored_once(service: Service, owner
     async with contextlib.AsyncExitStack() as online:
         lines = [await online.enter_async_context(device.online(service)) for device in devices]
         reporting = [asyncio.create_task(counted(line, acknowledged[line.device.device_id])) for line in lines]
-        async with asyncio.timeout(15):
+        async with asyncio.timeout(TIMEOUT_S):
             while min(map(len, acknowledged.values())) < 40:
                 await asyncio.sleep(0.005)
         await service.kill_and_restart()
@@ -67,7 +68,7 @@ async def test_everything_created_with_201_is_stored(service: Service, owner: Ap
     ]
     made = [(await owner.post(path, body, expect=201))[id_name] for path, id_name, body in things]
     await service.kill_and_restart()
-    await asyncio.wait_for(asyncio.gather(*crowd), 15)
+    await asyncio.wait_for(asyncio.gather(*crowd), TIMEOUT_S)
 
     found = [[each[id_name] for each in await owner.get(path)] for path, id_name, _ in things]
     assert found == [[one] for one in made]
@@ -149,7 +150,7 @@ async def test_a_pending_delivery_is_made_when_its_receiver_is_back(service: Ser
         receiver.behave = respond(200)
         log = f"/webhooks/{webhook['webhookId']}/deliveries"
         # An interrupted attempt is made again after its lease of 30 seconds.
-        attempts = await owner.wait_until(log, lambda each: any(map(_relay_events, each)), within_s=60)
+        attempts = await owner.wait_until(log, lambda each: any(map(_relay_events, each)))
     await owner.delete(f"/webhooks/{webhook['webhookId']}")
 
     [event] = (await owner.get("/events", params={"deviceId": pump.device_id, "type": "relay_changed"}))["data"]
@@ -190,7 +191,7 @@ async def test_a_pending_approval_survives_and_runs_once_when_approved(service: 
 async def test_a_schedule_due_while_the_service_was_down_fires_once(service: Service, owner: ApiClient) -> None:
     """If ON and OFF were both due, only OFF runs: a late ON does not switch the pump on."""
     pump, rested = await create_device(owner, "On"), await create_device(owner, "Rested")
-    on_ts = int(time.time()) + 2
+    on_ts = int(time.time()) + 10  # the service is dead before
     slot = {"slot": 0, "onTs": on_ts}
     await owner.post(f"{pump.path}/schedules", slot | {"offTs": on_ts + 3_600}, expect=201)
     await owner.post(f"{rested.path}/schedules", slot | {"offTs": on_ts + 1}, expect=201)

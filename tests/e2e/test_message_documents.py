@@ -15,6 +15,7 @@ from jsonschema import Draft202012Validator
 from domain.events.model import PUBLIC_TYPES
 from support.device import Device, DeviceConnection, create_device
 from support.service import ApiClient, FeedClient, Service
+from support.waiting import TIMEOUT_S
 from support.webhook_receiver import Receiver, respond, webhook_receiver
 
 HOT = {"metric": "temperature", "comparator": ">", "value": 30}
@@ -124,7 +125,7 @@ async def cause_every_event(
 
 
 async def bodies_of_every_type(receiver: Receiver) -> list[dict[str, Any]]:
-    async with asyncio.timeout(15):
+    async with asyncio.timeout(TIMEOUT_S):
         while not {one.envelope["type"] for one in receiver.requests} >= PUBLIC_TYPES | {"ping"}:
             await receiver.wait_for(len(receiver.requests) + 1)
     return [json.loads(one.body) for one in receiver.requests]

@@ -6,16 +6,16 @@ from pathlib import Path
 
 import pytest
 
-from app.cli.move import MOVED_SUFFIX
+from app.cli.move_database import MOVED_SUFFIX
 from support import postgres
 from support.device import create_device
+from support.empty_database import bare_postgres
 from support.service import Service
-from support.storage import empty_postgres
 
 
 @pytest.mark.skipif(not postgres.available(), reason="PostgreSQL is not installed")
 async def test_after_the_move_everything_is_there_and_the_old_database_does_not_start(tmp_path: Path) -> None:
-    url = await empty_postgres()
+    url = await bare_postgres()
     with Service(tmp_path) as service:
         async with service.api() as owner:
             pump = await create_device(owner)
@@ -37,7 +37,7 @@ async def test_after_the_move_everything_is_there_and_the_old_database_does_not_
             readings = await owner.get(f"/devices/{pump.device_id}/telemetry")
             assert [reading["value"] for reading in readings] == [21.4]
             async with pump.online(service):
-                answer = await owner.post(f"/devices/{pump.device_id}/command", {"cmd": "ON", "waitSeconds": 10})
+                answer = await owner.post(f"/devices/{pump.device_id}/command", {"cmd": "ON", "waitSeconds": 30})
             assert answer["status"] == "DONE"
             after = [event["id"] for event in (await owner.get("/events?limit=200"))["data"]]
         assert after[-len(before) :] == before

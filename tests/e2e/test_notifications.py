@@ -5,42 +5,27 @@ from __future__ import annotations
 import json
 import time
 from collections.abc import AsyncIterator, Iterator
-from email.message import Message
-from queue import SimpleQueue
 from typing import Any
 
 import httpx
 import pytest
-from aiosmtpd.controller import Controller
-from aiosmtpd.handlers import Message as MessageHandler
 
 from support.device import create_device
+from support.mail_receiver import Postbox, mail_receiver
 from support.ports import free_ports
 from support.push_browser import PushBrowser, verify_vapid
 from support.service import EMAIL, ApiClient, Service
+from support.waiting import TIMEOUT_S
 from support.webhook_receiver import Receiver, respond, webhook_receiver
 
-MAIL_TIMEOUT_S = 15.0
 PUBLIC_URL = "https://latch.example"
 TELEGRAM_PORT = free_ports(1)[0]
 
 
-class Postbox(MessageHandler):
-    def __init__(self) -> None:
-        super().__init__()
-        self.mails: SimpleQueue[Message] = SimpleQueue()
-
-    def handle_message(self, message: Message) -> None:
-        self.mails.put(message)
-
-
 @pytest.fixture(scope="module")
 def postbox() -> Iterator[tuple[Postbox, int]]:
-    box, [port] = Postbox(), free_ports(1)
-    controller = Controller(box, hostname="127.0.0.1", port=port)
-    controller.start()
-    yield box, port
-    controller.stop()
+    with mail_receiver() as receiver:
+        yield receiver
 
 
 @pytest.fixture(scope="module")
@@ -92,7 +77,7 @@ async def ask_to_open(service: Service, owner: ApiClient, name: str) -> str:
 async def decide(service: Service, link: str, decision: str) -> httpx.Response:
     """Without a session, as the page behind the link does."""
     token = link.removeprefix(f"{PUBLIC_URL}/#/decide/")
-    async with httpx.AsyncClient(base_url=service.url, timeout=15) as anyone:
+    async with httpx.AsyncClient(base_url=service.url, timeout=TIMEOUT_S) as anyone:
         return await anyone.post("/api/v1/approval-links/decide", json={"token": token, "decision": decision})
 
 
@@ -100,7 +85,7 @@ async def test_a_request_for_approval_is_mailed_with_a_link_that_decides_it(
     service: Service, owner: ApiClient, postbox: tuple[Postbox, int]
 ) -> None:
     chosen = {"topics": ["approvals"], "quietFromMinute": None, "quietToMinute": None, "timezone": "Europe/Berlin"}
-    nothing = {**chosen, "topics": [], "mail": False, "offlineMinutes": 5, "timezone": "UTC"}
+    nothing = {**chosen, "topics": [], "mail": False, "offlineMinutes": 5, "timezone": "UTC", "language": "en"}
     assert await owner.get("/auth/notifications") == nothing
     await owner.call("PUT", "/auth/notifications", chosen, 200)
     [mail_channel] = await owner.get("/auth/notifications/channels")
@@ -108,7 +93,7 @@ async def test_a_request_for_approval_is_mailed_with_a_link_that_decides_it(
     wrong = await owner.call("PUT", "/auth/notifications", {**chosen, "timezone": "Mars/Base"}, 400)
     assert wrong["error"] == "VALIDATION_ERROR"
     approval = await ask_to_open(service, owner, "Gate")
-    mail = postbox[0].mails.get(timeout=MAIL_TIMEOUT_S)
+    mail = postbox[0].mails.get(timeout=TIMEOUT_S)
     assert (mail["To"], mail["Subject"]) == (EMAIL, "Gate: a command waits for approval")
     text = mail.get_payload(decode=True)
     assert isinstance(text, bytes)

@@ -11,10 +11,11 @@ from pathlib import Path
 import httpx
 import pytest
 
-from support import storage
+from support import empty_database
 from support.service import ApiClient, Service
 from support.service_database import ServiceDatabase
 from support.transports import ALL_DATABASES
+from support.waiting import TIMEOUT_S
 from support.webhook_receiver import Receiver, respond, webhook_receiver
 
 GATES, KILLS, AT_ONCE = 30, 5, 6
@@ -53,7 +54,7 @@ async def ask_and_kill(service: Service, device_ids: list[str], key: str, chance
 
     async with service.api(**{"X-Api-Key": key}) as robot:
         asking = [asyncio.create_task(ask(each)) for each in device_ids]
-        await asyncio.wait_for(enough.wait(), 20)
+        await asyncio.wait_for(enough.wait(), TIMEOUT_S)
         await asyncio.sleep(chance.choice([0.0, 0.01, 0.05]))  # a moment of the sending, each time another
         service.kill()
         await asyncio.gather(*asking)
@@ -66,7 +67,7 @@ def titles(receiver: Receiver) -> set[str]:
 
 @pytest.mark.parametrize("kind", ALL_DATABASES)
 async def test_whoever_is_to_be_told_is_told_though_the_program_is_killed(tmp_path: Path, kind: str) -> None:
-    settings = {"LATCHBOARD_DATABASE_URL": await storage.empty_postgres()} if kind == "postgres" else {}
+    settings = {"LATCHBOARD_DATABASE_URL": await empty_database.empty_postgres()} if kind == "postgres" else {}
     chance, accepted = random.Random(7), 0
     service = Service(tmp_path, **settings)
     async with webhook_receiver(respond(200)) as receiver:
@@ -84,11 +85,11 @@ async def test_whoever_is_to_be_told_is_told_though_the_program_is_killed(tmp_pa
                 names = {each["deviceId"]: each["name"] for each in await owner.get("/devices?limit=100")}
                 waiting = {names[each["deviceId"]] for each in await owner.get("/approvals")}
                 assert len(waiting) >= accepted >= KILLS
-                async with asyncio.timeout(30):
+                async with asyncio.timeout(TIMEOUT_S):
                     while not waiting <= titles(receiver):
                         await asyncio.sleep(0.05)
                 assert titles(receiver) <= waiting, "nobody is told of what was not stored"
-            async with asyncio.timeout(30):
+            async with asyncio.timeout(TIMEOUT_S):
                 while await asyncio.to_thread(count_owed, service):
                     await asyncio.sleep(0.05)
     assert service.error_lines() == []

@@ -103,6 +103,6 @@ async def test_tasmota_runs_its_timer_offline_and_is_not_switched_again(service:
     async with run_firmware(Tasmota, device, service, relay=True) as plug:
         await owner.wait_until(device.path, lambda found: found["relayState"] in (True, "ON"))
         await owner.wait_until(path, lambda found: found[0]["lastOutcome"] == "RAN_ON_DEVICE")
-        done = await owner.post(f"{device.path}/command", {"cmd": "STATUS", "waitSeconds": 10})
+        done = await owner.post(f"{device.path}/command", {"cmd": "STATUS", "waitSeconds": 30})
         assert done["status"] == "DONE"
         assert not any("Power1" in payload for _, payload in plug.received)

@@ -15,6 +15,7 @@ from support.device import create_device
 from support.node_packages import install, node, run
 from support.service import EMAIL, PASSWORD, ApiClient, Service
 from support.thoroughness import thorough_run_only
+from support.waiting import TIMEOUT_S
 
 pytestmark = thorough_run_only
 
@@ -51,7 +52,7 @@ def tools(tmp_path_factory: pytest.TempPathFactory) -> Path:
 @pytest.fixture
 async def document(service: Service, tools: Path) -> Path:
     """As the service serves it."""
-    async with httpx.AsyncClient() as client:
+    async with httpx.AsyncClient(timeout=TIMEOUT_S) as client:
         served = (await client.get(f"{service.url}/openapi.json")).json()
     file = tools / "openapi.json"
     file.write_text(json.dumps(served))

@@ -12,9 +12,9 @@ import pytest
 
 from support.device import Device, create_device
 from support.service import Service
+from support.waiting import TIMEOUT_S
 
 SECRET = "broker-secret-of-this-test"
-TIMEOUT = 20.0
 
 
 @dataclass
@@ -68,7 +68,7 @@ async def world(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[World
         headers = {"Authorization": f"Bearer {SECRET}"}
         async with (
             service.api() as owner,
-            httpx.AsyncClient(base_url=service.url, headers=headers, timeout=TIMEOUT) as broker,
+            httpx.AsyncClient(base_url=service.url, headers=headers, timeout=TIMEOUT_S) as broker,
         ):
             yield World(service, broker, await create_device(owner))
     finally:
@@ -148,7 +148,7 @@ async def test_only_a_broker_with_the_secret_gets_an_answer(world: World) -> Non
         {"Authorization": f"Basic {SECRET}"},
         {"X-Forwarded-For": "192.0.2.7"},
     ):
-        async with httpx.AsyncClient(base_url=world.service.url, headers=headers, timeout=TIMEOUT) as stranger:
+        async with httpx.AsyncClient(base_url=world.service.url, headers=headers, timeout=TIMEOUT_S) as stranger:
             answer = await stranger.post("/broker/emqx/auth", json=world.login)
             assert (answer.status_code, "result" in answer.text) == (401, False)
 
@@ -176,7 +176,7 @@ async def test_the_routes_do_not_exist_unless_they_are_set(tmp_path_factory: pyt
     service = Service(tmp_path_factory.mktemp("service"))
     await asyncio.to_thread(service.__enter__)
     try:
-        async with httpx.AsyncClient(base_url=service.url, timeout=TIMEOUT) as stranger:
+        async with httpx.AsyncClient(base_url=service.url, timeout=TIMEOUT_S) as stranger:
             assert (await stranger.post("/broker/emqx/auth", json={})).status_code == 404
     finally:
         await asyncio.to_thread(service.__exit__, None, None, None)

@@ -37,9 +37,9 @@ from latchboard_client import (
 from latchboard_client.retries import RetryPolicy
 from support.device import Device, create_device
 from support.service import EMAIL, PASSWORD, ApiClient, Service
+from support.waiting import TIMEOUT_S
 from support.webhook_receiver import respond, webhook_receiver
 
-TIMEOUT_S = 20.0
 PAGE = Path(__file__).resolve().parents[2] / "docs" / "how-to" / "client-libraries.md"
 
 

@@ -16,10 +16,15 @@ import pytest
 
 from domain.kernel.clock import to_iso
 from support.adjustable_clock import AdjustableClock
-from support.device import TIMEOUT_S, Device, create_device
+from support.device import Device, create_device
 from support.service import PASSWORD, ApiClient, Service
+from support.waiting import TIMEOUT_S
 
 HOUR, DAY = 3_600, 86_400
+AHEAD_S = 300
+"""An edge is so far ahead when it is set; the test moves the clock there."""
+FIRED = ("FIRED", "FIRED_LATE")
+"""The second if it took two seconds or more."""
 _clocks: dict[int, AdjustableClock] = {}
 _numbers = count(1)
 
@@ -58,22 +63,39 @@ async def dead_for(service: Service, owner: ApiClient, clock: AdjustableClock, s
     await service.sign_in_again(owner)
 
 
+async def pass_over(service: Service, owner: ApiClient, clock: AdjustableClock, seconds: int = AHEAD_S) -> None:
+    """Move the clock. The schedule worker sleeps on the real clock and wakes when a slot is saved."""
+    clock.step(seconds)
+    await service.sign_in_again(owner)
+    far = clock.now() + 9 * DAY
+    await put(owner, await create_device(owner, "Other"), far, far + 60)
+
+
 async def test_a_slot_shows_each_state_of_its_life(service: Service, owner: ApiClient, clock: AdjustableClock) -> None:
     pump = await create_device(owner)
     path, now = f"{pump.path}/schedules", clock.now()
     made = await put(
-        owner, pump, now + 2, now + 4, label="Dawn", misfire="SKIP", misfireGraceSeconds=61, timezone="Europe/Berlin"
+        owner,
+        pump,
+        now + AHEAD_S,
+        now + 2 * AHEAD_S,
+        label="Dawn",
+        misfire="SKIP",
+        misfireGraceSeconds=61,
+        timezone="Europe/Berlin",
     )
     assert {"slot": 0, "status": "PENDING", "lastFiredAt": None, "lastOutcome": None, "enabled": True}.items() <= made.items()
     assert await owner.get(path) == [made]
     async with pump.online(service) as line, service.feed(owner, f"?deviceId={pump.device_id}") as feed:
+        await pass_over(service, owner, clock)
         await line.next_command("ON")
         fired = await feed.wait_for("schedule_fired")
         assert {"slot": 0, "edge": "on", "command": "ON", "scheduleId": made["scheduleId"]}.items() <= fired.items()
         [active] = await owner.get(path)
-        assert (active["status"], active["lastOutcome"]) == ("ACTIVE", "FIRED")
+        assert (active["status"], active["lastOutcome"] in FIRED) == ("ACTIVE", True)
         assert active["lastFiredAt"] is not None
         assert (await feed.wait_for("relay_changed", relay="ON"))["triggeredBy"] == "schedule"
+        await pass_over(service, owner, clock)
         await line.next_command("OFF")
         await feed.wait_for("schedule_fired", edge="off")
         [over] = await owner.wait_until(f"{path}/history", lambda ended: ended)
@@ -140,7 +162,7 @@ async def test_of_several_missed_edges_only_the_latest_runs(service: Service, ow
     pump, often = await create_device(owner, "Once"), await create_device(owner, "Often")
     now = clock.now()
     await put(owner, pump, now + 30, now + 60)
-    await put(owner, often, now + 30, now + 40, rrule="FREQ=MINUTELY;INTERVAL=2")
+    await put(owner, often, now + 30, now + 40, rrule="FREQ=MINUTELY;INTERVAL=4")
     await dead_for(service, owner, clock, 620)
     await owner.wait_until(f"{pump.path}/schedules/history", lambda ended: ended)
     await owner.wait_until(f"{often.path}/schedules", lambda slots: slots[0]["lastOutcome"])
@@ -156,21 +178,24 @@ async def test_of_several_missed_edges_only_the_latest_runs(service: Service, ow
 async def test_a_clock_jump_neither_loses_nor_repeats_an_edge(service: Service, owner: ApiClient, clock: AdjustableClock) -> None:
     pump = await create_device(owner)
     now = clock.now()
-    await put(owner, pump, now + 2, now + 2 * HOUR, slot=0, misfire="SKIP")
+    await put(owner, pump, now + AHEAD_S, now + 2 * HOUR, slot=0, misfire="SKIP")
     await put(
         owner, pump, now + HOUR // 2, now + 3 * HOUR, slot=1, misfire="SKIP", onCommand={"command": "TOGGLE", "params": None}
     )
     async with pump.online(service) as line:
+        await jump(service, owner, pump, clock, AHEAD_S)
         await line.next_command("ON")
         await jump(service, owner, pump, clock, HOUR)
         await line.next_command("TOGGLE")
         await jump(service, owner, pump, clock, -HOUR)
-        soon = clock.now() + 2
+        soon = clock.now() + AHEAD_S
         await put(owner, pump, soon, soon + HOUR, slot=2, onCommand={"command": "STATUS", "params": None})
+        await jump(service, owner, pump, clock, AHEAD_S)
         await line.next_command("STATUS")
         await jump(service, owner, pump, clock, HOUR)
+        await line.next_command("OFF")
         await jump(service, owner, pump, clock, -HOUR)
-        assert await line.drain_commands(owner) == ["OFF"]
+        assert await line.drain_commands(owner) == []
     assert [kind for kind, _ in await reported(owner, pump)] == ["schedule_fired"] * 4
 
 
@@ -190,16 +215,18 @@ async def test_a_slot_runs_any_command_but_none_that_needs_approval(
     flush = {"name": "FLUSH", "label": "Flush", "requiresApproval": True}
     dimmed = (await owner.post(f"{pump.path}/commands", dim, expect=201))["commandId"]
     await owner.post(f"{pump.path}/commands", flush, expect=201)
-    later = clock.now() + 2
-    body = {"slot": 0, "onTs": later, "offTs": later + 2}
+    later = clock.now() + AHEAD_S
+    body = {"slot": 0, "onTs": later, "offTs": later + AHEAD_S}
     for order, code in (("FLUSH", "COMMAND_NEEDS_APPROVAL"), ("FLY", "UNKNOWN_COMMAND"), ("DIM", "INVALID_PARAMS")):
         refused = await owner.post(f"{pump.path}/schedules", body | {"onCommand": {"command": order}}, expect=400)
         assert refused["error"] == code
     dims = {"onCommand": {"command": "DIM", "params": {"level": 3}}, "offCommand": {"command": "DIM", "params": {"level": 0}}}
     await owner.post(f"{pump.path}/schedules", body | dims, expect=201)
     async with pump.online(service) as line:
+        await pass_over(service, owner, clock)
         order = await line.next_command("DIM")
         await owner.patch(f"{pump.path}/commands/{dimmed}", {"requiresApproval": True})
+        await pass_over(service, owner, clock)
         await owner.wait_until(f"{pump.path}/schedules/history", lambda ended: ended and ended[0]["lastOutcome"])
         assert await line.drain_commands(owner) == []
     assert order["params"] == {"level": 3}
@@ -212,7 +239,7 @@ async def a_member(service: Service, owner: ApiClient) -> AsyncIterator[tuple[st
     """The id of a new member, and an API client with their session."""
     person = {"email": f"member{next(_numbers)}@example.com", "name": "Mo", "role": "Member", "password": PASSWORD}
     member = await owner.post("/members", person, expect=201)
-    async with httpx.AsyncClient(base_url=f"{service.url}/api/v1", timeout=40) as raw:
+    async with httpx.AsyncClient(base_url=f"{service.url}/api/v1", timeout=TIMEOUT_S) as raw:
         signed_in = (await raw.post("/auth/login", json={"email": person["email"], "password": PASSWORD})).json()
         yield member["membershipId"], ApiClient(raw, {"Authorization": f"Bearer {signed_in['accessToken']}"})
 
@@ -222,17 +249,18 @@ async def test_a_members_slot_needs_a_grant_when_it_is_set_and_when_it_runs(
 ) -> None:
     pump = await create_device(owner)
     async with a_member(service, owner) as (membership_id, mo):
-        later = clock.now() + 3
-        body = {"slot": 0, "onTs": later, "offTs": later + 2}
+        later = clock.now() + AHEAD_S
+        body = {"slot": 0, "onTs": later, "offTs": later + AHEAD_S}
         assert (await mo.post(f"{pump.path}/schedules", body, expect=403))["error"] == "GRANT_MISSING"
         terms = {"commands": ["ON", "OFF"], "membershipId": membership_id}
         grant = await owner.post(f"{pump.path}/grants", terms, expect=201)
         await mo.post(f"{pump.path}/schedules", body, expect=201)
     async with pump.online(service) as line:
+        await pass_over(service, owner, clock)
         await line.next_command("ON")
         await owner.delete(f"{pump.path}/grants/{grant['grantId']}")
-        async with asyncio.timeout(TIMEOUT_S):
-            [over] = await owner.wait_until(f"{pump.path}/schedules/history", lambda ended: ended)
+        await pass_over(service, owner, clock)
+        [over] = await owner.wait_until(f"{pump.path}/schedules/history", lambda ended: ended)
         assert await line.drain_commands(owner) == []
     assert over["lastOutcome"] == "SKIPPED_GRANT"
     assert [kind for kind, _ in await reported(owner, pump)] == ["schedule_fired", "schedule_skipped"]
@@ -252,8 +280,8 @@ async def test_a_members_slot_ends_with_a_grant_that_expires_and_with_the_member
         clock.step(2 * HOUR)
         await service.sign_in_again(owner)
         await woken(owner, pump, clock)
-        outcomes = [await outcome(owner, device) for device in (pump, valve)]
-        assert outcomes == [("PENDING", "SKIPPED_GRANT"), ("ACTIVE", "FIRED")]
+        assert await outcome(owner, pump) == ("PENDING", "SKIPPED_GRANT")
+        assert await outcome(owner, valve) in [("ACTIVE", fired) for fired in FIRED]
     [(kind, why)] = await reported(owner, pump)
     assert kind == "schedule_skipped"
     assert "expired" in why

@@ -10,17 +10,19 @@ from pathlib import Path
 
 import pytest
 
-from support import storage
+from support import empty_database
 from support.device import cancel_tasks, create_device
 from support.service import RUNNING_SERVICES, Service
 from support.service_database import ServiceDatabase
 from support.stubborn_device import StubbornDevice
 from support.thoroughness import usual_or_thorough
 from support.transports import DATABASES
+from support.waiting import TIMEOUT_S
 
 SLOTS, KILLS = usual_or_thorough((2_000, 3), (4_000, 6))
 """One run of the program decides a hundred to some hundred slots before the kill; enough are left for the next run."""
 HOUR = 3_600
+TRIES = 5
 
 
 async def decided(tables: ServiceDatabase) -> int:
@@ -32,7 +34,7 @@ async def die_while_firing(service: Service, tables: ServiceDatabase, chance: ra
     """Start, wait for the first slots of this run and a moment more; then SIGKILL."""
     before = await decided(tables)
     service.process = service.launch("serve")
-    async with asyncio.timeout(60):
+    async with asyncio.timeout(TIMEOUT_S):
         while await decided(tables) == before < SLOTS:
             await asyncio.sleep(0.01)
     await asyncio.sleep(chance.uniform(0, 0.12))
@@ -41,13 +43,21 @@ async def die_while_firing(service: Service, tables: ServiceDatabase, chance: ra
 
 @pytest.mark.parametrize("kind", DATABASES)
 async def test_slots_that_fire_while_the_program_is_killed_again_and_again_run_once(tmp_path: Path, kind: str) -> None:
-    settings = {"LATCHBOARD_DATABASE_URL": await storage.empty_postgres()} if kind == "postgres" else {}
-    service, chance = Service(tmp_path, **settings), random.Random(5)
+    for number in range(TRIES):
+        if await kills_while_slots_fire(tmp_path / str(number), kind) > 1:
+            return
+    raise AssertionError("the program has decided all slots before the first kill, each time")
+
+
+async def kills_while_slots_fire(folder: Path, kind: str) -> int:
+    """How often it was killed before all slots were decided. They have run once in any case."""
+    settings = {"LATCHBOARD_DATABASE_URL": await empty_database.empty_postgres()} if kind == "postgres" else {}
+    service, chance = Service(folder, **settings), random.Random(5)
     with service:
         tables = ServiceDatabase(service)
         async with service.api() as owner, contextlib.AsyncExitStack() as stack:
             pumps = [StubbornDevice(await create_device(owner, f"Pump {number}"), service) for number in range(4)]
-            due_ts = int(time.time()) + 6
+            due_ts = int(time.time()) + 10
             for pump in pumps:
                 slot = {"slot": 0, "onTs": due_ts, "offTs": due_ts + HOUR}
                 await owner.post(f"{pump.device.path}/schedules", slot, expect=201)
@@ -60,9 +70,8 @@ async def test_slots_that_fire_while_the_program_is_killed_again_and_again_run_o
             while kills < KILLS and await decided(tables) < SLOTS:
                 await die_while_firing(service, tables, chance)
                 kills += 1
-            assert kills > 1
             service.start()
-            async with asyncio.timeout(60):
+            async with asyncio.timeout(TIMEOUT_S):
                 while await decided(tables) < SLOTS:
                     await asyncio.sleep(0.05)
             for pump in pumps:
@@ -76,6 +85,7 @@ async def test_slots_that_fire_while_the_program_is_killed_again_and_again_run_o
         assert service in RUNNING_SERVICES
         await asyncio.to_thread(check_each_ran_once, tables)
     assert service.error_lines() == []
+    return kills
 
 
 def check_each_ran_once(tables: ServiceDatabase) -> None:

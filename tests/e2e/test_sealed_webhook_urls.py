@@ -8,9 +8,9 @@ from typing import Any
 
 import pytest
 
+from support.empty_database import empty_postgres
 from support.service import ApiClient, Service
 from support.service_database import ServiceDatabase
-from support.storage import empty_postgres
 from support.transports import ALL_DATABASES
 from support.webhook_receiver import Receiver, respond, webhook_receiver
 

@@ -9,7 +9,8 @@ from pathlib import Path
 
 import pytest
 
-from support.service import STOP_TIMEOUT_S, Service
+from support.service import Service
+from support.waiting import TIMEOUT_S
 
 
 @pytest.fixture
@@ -21,7 +22,7 @@ def service(tmp_path: Path) -> Iterator[Service]:
     finally:
         if running.process is not None and running.process.poll() is None:
             running.process.kill()
-            running.process.wait(STOP_TIMEOUT_S)
+            running.process.wait(TIMEOUT_S)
 
 
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
@@ -30,14 +31,14 @@ def test_two_signals_at_once_are_one_graceful_stop(service: Service, number: sig
     assert service.process is not None
     service.process.send_signal(number)
     service.process.send_signal(number)
-    assert service.process.wait(STOP_TIMEOUT_S) == 0
+    assert service.process.wait(TIMEOUT_S) == 0
     assert "stopped" in service.log()
 
 
 def test_the_service_starts_again_after_a_stop(service: Service) -> None:
     assert service.process is not None
     service.process.send_signal(signal.SIGTERM)
-    assert service.process.wait(STOP_TIMEOUT_S) == 0
+    assert service.process.wait(TIMEOUT_S) == 0
     started_at = time.monotonic()
     service.start()
     assert time.monotonic() - started_at < 30  # a bound, not a measurement: docs/reference/performance.md has those

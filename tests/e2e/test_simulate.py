@@ -15,8 +15,7 @@ import pytest
 from support.device import register_device
 from support.service import EMAIL, PASSWORD, ApiClient, Service, environment, program_command
 from support.thoroughness import thorough_run_only, usual_or_thorough
-
-TIMEOUT_S = 60.0
+from support.waiting import TIMEOUT_S
 
 
 class SimulatorRun:
@@ -55,7 +54,7 @@ def run(service: Service) -> Iterator[Any]:
     for each in runs:
         if each.process.poll() is None:
             each.process.kill()
-            each.process.wait(10)
+            each.process.wait(TIMEOUT_S)
 
 
 def number(output: str, pattern: str) -> int:
@@ -154,7 +153,7 @@ async def test_an_existing_device_is_simulated_over_websocket_with_access_from_t
         "--device", device_id, "--transport", "ws", "--mqtt-version", "5", "--rate", "5", LATCHBOARD_DATA_DIR=service.data_dir
     )
     await owner.wait_until(f"/devices/{device_id}", lambda each: each["isOnline"])
-    done = await owner.post(f"/devices/{device_id}/command", {"cmd": "ON", "waitSeconds": 10})
+    done = await owner.post(f"/devices/{device_id}/command", {"cmd": "ON", "waitSeconds": 30})
     started.process.send_signal(signal.SIGINT)
     output = started.output()
 

@@ -20,6 +20,7 @@ import pytest
 from support.device import Device, DeviceConnection, create_device
 from support.response_shapes import ANSWERS, ISO, shape_errors
 from support.service import EMAIL, PASSWORD, ApiClient, Service
+from support.waiting import TIMEOUT_S
 from support.webhook_receiver import ReceivedRequest, Receiver, respond, webhook_receiver
 
 HOT = {"metric": "temperature", "comparator": ">", "value": 30}
@@ -130,7 +131,7 @@ class Story:
         await self.send_call("GET /keys/{keyId}/grants")
         await self.send_call("GET /devices/{deviceId}/access", query=f"?cmd=ON&apiKeyId={key_id}")
         await line.report(temperature=22)
-        await self.send_call("POST /devices/{deviceId}/command", {"cmd": "ON", "waitSeconds": 10}, by_key=True)
+        await self.send_call("POST /devices/{deviceId}/command", {"cmd": "ON", "waitSeconds": 30}, by_key=True)
         await self.send_call("GET /devices/{deviceId}/executions/{executionId}")
         for decision in ("deny", "approve"):
             await self.send_call("POST /devices/{deviceId}/command", {"cmd": "FLUSH"}, says=" for approval", by_key=True)
@@ -226,7 +227,7 @@ SESSION_ONLY = [
 @pytest.fixture(scope="module")
 def key(story: Story) -> dict[str, str]:
     """A key that is granted everything on the whole project."""
-    with httpx.Client(base_url=f"{story.service.url}/api/v1", headers=story.owner.headers, timeout=20) as http:
+    with httpx.Client(base_url=f"{story.service.url}/api/v1", headers=story.owner.headers, timeout=TIMEOUT_S) as http:
         story.ids["deviceId"] = http.post("/devices/register", json=SPARE).json()["deviceId"]
         made = http.post("/keys", json={"name": "Almighty"}).json()
         requested = {"commands": ["*"], "apiKeyId": made["keyId"], "appliesVia": "project", "scope": "FULL"}
@@ -241,22 +242,25 @@ def test_an_api_key_is_not_accepted_on_these_endpoints_whatever_the_key_is_grant
     method, _, pattern = call.partition(" ")
     where = f"{story.service.url}/api/v1{story.path(pattern)}"
     for headers in (key, {"Authorization": f"Bearer {key['X-Api-Key']}"}):
-        answer = httpx.request(method, where, headers=headers, json={} if method != "GET" else None, timeout=20)
+        answer = httpx.request(method, where, headers=headers, json={} if method != "GET" else None, timeout=TIMEOUT_S)
         assert (answer.status_code, answer.json()["error"]) == (403, "SESSION_REQUIRED")
-    nobody = httpx.request(method, where, json={} if method != "GET" else None, timeout=20)
+    nobody = httpx.request(method, where, json={} if method != "GET" else None, timeout=TIMEOUT_S)
     assert (nobody.status_code, nobody.json()["error"]) == (401, "UNAUTHENTICATED")
 
 
 @pytest.mark.parametrize("call", ["/auth/login", "/keys", "/devices", "/events", "/webhooks"])
 def test_all_endpoints_live_under_the_path_prefix_api_v1(story: Story, call: str) -> None:
-    assert httpx.get(story.service.url + call, headers=story.owner.headers, timeout=20).status_code == 404
-    assert httpx.get(f"{story.service.url}/api/v1{call}", headers=story.owner.headers, timeout=20).status_code in (200, 405)
+    assert httpx.get(story.service.url + call, headers=story.owner.headers, timeout=TIMEOUT_S).status_code == 404
+    assert httpx.get(f"{story.service.url}/api/v1{call}", headers=story.owner.headers, timeout=TIMEOUT_S).status_code in (
+        200,
+        405,
+    )
 
 
 @pytest.mark.parametrize("path", ["/accounts", "/users", "/auth/register", "/auth/signup", "/auth/sign-up"])
 def test_new_accounts_cannot_be_created_through_the_api(story: Story, path: str) -> None:
     person = {"email": "eve@example.com", "password": PASSWORD, "name": "Eve"}
-    assert httpx.post(f"{story.service.url}/api/v1{path}", json=person, timeout=20).status_code == 404
+    assert httpx.post(f"{story.service.url}/api/v1{path}", json=person, timeout=TIMEOUT_S).status_code == 404
 
 
 def test_the_device_record_exists_with_no_mqtt_credentials(story: Story) -> None:
@@ -305,7 +309,7 @@ def test_a_grant_is_scoped_to_one_device_or_to_the_whole_project_and_both_kinds_
 
 
 def test_a_newly_created_key_has_no_device_access_until_a_grant_exists_for_it(story: Story) -> None:
-    with httpx.Client(base_url=f"{story.service.url}/api/v1", headers=story.owner.headers, timeout=20) as http:
+    with httpx.Client(base_url=f"{story.service.url}/api/v1", headers=story.owner.headers, timeout=TIMEOUT_S) as http:
         device_id = http.post("/devices/register", json=SPARE).json()["deviceId"]
         assert http.post(f"/devices/{device_id}/credentials").status_code == 200
         robot = {"X-Api-Key": http.post("/keys", json={"name": "Fresh"}).json()["key"], "Authorization": ""}
@@ -424,7 +428,7 @@ REFUSED: list[tuple[str, str, Any, int, str]] = [
 
 @pytest.mark.parametrize(("says", "call", "body", "status", "code"), REFUSED, ids=[f"{row[0]}: {row[1]}" for row in REFUSED])
 def test_the_request_is_refused_because(story: Story, says: str, call: str, body: Any, status: int, code: str) -> None:
-    with httpx.Client(base_url=f"{story.service.url}/api/v1", headers=story.owner.headers, timeout=20) as http:
+    with httpx.Client(base_url=f"{story.service.url}/api/v1", headers=story.owner.headers, timeout=TIMEOUT_S) as http:
         device_id = http.post("/devices/register", json=SPARE).json()["deviceId"]
         drain = {"name": "DRAIN", "label": "Drain", "requiresApproval": True}
         assert http.post(f"/devices/{device_id}/commands", json=drain).status_code == 201
@@ -438,7 +442,7 @@ def test_the_request_is_refused_because(story: Story, says: str, call: str, body
 
 @pytest.mark.parametrize(("role", "status"), [("Admin", 200), ("Member", 403), ("Viewer", 403)])
 def test_a_member_or_viewer_calling_request_otp_gets_403(story: Story, role: str, status: int) -> None:
-    with httpx.Client(base_url=f"{story.service.url}/api/v1", timeout=20) as http:
+    with httpx.Client(base_url=f"{story.service.url}/api/v1", timeout=TIMEOUT_S) as http:
         person = {"email": f"{role}@example.com".lower(), "password": PASSWORD}
         signed_in = http.post("/auth/login", json=person).json()
         assert signed_in["user"]["role"] == role
@@ -447,7 +451,7 @@ def test_a_member_or_viewer_calling_request_otp_gets_403(story: Story, role: str
 
 
 def test_revoking_a_refresh_token_stops_its_exchange_and_the_access_token_stays_valid(story: Story) -> None:
-    with httpx.Client(base_url=f"{story.service.url}/api/v1", timeout=20) as http:
+    with httpx.Client(base_url=f"{story.service.url}/api/v1", timeout=TIMEOUT_S) as http:
         tokens = http.post("/auth/login", json={"email": EMAIL, "password": PASSWORD}).json()
         assert tokens["expiresIn"] == 15 * 60
         spent = {"refreshToken": tokens["refreshToken"]}
@@ -458,7 +462,7 @@ def test_revoking_a_refresh_token_stops_its_exchange_and_the_access_token_stays_
 
 
 def test_any_device_is_revoked_also_one_without_credentials_and_one_that_is(story: Story) -> None:
-    with httpx.Client(base_url=f"{story.service.url}/api/v1", headers=story.owner.headers, timeout=20) as http:
+    with httpx.Client(base_url=f"{story.service.url}/api/v1", headers=story.owner.headers, timeout=TIMEOUT_S) as http:
         device_id = http.post("/devices/register", json=SPARE).json()["deviceId"]
         for _ in range(2):
             assert http.post(f"/devices/{device_id}/revoke").json() == {"ok": True, "deviceStatus": "REVOKED"}

@@ -17,6 +17,7 @@ from support.device import Device
 from support.firmware import Firmware, Shelly, Tasmota, register_stock_device, run_firmware
 from support.mosquitto import mosquitto
 from support.service import ApiClient, Service
+from support.waiting import TIMEOUT_S
 
 SECRET = "s" * 32
 
@@ -73,7 +74,7 @@ async def power_fails(plug: Firmware) -> None:
     """Close the connection without DISCONNECT, so that its will is published."""
     plug.client._client._sock.shutdown(2)
     with suppress(aiomqtt.MqttError):
-        await asyncio.wait_for(asyncio.shield(plug.client._disconnected), 10)
+        await asyncio.wait_for(asyncio.shield(plug.client._disconnected), TIMEOUT_S)
 
 
 def switched(plug: Tasmota) -> list[str]:
@@ -84,7 +85,7 @@ async def test_tasmota_is_switched_and_reports_its_state(service: Service, owner
     device = await register_stock_device(owner, "tasmota")
     async with run_firmware(Tasmota, device, service) as plug, service.feed(owner, f"?deviceId={device.device_id}") as feed:
         await owner.wait_until(device.path, lambda found: found["isOnline"] and found["relayState"] is not None)
-        done = await owner.post(f"{device.path}/command", {"cmd": "ON", "waitSeconds": 10})
+        done = await owner.post(f"{device.path}/command", {"cmd": "ON", "waitSeconds": 30})
         assert (done["status"], plug.relay) == ("DONE", True)
         assert (await feed.wait_for("relay_changed", relay="ON"))["triggeredBy"] == "user"
         await plug.publish("tele/SENSOR", {"Time": "2026-03-02T06:00:00", "DS18B20": {"Temperature": 21.5}})

@@ -12,10 +12,10 @@ import pytest
 from support.device import Device, create_device
 from support.service import ApiClient, Service
 from support.transports import ALL_DATABASES, database_settings
+from support.waiting import TIMEOUT_S
 from support.webhook_receiver import Receiver, respond, webhook_receiver
 
 ROUNDS = 4
-TIMEOUT_S = 15
 
 
 @pytest.fixture(scope="module", params=ALL_DATABASES)

@@ -17,13 +17,13 @@ from websockets.exceptions import ConnectionClosed
 
 from support import postgres
 from support.device import Device, DeviceConnection, create_device
+from support.empty_database import empty_postgres
 from support.service import ApiClient, Service
-from support.storage import empty_postgres
 from support.thoroughness import usual_or_thorough
+from support.waiting import TIMEOUT_S
 
 pytestmark = pytest.mark.skipif(not postgres.available(), reason="needs PostgreSQL")
 
-TIMEOUT = 30.0
 HOT = {"name": "hot", "conditions": [{"metric": "n", "comparator": ">=", "value": 1_000}], "action": {"command": "ON"}}
 
 
@@ -50,7 +50,7 @@ def lets_devices_in(service: Service) -> bool:
 async def taken_over(service: Service) -> float:
     """The seconds until this instance is leader."""
     began = time.monotonic()
-    async with asyncio.timeout(TIMEOUT):
+    async with asyncio.timeout(TIMEOUT_S):
         while not lets_devices_in(service):
             await asyncio.sleep(0.02)
     return time.monotonic() - began
@@ -74,7 +74,7 @@ async def test_one_instance_holds_the_devices_and_both_serve_the_api(pair: tuple
     async with second.api() as owner:
         pump = await a_pump(first)
         async with pump.online(first) as line:
-            done = await owner.post(f"{pump.path}/command", {"cmd": "ON", "waitSeconds": 10})
+            done = await owner.post(f"{pump.path}/command", {"cmd": "ON", "waitSeconds": 30})
             assert done["status"] == "DONE"
             assert (await line.next_command("ON"))["id"] == done["executionId"]
 
@@ -93,7 +93,7 @@ async def test_repeated_kills_of_the_leader_neither_lose_nor_repeat_anything(pai
             cursor = feed.state["cursor"]
         for turn in range(usual_or_thorough(2, 4)):
             async with other.api() as owner:
-                follower = asyncio.create_task(follow(other, owner, pump, cursor))
+                follower = Follower(other, owner, pump, cursor)
                 await work(holder, owner, moved(pump, holder), turn, confirmed)
                 if turn == 1:
                     holder.stop()
@@ -102,15 +102,15 @@ async def test_repeated_kills_of_the_leader_neither_lose_nor_repeat_anything(pai
                 waits.append(await taken_over(other))
                 async with moved(pump, other).online(other) as line:
                     await line.press_button(turn % 2 == 0)
-                    events = await stood_still(follower)
+                    events = await follower.stop(at_least=1)
                     seen += [str(event["eventId"]) for event in events]
                     cursor = str(events[-1]["cursor"])
             holder.start()  # waits beside the other from now on
             holder, other = other, holder
         async with holder.api() as owner:
-            last = asyncio.create_task(follow(holder, owner, pump, cursor))
+            last = Follower(holder, owner, pump, cursor)
             before = await the_log(owner, pump)
-            seen += [str(event["eventId"]) for event in await stood_still(last)]
+            seen += [str(event["eventId"]) for event in await last.stop(at_least=len(before) - len(seen))]
             after = await the_log(owner, pump)  # a device that is gone is announced after its grace, in between perhaps
             assert seen == after[: len(seen)]
             assert len(seen) >= len(before)
@@ -135,25 +135,33 @@ async def work(holder: Service, owner: ApiClient, pump: Device, turn: int, confi
             confirmed.append(number)
             if number % 10 == 0:
                 await line.press_button(number % 20 == 0)
-        done = await owner.post(f"{pump.path}/command", {"cmd": "STATUS", "waitSeconds": 10})
+        done = await owner.post(f"{pump.path}/command", {"cmd": "STATUS", "waitSeconds": 30})
         assert done["status"] == "DONE"
 
 
-async def follow(service: Service, owner: ApiClient, pump: Device, cursor: str) -> list[dict[str, object]]:
-    seen: list[dict[str, object]] = []
-    query = f"?cursor={cursor}&deviceId={pump.device_id}&types=relay_changed,device_online,device_offline"
-    async with service.feed(owner, query) as feed:
-        with contextlib.suppress(asyncio.CancelledError, ConnectionClosed):
-            while True:
-                seen.append(json.loads(await feed.socket.recv()))
-    return seen
+class Follower:
+    """A client of the feed; the next one resumes where it stops."""
 
+    def __init__(self, service: Service, owner: ApiClient, pump: Device, cursor: str) -> None:
+        self._seen: list[dict[str, object]] = []
+        query = f"?cursor={cursor}&deviceId={pump.device_id}&types=relay_changed,device_online,device_offline"
+        self._following = asyncio.create_task(self._follow(service, owner, query))
 
-async def stood_still(follower: asyncio.Task[list[dict[str, object]]]) -> list[dict[str, object]]:
-    """What the client has received so far; the next client resumes there."""
-    await asyncio.sleep(1.0)
-    follower.cancel()
-    return await follower
+    async def _follow(self, service: Service, owner: ApiClient, query: str) -> None:
+        async with service.feed(owner, query) as feed:
+            with contextlib.suppress(asyncio.CancelledError, ConnectionClosed):
+                while True:
+                    self._seen.append(json.loads(await feed.socket.recv()))
+
+    async def stop(self, *, at_least: int) -> list[dict[str, object]]:
+        """What it has received a second after so many events."""
+        async with asyncio.timeout(TIMEOUT_S):
+            while len(self._seen) < at_least and not self._following.done():
+                await asyncio.sleep(0.02)
+        await asyncio.sleep(1.0)
+        self._following.cancel()
+        await self._following
+        return self._seen
 
 
 async def a_rule(owner: ApiClient, pump: Device, line: DeviceConnection) -> None:
@@ -178,7 +186,7 @@ async def test_a_paused_leader_is_replaced_and_repeats_no_command_when_it_contin
             await now.report(n=2_000)
             await now.next_command("ON")
             os.kill(first.process.pid, signal.SIGCONT)
-            assert await asyncio.to_thread(first.process.wait, TIMEOUT) == 1
+            assert await asyncio.to_thread(first.process.wait, TIMEOUT_S) == 1
             page = await other.get(f"{pump.path}/executions?limit=50")
             assert [one["cmd"] for one in page["data"]].count("ON") == 1
         late.cancel()
@@ -197,7 +205,7 @@ async def test_rules_keep_their_state_after_a_leader_change(pair: tuple[Service,
     await taken_over(second)
     async with second.api() as owner, moved(pump, second).online(second) as line:
         await line.report(n=3_000)  # still matched: nothing happens
-        done = await owner.post(f"{pump.path}/command", {"cmd": "STATUS", "waitSeconds": 10})
+        done = await owner.post(f"{pump.path}/command", {"cmd": "STATUS", "waitSeconds": 30})
         assert done["status"] == "DONE"
         assert (await line.next_command())["cmd"] == "STATUS"
         await line.report(n=1)

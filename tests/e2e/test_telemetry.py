@@ -15,10 +15,11 @@ import pytest
 
 from domain.kernel.clock import to_iso
 from support.database_probe import rows
-from support.device import Device, DeviceConnection, create_device
+from support.device import Device, DeviceConnection, cancel_tasks, create_device
 from support.service import ApiClient, Service
 from support.thoroughness import usual_or_thorough
 from support.transports import DATABASES, database_settings
+from support.waiting import TIMEOUT_S
 
 HOUR_MS = 3_600_000
 STEPS = (("1h", HOUR_MS), ("4h", 4 * HOUR_MS), ("1d", 24 * HOUR_MS), ("30m", HOUR_MS // 2))
@@ -65,10 +66,10 @@ async def test_downsampled_telemetry_stays_exact_through_late_readings_and_kills
         await service.kill_and_restart()
         for step, step_ms in STEPS:
             await assert_buckets_are_exact(owner, meter, sent, step, step_ms)
-    await wait_for_rollups(service)
+    over = await wait_for_rollups(service)
     for step, step_ms in STEPS:
         await assert_buckets_are_exact(owner, meter, sent, step, step_ms)
-    await delete_readings(service, meter)
+    await delete_readings(service, meter, over)
     for step, step_ms in STEPS[:3]:
         await assert_buckets_are_exact(owner, meter, sent, step, step_ms)
 
@@ -82,17 +83,18 @@ async def assert_buckets_are_exact(
     assert sum(one["sum"] for one in reported) == pytest.approx(sum(value for _, value in sent))
 
 
-async def wait_for_rollups(service: Service) -> None:
-    """Wait until every ended hour has its roll-up."""
+async def wait_for_rollups(service: Service) -> int:
+    """Wait until every ended hour has its roll-up; returns the hour that has not ended."""
     over = int(time.time() - 121) // 3_600
-    async with asyncio.timeout(20):
+    async with asyncio.timeout(TIMEOUT_S):
         while await rows(service, f"SELECT 1 FROM rollups_due WHERE hour < {over}"):
             await asyncio.sleep(0.1)
+    return over
 
 
-async def delete_readings(service: Service, meter: Device) -> None:
+async def delete_readings(service: Service, meter: Device, over: int) -> None:
     """Delete all readings but those of the last two hours, as retention does, so that only roll-ups remain."""
-    before_ms = (int(time.time() - 121) // 3_600 - 1) * HOUR_MS
+    before_ms = (over - 1) * HOUR_MS
     of = f"(SELECT device_no FROM devices WHERE device_id = '{meter.device_id}')"
     await rows(service, f"DELETE FROM readings WHERE device_no = {of} AND ts < {before_ms} RETURNING 1")
 
@@ -196,8 +198,8 @@ async def test_a_deleted_device_leaves_no_rows_even_if_its_last_messages_arrive_
             await line.report(count=number)
         sending = [asyncio.create_task(line.report(count=number)) for number in range(50, 60)]
         await owner.delete(meter.path)
-        await line.wait_for_disconnect(within_s=3)
-        await asyncio.gather(*sending, return_exceptions=True)
+        await line.wait_for_disconnect()
+        await cancel_tasks(*sending)
     for path in ("", "/telemetry", "/telemetry/latest", "/telemetry?step=1h", "/telemetry/export"):
         await owner.get(meter.path + path, expect=404)
 
@@ -211,7 +213,7 @@ async def test_a_client_that_aborts_an_export_leaves_no_open_read(service: Servi
         async with owner.raw.stream("GET", f"{meter.path}/telemetry/export?format=ndjson", headers=owner.headers) as answer:
             assert answer.status_code == 200
             await anext(answer.aiter_bytes())
-    async with asyncio.timeout(15):
+    async with asyncio.timeout(TIMEOUT_S):
         reported = await owner.get(f"{meter.path}/telemetry?limit=1000")
         text = (await owner.send("GET", f"{meter.path}/telemetry/export?format=ndjson")).text
     assert len(reported) == 1_000

@@ -22,6 +22,7 @@ from support.broker import RawMqttConnection
 from support.device import Device, DeviceConnection, cancel_tasks, create_device
 from support.mqtt_packets import CONNACK, DISCONNECT, PING, PONG, PUBACK, SUBACK
 from support.service import ApiClient, Service
+from support.waiting import TIMEOUT_S, until
 
 NOT_AUTHORIZED, MALFORMED, PROTOCOL_ERROR, QUOTA = 0x87, 0x81, 0x82, 0x97
 SHARED, SUBSCRIPTION_IDS = 0x9E, 0xA1
@@ -50,9 +51,7 @@ class Scene:
         return float(found[1]) if found else 0.0
 
     async def until_figure(self, name: str, at_least: float) -> None:
-        async with asyncio.timeout(20):
-            while await self.figure(name) < at_least:
-                await asyncio.sleep(0.05)
+        await until(lambda: self.figure(name), lambda seen: seen >= at_least)
 
 
 @pytest.fixture
@@ -161,7 +160,7 @@ async def test_a_device_receives_only_its_own_messages(scene: Scene) -> None:
         await raw.send(mqtt_packets.subscribe(f"{mine}/cmd", more=b"\x0b" + mqtt_packets.variable_byte_integer(identifier)))
         head, body = await raw.next_packet()
         assert (head, body[-1]) == (SUBACK, SUBSCRIPTION_IDS)
-    await scene.owner.post(f"{scene.victim.path}/command", {"cmd": "STATUS", "ttlSeconds": 5})
+    await scene.owner.post(f"{scene.victim.path}/command", {"cmd": "STATUS"})
     assert (await scene.line.next_command())["cmd"] == "STATUS"
     await finished(raw)
 
@@ -355,7 +354,7 @@ async def test_a_connection_without_connect_is_closed_in_time(scene: Scene) -> N
                 return
 
     slow = asyncio.create_task(dribble())
-    async with asyncio.timeout(30):
+    async with asyncio.timeout(TIMEOUT_S):
         closed = await asyncio.gather(*(_closed(raw) for raw in [*stalled, dribbling]))
     assert all(closed)
     slow.cancel()

@@ -14,6 +14,7 @@ import pytest
 from support.device import Device, DeviceConnection, create_device
 from support.service import ApiClient, Service
 from support.transports import TRANSPORTS, connect_options, tls_settings, transport_name
+from support.waiting import TIMEOUT_S
 
 
 @pytest.fixture(scope="module")
@@ -40,7 +41,7 @@ async def test_a_device_connects_reports_carries_out_a_command_and_disconnects(
         async with pump.online(service, **way) as line:
             await feed.wait_for("device_online", reason="connected")
             await line.report(temperature=21.5, mode="eco")
-            done = await owner.post(f"{pump.path}/command", {"cmd": "ON", "waitSeconds": 10})
+            done = await owner.post(f"{pump.path}/command", {"cmd": "ON", "waitSeconds": 30})
             changed = await feed.wait_for("relay_changed")
         gone = await feed.wait_for("device_offline")
 
@@ -141,7 +142,7 @@ async def test_the_will_of_a_lost_device_is_published(service: Service, owner: A
 async def test_a_client_that_does_not_trust_the_certificate_cannot_connect(service: Service) -> None:
     port = service.settings["LATCHBOARD_MQTT_TLS_PORT"]
     with pytest.raises(ssl.SSLCertVerificationError):
-        await asyncio.wait_for(asyncio.open_connection("127.0.0.1", port, ssl=ssl.create_default_context()), 10)
+        await asyncio.wait_for(asyncio.open_connection("127.0.0.1", port, ssl=ssl.create_default_context()), TIMEOUT_S)
 
 
 async def test_old_tls_is_refused(service: Service) -> None:
@@ -149,11 +150,11 @@ async def test_old_tls_is_refused(service: Service) -> None:
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
     context.check_hostname, context.verify_mode = False, ssl.CERT_NONE
     context.maximum_version = ssl.TLSVersion.TLSv1_2
-    _, writer = await asyncio.wait_for(asyncio.open_connection("127.0.0.1", port, ssl=context), 10)
+    _, writer = await asyncio.wait_for(asyncio.open_connection("127.0.0.1", port, ssl=context), TIMEOUT_S)
     assert writer.get_extra_info("ssl_object").version() == "TLSv1.2"
     writer.close()
     await writer.wait_closed()
     with pytest.warns(DeprecationWarning, match="TLSv1_1"):
         context.minimum_version = context.maximum_version = ssl.TLSVersion.TLSv1_1
     with pytest.raises((ssl.SSLError, ConnectionError)):
-        await asyncio.wait_for(asyncio.open_connection("127.0.0.1", port, ssl=context), 10)
+        await asyncio.wait_for(asyncio.open_connection("127.0.0.1", port, ssl=context), TIMEOUT_S)

@@ -14,13 +14,13 @@ from typing import Any
 import pytest
 
 from support.device import Device, create_device
+from support.empty_database import empty_postgres
 from support.machine_clock import MachineClock
 from support.service import ApiClient, Service
-from support.storage import empty_postgres
 from support.transports import ALL_DATABASES
+from support.waiting import TIMEOUT_S
 from support.webhook_receiver import Receiver, respond, webhook_receiver
 
-TIMEOUT_S = 30.0
 """A retry is due after 5 s; one that is an hour late never comes."""
 SLOW_S = 6.0
 _OK, _SLOW, _FAILED = respond(200), respond(200, after_s=SLOW_S), respond(500)

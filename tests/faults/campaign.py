@@ -25,7 +25,7 @@ from pathlib import Path
 from faults.checks import Check, Verdict
 from faults.hand_over import summary
 from faults.injections import FAULTS, Fault, World
-from faults.setups import Installation, Setup, installation
+from faults.setups import CLUSTERS, Installation, Setup, installation
 from faults.workload import running
 
 KEPT = Path("target/faults")
@@ -66,7 +66,7 @@ async def campaign(fault: Fault, setup: Setup, count: int, *, long: bool = False
 async def _inject(fault: Fault, setup: Setup, folder: Path, count: int, long: bool) -> Verdict:
     async with installation(setup, folder) as installed:
         with installed.service:
-            async with running(installed.service, meters=METERS if setup is Setup.CLUSTER else 0) as workload:
+            async with running(installed.service, meters=METERS if setup in CLUSTERS else 0) as workload:
                 world = World(workload, installed, long)
                 for world.turn in range(count):
                     await fault.inject(world)

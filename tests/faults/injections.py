@@ -62,6 +62,16 @@ async def pause_instance(world: World) -> None:
     await _present(world.installation.instances).pause(random.uniform(3, 12) if world.long else 4)
 
 
+def silence(*, database: bool, log: bool) -> Callable[[World], Awaitable[None]]:
+    """The network of an instance swallows everything, and nothing is reset."""
+
+    async def inject(world: World) -> None:
+        instances = _present(world.installation.instances)
+        await instances.cut_off(random.uniform(5, 15) if world.long else 6, database=database, log=log)
+
+    return inject
+
+
 async def kill_log_node(world: World) -> None:
     nodes, number = _present(world.installation.nodes), world.turn % 3
     nodes.kill(number)
@@ -225,7 +235,7 @@ def _present(part: Part | None) -> Part:
 
 _SQLITE, _POSTGRES = (Setup.SQLITE,), (Setup.POSTGRES,)
 _BOTH = _SQLITE + _POSTGRES
-_CLUSTER = (Setup.CLUSTER,)
+_CLUSTER, _SILENT = (Setup.CLUSTER,), (Setup.SILENT_CLUSTER,)
 _DISK, _CLOCK, _MOSQUITTO = (Setup.SMALL_DISK,), (Setup.FALSE_CLOCK,), (Setup.MOSQUITTO,)
 
 FAULTS = (
@@ -238,6 +248,9 @@ FAULTS = (
     Fault("kill -9 of an instance", _CLUSTER, kill_service, short=3, long=200, per_service=50),
     Fault("instances updated one after the other", _CLUSTER, stop_service, long=20, per_service=20),
     Fault("an instance stopped (SIGSTOP)", _CLUSTER, pause_instance, short=2, long=100, per_service=25),
+    Fault("silent network to PostgreSQL", _SILENT, silence(database=True, log=False), long=30, per_service=10),
+    Fault("silent network to NATS", _SILENT, silence(database=False, log=True), long=30, per_service=10),
+    Fault("silent network to both", _SILENT, silence(database=True, log=True), long=30, per_service=10),
     Fault("kill -9 of a NATS node", _CLUSTER, kill_log_node, short=2, long=50, per_service=25),
     Fault("kill -9 of all NATS nodes", _CLUSTER, kill_all_log_nodes, long=20, per_service=10),
     Fault("PostgreSQL restarted (immediate)", _CLUSTER, restart_postgres, long=10),

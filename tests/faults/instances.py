@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import os
 import random
 import signal
 import time
+from collections.abc import Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from types import TracebackType
 from typing import Any
@@ -17,16 +20,32 @@ from domain.partitions.hashing import partition_of
 from faults.hand_over import measure, read_rows
 from support.balancer import Balancer
 from support.nats import NatsNodes
-from support.service import PORT_SETTINGS, READY_TIMEOUT_S, Service
+from support.service import PORT_SETTINGS, Service
+from support.silent_network import SilentNetwork
+from support.waiting import TIMEOUT_S
 
 INSTANCES = 3
+MAX_WAIT_FOR_LOCK_S = 5.0
 PARTITIONS = 12
+
+
+@dataclass(frozen=True)
+class InstanceNetworks:
+    """What lies between one instance and the rest: each of them can fall silent."""
+
+    database: SilentNetwork
+    nodes: Sequence[SilentNetwork]
+
+    @property
+    def settings(self) -> dict[str, str]:
+        return {"LATCHBOARD_DATABASE_URL": self.database.url, "LATCHBOARD_CLUSTER": ",".join(each.url for each in self.nodes)}
 
 
 class InstanceGroup(Service):
     """Its ports are the balancer's."""
 
-    def __init__(self, folder: Path, nodes: NatsNodes, **settings: Any) -> None:
+    def __init__(self, folder: Path, nodes: NatsNodes, networks: Sequence[InstanceNetworks] = (), **settings: Any) -> None:
+        """`networks`: of each instance, in their order; without them nothing can be cut off."""
         super().__init__(folder, **settings)
         shared = {
             **settings,
@@ -35,7 +54,9 @@ class InstanceGroup(Service):
             "LATCHBOARD_CLUSTER_PARTITIONS": PARTITIONS,
             "LATCHBOARD_CLUSTER_LOG_MIB": 32,
         }
-        self.instances = [Service(folder / f"instance-{number}", **shared) for number in range(1, INSTANCES + 1)]
+        self._networks = networks
+        ways = [each.settings for each in networks] or [{}] * INSTANCES
+        self.instances = [Service(folder / f"instance-{number}", **shared | way) for number, way in enumerate(ways, 1)]
         self._balancer = Balancer(folder, {name: self.settings[name] for name in PORT_SETTINGS}, self.instances)
         self.hand_overs: list[float] = []
         """Seconds that partitions stood still after a kill."""
@@ -49,7 +70,7 @@ class InstanceGroup(Service):
             if not instance.is_running:
                 instance.start()
         self._balancer.start()
-        deadline = time.monotonic() + READY_TIMEOUT_S
+        deadline = time.monotonic() + TIMEOUT_S
         while not self._ready():
             assert time.monotonic() < deadline, "the balancer finds no instance that is ready"
             time.sleep(0.05)
@@ -66,7 +87,7 @@ class InstanceGroup(Service):
     async def kill_and_restart(self) -> None:
         """Kill an instance and start it again. Returns when its partitions have committed elsewhere."""
         url = str(self.settings["LATCHBOARD_DATABASE_URL"])
-        connection = await asyncpg.connect(url.replace("+asyncpg", ""), timeout=READY_TIMEOUT_S)
+        connection = await asyncpg.connect(url.replace("+asyncpg", ""), timeout=TIMEOUT_S)
         try:
             busy = {partition_of(row[0], PARTITIONS) for row in await connection.fetch("SELECT DISTINCT device_no FROM readings")}
             before = await read_rows(connection)
@@ -77,6 +98,25 @@ class InstanceGroup(Service):
         starting = asyncio.create_task(asyncio.to_thread(instance.start))
         self.hand_overs += await measure(url, before, busy, killed_at)
         await starting
+
+    async def cut_off(self, seconds: float, *, database: bool, log: bool) -> None:
+        """Let the networks of an instance fall silent for so long. The database's does so in the middle of a transaction that has
+        locked a row."""
+        networks = random.choice(self._networks)
+        if database:
+            networks.database.silent_from = b"UPDATE 1\0"
+            with contextlib.suppress(TimeoutError):
+                async with asyncio.timeout(MAX_WAIT_FOR_LOCK_S):
+                    while not networks.database.silent:
+                        await asyncio.sleep(0.005)
+        silent = [*([networks.database] if database else []), *(networks.nodes if log else [])]
+        for each in silent:
+            each.silent = True
+        try:
+            await asyncio.sleep(seconds)
+        finally:
+            for each in silent:
+                each.silent, each.silent_from = False, None
 
     async def pause(self, seconds: float) -> None:
         """SIGSTOP an instance for so long."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import base64
 import secrets
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass
 from enum import StrEnum
@@ -15,7 +15,7 @@ from typing import Any
 from faults.cluster import Cluster
 from faults.disk import SmallDisk
 from faults.disk import available as disk_available
-from faults.instances import InstanceGroup
+from faults.instances import INSTANCES, InstanceGroup, InstanceNetworks
 from support import postgres
 from support.balancer import BINARY as HAPROXY_BINARY
 from support.external_broker import ExternalBroker
@@ -25,21 +25,23 @@ from support.mosquitto import BINARY as MOSQUITTO_BINARY
 from support.nats import BINARY as NATS_BINARY
 from support.nats import NatsNodes, nats_nodes
 from support.service import Service
+from support.silent_network import silent_networks
 
 
 class Setup(StrEnum):
     SQLITE = "SQLite"
     POSTGRES = "PostgreSQL"
     CLUSTER = "PostgreSQL, three instances"
+    SILENT_CLUSTER = "PostgreSQL, three instances, networks that fall silent"
     MOSQUITTO = "SQLite, Mosquitto"
     SMALL_DISK = "SQLite, small disk"
     FALSE_CLOCK = "SQLite, false clock"
 
     def missing(self) -> str | None:
         """Why this setup cannot run here, or None."""
-        if self in (Setup.POSTGRES, Setup.CLUSTER) and not postgres.available():
+        if self in (Setup.POSTGRES, *CLUSTERS) and not postgres.available():
             return "PostgreSQL is not installed"
-        if self is Setup.CLUSTER and (NATS_BINARY is None or HAPROXY_BINARY is None):
+        if self in CLUSTERS and (NATS_BINARY is None or HAPROXY_BINARY is None):
             return "NATS or HAProxy is not installed"
         if self is Setup.MOSQUITTO and MOSQUITTO_BINARY is None:
             return "Mosquitto is not installed"
@@ -48,6 +50,9 @@ class Setup(StrEnum):
         if self is Setup.FALSE_CLOCK and CLOCK_LIBRARY is None:
             return "libfaketime is not installed"
         return None
+
+
+CLUSTERS = (Setup.CLUSTER, Setup.SILENT_CLUSTER)
 
 
 @dataclass(frozen=True)
@@ -76,13 +81,16 @@ async def installation(setup: Setup, folder: Path) -> AsyncIterator[Installation
             cluster = await keep(await asyncio.to_thread(Cluster))
             await asyncio.to_thread(cluster.start)
             yield Installation(Service(folder, LATCHBOARD_DATABASE_URL=cluster.url, **settings), cluster=cluster)
-        elif setup is Setup.CLUSTER:
+        elif setup in CLUSTERS:
             cluster = await keep(await asyncio.to_thread(Cluster))
             await asyncio.to_thread(cluster.start)
             nodes = stack.enter_context(nats_nodes())
             await nodes.wait_until_ready()
             ring = "shared:" + base64.b64encode(secrets.token_bytes(32)).decode()
-            group = InstanceGroup(folder, nodes, LATCHBOARD_DATABASE_URL=cluster.url, LATCHBOARD_SECRET_KEYS=ring, **settings)
+            networks = _networks(stack, cluster, nodes) if setup is Setup.SILENT_CLUSTER else ()
+            group = InstanceGroup(
+                folder, nodes, networks, LATCHBOARD_DATABASE_URL=cluster.url, LATCHBOARD_SECRET_KEYS=ring, **settings
+            )
             yield Installation(group, cluster=cluster, instances=group, nodes=nodes)
         elif setup is Setup.MOSQUITTO:
             broker = await keep(await asyncio.to_thread(ExternalBroker, folder / "mosquitto"))
@@ -95,3 +103,9 @@ async def installation(setup: Setup, folder: Path) -> AsyncIterator[Installation
             yield Installation(Service(folder, folder, **settings, **clock.settings), clock=clock)
         else:
             yield Installation(Service(folder, **settings))
+
+
+def _networks(stack: AsyncExitStack, cluster: Cluster, nodes: NatsNodes) -> Sequence[InstanceNetworks]:
+    """Of each instance, to the database and to every NATS node."""
+    found = [stack.enter_context(silent_networks([cluster.url, *nodes.servers])) for _ in range(INSTANCES)]
+    return [InstanceNetworks(database, to_nodes) for database, *to_nodes in found]

@@ -17,7 +17,7 @@ from jsonschema import Draft7Validator
 
 from adapters.mqtt.profiles import native
 from adapters.mqtt.profiles.native_payloads import TOPICS
-from domain.devices.codec import DeviceCommand, UnreadableMessage
+from domain.devices.device_codec import DeviceCommand, UnreadableMessage
 from domain.events.model import PUBLIC_TYPES
 from support.service import environment, program_command
 

@@ -14,6 +14,7 @@ import yaml
 from app.config.settings import Settings
 from app.version import VERSION
 from support.nats import BINARY as nats_binary
+from support.waiting import TIMEOUT_S
 
 ROOT = Path(__file__).resolve().parents[2]
 DOCKERFILE = (ROOT / "deploy" / "container" / "Dockerfile").read_text(encoding="utf-8")
@@ -77,7 +78,7 @@ def test_nats_accepts_the_configuration_of_a_node_and_syncs_each_entry() -> None
     assert nats_binary is not None
     checked = subprocess.run(
         [nats_binary, "-c", config, "--name", "nats-1", "-t"],
-        env={"NATS_PASSWORD": "x1"}, capture_output=True, text=True, timeout=30, check=False,
+        env={"NATS_PASSWORD": "x1"}, capture_output=True, text=True, timeout=TIMEOUT_S, check=False,
     )  # fmt: skip
     assert checked.returncode == 0, checked.stderr
     assert "sync_interval: always" in config.read_text(encoding="utf-8")
@@ -87,7 +88,7 @@ def test_nats_accepts_the_configuration_of_a_node_and_syncs_each_entry() -> None
 def test_the_unit_is_hardened() -> None:
     rated = subprocess.run(
         ["systemd-analyze", "security", "--offline=true", "--no-pager", str(UNIT)],
-        capture_output=True, text=True, timeout=60, check=False,
+        capture_output=True, text=True, timeout=TIMEOUT_S, check=False,
     )  # fmt: skip
     exposure = re.search(r"Overall exposure level for \S+: ([\d.]+)", rated.stdout)
     assert exposure is not None, rated.stderr

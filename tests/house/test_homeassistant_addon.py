@@ -19,6 +19,7 @@ import yaml
 
 from app.config.settings import Settings
 from app.version import VERSION
+from support.waiting import TIMEOUT_S
 
 ADDON = Path(__file__).resolve().parents[2] / "deploy" / "homeassistant-addon"
 CONFIG = yaml.safe_load((ADDON / "config.yaml").read_text(encoding="utf-8"))
@@ -51,7 +52,7 @@ def test_it_names_settings_that_exist_and_files_that_are_copied(tmp_path: Path) 
     wheel = tmp_path / "latchboard-1.0.0-cp311-abi3-any.whl"
     wheel.touch()
     folder = tmp_path / "addon"
-    subprocess.run([ADDON / "prepare.sh", wheel, folder], check=True, timeout=20)
+    subprocess.run([ADDON / "prepare.sh", wheel, folder], check=True, timeout=TIMEOUT_S)
     copied = re.findall(r"^COPY (.+) \S+$", (ADDON / "Dockerfile").read_text(encoding="utf-8"), re.MULTILINE)
     assert all(list(folder.glob(pattern)) for line in copied for pattern in line.split())
     assert (folder / "translations" / "de.yaml").exists()
@@ -101,7 +102,7 @@ def start(folder: Path, supervisor: str, options: dict[str, Any]) -> subprocess.
         "LATCHBOARD_DATA_DIR": str(folder / "data"),
     }
     command = [sys.executable, str(ADDON / "run.py")]
-    return subprocess.run(command, env=given, capture_output=True, text=True, timeout=30, check=False)
+    return subprocess.run(command, env=given, capture_output=True, text=True, timeout=TIMEOUT_S, check=False)
 
 
 def test_options_become_settings_and_root_is_given_up(folder: Path, supervisor: str, monkeypatch: pytest.MonkeyPatch) -> None:

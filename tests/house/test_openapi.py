@@ -75,7 +75,7 @@ POST /devices/{deviceId}/schedules
 PUT /devices/{deviceId}/schedules/{slot} /devices/{deviceId}/schedules
 DELETE /devices/{deviceId}/schedules/{slot}
 GET /devices/{deviceId}/rules /devices/{deviceId}/rules/context
-POST /devices/{deviceId}/rules /devices/{deviceId}/rules/test /devices/{deviceId}/rules/{ruleId}/test
+POST /devices/{deviceId}/metrics /devices/{deviceId}/rules /devices/{deviceId}/rules/test /devices/{deviceId}/rules/{ruleId}/test
 PATCH /devices/{deviceId}/rules/{ruleId}
 DELETE /devices/{deviceId}/rules/{ruleId}
 GET /devices/{deviceId}/grants /devices/{deviceId}/access
@@ -95,7 +95,7 @@ UNDESCRIBED = {"/api/v1/ws"}
 """A WebSocket; OpenAPI has no word for it."""
 METHODS = {"get", "post", "put", "patch", "delete"}
 VERBS = (
-    "accept|apply|approve|cancel|change|claim|confirm|create|delete|deny|explain|export|generate|get|list|login|logout|ping|plan|preview|"
+    "accept|apply|approve|cancel|change|claim|confirm|create|declare|delete|deny|explain|export|generate|get|list|login|logout|ping|plan|preview|"
     "redeliver|refresh|register|request|resend|reveal|revoke|rotate|send|summarize|switch|test|toggle|unlock|update"
 )
 """What an operation's name begins with; a noun follows."""

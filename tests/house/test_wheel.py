@@ -15,6 +15,7 @@ import pytest
 
 from support.ports import free_ports
 from support.thoroughness import THOROUGH
+from support.waiting import TIMEOUT_S
 
 ROOT = Path(__file__).resolve().parents[2]
 SOURCES = ROOT / "src"
@@ -96,13 +97,13 @@ def _install_as_a_service_and_run(wheel: Path, folder: Path) -> None:
     with (folder / "output").open("w") as output:
         service = subprocess.Popen([program, "serve"], cwd=folder, env=environment, stdout=output, stderr=output)
         try:
-            deadline = time.monotonic() + 60
+            deadline = time.monotonic() + TIMEOUT_S
             while subprocess.run([program, "health"], cwd=folder, env=environment, capture_output=True, check=False).returncode:
                 assert service.poll() is None, (folder / "output").read_text()
-                assert time.monotonic() < deadline, "not ready within a minute"
+                assert time.monotonic() < deadline, "not ready in time"
         finally:
             service.terminate()
-            assert service.wait(30) == 0
+            assert service.wait(TIMEOUT_S) == 0
     link = (folder / "state" / "first-run-link.txt").read_text(encoding="utf-8").splitlines()[0]
     assert link.rpartition("/")[2] not in (folder / "output").read_text(encoding="utf-8")
 

@@ -19,6 +19,7 @@ from domain.events.model import PUBLIC_TYPES, FeedFilter
 from domain.kernel.caller import Role
 from support.http import PASSWORD
 from support.in_process_app import RECEIVER_URL, ApiCaller, InProcessApp, in_process_app
+from support.waiting import TIMEOUT_S
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")
 
@@ -178,7 +179,7 @@ async def test_a_program_waits_for_the_decision_and_then_for_the_device(site: Si
     waiting = await pending(site, device)
     made = await site.eve.send_ok("POST", f"{device}/approvals/{waiting['approvalId']}/approve", {"note": "Fine"})
     waiter = site.app.program.adapters.execution_waiter
-    async with asyncio.timeout(20):
+    async with asyncio.timeout(TIMEOUT_S):
         while not waiter.has_waiters(made["executionId"]):
             await asyncio.sleep(0.001)
     async with site.app.services.uow.read() as tx:
@@ -202,7 +203,7 @@ async def test_a_program_that_waits_is_told_at_once_that_its_key_or_member_is_go
     for caller, gone in ((key, f"/keys/{key_id}"), (member, f"/members/{membership_id}")):
         asking = asyncio.create_task(caller.send("POST", f"{device}/command", {"cmd": "OPEN", "waitSeconds": 30}))
         waiting = await pending(site, device)
-        async with asyncio.timeout(10):
+        async with asyncio.timeout(TIMEOUT_S):
             while not site.app.program.adapters.approval_waiter.has_waiters(waiting["approvalId"]):
                 await asyncio.sleep(0.001)
         await site.owner.send_ok("DELETE", gone)
@@ -211,7 +212,7 @@ async def test_a_program_that_waits_is_told_at_once_that_its_key_or_member_is_go
 
 
 async def pending(site: Site, device: str) -> Any:
-    async with asyncio.timeout(20):
+    async with asyncio.timeout(TIMEOUT_S):
         while True:
             found = await site.owner.send_ok("GET", f"{device}/approvals?status=PENDING")
             if found:

@@ -12,8 +12,8 @@ import pytest
 from domain.kernel.caller import Role
 from security.people import a_key
 from support import postgres
+from support.empty_database import empty_postgres
 from support.in_process_app import ApiCaller, InProcessApp, in_process_app
-from support.storage import empty_postgres
 
 DATABASES = ["sqlite", *(["postgres"] if postgres.available() else [])]
 NEW = {"name": "Pump", "boardType": "ESP32", "appType": "PUMP"}

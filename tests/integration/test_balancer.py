@@ -17,8 +17,8 @@ import pytest
 from support.balancer import Balancer, require_haproxy
 from support.ports import free_ports
 from support.service import PORT_SETTINGS
+from support.waiting import TIMEOUT_S
 
-TIMEOUT_S = 20
 CONNACK = bytes((0x20, 2, 0, 0))
 NAMES = [f"dev_{number}" for number in range(24)]
 

@@ -7,9 +7,10 @@ import asyncio
 import aiomqtt
 import pytest
 
-from domain.devices.codec import OutboundMessage
-from domain.devices.link import DeviceSubscribed
-from support.broker import TIMEOUT_S, broker, subscribe_packet
+from domain.devices.device_codec import OutboundMessage
+from domain.devices.device_link import DeviceSubscribed
+from support.broker import broker, subscribe_packet
+from support.waiting import TIMEOUT_S
 
 V311, V5 = aiomqtt.ProtocolVersion.V311, aiomqtt.ProtocolVersion.V5
 

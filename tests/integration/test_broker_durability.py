@@ -7,9 +7,10 @@ import asyncio
 import aiomqtt
 import pytest
 
-from domain.devices.link import DeviceDisconnected, InboundMessage
+from domain.devices.device_link import DeviceDisconnected, InboundMessage
 from domain.kernel.errors import Unavailable
-from support.broker import TIMEOUT_S, broker, publish_packet
+from support.broker import broker, publish_packet
+from support.waiting import TIMEOUT_S
 
 PING, PONG = b"\xc0\x00", (0xD0, b"")
 

@@ -7,9 +7,10 @@ import asyncio
 import aiomqtt
 import pytest
 
-from domain.devices.link import DeviceConnected, DeviceDisconnected, InboundMessage
+from domain.devices.device_link import DeviceConnected, DeviceDisconnected, InboundMessage
 from domain.kernel.errors import Unavailable
-from support.broker import TIMEOUT_S, broker, connect_packet, new_device, publish_packet
+from support.broker import broker, connect_packet, new_device, publish_packet
+from support.waiting import TIMEOUT_S
 
 V311, V5 = aiomqtt.ProtocolVersion.V311, aiomqtt.ProtocolVersion.V5
 
@@ -199,9 +200,9 @@ async def test_a_silent_device_is_closed_after_one_and_a_half_keep_alives() -> N
 
 async def test_a_port_in_use_is_named() -> None:
     async with broker() as world:
-        from adapters.mqtt.embedded_link import EmbeddedBrokerSettings, EmbeddedDeviceLink, Listener
+        from adapters.mqtt.embedded_link import BrokerListenAddress, EmbeddedBrokerSettings, EmbeddedDeviceLink
 
-        second = EmbeddedDeviceLink(EmbeddedBrokerSettings((Listener("tcp", "127.0.0.1", world.port),)))
+        second = EmbeddedDeviceLink(EmbeddedBrokerSettings((BrokerListenAddress("tcp", "127.0.0.1", world.port),)))
         with pytest.raises(Unavailable, match=rf"127\.0\.0\.1:{world.port}.*LATCHBOARD_MQTT_"):
             await second.start()
 

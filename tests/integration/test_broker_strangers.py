@@ -5,10 +5,11 @@ from __future__ import annotations
 import asyncio
 from dataclasses import replace
 
-from adapters.mqtt.embedded_link import PendingLimits
+from adapters.mqtt.embedded_link import UnauthenticatedConnectionLimits
 from support.broker import BrokerDevice, BrokerWorld, broker, connect_packet
+from support.waiting import TIMEOUT_S
 
-NOBODY_IS_TRUSTED = PendingLimits(ban_after=3, max_ban_s=600.0, trusted_networks=[])
+NOBODY_IS_TRUSTED = UnauthenticatedConnectionLimits(ban_after=3, max_ban_s=600.0, trusted_networks=[])
 STRANGER, PLANT, HEALTH_CHECK = "127.0.0.2", "127.0.0.3", "127.0.0.4"
 
 
@@ -17,7 +18,7 @@ async def attempt(world: BrokerWorld, device: BrokerDevice, source: str) -> byte
     reader, writer = await asyncio.open_connection("127.0.0.1", world.port, local_addr=(source, 0))
     try:
         writer.write(connect_packet(device))
-        async with asyncio.timeout(10):
+        async with asyncio.timeout(TIMEOUT_S):
             return await reader.read(4)
     except ConnectionError:
         return b""

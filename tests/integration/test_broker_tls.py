@@ -9,7 +9,7 @@ from pathlib import Path
 import aiomqtt
 import pytest
 
-from adapters.mqtt.embedded_link import EmbeddedBrokerSettings, EmbeddedDeviceLink, Listener
+from adapters.mqtt.embedded_link import BrokerListenAddress, EmbeddedBrokerSettings, EmbeddedDeviceLink
 from domain.kernel.errors import Unavailable
 from support.broker import connect_packet, new_device
 from support.certificate import certificate
@@ -18,7 +18,7 @@ from support.certificate import certificate
 @pytest.mark.parametrize("transport", ["tcp", "websockets"])
 async def test_a_device_comes_in_over_tls_and_a_plain_one_does_not(transport: str, tmp_path: Path) -> None:
     chain, key = certificate(tmp_path)
-    listener = Listener("ws" if transport == "websockets" else "tcp", "127.0.0.1", 0, tls=True)
+    listener = BrokerListenAddress("ws" if transport == "websockets" else "tcp", "127.0.0.1", 0, tls=True)
     link = EmbeddedDeviceLink(EmbeddedBrokerSettings((listener,), chain, key))
     await link.start()
     try:
@@ -46,7 +46,7 @@ async def test_a_device_comes_in_over_tls_and_a_plain_one_does_not(transport: st
 
 async def test_a_certificate_that_cannot_be_used_is_named_at_the_start(tmp_path: Path) -> None:
     chain, key = certificate(tmp_path)
-    listeners = (Listener("tcp", "127.0.0.1", 0, tls=True),)
+    listeners = (BrokerListenAddress("tcp", "127.0.0.1", 0, tls=True),)
     garbage = tmp_path / "garbage.pem"
     garbage.write_text("not a certificate", encoding="utf-8")
     for settings, complaint in [

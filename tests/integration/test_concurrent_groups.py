@@ -12,7 +12,8 @@ import pytest
 import pytest_asyncio
 
 from domain.kernel.ids import DeviceId, GroupId
-from support.two_instances import DATABASES, NEW_DEVICE, TIMEOUT_S, TwoInstances, concurrent_change, two_instances
+from support.two_instances import DATABASES, NEW_DEVICE, TwoInstances, concurrent_change, two_instances
+from support.waiting import TIMEOUT_S
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")
 

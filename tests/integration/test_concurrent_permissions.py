@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 import pytest_asyncio
 
-from domain.grants.authorizer import AutomationPermissionRequest, Permit
+from domain.grants.authorizer import AccessPermit, AutomationPermissionRequest
 from domain.grants.policy import AccessQuery
 from domain.kernel.caller import Role, SystemCaller
 from domain.kernel.ids import DeviceId, DeviceTypeId, GrantId, MembershipId
@@ -176,7 +176,7 @@ async def test_a_demotion_waits_for_what_an_automation_of_the_member_is_about_to
         [request] = await services.authorizer.authorize_many(
             tx, [AutomationPermissionRequest(caller, device, AccessQuery("ON", False))], now_ms
         )
-        assert isinstance(request, Permit)
+        assert isinstance(request, AccessPermit)
 
 
 async def test_a_command_is_decided_by_one_look(pair: TwoInstances) -> None:

@@ -14,9 +14,10 @@ import aiomqtt
 import pytest
 
 from adapters.crypto.certificate_authority import CertificateAuthority, PemPair
-from adapters.mqtt.embedded_link import EmbeddedBrokerSettings, EmbeddedDeviceLink, Listener
+from adapters.mqtt.embedded_link import BrokerListenAddress, EmbeddedBrokerSettings, EmbeddedDeviceLink
 from domain.kernel.errors import Unavailable
 from support.broker import BrokerDevice, connect_packet, new_device
+from support.waiting import TIMEOUT_S
 
 NOW = datetime.now(UTC)
 CONNECTED = b"\x20\x02\x00\x00"
@@ -38,7 +39,9 @@ class Plant:
         return context
 
     def client(self, pair: PemPair | None, **options: Any) -> aiomqtt.Client:
-        return aiomqtt.Client("127.0.0.1", port=self.link.ports()[0], tls_context=self.context(pair), timeout=10, **options)
+        return aiomqtt.Client(
+            "127.0.0.1", port=self.link.ports()[0], tls_context=self.context(pair), timeout=TIMEOUT_S, **options
+        )
 
     async def comes_in(self, pair: PemPair | None, device: BrokerDevice) -> bool:
         """With the name and password of `device`."""
@@ -49,7 +52,7 @@ class Plant:
             return False
         try:
             writer.write(connect_packet(device))
-            async with asyncio.timeout(10):
+            async with asyncio.timeout(TIMEOUT_S):
                 return await reader.read(4) == CONNECTED
         except OSError:
             return False
@@ -65,7 +68,10 @@ async def plant(tmp_path: Path) -> AsyncIterator[Plant]:
     (tmp_path / "server.pem").write_bytes(server.certificate)
     (tmp_path / "server-key.pem").write_bytes(server.key)
     settings = EmbeddedBrokerSettings(
-        (Listener("tcp", "127.0.0.1", 0, tls=True),), tmp_path / "server.pem", tmp_path / "server-key.pem", tmp_path / "ca.pem"
+        (BrokerListenAddress("tcp", "127.0.0.1", 0, tls=True),),
+        tmp_path / "server.pem",
+        tmp_path / "server-key.pem",
+        tmp_path / "ca.pem",
     )
     link, device = EmbeddedDeviceLink(settings), new_device()
     await link.start()
@@ -101,7 +107,7 @@ async def test_without_a_certificate_of_the_authority_nobody_comes_in_not_even_w
 
 async def test_a_revoked_device_is_out_at_once_and_its_certificate_does_not_help(plant: Plant) -> None:
     pair = plant.authority.issue_device(plant.device.device_id, NOW, 30)
-    async with asyncio.timeout(10):
+    async with asyncio.timeout(TIMEOUT_S):
         try:
             async with plant.client(pair) as client:
                 await plant.link.remove_device(plant.device.device_id)
@@ -118,6 +124,6 @@ async def test_an_authority_that_cannot_be_used_is_named_at_the_start(plant: Pla
     garbage.write_text("not a certificate", encoding="utf-8")
     files = (plant.folder / "server.pem", plant.folder / "server-key.pem")
     for client_ca in (garbage, plant.folder / "missing.pem"):
-        settings = EmbeddedBrokerSettings((Listener("tcp", "127.0.0.1", 0, tls=True),), *files, client_ca)
+        settings = EmbeddedBrokerSettings((BrokerListenAddress("tcp", "127.0.0.1", 0, tls=True),), *files, client_ca)
         with pytest.raises(Unavailable, match=r"client CA|missing\.pem"):
             await EmbeddedDeviceLink(settings).start()

@@ -16,17 +16,17 @@ from domain.events.log_cursor import MAX_WRITERS, LogCursor
 from domain.events.model import Event
 from domain.kernel.errors import Unavailable
 from support import postgres
-from support.storage import StoredAccount, an_event, empty_postgres, populate
+from support.empty_database import empty_postgres
+from support.storage import StoredAccount, an_event, populate
+from support.waiting import TIMEOUT_S
 
 pytestmark = pytest.mark.skipif(not postgres.available(), reason="needs PostgreSQL")
-
-WAIT_S = 30.0
 
 
 @pytest.fixture
 async def world() -> AsyncIterator[StoredAccount]:
     """In a database that gives more connections than there are writer numbers."""
-    database = SqlDatabase(await empty_postgres(), pool_size=MAX_WRITERS + 4)
+    database = SqlDatabase(await empty_postgres(), pool_size=MAX_WRITERS + 4, acquire_timeout_s=TIMEOUT_S)
     await database.start()
     try:
         yield await populate(database.unit_of_work())
@@ -51,12 +51,12 @@ class OpenTransaction:
             await self._end
 
     async def written(self) -> tuple[Event, int]:
-        return await asyncio.wait_for(asyncio.shield(self._written), WAIT_S)
+        return await asyncio.wait_for(asyncio.shield(self._written), TIMEOUT_S)
 
     async def end(self) -> None:
         if not self._end.done():
             self._end.set_result(None)
-        await asyncio.wait_for(self._task, WAIT_S)
+        await asyncio.wait_for(self._task, TIMEOUT_S)
 
 
 async def append(world: StoredAccount) -> Event:
@@ -111,7 +111,7 @@ async def test_a_transaction_beyond_the_last_number_waits_for_one(world: StoredA
     assert not waiting.done()
     for one in held:
         await one.end()
-    assert (await asyncio.wait_for(waiting, WAIT_S)).position > max(event.position for event in events)
+    assert (await asyncio.wait_for(waiting, TIMEOUT_S)).position > max(event.position for event in events)
     assert len(await unread(world, LogCursor())) == MAX_WRITERS + 1
 
 

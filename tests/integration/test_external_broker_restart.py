@@ -15,8 +15,7 @@ from adapters.mqtt.mosquitto_credentials import MosquittoCredentialStore
 from adapters.mqtt.mosquitto_link import MosquittoDeviceLink
 from support.broker import BrokerDevice, new_device
 from support.mosquitto import Mosquitto, mosquitto
-
-TIMEOUT = 10.0
+from support.waiting import TIMEOUT_S
 
 
 class StillClock:
@@ -44,7 +43,7 @@ async def started(broker: Mosquitto, *devices: BrokerDevice) -> MosquittoDeviceL
 
 def client(broker: Mosquitto, device: BrokerDevice) -> aiomqtt.Client:
     login = {"username": device.device_id, "password": device.password, "identifier": device.device_id}
-    return aiomqtt.Client("127.0.0.1", broker.port, timeout=TIMEOUT, **login)
+    return aiomqtt.Client("127.0.0.1", broker.port, timeout=TIMEOUT_S, **login)
 
 
 async def cut(gone: aiomqtt.Client) -> None:
@@ -62,13 +61,13 @@ async def test_a_device_revoked_while_the_service_was_down_is_disconnected_at_it
             await link.stop()
             await leaving.publish(shut_out.topic("telemetry"), b"{}", qos=1)
             link = await started(broker, kept)
-            await asyncio.wait_for(cut(leaving), TIMEOUT)
+            await asyncio.wait_for(cut(leaving), TIMEOUT_S)
         with pytest.raises(aiomqtt.MqttError):
             async with client(broker, shut_out):
                 pass
         async with client(broker, kept) as staying:
             await staying.publish(kept.topic("telemetry"), b'{"t":1}', qos=1)
-            async with asyncio.timeout(TIMEOUT):
+            async with asyncio.timeout(TIMEOUT_S):
                 while not len((batch := await link.receive(10)).telemetry):
                     batch.ack()
         await link.stop()
@@ -84,7 +83,7 @@ async def test_messages_sent_while_the_service_was_down_are_received_at_its_star
                 await line.publish(device.topic("telemetry"), b'{"n":%d}' % number, qos=1)
         link = await started(broker, device)
         received: list[bytes] = []
-        async with asyncio.timeout(TIMEOUT):
+        async with asyncio.timeout(TIMEOUT_S):
             while len(received) < 5:
                 batch = await link.receive(10)
                 received += [payload for _, _, payload in batch.telemetry.messages()]  # type: ignore[attr-defined]

@@ -12,6 +12,7 @@ from domain.events.model import Event
 from domain.kernel.caller import Role
 from domain.kernel.ids import KeyId
 from support.feed_world import FeedWorld, feed_world
+from support.waiting import TIMEOUT_S
 from support.webhook_world import ACCOUNT
 
 
@@ -211,7 +212,7 @@ async def test_a_disconnected_client_is_removed(feed: FeedWorld) -> None:
     async with feed.client(f"?token={feed.callers.accept_token('ada')}") as client:
         await client.next()
         assert feed.world.feed.clients == 1
-    async with asyncio.timeout(5):
+    async with asyncio.timeout(TIMEOUT_S):
         while feed.world.feed.clients:
             await asyncio.sleep(0.01)
 

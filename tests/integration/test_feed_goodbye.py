@@ -15,6 +15,7 @@ from adapters.http.feed.connection_limits import ConnectionLimits
 from domain.kernel.caller import Role
 from domain.kernel.ids import KeyId
 from support.feed_world import FeedListener, FeedWorld, feed_world
+from support.waiting import TIMEOUT_S
 from support.webhook_world import ACCOUNT
 
 TURNS = 12
@@ -132,7 +133,7 @@ async def test_a_message_that_is_too_long_closes_the_connection_in_any_fragmenta
 
 
 async def test_a_client_that_stops_reading_is_closed_without_a_leak(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("adapters.http.feed.websocket.CLOSE_HANDSHAKE_TIMEOUT_S", 0.2)
+    monkeypatch.setattr("adapters.http.feed.websocket_connection.CLOSE_HANDSHAKE_TIMEOUT_S", 0.2)
     monkeypatch.setattr("adapters.http.feed.stream.SEND_TIMEOUT_S", 0.2)
     async with feed_world() as feed:
         device = await feed.world.device()
@@ -146,7 +147,7 @@ async def test_a_client_that_stops_reading_is_closed_without_a_leak(monkeypatch:
                 async with feed.world.uow.write() as tx:
                     await tx.emit(feed.world.fact("relay_changed", device.device_id, filler="x" * 30_000))
                 await asyncio.sleep(0)
-            async with asyncio.timeout(10):
+            async with asyncio.timeout(TIMEOUT_S):
                 while feed.world.feed.clients or [task for task in asyncio.all_tasks() if "feed" in task.get_name()]:
                     await asyncio.sleep(0.02)
             lazy.raw.transport.resume_reading()

@@ -8,8 +8,9 @@ from urllib.parse import urlsplit
 
 from app.config.settings import Settings
 from app.wiring.http import create_connection_limiter
-from app.wiring.lifecycle import hypercorn_config
+from app.wiring.http_server import hypercorn_config
 from support.feed_world import feed_world
+from support.waiting import TIMEOUT_S
 
 PING = 0x89
 UPGRADE = (
@@ -32,7 +33,7 @@ async def test_a_quiet_client_is_pinged_again_and_again() -> None:
         there = urlsplit(feed.url)
         reader, writer = await asyncio.open_connection(there.hostname, there.port)
         writer.write(UPGRADE.format(feed.callers.accept_token("ada")).encode())
-        async with asyncio.timeout(10):
+        async with asyncio.timeout(TIMEOUT_S):
             assert b" 101 " in (await reader.readuntil(b"\r\n\r\n")).partition(b"\r\n")[0]
             pings = 0
             while pings < 3:
@@ -44,4 +45,4 @@ async def test_a_quiet_client_is_pinged_again_and_again() -> None:
 def test_the_program_pings_every_twenty_seconds() -> None:
     with socket.socket() as listener:
         connections = create_connection_limiter(Settings())
-        assert hypercorn_config(listener, connections).websocket_ping_interval == 20.0
+        assert hypercorn_config([listener], connections).websocket_ping_interval == 20.0

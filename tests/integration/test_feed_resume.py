@@ -14,8 +14,10 @@ from websockets.exceptions import ConnectionClosed
 from adapters.storage.sql.database import SqlDatabase
 from domain.devices.model import Device
 from domain.kernel.cursors import EVENTS, encode_cursor
+from support.empty_database import empty_sqlite
 from support.feed_world import FeedWorld, feed_world
 from support.sealing import seal
+from support.waiting import OPERATION_TIMEOUT_S, TIMEOUT_S
 from support.webhook_world import WebhookWorld
 
 
@@ -25,7 +27,7 @@ async def feed(request: pytest.FixtureRequest, tmp_path: Path) -> AsyncIterator[
         async with feed_world() as world:
             yield world
         return
-    database = SqlDatabase(f"sqlite+aiosqlite:///{tmp_path}/feed.db")
+    database = SqlDatabase(empty_sqlite(tmp_path / "feed.db"), acquire_timeout_s=TIMEOUT_S)
     await database.start()
     async with feed_world(await WebhookWorld(database.unit_of_work).populate()) as world:
         yield world
@@ -112,12 +114,12 @@ async def test_a_client_that_reconnects_repeatedly_receives_exactly_the_log(feed
                 await asyncio.sleep(0.001)
 
     happening = asyncio.create_task(happen())
-    async with asyncio.timeout(60):
+    async with asyncio.timeout(TIMEOUT_S):
         while len(seen) < total:
             async with feed.client(f"?token={token}&cursor={cursor}") as client:
                 try:
                     for _ in range(chance.randrange(1, 60)):
-                        reply: dict[str, Any] = await asyncio.wait_for(client.next(), 1)
+                        reply: dict[str, Any] = await asyncio.wait_for(client.next(), OPERATION_TIMEOUT_S)
                         cursor = reply["cursor"]
                         if reply["type"] == "relay_changed":
                             seen.append(reply["number"])

@@ -14,7 +14,7 @@ from domain.devices.model import Device
 from domain.ingest.metric_naming import assign_metric_numbers
 from domain.ingest.telemetry import IngestResult, IngestService
 from domain.telemetry.engine.batch import InMemoryTelemetryBatch
-from domain.telemetry.engine.reference import ReferenceEngine
+from domain.telemetry.engine.reference_engine import ReferenceEngine
 from domain.telemetry.queries import missed_readings
 from domain.telemetry.retention import RetentionPeriods, RetentionService
 from support.feed_world import HOUR_MS, FeedListener, FeedWorld, feed_world

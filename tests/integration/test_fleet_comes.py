@@ -9,10 +9,10 @@ from typing import Any
 
 import pytest
 
-from domain.devices.link import DeviceConnected, DeviceDisconnected, DeviceSubscribed, InboundMessage
+from domain.devices.device_link import DeviceConnected, DeviceDisconnected, DeviceSubscribed, InboundMessage
 from domain.kernel.ids import DeviceId
+from support.empty_database import empty_postgres
 from support.in_process_app import InProcessApp, in_process_app
-from support.storage import empty_postgres
 from support.two_instances import DATABASES, NEW_DEVICE
 
 FEW, MANY = 2, 60

@@ -14,8 +14,8 @@ from domain.kernel.caller import Role
 from domain.kernel.clock import to_iso
 from domain.kernel.ids import DeviceId
 from domain.team.operator_accounts import CreatedAccount
+from support.empty_database import empty_postgres
 from support.in_process_app import RECEIVER_URL, ApiCaller, InProcessApp, in_process_app
-from support.storage import empty_postgres
 from support.two_instances import DATABASES, KEY_RING
 
 SOON_S = 1_800_003_600

@@ -18,6 +18,7 @@ from adapters.http.core.request_handling import ApiResponse, NonJsonContent
 from adapters.http.core.schemas import DisplayName, QueryParameters, RequestBody, ResponseModel
 from domain.kernel.errors import RateLimited, Unavailable, VersionMismatch
 from support.http import HttpClient, HttpWorld, listening, serving
+from support.waiting import TIMEOUT_S
 
 
 class Thing(RequestBody):
@@ -234,7 +235,7 @@ async def test_a_slow_body_is_cut_off() -> None:
         reader, writer = await asyncio.open_connection("127.0.0.1", port, family=socket.AF_INET)
         head = "POST /api/v1/maybe HTTP/1.1\r\nHost: x\r\nContent-Type: application/json\r\nContent-Length: 100\r\n\r\n{"
         writer.write(head.encode())
-        status = await asyncio.wait_for(reader.readline(), 5)
+        status = await asyncio.wait_for(reader.readline(), TIMEOUT_S)
         assert b"408" in status
         writer.close()
     await world.close()
@@ -258,7 +259,7 @@ async def test_an_early_refusal_leaves_a_usable_or_closed_connection(
     http: HttpClient, head: bytes, body: bytes, stays: bool
 ) -> None:
     reader, writer = await asyncio.open_connection(http.raw.base_url.host, http.raw.base_url.port)
-    async with asyncio.timeout(10):
+    async with asyncio.timeout(TIMEOUT_S):
         writer.write(NOT_READ + head)
         await writer.drain()
         await asyncio.sleep(0.1)  # like a client that sends head and body separately; the refusal is ready in between

@@ -13,16 +13,16 @@ import asyncpg
 import pytest
 
 from adapters.storage.sql.database import SqlDatabase
-from adapters.storage.sql.postgres.leader_fence import Fence, FencedUnitOfWork, NotLeaderError
+from adapters.storage.sql.postgres.leader_fence import FencedUnitOfWork, LeaderFence, NotLeaderError
 from adapters.storage.sql.postgres.leader_lock import DeviceLeaderLock
 from adapters.storage.sql.postgres.notifications import PostgresListener
 from domain.kernel.errors import Unavailable
 from support import postgres
-from support.storage import StoredAccount, add_execution, an_execution, empty_postgres, populate
+from support.empty_database import empty_postgres
+from support.storage import StoredAccount, add_execution, an_execution, populate
+from support.waiting import TIMEOUT_S
 
 pytestmark = pytest.mark.skipif(not postgres.available(), reason="needs PostgreSQL")
-
-TIMEOUT = 15.0
 
 
 @dataclass
@@ -39,7 +39,7 @@ class Instance:
 
 @contextlib.asynccontextmanager
 async def instance(url: str) -> AsyncIterator[Instance]:
-    database, fence = SqlDatabase(url), Fence()
+    database, fence = SqlDatabase(url), LeaderFence()
     await database.start()
     listener = PostgresListener(
         url, on_notify=lambda: None, process_id=secrets.token_bytes(16), leader_lock=DeviceLeaderLock(fence)
@@ -74,7 +74,7 @@ async def commands(world: StoredAccount) -> int:
 
 async def become_leader(listener: PostgresListener) -> Any:
     waiting = asyncio.create_task(listener.run_until_lost())
-    await asyncio.wait_for(listener.leader_lock.acquired.wait(), TIMEOUT)
+    await asyncio.wait_for(listener.leader_lock.acquired.wait(), TIMEOUT_S)
     return waiting
 
 

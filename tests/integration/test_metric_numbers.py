@@ -14,13 +14,14 @@ from adapters.engine.native_engine import NativeEngine, make_batch
 from adapters.storage.sql import SqlDatabase
 from app.workers import batch_store
 from app.workers.batch_store import BatchStore
-from domain.ingest.metric_naming import NamedIngest, assign_metric_numbers
+from domain.ingest.metric_naming import MetricNamingIngest, assign_metric_numbers
 from domain.kernel.backoff import Backoff
 from domain.kernel.errors import Unavailable
 from domain.rules.telemetry_engine_port import BatchResult
 from support import postgres
+from support.empty_database import empty_postgres, empty_sqlite
 from support.engine import T0
-from support.storage import empty_postgres, open_storage, sqlite_url
+from support.storage import open_storage
 
 ENGINES = 4
 
@@ -37,7 +38,7 @@ class Instance:
         return {}
 
     async def report(self, device_no: int, **values: float) -> None:
-        ingest = NamedIngest(self.engine, self.assign)
+        ingest = MetricNamingIngest(self.engine, self.assign)
         await ingest.run(
             make_batch([(device_no, T0 + index, json.dumps({k: v}).encode()) for index, (k, v) in enumerate(values.items())]), T0
         )
@@ -53,7 +54,7 @@ class Instance:
 
 @pytest.mark.parametrize("kind", ["sqlite", *(["postgres"] if postgres.available() else [])])
 async def test_engines_that_report_new_metrics_at_once_read_each_others_readings(kind: str, tmp_path: Path) -> None:
-    url = await empty_postgres() if kind == "postgres" else sqlite_url(tmp_path / "latchboard.db")
+    url = await empty_postgres() if kind == "postgres" else empty_sqlite(tmp_path / "latchboard.db")
     instances = [Instance(url) for _ in range(ENGINES if kind == "postgres" else 1)]
     for instance in instances:
         await instance.database.start()
@@ -92,7 +93,7 @@ async def test_a_message_with_a_name_that_the_database_refuses_holds_up_no_other
     monkeypatch.setattr(batch_store, "RETRY_BACKOFF", Backoff((0.0,)))
     engine = NativeEngine()
     pipeline: Any = RefusingPipeline(engine)
-    ingest = NamedIngest(engine, BatchStore(pipeline).assign_names)
+    ingest = MetricNamingIngest(engine, BatchStore(pipeline).assign_names)
     await ingest.run(
         make_batch([(no, T0, b'{"%s": 1}' % name) for no, name in enumerate((b"a", b"bad", b"bb", b"bad", b"ccc"))]), T0
     )

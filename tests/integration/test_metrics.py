@@ -19,6 +19,7 @@ from app.runtime.broker_metrics import BrokerMetricsCollector
 from app.wiring.homeassistant import register_metrics as register_homeassistant_metrics
 from domain.commands.model import ExecutionStatus
 from support.in_process_app import in_process_app
+from support.waiting import TIMEOUT_S
 
 DEPLOY = Path(__file__).resolve().parents[2] / "deploy"
 REQUIRED = "LATCHBOARD_REQUIRE_PROMTOOL"
@@ -98,7 +99,7 @@ def promtool(*arguments: str, given: str | None = None) -> tuple[int, str]:
     if program is None and not os.environ.get(REQUIRED):
         pytest.skip(f"promtool is not installed (Debian package prometheus); set {REQUIRED}=1 to make this a failure")
     assert program is not None, f"promtool is not installed and {REQUIRED} is set"
-    result = subprocess.run([program, *arguments], input=given, capture_output=True, text=True, timeout=30, check=False)
+    result = subprocess.run([program, *arguments], input=given, capture_output=True, text=True, timeout=TIMEOUT_S, check=False)
     return result.returncode, result.stdout + result.stderr
 
 

@@ -13,12 +13,13 @@ from sqlalchemy import create_engine
 from sqlalchemy.ext.asyncio import create_async_engine
 from sqlalchemy.pool import NullPool
 
-from adapters.storage.sql import SqlDatabase, move
+from adapters.storage.sql import SqlDatabase
+from adapters.storage.sql import copy_to_postgres as move
 from adapters.storage.sql.migrate import MoveUnfinishedError
 from adapters.storage.sql.tables import metadata
 from domain.kernel.clock import DAY_MS, HOUR_MS
 from support import postgres
-from support.storage import empty_postgres, sqlite_url
+from support.empty_database import bare_postgres, sqlite_url
 from support.table_rows import Rows, a_value, all_rows
 
 pytestmark = pytest.mark.skipif(not postgres.available(), reason="PostgreSQL is not installed")
@@ -74,7 +75,7 @@ async def rows_of_postgres(url: str) -> Rows:
 
 
 async def test_an_interrupted_move_blocks_starts_and_continues_until_both_are_equal(source: Path) -> None:
-    url, seen, wanted = await empty_postgres(), 0, rows_of_sqlite(source)
+    url, seen, wanted = await bare_postgres(), 0, rows_of_sqlite(source)
 
     def interrupt(_table: str, _rows: int) -> None:
         nonlocal seen
@@ -111,7 +112,7 @@ async def test_an_interrupted_move_blocks_starts_and_continues_until_both_are_eq
 
 
 async def test_a_copy_that_differs_is_refused(source: Path) -> None:
-    url, target = await empty_postgres(), await asyncpg.connect(postgres.plain_url())
+    url, target = await bare_postgres(), await asyncpg.connect(postgres.plain_url())
 
     def interrupt_at_the_end(table: str, _rows: int) -> None:
         if table == metadata.sorted_tables[-1].name:
@@ -129,11 +130,11 @@ async def test_text_that_postgresql_cannot_store_is_named(source: Path) -> None:
     with closing(sqlite3.connect(source)) as database, database:
         database.execute("UPDATE devices SET name = 'pump' || char(0)")
     with pytest.raises(move.MoveError, match="devices"):
-        await move.move_to_postgres(source, await empty_postgres(), ignore_progress)
+        await move.move_to_postgres(source, await bare_postgres(), ignore_progress)
 
 
 async def test_another_installation_does_not_continue_a_move(source: Path, tmp_path: Path) -> None:
-    url = await empty_postgres()
+    url = await bare_postgres()
 
     def interrupt(_table: str, _rows: int) -> None:
         raise Interrupted

@@ -14,8 +14,8 @@ from adapters.storage.sql.repositories import partition_restore
 from adapters.storage.sql.session import POSTGRES
 from domain.partitions.hashing import hash_range
 from support import postgres
+from support.empty_database import bare_postgres
 from support.query_plans import connect_with_plan_mode, explain, oversized_steps, prepare, values
-from support.storage import empty_postgres
 
 pytestmark = pytest.mark.skipif(not postgres.available(), reason="needs PostgreSQL")
 
@@ -49,7 +49,7 @@ STATEMENTS = {
 
 @pytest.fixture
 async def connection() -> AsyncIterator[asyncpg.Connection[Any]]:
-    database = SqlDatabase(await empty_postgres())
+    database = SqlDatabase(await bare_postgres())
     await database.start()
     await database.stop()
     connected = await connect_with_plan_mode("auto")

@@ -22,8 +22,8 @@ from adapters.storage.sql.repositories.event_writers import cursor_parameters
 from adapters.storage.sql.session import POSTGRES
 from domain.events.log_cursor import LogCursor
 from support import postgres
+from support.empty_database import bare_postgres
 from support.query_plans import connect_with_plan_mode, explain, oversized_steps, prepare, values
-from support.storage import empty_postgres
 
 pytestmark = pytest.mark.skipif(not postgres.available(), reason="needs PostgreSQL")
 
@@ -110,7 +110,7 @@ def filled() -> dict[str, dict[str, Any]]:
     end."""
 
     async def fill() -> dict[str, dict[str, Any]]:
-        database = SqlDatabase(await empty_postgres())
+        database = SqlDatabase(await bare_postgres())
         await database.start()
         await database.stop()
         early, filling = await connect_with_plan_mode("force_generic_plan"), await asyncpg.connect(postgres.plain_url())

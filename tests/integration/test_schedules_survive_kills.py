@@ -17,17 +17,18 @@ from sqlalchemy.ext.asyncio import create_async_engine
 
 from adapters.storage.sql import SqlDatabase
 from domain.commands.model import ExecutionStatus
-from support import storage
+from support import empty_database, storage
 from support.schedule_process import SLOTS, SqlScheduleWorld
 from support.schedule_world import HOUR, NOW
 from support.thoroughness import usual_or_thorough
+from support.waiting import TIMEOUT_S
 
 ROOT = Path(__file__).parents[2]
 STORED = [kind for kind in storage.STORAGES if kind != "memory"]
 
 
 async def empty(kind: str, folder: Path) -> str:
-    return storage.sqlite_url(folder / "latchboard.db") if kind == "sqlite" else await storage.empty_postgres()
+    return empty_database.empty_sqlite(folder / "latchboard.db") if kind == "sqlite" else await empty_database.empty_postgres()
 
 
 async def start(what: str, url: str) -> Process:
@@ -39,13 +40,13 @@ async def start(what: str, url: str) -> Process:
 
 async def line_of(process: Process) -> str:
     assert process.stdout is not None
-    return (await asyncio.wait_for(process.stdout.readline(), 60)).decode().strip()
+    return (await asyncio.wait_for(process.stdout.readline(), TIMEOUT_S)).decode().strip()
 
 
 async def populate(url: str) -> None:
     process = await start("populate", url)
     assert await line_of(process) == "done"
-    assert await asyncio.wait_for(process.wait(), 30) == 0
+    assert await asyncio.wait_for(process.wait(), TIMEOUT_S) == 0
 
 
 async def fire_and_kill(url: str, batches: int, pause_s: float) -> bool:
@@ -69,7 +70,7 @@ async def batches_until_done(url: str) -> int:
         batches = 0
         while await line_of(process) == "batch":
             batches += 1
-        assert await asyncio.wait_for(process.wait(), 30) == 0
+        assert await asyncio.wait_for(process.wait(), TIMEOUT_S) == 0
     finally:
         if process.returncode is None:
             process.kill()
@@ -115,7 +116,7 @@ async def test_each_edge_runs_once_whenever_the_process_is_killed(tmp_path: Path
 async def test_several_instances_run_each_edge_once(tmp_path: Path) -> None:
     url = await empty("postgres", tmp_path)
     await populate(url)
-    did = await asyncio.wait_for(asyncio.gather(*[batches_until_done(url) for _ in range(3)]), 90)
+    did = await asyncio.wait_for(asyncio.gather(*[batches_until_done(url) for _ in range(3)]), TIMEOUT_S)
     assert sum(did) >= SLOTS // 3
     await check_each_ran_once(url)
 
@@ -155,7 +156,7 @@ async def test_a_slot_changed_in_its_due_second_runs_the_old_edge_or_the_new_one
             device = await world.device()
             await world.put(device, due_ts, due_ts + HOUR)
             world.clock.ms = due_ts * 1000
-            await asyncio.wait_for(asyncio.gather(change(world, device), fire(world), fire(world)), 30)
+            await asyncio.wait_for(asyncio.gather(change(world, device), fire(world), fire(world)), TIMEOUT_S)
             while await world.firing.fire_due(world.clock.now_ms()):
                 pass
             async with world.uow.read() as tx:

@@ -9,6 +9,8 @@ import subprocess
 import sys
 from pathlib import Path
 
+from support.waiting import TIMEOUT_S
+
 WRITER = """
 import asyncio, os, sys
 from adapters.storage.sql import SqlDatabase
@@ -42,7 +44,7 @@ def _run_and_kill(url: str, round_: int, after: int) -> set[str]:
         acknowledged = [process.stdout.readline() for _ in range(after)]
         process.send_signal(signal.SIGKILL)
         acknowledged += process.stdout.readlines()
-        process.wait(timeout=10)
+        process.wait(timeout=TIMEOUT_S)
     return {line.rstrip("\n") for line in acknowledged if line.endswith("\n")}
 
 

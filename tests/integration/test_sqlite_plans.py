@@ -48,7 +48,7 @@ SMALL_OR_AT_START = {
     "notifications.COUNT": "reads an index of at most 500 entries a channel, for a metric",
     "telemetry.LIST_METRIC_NAMES": "reads all rows, once at start",
     "rules.SELECT_RULES": "the part of other statements that names the columns",
-    "left_edges.LIST_LEFT_OF_ONLINE": "reads the edges left to devices, which are few",
+    "offline_device_edges.LIST_LEFT_OF_ONLINE": "reads the edges left to devices, which are few",
     "telemetry.LIST_LATEST": "reads all rows, once at start",
     "webhooks.COUNT_SEALED": "runs once per key rotation, for its progress bar",
     "webhooks.LIST_UNSEALED": "reads all rows, once at start",
@@ -75,12 +75,13 @@ SORTS_FEW_ROWS = {
     "commands.LIST_BY_TYPE",
     "deliveries.CLAIM_EXCEPT",
     "grants.LIST_BY_DEVICE",
-    "left_edges.LIST_LEFT_OF_ONLINE",
+    "offline_device_edges.LIST_LEFT_OF_ONLINE",
     "notification_channels.COUNT_PENDING",
     "notification_channels.LIST_BY_MEMBER",
     "passkeys.LIST",
     "service_sessions.LIST_OPEN",
     "telemetry.LIST_METRICS",
+    "user_sessions.LIST_OPEN",
     "webhooks.LIST_ENABLED",
 }
 """Rows of one device, one key or one account's keys, edges of devices that are back: tens. COUNT_PENDING groups what is due to the channels of an account."""

@@ -3,20 +3,30 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import sqlite3
+import threading
 from collections.abc import AsyncIterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 from sqlalchemy import text
 
 from adapters.storage.sql.session import LOOK_UP
 from adapters.storage.sql.sqlite.backend import SqliteBackend
-from adapters.storage.sql.sqlite.reader_pool import IDLE_SNAPSHOT_S, ReaderPool
+from adapters.storage.sql.sqlite.connection import PipelinedConnection
+from adapters.storage.sql.sqlite.reader import SqliteReader
+from adapters.storage.sql.sqlite.reader_pool import ReaderPool
 from domain.kernel.errors import Unavailable
+from support.waiting import OPERATION_TIMEOUT_S, TIMEOUT_S, until
 
 COUNT = text("WITH RECURSIVE n(i) AS (SELECT 1 UNION ALL SELECT i + 1 FROM n WHERE i < 1000000) SELECT count(*) FROM n")
 ONE = text("SELECT value FROM kept WHERE id = 1")
+HELD = text("SELECT held()")
+HELD_AFTER_COUNT = text(COUNT.text.replace("count(*)", "held(), count(*)"))
+BUSY_S = 1.0
+"""How long a read waits for a lock; the event loop has this long for a few turns."""
 
 
 @pytest.fixture
@@ -31,14 +41,14 @@ def path(tmp_path: Path) -> Path:
 
 @pytest.fixture
 async def backend(path: Path) -> AsyncIterator[SqliteBackend]:
-    made = SqliteBackend(path, readers=1, busy_timeout_ms=400)
+    made = SqliteBackend(path, readers=1, busy_timeout_ms=int(TIMEOUT_S * 1_000))
     await made.start()
     yield made
     await made.stop()
 
 
 def change(path: Path, value: int) -> None:
-    connection = sqlite3.connect(path, timeout=5)
+    connection = sqlite3.connect(path, timeout=TIMEOUT_S)
     with connection:
         connection.execute("UPDATE kept SET value = ?", (value,))
     connection.close()
@@ -53,12 +63,29 @@ async def count_loop_turns(work: asyncio.Future[object]) -> int:
     return count
 
 
-async def test_a_long_read_leaves_the_event_loop_free(backend: SqliteBackend) -> None:
+@pytest.fixture
+def release(monkeypatch: pytest.MonkeyPatch) -> threading.Event:
+    """Until it is set, a read of `held()` does not end. The function returns whether it was set in time."""
+    event, execute = threading.Event(), PipelinedConnection.execute
+
+    def prepare(self: PipelinedConnection, sql: str, *params: Any) -> sqlite3.Cursor:
+        if "held()" in sql:
+            self.create_function("held", 0, lambda: event.wait(OPERATION_TIMEOUT_S))
+        return execute(self, sql, *params)
+
+    monkeypatch.setattr(PipelinedConnection, "execute", prepare)
+    return event
+
+
+async def test_a_long_read_leaves_the_event_loop_free(backend: SqliteBackend, release: threading.Event) -> None:
     async with backend.read() as session:
         for _ in range(3):
-            working = asyncio.ensure_future(session.read(COUNT))
-            assert await count_loop_turns(working) > 5
-            assert working.result()[0][0] == 1_000_000
+            release.clear()
+            working = asyncio.ensure_future(session.read(HELD))
+            for _ in range(6):
+                await asyncio.sleep(0.001)
+            release.set()
+            assert (await working)[0][0], "the event loop waited for the read"
         assert (await session.read(ONE))[0][0] == 10
 
 
@@ -90,18 +117,28 @@ async def test_a_cancelled_read_does_not_disturb_the_next_one(backend: SqliteBac
             assert (await session.read(ONE))[0][0] == 10
 
 
+async def lock(holder: sqlite3.Connection) -> None:
+    """As soon as the idle connections have ended their snapshots."""
+
+    async def begin() -> bool:
+        with contextlib.suppress(sqlite3.OperationalError):
+            holder.execute("BEGIN EXCLUSIVE")
+        return holder.in_transaction
+
+    await until(begin, bool)
+
+
 async def test_waiting_for_a_lock_leaves_the_event_loop_free(path: Path) -> None:
-    """Without a write-ahead log a writer locks readers out, as a recovery does with one. The readers wait 400 ms."""
-    holder = sqlite3.connect(path, isolation_level=None)
+    """Without a write-ahead log a writer locks readers out, as a recovery does with one."""
+    holder = sqlite3.connect(path, isolation_level=None, timeout=0)
     holder.execute("PRAGMA journal_mode=DELETE")
-    readers = ReaderPool(path, size=1, busy_timeout_ms=400)
+    readers = ReaderPool(path, size=1, busy_timeout_ms=int(BUSY_S * 1_000))
     try:
         async with readers.connection() as connection:
             assert await connection.fetch(str(ONE)) == [(10,)]
         async with readers.connection() as connection:
             await connection.flush()
-        await asyncio.sleep(3 * IDLE_SNAPSHOT_S)  # idle connections end their snapshots
-        holder.execute("BEGIN EXCLUSIVE")
+        await lock(holder)
         async with readers.connection() as connection:
             working = asyncio.ensure_future(connection.fetch(str(ONE)))
             assert await count_loop_turns(working) > 5
@@ -136,36 +173,50 @@ async def test_look_ups_and_reads_in_the_thread_see_one_snapshot(backend: Sqlite
         assert await session.read(LOOK_UP_ONE) == [(11,)]
 
 
-async def test_a_look_up_that_takes_long_leaves_the_event_loop_free(backend: SqliteBackend) -> None:
+async def test_a_look_up_that_takes_long_leaves_the_event_loop_free(backend: SqliteBackend, release: threading.Event) -> None:
     async with backend.read() as session:
-        working = asyncio.ensure_future(session.read(COUNT.execution_options(**LOOK_UP)))
-        assert await count_loop_turns(working) > 5
-        assert working.result() == [(1_000_000,)]
+        working = asyncio.ensure_future(session.read(HELD_AFTER_COUNT.execution_options(**LOOK_UP)))
+        for _ in range(6):
+            await asyncio.sleep(0.001)
+        release.set()
+        assert await working == [(True, 1_000_000)], "the event loop waited for the look-up"
 
 
-async def test_a_look_up_waits_until_the_thread_has_finished_a_cancelled_read(backend: SqliteBackend) -> None:
+async def test_a_look_up_waits_until_the_thread_has_finished_a_cancelled_read(
+    backend: SqliteBackend, release: threading.Event, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    at_once: list[str] = []
+
+    def look_up_at_once(self: SqliteReader, sql: str, params: Any) -> Any:
+        """Does not run it: beside the thread's statement it would hold the event loop until that ends."""
+        at_once.append(sql)
+        raise sqlite3.OperationalError
+
     async with backend.read() as session:
-        working = asyncio.ensure_future(session.read(COUNT))
+        working = asyncio.ensure_future(session.read(HELD))
         await asyncio.sleep(0.01)
         working.cancel()
         await asyncio.wait({working})
     async with backend.read() as session:
-        looking_up = asyncio.ensure_future(session.read(LOOK_UP_ONE))
-        assert await count_loop_turns(looking_up) > 1
-        assert looking_up.result() == [(10,)]
+        with monkeypatch.context() as patch:
+            patch.setattr(SqliteReader, "_look_up_at_once", look_up_at_once)
+            looking_up = asyncio.ensure_future(session.read(LOOK_UP_ONE))
+            await asyncio.sleep(0.01)
+        assert (looking_up.done(), at_once) == (False, [])
+        release.set()
+        assert await looking_up == [(10,)]
 
 
 async def test_a_look_up_that_meets_a_lock_waits_for_it_in_the_thread(path: Path) -> None:
-    holder = sqlite3.connect(path, isolation_level=None)
+    holder = sqlite3.connect(path, isolation_level=None, timeout=0)
     holder.execute("PRAGMA journal_mode=DELETE")
-    readers = ReaderPool(path, size=1, busy_timeout_ms=400)
+    readers = ReaderPool(path, size=1, busy_timeout_ms=int(BUSY_S * 1_000))
     try:
         async with readers.connection() as connection:
             assert await connection.look_up(str(ONE)) == [(10,)]
         async with readers.connection() as connection:
             await connection.flush()
-        await asyncio.sleep(3 * IDLE_SNAPSHOT_S)  # idle connections end their snapshots
-        holder.execute("BEGIN EXCLUSIVE")
+        await lock(holder)
         async with readers.connection() as connection:
             working = asyncio.ensure_future(connection.look_up(str(ONE)))
             assert await count_loop_turns(working) > 5

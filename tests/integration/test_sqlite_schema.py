@@ -21,7 +21,8 @@ from adapters.storage.sql import DatabaseTooNewError, DatabaseUnusableError, Sql
 from adapters.storage.sql import migrations as scripts
 from adapters.storage.sql.migrations import HEAD
 from adapters.storage.sql.tables import metadata
-from support.storage import an_account, sqlite_url
+from support.empty_database import sqlite_url
+from support.storage import an_account
 
 
 async def _start_and_stop(path: Path) -> None:

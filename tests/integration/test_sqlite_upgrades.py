@@ -13,7 +13,7 @@ from sqlalchemy.pool import NullPool
 from adapters.storage.sql import SqlDatabase
 from adapters.storage.sql import migrations as scripts
 from domain.kernel.ids import AccountId, DeviceId
-from support.storage import sqlite_url
+from support.empty_database import sqlite_url
 
 HOUR_MS = 3_600_000
 HOURS = [(device, hour) for device in (1, 2, 40) for hour in (0, 1, 7, 497_000, 497_001)]

@@ -17,8 +17,9 @@ from adapters.storage.sql.repositories import rollups, telemetry
 from adapters.storage.sql.session import POSTGRES
 from domain.kernel.clock import DAY_MS, HOUR_MS
 from support import postgres
+from support.empty_database import bare_postgres
 from support.query_plans import connect_with_plan_mode, explain, oversized_steps, prepare, values
-from support.storage import NOW, empty_postgres
+from support.storage import NOW
 
 pytestmark = pytest.mark.skipif(not postgres.available(), reason="needs PostgreSQL")
 
@@ -54,6 +55,18 @@ STATEMENTS = {
         0,
         1,
     ),
+    "all old devices": (
+        telemetry.LIST_DEVICES_WITH_ANY_OLDER,
+        {"at_first": 0, "at_before": TODAY - 30 * DAY_MS, "at_limit": 200},
+        DEVICES,
+        math.inf,
+    ),
+    "moved messages": (
+        telemetry.DELETE_MESSAGES[POSTGRES],
+        {"at_device": 7, "at_since": FIRST, "at_until": FIRST, "at_keys": json.dumps([[FIRST, 1], [FIRST, 2]])},
+        0,
+        2,  # one day, and the table that is changed
+    ),
     "roll-ups": (
         rollups.LIST_BETWEEN,
         {"at_device": 7, "at_from": TODAY // HOUR_MS - 24, "at_until": TODAY // HOUR_MS, "at_limit": 100},
@@ -82,7 +95,7 @@ async def closing(connection: asyncpg.Connection[Any]) -> AsyncIterator[asyncpg.
 
 @pytest.fixture
 async def database() -> AsyncIterator[SqlDatabase]:
-    opened = SqlDatabase(await empty_postgres())
+    opened = SqlDatabase(await bare_postgres())
     await opened.start()
     async with opened.uow.write() as tx:
         await tx.range_partitions.divide_past(FIRST)

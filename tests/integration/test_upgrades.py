@@ -22,7 +22,8 @@ from adapters.storage.sql import SqlDatabase
 from adapters.storage.sql import migrations as scripts
 from adapters.storage.sql.migrations import HEAD
 from adapters.storage.sql.tables import metadata
-from support.storage import STORAGES, empty_postgres, sqlite_url
+from support.empty_database import bare_postgres, sqlite_url
+from support.storage import STORAGES
 from support.table_rows import a_value, all_rows
 
 FIRST = "0001"
@@ -95,7 +96,7 @@ def foreign_rules(connection: Connection) -> dict[str, list[str]]:
 
 @pytest.mark.parametrize("kind", [kind for kind in STORAGES if kind != "memory"])
 async def test_every_row_of_the_first_version_is_there_after_the_upgrade(kind: str, tmp_path: Path) -> None:
-    url = sqlite_url(tmp_path / "latchboard.db") if kind == "sqlite" else await empty_postgres()
+    url = sqlite_url(tmp_path / "latchboard.db") if kind == "sqlite" else await bare_postgres()
     async with engine_of(url) as engine:
         async with engine.connect() as connection:
             await connection.run_sync(to_revision, FIRST)
@@ -115,7 +116,7 @@ async def test_every_row_of_the_first_version_is_there_after_the_upgrade(kind: s
             assert await connection.run_sync(differences) == []
             upgraded = await connection.run_sync(foreign_rules)
 
-    fresh = sqlite_url(tmp_path / "fresh.db") if kind == "sqlite" else await empty_postgres()
+    fresh = sqlite_url(tmp_path / "fresh.db") if kind == "sqlite" else await bare_postgres()
     database = SqlDatabase(fresh)
     await database.start()
     await database.stop()
@@ -126,7 +127,7 @@ async def test_every_row_of_the_first_version_is_there_after_the_upgrade(kind: s
 @pytest.mark.parametrize("kind", [kind for kind in STORAGES if kind != "memory"])
 async def test_the_maker_of_a_key_is_found_in_the_log_where_it_can_be_told(kind: str, tmp_path: Path) -> None:
     """An Admin's key must not lose its maker: its requests would no longer count as the Admin's own."""
-    url = sqlite_url(tmp_path / "latchboard.db") if kind == "sqlite" else await empty_postgres()
+    url = sqlite_url(tmp_path / "latchboard.db") if kind == "sqlite" else await bare_postgres()
     keys = {"key_1": "sk_live_aaaa", "key_2": "sk_live_bbbb", "key_3": "sk_live_bbbb", "key_4": "sk_live_cccc"}
     log = [("Robot", "aaaa", "user:usr_ada"), ("Twin", "bbbb", "user:usr_ada"), ("Twin", "bbbb", "user:usr_eve")]
     async with engine_of(url) as engine, engine.connect() as connection:
@@ -152,7 +153,7 @@ async def test_the_maker_of_a_key_is_found_in_the_log_where_it_can_be_told(kind:
 
 @pytest.mark.parametrize("kind", [kind for kind in STORAGES if kind != "memory"])
 async def test_a_plain_webhook_url_of_an_older_version_waits_to_be_sealed(kind: str, tmp_path: Path) -> None:
-    url = sqlite_url(tmp_path / "latchboard.db") if kind == "sqlite" else await empty_postgres()
+    url = sqlite_url(tmp_path / "latchboard.db") if kind == "sqlite" else await bare_postgres()
     async with engine_of(url) as engine, engine.connect() as connection:
         await connection.run_sync(to_revision, "0013")
         await connection.run_sync(fill)

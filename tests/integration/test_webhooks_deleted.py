@@ -11,11 +11,12 @@ import pytest
 from app.workers.wake_event import WakeEvent
 from app.workers.webhook_cleanup import WebhookCleanupWorker
 from domain.kernel.errors import NotFound
-from domain.webhooks import cleanup
-from domain.webhooks.cleanup import WebhookCleanup
+from domain.webhooks import deleted_webhook_cleanup as cleanup
+from domain.webhooks.deleted_webhook_cleanup import DeletedWebhookCleanup
 from support.storage import STORAGES, a_delivery
+from support.waiting import TIMEOUT_S
 from support.webhook_receiver import respond, webhook_receiver
-from support.webhook_world import TIMEOUT_S, WebhookWorld, webhook_world
+from support.webhook_world import WebhookWorld, webhook_world
 
 PENDING = 3_500
 
@@ -49,7 +50,7 @@ async def test_it_is_gone_at_once_and_its_rows_in_steps_between_which_others_wri
     assert not await world.webhooks.list(world.session())
     with pytest.raises(NotFound):
         await world.log.list_attempts(world.session(), webhook_id)
-    sweep = WebhookCleanup(uow=world.uow)
+    sweep = DeletedWebhookCleanup(uow=world.uow)
     steps = 0
     while await sweep.run_once():
         steps += 1
@@ -62,8 +63,8 @@ async def test_it_is_gone_at_once_and_its_rows_in_steps_between_which_others_wri
 async def test_what_a_stop_left_half_done_is_taken_up_again(world: WebhookWorld) -> None:
     webhook_id = await add_pending(world, PENDING)
     await world.webhooks.delete(world.session(), webhook_id)
-    assert await WebhookCleanup(uow=world.uow).run_once()  # and then the process ended
-    loop = WebhookCleanupWorker(cleanup=WebhookCleanup(uow=world.uow), wake_event=WakeEvent())
+    assert await DeletedWebhookCleanup(uow=world.uow).run_once()  # and then the process ended
+    loop = WebhookCleanupWorker(cleanup=DeletedWebhookCleanup(uow=world.uow), wake_event=WakeEvent())
     task = asyncio.create_task(loop.run())
     async with asyncio.timeout(TIMEOUT_S):
         while True:

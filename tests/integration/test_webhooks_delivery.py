@@ -14,7 +14,7 @@ from domain.kernel.errors import Conflict, PermissionDenied
 from domain.webhooks.model import DeliveryState
 from domain.webhooks.send_queues import EndpointQueues
 from support.storage import STORAGES, a_delivery
-from support.webhook_receiver import in_sequence, never_respond, reset, respond, webhook_receiver
+from support.webhook_receiver import in_sequence, never_respond, reset, respond, respond_once_open, webhook_receiver
 from support.webhook_world import ACCOUNT, WebhookWorld, webhook_world
 
 
@@ -294,7 +294,7 @@ async def test_the_log_shows_the_newest_fifty_attempts(world: WebhookWorld) -> N
 
 async def test_no_more_than_four_deliveries_of_one_webhook_are_under_way_at_once(world: WebhookWorld) -> None:
     device = await world.device()
-    async with webhook_receiver(respond(after_s=0.02)) as receiver:
+    async with webhook_receiver(respond_once_open(4)) as receiver:
         await world.webhook(receiver.url, device)
         async with world.uow.write() as tx:
             for _ in range(40):

@@ -16,6 +16,7 @@ from domain.kernel.domain_events import DomainEvent
 from domain.kernel.ids import AccountId, DeviceId
 from support.http import HttpClient, HttpWorld, serving
 from support.memory_storage.unit_of_work import MemoryUnitOfWork
+from support.waiting import TIMEOUT_S
 from support.webhook_receiver import respond, webhook_receiver
 from support.webhook_world import WebhookWorld
 
@@ -225,7 +226,7 @@ async def test_a_wrong_query_is_refused(site: Site, query: str) -> None:
 async def finished(site: Site, path: str) -> dict[str, Any]:
     import asyncio
 
-    async with asyncio.timeout(10):
+    async with asyncio.timeout(TIMEOUT_S):
         while True:
             [attempt] = (await site.http.get(f"{path}/deliveries")).json()
             if attempt["durationMs"] is not None:

@@ -7,7 +7,7 @@ from typing import Any, cast
 
 import pytest
 
-from app.workers.peer_changes import PeerChangeHandler
+from app.workers.changes_of_other_instances import PeerChangeHandler
 from domain.events.log_cursor import LogCursor
 from domain.webhooks.model import Webhook
 from support.webhook_receiver import in_sequence, never_respond, respond, webhook_receiver

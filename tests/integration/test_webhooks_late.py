@@ -11,13 +11,15 @@ from typing import Any
 import pytest
 
 from adapters.storage.sql.database import SqlDatabase
-from domain.kernel.clock import Moment
-from domain.webhooks.attempts import AttemptResult, InFlightAttempt
+from domain.kernel.clock import WallAndSteadyTime
+from domain.webhooks.attempts import DeliveryAttemptResult, InFlightDelivery
 from domain.webhooks.delivery import DeliveryBatch
-from domain.webhooks.model import Delivery, DeliveryState
+from domain.webhooks.model import DeliveryState, WebhookDelivery
 from domain.webhooks.policy import LEASE_MS
 from domain.webhooks.ports import WebhookResponse
-from support.storage import STORAGES, empty_postgres, sqlite_url
+from support.empty_database import empty_postgres, empty_sqlite
+from support.storage import STORAGES
+from support.waiting import TIMEOUT_S
 from support.webhook_receiver import respond, webhook_receiver
 from support.webhook_world import WebhookWorld
 
@@ -30,7 +32,9 @@ Pair = tuple[WebhookWorld, WebhookWorld]
 @pytest.fixture(params=[kind for kind in STORAGES if kind != "memory"])
 async def pair(request: pytest.FixtureRequest, tmp_path: Path) -> AsyncIterator[Pair]:
     """Two workers over one database."""
-    database = SqlDatabase(sqlite_url(tmp_path / "hooks.db") if request.param == "sqlite" else await empty_postgres())
+    database = SqlDatabase(
+        empty_sqlite(tmp_path / "hooks.db") if request.param == "sqlite" else await empty_postgres(), acquire_timeout_s=TIMEOUT_S
+    )
     await database.start()
     first, second = (WebhookWorld(database.unit_of_work, exclusive=False) for _ in range(2))
     await first.populate()
@@ -40,17 +44,17 @@ async def pair(request: pytest.FixtureRequest, tmp_path: Path) -> AsyncIterator[
     await database.stop()
 
 
-async def begun(world: WebhookWorld) -> InFlightAttempt:
+async def begun(world: WebhookWorld) -> InFlightDelivery:
     [job] = (await world.deliveries.next_batch([])).attempts
     return job
 
 
-async def end(world: WebhookWorld, job: InFlightAttempt, reply: WebhookResponse) -> DeliveryBatch:
+async def end(world: WebhookWorld, job: InFlightDelivery, reply: WebhookResponse) -> DeliveryBatch:
     world.deliveries.release(job, 0.01)
-    return await world.deliveries.next_batch([AttemptResult(job, reply, Moment.now(world.clock))])
+    return await world.deliveries.next_batch([DeliveryAttemptResult(job, reply, WallAndSteadyTime.now(world.clock))])
 
 
-async def stored(world: WebhookWorld, job: InFlightAttempt) -> Delivery:
+async def stored(world: WebhookWorld, job: InFlightDelivery) -> WebhookDelivery:
     async with world.uow.read() as tx:
         return await tx.deliveries.get(job.delivery.no)  # type: ignore[no-any-return]
 
@@ -71,7 +75,9 @@ async def test_a_late_result_does_not_affect_the_instance_that_holds_the_deliver
     assert (again.state, again.attempts) == (DeliveryState.PENDING, 1)
     second.clock.forward(seconds=6)
     held = await begun(second)
-    assert not (await first.deliveries.next_batch([AttemptResult(lost, FAILED, Moment.now(first.clock))])).attempts
+    assert not (
+        await first.deliveries.next_batch([DeliveryAttemptResult(lost, FAILED, WallAndSteadyTime.now(first.clock))])
+    ).attempts
     await end(second, held, OK)
     assert (await stored(second, held)).state is DeliveryState.DELIVERED
     numbers = [attempt.number for attempt in await first.log.list_attempts(first.session(), made.webhook.webhook_id)]
@@ -82,7 +88,7 @@ async def test_an_attempt_that_began_before_a_suspension_is_not_sent_after_it(
     pair: Pair, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     first, second = pair
-    taken: list[InFlightAttempt] = []
+    taken: list[InFlightDelivery] = []
     turn = first.deliveries.next_batch
 
     async def stands_still(ended: Any) -> DeliveryBatch:
@@ -100,7 +106,7 @@ async def test_an_attempt_that_began_before_a_suspension_is_not_sent_after_it(
         made = await first.webhook(receiver.url, device)
         await first.switch(device)
         async with first.delivering():
-            async with asyncio.timeout(10):
+            async with asyncio.timeout(TIMEOUT_S):
                 while not first.loop.postponed or first.loop._ended_attempts:
                     await asyncio.sleep(0.01)
             assert await stored(first, taken[0]) == taken[0].delivery

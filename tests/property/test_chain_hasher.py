@@ -12,7 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from adapters.engine import native_chain_hasher
-from domain.events.chain import ChainHead, chain_events, heads_after
+from domain.events.chain import EventChainHead, chain_events, heads_after
 from domain.events.model import Event
 from domain.kernel.ids import AccountId, DeviceId, EventId
 
@@ -56,7 +56,7 @@ events = st.builds(
 )
 heads = st.dictionaries(
     accounts,
-    st.builds(ChainHead, st.integers(0, 2**62), st.binary(min_size=32, max_size=32).map(bytes.hex), st.integers(0, 2**62)),
+    st.builds(EventChainHead, st.integers(0, 2**62), st.binary(min_size=32, max_size=32).map(bytes.hex), st.integers(0, 2**62)),
     max_size=3,
 )
 
@@ -69,12 +69,12 @@ def outcome(call: Callable[[], Any]) -> Any:
 
 
 @given(st.lists(events, max_size=6), heads)
-def test_the_engine_links_events_as_the_definition_does(batch: list[Event], before: dict[AccountId, ChainHead]) -> None:
+def test_the_engine_links_events_as_the_definition_does(batch: list[Event], before: dict[AccountId, EventChainHead]) -> None:
     assert outcome(lambda: native_chain_hasher.chain_events(batch, before)) == outcome(lambda: chain_events(batch, before))
 
 
 @given(st.lists(events, min_size=1, max_size=6), heads, st.integers(0, 6))
-def test_two_batches_are_one_chain(batch: list[Event], before: dict[AccountId, ChainHead], cut: int) -> None:
+def test_two_batches_are_one_chain(batch: list[Event], before: dict[AccountId, EventChainHead], cut: int) -> None:
     """With huge integers, of which JSON has none, both ways fail."""
 
     def in_two() -> Any:
@@ -113,7 +113,7 @@ def test_data_that_is_nested_without_end_is_an_error_and_no_crash() -> None:
 @pytest.mark.parametrize("damaged", ["", "0" * 63, "g" * 64, "é" * 32])
 def test_a_damaged_head_is_an_error(damaged: str) -> None:
     with pytest.raises(ValueError, match="hexadecimal"):
-        native_chain_hasher.chain_events([event({})], {AccountId("acc_1"): ChainHead(1, damaged, 1)})
+        native_chain_hasher.chain_events([event({})], {AccountId("acc_1"): EventChainHead(1, damaged, 1)})
 
 
 def event(payload: Any) -> Event:

@@ -9,7 +9,7 @@ import pytest
 
 from domain.partitions.lease import InstanceLease, LeaseAnswer
 from domain.partitions.liveness import OWN_LEASE_MS
-from domain.partitions.model import LogAdvance, Partition
+from domain.partitions.model import Partition, PartitionLogAdvance
 from support.cluster_simulation import ClusterSimulation, Size, Violation
 from support.thoroughness import usual_or_thorough
 
@@ -38,7 +38,7 @@ def test_the_simulation_notices_a_fence_that_does_not_compare(monkeypatch: pytes
 
 
 def test_the_simulation_notices_an_epoch_that_does_not_count(monkeypatch: pytest.MonkeyPatch) -> None:
-    def advanced_in_any_epoch(row: Partition, progress: LogAdvance) -> Partition:
+    def advanced_in_any_epoch(row: Partition, progress: PartitionLogAdvance) -> Partition:
         return original(row, replace(progress, epoch=row.epoch))
 
     original = Partition.advanced

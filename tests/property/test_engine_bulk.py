@@ -13,7 +13,7 @@ from multiprocessing import get_context
 
 from adapters.engine.native_engine import NativeEngine, make_batch
 from domain.rules.model import Comparator, RuleCondition, RuleSpec
-from domain.telemetry.engine.reference import ReferenceEngine
+from domain.telemetry.engine.reference_engine import ReferenceEngine
 from property import engine_bulk as bulk
 
 CASES = int(os.environ.get("LATCHBOARD_BULK_CASES", "20000"))

@@ -6,18 +6,13 @@ LATCHBOARD_PROPERTY_CASES sets how many (2,000 by default), LATCHBOARD_PROPERTY_
 from __future__ import annotations
 
 import os
-from dataclasses import replace
-from typing import Any
 
 import pytest
 
 from adapters.engine.native_engine import NativeEngine
-from domain.rules.model import RuleSpec
-from domain.rules.telemetry_engine_port import BatchResult, TelemetryEngine
-from domain.telemetry.engine.batch import InMemoryTelemetryBatch
-from domain.telemetry.engine.reference import ReferenceEngine
+from domain.telemetry.engine.reference_engine import ReferenceEngine
 from property import engine_cases as cases
-from support.engine import MetricNumbers
+from property.engine_run import EngineRun
 
 CASES = int(os.environ.get("LATCHBOARD_PROPERTY_CASES", "2000"))
 SEED = int(os.environ.get("LATCHBOARD_PROPERTY_SEED", "0"))
@@ -25,91 +20,10 @@ CHUNKS = 8
 DEVICES = (1, 2, 3, 1024, 2**24 + 5)
 
 
-class _Run:
-    """One engine, with the part of a database that a restart needs."""
-
-    def __init__(self, make: type[NativeEngine] | type[ReferenceEngine]) -> None:
-        self._make = make
-        self.engine: TelemetryEngine = make()
-        self.numbers = MetricNumbers()
-        self.latest: dict[int, tuple[int, bytes]] = {}
-        self.rows: dict[tuple[int, int, int], bytes] = {}
-        self.rules: dict[int, dict[int, RuleSpec]] = {}
-
-    def act(self, action: cases.Action) -> Any:
-        match action:
-            case cases.Ingest(messages, now_ms):
-                batch = InMemoryTelemetryBatch.of(messages)
-                return [self._record(result) for result in self.numbers.ingest(self.engine, batch, now_ms)]
-            case cases.ShiftClock(step_ms, now_ms):
-                return self._record(self.engine.shift_clock(step_ms, now_ms))
-            case cases.Tick(now_ms):
-                return self._record(self.engine.tick(now_ms))
-            case cases.SetRules(device_no, rules):
-                self.rules[device_no] = {rule.rule_no: rule for rule in rules}
-                return self.engine.set_rules(device_no, rules)
-            case cases.SetWatched(device_no, on):
-                return self.engine.set_watched(device_no, on)
-            case cases.RemoveDevice(device_no):
-                self.rules.pop(device_no, None)
-                self.latest.pop(device_no, None)
-                self.rows = {key: packed for key, packed in self.rows.items() if key[0] != device_no}
-                return self.engine.remove_device(device_no)
-            case cases.Checkpoint(limit):
-                taken = self.engine.checkpoint(limit)
-                self.latest.update({device_no: (newest_ms, latest) for device_no, newest_ms, latest in taken})
-                return taken
-            case cases.Restart(rules_first, now_ms):
-                return self._restart(rules_first, now_ms)
-
-    def _record(self, result: BatchResult) -> dict[str, Any]:
-        found = {name: getattr(result, name) for name in _PARTS}
-        self.rows.update({row[:3]: row[3] for row in found["rows"]})
-        for transition in found["rule_transitions"]:
-            rules = self.rules[transition.device_no]
-            rules[transition.rule_no] = replace(rules[transition.rule_no], state=transition.state)
-        return found
-
-    def _restart(self, rules_first: bool, now_ms: int | None) -> None:
-        self.engine = self._make()
-        self.engine.add_metric_names(self.numbers.rows)
-        if rules_first:
-            self._set_rules()
-        for device_no, (_, latest) in self.latest.items():
-            self.engine.restore(device_no, latest, now_ms)
-        for (device_no, ts_ms, _), packed in sorted(self.rows.items()):
-            newest_ms = self.latest.get(device_no, (-1, b""))[0]
-            if ts_ms > newest_ms:
-                self.engine.replay(device_no, ts_ms, packed, now_ms)
-        if not rules_first:
-            self._set_rules()
-
-    def _set_rules(self) -> None:
-        for device_no, rules in self.rules.items():
-            self.engine.set_rules(device_no, list(rules.values()))
-
-
-_PARTS = (
-    "rows",
-    "consumed",
-    "unknown_metric_names",
-    "new_metrics",
-    "rule_transitions",
-    "rule_firings",
-    "rule_suppressions",
-    "watched_readings",
-    "faults",
-    "clocks_ahead",
-    "last_seen",
-    "message_count",
-    "reading_count",
-)
-
-
 @pytest.mark.parametrize("chunk", range(CHUNKS))
 def test_the_native_engine_equals_the_reference_engine(chunk: int) -> None:
     for number in range(SEED + chunk, SEED + CASES, CHUNKS):
-        native, reference = _Run(NativeEngine), _Run(ReferenceEngine)
+        native, reference = EngineRun(NativeEngine), EngineRun(ReferenceEngine)
         for step, action in enumerate(cases.case(number)):
             where = f"case {number}, step {step}: {action}"
             assert repr(native.act(action)) == repr(reference.act(action)), where

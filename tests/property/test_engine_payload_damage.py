@@ -7,7 +7,7 @@ import random
 
 from adapters.engine.native_engine import NativeEngine
 from domain.telemetry.engine.batch import InMemoryTelemetryBatch
-from domain.telemetry.engine.reference import ReferenceEngine
+from domain.telemetry.engine.reference_engine import ReferenceEngine
 from support.engine import MetricNumbers
 
 CASES = int(os.environ.get("LATCHBOARD_PROPERTY_CASES", "4000")) * 5

@@ -12,8 +12,8 @@ from hypothesis import strategies as st
 
 from domain.partitions.assignment import assign
 from domain.partitions.hashing import partition_of
-from domain.partitions.liveness import FORGET_MS, LEASE_MS, MemberLiveness
-from domain.partitions.model import AlreadyCommitted, ClusterMember, LogAdvance, Partition, PartitionLost
+from domain.partitions.liveness import FORGET_MS, LEASE_MS, MAX_GAP_MS, InstanceLiveness
+from domain.partitions.model import AlreadyCommitted, ClusterMember, Partition, PartitionLogAdvance, PartitionLost
 from domain.partitions.owned_partitions import MAX_MOVES, PartitionOwnership
 
 VECTORS = json.loads((Path(__file__).parents[1] / "vectors" / "partitions.json").read_text(encoding="utf-8"))
@@ -81,18 +81,23 @@ def test_a_partition_in_other_hands_is_lost_and_one_whose_claim_was_not_answered
 
 def test_a_commit_continues_exactly_the_stored_position_of_its_own_epoch() -> None:
     row = Partition(3, epoch=7, position=40, owner="a")
-    after = row.advanced(LogAdvance(3, 7, 40, 45))
+    after = row.advanced(PartitionLogAdvance(3, 7, 40, 45))
     assert after.position == 45
-    assert row.advanced(LogAdvance(3, 7, 40, 40)) == row
+    assert row.advanced(PartitionLogAdvance(3, 7, 40, 40)) == row
     with pytest.raises(AlreadyCommitted):
-        after.advanced(LogAdvance(3, 7, 40, 45))
-    for progress in (LogAdvance(3, 6, 40, 45), LogAdvance(3, 8, 40, 45), LogAdvance(3, 7, 39, 45), LogAdvance(3, 7, 41, 45)):
+        after.advanced(PartitionLogAdvance(3, 7, 40, 45))
+    for progress in (
+        PartitionLogAdvance(3, 6, 40, 45),
+        PartitionLogAdvance(3, 8, 40, 45),
+        PartitionLogAdvance(3, 7, 39, 45),
+        PartitionLogAdvance(3, 7, 41, 45),
+    ):
         with pytest.raises(PartitionLost):
             row.advanced(progress)
 
 
 def test_a_member_is_alive_while_its_beats_grow() -> None:
-    liveness = MemberLiveness()
+    liveness = InstanceLiveness()
     assert liveness.observe([ClusterMember("a", 1), ClusterMember("b", 1)], 0) == {"a", "b"}
     for now_ms in range(500, LEASE_MS, 500):
         assert liveness.observe([ClusterMember("a", now_ms), ClusterMember("b", 1)], now_ms) == {"a", "b"}
@@ -102,3 +107,27 @@ def test_a_member_is_alive_while_its_beats_grow() -> None:
         liveness.observe([ClusterMember("a", now_ms), ClusterMember("b", 2)], now_ms)
     assert liveness.forgotten(LEASE_MS + FORGET_MS) == []
     assert liveness.forgotten(LEASE_MS + 1 + FORGET_MS) == ["b"]
+
+
+def test_the_silence_of_a_dead_member_counts_while_this_one_is_late_if_others_beat_meanwhile() -> None:
+    liveness, late_ms = InstanceLiveness(), MAX_GAP_MS + 1
+    members = [ClusterMember(name, 1) for name in "abc"]
+    assert liveness.observe(members, 0, "a") == {"a", "b", "c"}
+    for turn in (1, 2):
+        members = [ClusterMember("a", turn + 1), ClusterMember("b", 2 * turn + 1), ClusterMember("c", 1)]
+        live = liveness.observe(members, turn * late_ms, "a")
+    assert live == {"a", "b"}
+
+
+def test_after_a_long_time_without_the_database_the_first_beats_of_another_do_not_make_the_third_dead() -> None:
+    liveness = InstanceLiveness()
+    liveness.observe([ClusterMember(name, 1) for name in "abc"], 0, "a")
+    back = [ClusterMember("a", 2), ClusterMember("b", 3), ClusterMember("c", 1)]
+    assert liveness.observe(back, 60_000, "a") == {"a", "b", "c"}
+
+
+def test_after_a_time_in_which_no_other_member_could_beat_all_get_a_new_lease() -> None:
+    liveness, late_ms = InstanceLiveness(), MAX_GAP_MS + 1
+    for number in range(4):
+        members = [ClusterMember("a", number), ClusterMember("b", 1)]
+        assert liveness.observe(members, number * late_ms, "a") == {"a", "b"}

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from datetime import UTC, datetime, timedelta
 from zoneinfo import ZoneInfo
 
@@ -183,11 +184,12 @@ PARTS = [
 
 
 @given(rule=st.lists(st.sampled_from(PARTS), max_size=5, unique=True).map(";".join), first=minutes)
-@settings(max_examples=300, deadline=2_000)
+@settings(max_examples=300, deadline=None)
 def test_no_rule_costs_seconds(rule: str, first: datetime) -> None:
-    on_ts = instant(first, "Europe/Berlin")
+    on_ts, before_s = instant(first, "Europe/Berlin"), time.thread_time()
     if RECURRENCE.find_error(rule, "Europe/Berlin", on_ts, on_ts + 60) is None:
         RECURRENCE.next_occurrence(rule, "Europe/Berlin", on_ts, on_ts + 1000 * 86_400)
+    assert time.thread_time() - before_s < 2, "of the processor; how long other work takes on this machine does not count"
 
 
 @pytest.mark.parametrize("name", ["", "Mars/Base", "../etc/passwd", "/etc/localtime", "Europe", "\x00"])

@@ -124,6 +124,7 @@ PUT /devices/{deviceId}/schedules/{slot}                         401   200   200
 DELETE /devices/{deviceId}/schedules/{slot}                      401   200   200    200    403     200     403 403  403  403   404
 GET /devices/{deviceId}/rules                                    401   200   200    200    200     200     200 403  403  403   404
 POST /devices/{deviceId}/rules                                   401   201   201    403    403     201     403 403  403  403   404
+POST /devices/{deviceId}/metrics                                 401   200   200    200    403     200     403 403  403  403   404
 GET /devices/{deviceId}/rules/context                            401   200   200    200    200     200     200 403  403  403   404
 PATCH /devices/{deviceId}/rules/{ruleId}                         401   200   200    403    403     200     403 403  403  403   404
 DELETE /devices/{deviceId}/rules/{ruleId}                        401   200   200    200    403     200     403 403  403  403   404

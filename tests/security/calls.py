@@ -337,6 +337,7 @@ BODIES: dict[str, Body] = {
     "POST /devices/{deviceId}/schedules": slot_body,
     "PUT /devices/{deviceId}/schedules": slot_body,
     "PUT /devices/{deviceId}/schedules/{slot}": lambda ids: {"enabled": False},
+    "POST /devices/{deviceId}/metrics": lambda ids: {"metrics": ["moisture"]},
     "POST /devices/{deviceId}/rules": rule_body,
     "PATCH /devices/{deviceId}/rules/{ruleId}": lambda ids: {"enabled": False},
     "PUT /auth/notifications": lambda ids: {"topics": ["approvals"]},

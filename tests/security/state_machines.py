@@ -10,8 +10,8 @@ from pathlib import Path
 from hypothesis import HealthCheck, Phase, settings
 from hypothesis.stateful import RuleBasedStateMachine, run_state_machine_as_test
 
+from support.empty_database import empty_postgres
 from support.in_process_app import InProcessApp, in_process_app
-from support.storage import empty_postgres
 
 
 @contextmanager

@@ -14,6 +14,7 @@ from adapters.http.core.proxies import FORWARDED, TrustedProxies, parse_networks
 from support.http import PASSWORD
 from support.in_process_app import InProcessApp, in_process_app
 from support.service import Service
+from support.waiting import TIMEOUT_S
 
 LOAD_BALANCERS = "10.0.0.0/8, 192.0.2.1,2001:db8::/48"
 
@@ -119,7 +120,7 @@ async def test_the_client_address_behind_a_proxy_is_logged_for_requests_and_feed
             await owner.patch(f"/keys/{key['keyId']}", {"enabled": False})
         headers = {"X-Api-Key": key["key"], "X-Forwarded-For": "198.51.100.9"}
         async with connect(f"ws://127.0.0.1:{service.port}/api/v1/ws", additional_headers=headers) as socket:
-            async with asyncio.timeout(10):
+            async with asyncio.timeout(TIMEOUT_S):
                 await socket.wait_closed()
             assert socket.close_code == 4001
         login = {"email": "owner@example.com", "password": PASSWORD}

@@ -17,8 +17,8 @@ import pytest
 from domain.approvals.links import LINK_TTL_MS
 from domain.kernel.caller import Role
 from support.authenticator import SoftwareAuthenticator
+from support.empty_database import empty_postgres
 from support.in_process_app import PASSWORD, ApiCaller, InProcessApp, in_process_app
-from support.storage import empty_postgres
 from support.two_instances import DATABASES, KEY_RING
 
 ADA, GRACE = "ada@example.com", "grace@example.com"
@@ -316,3 +316,15 @@ async def test_the_log_says_who_decided_by_a_link(gate: Gate) -> None:
     me = await gate.grace.send_ok("GET", "/auth/me")
     assert account is not None
     assert found["data"][0]["source"] == f"user:{me['userId']}"
+
+
+async def test_signing_out_everywhere_else_ends_the_links_too(gate: Gate) -> None:
+    """Who lost a phone lost its messages. It ends nothing of another person."""
+    approval_id, tokens = await gate.ask()
+    await gate.app.sign_in(GRACE)
+    gate.app.clock.forward(1)
+    await gate.grace.send_ok("DELETE", "/auth/sessions")
+    assert (await gate.preview(tokens[GRACE]))[1]["error"] == "LINK_INVALID"
+    assert await gate.decide(tokens[GRACE]) == (400, "LINK_INVALID")
+    assert await gate.status(approval_id) == "PENDING"
+    assert await gate.decide(tokens[ADA]) == (200, "")

@@ -28,10 +28,11 @@ from security.access_table import operation_of, rows
 from security.calls import BODIES, Ids
 from security.people import ALL, People, a_key, gather
 from support import postgres
+from support.empty_database import empty_postgres
 from support.http import PASSWORD
 from support.in_process_app import ApiCaller, in_process_app
-from support.storage import empty_postgres
-from support.two_instances import DATABASES, KEY_RING, TIMEOUT_S
+from support.two_instances import DATABASES, KEY_RING
+from support.waiting import TIMEOUT_S
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")
 

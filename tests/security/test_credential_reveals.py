@@ -13,9 +13,9 @@ from domain.kernel.caller import Role
 from domain.sign_in.login_throttle import PASSWORD_CONFIRMATIONS
 from security.people import a_key
 from support import postgres
+from support.empty_database import empty_postgres
 from support.http import PASSWORD
 from support.in_process_app import ApiCaller, InProcessApp, in_process_app
-from support.storage import empty_postgres
 
 NEW = {"name": "Pump", "boardType": "ESP32", "appType": "PUMP"}
 TYPO = "correct-horse-battery-staple-41"

@@ -12,6 +12,7 @@ from websockets.exceptions import ConnectionClosed, InvalidStatus
 
 from domain.keys.policy import compose_key
 from support.service import EMAIL, PASSWORD, ApiClient, Service
+from support.waiting import TIMEOUT_S
 
 UNKNOWN = compose_key("a" * 40)
 NONE = "eyJhbGciOiJub25lIn0.eyJpc3MiOiJsYXRjaGJvYXJkIn0."
@@ -33,7 +34,7 @@ async def owner(running: Service) -> AsyncIterator[ApiClient]:
 
 async def closed_with(socket: ClientConnection) -> int | None:
     """The close code; the test fails if a message comes before it."""
-    async with asyncio.timeout(10):
+    async with asyncio.timeout(TIMEOUT_S):
         try:
             message = await socket.recv()
         except ConnectionClosed:
@@ -138,7 +139,7 @@ async def test_the_feed_of_a_session_that_was_ended_closes(running: Service, own
     tokens = await owner.post("/auth/login", {"email": EMAIL, "password": PASSWORD})
     phone = {"Authorization": f"Bearer {tokens['accessToken']}"}
     shown = (await owner.send("GET", "/auth/sessions", headers=phone)).json()
-    async with connect(address(running), additional_headers=phone) as socket, asyncio.timeout(10):
+    async with connect(address(running), additional_headers=phone) as socket, asyncio.timeout(TIMEOUT_S):
         assert json.loads(await socket.recv())["type"] == "initial_state"
         [session_id] = [one["sessionId"] for one in shown if one["current"]]
         await owner.delete(f"/auth/sessions/{session_id}")

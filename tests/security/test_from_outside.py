@@ -6,38 +6,23 @@ import asyncio
 import re
 import sqlite3
 from collections.abc import AsyncIterator, Iterator
-from email.message import Message
 from typing import Any
 
 import pytest
-from aiosmtpd.controller import Controller
-from aiosmtpd.handlers import Message as MessageHandler
 from argon2 import PasswordHasher
 
-from support.ports import free_ports
+from support.mail_receiver import Postbox, mail_receiver
 from support.service import EMAIL, PASSWORD, ApiClient, Service
+from support.waiting import TIMEOUT_S
 from support.webhook_receiver import respond, webhook_receiver
 
 NEW = {"name": "Pump", "boardType": "ESP32", "appType": "PUMP"}
-TIMEOUT_S = 20.0
-
-
-class Postbox(MessageHandler):
-    def __init__(self) -> None:
-        super().__init__()
-        self.mails: list[Message] = []
-
-    def handle_message(self, message: Message) -> None:
-        self.mails.append(message)
 
 
 @pytest.fixture(scope="module")
 def postbox() -> Iterator[tuple[Postbox, int]]:
-    box, [port] = Postbox(), free_ports(1)
-    controller = Controller(box, hostname="127.0.0.1", port=port)
-    controller.start()
-    yield box, port
-    controller.stop()
+    with mail_receiver() as receiver:
+        yield receiver
 
 
 @pytest.fixture(scope="module")
@@ -141,7 +126,7 @@ async def test_a_password_is_changed_with_a_mailed_code(running: Service, owner:
         again = await admin.send("POST", "/auth/password/request-otp")
         assert (again.status_code, again.json()["error"]) == (429, "OTP_COOLDOWN")
         assert 1 <= int(again.headers["Retry-After"]) == again.json()["retryAfter"] <= 60
-        mail = postbox[0].mails[-1]
+        mail = postbox[0].mails.get(timeout=TIMEOUT_S)
         assert mail["To"] == email
         [code] = re.findall(r"\b\d{6}\b", str(mail.get_payload()))
         kept = database(running, "SELECT code_hash FROM one_time_codes")

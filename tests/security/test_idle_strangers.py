@@ -16,6 +16,7 @@ import pytest
 
 from support.device import Device, create_device
 from support.service import ApiClient, Service, environment, program_command
+from support.waiting import TIMEOUT_S
 
 OPEN_FILES = 1_024
 STRANGERS = 2_000
@@ -111,7 +112,7 @@ async def test_a_device_comes_in_and_requests_are_answered_while_strangers_hold_
 
 async def wait_until_it_connects(service: Service, owner: ApiClient, pump: Device) -> None:
     """As a device does: it tries again."""
-    async with asyncio.timeout(20):
+    async with asyncio.timeout(TIMEOUT_S):
         while True:
             try:
                 async with pump.online(service) as _:
@@ -147,7 +148,7 @@ async def test_an_address_that_sends_no_http_is_refused_for_a_while_and_a_health
                 if not words:
                     return b""
                 writer.write(words)
-                async with asyncio.timeout(10):
+                async with asyncio.timeout(TIMEOUT_S):
                     return await reader.read(12)
             except ConnectionError:
                 return b""

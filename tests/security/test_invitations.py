@@ -15,9 +15,9 @@ import pytest
 from domain.kernel.caller import Role
 from domain.kernel.errors import Unavailable
 from domain.team.invitation_policy import INVITATION_TTL_MS
+from support.empty_database import empty_postgres
 from support.http import PASSWORD
 from support.in_process_app import ApiCaller, InProcessApp, in_process_app
-from support.storage import empty_postgres
 from support.two_instances import DATABASES, KEY_RING
 
 ADA, GRACE = "ada@example.com", "grace@example.com"
@@ -209,7 +209,7 @@ async def test_expired_invitations_are_deleted_after_a_month(app: InProcessApp) 
     app.clock.forward(days=36)
     assert await statuses(await app.sign_in(ADA)) == ["EXPIRED"]
     app.clock.forward(days=2)
-    async for _ in app.services.retention.purge_steps():
+    async for _ in app.services.stored_telemetry.retention.purge_steps():
         pass
     assert await statuses(await app.sign_in(ADA)) == []
 

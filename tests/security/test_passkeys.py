@@ -230,7 +230,7 @@ async def test_questions_of_strangers_fill_no_table(app: InProcessApp) -> None:
         (used,) = database.execute("SELECT count(*) FROM used_passkey_challenges").fetchone()
     assert used == 2, "the registration and the sign-in"
     app.clock.forward(minutes=6)
-    async for _ in app.services.retention.purge_steps():
+    async for _ in app.services.stored_telemetry.retention.purge_steps():
         pass
     with contextlib.closing(sqlite3.connect(app.sqlite_path())) as database:
         assert database.execute("SELECT count(*) FROM used_passkey_challenges").fetchone() == (0,)

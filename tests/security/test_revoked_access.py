@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 
 from support.service import PASSWORD, ApiClient, Service
+from support.waiting import TIMEOUT_S
 
 NEW = {"name": "Pump", "boardType": "ESP32", "appType": "PUMP"}
 
@@ -39,7 +40,7 @@ async def held_back(
     await asyncio.sleep(0.5)  # long enough to be authenticated
     await meanwhile()
     writer.write(raw[1:])
-    async with asyncio.timeout(10):
+    async with asyncio.timeout(TIMEOUT_S):
         answer = await reader.read()
     writer.close()
     reply, _, content = answer.partition(b"\r\n\r\n")

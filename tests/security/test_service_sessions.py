@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from domain.feed.audience import AudienceService
+from domain.feed.feed_audience import FeedAudienceService
 from domain.kernel.caller import Role
 from domain.kernel.clock import to_iso
 from domain.keys import authentication
@@ -58,8 +58,10 @@ async def test_it_may_what_it_was_made_for_and_the_log_names_it(app: InProcessAp
     assert await code(robot, "GET", "/devices") == 200
     assert await code(robot, "GET", "/groups") == 200
     assert await code(robot, "POST", "/groups", {"name": "Pumps"}) == "OPERATION_NOT_ALLOWED"
+    assert made["lastUsedAt"] is None
+    await app.services.callers.flush_last_used()
     [listed] = await ada.send_ok("GET", "/service-sessions")
-    assert listed == {name: value for name, value in made.items() if name != "token"}
+    assert listed == {name: value for name, value in made.items() if name != "token"} | {"lastUsedAt": to_iso(app.clock.now_ms())}
     log = (await ada.send_ok("GET", "/events"))["data"]
     assert any(f"(service session {made['sessionId']})" in each["description"] for each in log)
     refused = [each for each in log if each["eventType"] == "access_refused"]
@@ -156,7 +158,7 @@ async def test_its_feed_ends_with_the_role_of_its_maker(app: InProcessApp, accou
     membership_id = await app.create_member(account, "bob@example.com", Role.ADMIN)
     _, made = await program(app, await app.sign_in("bob@example.com"), "events:read")
     viewer, _ = await app.services.callers.authenticate_token(made["token"], "")
-    audience = AudienceService(uow=app.services.uow, clock=app.clock)
+    audience = FeedAudienceService(uow=app.services.uow, clock=app.clock)
     assert await audience.get_visibility(viewer) is not None
     await ada.send_ok("PATCH", f"/members/{membership_id}", {"role": "Member"})
     assert await audience.get_visibility(viewer) is None

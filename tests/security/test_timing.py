@@ -21,6 +21,7 @@ from domain.keys.policy import compose_key
 from security.people import a_key
 from support.http import PASSWORD
 from support.in_process_app import InProcessApp, in_process_app
+from support.waiting import TIMEOUT_S
 
 
 @pytest.fixture
@@ -119,7 +120,7 @@ async def test_logins_that_wait_for_their_hash_do_not_delay_who_is_signed_in(pro
         for _ in range(80)
     ]
     try:
-        async with asyncio.timeout(20):
+        async with asyncio.timeout(TIMEOUT_S):
             while program.login_hasher._free_slots > 0:
                 await asyncio.sleep(0)
         member = {"email": "grace@example.com", "name": "Grace", "role": "Viewer", "password": PASSWORD}

@@ -12,11 +12,11 @@ from pathlib import Path
 import pytest
 
 from support.service import Service
+from support.waiting import TIMEOUT_S
 
 BINARY = shutil.which("haproxy") or shutil.which("haproxy", path="/usr/sbin")
 REQUIRED = "LATCHBOARD_REQUIRE_HAPROXY"
 CONFIG = Path(__file__).resolve().parents[2] / "deploy" / "cluster" / "haproxy.cfg"
-STOP_TIMEOUT_S = 5
 _PORTS = {1883: "LATCHBOARD_MQTT_PORT", 8083: "LATCHBOARD_MQTT_WS_PORT", 8080: "LATCHBOARD_HTTP_PORT"}
 """The ports in the configuration, and the setting that names them."""
 
@@ -39,9 +39,7 @@ class Balancer:
     def check(self) -> str:
         """What HAProxy says of the configuration. Raises CalledProcessError if it refuses it."""
         assert BINARY is not None
-        checked = subprocess.run(
-            [BINARY, "-c", "-f", self.config], check=True, capture_output=True, text=True, timeout=STOP_TIMEOUT_S
-        )
+        checked = subprocess.run([BINARY, "-c", "-f", self.config], check=True, capture_output=True, text=True, timeout=TIMEOUT_S)
         return checked.stdout + checked.stderr
 
     def start(self) -> None:
@@ -52,7 +50,7 @@ class Balancer:
     def stop(self) -> None:
         if self._process is not None:
             self._process.kill()
-            self._process.wait(STOP_TIMEOUT_S)
+            self._process.wait(TIMEOUT_S)
 
 
 def _with_addresses(config: str, ports: dict[str, int], instances: Sequence[Service]) -> str:

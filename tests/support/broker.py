@@ -12,10 +12,10 @@ from typing import Any, TypeVar
 
 import aiomqtt
 
-from adapters.mqtt.embedded_link import BrokerLimits, EmbeddedBrokerSettings, EmbeddedDeviceLink, Listener
-from domain.devices.link import InboundEvent
+from adapters.mqtt.embedded_link import BrokerLimits, BrokerListenAddress, EmbeddedBrokerSettings, EmbeddedDeviceLink
+from domain.devices.device_link import InboundEvent
+from support.waiting import TIMEOUT_S
 
-TIMEOUT_S = 10.0
 T = TypeVar("T", bound=InboundEvent)
 _numbers = itertools.count(1)
 
@@ -118,7 +118,7 @@ class BrokerWorld:
 
 @contextlib.asynccontextmanager
 async def broker(*, consume: bool = True, **limits: Any) -> AsyncIterator[BrokerWorld]:
-    listeners = (Listener("tcp", "127.0.0.1", 0), Listener("ws", "127.0.0.1", 0))
+    listeners = (BrokerListenAddress("tcp", "127.0.0.1", 0), BrokerListenAddress("ws", "127.0.0.1", 0))
     link = EmbeddedDeviceLink(EmbeddedBrokerSettings(listeners, limits=BrokerLimits(**limits)))
     await link.start()
     world = BrokerWorld(link, list(link.ports()))

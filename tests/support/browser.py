@@ -14,10 +14,11 @@ from axe_playwright_python.async_playwright import Axe
 from playwright.async_api import BrowserContext, ConsoleMessage, Page, async_playwright, expect
 
 from support.service import EMAIL, PASSWORD, Service
+from support.waiting import TIMEOUT_S
 
 BINARY = next(filter(None, map(shutil.which, ("chromium", "chromium-browser", "google-chrome"))), None)
 REQUIRED = "LATCHBOARD_REQUIRE_CHROMIUM"
-TIMEOUT_MS = 15_000
+TIMEOUT_MS = int(1_000 * TIMEOUT_S)
 
 expect.set_options(timeout=TIMEOUT_MS)
 
@@ -28,12 +29,17 @@ def require_chromium() -> None:
     assert BINARY is not None, f"Chromium is not installed and {REQUIRED} is set; `make apt` installs it"
 
 
+SIGN_IN_WORDS = {"en": ("Email", "Password", "Sign in", "Devices"), "de": ("E-Mail", "Passwort", "Anmelden", "Geräte")}
+"""The labels of its fields, its button, and the page behind it."""
+
+
 @dataclass
 class Browser:
-    """One user's browser; its tabs share storage. `errors`: the errors in the console."""
+    """One user's browser; its tabs share storage. `words`: of the sign-in. `errors`: the errors in the console."""
 
     service: Service
     context: BrowserContext
+    words: tuple[str, str, str, str]
     errors: list[str] = field(default_factory=list)
 
     async def open_tab(self, place: str = "") -> Page:
@@ -49,10 +55,11 @@ class Browser:
         return page
 
     async def sign_in(self, page: Page, email: str = EMAIL, password: str = PASSWORD) -> None:
-        await page.get_by_label("Email").fill(email)
-        await page.get_by_label("Password").fill(password)
-        await page.get_by_role("button", name="Sign in", exact=True).click()
-        await expect(page.get_by_role("heading", name="Devices")).to_be_visible()
+        email_label, password_label, button, heading = self.words
+        await page.get_by_label(email_label).fill(email)
+        await page.get_by_label(password_label).fill(password)
+        await page.get_by_role("button", name=button, exact=True).click()
+        await expect(page.get_by_role("heading", name=heading)).to_be_visible()
         await expect_live(page)
 
     def _on_console(self, message: ConsoleMessage) -> None:
@@ -98,7 +105,7 @@ async def open_browser(
                 viewport={"width": width, "height": height}, has_touch=size == PHONE, locale=language, color_scheme=theme
             )
             context.set_default_timeout(TIMEOUT_MS)
-            browser = Browser(service, context)
+            browser = Browser(service, context, SIGN_IN_WORDS[language[:2]])
             yield browser
             assert browser.errors == []
         finally:

@@ -6,21 +6,22 @@ import asyncio
 import base64
 import contextlib
 from collections.abc import AsyncIterator, Iterator
+from typing import Any
 
 import aiomqtt
 import pytest
 
 from support.device import Device, DeviceConnection, create_device
+from support.empty_database import empty_postgres
 from support.nats import NatsNodes
 from support.service import Service
-from support.storage import empty_postgres
+from support.waiting import TIMEOUT_S
 
-TIMEOUT = 30.0
 PARTITIONS = 8
 
 
 @contextlib.contextmanager
-def service_pair(nodes: NatsNodes, folders: pytest.TempPathFactory) -> Iterator[tuple[Service, Service]]:
+def service_pair(nodes: NatsNodes, folders: pytest.TempPathFactory, **more: Any) -> Iterator[tuple[Service, Service]]:
     asyncio.run(nodes.delete_streams())
     shared = {
         "LATCHBOARD_DATABASE_URL": asyncio.run(empty_postgres()),
@@ -30,6 +31,7 @@ def service_pair(nodes: NatsNodes, folders: pytest.TempPathFactory) -> Iterator[
         "LATCHBOARD_CLUSTER_PARTITIONS": PARTITIONS,
         "LATCHBOARD_CLUSTER_LOG_MIB": 8,
         "LATCHBOARD_INGEST_LIMIT": 0,
+        **more,
     }
     with Service(folders.mktemp("first"), **shared) as first, Service(folders.mktemp("second"), **shared) as second:
         yield first, second
@@ -50,7 +52,7 @@ async def several_devices(service: Service, count: int = 6) -> list[Device]:
 @contextlib.asynccontextmanager
 async def online_at(device: Device, service: Service) -> AsyncIterator[DeviceConnection]:
     """Connected to this instance, which learns of a new device a moment after the one that registered it."""
-    async with asyncio.timeout(TIMEOUT):
+    async with asyncio.timeout(TIMEOUT_S):
         while True:
             try:
                 async with at(device, service).client(service):

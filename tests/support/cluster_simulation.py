@@ -19,7 +19,7 @@ from collections.abc import Callable, Generator
 from dataclasses import dataclass, field
 
 from domain.partitions.assignment import assign
-from domain.partitions.liveness import MemberLiveness
+from domain.partitions.liveness import InstanceLiveness
 from domain.partitions.model import AlreadyCommitted, ClusterMember, Partition, PartitionLost
 from domain.partitions.owned_partitions import PartitionOwnership
 from support.simulated_front import DEVICES, SimulatedFleet, SimulatedFront, Violation
@@ -43,7 +43,7 @@ class Node:
     name: str
     ownership: PartitionOwnership
     clock_offset_ms: int
-    liveness: MemberLiveness = field(default_factory=MemberLiveness)
+    liveness: InstanceLiveness = field(default_factory=InstanceLiveness)
     engine: dict[int, int] = field(default_factory=dict)
     """Partition → how many entries its state is made of; stands for the values and rules of its devices."""
     alive: bool = True
@@ -134,7 +134,7 @@ class ClusterSimulation:
 
     def _round(self, node: Node, rows: list[Partition], members: list[ClusterMember]) -> Steps:
         node.front.members = frozenset(each.instance for each in members)
-        plan = node.ownership.plan(rows, node.liveness.observe(members, self.now_ms + node.clock_offset_ms))
+        plan = node.ownership.plan(rows, node.liveness.observe(members, self.now_ms + node.clock_offset_ms, node.name))
         yield from self._engine_lock(node)
         for partition in plan.lost:
             self._drop(node, partition)

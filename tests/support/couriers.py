@@ -10,10 +10,10 @@ from typing import TypeAlias
 from adapters.delivery.httpx_courier import HttpxCourier
 from adapters.delivery.native_courier import NativeCourier
 from domain.webhooks.ports import Courier, WebhookRequest, WebhookResponse
+from support.waiting import TIMEOUT_S
 
 COURIERS: list[type[NativeCourier] | type[HttpxCourier]] = [NativeCourier, HttpxCourier]
 AnyCourier: TypeAlias = NativeCourier | HttpxCourier
-TIMEOUT_S = 30.0
 
 
 class CourierClient:

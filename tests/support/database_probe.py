@@ -13,8 +13,8 @@ from sqlalchemy import Table
 from adapters.storage.sql.tables import metadata
 from support import postgres
 from support.service import Service
+from support.waiting import TIMEOUT_S
 
-TIMEOUT_S = 20.0
 KEPT_AFTER_DELETION = {"notifications", "events", "event_counts", "graves"}
 """The event log outlives its devices, and an owed mail tells of it; a tombstone says what is still to be deleted."""
 

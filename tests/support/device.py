@@ -21,8 +21,8 @@ from typing import Any
 import aiomqtt
 
 from support.service import ApiClient, Service
+from support.waiting import OPERATION_TIMEOUT_S, TIMEOUT_S
 
-TIMEOUT_S = 10.0
 PROTOCOL_VERSIONS = {4: aiomqtt.ProtocolVersion.V311, 5: aiomqtt.ProtocolVersion.V5}
 
 
@@ -46,7 +46,7 @@ class Device:
             "password": self.credentials["mqttPassword"],
             "identifier": self.device_id,
             "protocol": PROTOCOL_VERSIONS[version],
-            "timeout": TIMEOUT_S,
+            "timeout": OPERATION_TIMEOUT_S,
             **(by_websocket if websocket else by_socket),
             **more,
         }
@@ -112,7 +112,7 @@ class DeviceConnection:
     async def publish(self, below: str, message: Any, *, qos: int = 1, retain: bool = False) -> None:
         """At QoS 1 this returns after the PUBACK, when the service has stored the message."""
         payload = message if isinstance(message, bytes) else json.dumps(message).encode()
-        await self.client.publish(self.device.topic(below), payload, qos=qos, retain=retain, timeout=TIMEOUT_S)
+        await self.client.publish(self.device.topic(below), payload, qos=qos, retain=retain, timeout=OPERATION_TIMEOUT_S)
 
     async def report(self, **values: Any) -> None:
         await self.publish("telemetry", {"m": values})
@@ -140,7 +140,7 @@ class DeviceConnection:
     async def drain_commands(self, api: ApiClient) -> list[str]:
         """The names of all commands since the last call. None is in flight afterwards, and if the device replies, all
         are done."""
-        request = {"cmd": "STATUS", "waitSeconds": TIMEOUT_S if self.auto_reply else 0}
+        request = {"cmd": "STATUS", "waitSeconds": 30 if self.auto_reply else 0}
         answer = await api.post(f"{self.device.path}/command", request)
         last = answer["executionId"]
         assert not self.auto_reply or answer["status"] == "DONE", answer

@@ -13,7 +13,7 @@ from adapters.firmware_sources import ExampleFirmwareSources
 from adapters.mqtt.firmware_codec import FirmwareDeviceCodec
 from adapters.params_validator import JsonSchemaParamsValidator
 from domain.accounts.model import Account, Membership, Project, User
-from domain.commands.definitions import CommandDefinitionService
+from domain.commands.command_definitions import CommandDefinitionService
 from domain.commands.device_reports import DeviceReportService
 from domain.commands.device_types import DeviceTypeService
 from domain.commands.dispatch import CommandDispatchService
@@ -21,14 +21,14 @@ from domain.commands.dispatch_queue import DispatchQueue
 from domain.commands.queries import DeviceQueryService
 from domain.commands.service import CommandService
 from domain.commands.submission_waiter import SubmissionWaiter
-from domain.devices.codec import CommandResultReport, DeviceReport, OutboundMessage, RelayReport
 from domain.devices.credential_issuer import CredentialIssuer
 from domain.devices.credential_sync import CredentialSync
 from domain.devices.credentials import DeviceCredentialService
+from domain.devices.device_codec import CommandResultReport, DeviceReport, OutboundMessage, RelayReport
 from domain.devices.device_firmware import DeviceFirmwareService
+from domain.devices.device_link import SendResult
 from domain.devices.erasure import DeviceErasureService
 from domain.devices.firmware_config import BrokerEndpoint
-from domain.devices.link import SendResult
 from domain.devices.model import Device
 from domain.devices.presence import PresenceService
 from domain.devices.presence_batch import PresenceBatch
@@ -37,7 +37,7 @@ from domain.devices.service import DeviceService
 from domain.grants.authorizer import Authorizer
 from domain.grants.model import Grant, GrantSubject, Scope
 from domain.grants.rate_limit import RateAllowance
-from domain.grants.reference import rate_allowance
+from domain.grants.reference_windows import rate_allowance
 from domain.grants.window import GrantWindow
 from domain.kernel.caller import ApiKeyCaller, Role, Session
 from domain.kernel.ids import AccountId, DeviceId, GrantId, IdPrefix, KeyId, MembershipId, ProjectId, UserId

@@ -22,11 +22,11 @@ from cryptography import x509
 from cryptography.hazmat.primitives.serialization import Encoding
 
 from support.ports import free_ports
+from support.waiting import TIMEOUT_S
 
 ROOT = Path(__file__).resolve().parents[2]
 FIRMWARE = ROOT / "examples" / "firmware"
 SKETCH = FIRMWARE / "arduino" / "latchboard_relay"
-TIMEOUT_S = 20.0
 KINDS = ("arduino", "micropython")
 
 

@@ -17,21 +17,22 @@ from adapters.mqtt.mosquitto_config import mosquitto_config
 from adapters.mqtt.mosquitto_credentials import MosquittoFiles
 from support.mosquitto import BINARY
 from support.ports import free_ports
+from support.waiting import OPERATION_TIMEOUT_S, TIMEOUT_S
 
 PASSWORD = "s" * 32
-READY_TIMEOUT_S = 20.0
 
 
 class ExternalBroker:
     def __init__(self, folder: Path, *, change: Mapping[str, str] | None = None) -> None:
-        """`change`: other values for some of its options."""
+        """`change`: other values for some of its options. At `service_port` a login may have several client ids."""
         assert BINARY is not None, "Mosquitto is not installed; `make apt` installs it"
         folder.mkdir()
         self._folder = folder
-        [self.port] = free_ports(1)
+        self.port, self.service_port = free_ports(2)
         self.files = files = MosquittoFiles(folder / "passwords", folder / "acl", folder / "mosquitto.pid")
         user = "root" if os.geteuid() == 0 else None
         text = mosquitto_config(files, data_dir=folder, listeners=[f"{self.port} 127.0.0.1"], user=user)
+        text += f"\nlistener {self.service_port} 127.0.0.1\n"
         self._config = folder / "mosquitto.conf"
         for name, value in (change or {}).items():
             text = re.sub(rf"^{name} .*$", f"{name} {value}", text, flags=re.MULTILINE)
@@ -56,7 +57,7 @@ class ExternalBroker:
         assert BINARY is not None
         with (self._folder / "log").open("ab") as log:
             self._process = subprocess.Popen([BINARY, "-c", str(self._config)], stdout=log, stderr=log)
-        deadline = time.monotonic() + READY_TIMEOUT_S
+        deadline = time.monotonic() + TIMEOUT_S
         while not self._is_ready():
             assert self._process.poll() is None, (self._folder / "log").read_text(errors="replace")[-2_000:]
             assert time.monotonic() < deadline, "Mosquitto does not answer"
@@ -65,7 +66,7 @@ class ExternalBroker:
     def end(self, with_signal: signal.Signals) -> None:
         assert self._process is not None
         self._process.send_signal(with_signal)
-        self._process.wait(READY_TIMEOUT_S)
+        self._process.wait(TIMEOUT_S)
 
     def remove(self) -> None:
         if self._process is not None and self._process.poll() is None:
@@ -75,7 +76,7 @@ class ExternalBroker:
     def _is_ready(self) -> bool:
         """Until it answers a CONNECT: it opens its ports before it can bear the signal that follows a change of its files."""
         try:
-            with socket.create_connection(("127.0.0.1", self.port), timeout=2) as probe:
+            with socket.create_connection(("127.0.0.1", self.port), timeout=OPERATION_TIMEOUT_S) as probe:
                 probe.sendall(b"\x10\x0f\x00\x04MQTT\x04\x02\x00\x0a\x00\x03abc")
                 return bool(probe.recv(1)) and self.files.pid_file.exists()
         except OSError:

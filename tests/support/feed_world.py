@@ -16,15 +16,16 @@ from adapters.http.app import create_app
 from adapters.http.feed.endpoint import FeedEndpoint
 from adapters.http.feed.stream import FeedSources
 from adapters.http.server import hypercorn_http11
-from app.runtime.timeout_lock import TimeoutLock
-from domain.feed.audience import AudienceService
+from app.runtime.timeout_lock import LockWithTimeout
+from domain.feed.feed_audience import FeedAudienceService
 from domain.kernel.caller import ApiKeyCaller, Role, Session
 from domain.kernel.errors import Unauthenticated
 from domain.kernel.ids import KeyId
-from domain.telemetry.engine.reference import ReferenceEngine
+from domain.telemetry.engine.reference_engine import ReferenceEngine
 from domain.telemetry.queries.missed_readings import MissedReadingService
 from support.http import listening
-from support.webhook_world import ACCOUNT, TIMEOUT_S, WebhookWorld
+from support.waiting import TIMEOUT_S
+from support.webhook_world import ACCOUNT, WebhookWorld
 
 HOUR_MS = 3_600_000
 
@@ -131,9 +132,9 @@ async def feed_world(
     """`wired` False: behind a plain ASGI server without access to the socket. `commit_lock`: held while readings are stored."""
     world = world or await WebhookWorld().populate()
     callers = FakeAuthenticator(world)
-    audience = AudienceService(uow=world.uow, clock=world.clock)
+    audience = FeedAudienceService(uow=world.uow, clock=world.clock)
     missed_readings = MissedReadingService(uow=world.uow, engine=ReferenceEngine())
-    sources = FeedSources(audience, world.feed, missed_readings, TimeoutLock(commit_lock or asyncio.Lock()))
+    sources = FeedSources(audience, world.feed, missed_readings, LockWithTimeout(commit_lock or asyncio.Lock()))
     live = FeedEndpoint(sources=sources, authenticator=callers, clock=world.clock, **more)
     with patched_hypercorn() if wired else contextlib.nullcontext():
         async with listening(create_app(blueprints=[], authenticator=callers, feed=live), ping_every_s=ping_every_s) as url:

@@ -15,8 +15,9 @@ from typing import Any, ClassVar
 
 import aiomqtt
 
-from support.device import TIMEOUT_S, Device, cancel_tasks
+from support.device import Device, cancel_tasks
 from support.service import ApiClient, Service
+from support.waiting import TIMEOUT_S
 
 
 async def register_stock_device(api: ApiClient, profile: str, name: str = "Plug") -> Device:

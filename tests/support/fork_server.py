@@ -11,6 +11,7 @@ the program: the test process, which waits for it as for any child and sees its 
 from __future__ import annotations
 
 import ctypes
+import gc
 import importlib
 import json
 import os
@@ -24,8 +25,9 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
+from support.waiting import TIMEOUT_S
+
 SET_CHILD_SUBREAPER = 36
-START_TIMEOUT_S = 60.0
 MAX_REQUEST_BYTES = 256 * 1024
 PRELOADED_MODULES = (
     "app.cli.commands",
@@ -79,7 +81,7 @@ class ForkServer:
     def __init__(self) -> None:
         _become_subreaper()
         self._requests, server_side = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
-        self._requests.settimeout(START_TIMEOUT_S)
+        self._requests.settimeout(TIMEOUT_S)
         self._lock = threading.Lock()
         with server_side:
             tests = Path(__file__).resolve().parents[1]
@@ -96,11 +98,14 @@ class ForkServer:
                 pass_fds=[server_side.fileno()],
             )
 
-    def start(self, arguments: list[str], *, folder: Path, env: dict[str, str], out: int) -> ForkedProcess:
-        """Run `latchboard *arguments` in `folder` with exactly this environment; output goes to the descriptor `out`."""
+    def start(
+        self, arguments: list[str], *, folder: Path, env: dict[str, str], out: int, errors: int | None = None
+    ) -> ForkedProcess:
+        """Run `latchboard *arguments` in `folder` with exactly this environment. Output goes to the descriptor `out`, that of
+        standard error to `errors` if it is given."""
         request = json.dumps({"arguments": arguments, "folder": str(folder), "env": env}).encode()
         with self._lock:
-            socket.send_fds(self._requests, [request], [out])
+            socket.send_fds(self._requests, [request], [out, out if errors is None else errors])
             answer = self._requests.recv(64)
         assert answer, f"the fork server has ended with {self._process.poll()}"
         return ForkedProcess(int(answer))
@@ -116,9 +121,10 @@ def run_fork_server(socket_descriptor: int) -> None:
     """The server process: fork one child per request until the test process has gone. Only the children return from the loop."""
     for name in PRELOADED_MODULES:
         importlib.import_module(name)
+    gc.freeze()  # else each program looks at all that was imported when it ends, and copies it
     requests = socket.socket(fileno=socket_descriptor)
     while True:
-        request, out, *_ = socket.recv_fds(requests, MAX_REQUEST_BYTES, 1)
+        request, outputs, *_ = socket.recv_fds(requests, MAX_REQUEST_BYTES, 2)
         if not request:
             os._exit(0)
         pid_reader, pid_writer = os.pipe()
@@ -129,21 +135,22 @@ def run_fork_server(socket_descriptor: int) -> None:
             os._exit(0)
         os.waitpid(intermediate, 0)  # after this the test process is the child's parent
         requests.send(os.read(pid_reader, 64))
-        for descriptor in (pid_reader, pid_writer, out[0]):
+        for descriptor in (pid_reader, pid_writer, *outputs):
             os.close(descriptor)
     for descriptor in (pid_reader, pid_writer, requests.detach()):
         os.close(descriptor)
-    _run_program(json.loads(request), out[0])
+    _run_program(json.loads(request), *outputs)
 
 
-def _run_program(request: dict[str, Any], out: int) -> None:
+def _run_program(request: dict[str, Any], out: int, errors: int) -> None:
     os.chdir(request["folder"])
     os.environ.clear()
     os.environ.update(request["env"])
     sys.argv = ["latchboard", *request["arguments"]]
     os.dup2(out, 1)
-    os.dup2(out, 2)
+    os.dup2(errors, 2)
     os.close(out)
+    os.close(errors)
     from app.cli.main import main
 
     main()

@@ -22,12 +22,12 @@ from cryptography.hazmat.primitives.asymmetric import rsa
 from cryptography.hazmat.primitives.serialization import Encoding, NoEncryption, PrivateFormat, PublicFormat
 
 from support.ports import free_ports
+from support.waiting import OPERATION_TIMEOUT_S, TIMEOUT_S
 
 BINARY = shutil.which("glewlwyd")
 REQUIRED = "LATCHBOARD_REQUIRE_GLEWLWYD"
 SCHEMA = Path("/usr/share/dbconfig-common/data/glewlwyd/install/sqlite3")
 MODULES = Path("/usr/lib/glewlwyd")
-READY_TIMEOUT_S = 30.0
 CLIENT_ID, CLIENT_SECRET = "latchboard", "a-secret-of-two"
 USER, PASSWORD, EMAIL = "grace", "four words of hers", "grace@example.com"
 
@@ -70,7 +70,7 @@ class Glewlwyd:
 
     async def sign_in(self, authorization_url: str) -> str:
         """As its login page does: the person enters the password and allows the client. Where the browser is sent then."""
-        async with httpx.AsyncClient() as browser:
+        async with httpx.AsyncClient(timeout=TIMEOUT_S) as browser:
             answer = await browser.post(f"{self.url}/api/auth/", json={"username": USER, "password": PASSWORD})
             assert answer.status_code == 200, answer.text
             allowed = {"scope": "openid email profile"}
@@ -83,7 +83,7 @@ class Glewlwyd:
     def _stop(self) -> None:
         if self._process is not None:
             self._process.terminate()
-            self._process.wait(10)
+            self._process.wait(TIMEOUT_S)
 
     def _config(self) -> str:
         paths = {
@@ -114,12 +114,12 @@ class Glewlwyd:
         )
 
     def _wait_until_ready(self) -> None:
-        deadline = time.monotonic() + READY_TIMEOUT_S
+        deadline = time.monotonic() + TIMEOUT_S
         while True:
             assert self._process is not None
             assert self._process.poll() is None, (self.folder / "glewlwyd.log").read_text()
             try:
-                httpx.get(f"{self.url}/config")
+                httpx.get(f"{self.url}/config", timeout=OPERATION_TIMEOUT_S)
             except httpx.TransportError:
                 assert time.monotonic() < deadline, "Glewlwyd does not respond"
                 time.sleep(0.05)
@@ -127,7 +127,7 @@ class Glewlwyd:
                 return
 
     def _administrate(self) -> None:
-        with httpx.Client(base_url=f"{self.url}/api/") as admin:
+        with httpx.Client(base_url=f"{self.url}/api/", timeout=TIMEOUT_S) as admin:
 
             def post(path: str, content: dict[str, Any]) -> None:
                 answer = admin.post(path, json=content)

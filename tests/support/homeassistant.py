@@ -23,8 +23,9 @@ from typing import Any
 import aiomqtt
 import pytest
 
-from support.device import TIMEOUT_S, cancel_tasks
+from support.device import cancel_tasks
 from support.mosquitto import BINARY, require_mosquitto
+from support.waiting import TIMEOUT_S
 
 PASSWORD = "p@ss:w/rd%"
 PASSWORD_IN_URL = "p%40ss%3Aw%2Frd%25"

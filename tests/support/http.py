@@ -36,7 +36,9 @@ from adapters.http.api.team.routes import team_blueprint
 from adapters.http.app import create_app
 from adapters.http.core.idempotency import IdempotencyStore
 from adapters.http.core.middleware import HttpSettings
+from adapters.http.openapi.page import openapi_blueprint
 from adapters.id_generator import RandomIdGenerator
+from adapters.service_texts import SentenceTranslator
 from domain.accounts.projects import ProjectService
 from domain.approvals.closing import PendingApprovalCloser
 from domain.kernel.caller import Role, Session
@@ -52,11 +54,12 @@ from domain.sign_in.session_opener import SessionOpener
 from domain.sign_in.sessions import SessionService
 from domain.sign_in.token_issuer import SessionTokenIssuer
 from domain.sign_in.trusted_devices import TrustedDevices
-from domain.sign_in.unlock import UnlockService
+from domain.sign_in.unlock_link import UnlockService
 from domain.team.members import TeamService
 from domain.team.operator_accounts import AccountAdminService, CreatedAccount
 from support.manual_clock import ManualClock
 from support.memory_storage.unit_of_work import MemoryUnitOfWork
+from support.waiting import TIMEOUT_S
 
 PASSWORD = "correct horse battery"
 
@@ -129,10 +132,17 @@ class HttpWorld:
             digest=self.digest,
         )
         self.unlock = UnlockService(
-            **shared, digest=self.digest, mails=self.mail, devices=devices, link_url="https://latchboard.test/unlock?token="
+            **shared,
+            digest=self.digest,
+            mails=self.mail,
+            devices=devices,
+            link_url="https://latchboard.test/unlock?token=",
+            translator=SentenceTranslator(),
         )
         self.sessions = SessionService(uow=self.uow, clock=self.clock, issuer=issuer)
-        self.passwords = PasswordService(**shared, hasher=self.hasher, digest=self.digest, mailer=self.mail)
+        self.passwords = PasswordService(
+            **shared, hasher=self.hasher, digest=self.digest, mailer=self.mail, translator=SentenceTranslator()
+        )
         self.team = TeamService(**shared, hasher=self.hasher, requests=PendingApprovalCloser(InProcessApprovalWaiter()))
         self.projects = ProjectService(**shared)
         self.keys = ApiKeyService(**shared, digest=self.digest, requests=PendingApprovalCloser(InProcessApprovalWaiter()))
@@ -148,6 +158,7 @@ class HttpWorld:
                 projects_blueprint(projects=self.projects),
                 keys_blueprint(keys=self.keys, uow=self.uow),
                 catalog_blueprint(),
+                openapi_blueprint(version="0", clock=self.clock),
                 *self._more(self),
             ],
             authenticator=self.callers,
@@ -231,14 +242,14 @@ async def listening(app: Quart, *, ping_every_s: float | None = None) -> AsyncIt
         yield f"http://127.0.0.1:{port}"
     finally:
         stop.set()
-        await asyncio.wait_for(server, 10)
+        await asyncio.wait_for(server, TIMEOUT_S)
 
 
 @asynccontextmanager
 async def serving(world: HttpWorld) -> AsyncIterator[HttpClient]:
     """The world on a real loopback port, with a client that is not signed in yet."""
     try:
-        async with listening(world.app()) as url, httpx.AsyncClient(base_url=url, timeout=10, verify=False) as raw:
+        async with listening(world.app()) as url, httpx.AsyncClient(base_url=url, timeout=TIMEOUT_S, verify=False) as raw:
             yield HttpClient(world, raw)
     finally:
         await world.close()

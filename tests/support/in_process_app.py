@@ -5,8 +5,9 @@ broker.
         ada = await program.sign_in(await program.account("ada@example.com"))
         answer = await ada.post("/devices/register", {...})
 
-Only the outside is replaced: the clock, the device link, the webhook courier, the mailer, the cost of a password hash. Workers do not
-run; tests call them by hand. For the program as a process, with its broker and its workers, see `service.py`.
+Only the outside is replaced: the clock, the device link, the webhook courier, the mailer, the cost of a password hash, the wait for
+the database. Workers do not run; tests call them by hand. For the program as a process, with its broker and its workers, see
+`notification_settings.py`.
 """
 
 from __future__ import annotations
@@ -15,6 +16,7 @@ import asyncio
 import json
 from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
+from functools import partial
 from pathlib import Path
 from typing import Any
 from unittest.mock import patch
@@ -22,8 +24,9 @@ from unittest.mock import patch
 import httpx
 
 from adapters.crypto.password_hasher import Argon2PasswordHasher
+from adapters.storage.sql import SqlDatabase
 from app.config.settings import Settings
-from app.wiring.compose import Program, compose
+from app.wiring.compose import ComposedService, compose
 from domain.ingest.metric_naming import assign_metric_numbers
 from domain.ingest.telemetry import IngestResult
 from domain.kernel.caller import Role
@@ -31,8 +34,10 @@ from domain.kernel.ids import DeviceId
 from domain.team.operator_accounts import CreatedAccount
 from domain.webhooks.ports import ResponseCallback, WebhookRequest, WebhookResponse
 from support.device_world import FakeLink
+from support.empty_database import empty_sqlite
 from support.http import PASSWORD, FakeMailer
 from support.manual_clock import ManualClock
+from support.waiting import TIMEOUT_S
 
 BASE_URL = "http://latchboard.test"
 RECEIVER_URL = "http://127.0.0.1:9/hook"
@@ -96,7 +101,7 @@ class ApiCaller:
 
 
 class InProcessApp:
-    def __init__(self, program: Program, clock: ManualClock, mail: FakeMailer) -> None:
+    def __init__(self, program: ComposedService, clock: ManualClock, mail: FakeMailer) -> None:
         self.program = program
         self.services = program.services
         self.clock = clock
@@ -156,6 +161,8 @@ async def in_process_app(folder: Path, **settings: Any) -> AsyncIterator[InProce
         _env_file=None,  # type: ignore[call-arg]
         **{"data_dir": folder / "data", "engine": "reference", "mqtt_public_host": "mqtt.test", **settings},
     )
+    if "database_url" not in settings and not (file := chosen.data_dir / "latchboard.db").exists():
+        empty_sqlite(file)
     clock, mail = ManualClock(), FakeMailer()
     stand_ins: dict[str, Any] = {
         "SystemClock": lambda: clock,
@@ -163,6 +170,7 @@ async def in_process_app(folder: Path, **settings: Any) -> AsyncIterator[InProce
         "create_courier": lambda *_: FakeCourier(),
         "create_device_link": lambda *_: FakeLink(),
         "create_mailer": lambda *_: mail,
+        "SqlDatabase": partial(SqlDatabase, acquire_timeout_s=TIMEOUT_S),
     }
     with patch.multiple("app.wiring.adapters", **stand_ins):
         program = compose(chosen)

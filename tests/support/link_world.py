@@ -11,15 +11,14 @@ from typing import Any
 import aiomqtt
 
 from adapters.engine import _native
-from adapters.mqtt.embedded_link import EmbeddedBrokerSettings, EmbeddedDeviceLink, Listener
+from adapters.mqtt.embedded_link import BrokerListenAddress, EmbeddedBrokerSettings, EmbeddedDeviceLink
 from adapters.mqtt.mosquitto_connection import MosquittoSettings
 from adapters.mqtt.mosquitto_credentials import MosquittoCredentialStore
 from adapters.mqtt.mosquitto_link import MosquittoDeviceLink
-from domain.devices.link import DeviceLink, InboundEvent
+from domain.devices.device_link import DeviceLink, InboundEvent
 from support.broker import BrokerDevice, new_device
 from support.mosquitto import mosquitto
-
-TIMEOUT = 10.0
+from support.waiting import TIMEOUT_S
 
 
 class StillClock:
@@ -47,7 +46,7 @@ class World:
         return device
 
     def client(self, device: BrokerDevice, **options: Any) -> aiomqtt.Client:
-        options = {"port": self.port, "identifier": device.device_id, "timeout": TIMEOUT, **options}
+        options = {"port": self.port, "identifier": device.device_id, "timeout": TIMEOUT_S, **options}
         return aiomqtt.Client("127.0.0.1", username=device.device_id, password=device.password, **options)
 
     @contextlib.asynccontextmanager
@@ -69,7 +68,7 @@ class World:
             batch.ack()
 
     async def until(self, condition: Callable[[], bool]) -> None:
-        async with asyncio.timeout(TIMEOUT):
+        async with asyncio.timeout(TIMEOUT_S):
             while not condition():
                 await asyncio.sleep(0.01)
 
@@ -87,7 +86,9 @@ class World:
 
 @contextlib.asynccontextmanager
 async def embedded() -> AsyncIterator[World]:
-    link = EmbeddedDeviceLink(EmbeddedBrokerSettings((Listener("tcp", "127.0.0.1", 0), Listener("ws", "127.0.0.1", 0))))
+    link = EmbeddedDeviceLink(
+        EmbeddedBrokerSettings((BrokerListenAddress("tcp", "127.0.0.1", 0), BrokerListenAddress("ws", "127.0.0.1", 0)))
+    )
     await link.start()
     tcp, ws = link.ports()
     yield World(link, tcp, ws)
@@ -120,4 +121,4 @@ async def consuming(world: World) -> AsyncIterator[World]:
 
 
 async def received(client: aiomqtt.Client) -> aiomqtt.Message:
-    return await asyncio.wait_for(anext(aiter(client.messages)), TIMEOUT)
+    return await asyncio.wait_for(anext(aiter(client.messages)), TIMEOUT_S)

@@ -15,6 +15,7 @@ import pytest
 from adapters.mqtt.mosquitto_credentials import MosquittoFiles, acl_text
 from support.certificate import certificate
 from support.ports import free_ports
+from support.waiting import TIMEOUT_S
 
 BINARY = shutil.which("mosquitto") or shutil.which("mosquitto", path="/usr/sbin:/usr/local/sbin")
 
@@ -74,7 +75,7 @@ persistence false
     finally:
         with contextlib.suppress(ProcessLookupError):
             process.terminate()
-        await asyncio.wait_for(process.wait(), 10)
+        await asyncio.wait_for(process.wait(), TIMEOUT_S)
 
 
 @contextlib.asynccontextmanager
@@ -90,13 +91,13 @@ async def open_mosquitto(folder: Path) -> AsyncIterator[int]:
         yield port
     finally:
         process.terminate()
-        await asyncio.wait_for(process.wait(), 10)
+        await asyncio.wait_for(process.wait(), TIMEOUT_S)
 
 
 async def _listening(port: int, pid_file: Path) -> None:
     """Wait until it answers: it opens its ports before it can handle the reload signal."""
     hello = b"\x10\x0f\x00\x04MQTT\x04\x02\x00\x0a\x00\x03abc"
-    async with asyncio.timeout(10):
+    async with asyncio.timeout(TIMEOUT_S):
         while True:
             with contextlib.suppress(OSError):
                 reader, writer = await asyncio.open_connection("127.0.0.1", port)

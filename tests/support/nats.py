@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import shutil
+import signal
 import subprocess
 import sys
 import tempfile
@@ -16,9 +17,9 @@ from nats.aio.client import Client
 from nats.errors import Error as NatsError
 
 from support.ports import free_ports
+from support.waiting import OPERATION_TIMEOUT_S, TIMEOUT_S
 
 BINARY = shutil.which("nats-server") or shutil.which("nats-server", path=str(Path(sys.executable).parent))
-_READY_S = 30
 
 
 class NatsNodes:
@@ -52,8 +53,19 @@ class NatsNodes:
         process = self._processes[number]
         if process is not None:
             process.kill()
-            process.wait(10)
+            process.wait(TIMEOUT_S)
             self._processes[number] = None
+
+    @contextlib.contextmanager
+    def hanging(self, number: int) -> Iterator[None]:
+        """The node keeps its connections and says nothing."""
+        process = self._processes[number]
+        assert process is not None
+        process.send_signal(signal.SIGSTOP)
+        try:
+            yield
+        finally:
+            process.send_signal(signal.SIGCONT)
 
     def stop(self) -> None:
         for number in range(len(self._processes)):
@@ -61,7 +73,7 @@ class NatsNodes:
 
     async def wait_until_ready(self) -> None:
         """Until every node answers, JetStream has a leader, and a stream can be placed on all nodes."""
-        async with asyncio.timeout(_READY_S):
+        async with asyncio.timeout(TIMEOUT_S):
             for server in self.servers:
                 while not await _answers(server):
                     await asyncio.sleep(0.05)
@@ -72,7 +84,7 @@ class NatsNodes:
         client = Client()
         await client.connect(servers=self.servers, error_cb=_ignore)
         try:
-            streams = client.jetstream(timeout=5)
+            streams = client.jetstream(timeout=OPERATION_TIMEOUT_S)
             await streams.add_stream(name="probe", subjects=["probe"], num_replicas=len(self.servers))
             return await streams.delete_stream("probe")
         except NatsError:
@@ -85,7 +97,7 @@ class NatsNodes:
         client = Client()
         await client.connect(servers=self.servers)
         try:
-            streams = client.jetstream(timeout=5)
+            streams = client.jetstream(timeout=OPERATION_TIMEOUT_S)
             for info in await streams.streams_info():
                 await streams.delete_stream(info.config.name or "")
         finally:
@@ -93,7 +105,7 @@ class NatsNodes:
 
     def _config(self, number: int) -> str:
         routes = ", ".join(f"nats-route://127.0.0.1:{port}" for port in self._routes)
-        cluster = f"cluster {{ name: tests, listen: 127.0.0.1:{self._routes[number]}, routes: [{routes}] }}"
+        cluster = f"cluster {{ name: tests, listen: 127.0.0.1:{self._routes[number]}, no_advertise: true, routes: [{routes}] }}"
         return (
             f"server_name: node-{number}\nlisten: 127.0.0.1:{self._clients[number]}\nhttp: 127.0.0.1:{self._monitors[number]}\n"
             f"jetstream {{ store_dir: {self._folder}/data-{number}, sync_interval: {self._sync}, max_file: 1GB, max_mem: 16MB }}\n"
@@ -104,8 +116,8 @@ class NatsNodes:
 async def _answers(server: str) -> bool:
     client = Client()
     try:
-        await client.connect(server, connect_timeout=1, allow_reconnect=False, error_cb=_ignore)
-        await client.jetstream(timeout=1).account_info()
+        await client.connect(server, connect_timeout=int(OPERATION_TIMEOUT_S), allow_reconnect=False, error_cb=_ignore)
+        await client.jetstream(timeout=OPERATION_TIMEOUT_S).account_info()
     except Exception:
         return False
     else:

@@ -1,6 +1,6 @@
 """A PostgreSQL cluster for the tests in a temporary folder, started by the first test that needs it and stopped at the end.
 
-`LATCHBOARD_TEST_POSTGRES_URL` names another database, which the tests empty at will. Tests in several processes still start one
+`LATCHBOARD_TEST_POSTGRES_URL` names another one; its user creates and drops databases, this one included. Tests in several processes still start one
 cluster each, because they would empty it under each other.
 """
 
@@ -15,9 +15,9 @@ import tempfile
 from pathlib import Path
 
 from support.ports import free_ports
+from support.waiting import TIMEOUT_S
 
 REQUIRED = "LATCHBOARD_REQUIRE_POSTGRES"
-_SERVER_S = 60
 
 
 def binaries() -> Path | None:
@@ -61,7 +61,7 @@ def _started() -> str:
             check=True,
             user=user,
             cwd=folder,
-            timeout=_SERVER_S,
+            timeout=TIMEOUT_S,
             stdout=subprocess.DEVNULL,
             stderr=None,
         )
@@ -75,4 +75,4 @@ def _started() -> str:
     options = f"-p {port} -c listen_addresses=127.0.0.1 -c unix_socket_directories={folder} -c fsync=off"
     atexit.register(stop)
     run("pg_ctl", "-o", options, "-l", str(folder / "log"), "-w", "start")
-    return f"postgresql+asyncpg://postgres@127.0.0.1:{port}/postgres"
+    return f"postgresql+asyncpg://postgres@127.0.0.1:{port}/latchboard_tests"

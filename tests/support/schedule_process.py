@@ -12,8 +12,9 @@ from dataclasses import replace
 from adapters.id_generator import RandomIdGenerator
 from adapters.storage.sql.database import SqlDatabase
 from domain.events.model import Event
-from domain.events.service import EventLogDispatcher
+from domain.events.service import DomainEventRecorder
 from support.schedule_world import DAY, NOW, ScheduleWorld
+from support.waiting import TIMEOUT_S
 
 SLOTS = 120
 
@@ -26,7 +27,7 @@ class SqlScheduleWorld(ScheduleWorld):
     """A `ScheduleWorld` whose services use a SQL database."""
 
     def __init__(self, database: SqlDatabase) -> None:
-        uow = database.unit_of_work(EventLogDispatcher(ids=RandomIdGenerator(), observers=(), feed=NoFeed()))
+        uow = database.unit_of_work(DomainEventRecorder(ids=RandomIdGenerator(), observers=(), feed=NoFeed()))
         super().__init__()
         self.uow = uow  # type: ignore[assignment]
         for service in (self.commands, self.schedules, self.plans, self.firing, self.devices, self.credentials, self.presence):
@@ -61,7 +62,7 @@ async def fire(world: SqlScheduleWorld) -> None:
 
 
 async def main(what: str, url: str) -> None:
-    database = SqlDatabase(url)
+    database = SqlDatabase(url, acquire_timeout_s=TIMEOUT_S)
     await database.start()
     try:
         await (populate if what == "populate" else fire)(SqlScheduleWorld(database))

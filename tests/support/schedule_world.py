@@ -9,16 +9,16 @@ from adapters.engine.reference_grant_evaluator import ReferenceGrantEvaluator
 from adapters.mqtt.firmware_codec import FirmwareDeviceCodec
 from adapters.recurrence import DateutilRecurrence
 from domain.approvals.service import ApprovalService
-from domain.commands.definitions import CommandDefinitionInput
+from domain.commands.command_definitions import CommandDefinitionInput
 from domain.devices.model import Device
 from domain.grants.access_explanation import AccessExplainer
 from domain.grants.grant_service import GrantService
 from domain.kernel.caller import Role
 from domain.kernel.ids import AccountId, DeviceId
 from domain.schedules.device_plan_sync import DevicePlanService
-from domain.schedules.edges_left_to_device import LeftEdgeService
 from domain.schedules.firing import ScheduleFiringService
 from domain.schedules.model import Schedule, ScheduleEdgeRecord
+from domain.schedules.offline_device_edge_service import OfflineDeviceEdgeService
 from domain.schedules.service import ScheduleInput, ScheduleService, ScheduleView
 from support.device_world import DeviceWorld
 from support.manual_clock import START_MS
@@ -48,7 +48,7 @@ class ScheduleWorld(DeviceWorld):
             wake=self.wake_event,
         )
         self.firing = self.make_firing()
-        self.left_edges = LeftEdgeService(**shared, commands=self.commands)
+        self.left_edges = OfflineDeviceEdgeService(**shared, commands=self.commands)
         self.approvals = ApprovalService(**shared, submitter=self.commands, waiter=self.decisions)
         self.granting: GrantService[Any] = GrantService(
             **shared,

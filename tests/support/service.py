@@ -26,14 +26,13 @@ from typing import Any
 import httpx
 from websockets.asyncio.client import ClientConnection, connect
 
+from support.empty_database import empty_sqlite
 from support.fork_server import ForkedProcess, fork_server
 from support.ports import free_ports
+from support.waiting import OPERATION_TIMEOUT_S, TIMEOUT_S, until
 
 EMAIL = "owner@example.com"
 PASSWORD = "correct horse battery"
-READY_TIMEOUT_S = 60.0
-STOP_TIMEOUT_S = 5.0
-TIMEOUT_S = 15.0
 SOURCES = Path(__file__).resolve().parents[2] / "src"
 PORT_SETTINGS = ("LATCHBOARD_HTTP_PORT", "LATCHBOARD_MQTT_PORT", "LATCHBOARD_MQTT_WS_PORT")
 
@@ -55,6 +54,9 @@ def environment(*before: Path, **settings: Any) -> dict[str, str]:
 
 
 class Service:
+    starts_on_nothing = False
+    """Whether its first start makes the database; else that start finds the tables."""
+
     def __init__(self, folder: Path, *before: Path, **settings: Any) -> None:
         """`settings`: by variable name, in addition to what every test needs. `before`: a folder before the sources in PYTHONPATH."""
         self.folder = folder
@@ -122,17 +124,17 @@ class Service:
         """Start the service and wait until `/readyz` answers 200."""
         assert not self.is_running
         self.process = self.launch("serve")
-        deadline = time.monotonic() + READY_TIMEOUT_S
+        deadline = time.monotonic() + TIMEOUT_S
         while not self._ready():
             assert self.process.poll() is None, f"ended with {self.process.returncode} before it was ready:\n{self.log(3_000)}"
-            assert time.monotonic() < deadline, f"not ready after {READY_TIMEOUT_S} s:\n{self.log(3_000)}"
+            assert time.monotonic() < deadline, f"not ready after {TIMEOUT_S} s:\n{self.log(3_000)}"
             time.sleep(0.03)
 
     def expect_start_failure(self) -> tuple[int, str]:
         """Start the service, which must fail; returns its exit code and output."""
         process = self.launch("serve")
         try:
-            return process.wait(READY_TIMEOUT_S), self.log()
+            return process.wait(TIMEOUT_S), self.log()
         finally:
             _kill(process)
 
@@ -141,7 +143,7 @@ class Service:
         assert self.process is not None
         began = time.monotonic()
         self.process.send_signal(signal.SIGTERM)
-        code = self.process.wait(3 * STOP_TIMEOUT_S)
+        code = self.process.wait(TIMEOUT_S)
         assert code == 0, f"exit code {code}:\n{self.log(3_000)}"
         return time.monotonic() - began
 
@@ -159,8 +161,15 @@ class Service:
         self.kill()
         await asyncio.to_thread(self.start)
 
+    def _create_database(self) -> None:
+        file = Path(self.settings["LATCHBOARD_DATA_DIR"]) / "latchboard.db"
+        if not (self.starts_on_nothing or file.exists() or "LATCHBOARD_DATABASE_URL" in self.settings):
+            empty_sqlite(file)
+
     def _ready(self) -> bool:
-        line = HTTPConnection("127.0.0.1", self.port, timeout=2)  # an httpx client costs 40 ms of processor each time it asks
+        line = HTTPConnection(
+            "127.0.0.1", self.port, timeout=OPERATION_TIMEOUT_S
+        )  # httpx would cost 40 ms of processor each time
         try:
             line.request("GET", "/readyz")
             return line.getresponse().status == 200
@@ -172,6 +181,7 @@ class Service:
     def __enter__(self) -> Service:
         RUNNING_SERVICES.append(self)
         try:
+            self._create_database()
             self.start()
         except BaseException:
             self.__exit__(None, None, None)
@@ -186,7 +196,7 @@ class Service:
     @asynccontextmanager
     async def api(self, **headers: str) -> AsyncIterator[ApiClient]:
         """An API client with these headers; without any, as the Owner."""
-        async with httpx.AsyncClient(base_url=f"{self.url}/api/v1", timeout=40, verify=False) as raw:
+        async with httpx.AsyncClient(base_url=f"{self.url}/api/v1", timeout=TIMEOUT_S, verify=False) as raw:
             api = ApiClient(raw, headers)
             if not headers:
                 api.headers = {"Authorization": f"Bearer {await self.token(api)}"}
@@ -243,10 +253,7 @@ class ApiClient:
 
     async def wait_until(self, path: str, wanted: Any, *, within_s: float = TIMEOUT_S) -> Any:
         """Read until `wanted(answer)` is true; returns that response."""
-        async with asyncio.timeout(within_s):
-            while not wanted(answer := await self.get(path)):
-                await asyncio.sleep(0.03)
-        return answer
+        return await until(lambda: self.get(path), wanted, within_s=within_s)
 
 
 class FeedClient:
@@ -270,4 +277,4 @@ class FeedClient:
 def _kill(process: subprocess.Popen[bytes] | ForkedProcess) -> None:
     if process.poll() is None:
         process.kill()
-    process.wait(10)
+    process.wait(TIMEOUT_S)

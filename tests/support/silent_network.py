@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-from collections.abc import AsyncIterator
+import threading
+from collections.abc import AsyncIterator, Iterator, Sequence
 
 from sqlalchemy import URL, make_url
 
 from support.ports import free_ports
+from support.waiting import TIMEOUT_S
 
 CHUNK = 65_536
 
@@ -18,6 +20,8 @@ class SilentNetwork:
         self._target = target
         [self.port] = free_ports(1)
         self.silent = False
+        self.silent_from: bytes | None = None
+        """The network falls silent at the next answer of the target that contains this, and swallows that answer."""
         self._tasks: set[asyncio.Task[None]] = set()
         self._writers: list[asyncio.StreamWriter] = []
 
@@ -29,14 +33,16 @@ class SilentNetwork:
     async def serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         there, back = await asyncio.open_connection(self._target.host, self._target.port)
         self._writers += [writer, back]
-        pumps = [asyncio.create_task(self._pump(reader, back)), asyncio.create_task(self._pump(there, writer))]
+        pumps = [asyncio.create_task(self._pump(reader, back)), asyncio.create_task(self._pump(there, writer, answers=True))]
         self._tasks.update(pumps)
 
-    async def _pump(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+    async def _pump(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter, *, answers: bool = False) -> None:
         """A connection that lost bytes never carries any again, as after a real gap."""
         lost = False
         with contextlib.suppress(OSError):
             while data := await reader.read(CHUNK):
+                if answers and self.silent_from is not None and self.silent_from in data:
+                    self.silent, self.silent_from = True, None
                 lost = lost or self.silent
                 if not lost:
                     writer.write(data)
@@ -63,3 +69,22 @@ async def silent_network(url: str) -> AsyncIterator[SilentNetwork]:
     finally:
         server.close()
         await network.stop()
+
+
+@contextlib.contextmanager
+def silent_networks(urls: Sequence[str]) -> Iterator[Sequence[SilentNetwork]]:
+    """One to each target, in a thread of their own: for those whose event loop stands still meanwhile."""
+    loop, stack = asyncio.new_event_loop(), contextlib.AsyncExitStack()
+    thread = threading.Thread(target=loop.run_forever, daemon=True)
+    thread.start()
+
+    async def open_all() -> Sequence[SilentNetwork]:
+        return [await stack.enter_async_context(silent_network(url)) for url in urls]
+
+    try:
+        yield asyncio.run_coroutine_threadsafe(open_all(), loop).result(TIMEOUT_S)
+    finally:
+        asyncio.run_coroutine_threadsafe(stack.aclose(), loop).result(TIMEOUT_S)
+        loop.call_soon_threadsafe(loop.stop)
+        thread.join(TIMEOUT_S)
+        loop.close()

@@ -21,9 +21,11 @@ from domain.kernel.caller import Role
 from domain.keys.model import ApiKey
 from domain.rules.model import Comparator, Rule, RuleAction, RuleCondition
 from domain.schedules.model import PLAIN_OFF, PLAIN_ON, MisfirePolicy, Schedule, ScheduleStatus, SwitchEdge
-from domain.webhooks.model import Attempt, Delivery, DeliveryState, Webhook
+from domain.webhooks.model import DeliveryAttempt, DeliveryState, Webhook, WebhookDelivery
 from support import postgres
+from support.empty_database import empty_postgres, empty_sqlite
 from support.memory_storage import MemoryUnitOfWork
+from support.waiting import TIMEOUT_S
 
 NOW = 1_790_000_000_000
 _numbers = count(1)
@@ -36,32 +38,19 @@ def new_id(prefix: str) -> Any:
     return f"{prefix}_{next(_numbers):020d}"
 
 
-def sqlite_url(path: Path) -> str:
-    return f"sqlite+aiosqlite:///{path}"
-
-
 @asynccontextmanager
 async def open_storage(kind: str, path: Path, recorder: Any = None, **bounds: Any) -> AsyncIterator[Any]:
     """A unit of work over an empty storage of this kind."""
     if kind == "memory":
         yield MemoryUnitOfWork(recorder)
         return
-    database = SqlDatabase(sqlite_url(path / "latchboard.db") if kind == "sqlite" else await empty_postgres(), **bounds)
+    url = empty_sqlite(path / "latchboard.db") if kind == "sqlite" else await empty_postgres()
+    database = SqlDatabase(url, **{"acquire_timeout_s": TIMEOUT_S} | bounds)
     await database.start()
     try:
         yield database.unit_of_work(recorder)
     finally:
         await database.stop()
-
-
-async def empty_postgres() -> str:
-    """The PostgreSQL test database with nothing in it."""
-    import asyncpg
-
-    connection = await asyncpg.connect(postgres.plain_url())
-    await connection.execute("DROP SCHEMA public CASCADE; CREATE SCHEMA public")
-    await connection.close()
-    return postgres.url()
 
 
 @dataclass(frozen=True)
@@ -269,7 +258,7 @@ def a_webhook(world: StoredAccount, **changes: Any) -> Webhook:
     return Webhook(**(fields | changes))
 
 
-def a_delivery(webhook: Webhook, **changes: Any) -> Delivery:
+def a_delivery(webhook: Webhook, **changes: Any) -> WebhookDelivery:
     fields: dict[str, Any] = {
         "device_id": None,
         "event_type": "relay_changed",
@@ -280,10 +269,12 @@ def a_delivery(webhook: Webhook, **changes: Any) -> Delivery:
         "claimed_until_ms": None,
         "created_ms": NOW,
     }
-    return Delivery(
+    return WebhookDelivery(
         no=0, webhook_id=webhook.webhook_id, account_id=webhook.account_id, event_id=new_id("evt"), **(fields | changes)
     )
 
 
-def an_attempt(delivery: Delivery, number: int = 1) -> Attempt:
-    return Attempt(new_id("whd"), delivery.no, delivery.webhook_id, delivery.event_id, delivery.event_type, None, number, NOW)
+def an_attempt(delivery: WebhookDelivery, number: int = 1) -> DeliveryAttempt:
+    return DeliveryAttempt(
+        new_id("whd"), delivery.no, delivery.webhook_id, delivery.event_id, delivery.event_type, None, number, NOW
+    )

@@ -12,6 +12,9 @@ import aiomqtt
 from support.device import Device
 from support.service import Service
 
+TRY_S = 3.0
+"""Of one operation on a connection; then it connects again."""
+
 
 class StubbornDevice:
     """`received`: how often each command id came; its keys are the ids that ran. `ran`: the commands, in order."""
@@ -25,7 +28,7 @@ class StubbornDevice:
     async def live(self) -> None:
         while True:
             with contextlib.suppress(aiomqtt.MqttError, OSError):
-                async with self.device.client(self._service, timeout=3.0) as client:
+                async with self.device.client(self._service, timeout=TRY_S) as client:
                     await client.subscribe(self.device.topic("cmd"), qos=1)
                     async for message in client.messages:
                         await self._obey(client, json.loads(bytes(message.payload)))

@@ -13,9 +13,9 @@ from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass, field
 
+from support.waiting import TIMEOUT_S
 from support.webhook_receiver import serving
 
-TIMEOUT_S = 40.0
 MESSAGE = re.compile(
     rb"<110>1 (\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d\.\d{3}Z) ([!-~]{1,255}) latchboard - ([!-~]{1,32}) - (\{.*\})", re.DOTALL
 )

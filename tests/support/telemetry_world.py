@@ -13,7 +13,7 @@ from domain.kernel.caller import Role
 from domain.rules.model import Comparator, Rule, RuleAction, RuleCondition
 from domain.rules.service import RuleService
 from domain.telemetry.engine.batch import InMemoryTelemetryBatch
-from domain.telemetry.engine.reference import ReferenceEngine
+from domain.telemetry.engine.reference_engine import ReferenceEngine
 from domain.telemetry.queries.downsampling import DownsamplingService
 from domain.telemetry.queries.latest_and_history import TelemetryQueryService
 from domain.telemetry.queries.rule_dry_run import RuleDryRunService
@@ -45,7 +45,15 @@ class TelemetryWorld(DeviceWorld):
             **shared, ids=self.ids, engine=self.engine, commands=self.commands, engine_commit_lock=asyncio.Lock()
         )
         self.ingest = IngestService(clock=self.clock, engine=self.engine, commands=self.commands, publisher=self.publisher)
-        self.telemetry = TelemetryQueryService(**shared, engine=self.engine, authorizer=self.gate)
+        self.telemetry = TelemetryQueryService(**shared, engine=self.engine, create_engine=ReferenceEngine, authorizer=self.gate)
+        self.follower = TelemetryQueryService(
+            **shared,
+            engine=ReferenceEngine(),
+            create_engine=ReferenceEngine,
+            authorizer=self.gate,
+            is_elsewhere=lambda device_no: True,
+        )
+        """Reads what another instance stores."""
         self.downsampling = DownsamplingService(**shared, engine=self.engine, authorizer=self.gate)
         self.rollups = RollupService(**shared, engine=self.engine)
         self.rule_dry_runs = RuleDryRunService(

@@ -12,6 +12,7 @@ import paho.mqtt.client as mqtt
 from paho.mqtt.enums import CallbackAPIVersion
 
 from support.service import Service
+from support.waiting import TIMEOUT_S
 
 
 def register_device(api: httpx.Client, name: str) -> tuple[str, str]:
@@ -36,7 +37,7 @@ class ThreadedDevice:
         self._client.connect("127.0.0.1", service.mqtt_port)
         self._client.loop_start()
         self._client.subscribe(f"devices/{device_id}/cmd", 1)
-        assert ready.wait(5)
+        assert ready.wait(TIMEOUT_S)
 
     def report(self, temperature: float) -> None:
         self._client.publish(f"devices/{self.device_id}/telemetry", json.dumps({"temperature": temperature}), 1).wait_for_publish(
@@ -53,7 +54,7 @@ class ThreadedDevice:
         self._arrived.clear()
         began = time.perf_counter()
         self._client.publish(f"devices/{self.device_id}/telemetry", json.dumps({"temperature": 31}), 1)
-        assert self._arrived.wait(5)
+        assert self._arrived.wait(TIMEOUT_S)
         return time.perf_counter() - began
 
 

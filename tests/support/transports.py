@@ -9,9 +9,9 @@ from typing import Any
 
 from support import postgres
 from support.certificate import certificate
+from support.empty_database import empty_postgres
 from support.ports import free_ports
 from support.service import Service
-from support.storage import empty_postgres
 from support.thoroughness import usual_or_thorough
 
 Transport = tuple[int, str]

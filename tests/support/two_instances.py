@@ -16,13 +16,13 @@ import httpx
 from domain.kernel.errors import DomainError
 from domain.team.operator_accounts import CreatedAccount
 from support import postgres
+from support.empty_database import empty_postgres, empty_sqlite
 from support.in_process_app import ApiCaller, InProcessApp, in_process_app
-from support.storage import empty_postgres
+from support.waiting import TIMEOUT_S
 
 DATABASES = ["sqlite", *(["postgres"] if postgres.available() else [])]
 KEY_RING = "first:" + base64.b64encode(bytes(range(32))).decode()
 NEW_DEVICE = {"name": "Pump", "boardType": "ESP32", "appType": "PUMP"}
-TIMEOUT_S = 15.0
 SQLITE_WAIT_S = 0.2
 """After this time a second writer waits for certain. SQLite does not report who waits."""
 
@@ -63,7 +63,7 @@ class TwoInstances:
 
 @asynccontextmanager
 async def two_instances(folder: Path, database: str = "postgres") -> AsyncIterator[TwoInstances]:
-    url = await empty_postgres() if database == "postgres" else f"sqlite+aiosqlite:///{folder / 'both.db'}"
+    url = await empty_postgres() if database == "postgres" else empty_sqlite(folder / "both.db")
     async with AsyncExitStack() as stack:
         made = []
         for name in ("one", "two"):

@@ -19,6 +19,7 @@ import structlog
 
 from adapters.storage.sql.database import SqlDatabase
 from domain.kernel.ids import DeviceId, GrantId, KeyId, WebhookId
+from support.waiting import TIMEOUT_S
 from support.webhook_world import ACCOUNT, WebhookWorld
 
 
@@ -103,7 +104,7 @@ async def main(url: str, epoch_ms: int, speed: int) -> None:
         print(json.dumps({"answer": answer}), flush=True)
     hurrying.cancel()
     delivering.cancel()
-    await asyncio.wait([delivering], timeout=5)
+    await asyncio.wait([delivering], timeout=TIMEOUT_S)
     await world.courier.close()
     await database.stop()
 

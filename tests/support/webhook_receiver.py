@@ -12,8 +12,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from domain.webhooks.signature_reference import service_signature
-
-TIMEOUT_S = 15.0
+from support.waiting import TIMEOUT_S, loop_turns
 
 
 @dataclass
@@ -105,6 +104,7 @@ async def serving(handle: ConnectionHandler, tls: ssl.SSLContext | None = None, 
     finally:
         server.close()
         await server.wait_closed()
+        await loop_turns(10)  # a connection that was just accepted becomes a task only now
         while tasks:
             await asyncio.sleep(0)  # a task that has not begun could not close its connection
             for task in tasks:
@@ -129,6 +129,17 @@ def respond(status: int = 200, headers: str = "", body: bytes = b"ok", after_s: 
         writer.write(f"HTTP/1.1 {status} x\r\nContent-Length: {len(body)}\r\n{headers}\r\n".encode() + body)
         await writer.drain()
         return True
+
+    return behave
+
+
+def respond_once_open(count: int) -> Behaviour:
+    """No response before this many requests are open at once."""
+
+    async def behave(receiver: Receiver, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> bool:
+        while receiver.max_open < count:
+            await asyncio.sleep(0.01)
+        return await respond(after_s=0.01)(receiver, reader, writer)
 
     return behave
 

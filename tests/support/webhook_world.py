@@ -19,7 +19,7 @@ from app.workers.wake_event import WakeEvent
 from app.workers.webhook_delivery import WebhookDeliveryWorker
 from domain.accounts.model import Account, Membership, Project, User
 from domain.devices.model import Device, DeviceMetadata, DeviceStatus, FirmwareProfile
-from domain.events.service import EventLogDispatcher, EventService
+from domain.events.service import DomainEventRecorder, EventService
 from domain.grants.model import Grant, GrantSubject, Scope
 from domain.grants.window import GrantWindow
 from domain.kernel.caller import Role, Session
@@ -29,18 +29,18 @@ from domain.keys.model import ApiKey
 from domain.webhooks.delivery import DeliveryService
 from domain.webhooks.delivery_log import DeliveryLogService
 from domain.webhooks.fanout import DeliveryFanout
-from domain.webhooks.model import Attempt
+from domain.webhooks.model import DeliveryAttempt
 from domain.webhooks.recipients import RecipientCache
 from domain.webhooks.send_queues import EndpointQueues
 from domain.webhooks.service import WebhookService, WebhookWithSecret
-from domain.webhooks.signing import SignerFactory
+from domain.webhooks.signing import WebhookSignerFactory
 from support.device_world import TransparentVault
+from support.empty_database import empty_postgres, empty_sqlite
 from support.memory_storage.unit_of_work import MemoryUnitOfWork
-from support.storage import empty_postgres, sqlite_url
+from support.waiting import TIMEOUT_S
 
 ACCOUNT = AccountId("acc_00000000000000000000")
 PROJECT = ProjectId("prj_00000000000000000000")
-TIMEOUT_S = 15.0
 
 
 class MovableClock:
@@ -74,7 +74,7 @@ class WebhookWorld:
         *,
         exclusive: bool = True,
         send_queues: EndpointQueues | None = None,
-        signers: SignerFactory | None = None,
+        signers: WebhookSignerFactory | None = None,
         followed: bool = False,
         clock: Any = None,
     ) -> None:
@@ -87,7 +87,7 @@ class WebhookWorld:
         self.fanout = DeliveryFanout(recipients=self.scopes, clock=self.clock, wake_worker=self.wake_event.set)
         self.log_wake_event = WakeEvent()
         self.followed = LogOrderedFeedPublisher(self.feed, self.log_wake_event.set) if followed else None
-        self.recorder = EventLogDispatcher(ids=self.ids, observers=[self.fanout], feed=self.followed or self.feed)
+        self.recorder = DomainEventRecorder(ids=self.ids, observers=[self.fanout], feed=self.followed or self.feed)
         self.uow: Any = uow(self.recorder)
         self.courier = NativeCourier(clock=self.clock, guard=AddressGuard(allow_private=True))
         shared: dict[str, Any] = {"uow": self.uow, "clock": self.clock}
@@ -216,7 +216,7 @@ class WebhookWorld:
         self.clock.forward(seconds=seconds)
         self.wake_event.set()
 
-    async def attempts(self, made: WebhookWithSecret, count: int) -> list[Attempt]:
+    async def attempts(self, made: WebhookWithSecret, count: int) -> list[DeliveryAttempt]:
         """The attempts, oldest first, when `count` of them have ended."""
         async with asyncio.timeout(TIMEOUT_S):
             while True:
@@ -232,7 +232,9 @@ async def webhook_world(kind: str, path: Path) -> AsyncIterator[WebhookWorld]:
     if kind == "memory":
         yield await WebhookWorld().populate()
         return
-    database = SqlDatabase(sqlite_url(path / "hooks.db") if kind == "sqlite" else await empty_postgres())
+    database = SqlDatabase(
+        empty_sqlite(path / "hooks.db") if kind == "sqlite" else await empty_postgres(), acquire_timeout_s=TIMEOUT_S
+    )
     await database.start()
     try:
         yield await WebhookWorld(database.unit_of_work, exclusive=kind != "postgres").populate()

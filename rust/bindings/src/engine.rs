@@ -10,7 +10,6 @@ mod window;
 
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
-use latchboard_engine::checkpoint::Checkpoint;
 use latchboard_engine::engine::Engine;
 use latchboard_engine::packing::{self, DecodeError};
 use latchboard_engine::payload_parser::MetricValue;
@@ -18,9 +17,9 @@ use pyo3::exceptions::PyValueError;
 use pyo3::prelude::*;
 use pyo3::types::{PyBool, PyBytes, PyFloat, PyString};
 
-use self::ingest_result::PyIngestResult;
+use self::ingest_result::{CheckpointTuple, PyIngestResult, checkpoint_tuples};
 use self::rule_spec::RuleTuple;
-use crate::batch::TelemetryBatch;
+use crate::telemetry_batch::TelemetryBatch;
 
 /// The native `TelemetryEngine`. Calls from several threads wait for each other; `ingest` and `tick` release the GIL.
 #[pyclass(module = "adapters.engine._native", name = "Engine", frozen)]
@@ -28,8 +27,8 @@ pub struct PyEngine {
     inner: Mutex<Engine>,
 }
 
-type LatestTuple<'py> = (String, Bound<'py, PyAny>, Option<String>, i64, i64);
-type CheckpointTuple<'py> = (u32, i64, Bound<'py, PyBytes>);
+type LatestTuple<'py> = (String, Bound<'py, PyAny>, Option<String>, i64);
+type ReportTuple<'py> = (String, Bound<'py, PyAny>, i64, i64);
 type ReadingTuple = (i64, u32, Option<f64>, Option<String>, Option<i64>);
 
 #[pymethods]
@@ -113,7 +112,7 @@ impl PyEngine {
 
     fn checkpoint<'py>(&self, py: Python<'py>, limit: usize) -> Vec<CheckpointTuple<'py>> {
         let checkpoints = py.detach(|| self.lock().checkpoint(limit));
-        checkpoint_tuples(py, checkpoints)
+        checkpoint_tuples(py, &checkpoints)
     }
 
     /// Returns how many devices were removed.
@@ -129,27 +128,37 @@ impl PyEngine {
         limit: usize,
     ) -> Vec<CheckpointTuple<'py>> {
         let checkpoints = py.detach(|| self.lock().checkpoint_partition(partition, partitions, limit));
-        checkpoint_tuples(py, checkpoints)
+        checkpoint_tuples(py, &checkpoints)
     }
 
-    /// (metric, value, unit, time, arrival) of each metric that has a value.
-    fn latest<'py>(&self, py: Python<'py>, device_no: u32) -> PyResult<Vec<LatestTuple<'py>>> {
+    /// (metric, value, unit, time) of each metric that has a value: the one with the greatest time.
+    fn latest<'py>(&self, py: Python<'py>, device_no: u32) -> Vec<LatestTuple<'py>> {
         let engine = self.lock();
         let latest = engine.latest(device_no).into_iter();
         latest
             .map(|(name, entry)| {
-                let value = match entry.value {
-                    MetricValue::Number(value) => PyFloat::new(py, value).into_any(),
-                    MetricValue::Bool(value) => PyBool::new(py, value).to_owned().into_any(),
-                    MetricValue::Text(text) => PyString::new(py, &text).into_any(),
-                };
-                Ok((
+                (
                     name.to_owned(),
-                    value,
+                    python_value(py, &entry.value),
                     entry.unit.map(str::to_owned),
                     entry.ts_ms,
+                )
+            })
+            .collect()
+    }
+
+    /// (metric, value, time, arrival) of each metric that rules see.
+    fn last_reports<'py>(&self, py: Python<'py>, device_no: u32) -> Vec<ReportTuple<'py>> {
+        let engine = self.lock();
+        let reports = engine.last_reports(device_no).into_iter();
+        reports
+            .map(|(name, entry)| {
+                (
+                    name.to_owned(),
+                    python_value(py, &entry.value),
+                    entry.ts_ms,
                     entry.received_ms,
-                ))
+                )
             })
             .collect()
     }
@@ -165,11 +174,12 @@ impl PyEngine {
     }
 }
 
-fn checkpoint_tuples(py: Python<'_>, checkpoints: Vec<Checkpoint>) -> Vec<CheckpointTuple<'_>> {
-    let checkpoints = checkpoints.into_iter();
-    checkpoints
-        .map(|(device, newest_ms, latest)| (device, newest_ms, PyBytes::new(py, &latest)))
-        .collect()
+fn python_value<'py>(py: Python<'py>, value: &MetricValue<'_>) -> Bound<'py, PyAny> {
+    match value {
+        MetricValue::Number(value) => PyFloat::new(py, *value).into_any(),
+        MetricValue::Bool(value) => PyBool::new(py, *value).to_owned().into_any(),
+        MetricValue::Text(text) => PyString::new(py, text).into_any(),
+    }
 }
 
 fn decode_error(error: DecodeError) -> PyErr {

@@ -4,7 +4,6 @@
 //! `batch` is the value that broker and engine share: telemetry messages on their way from a socket to the rules, without Python
 //! objects.
 
-mod batch;
 #[cfg(feature = "broker")]
 mod broker;
 #[cfg(feature = "broker")]
@@ -12,12 +11,13 @@ mod courier;
 mod engine;
 #[cfg(feature = "simulator")]
 mod simulator;
+mod telemetry_batch;
 
 use pyo3::prelude::*;
 
 #[pymodule]
 fn _native(module: &Bound<'_, PyModule>) -> PyResult<()> {
-    batch::register(module)?;
+    telemetry_batch::register(module)?;
     engine::register(module)?;
     #[cfg(feature = "broker")]
     broker::register(module)?;

@@ -9,8 +9,8 @@ use tokio::sync::{Semaphore, watch};
 use crate::device_registry::DeviceRegistry;
 use crate::inbound_queue::InboundQueue;
 use crate::limits::Limits;
-use crate::pending::PendingConnections;
 use crate::stats::Stats;
+use crate::unaccepted_connections::PendingConnections;
 
 pub struct BrokerState {
     pub registry: DeviceRegistry,

@@ -23,13 +23,13 @@ mod drop_reason;
 mod inbound_queue;
 mod limits;
 mod listener;
-mod pending;
 mod rate_limit;
 mod session;
 mod stats;
 mod tls;
 pub mod topics;
 pub mod transport;
+mod unaccepted_connections;
 mod wire;
 
 pub use address::Network;

@@ -13,10 +13,10 @@ use tokio_tungstenite::tungstenite::Error as WsError;
 
 use crate::broker_state::BrokerState;
 use crate::connection::CloseReason;
-use crate::pending::{AcceptedSocket, RefusalReason};
 use crate::session::{self, PeerInfo};
 use crate::tls::certificate_names;
 use crate::transport::{MaybeTlsStream, TransportStream, WebSocketByteStream};
+use crate::unaccepted_connections::{AcceptedSocket, RefusalReason};
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum TransportKind {

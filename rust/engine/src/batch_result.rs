@@ -3,6 +3,7 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
+use crate::checkpoint::Checkpoint;
 use crate::metrics::Metric;
 use crate::payload_parser::PayloadFault;
 
@@ -70,6 +71,9 @@ pub struct BatchResult {
     pub clocks_ahead: BTreeMap<u32, i64>,
     /// (device, time of its newest message's arrival)
     pub seen: Vec<(u32, i64)>,
+    /// Devices with a value whose row a restart does not replay, and at the end of the batch their checkpoints.
+    pub not_replayed: Vec<u32>,
+    pub checkpoints: Vec<Checkpoint>,
     pub messages: u64,
     pub readings: u64,
 }

@@ -1,11 +1,13 @@
 //! A device's latest values out of the engine and into it: checkpoints, stored rows after a checkpoint, and queries.
 
-use crate::compiled_rules::current_specs;
+use crate::batch_result::BatchResult;
 use crate::device::RareState;
 use crate::device_table::DeviceMetrics;
 use crate::engine::Engine;
+use crate::later_values::LaterValue;
 use crate::packing::{self, DecodeError, LatestValue};
 use crate::payload_parser::{MAX_AHEAD_MS, MessageTime, MetricValue};
+use crate::rule_installation::current_specs;
 use crate::rules::NEVER;
 
 /// (device, time of its newest message, checkpoint)
@@ -18,8 +20,8 @@ impl Engine {
     /// Replaces the device's values by those of a checkpoint, of which none arrived after `now_ms`. Fails if it is not readable or
     /// has a metric without a name.
     pub fn restore(&mut self, device: u32, checkpoint: &[u8], now_ms: i64) -> Result<(), DecodeError> {
-        let (newest_ms, metrics) = packing::read_checkpoint(checkpoint)?;
-        let ids = self.checkpoint_metrics(&metrics)?;
+        let (newest_ms, metrics, later) = packing::read_checkpoint(checkpoint)?;
+        let (ids, later_slots) = self.checkpoint_metrics(&metrics, &later)?;
         let place = self.devices.place(device);
         let specs = current_specs(self.devices.metrics_of(place));
         let record = self.devices.record(place);
@@ -28,6 +30,7 @@ impl Engine {
         header.value_count = 0;
         let last_arrival = metrics.iter().map(|entry| entry.received_ms.min(now_ms)).max();
         header.set_newest(MessageTime::arrival(newest_ms.min(now_ms)), last_arrival.unwrap_or(newest_ms));
+        header.at_checkpoint = true;
         if let Some(rare) = header.rare.as_mut() {
             let queued_ms = rare.queued_ms;
             **rare = RareState {
@@ -36,27 +39,48 @@ impl Engine {
             };
         }
         let place = self.devices.install(place, &ids, &specs);
-        self.devices.record(place).store_checkpoint(&metrics, now_ms);
+        let mut record = self.devices.record(place);
+        record.store_checkpoint(&metrics, now_ms);
+        for (slot, entry) in later_slots.into_iter().zip(later) {
+            let LatestValue { value, ts_ms, .. } = entry;
+            record.put_later(LaterValue::new(slot, value, ts_ms));
+        }
         self.reset_deadlines(place);
         Ok(())
     }
 
-    /// The ids of a checkpoint's metrics, in their order.
-    fn checkpoint_metrics(&mut self, metrics: &[LatestValue<'_>]) -> Result<Vec<u32>, DecodeError> {
-        if metrics.len() > MAX_RESTORED {
+    /// The ids of a checkpoint's metrics, in their order, and the slots of its later values.
+    fn checkpoint_metrics(
+        &mut self,
+        metrics: &[LatestValue<'_>],
+        later: &[LatestValue<'_>],
+    ) -> Result<(Vec<u32>, Vec<usize>), DecodeError> {
+        if metrics.len() + later.len() > MAX_RESTORED {
             return Err(DecodeError("a checkpoint names more metrics than a device can have"));
         }
         self.devices.sweep_metrics();
         let mut ids = Vec::with_capacity(metrics.len());
-        for entry in metrics {
+        let mut slots = Vec::with_capacity(later.len());
+        for (index, entry) in metrics.iter().chain(later).enumerate() {
             let id = self.metric_id(entry.metric)?;
-            ids.push(self.devices.metrics.in_unit(id, entry.unit));
+            let has_slot = |slot: &u32| self.devices.metrics.get(*slot).number == entry.metric;
+            let known = if index < metrics.len() {
+                None
+            } else {
+                ids.iter().position(has_slot)
+            };
+            if index >= metrics.len() {
+                slots.push(known.unwrap_or(ids.len()));
+            }
+            if known.is_none() {
+                ids.push(self.devices.metrics.in_unit(id, entry.unit));
+            }
         }
-        Ok(ids)
+        Ok((ids, slots))
     }
 
-    /// Takes over the values of a stored row without evaluating rules; ignores a row older than the device's newest. Ignores
-    /// also one from so far after `now_ms` that the service's clock was ahead when it was stored, if the device has other values.
+    /// Takes over the values of a stored row without evaluating rules; of a row older than the device's newest, as of a late message.
+    /// Ignores one from so far after `now_ms` that the service's clock was ahead when it was stored, if the device has other values.
     pub fn replay(&mut self, device: u32, ts_ms: i64, packed: &[u8], now_ms: i64) -> Result<(), DecodeError> {
         let mut readings = Vec::new();
         for reading in packing::decode_row(packed)?.1 {
@@ -65,28 +89,28 @@ impl Engine {
         }
         let place = self.devices.place(device);
         let header = self.devices.header(place);
-        let behind_ms = match header.newest_ms {
+        let newest_ms = header.newest_ms;
+        let believed_until_ms = now_ms.saturating_add(MAX_AHEAD_MS);
+        if newest_ms != NEVER && newest_ms <= believed_until_ms && believed_until_ms < ts_ms {
+            return Ok(());
+        }
+        let behind_ms = match newest_ms {
             NEVER => 0,
-            newest_ms => {
-                let latest_ms = now_ms.saturating_add(MAX_AHEAD_MS);
-                if ts_ms < newest_ms || (newest_ms <= latest_ms && latest_ms < ts_ms) {
-                    return Ok(());
-                }
-                header.received_ms.saturating_sub(newest_ms)
-            }
+            _ => header.received_ms.saturating_sub(newest_ms),
         };
         let received_ms = ts_ms.saturating_add(behind_ms).min(now_ms);
-        let (ids, slots) = extended_metrics(self.devices.metrics_of(place), &readings);
-        if ids.len() > MAX_RESTORED {
-            return Err(DecodeError("more metrics than a device can have"));
-        }
-        let place = match ids.len() == self.devices.header(place).slots() {
-            true => place,
-            false => self.devices.extend_metrics(place, &ids),
-        };
+        let (place, slots) = self.slots_of(place, &readings)?;
         let mut record = self.devices.record(place);
-        for (slot, (_, value)) in slots.iter().zip(&readings) {
-            record.store(*slot, value);
+        let values = slots.iter().zip(&readings).map(|(slot, (_, value))| (*slot, value));
+        if ts_ms < newest_ms {
+            if record.store_late(values, ts_ms, believed_until_ms) {
+                self.mark_changed(place);
+            }
+            return Ok(());
+        }
+        record.keep_later(slots.iter().copied(), ts_ms, believed_until_ms);
+        for (slot, value) in values {
+            record.store(slot, value);
         }
         let mut reported = slots;
         reported.sort_unstable();
@@ -95,6 +119,19 @@ impl Engine {
         self.mark_changed(place);
         self.reset_deadlines(place);
         Ok(())
+    }
+
+    /// The slots of a stored row's readings, with new ones for new metrics, and the device's place, which may be new.
+    fn slots_of(&mut self, place: u32, readings: &[(u32, MetricValue<'_>)]) -> Result<(u32, Vec<usize>), DecodeError> {
+        let (ids, slots) = extended_metrics(self.devices.metrics_of(place), readings);
+        if ids.len() > MAX_RESTORED {
+            return Err(DecodeError("more metrics than a device can have"));
+        }
+        let place = match ids.len() == self.devices.header(place).slots() {
+            true => place,
+            false => self.devices.extend_metrics(place, &ids),
+        };
+        Ok((place, slots))
     }
 
     /// Of at most `limit` devices that differ from their last checkpoint.
@@ -110,16 +147,43 @@ impl Engine {
         for number in numbers {
             let place = self.devices.place(number);
             self.devices.record(place).header.changed = false;
-            let device = self.devices.metrics_of(place);
-            checkpoints.push((number, device.header.newest_ms, packed(device)));
+            checkpoints.push(self.checkpoint_at(place));
         }
         checkpoints
     }
 
-    /// (name, latest value) of each metric that has a value.
+    /// At the end of a batch.
+    #[inline]
+    pub(crate) fn checkpoint_not_replayed(&mut self, result: &mut BatchResult) {
+        result.not_replayed.sort_unstable();
+        result.not_replayed.dedup();
+        for number in &result.not_replayed {
+            let place = self.devices.place(*number);
+            result.checkpoints.push(self.checkpoint_at(place));
+        }
+    }
+
+    fn checkpoint_at(&mut self, place: u32) -> Checkpoint {
+        self.devices.record(place).header.at_checkpoint = true;
+        let device = self.devices.metrics_of(place);
+        (device.header.number, device.header.newest_ms, packed(device))
+    }
+
+    /// (name, latest value) of each metric that has a value: the one with the greatest time, also if rules do not see it.
     pub fn latest(&self, device: u32) -> Vec<(&str, LatestValue<'_>)> {
+        let device = self.devices.find(device).map(|place| self.devices.metrics_of(place));
+        let slots = device
+            .into_iter()
+            .flat_map(|device| (0..device.len()).map(move |slot| (device, slot)));
+        slots
+            .filter_map(|(device, slot)| later_value(device, slot).or_else(|| last_report(device, slot)))
+            .collect()
+    }
+
+    /// (name, value) of each metric that rules see.
+    pub fn last_reports(&self, device: u32) -> Vec<(&str, LatestValue<'_>)> {
         let place = self.devices.find(device);
-        let values = place.map(|place| latest_values(self.devices.metrics_of(place)));
+        let values = place.map(|place| last_reports(self.devices.metrics_of(place)));
         values.into_iter().flatten().collect()
     }
 
@@ -153,28 +217,51 @@ fn extended_metrics(device: DeviceMetrics<'_>, readings: &[(u32, MetricValue<'_>
     (ids, slots)
 }
 
-/// (name, latest value) of the slots that have a value.
-fn latest_values(device: DeviceMetrics<'_>) -> impl Iterator<Item = (&str, LatestValue<'_>)> {
-    (0..device.len()).filter_map(move |slot| {
-        let metric = device.metric(slot);
-        let (ts_ms, received_ms) = device.header.times(slot);
-        let latest = LatestValue {
-            metric: metric.number,
-            value: device.header.value(device.words, slot)?,
-            ts_ms,
-            received_ms,
-            unit: metric.unit.as_deref(),
-        };
-        Some((&*metric.name, latest))
-    })
+/// (name, value that rules see) of the slots that have one.
+fn last_reports(device: DeviceMetrics<'_>) -> impl Iterator<Item = (&str, LatestValue<'_>)> {
+    (0..device.len()).filter_map(move |slot| last_report(device, slot))
+}
+
+fn last_report(device: DeviceMetrics<'_>, slot: usize) -> Option<(&str, LatestValue<'_>)> {
+    let value = device.header.value(device.words, slot)?;
+    Some(latest_value(device, slot, value, device.header.times(slot)))
+}
+
+/// The one that rules do not see, whose time stands for its arrival.
+fn later_value(device: DeviceMetrics<'_>, slot: usize) -> Option<(&str, LatestValue<'_>)> {
+    let later = device.header.later(slot)?;
+    Some(latest_value(device, slot, later.value.clone(), (later.ts_ms, later.ts_ms)))
+}
+
+fn latest_value<'a>(
+    device: DeviceMetrics<'a>,
+    slot: usize,
+    value: MetricValue<'a>,
+    (ts_ms, received_ms): (i64, i64),
+) -> (&'a str, LatestValue<'a>) {
+    let metric = device.metric(slot);
+    let latest = LatestValue {
+        metric: metric.number,
+        value,
+        ts_ms,
+        received_ms,
+        unit: metric.unit.as_deref(),
+    };
+    (&metric.name, latest)
 }
 
 fn packed(device: DeviceMetrics<'_>) -> Vec<u8> {
     let newest_ms = device.header.newest_ms;
     let mut checkpoint = Vec::new();
     packing::put_checkpoint_header(&mut checkpoint, newest_ms);
-    for (_, latest) in latest_values(device) {
+    for (_, latest) in last_reports(device) {
         packing::put_checkpoint_entry(&mut checkpoint, newest_ms, &latest);
+    }
+    if device.header.rare.as_ref().is_some_and(|rare| !rare.later.is_empty()) {
+        packing::begin_later(&mut checkpoint);
+    }
+    for (_, later) in (0..device.len()).filter_map(|slot| later_value(device, slot)) {
+        packing::put_checkpoint_entry(&mut checkpoint, newest_ms, &later);
     }
     checkpoint
 }

@@ -9,7 +9,7 @@
 //! │ condition_count        │  2 │ conditions of plain rules                              │
 //! │ rule_count             │  2 │                                                        │
 //! │ value_count            │  2 │ slots that have a value                                │
-//! │ flags                  │  6 │ watched, changed, …                                    │
+//! │ flags                  │  7 │ watched, changed, …                                    │
 //! │ newest_ms, received_ms │ 16 │ time and arrival of the newest message                 │
 //! │ matched                │  8 │ one bit for each of the first 64 rules                 │
 //! │ rare                   │  8 │ pointer to RareState, or null                          │
@@ -27,8 +27,9 @@
 //!
 //! Five metrics and five rules of two conditions take 56 + 240 bytes. Nothing is shared between devices but the table of metrics, so a
 //! device costs the same whatever the others report. A slot without a value, or with text, holds NaN. `RareState` has what most
-//! devices do not need (text, booleans, times that differ between metrics, timed rules) and costs the others nothing.
+//! devices do not need (text, booleans, times that differ between metrics, late values, timed rules) and costs the others nothing.
 
+use crate::later_values::LaterValue;
 use crate::payload_parser::{MAX_AHEAD_MS, MessageTime, MetricValue};
 use crate::rules::{CompactRule, NEVER, NO_DEADLINE, TimedRule};
 
@@ -52,6 +53,8 @@ pub struct DeviceHeader {
     pub watched: bool,
     /// Its values differ from the last checkpoint.
     pub changed: bool,
+    /// The last checkpoint has the time of the newest message.
+    pub at_checkpoint: bool,
     /// The time of the newest message is the device's `ts`, not the arrival.
     pub time_by_device: bool,
     pub newest_ms: i64,
@@ -78,6 +81,8 @@ pub struct RareState {
     pub texts: Vec<(usize, Box<str>)>,
     /// By slot (time, arrival); empty while all values are the newest message's.
     pub times: Vec<(i64, i64)>,
+    /// At most one of each slot.
+    pub later: Vec<LaterValue>,
     pub timed_rules: Vec<TimedRule>,
     /// The earliest deadline of the timed rules.
     pub deadline_ms: i64,
@@ -93,6 +98,7 @@ impl Default for RareState {
             kinds: vec![],
             texts: vec![],
             times: vec![],
+            later: vec![],
             timed_rules: vec![],
             deadline_ms: NO_DEADLINE,
             queued_ms: NO_DEADLINE,
@@ -122,6 +128,7 @@ impl DeviceHeader {
             reports_envelope: false,
             watched: false,
             changed: false,
+            at_checkpoint: false,
             time_by_device: false,
             newest_ms: NEVER,
             received_ms: NEVER,
@@ -216,8 +223,15 @@ impl DeviceHeader {
         received_ms.saturating_sub(rare.late_since_ms) < MAX_AHEAD_MS
     }
 
+    /// Whether a restart replays a row of this time.
+    #[inline]
+    pub(crate) fn is_replayed(&self, ts_ms: i64) -> bool {
+        ts_ms > self.newest_ms || (ts_ms == self.newest_ms && !self.at_checkpoint)
+    }
+
     #[inline]
     pub(crate) fn set_newest(&mut self, time: MessageTime, received_ms: i64) {
+        self.at_checkpoint &= time.ts_ms == self.newest_ms;
         self.newest_ms = time.ts_ms;
         self.received_ms = received_ms;
         self.time_by_device = time.is_by_device();
@@ -275,12 +289,12 @@ impl DeviceHeader {
         bits >> (index % WORD_BITS) & 1 != 0
     }
 
-    /// All values are numbers of the newest message.
+    /// All values are numbers of the newest message, and no slot has a later one.
     #[inline]
     pub(crate) fn has_plain_values(&self) -> bool {
         match &self.rare {
             None => true,
-            Some(rare) => rare.kinds.is_empty() && rare.times.is_empty(),
+            Some(rare) => rare.kinds.is_empty() && rare.times.is_empty() && rare.later.is_empty(),
         }
     }
 }

@@ -13,9 +13,10 @@ pub struct DeviceRecord<'a> {
 impl DeviceRecord<'_> {
     /// Stores a whole message of numbers, each slot once.
     #[inline]
-    pub fn store_numbers(&mut self, readings: &[(u16, f64)], time: MessageTime, received_ms: i64) {
+    pub fn store_numbers(&mut self, readings: &[(u16, f64)], time: MessageTime, received_ms: i64, believed_until_ms: i64) {
         let count = readings.len();
-        if usize::from(self.header.value_count) == count && self.header.slots() == count && self.header.has_plain_values() {
+        let is_complete = usize::from(self.header.value_count) == count && self.header.slots() == count;
+        if is_complete && time.ts_ms >= self.header.newest_ms && self.header.has_plain_values() {
             let values = &mut self.words[self.header.values_offset()..][..count];
             for &(slot, value) in readings {
                 values[usize::from(slot)] = value.to_bits();
@@ -23,10 +24,11 @@ impl DeviceRecord<'_> {
             self.header.set_newest(time, received_ms);
             return;
         }
+        let slots = readings.iter().map(|(slot, _)| usize::from(*slot));
+        self.keep_later(slots.clone(), time.ts_ms, believed_until_ms);
         for &(slot, value) in readings {
             self.store(usize::from(slot), &MetricValue::Number(value));
         }
-        let slots = readings.iter().map(|(slot, _)| usize::from(*slot));
         self.store_times(slots, time, received_ms);
     }
 
@@ -91,7 +93,8 @@ impl DeviceRecord<'_> {
     fn clear_times(&mut self) {
         if let Some(rare) = self.header.rare.as_mut() {
             rare.times = Vec::new();
-            if rare.kinds.is_empty() && rare.timed_rules.is_empty() && rare.queued_ms == NO_DEADLINE {
+            let has_values = !rare.kinds.is_empty() || !rare.later.is_empty();
+            if !has_values && rare.timed_rules.is_empty() && rare.queued_ms == NO_DEADLINE {
                 self.header.rare = None;
             }
         }

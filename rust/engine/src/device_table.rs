@@ -7,16 +7,18 @@
 use std::collections::HashMap;
 
 use foldhash::fast::RandomState;
+use prefetch_index::prefetch_index;
 
 use crate::device::DeviceHeader;
+use crate::device_index::PlaceIndex;
 use crate::device_record::DeviceRecord;
 use crate::metrics::{Metric, MetricTable};
 use crate::payload_parser::MAX_METRICS;
-use crate::place_index::PlaceIndex;
 
 /// A place is a page's number times `PAGE_DEVICES` plus the position in that page.
 const PAGE_BITS: u32 = 8;
 const PAGE_DEVICES: usize = 1 << PAGE_BITS;
+const LINE_WORDS: usize = 8;
 
 /// Up to `PAGE_DEVICES` devices whose records have `size` words.
 #[derive(Default)]
@@ -186,17 +188,19 @@ impl DeviceTable {
         self.metrics.sweep(&used);
     }
 
-    /// Reads a few bytes of each device, so that the processor waits for the memory of all of them at once.
-    pub fn prefetch(&self, places: impl Iterator<Item = u32>) {
-        let mut sum = 0;
-        for place in places {
-            let (header, words) = self.view(place);
-            sum ^= u64::from(header.number) ^ header.matched;
-            for line in words.chunks(8) {
-                sum ^= line[0];
-            }
+    /// Asks the processor to bring a device into its cache, and does not wait for it.
+    #[inline]
+    pub fn prefetch(&self, number: u32) {
+        let Some(place) = self.index.get(number) else { return };
+        let (page, at) = split(place);
+        let page = &self.pages[page];
+        prefetch_index(&page.headers, at);
+        prefetch_index(&page.headers, at + 1);
+        let begin = at * page.size;
+        for line in (begin..begin + page.size).step_by(LINE_WORDS) {
+            prefetch_index(&page.words, line);
         }
-        std::hint::black_box(sum);
+        prefetch_index(&page.words, begin + page.size);
     }
 }
 

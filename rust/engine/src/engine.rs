@@ -12,8 +12,8 @@ use crate::rules::{NEVER, RuleSpec};
 use crate::timed_rules::reset_deadlines;
 use crate::timers::TimerQueue;
 
-/// Messages whose devices are brought into the cache together, once the devices have outgrown the cache.
-pub(crate) const PREFETCH_WINDOW: usize = 16;
+/// How many messages ahead their devices are brought into the cache, once the devices have outgrown it.
+pub(crate) const PREFETCH_AHEAD: usize = 8;
 
 pub struct Engine {
     pub(crate) devices: DeviceTable,
@@ -25,6 +25,8 @@ pub struct Engine {
     /// shortly before, by the clock as it was.
     pub(crate) clock_set_ms: i64,
     pub(crate) old_stamps_from_ms: i64,
+    /// Of the batch being ingested: a later time of a value is not believed.
+    pub(crate) believed_until_ms: i64,
     /// Reused buffers.
     pub(crate) scan: ScanBuffer,
     pub(crate) row_writer: RowWriter,
@@ -40,6 +42,7 @@ impl Default for Engine {
             timers: TimerQueue::default(),
             clock_set_ms: NEVER,
             old_stamps_from_ms: NEVER,
+            believed_until_ms: i64::MAX,
             scan: ScanBuffer::default(),
             row_writer: RowWriter::default(),
             fired: Vec::new(),

@@ -1,4 +1,4 @@
-//! Evaluates a device's rules at one instant. Defined by `domain/rules/reference.py`.
+//! Evaluates a device's rules at one instant. Defined by `domain/rules/reference_rules.py`.
 
 use std::ops::Range;
 

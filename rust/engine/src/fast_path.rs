@@ -116,10 +116,18 @@ impl Engine {
             }
         }
         let mut record = self.devices.record(raw.place);
+        let is_replayed = record.header.is_replayed(ts_ms);
         if record.header.is_late(time, raw.received_ms) {
-            return;
+            let values = readings
+                .iter()
+                .map(|(slot, value)| (usize::from(*slot), MetricValue::Number(*value)));
+            let values: Vec<_> = values.collect();
+            return self.store_late(raw.place, values.into_iter(), ts_ms, result);
         }
-        record.store_numbers(readings, time, raw.received_ms);
+        record.store_numbers(readings, time, raw.received_ms, self.believed_until_ms);
+        if !is_replayed {
+            result.not_replayed.push(record.header.number);
+        }
         self.evaluate_rules(raw, result);
     }
 }

@@ -7,12 +7,14 @@ use std::borrow::Borrow;
 
 use crate::batch_result::{BatchResult, Row, WatchedReading};
 use crate::device_table::DeviceMetrics;
-use crate::engine::{Engine, PREFETCH_WINDOW};
+use crate::engine::{Engine, PREFETCH_AHEAD};
 use crate::evaluate::evaluate;
 use crate::firing::{Evaluation, EvaluationKind};
 use crate::new_metric_names::UnknownNames;
 use crate::packing;
-use crate::payload_parser::{self, MAX_METRICS, MAX_PAYLOAD, MessageTime, MetricValue, ParsedReading, PayloadFault};
+use crate::payload_parser::{
+    self, MAX_AHEAD_MS, MAX_METRICS, MAX_PAYLOAD, MessageTime, MetricValue, ParsedReading, PayloadFault,
+};
 
 /// A message as it arrived, with the place of its device.
 #[derive(Clone, Copy)]
@@ -37,13 +39,20 @@ impl Engine {
         result.rows.reserve(messages.len());
         result.arena.reserve(messages.len() * 48);
         self.devices.sweep_metrics();
+        self.believed_until_ms = now_ms.saturating_add(MAX_AHEAD_MS);
         result.consumed = messages.len();
+        let exceeds_cache = self.devices.len() > CACHED_DEVICES;
         let mut upcoming = messages.clone();
+        if exceeds_cache {
+            upcoming
+                .by_ref()
+                .take(PREFETCH_AHEAD)
+                .for_each(|(device, _, _)| self.devices.prefetch(device));
+        }
         for (index, (device, stamped_ms, payload)) in messages.clone().enumerate() {
             let received_ms = self.arrival_ms(stamped_ms, now_ms);
-            if index % PREFETCH_WINDOW == 0 {
-                let next = upcoming.by_ref().take(PREFETCH_WINDOW);
-                self.prefetch(next.map(|(device, _, _)| device));
+            if exceeds_cache && let Some((device, _, _)) = upcoming.next() {
+                self.devices.prefetch(device);
             }
             let place = self.devices.place(device);
             let raw = RawMessage {
@@ -59,6 +68,7 @@ impl Engine {
             }
             self.mark_seen(device, received_ms, &mut result);
         }
+        self.checkpoint_not_replayed(&mut result);
         result
     }
 
@@ -97,14 +107,6 @@ impl Engine {
         true
     }
 
-    /// Brings the state of the next messages' devices into the cache.
-    #[inline]
-    fn prefetch(&self, devices: impl Iterator<Item = u32>) {
-        if self.devices.len() > CACHED_DEVICES {
-            self.devices.prefetch(devices.filter_map(|device| self.devices.find(device)));
-        }
-    }
-
     /// Stores a message's values, (slot, value) of any kind, and evaluates the rules.
     pub(crate) fn store_message<'a, V: Borrow<MetricValue<'a>>>(
         &mut self,
@@ -131,15 +133,41 @@ impl Engine {
             }
         }
         let mut record = self.devices.record(raw.place);
+        let is_replayed = record.header.is_replayed(ts_ms);
         if record.header.is_late(time, raw.received_ms) {
-            return;
+            let values = values.iter().map(|(slot, value)| (*slot, value.borrow()));
+            return self.store_late(raw.place, values, ts_ms, result);
         }
+        let slots = values.iter().map(|(slot, _)| *slot);
+        record.keep_later(slots.clone(), ts_ms, self.believed_until_ms);
         for (slot, value) in values {
             record.store(*slot, value.borrow());
         }
-        let slots = values.iter().map(|(slot, _)| *slot);
         record.store_times(slots, time, raw.received_ms);
+        if !is_replayed {
+            result.not_replayed.push(record.header.number);
+        }
         self.evaluate_rules(raw, result);
+    }
+
+    /// Stores the values of a late message, which rules do not see.
+    #[cold]
+    pub(crate) fn store_late<'a, V: Borrow<MetricValue<'a>>>(
+        &mut self,
+        place: u32,
+        values: impl Iterator<Item = (usize, V)>,
+        ts_ms: i64,
+        result: &mut BatchResult,
+    ) {
+        let mut record = self.devices.record(place);
+        let is_replayed = record.header.is_replayed(ts_ms);
+        if !record.store_late(values, ts_ms, self.believed_until_ms) {
+            return;
+        }
+        if !is_replayed {
+            result.not_replayed.push(record.header.number);
+        }
+        self.mark_changed(place);
     }
 
     /// After new values were stored.

@@ -9,6 +9,8 @@ const TAG_TEXT: u64 = 3;
 pub(crate) const TAG_INTEGER: u64 = 4;
 /// First byte of a row whose device reported a later time.
 const REPORTED: u8 = 5;
+/// Before the values of a checkpoint that rules do not see.
+const LATER: u8 = 6;
 const CHECKPOINT_VERSION: u8 = 1;
 
 /// A metric's latest value, with its time and its arrival, as a checkpoint has it.
@@ -84,15 +86,27 @@ pub fn put_checkpoint_entry(out: &mut Vec<u8>, newest_ms: i64, entry: &LatestVal
     out.extend_from_slice(entry.unit.unwrap_or("").as_bytes());
 }
 
-/// The time of the newest message, and the metrics, of a checkpoint.
-pub fn read_checkpoint(checkpoint: &[u8]) -> Result<(i64, Vec<LatestValue<'_>>), DecodeError> {
+/// Of the values of a later time than those before, which rules see.
+pub fn begin_later(out: &mut Vec<u8>) {
+    out.push(LATER);
+}
+
+/// The time of the newest message, the metrics, and their later values that rules do not see.
+type DecodedCheckpoint<'a> = (i64, Vec<LatestValue<'a>>, Vec<LatestValue<'a>>);
+
+pub fn read_checkpoint(checkpoint: &[u8]) -> Result<DecodedCheckpoint<'_>, DecodeError> {
     let mut cursor = Cursor { data: checkpoint };
     if cursor.take(1)? != [CHECKPOINT_VERSION] {
         return Err(DecodeError("this version does not read this checkpoint"));
     }
     let newest_ms = cursor.signed()?;
-    let mut metrics = Vec::new();
+    let (mut metrics, mut later) = (Vec::new(), Vec::new());
+    let mut is_later = false;
     while !cursor.data.is_empty() {
+        if !is_later && cursor.data[0] == LATER {
+            cursor.take(1)?;
+            is_later = true;
+        }
         let (metric, value) = cursor.reading()?;
         let ts_ms = newest_ms.wrapping_add(cursor.signed()?);
         let received_ms = newest_ms.wrapping_add(cursor.signed()?);
@@ -100,7 +114,8 @@ pub fn read_checkpoint(checkpoint: &[u8]) -> Result<(i64, Vec<LatestValue<'_>>),
             0 => None,
             size => Some(cursor.text(size - 1)?),
         };
-        metrics.push(LatestValue {
+        let of = if is_later { &mut later } else { &mut metrics };
+        of.push(LatestValue {
             metric,
             value,
             ts_ms,
@@ -108,7 +123,7 @@ pub fn read_checkpoint(checkpoint: &[u8]) -> Result<(i64, Vec<LatestValue<'_>>),
             unit,
         });
     }
-    Ok((newest_ms, metrics))
+    Ok((newest_ms, metrics, later))
 }
 
 pub struct DecodedReadings<'a> {

@@ -11,7 +11,7 @@ from typing import Any
 
 import jwt
 
-from adapters.crypto.key_ring import KeyProvider, MasterKey
+from adapters.crypto.key_ring import MasterKey, SecretKeyProvider
 from domain.accounts.model import AccessTokenClaims, Membership
 from domain.accounts.policy import ACCESS_TOKEN_TTL_MS
 from domain.kernel.clock import SECOND_MS
@@ -30,7 +30,7 @@ MAX_CLOCK_SKEW_MS = 60 * SECOND_MS
 
 
 class JwtAccessTokenCodec:
-    def __init__(self, ring: KeyProvider) -> None:
+    def __init__(self, ring: SecretKeyProvider) -> None:
         self._key_provider = ring
         self._signing_keys: dict[str, bytes] = {}
         self._verify_cached = lru_cache(VERIFIED_CACHE_SIZE)(self._verify_signature)

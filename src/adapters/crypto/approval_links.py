@@ -8,7 +8,7 @@ from typing import Any
 
 import jwt
 
-from adapters.crypto.key_ring import KeyProvider
+from adapters.crypto.key_ring import SecretKeyProvider
 from domain.approvals.link_ports import ApprovalLinkClaims
 from domain.kernel.clock import SECOND_MS
 from domain.kernel.ids import ApprovalId, MembershipId
@@ -20,7 +20,7 @@ MAX_TOKEN_LENGTH = 1_024
 
 
 class JwtApprovalLinkCodec:
-    def __init__(self, ring: KeyProvider) -> None:
+    def __init__(self, ring: SecretKeyProvider) -> None:
         self._key_provider = ring
 
     def issue(self, membership_id: MembershipId, approval_id: ApprovalId, issued_ms: int, expires_ms: int) -> str:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from cryptography.exceptions import InvalidSignature
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey, Ed25519PublicKey
 
-from adapters.crypto.key_ring import KeyProvider, MasterKey
+from adapters.crypto.key_ring import MasterKey, SecretKeyProvider
 
 
 class Ed25519SealKey:
@@ -19,7 +19,7 @@ class Ed25519SealKey:
 
 
 class Ed25519SealKeys:
-    def __init__(self, ring: KeyProvider) -> None:
+    def __init__(self, ring: SecretKeyProvider) -> None:
         self._ring = ring
 
     def newest(self) -> Ed25519SealKey:

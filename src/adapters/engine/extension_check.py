@@ -24,7 +24,7 @@ class EngineMissingError(Unavailable):
         )
 
 
-class EngineStaleError(Unavailable):
+class ExtensionOutdatedError(Unavailable):
     """The extension was built from other sources than those beside it."""
 
     def __init__(self) -> None:
@@ -32,14 +32,14 @@ class EngineStaleError(Unavailable):
 
 
 def check_extension(source_root: Path) -> None:
-    """`source_root` is the checkout that contains `rust/`. Raises EngineMissingError or EngineStaleError."""
+    """`source_root` is the checkout that contains `rust/`. Raises EngineMissingError or ExtensionOutdatedError."""
     try:
         from adapters.engine import _native
     except ImportError as missing:
         raise EngineMissingError from missing
     sources = source_digest(source_root)
     if sources is not None and sources != _native.source_digest():
-        raise EngineStaleError
+        raise ExtensionOutdatedError
 
 
 def source_digest(source_root: Path) -> str | None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 
 from adapters.engine.extension_check import EngineMissingError
-from domain.events.chain import ChainHead, ChainPlace
+from domain.events.chain import ChainPlace, EventChainHead
 from domain.events.model import Event
 from domain.kernel.ids import AccountId
 
@@ -15,5 +15,5 @@ except ImportError as missing:
     raise EngineMissingError from missing
 
 
-def chain_events(events: Sequence[Event], heads: Mapping[AccountId, ChainHead]) -> list[ChainPlace]:
+def chain_events(events: Sequence[Event], heads: Mapping[AccountId, EventChainHead]) -> list[ChainPlace]:
     return _native.chain_events(events, {account: (head.sequence, head.hash) for account, head in heads.items()})

@@ -11,8 +11,8 @@ from collections.abc import Iterable, Mapping, Sequence
 
 from adapters.engine.extension_check import EngineMissingError
 from domain.kernel.clock import SECOND_MS
+from domain.kernel.columnar_records import ColumnarRecords
 from domain.kernel.errors import ValidationFailed
-from domain.kernel.record_columns import RecordColumns
 from domain.rules.model import (
     Comparator,
     LatestReading,
@@ -25,10 +25,11 @@ from domain.rules.model import (
     RuleSuppression,
     RuleTransition,
 )
-from domain.rules.reference import LastReport, explain_rule
+from domain.rules.reference_rules import LastReport, explain_rule
 from domain.rules.telemetry_engine_port import (
     Aggregator,
     BatchResult,
+    Checkpoint,
     ClockOffset,
     MessageFault,
     NewMetric,
@@ -64,6 +65,10 @@ class NativeBatchResult:
         return self._raw.rows
 
     @property
+    def checkpoints(self) -> list[Checkpoint]:
+        return self._raw.checkpoints
+
+    @property
     def rollup_hours(self) -> list[tuple[int, int]]:
         return self._raw.rollup_hours
 
@@ -80,12 +85,12 @@ class NativeBatchResult:
         return self._raw.new_metrics
 
     @property
-    def rule_transitions(self) -> RecordColumns[RuleTransition]:
-        return RecordColumns(RuleTransition, self._raw.rule_transition_count, self._raw.rule_transitions)
+    def rule_transitions(self) -> ColumnarRecords[RuleTransition]:
+        return ColumnarRecords(RuleTransition, self._raw.rule_transition_count, self._raw.rule_transitions)
 
     @property
-    def rule_firings(self) -> RecordColumns[RuleFiring]:
-        return RecordColumns(RuleFiring, self._raw.rule_firing_count, self._raw.rule_firings)
+    def rule_firings(self) -> ColumnarRecords[RuleFiring]:
+        return ColumnarRecords(RuleFiring, self._raw.rule_firing_count, self._raw.rule_firings)
 
     @property
     def rule_suppressions(self) -> list[RuleSuppression]:
@@ -151,28 +156,26 @@ class NativeEngine:
     def next_timer_ms(self) -> int | None:
         return self._engine.next_timer_ms()
 
-    def checkpoint(self, limit: int) -> list[tuple[int, int, bytes]]:
+    def checkpoint(self, limit: int) -> list[Checkpoint]:
         return self._engine.checkpoint(limit)
 
     def drop_partition(self, partition: int, partitions: int) -> int:
         return self._engine.drop_partition(partition, partitions)
 
-    def checkpoint_partition(self, partition: int, partitions: int, limit: int) -> list[tuple[int, int, bytes]]:
+    def checkpoint_partition(self, partition: int, partitions: int, limit: int) -> list[Checkpoint]:
         return self._engine.checkpoint_partition(partition, partitions, limit)
 
     def clock_offsets(self, device_nos: Sequence[int]) -> list[ClockOffset]:
         return self._engine.clock_offsets(device_nos)
 
     def latest(self, device_no: int) -> list[LatestReading]:
-        return [LatestReading(name, value, unit, ts_ms) for name, value, unit, ts_ms, _ in self._engine.latest(device_no)]
+        return [LatestReading(*latest) for latest in self._engine.latest(device_no)]
 
     def dry_run(self, device_no: int, rule: RuleSpec, readings: Mapping[str, MetricValue], at_ms: int) -> RuleDryRun:
         """A person requests a dry run, so it is rare: the reference definition explains it over the native values."""
-        latest = {
-            name: LastReport(value, ts_ms, arrived_ms) for name, value, _, ts_ms, arrived_ms in self._engine.latest(device_no)
-        }
+        reports = {name: LastReport(*report) for name, *report in self._engine.last_reports(device_no)}
         given = {name: LastReport(value, at_ms, at_ms) for name, value in readings.items()}
-        return explain_rule(rule, {**latest, **given}, at_ms)
+        return explain_rule(rule, {**reports, **given}, at_ms)
 
     def unpack_readings(self, rows: Iterable[tuple[int, bytes]], metric_no: int | None = None) -> list[UnpackedReading]:
         return _native.unpack_readings(rows, metric_no)

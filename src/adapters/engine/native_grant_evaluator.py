@@ -10,7 +10,7 @@ from pathlib import Path
 
 from adapters.engine.extension_check import EngineMissingError
 from domain.grants.rate_limit import RateAllowance
-from domain.grants.reference import load_timezone, next_open_ms
+from domain.grants.reference_windows import load_timezone, next_open_ms
 from domain.grants.window import GrantWindow
 from domain.kernel.errors import ValidationFailed
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from domain.grants.rate_limit import RateAllowance
-from domain.grants.reference import is_open, load_timezone, next_open_ms, rate_allowance
+from domain.grants.reference_windows import is_open, load_timezone, next_open_ms, rate_allowance
 from domain.grants.window import GrantWindow
 from domain.kernel.errors import ValidationFailed
 

@@ -11,18 +11,17 @@ from typing import Any, Protocol
 from quart import Blueprint, Quart
 
 from adapters.http.core.auth import TRUSTED_PROXIES, Authenticator
+from adapters.http.core.body_limits import BoundedRequest
 from adapters.http.core.device_cookie import TLS_AT_PROXY
 from adapters.http.core.errors import install_error_handlers
 from adapters.http.core.idempotency import IdempotencyStore
 from adapters.http.core.middleware import HttpSettings, ResponseObserver, install_middleware
 from adapters.http.core.proxies import TrustedProxies
 from adapters.http.core.request_handling import API_DEPENDENCIES, ApiDependencies
+from adapters.http.core.unread_body import run_with_whole_body
 from adapters.http.core.url_map import QuartApplication
 from adapters.http.feed.endpoint import FeedEndpoint
-from adapters.http.openapi.page import openapi_blueprint
-from domain.kernel.audit import DeniedRequestLog
-
-MAX_BODY_BYTES = 256 * 1024
+from domain.kernel.denied_request_log import DeniedRequestLog
 
 
 def create_app(
@@ -35,13 +34,12 @@ def create_app(
     proxies: TrustedProxies | None = None,
     settings: HttpSettings | None = None,
     observer: ResponseObserver | None = None,
-    version: str = "0",
 ) -> Quart:
     """`observer` is called for every response with method, route or "", status and seconds."""
     settings = settings or HttpSettings()
     app = QuartApplication("latchboard", static_folder=None, template_folder=None)
+    app.request_class = BoundedRequest
     app.config.update(
-        MAX_CONTENT_LENGTH=MAX_BODY_BYTES,
         BODY_TIMEOUT=settings.body_timeout_s,
         RESPONSE_TIMEOUT=None,
         PROVIDE_AUTOMATIC_OPTIONS=True,
@@ -55,7 +53,7 @@ def create_app(
         app.after_serving(idempotency_store.close)
     install_middleware(app, settings, observer)
     install_error_handlers(app)
-    for blueprint in (*blueprints, openapi_blueprint(version=version)):
+    for blueprint in blueprints:
         app.register_blueprint(blueprint)
     if feed is not None:
         mount(app, feed)
@@ -75,6 +73,11 @@ def mount(app: Quart, mounted: MountedApp) -> None:
     beside = app.asgi_app
 
     async def route(scope: Any, receive: Any, send: Any) -> None:
-        await (mounted if mounted.matches(scope) else beside)(scope, receive, send)
+        if not mounted.matches(scope):
+            await beside(scope, receive, send)
+        elif scope["type"] == "http":
+            await run_with_whole_body(mounted, scope, receive, send)
+        else:
+            await mounted(scope, receive, send)
 
     app.asgi_app = route  # type: ignore[method-assign]

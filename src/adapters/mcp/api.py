@@ -15,7 +15,7 @@ _PATH = re.compile(r"(?:/[A-Za-z0-9_-]{1,128})+")
 """What the tools call. An agent gives the ids in it, and no id makes it the path of another operation."""
 
 
-class ApiRefusal(Exception):
+class ApiResponseError(Exception):
     """The service refused the call. `body` is its error object."""
 
     def __init__(self, status: int, body: dict[str, Any]) -> None:
@@ -24,24 +24,26 @@ class ApiRefusal(Exception):
         self.body = body
 
 
-class KeyApi:
+class ApiKeyClient:
     """`client` has the base URL of the API and the key in its headers."""
 
     def __init__(self, client: httpx.AsyncClient) -> None:
         self._client = client
 
     async def get(self, path: str, **query: Any) -> Any:
-        """Raises ApiRefusal."""
+        """Raises ApiResponseError."""
         given = {name: value for name, value in query.items() if value is not None}
         return await self._call("GET", path, params=given)
 
     async def post(self, path: str, body: dict[str, Any], *, idempotency_key: str) -> Any:
-        """Raises ApiRefusal."""
+        """Raises ApiResponseError."""
         return await self._call("POST", path, json=body, headers={"Idempotency-Key": idempotency_key})
 
     async def _call(self, method: str, path: str, **request: Any) -> Any:
         if _PATH.fullmatch(path) is None:
-            raise ApiRefusal(404, {"error": "NOT_FOUND", "message": "There is no such id. Use those that the tools return."})
+            raise ApiResponseError(
+                404, {"error": "NOT_FOUND", "message": "There is no such id. Use those that the tools return."}
+            )
         try:
             response = await self._client.request(method, path, timeout=REQUEST_TIMEOUT_S, **request)
             body = response.json()
@@ -49,9 +51,9 @@ class KeyApi:
             message = (
                 f"{self._client.base_url} gave no usable answer ({error or type(error).__name__}). Nothing is known to be done."
             )
-            raise ApiRefusal(503, {"error": "UNAVAILABLE", "message": message}) from error
+            raise ApiResponseError(503, {"error": "UNAVAILABLE", "message": message}) from error
         if response.is_error:
-            raise ApiRefusal(response.status_code, body)
+            raise ApiResponseError(response.status_code, body)
         return body
 
 

@@ -18,7 +18,7 @@ from domain.kernel.errors import DomainError, Unauthenticated
 if TYPE_CHECKING:
     from mcp.server.mcpserver import Context
 
-    from adapters.mcp.api import KeyApi
+    from adapters.mcp.api import ApiKeyClient
 
 PATH = "/mcp"
 KEY_PREFIX = "sk_live_"
@@ -82,20 +82,20 @@ class McpEndpoint:
             await self._stopping.wait()
 
     @asynccontextmanager
-    async def _connect(self, ctx: Context[Any, Any]) -> AsyncIterator[KeyApi]:
+    async def _connect(self, ctx: Context[Any, Any]) -> AsyncIterator[ApiKeyClient]:
         import httpx
 
-        from adapters.mcp.api import ApiRefusal, KeyApi, key_headers
+        from adapters.mcp.api import ApiKeyClient, ApiResponseError, key_headers
 
         headers = {name.lower(): value for name, value in (ctx.headers or {}).items()}
         key = find_key(headers)
         if key is None:
-            raise ApiRefusal(401, {"error": "UNAUTHENTICATED", "message": "The message carries no API key."})
+            raise ApiResponseError(401, {"error": "UNAUTHENTICATED", "message": "The message carries no API key."})
         client = getattr(ctx.request_context.request, "client", None)
         transport = httpx.ASGITransport(self._api, client=tuple(client) if client is not None else ("", 0))
         sent = key_headers(key) | {name: headers[name] for name in _FORWARDED if name in headers}
         async with httpx.AsyncClient(transport=transport, base_url="http://latchboard/api/v1", headers=sent) as http:
-            yield KeyApi(http)
+            yield ApiKeyClient(http)
 
 
 def find_key(headers: Mapping[str, str]) -> str | None:

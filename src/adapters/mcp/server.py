@@ -19,7 +19,7 @@ from mcp.types import ToolAnnotations
 from pydantic import Field
 
 from adapters.mcp.advice import outcome, refusal, waiting
-from adapters.mcp.api import ApiRefusal, KeyApi
+from adapters.mcp.api import ApiKeyClient, ApiResponseError
 
 INSTRUCTIONS = (
     "Latchboard switches real pumps, heaters and gates. You act as one API key, which may do only what people granted. Before "
@@ -32,8 +32,8 @@ MAX_WAIT_S = 25
 APPROVAL_POLL_S = 1.0
 LATEST_ADVICE = {"PENDING": "Nobody has decided yet. Call wait_for_approval again, or tell the person that the request waits."}
 
-Connect = Callable[[Context[Any, Any]], AbstractAsyncContextManager[KeyApi]]
-"""Gives the API as the caller's key sees it. Raises ApiRefusal when the caller has no key."""
+Connect = Callable[[Context[Any, Any]], AbstractAsyncContextManager[ApiKeyClient]]
+"""Gives the API as the caller's key sees it. Raises ApiResponseError when the caller has no key."""
 
 DeviceId = Annotated[str, Field(description="Device id (dev_…) from list_devices.")]
 Wait = Annotated[int, Field(ge=0, le=MAX_WAIT_S, description="Seconds to wait for the result.")]
@@ -66,12 +66,12 @@ def create_http_app(server: MCPServer[Any], path: str, max_body_bytes: int) -> A
 
 
 async def _answer(
-    ctx: Context[Any, Any], connect: Connect, work: Callable[[KeyApi], Awaitable[dict[str, Any]]]
+    ctx: Context[Any, Any], connect: Connect, work: Callable[[ApiKeyClient], Awaitable[dict[str, Any]]]
 ) -> dict[str, Any]:
     try:
         async with connect(ctx) as api:
             return await work(api)
-    except ApiRefusal as error:
+    except ApiResponseError as error:
         return refusal(error)
 
 
@@ -104,7 +104,7 @@ def _add_reading_tools(server: MCPServer[Any], connect: Connect) -> None:
     ) -> dict[str, Any]:
         """Stored readings, newest first. Without `metric`: readings of all metrics."""
 
-        async def read(api: KeyApi) -> dict[str, Any]:
+        async def read(api: ApiKeyClient) -> dict[str, Any]:
             path = f"/devices/{device_id}/telemetry"
             return {"readings": await api.get(path, metric=metric, limit=limit, since=since_ms, step=step)}
 
@@ -138,7 +138,7 @@ def _add_command_tools(server: MCPServer[Any], connect: Connect) -> None:
         body |= {"params": params} if params is not None else {}
         body |= {"ttlSeconds": ttl_seconds} if ttl_seconds is not None else {}
 
-        async def send(api: KeyApi) -> dict[str, Any]:
+        async def send(api: ApiKeyClient) -> dict[str, Any]:
             sent = await api.post(f"/devices/{device_id}/command", body, idempotency_key=request_id or uuid.uuid4().hex)
             return waiting(sent) if sent.get("approvalRequired") else outcome(sent)
 
@@ -155,13 +155,13 @@ def _add_command_tools(server: MCPServer[Any], connect: Connect) -> None:
     async def get_execution(ctx: Context[Any, Any], device_id: DeviceId, execution_id: str) -> dict[str, Any]:
         """The state of a command that was sent: only DONE means that the device did it."""
 
-        async def get(api: KeyApi) -> dict[str, Any]:
+        async def get(api: ApiKeyClient) -> dict[str, Any]:
             return outcome(await api.get(f"/devices/{device_id}/executions/{execution_id}"))
 
         return await _answer(ctx, connect, get)
 
 
-async def _list_devices(api: KeyApi, name_contains: str | None) -> dict[str, Any]:
+async def _list_devices(api: ApiKeyClient, name_contains: str | None) -> dict[str, Any]:
     devices = await api.get("/devices")
     wanted = (name_contains or "").casefold()
     found = [device for device in devices if wanted in device["name"].casefold()]
@@ -170,13 +170,13 @@ async def _list_devices(api: KeyApi, name_contains: str | None) -> dict[str, Any
     return {"devices": shown, "total": len(found), "cut": len(found) > MAX_DEVICES}
 
 
-async def _list_commands(api: KeyApi, device_id: str) -> dict[str, Any]:
+async def _list_commands(api: ApiKeyClient, device_id: str) -> dict[str, Any]:
     commands = await api.get(f"/devices/{device_id}/commands")
     answers = await asyncio.gather(*(api.get(f"/devices/{device_id}/access", cmd=command["name"]) for command in commands))
     return {"commands": [command | {"access": answer} for command, answer in zip(commands, answers, strict=True)]}
 
 
-async def _wait_for_approval(api: KeyApi, device_id: str, approval_id: str, wait_seconds: int) -> dict[str, Any]:
+async def _wait_for_approval(api: ApiKeyClient, device_id: str, approval_id: str, wait_seconds: int) -> dict[str, Any]:
     deadline = time.monotonic() + wait_seconds
     while True:
         approval = await api.get(f"/devices/{device_id}/approvals/{approval_id}")
@@ -193,8 +193,8 @@ async def _wait_for_approval(api: KeyApi, device_id: str, approval_id: str, wait
         await asyncio.sleep(APPROVAL_POLL_S)
 
 
-async def _describe_device(api: KeyApi, device_id: str) -> dict[str, Any]:
+async def _describe_device(api: ApiKeyClient, device_id: str) -> dict[str, Any]:
     devices = {device["deviceId"]: device for device in await api.get("/devices")}
     if device_id not in devices:
-        raise ApiRefusal(404, {"error": "NOT_FOUND", "message": f"No device {device_id} for this key."})
+        raise ApiResponseError(404, {"error": "NOT_FOUND", "message": f"No device {device_id} for this key."})
     return {"device": devices[device_id], "latest": await api.get(f"/devices/{device_id}/telemetry/latest")}

@@ -7,7 +7,7 @@ readable; an outbound message is a short call. Telemetry stays inside the extens
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 from ipaddress import IPv4Address, IPv6Address
@@ -15,8 +15,8 @@ from pathlib import Path
 from typing import Literal
 
 from adapters.engine import _native
-from domain.devices.codec import OutboundMessage
-from domain.devices.link import (
+from domain.devices.device_codec import OutboundMessage
+from domain.devices.device_link import (
     DeviceConnected,
     DeviceDisconnected,
     DeviceSubscribed,
@@ -54,7 +54,7 @@ _SEND_RESULTS = {
 
 
 @dataclass(frozen=True, slots=True)
-class Listener:
+class BrokerListenAddress:
     """One address to listen on. Port 0 takes any free port."""
 
     transport: Literal["tcp", "ws"]
@@ -64,7 +64,7 @@ class Listener:
 
 
 @dataclass(frozen=True, slots=True)
-class PendingLimits:
+class UnauthenticatedConnectionLimits:
     """Limits on sockets whose CONNECT has not been accepted yet, and bans; None leaves the broker's default. `trusted_networks`
     are address and prefix length of networks that are neither limited alone nor banned."""
 
@@ -91,7 +91,7 @@ class BrokerLimits:
     session_expiry_s: int | None = None
     rate_per_second: float | None = None
     rate_burst: float | None = None
-    pending: PendingLimits | None = None
+    pending: UnauthenticatedConnectionLimits | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -99,7 +99,7 @@ class EmbeddedBrokerSettings:
     """Where to listen; certificate and key are PEM files and needed where a listener has TLS. With `client_ca` (PEM), a client of
     these listeners must show a certificate of that authority, whose common name or DNS name is its device id."""
 
-    listeners: tuple[Listener, ...]
+    listeners: tuple[BrokerListenAddress, ...]
     certificate: Path | None = None
     key: Path | None = None
     client_ca: Path | None = None
@@ -163,6 +163,9 @@ class EmbeddedDeviceLink:
         # It waits up to 1.5 seconds for the last packets of connections.
         await asyncio.to_thread(self._broker.stop)
 
+    def hold(self, partitions: Collection[int]) -> None:
+        """Devices connect to any instance."""
+
     def suspend(self) -> None:
         self._broker.suspend()
 
@@ -215,6 +218,9 @@ class EmbeddedDeviceLink:
 
     def disconnect(self, device_id: str) -> bool:
         return self._broker.disconnect(device_id)
+
+    def trouble(self) -> str | None:
+        return "The device link is not running." if self.stats().get("stopped") else None
 
     def warning(self) -> str | None:
         return None

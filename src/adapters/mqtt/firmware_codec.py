@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from types import ModuleType
 
 from adapters.mqtt.profiles import esphome, native, shelly, tasmota
-from domain.devices.codec import DeviceCommand, DeviceReport, OutboundMessage, PlanRow
+from domain.devices.device_codec import DeviceCommand, DeviceReport, OutboundMessage, PlanRow
 from domain.devices.model import FirmwareProfile
 from domain.kernel.ids import DeviceId
 

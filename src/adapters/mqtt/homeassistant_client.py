@@ -17,7 +17,7 @@ from typing import Any
 import aiomqtt
 from paho.mqtt.subscribeoptions import SubscribeOptions
 
-from adapters.mqtt.socket_flow import KEEP_ALIVE_S, kept_flowing
+from adapters.mqtt.socket_flow import KEEP_ALIVE_S, guard_socket, kept_flowing
 from domain.kernel.errors import Unavailable
 
 TIMEOUT_S = 10.0
@@ -88,6 +88,7 @@ class BridgeClient:
 
         Raises Unavailable."""
         client = self._new_client(status)
+        guard_socket(client)
         try:
             async with client, kept_flowing(client):
                 connection = BridgeConnection(client)

@@ -13,7 +13,7 @@ from typing import TypeAlias
 
 import aiomqtt
 
-from domain.devices.link import InboundEvent, InboundTelemetry
+from domain.devices.device_link import InboundEvent, InboundTelemetry
 from domain.kernel.errors import Unavailable
 
 RawTelemetry: TypeAlias = tuple[int, int, bytes]  # device number, message in Unix ms, payload
@@ -61,6 +61,12 @@ class MosquittoInboundBatch:
         if self._telemetry_acks or self._event_acks:
             self._telemetry_acks, self._event_acks = [], []
             self._reconnect()
+
+
+def acknowledge(handles: Iterable[AckHandle]) -> None:
+    for client, mid, qos in handles:
+        if not client._disconnected.done():  # the broker sends those of an earlier connection again
+            client._client.ack(mid, qos)
 
 
 def _ack_handles(messages: Iterable[_QueuedMessage]) -> list[AckHandle]:

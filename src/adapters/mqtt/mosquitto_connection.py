@@ -9,6 +9,7 @@ queue cannot hold. So messages are taken from paho below it, acknowledged by han
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import logging
 import math
 import ssl
@@ -23,12 +24,10 @@ from paho.mqtt.subscribeoptions import SubscribeOptions
 
 from adapters.mqtt.inbound_queue import AckHandle
 from adapters.mqtt.mosquitto_config import MAX_INFLIGHT
-from adapters.mqtt.mosquitto_watch import DROPPED_TOPIC, MosquittoWatch
-from adapters.mqtt.socket_flow import KEEP_ALIVE_S, kept_flowing
-from domain.devices.broker_access import DEVICE_PUBLISH_TOPICS
-from domain.devices.codec import OutboundMessage
+from adapters.mqtt.mosquitto_watch import DROPPED_TOPIC, MosquittoHealthWatch
+from adapters.mqtt.socket_flow import KEEP_ALIVE_S, close_socket, guard_socket, kept_flowing
+from domain.devices.device_codec import OutboundMessage
 from domain.kernel.backoff import Backoff
-from domain.kernel.errors import Unavailable
 
 log = logging.getLogger(__name__)
 
@@ -38,7 +37,10 @@ UNCONFIRMED = -1
 """In place of a reason code: the broker has the message perhaps."""
 _RECONNECT_BACKOFF = Backoff((0.2, 1.0, 2.0, 5.0, 10.0))
 _SESSION_EXPIRY_S = 7 * 24 * 3600
-_SUBSCRIBE_OPTIONS = SubscribeOptions(qos=1, noLocal=True, retainAsPublished=True)
+_FIRST_ATTEMPT_S = 5.0
+"""A broker that does not answer holds up the start no longer."""
+FIRST_ERROR_CODE = 0x80
+DEVICE_OPTIONS = SubscribeOptions(qos=1, noLocal=True, retainAsPublished=True)
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,32 +57,53 @@ class MosquittoSettings:
     max_queued: int = 10_000  # further QoS-0 messages are dropped and counted
 
 
+@dataclass(frozen=True, slots=True)
+class BrokerSession:
+    """What the broker keeps for a client id: its subscriptions, and what it has not acknowledged."""
+
+    client_id: str
+    filters: Sequence[str]
+    max_inflight: int
+    options: SubscribeOptions = DEVICE_OPTIONS
+    left_filters: Sequence[str] = ()
+    """To unsubscribe from, because the session may have them from before."""
+
+
 class MosquittoConnection:
+    """The connection to one session. `open` it once; `close` it once."""
+
     def __init__(
-        self, settings: MosquittoSettings, on_message: Callable[[Any, AckHandle | None], None], watch: MosquittoWatch
+        self,
+        settings: MosquittoSettings,
+        session: BrokerSession,
+        on_message: Callable[[Any, AckHandle | None], None],
+        watch: MosquittoHealthWatch | None,
     ) -> None:
-        """`on_message` receives each of paho's messages from devices, with the handle to acknowledge it; None at QoS 0."""
+        """`on_message` receives each of paho's messages from devices, with the handle to acknowledge it; None at QoS 0. `watch`
+        gets what the broker tells of itself."""
         self._settings = settings
+        self._session = session
         self._watch = watch
         self._on_message = on_message
         self._pending_acks: dict[int, asyncio.Future[int]] = {}
         self._client: aiomqtt.Client | None = None
         self._task: asyncio.Task[None] | None = None
+        self._attempted = asyncio.Event()
+        self.error: str | None = "not connected yet"
+        """Why the broker cannot be used; None while it is connected and the topics of devices are subscribed."""
         self.reconnects = 0
 
-    async def start(self) -> None:
-        """Returns when the connection is established and the topics of devices are subscribed. Raises Unavailable."""
-        connected: asyncio.Future[None] = asyncio.get_running_loop().create_future()
-        self._task = asyncio.create_task(self._keep_connected(connected))
-        try:
-            await connected
-        except (aiomqtt.MqttError, OSError, ValueError) as error:
-            host, port = self._settings.host, self._settings.port
-            raise Unavailable(
-                f"The MQTT broker at {host}:{port} cannot be used: {error}. Check LATCHBOARD_BROKER and that it runs."
-            ) from error
+    def open(self) -> None:
+        """Connect, and again whenever the connection is lost, with a growing pause, until `close`."""
+        self._task = asyncio.create_task(self._keep_connected(), name=f"MQTT session {self._session.client_id}")
 
-    async def stop(self) -> None:
+    async def wait_for_attempt(self) -> None:
+        """Returns when the first attempt has succeeded or failed, or is taking long."""
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(_FIRST_ATTEMPT_S):
+                await self._attempted.wait()
+
+    async def close(self) -> None:
         if self._task is not None:
             self._task.cancel()
             await asyncio.wait([self._task], timeout=_STOP_TIMEOUT_S)
@@ -105,55 +128,60 @@ class MosquittoConnection:
         finally:
             self._pending_acks.pop(info.mid, None)
 
-    def acknowledge(self, handles: Sequence[AckHandle]) -> None:
-        for client, mid, qos in handles:
-            if client is self._client:  # the broker sends those of an earlier connection again
-                client._client.ack(mid, qos)
-
-    def acknowledge_dropped(self, handle: AckHandle) -> None:
-        """Acknowledges at once, also while the connection is not complete: such a message is not sent again."""
-        client, mid, qos = handle
-        client._client.ack(mid, qos)
-
     def reconnect(self) -> None:
         """The broker then sends again what was not acknowledged."""
         if self._client is not None:
             self._client._client.disconnect()
 
-    async def _keep_connected(self, connected: asyncio.Future[None]) -> None:
+    async def _keep_connected(self) -> None:
         attempt = 0
         while True:
+            connecting = self._new_client()
             try:
-                async with self._new_client() as client, kept_flowing(client):
-                    await client.subscribe([(f"devices/+/{topic}", _SUBSCRIBE_OPTIONS) for topic in DEVICE_PUBLISH_TOPICS])
-                    await client.subscribe(DROPPED_TOPIC)
-                    self._client, attempt = client, 0
-                    if not connected.done():
-                        connected.set_result(None)
+                async with connecting as client, kept_flowing(client):
+                    await self._subscribe(client)
+                    self._client, attempt, self.error = client, 0, None
+                    self._attempted.set()
                     await client._disconnected
+                    self.error = "it has closed the connection"
             except (aiomqtt.MqttError, OSError, ValueError) as error:  # paho's own errors come through aiomqtt as they are
-                if not connected.done():
-                    connected.set_exception(error)
-                    return
-                log.warning("the connection to the MQTT broker is lost (%s); reconnecting", error)
+                self.error = str(error) or type(error).__name__
             finally:
                 self._client = None
+                close_socket(connecting)
                 self._fail_pending_acks()
+            self._attempted.set()
             self.reconnects += 1
             attempt += 1
-            await asyncio.sleep(_RECONNECT_BACKOFF.pause_s(attempt))
+            pause_s = _RECONNECT_BACKOFF.pause_s(attempt)
+            log.warning("no connection to the MQTT broker (%s); trying again in %.1f s", self.error, pause_s)
+            await asyncio.sleep(pause_s)
+
+    async def _subscribe(self, client: aiomqtt.Client) -> None:
+        """Raises MqttError when the broker refuses a topic of devices, aiomqtt's and paho's errors."""
+        for left in self._session.left_filters:
+            await client.unsubscribe(left)
+        filters = [(each, self._session.options) for each in self._session.filters]
+        codes: Sequence[Any] = await client.subscribe(filters)
+        refused = [
+            each for (each, _), code in zip(filters, codes, strict=True) if getattr(code, "value", code) >= FIRST_ERROR_CODE
+        ]
+        if refused:
+            raise aiomqtt.MqttError(f"it refuses a subscription to {', '.join(refused)}")
+        if self._watch is not None:
+            await client.subscribe(DROPPED_TOPIC)
 
     def _new_client(self) -> aiomqtt.Client:
         settings = self._settings
         properties = Properties(PacketTypes.CONNECT)  # type: ignore[no-untyped-call]
         properties.SessionExpiryInterval = _SESSION_EXPIRY_S
-        properties.ReceiveMaximum = settings.max_inflight
+        properties.ReceiveMaximum = self._session.max_inflight
         client = aiomqtt.Client(
             settings.host,
             settings.port,
             username=settings.username,
             password=settings.password,
-            identifier=settings.client_id,
+            identifier=self._session.client_id,
             protocol=aiomqtt.ProtocolVersion.V5,
             clean_start=False,
             properties=properties,
@@ -161,29 +189,20 @@ class MosquittoConnection:
             keepalive=KEEP_ALIVE_S,
             tls_context=ssl.create_default_context() if settings.tls else None,
         )
+        guard_socket(client)
         paho = client._client
         paho.manual_ack_set(True)
         paho.on_message = lambda _client, _data, message: self._receive(client, message)
-        self._watch_connack(paho)
+        if self._watch is not None:
+            _watch_connack(paho, self._watch)
         paho.on_publish = lambda _client, _data, mid, code, _properties: self._on_puback(mid, code.value)
         return client
 
     def _receive(self, client: aiomqtt.Client, message: Any) -> None:
-        if message.topic.startswith("$SYS/"):
+        if self._watch is not None and message.topic.startswith("$SYS/"):
             self._watch.on_sys_message(message.topic, message.payload)
         else:
             self._on_message(message, (client, message.mid, message.qos) if message.qos else None)
-
-    def _watch_connack(self, paho: Any) -> None:
-        """aiomqtt waits for the CONNACK in paho's callback, and does not pass on what it contains."""
-        on_connect = paho.on_connect
-
-        def look(client: Any, data: Any, flags: Any, reason: Any, properties: Any) -> None:
-            if not reason.is_failure:
-                self._watch.on_connack(flags.session_present, properties, _SESSION_EXPIRY_S)
-            on_connect(client, data, flags, reason, properties)
-
-        paho.on_connect = look
 
     def _on_puback(self, mid: int, code: int) -> None:
         reason_code = self._pending_acks.pop(mid, None)
@@ -194,3 +213,15 @@ class MosquittoConnection:
         for reason_code in self._pending_acks.values():
             if not reason_code.done():
                 reason_code.set_exception(ConnectionError())
+
+
+def _watch_connack(paho: Any, watch: MosquittoHealthWatch) -> None:
+    """aiomqtt waits for the CONNACK in paho's callback, and does not pass on what it contains."""
+    on_connect = paho.on_connect
+
+    def look(client: Any, data: Any, flags: Any, reason: Any, properties: Any) -> None:
+        if not reason.is_failure:
+            watch.on_connack(flags.session_present, properties, _SESSION_EXPIRY_S)
+        on_connect(client, data, flags, reason, properties)
+
+    paho.on_connect = look

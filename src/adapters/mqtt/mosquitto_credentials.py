@@ -11,6 +11,7 @@ import asyncio
 import base64
 import contextlib
 import hashlib
+import logging
 import os
 import signal
 from dataclasses import dataclass
@@ -18,6 +19,8 @@ from pathlib import Path
 
 from domain.devices.broker_access import DEVICE_PUBLISH_TOPICS
 from domain.kernel.errors import Unavailable
+
+log = logging.getLogger(__name__)
 
 # As mosquitto_passwd writes it. The password has 190 bits, so more rounds would protect nothing.
 _PBKDF2_ROUNDS = 101
@@ -57,8 +60,13 @@ class MosquittoCredentialStore:
         self._write_task: asyncio.Task[None] | None = None
 
     async def start(self) -> None:
+        """Raises Unavailable when a file cannot be written. A Mosquitto that does not run yet reads the files when it starts."""
         self._started = True
-        await asyncio.to_thread(self._write_files)
+        await asyncio.to_thread(self._replace_files)
+        try:
+            await asyncio.to_thread(self._signal)
+        except Unavailable as error:
+            log.error("%s", error.message)
 
     async def upsert_credentials(self, device_id: str, password: str) -> bool:
         """True when this replaces another password, and so disconnects the device.
@@ -96,15 +104,26 @@ class MosquittoCredentialStore:
         return password_line(username, password, os.urandom(_SALT_BYTES))
 
     def _write_files(self) -> None:
+        self._replace_files()
+        self._signal()
+
+    def _replace_files(self) -> None:
         try:
             _replace_file(self._files.acl_file, acl_text(self._service_user))
             _replace_file(self._files.password_file, "\n".join(list(self._lines.values())) + "\n")
-            pid = int(self._files.pid_file.read_text(encoding="ascii"))
-            os.kill(pid, signal.SIGHUP)
+        except OSError as error:
+            raise Unavailable(
+                f"Mosquitto's credentials cannot be changed: {error}. Check its password and ACL files, and that this "
+                "process may write them."
+            ) from error
+
+    def _signal(self) -> None:
+        try:
+            os.kill(int(self._files.pid_file.read_text(encoding="ascii")), signal.SIGHUP)
         except (OSError, ValueError) as error:
             raise Unavailable(
-                f"Mosquitto's credentials cannot be changed: {error}. Check its password, ACL and pid files, that this "
-                "process may write them, and that it runs as the same user."
+                f"Mosquitto does not learn of changed credentials: {error}. Check that it runs, as the same user as this "
+                "process, and its pid file."
             ) from error
 
 

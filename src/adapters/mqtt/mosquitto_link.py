@@ -12,22 +12,34 @@ This link infers what an external broker does not report:
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Mapping, Sequence
+import logging
+from collections.abc import Collection, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from adapters.mqtt.inbound_queue import AckHandle, InboundQueue, MosquittoInboundBatch, TelemetryBatchFactory
-from adapters.mqtt.mosquitto_connection import UNCONFIRMED, MosquittoConnection, MosquittoSettings
+from adapters.mqtt.early_messages import EarlyMessage, EarlyMessages
+from adapters.mqtt.inbound_queue import AckHandle, InboundQueue, MosquittoInboundBatch, TelemetryBatchFactory, acknowledge
+from adapters.mqtt.mosquitto_connection import FIRST_ERROR_CODE, UNCONFIRMED, BrokerSession, MosquittoSettings
 from adapters.mqtt.mosquitto_credentials import MosquittoCredentialStore
-from adapters.mqtt.mosquitto_watch import MosquittoWatch, as_text
-from domain.devices.codec import OutboundMessage
-from domain.devices.link import LOST, REVOKED, DeviceConnected, DeviceDisconnected, DeviceSubscribed, InboundMessage, SendResult
+from adapters.mqtt.mosquitto_sessions import MAIN, MosquittoSessions, sessions_of, whole_fleet
+from adapters.mqtt.mosquitto_watch import MosquittoHealthWatch, as_text
+from domain.devices.device_codec import OutboundMessage
+from domain.devices.device_link import (
+    LOST,
+    REVOKED,
+    DeviceConnected,
+    DeviceDisconnected,
+    DeviceSubscribed,
+    InboundMessage,
+    SendResult,
+)
 from domain.kernel.clock import Clock
+
+log = logging.getLogger(__name__)
 
 _PRESENCE_TOPICS = {"status", "tele/LWT", "online"}
 _OFFLINE_PAYLOADS = {b"offline", b"Offline", b"false"}
 _NO_MATCHING_SUBSCRIBERS = 0x10
-_FIRST_ERROR_CODE = 0x80
 _MAX_PAYLOAD_BYTES = 64 * 1024
 _RETRY_DELAY_S = 1.0
 
@@ -42,19 +54,26 @@ class MosquittoDeviceLink:
         telemetry: TelemetryBatchFactory,
         credentials: MosquittoCredentialStore | None,
         pid_file: Path | None = None,
+        shared: Sequence[BrokerSession] | None = None,
+        front: str = "",
     ) -> None:
-        """`pid_file`: of a Mosquitto on this machine, whose configuration is then checked."""
-        self._max_queued = settings.max_queued
+        """`pid_file`: of a Mosquitto on this machine, whose configuration is then checked. `shared`: the sessions that a cluster
+        divides among its instances by `hold`; None: all is this instance's. `front` names this instance in the events."""
+        self._settings = settings
+        self._front = front
         self._clock = clock
         self._credentials = credentials
-        self._watch = MosquittoWatch(pid_file)
-        self._connection = MosquittoConnection(settings, self._on_message, self._watch)
+        self._watch = MosquittoHealthWatch(pid_file)
+        self._sessions = MosquittoSessions(settings, shared or whole_fleet(settings), self._on_message, self._watch)
+        self._early = None if shared is None else EarlyMessages(self._drop_unknown)
+        if shared is None:
+            self._sessions.hold((MAIN,))
         self._devices: dict[str, tuple[int, str]] = {}
         """Number and profile by device id."""
         self._subscribed_since: dict[str, int] = {}
         """The connected devices, with the Unix ms since which they are assumed to be subscribed."""
         self._retained_topics: dict[str, set[str]] = {}
-        self._queue = InboundQueue(telemetry, self._acknowledge, self._connection.reconnect)
+        self._queue = InboundQueue(telemetry, self._acknowledge, self._sessions.reconnect)
         self._retries: dict[str, asyncio.TimerHandle] = {}
         self._counters = dict.fromkeys(
             (
@@ -74,25 +93,38 @@ class MosquittoDeviceLink:
         if self._credentials is not None:
             await self._credentials.start()
         await asyncio.to_thread(self._watch.check_config)
-        await self._connection.start()
+        await self._sessions.start()
+        if trouble := self.trouble():
+            log.error("the service starts without its broker, and goes on trying: %s", trouble)
 
     async def stop(self) -> None:
-        for retry in self._retries.values():
-            retry.cancel()
-        await self._connection.stop()
+        self._cancel_retries()
+        if self._early is not None:
+            self._early.close()
+        await self._sessions.stop()
         self._queue.close()
+
+    def hold(self, partitions: Collection[int]) -> None:
+        """Read and send for the owner of these partitions of the log, as `mosquitto_sessions` says."""
+        self._sessions.hold(sessions_of(partitions))
+        if not self._sessions.holds_main:
+            self._cancel_retries()
+            self._subscribed_since.clear()  # from now on the instance that sends to them knows it
 
     def suspend(self) -> None:
         """The devices stay connected to Mosquitto, and the instance that takes over reads from it."""
+        self._sessions.suspend()
 
     def resume(self) -> None:
-        """As `suspend`."""
+        self._sessions.resume()
 
     async def receive(self, limit: int) -> MosquittoInboundBatch:
         return await self._queue.take(limit)
 
     async def upsert_credentials(self, device_id: str, device_no: int, password: str, profile: str) -> None:
         self._devices[device_id] = (device_no, profile)
+        for message in () if self._early is None else self._early.take(device_id):
+            self._on_message(*message)
         if self._credentials is not None and await self._credentials.upsert_credentials(device_id, password):
             self._mark_disconnected(device_id)
 
@@ -114,7 +146,7 @@ class MosquittoDeviceLink:
         code = await self._publish(device_id, message)
         if is_connected and code == UNCONFIRMED:
             return SendResult.UNCONFIRMED
-        delivered = is_connected and code is not None and 0 <= code < _FIRST_ERROR_CODE and code != _NO_MATCHING_SUBSCRIBERS
+        delivered = is_connected and code is not None and 0 <= code < FIRST_ERROR_CODE and code != _NO_MATCHING_SUBSCRIBERS
         self._counters["outbound_sent" if delivered else "outbound_no_subscriber"] += 1
         if is_connected and code == _NO_MATCHING_SUBSCRIBERS:
             self._schedule_retry(device_id)
@@ -132,7 +164,9 @@ class MosquittoDeviceLink:
     def stats(self) -> Mapping[str, int]:
         return {
             **self._counters,
-            "reconnects": self._connection.reconnects,
+            "reconnects": self._sessions.reconnects,
+            "broker_sessions": self._sessions.held,
+            "broker_sessions_away": len(self._sessions.errors()),
             "connections": len(self._subscribed_since),
             "inbound_queue": len(self._queue),
             **({} if self._watch.dropped is None else {"dropped_by_broker": self._watch.dropped}),
@@ -141,25 +175,43 @@ class MosquittoDeviceLink:
     def warning(self) -> str | None:
         return as_text(self._watch.warnings())
 
+    def trouble(self) -> str | None:
+        errors = self._sessions.errors()
+        if not errors:
+            return None
+        address = f"{self._settings.host}:{self._settings.port}"
+        reasons = "; ".join(sorted(set(errors.values())))
+        return (
+            f"The MQTT broker at {address} cannot be used: {reasons}. Check LATCHBOARD_BROKER and that it runs. "
+            f"Sessions without a connection: {', '.join(errors)}."
+        )
+
     async def _publish(self, device_id: str, message: OutboundMessage) -> int | None:
-        return await self._connection.publish(f"devices/{device_id}/{message.topic}", message)
+        return await self._sessions.publish(f"devices/{device_id}/{message.topic}", message)
 
     def _acknowledge(self, handles: Sequence[AckHandle]) -> None:
         self._counters["inbound_acked"] += len(handles)
-        self._connection.acknowledge(handles)
+        acknowledge(handles)
 
     def _on_message(self, message: Any, ack_handle: AckHandle | None) -> None:
         _, device_id, topic = message.topic.split("/", 2)
         device = self._devices.get(device_id)
+        if device is None and self._early is not None and self._early.keep(device_id, (message, ack_handle)):
+            return
         if message.retain:
             self._retained_topics.setdefault(device_id, set()).add(topic)
         drop_reason = self._drop_reason(device, message)
         if drop_reason is not None or device is None or not message.payload:
             self._counters[drop_reason or "inbound_publish"] += 1
             if ack_handle is not None:
-                self._connection.acknowledge_dropped(ack_handle)
+                acknowledge([ack_handle])
             return
         self._enqueue(device_id, *device, topic, message, ack_handle)
+
+    def _drop_unknown(self, message: EarlyMessage) -> None:
+        self._counters["dropped_unknown"] += 1
+        if message[1] is not None:
+            acknowledge([message[1]])
 
     def _drop_reason(self, device: tuple[int, str] | None, message: Any) -> str | None:
         """The counter of a dropped message, or None."""
@@ -167,15 +219,13 @@ class MosquittoDeviceLink:
             return "dropped_unknown"
         if len(message.payload) > _MAX_PAYLOAD_BYTES:
             return "dropped_oversize"
-        return "dropped_queue_full" if message.qos == 0 and len(self._queue) >= self._max_queued else None
+        return "dropped_queue_full" if message.qos == 0 and len(self._queue) >= self._settings.max_queued else None
 
     def _enqueue(self, device_id: str, number: int, profile: str, topic: str, message: Any, ack_handle: AckHandle | None) -> None:
         now_ms = self._clock.now_ms()
         is_offline = topic in _PRESENCE_TOPICS and message.payload in _OFFLINE_PAYLOADS
-        if not is_offline and device_id not in self._subscribed_since and (topic in _PRESENCE_TOPICS or not message.retain):
-            self._subscribed_since[device_id] = now_ms
-            self._queue.put(DeviceConnected(number, device_id, "unknown", "", now_ms))
-            self._queue.put(DeviceSubscribed(number, device_id, "#", now_ms))
+        if not is_offline and (topic in _PRESENCE_TOPICS or not message.retain):
+            self._mark_connected(device_id, number, now_ms)
         if topic == "telemetry" and profile == "native":
             self._counters["inbound_telemetry"] += 1
             self._queue.put((number, now_ms, message.payload), ack_handle)
@@ -184,11 +234,19 @@ class MosquittoDeviceLink:
             inbound = InboundMessage(number, device_id, topic, message.payload, message.qos, message.retain, now_ms)
             self._queue.put(inbound, ack_handle)
         if is_offline and self._subscribed_since.pop(device_id, None) is not None:
-            self._queue.put(DeviceDisconnected(number, device_id, LOST, now_ms))
+            self._queue.put(DeviceDisconnected(number, device_id, LOST, now_ms, front=self._front))
+
+    def _mark_connected(self, device_id: str, number: int, now_ms: int) -> None:
+        """Only the instance that can send to devices reports them as connected."""
+        if device_id not in self._subscribed_since and self._sessions.holds_main:
+            self._subscribed_since[device_id] = now_ms
+            self._queue.put(DeviceConnected(number, device_id, "unknown", "", now_ms, front=self._front))
+            self._queue.put(DeviceSubscribed(number, device_id, "#", now_ms))
 
     def _mark_disconnected(self, device_id: str) -> None:
         if self._subscribed_since.pop(device_id, None) is not None:
-            self._queue.put(DeviceDisconnected(self._devices[device_id][0], device_id, REVOKED, self._clock.now_ms()))
+            number = self._devices[device_id][0]
+            self._queue.put(DeviceDisconnected(number, device_id, REVOKED, self._clock.now_ms(), front=self._front))
 
     def _schedule_retry(self, device_id: str) -> None:
         """The device is connected but has not subscribed yet: report a subscription later, so that the service tries again."""
@@ -201,3 +259,8 @@ class MosquittoDeviceLink:
 
         if device_id not in self._retries:
             self._retries[device_id] = asyncio.get_running_loop().call_later(_RETRY_DELAY_S, retry)
+
+    def _cancel_retries(self) -> None:
+        for retry in self._retries.values():
+            retry.cancel()
+        self._retries.clear()

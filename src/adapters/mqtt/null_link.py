@@ -6,10 +6,10 @@ It accepts no device and reaches none, and reports that through the port, so tha
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 
-from domain.devices.codec import OutboundMessage
-from domain.devices.link import InboundBatch, SendResult
+from domain.devices.device_codec import OutboundMessage
+from domain.devices.device_link import InboundBatch, SendResult
 from domain.kernel.errors import Unavailable
 
 
@@ -22,6 +22,9 @@ class NullDeviceLink:
 
     async def stop(self) -> None:
         self._stopped.set()
+
+    def hold(self, partitions: Collection[int]) -> None:
+        """No device is connected."""
 
     def suspend(self) -> None:
         """No device is connected."""
@@ -50,6 +53,9 @@ class NullDeviceLink:
 
     def disconnect(self, device_id: str) -> bool:
         return False
+
+    def trouble(self) -> str | None:
+        return None
 
     def warning(self) -> str | None:
         return None

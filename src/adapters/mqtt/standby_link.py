@@ -6,10 +6,10 @@ password file of an external broker, a retained plan) would overwrite the leader
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 
-from domain.devices.codec import OutboundMessage
-from domain.devices.link import DeviceLink, InboundBatch, SendResult
+from domain.devices.device_codec import OutboundMessage
+from domain.devices.device_link import DeviceLink, InboundBatch, SendResult
 
 
 class StandbyDeviceLink:
@@ -28,6 +28,9 @@ class StandbyDeviceLink:
     async def stop(self) -> None:
         if self.is_active:
             await self._link.stop()
+
+    def hold(self, partitions: Collection[int]) -> None:
+        self._link.hold(partitions)
 
     def suspend(self) -> None:
         self._link.suspend()
@@ -57,6 +60,9 @@ class StandbyDeviceLink:
 
     def disconnect(self, device_id: str) -> bool:
         return self.is_active and self._link.disconnect(device_id)
+
+    def trouble(self) -> str | None:
+        return self._link.trouble() if self.is_active else None
 
     def warning(self) -> str | None:
         return self._link.warning() if self.is_active else None

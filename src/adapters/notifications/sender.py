@@ -25,7 +25,6 @@ from domain.notifications.destinations import (
 from domain.notifications.model import ChannelErrorCode, ChannelResult, NotificationMessage, NotificationSendOutcome
 from domain.webhooks.ports import Courier, WebhookRequest, WebhookResponse
 
-MAIL_FOOTER = "You chose this mail on your page in Latchboard."
 MAX_PARALLEL = 20
 EXTRA_S = 5.0
 """Beyond the deadline of a request; a courier that does not answer then has failed."""
@@ -116,7 +115,7 @@ class ChannelSender:
     async def _send_one(self, to: Destination, message: NotificationMessage) -> ChannelResult:
         match to:
             case MailDestination(address=address):
-                await self._mailer.send(address, message.title, f"{message.text}\n\n{message.link}\n\n{MAIL_FOOTER}\n")
+                await self._mailer.send(address, message.title, f"{message.text}\n\n{message.link}\n\n{message.mail_footer}\n")
                 return ChannelResult(NotificationSendOutcome.SENT)
             case NtfyDestination():
                 return result_of(await self._http.send(ntfy_request(to, message)))

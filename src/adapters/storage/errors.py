@@ -12,6 +12,13 @@ class ReadOnlyTransactionError(RuntimeError):
         super().__init__("This transaction only reads. Open it with write() to change something.")
 
 
+class SecondStatementError(RuntimeError):
+    """A second statement in `read(one_statement=True)`, where it might see another state than the first."""
+
+    def __init__(self) -> None:
+        super().__init__("This read was opened for one statement. Open it with read() to run several.")
+
+
 class NestedWriteError(RuntimeError):
     """A task inside `write()` opened another one and would wait for itself."""
 

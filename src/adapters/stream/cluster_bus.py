@@ -14,17 +14,17 @@ import structlog
 from nats.aio.client import Client
 from nats.aio.msg import Msg
 
-from domain.events.model import Event
-from domain.feed.sharing import SharedInterest, SharedReadings
+from adapters.stream.feed_messages import decode_interest, decode_readings
+from domain.feed.feed_between_instances import FeedReadingsMessage, SharedInterest
 from domain.partitions.lease import LeaseAnswer, LeaseQuestion
 from domain.partitions.ports import ConnectedDevices
 
 CALL_TIMEOUT_S = 0.3
 STRANGERS_S = 0.15
 """When all that are known have answered: how long to wait for one that has joined meanwhile."""
+_NO_LEASE = b"no lease"
 _SENDER = "Latchboard-Instance"
 
-_interest = msgspec.json.Decoder(SharedInterest)
 _question = msgspec.json.Decoder(LeaseQuestion)
 _answer = msgspec.json.Decoder(LeaseAnswer)
 _connected = msgspec.json.Decoder(list[tuple[str, int]])
@@ -38,27 +38,36 @@ class ClusterBus:
         self._instance = instance
         self._prefix = prefix
 
-    async def answer_calls(self) -> None:
-        """From now on `find_gone` of the other instances finds this one."""
+    async def answer_calls(self, has_lease: Callable[[], bool]) -> None:
+        """From now on `find_gone` of the other instances finds this one, unless it has no lease."""
 
         async def answer(message: Msg) -> None:
-            await message.respond(b"")
+            await message.respond(b"" if has_lease() else _NO_LEASE)
 
         await self._client.subscribe(f"{self._prefix}.call.{self._instance}", cb=answer)
 
     async def find_gone(self, instances: Collection[str]) -> frozenset[str]:
-        """Those that certainly have no connection to NATS: its servers know at once when a process has ended."""
+        """Those that say that they have no lease, and those that certainly have no connection to NATS: its servers know at once
+        when a process has ended."""
         answers = await asyncio.gather(*[self._is_gone(instance) for instance in instances])
         return frozenset(instance for instance, is_gone in zip(instances, answers, strict=True) if is_gone)
 
     async def _is_gone(self, instance: str) -> bool:
         try:
-            await self._client.request(f"{self._prefix}.call.{instance}", timeout=CALL_TIMEOUT_S)
+            answer = await self._client.request(f"{self._prefix}.call.{instance}", timeout=CALL_TIMEOUT_S)
         except nats.errors.NoRespondersError:
             return True
         except (nats.errors.Error, OSError, TimeoutError):
             return False
-        return False
+        return answer.data == _NO_LEASE
+
+    async def reaches_itself(self, timeout_s: float) -> bool:
+        """Whether a call of this instance arrives at this instance, by way of NATS."""
+        try:
+            await self._client.request(f"{self._prefix}.call.{self._instance}", timeout=timeout_s)
+        except (nats.errors.Error, OSError, TimeoutError):
+            return False
+        return True
 
     async def answer_leases(self, answer: Callable[[LeaseQuestion], LeaseAnswer]) -> None:
         """From now on `poll_leases` of every instance gets an answer of this one."""
@@ -101,7 +110,7 @@ class ClusterBus:
             log.debug("messages to the other instances may still be on their way", error=str(error))
 
     async def on_moves(self, call: Callable[[str], None]) -> None:
-        """The member with this name joins, has left or has released a partition."""
+        """The member with this name joins, has left, has released a partition, or has no lease any more."""
         await self._subscribe("moves", lambda sender, _body: call(sender))
 
     async def announce_move(self) -> None:
@@ -114,14 +123,14 @@ class ClusterBus:
     async def announce_connected(self, devices: ConnectedDevices) -> None:
         await self._publish("connected", msgspec.json.encode(devices))
 
-    async def on_readings(self, call: Callable[[str, SharedReadings], Awaitable[None] | None]) -> None:
-        await self._subscribe("readings", lambda sender, body: call(sender, _readings(body)))
+    async def on_readings(self, call: Callable[[str, FeedReadingsMessage], Awaitable[None] | None]) -> None:
+        await self._subscribe("readings", lambda sender, body: call(sender, decode_readings(body)))
 
-    async def announce_readings(self, readings: SharedReadings) -> None:
+    async def announce_readings(self, readings: FeedReadingsMessage) -> None:
         await self._publish("readings", msgspec.json.encode(readings))
 
     async def on_interest(self, call: Callable[[str, SharedInterest], Awaitable[None] | None]) -> None:
-        await self._subscribe("interest", lambda sender, body: call(sender, _interest.decode(body)))
+        await self._subscribe("interest", lambda sender, body: call(sender, decode_interest(body)))
 
     async def announce_interest(self, interest: SharedInterest) -> None:
         await self._publish("interest", msgspec.json.encode(interest))
@@ -145,11 +154,3 @@ class ClusterBus:
             await self._client.publish(f"{self._prefix}.{subject}", body, headers={_SENDER: self._instance})
         except (nats.errors.Error, OSError) as error:
             log.debug("a message to the other instances was not sent", subject=subject, error=str(error))
-
-
-def _readings(body: bytes) -> SharedReadings:
-    try:
-        fields = msgspec.json.decode(body)
-        return SharedReadings(**fields | {"events": [Event(**each) for each in fields["events"]]})
-    except (KeyError, TypeError) as error:
-        raise msgspec.DecodeError(str(error)) from None

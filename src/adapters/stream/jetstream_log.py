@@ -34,6 +34,9 @@ LAG_S = 0.01
 """An entry is known to exist but the replica that answered does not have it yet."""
 CHECK_S = 5.0
 """How often a partition without new entries is compared with its stream."""
+STALE_LEADER_S = 15.0
+"""A node that hung answers as leader with an old state until it learns of the new one, ten seconds at most. Only what every
+answer says for longer than that is a loss."""
 READ_TIMEOUT_S = 2.0
 MAX_READ_BYTES = 4 * 1024 * 1024
 
@@ -207,26 +210,34 @@ class JetStreamLog:
 
     async def _check_end(self, partition: int, after: int) -> None:
         """Raises LogDamaged if the stream ends before what was read from it."""
-        last = (await self._info(partition)).state.last_seq
-        if last < after:
-            raise LogDamaged(
-                f"The stream {self._stream(partition)} ends at entry {last}, but entry {after} was read from it: the cluster's "
-                "log has lost confirmed entries. docs/how-to/cluster.md says how to continue."
-            )
+        give_up_at = monotonic() + STALE_LEADER_S
+        while (last := (await self._info(partition)).state.last_seq) < after:
+            if monotonic() > give_up_at:
+                raise LogDamaged(
+                    f"The stream {self._stream(partition)} ends at entry {last}, but entry {after} was read from it: the "
+                    "cluster's log has lost confirmed entries. docs/how-to/cluster.md says how to continue."
+                )
+            await asyncio.sleep(RETRY_S)
         self._last_known[partition] = max(self._last_known[partition], last)
         self._checked_at[partition] = monotonic()
 
     async def _check_missing(self, partition: int, after: int) -> None:
         """Raises LogDamaged if the leader does not have the entry after `after`, although later ones exist."""
-        try:
-            await self._js.get_msg(self._stream(partition), seq=after + 1)
-        except js_errors.NotFoundError as error:
-            raise LogDamaged(
-                f"The stream {self._stream(partition)} has no entry {after + 1}, although later ones exist: the cluster's log "
-                "has lost or deleted confirmed entries. docs/how-to/cluster.md says how to continue."
-            ) from error
-        except _ERRORS as error:
-            raise Unavailable(f"The cluster's log does not answer ({_reason(error)}).") from error
+        give_up_at = monotonic() + STALE_LEADER_S
+        while True:
+            try:
+                await self._js.get_msg(self._stream(partition), seq=after + 1)
+            except js_errors.NotFoundError as error:
+                if monotonic() > give_up_at:
+                    raise LogDamaged(
+                        f"The stream {self._stream(partition)} has no entry {after + 1}, although later ones exist: the "
+                        "cluster's log has lost or deleted confirmed entries. docs/how-to/cluster.md says how to continue."
+                    ) from error
+            except _ERRORS as error:
+                raise Unavailable(f"The cluster's log does not answer ({_reason(error)}).") from error
+            else:
+                return
+            await asyncio.sleep(RETRY_S)
 
     async def _fetch(self, partition: int, after: int, limit: int) -> list[LogEntry]:
         """The entries from the first one after `after` that the answering replica has, without a gap between them."""

@@ -16,7 +16,7 @@ from app.config.settings import Settings
 from app.runtime.errors import StartupError
 from app.runtime.first_start import require_database
 from app.wiring.adapters import load_key_ring, prepare_data_dir
-from domain.events.service import EventLogDispatcher
+from domain.events.service import DomainEventRecorder
 from domain.kernel.caller import Role
 from domain.sign_in.token_issuer import SessionTokenIssuer
 from domain.team.operator_accounts import AccountAdminService
@@ -27,7 +27,7 @@ async def open_operator_service(settings: Settings) -> AsyncIterator[AccountAdmi
     prepare_data_dir(settings.data_dir)
     database = SqlDatabase(settings.effective_database_url, pool_size=1)
     ids, hasher = RandomIdGenerator(), Argon2PasswordHasher(threads=1)
-    uow = database.unit_of_work(EventLogDispatcher(ids=ids, observers=[], feed=InProcessFeedHub()))
+    uow = database.unit_of_work(DomainEventRecorder(ids=ids, observers=[], feed=InProcessFeedHub()))
     try:
         require_database(settings, database.file)
         await database.start()

@@ -38,7 +38,7 @@ def audit_seal() -> None:
     """Seal the event log now. The service does it every hour."""
     from app.cli.audit_log import seal_log
 
-    stdout_console.print(f"{run_async(seal_log(load_settings_or_exit()))} accounts sealed.")
+    stdout_console.print(f"Accounts sealed: {run_async(seal_log(load_settings_or_exit()))}.")
 
 
 @audit.command("export")
@@ -84,9 +84,9 @@ def audit_stream(
     once: Annotated[bool, typer.Option("--once", help="End when everything is delivered.")] = False,
 ) -> None:
     """Send an account's event log, and what is new in it, to syslog or HTTP until SIGTERM. The service may run meanwhile."""
-    from app.cli.audit_stream import StreamRequest, stream_log
+    from app.cli.audit_stream import AuditStreamOptions, stream_log
 
-    run_async(stream_log(load_settings_or_exit(), StreamRequest(target, cursor, account, secret, ca_file, once)))
+    run_async(stream_log(load_settings_or_exit(), AuditStreamOptions(target, cursor, account, secret, ca_file, once)))
 
 
 @audit.command("verify")
@@ -133,7 +133,7 @@ def _public_key(text: str) -> str:
     except ValueError:
         valid = False
     if not valid:
-        exit_with("A public key is 64 hexadecimal digits. See: latchboard audit public-key", EXIT_USAGE)
+        exit_with("A public key is 64 hexadecimal digits, without its name. See: latchboard audit public-key", EXIT_USAGE)
     return text.lower()
 
 

@@ -15,8 +15,8 @@ from app.runtime.errors import StartupError
 from app.runtime.first_start import require_database
 from app.wiring.adapters import load_key_ring, prepare_data_dir
 from domain.audit.export import AuditExporter
-from domain.audit.sealing import SealService
-from domain.audit.selection import Selection
+from domain.audit.sealing import AuditSealService
+from domain.audit.selection import AuditSelection
 from domain.kernel.clock import from_iso
 from domain.kernel.errors import ValidationFailed
 from domain.kernel.ids import AccountId
@@ -32,9 +32,9 @@ class ExportRequest:
     command: str | None
     after_seal: int | None
 
-    def to_selection(self) -> Selection:
+    def to_selection(self) -> AuditSelection:
         """Raises ValidationFailed."""
-        return Selection(_time("--since", self.since), _time("--until", self.until), self.command)
+        return AuditSelection(_time("--since", self.since), _time("--until", self.until), self.command)
 
 
 def list_public_keys(settings: Settings) -> Sequence[tuple[str, str]]:
@@ -46,7 +46,7 @@ async def seal_log(settings: Settings) -> int:
     """How many accounts were sealed. Raises StartupError, Conflict, and what the database raises."""
     keys = _seal_keys(settings)
     async with open_database(settings) as uow:
-        return await SealService(uow=uow, clock=SystemClock(), keys=keys).seal()
+        return await AuditSealService(uow=uow, clock=SystemClock(), keys=keys).seal()
 
 
 async def export_log(settings: Settings, request: ExportRequest, file: TextIO) -> None:

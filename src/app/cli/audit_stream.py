@@ -35,7 +35,7 @@ _PORTS = {"syslog+udp": 514, "syslog+tcp": 601, "syslog+tls": 6514}
 
 
 @dataclass(frozen=True, slots=True)
-class StreamRequest:
+class AuditStreamOptions:
     """Options of `audit stream`. `once`: end when nothing is new."""
 
     target: str
@@ -46,7 +46,7 @@ class StreamRequest:
     once: bool
 
 
-async def stream_log(settings: Settings, request: StreamRequest) -> None:
+async def stream_log(settings: Settings, request: AuditStreamOptions) -> None:
     """Until SIGTERM or SIGINT. Raises StartupError, and what the database raises at the start."""
     sink = make_sink(request)
     stop, loop = asyncio.Event(), asyncio.get_running_loop()
@@ -56,7 +56,7 @@ async def stream_log(settings: Settings, request: StreamRequest) -> None:
         async with open_database(settings) as uow:
             account_id = await choose_account(uow, request.account)
             stored = CursorFile(request.cursor_file, account_id)
-            following = asyncio.create_task(_Stream(AuditTail(uow=uow), sink, stored, account_id).follow(once=request.once))
+            following = asyncio.create_task(_AuditStream(AuditTail(uow=uow), sink, stored, account_id).follow(once=request.once))
             stopping = asyncio.create_task(stop.wait())
             await asyncio.wait({following, stopping}, return_when=asyncio.FIRST_COMPLETED)
             for task in (following, stopping):
@@ -99,7 +99,7 @@ class CursorFile:
             os.close(folder)
 
 
-class _Stream:
+class _AuditStream:
     """Holds one batch at a time; the database is the queue."""
 
     def __init__(self, tail: AuditTail, sink: AuditSink, stored: CursorFile, account_id: AccountId) -> None:
@@ -144,7 +144,7 @@ class _Stream:
         await asyncio.sleep(pause_s)
 
 
-def make_sink(request: StreamRequest) -> AuditSink:
+def make_sink(request: AuditStreamOptions) -> AuditSink:
     """Raises StartupError."""
     try:
         url = urlsplit(request.target)
@@ -158,13 +158,13 @@ def make_sink(request: StreamRequest) -> AuditSink:
     return _make_http(request, url) if url.scheme in ("http", "https") else _make_syslog(request, url, port or _PORTS[url.scheme])
 
 
-def _make_http(request: StreamRequest, url: SplitResult) -> AuditSink:
+def _make_http(request: AuditStreamOptions, url: SplitResult) -> AuditSink:
     if request.secret is not None:
         standard_key(request.secret)
     return HttpAuditSink(url.geturl(), request.secret, _trusted(request.ca_file), SystemClock())
 
 
-def _make_syslog(request: StreamRequest, url: SplitResult, port: int) -> AuditSink:
+def _make_syslog(request: AuditStreamOptions, url: SplitResult, port: int) -> AuditSink:
     host = url.hostname or ""
     if request.secret is not None:
         raise StartupError("A secret signs batches over HTTP; syslog has no signature. Use syslog+tls to protect it.")

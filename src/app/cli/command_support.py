@@ -21,9 +21,9 @@ Result = TypeVar("Result")
 stderr_console = Console(stderr=True, highlight=False, soft_wrap=True)
 
 
-def load_settings_or_exit() -> Settings:
+def load_settings_or_exit(**overrides: Any) -> Settings:
     try:
-        return load_settings()
+        return load_settings(**overrides)
     except SettingsError as error:
         exit_with(f"Wrong settings:\n{error}", EXIT_USAGE)
 

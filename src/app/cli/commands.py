@@ -17,18 +17,18 @@ from rich.console import Console
 from rich.table import Table
 
 from app.cli.account_commands import accounts, users
+from app.cli.api_documents import asyncapi, openapi
 from app.cli.audit import audit
 from app.cli.broker_config import broker_config
 from app.cli.command_support import EXIT_FAILURE, exit_with, load_settings_or_exit, run_async
 from app.cli.deadletters import deadletters
-from app.cli.documents import asyncapi, openapi
 from app.cli.fleet import apply, export, plan
 from app.cli.secret_keys import keys
 from app.cli.simulate import simulate
 from app.cli.tls import tls
 from app.config.settings import Settings, setting_sources, unknown_variable_warnings
 from app.runtime import logging
-from app.runtime.errors import StartupError
+from app.runtime.errors import PortInUseError, StartupError
 from app.version import VERSION
 from domain.kernel.errors import Unavailable
 
@@ -64,16 +64,20 @@ def global_options(
 
 
 @app.command()
-def serve() -> None:
+def serve(
+    workers: Annotated[
+        int | None, typer.Option(help="Processes that share the HTTP port; needs PostgreSQL. Default: LATCHBOARD_WORKERS, or 1.")
+    ] = None,
+) -> None:
     """Run the service until Ctrl-C or SIGTERM."""
-    _run_service(load_settings_or_exit(), demo=False)
+    _run_service(load_settings_or_exit(**({} if workers is None else {"workers": workers})), demo=False)
 
 
 @app.command()
 def demo() -> None:
     """Run the service with ten simulated devices in an account to look at, in a separate data directory."""
     settings = load_settings_or_exit()
-    changes: dict[str, Any] = {"webhook_allow_private": True}
+    changes: dict[str, Any] = {"webhook_allow_private": True, "workers": 1}
     if "data_dir" not in settings.model_fields_set:
         run_async(_create_data_dir(settings.data_dir))
         changes["data_dir"] = settings.data_dir / "demo"
@@ -121,7 +125,7 @@ def move_to(
     url: Annotated[str, typer.Argument(help="Empty database: postgresql+asyncpg://user:password@host/name", metavar="URL")],
 ) -> None:
     """Move this installation from SQLite to PostgreSQL. Stop the service first. Run the command again if it was interrupted."""
-    from app.cli.move import move_installation
+    from app.cli.move_database import move_installation
 
     result, old = run_async(move_installation(load_settings_or_exit(), url, stdout_console))
     stdout_console.print(
@@ -161,7 +165,7 @@ def health() -> None:
 @app.command()
 def compact() -> None:
     """Give the space of deleted rows back to the file system. While the service runs it releases only unused pages."""
-    from app.cli.compact import compact as compact_database
+    from app.cli.compact_database import compact as compact_database
 
     try:
         result = compact_database(load_settings_or_exit())
@@ -189,17 +193,28 @@ def doctor() -> None:
 
 
 def _run_service(settings: Settings, *, demo: bool) -> None:
-    from app.cli.serve import serve as run
-    from app.wiring.adapters import with_free_ports
-
     logging.configure_logging(settings.log_format, settings.log_level)
     for message in unknown_variable_warnings():
         structlog.get_logger("settings").warning(f"ignored: {message}")
+    if settings.workers > 1:
+        _exit_process(_run_workers(settings))
+    from app.cli.serve import serve as run
+    from app.wiring.adapters import with_free_ports
+
     try:
         code = run_async(run(with_free_ports(settings), demo=demo))
     except typer.Exit as exit_request:
         code = exit_request.exit_code
     _exit_process(code)
+
+
+def _run_workers(settings: Settings) -> int:
+    from app.cli.worker_processes import run_workers
+
+    try:
+        return run_workers(settings)
+    except PortInUseError as error:
+        exit_with(str(error), EXIT_FAILURE)
 
 
 def _exit_process(code: int) -> NoReturn:

@@ -13,7 +13,7 @@ import httpx
 
 from adapters.clock import SystemClock
 from adapters.crypto.certificate_authority import expiry
-from adapters.mqtt.mosquitto_watch import MosquittoWatch, as_text
+from adapters.mqtt.mosquitto_watch import MosquittoHealthWatch, as_text
 from adapters.storage.sql import SqlDatabase
 from adapters.storage.sql.migrations import HEAD
 from app.cli.banner import http_url
@@ -172,7 +172,7 @@ async def _check_broker(settings: Settings, running: bool) -> str:
 async def _check_cluster(settings: Settings) -> str:
     if settings.cluster is None:
         return "off: one instance holds the devices"
-    from adapters.stream.log_safety import find_unsafe
+    from adapters.stream.jetstream_durability_check import find_unsafe
 
     problems = await find_unsafe(settings.cluster_monitors)
     if problems and not settings.cluster_unsafe:
@@ -201,7 +201,7 @@ async def _check_certificate(settings: Settings) -> str:
 
 def _check_mosquitto_config(settings: Settings) -> None:
     """Look at the configuration of a Mosquitto on this machine. Raises DiagnosticWarning."""
-    watch = MosquittoWatch(settings.mosquitto_pid_file)
+    watch = MosquittoHealthWatch(settings.mosquitto_pid_file)
     watch.check_config()
     if warning := as_text(watch.warnings()):
         raise DiagnosticWarning(warning)

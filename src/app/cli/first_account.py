@@ -11,7 +11,7 @@ import structlog
 
 from adapters.crypto.key_ring_file import KeyRingFile
 from app.runtime.first_start import FIRST_RUN_FILE, finish_first_start, require_accounts
-from app.wiring.program import Program
+from app.wiring.composed_service import ComposedService
 from domain.team.first_run import ACCOUNT_NAME
 
 FIRST_LOGIN_FILE = "first-login.txt"
@@ -39,11 +39,14 @@ class FirstRunLink:
     path: Path
 
 
-async def create_first_account(program: Program, url: str, *, make_up: bool = False) -> FirstLogin | FirstRunLink | None:
+async def create_first_account(
+    program: ComposedService, url: str, *, make_up: bool = False, token: str | None = None
+) -> FirstLogin | FirstRunLink | None:
     """Returns the new login, or the link by which the first visitor makes it, or None when an account exists already.
 
-    `url`: where the dashboard is reached; `make_up`: make a login up instead of waiting for a visitor. Raises ValidationFailed
-    for an email or password, StartupError if the accounts were lost."""
+    `url`: where the dashboard is reached; `make_up`: make a login up instead of waiting for a visitor; `token`: of the link,
+    where several processes accept the same one. Raises ValidationFailed for an email or password, StartupError if the accounts
+    were lost."""
     operator, settings = program.services.operator, program.settings
     if not await operator.has_no_accounts():
         _warn_about_missing_keys(program)
@@ -51,7 +54,7 @@ async def create_first_account(program: Program, url: str, *, make_up: bool = Fa
         return None
     require_accounts(settings)
     if not make_up and settings.owner_password is None:
-        return _issue_link(program, url)
+        return _issue_link(program, url, token)
     email = settings.owner_email or DEFAULT_EMAIL
     generated = None if settings.owner_password else program.adapters.ids.random_alphanumeric(GENERATED_PASSWORD_LENGTH)
     password = generated or (settings.owner_password.get_secret_value() if settings.owner_password else "")
@@ -66,9 +69,9 @@ async def create_first_account(program: Program, url: str, *, make_up: bool = Fa
     return FirstLogin(email, generated, path)
 
 
-def _issue_link(program: Program, url: str) -> FirstRunLink:
+def _issue_link(program: ComposedService, url: str, token: str | None) -> FirstRunLink:
     settings, first_run = program.settings, program.services.sign_in.first_run
-    link = f"{url}/#/first-run/{first_run.issue_token()}"
+    link = f"{url}/#/first-run/{first_run.issue_token(token)}"
     path = settings.data_dir / FIRST_RUN_FILE
     _write_secret_file(
         path, f"{link}\n\nWhoever opens it first, within a day, becomes the Owner. Restart the service for another.\n"
@@ -76,7 +79,7 @@ def _issue_link(program: Program, url: str) -> FirstRunLink:
     return FirstRunLink(link, path)
 
 
-def _warn_about_missing_keys(program: Program) -> None:
+def _warn_about_missing_keys(program: ComposedService) -> None:
     ring = program.adapters.key_ring
     if isinstance(ring, KeyRingFile) and ring.was_created:
         log.warning(

@@ -12,7 +12,7 @@ from contextlib import asynccontextmanager
 from dataclasses import dataclass
 
 from adapters.clock import SystemClock
-from adapters.crypto.key_ring import KeyProvider, KeyRing
+from adapters.crypto.key_ring import KeyRing, SecretKeyProvider
 from adapters.crypto.key_ring_file import KeyRingFile, RotationInProgressError
 from adapters.crypto.vault import AesVault, sealing_key_id
 from adapters.feed_hub import InProcessFeedHub
@@ -21,7 +21,7 @@ from adapters.storage.sql import SqlDatabase
 from app.config.settings import Settings
 from app.runtime.errors import StartupError
 from app.wiring.adapters import load_key_ring, prepare_data_dir
-from domain.events.service import EventLogDispatcher
+from domain.events.service import DomainEventRecorder
 from domain.kernel.clock import HOUR_MS, Clock
 from domain.secrets.rekey import RekeyReport, RekeyService
 
@@ -56,7 +56,7 @@ class MasterKeyUsage:
 
 @dataclass(frozen=True, slots=True)
 class _RotationContext:
-    ring: KeyProvider
+    ring: SecretKeyProvider
     rekey_service: RekeyService
     clock: Clock
 
@@ -133,7 +133,7 @@ async def _rekey(keys: _RotationContext, new_key: bool, progress: ProgressCallba
     return RotationResult(ring.newest.key_id, new_key, report, tuple(key.key_id for key in ring.keys[1:]))
 
 
-def _count_outdated(report: RekeyReport, ring: KeyProvider) -> int:
+def _count_outdated(report: RekeyReport, ring: SecretKeyProvider) -> int:
     """Secrets sealed with an older key of the ring. Those that no key opens do not count, or a rotation would never end."""
     return sum(report.by_key[key.key_id] for key in ring.keys[1:])
 
@@ -145,7 +145,7 @@ async def _open_keys(settings: Settings) -> AsyncIterator[_RotationContext]:
         raise StartupError(f"There is no key ring in {settings.data_dir}. Set LATCHBOARD_DATA_DIR to where the service keeps it.")
     ring = load_key_ring(settings)
     database = SqlDatabase(settings.effective_database_url, pool_size=1)
-    uow = database.unit_of_work(EventLogDispatcher(ids=RandomIdGenerator(), observers=[], feed=InProcessFeedHub()))
+    uow = database.unit_of_work(DomainEventRecorder(ids=RandomIdGenerator(), observers=[], feed=InProcessFeedHub()))
     try:
         await database.start()
         yield _RotationContext(ring, RekeyService(uow=uow, vault=AesVault(ring), key_of=sealing_key_id), SystemClock())

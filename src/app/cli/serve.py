@@ -11,27 +11,35 @@ from app.cli import banner
 from app.cli.first_account import FirstLogin, FirstRunLink, create_first_account
 from app.config.settings import Settings
 from app.runtime import open_files
+from app.runtime.worker_processes import WorkerIdentity
 from app.wiring import lifecycle
 from app.wiring.compose import compose
-from app.wiring.program import Program
+from app.wiring.composed_service import ComposedService
 
 DEMO_STOP_TIMEOUT_S = 1.0
 
 log = structlog.get_logger("service")
 
 
-async def serve(settings: Settings, *, demo: bool = False) -> int:
-    """Serve until a signal. Returns the exit code. Raises what `startup_error_message` has a message for."""
+async def serve(
+    settings: Settings, *, demo: bool = False, worker: WorkerIdentity | None = None, first_run_token: str | None = None
+) -> int:
+    """Serve until a signal. `worker`: set in a worker process; they all have the same `first_run_token`. Returns the exit code.
+    Raises what `startup_error_message` has a message for."""
     open_files.raise_limit()  # before the parts take their share of it
-    program = compose(settings)
+    program = compose(settings, worker)
     demo_tasks: list[asyncio.Task[None]] = []
     login: list[FirstLogin | FirstRunLink | None] = []
 
-    async def prepare(program: Program) -> None:
-        login.append(await create_first_account(program, banner.network_url(settings), make_up=demo))
+    async def prepare(program: ComposedService) -> None:
+        login.append(await create_first_account(program, banner.network_url(settings), make_up=demo, token=first_run_token))
 
-    async def started(program: Program, port: int) -> None:
+    async def started(program: ComposedService, port: int) -> None:
         shown = settings.model_copy(update={"http_port": port})
+        if worker is not None:
+            worker.report_ready()
+            if not worker.is_first_start:
+                return
         if not demo:
             banner.print_banner(shown, login[0])
             return

@@ -51,15 +51,18 @@ class ClusterSettings(ConnectionSettings):
     def cluster_monitors(self) -> list[str]:
         return [address.strip().rstrip("/") for address in self.cluster_monitor.split(",") if address.strip()]
 
-    def check_cluster(self, *, database_url: str, broker: str, engine: str) -> None:
-        """Raises ValueError."""
+    def check_cluster(self, *, database_url: str, broker: str, engine: str, mosquitto_files: bool) -> None:
+        """`mosquitto_files`: whether credentials are written to files of Mosquitto. Raises ValueError."""
         if self.cluster is None:
             return
         if not database_url.startswith("postgresql"):
             raise ValueError("LATCHBOARD_CLUSTER needs PostgreSQL; set LATCHBOARD_DATABASE_URL")
-        if broker != "embedded" or engine != "native":
+        if broker == "none" or engine != "native":
+            raise ValueError("LATCHBOARD_CLUSTER needs a broker and the native engine; unset LATCHBOARD_BROKER and _ENGINE")
+        if mosquitto_files:
             raise ValueError(
-                "LATCHBOARD_CLUSTER needs the embedded broker and the native engine; unset LATCHBOARD_BROKER and _ENGINE"
+                "LATCHBOARD_CLUSTER cannot write the files of Mosquitto; unset LATCHBOARD_MOSQUITTO_*, and let the broker ask "
+                "over HTTP (docs/how-to/other-brokers.md)"
             )
 
 

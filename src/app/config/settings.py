@@ -22,8 +22,10 @@ from app.config.notification_settings import ChannelSettings
 from app.config.oidc_settings import OidcSettings
 from app.config.own_address import reachable_address
 from app.config.sources import DOTENV, ENVIRONMENT, PREFIX, TOML, source_of, unknown_variable_messages, variables_by_source
+from app.config.telemetry_settings import TelemetrySettings
 from app.config.url_checks import check_mqtt_url, check_public_url, is_ip_address
 from app.config.webhook_settings import WebhookSettings
+from app.config.worker_process_settings import WorkerProcessSettings
 from domain.accounts.policy import check_email, check_password
 from domain.kernel.errors import ValidationFailed
 from domain.sign_in.second_factor_policy import SecondFactorRequirement
@@ -39,7 +41,9 @@ class SettingsError(Exception):
     """One line per wrong setting. The command line prints them and exits with 2."""
 
 
-class Settings(BrokerAuthSettings, ChannelSettings, ClusterSettings, OidcSettings, WebhookSettings):
+class Settings(
+    BrokerAuthSettings, ChannelSettings, ClusterSettings, OidcSettings, TelemetrySettings, WebhookSettings, WorkerProcessSettings
+):
     model_config = SettingsConfigDict(
         env_prefix=PREFIX,
         env_file=DOTENV,
@@ -94,8 +98,6 @@ class Settings(BrokerAuthSettings, ChannelSettings, ClusterSettings, OidcSetting
         default=False, description="A reverse proxy provides TLS for HTTP: send HSTS, and the dashboard's cookie over TLS only."
     )
     ingest_limit: float = Field(default=50.0, ge=0, le=1_000_000, description="Messages per second and device; 0: no limit.")
-    readings_days: int = Field(default=30, ge=1, le=3_650, description="Days to keep raw telemetry.")
-    rollups_days: int = Field(default=365, ge=1, le=3_650, description="Days to keep hourly roll-ups of telemetry.")
     events_days: int = Field(default=365, ge=1, le=3_650)
     deliveries_days: int = Field(default=7, ge=1, le=3_650, description="Days to keep webhook deliveries and their attempts.")
     disk_warning_percent: float = Field(
@@ -179,14 +181,17 @@ class Settings(BrokerAuthSettings, ChannelSettings, ClusterSettings, OidcSetting
             raise ValueError(
                 "LATCHBOARD_BROKER=none needs the PostgreSQL database of another instance; set LATCHBOARD_DATABASE_URL"
             )
-        self.check_cluster(database_url=self.effective_database_url, broker=self.broker, engine=self.engine)
+        files = (self.mosquitto_password_file, self.mosquitto_acl_file, self.mosquitto_pid_file)
+        self.check_cluster(
+            database_url=self.effective_database_url, broker=self.broker, engine=self.engine, mosquitto_files=any(files)
+        )
+        self.check_workers(database_url=self.effective_database_url, in_cluster=self.cluster is not None)
         if (self.homeassistant is None) != (self.homeassistant_key is None):
             raise ValueError("set both LATCHBOARD_HOMEASSISTANT and LATCHBOARD_HOMEASSISTANT_KEY, or neither")
         self.check_oidc()
         if (self.owner_email is None) != (self.owner_password is None):
             raise ValueError("set both LATCHBOARD_OWNER_EMAIL and LATCHBOARD_OWNER_PASSWORD, or neither")
-        if self.rollups_days < self.readings_days:
-            raise ValueError("LATCHBOARD_ROLLUPS_DAYS must be at least LATCHBOARD_READINGS_DAYS; raise it or lower the other")
+        self.check_days()
         return self
 
     @classmethod

@@ -49,6 +49,8 @@ GAUGES = (
     _metric("banned_addresses", "Addresses that the broker refuses at present.", "banned_addresses"),
     _metric("devices_admitted", "Devices whose credentials the broker accepts.", "devices_admitted"),
     _metric("sessions_stored", "Sessions kept for disconnected clients.", "sessions_stored"),
+    _metric("broker_sessions", "Sessions at an external broker that this instance reads.", "broker_sessions"),
+    _metric("broker_sessions_away", "Those of them without a connection to the broker.", "broker_sessions_away"),
     _metric("inbound_queue_messages", "Messages from devices that wait to be stored.", "inbound_queue"),
     _metric("inbound_queue_bytes", "Size of the messages from devices that wait to be stored.", "inbound_queue_bytes"),
     _metric("outbound_queue_messages", "Messages that wait to be sent to devices.", "outbound_queue"),

@@ -10,7 +10,7 @@ from prometheus_client.core import Metric
 from prometheus_client.registry import Collector
 
 from domain.commands.model import Execution, ExecutionStatus
-from domain.commands.ports import ExecutionWaiter, ExecutionWatch
+from domain.commands.ports import ExecutionWaiter, ExecutionWaitHandle
 from domain.kernel.clock import SECOND_MS
 from domain.kernel.ids import ExecutionId
 
@@ -45,7 +45,7 @@ class MeasuredExecutionWaiter(Collector):
     def has_waiters(self, execution_id: ExecutionId) -> bool:
         return self._waiter.has_waiters(execution_id)
 
-    def watch(self, execution_id: ExecutionId, by: str) -> AbstractContextManager[ExecutionWatch]:
+    def watch(self, execution_id: ExecutionId, by: str) -> AbstractContextManager[ExecutionWaitHandle]:
         return self._waiter.watch(execution_id, by)
 
     def collect(self) -> Iterable[Metric]:

@@ -8,7 +8,7 @@ from types import TracebackType
 from domain.kernel.errors import Unavailable
 
 
-class TimeoutLock:
+class LockWithTimeout:
     """Wraps a lock that a worker may hold for long. Entering raises Unavailable after `timeout_s`."""
 
     def __init__(self, lock: asyncio.Lock, timeout_s: float = 5.0) -> None:

@@ -14,7 +14,7 @@ from app.simulator.demo_seed import furnish_account
 from app.simulator.options import ApiCredentials, DeviceLogin, SimulationError, SimulationOptions
 from app.simulator.provision import ProvisionedFleet
 from app.simulator.run import start_fleet
-from app.wiring.program import Program
+from app.wiring.composed_service import ComposedService
 from domain.devices.model import Device, FirmwareProfile
 from domain.devices.registration import DeviceRegistration
 from domain.kernel.caller import Role, Session
@@ -47,7 +47,7 @@ log = structlog.get_logger("demo")
 class DemoFleet:
     """Registers the missing devices and runs all of them until cancelled."""
 
-    def __init__(self, program: Program, http_port: int, password: str | None) -> None:
+    def __init__(self, program: ComposedService, http_port: int, password: str | None) -> None:
         """`password`: of the Owner, and then of the Viewer too; None when the account is older than this start."""
         self._program = program
         self._http_port = http_port

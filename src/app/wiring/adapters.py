@@ -16,7 +16,7 @@ from urllib.parse import unquote, urlsplit
 
 from adapters.clock import SystemClock
 from adapters.crypto.access_tokens import JwtAccessTokenCodec
-from adapters.crypto.key_ring import KeyProvider, KeyRing
+from adapters.crypto.key_ring import KeyRing, SecretKeyProvider
 from adapters.crypto.key_ring_file import KeyRingFile
 from adapters.crypto.password_hasher import Argon2PasswordHasher
 from adapters.crypto.secret_hasher import KeyRingSecretHasher
@@ -35,33 +35,37 @@ from adapters.mqtt.null_link import NullDeviceLink
 from adapters.mqtt.standby_link import StandbyDeviceLink
 from adapters.params_validator import JsonSchemaParamsValidator
 from adapters.recurrence import DateutilRecurrence
+from adapters.service_texts import SentenceTranslator
 from adapters.storage.disk_space import DiskSpace
 from adapters.storage.sql import SqlDatabase
-from adapters.storage.sql.postgres.leader_fence import Fence
+from adapters.storage.sql.postgres.leader_fence import LeaderFence
 from app.config.settings import Settings, SettingsError
 from app.runtime import open_files
 from app.runtime.errors import StartupError
 from app.runtime.first_start import KEY_FILE, begin_first_start
 from app.runtime.instance_lock import InstanceLock
+from app.runtime.worker_processes import WorkerIdentity
 from app.wiring.broker_endpoint import broker_port
-from app.wiring.engines import EngineParts, load_engine, own_devices_only
+from app.wiring.engines import EngineComponents, load_engine, own_devices_only
 from domain.accounts.ports import Mailer
-from domain.devices.link import DeviceLink
+from domain.devices.device_link import DeviceLink
+from domain.feed.feed_between_instances import FeedBus
 from domain.kernel.clock import Clock
 from domain.kernel.idempotency import PROCESS_ID_LENGTH
 from domain.webhooks.ports import Courier
 
 if TYPE_CHECKING:
     from adapters.mqtt.embedded_link import BrokerLimits
+    from adapters.stream.worker_bus import WorkerBus
     from app.wiring.cluster import Cluster
 
 READER_POOL_SIZE = 6
 
 
-class Adapters:
-    def __init__(self, settings: Settings, *, on_interest: Callable[[], None]) -> None:
-        """`on_interest` is called when the feed gets a client, and when access changes. Raises SettingsError,
-        StartupError, and the engine's errors."""
+class ServiceAdapters:
+    def __init__(self, settings: Settings, *, on_interest: Callable[[], None], worker: WorkerIdentity | None = None) -> None:
+        """`on_interest` is called when the feed gets a client, and when access changes. `worker`: set in a worker process. Raises
+        SettingsError, StartupError, and the engine's errors."""
         prepare_data_dir(settings.data_dir)
         self.clock = SystemClock()
         self.ids = RandomIdGenerator(self.clock.now_ms)
@@ -79,10 +83,11 @@ class Adapters:
         self.mailer = create_mailer(settings)
         self.mail_queue = BackgroundMailQueue(self.mailer)
         self.cluster = _create_cluster(settings, self.process_id, self.clock)
+        self.worker_bus = _create_worker_bus(settings, worker, self.feed_name)
         self.engine = load_engine(settings.engine)
         if self.cluster is not None:
             self.engine = own_devices_only(self.engine, self.cluster.holds)
-        self.database = SqlDatabase(settings.effective_database_url, pool_size=READER_POOL_SIZE)
+        self.database = SqlDatabase(settings.effective_database_url, pool_size=READER_POOL_SIZE, instance=self.front)
         self.disk = create_disk_space(settings, self.database.file)
         self.instance_lock = InstanceLock(self.database.file)
         self.is_single_instance = self.database.file is not None
@@ -92,16 +97,25 @@ class Adapters:
         self.standby_link = None if is_only_holder else StandbyDeviceLink(link)
         """Set when several instances may compete for the devices: this link does nothing until the instance is leader."""
         self.link: DeviceLink = self.standby_link or link
-        self.fence = None if self.standby_link is None else Fence()
+        self.fence = None if self.standby_link is None else LeaderFence()
         self._has_broker = settings.has_broker
         self.courier = create_courier(settings, self.clock)
         self.jitter = RandomJitter()
         self.feed = InProcessFeedHub(on_filters_changed=on_interest)
         self.codec = FirmwareDeviceCodec()
-        self.params_checker = JsonSchemaParamsValidator()
-        self.recurrence = DateutilRecurrence()
-        self.execution_waiter = InProcessExecutionWaiter()
-        self.approval_waiter = InProcessApprovalWaiter()
+        self.params_checker, self.recurrence = JsonSchemaParamsValidator(), DateutilRecurrence()
+        self.translator = SentenceTranslator()
+        self.execution_waiter, self.approval_waiter = InProcessExecutionWaiter(), InProcessApprovalWaiter()
+
+    @property
+    def feed_name(self) -> str:
+        """Names this process at `feed_bus`."""
+        return self.front or self.process_id.hex()
+
+    @property
+    def feed_bus(self) -> FeedBus | None:
+        """Brings readings to the feeds of other processes."""
+        return self.worker_bus if self.cluster is None else self.cluster.bus
 
     @property
     def front(self) -> str | None:
@@ -124,6 +138,14 @@ def _create_cluster(settings: Settings, process_id: bytes, clock: Clock) -> Clus
     from app.wiring.cluster import create_cluster
 
     return create_cluster(settings, process_id, clock)
+
+
+def _create_worker_bus(settings: Settings, worker: WorkerIdentity | None, name: str) -> WorkerBus | None:
+    if worker is None:
+        return None
+    from adapters.stream.worker_bus import WorkerBus
+
+    return WorkerBus(worker.folder, worker.number, settings.workers, name)
 
 
 def prepare_data_dir(path: Path) -> None:
@@ -168,7 +190,7 @@ def create_courier(settings: Settings, clock: Clock) -> Courier:
         ) from None
 
 
-def load_key_ring(settings: Settings) -> KeyProvider:
+def load_key_ring(settings: Settings) -> SecretKeyProvider:
     if settings.secret_keys is not None:
         try:
             return KeyRing.parse(settings.secret_keys.get_secret_value())
@@ -198,19 +220,20 @@ def create_mailer(settings: Settings) -> Mailer:
     return SmtpMailer(server, sender=settings.smtp_from)
 
 
-def create_device_link(settings: Settings, clock: Clock, engine: EngineParts, front: str = "") -> DeviceLink:
+def create_device_link(settings: Settings, clock: Clock, engine: EngineComponents, front: str = "") -> DeviceLink:
     """`front` names this instance of a cluster."""
     if not settings.has_broker:
         return NullDeviceLink()
     if settings.broker == "embedded":
         return _create_embedded_link(settings, front)
-    return _create_external_link(settings, clock, engine)
+    return _create_external_link(settings, clock, engine, front)
 
 
-def _create_external_link(settings: Settings, clock: Clock, engine: EngineParts) -> DeviceLink:
+def _create_external_link(settings: Settings, clock: Clock, engine: EngineComponents, front: str) -> DeviceLink:
     from adapters.mqtt.mosquitto_connection import MosquittoSettings
     from adapters.mqtt.mosquitto_credentials import MosquittoCredentialStore, MosquittoFiles
     from adapters.mqtt.mosquitto_link import MosquittoDeviceLink
+    from adapters.mqtt.mosquitto_sessions import shared_by_cluster
 
     url = urlsplit(settings.broker)
     user, password = unquote(url.username or "latchboard"), unquote(url.password or "")
@@ -219,30 +242,31 @@ def _create_external_link(settings: Settings, clock: Clock, engine: EngineParts)
     provisioner = None
     if files[0] is not None and files[1] is not None and files[2] is not None:
         provisioner = MosquittoCredentialStore(MosquittoFiles(files[0], files[1], files[2]), user, password)
-    return MosquittoDeviceLink(broker, clock, engine.make_batch, provisioner, settings.mosquitto_pid_file)
+    shared = None if settings.cluster is None else shared_by_cluster(broker, settings.cluster_partitions)
+    return MosquittoDeviceLink(broker, clock, engine.make_batch, provisioner, settings.mosquitto_pid_file, shared, front)
 
 
 def _create_embedded_link(settings: Settings, front: str) -> DeviceLink:
     try:
-        from adapters.mqtt.embedded_link import EmbeddedBrokerSettings, EmbeddedDeviceLink, Listener
+        from adapters.mqtt.embedded_link import BrokerListenAddress, EmbeddedBrokerSettings, EmbeddedDeviceLink
     except ImportError as error:
         raise StartupError(
             f"The embedded broker cannot be used: {error}. Build it with `make setup`, "
             "or set LATCHBOARD_BROKER to the URL of an external one."
         ) from None
     listeners = [
-        Listener("tcp", settings.mqtt_host, settings.mqtt_port),
-        Listener("ws", settings.mqtt_host, settings.mqtt_ws_port),
+        BrokerListenAddress("tcp", settings.mqtt_host, settings.mqtt_port),
+        BrokerListenAddress("ws", settings.mqtt_host, settings.mqtt_ws_port),
     ]
     if settings.mqtt_tls_port is not None:
-        listeners.append(Listener("tcp", settings.mqtt_host, settings.mqtt_tls_port, tls=True))
+        listeners.append(BrokerListenAddress("tcp", settings.mqtt_host, settings.mqtt_tls_port, tls=True))
     certificate, key, client_ca = settings.mqtt_tls_certificate, settings.mqtt_tls_key, settings.mqtt_client_ca
     broker = EmbeddedBrokerSettings(tuple(listeners), certificate, key, client_ca, broker_limits(settings))
     return EmbeddedDeviceLink(broker, front=front)
 
 
 def broker_limits(settings: Settings) -> BrokerLimits:
-    from adapters.mqtt.embedded_link import BrokerLimits, PendingLimits
+    from adapters.mqtt.embedded_link import BrokerLimits, UnauthenticatedConnectionLimits
 
     connections = settings.mqtt_connections or open_files.default_mqtt_connections()
     pending = settings.mqtt_pending or max(8, connections // 4)
@@ -251,7 +275,7 @@ def broker_limits(settings: Settings) -> BrokerLimits:
         max_connections=connections,
         rate_per_second=settings.ingest_limit,
         rate_burst=max(1.0, 2 * settings.ingest_limit),
-        pending=PendingLimits(
+        pending=UnauthenticatedConnectionLimits(
             max_pending=pending,
             max_pending_per_address=settings.mqtt_pending_per_address or max(8, pending // 2),
             ban_after=settings.ban_after,

@@ -6,18 +6,18 @@ from typing import Any
 
 from adapters.crypto.seal_keys import Ed25519SealKeys
 from app.runtime.metrics import Metrics
-from app.wiring.adapters import Adapters
+from app.wiring.adapters import ServiceAdapters
 from app.workers.audit_seals import AuditSealWorker
 from domain.audit.export import AuditExporter
-from domain.audit.sealing import SealService
+from domain.audit.sealing import AuditSealService
 from domain.kernel.clock import SECOND_MS, Clock
 
 
 class AuditServices:
-    def __init__(self, uow: Any, adapters: Adapters) -> None:
+    def __init__(self, uow: Any, adapters: ServiceAdapters) -> None:
         self._clock: Clock = adapters.clock
         self.exporter = AuditExporter(uow=uow, clock=adapters.clock)
-        self.seals = SealService(uow=uow, clock=adapters.clock, keys=Ed25519SealKeys(adapters.key_ring))
+        self.seals = AuditSealService(uow=uow, clock=adapters.clock, keys=Ed25519SealKeys(adapters.key_ring))
 
     def create_worker(self) -> AuditSealWorker:
         return AuditSealWorker(seals=self.seals, clock=self._clock)

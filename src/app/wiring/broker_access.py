@@ -10,11 +10,11 @@ from adapters.http.broker_access.guard import BrokerGuard
 from adapters.http.broker_access.routes import broker_access_blueprint
 from adapters.http.core.proxies import parse_networks
 from app.config.settings import Settings
-from app.wiring.program import Program
+from app.wiring.composed_service import ComposedService
 from domain.devices.broker_access import BrokerAccessService, BrokerLogin
 
 
-def create_broker_access(program: Program) -> list[Blueprint]:
+def create_broker_access(program: ComposedService) -> list[Blueprint]:
     settings = program.settings
     if not settings.answers_brokers:
         return []

@@ -8,11 +8,12 @@ from dataclasses import dataclass, field
 
 import structlog
 
+from adapters.storage.sql import SqlDatabase
 from adapters.stream.cluster_bus import ClusterBus
+from adapters.stream.jetstream_durability_check import MIN_NODES, find_unsafe
 from adapters.stream.jetstream_log import JetStreamLog
-from adapters.stream.log_safety import MIN_NODES, find_unsafe
 from app.config.settings import Settings
-from app.runtime.clock_check import DatabaseClock, find_clock_problem
+from app.runtime.clock_check import DatabaseTimeReader, find_clock_problem
 from app.runtime.errors import StartupError
 from app.workers.wake_event import WakeEvent
 from domain.devices.credential_changes import CredentialChanges
@@ -20,6 +21,9 @@ from domain.kernel.clock import Clock
 from domain.partitions.owned_partitions import PartitionOwnership
 
 MIB = 1024 * 1024
+MEMBERSHIP_CONNECTIONS = 2
+"""One for the beats, one for claims."""
+MEMBERSHIP_TIMEOUT_S = 5.0
 
 log = structlog.get_logger("cluster")
 
@@ -31,6 +35,8 @@ class Cluster:
     ownership: PartitionOwnership
     inbound_log: JetStreamLog
     bus: ClusterBus
+    membership_database: SqlDatabase
+    """The same database by connections of its own: a beat must not wait for the service's other work, nor for a disk."""
     credential_changes: CredentialChanges
     owns_device: Callable[[int], bool] = lambda _: False
     """Whether the engine may hold the rules of the device with this number; set when the services are constructed."""
@@ -50,10 +56,19 @@ def create_cluster(settings: Settings, process_id: bytes, clock: Clock) -> Clust
         max_bytes=settings.cluster_log_mib * MIB,
     )
     ownership = PartitionOwnership(instance, settings.cluster_partitions)
-    return Cluster(instance, ownership, inbound_log, ClusterBus(inbound_log.client, instance), CredentialChanges(clock))
+    database = SqlDatabase(
+        settings.effective_database_url,
+        pool_size=MEMBERSHIP_CONNECTIONS,
+        acquire_timeout_s=MEMBERSHIP_TIMEOUT_S,
+        transaction_timeout_s=MEMBERSHIP_TIMEOUT_S,
+        instance=instance,
+        for_membership=True,
+    )
+    bus = ClusterBus(inbound_log.client, instance)
+    return Cluster(instance, ownership, inbound_log, bus, database, CredentialChanges(clock))
 
 
-async def require_same_clock(settings: Settings, database: DatabaseClock, clock: Clock) -> None:
+async def require_same_clock(settings: Settings, database: DatabaseTimeReader, clock: Clock) -> None:
     """Raises StartupError if the clock is not the database's, unless the settings allow it; Unavailable."""
     problem = await find_clock_problem(database, clock)
     if problem and not settings.cluster_unsafe:

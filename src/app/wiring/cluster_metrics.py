@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from app.runtime.metrics import Metrics
 from app.wiring.cluster import Cluster
-from app.wiring.program import ClusterWorkers
+from app.wiring.composed_service import ClusterWorkers
 
 
 def register_cluster_metrics(metrics: Metrics, cluster: Cluster, workers: ClusterWorkers) -> None:
@@ -36,10 +36,10 @@ def register_cluster_metrics(metrics: Metrics, cluster: Cluster, workers: Cluste
         lambda: {"claimed": partitions.claimed, "released": partitions.released, "lost": partitions.lost},
         label="kind",
     )
+    metrics.register_counter(
+        "database_sessions_ended",
+        "Database sessions of dead instances that this instance has ended, with their locks.",
+        lambda: partitions.ended_sessions,
+    )
     metrics.register_counter("log_appends", "Entries that this instance appended to the log.", lambda: inbound_log.appends)
     metrics.register_counter("log_append_retries", "Attempts to append that were repeated.", lambda: inbound_log.append_retries)
-    metrics.register_counter(
-        "feed_resumes",
-        "How often clients of readings had to resume, because a message of another instance, or the instance, was lost.",
-        lambda: workers.feed.gaps,
-    )

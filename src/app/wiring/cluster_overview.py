@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Mapping
 
-from app.wiring.program import Program
+from app.wiring.composed_service import ComposedService
 from domain.kernel.caller import Role, Session, require_role
 from domain.partitions.overview import ClusterOverview, ClusterOverviewService
 
 
-def create_cluster_overview(program: Program) -> Callable[[Session], Awaitable[ClusterOverview | None]]:
+def create_cluster_overview(program: ComposedService) -> Callable[[Session], Awaitable[ClusterOverview | None]]:
     cluster, workers = program.adapters.cluster, program.workers.cluster
     if cluster is None or workers is None:
         return _without_cluster

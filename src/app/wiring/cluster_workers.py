@@ -6,35 +6,35 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from app.runtime.supervisor import Worker
-from app.runtime.timeout_lock import TimeoutLock
-from app.wiring.adapters import Adapters
+from app.wiring.adapters import ServiceAdapters
 from app.wiring.cluster import Cluster, require_safe_log, require_same_clock
-from app.wiring.program import ClusterWorkers, Program
+from app.wiring.composed_service import ClusterWorkers, ComposedService
 from app.wiring.services import Services
 from app.workers.cluster_feed import ClusterFeedWorker
 from app.workers.cluster_membership import ClusterMembershipWorker, PartitionOwnershipWorker
-from app.workers.feed_interest import FeedInterestWorker
-from app.workers.front import FrontWorker
-from app.workers.front_events import FrontEventQueue, FrontEventWorker
+from app.workers.device_events import DeviceEventQueue, DeviceEventWorker
 from app.workers.ingest import IngestWorker
 from app.workers.instance_lease import InstanceLeaseWorker
+from app.workers.live_subscribers import FeedInterestWorker
 from app.workers.log_appender import LogAppender
-from app.workers.one_instance import OneInstanceWorker
+from app.workers.log_probe import LogProbeWorker
 from app.workers.partition_inbound import PartitionInbound
 from app.workers.partition_ingest import PartitionIngestWorker
-from app.workers.wake_event import WakeEvent
+from app.workers.single_instance_worker import OneInstanceWorker
+from app.workers.telemetry_append import TelemetryAppendWorker
 from domain.ingest.partition_ownership import PartitionOwnershipService
 from domain.ingest.pipeline import IngestPipeline
 from domain.kernel.ids import DeviceId
 from domain.partitions.lease import InstanceLease
+from domain.partitions.log_reach import LogReachMeter
 from domain.partitions.ports import ConnectedDevices
 
-ON_ONE_INSTANCE = frozenset({"rollups", "device_cleanup", "webhook_cleanup", "homeassistant"})
+ON_ONE_INSTANCE = frozenset({"rollups", "device_cleanup", "webhook_cleanup", "homeassistant", "reading_mover"})
 """Workers that serve the whole fleet."""
 
 
 def create_cluster_workers(
-    adapters: Adapters,
+    adapters: ServiceAdapters,
     services: Services,
     cluster: Cluster,
     feed_interest: FeedInterestWorker,
@@ -44,7 +44,8 @@ def create_cluster_workers(
     feed: ClusterFeedWorker,
 ) -> tuple[IngestWorker, ClusterWorkers]:
     """The worker that stores what this instance's partitions get, and the others."""
-    partitions = _create_partition_service(adapters, services, cluster, feed_interest, feed)
+    log_reach = LogReachMeter(adapters.clock)
+    partitions = _create_partition_service(adapters, services, cluster, log_reach, feed_interest, feed)
     inbound = PartitionInbound(
         log=cluster.inbound_log,
         ownership=cluster.ownership,
@@ -52,8 +53,8 @@ def create_cluster_workers(
         drop=partitions.drop,
     )
     lease = _create_lease(adapters, services, cluster, partitions)
-    queue, appender = FrontEventQueue(), LogAppender(cluster.inbound_log, cluster.ownership.count, cluster.instance)
-    front = FrontWorker(
+    queue, appender = DeviceEventQueue(), LogAppender(cluster.inbound_log, cluster.ownership.count, cluster.instance)
+    front = TelemetryAppendWorker(
         link=adapters.link,
         outbound=adapters.link,
         appender=appender,
@@ -61,7 +62,7 @@ def create_cluster_workers(
         lease=lease,
         on_connected=cluster.bus.announce_connected,
     )
-    front_events = FrontEventWorker(
+    front_events = DeviceEventWorker(
         queue=queue,
         appender=appender,
         make_batch=adapters.engine.make_batch,
@@ -69,25 +70,33 @@ def create_cluster_workers(
         pipeline=front_pipeline,
         **ingest_parts,
     )
-    membership, ownership = _create_membership(services, cluster, partitions, inbound)
-    lease_worker = InstanceLeaseWorker(lease, services.credential_sync.retry_pending)
+    membership, ownership = _create_membership(adapters, services, cluster, partitions, inbound)
+    lease_worker = InstanceLeaseWorker(lease, services.credential_sync.retry_pending, on_lost=cluster.bus.announce_move)
     ingest = PartitionIngestWorker(link=inbound, pipeline=partition_pipeline, **ingest_parts)
+    probe = LogProbeWorker(cluster.bus.reaches_itself, log_reach)
     return ingest, ClusterWorkers(
-        partitions, inbound, membership, ownership, lease, lease_worker, front, front_events, queue, feed
+        partitions, inbound, membership, ownership, lease, lease_worker, probe, front, front_events, queue
     )
 
 
 def _create_partition_service(
-    adapters: Adapters, services: Services, cluster: Cluster, feed_interest: FeedInterestWorker, feed: ClusterFeedWorker
+    adapters: ServiceAdapters,
+    services: Services,
+    cluster: Cluster,
+    log_reach: LogReachMeter,
+    feed_interest: FeedInterestWorker,
+    feed: ClusterFeedWorker,
 ) -> PartitionOwnershipService:
     partitions = PartitionOwnershipService(
         uow=services.uow,
+        membership_uow=cluster.membership_database.uow,
         clock=adapters.clock,
         engine=adapters.engine.engine,
         engine_commit_lock=services.engine_commit_lock,
         log=cluster.inbound_log,
         ownership=cluster.ownership,
         calls=cluster.bus,
+        log_reach=log_reach,
         on_restored=feed_interest.repeat,
         on_takeover=feed.on_takeover,
         before_release=feed.flush,
@@ -97,7 +106,7 @@ def _create_partition_service(
 
 
 def _create_lease(
-    adapters: Adapters, services: Services, cluster: Cluster, partitions: PartitionOwnershipService
+    adapters: ServiceAdapters, services: Services, cluster: Cluster, partitions: PartitionOwnershipService
 ) -> InstanceLease:
     sync = services.credential_sync
     return InstanceLease(
@@ -109,11 +118,16 @@ def _create_lease(
         changes=cluster.credential_changes.of_last,
         unknown=lambda: sync.pending,
         refuse=lambda device_id: sync.refuse(DeviceId(device_id)),
+        is_replaced=lambda: partitions.is_replaced,
     )
 
 
 def _create_membership(
-    services: Services, cluster: Cluster, partitions: PartitionOwnershipService, inbound: PartitionInbound
+    adapters: ServiceAdapters,
+    services: Services,
+    cluster: Cluster,
+    partitions: PartitionOwnershipService,
+    inbound: PartitionInbound,
 ) -> tuple[ClusterMembershipWorker, PartitionOwnershipWorker]:
     membership = ClusterMembershipWorker(
         partitions=partitions,
@@ -132,23 +146,9 @@ def _create_membership(
         wake_event=cluster.ownership_wake,
         announce=cluster.bus.announce_move,
         adopt_devices=adopt,
+        on_round=lambda: adapters.link.hold(cluster.ownership.partitions),
     )
     return membership, ownership
-
-
-def create_cluster_feed(adapters: Adapters, services: Services, cluster: Cluster, interest_wake: WakeEvent) -> ClusterFeedWorker:
-    feed = ClusterFeedWorker(
-        instance=cluster.instance,
-        bus=cluster.bus,
-        hub=adapters.feed,
-        clock=adapters.clock,
-        interest_wake=interest_wake,
-        commit_lock=TimeoutLock(services.engine_commit_lock),
-    )
-    if services.followed_feed is not None:
-        services.followed_feed.on_reading = feed.publish
-        services.followed_feed.on_store_time = feed.set_store_time
-    return feed
 
 
 def on_one_instance(cluster: Cluster, workers: Sequence[Worker]) -> tuple[Worker, ...]:
@@ -158,10 +158,10 @@ def on_one_instance(cluster: Cluster, workers: Sequence[Worker]) -> tuple[Worker
     return tuple(OneInstanceWorker(each, is_chosen) if each.name in ON_ONE_INSTANCE else each for each in workers)
 
 
-async def open_cluster(program: Program) -> None:
+async def open_cluster(program: ComposedService) -> None:
     """Raises StartupError, ValidationFailed, Unavailable."""
-    cluster, workers = program.adapters.cluster, program.workers.cluster
-    if cluster is None or workers is None:
+    cluster, workers, feed = program.adapters.cluster, program.workers.cluster, program.workers.shared_feed
+    if cluster is None or workers is None or feed is None:
         return
     await require_same_clock(program.settings, program.adapters.database, program.adapters.clock)
     await require_safe_log(program.settings)
@@ -176,22 +176,23 @@ async def open_cluster(program: Program) -> None:
     async def close_older(devices: ConnectedDevices) -> None:
         front.close_older(devices)
 
-    await cluster.bus.answer_calls()
+    await cluster.bus.answer_calls(lambda: workers.lease.is_valid)
     await cluster.bus.answer_leases(workers.lease.answer)
     await cluster.bus.on_moves(on_move)
     await cluster.bus.on_connected(close_older)
-    await workers.feed.start()
+    await feed.start()
     await cluster.bus.announce_move()  # before the first beat: from then on people can change credentials here
     await cluster.bus.flush()
     await workers.partitions.beat()
     await cluster.bus.announce_move()
 
 
-async def leave_cluster(program: Program) -> None:
-    """Give the partitions up, and tell the others. Raises Unavailable."""
+async def leave_cluster(program: ComposedService) -> None:
+    """Give the partitions up, and what belongs to them at an external broker, and tell the others. Raises Unavailable."""
     cluster, workers = program.adapters.cluster, program.workers.cluster
     if cluster is None or workers is None:
         return
+    program.adapters.link.hold(())
     await workers.inbound.stop()
     await workers.partitions.leave()
     await cluster.bus.announce_move()

@@ -5,54 +5,56 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from adapters.storage.sql.session_name import session_name
 from app.config.settings import Settings
 from app.runtime.metrics import Metrics
 from app.runtime.supervisor import Supervisor, Worker
-from app.wiring.adapters import Adapters
+from app.runtime.worker_processes import WorkerIdentity
+from app.wiring.adapters import ServiceAdapters
+from app.wiring.composed_service import ClusterWorkers, ComposedService, Workers
 from app.wiring.homeassistant import create_homeassistant_workers
 from app.wiring.http import create_connection_limiter, create_http_app
 from app.wiring.metrics import register_metrics
-from app.wiring.program import ClusterWorkers, Program, Workers
 from app.wiring.services import Services
+from app.wiring.shared_feed import create_shared_feed
 from app.workers.approval_expiry import ApprovalExpiryWorker
-from app.workers.checkpoint import CheckpointWorker
+from app.workers.changes_of_other_instances import PeerChangeHandler
 from app.workers.cluster_feed import ClusterFeedWorker
 from app.workers.command_dispatch import CommandDispatchWorker
 from app.workers.dead_letters import DeadLetterReplayWorker
+from app.workers.device_cleanup import DeviceCleanupWorker
 from app.workers.device_lease import DeviceLeaseWorker
 from app.workers.disk_space import DiskSpaceWorker
 from app.workers.dropped_messages import DroppedMessageWorker
-from app.workers.fault_log import FaultLog
-from app.workers.feed_interest import FeedInterestWorker, LoggedAccessChanges
+from app.workers.engine_checkpoint import CheckpointWorker
 from app.workers.ingest import IngestWorker
 from app.workers.last_seen_buffer import LastSeenBuffer
+from app.workers.live_subscribers import FeedInterestWorker, LoggedAccessChanges
 from app.workers.log_follower import EventLogFollower
 from app.workers.notifications import NotificationWorker
 from app.workers.partition_ingest import PartitionPipeline
-from app.workers.peer_changes import PeerChangeHandler
 from app.workers.periodic_flush import PeriodicFlushWorker
-from app.workers.presence import PresenceWorker
+from app.workers.presence import PresenceExpiryWorker
 from app.workers.retention import RetentionWorker
 from app.workers.rollups import RollupWorker
 from app.workers.rule_timers import RuleTimerWorker
 from app.workers.schedules import DevicePlanWorker, ScheduleWorker
 from app.workers.steady_time import SteadyTimeWorker
-from app.workers.unfinished_device_changes import DeviceCleanupWorker
+from app.workers.unusable_message_log import FaultLog
 from app.workers.wake_event import WakeEvent, WakeEvents
 from app.workers.webhook_cleanup import WebhookCleanupWorker
 from app.workers.webhook_delivery import WebhookDeliveryWorker
 from domain.commands.crash_recovery import CommandCrashRecovery
-from domain.feed.interest import LiveSubscriptions
-from domain.ingest.fenced_ingest import FencedIngest
+from domain.feed.live_subscribers import LiveSubscriptions
+from domain.ingest.fenced_ingest import FencedIngestStore
 from domain.ingest.pipeline import IngestPipeline
-from domain.kernel.clock import Clock
-from domain.webhooks.cleanup import WebhookCleanup
+from domain.webhooks.deleted_webhook_cleanup import DeletedWebhookCleanup
 
 
-def compose(settings: Settings) -> Program:
-    """Raises SettingsError, StartupError, EngineMissingError, EngineStaleError, DatabaseUnusableError."""
+def compose(settings: Settings, worker: WorkerIdentity | None = None) -> ComposedService:
+    """Raises SettingsError, StartupError, EngineMissingError, ExtensionOutdatedError, DatabaseUnusableError."""
     wake_events = WakeEvents()
-    adapters = Adapters(settings, on_interest=wake_events.feed_interest.set)
+    adapters = ServiceAdapters(settings, on_interest=wake_events.feed_interest.set, worker=worker)
     services = Services(settings, adapters, wake_events)
     workers = _create_workers(adapters, services, wake_events)
     _add_cluster_workers(settings, adapters, services, wake_events, workers)
@@ -63,20 +65,21 @@ def compose(settings: Settings) -> Program:
 
         workers.leader_only = on_one_instance(adapters.cluster, workers.leader_only)
     supervisor = Supervisor(workers.in_start_order(holds_devices=adapters.is_leader))
-    program = Program(settings, adapters, services, workers, supervisor, metrics, create_connection_limiter(settings))
+    connections = create_connection_limiter(settings)
+    program = ComposedService(settings, adapters, services, workers, supervisor, metrics, connections, worker)
     program.http_app = create_http_app(program)
     register_metrics(program)
     return program
 
 
-def _create_workers(adapters: Adapters, services: Services, wake_events: WakeEvents) -> Workers:
+def _create_workers(adapters: ServiceAdapters, services: Services, wake_events: WakeEvents) -> Workers:
     clock = adapters.clock
     last_seen, faults = LastSeenBuffer(), FaultLog(clock, services.dropped_messages)
     recovery = None if adapters.cluster else CommandCrashRecovery(uow=services.leader_uow, clock=clock)
     dispatch = CommandDispatchWorker(dispatch=services.dispatch, recovery=recovery, wake_event=wake_events.dispatch)
     pipeline = _create_ingest_pipeline(adapters, services, dispatch)
-    cluster_feed = _create_cluster_feed(adapters, services, wake_events)
-    feed_interest = _create_feed_interest_worker(adapters, services, wake_events, cluster_feed)
+    shared_feed = create_shared_feed(adapters, services, wake_events.feed_interest)
+    feed_interest = _create_feed_interest_worker(adapters, services, wake_events, shared_feed)
     ingest_parts: dict[str, Any] = {
         "engine_commit_lock": services.engine_commit_lock,
         "last_seen": last_seen,
@@ -86,8 +89,8 @@ def _create_workers(adapters: Adapters, services: Services, wake_events: WakeEve
         "ensure_interest_current": feed_interest.ensure_current,
         "rule_timer_wake": wake_events.rule_timers,
     }
-    ingest, cluster = _create_ingest_workers(adapters, services, dispatch, pipeline, feed_interest, ingest_parts, cluster_feed)
-    rollups, retention = RollupWorker(rollups=services.rollups), _create_retention_worker(adapters, services)
+    ingest, cluster = _create_ingest_workers(adapters, services, dispatch, pipeline, feed_interest, ingest_parts, shared_feed)
+    rollups, retention = RollupWorker(rollups=services.stored_telemetry.rollups), _create_retention_worker(adapters, services)
     return Workers(
         ingest=ingest,
         webhook_delivery=WebhookDeliveryWorker(
@@ -102,52 +105,53 @@ def _create_workers(adapters: Adapters, services: Services, wake_events: WakeEve
         retention=retention,
         rule_timers=_create_rule_timer_worker(adapters, services, wake_events),
         approval_expiry=ApprovalExpiryWorker(approvals=services.approvals, clock=clock, wake_event=wake_events.approvals),
-        every_instance=(
-            *_create_small_workers(services, clock, wake_events),
-            retention,
-            DiskSpaceWorker(disk=adapters.disk, retention_wake=retention.wake_event),
-        ),
+        every_instance=_create_small_workers(adapters, services, wake_events, retention),
         leader_only=(rollups, *_create_leader_workers(adapters, services, wake_events, pipeline)),
         cluster=cluster,
+        shared_feed=shared_feed,
     )
 
 
 def _create_ingest_workers(
-    adapters: Adapters,
+    adapters: ServiceAdapters,
     services: Services,
     dispatch: CommandDispatchWorker,
     pipeline: IngestPipeline,
     feed_interest: FeedInterestWorker,
     parts: Mapping[str, Any],
-    cluster_feed: ClusterFeedWorker | None,
+    shared_feed: ClusterFeedWorker | None,
 ) -> tuple[IngestWorker, ClusterWorkers | None]:
     """The worker that stores telemetry, and what a cluster adds. `parts`: the arguments of `IngestWorker` that all have."""
-    if adapters.cluster is None or cluster_feed is None:
+    if adapters.cluster is None or shared_feed is None:
         return IngestWorker(link=adapters.link, pipeline=pipeline, **parts), None
     from app.wiring.cluster_workers import create_cluster_workers  # needs NATS' client; a single instance does not
 
     by_partition = _create_ingest_pipeline(adapters, services, dispatch, PartitionPipeline)
-    return create_cluster_workers(
-        adapters, services, adapters.cluster, feed_interest, pipeline, by_partition, parts, cluster_feed
-    )
+    return create_cluster_workers(adapters, services, adapters.cluster, feed_interest, pipeline, by_partition, parts, shared_feed)
 
 
-def _create_small_workers(services: Services, clock: Clock, wake_events: WakeEvents) -> tuple[Worker, ...]:
+def _create_small_workers(
+    adapters: ServiceAdapters, services: Services, wake_events: WakeEvents, retention: RetentionWorker
+) -> tuple[Worker, ...]:
     flushes = (services.callers.flush_last_used, services.logins.flush_throttled_logins, services.denial_log.flush)
     return (
         SteadyTimeWorker(steady_time=services.steady_time),
-        NotificationWorker(notifications=services.notifications.delivery, clock=clock, wake_event=wake_events.notifications),
+        NotificationWorker(
+            notifications=services.notifications.delivery, clock=adapters.clock, wake_event=wake_events.notifications
+        ),
         PeriodicFlushWorker(flushes=flushes),
+        retention,
+        DiskSpaceWorker(disk=adapters.disk, retention_wake=retention.wake_event),
     )
 
 
-def _create_schedule_worker(adapters: Adapters, services: Services, wake_events: WakeEvents) -> ScheduleWorker:
+def _create_schedule_worker(adapters: ServiceAdapters, services: Services, wake_events: WakeEvents) -> ScheduleWorker:
     return ScheduleWorker(
         firing=services.firing, left_edges=services.left_edges, clock=adapters.clock, wake_event=wake_events.schedules
     )
 
 
-def _create_checkpoint_worker(adapters: Adapters, services: Services, last_seen: LastSeenBuffer) -> CheckpointWorker:
+def _create_checkpoint_worker(adapters: ServiceAdapters, services: Services, last_seen: LastSeenBuffer) -> CheckpointWorker:
     return CheckpointWorker(
         engine=adapters.engine.engine,
         uow=services.leader_uow,
@@ -159,14 +163,15 @@ def _create_checkpoint_worker(adapters: Adapters, services: Services, last_seen:
 
 
 def _create_leader_workers(
-    adapters: Adapters, services: Services, wake_events: WakeEvents, pipeline: IngestPipeline
+    adapters: ServiceAdapters, services: Services, wake_events: WakeEvents, pipeline: IngestPipeline
 ) -> Sequence[Worker]:
     """Workers that run only on the leader, the instance that holds the devices."""
-    clock = adapters.clock
+    clock, mover = adapters.clock, services.stored_telemetry.mover
     return (
+        *(() if mover is None else (mover,)),
         _create_replay_worker(adapters, services, wake_events, pipeline),
         DevicePlanWorker(plans=services.device_plans, queue=services.device_plan_queue),
-        PresenceWorker(presence=services.presence, clock=clock, wake_event=wake_events.presence),
+        PresenceExpiryWorker(presence=services.presence, clock=clock, wake_event=wake_events.presence),
         DeviceCleanupWorker(
             erasure=services.device_erasure,
             credential_sync=services.credential_sync,
@@ -175,12 +180,12 @@ def _create_leader_workers(
         ),
         services.audit.create_worker(),
         DroppedMessageWorker(dropped_messages=services.dropped_messages, wake_event=wake_events.dropped_messages),
-        WebhookCleanupWorker(cleanup=WebhookCleanup(uow=services.uow), wake_event=WakeEvent()),
+        WebhookCleanupWorker(cleanup=DeletedWebhookCleanup(uow=services.uow), wake_event=WakeEvent()),
     )
 
 
 def _add_cluster_workers(
-    settings: Settings, adapters: Adapters, services: Services, wake_events: WakeEvents, workers: Workers
+    settings: Settings, adapters: ServiceAdapters, services: Services, wake_events: WakeEvents, workers: Workers
 ) -> None:
     """Follow the event log when other instances may write to the same database."""
     if services.followed_feed is not None:
@@ -205,13 +210,15 @@ def _add_cluster_workers(
             settings.effective_database_url,
             on_notify=wake_events.event_log.set,
             process_id=adapters.process_id,
+            session_name=session_name(adapters.front),
             leader_lock=None if adapters.fence is None else DeviceLeaderLock(adapters.fence),
+            on_silence=adapters.database.abort_connections,
         )
         services.followed_feed.notify_instances = workers.postgres_listener.request_notify
         workers.device_lease = _create_device_lease_worker(adapters, services, workers)
 
 
-def _create_device_lease_worker(adapters: Adapters, services: Services, workers: Workers) -> DeviceLeaseWorker | None:
+def _create_device_lease_worker(adapters: ServiceAdapters, services: Services, workers: Workers) -> DeviceLeaseWorker | None:
     if workers.cluster is not None:
         return DeviceLeaseWorker(adapters.link, workers.cluster.lease.remaining_s, services.presence.on_suspension_ended)
     lock = None if workers.postgres_listener is None else workers.postgres_listener.leader_lock
@@ -219,7 +226,7 @@ def _create_device_lease_worker(adapters: Adapters, services: Services, workers:
 
 
 def _create_ingest_pipeline(
-    adapters: Adapters, services: Services, dispatch: CommandDispatchWorker, kind: type[IngestPipeline] = IngestPipeline
+    adapters: ServiceAdapters, services: Services, dispatch: CommandDispatchWorker, kind: type[IngestPipeline] = IngestPipeline
 ) -> IngestPipeline:
     return kind(
         uow=services.leader_uow,
@@ -234,10 +241,10 @@ def _create_ingest_pipeline(
     )
 
 
-def _create_rule_timer_worker(adapters: Adapters, services: Services, wake_events: WakeEvents) -> RuleTimerWorker:
+def _create_rule_timer_worker(adapters: ServiceAdapters, services: Services, wake_events: WakeEvents) -> RuleTimerWorker:
     return RuleTimerWorker(
         engine=adapters.engine.engine,
-        ingest=services.ingest if adapters.cluster is None else FencedIngest(services.ingest, adapters.cluster.ownership),
+        ingest=services.ingest if adapters.cluster is None else FencedIngestStore(services.ingest, adapters.cluster.ownership),
         uow=services.leader_uow,
         engine_clock=services.engine_clock,
         engine_commit_lock=services.engine_commit_lock,
@@ -246,7 +253,7 @@ def _create_rule_timer_worker(adapters: Adapters, services: Services, wake_event
 
 
 def _create_replay_worker(
-    adapters: Adapters, services: Services, wake_events: WakeEvents, pipeline: IngestPipeline
+    adapters: ServiceAdapters, services: Services, wake_events: WakeEvents, pipeline: IngestPipeline
 ) -> DeadLetterReplayWorker:
     return DeadLetterReplayWorker(
         dead_letters=services.dead_letters,
@@ -259,20 +266,13 @@ def _create_replay_worker(
     )
 
 
-def _create_retention_worker(adapters: Adapters, services: Services) -> RetentionWorker:
-    return RetentionWorker(retention=services.retention, release_space=adapters.database.release_space, wake_event=WakeEvent())
-
-
-def _create_cluster_feed(adapters: Adapters, services: Services, wake_events: WakeEvents) -> ClusterFeedWorker | None:
-    if adapters.cluster is None:
-        return None
-    from app.wiring.cluster_workers import create_cluster_feed
-
-    return create_cluster_feed(adapters, services, adapters.cluster, wake_events.feed_interest)
+def _create_retention_worker(adapters: ServiceAdapters, services: Services) -> RetentionWorker:
+    release = adapters.database.release_space
+    return RetentionWorker(retention=services.stored_telemetry.retention, release_space=release, wake_event=WakeEvent())
 
 
 def _create_feed_interest_worker(
-    adapters: Adapters, services: Services, wake_events: WakeEvents, cluster_feed: ClusterFeedWorker | None
+    adapters: ServiceAdapters, services: Services, wake_events: WakeEvents, shared_feed: ClusterFeedWorker | None
 ) -> FeedInterestWorker:
     return FeedInterestWorker(
         live_subscriptions=LiveSubscriptions(uow=services.uow, clock=adapters.clock),
@@ -280,5 +280,5 @@ def _create_feed_interest_worker(
         engine=adapters.engine.engine,
         wake_event=wake_events.feed_interest,
         peer_changes=None if adapters.is_single_instance else LoggedAccessChanges(services.uow),
-        remote_filters=tuple if cluster_feed is None else cluster_feed.filters,
+        remote_filters=tuple if shared_feed is None else shared_feed.filters,
     )

@@ -9,7 +9,7 @@ from pathlib import Path
 from domain.events.chain import ChainHasher
 from domain.grants.rate_limit import GrantEvaluator
 from domain.rules.telemetry_engine_port import TelemetryBatch, TelemetryEngine
-from domain.webhooks.signing import SignerFactory
+from domain.webhooks.signing import WebhookSignerFactory
 
 SOURCE_ROOT = Path(__file__).resolve().parents[3]
 """The checkout that holds the Rust sources; an installed wheel has none, and the freshness check is skipped."""
@@ -20,7 +20,7 @@ def _no_blocks(blocks: Sequence[bytes]) -> TelemetryBatch:
 
 
 @dataclass(frozen=True, slots=True)
-class EngineParts:
+class EngineComponents:
     """The engine of the fleet, a factory of engines for rule dry runs, and grant evaluator, signers and hasher of the same
     kind."""
 
@@ -29,18 +29,18 @@ class EngineParts:
     create_engine: Callable[[], TelemetryEngine]
     make_batch: Callable[[Sequence[tuple[int, int, bytes]]], TelemetryBatch]
     grant_evaluator: GrantEvaluator
-    signer_factory: SignerFactory
+    signer_factory: WebhookSignerFactory
     chain_hasher: ChainHasher
     read_blocks: Callable[[Sequence[bytes]], TelemetryBatch] = _no_blocks
     """Reads the entries of a cluster's log. Raises ValueError."""
 
 
-def load_engine(name: str) -> EngineParts:
-    """Raises EngineMissingError or EngineStaleError."""
+def load_engine(name: str) -> EngineComponents:
+    """Raises EngineMissingError or ExtensionOutdatedError."""
     return _load_native() if name == "native" else _load_reference()
 
 
-def _load_native() -> EngineParts:
+def _load_native() -> EngineComponents:
     from adapters.engine import extension_check
 
     extension_check.check_extension(SOURCE_ROOT)
@@ -48,19 +48,19 @@ def _load_native() -> EngineParts:
     from adapters.engine.native_engine import NativeEngine, NativeSignerFactory, make_batch
     from adapters.engine.native_grant_evaluator import NativeGrantEvaluator
 
-    return EngineParts(
+    return EngineComponents(
         "native", NativeEngine(), NativeEngine, make_batch, NativeGrantEvaluator(), NativeSignerFactory(), chain_events
     )
 
 
-def _load_reference() -> EngineParts:
+def _load_reference() -> EngineComponents:
     from adapters.engine.reference_grant_evaluator import ReferenceGrantEvaluator
     from adapters.engine.reference_signer import ReferenceSignerFactory
     from domain.events.chain import chain_events
     from domain.telemetry.engine.batch import InMemoryTelemetryBatch
-    from domain.telemetry.engine.reference import ReferenceEngine
+    from domain.telemetry.engine.reference_engine import ReferenceEngine
 
-    return EngineParts(
+    return EngineComponents(
         "reference",
         ReferenceEngine(),
         ReferenceEngine,
@@ -71,7 +71,7 @@ def _load_reference() -> EngineParts:
     )
 
 
-def own_devices_only(parts: EngineParts, owns_device: Callable[[int], bool]) -> EngineParts:
+def own_devices_only(parts: EngineComponents, owns_device: Callable[[int], bool]) -> EngineComponents:
     """The same parts for an instance of a cluster."""
     from adapters.engine.partitioned_engine import PartitionedEngine, read_blocks
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from app.wiring.adapters import Adapters
+from app.wiring.adapters import ServiceAdapters
 from domain.devices.bulk_registration import BulkRegistrationService
 from domain.devices.credential_issuer import CredentialIssuer
 from domain.devices.credential_sync import CredentialSync
@@ -13,7 +13,7 @@ from domain.provisioning.codes import ProvisioningCodeService
 
 
 class FleetServices:
-    def __init__(self, uow: Any, adapters: Adapters, issuer: CredentialIssuer, credential_sync: CredentialSync) -> None:
+    def __init__(self, uow: Any, adapters: ServiceAdapters, issuer: CredentialIssuer, credential_sync: CredentialSync) -> None:
         shared: dict[str, Any] = {"uow": uow, "clock": adapters.clock, "ids": adapters.ids}
         making: dict[str, Any] = {**shared, "issuer": issuer, "credential_sync": credential_sync}
         self.bulk_registration = BulkRegistrationService(**making)

@@ -4,15 +4,15 @@ from __future__ import annotations
 
 from typing import Any
 
-from app.runtime.timeout_lock import TimeoutLock
-from app.wiring.adapters import Adapters
+from app.runtime.timeout_lock import LockWithTimeout
+from app.wiring.adapters import ServiceAdapters
 from app.wiring.services import Services
 from domain.accounts.projects import ProjectService
 from domain.approvals.closing import PendingApprovalCloser
-from domain.commands.definitions import CommandDefinitionService
+from domain.commands.command_definitions import CommandDefinitionService
 from domain.commands.device_types import DeviceTypeService
 from domain.devices.service import DeviceService
-from domain.fleet.ports import FleetTx, FleetWriters, PostponedWork
+from domain.fleet.ports import AfterApplyWork, FleetTx, FleetWriters
 from domain.fleet.service import FleetFileService
 from domain.grants.grant_service import GrantService, GroupGrantService
 from domain.groups.service import DeviceGroupService
@@ -22,7 +22,7 @@ from domain.webhooks.service import WebhookChangedCallback, WebhookService
 
 
 def create_fleet_file_service(
-    services: Services, adapters: Adapters, on_webhook_changed: WebhookChangedCallback
+    services: Services, adapters: ServiceAdapters, on_webhook_changed: WebhookChangedCallback
 ) -> FleetFileService:
     def make_webhooks(uow: Any) -> WebhookService:
         return WebhookService(
@@ -34,7 +34,7 @@ def create_fleet_file_service(
             on_changed=on_webhook_changed,
         )
 
-    def make_writers(uow: JoinedUnitOfWork[FleetTx], postponed: PostponedWork) -> FleetWriters:
+    def make_writers(uow: JoinedUnitOfWork[FleetTx], postponed: AfterApplyWork) -> FleetWriters:
         shared: dict[str, Any] = {"uow": uow, "clock": adapters.clock, "ids": adapters.ids}
         access: dict[str, Any] = {
             **shared,
@@ -70,5 +70,5 @@ def create_fleet_file_service(
         device_types=services.device_types,
         credential_sync=services.credential_sync,
         erasure=services.device_erasure,
-        engine_commit_lock=TimeoutLock(services.engine_commit_lock),
+        engine_commit_lock=LockWithTimeout(services.engine_commit_lock),
     )

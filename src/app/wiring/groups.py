@@ -8,15 +8,15 @@ from quart import Blueprint
 
 from adapters.http.api.groups.grants import group_grants_blueprint
 from adapters.http.api.groups.routes import groups_blueprint
-from app.runtime.timeout_lock import TimeoutLock
-from app.wiring.adapters import Adapters
+from app.runtime.timeout_lock import LockWithTimeout
+from app.wiring.adapters import ServiceAdapters
 from app.wiring.services import Services
 from domain.grants.grant_service import GroupGrantService
 from domain.groups.bulk_actions import GroupBulkActionService
 from domain.groups.service import DeviceGroupService
 
 
-def group_blueprints(services: Services, adapters: Adapters) -> list[Blueprint]:
+def group_blueprints(services: Services, adapters: ServiceAdapters) -> list[Blueprint]:
     shared: dict[str, Any] = {"uow": services.uow, "clock": adapters.clock}
     mark_stale = adapters.feed.mark_access_stale
     groups = DeviceGroupService(**shared, ids=adapters.ids, authorizer=services.authorizer, on_access_changed=mark_stale)
@@ -33,6 +33,6 @@ def group_blueprints(services: Services, adapters: Adapters) -> list[Blueprint]:
         commands=services.commands,
         schedules=services.schedules,
         rules=services.rules,
-        engine_commit_lock=TimeoutLock(services.engine_commit_lock),
+        engine_commit_lock=LockWithTimeout(services.engine_commit_lock),
     )
     return [groups_blueprint(groups, actions), group_grants_blueprint(grants)]

@@ -8,15 +8,15 @@ from urllib.parse import unquote, urlsplit
 
 from app.config.settings import Settings
 from app.runtime.metrics import Metrics
-from app.wiring.adapters import Adapters
+from app.wiring.adapters import ServiceAdapters
 from app.wiring.services import Services
 from app.workers.homeassistant import HomeAssistantWorker
-from domain.feed.audience import AudienceService
+from domain.feed.feed_audience import FeedAudienceService
 from domain.homeassistant.bridge import HomeAssistantBridge
 
 
 def create_homeassistant_workers(
-    settings: Settings, outside: Adapters, services: Services, metrics: Metrics
+    settings: Settings, outside: ServiceAdapters, services: Services, metrics: Metrics
 ) -> tuple[HomeAssistantWorker, ...]:
     """Empty if Home Assistant is not configured, or if this instance has no broker."""
     url, key = settings.homeassistant, settings.homeassistant_key
@@ -30,7 +30,7 @@ def create_homeassistant_workers(
     bridge = HomeAssistantBridge(
         uow=services.uow,
         clock=outside.clock,
-        audience=AudienceService(uow=services.uow, clock=outside.clock),
+        audience=FeedAudienceService(uow=services.uow, clock=outside.clock),
         authenticator=services.callers,
         commands=services.commands,
         latest_values=outside.engine.engine,

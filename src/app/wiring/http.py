@@ -49,37 +49,43 @@ from adapters.http.dashboard.session import dashboard_session_blueprint
 from adapters.http.feed.connection_limits import ConnectionLimits
 from adapters.http.feed.endpoint import FeedEndpoint
 from adapters.http.feed.stream import FeedSources
+from adapters.http.openapi.page import openapi_blueprint
 from adapters.http.server.connection_limits import HttpConnectionLimiter, HttpConnectionLimits
 from adapters.http.server.health import health_blueprint
 from adapters.mcp.endpoint import McpEndpoint
 from app.config.settings import Settings
 from app.runtime import metrics as figures
 from app.runtime import open_files
-from app.runtime.timeout_lock import TimeoutLock
+from app.runtime.timeout_lock import LockWithTimeout
 from app.version import VERSION
 from app.wiring.broker_access import create_broker_access
 from app.wiring.cluster_overview import create_cluster_overview
+from app.wiring.composed_service import ComposedService
 from app.wiring.fleet_file import create_fleet_file_service
 from app.wiring.groups import group_blueprints
 from app.wiring.network import describe_network
-from app.wiring.program import Program
 from app.wiring.services import Services
 from domain.devices.device_firmware import DeviceFirmwareService
-from domain.feed.audience import AudienceService
-from domain.feed.sharing import no_other_instances
+from domain.feed.feed_audience import FeedAudienceService
+from domain.feed.feed_between_instances import no_other_instances
+from domain.rules.metric_declarations import MetricDeclarationService
 from domain.team.service_sessions import ServiceSessionService
 from domain.telemetry.queries.missed_readings import MissedReadingService
 from domain.webhooks.delivery_log import DeliveryLogService
 from domain.webhooks.service import WebhookService
 
 
-def create_http_app(program: Program) -> Quart:
+def create_http_app(program: ComposedService) -> Quart:
     settings, adapters, services = program.settings, program.adapters, program.services
     origins = tuple(origin.strip() for origin in settings.cors_origins.split(",") if origin.strip())
     proxies = TrustedProxies(parse_networks(settings.trusted_proxies), settings.forwarded_header)
     program.feed_endpoint = _create_feed(program, proxies)
     app = create_app(
-        blueprints=[*_create_blueprints(program), asyncapi_blueprint(_create_asyncapi_document)],
+        blueprints=[
+            *_create_blueprints(program),
+            openapi_blueprint(version=VERSION, clock=adapters.clock),
+            asyncapi_blueprint(_create_asyncapi_document),
+        ],
         authenticator=services.callers,
         feed=program.feed_endpoint,
         idempotency_store=IdempotencyStore(
@@ -89,7 +95,6 @@ def create_http_app(program: Program) -> Quart:
         proxies=proxies,
         settings=HttpSettings(cors_origins=origins, hsts=settings.tls_at_proxy),
         observer=program.metrics.observe_request,
-        version=VERSION,
     )
     agents = McpEndpoint(app, check_key=partial(_authenticate_agent, services.callers, proxies), version=VERSION)
     mount(app, agents)
@@ -125,7 +130,7 @@ STORE_TIME_OVERLAP_S = 30
 """Several instances store readings at once: one may commit a batch this much later than others that have its store time."""
 
 
-def _create_feed(program: Program, proxies: TrustedProxies) -> FeedEndpoint:
+def _create_feed(program: ComposedService, proxies: TrustedProxies) -> FeedEndpoint:
     settings, adapters, services = program.settings, program.adapters, program.services
     half = max(4, (settings.http_connections or open_files.default_http_connections()) // 2)  # the rest is for requests
     limits = ConnectionLimits(
@@ -134,14 +139,20 @@ def _create_feed(program: Program, proxies: TrustedProxies) -> FeedEndpoint:
         unauthenticated_per_address=settings.feed_pending_per_address,
         unlimited=settings.unlimited_networks(settings.trusted_proxies),
     )
-    audience = AudienceService(uow=services.uow, clock=adapters.clock)
+    audience = FeedAudienceService(uow=services.uow, clock=adapters.clock)
     cluster = program.workers.cluster
     missed_readings = MissedReadingService(
-        uow=services.uow, engine=adapters.engine.engine, overlap_s=0 if cluster is None else STORE_TIME_OVERLAP_S
+        uow=services.uow,
+        engine=adapters.engine.engine,
+        overlap_s=0 if cluster is None else STORE_TIME_OVERLAP_S,
+        moved_before_ms=services.stored_telemetry.moved_before_ms,
     )
-    confirm_interest = no_other_instances if cluster is None else cluster.feed.confirm_interest
+    shared_feed = program.workers.shared_feed
+    confirm_interest = no_other_instances if shared_feed is None else shared_feed.confirm_interest
     return FeedEndpoint(
-        sources=FeedSources(audience, adapters.feed, missed_readings, TimeoutLock(services.engine_commit_lock), confirm_interest),
+        sources=FeedSources(
+            audience, adapters.feed, missed_readings, LockWithTimeout(services.engine_commit_lock), confirm_interest
+        ),
         authenticator=services.callers,
         clock=adapters.clock,
         proxies=proxies,
@@ -149,7 +160,7 @@ def _create_feed(program: Program, proxies: TrustedProxies) -> FeedEndpoint:
     )
 
 
-def _create_blueprints(program: Program) -> list[Blueprint]:
+def _create_blueprints(program: ComposedService) -> list[Blueprint]:
     s, adapters, workers = program.services, program.adapters, program.workers
     hooks = WebhookService(
         uow=s.uow,
@@ -177,10 +188,12 @@ def _create_blueprints(program: Program) -> list[Blueprint]:
         commands_blueprint(s.commands, s.submission_waiter, s.definitions, s.control),
         notifications_blueprint(s.notifications.service, s.notifications.push_keys),
         schedules_blueprint(s.schedules, s.schedule_calendar),
-        rules_blueprint(s.rules, s.rule_dry_runs),
+        rules_blueprint(
+            s.rules, s.stored_telemetry.rule_dry_runs, MetricDeclarationService(uow=s.uow, clock=program.adapters.clock)
+        ),
         grants_blueprint(s.grants, s.access_explanations),
         *_approval_blueprints(s),
-        telemetry_blueprint(s.telemetry, s.downsampling),
+        telemetry_blueprint(s.stored_telemetry.queries, s.stored_telemetry.downsampling),
         events_blueprint(s.events, s.audit.exporter),
         webhooks_blueprint(webhooks=hooks, log=log),
     ]
@@ -190,7 +203,7 @@ def _approval_blueprints(services: Services) -> list[Blueprint]:
     return [approvals_blueprint(services.approvals), approval_links_blueprint(services.notifications.links)]
 
 
-def _operation_blueprints(program: Program) -> list[Blueprint]:
+def _operation_blueprints(program: ComposedService) -> list[Blueprint]:
     return [
         health_blueprint(
             checks=program.readiness_errors,
@@ -205,7 +218,7 @@ def _operation_blueprints(program: Program) -> list[Blueprint]:
     ]
 
 
-def _fleet_blueprints(program: Program) -> list[Blueprint]:
+def _fleet_blueprints(program: ComposedService) -> list[Blueprint]:
     fleet = program.services.fleet
     return [
         *group_blueprints(program.services, program.adapters),
@@ -221,7 +234,7 @@ def _create_firmware_service(services: Services) -> DeviceFirmwareService:
     return DeviceFirmwareService(uow=services.uow, endpoint=services.credential_issuer.endpoint, sources=ExampleFirmwareSources())
 
 
-def _sign_in_blueprints(program: Program) -> list[Blueprint]:
+def _sign_in_blueprints(program: ComposedService) -> list[Blueprint]:
     s = program.services
     oidc = None if s.sign_in.oidc is None else s.sign_in.oidc.sign_in
     service_sessions = ServiceSessionService(

@@ -7,43 +7,39 @@ checkpoint, within five seconds. A second signal ends the process at once.
 from __future__ import annotations
 
 import asyncio
-import logging
 import os
 import signal
 import socket
 import time
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Sequence
+from typing import TYPE_CHECKING
 
 import structlog
 from hypercorn.asyncio import serve as hypercorn_serve
-from hypercorn.config import Sockets
 
 from adapters.http.server import hypercorn_http11
-from adapters.http.server.connection_limits import HttpConnectionLimiter
-from adapters.http.server.limited_server import ServerConfig
 from app.runtime import garbage_collector
-from app.runtime.errors import PortInUseError
 from app.runtime.first_start import require_database
-from app.wiring.program import Program
-from app.workers.standby import StandbyWorker
+from app.wiring.composed_service import ComposedService
+from app.wiring.http_server import LISTEN_BACKLOG, bind_http_sockets, hypercorn_config
+from app.workers.standby import StandbyTakeoverWorker
 from domain.ingest.restore import restore_engine
 from domain.kernel.errors import Unavailable
 from domain.webhooks.sealed_url import WebhookUrlSealer
 
-HTTP_GRACEFUL_TIMEOUT_S = 1.0
+if TYPE_CHECKING:
+    from adapters.stream.worker_bus import WorkerBus
+
 DUPLICATE_SIGNAL_S = 0.5
 STOP_TIMEOUT_S = 3.5
-LISTEN_BACKLOG = 1_024
-ACCEPT_BATCH = 32
-"""asyncio accepts this many connections in one turn of the loop, before the limiter sees the first of them."""
 
 log = structlog.get_logger("lifecycle")
 
-PrepareHook = Callable[[Program], Awaitable[None]]
-StartedHook = Callable[[Program, int], Awaitable[None]]
+PrepareHook = Callable[[ComposedService], Awaitable[None]]
+StartedHook = Callable[[ComposedService, int], Awaitable[None]]
 
 
-async def run(program: Program, prepare: PrepareHook, started: StartedHook) -> None:
+async def run(program: ComposedService, prepare: PrepareHook, started: StartedHook) -> None:
     """Serve until a signal. `prepare` runs after the database has opened and before anything else starts; `started` gets the HTTP
     port when the service is ready."""
     stop = asyncio.Event()
@@ -53,26 +49,27 @@ async def run(program: Program, prepare: PrepareHook, started: StartedHook) -> N
         loop.add_signal_handler(number, on_signal)
     loop.set_exception_handler(_on_loop_exception)
     hypercorn_http11.patch_hypercorn()
-    listener = _bind_http_socket(program.settings.http_host, program.settings.http_port)
+    listeners = bind_http_sockets(program.settings, program.worker)
     started_at = time.perf_counter()
     ready = False
     try:
         await start(program, prepare)
-        server = asyncio.create_task(_serve_http(program, listener, stop), name="http")
+        server = asyncio.create_task(_serve_http(program, listeners, stop), name="http")
         garbage_collector.freeze()
         log.info("ready", seconds=round(time.perf_counter() - started_at, 2))
         ready = True
-        await started(program, listener.getsockname()[1])
+        await started(program, listeners[0].getsockname()[1])
         await server
         _raise_if_unexpected_exit(program, stop)
     finally:
         stop_s = await _stop(program)
-        listener.close()
+        for listener in listeners:
+            listener.close()
         if ready:
             log.info("stopped", seconds=stop_s)
 
 
-async def start(program: Program, prepare: PrepareHook) -> None:
+async def start(program: ComposedService, prepare: PrepareHook) -> None:
     """Raises DatabaseUnusableError, Unavailable (broker), and what the storage raises."""
     adapters = program.adapters
     adapters.instance_lock.acquire()
@@ -87,6 +84,8 @@ async def start(program: Program, prepare: PrepareHook) -> None:
         from app.wiring.cluster_workers import open_cluster  # needs NATS' client; a single instance does not
 
         await open_cluster(program)
+    if adapters.worker_bus is not None:
+        await _open_shared_feed(program, adapters.worker_bus)
     workers, postgres_listener = program.workers, program.workers.postgres_listener
     if workers.log_follower is not None and postgres_listener is not None:
         await postgres_listener.open()
@@ -100,14 +99,25 @@ async def start(program: Program, prepare: PrepareHook) -> None:
     else:
         replayed = await _restore_engine(program)
         program.supervisor.start()
-        program.supervisor.add([StandbyWorker(postgres_listener.leader_lock.acquired, lambda: become_leader(program))])
+        program.supervisor.add([StandbyTakeoverWorker(postgres_listener.leader_lock.acquired, lambda: become_leader(program))])
         log.warning(
             "another instance is leader and holds the devices; this one serves the API and takes over when the leader is gone"
         )
     log.info("started", replayed=replayed, engine=adapters.engine.name)
 
 
-async def _open_device_link(program: Program) -> int:
+async def _open_shared_feed(program: ComposedService, bus: WorkerBus) -> None:
+    await bus.open()
+    if program.workers.shared_feed is not None:
+        await program.workers.shared_feed.start(is_alone=_is_first_worker(program))
+
+
+def _is_first_worker(program: ComposedService) -> bool:
+    """No other worker process has started yet."""
+    return program.worker is not None and program.worker.is_first_start
+
+
+async def _open_device_link(program: ComposedService) -> int:
     """Restore the engine, send the device credentials to the link, then open the link. Returns the number of replayed rows."""
     adapters, services = program.adapters, program.services
     replayed = await _restore_engine(program)
@@ -123,7 +133,7 @@ async def _open_device_link(program: Program) -> int:
     return replayed
 
 
-async def _restore_engine(program: Program) -> int:
+async def _restore_engine(program: ComposedService) -> int:
     program.services.engine_clock.start()
     if program.adapters.cluster is not None:
         return 0  # each partition is restored when this instance takes it over
@@ -138,20 +148,29 @@ async def _restore_engine(program: Program) -> int:
     return result.replayed_rows
 
 
-async def become_leader(program: Program) -> int:
+async def become_leader(program: ComposedService) -> int:
     """Take over the devices, whether or not the previous leader ended in good order."""
     adapters = program.adapters
     if adapters.standby_link is not None:
         adapters.standby_link.activate()
     async with program.services.engine_commit_lock:
         replayed = await _open_device_link(program)
-        adapters.feed.close_those_of_readings()  # they got none until now; their clients resume and miss none
+        _resume_readings(program)
     program.supervisor.add(program.workers.start_on_leadership())
     log.info("devices can connect", replayed=replayed)
     return replayed
 
 
-async def _stop(program: Program) -> float:
+def _resume_readings(program: ComposedService) -> None:
+    """The feed's clients here got no readings until now, or not the last ones of a leader that is gone: they resume, and miss
+    none."""
+    if program.workers.shared_feed is None or _is_first_worker(program):
+        program.adapters.feed.close_those_of_readings()
+    else:
+        program.workers.shared_feed.on_takeover()
+
+
+async def _stop(program: ComposedService) -> float:
     """Stop all parts, also after a start that failed half way. A step runs even if an earlier step failed. Returns the
     seconds."""
     adapters = program.adapters
@@ -163,11 +182,13 @@ async def _stop(program: Program) -> float:
         adapters.link.stop,
         lambda: _flush_pending_writes(program),
         adapters.courier.close,
-        *(() if adapters.cluster is None else (adapters.cluster.inbound_log.close,)),
+        *(() if adapters.cluster is None else (adapters.cluster.inbound_log.close, adapters.cluster.membership_database.stop)),
         lambda: _release_leadership(program),
         adapters.mail_queue.close,
         program.services.notifications.sender.close,
         program.services.sign_in.close,
+        program.services.stored_telemetry.close,
+        *(() if adapters.worker_bus is None else (adapters.worker_bus.close,)),
         adapters.database.stop,
     ):
         timeout_s = max(0.2, STOP_TIMEOUT_S - (time.perf_counter() - started_at))
@@ -182,7 +203,7 @@ async def _stop(program: Program) -> float:
     return round(time.perf_counter() - started_at, 2)
 
 
-async def _leave_cluster(program: Program) -> None:
+async def _leave_cluster(program: ComposedService) -> None:
     """Before the link stops: others take the partitions over while devices say goodbye."""
     from app.wiring.cluster_workers import leave_cluster
 
@@ -190,13 +211,13 @@ async def _leave_cluster(program: Program) -> None:
     await leave_cluster(program)
 
 
-async def _release_leadership(program: Program) -> None:
+async def _release_leadership(program: ComposedService) -> None:
     """Release leadership last: until then, no other instance may take over the devices."""
     if program.workers.postgres_listener is not None:
         await program.workers.postgres_listener.close()
 
 
-async def _flush_pending_writes(program: Program) -> None:
+async def _flush_pending_writes(program: ComposedService) -> None:
     try:
         if program.adapters.is_leader:
             await program.workers.checkpoint.write()
@@ -210,31 +231,14 @@ async def _flush_pending_writes(program: Program) -> None:
         )
 
 
-def hypercorn_config(listener: socket.socket, connections: HttpConnectionLimiter) -> ServerConfig:
-    config = ServerConfig()
-    config.connections = connections
-    config.backlog = ACCEPT_BATCH
-    config.accesslog = None
-    config.errorlog = logging.getLogger("hypercorn.error")
-    config.graceful_timeout = HTTP_GRACEFUL_TIMEOUT_S
-    config.keep_alive_timeout = 30.0
-    config.keep_alive_max_requests = 1_000_000
-    config.include_date_header = False
-    config.include_server_header = False
-    config.websocket_ping_interval = 20.0
-    config.websocket_max_message_size = 64 * 1024
-    config.h11_max_incomplete_size = 32 * 1024
-    config.create_sockets = lambda: Sockets([], [listener], [])  # type: ignore[method-assign]
-    return config
-
-
-async def _serve_http(program: Program, listener: socket.socket, stop: asyncio.Event) -> None:
+async def _serve_http(program: ComposedService, listeners: Sequence[socket.socket], stop: asyncio.Event) -> None:
     async def shut_down() -> None:
-        listener.listen(LISTEN_BACKLOG)  # by now the server listens, with ACCEPT_BATCH for the backlog
+        for listener in listeners:
+            listener.listen(LISTEN_BACKLOG)  # by now the server listens, with ACCEPT_BATCH for the backlog
         await _wait_for_any(stop, program.supervisor.shutdown_requested)
         program.adapters.feed.stop()
 
-    config = hypercorn_config(listener, program.http_connections)
+    config = hypercorn_config(listeners, program.http_connections)
     await hypercorn_serve(program.http_app, config, shutdown_trigger=shut_down, mode="asgi")
 
 
@@ -247,30 +251,13 @@ async def _wait_for_any(*events: asyncio.Event) -> None:
             task.cancel()
 
 
-def _raise_if_unexpected_exit(program: Program, stop: asyncio.Event) -> None:
+def _raise_if_unexpected_exit(program: ComposedService, stop: asyncio.Event) -> None:
     """Raises Unavailable when the service ended for another reason than a signal."""
     if program.supervisor.shutdown_requested.is_set():
         errors = "; ".join(f"{worker}: {error}" for worker, error in program.supervisor.current_errors().items())
         raise Unavailable(f"A worker kept failing, so the service ended ({errors}). See the log, then start the service again.")
     if not stop.is_set():
         raise Unavailable("The HTTP server ended unexpectedly. See the log for the reason, then start the service again.")
-
-
-def _bind_http_socket(host: str, port: int) -> socket.socket:
-    family = socket.AF_INET6 if ":" in host else socket.AF_INET
-    listener = socket.socket(family, socket.SOCK_STREAM)
-    listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-    try:
-        listener.bind((host, port))
-    except OSError as error:
-        listener.close()
-        raise PortInUseError(
-            f"Cannot listen on {host}:{port} for HTTP: {error.strerror}. "
-            "Stop the program that uses it, or set LATCHBOARD_HTTP_PORT (and LATCHBOARD_HTTP_HOST) to another address."
-        ) from None
-    listener.listen(LISTEN_BACKLOG)
-    listener.setblocking(False)
-    return listener
 
 
 class _SignalHandler:

@@ -5,18 +5,21 @@ from __future__ import annotations
 from app.runtime.broker_metrics import BrokerMetricsCollector
 from app.runtime.metrics import Metrics
 from app.version import VERSION
-from app.wiring.adapters import Adapters
-from app.wiring.program import Program, Workers
+from app.wiring.adapters import ServiceAdapters
+from app.wiring.composed_service import ComposedService, Workers
 from app.wiring.services import Services
+from app.workers.reading_mover import ReadingMoverWorker
 from domain.kernel.clock import SECOND_MS
 
 
-def register_metrics(program: Program) -> None:
+def register_metrics(program: ComposedService) -> None:
     metrics, adapters, services, workers = program.metrics, program.adapters, program.services, program.workers
     metrics.set_build_info(version=VERSION, engine=adapters.engine.name)
     metrics.register_collector(BrokerMetricsCollector(adapters.link.stats))
     metrics.register_gauge("disk_free_bytes", "Free bytes on the file system of the data directory.", adapters.disk.free_bytes)
+    _register_worker_process(metrics, program)
     _register_ingest(metrics, workers)
+    _register_moved_readings(metrics, services.stored_telemetry.mover)
     if adapters.cluster is not None and workers.cluster is not None:
         from app.wiring.cluster_metrics import register_cluster_metrics
 
@@ -47,7 +50,24 @@ def register_metrics(program: Program) -> None:
     )
 
 
-def _register_connections(metrics: Metrics, program: Program) -> None:
+def _register_worker_process(metrics: Metrics, program: ComposedService) -> None:
+    worker, shared_feed = program.worker, program.workers.shared_feed
+    if worker is not None:
+        metrics.register_counter(
+            "worker_process_restarts",
+            "Times that this worker process was replaced.",
+            lambda: {str(worker.number): worker.restarts},
+            label="process",
+        )
+    if shared_feed is not None:
+        metrics.register_counter(
+            "feed_resumes",
+            "How often clients of readings had to resume, because a message of another instance, or the instance, was lost.",
+            lambda: shared_feed.gaps,
+        )
+
+
+def _register_connections(metrics: Metrics, program: ComposedService) -> None:
     connections = program.http_connections
     metrics.register_gauge(
         "http_connections",
@@ -76,7 +96,7 @@ def _register_connections(metrics: Metrics, program: Program) -> None:
     )
 
 
-def _register_mails(metrics: Metrics, adapters: Adapters) -> None:
+def _register_mails(metrics: Metrics, adapters: ServiceAdapters) -> None:
     queue = adapters.mail_queue
     metrics.register_gauge("background_mails_pending", "Mails that are being sent in the background.", lambda: queue.pending)
     metrics.register_counter(
@@ -144,6 +164,14 @@ def _register_ingest(metrics: Metrics, workers: Workers) -> None:
     )
 
 
+def _register_moved_readings(metrics: Metrics, mover: ReadingMoverWorker | None) -> None:
+    if mover is not None:
+        metrics.register_counter("readings_moved", "Messages moved to ClickHouse.", lambda: mover.moved_messages)
+        metrics.register_gauge(
+            "readings_moved_behind_seconds", "Time since all readings that were due were in ClickHouse.", lambda: mover.behind_s
+        )
+
+
 def _register_clocks(metrics: Metrics, services: Services) -> None:
     clock, offsets = services.engine_clock, services.clock_offsets
     metrics.register_counter("clock_steps", "Times that the clock of the service was set.", lambda: clock.step_count)
@@ -170,7 +198,7 @@ def _register_dead_letters(metrics: Metrics, services: Services) -> None:
     )
 
 
-def _register_commands(metrics: Metrics, adapters: Adapters, services: Services, workers: Workers) -> None:
+def _register_commands(metrics: Metrics, adapters: ServiceAdapters, services: Services, workers: Workers) -> None:
     dispatch, queue, schedules = services.dispatch, services.dispatch_queue, workers.schedules
     metrics.register_collector(services.execution_waiter)
     metrics.register_counter("commands_sent", "Commands sent to devices.", lambda: dispatch.sent)
@@ -199,7 +227,7 @@ def _register_commands(metrics: Metrics, adapters: Adapters, services: Services,
     )
 
 
-def _register_deliveries(metrics: Metrics, adapters: Adapters, workers: Workers) -> None:
+def _register_deliveries(metrics: Metrics, adapters: ServiceAdapters, workers: Workers) -> None:
     deliveries = workers.webhook_delivery
     metrics.register_gauge("webhook_attempts_inflight", "Webhook attempts without a result yet.", lambda: deliveries.in_flight)
     metrics.register_counter(

@@ -14,14 +14,14 @@ from adapters.notifications.web_push import VapidKeyCodec
 from adapters.storage.sql.unit_of_work import SqlUnitOfWork
 from app.config.settings import Settings
 from app.wiring import adapters as adapter_wiring
-from app.wiring.adapters import Adapters
+from app.wiring.adapters import ServiceAdapters
 from app.wiring.sign_in import SignInServices
 from domain.approvals.links import ApprovalLinkService
 from domain.approvals.service import ApprovalService
 from domain.kernel.errors import SecretUnreadable
 from domain.notifications.delivery import NotificationDeliveryService
+from domain.notifications.notification_settings import NotificationSettingsService
 from domain.notifications.push_keys import PushKeyService
-from domain.notifications.service import NotificationService
 
 log = structlog.get_logger("notifications")
 
@@ -33,22 +33,15 @@ class NotificationServices:
         self,
         uow: SqlUnitOfWork,
         settings: Settings,
-        adapters: Adapters,
+        adapters: ServiceAdapters,
         sign_in: SignInServices,
         approvals: ApprovalService[Any],
     ) -> None:
         clock, vault, public_url = adapters.clock, adapters.vault, settings.effective_public_url
         codec, self.link_codec = VapidKeyCodec(), JwtApprovalLinkCodec(adapters.key_ring)
         self.push_keys = PushKeyService(uow=uow, vault=vault, codec=codec)
-        self.sender = ChannelSender(
-            clock=clock,
-            mailer=adapters.mailer,
-            create_courier=partial(adapter_wiring.create_courier, settings, clock),
-            push_key=self.push_keys.get_private_key,
-            contact=f"mailto:{settings.smtp_from}" if settings.smtp_from else public_url,
-            telegram_url=settings.telegram_url,
-        )
-        self.service = NotificationService(
+        self.sender = _create_sender(settings, adapters, self.push_keys)
+        self.service = NotificationSettingsService(
             uow=uow,
             clock=clock,
             ids=adapters.ids,
@@ -58,9 +51,16 @@ class NotificationServices:
             rejection_reason=adapters.courier.rejection_reason,
             public_rejection_reason=AddressGuard(allow_private=settings.webhook_allow_private).rejection_reason,
             public_url=public_url,
+            translator=adapters.translator,
         )
         self.delivery = NotificationDeliveryService(
-            uow=uow, clock=clock, vault=vault, sender=self.sender, links=self.link_codec, public_url=public_url
+            uow=uow,
+            clock=clock,
+            vault=vault,
+            sender=self.sender,
+            links=self.link_codec,
+            public_url=public_url,
+            translator=adapters.translator,
         )
         self.links = ApprovalLinkService(
             uow=uow,
@@ -79,3 +79,14 @@ class NotificationServices:
             await self.push_keys.get_private_key()
         except SecretUnreadable:
             log.warning("Web Push does not work: its key was sealed with a key that is not in the key ring. Restore secret_keys")
+
+
+def _create_sender(settings: Settings, adapters: ServiceAdapters, push_keys: PushKeyService) -> ChannelSender:
+    return ChannelSender(
+        clock=adapters.clock,
+        mailer=adapters.mailer,
+        create_courier=partial(adapter_wiring.create_courier, settings, adapters.clock),
+        push_key=push_keys.get_private_key,
+        contact=f"mailto:{settings.smtp_from}" if settings.smtp_from else settings.effective_public_url,
+        telegram_url=settings.telegram_url,
+    )

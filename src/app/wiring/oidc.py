@@ -12,9 +12,9 @@ from adapters.storage.sql.unit_of_work import SqlUnitOfWork
 from app.config.oidc_settings import parse_role_map
 from app.config.settings import Settings
 from app.runtime.errors import StartupError
-from app.wiring.adapters import Adapters
+from app.wiring.adapters import ServiceAdapters
 from domain.kernel.clock import HOUR_MS
-from domain.oidc.members import OidcMembers
+from domain.oidc.member_provisioning import OidcMembers
 from domain.oidc.policy import OidcPolicy
 from domain.oidc.sign_in import OidcSignIn
 from domain.sign_in.login import LoginService
@@ -28,14 +28,14 @@ STRONG_METHOD = "mfa"
 """The value of `amr` for several factors (RFC 8176)."""
 
 
-class OidcParts:
+class OidcServices:
     """The sign-in with what must be closed at the end."""
 
     def __init__(
         self,
         uow: SqlUnitOfWork,
         settings: Settings,
-        adapters: Adapters,
+        adapters: ServiceAdapters,
         *,
         logins: LoginService,
         invited: InvitationAcceptance,
@@ -77,7 +77,9 @@ def _create_policy(settings: Settings) -> OidcPolicy:
     )
 
 
-def _create_provider(settings: Settings, adapters: Adapters, own: GuardedResolver, others: GuardedResolver) -> OidcProvider:
+def _create_provider(
+    settings: Settings, adapters: ServiceAdapters, own: GuardedResolver, others: GuardedResolver
+) -> OidcProvider:
     from adapters.delivery.guarded_transport import GuardedTransport
     from adapters.oidc.provider import OidcClientConfig, OidcProvider
     from adapters.oidc.provider_http import ProviderHttp

@@ -9,22 +9,21 @@ from adapters.feed_hub import LogOrderedFeedPublisher
 from adapters.storage.sql.postgres.leader_fence import FencedUnitOfWork
 from app.config.settings import Settings
 from app.runtime.command_metrics import MeasuredExecutionWaiter
-from app.runtime.timeout_lock import TimeoutLock
-from app.wiring.adapters import Adapters
+from app.runtime.timeout_lock import LockWithTimeout
+from app.wiring.adapters import ServiceAdapters
 from app.wiring.audit import AuditServices
 from app.wiring.broker_endpoint import broker_endpoint
 from app.wiring.fleet import FleetServices
 from app.wiring.notifications import NotificationServices
-from app.wiring.retention_periods import retention_periods
 from app.wiring.sign_in import SignInServices
-from app.wiring.telemetry_encoding import encode_telemetry
+from app.wiring.stored_telemetry import StoredTelemetryServices
 from app.workers.rule_timers import log_clock_step
 from app.workers.schedules import DevicePlanQueue
 from app.workers.wake_event import WakeEvents
 from domain.accounts.projects import ProjectService
 from domain.approvals.closing import PendingApprovalCloser
 from domain.approvals.service import ApprovalService
-from domain.commands.definitions import CommandDefinitionService
+from domain.commands.command_definitions import CommandDefinitionService
 from domain.commands.device_reports import DeviceReportService
 from domain.commands.device_types import DeviceTypeService
 from domain.commands.dispatch import CommandDispatchService
@@ -42,13 +41,13 @@ from domain.devices.presence import PresenceService
 from domain.devices.service import DeviceService
 from domain.events.audit import RateLimitedDeniedRequestLog
 from domain.events.ports import EventObserver
-from domain.events.service import EventLogDispatcher, EventService
+from domain.events.service import DomainEventRecorder, EventService
 from domain.grants.access_explanation import AccessExplainer
 from domain.grants.authorizer import Authorizer
 from domain.grants.grant_service import GrantService
 from domain.ingest.dead_letters import DeadLetterService
 from domain.ingest.device_messages import DeviceMessageService
-from domain.ingest.engine_clock import EngineClock
+from domain.ingest.engine_clock import TelemetryEngineClock
 from domain.ingest.telemetry import IngestService
 from domain.kernel.steady_time import SteadyTimeService
 from domain.keys.authentication import CallerAuthenticator
@@ -57,18 +56,12 @@ from domain.notifications.observer import NotificationObserver
 from domain.rules.service import RuleService
 from domain.schedules.calendar import ScheduleCalendarService
 from domain.schedules.device_plan_sync import DevicePlanService
-from domain.schedules.edges_left_to_device import LeftEdgeService
 from domain.schedules.firing import ScheduleFiringService
+from domain.schedules.offline_device_edge_service import OfflineDeviceEdgeService
 from domain.schedules.service import ScheduleService
-from domain.sign_in.password_change import PasswordService
 from domain.team.members import TeamService
 from domain.team.operator_accounts import AccountAdminService
-from domain.telemetry.queries.downsampling import DownsamplingService
 from domain.telemetry.queries.event_view import TelemetryEventQueryService
-from domain.telemetry.queries.latest_and_history import TelemetryQueryService
-from domain.telemetry.queries.rule_dry_run import RuleDryRunService
-from domain.telemetry.retention import RetentionService
-from domain.telemetry.rollup_service import RollupService
 from domain.webhooks.delivery import DeliveryService
 from domain.webhooks.fanout import DeliveryFanout
 from domain.webhooks.recipients import RecipientCache
@@ -76,11 +69,11 @@ from domain.webhooks.send_queues import EndpointQueues
 
 
 class Services:
-    def __init__(self, settings: Settings, adapters: Adapters, wake_events: WakeEvents) -> None:
+    def __init__(self, settings: Settings, adapters: ServiceAdapters, wake_events: WakeEvents) -> None:
         """The order follows the stack of the parts: each service uses services constructed before it."""
         self.device_plan_queue = DevicePlanQueue(wake_events.device_plans)
         self.engine_commit_lock = asyncio.Lock()
-        self.engine_clock = EngineClock(engine=adapters.engine.engine, clock=adapters.clock, on_step=log_clock_step)
+        self.engine_clock = TelemetryEngineClock(engine=adapters.engine.engine, clock=adapters.clock, on_step=log_clock_step)
         self.recipient_cache = RecipientCache(exclusive=adapters.is_single_instance)
         self.fanout = DeliveryFanout(
             recipients=self.recipient_cache, clock=adapters.clock, wake_worker=wake_events.deliveries.set
@@ -90,7 +83,7 @@ class Services:
         )
         self.notification_observer = NotificationObserver(clock=adapters.clock, wake=wake_events.notifications.set)
         observers: list[EventObserver[Any]] = [self.fanout, self.notification_observer]
-        self.event_recorder: EventLogDispatcher[Any] = EventLogDispatcher(
+        self.event_recorder: DomainEventRecorder[Any] = DomainEventRecorder(
             ids=adapters.ids,
             observers=observers,
             feed=self.followed_feed or adapters.feed,
@@ -102,6 +95,7 @@ class Services:
         self.steady_time = SteadyTimeService(uow=self.uow, clock=adapters.clock)
         self._wire_accounts(settings, adapters)
         self.authorizer = Authorizer(evaluator=adapters.engine.grant_evaluator)
+        self.stored_telemetry = StoredTelemetryServices(self.uow, settings, adapters, self.authorizer)
         self._wire_devices(settings, adapters, wake_events)
         self.audit = AuditServices(self.uow, adapters)
         self.fleet = FleetServices(self.uow, adapters, self.credential_issuer, self.credential_sync)
@@ -109,17 +103,14 @@ class Services:
         self._wire_grants(adapters)
         self.notifications = NotificationServices(self.uow, settings, adapters, self.sign_in, self.approvals)
         self._wire_schedules(adapters, wake_events)
-        self._wire_telemetry(settings, adapters, wake_events)
+        self._wire_telemetry(adapters, wake_events)
         self._wire_webhooks(adapters)
 
-    def _wire_accounts(self, settings: Settings, adapters: Adapters) -> None:
+    def _wire_accounts(self, settings: Settings, adapters: ServiceAdapters) -> None:
         uow, clock, ids, hasher = self.uow, adapters.clock, adapters.ids, adapters.hasher
         self.operator = AccountAdminService(uow=uow, clock=clock, ids=ids, hasher=hasher)
         self.sign_in = SignInServices(uow, settings, adapters, self.operator)
-        self.logins, self.sessions = self.sign_in.logins, self.sign_in.sessions
-        self.passwords = PasswordService(
-            uow=uow, clock=clock, ids=ids, hasher=hasher, digest=adapters.digest, mailer=adapters.mailer
-        )
+        self.logins, self.sessions, self.passwords = self.sign_in.logins, self.sign_in.sessions, self.sign_in.passwords
         requests = PendingApprovalCloser(adapters.approval_waiter)
         self.team = TeamService(uow=uow, clock=clock, ids=ids, hasher=hasher, requests=requests)
         self.projects = ProjectService(uow=uow, clock=clock, ids=ids)
@@ -136,7 +127,7 @@ class Services:
         log = TelemetryEventQueryService(uow=uow, engine=adapters.engine.engine)
         self.events = EventService(uow=uow, clock=clock, telemetry=log)
 
-    def _wire_devices(self, settings: Settings, adapters: Adapters, wake_events: WakeEvents) -> None:
+    def _wire_devices(self, settings: Settings, adapters: ServiceAdapters, wake_events: WakeEvents) -> None:
         uow, clock, ids = self.uow, adapters.clock, adapters.ids
         self.presence = PresenceService(
             uow=self.leader_uow, clock=clock, link=adapters.link, wake=wake_events.presence.set, front=adapters.front
@@ -155,6 +146,7 @@ class Services:
             clock=clock,
             wake=wake_events.device_cleanup.set,
             on_deleted=lambda number: adapters.engine.engine.remove_device(number),
+            erase_elsewhere=None if self.stored_telemetry.store is None else self.stored_telemetry.store.delete_device,
         )
         self.clock_offsets = ClockOffsetService(uow=self.leader_uow, clock=clock)
         self.dropped_messages = DroppedMessageService(uow=self.leader_uow, clock=clock, wake=wake_events.dropped_messages.set)
@@ -177,7 +169,7 @@ class Services:
             presence=self.presence,
         )
 
-    def _wire_commands(self, adapters: Adapters, wake_events: WakeEvents) -> None:
+    def _wire_commands(self, adapters: ServiceAdapters, wake_events: WakeEvents) -> None:
         uow, clock, ids, gate = self.uow, adapters.clock, adapters.ids, self.authorizer
         self.dispatch_queue = DispatchQueue(wake_events.dispatch.set)
         self.commands = CommandService(
@@ -209,7 +201,7 @@ class Services:
         )
         self.reports = DeviceReportService(execution_waiter=self.execution_waiter)
 
-    def _wire_grants(self, adapters: Adapters) -> None:
+    def _wire_grants(self, adapters: ServiceAdapters) -> None:
         windows = adapters.engine.grant_evaluator
         self.grants = GrantService(
             uow=self.uow,
@@ -224,7 +216,7 @@ class Services:
             uow=self.uow, clock=adapters.clock, submitter=self.commands, waiter=adapters.approval_waiter
         )
 
-    def _wire_schedules(self, adapters: Adapters, wake_events: WakeEvents) -> None:
+    def _wire_schedules(self, adapters: ServiceAdapters, wake_events: WakeEvents) -> None:
         uow, clock, recurrence = self.uow, adapters.clock, adapters.recurrence
         self.device_plans = DevicePlanService(
             uow=uow, clock=clock, link=adapters.link, codec=adapters.codec, publisher=self.device_plan_queue.enqueue
@@ -238,39 +230,26 @@ class Services:
             plans=self.device_plans,
             wake=wake_events.schedules.set,
         )
-        self.left_edges = LeftEdgeService(uow=uow, clock=clock, commands=self.commands)
+        self.left_edges = OfflineDeviceEdgeService(uow=uow, clock=clock, commands=self.commands)
         self.schedule_calendar = ScheduleCalendarService(uow=uow, clock=clock, recurrence=recurrence)
         self.firing = ScheduleFiringService(
             uow=uow, clock=clock, recurrence=recurrence, commands=self.commands, plans=self.device_plans
         )
 
-    def _wire_telemetry(self, settings: Settings, adapters: Adapters, wake_events: WakeEvents) -> None:
-        uow, clock, engine = self.uow, adapters.clock, adapters.engine
-        commit_lock = TimeoutLock(self.engine_commit_lock)
+    def _wire_telemetry(self, adapters: ServiceAdapters, wake_events: WakeEvents) -> None:
+        uow, clock, engine = self.uow, adapters.clock, adapters.engine.engine
+        commit_lock = LockWithTimeout(self.engine_commit_lock)
         self.rules = RuleService(
             uow=uow,
             clock=clock,
             ids=adapters.ids,
-            engine=engine.engine,
+            engine=engine,
             commands=self.commands,
             engine_commit_lock=commit_lock,
             wake_timers=wake_events.rule_timers.set,
         )
-        self.ingest = IngestService(clock=clock, engine=engine.engine, commands=self.commands, publisher=self.event_recorder)
+        self.ingest = IngestService(clock=clock, engine=engine, commands=self.commands, publisher=self.event_recorder)
         self.dead_letters = DeadLetterService(uow=self.leader_uow, clock=clock)
-        self.telemetry = TelemetryQueryService(
-            uow=uow, clock=clock, engine=engine.engine, authorizer=self.authorizer, is_elsewhere=adapters.is_elsewhere
-        )
-        self.downsampling = DownsamplingService(uow=uow, clock=clock, engine=engine.engine, authorizer=self.authorizer)
-        self.rollups = RollupService(uow=uow, clock=clock, engine=engine.engine)
-        self.rule_dry_runs = RuleDryRunService(
-            uow=uow,
-            clock=clock,
-            engine=engine.engine,
-            create_engine=engine.create_engine,
-            make_batch=engine.make_batch,
-            encode=encode_telemetry,
-        )
         self.device_messages = DeviceMessageService(
             uow=uow,
             clock=clock,
@@ -282,9 +261,8 @@ class Services:
             front=adapters.front,
             is_connected=adapters.link.is_connected,
         )
-        self.retention = RetentionService(uow=uow, clock=clock, periods=retention_periods(settings))
 
-    def _wire_webhooks(self, adapters: Adapters) -> None:
+    def _wire_webhooks(self, adapters: ServiceAdapters) -> None:
         self.deliveries = DeliveryService(
             uow=self.uow,
             clock=adapters.clock,

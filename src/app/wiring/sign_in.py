@@ -6,14 +6,15 @@ from __future__ import annotations
 from adapters.storage.sql.unit_of_work import SqlUnitOfWork
 from app.config.settings import Settings
 from app.runtime.first_start import finish_first_start
-from app.wiring.adapters import Adapters
-from app.wiring.oidc import OidcParts
+from app.wiring.adapters import ServiceAdapters
+from app.wiring.oidc import OidcServices
 from domain.sign_in.factor_check import FactorChecker
 from domain.sign_in.login import LoginService
 from domain.sign_in.passkey_registration import PasskeyRegistrationService
 from domain.sign_in.passkeys.challenges import PasskeyChallenges
 from domain.sign_in.passkeys.sign_in import PasskeySignInService
 from domain.sign_in.passkeys.verifier import PasskeyVerifier
+from domain.sign_in.password_change import PasswordService
 from domain.sign_in.recovery_codes import RecoveryCodeIssuer
 from domain.sign_in.second_factor import SecondFactorService
 from domain.sign_in.session_opener import SessionOpener
@@ -21,7 +22,7 @@ from domain.sign_in.sessions import SessionService
 from domain.sign_in.step_up import StepUpService
 from domain.sign_in.token_issuer import SessionTokenIssuer
 from domain.sign_in.trusted_devices import TrustedDevices
-from domain.sign_in.unlock import UnlockService
+from domain.sign_in.unlock_link import UnlockService
 from domain.team.first_run import FirstRunService
 from domain.team.invitation_acceptance import InvitationAcceptance
 from domain.team.invitations import InvitationService
@@ -29,7 +30,7 @@ from domain.team.operator_accounts import AccountAdminService
 
 
 class SignInServices:
-    def __init__(self, uow: SqlUnitOfWork, settings: Settings, adapters: Adapters, operator: AccountAdminService) -> None:
+    def __init__(self, uow: SqlUnitOfWork, settings: Settings, adapters: ServiceAdapters, operator: AccountAdminService) -> None:
         clock, ids, digest = adapters.clock, adapters.ids, adapters.digest
         self.challenges = challenges = PasskeyChallenges(ids=ids, digest=digest)
         verifier = PasskeyVerifier(uow=uow, clock=clock, codec=adapters.passkeys, challenges=challenges)
@@ -60,10 +61,12 @@ class SignInServices:
         self.sessions = SessionService(uow=uow, clock=clock, issuer=issuer)
         self.step_ups = StepUpService(uow=uow, clock=clock, hasher=adapters.hasher, factors=factors)
         self._wire_factors(uow, settings, adapters, challenges)
-        self._wire_unlock(uow, settings, adapters, devices)
+        self._wire_passwords(uow, settings, adapters, devices)
         self._wire_invitations(uow, settings, adapters)
 
-    def _wire_factors(self, uow: SqlUnitOfWork, settings: Settings, adapters: Adapters, challenges: PasskeyChallenges) -> None:
+    def _wire_factors(
+        self, uow: SqlUnitOfWork, settings: Settings, adapters: ServiceAdapters, challenges: PasskeyChallenges
+    ) -> None:
         clock, ids = adapters.clock, adapters.ids
         recovery_codes = RecoveryCodeIssuer(ids=ids, digest=adapters.digest)
         self.second_factors = SecondFactorService(
@@ -84,8 +87,17 @@ class SignInServices:
             requirement=settings.require_second_factor,
         )
 
-    def _wire_unlock(self, uow: SqlUnitOfWork, settings: Settings, adapters: Adapters, devices: TrustedDevices) -> None:
+    def _wire_passwords(self, uow: SqlUnitOfWork, settings: Settings, adapters: ServiceAdapters, devices: TrustedDevices) -> None:
         clock, ids, digest = adapters.clock, adapters.ids, adapters.digest
+        self.passwords = PasswordService(
+            uow=uow,
+            clock=clock,
+            ids=ids,
+            hasher=adapters.hasher,
+            digest=digest,
+            mailer=adapters.mailer,
+            translator=adapters.translator,
+        )
         self.unlock = UnlockService(
             uow=uow,
             clock=clock,
@@ -94,9 +106,10 @@ class SignInServices:
             mails=adapters.mail_queue,
             devices=devices,
             link_url=f"{settings.effective_public_url}/account/unlock?token=",
+            translator=adapters.translator,
         )
 
-    def _wire_invitations(self, uow: SqlUnitOfWork, settings: Settings, adapters: Adapters) -> None:
+    def _wire_invitations(self, uow: SqlUnitOfWork, settings: Settings, adapters: ServiceAdapters) -> None:
         clock, ids, digest = adapters.clock, adapters.ids, adapters.digest
         self.invitations = InvitationService(
             uow=uow,
@@ -105,12 +118,13 @@ class SignInServices:
             digest=digest,
             mailer=adapters.mailer if settings.smtp_url is not None else None,
             link_url=f"{settings.effective_public_url}/#/invitation/",
+            translator=adapters.translator,
         )
         self.acceptance = InvitationAcceptance(uow=uow, clock=clock, ids=ids, hasher=adapters.login_hasher, digest=digest)
-        self.oidc: OidcParts | None = None
+        self.oidc: OidcServices | None = None
         """Set when an identity provider is configured."""
         if settings.oidc_issuer is not None:
-            self.oidc = OidcParts(uow, settings, adapters, logins=self.logins, invited=self.acceptance)
+            self.oidc = OidcServices(uow, settings, adapters, logins=self.logins, invited=self.acceptance)
 
     async def close(self) -> None:
         if self.oidc is not None:
@@ -118,7 +132,7 @@ class SignInServices:
 
 
 def _create_first_run(
-    settings: Settings, adapters: Adapters, operator: AccountAdminService, logins: LoginService
+    settings: Settings, adapters: ServiceAdapters, operator: AccountAdminService, logins: LoginService
 ) -> FirstRunService:
     return FirstRunService(
         operator=operator,

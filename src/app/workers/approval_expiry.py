@@ -7,13 +7,13 @@ from __future__ import annotations
 
 from typing import Any
 
-from app.workers.base_worker import DueWorker, seconds_until
+from app.workers.base_worker import DueTaskWorker, seconds_until
 from app.workers.wake_event import WakeEvent
 from domain.approvals.service import ApprovalService
 from domain.kernel.clock import Clock
 
 
-class ApprovalExpiryWorker(DueWorker):
+class ApprovalExpiryWorker(DueTaskWorker):
     name = "approvals"
 
     def __init__(self, *, approvals: ApprovalService[Any], clock: Clock, wake_event: WakeEvent) -> None:

@@ -2,16 +2,16 @@
 
 from __future__ import annotations
 
-from app.workers.base_worker import DueWorker, seconds_until
+from app.workers.base_worker import DueTaskWorker, seconds_until
 from app.workers.wake_event import WakeEvent
-from domain.audit.sealing import SealService
+from domain.audit.sealing import AuditSealService
 from domain.kernel.clock import Clock
 
 
-class AuditSealWorker(DueWorker):
+class AuditSealWorker(DueTaskWorker):
     name = "audit_seals"
 
-    def __init__(self, *, seals: SealService, clock: Clock) -> None:
+    def __init__(self, *, seals: AuditSealService, clock: Clock) -> None:
         super().__init__(WakeEvent())
         self._seals = seals
         self._clock = clock

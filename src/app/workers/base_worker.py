@@ -18,7 +18,7 @@ MAX_SLEEP_S = 30.0
 MIN_SLEEP_S = 0.001
 
 
-class DueWorker:
+class DueTaskWorker:
     name = ""
     backoff = RETRY_BACKOFF
 

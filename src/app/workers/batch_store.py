@@ -12,8 +12,8 @@ from typing import TypeVar
 
 import structlog
 
-from domain.ingest.device_messages import FollowUps
-from domain.ingest.pipeline import EvaluatedBatch, IngestPipeline, RefusedPart
+from domain.ingest.device_messages import AfterCommitActions
+from domain.ingest.pipeline import EvaluatedBatch, IngestPipeline, RefusedBatchPart
 from domain.kernel.backoff import RETRY_BACKOFF
 from domain.kernel.errors import Unavailable
 from domain.partitions.model import AlreadyCommitted, LeaseLost, PartitionLost
@@ -30,7 +30,7 @@ class BatchStore:
         self._require_permission = require_permission
         self.retries = 0
 
-    async def store(self, evaluated: EvaluatedBatch) -> tuple[FollowUps, Sequence[RefusedPart]]:
+    async def store(self, evaluated: EvaluatedBatch) -> tuple[AfterCommitActions, Sequence[RefusedBatchPart]]:
         """Store the batch in one transaction, or the parts that the database accepts when it refuses the whole. Raises
         PartitionLost, LeaseLost."""
         try:
@@ -40,7 +40,7 @@ class BatchStore:
         except Exception as error:
             parts = list(evaluated.split())
             log.warning("the database refuses a batch; storing its parts", parts=len(parts), error=repr(error))
-        follow_ups, refused = FollowUps(), list[RefusedPart]()
+        follow_ups, refused = AfterCommitActions(), list[RefusedBatchPart]()
         await self._store_parts(parts, follow_ups, refused)
         return follow_ups, refused
 
@@ -55,13 +55,15 @@ class BatchStore:
         middle = len(names) // 2
         return {**await self.assign_names(names[:middle]), **await self.assign_names(names[middle:])}
 
-    async def _store_once(self, evaluated: EvaluatedBatch) -> FollowUps:
+    async def _store_once(self, evaluated: EvaluatedBatch) -> AfterCommitActions:
         try:
             return await self.retry_while_unavailable(lambda: self._pipeline.store(evaluated))
         except AlreadyCommitted:
-            return FollowUps()  # the answer to the commit was lost, and this was its repetition
+            return AfterCommitActions()  # the answer to the commit was lost, and this was its repetition
 
-    async def _store_parts(self, parts: Sequence[EvaluatedBatch], follow_ups: FollowUps, refused: list[RefusedPart]) -> None:
+    async def _store_parts(
+        self, parts: Sequence[EvaluatedBatch], follow_ups: AfterCommitActions, refused: list[RefusedBatchPart]
+    ) -> None:
         joined = EvaluatedBatch.join(parts)
         try:
             follow_ups.extend(await self._store_once(joined))
@@ -70,7 +72,7 @@ class BatchStore:
             raise
         except Exception as error:
             if len(parts) == 1:
-                refused.append(RefusedPart(joined, error))
+                refused.append(RefusedBatchPart(joined, error))
                 return
         middle = len(parts) // 2
         await self._store_parts(parts[:middle], follow_ups, refused)

@@ -12,10 +12,17 @@ from collections.abc import Sequence
 from contextlib import AbstractAsyncContextManager
 from typing import Protocol
 
-from app.workers.base_worker import DueWorker
+from app.workers.base_worker import DueTaskWorker
 from app.workers.wake_event import WakeEvent
 from domain.events.model import Event, FeedFilter
-from domain.feed.sharing import FeedBus, ReadingSenders, RemoteInterest, SharedInterest, SharedReadings, wanted_readings
+from domain.feed.feed_between_instances import (
+    FeedBus,
+    FeedReadingsMessage,
+    ReadingSenders,
+    RemoteInterest,
+    SharedInterest,
+    wanted_readings,
+)
 from domain.kernel.clock import Clock
 
 HEARTBEAT_S = 1.0
@@ -36,7 +43,7 @@ class ReadingsHub(Protocol):
     def close_those_of_readings(self) -> None: ...
 
 
-class ClusterFeedWorker(DueWorker):
+class ClusterFeedWorker(DueTaskWorker):
     name = "cluster_feed"
 
     def __init__(
@@ -73,12 +80,14 @@ class ClusterFeedWorker(DueWorker):
         self.gaps = 0
         """How often clients of readings were closed because something was lost."""
 
-    async def start(self) -> None:
-        """Call before this instance takes over devices: afterwards it knows what the clients of the others want."""
+    async def start(self, *, is_alone: bool = False) -> None:
+        """Call before this instance takes over devices: afterwards it knows what the clients of the others want. `is_alone`: no
+        other one has started yet."""
         await self._bus.on_interest(self._on_interest)
         await self._bus.on_readings(self._on_readings)
         await self.run_once()
-        await asyncio.sleep(HEARTBEAT_S * 1.5)
+        if not is_alone:
+            await asyncio.sleep(HEARTBEAT_S * 1.5)
 
     def filters(self) -> Sequence[FeedFilter]:
         """What the feed clients of the other instances want."""
@@ -151,14 +160,14 @@ class ClusterFeedWorker(DueWorker):
             await self._bus.announce_interest(self._own)
 
     async def _announce_readings(self, events: Sequence[Event]) -> None:
-        await self._bus.announce_readings(SharedReadings(self._sequence, self._store_time_s, events, self._confirmed))
+        await self._bus.announce_readings(FeedReadingsMessage(self._sequence, self._store_time_s, events, self._confirmed))
 
     def _on_interest(self, sender: str, interest: SharedInterest) -> None:
         if self._remote.update(sender, interest, self._clock.monotonic_ms()):
             self._interest_wake.set()
             self._wake_event.set()
 
-    async def _on_readings(self, sender: str, readings: SharedReadings) -> None:
+    async def _on_readings(self, sender: str, readings: FeedReadingsMessage) -> None:
         if not self._senders.accept(sender, readings, self._clock.monotonic_ms()):
             self._resume_clients("a message was lost, or partitions were taken over")
         if readings.events:

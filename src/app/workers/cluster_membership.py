@@ -11,13 +11,14 @@ from time import monotonic
 
 import structlog
 
-from app.workers.base_worker import DueWorker
+from app.workers.base_worker import DueTaskWorker
 from app.workers.partition_inbound import PartitionInbound
 from app.workers.wake_event import WakeEvent
 from domain.ingest.partition_ownership import PartitionOwnershipService
 from domain.kernel.backoff import Backoff
+from domain.partitions.liveness import BEAT_MS
 
-BEAT_INTERVAL_S = 0.5
+BEAT_INTERVAL_S = BEAT_MS / 1000
 BEAT_TIMEOUT_S = 2.0
 """A connection that swallows everything would hold up the next beats for as long as a statement may take."""
 TRIM_INTERVAL_S = 600.0
@@ -26,7 +27,7 @@ TRIM_INTERVAL_S = 600.0
 log = structlog.get_logger("cluster")
 
 
-class ClusterMembershipWorker(DueWorker):
+class ClusterMembershipWorker(DueTaskWorker):
     name = "cluster_membership"
     backoff = Backoff((0.05, 0.2, BEAT_INTERVAL_S))
     """The first instance that reaches the database again waits for the others only as long as a lease."""
@@ -47,10 +48,10 @@ class ClusterMembershipWorker(DueWorker):
         async with asyncio.timeout(BEAT_TIMEOUT_S):
             await self._partitions.beat()
         self._on_beat()
-        return BEAT_INTERVAL_S
+        return min(BEAT_INTERVAL_S, self._partitions.next_judgement_s())
 
 
-class PartitionOwnershipWorker(DueWorker):
+class PartitionOwnershipWorker(DueTaskWorker):
     name = "partition_ownership"
 
     def __init__(
@@ -61,14 +62,16 @@ class PartitionOwnershipWorker(DueWorker):
         wake_event: WakeEvent,
         announce: Callable[[], Awaitable[None]],
         adopt_devices: Callable[[frozenset[str]], Awaitable[object]],
+        on_round: Callable[[], None],
     ) -> None:
         """`wake_event` is set after each beat. `announce` tells the other instances that partitions were released.
-        `adopt_devices` gets the live members when they have changed."""
+        `adopt_devices` gets the live members when they have changed. `on_round` is called after each round."""
         super().__init__(wake_event)
         self._partitions = partitions
         self._inbound = inbound
         self._announce = announce
         self._adopt_devices = adopt_devices
+        self._on_round = on_round
         self._adopted_for: frozenset[str] = frozenset()
         self._trimmed_at = monotonic()
 
@@ -78,6 +81,7 @@ class PartitionOwnershipWorker(DueWorker):
             await self._partitions.run_round()
         finally:
             self._inbound.follow_ownership()
+            self._on_round()
         if self._partitions.released != released:
             await self._announce()
         if self._partitions.live != self._adopted_for:

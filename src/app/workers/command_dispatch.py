@@ -9,13 +9,13 @@ from __future__ import annotations
 from collections.abc import Sequence
 from time import monotonic
 
-from app.workers.base_worker import MAX_SLEEP_S, DueWorker, seconds_until
+from app.workers.base_worker import MAX_SLEEP_S, DueTaskWorker, seconds_until
 from app.workers.wake_event import WakeEvent
 from domain.commands.crash_recovery import CommandCrashRecovery
 from domain.commands.dispatch import CommandDispatchService
 
 
-class CommandDispatchWorker(DueWorker):
+class CommandDispatchWorker(DueTaskWorker):
     name = "command_dispatch"
 
     def __init__(self, *, dispatch: CommandDispatchService, recovery: CommandCrashRecovery | None, wake_event: WakeEvent) -> None:

@@ -12,11 +12,11 @@ import asyncio
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 
-from app.workers.base_worker import DueWorker
+from app.workers.base_worker import DueTaskWorker
 from app.workers.batch_store import BatchStore
 from app.workers.wake_event import WakeEvent
-from domain.devices.codec import CommandResultReport, DeviceReport, TelemetryReport
-from domain.devices.link import InboundEvent, InboundMessage
+from domain.devices.device_codec import CommandResultReport, DeviceReport, TelemetryReport
+from domain.devices.device_link import InboundEvent, InboundMessage
 from domain.ingest.dead_letters import TELEMETRY_KIND, DeadLetter, DeadLetterService, reason_of
 from domain.ingest.device_messages import DecodedBatch, DecodedMessage
 from domain.ingest.pipeline import BatchFactory, IngestPipeline
@@ -43,7 +43,7 @@ class ReplayBatch:
     def nack(self) -> None: ...
 
 
-class DeadLetterReplayWorker(DueWorker):
+class DeadLetterReplayWorker(DueTaskWorker):
     name = "dead_letters"
 
     def __init__(

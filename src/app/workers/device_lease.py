@@ -12,7 +12,7 @@ from collections.abc import Callable, Mapping
 
 import structlog
 
-from domain.devices.link import DeviceLink
+from domain.devices.device_link import DeviceLink
 
 POLL_INTERVAL_S = 0.1
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 
-from app.workers.base_worker import MAX_SLEEP_S, DueWorker
+from app.workers.base_worker import MAX_SLEEP_S, DueTaskWorker
 from app.workers.wake_event import WakeEvent
 from domain.devices.dropped_messages import DroppedMessageService
 
@@ -12,7 +12,7 @@ PAUSE_S = 1.0
 """Between two writes: a fleet that sends nonsense costs one transaction a second."""
 
 
-class DroppedMessageWorker(DueWorker):
+class DroppedMessageWorker(DueTaskWorker):
     name = "dropped_messages"
 
     def __init__(self, *, dropped_messages: DroppedMessageService, wake_event: WakeEvent) -> None:

@@ -15,13 +15,13 @@ from time import monotonic
 import structlog
 
 from app.workers.batch_store import BatchStore
-from app.workers.fault_log import FaultLog
 from app.workers.last_seen_buffer import LastSeenBuffer
+from app.workers.unusable_message_log import FaultLog
 from app.workers.wake_event import WakeEvent
 from domain.devices.clock_skew import ClockOffsetService
-from domain.devices.link import InboundBatch, InboundLink, InboundMessage
+from domain.devices.device_link import InboundBatch, InboundLink, InboundMessage
 from domain.ingest.dead_letters import DeadLetterService
-from domain.ingest.pipeline import EvaluatedBatch, IngestPipeline, RefusedPart, refused_messages
+from domain.ingest.pipeline import EvaluatedBatch, IngestPipeline, RefusedBatchPart, refused_messages
 
 BATCH_SIZE = 2_048
 """Messages per transaction: large enough to share a commit's fsync, small enough that a command waits 30 ms at most."""
@@ -139,7 +139,7 @@ class IngestWorker(BatchWorker):
         self.messages += evaluated.telemetry_message_count
         self.readings += evaluated.reading_count
 
-    async def _set_aside(self, batch: InboundBatch, evaluated: EvaluatedBatch, refused: Sequence[RefusedPart]) -> None:
+    async def _set_aside(self, batch: InboundBatch, evaluated: EvaluatedBatch, refused: Sequence[RefusedBatchPart]) -> None:
         """Set aside the messages of the refused parts. Raises what the database raises; then the batch is not acknowledged."""
         letters = refused_messages(batch, evaluated, refused)
         self.lost += sum(not isinstance(message.event, InboundMessage) for each in refused for message in each.part.messages)

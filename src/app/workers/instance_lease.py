@@ -19,9 +19,14 @@ log = structlog.get_logger("lease")
 class InstanceLeaseWorker:
     name = "instance_lease"
 
-    def __init__(self, lease: InstanceLease, retry_credentials: Callable[[], Awaitable[bool]]) -> None:
-        """`retry_credentials` reads the credentials of devices that were refused meanwhile. It must not raise."""
+    def __init__(
+        self, lease: InstanceLease, retry_credentials: Callable[[], Awaitable[bool]], on_lost: Callable[[], Awaitable[None]]
+    ) -> None:
+        """`retry_credentials` reads the credentials of devices that were refused meanwhile. `on_lost` tells the other instances
+        that this one has no lease any more: they need not wait until they judge that themselves. Both must not raise."""
         self._lease = lease
+        self._on_lost = on_lost
+        self._was_valid = False
         self._retry_credentials = retry_credentials
         self._is_away = False
         self.outages = 0
@@ -35,6 +40,9 @@ class InstanceLeaseWorker:
                 with contextlib.suppress(TimeoutError):
                     async with asyncio.timeout(RETRY_TIMEOUT_S):
                         await self._retry_credentials()
+            if self._was_valid and not self._lease.is_valid:
+                await self._on_lost()
+            self._was_valid = self._lease.is_valid
             self._note(self._lease.is_database_away)
             await asyncio.sleep(CHECK_INTERVAL_S)
 

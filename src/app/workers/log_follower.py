@@ -6,21 +6,26 @@ notification is lost when its connection is, or when the instance that committed
 
 from __future__ import annotations
 
+import asyncio
 from typing import TYPE_CHECKING
+
+import structlog
 
 from adapters.feed_hub import LogOrderedFeedPublisher
 from app.runtime.supervisor import FatalWorkerError
-from app.workers.base_worker import DueWorker
-from app.workers.peer_changes import PeerChangeHandler
+from app.workers.base_worker import DueTaskWorker
+from app.workers.changes_of_other_instances import PeerChangeHandler
 from app.workers.wake_event import WakeEvent
 from domain.events.log_cursor import LogCursor
 from domain.events.ports import HasEvents
-from domain.kernel.backoff import Backoff
+from domain.kernel.backoff import RETRY_BACKOFF, Backoff
 from domain.kernel.errors import Unavailable
 from domain.kernel.unit_of_work import UnitOfWork
 
 if TYPE_CHECKING:
     from adapters.storage.sql.postgres.notifications import PostgresListener
+
+log = structlog.get_logger("postgres_listener")
 
 PAGE_SIZE = 500
 POLL_INTERVAL_S = 1.0
@@ -28,7 +33,7 @@ ADVANCE_AFTER = 200
 """After so many events the idle writers are advanced: the follower then skips fewer events that it has read already."""
 
 
-class EventLogFollower(DueWorker):
+class EventLogFollower(DueTaskWorker):
     name = "event_log"
     backoff = Backoff((0.05, 0.2, POLL_INTERVAL_S))
     """Revoked devices are found here: a database that is back must not wait for its reader."""
@@ -70,7 +75,7 @@ class EventLogFollower(DueWorker):
         if advance:
             async with self._uow.write(None) as tx:
                 await tx.events.advance_idle_writers()
-        async with self._uow.read() as tx:
+        async with self._uow.read(one_statement=not advance) as tx:
             events = await tx.events.list_after(cursor, PAGE_SIZE)
             end = await tx.events.end() if advance and len(events) < PAGE_SIZE else None
         for event in events:
@@ -85,8 +90,7 @@ class EventLogFollower(DueWorker):
 
 
 class PostgresListenerWorker:
-    """Keeps the connection that receives notifications. When the connection is lost, the worker fails and the supervisor restarts
-    it."""
+    """Keeps the connection that receives notifications, and opens it again when it is lost."""
 
     name = "postgres_listener"
 
@@ -94,9 +98,14 @@ class PostgresListenerWorker:
         self._listener = listener
 
     async def run(self) -> None:
-        try:
-            await self._listener.run_until_lost()
-        except Unavailable as error:
-            if error.code == "DEVICES_HELD_ELSEWHERE":
-                raise FatalWorkerError(error.message) from None
-            raise
+        attempt = 0
+        while True:
+            opened = self._listener.opened
+            try:
+                await self._listener.run_until_lost()
+            except Unavailable as error:
+                if error.code == "DEVICES_HELD_ELSEWHERE":
+                    raise FatalWorkerError(error.message) from None
+                attempt = attempt + 1 if self._listener.opened == opened else 1
+                log.warning("the connection for notifications is lost; it is opened again", error=error.message, attempt=attempt)
+                await asyncio.sleep(RETRY_BACKOFF.pause_s(attempt))

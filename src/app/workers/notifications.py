@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from app.workers.base_worker import DueWorker, seconds_until
+from app.workers.base_worker import DueTaskWorker, seconds_until
 from app.workers.wake_event import WakeEvent
 from domain.kernel.clock import Clock
 from domain.notifications.delivery import NotificationDeliveryService
 
 
-class NotificationWorker(DueWorker):
+class NotificationWorker(DueTaskWorker):
     name = "notifications"
 
     def __init__(self, *, notifications: NotificationDeliveryService, clock: Clock, wake_event: WakeEvent) -> None:

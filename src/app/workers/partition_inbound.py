@@ -11,9 +11,9 @@ from dataclasses import dataclass
 
 import structlog
 
-from domain.devices.link import InboundEvent
+from domain.devices.device_link import InboundEvent
 from domain.kernel.errors import Unavailable
-from domain.partitions.model import LogAdvance
+from domain.partitions.model import PartitionLogAdvance
 from domain.partitions.owned_partitions import PartitionOwnership
 from domain.partitions.ports import InboundLog, LogDamaged, LogEntry
 from domain.rules.telemetry_engine_port import TelemetryBatch
@@ -36,7 +36,7 @@ class PartitionBatch:
     inbound: PartitionInbound
     entries: Mapping[int, Sequence[LogEntry]]
     telemetry: TelemetryBatch
-    progress: Sequence[LogAdvance]
+    progress: Sequence[PartitionLogAdvance]
     events: Sequence[InboundEvent] = ()
 
     def still_owned(self) -> PartitionBatch:
@@ -57,7 +57,7 @@ class PartitionBatch:
 
 
 @dataclass(slots=True)
-class _Reader:
+class _PartitionReader:
     epoch: int
     task: asyncio.Task[None]
     entries: asyncio.Queue[Sequence[LogEntry]]
@@ -80,7 +80,7 @@ class PartitionInbound:
         self._read_blocks = read_blocks
         self._drop = drop
         self._ending: set[asyncio.Task[None]] = set()
-        self._readers: dict[int, _Reader] = {}
+        self._readers: dict[int, _PartitionReader] = {}
         self._arrived = asyncio.Event()
         self.damaged: dict[int, str] = {}
         """Partitions that stand still, with the reason."""
@@ -95,7 +95,7 @@ class PartitionInbound:
         for partition in owned.keys() - self._readers.keys():
             entries: asyncio.Queue[Sequence[LogEntry]] = asyncio.Queue(1)
             task = asyncio.create_task(self._read(partition, entries), name=f"partition-{partition}")
-            self._readers[partition] = _Reader(owned[partition], task, entries)
+            self._readers[partition] = _PartitionReader(owned[partition], task, entries)
         self.damaged = {partition: reason for partition, reason in self.damaged.items() if partition in owned}
 
     async def stop(self) -> None:
@@ -159,11 +159,11 @@ class PartitionInbound:
         telemetry = self._read_blocks([entry.body for each in entries.values() for entry in each])
         return PartitionBatch(self, entries, telemetry, current)
 
-    def on_stored(self, progress: Sequence[LogAdvance]) -> None:
+    def on_stored(self, progress: Sequence[PartitionLogAdvance]) -> None:
         for each in progress:
             self._ownership.on_committed(each)
 
-    def on_rejected(self, progress: Sequence[LogAdvance]) -> None:
+    def on_rejected(self, progress: Sequence[PartitionLogAdvance]) -> None:
         """The engine has moved on and the database has not: forget what the engine holds of these partitions."""
         self._drop([each.partition for each in progress if self._ownership.is_current(each)])
 

@@ -9,7 +9,7 @@ import structlog
 
 from app.workers.ingest import IngestWorker
 from app.workers.partition_inbound import PartitionBatch
-from domain.devices.link import InboundBatch
+from domain.devices.device_link import InboundBatch
 from domain.ingest.device_messages import DecodedBatch
 from domain.ingest.metric_naming import AssignNames
 from domain.ingest.pipeline import EvaluatedBatch, IngestPipeline

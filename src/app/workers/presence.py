@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from app.workers.base_worker import DueWorker, seconds_until
+from app.workers.base_worker import DueTaskWorker, seconds_until
 from app.workers.wake_event import WakeEvent
 from domain.devices.presence import PresenceService
 from domain.kernel.clock import Clock
 
 
-class PresenceWorker(DueWorker):
+class PresenceExpiryWorker(DueTaskWorker):
     name = "presence"
 
     def __init__(self, *, presence: PresenceService, clock: Clock, wake_event: WakeEvent) -> None:

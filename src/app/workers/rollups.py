@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 
-from app.workers.base_worker import DueWorker
+from app.workers.base_worker import DueTaskWorker
 from app.workers.wake_event import WakeEvent
 from domain.telemetry.rollup_service import RollupService
 
@@ -13,7 +13,7 @@ POLL_INTERVAL_S = 5.0
 PAUSE_S = 0.01
 
 
-class RollupWorker(DueWorker):
+class RollupWorker(DueTaskWorker):
     name = "rollups"
 
     def __init__(self, *, rollups: RollupService) -> None:

@@ -14,7 +14,7 @@ from typing import Protocol, TypeVar
 import structlog
 
 from app.workers.wake_event import WakeEvent
-from domain.ingest.engine_clock import EngineClock
+from domain.ingest.engine_clock import TelemetryEngineClock
 from domain.ingest.pipeline import PipelineTx
 from domain.ingest.restore import find_rules
 from domain.ingest.telemetry import IngestResult
@@ -48,7 +48,7 @@ class RuleTimerWorker:
         engine: TelemetryEngine,
         ingest: ResultStore,
         uow: UnitOfWork[PipelineTx],
-        engine_clock: EngineClock,
+        engine_clock: TelemetryEngineClock,
         engine_commit_lock: asyncio.Lock,
         wake_event: WakeEvent,
     ) -> None:

@@ -12,13 +12,13 @@ import asyncio
 
 import structlog
 
-from app.workers.base_worker import MAX_SLEEP_S, DueWorker, seconds_until
+from app.workers.base_worker import MAX_SLEEP_S, DueTaskWorker, seconds_until
 from app.workers.wake_event import WakeEvent
 from domain.kernel.clock import SECOND_MS, Clock
 from domain.kernel.ids import DeviceId
 from domain.schedules.device_plan_sync import DevicePlanService
-from domain.schedules.edges_left_to_device import LeftEdgeService
-from domain.schedules.firing import BATCH_SIZE, ScheduleFiringService, UndecidableSlotError
+from domain.schedules.firing import BATCH_SIZE, ScheduleFiringService, ScheduleSlotError
+from domain.schedules.offline_device_edge_service import OfflineDeviceEdgeService
 
 CLAIM_RETRY_S = 0.1
 """Another instance has claimed the due slots; check again soon."""
@@ -27,11 +27,11 @@ MAX_PENDING_DEVICES = 100_000
 log = structlog.get_logger("schedules")
 
 
-class ScheduleWorker(DueWorker):
+class ScheduleWorker(DueTaskWorker):
     name = "schedules"
 
     def __init__(
-        self, *, firing: ScheduleFiringService, left_edges: LeftEdgeService, clock: Clock, wake_event: WakeEvent
+        self, *, firing: ScheduleFiringService, left_edges: OfflineDeviceEdgeService, clock: Clock, wake_event: WakeEvent
     ) -> None:
         super().__init__(wake_event)
         self._firing = firing
@@ -73,7 +73,7 @@ class ScheduleWorker(DueWorker):
     async def _fire_batch(self, now_ms: int, lateness_allowance_s: int) -> int:
         try:
             fired = await self._firing.fire_due(now_ms, lateness_allowance_s=lateness_allowance_s)
-        except UndecidableSlotError as error:
+        except ScheduleSlotError as error:
             self.quarantined += 1
             log.error("a slot failed and is quarantined", schedule_id=error.schedule.schedule_id, exc_info=error.__cause__)
             await self._firing.quarantine(error.schedule, now_ms)
@@ -106,7 +106,7 @@ class DevicePlanQueue:
         self._pending.pop(device_id, None)
 
 
-class DevicePlanWorker(DueWorker):
+class DevicePlanWorker(DueTaskWorker):
     name = "device_plans"
 
     def __init__(self, *, plans: DevicePlanService, queue: DevicePlanQueue) -> None:

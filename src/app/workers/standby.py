@@ -10,7 +10,7 @@ import structlog
 log = structlog.get_logger("standby")
 
 
-class StandbyWorker:
+class StandbyTakeoverWorker:
     name = "standby"
 
     def __init__(self, leadership_acquired: asyncio.Event, become_leader: Callable[[], Awaitable[object]]) -> None:

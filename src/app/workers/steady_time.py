@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from app.workers.base_worker import DueWorker
+from app.workers.base_worker import DueTaskWorker
 from app.workers.wake_event import WakeEvent
 from domain.kernel.steady_time import KEEP_INTERVAL_S, SteadyTimeService
 
 
-class SteadyTimeWorker(DueWorker):
+class SteadyTimeWorker(DueTaskWorker):
     name = "steady_time"
 
     def __init__(self, *, steady_time: SteadyTimeService) -> None:

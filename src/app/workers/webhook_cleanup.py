@@ -5,17 +5,17 @@ from __future__ import annotations
 import asyncio
 import time
 
-from app.workers.base_worker import MAX_SLEEP_S, DueWorker
+from app.workers.base_worker import MAX_SLEEP_S, DueTaskWorker
 from app.workers.wake_event import WakeEvent
-from domain.webhooks.cleanup import WebhookCleanup
+from domain.webhooks.deleted_webhook_cleanup import DeletedWebhookCleanup
 
 MIN_PAUSE_S = 0.005
 
 
-class WebhookCleanupWorker(DueWorker):
+class WebhookCleanupWorker(DueTaskWorker):
     name = "webhook_cleanup"
 
-    def __init__(self, *, cleanup: WebhookCleanup, wake_event: WakeEvent) -> None:
+    def __init__(self, *, cleanup: DeletedWebhookCleanup, wake_event: WakeEvent) -> None:
         super().__init__(wake_event)
         self._cleanup = cleanup
 

@@ -12,11 +12,11 @@ import asyncio
 import itertools
 from collections.abc import Sequence
 
-from app.workers.base_worker import MAX_SLEEP_S, DueWorker, seconds_until
+from app.workers.base_worker import MAX_SLEEP_S, DueTaskWorker, seconds_until
 from app.workers.wake_event import WakeEvent
-from domain.kernel.clock import SECOND_MS, Clock, Moment
+from domain.kernel.clock import SECOND_MS, Clock, WallAndSteadyTime
 from domain.kernel.ids import WebhookId
-from domain.webhooks.attempts import AttemptResult, InFlightAttempt
+from domain.webhooks.attempts import DeliveryAttemptResult, InFlightDelivery
 from domain.webhooks.delivery import DeliveryBatch, DeliveryService
 from domain.webhooks.model import Webhook
 from domain.webhooks.policy import is_success
@@ -30,7 +30,7 @@ DRAIN_TIMEOUT_S = 1.5
 MAX_MANUAL_IN_FLIGHT = 64
 
 
-class WebhookDeliveryWorker(DueWorker):
+class WebhookDeliveryWorker(DueTaskWorker):
     name = "webhook_delivery"
 
     def __init__(self, *, deliveries: DeliveryService, courier: Courier, clock: Clock, wake_event: WakeEvent) -> None:
@@ -39,9 +39,9 @@ class WebhookDeliveryWorker(DueWorker):
         self._courier = courier
         self._clock = clock
         self._attempt_ids = itertools.count(1)
-        self._in_flight: dict[int, InFlightAttempt] = {}
+        self._in_flight: dict[int, InFlightDelivery] = {}
         self._manual_in_flight = 0
-        self._ended_attempts: list[AttemptResult] = []
+        self._ended_attempts: list[DeliveryAttemptResult] = []
         self._idle = asyncio.Event()
         self.batches = 0
         self.succeeded = 0
@@ -62,7 +62,7 @@ class WebhookDeliveryWorker(DueWorker):
         finally:
             await self._drain()
 
-    def send_manual(self, attempt: InFlightAttempt) -> None:
+    def send_manual(self, attempt: InFlightDelivery) -> None:
         """Send a ping or a redelivery. With MAX_MANUAL_IN_FLIGHT in flight, it waits for the end of its lease instead."""
         if self._manual_in_flight < MAX_MANUAL_IN_FLIGHT:
             self._manual_in_flight += 1
@@ -98,17 +98,17 @@ class WebhookDeliveryWorker(DueWorker):
             return CLAIM_RETRY_S
         return seconds_until(batch.next_due_ms, self._clock.steady_ms())
 
-    def _is_still_current(self, attempt: InFlightAttempt) -> bool:
+    def _is_still_current(self, attempt: InFlightDelivery) -> bool:
         """False when the webhook has changed since the transaction of the batch; the attempt then counts as cancelled."""
         if self._deliveries.is_current(attempt):
             return True
-        self._note_end(attempt, None, Moment.now(self._clock))
+        self._note_end(attempt, None, WallAndSteadyTime.now(self._clock))
         return False
 
-    def _start_attempts(self, attempts: list[InFlightAttempt]) -> None:
+    def _start_attempts(self, attempts: list[InFlightDelivery]) -> None:
         requests: list[tuple[int, WebhookRequest]] = []
         built = self._deliveries.build_requests(attempts)
-        now = Moment.now(self._clock)
+        now = WallAndSteadyTime.now(self._clock)
         for attempt, request in built:
             if isinstance(request, WebhookResponse):
                 self._note_end(attempt, request, now)
@@ -123,18 +123,18 @@ class WebhookDeliveryWorker(DueWorker):
 
     def _cancel(self, tickets: list[int]) -> None:
         self._courier.cancel(tickets)
-        now = Moment.now(self._clock)
+        now = WallAndSteadyTime.now(self._clock)
         for ticket in tickets:
             self._note_end(self._in_flight.pop(ticket), None, now)
 
     def _on_responses(self, responses: Sequence[tuple[int, WebhookResponse]]) -> None:
-        now = Moment.now(self._clock)
+        now = WallAndSteadyTime.now(self._clock)
         for ticket, response in responses:
             attempt = self._in_flight.pop(ticket, None)
             if attempt is not None:  # None: it was cancelled at the same moment
                 self._note_end(attempt, response, now)
 
-    def _note_end(self, attempt: InFlightAttempt, response: WebhookResponse | None, at: Moment) -> None:
+    def _note_end(self, attempt: InFlightDelivery, response: WebhookResponse | None, at: WallAndSteadyTime) -> None:
         """`response`: None for a cancelled attempt, NOT_SENT for one whose time to send was over."""
         if attempt.is_manual:
             self._manual_in_flight -= 1
@@ -146,7 +146,7 @@ class WebhookDeliveryWorker(DueWorker):
             self.succeeded += 1
         else:
             self.failed += 1
-        self._ended_attempts.append(AttemptResult(attempt, response, at))
+        self._ended_attempts.append(DeliveryAttemptResult(attempt, response, at))
         was_sent = response is not None and response is not NOT_SENT
         self._deliveries.release(attempt, response.duration_ms / SECOND_MS if was_sent and response else None)
         self._wake_event.set()

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Protocol, TypeVar
+from typing import Protocol
 
 from domain.accounts.model import (
     AccessTokenClaims,
@@ -18,8 +18,7 @@ from domain.accounts.model import (
     User,
     UserSession,
 )
-from domain.kernel.caller import Session
-from domain.kernel.ids import AccountId, KeyId, MembershipId, ProjectId, SessionId, UserId
+from domain.kernel.ids import AccountId, MembershipId, ProjectId, SessionId, UserId
 
 
 class AccountRepository(Protocol):
@@ -50,6 +49,10 @@ class UserRepository(Protocol):
         ...
 
     async def find_by_email(self, email: str) -> User | None: ...
+
+    async def find_language(self, user_id: UserId) -> str | None:
+        """That of the user's notifications (ISO 639), in the oldest membership with one; None if none is stored."""
+        ...
 
     async def save(self, user: User) -> None: ...
 
@@ -137,7 +140,7 @@ class UserSessionRepository(Protocol):
         ...
 
     async def list_open(self, user_id: UserId, now_ms: int) -> Sequence[UserSession]:
-        """Neither ended nor expired; the last used first."""
+        """Neither ended nor expired; the last used first. The last use of a service session is that of its token."""
         ...
 
     async def record_use(self, session_id: SessionId, at_ms: int, expires_ms: int, address: str, user_agent: str) -> None: ...
@@ -146,9 +149,17 @@ class UserSessionRepository(Protocol):
 
     async def sign_out(self, session_id: SessionId, at_ms: int) -> None: ...
 
-    async def revoke(self, session_id: SessionId, at_ms: int) -> None: ...
+    async def revoke(self, session_id: SessionId, at_ms: int) -> None:
+        """What a service session asked for and nobody approved is overdue from then on."""
+        ...
 
-    async def revoke_by_user(self, user_id: UserId, at_ms: int, *, keep: SessionId | None = None) -> None: ...
+    async def revoke_by_user(self, user_id: UserId, at_ms: int, *, keep: SessionId | None = None) -> None:
+        """As `revoke` for each but `keep`."""
+        ...
+
+    async def last_revoked_ms(self, user_id: UserId) -> int | None:
+        """When a session of the person, not of a program, was revoked last. Signing out revokes none."""
+        ...
 
     async def delete_older_than(self, expires_ms: int, limit: int) -> int: ...
 
@@ -270,29 +281,15 @@ class Mailer(Protocol):
         ...
 
 
+class Translator(Protocol):
+    def translate(self, text: str, language: str) -> str:
+        """A sentence of the service in the language (ISO 639); unchanged if there is no text for it."""
+        ...
+
+
 class MailQueue(Protocol):
     """Port: mail that is sent in the background, for answers that must not tell by their time whether one was sent."""
 
     def enqueue(self, to: str, subject: str, text: str) -> None:
         """Never raises; a mail that is not accepted is logged and lost."""
-        ...
-
-
-TxT_contra = TypeVar("TxT_contra", contravariant=True)
-
-
-class PendingRequestCloser(Protocol[TxT_contra]):
-    """Ends the requests that wait for approval when their requester is deleted. The approvals part, a higher layer, implements
-    it."""
-
-    async def close_requests(
-        self,
-        tx: TxT_contra,
-        caller: Session,
-        now_ms: int,
-        *,
-        key_id: KeyId | None = None,
-        membership_id: MembershipId | None = None,
-    ) -> None:
-        """Exactly one of `key_id` and `membership_id` is given; the changes are part of `tx`."""
         ...

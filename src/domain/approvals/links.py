@@ -2,8 +2,9 @@
 
 A link is a signed token for one approval and one member. It says who would decide, not that they may: role, own request, second
 factor and the state of the approval are read again in the transaction that decides. It ends after LINK_TTL_MS, with the
-decision, so it works once, and when the person changes the password. Looking changes nothing. Who has a second factor must show
-it, for either decision.
+decision, so it works once, when the person changes the password, and when a session of theirs is revoked, as by "sign out
+everywhere else": who lost a phone lost its messages too. Looking changes nothing. Who has a second factor must show it, for
+either decision.
 """
 
 from __future__ import annotations
@@ -26,7 +27,7 @@ from domain.kernel.domain_events import DomainEvent, JsonObject
 from domain.kernel.errors import Conflict, NotFound, PermissionDenied, ValidationFailed
 from domain.kernel.ids import ExecutionId
 from domain.kernel.unit_of_work import UnitOfWork
-from domain.sign_in.factor_check import FactorChecker, FactorTx, PresentedFactor
+from domain.sign_in.factor_check import FactorChecker, FactorCheckTx, PresentedFactor
 from domain.sign_in.passkeys.challenges import PasskeyChallenges
 from domain.sign_in.passkeys.ports import HasPasskeys, PasskeyCodec
 from domain.sign_in.second_factor_policy import SecondFactorRequirement
@@ -36,7 +37,7 @@ LINK_TTL_MS = HOUR_MS
 """From the moment it is sent. Later the person signs in: the request itself waits for a day."""
 
 
-class LinkTx(ApprovalTx, FactorTx, HasMemberships, HasPasskeys, HasUsers, Protocol): ...
+class LinkTx(ApprovalTx, FactorCheckTx, HasMemberships, HasPasskeys, HasUsers, Protocol): ...
 
 
 TxT = TypeVar("TxT", bound=LinkTx)
@@ -87,7 +88,7 @@ class ApprovalLinkService(Generic[TxT]):
         async with self._uow.read() as tx:
             membership = await tx.memberships.get(claims.membership_id)
             user = None if membership is None else await tx.users.get(membership.user_id)
-            if membership is None or user is None or user.password_changed_ms > claims.issued_ms:
+            if membership is None or user is None or await _was_cut_off(tx, user, claims.issued_ms):
                 raise _link_invalid_error()
             caller = membership.to_session(address)
             require_role(caller, Role.ADMIN)
@@ -149,6 +150,11 @@ class ApprovalLinkService(Generic[TxT]):
         has_totp, passkeys = await tx.second_factors.has_totp(user.user_id), await tx.passkeys.list_by_user(user.user_id)
         found = (("totp", has_totp), ("passkey", bool(passkeys)), ("recovery", True))
         return tuple(name for name, available in found if available)
+
+
+async def _was_cut_off(tx: LinkTx, user: User, issued_ms: int) -> bool:
+    """Whether the person changed the password or had a session revoked since."""
+    return max(user.password_changed_ms, await tx.user_sessions.last_revoked_ms(user.user_id) or 0) > issued_ms
 
 
 def _purpose(linked: LinkedApproval) -> str:

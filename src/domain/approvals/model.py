@@ -7,7 +7,7 @@ from enum import StrEnum
 
 from domain.kernel.clock import DAY_MS
 from domain.kernel.domain_events import Json
-from domain.kernel.ids import AccountId, ApprovalId, DeviceId, ExecutionId, GrantId, KeyId, MembershipId, UserId
+from domain.kernel.ids import AccountId, ApprovalId, DeviceId, ExecutionId, GrantId, KeyId, MembershipId, SessionId, UserId
 
 APPROVAL_TTL_MS = DAY_MS
 MAX_PENDING_PER_DEVICE = 100
@@ -23,12 +23,14 @@ class ApprovalStatus(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Requester:
-    """Who requested the command: an API key, or a membership with its user."""
+    """Who requested the command: an API key, or a membership with its user. `session_id`: the service session that asked for
+    the member; the request ends with it."""
 
     name: str
     key_id: KeyId | None = None
     membership_id: MembershipId | None = None
     user_id: UserId | None = None
+    session_id: SessionId | None = None
 
     @property
     def label(self) -> str:

@@ -9,7 +9,7 @@ from domain.approvals.model import Approval, ApprovalStatus
 from domain.kernel.caller import ApiKeyCaller, Role, Session, require_role
 from domain.kernel.clock import to_iso
 from domain.kernel.errors import Conflict, PermissionDenied
-from domain.kernel.ids import ExecutionId
+from domain.kernel.ids import ExecutionId, MembershipId, UserId
 
 ALLOWED_TRANSITIONS: dict[ApprovalStatus, frozenset[ApprovalStatus]] = {
     ApprovalStatus.PENDING: frozenset({ApprovalStatus.APPROVED, ApprovalStatus.DENIED, ApprovalStatus.EXPIRED}),
@@ -28,6 +28,15 @@ def can_see(caller: Session | ApiKeyCaller, approval: Approval) -> bool:
     return caller.role.is_at_least(Role.ADMIN) or requester.membership_id == caller.membership_id
 
 
+def is_own_request(approval: Approval, user_id: UserId, membership_id: MembershipId, role: Role) -> bool:
+    """Whether the person asked for it, with a session or a service session. Not so an Owner with a service session: who may send
+    the command without approval may approve it, as for an API key. An account of one person and a program must work."""
+    requester = approval.requested_by
+    if requester.session_id is not None and role is Role.OWNER:
+        return False
+    return requester.user_id == user_id or requester.membership_id == membership_id  # both None for an API key
+
+
 def check_can_decide(caller: Session, approval: Approval, wanted: ApprovalStatus, sponsors: Collection[str] = ()) -> None:
     """`sponsors`: the labels of those who made the requesting key or its grants on the device; an Admin among them counts as the
     requester. An Owner does not: an account of one person and a program's key must work.
@@ -37,10 +46,10 @@ def check_can_decide(caller: Session, approval: Approval, wanted: ApprovalStatus
     require_role(caller, Role.ADMIN)
     if wanted is not ApprovalStatus.APPROVED:
         return
-    requester = approval.requested_by
-    if requester.user_id == caller.user_id or requester.membership_id == caller.membership_id:  # both None for an API key
+    if is_own_request(approval, caller.user_id, caller.membership_id, caller.role):
+        program = " The service session that asks is yours." if approval.requested_by.session_id is not None else ""
         raise PermissionDenied(
-            "You cannot approve your own request. Ask an Owner or another Admin of the account.", code="OWN_REQUEST"
+            f"You cannot approve your own request.{program} Ask an Owner or another Admin of the account.", code="OWN_REQUEST"
         )
     if caller.role is not Role.OWNER and caller.label in sponsors:
         raise PermissionDenied(

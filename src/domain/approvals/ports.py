@@ -93,7 +93,7 @@ class ApprovalTx(
 ): ...
 
 
-class ApprovalWatch(Protocol):
+class ApprovalWaitHandle(Protocol):
     async def wait(self, timeout_s: float) -> Approval | None:
         """The decided approval, or None after `timeout_s` seconds."""
         ...
@@ -108,7 +108,7 @@ class ApprovalWaiter(Protocol):
         """Whether a caller of this instance waits for it."""
         ...
 
-    def watch(self, approval_id: ApprovalId, by: str) -> AbstractContextManager[ApprovalWatch]:
+    def watch(self, approval_id: ApprovalId, by: str) -> AbstractContextManager[ApprovalWaitHandle]:
         """Receives every notification after entering. When too many callers wait, in total or for `by`, `wait` returns at
         once."""
         ...

@@ -14,8 +14,8 @@ from typing import Any, Final
 
 from domain.audit.ports import AuditTx
 from domain.audit.seals import AuditSeal, ChainHeads, heads_of
-from domain.audit.selection import EVERYTHING, ChosenRecords, Selection, choose_records
-from domain.events.chain import ChainedRecord, ChainHead, digest_of, record_json
+from domain.audit.selection import EVERYTHING, AuditSelection, SelectedAuditRecords, choose_records
+from domain.events.chain import ChainedEvent, EventChainHead, digest_of, record_json
 from domain.kernel.canonical_json import canonical_json
 from domain.kernel.clock import Clock
 from domain.kernel.errors import NotFound
@@ -27,7 +27,7 @@ _PAGE: Final = 500
 
 
 @dataclass(frozen=True, slots=True)
-class LogPart:
+class AuditLogPart:
     """Of the log between two seals; the last part ends with the records that are not sealed yet."""
 
     begin: ChainHeads
@@ -35,15 +35,17 @@ class LogPart:
     begin_ms: int | None = None
     end_ms: int | None = None
 
-    def contains(self, record: ChainedRecord) -> bool:
+    def contains(self, record: ChainedEvent) -> bool:
         writer = record.event.writer
-        return self.begin.get(writer, ChainHead()).sequence < record.sequence <= self.end.get(writer, ChainHead()).sequence
+        return (
+            self.begin.get(writer, EventChainHead()).sequence < record.sequence <= self.end.get(writer, EventChainHead()).sequence
+        )
 
     @property
     def positions(self) -> tuple[int, int]:
         """All its records have positions above the first and up to the second."""
-        grown = [writer for writer, head in self.end.items() if head.sequence > self.begin.get(writer, ChainHead()).sequence]
-        begin = min((self.begin.get(writer, ChainHead()).position for writer in grown), default=0)
+        grown = [writer for writer, head in self.end.items() if head.sequence > self.begin.get(writer, EventChainHead()).sequence]
+        begin = min((self.begin.get(writer, EventChainHead()).position for writer in grown), default=0)
         return begin, max((self.end[writer].position for writer in grown), default=0)
 
 
@@ -53,7 +55,7 @@ class AuditExporter:
         self._clock = clock
 
     async def lines(
-        self, account_id: AccountId, selection: Selection = EVERYTHING, *, after_seal: int | None = None
+        self, account_id: AccountId, selection: AuditSelection = EVERYTHING, *, after_seal: int | None = None
     ) -> AsyncIterator[str]:
         """The lines of the export, without line ends. With `after_seal` it begins after that seal, where an earlier export
         ended. Raises NotFound if there is no such seal, or no record is chosen."""
@@ -66,7 +68,7 @@ class AuditExporter:
             yield seal_line(last)
         begin, begin_ms = _heads(last), None if last is None else last.sealed_ms
         async for seal in self._seals(account_id, 0 if last is None else last.number):
-            part = LogPart(begin, _heads(seal), begin_ms, seal.sealed_ms)
+            part = AuditLogPart(begin, _heads(seal), begin_ms, seal.sealed_ms)
             if _is_wanted(part, selection, chosen):
                 if not started and last is not None:
                     yield seal_line(last)
@@ -78,7 +80,7 @@ class AuditExporter:
                 yield seal_line(seal)
             last, begin, begin_ms = seal, part.end, seal.sealed_ms
         async with self._uow.read() as tx:
-            tail = LogPart(begin, await tx.audit_log.heads(account_id), begin_ms, None)
+            tail = AuditLogPart(begin, await tx.audit_log.heads(account_id), begin_ms, None)
         if _is_wanted(tail, selection, chosen):
             if not started and last is not None:
                 yield seal_line(last)
@@ -87,7 +89,7 @@ class AuditExporter:
                 yield record_line(record, shown=chosen.includes(record))
         yield canonical_json({"end": {"records": records}})
 
-    def _header(self, account_id: AccountId, selection: Selection) -> dict[str, Any]:
+    def _header(self, account_id: AccountId, selection: AuditSelection) -> dict[str, Any]:
         return {
             "format": FORMAT,
             "accountId": account_id,
@@ -116,7 +118,7 @@ class AuditExporter:
             after = page[-1].number
 
 
-async def list_part(uow: UnitOfWork[AuditTx], account_id: AccountId, part: LogPart) -> AsyncIterator[ChainedRecord]:
+async def list_part(uow: UnitOfWork[AuditTx], account_id: AccountId, part: AuditLogPart) -> AsyncIterator[ChainedEvent]:
     """By position."""
     after, last = part.positions
     while after < last:
@@ -130,7 +132,7 @@ async def list_part(uow: UnitOfWork[AuditTx], account_id: AccountId, part: LogPa
         after = page[-1].event.position
 
 
-def record_line(record: ChainedRecord, *, shown: bool = True) -> str:
+def record_line(record: ChainedEvent, *, shown: bool = True) -> str:
     content = record_json(record.event, record.sequence)
     if shown:
         return f'{{"hash":"{record.hash}","record":{content}}}'
@@ -146,7 +148,7 @@ def _heads(seal: AuditSeal | None) -> ChainHeads:
     return {} if seal is None else heads_of(json.loads(seal.content))
 
 
-def _is_wanted(part: LogPart, selection: Selection, chosen: ChosenRecords) -> bool:
+def _is_wanted(part: AuditLogPart, selection: AuditSelection, chosen: SelectedAuditRecords) -> bool:
     if chosen.records is not None:
         return any(part.contains(record) for record in chosen.records)
     return selection.overlaps(part.begin_ms, part.end_ms)

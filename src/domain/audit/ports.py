@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Protocol
 
-from domain.audit.seals import AuditSeal, ChainHeads, SealRound
-from domain.events.chain import ChainedRecord
+from domain.audit.seals import AuditSeal, AuditSealRound, ChainHeads
+from domain.events.chain import ChainedEvent
 from domain.events.ports import HasEvents
 from domain.kernel.ids import AccountId
 
@@ -22,7 +22,7 @@ class AuditLogRepository(Protocol):
 
     async def list_records(
         self, account_id: AccountId, *, after: int, limit: int, mentioning: str | None = None
-    ) -> Sequence[ChainedRecord]:
+    ) -> Sequence[ChainedEvent]:
         """Linked records with positions above `after`, by position; with `mentioning` only those whose data contain the text."""
         ...
 
@@ -42,7 +42,7 @@ class AuditLogRepository(Protocol):
         """When the last round of seals was stored; None: never."""
         ...
 
-    async def add_round(self, sealed: SealRound) -> None:
+    async def add_round(self, sealed: AuditSealRound) -> None:
         """Raises Conflict if another process sealed one of the accounts meanwhile."""
         ...
 

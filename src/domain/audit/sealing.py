@@ -6,14 +6,14 @@ import json
 from typing import Final
 
 from domain.audit.ports import AuditTx
-from domain.audit.seals import AuditSeal, ChainHeads, SealKeys, SealRound, heads_of, seal_heads
+from domain.audit.seals import AuditSeal, AuditSealRound, ChainHeads, SealKeys, heads_of, seal_heads
 from domain.kernel.clock import HOUR_MS, Clock
 from domain.kernel.unit_of_work import UnitOfWork
 
 SEAL_INTERVAL_MS: Final = HOUR_MS
 
 
-class SealService:
+class AuditSealService:
     def __init__(self, *, uow: UnitOfWork[AuditTx], clock: Clock, keys: SealKeys) -> None:
         self._uow = uow
         self._clock = clock
@@ -43,7 +43,7 @@ class SealService:
             if _has_grown(found, last.get(account_id))
         ]
         async with self._uow.write(caller=None) as tx:
-            await tx.audit_log.add_round(SealRound(now_ms, log, seals))
+            await tx.audit_log.add_round(AuditSealRound(now_ms, log, seals))
         self.sealed += len(seals)
         self.last_sealed_ms = now_ms
         return len(seals)

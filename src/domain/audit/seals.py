@@ -11,7 +11,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final, Protocol
 
-from domain.events.chain import NO_HASH, ChainHead
+from domain.events.chain import NO_HASH, EventChainHead
 from domain.events.log_cursor import LogCursor
 from domain.kernel.canonical_json import canonical_json
 from domain.kernel.ids import AccountId
@@ -19,7 +19,7 @@ from domain.kernel.ids import AccountId
 SEAL_TYPE: Final = "latchboard-audit-seal-1"
 """Part of what is signed, so that no other document passes as a seal."""
 
-ChainHeads = Mapping[int, ChainHead]
+ChainHeads = Mapping[int, EventChainHead]
 """By writer number."""
 
 
@@ -61,7 +61,7 @@ class AuditSeal:
 
 
 @dataclass(frozen=True, slots=True)
-class SealRound:
+class AuditSealRound:
     """The seals of all accounts whose chains have grown. Every event that `log` covers is sealed."""
 
     sealed_ms: int
@@ -87,10 +87,10 @@ def seal_heads(account_id: AccountId, heads: ChainHeads, last: AuditSeal | None,
     return AuditSeal(account_id, number, now_ms, content, key.sign(content.encode()))
 
 
-def _head_object(writer: int, head: ChainHead) -> dict[str, Any]:
+def _head_object(writer: int, head: EventChainHead) -> dict[str, Any]:
     return {"writer": writer, "sequence": head.sequence, "hash": head.hash, "position": head.position}
 
 
-def heads_of(content: Mapping[str, Any]) -> dict[int, ChainHead]:
+def heads_of(content: Mapping[str, Any]) -> dict[int, EventChainHead]:
     """Of a seal's decoded content. Raises KeyError or TypeError for another document."""
-    return {each["writer"]: ChainHead(each["sequence"], each["hash"], each["position"]) for each in content["heads"]}
+    return {each["writer"]: EventChainHead(each["sequence"], each["hash"], each["position"]) for each in content["heads"]}

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Any, Final
 
 from domain.audit.ports import AuditTx
-from domain.events.chain import ChainedRecord
+from domain.events.chain import ChainedEvent
 from domain.kernel.canonical_json import quote
 from domain.kernel.clock import HOUR_MS
 from domain.kernel.errors import NotFound, ValidationFailed
@@ -21,7 +21,7 @@ _LINKS: Final = ("executionId", "approvalId")
 
 
 @dataclass(frozen=True, slots=True)
-class Selection:
+class AuditSelection:
     """`since_ms` inclusive, `until_ms` exclusive; `story_of`: the id of an execution or an approval. Without any: all."""
 
     since_ms: int | None = None
@@ -54,27 +54,27 @@ class Selection:
         return not begins_too_late and not ends_too_early
 
 
-EVERYTHING: Final = Selection()
+EVERYTHING: Final = AuditSelection()
 
 
 @dataclass(frozen=True, slots=True)
-class ChosenRecords:
+class SelectedAuditRecords:
     """`records` of a story; None: those of the selection's time."""
 
-    selection: Selection
-    records: Sequence[ChainedRecord] | None = None
+    selection: AuditSelection
+    records: Sequence[ChainedEvent] | None = None
 
-    def includes(self, record: ChainedRecord) -> bool:
+    def includes(self, record: ChainedEvent) -> bool:
         if self.records is None:
             return self.selection.includes_time(record.event.at_ms)
         return any(each.event.position == record.event.position for each in self.records)
 
 
-async def choose_records(tx: AuditTx, account_id: AccountId, selection: Selection) -> ChosenRecords:
+async def choose_records(tx: AuditTx, account_id: AccountId, selection: AuditSelection) -> SelectedAuditRecords:
     """Raises NotFound if no record mentions the command."""
     if selection.story_of is None:
-        return ChosenRecords(selection)
-    found: dict[int, ChainedRecord] = {}
+        return SelectedAuditRecords(selection)
+    found: dict[int, ChainedEvent] = {}
     names = [selection.story_of]
     for name in names:  # grows while records of the story name more ids: the approval of an execution, and its execution
         for record in await tx.audit_log.list_records(account_id, after=0, limit=_MAX_RECORDS_OF_A_STORY, mentioning=quote(name)):
@@ -83,4 +83,4 @@ async def choose_records(tx: AuditTx, account_id: AccountId, selection: Selectio
             names += [each for each in linked if isinstance(each, str) and each not in names]
     if not found:
         raise NotFound("No record of the log is about this command. It may be older than the log, or of another account.")
-    return ChosenRecords(selection, list(found.values()))
+    return SelectedAuditRecords(selection, list(found.values()))

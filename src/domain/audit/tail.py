@@ -6,10 +6,10 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Final, Protocol
 
-from domain.audit.export import LogPart, list_part, record_line, seal_line
+from domain.audit.export import AuditLogPart, list_part, record_line, seal_line
 from domain.audit.ports import AuditTx
 from domain.audit.seals import AuditSeal, ChainHeads
-from domain.events.chain import ChainedRecord, ChainHead
+from domain.events.chain import ChainedEvent, EventChainHead
 from domain.kernel.ids import AccountId
 from domain.kernel.unit_of_work import UnitOfWork
 
@@ -35,8 +35,8 @@ class AuditCursor:
         return cls(heads, int(stored["seal"]))
 
 
-def _head(sequence: int, position: int, hashed: str) -> ChainHead:
-    return ChainHead(int(sequence), str(hashed), int(position))
+def _head(sequence: int, position: int, hashed: str) -> EventChainHead:
+    return EventChainHead(int(sequence), str(hashed), int(position))
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,9 +81,9 @@ class AuditTail:
     async def read(self, account_id: AccountId, after: AuditCursor) -> AuditBatch:
         """At most `MAX_BATCH` records, and seals only after every record that they cover. No lines: nothing is new."""
         async with self._uow.read() as tx:
-            part = LogPart(after.heads, await tx.audit_log.heads(account_id))
+            part = AuditLogPart(after.heads, await tx.audit_log.heads(account_id))
             seals = await tx.audit_log.list_seals(account_id, after=after.seal, limit=MAX_BATCH)
-        records: list[ChainedRecord] = []
+        records: list[ChainedEvent] = []
         async for record in list_part(self._uow, account_id, part):
             records.append(record)
             if len(records) == MAX_BATCH:
@@ -91,14 +91,14 @@ class AuditTail:
         return _batch(after, records, seals)
 
 
-def _batch(after: AuditCursor, records: Sequence[ChainedRecord], seals: Sequence[AuditSeal]) -> AuditBatch:
+def _batch(after: AuditCursor, records: Sequence[ChainedEvent], seals: Sequence[AuditSeal]) -> AuditBatch:
     heads, lost = dict(after.heads), []
     for record in records:
         writer = record.event.writer
-        expected = heads.get(writer, ChainHead()).sequence + 1
+        expected = heads.get(writer, EventChainHead()).sequence + 1
         if writer in heads and record.sequence > expected:
             lost.append(f"{expected} to {record.sequence - 1} of writer {writer}")
-        heads[writer] = ChainHead(record.sequence, record.hash, record.event.position)
+        heads[writer] = EventChainHead(record.sequence, record.hash, record.event.position)
     lines = [AuditLine(record.event.kind, record.event.at_ms, record_line(record)) for record in records]
     lines += [AuditLine(SEAL_KIND, seal.sealed_ms, seal_line(seal)) for seal in seals]
     return AuditBatch(lines, AuditCursor(heads, seals[-1].number if seals else after.seal), lost)

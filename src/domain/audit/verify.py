@@ -10,7 +10,7 @@ from typing import Any
 
 from domain.audit.export import FORMAT
 from domain.audit.seals import SEAL_TYPE, ChainHeads, heads_of
-from domain.events.chain import ChainHead, digest_of, link
+from domain.events.chain import EventChainHead, digest_of, link
 from domain.kernel.canonical_json import canonical_json
 
 CheckSignature = Callable[[str, str, bytes], bool]
@@ -43,7 +43,7 @@ class AuditReport:
 
 
 @dataclass(frozen=True, slots=True)
-class _Link:
+class _VerifiedLink:
     line: int
     name: str
     digest: bytes
@@ -51,9 +51,9 @@ class _Link:
 
 
 @dataclass(slots=True)
-class _State:
+class _VerificationState:
     heads: ChainHeads = field(default_factory=dict)
-    links: dict[tuple[int, int], _Link] = field(default_factory=dict)
+    links: dict[tuple[int, int], _VerifiedLink] = field(default_factory=dict)
     """Since the last seal, by writer and sequence."""
     newest: dict[int, int] = field(default_factory=dict)
     seal_number: int | None = None
@@ -72,7 +72,7 @@ class AuditVerifier:
         self._check = check
         self._public_keys = {key.lower() for key in public_keys}
         self._expected = dict(expected_seals)
-        self._state = _State()
+        self._state = _VerificationState()
         self._report = AuditReport()
 
     def verify(self, lines: Iterable[str]) -> AuditReport:
@@ -111,16 +111,18 @@ class AuditVerifier:
         if record["accountId"] != self._report.account_id:
             raise NotProvenError(f"line {line}: record {record['id']} is of account {record['accountId']}")
         self._report.records += 1
-        self._add(record["writer"], record["sequence"], _Link(line, record["id"], digest_of(canonical_json(record)), linked))
+        self._add(
+            record["writer"], record["sequence"], _VerifiedLink(line, record["id"], digest_of(canonical_json(record)), linked)
+        )
 
     def _read_elided(self, line: int, elided: dict[str, Any], linked: str) -> None:
         if self._report.selection is None:
             raise NotProvenError(f"line {line}: a record is left out of an export that claims to be complete")
         self._report.elided += 1
         digest = bytes.fromhex(elided["digest"])
-        self._add(elided["writer"], elided["sequence"], _Link(line, "(not shown)", digest, linked))
+        self._add(elided["writer"], elided["sequence"], _VerifiedLink(line, "(not shown)", digest, linked))
 
-    def _add(self, writer: int, sequence: int, found: _Link) -> None:
+    def _add(self, writer: int, sequence: int, found: _VerifiedLink) -> None:
         if sequence <= self._state.newest.get(writer, 0):
             raise NotProvenError(f"line {found.line}: {_name(found, writer, sequence)} is out of order or there twice")
         self._state.newest[writer] = sequence
@@ -156,16 +158,16 @@ class AuditVerifier:
         """Check the chains from the last seal to `end`."""
         begin, links = self._state.heads, self._state.links
         for writer in sorted({*begin, *end}):
-            first, last = begin.get(writer, ChainHead()), end.get(writer, ChainHead())
+            first, last = begin.get(writer, EventChainHead()), end.get(writer, EventChainHead())
             if last.sequence < first.sequence:
                 raise NotProvenError(f"{until} has fewer records of writer {writer} than the seal before")
         if self._report.selection is not None and not any(_is_within(key, end) for key in links):
             self._report.skipped_parts += 1
             return
         for writer, last in sorted(end.items()):
-            self._follow_chain(writer, begin.get(writer, ChainHead()), last, until)
+            self._follow_chain(writer, begin.get(writer, EventChainHead()), last, until)
 
-    def _follow_chain(self, writer: int, head: ChainHead, last: ChainHead, until: str) -> None:
+    def _follow_chain(self, writer: int, head: EventChainHead, last: EventChainHead, until: str) -> None:
         hashed = head.hash
         for sequence in range(head.sequence + 1, last.sequence + 1):
             found = self._state.links.pop((writer, sequence), None)
@@ -199,16 +201,16 @@ class AuditVerifier:
             raise NotProvenError(f"seal {min(self._expected)} is missing: the log was cut off or set back")
         for writer in sorted({writer for writer, _ in state.links}):
             newest = max(sequence for other, sequence in state.links if other == writer)
-            begin = state.heads.get(writer, ChainHead())
-            self._follow_chain(writer, begin, ChainHead(newest, state.links[writer, newest].hash), "the end")
+            begin = state.heads.get(writer, EventChainHead())
+            self._follow_chain(writer, begin, EventChainHead(newest, state.links[writer, newest].hash), "the end")
 
 
 def _is_within(key: tuple[int, int], end: ChainHeads) -> bool:
     writer, sequence = key
-    return sequence <= end.get(writer, ChainHead()).sequence
+    return sequence <= end.get(writer, EventChainHead()).sequence
 
 
-def _name(found: _Link, writer: int, sequence: int) -> str:
+def _name(found: _VerifiedLink, writer: int, sequence: int) -> str:
     return f"record {found.name} (sequence {sequence} of writer {writer})"
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Protocol
 
 from domain.accounts.ports import HasMemberships, HasUsers
@@ -9,12 +10,13 @@ from domain.approvals.model import APPROVAL_TTL_MS, MAX_PENDING_PER_DEVICE, Appr
 from domain.approvals.ports import HasApprovals
 from domain.commands.model import CommandRequest
 from domain.kernel.caller import ApiKeyCaller, Session
-from domain.kernel.errors import Conflict, PermissionDenied
+from domain.kernel.errors import Conflict, PermissionDenied, Unauthenticated
 from domain.kernel.ids import ApprovalId, GrantId
 from domain.keys.ports import HasApiKeys
+from domain.team.service_sessions import HasServiceSessions
 
 
-class ApprovalRequestTx(HasApiKeys, HasApprovals, HasMemberships, HasUsers, Protocol): ...
+class ApprovalRequestTx(HasApiKeys, HasApprovals, HasMemberships, HasServiceSessions, HasUsers, Protocol): ...
 
 
 async def create_approval(
@@ -32,6 +34,7 @@ async def create_approval(
             f"{MAX_PENDING_PER_DEVICE} requests of this device are waiting for approval. Have some of them decided first.",
             code="TOO_MANY_QUEUED",
         )
+    requester, expires_ms = await _requester_from_caller(tx, caller, now_ms)
     approval = Approval(
         approval_id=approval_id,
         account_id=request.device.account_id,
@@ -40,24 +43,33 @@ async def create_approval(
         params=request.params,
         ttl_ms=request.ttl_ms,
         status=ApprovalStatus.PENDING,
-        requested_by=await _requester_from_caller(tx, caller),
+        requested_by=requester,
         grant_id=grant_id,
         created_ms=now_ms,
-        expires_ms=now_ms + APPROVAL_TTL_MS,
+        expires_ms=expires_ms,
         reason=request.reason,
     )
     await tx.approvals.add(approval)
     return approval
 
 
-async def _requester_from_caller(tx: HasUsers, caller: Session | ApiKeyCaller) -> Requester:
+async def _requester_from_caller(tx: ApprovalRequestTx, caller: Session | ApiKeyCaller, now_ms: int) -> tuple[Requester, int]:
+    """With the time when the request ends: that of a service session, with it at the latest."""
+    expires_ms = now_ms + APPROVAL_TTL_MS
     if isinstance(caller, ApiKeyCaller):
-        return Requester(caller.name, key_id=caller.key_id)
+        return Requester(caller.name, key_id=caller.key_id), expires_ms
     user = await tx.users.get(caller.user_id)
-    return Requester(user.name if user else "", membership_id=caller.membership_id, user_id=caller.user_id)
+    person = Requester(user.name if user else "", membership_id=caller.membership_id, user_id=caller.user_id)
+    if caller.operations is None or caller.session_id is None:
+        return person, expires_ms
+    service = await tx.service_sessions.find_open_for_share(caller.session_id, now_ms)
+    if service is None:
+        raise Unauthenticated("This service session has expired. Create a new one.", code="TOKEN_EXPIRED")
+    name = f"{person.name} (service session {service.name})"
+    return replace(person, name=name, session_id=service.session_id), min(expires_ms, service.expires_ms)
 
 
-async def resolve_requester(tx: ApprovalRequestTx, approval: Approval) -> Session | ApiKeyCaller:
+async def resolve_requester(tx: ApprovalRequestTx, approval: Approval, now_ms: int) -> Session | ApiKeyCaller:
     """The requester with their current role, which stays so until the transaction ends.
 
     Raises PermissionDenied `GRANT_MISSING` if they have lost access."""
@@ -68,6 +80,10 @@ async def resolve_requester(tx: ApprovalRequestTx, approval: Approval) -> Sessio
             return ApiKeyCaller(approval.account_id, key.key_id, key.name)
     elif requester.membership_id is not None:
         member = await tx.memberships.get_for_share(requester.membership_id)
-        if member is not None and member.account_id == approval.account_id:
-            return Session(approval.account_id, member.user_id, member.membership_id, member.role)
+        caller = None if member is None else member.to_session("")
+        if caller is not None and requester.session_id is not None:
+            service = await tx.service_sessions.find_open_for_share(requester.session_id, now_ms)
+            caller = None if service is None else service.act_for(caller)
+        if caller is not None and caller.account_id == approval.account_id:
+            return caller
     raise PermissionDenied(f"{requester.name or 'The requester'} no longer has access. Deny the request.", code="GRANT_MISSING")

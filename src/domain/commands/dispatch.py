@@ -16,14 +16,14 @@ from dataclasses import replace
 from typing import Protocol
 
 from domain.commands import policy
-from domain.commands.deadline_clock import DeadlineClock
+from domain.commands.command_subscriptions import CommandLossWindow, CommandSubscriptionTracker, can_be_lost
+from domain.commands.deadline_shift import CommandDeadlineShifter
 from domain.commands.device_reports import build_result, command_result_event, expire_execution
 from domain.commands.dispatch_queue import DispatchQueue, QueuedCommand, QueuedForDevice, append_queued, group_by_device
 from domain.commands.model import Execution, ExecutionStatus
 from domain.commands.ports import ExecutionTransition, ExecutionWaiter, HasExecutions
-from domain.commands.subscription_state import CommandSubscriptions, LossWindow, can_be_lost
-from domain.devices.codec import DeviceCodec, DeviceCommand
-from domain.devices.link import OutboundLink, SendResult
+from domain.devices.device_codec import DeviceCodec, DeviceCommand
+from domain.devices.device_link import OutboundLink, SendResult
 from domain.devices.model import Device
 from domain.devices.ports import HasDevices
 from domain.kernel.clock import Clock
@@ -36,7 +36,7 @@ MAX_READY_PER_ROUND = 50
 MAX_RECENTLY_SENT = 5 * PAGE_SIZE
 """Ids of the last sent commands. A queued command may arrive after a database scan has already found it."""
 
-DispatchItem = tuple[Device, Sequence[Execution], LossWindow | None]
+DispatchItem = tuple[Device, Sequence[Execution], CommandLossWindow | None]
 """A device, its commands to send, and which of the sent ones may be lost, if it has just subscribed."""
 
 _FAILURES: Mapping[SendResult | None, str] = {None: "UNSUPPORTED", SendResult.TOO_LARGE: "TOO_LARGE_FOR_DEVICE"}
@@ -60,13 +60,13 @@ class CommandDispatchService:
     ) -> None:
         """`wake` wakes the worker that calls `send_queued`."""
         self._uow = uow
-        self.deadlines = DeadlineClock(uow=uow, clock=clock)
+        self.deadlines = CommandDeadlineShifter(uow=uow, clock=clock)
         self._link = link
         self._codec = codec
         self._execution_waiter = execution_waiter
         self._dispatch_queue = dispatch_queue
         self._wake = wake
-        self._subscriptions = CommandSubscriptions(link)
+        self._subscriptions = CommandSubscriptionTracker(link)
         self._needs_backlog: set[DeviceId] = set()
         """Devices with QUEUED commands that could not be sent."""
         self._rescan_after_seq: int | None = 0
@@ -134,7 +134,7 @@ class CommandDispatchService:
             self._dispatch_queue.clear()  # what it has contains the deadlines of before
             self.rescan()
 
-    async def _dispatch_round(self, ready: Mapping[int, LossWindow]) -> bool:
+    async def _dispatch_round(self, ready: Mapping[int, CommandLossWindow]) -> bool:
         if self._dispatch_queue.has_overflowed:
             self._dispatch_queue.has_overflowed = False
             self._rescan_after_seq = self._rescan_after_seq or 0
@@ -152,7 +152,7 @@ class CommandDispatchService:
         await self._record_sent()
         return self._rescan_after_seq is not None
 
-    async def _load_backlog(self, ready: Mapping[int, LossWindow]) -> Sequence[DispatchItem]:
+    async def _load_backlog(self, ready: Mapping[int, CommandLossWindow]) -> Sequence[DispatchItem]:
         """The open commands of newly subscribed devices, and the next page of a running scan. A new command must not overtake
         older ones on a later page, nor wait for a long scan: its device gets its whole backlog."""
         items: list[DispatchItem] = []
@@ -211,7 +211,7 @@ class CommandDispatchService:
                 self.rescan()
         return items
 
-    async def _deliver(self, device: Device, executions: Sequence[Execution], window: LossWindow | None) -> None:
+    async def _deliver(self, device: Device, executions: Sequence[Execution], window: CommandLossWindow | None) -> None:
         """Send in order and stop at the first command that is not taken. A command sent within `window` may have been lost
         with an earlier connection and is sent again."""
         self._needs_backlog.discard(device.device_id)

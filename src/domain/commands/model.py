@@ -15,7 +15,7 @@ from domain.devices.model import Device
 from domain.grants.model import Grant
 from domain.kernel.caller import ApiKeyCaller, Session, SystemCaller
 from domain.kernel.domain_events import Json, JsonObject
-from domain.kernel.fast_frozen import fast_frozen
+from domain.kernel.fast_frozen_dataclass import fast_frozen
 from domain.kernel.ids import (
     AccountId,
     ApprovalId,

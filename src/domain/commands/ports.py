@@ -170,7 +170,7 @@ class ParamsValidator(Protocol):
         ...
 
 
-class ExecutionWatch(Protocol):
+class ExecutionWaitHandle(Protocol):
     async def wait(self, timeout_s: float) -> Execution | None:
         """The finished execution, or None after `timeout_s` seconds."""
         ...
@@ -185,7 +185,7 @@ class ExecutionWaiter(Protocol):
         """Whether a caller of this instance waits for it."""
         ...
 
-    def watch(self, execution_id: ExecutionId, by: str) -> AbstractContextManager[ExecutionWatch]:
+    def watch(self, execution_id: ExecutionId, by: str) -> AbstractContextManager[ExecutionWaitHandle]:
         """Receives every notification after entering. When too many callers wait, in total or for `by`, `wait` returns at
         once."""
         ...

@@ -19,6 +19,7 @@ from domain.commands.approval_requests import create_approval, resolve_requester
 from domain.commands.command_context import get_context, get_context_for_caller, load_contexts
 from domain.commands.command_events import approval_requested_event, command_sent_event
 from domain.commands.dispatch_queue import DispatchQueue, QueuedCommand
+from domain.commands.idempotent_replay import end_replay
 from domain.commands.model import (
     DEFAULT_TTL_MS,
     AutomationCommand,
@@ -31,9 +32,8 @@ from domain.commands.model import (
     TriggeredBy,
 )
 from domain.commands.ports import AutomationTx, HasCommandContexts, HasCommandDefinitions, ParamsValidator
-from domain.commands.replays import end_replay
 from domain.devices.model import Device
-from domain.grants.authorizer import Authorizer, AutomationPermissionRequest, Permit
+from domain.grants.authorizer import AccessPermit, Authorizer, AutomationPermissionRequest
 from domain.grants.model import Grant
 from domain.grants.policy import AccessQuery
 from domain.grants.ports import AuthorizationTx
@@ -45,9 +45,10 @@ from domain.kernel.errors import DomainError
 from domain.kernel.ids import ApprovalId, DeviceId, ExecutionId, GrantId, IdGenerator, IdPrefix
 from domain.kernel.unit_of_work import UnitOfWork
 from domain.keys.ports import HasApiKeys
+from domain.team.service_sessions import HasServiceSessions
 
 
-class CommandTx(AutomationTx, HasApiKeys, HasApprovals, HasCommandContexts, HasUsers, Protocol): ...
+class CommandTx(AutomationTx, HasApiKeys, HasApprovals, HasCommandContexts, HasServiceSessions, HasUsers, Protocol): ...
 
 
 @dataclass(frozen=True, slots=True)
@@ -180,7 +181,7 @@ class CommandService:
         request = CommandRequest(context.device, approval.cmd, approval.params, approval.ttl_ms, approval.reason)
         definition = self._require_definition(context, request)
         policy.check_accepts_commands(context.device)
-        caller = await resolve_requester(tx, approval)
+        caller = await resolve_requester(tx, approval, now_ms)
         permit = await self._authorize(tx, caller, context.device, definition, now_ms, spend=False)
         policy.reserve_slot(context)
         execution = self._new_execution(caller, request, TriggeredBy.of(caller), permit.grant_id, now_ms, approval.approval_id)
@@ -210,7 +211,7 @@ class CommandService:
         self,
         contexts: Mapping[DeviceId, CommandContext],
         command: AutomationCommand,
-        permit: Permit | DomainError,
+        permit: AccessPermit | DomainError,
         now_ms: int,
     ) -> Execution | DomainError:
         if isinstance(permit, DomainError):
@@ -228,7 +229,7 @@ class CommandService:
         *,
         spend: bool = True,
         grants: Sequence[Grant] | None = None,
-    ) -> Permit:
+    ) -> AccessPermit:
         is_query = definition.kind is CommandKind.QUERY
         return await self._authorizer.authorize(
             tx, caller, device, command=definition.name, is_query=is_query, now_ms=now_ms, spend=spend, known=grants

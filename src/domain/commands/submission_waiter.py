@@ -66,14 +66,14 @@ class SubmissionWaiter:
             return await watch.wait(wait_s) or await self._load_approval(approval)
 
     async def _load(self, execution_id: ExecutionId) -> Execution:
-        async with self._uow.read() as tx:
+        async with self._uow.read(one_statement=True) as tx:
             current = await tx.executions.find(execution_id)
         if current is None:
             raise NotFound.for_resource("execution", execution_id)
         return current
 
     async def _load_approval(self, approval: Approval) -> Approval:
-        async with self._uow.read() as tx:
+        async with self._uow.read(one_statement=True) as tx:
             current = await tx.approvals.get(approval.account_id, approval.approval_id)
         if current is None:
             raise NotFound.for_resource("approval", approval.approval_id)

@@ -38,6 +38,8 @@ DEVICE_PUBLISH_TOPICS = (
     "answer/#",
 )
 PREFIX = "devices"
+SHARED_PREFIX = "$share/latchboard/"
+"""Of the service's own subscriptions that the instances of a cluster share."""
 _DEVICE_ID = re.compile(r"dev_[a-z0-9]{20,64}")
 _NOTHING = "-"
 
@@ -84,7 +86,7 @@ class BrokerAccessService:
     async def may_use_topic(self, username: str, action: BrokerAction, topic: str) -> bool:
         """`topic`: of a message, or the filter of a subscription. Raises Unavailable."""
         if self.is_service(username):
-            return topic.startswith((f"{PREFIX}/", "$SYS/broker/"))
+            return topic.removeprefix(SHARED_PREFIX).startswith(f"{PREFIX}/") or topic.startswith("$SYS/broker/")
         below = _below_own_prefix(username, topic)
         if below is None or (action is BrokerAction.PUBLISH and not may_publish(below)):
             return False

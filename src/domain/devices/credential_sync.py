@@ -12,7 +12,7 @@ from collections.abc import Callable, Collection
 from typing import Protocol
 
 from domain.devices.credential_changes import CredentialChanges
-from domain.devices.link import CredentialLink
+from domain.devices.device_link import CredentialLink
 from domain.devices.model import Device, DeviceCredentials, DeviceStatus
 from domain.devices.ports import HasDeviceCredentials, HasDevices
 from domain.kernel.errors import SecretUnreadable

@@ -12,7 +12,7 @@ from typing import Protocol
 from domain.devices.health import DroppedMessages, HasDeviceHealth
 from domain.devices.model import Device
 from domain.devices.ports import HasDevices
-from domain.kernel.clock import HOUR_MS, Clock, Moment
+from domain.kernel.clock import HOUR_MS, Clock, WallAndSteadyTime
 from domain.kernel.domain_events import DomainEvent
 from domain.kernel.unit_of_work import Transaction, UnitOfWork
 
@@ -66,7 +66,7 @@ class DroppedMessageService:
                 raise
 
     async def _write(self, drops: Sequence[DroppedMessages]) -> None:
-        now = Moment.now(self._clock)
+        now = WallAndSteadyTime.now(self._clock)
         async with self._uow.write(caller=None) as tx:
             found = await tx.devices.list_by_numbers({drop.device_no for drop in drops})
             devices = {device.device_no: device for device in found}
@@ -83,11 +83,13 @@ class DroppedMessageService:
 
 def _dropped_event(device: Device, drop: DroppedMessages, now_ms: int) -> DomainEvent:
     times = "once" if drop.count == 1 else f"{drop.count} times"
-    explanation = EXPLANATIONS.get(drop.reason)
+    text = f"Dropped what the device sent, {times}: {drop.reason}"
+    if drop.reason in EXPLANATIONS:
+        text = f"Dropped what the device sent, {times}: {drop.reason} ({EXPLANATIONS[drop.reason]})"
     return DomainEvent(
         account_id=device.account_id,
         kind="device_message_dropped",
-        description=f"Dropped what the device sent, {times}: {drop.reason}" + (f" ({explanation})" if explanation else ""),
+        description=text,
         at_ms=now_ms,
         source="device",
         device_id=device.device_id,

@@ -15,6 +15,7 @@ from typing import Protocol
 from domain.devices.model import Device
 from domain.devices.ports import HasDevices
 from domain.kernel.clock import MINUTE_MS, Clock
+from domain.kernel.errors import Unavailable
 from domain.kernel.unit_of_work import Transaction, UnitOfWork
 
 BATCH_ROWS = 2_000
@@ -48,10 +49,18 @@ class DeviceErasureTx(Transaction, HasDevices, Protocol):
 
 class DeviceErasureService:
     def __init__(
-        self, *, uow: UnitOfWork[DeviceErasureTx], clock: Clock, wake: Callable[[], None], on_deleted: Callable[[int], None]
+        self,
+        *,
+        uow: UnitOfWork[DeviceErasureTx],
+        clock: Clock,
+        wake: Callable[[], None],
+        on_deleted: Callable[[int], None],
+        erase_elsewhere: Callable[[int], Awaitable[None]] | None = None,
     ) -> None:
         """`wake` wakes the worker that calls `erase_pending`. `on_deleted` gets the number of each device when its row is
-        deleted, and again when its tombstone is deleted."""
+        deleted, and again when its tombstone is deleted. `erase_elsewhere` deletes what another store has of a device number;
+        if it raises Unavailable, the tombstone stays."""
+        self._erase_elsewhere = erase_elsewhere
         self._uow = uow
         self._clock = clock
         self._wake = wake
@@ -70,7 +79,9 @@ class DeviceErasureService:
         return False
 
     async def erase_pending(self, pause: Pause) -> int | None:
-        """Delete all DELETING devices and purge the readings of every tombstone. Returns when to call again (Unix ms)."""
+        """Delete all DELETING devices and purge the readings of every tombstone. Returns when to call again (Unix ms).
+
+        Raises Unavailable, when the rest is done, if another store did not delete what it has of a device."""
         async with self._uow.read() as tx:
             deleting = await tx.devices.list_deleting()
         for device in deleting:
@@ -78,26 +89,44 @@ class DeviceErasureService:
                 await pause()
         async with self._uow.read() as tx:
             tombstones = await tx.devices.list_tombstones()
-        remaining = [
-            deleted_ms for device_no, deleted_ms in tombstones if not await self._erase_readings(device_no, deleted_ms, pause)
-        ]
+        remaining, refused = [], None
+        for device_no, deleted_ms in tombstones:
+            await self._erase_rows(device_no, pause)
+            try:
+                if self._erase_elsewhere is not None:
+                    await self._erase_elsewhere(device_no)
+            except Unavailable as error:
+                refused = error
+                continue
+            if not await self._erase_tombstone(device_no, deleted_ms):
+                remaining.append(deleted_ms)
+        if refused is not None:
+            raise refused
         return min(remaining) + TOMBSTONE_RETENTION_MS if remaining else None
 
-    async def _erase_readings(self, device_no: int, deleted_ms: int, pause: Pause) -> bool:
-        """Purge one tombstone. True when it could be deleted."""
-        while True:
+    async def _erase_rows(self, device_no: int, pause: Pause) -> None:
+        deleted = 1
+        while deleted:
             await pause()
             async with self._uow.write(caller=None) as tx:
-                deleted = await tx.readings.delete_batch(device_no, BATCH_ROWS)
-                if deleted == 0:
-                    deleted = await tx.rollups.delete_batch(device_no, BATCH_ROWS)
-                if deleted == 0:
-                    deleted = await tx.dead_letters.delete_batch(device_no, BATCH_ROWS)
-                if deleted:
-                    continue
-                await tx.devices.delete_reported_data(device_no)
-                if self._clock.now_ms() < deleted_ms + TOMBSTONE_RETENTION_MS:
-                    return False
-                await tx.devices.delete_tombstone(device_no)
-                tx.after_commit(lambda: self._on_deleted(device_no))
-                return True
+                deleted = await _delete_batch(tx, device_no)
+
+    async def _erase_tombstone(self, device_no: int, deleted_ms: int) -> bool:
+        """False if it is too early, or if rows have come meanwhile."""
+        async with self._uow.write(caller=None) as tx:
+            if await _delete_batch(tx, device_no):
+                return False
+            await tx.devices.delete_reported_data(device_no)
+            if self._clock.now_ms() < deleted_ms + TOMBSTONE_RETENTION_MS:
+                return False
+            await tx.devices.delete_tombstone(device_no)
+            tx.after_commit(lambda: self._on_deleted(device_no))
+            return True
+
+
+async def _delete_batch(tx: DeviceErasureTx, device_no: int) -> int:
+    """Returns how many rows; 0 when none are left."""
+    for repository in (tx.readings, tx.rollups, tx.dead_letters):
+        if deleted := await repository.delete_batch(device_no, BATCH_ROWS):
+            return deleted
+    return 0

@@ -13,7 +13,7 @@ MAX_FIRMWARE_LENGTH = 64
 
 
 @dataclass(frozen=True, slots=True)
-class LastDrop:
+class LastDroppedMessage:
     """The last message, or part of one, that the service did not keep."""
 
     reason: str
@@ -24,7 +24,7 @@ class LastDrop:
 class DeviceHealth:
     clock_offset_ms: int | None = None
     """How far the device's clock is ahead of the service's; negative when it is behind."""
-    last_drop: LastDrop | None = None
+    last_drop: LastDroppedMessage | None = None
     reconnects: int = 0
     """Connections after the first one."""
     firmware: str | None = None

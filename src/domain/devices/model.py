@@ -11,7 +11,7 @@ from dataclasses import dataclass, field, replace
 from enum import StrEnum
 
 from domain.kernel.errors import Conflict
-from domain.kernel.fast_frozen import fast_frozen
+from domain.kernel.fast_frozen_dataclass import fast_frozen
 from domain.kernel.ids import AccountId, DeviceId, DeviceTypeId, GroupId, ProjectId
 
 

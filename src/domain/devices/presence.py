@@ -10,7 +10,7 @@ from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
-from domain.devices.link import LOST, REVOKED, STOPPED, TAKEN_OVER, OutboundLink
+from domain.devices.device_link import LOST, REVOKED, STOPPED, TAKEN_OVER, OutboundLink
 from domain.devices.model import Device, DeviceStatus
 from domain.devices.presence_batch import PresenceBatch, PresenceTx
 from domain.devices.sessions import NO_FRONT, HasDeviceSessions
@@ -26,7 +26,7 @@ BATCH_SIZE = 500
 
 
 @dataclass(frozen=True, slots=True)
-class PendingOffline:
+class PendingOfflineDevice:
     """A device that is announced as offline at `due_ms` (monotonic) unless it has reconnected by then."""
 
     due_ms: int
@@ -57,7 +57,7 @@ class PresenceService:
         self._grace_ms = grace_ms
         self._restart_grace_ms = restart_grace_ms
         self._front = front
-        self._pending_offline: dict[DeviceId, PendingOffline] = {}
+        self._pending_offline: dict[DeviceId, PendingOfflineDevice] = {}
         self.needs_recovery = True
         """Whether connections may have ended without an event."""
 
@@ -128,7 +128,7 @@ class PresenceService:
     def _start_restart_grace(self, online: Sequence[Device]) -> int:
         due_ms = self._clock.monotonic_ms() + self._restart_grace_ms
         for device in online:
-            self._pending_offline.setdefault(device.device_id, PendingOffline(due_ms, LOST))
+            self._pending_offline.setdefault(device.device_id, PendingOfflineDevice(due_ms, LOST))
         self._wake()
         return len(online)
 
@@ -162,7 +162,7 @@ class PresenceService:
         return len(due)
 
     def _start_grace(self, device: Device, reason: str, grace_ms: int) -> None:
-        self._pending_offline[device.device_id] = PendingOffline(self._clock.monotonic_ms() + grace_ms, reason)
+        self._pending_offline[device.device_id] = PendingOfflineDevice(self._clock.monotonic_ms() + grace_ms, reason)
         self._wake()
 
 

@@ -18,7 +18,7 @@ from domain.kernel.unit_of_work import Transaction
 MAX_DEVICES_PER_ACCOUNT = 100_000
 
 
-class RegistrationTx(Transaction, HasDevices, HasDeviceTypes, HasProjects, Protocol): ...
+class DeviceRegistrationTx(Transaction, HasDevices, HasDeviceTypes, HasProjects, Protocol): ...
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,7 +41,7 @@ def check_device_capacity(count: int) -> None:
 
 
 async def check_references(
-    tx: RegistrationTx, account_id: AccountId, project_id: ProjectId | None, device_type_id: DeviceTypeId | None
+    tx: DeviceRegistrationTx, account_id: AccountId, project_id: ProjectId | None, device_type_id: DeviceTypeId | None
 ) -> None:
     """Raises NotFound for a project or device type that the account does not have."""
     if project_id is not None and await tx.projects.get(account_id, project_id) is None:
@@ -51,7 +51,7 @@ async def check_references(
 
 
 async def add_device(
-    tx: RegistrationTx, caller: Caller, device_id: DeviceId, registration: DeviceRegistration, now_ms: int
+    tx: DeviceRegistrationTx, caller: Caller, device_id: DeviceId, registration: DeviceRegistration, now_ms: int
 ) -> Device:
     """A PENDING device. Its references are checked before. Raises Conflict `EXTERNAL_ID_TAKEN`."""
     project_id = registration.project_id or (await tx.projects.get_default(caller.account_id)).project_id

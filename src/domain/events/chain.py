@@ -21,7 +21,7 @@ NO_HASH: Final = "0" * 64
 
 
 @dataclass(frozen=True, slots=True)
-class ChainHead:
+class EventChainHead:
     """The last record of a chain. `sequence` counts the records of the chain from 1, deleted ones included; `hash` is
     hexadecimal."""
 
@@ -31,7 +31,7 @@ class ChainHead:
 
 
 @dataclass(frozen=True, slots=True)
-class ChainedRecord:
+class ChainedEvent:
     """A stored event with its place in the chain of its account and writer. Events of older versions have the sequence 0."""
 
     event: Event
@@ -84,11 +84,11 @@ def link(previous: str, digest: bytes) -> str:
 ChainPlace = tuple[int, str]
 """Sequence and hash of a record."""
 
-ChainHasher = Callable[[Sequence[Event], Mapping[AccountId, ChainHead]], list[ChainPlace]]
+ChainHasher = Callable[[Sequence[Event], Mapping[AccountId, EventChainHead]], list[ChainPlace]]
 """Like `chain_events`."""
 
 
-def chain_events(events: Sequence[Event], heads: Mapping[AccountId, ChainHead]) -> list[ChainPlace]:
+def chain_events(events: Sequence[Event], heads: Mapping[AccountId, EventChainHead]) -> list[ChainPlace]:
     """The places of one writer's events, in the order of their positions, as the next records of their accounts' chains.
 
     The service uses the engine's hasher, which equals this definition."""
@@ -102,7 +102,7 @@ def chain_events(events: Sequence[Event], heads: Mapping[AccountId, ChainHead]) 
     return places
 
 
-def heads_after(events: Sequence[Event], places: Sequence[ChainPlace]) -> dict[AccountId, ChainHead]:
+def heads_after(events: Sequence[Event], places: Sequence[ChainPlace]) -> dict[AccountId, EventChainHead]:
     """The heads of the accounts that got records."""
     last = {event.account_id: number for number, event in enumerate(events)}
-    return {account: ChainHead(*places[number], events[number].position) for account, number in last.items()}
+    return {account: EventChainHead(*places[number], events[number].position) for account, number in last.items()}

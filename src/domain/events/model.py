@@ -11,7 +11,7 @@ from typing import Final
 
 from domain.events.log_cursor import LogCursor
 from domain.kernel.domain_events import JsonObject
-from domain.kernel.fast_frozen import fast_frozen
+from domain.kernel.fast_frozen_dataclass import fast_frozen
 from domain.kernel.ids import AccountId, DeviceId, EventId
 
 RELAY_CHANGED: Final = "relay_changed"

@@ -27,7 +27,7 @@ from domain.kernel.unit_of_work import UnitOfWork
 TxT = TypeVar("TxT", bound=EventLogTx)
 
 
-class EventLogDispatcher(Generic[TxT]):
+class DomainEventRecorder(Generic[TxT]):
     """Implements `DomainEventDispatcher` for the storage adapter, and publishes telemetry for ingest."""
 
     def __init__(

@@ -9,7 +9,7 @@ from typing import Any, ClassVar
 
 from domain.devices.groups import DeviceGroup
 from domain.devices.model import DeviceStatus
-from domain.fleet.model import Fields, FleetKind, MadeObject, StoredObject, WantedObject
+from domain.fleet.model import CreatedFleetObject, DesiredFleetObject, Fields, FleetKind, StoredFleetObject
 from domain.fleet.section import FleetChange, FleetRun, FleetSection, defaults_of
 from domain.grants.grant_input import GrantDraft, GrantInput
 from domain.grants.grant_service import GrantService
@@ -27,21 +27,21 @@ class GroupSection(FleetSection):
     tag = "Groups"
     defaults: ClassVar[Fields] = MappingProxyType({"description": None, "devices": ()})
 
-    async def stored(self, run: FleetRun, wanted: Sequence[WantedObject] | None) -> Sequence[StoredObject]:
+    async def stored(self, run: FleetRun, wanted: Sequence[DesiredFleetObject] | None) -> Sequence[StoredFleetObject]:
         project_id = None if run.project is None else run.names.project_id(run.project)
         groups = await run.tx.groups.list(run.caller.account_id, project_id)
         members = await run.tx.groups.list_device_ids([each.group_id for each in groups])
         await run.names.load_devices(run.tx, {device_id for _, device_id in members})
-        found: list[StoredObject] = []
+        found: list[StoredFleetObject] = []
         for group in groups:
             names = [run.names.device_name(device_id) for group_id, device_id in members if group_id == group.group_id]
             devices = tuple(sorted(name for name in names if name is not None))
             project = run.names.projects[group.project_id]
             shown = {"name": group.name, "project": project, "description": group.description, "devices": devices}
-            found.append(StoredObject(group.group_id, ((project, group.name),), shown, group))
+            found.append(StoredFleetObject(group.group_id, ((project, group.name),), shown, group))
         return found
 
-    async def resolve(self, run: FleetRun, wanted: WantedObject) -> WantedObject:
+    async def resolve(self, run: FleetRun, wanted: DesiredFleetObject) -> DesiredFleetObject:
         project = wanted.fields["project"] or run.names.default_project
         run.names.project_id(project)
         references = wanted.fields["devices"]
@@ -51,7 +51,7 @@ class GroupSection(FleetSection):
         shown = {**wanted.fields, "project": project, "devices": devices}
         return replace(wanted, key=(project, wanted.fields["name"]), fields=shown)
 
-    async def create(self, run: FleetChange, wanted: WantedObject) -> MadeObject:
+    async def create(self, run: FleetChange, wanted: DesiredFleetObject) -> CreatedFleetObject:
         given = wanted.fields
         view = await run.writers.groups.create(
             run.caller,
@@ -61,16 +61,16 @@ class GroupSection(FleetSection):
             device_ids=_device_ids(run, given["devices"]),
         )
         run.names.groups[view.group.group_id] = view.group
-        return MadeObject(view.group.group_id)
+        return CreatedFleetObject(view.group.group_id)
 
-    async def change(self, run: FleetChange, stored: StoredObject, changes: Mapping[str, Any]) -> None:
+    async def change(self, run: FleetChange, stored: StoredFleetObject, changes: Mapping[str, Any]) -> None:
         if "description" in changes:
             await run.writers.groups.update(run.caller, GroupId(stored.id), {"description": changes["description"]})
         if "devices" in changes:
             before, after = _device_ids(run, stored.fields["devices"]), _device_ids(run, changes["devices"])
             await run.writers.groups.change_members(run.caller, GroupId(stored.id), after - before, before - after)
 
-    async def delete(self, run: FleetChange, stored: StoredObject) -> None:
+    async def delete(self, run: FleetChange, stored: StoredFleetObject) -> None:
         await run.writers.groups.delete(run.caller, GroupId(stored.id))
         run.names.groups.pop(GroupId(stored.id), None)
 
@@ -88,7 +88,7 @@ class GrantSection(FleetSection):
     may_repeat = True
     defaults: ClassVar[Fields] = defaults_of(GrantInput, **dict.fromkeys(_GRANT_KEY))
 
-    async def stored(self, run: FleetRun, wanted: Sequence[WantedObject] | None) -> Sequence[StoredObject]:
+    async def stored(self, run: FleetRun, wanted: Sequence[DesiredFleetObject] | None) -> Sequence[StoredFleetObject]:
         found: list[Grant] = []
         for subject in _subjects(run, wanted):
             found += await run.tx.grants.list_by_subject(run.caller.account_id, subject)
@@ -96,7 +96,7 @@ class GrantSection(FleetSection):
         shown = [stored for each in found if (stored := _stored_grant(run, each)) is not None]
         return [each for each in shown if run.project is None or _project_name(run, each.source) == run.project]
 
-    async def resolve(self, run: FleetRun, wanted: WantedObject) -> WantedObject:
+    async def resolve(self, run: FleetRun, wanted: DesiredFleetObject) -> DesiredFleetObject:
         given = dict(wanted.fields)
         if given["device"] is not None:
             await run.names.load_devices(run.tx, [given["device"]])
@@ -109,7 +109,7 @@ class GrantSection(FleetSection):
             run.names.project_id(given["project"])
         return replace(wanted, key=_grant_key(given), fields=given)
 
-    async def create(self, run: FleetChange, wanted: WantedObject) -> MadeObject:
+    async def create(self, run: FleetChange, wanted: DesiredFleetObject) -> CreatedFleetObject:
         given = wanted.fields
         draft = GrantDraft(
             input=GrantInput(**{name: given[name] for name in _GRANT_FIELDS}),
@@ -124,18 +124,18 @@ class GrantSection(FleetSection):
         else:
             device_id = await _any_device(run, run.names.project_id(given["project"]))
             made = await run.writers.grants.create(run.caller, device_id, replace(draft, applies_via=AppliesVia.PROJECT))
-        return MadeObject(made.grant.grant_id)
+        return CreatedFleetObject(made.grant.grant_id)
 
-    async def change(self, run: FleetChange, stored: StoredObject, changes: Mapping[str, Any]) -> None:
+    async def change(self, run: FleetChange, stored: StoredFleetObject, changes: Mapping[str, Any]) -> None:
         service, place = await _place_of(run, stored.source)
         await service.update(run.caller, place, GrantId(stored.id), changes)
 
-    async def delete(self, run: FleetChange, stored: StoredObject) -> None:
+    async def delete(self, run: FleetChange, stored: StoredFleetObject) -> None:
         service, place = await _place_of(run, stored.source)
         await service.delete(run.caller, place, GrantId(stored.id))
 
 
-def _subjects(run: FleetRun, wanted: Sequence[WantedObject] | None) -> list[GrantSubject]:
+def _subjects(run: FleetRun, wanted: Sequence[DesiredFleetObject] | None) -> list[GrantSubject]:
     keys = None if wanted is None else {each.fields["api_key"] for each in wanted}
     members = None if wanted is None else {each.fields["member"] for each in wanted}
     found = [GrantSubject(key_id=each) for each, name in run.names.keys.items() if keys is None or name in keys]
@@ -145,7 +145,7 @@ def _subjects(run: FleetRun, wanted: Sequence[WantedObject] | None) -> list[Gran
     ]
 
 
-def _stored_grant(run: FleetRun, grant: Grant) -> StoredObject | None:
+def _stored_grant(run: FleetRun, grant: Grant) -> StoredFleetObject | None:
     """None for a grant on a device that is being deleted."""
     subject, group = grant.subject, _group_of(run, grant)
     shown: dict[str, Any] = dict.fromkeys(_GRANT_KEY)
@@ -161,7 +161,7 @@ def _stored_grant(run: FleetRun, grant: Grant) -> StoredObject | None:
         shown |= {"group": None if group is None else group.name, "project": _project_name(run, grant)}
     content = GrantInput.from_grant(grant)
     shown |= {name: getattr(content, name) for name in _GRANT_FIELDS}
-    return StoredObject(grant.grant_id, (_grant_key(shown),), shown, grant)
+    return StoredFleetObject(grant.grant_id, (_grant_key(shown),), shown, grant)
 
 
 def _grant_key(given: Fields) -> tuple[str, ...]:

@@ -6,11 +6,11 @@ from collections.abc import Mapping, Sequence
 from types import MappingProxyType
 from typing import Any, ClassVar
 
-from domain.commands.definitions import EDITABLE_FIELDS, CommandDefinitionInput
+from domain.commands.command_definitions import EDITABLE_FIELDS, CommandDefinitionInput
 from domain.commands.model import CommandDefinition
 from domain.devices.model import DeviceStatus
 from domain.events.model import DEFAULT_TYPES
-from domain.fleet.model import Fields, FleetKind, MadeObject, StoredObject, WantedObject
+from domain.fleet.model import CreatedFleetObject, DesiredFleetObject, Fields, FleetKind, StoredFleetObject
 from domain.fleet.section import FleetChange, FleetRun, FleetSection
 from domain.kernel.caller import Role, require_role
 from domain.kernel.errors import Conflict
@@ -24,16 +24,16 @@ class ProjectSection(FleetSection):
     tag = "Projects"
     is_scoped = False
 
-    async def stored(self, run: FleetRun, wanted: Sequence[WantedObject] | None) -> Sequence[StoredObject]:
+    async def stored(self, run: FleetRun, wanted: Sequence[DesiredFleetObject] | None) -> Sequence[StoredFleetObject]:
         found = await run.tx.projects.list_with_device_counts(run.caller.account_id)
-        return [StoredObject(each.project_id, ((each.name,),), {"name": each.name}, each) for each, _ in found]
+        return [StoredFleetObject(each.project_id, ((each.name,),), {"name": each.name}, each) for each, _ in found]
 
-    async def create(self, run: FleetChange, wanted: WantedObject) -> MadeObject:
+    async def create(self, run: FleetChange, wanted: DesiredFleetObject) -> CreatedFleetObject:
         made = await run.writers.projects.create(run.caller, wanted.fields["name"])
         run.names.projects[made.project_id] = made.name
-        return MadeObject(made.project_id)
+        return CreatedFleetObject(made.project_id)
 
-    async def delete(self, run: FleetChange, stored: StoredObject) -> None:
+    async def delete(self, run: FleetChange, stored: StoredFleetObject) -> None:
         """Checked now, done once the rows of its last devices are gone."""
         require_role(run.caller, Role.ADMIN)
         if stored.source.is_default:
@@ -55,25 +55,25 @@ class DeviceTypeSection(FleetSection):
     is_scoped = False
     defaults: ClassVar[Fields] = MappingProxyType({"commands": ()})
 
-    async def stored(self, run: FleetRun, wanted: Sequence[WantedObject] | None) -> Sequence[StoredObject]:
+    async def stored(self, run: FleetRun, wanted: Sequence[DesiredFleetObject] | None) -> Sequence[StoredFleetObject]:
         types = await run.tx.device_types.list(run.caller.account_id)
         definitions = await run.tx.definitions.list_by_devices_and_types((), [each.device_type_id for each in types])
-        found: list[StoredObject] = []
+        found: list[StoredFleetObject] = []
         for each in types:
             own = [command_input(one) for one in definitions if one.device_type_id == each.device_type_id]
             fields = {"name": each.name, "commands": tuple(sorted(own, key=lambda one: one.name))}
-            found.append(StoredObject(each.device_type_id, ((each.name,),), fields, each))
+            found.append(StoredFleetObject(each.device_type_id, ((each.name,),), fields, each))
         return found
 
-    async def create(self, run: FleetChange, wanted: WantedObject) -> MadeObject:
+    async def create(self, run: FleetChange, wanted: DesiredFleetObject) -> CreatedFleetObject:
         made = await run.writers.device_types.create(run.caller, wanted.fields["name"], wanted.fields["commands"])
         run.names.device_types[made.device_type.device_type_id] = made.device_type.name
-        return MadeObject(made.device_type.device_type_id)
+        return CreatedFleetObject(made.device_type.device_type_id)
 
-    async def change(self, run: FleetChange, stored: StoredObject, changes: Mapping[str, Any]) -> None:
+    async def change(self, run: FleetChange, stored: StoredFleetObject, changes: Mapping[str, Any]) -> None:
         await run.writers.device_types.update(run.caller, DeviceTypeId(stored.id), None, changes.get("commands"))
 
-    async def delete(self, run: FleetChange, stored: StoredObject) -> None:
+    async def delete(self, run: FleetChange, stored: StoredFleetObject) -> None:
         """Checked now, done once the rows of its last devices are gone."""
         require_role(run.caller, Role.ADMIN)
         devices = await run.tx.devices.list(run.caller.account_id)
@@ -89,21 +89,21 @@ class ApiKeySection(FleetSection):
     is_scoped = False
     defaults: ClassVar[Fields] = MappingProxyType({"enabled": True})
 
-    async def stored(self, run: FleetRun, wanted: Sequence[WantedObject] | None) -> Sequence[StoredObject]:
+    async def stored(self, run: FleetRun, wanted: Sequence[DesiredFleetObject] | None) -> Sequence[StoredFleetObject]:
         found = await run.tx.api_keys.list_by_account(run.caller.account_id)
-        return [StoredObject(key.key_id, ((key.name,),), {"name": key.name, "enabled": key.enabled}, key) for key in found]
+        return [StoredFleetObject(key.key_id, ((key.name,),), {"name": key.name, "enabled": key.enabled}, key) for key in found]
 
-    async def create(self, run: FleetChange, wanted: WantedObject) -> MadeObject:
+    async def create(self, run: FleetChange, wanted: DesiredFleetObject) -> CreatedFleetObject:
         made = await run.writers.keys.create(run.caller, wanted.fields["name"])
         run.names.keys[made.key.key_id] = made.key.name
         if not wanted.fields["enabled"]:
             await run.writers.keys.update(run.caller, made.key.key_id, enabled=False)
-        return MadeObject(made.key.key_id, made.secret)
+        return CreatedFleetObject(made.key.key_id, made.secret)
 
-    async def change(self, run: FleetChange, stored: StoredObject, changes: Mapping[str, Any]) -> None:
+    async def change(self, run: FleetChange, stored: StoredFleetObject, changes: Mapping[str, Any]) -> None:
         await run.writers.keys.update(run.caller, stored.id, **changes)
 
-    async def delete(self, run: FleetChange, stored: StoredObject) -> None:
+    async def delete(self, run: FleetChange, stored: StoredFleetObject) -> None:
         await run.writers.keys.delete(run.caller, stored.id)
         run.names.keys.pop(KeyId(stored.id), None)
 
@@ -124,16 +124,16 @@ class WebhookSection(FleetSection):
         super().__init__()
         self._webhooks = webhooks
 
-    async def stored(self, run: FleetRun, wanted: Sequence[WantedObject] | None) -> Sequence[StoredObject]:
-        found: list[StoredObject] = []
+    async def stored(self, run: FleetRun, wanted: Sequence[DesiredFleetObject] | None) -> Sequence[StoredFleetObject]:
+        found: list[StoredFleetObject] = []
         for each in await run.tx.webhooks.list_by_account(run.caller.account_id):
             url, key = self._webhooks.visible_url(run.caller, each), run.names.keys.get(each.key_id, "")
             types = tuple(sorted(each.wanted_types))
             fields = {"api_key": key, "url": url, "types": types, "format": each.format, "enabled": each.enabled}
-            found.append(StoredObject(each.webhook_id, ((key, url),), fields, each))
+            found.append(StoredFleetObject(each.webhook_id, ((key, url),), fields, each))
         return found
 
-    async def create(self, run: FleetChange, wanted: WantedObject) -> MadeObject:
+    async def create(self, run: FleetChange, wanted: DesiredFleetObject) -> CreatedFleetObject:
         fields = wanted.fields
         key_id = run.names.key_id(fields["api_key"])
         types = fields["types"] if "types" in wanted.given else None
@@ -142,11 +142,11 @@ class WebhookSection(FleetSection):
         )
         if not fields["enabled"]:
             await run.writers.webhooks.update(run.caller, made.webhook.webhook_id, enabled=False)
-        return MadeObject(made.webhook.webhook_id, made.secret)
+        return CreatedFleetObject(made.webhook.webhook_id, made.secret)
 
-    async def change(self, run: FleetChange, stored: StoredObject, changes: Mapping[str, Any]) -> None:
+    async def change(self, run: FleetChange, stored: StoredFleetObject, changes: Mapping[str, Any]) -> None:
         named = {"webhook_format" if name == "format" else name: value for name, value in changes.items()}
         await run.writers.webhooks.update(run.caller, stored.id, **named)
 
-    async def delete(self, run: FleetChange, stored: StoredObject) -> None:
+    async def delete(self, run: FleetChange, stored: StoredFleetObject) -> None:
         await run.writers.webhooks.delete(run.caller, stored.id)

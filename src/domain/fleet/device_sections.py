@@ -6,10 +6,10 @@ from collections.abc import Mapping, Sequence
 from dataclasses import fields
 from typing import Any, ClassVar
 
-from domain.commands.definitions import EDITABLE_FIELDS, CommandDefinitionInput
+from domain.commands.command_definitions import EDITABLE_FIELDS, CommandDefinitionInput
 from domain.devices.model import Device, DeviceMetadata, DeviceStatus
 from domain.devices.registration import DeviceRegistration
-from domain.fleet.model import Fields, FleetKind, MadeObject, StoredObject, WantedObject
+from domain.fleet.model import CreatedFleetObject, DesiredFleetObject, Fields, FleetKind, StoredFleetObject
 from domain.fleet.section import FleetChange, FleetRun, FleetSection, defaults_of
 from domain.kernel.caller import Role
 from domain.kernel.errors import ValidationFailed
@@ -38,7 +38,7 @@ class DeviceSection(FleetSection):
         **defaults_of(DeviceMetadata),
     }
 
-    async def stored(self, run: FleetRun, wanted: Sequence[WantedObject] | None) -> Sequence[StoredObject]:
+    async def stored(self, run: FleetRun, wanted: Sequence[DesiredFleetObject] | None) -> Sequence[StoredFleetObject]:
         account_id = run.caller.account_id
         if wanted is None:
             project_id = None if run.project is None else run.names.project_id(run.project)
@@ -50,12 +50,12 @@ class DeviceSection(FleetSection):
             found = [*by_id.values(), *(each for each in await run.tx.devices.list_by_ids(ids) if each.device_id not in by_id)]
         return [_stored_device(run, each) for each in found if _is_present(run, each)]
 
-    async def resolve(self, run: FleetRun, wanted: WantedObject) -> WantedObject:
+    async def resolve(self, run: FleetRun, wanted: DesiredFleetObject) -> DesiredFleetObject:
         if "project" in wanted.given:
             run.names.project_id(wanted.fields["project"])
         return wanted
 
-    async def create(self, run: FleetChange, wanted: WantedObject) -> MadeObject:
+    async def create(self, run: FleetChange, wanted: DesiredFleetObject) -> CreatedFleetObject:
         if wanted.key[0] == "deviceId":
             message = f"there is no device {wanted.key[1]!r}. For a new device give an externalId of your own instead."
             raise ValidationFailed.for_field("deviceId", message)
@@ -68,9 +68,9 @@ class DeviceSection(FleetSection):
         )
         device = await run.writers.devices.register(run.caller, registration)
         run.names.add_device(device)
-        return MadeObject(device.device_id)
+        return CreatedFleetObject(device.device_id)
 
-    async def change(self, run: FleetChange, stored: StoredObject, changes: Mapping[str, Any]) -> None:
+    async def change(self, run: FleetChange, stored: StoredFleetObject, changes: Mapping[str, Any]) -> None:
         named = dict(changes)
         if "project" in named:
             named["project_id"] = run.names.project_id(named.pop("project"))
@@ -79,7 +79,7 @@ class DeviceSection(FleetSection):
             named["device_type_id"] = None if name is None else run.names.device_type_id(name)
         run.names.add_device(await run.writers.devices.update(run.caller, DeviceId(stored.id), named))
 
-    async def delete(self, run: FleetChange, stored: StoredObject) -> None:
+    async def delete(self, run: FleetChange, stored: StoredFleetObject) -> None:
         await run.writers.devices.delete(run.caller, DeviceId(stored.id))
 
 
@@ -87,7 +87,7 @@ def _is_present(run: FleetRun, device: Device) -> bool:
     return device.status is not DeviceStatus.DELETING and device.account_id == run.caller.account_id
 
 
-def _stored_device(run: FleetRun, device: Device) -> StoredObject:
+def _stored_device(run: FleetRun, device: Device) -> StoredFleetObject:
     run.names.add_device(device)
     found: dict[str, Any] = {"external_id": device.external_id}
     if device.external_id is None:
@@ -98,10 +98,10 @@ def _stored_device(run: FleetRun, device: Device) -> StoredObject:
     found |= {name: getattr(device.about, name) for name in _METADATA_FIELDS}
     by_id = ("deviceId", device.device_id)
     keys = (by_id,) if device.external_id is None else (("externalId", device.external_id), by_id)
-    return StoredObject(device.device_id, keys, found, device)
+    return StoredFleetObject(device.device_id, keys, found, device)
 
 
-class PartSection(FleetSection):
+class DevicePartSection(FleetSection):
     """Something that belongs to a device."""
 
     writer = Role.MEMBER
@@ -111,37 +111,39 @@ class PartSection(FleetSection):
         self.device_id = device_id
 
 
-class CommandSection(PartSection):
+class CommandSection(DevicePartSection):
     kind = FleetKind.COMMANDS
     tag = "Commands"
     defaults: ClassVar[Fields] = defaults_of(CommandDefinitionInput)
 
-    async def stored(self, run: FleetRun, wanted: Sequence[WantedObject] | None) -> Sequence[StoredObject]:
+    async def stored(self, run: FleetRun, wanted: Sequence[DesiredFleetObject] | None) -> Sequence[StoredFleetObject]:
         found = await run.tx.definitions.list_by_device(self.device_id)
         return [
-            StoredObject(str(each.command_id), ((each.name,),), {name: getattr(each, name) for name in EDITABLE_FIELDS}, each)
+            StoredFleetObject(
+                str(each.command_id), ((each.name,),), {name: getattr(each, name) for name in EDITABLE_FIELDS}, each
+            )
             for each in found
         ]
 
-    async def create(self, run: FleetChange, wanted: WantedObject) -> MadeObject:
+    async def create(self, run: FleetChange, wanted: DesiredFleetObject) -> CreatedFleetObject:
         made = await run.writers.definitions.create(run.caller, self.device_id, CommandDefinitionInput(**wanted.fields))
-        return MadeObject(str(made.command_id))
+        return CreatedFleetObject(str(made.command_id))
 
-    async def change(self, run: FleetChange, stored: StoredObject, changes: Mapping[str, Any]) -> None:
+    async def change(self, run: FleetChange, stored: StoredFleetObject, changes: Mapping[str, Any]) -> None:
         await run.writers.definitions.update(run.caller, self.device_id, CommandId(stored.id), changes)
 
-    async def delete(self, run: FleetChange, stored: StoredObject) -> None:
+    async def delete(self, run: FleetChange, stored: StoredFleetObject) -> None:
         await run.writers.definitions.delete(run.caller, self.device_id, CommandId(stored.id))
 
 
-class ScheduleSection(PartSection):
+class ScheduleSection(DevicePartSection):
     """A slot that has run to its end is still what the file wants: it is not made again."""
 
     kind = FleetKind.SCHEDULES
     tag = "Schedules"
     defaults: ClassVar[Fields] = defaults_of(ScheduleInput)
 
-    async def stored(self, run: FleetRun, wanted: Sequence[WantedObject] | None) -> Sequence[StoredObject]:
+    async def stored(self, run: FleetRun, wanted: Sequence[DesiredFleetObject] | None) -> Sequence[StoredFleetObject]:
         found = list(await run.tx.schedules.list_active(self.device_id))
         empty = {each.key[0] for each in wanted or ()} - {each.slot for each in found}
         if empty:
@@ -151,18 +153,18 @@ class ScheduleSection(PartSection):
                     found += [each] if each.status is ScheduleStatus.COMPLETED else []
         return [_stored_schedule(each) for each in sorted(found, key=lambda one: one.slot)]
 
-    async def create(self, run: FleetChange, wanted: WantedObject) -> MadeObject:
+    async def create(self, run: FleetChange, wanted: DesiredFleetObject) -> CreatedFleetObject:
         made = await run.writers.schedules.put(run.caller, self.device_id, wanted.fields["slot"], _slot_input(wanted.fields))
-        return MadeObject(made.schedule.schedule_id)
+        return CreatedFleetObject(made.schedule.schedule_id)
 
-    async def change(self, run: FleetChange, stored: StoredObject, changes: Mapping[str, Any]) -> None:
+    async def change(self, run: FleetChange, stored: StoredFleetObject, changes: Mapping[str, Any]) -> None:
         slot = stored.source.slot
         if stored.source.status is ScheduleStatus.COMPLETED:
             await run.writers.schedules.put(run.caller, self.device_id, slot, _slot_input({**stored.fields, **changes}))
         else:
             await run.writers.schedules.update(run.caller, self.device_id, slot, changes)
 
-    async def delete(self, run: FleetChange, stored: StoredObject) -> None:
+    async def delete(self, run: FleetChange, stored: StoredFleetObject) -> None:
         await run.writers.schedules.cancel(run.caller, self.device_id, stored.source.slot)
 
 
@@ -170,34 +172,34 @@ def _slot_input(given: Mapping[str, Any]) -> ScheduleInput:
     return ScheduleInput(**{name: given[name] for name in _SCHEDULE_FIELDS})
 
 
-def _stored_schedule(schedule: Schedule) -> StoredObject:
+def _stored_schedule(schedule: Schedule) -> StoredFleetObject:
     found = {"slot": schedule.slot, **{name: getattr(schedule, name) for name in _SCHEDULE_FIELDS}}
-    return StoredObject(schedule.schedule_id, ((schedule.slot,),), found, schedule)
+    return StoredFleetObject(schedule.schedule_id, ((schedule.slot,),), found, schedule)
 
 
-class RuleSection(PartSection):
+class RuleSection(DevicePartSection):
     kind = FleetKind.RULES
     tag = "Rules"
     may_repeat = True
     defaults: ClassVar[Fields] = defaults_of(Rule)
 
-    async def stored(self, run: FleetRun, wanted: Sequence[WantedObject] | None) -> Sequence[StoredObject]:
+    async def stored(self, run: FleetRun, wanted: Sequence[DesiredFleetObject] | None) -> Sequence[StoredFleetObject]:
         found = sorted(await run.tx.rules.list_by_device(self.device_id), key=lambda rule: rule.rule_no)
         return [
-            StoredObject(rule.rule_id, ((rule.name,),), {name: getattr(rule, name) for name in RULE_FIELDS}, rule)
+            StoredFleetObject(rule.rule_id, ((rule.name,),), {name: getattr(rule, name) for name in RULE_FIELDS}, rule)
             for rule in found
         ]
 
-    async def create(self, run: FleetChange, wanted: WantedObject) -> MadeObject:
-        return MadeObject((await run.writers.rules.create(run.caller, self.device_id, wanted.fields)).rule_id)
+    async def create(self, run: FleetChange, wanted: DesiredFleetObject) -> CreatedFleetObject:
+        return CreatedFleetObject((await run.writers.rules.create(run.caller, self.device_id, wanted.fields)).rule_id)
 
-    async def change(self, run: FleetChange, stored: StoredObject, changes: Mapping[str, Any]) -> None:
+    async def change(self, run: FleetChange, stored: StoredFleetObject, changes: Mapping[str, Any]) -> None:
         await run.writers.rules.update(run.caller, self.device_id, RuleId(stored.id), changes)
 
-    async def delete(self, run: FleetChange, stored: StoredObject) -> None:
+    async def delete(self, run: FleetChange, stored: StoredFleetObject) -> None:
         await run.writers.rules.delete(run.caller, self.device_id, RuleId(stored.id))
 
 
-PARTS: Mapping[FleetKind, type[PartSection]] = {
+PARTS: Mapping[FleetKind, type[DevicePartSection]] = {
     section.kind: section for section in (CommandSection, ScheduleSection, RuleSection)
 }

@@ -14,10 +14,8 @@ from typing import Any, TypeAlias
 from domain.devices.credential_issuer import RevealedCredentials
 from domain.kernel.errors import Conflict, DomainError, FieldFault, NotFound, ValidationFailed
 
-MAX_OBJECTS = 500
+MAX_OBJECTS = 2_500
 """An apply is one transaction, which must stay short."""
-
-MAX_METRICS_PER_DEVICE = 128
 
 Key: TypeAlias = tuple[str | int, ...]
 Fields: TypeAlias = Mapping[str, Any]
@@ -50,7 +48,7 @@ class FleetAction(StrEnum):
 
 
 @dataclass(frozen=True, slots=True)
-class WantedObject:
+class DesiredFleetObject:
     """An object as the file wants it. `path`: its place in the request, such as `document.devices.3.rules.0`. `fields`:
     those of a new object; `given`: the ones that the file names, all others of a stored object keep their value. `children`: the
     sections of a device that the file names."""
@@ -59,7 +57,7 @@ class WantedObject:
     key: Key
     fields: Fields
     given: frozenset[str]
-    children: Mapping[FleetKind, Sequence[WantedObject]] = field(default_factory=dict)
+    children: Mapping[FleetKind, Sequence[DesiredFleetObject]] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,7 +65,7 @@ class FleetDocument:
     """The sections that the file names; the objects of other sections are left alone. `project`: the name of the one project
     that it is about, if it is; then devices, groups and grants of other projects do not count as missing in it."""
 
-    sections: Mapping[FleetKind, Sequence[WantedObject]]
+    sections: Mapping[FleetKind, Sequence[DesiredFleetObject]]
     project: str | None = None
 
     def kinds(self) -> frozenset[FleetKind]:
@@ -79,14 +77,14 @@ class FleetDocument:
 
 
 @dataclass(frozen=True, slots=True)
-class StoredObject:
+class StoredFleetObject:
     """`keys`: what it can be matched by. `fields`: with those that make up its key, as an export writes them."""
 
     id: str
     keys: tuple[Key, ...]
     fields: Fields
     source: Any
-    children: Mapping[FleetKind, Sequence[StoredObject]] = field(default_factory=dict)
+    children: Mapping[FleetKind, Sequence[StoredFleetObject]] = field(default_factory=dict)
 
     @property
     def name(self) -> str:
@@ -94,14 +92,14 @@ class StoredObject:
 
 
 @dataclass(frozen=True, slots=True)
-class FieldChange:
+class PlannedFieldChange:
     name: str
     before: Any
     after: Any
 
 
 @dataclass(frozen=True, slots=True)
-class MadeObject:
+class CreatedFleetObject:
     """`secret` is shown once: the text of an API key or of a webhook's secret."""
 
     id: str
@@ -119,7 +117,7 @@ class FleetOutcome:
     id: str
     owner: str | None = None
     """The name of the device that a command, schedule or rule belongs to."""
-    changes: tuple[FieldChange, ...] = ()
+    changes: tuple[PlannedFieldChange, ...] = ()
     secret: str | None = field(default=None, repr=False)
     credentials: RevealedCredentials | None = None
 

@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Protocol, TypeAlias
 
 from domain.accounts.ports import HasProjects
 from domain.accounts.projects import ProjectService
 from domain.approvals.ports import HasApprovals
-from domain.commands.definitions import CommandDefinitionService
+from domain.commands.command_definitions import CommandDefinitionService
 from domain.commands.device_types import DeviceTypeService
 from domain.devices.credential_issuer import CredentialIssuer
 from domain.devices.groups import HasDeviceGroups
@@ -24,24 +24,11 @@ from domain.kernel.joined_unit_of_work import JoinedUnitOfWork
 from domain.keys.ports import HasApiKeys
 from domain.keys.service import ApiKeyService
 from domain.rules.service import RuleService
-from domain.rules.storage_ports import HasRules, MetricCatalog
+from domain.rules.storage_ports import HasMetricDeclarations, HasRules
 from domain.schedules.ports import ScheduleTx
 from domain.schedules.service import ScheduleService
 from domain.webhooks.ports import HasDeliveries, HasWebhooks
 from domain.webhooks.service import WebhookService
-
-
-class MetricDeclarations(MetricCatalog, Protocol):
-    """The readings repository of the telemetry part, a higher layer, implements it."""
-
-    async def assign_metric_numbers(self, names: Sequence[str]) -> Sequence[tuple[int, str]]: ...
-
-    async def upsert_device_metrics(self, metrics: Sequence[tuple[int, int, str | None]]) -> None: ...
-
-
-class HasMetricDeclarations(Protocol):
-    @property
-    def readings(self) -> MetricDeclarations: ...
 
 
 class FleetTx(
@@ -63,7 +50,7 @@ class FleetTx(
 
 
 @dataclass(slots=True)
-class PostponedWork:
+class AfterApplyWork:
     """What services do about a device after their commit, kept until the whole apply is committed."""
 
     synced: list[DeviceId] = field(default_factory=list)
@@ -99,4 +86,4 @@ class FleetWriters:
     webhooks: WebhookService
 
 
-MakeWriters: TypeAlias = Callable[[JoinedUnitOfWork[FleetTx], PostponedWork], FleetWriters]
+MakeWriters: TypeAlias = Callable[[JoinedUnitOfWork[FleetTx], AfterApplyWork], FleetWriters]

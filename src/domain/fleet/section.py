@@ -10,20 +10,20 @@ from typing import Any, ClassVar
 
 from domain.devices.bulk_registration import BulkCredentials
 from domain.fleet.model import (
-    FieldChange,
+    CreatedFleetObject,
+    DesiredFleetObject,
     Fields,
     FleetAction,
     FleetKind,
     FleetOutcome,
     Key,
-    MadeObject,
-    StoredObject,
-    WantedObject,
+    PlannedFieldChange,
+    StoredFleetObject,
     display_name,
     with_place,
 )
-from domain.fleet.names import FleetNames
-from domain.fleet.ports import FleetTx, FleetWriters, PostponedWork
+from domain.fleet.name_references import FleetNames
+from domain.fleet.ports import AfterApplyWork, FleetTx, FleetWriters
 from domain.kernel.caller import Role, Session, require_role
 from domain.kernel.errors import DomainError, ValidationFailed
 from domain.team.service_sessions import check_operation
@@ -45,7 +45,7 @@ class FleetChange(FleetRun):
     """A run that changes the account."""
 
     writers: FleetWriters = field(kw_only=True)
-    postponed: PostponedWork = field(kw_only=True)
+    postponed: AfterApplyWork = field(kw_only=True)
     prune: bool = False
     credentials: BulkCredentials = BulkCredentials.NONE
 
@@ -79,22 +79,22 @@ class FleetSection(ABC):
         check_operation(caller, self.tag, is_read=False)
 
     @abstractmethod
-    async def stored(self, run: FleetRun, wanted: Sequence[WantedObject] | None) -> Sequence[StoredObject]:
+    async def stored(self, run: FleetRun, wanted: Sequence[DesiredFleetObject] | None) -> Sequence[StoredFleetObject]:
         """Those that `wanted` may match; None: all of them."""
 
-    async def resolve(self, run: FleetRun, wanted: WantedObject) -> WantedObject:
+    async def resolve(self, run: FleetRun, wanted: DesiredFleetObject) -> DesiredFleetObject:
         """With its references in the form that `stored` has them. Raises ValidationFailed."""
         return wanted
 
     @abstractmethod
-    async def create(self, run: FleetChange, wanted: WantedObject) -> MadeObject: ...
+    async def create(self, run: FleetChange, wanted: DesiredFleetObject) -> CreatedFleetObject: ...
 
-    async def change(self, run: FleetChange, stored: StoredObject, changes: Mapping[str, Any]) -> None:
+    async def change(self, run: FleetChange, stored: StoredFleetObject, changes: Mapping[str, Any]) -> None:
         """`changes`: only fields that differ."""
         raise NotImplementedError
 
     @abstractmethod
-    async def delete(self, run: FleetChange, stored: StoredObject) -> None: ...
+    async def delete(self, run: FleetChange, stored: StoredFleetObject) -> None: ...
 
 
 def defaults_of(model: type[Any], **more: Any) -> Fields:
@@ -102,7 +102,7 @@ def defaults_of(model: type[Any], **more: Any) -> Fields:
     return {one.name: one.default for one in fields(model) if one.default is not MISSING} | more
 
 
-async def reconcile(section: FleetSection, run: FleetChange, wanted: Sequence[WantedObject]) -> list[FleetOutcome]:
+async def reconcile(section: FleetSection, run: FleetChange, wanted: Sequence[DesiredFleetObject]) -> list[FleetOutcome]:
     """Make and change what the file wants. What it does not name is in the result of `surplus`."""
     _check_distinct(section, wanted)
     found = list(await section.stored(run, wanted))
@@ -133,7 +133,7 @@ async def prune(section: FleetSection, run: FleetChange, keep: Sequence[str], pa
 
 
 async def _reconcile_one(
-    section: FleetSection, run: FleetChange, wanted: WantedObject, stored: StoredObject | None
+    section: FleetSection, run: FleetChange, wanted: DesiredFleetObject, stored: StoredFleetObject | None
 ) -> FleetOutcome:
     outcome = FleetOutcome(section.kind, FleetAction.NONE, wanted.path, display_name(wanted.key), "", section.owner)
     if stored is None:
@@ -148,15 +148,15 @@ async def _reconcile_one(
     return replace(outcome, action=FleetAction.CHANGE, id=stored.id, changes=changes)
 
 
-def _find_changes(wanted: WantedObject, stored: StoredObject) -> tuple[FieldChange, ...]:
+def _find_changes(wanted: DesiredFleetObject, stored: StoredFleetObject) -> tuple[PlannedFieldChange, ...]:
     return tuple(
-        FieldChange(name, stored.fields.get(name), value)
+        PlannedFieldChange(name, stored.fields.get(name), value)
         for name, value in wanted.fields.items()
         if name in wanted.given and stored.fields.get(name) != value
     )
 
 
-def _take(found: list[StoredObject], key: Key) -> StoredObject | None:
+def _take(found: list[StoredFleetObject], key: Key) -> StoredFleetObject | None:
     """The first with this key, which then matches nothing else."""
     for index, stored in enumerate(found):
         if key in stored.keys:
@@ -164,7 +164,7 @@ def _take(found: list[StoredObject], key: Key) -> StoredObject | None:
     return None
 
 
-def _check_distinct(section: FleetSection, wanted: Sequence[WantedObject]) -> None:
+def _check_distinct(section: FleetSection, wanted: Sequence[DesiredFleetObject]) -> None:
     first: dict[Key, str] = {}
     for each in wanted:
         if each.key in first and not section.may_repeat:

@@ -18,19 +18,19 @@ from domain.devices.bulk_registration import BulkCredentials
 from domain.devices.service import DeviceEraser, DeviceSync
 from domain.fleet.access_sections import GrantSection, GroupSection
 from domain.fleet.account_sections import ApiKeySection, DeviceTypeSection, ProjectSection, WebhookSection
+from domain.fleet.device_metrics_and_credentials import known_metrics, with_credentials, with_metrics
 from domain.fleet.device_sections import PARTS, DeviceSection
-from domain.fleet.device_steps import known_metrics, with_credentials, with_metrics
 from domain.fleet.model import (
     MAX_OBJECTS,
+    DesiredFleetObject,
     Fields,
     FleetDocument,
     FleetKind,
     FleetOutcome,
-    StoredObject,
-    WantedObject,
+    StoredFleetObject,
 )
-from domain.fleet.names import FleetNames
-from domain.fleet.ports import FleetTx, MakeWriters, PostponedWork
+from domain.fleet.name_references import FleetNames
+from domain.fleet.ports import AfterApplyWork, FleetTx, MakeWriters
 from domain.fleet.section import FleetChange, FleetRun, FleetSection, prune, reconcile
 from domain.kernel.caller import Role, Session
 from domain.kernel.clock import Clock
@@ -55,7 +55,7 @@ class FleetRequest:
 class ExportedFleet:
     """`left_out`: the sections that the caller may not read."""
 
-    sections: Mapping[FleetKind, Sequence[StoredObject]]
+    sections: Mapping[FleetKind, Sequence[StoredFleetObject]]
     left_out: tuple[FleetKind, ...]
 
 
@@ -104,7 +104,9 @@ class FleetFileService:
             found = {kind: await each.stored(run, None) for kind, each in chosen.items() if kind in readable}
             _check_size(sum(map(len, found.values())))
             if FleetKind.DEVICES in found:
-                found[FleetKind.DEVICES] = [await _with_parts(run, each, readable) for each in found[FleetKind.DEVICES]]
+                devices = [await _with_parts(run, each, readable) for each in found[FleetKind.DEVICES]]
+                _check_size(sum(map(len, found.values())) + sum(len(part) for each in devices for part in each.children.values()))
+                found[FleetKind.DEVICES] = devices
         hidden = [kind for kind in FleetKind if kind in {**chosen, **parts} and kind not in readable]
         return ExportedFleet(found, tuple(hidden))
 
@@ -139,7 +141,7 @@ class FleetFileService:
             raise ValidationFailed.for_field("document", message)
         lock = self._engine_commit_lock if FleetKind.RULES in document.kinds() else nullcontext()
         async with lock, self._uow.write(caller, Role.VIEWER, locks_account=True) as tx:
-            postponed, names = PostponedWork(), FleetNames(caller.account_id)
+            postponed, names = AfterApplyWork(), FleetNames(caller.account_id)
             await names.load(tx, None)
             yield FleetChange(
                 tx,
@@ -184,7 +186,7 @@ class FleetFileService:
     async def _reconcile_devices(
         self,
         run: FleetChange,
-        wanted: Sequence[WantedObject],
+        wanted: Sequence[DesiredFleetObject],
         devices: Sequence[FleetOutcome],
         later: list[tuple[FleetSection, set[str], str]],
     ) -> list[FleetOutcome]:
@@ -201,7 +203,7 @@ class FleetFileService:
                     outcomes += found
         return outcomes
 
-    async def _finish(self, caller: Session, postponed: PostponedWork) -> None:
+    async def _finish(self, caller: Session, postponed: AfterApplyWork) -> None:
         """After the commit. What a crash leaves undone here, the start of the service does, or the next apply."""
         for device_id in dict.fromkeys(postponed.synced):
             await self._credential_sync.sync(device_id)
@@ -228,7 +230,7 @@ def _may_read(section: FleetSection, caller: Session) -> bool:
     return True
 
 
-async def _with_parts(run: FleetRun, device: StoredObject, readable: set[FleetKind]) -> StoredObject:
+async def _with_parts(run: FleetRun, device: StoredFleetObject, readable: set[FleetKind]) -> StoredFleetObject:
     parts = {kind: part(DeviceId(device.id), device.name) for kind, part in PARTS.items() if kind in readable}
     metrics = await known_metrics(run, device.source)
     fields = {**device.fields, "metrics": metrics} if metrics else device.fields

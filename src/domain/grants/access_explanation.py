@@ -12,7 +12,7 @@ from domain.grants import policy
 from domain.grants.authorizer import Principal, required_grant_subject, session_principal
 from domain.grants.grant_service import GrantableCommandSource
 from domain.grants.model import Grant, GrantSubject
-from domain.grants.policy import AccessQuery, Denial, GrantCheckStep
+from domain.grants.policy import AccessQuery, GrantCheckStep, GrantDenial
 from domain.grants.ports import AccessExplanationTx
 from domain.grants.rate_limit import GrantEvaluator, rate_window
 from domain.kernel.caller import ApiKeyCaller, Role, Session, require_role
@@ -114,17 +114,17 @@ class AccessExplainer(Generic[TxT]):
         rate_denials = [] if request.command is None else [await self._rate_denial(tx, grant, now_ms) for grant in passing]
         return _summarize(grants, [*denials, *(denial for denial in rate_denials if denial is not None)], request)
 
-    async def _rate_denial(self, tx: TxT, grant: Grant, now_ms: int) -> Denial | None:
+    async def _rate_denial(self, tx: TxT, grant: Grant, now_ms: int) -> GrantDenial | None:
         """A denial when the rolling window is full."""
         limit = grant.rate_limit_per_minute
         if limit is None:
             return None
         uses = await tx.grants.list_recent_uses(grant, *rate_window(now_ms), limit) or ()
         allowance = self._evaluator.rate_allowance(uses, limit, now_ms)
-        return None if allowance.is_allowed else Denial(grant, GrantCheckStep.RATE, allowance.next_free_ms)
+        return None if allowance.is_allowed else GrantDenial(grant, GrantCheckStep.RATE, allowance.next_free_ms)
 
 
-def _summarize(grants: Sequence[Grant], denials: Sequence[Denial], request: AccessQuery) -> AccessExplanation:
+def _summarize(grants: Sequence[Grant], denials: Sequence[GrantDenial], request: AccessQuery) -> AccessExplanation:
     denied = {denial.grant.grant_id: denial for denial in denials}
     results = tuple(_grant_result(grant, denied.get(grant.grant_id), request) for grant in grants)
     first = next((grant for grant in grants if grant.grant_id not in denied), None)
@@ -136,7 +136,7 @@ def _summarize(grants: Sequence[Grant], denials: Sequence[Denial], request: Acce
     return AccessExplanation(False, denial.code, policy.explain_denial(denial, request), soonest, denial.grant, False, results)
 
 
-def _grant_result(grant: Grant, denial: Denial | None, request: AccessQuery) -> GrantCheckResult:
+def _grant_result(grant: Grant, denial: GrantDenial | None, request: AccessQuery) -> GrantCheckResult:
     if denial is None:
         return GrantCheckResult(grant, None, "Allows this.", None)
     return GrantCheckResult(grant, denial.code, policy.explain_denial(denial, request), denial.passes_from_ms)

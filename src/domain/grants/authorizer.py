@@ -17,7 +17,7 @@ from domain.accounts.model import Membership
 from domain.devices.model import Device
 from domain.grants import policy
 from domain.grants.model import Grant, GrantSubject
-from domain.grants.policy import AccessQuery, Denial, GrantCheckStep
+from domain.grants.policy import AccessQuery, GrantCheckStep, GrantDenial
 from domain.grants.ports import AuthorizationTx
 from domain.grants.rate_limit import GrantEvaluator, RateLimitQuota, rate_window
 from domain.kernel.caller import ApiKeyCaller, Caller, Role, Session, SystemCaller
@@ -29,7 +29,7 @@ MAX_ATTEMPTS = 5
 
 
 @dataclass(frozen=True, slots=True)
-class Permit:
+class AccessPermit:
     """The call may proceed. `grant` is the grant that allows it; None when the role alone is enough. `subject_to_approval`: a
     command with `requiresApproval` waits for a decision (`Principal.subject_to_approval`). `quota` is what is left of the
     grant's rate limit; None when the grant has none or this call was not counted."""
@@ -82,7 +82,7 @@ class Authorizer:
         now_ms: int,
         spend: bool = True,
         known: Sequence[Grant] | None = None,
-    ) -> Permit:
+    ) -> AccessPermit:
         """Return a permit or raise. `command` None is a read. `spend=False` neither checks nor counts the rate limit, for a
         command whose use was counted when it was requested. `known`: the grants of `grant_subject_of(caller)` on the device, if
         this transaction has loaded them already.
@@ -94,13 +94,13 @@ class Authorizer:
 
     async def authorize_later(
         self, tx: AuthorizationTx, caller: Caller, device: Device, *, command: str, is_query: bool, now_ms: int
-    ) -> Permit:
+    ) -> AccessPermit:
         """For a command that will run later: its window and rate are checked when it runs."""
         return await self._authorize(tx, caller, device, AccessQuery(command, is_query, runs_later=True), now_ms, spend=False)
 
     async def authorize_many(
         self, tx: AuthorizationTx, requests: Sequence[AutomationPermissionRequest], now_ms: int
-    ) -> Sequence[Permit | PermissionDenied | RateLimited]:
+    ) -> Sequence[AccessPermit | PermissionDenied | RateLimited]:
         """`authorize` for many commands, with one look-up of memberships and grants. Returns errors instead of raising them."""
         membership_ids = {item.caller.on_behalf_of for item in requests if item.caller.on_behalf_of is not None}
         # Kept as they are until the commit, in one order: a member who is demoted meanwhile waits for this transaction.
@@ -125,15 +125,15 @@ class Authorizer:
         grants: Mapping[GrantSubject, Sequence[Grant]],
         item: AutomationPermissionRequest,
         now_ms: int,
-    ) -> Permit | PermissionDenied | RateLimited:
+    ) -> AccessPermit | PermissionDenied | RateLimited:
         if principal.subject is None:
-            return Permit(None, principal.subject_to_approval)
+            return AccessPermit(None, principal.subject_to_approval)
         applicable = [grant for grant in grants[principal.subject] if grant.applies_to(item.device)]
         try:
             grant, quota = await self._choose_grant(tx, principal, applicable, item.device, item.request, now_ms, spend=True)
         except (PermissionDenied, RateLimited) as error:
             return error
-        return Permit(grant, principal.subject_to_approval, quota)
+        return AccessPermit(grant, principal.subject_to_approval, quota)
 
     async def filter_readable(self, tx: AuthorizationTx, caller: Caller, devices: Sequence[Device], now_ms: int) -> list[Device]:
         """The devices that the caller may read, in the given order. All must belong to the caller's account."""
@@ -154,16 +154,16 @@ class Authorizer:
         *,
         spend: bool,
         known: Sequence[Grant] | None = None,
-    ) -> Permit:
+    ) -> AccessPermit:
         principal = await resolve_principal(tx, caller, device)
         subject = required_grant_subject(principal, request)
         if subject is None:
-            return Permit(None, principal.subject_to_approval)
+            return AccessPermit(None, principal.subject_to_approval)
         grants = await tx.grants.list_by_subject_and_device(subject, device) if known is None else known
         grant, quota = await self._choose_grant(
             tx, replace(principal, subject=subject), grants, device, request, now_ms, spend=spend
         )
-        return Permit(grant, principal.subject_to_approval, quota)
+        return AccessPermit(grant, principal.subject_to_approval, quota)
 
     async def _choose_grant(
         self,
@@ -202,7 +202,7 @@ class Authorizer:
     ) -> tuple[Grant, RateLimitQuota | None] | None:
         """Count one use on the first grant that has one left. Raises RateLimited for the grant that is free again soonest. None
         when a grant changed after it was read: a use must be counted against the current limit."""
-        spent: list[Denial] = []
+        spent: list[GrantDenial] = []
         for grant in passing:
             limit = grant.rate_limit_per_minute
             if limit is None:
@@ -214,7 +214,7 @@ class Authorizer:
             if allowance.is_allowed:
                 await tx.grants.add_use(grant.grant_id, now_ms)
                 return grant, RateLimitQuota.from_allowance(limit, allowance, now_ms)
-            spent.append(Denial(grant, GrantCheckStep.RATE, allowance.next_free_ms))
+            spent.append(GrantDenial(grant, GrantCheckStep.RATE, allowance.next_free_ms))
         raise policy.denial_error(policy.closest_denial(spent), request, now_ms)
 
 

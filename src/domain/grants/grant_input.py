@@ -11,7 +11,7 @@ from dataclasses import dataclass, fields, replace
 from typing import Any
 
 from domain.grants.model import ANY_COMMAND, AppliesVia, Grant, Scope
-from domain.grants.window import GrantWindow, WindowEvaluator
+from domain.grants.window import GrantWindow, GrantWindowEvaluator
 from domain.kernel.errors import FieldFault, ValidationFailed
 from domain.kernel.ids import KeyId, MembershipId
 from domain.kernel.timezone_names import is_portable_timezone
@@ -84,7 +84,7 @@ def check_single_subject(draft: GrantDraft) -> None:
     raise ValidationFailed(f"A grant belongs to one subject: {message}", details=details)
 
 
-def check_input(grant_input: GrantInput, now_ms: int, windows: WindowEvaluator, *, expiry_kept: bool = False) -> GrantInput:
+def check_input(grant_input: GrantInput, now_ms: int, windows: GrantWindowEvaluator, *, expiry_kept: bool = False) -> GrantInput:
     """The input without duplicate commands. Raises ValidationFailed for every invalid field.
 
     `expiry_kept`: an edit that does not change the expiry, which may be in the past."""
@@ -119,7 +119,7 @@ def _limit_faults(grant_input: GrantInput, now_ms: int, expiry_kept: bool) -> It
         yield FieldFault("rateLimitPerMinute", f"must be 1 to {MAX_RATE_PER_MINUTE}, or omitted for no limit.")
 
 
-def _timezone_faults(window: GrantWindow, windows: WindowEvaluator) -> Iterator[FieldFault]:
+def _timezone_faults(window: GrantWindow, windows: GrantWindowEvaluator) -> Iterator[FieldFault]:
     if not (is_portable_timezone(window.timezone) and windows.is_known_timezone(window.timezone)):
         yield FieldFault("timezone", f"{window.timezone!r} is not an IANA time zone such as Europe/Berlin or UTC.")
 

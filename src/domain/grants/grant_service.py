@@ -16,7 +16,7 @@ from domain.grants.grant_input import GrantDraft, GrantInput, check_input, check
 from domain.grants.model import AppliesVia, Grant, GrantSubject
 from domain.grants.policy import is_wider
 from domain.grants.ports import GrantTx
-from domain.grants.window import WindowEvaluator
+from domain.grants.window import GrantWindowEvaluator
 from domain.kernel.caller import Role, Session, require_role
 from domain.kernel.clock import Clock
 from domain.kernel.domain_events import DomainEvent, EventKind, Json
@@ -66,7 +66,7 @@ class GrantWithWarnings:
 
 
 @dataclass(frozen=True, slots=True)
-class GrantPlace:
+class GrantTarget:
     """What grants are made on and listed for: exactly one of `device` and `group` is set."""
 
     account_id: AccountId
@@ -95,7 +95,7 @@ class GrantService(Generic[TxT]):
         uow: UnitOfWork[TxT],
         clock: Clock,
         ids: IdGenerator,
-        windows: WindowEvaluator,
+        windows: GrantWindowEvaluator,
         commands: GrantableCommandSource[TxT],
         on_grants_changed: OnGrantsChanged,
     ) -> None:
@@ -158,13 +158,13 @@ class GrantService(Generic[TxT]):
             await tx.grants.delete(grant_id)
             await self._emit_change(tx, caller, place, grant, "grant_revoked", now_ms)
 
-    async def _find_place(self, tx: TxT, account_id: AccountId, on: str) -> GrantPlace:
+    async def _find_place(self, tx: TxT, account_id: AccountId, on: str) -> GrantTarget:
         """Raises NotFound."""
         device = await get_device(tx, account_id, DeviceId(on))
-        return GrantPlace(account_id, device.project_id, device=device)
+        return GrantTarget(account_id, device.project_id, device=device)
 
     def _build_grant(
-        self, caller: Session, place: GrantPlace, draft: GrantDraft, grant_input: GrantInput, subject: GrantSubject, now_ms: int
+        self, caller: Session, place: GrantTarget, draft: GrantDraft, grant_input: GrantInput, subject: GrantSubject, now_ms: int
     ) -> Grant:
         device = place.device if draft.applies_via is AppliesVia.DEVICE else None
         return Grant(
@@ -183,14 +183,16 @@ class GrantService(Generic[TxT]):
             created_by=caller.label,
         )
 
-    async def _list_warnings(self, tx: TxT, place: GrantPlace, grant_input: GrantInput) -> tuple[FieldFault, ...]:
+    async def _list_warnings(self, tx: TxT, place: GrantTarget, grant_input: GrantInput) -> tuple[FieldFault, ...]:
         """None for a group, whose members may have different commands."""
         if place.device is None:
             return ()
         definitions = await self._commands.effective_definitions(tx, place.device)
         return input_warnings(grant_input, {definition.name: str(definition.kind) for definition in definitions})
 
-    async def _emit_change(self, tx: TxT, caller: Session, place: GrantPlace, grant: Grant, kind: EventKind, now_ms: int) -> None:
+    async def _emit_change(
+        self, tx: TxT, caller: Session, place: GrantTarget, grant: Grant, kind: EventKind, now_ms: int
+    ) -> None:
         subject_id = grant.subject.key_id or grant.subject.membership_id or ""
         reach = _REACHES[grant.applies_via] if place.group is None else f"group {place.group.name}"
         description = f"{kind.replace('_', ' ').capitalize()}: {', '.join(grant.commands)} for {subject_id} on {reach}"
@@ -202,9 +204,9 @@ class GrantService(Generic[TxT]):
 class GroupGrantService(GrantService[TxT]):
     """Grants on a group: they cover every device while it is a member."""
 
-    async def _find_place(self, tx: TxT, account_id: AccountId, on: str) -> GrantPlace:
+    async def _find_place(self, tx: TxT, account_id: AccountId, on: str) -> GrantTarget:
         group = await get_group(tx, account_id, GroupId(on), for_update=True)
-        return GrantPlace(account_id, group.project_id, group=group)
+        return GrantTarget(account_id, group.project_id, group=group)
 
 
 _REACHES = {AppliesVia.DEVICE: "this device", AppliesVia.PROJECT: "its project", AppliesVia.GROUP: "a group of it"}
@@ -269,7 +271,7 @@ async def _resolve_subject(tx: GrantTx, account_id: AccountId, draft: GrantDraft
     return GrantSubject(membership_id=draft.membership_id)
 
 
-async def _get_grant_for_update(tx: GrantTx, place: GrantPlace, grant_id: GrantId) -> Grant:
+async def _get_grant_for_update(tx: GrantTx, place: GrantTarget, grant_id: GrantId) -> Grant:
     grant = await tx.grants.get_for_update(place.account_id, grant_id)
     if grant is None or grant.place not in place.ids:
         raise NotFound.for_resource("grant", grant_id)

@@ -13,7 +13,7 @@ from enum import IntEnum
 
 from domain.grants.model import Grant, Scope
 from domain.grants.rate_limit import RATE_WINDOW_S
-from domain.grants.window import GrantWindow, WindowEvaluator
+from domain.grants.window import GrantWindow, GrantWindowEvaluator
 from domain.kernel.clock import SECOND_MS, to_iso
 from domain.kernel.errors import PermissionDenied, RateLimited
 
@@ -53,7 +53,7 @@ READ_REQUEST = AccessQuery(None)
 
 
 @dataclass(frozen=True, slots=True)
-class Denial:
+class GrantDenial:
     """A grant, the first check it fails, and when it would pass if nothing else changed (None: waiting does not help)."""
 
     grant: Grant
@@ -65,29 +65,29 @@ class Denial:
         return DENIAL_CODES[self.check]
 
 
-def first_failed_check(grant: Grant, request: AccessQuery, now_ms: int, evaluator: WindowEvaluator) -> Denial | None:
+def first_failed_check(grant: Grant, request: AccessQuery, now_ms: int, evaluator: GrantWindowEvaluator) -> GrantDenial | None:
     """The first failed check, except the rate; None when the grant allows the call."""
     if request.command is not None:
         if not grant.covers_command(request.command):
-            return Denial(grant, GrantCheckStep.COMMAND)
+            return GrantDenial(grant, GrantCheckStep.COMMAND)
         if grant.scope is Scope.READ and not request.is_query:
-            return Denial(grant, GrantCheckStep.SCOPE)
+            return GrantDenial(grant, GrantCheckStep.SCOPE)
     if grant.is_expired(now_ms):
-        return Denial(grant, GrantCheckStep.EXPIRY)
+        return GrantDenial(grant, GrantCheckStep.EXPIRY)
     if request.command is None or request.runs_later or grant.window.is_always_open or evaluator.is_open(grant.window, now_ms):
         return None
     opens_ms = evaluator.next_open_ms(grant.window, now_ms)
     if opens_ms is not None and grant.is_expired(opens_ms):
         opens_ms = None
-    return Denial(grant, GrantCheckStep.WINDOW, opens_ms)
+    return GrantDenial(grant, GrantCheckStep.WINDOW, opens_ms)
 
 
 def filter_applicable(
-    grants: Iterable[Grant], request: AccessQuery, now_ms: int, evaluator: WindowEvaluator
-) -> tuple[list[Grant], list[Denial]]:
+    grants: Iterable[Grant], request: AccessQuery, now_ms: int, evaluator: GrantWindowEvaluator
+) -> tuple[list[Grant], list[GrantDenial]]:
     """The grants that allow the call apart from their rate, and the denials of the others; both in the given order."""
     passing: list[Grant] = []
-    denials: list[Denial] = []
+    denials: list[GrantDenial] = []
     for grant in grants:
         denial = first_failed_check(grant, request, now_ms, evaluator)
         if denial is None:
@@ -114,18 +114,18 @@ def _is_above(limit: int | None, other: int | None) -> bool:
     return other is not None and (limit is None or limit > other)
 
 
-def closest_denial(denials: Sequence[Denial]) -> Denial:
+def closest_denial(denials: Sequence[GrantDenial]) -> GrantDenial:
     """The denial furthest along the order of checks; of equals, the one that passes soonest or expired last; then the oldest."""
     return max(denials, key=_closeness)
 
 
-def _closeness(denial: Denial) -> tuple[int, float]:
+def _closeness(denial: GrantDenial) -> tuple[int, float]:
     if denial.check is GrantCheckStep.EXPIRY:
         return denial.check, denial.grant.expires_ms or 0
     return denial.check, float("-inf") if denial.passes_from_ms is None else -denial.passes_from_ms
 
 
-def denial_error(denial: Denial, request: AccessQuery, now_ms: int) -> PermissionDenied | RateLimited:
+def denial_error(denial: GrantDenial, request: AccessQuery, now_ms: int) -> PermissionDenied | RateLimited:
     """The error to raise for a denial."""
     message = explain_denial(denial, request)
     if denial.check is not GrantCheckStep.RATE:
@@ -139,7 +139,7 @@ def denial_error(denial: Denial, request: AccessQuery, now_ms: int) -> Permissio
     )
 
 
-def explain_denial(denial: Denial, request: AccessQuery) -> str:
+def explain_denial(denial: GrantDenial, request: AccessQuery) -> str:
     """What is wrong and what to do about it, in one or two sentences."""
     grant = denial.grant
     name = f"Grant {grant.grant_id}"
@@ -164,7 +164,7 @@ def explain_denial(denial: Denial, request: AccessQuery) -> str:
             return f"{name} allows {grant.rate_limit_per_minute} commands in any 60 seconds; all are used.{when}"
 
 
-def _next_opening_advice(denial: Denial) -> str:
+def _next_opening_advice(denial: GrantDenial) -> str:
     if denial.passes_from_ms is not None:
         return f"Try again at {to_iso(denial.passes_from_ms)}, or ask an Owner or Admin to widen its window."
     if denial.grant.expires_ms is not None:

@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
-from domain.grants.window import WindowEvaluator
+from domain.grants.window import GrantWindowEvaluator
 from domain.kernel.clock import MINUTE_MS, SECOND_MS
 
 RATE_WINDOW_S = 60
@@ -53,5 +53,5 @@ class RateLimitEvaluator(Protocol):
         ...
 
 
-class GrantEvaluator(WindowEvaluator, RateLimitEvaluator, Protocol):
+class GrantEvaluator(GrantWindowEvaluator, RateLimitEvaluator, Protocol):
     """Port: all time-dependent checks of a grant."""

@@ -21,7 +21,7 @@ class GrantWindow:
     """`active_days`: 0 = Sunday … 6 = Saturday. `timezone`: an IANA name.
 
     Raises ValidationFailed for days or minutes out of range, or one minute without the other. The
-    `WindowEvaluator` checks whether the zone exists.
+    `GrantWindowEvaluator` checks whether the zone exists.
     """
 
     active_days: frozenset[int] = frozenset()
@@ -59,7 +59,7 @@ def _field_faults(window: GrantWindow) -> list[FieldFault]:
     return faults
 
 
-class WindowEvaluator(Protocol):
+class GrantWindowEvaluator(Protocol):
     """Port with two implementations (Rust and Python) that agree on every instant from 1970 to 2037 and beyond."""
 
     def is_known_timezone(self, timezone: str) -> bool:

@@ -36,6 +36,7 @@ from domain.rules.service import RuleService
 from domain.rules.storage_ports import HasMetricCatalog, HasRules
 from domain.schedules.ports import DevicePlanTx
 from domain.schedules.service import ScheduleInput, ScheduleService, ScheduleView, check_slot
+from domain.team.service_sessions import HasServiceSessions
 
 _REFUSALS = (NotFound, PermissionDenied, RateLimited, ValidationFailed, Conflict)
 """What a single request may be refused with; any other error ends the whole request."""
@@ -52,13 +53,14 @@ class GroupActionTx(
     HasDeviceGroups,
     HasMetricCatalog,
     HasRules,
+    HasServiceSessions,
     HasUsers,
     Protocol,
 ): ...
 
 
 @dataclass(frozen=True, slots=True)
-class MemberOutcome(Generic[T]):
+class GroupDeviceOutcome(Generic[T]):
     """Of one device: `error` is None exactly when it was done."""
 
     device: Device
@@ -71,7 +73,7 @@ class GroupReport(Generic[T]):
     """One outcome per member that the caller may see, oldest device first."""
 
     group: DeviceGroup
-    outcomes: Sequence[MemberOutcome[T]]
+    outcomes: Sequence[GroupDeviceOutcome[T]]
 
 
 @dataclass(frozen=True, slots=True)
@@ -184,16 +186,16 @@ class _RolledBackError(Exception):
 
 async def _for_each(caller: Session | ApiKeyCaller, view: GroupView, act: Callable[[Device], Awaitable[T]]) -> GroupReport[T]:
     """Of a replay, nothing is left to report: it raises what denies the caller one of the devices."""
-    outcomes: list[MemberOutcome[T]] = []
+    outcomes: list[GroupDeviceOutcome[T]] = []
     for device in view.devices:
         try:
-            outcomes.append(MemberOutcome(device, result=await act(device)))
+            outcomes.append(GroupDeviceOutcome(device, result=await act(device)))
         except ReplayAuthorizedError:
             continue
         except _REFUSALS as error:
             if caller.is_replay:
                 raise
-            outcomes.append(MemberOutcome(device, error=error))
+            outcomes.append(GroupDeviceOutcome(device, error=error))
     return GroupReport(view.group, outcomes)
 
 

@@ -21,7 +21,7 @@ from domain.commands.ports import HasCommandDefinitions
 from domain.commands.service import SubmissionResult
 from domain.devices.model import Device
 from domain.devices.ports import HasDevices
-from domain.feed.audience import AudienceService
+from domain.feed.feed_audience import FeedAudienceService
 from domain.homeassistant.command_entities import command_entities
 from domain.homeassistant.discovery import DeviceCommands, retained_messages
 from domain.homeassistant.topics import TOPIC_ROOT, HomeAssistantTopics, RetainedMessages, discovery_filters
@@ -72,7 +72,7 @@ class HomeAssistantBridge:
         *,
         uow: UnitOfWork[HomeAssistantTx],
         clock: Clock,
-        audience: AudienceService,
+        audience: FeedAudienceService,
         authenticator: KeyAuthenticator,
         commands: CommandSubmitter,
         latest_values: LatestValueSource,

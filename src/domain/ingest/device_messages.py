@@ -1,7 +1,7 @@
 """Decodes what devices send by their firmware profile, and applies it: presence, command results, schedule revisions.
 
 Decoding runs before the transaction and applying inside it, because the engine must have evaluated the readings of stock firmware
-before the transaction begins. Answers to devices are returned as `FollowUps`; the caller sends them after the commit.
+before the transaction begins. Answers to devices are returned as `AfterCommitActions`; the caller sends them after the commit.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from typing import Protocol
 
 from domain.commands.device_reports import DeviceReportService
 from domain.commands.report_batch import ExecutionChanges, ReportTx
-from domain.devices.codec import (
+from domain.devices.device_codec import (
     CommandResultReport,
     DeviceCodec,
     DeviceReport,
@@ -25,8 +25,7 @@ from domain.devices.codec import (
     TimeRequest,
     UnreadableMessage,
 )
-from domain.devices.health import HasDeviceHealth, HealthBatch
-from domain.devices.link import (
+from domain.devices.device_link import (
     FORBIDDEN_TOPIC,
     DeviceConnected,
     DeviceDisconnected,
@@ -35,13 +34,14 @@ from domain.devices.link import (
     InboundMessage,
     MessagesDropped,
 )
+from domain.devices.health import HasDeviceHealth, HealthBatch
 from domain.devices.model import Device
 from domain.devices.presence_batch import PresenceBatch, PresenceTx
 from domain.devices.sessions import HasDeviceSessions
 from domain.kernel.clock import SECOND_MS, Clock
 from domain.kernel.ids import DeviceId
 from domain.kernel.unit_of_work import UnitOfWork
-from domain.schedules.left_edges import RelayEvidence
+from domain.schedules.offline_device_edge_policy import RelayEvidence
 from domain.schedules.ports import ScheduleTx
 
 CONNECT_SEQUENCE_MS = 10 * SECOND_MS
@@ -64,7 +64,7 @@ class SchedulePlanSync(Protocol):
     def on_online(self, tx: DeviceMessagesTx, device: Device) -> None: ...
 
 
-class LeftEdgeResolution(Protocol):
+class OfflineDeviceEdgeResolution(Protocol):
     async def on_relay_reports(self, tx: DeviceMessagesTx, reports: Sequence[tuple[Device, RelayEvidence]], /) -> None: ...
 
     async def on_plan_revisions(self, tx: DeviceMessagesTx, reported: Mapping[DeviceId, int], /) -> None: ...
@@ -86,7 +86,7 @@ class DecodedBatch:
     """(device number, code, reason) of messages that cannot be decoded."""
 
 
-class BatchContext:
+class MessageBatchChanges:
     """The changes that one transaction collects while it applies messages."""
 
     def __init__(self, tx: DeviceMessagesTx, changes: ExecutionChanges) -> None:
@@ -94,7 +94,7 @@ class BatchContext:
         self.changes = changes
         self.presence = PresenceBatch()
         self.health = HealthBatch()
-        self.follow_ups = FollowUps()
+        self.follow_ups = AfterCommitActions()
         self.relay_evidence: list[tuple[Device, RelayEvidence]] = []
         """Relay reports of devices that have edges left to them."""
         self.plan_revisions: dict[DeviceId, tuple[Device, int]] = {}
@@ -107,7 +107,7 @@ class BatchContext:
 
 
 @dataclass(slots=True)
-class FollowUps:
+class AfterCommitActions:
     """What to do after the commit."""
 
     messages: list[tuple[DeviceId, OutboundMessage]] = field(default_factory=list)
@@ -116,7 +116,7 @@ class FollowUps:
     subscribed_devices: list[tuple[int, int]] = field(default_factory=list)
     """(device number, when in Unix ms) of devices that have subscribed to other topics."""
 
-    def extend(self, other: FollowUps) -> None:
+    def extend(self, other: AfterCommitActions) -> None:
         self.messages += other.messages
         self.ready_devices += other.ready_devices
         self.subscribed_devices += other.subscribed_devices
@@ -132,7 +132,7 @@ class DeviceMessageService:
         reports: DeviceReportService,
         presence: PresenceTracker,
         plans: SchedulePlanSync,
-        left_edges: LeftEdgeResolution,
+        left_edges: OfflineDeviceEdgeResolution,
         front: str | None = None,
         is_connected: Callable[[str], bool] = lambda _: True,
     ) -> None:
@@ -170,14 +170,14 @@ class DeviceMessageService:
                 self._connected_ms.pop(event.device_no, None)
         return decoded
 
-    async def apply(self, tx: DeviceMessagesTx, messages: Sequence[DecodedMessage]) -> FollowUps:
+    async def apply(self, tx: DeviceMessagesTx, messages: Sequence[DecodedMessage]) -> AfterCommitActions:
         """Apply the messages in their order. Devices and commands are loaded together and written together."""
         if not messages:
-            return FollowUps()
+            return AfterCommitActions()
         found = await tx.devices.list_by_ids({DeviceId(message.event.device_id) for message in messages})
         devices = {device.device_id: device for device in found}
         execution_ids = {execution_id for message in messages for execution_id in _execution_ids(message)}
-        context = BatchContext(tx, await self._reports.load_changes(tx, execution_ids))
+        context = MessageBatchChanges(tx, await self._reports.load_changes(tx, execution_ids))
         for message in messages:
             device = devices.get(DeviceId(message.event.device_id))
             if device is not None:  # None: deleted after it sent the message
@@ -202,7 +202,7 @@ class DeviceMessageService:
         if connected and (moved := await tx.device_sessions.attach(connected, front)):
             await tx.executions.mark_possibly_sent(self._clock.now_ms(), {connected[device_no] for device_no in moved})
 
-    async def _resolve_left_edges(self, context: BatchContext) -> None:
+    async def _resolve_left_edges(self, context: MessageBatchChanges) -> None:
         revisions = {
             device_id: rev
             for device_id, (device, rev) in context.first_plan_revisions.items()
@@ -214,7 +214,7 @@ class DeviceMessageService:
         if evidence:
             await self._left_edges.on_relay_reports(context.tx, evidence)
 
-    async def _apply_message(self, context: BatchContext, device: Device, message: DecodedMessage) -> None:
+    async def _apply_message(self, context: MessageBatchChanges, device: Device, message: DecodedMessage) -> None:
         match message.event:
             case DeviceConnected(at_ms=at_ms, max_packet_size=max_packet_size):
                 context.health.add_connection(device.device_no, max_packet_size)
@@ -230,7 +230,7 @@ class DeviceMessageService:
                 for report in message.reports:
                     await self._apply_report(context, device, report, at_ms)
 
-    async def _apply_report(self, context: BatchContext, device: Device, report: DeviceReport, at_ms: int) -> None:
+    async def _apply_report(self, context: MessageBatchChanges, device: Device, report: DeviceReport, at_ms: int) -> None:
         match report:
             case RelayReport(relay, execution_id, by):
                 await self._reports.on_relay_report(
@@ -288,7 +288,7 @@ class DeviceMessageService:
             if isinstance(event, DeviceConnected) or (isinstance(event, InboundMessage) and event.device_no not in self._senders)
         }
         if wanted:
-            async with self._uow.read() as tx:
+            async with self._uow.read(one_statement=True) as tx:
                 self._senders |= {device.device_no: device for device in await tx.devices.list_by_numbers(wanted)}
 
 

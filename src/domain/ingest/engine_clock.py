@@ -13,7 +13,7 @@ from domain.kernel.clock import Clock, ClockSteps
 from domain.rules.telemetry_engine_port import TelemetryEngine
 
 
-class EngineClock:
+class TelemetryEngineClock:
     def __init__(self, *, engine: TelemetryEngine, clock: Clock, on_step: Callable[[int], None]) -> None:
         """`on_step` is told of each step, in milliseconds."""
         self._engine = engine

@@ -16,7 +16,7 @@ from domain.partitions.ports import HasPartitions
 class OwnedIngestTx(IngestTx, HasPartitions, Protocol): ...
 
 
-class FencedIngest:
+class FencedIngestStore:
     """`store` of `IngestService`, in a transaction that holds the partitions of the result."""
 
     def __init__(self, ingest: IngestService, ownership: PartitionOwnership) -> None:

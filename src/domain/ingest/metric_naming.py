@@ -30,7 +30,7 @@ async def assign_metric_numbers(engine: TelemetryEngine, uow: UnitOfWork[MetricN
     engine.add_metric_names(numbered)
 
 
-class NamedIngest:
+class MetricNamingIngest:
     """Runs a batch through the engine in as many calls as new metric names require."""
 
     def __init__(self, engine: TelemetryEngine, assign_names: AssignNames) -> None:

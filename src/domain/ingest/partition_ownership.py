@@ -15,11 +15,12 @@ from domain.kernel.clock import Clock
 from domain.kernel.errors import ValidationFailed
 from domain.kernel.unit_of_work import EngineCommitLock, Transaction, UnitOfWork
 from domain.partitions.hashing import partition_of
-from domain.partitions.liveness import OWN_LEASE_MS, MemberLiveness
+from domain.partitions.liveness import OWN_LEASE_MS, InstanceLiveness
+from domain.partitions.log_reach import LogReachMeter, without_log
 from domain.partitions.model import NOBODY, Partition
 from domain.partitions.overview import MoveHistory
 from domain.partitions.owned_partitions import PartitionOwnership
-from domain.partitions.ports import MISSING, HasPartitions, InboundLog, MemberCalls
+from domain.partitions.ports import MISSING, HasPartitions, InboundLog, InstanceConnectionProbe
 from domain.rules.telemetry_engine_port import TelemetryEngine
 from domain.telemetry.ports import HasReadings
 
@@ -34,36 +35,43 @@ class PartitionOwnershipService:
         self,
         *,
         uow: UnitOfWork[PartitionTx],
+        membership_uow: UnitOfWork[PartitionTx],
         clock: Clock,
         engine: TelemetryEngine,
         engine_commit_lock: EngineCommitLock,
         log: InboundLog,
         ownership: PartitionOwnership,
-        calls: MemberCalls,
+        calls: InstanceConnectionProbe,
+        log_reach: LogReachMeter,
         on_restored: Callable[[], None],
         on_takeover: Callable[[], None],
         before_release: Callable[[], Awaitable[None]],
     ) -> None:
-        """`on_restored` is called when the engine has been given the devices of a partition, before it gets their messages.
+        """`membership_uow` is the same storage, and does not wait for the other work of this instance: a beat that comes late
+        costs the partitions. Its commits need not survive a crash of the server, as long as those after a lost one are lost too.
+        `on_restored` is called when the engine has been given the devices of a partition, before it gets their messages.
         `on_takeover` is called before that for partitions that their last owner has not released.
         `before_release` sends what the partition's readings have to tell before another instance stores the next ones."""
         self._uow = uow
+        self._membership_uow = membership_uow
         self._clock = clock
         self._engine = engine
         self._engine_commit_lock = engine_commit_lock
         self._log = log
         self._ownership = ownership
         self._calls = calls
+        self._log_reach = log_reach
         self._on_restored = on_restored
         self._on_takeover = on_takeover
         self._before_release = before_release
-        self._liveness = MemberLiveness()
+        self._liveness = InstanceLiveness()
         self._restoring: int | None = None
         self.last_beat_ms = clock.monotonic_ms() - OWN_LEASE_MS
         """The start of the last beat that the database has confirmed, monotonic."""
         self._rows: Sequence[Partition] = ()
         self.live: frozenset[str] = frozenset()
-        """The members that are alive, this instance included once it has joined."""
+        """The members that are alive and may own partitions, this instance included once it has joined."""
+        self._beating: frozenset[str] = frozenset()
         self.members: frozenset[str] = frozenset()
         """All that have not left, as the last beat found them. One that is silent may reach the database again."""
         self.moves = MoveHistory()
@@ -71,7 +79,7 @@ class PartitionOwnershipService:
         """Partitions whose positions belong to another log than the one that exists, with what to do."""
         self._stored_before: Mapping[int, int] = {}
         """Positions at the last call of `trim_logs`."""
-        self.claimed = self.released = self.lost = 0
+        self.claimed = self.released = self.lost = self.ended_sessions = 0
 
     def owns_device(self, device_no: int) -> bool:
         """Whether the engine may hold the rules of the device."""
@@ -91,19 +99,32 @@ class PartitionOwnershipService:
     async def beat(self) -> None:
         """Tell the others that this instance lives, and read who else does, and who owns what."""
         started_ms = self._clock.monotonic_ms()
-        async with self._uow.write(caller=None) as tx:
-            await tx.members.beat(self._ownership.instance)
+        async with self._membership_uow.write(caller=None) as tx:
+            await tx.members.beat(self._ownership.instance, self._log_reach.measure())
             await tx.members.remove(self._liveness.forgotten(started_ms))
             members, self._rows = await tx.members.list_all(), await tx.partitions.list_all()
         self.last_beat_ms = started_ms
         self.members = frozenset(each.instance for each in members)
         self.moves.observe(self._rows, self._clock.now_ms())
-        live = self._liveness.observe(members, started_ms)
+        live = self._liveness.observe(members, started_ms, self._ownership.instance)
         suspects = self._liveness.suspects(started_ms) - {self._ownership.instance}
-        self.live = live - await self._calls.find_gone(suspects) if suspects else live
+        self._beating = live - await self._calls.find_gone(suspects) if suspects else live
+        self.live = self._beating - without_log(members, self._beating)
+
+    def next_judgement_s(self) -> float:
+        """How long until a silent member has to be judged, or this one if the log does not answer."""
+        lost_in_ms = self._log_reach.lost_in_ms()
+        others_ms = self._liveness.next_change_ms(self._clock.monotonic_ms())
+        return (min(others_ms, lost_in_ms) if lost_in_ms > 0 else others_ms) / 1000
+
+    @property
+    def is_replaced(self) -> bool:
+        """Whether others replace this instance although it beats, because it does not reach the log and they do."""
+        return self._ownership.instance in self._beating - self.live
 
     async def run_round(self) -> None:
         """Do a step towards the assignment, by what the last beat has read."""
+        await self._end_sessions_of_the_dead()
         plan = self._ownership.plan(self._rows, self.live)
         if plan.lost:
             async with self._engine_commit_lock:
@@ -112,6 +133,13 @@ class PartitionOwnershipService:
             await self._release(partition, epoch)
         if plan.claim:
             await self._claim(plan.claim)
+
+    async def _end_sessions_of_the_dead(self) -> None:
+        """First of all: whatever the open transactions of a dead owner have locked, others wait for it."""
+        dead = {row.owner for row in self._rows} - self._beating - {NOBODY}
+        if dead and self._ownership.instance in self.live:
+            async with self._membership_uow.write(caller=None) as tx:
+                self.ended_sessions += await tx.members.end_sessions(dead)
 
     async def leave(self) -> None:
         """Give everything up in one transaction, after the workers have stopped and the last checkpoint is stored."""
@@ -152,7 +180,7 @@ class PartitionOwnershipService:
         log_ids = await self._log.log_ids([row.partition for row in rows])
         self.foreign_logs = {row.partition: _foreign_log(row) for row in rows if _is_of_another_log(row, log_ids)}
         wanted = [row for row in rows if row.partition in log_ids and row.partition not in self.foreign_logs]
-        async with self._uow.write(caller=None) as tx:
+        async with self._membership_uow.write(caller=None) as tx:
             claims = [await tx.partitions.claim(row, self._ownership.instance, log_ids[row.partition]) for row in wanted]
         if any(claimed and row.owner not in (NOBODY, claimed.owner) for row, claimed in zip(wanted, claims, strict=True)):
             self._on_takeover()

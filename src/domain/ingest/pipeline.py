@@ -14,15 +14,15 @@ from dataclasses import dataclass
 from itertools import chain
 from typing import Protocol
 
-from domain.devices.codec import TelemetryReport
-from domain.devices.link import InboundBatch, InboundMessage, OutboundLink
+from domain.devices.device_codec import TelemetryReport
+from domain.devices.device_link import InboundBatch, InboundMessage, OutboundLink
 from domain.ingest.dead_letters import TELEMETRY_KIND, DeadLetter, reason_of
-from domain.ingest.device_messages import DecodedBatch, DecodedMessage, DeviceMessageService, DeviceMessagesTx, FollowUps
-from domain.ingest.engine_clock import EngineClock
-from domain.ingest.metric_naming import AssignNames, NamedIngest, assign_metric_numbers
+from domain.ingest.device_messages import AfterCommitActions, DecodedBatch, DecodedMessage, DeviceMessageService, DeviceMessagesTx
+from domain.ingest.engine_clock import TelemetryEngineClock
+from domain.ingest.metric_naming import AssignNames, MetricNamingIngest, assign_metric_numbers
 from domain.ingest.telemetry import IngestResult, IngestService, IngestTx
 from domain.kernel.unit_of_work import UnitOfWork
-from domain.partitions.model import LogAdvance
+from domain.partitions.model import PartitionLogAdvance
 from domain.partitions.ports import HasPartitions
 from domain.rules.telemetry_engine_port import ClockOffset, TelemetryBatch, TelemetryEngine
 
@@ -48,9 +48,9 @@ class EvaluatedBatch:
     clocks_ahead: Sequence[ClockOffset] = ()
     telemetry_message_count: int = 0
     reading_count: int = 0
-    unnamed: Sequence[RefusedPart] = ()
+    unnamed: Sequence[RefusedBatchPart] = ()
     """Messages that the engine did not take, because the database refuses a metric name."""
-    progress: Sequence[LogAdvance] = ()
+    progress: Sequence[PartitionLogAdvance] = ()
     """What this is of the logs of partitions; the positions advance in the transaction that stores it."""
 
     @property
@@ -98,14 +98,14 @@ class EvaluatedBatch:
 
 
 @dataclass(frozen=True, slots=True)
-class RefusedPart:
+class RefusedBatchPart:
     """A part of a batch that the database refuses, and why."""
 
     part: EvaluatedBatch
     error: Exception
 
 
-def refused_messages(batch: InboundBatch, evaluated: EvaluatedBatch, refused: Sequence[RefusedPart]) -> list[DeadLetter]:
+def refused_messages(batch: InboundBatch, evaluated: EvaluatedBatch, refused: Sequence[RefusedBatchPart]) -> list[DeadLetter]:
     """The messages, as they arrived, that refused parts were made of. A refused engine result does not tell which message of the
     device caused it: then all telemetry of the device in this batch is returned."""
     by_device: dict[int, str] = {}
@@ -138,7 +138,7 @@ class IngestPipeline:
         uow: UnitOfWork[PipelineTx],
         link: OutboundLink,
         engine: TelemetryEngine,
-        engine_clock: EngineClock,
+        engine_clock: TelemetryEngineClock,
         make_batch: BatchFactory,
         device_messages: DeviceMessageService,
         ingest: IngestService,
@@ -170,7 +170,7 @@ class IngestPipeline:
             batches.append(self._make_batch(decoded.telemetry))
         shifted = self._engine_clock.follow_steps()
         now_ms = self._engine_clock.now_ms()
-        ingest = NamedIngest(self._engine, assign_names)
+        ingest = MetricNamingIngest(self._engine, assign_names)
         for telemetry in batches:
             await ingest.run(telemetry, now_ms)
         evaluated = ingest.results
@@ -184,13 +184,13 @@ class IngestPipeline:
             clocks_ahead=list(chain.from_iterable(result.clocks_ahead for result in evaluated)),
             telemetry_message_count=sum(result.message_count for result in evaluated),
             reading_count=sum(result.reading_count for result in evaluated),
-            unnamed=[RefusedPart(EvaluatedBatch([part], []), error) for part, error in ingest.skipped],
+            unnamed=[RefusedBatchPart(EvaluatedBatch([part], []), error) for part, error in ingest.skipped],
         )
 
-    async def store(self, batch: EvaluatedBatch) -> FollowUps:
+    async def store(self, batch: EvaluatedBatch) -> AfterCommitActions:
         """Write the batch in one transaction. Raises Unavailable when the database does not answer; PartitionLost or
         AlreadyCommitted, and then nothing was written."""
-        follow_ups = FollowUps()
+        follow_ups = AfterCommitActions()
         if batch.is_empty:
             return follow_ups
         async with self._uow.write(caller=None) as tx:
@@ -201,7 +201,7 @@ class IngestPipeline:
             follow_ups.extend(await self._device_messages.apply(tx, batch.messages))
         return follow_ups
 
-    async def follow_up(self, follow_ups: FollowUps) -> None:
+    async def follow_up(self, follow_ups: AfterCommitActions) -> None:
         """After the commit: start the commands of devices that are ready, and answer devices."""
         if follow_ups.ready_devices:
             self._on_devices_ready(follow_ups.ready_devices)

@@ -23,7 +23,7 @@ MAX_TRACKED_RESULTS = 64
 class AnnouncerTx(FanoutTx, HasReadings, Protocol): ...
 
 
-class WatchedResult(Protocol):
+class ResultWithWatchedReadings(Protocol):
     @property
     def rows(self) -> Sequence[TelemetryRow]: ...
 
@@ -59,10 +59,10 @@ NO_ANNOUNCEMENTS = ReadingEvents()
 class ReadingAnnouncer:
     def __init__(self, publisher: ReadingPublisher) -> None:
         self._publisher = publisher
-        self._stored_before: dict[int, tuple[WatchedResult, Set[RowKey]]] = {}
+        self._stored_before: dict[int, tuple[ResultWithWatchedReadings, Set[RowKey]]] = {}
         """By `id` of a result whose transaction has not committed yet: its rows that were stored before the first attempt."""
 
-    async def prepare(self, tx: AnnouncerTx, result: WatchedResult) -> ReadingEvents:
+    async def prepare(self, tx: AnnouncerTx, result: ResultWithWatchedReadings) -> ReadingEvents:
         """What to announce of the watched readings: nothing of a message that was stored before, because a device has sent it
         twice. When a retry finds a message that was not stored before the first attempt, that attempt has committed although the
         database did not say so: its deliveries are stored, but the feed has not got it."""
@@ -87,7 +87,7 @@ class ReadingAnnouncer:
             [event for event, place in events.values() if place in committed],
         )
 
-    def _forget(self, result: WatchedResult) -> None:
+    def _forget(self, result: ResultWithWatchedReadings) -> None:
         self._stored_before.pop(id(result), None)
 
     async def publish(self, tx: AnnouncerTx, announcements: ReadingEvents) -> None:

@@ -50,7 +50,7 @@ class RestoreReport:
 async def restore_engine(engine: TelemetryEngine, uow: UnitOfWork[RestoreTx], now_ms: int) -> RestoreReport:
     """Set the rules last: a replayed row updates values and evaluates no rule. Whatever the database contains from after `now_ms`
     was written while the service's clock was ahead, or the clock is behind now: it counts as now."""
-    restore = _Restore(engine, now_ms)
+    restore = _EngineRestore(engine, now_ms)
     async with uow.read() as tx:
         engine.add_metric_names(await tx.readings.list_metric_names())
         restore.checkpoints(await tx.readings.list_checkpoints())
@@ -66,7 +66,7 @@ async def restore_partition(
     """`restore_engine` for the devices of a partition that this instance has just taken over. Replaces what the engine has of
     them: without owning them it may have read some of their messages for the API."""
     hashes = hash_range(partition, partitions)
-    restore = _Restore(engine, now_ms)
+    restore = _EngineRestore(engine, now_ms)
     async with uow.read() as tx:
         names = await tx.readings.list_metric_names()
         checkpoints = await tx.partition_states.list_checkpoints(hashes)
@@ -79,7 +79,7 @@ async def restore_partition(
     return restore.report
 
 
-class _Restore:
+class _EngineRestore:
     def __init__(self, engine: TelemetryEngine, now_ms: int) -> None:
         self._engine = engine
         self._now_ms = now_ms

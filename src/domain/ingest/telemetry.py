@@ -15,17 +15,17 @@ from typing import Protocol, TypeVar, cast
 from domain.commands.model import DEFAULT_TTL_MS, AutomationCommand, CommandRequest, TriggeredBy
 from domain.commands.ports import AutomationCommandRunner, AutomationTx
 from domain.devices.model import DeviceStatus
-from domain.ingest.arrivals import StoreTimeRecorder
 from domain.ingest.reading_announcer import NO_ANNOUNCEMENTS, ReadingAnnouncer, ReadingPublisher
+from domain.ingest.store_time_recorder import StoreTimeRecorder
 from domain.kernel.caller import SystemCaller
 from domain.kernel.clock import Clock
+from domain.kernel.columnar_records import read_column
 from domain.kernel.domain_events import DomainEvent, EventKind, Json
 from domain.kernel.errors import DomainError
-from domain.kernel.record_columns import read_column
 from domain.rules.model import Rule, RuleFiring, RuleSuppression, RuleTransition
 from domain.rules.policy import MAX_FIRINGS_PER_MINUTE, RuleLoopGuard
 from domain.rules.storage_ports import HasRules
-from domain.rules.telemetry_engine_port import BatchResult, TelemetryEngine, WatchedReading
+from domain.rules.telemetry_engine_port import BatchResult, Checkpoint, TelemetryEngine, WatchedReading
 from domain.telemetry.ports import HasReadings, HasRollups
 from domain.telemetry.rollup_service import RollupMarkCache
 from domain.telemetry.store_time_ports import HasArrivals
@@ -46,6 +46,7 @@ class IngestResult:
     rule_firings: Sequence[RuleFiring]
     rule_suppressions: Sequence[RuleSuppression]
     watched_readings: Sequence[WatchedReading]
+    checkpoints: Sequence[Checkpoint] = ()
 
     @classmethod
     def of(cls, result: BatchResult) -> IngestResult:
@@ -57,6 +58,7 @@ class IngestResult:
             result.rule_firings,
             result.rule_suppressions,
             result.watched_readings,
+            result.checkpoints,
         )
 
     @property
@@ -72,6 +74,7 @@ class IngestResult:
         rows, hours, watched = _by_device(self.rows), _by_device(self.rollup_hours), _by_device(self.watched_readings)
         transitions, firings = _by_device(self.rule_transitions), _by_device(self.rule_firings)
         suppressions = _by_device(self.rule_suppressions)
+        checkpoints = _by_device(self.checkpoints)
         metrics = {device_no: replace(NOTHING, new_metrics=new) for device_no, new in _by_device(self.new_metrics).items()}
         readings = [
             replace(
@@ -79,6 +82,7 @@ class IngestResult:
                 rows=rows.get(device_no, ()),
                 rollup_hours=hours.get(device_no, ()),
                 watched_readings=watched.get(device_no, ()),
+                checkpoints=checkpoints.get(device_no, ()),
             )
             for device_no in dict.fromkeys([*rows, *watched])
         ]
@@ -141,6 +145,8 @@ class IngestService:
         announcements = await self._announcer.prepare(tx, result) if result.watched_readings else NO_ANNOUNCEMENTS
         if result.rows:
             await tx.readings.add_many(result.rows)
+            if result.checkpoints:
+                await tx.readings.upsert_checkpoints(result.checkpoints)
             await self._mark_rollup_hours(tx, result.rollup_hours)
             self._publisher.publish_store_time(tx, await self._arrivals.record(tx, result.rows))
         if result.rule_transitions:

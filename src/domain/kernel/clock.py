@@ -37,14 +37,14 @@ class Clock(Protocol):
 
 
 @dataclass(frozen=True, slots=True)
-class Moment:
+class WallAndSteadyTime:
     """The same instant by two clocks: `wall_ms` to record and show, `steady_ms` to count from."""
 
     wall_ms: int
     steady_ms: int
 
     @classmethod
-    def now(cls, clock: Clock) -> Moment:
+    def now(cls, clock: Clock) -> WallAndSteadyTime:
         return cls(clock.now_ms(), clock.steady_ms())
 
 

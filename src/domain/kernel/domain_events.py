@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 from typing import Literal
 
 from domain.kernel.caller import Caller, Session
-from domain.kernel.fast_frozen import fast_frozen
+from domain.kernel.fast_frozen_dataclass import fast_frozen
 from domain.kernel.ids import AccountId, DeviceId
 
 Json = None | bool | int | float | str | list["Json"] | dict[str, "Json"]

@@ -30,6 +30,6 @@ class JoinedUnitOfWork(Generic[TxT]):
         yield self._tx
 
     @asynccontextmanager
-    async def read(self) -> AsyncIterator[TxT]:
+    async def read(self, *, one_statement: bool = False) -> AsyncIterator[TxT]:
         """Sees what the transaction has changed so far."""
         yield self._tx

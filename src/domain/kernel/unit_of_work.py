@@ -61,6 +61,7 @@ class UnitOfWork(Protocol[Tx_co]):
         has lost its access, Unavailable when the database does not respond."""
         ...
 
-    def read(self) -> AbstractAsyncContextManager[Tx_co]:
-        """A consistent snapshot; writing through it raises."""
+    def read(self, *, one_statement: bool = False) -> AbstractAsyncContextManager[Tx_co]:
+        """A consistent snapshot; writing through it raises. `one_statement`: a single call of a repository that is one
+        statement; PostgreSQL then needs one round trip in place of three, and refuses a second statement."""
         ...

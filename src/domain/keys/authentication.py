@@ -1,8 +1,8 @@
 """Authentication of access tokens and API keys. Session and role are read on each call, so a session that was ended and a
 membership that changed apply at once, on every instance.
 
-The time of a key's last use is buffered and written in batches every few seconds instead of once per call. A crash loses a few
-seconds of it, which is acceptable for a value that is only displayed.
+The time of the last use of a key or a service session is buffered and written in batches every few seconds instead of once per
+call. A crash loses a few seconds of it, which is acceptable for a value that is only displayed.
 """
 
 from __future__ import annotations
@@ -13,9 +13,9 @@ from typing import Protocol
 
 from domain.accounts.model import AccessTokenClaims
 from domain.accounts.ports import AccessTokenCodec, HasMemberships, HasUserSessions, SecretHasher
-from domain.kernel.audit import DeniedRequestLog
 from domain.kernel.caller import ApiKeyCaller, Role, Session
 from domain.kernel.clock import MINUTE_MS, Clock
+from domain.kernel.denied_request_log import DeniedRequestLog
 from domain.kernel.errors import RateLimited, Unauthenticated
 from domain.kernel.ids import KeyId, SessionId
 from domain.kernel.unit_of_work import UnitOfWork
@@ -51,7 +51,8 @@ class CallerAuthenticator:
         self._digest = secret_hasher
         self._denied_request_log = denied_requests
         self._requirement = requirement
-        self._last_used_ms: dict[KeyId, int] = {}
+        self._keys_last_used_ms: dict[KeyId, int] = {}
+        self._services_last_used_ms: dict[SessionId, int] = {}
         self._service_requests: dict[SessionId, tuple[int, int]] = {}
         """The minute, and the requests in it, of each service session."""
 
@@ -60,7 +61,7 @@ class CallerAuthenticator:
         if token.startswith(SERVICE_TOKEN_PREFIX):
             return await self._authenticate_service(token, address)
         claims = self._tokens.verify(token, self._clock.now_ms())
-        async with self._uow.read() as tx:
+        async with self._uow.read(one_statement=True) as tx:
             found = await tx.user_sessions.find_with_membership(claims.session_id)
         if found is not None:
             session, membership = found
@@ -82,10 +83,10 @@ class CallerAuthenticator:
         if service is None or found is None:
             raise AssertionError("a session that is absent is not usable")
         self._count_service_request(service.session_id, now_ms)
-        member = found[1].to_session(address)
-        if not member.role.is_at_least(service.role):
+        caller = service.act_for(found[1].to_session(address))
+        if caller is None:
             raise Unauthenticated("The member who made this service session has a lower role now. Create a new one.")
-        caller = replace(member, role=service.role, session_id=service.session_id, operations=frozenset(service.operations))
+        self._services_last_used_ms[service.session_id] = now_ms
         return caller, service.expires_ms
 
     def _count_service_request(self, session_id: SessionId, now_ms: int) -> None:
@@ -125,7 +126,7 @@ class CallerAuthenticator:
         """Raises Unauthenticated for a key that is malformed, unknown or disabled."""
         check_key_format(secret)
         secret_hash = self._digest.sha256(secret)
-        async with self._uow.read() as tx:
+        async with self._uow.read(one_statement=True) as tx:
             key = await tx.api_keys.find_by_hash(secret_hash)
         if key is None or not hmac.compare_digest(key.secret_hash, secret_hash):
             raise Unauthenticated("This API key does not exist or was deleted. Create a new one.")
@@ -134,7 +135,7 @@ class CallerAuthenticator:
             error = Unauthenticated("This API key is disabled. Enable it or use another one.")
             await self._log_denied(caller, "a call with a disabled key", error)
             raise error
-        self._last_used_ms[key.key_id] = self._clock.now_ms()
+        self._keys_last_used_ms[key.key_id] = self._clock.now_ms()
         return caller
 
     async def _log_denied(self, caller: Session | ApiKeyCaller, act: str, error: Unauthenticated) -> None:
@@ -143,12 +144,15 @@ class CallerAuthenticator:
 
     async def flush_last_used(self) -> None:
         """Write the buffered last-use times. Called every few seconds and at shutdown."""
-        used, self._last_used_ms = self._last_used_ms, {}
-        if not used:
+        keys, self._keys_last_used_ms = self._keys_last_used_ms, {}
+        services, self._services_last_used_ms = self._services_last_used_ms, {}
+        if not keys and not services:
             return
         try:
             async with self._uow.write(caller=None) as tx:
-                await tx.api_keys.update_last_used(used)
+                await tx.api_keys.update_last_used(keys)
+                await tx.service_sessions.update_last_used(services)
         except BaseException:
-            self._last_used_ms = {**used, **self._last_used_ms}
+            self._keys_last_used_ms = {**keys, **self._keys_last_used_ms}
+            self._services_last_used_ms = {**services, **self._services_last_used_ms}
             raise

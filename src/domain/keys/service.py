@@ -6,8 +6,9 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Generic, Protocol, TypeVar
 
+from domain.accounts.pending_requests import PendingRequestCloser
 from domain.accounts.policy import check_name
-from domain.accounts.ports import PendingRequestCloser, SecretHasher
+from domain.accounts.ports import SecretHasher
 from domain.kernel.caller import Role, Session, require_role
 from domain.kernel.clock import Clock
 from domain.kernel.domain_events import DomainEvent, EventKind

@@ -11,11 +11,13 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 from domain.accounts.model import Membership
+from domain.accounts.ports import Translator
 from domain.approvals.link_ports import ApprovalLinkCodec
 from domain.approvals.links import LINK_TTL_MS
 from domain.approvals.model import Approval, ApprovalStatus
+from domain.approvals.policy import is_own_request
 from domain.kernel.caller import Role
-from domain.kernel.clock import MINUTE_MS, SECOND_MS, Clock, Moment
+from domain.kernel.clock import MINUTE_MS, SECOND_MS, Clock, WallAndSteadyTime
 from domain.kernel.errors import SecretUnreadable
 from domain.kernel.unit_of_work import UnitOfWork
 from domain.kernel.vault import Vault
@@ -31,8 +33,8 @@ from domain.notifications.model import (
     NotificationSendOutcome,
     NotificationTopic,
 )
+from domain.notifications.notification_settings import record_result
 from domain.notifications.ports import NotificationDeliveryTx, NotificationSender
-from domain.notifications.service import record_result
 
 BATCH = 100
 QUIET_CHECK_MS = 5 * MINUTE_MS
@@ -45,7 +47,7 @@ UNSENT_OUTCOMES = (NotificationSendOutcome.FAILED, NotificationSendOutcome.REFUS
 
 
 @dataclass(frozen=True, slots=True)
-class _Claimed:
+class _ClaimedNotifications:
     channel: NotificationChannel
     group: Sequence[Notification]
     destination: Destination
@@ -65,6 +67,7 @@ class NotificationDeliveryService:
         vault: Vault,
         sender: NotificationSender,
         links: ApprovalLinkCodec,
+        translator: Translator,
         public_url: str,
     ) -> None:
         self._uow = uow
@@ -72,6 +75,7 @@ class NotificationDeliveryService:
         self._vault = vault
         self._sender = sender
         self._links = links
+        self._translator = translator
         self._public_url = public_url
         self.sent_by_channel: dict[str, float] = dict.fromkeys(ChannelKind, 0)
         self.unsent_by_outcome: dict[str, float] = dict.fromkeys(UNSENT_OUTCOMES, 0)
@@ -80,7 +84,7 @@ class NotificationDeliveryService:
 
     async def send_due(self) -> bool:
         """Send a batch of what is due. True if there may be more. What fails is sent again later."""
-        now = Moment.now(self._clock)
+        now = WallAndSteadyTime.now(self._clock)
         async with self._uow.write(caller=None) as tx:
             due = await tx.notifications.list_due(now.steady_ms, BATCH)
             claimed = [one for group in policy.group(due) if (one := await self._claim(tx, group, now)) is not None]
@@ -96,7 +100,9 @@ class NotificationDeliveryService:
             self.pending = await tx.notifications.count()
             return await tx.notifications.next_due_ms()
 
-    async def _claim(self, tx: NotificationDeliveryTx, group: Sequence[Notification], now: Moment) -> _Claimed | None:
+    async def _claim(
+        self, tx: NotificationDeliveryTx, group: Sequence[Notification], now: WallAndSteadyTime
+    ) -> _ClaimedNotifications | None:
         """None if it is dropped or has to wait."""
         first, seqs = group[0], [each.seq for each in group]
         channel = await tx.notification_channels.get(first.channel_id)
@@ -116,7 +122,7 @@ class NotificationDeliveryService:
             pause_ms = min(quiet_until_ms - now.wall_ms, QUIET_CHECK_MS)
             await tx.notifications.postpone(seqs, now.steady_ms + pause_ms, first.attempt)
             return None
-        return await self._prepare(tx, channel, membership, group, approval, now)
+        return await self._prepare(tx, channel, membership, group, approval, settings.language, now)
 
     async def _prepare(
         self,
@@ -125,8 +131,9 @@ class NotificationDeliveryService:
         membership: Membership,
         group: Sequence[Notification],
         approval: Approval | None,
-        now: Moment,
-    ) -> _Claimed | None:
+        language: str,
+        now: WallAndSteadyTime,
+    ) -> _ClaimedNotifications | None:
         attempt, seqs = max(each.attempt for each in group), [each.seq for each in group]
         if attempt >= len(policy.RETRY_PAUSES_MS):
             self.unsent_by_outcome[GIVEN_UP] += len(group)
@@ -140,10 +147,10 @@ class NotificationDeliveryService:
             code = ChannelErrorCode.SECRET_UNREADABLE
             await tx.notification_channels.record_error(channel.channel_id, code, error.message, now.wall_ms)
             return None
-        message = policy.message_of(group, self._public_url)
+        message = policy.message_of(group, self._public_url, lambda text: self._translator.translate(text, language))
         if approval is not None:
             message = await self._with_link(tx, message, approval, membership, destination, now.wall_ms)
-        return _Claimed(channel, group, destination, message)
+        return _ClaimedNotifications(channel, group, destination, message)
 
     async def _with_link(
         self,
@@ -164,7 +171,7 @@ class NotificationDeliveryService:
         token = self._links.issue(membership.membership_id, approval.approval_id, now_ms, expires_ms)
         return replace(message, link=f"{self._public_url}/#/decide/{token}")
 
-    async def _finish(self, tx: NotificationDeliveryTx, claimed: _Claimed, result: ChannelResult) -> None:
+    async def _finish(self, tx: NotificationDeliveryTx, claimed: _ClaimedNotifications, result: ChannelResult) -> None:
         if result.outcome is NotificationSendOutcome.SENT:
             self.sent_by_channel[claimed.channel.kind] += len(claimed.group)
         else:
@@ -187,4 +194,5 @@ async def _find_decidable(
     approval = await tx.approvals.get(membership.account_id, notification.approval_id)
     if approval is None or approval.status is not ApprovalStatus.PENDING or now_ms >= approval.expires_ms:
         return None
-    return None if approval.requested_by.membership_id == membership.membership_id else approval
+    is_own = is_own_request(approval, membership.user_id, membership.membership_id, membership.role)
+    return None if is_own else approval

@@ -15,6 +15,9 @@ MAX_PENDING_PER_CHANNEL = 500
 """More than a person reads. What comes on top is dropped and counted, so that a fleet that goes offline fills no table."""
 
 
+MAIL_FOOTER = "You chose this mail on your page in Latchboard."
+
+
 class NotificationTopic(StrEnum):
     APPROVALS = "approvals"
     OFFLINE = "offline"
@@ -57,7 +60,8 @@ class ChannelErrorCode(StrEnum):
 @dataclass(frozen=True, slots=True)
 class NotificationSettings:
     """Of a member. No topic: no notification. A device counts as offline after `offline_minutes`. In the quiet hours (minutes of
-    the day in `timezone`, past midnight if the end is earlier) notifications wait for their end, on every channel."""
+    the day in `timezone`, past midnight if the end is earlier) notifications wait for their end, on every channel. `language`:
+    that of the messages, an ISO 639 code; English where there is no text in it."""
 
     membership_id: MembershipId
     account_id: AccountId
@@ -66,6 +70,7 @@ class NotificationSettings:
     quiet_from_minute: int | None = None
     quiet_to_minute: int | None = None
     timezone: str = "UTC"
+    language: str = "en"
 
 
 @dataclass(frozen=True, slots=True)
@@ -113,6 +118,7 @@ class NotificationMessage:
     tag: str
     ttl_s: int
     is_urgent: bool = False
+    mail_footer: str = MAIL_FOOTER
 
 
 class NotificationSendOutcome(StrEnum):

@@ -18,6 +18,13 @@ from domain.notifications.model import (
 )
 from domain.notifications.ports import HasNotificationChannels, HasNotifications
 
+SUBJECTS = {
+    "rule_disabled": "rule disabled",
+    "webhook_disabled": "webhook disabled",
+    "device_clock_skew": "clock skew",
+    "device_message_dropped": "message dropped",
+    "device_message_set_aside": "message set aside",
+}
 OFFLINE_ENDS = frozenset({DEVICE_ONLINE, "device_deleted"})
 
 
@@ -89,4 +96,4 @@ def _subject(event: Event, settings: NotificationSettings) -> str:
         return "a command waits for approval"
     if event.kind == DEVICE_OFFLINE:
         return f"offline for {settings.offline_minutes} min"
-    return event.kind.removeprefix("device_").replace("_", " ")
+    return SUBJECTS[event.kind]

@@ -2,17 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from dataclasses import replace
 from datetime import datetime, timedelta
 from zoneinfo import ZoneInfo
 
 from domain.kernel.clock import DAY_MS, HOUR_MS, MINUTE_MS, SECOND_MS
-from domain.notifications.model import Notification, NotificationMessage, NotificationSettings, NotificationTopic
-from domain.sign_in.login_throttle import AttemptLimit
+from domain.notifications.model import MAIL_FOOTER, Notification, NotificationMessage, NotificationSettings, NotificationTopic
+from domain.sign_in.login_throttle import LoginAttemptLimit
 
 RETRY_PAUSES_MS = tuple(minutes * MINUTE_MS for minutes in (1, 5, 15, 60, 240))
 """After these pauses a notification that could not be sent is sent again; then it is given up."""
-TEST_LIMIT = AttemptLimit(20, HOUR_MS)
+TEST_LIMIT = LoginAttemptLimit(20, HOUR_MS)
 """Test messages of one member: the service is no tool to bother the owner of a topic or a chat."""
 MAX_LINES = 20
 """Of a message about many; what is more is counted."""
@@ -53,15 +54,18 @@ def place_of(notification: Notification) -> str:
     return f"device/{notification.device_id}" if notification.device_id else "log"
 
 
-def message_of(group: Sequence[Notification], public_url: str) -> NotificationMessage:
-    """One message about all of the group, which is not empty."""
-    first, *more = group
+def message_of(group: Sequence[Notification], public_url: str, translate: Callable[[str], str] = str) -> NotificationMessage:
+    """One message about all of the group, which is not empty. `translate`: into the language of the recipient."""
+    first, *more = (replace(each, subject=translate(each.subject), text=translate(each.text)) for each in group)
+    footer = translate(MAIL_FOOTER)
     if not more:
         tag = first.approval_id or f"{first.topic}:{first.device_id or ''}"
-        return NotificationMessage(first.subject, first.text, f"{public_url}/#/{place_of(first)}", tag, DAY_MS // SECOND_MS)
-    lines = [f"{each.subject}. {each.text}" for each in group[:MAX_LINES]]
+        link = f"{public_url}/#/{place_of(first)}"
+        return NotificationMessage(first.subject, first.text, link, tag, DAY_MS // SECOND_MS, mail_footer=footer)
+    lines = [f"{each.subject}. {each.text}" for each in [first, *more][:MAX_LINES]]
     if len(group) > MAX_LINES:
-        lines.append(f"… and {len(group) - MAX_LINES} more")
+        lines.append(translate(f"… and {len(group) - MAX_LINES} more"))
     place = "devices" if first.topic is NotificationTopic.OFFLINE else "log"
-    title = f"{first.subject}, and {len(more)} more"
-    return NotificationMessage(title, "\n".join(lines), f"{public_url}/#/{place}", first.topic, DAY_MS // SECOND_MS)
+    title = first.subject + translate(f", and {len(more)} more")
+    text, link = "\n".join(lines), f"{public_url}/#/{place}"
+    return NotificationMessage(title, text, link, first.topic, DAY_MS // SECOND_MS, mail_footer=footer)

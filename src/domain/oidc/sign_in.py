@@ -19,7 +19,7 @@ from domain.kernel.errors import SecretUnreadable, ValidationFailed
 from domain.kernel.ids import IdGenerator
 from domain.kernel.unit_of_work import UnitOfWork
 from domain.kernel.vault import Vault
-from domain.oidc.members import OidcMembers, OidcMemberTx
+from domain.oidc.member_provisioning import OidcMembers, OidcMemberTx
 from domain.oidc.policy import (
     SIGN_IN_ATTEMPTS,
     SIGN_IN_TTL_MS,

@@ -65,11 +65,13 @@ class InstanceLease:
         changes: Callable[[int], Sequence[str] | None],
         unknown: Callable[[], Collection[str]],
         refuse: Callable[[str], Awaitable[None]],
+        is_replaced: Callable[[], bool] = lambda: False,
     ) -> None:
         """`renewed_ms`: the start of the last beat that was confirmed, monotonic. `members`: those that were known then, also
         silent ones. `changes` returns the devices whose credentials this instance has changed in the last ms, None if it does
         not know all of them; `unknown` those whose stored credentials it could not read after a change. `refuse` closes the
-        connections of a device and lets it in no more until the database answers."""
+        connections of a device and lets it in no more until the database answers. `is_replaced`: whether others replace this
+        instance although it renews, because it does not reach the log."""
         self._instance = instance
         self._clock = clock
         self._calls = calls
@@ -78,6 +80,7 @@ class InstanceLease:
         self._changes = changes
         self._unknown = unknown
         self._refuse = refuse
+        self._is_replaced = is_replaced
         self._permitted_until_ms = 0
         """Until then the others' answers hold, monotonic."""
         self._answered: set[str] = set()
@@ -100,9 +103,11 @@ class InstanceLease:
     def require(self) -> None:
         """Raises LeaseLost."""
         if not self.is_valid:
-            raise LeaseLost("This instance does not reach the database; its devices connect elsewhere and send again.")
+            raise LeaseLost("This instance does not reach the database or the log; its devices connect elsewhere and send again.")
 
     def remaining_s(self) -> float:
+        if self._is_replaced():
+            return 0.0
         return (max(self._own_until_ms(), self._permitted_until_ms) - self._clock.monotonic_ms()) / 1000
 
     def answer(self, question: LeaseQuestion) -> LeaseAnswer:

@@ -8,6 +8,7 @@ names the epoch and the position that it continues: this comparison is the fence
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
+from enum import IntEnum
 
 from domain.kernel.errors import DomainError
 
@@ -52,7 +53,7 @@ class Partition:
         """The row after its owner gives it up; None if it has another owner already."""
         return replace(self, owner=NOBODY, epoch=epoch + 1) if self.epoch == epoch else None
 
-    def advanced(self, progress: LogAdvance) -> Partition:
+    def advanced(self, progress: PartitionLogAdvance) -> Partition:
         """Raises PartitionLost, AlreadyCommitted."""
         if (self.epoch, self.position) == (progress.epoch, progress.before):
             return replace(self, position=progress.after)
@@ -65,7 +66,7 @@ class Partition:
 
 
 @dataclass(frozen=True, slots=True)
-class LogAdvance:
+class PartitionLogAdvance:
     """What a transaction has done of a partition's log: the entries after `before`, up to and including `after`. With both equal
     it only proves, until it ends, that the partition is still owned."""
 
@@ -74,8 +75,17 @@ class LogAdvance:
     before: int
     after: int
 
-    def without_advance(self) -> LogAdvance:
+    def without_advance(self) -> PartitionLogAdvance:
         return replace(self, after=self.before)
+
+
+class LogReach(IntEnum):
+    """Whether an instance reaches the cluster's log."""
+
+    LOST = 0
+    RECENT = 1
+    """It does, but there was a gap a moment ago."""
+    STEADY = 2
 
 
 @dataclass(frozen=True, slots=True)
@@ -84,3 +94,4 @@ class ClusterMember:
 
     instance: str
     beats: int
+    log_reach: LogReach = LogReach.STEADY

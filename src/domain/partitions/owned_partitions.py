@@ -12,7 +12,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 from domain.partitions.assignment import assign
-from domain.partitions.model import NOBODY, LogAdvance, Partition, PartitionLost
+from domain.partitions.model import NOBODY, Partition, PartitionLogAdvance, PartitionLost
 
 MAX_MOVES = 4
 """Partitions that are between two live owners at a time."""
@@ -27,7 +27,7 @@ class OwnershipPlan:
 
 
 @dataclass(slots=True)
-class _Owned:
+class _OwnedPartition:
     epoch: int
     position: int
 
@@ -38,7 +38,7 @@ class PartitionOwnership:
 
     instance: str
     count: int
-    _owned: dict[int, _Owned] = field(default_factory=dict)
+    _owned: dict[int, _OwnedPartition] = field(default_factory=dict)
 
     def __contains__(self, partition: int) -> bool:
         return partition in self._owned
@@ -73,7 +73,7 @@ class PartitionOwnership:
 
     def add(self, row: Partition) -> None:
         """This instance has claimed the partition with this row."""
-        self._owned[row.partition] = _Owned(row.epoch, row.position)
+        self._owned[row.partition] = _OwnedPartition(row.epoch, row.position)
 
     def drop(self, partition: int) -> None:
         self._owned.pop(partition, None)
@@ -86,22 +86,22 @@ class PartitionOwnership:
         """The last position that is stored. Raises PartitionLost."""
         return self._find(partition).position
 
-    def progress_to(self, partition: int, position: int) -> LogAdvance:
+    def progress_to(self, partition: int, position: int) -> PartitionLogAdvance:
         """What a transaction has to prove to advance to `position`. Raises PartitionLost."""
         owned = self._find(partition)
-        return LogAdvance(partition, owned.epoch, owned.position, position)
+        return PartitionLogAdvance(partition, owned.epoch, owned.position, position)
 
-    def is_current(self, progress: LogAdvance) -> bool:
+    def is_current(self, progress: PartitionLogAdvance) -> bool:
         """Whether this instance holds the partition at the epoch and the position that `progress` continues."""
         owned = self._owned.get(progress.partition)
         return owned is not None and (owned.epoch, owned.position) == (progress.epoch, progress.before)
 
-    def on_committed(self, progress: LogAdvance) -> None:
+    def on_committed(self, progress: PartitionLogAdvance) -> None:
         owned = self._owned.get(progress.partition)
         if owned is not None and owned.epoch == progress.epoch:
             owned.position = progress.after
 
-    def _find(self, partition: int) -> _Owned:
+    def _find(self, partition: int) -> _OwnedPartition:
         owned = self._owned.get(partition)
         if owned is None:
             raise PartitionLost(f"This instance does not own partition {partition}.")

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Protocol
 
 from domain.kernel.errors import DomainError, Unavailable
-from domain.partitions.model import ClusterMember, LogAdvance, Partition
+from domain.partitions.model import ClusterMember, LogReach, Partition, PartitionLogAdvance
 
 ConnectedDevices = Sequence[tuple[str, int]]
 """(device id, when it connected in Unix ms)."""
@@ -30,7 +30,7 @@ class PartitionRepository(Protocol):
         """Give the partition up. False if it has another owner already."""
         ...
 
-    async def advance(self, progress: LogAdvance) -> None:
+    async def advance(self, progress: PartitionLogAdvance) -> None:
         """Compare and set the position; the row stays locked until the transaction ends. Call it first in the transaction.
 
         Raises PartitionLost, AlreadyCommitted; the transaction must then roll back."""
@@ -42,13 +42,18 @@ class PartitionRepository(Protocol):
 
 
 class ClusterMemberRepository(Protocol):
-    async def beat(self, instance: str) -> None:
-        """Increment the beats of the instance; the first call makes it a member."""
+    async def beat(self, instance: str, log_reach: LogReach) -> None:
+        """Increment the beats of the instance, and say how it reaches the log; the first call makes it a member."""
         ...
 
     async def list_all(self) -> Sequence[ClusterMember]: ...
 
     async def remove(self, instances: Collection[str]) -> None: ...
+
+    async def end_sessions(self, instances: Collection[str]) -> int:
+        """End the database sessions of these members; returns how many there were. A member that is cut off without a word
+        leaves open transactions, and whoever takes its work over needs what they have locked."""
+        ...
 
 
 class HasPartitions(Protocol):
@@ -59,10 +64,10 @@ class HasPartitions(Protocol):
     def members(self) -> ClusterMemberRepository: ...
 
 
-class MemberCalls(Protocol):
+class InstanceConnectionProbe(Protocol):
     async def find_gone(self, instances: Collection[str]) -> frozenset[str]:
-        """Those of the instances that certainly have no connection to the cluster now. One that only does not answer is not
-        among them."""
+        """Those of the instances that certainly have no connection to the cluster now, and those that say that they have no
+        lease. One that only does not answer is not among them."""
         ...
 
 

@@ -7,7 +7,7 @@ from domain.kernel.caller import Role
 from domain.kernel.clock import DAY_MS, MINUTE_MS
 from domain.kernel.errors import Conflict, PermissionDenied, Unauthenticated, ValidationFailed
 from domain.provisioning.model import ClaimStatus, DeviceClaim, ProvisioningCode
-from domain.sign_in.login_throttle import AttemptLimit
+from domain.sign_in.login_throttle import LoginAttemptLimit
 
 CODE_PREFIX = "lbp_"
 CODE_RANDOM_LENGTH = 26
@@ -17,7 +17,7 @@ MAX_CODE_DEVICES = 10_000
 MAX_CODE_TTL_MS = 366 * DAY_MS
 MAX_DENIED_CLAIMS = 200
 """Denied hardware ids of one code; more of them mean that somebody plays with it."""
-WRONG_CODES = AttemptLimit(20, 15 * MINUTE_MS)
+WRONG_CODES = LoginAttemptLimit(20, 15 * MINUTE_MS)
 """Wrong codes from one block of addresses."""
 POLL_AFTER_S = 30
 """When a device that waits for approval asks again."""

@@ -35,7 +35,8 @@ def check_metrics_known(
     if unknown:
         names = ", ".join(sorted(known_metrics)) or "none yet"
         raise ValidationFailed(
-            f"A condition may only name a metric the device has reported at least once. Reported: {names}.",
+            f"A condition may only name a metric the device has reported at least once, or one that was made known "
+            f"(POST /devices/{{deviceId}}/metrics). Known: {names}.",
             code="UNKNOWN_METRIC",
             details=unknown,
         )

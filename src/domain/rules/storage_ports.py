@@ -51,6 +51,19 @@ class MetricCatalog(Protocol):
         ...
 
 
+class MetricDeclarations(MetricCatalog, Protocol):
+    """Metrics that are known before a device reports them."""
+
+    async def assign_metric_numbers(self, names: Sequence[str]) -> Sequence[tuple[int, str]]: ...
+
+    async def upsert_device_metrics(self, metrics: Sequence[tuple[int, int, str | None]]) -> None: ...
+
+
+class HasMetricDeclarations(Protocol):
+    @property
+    def readings(self) -> MetricDeclarations: ...
+
+
 class HasRules(Protocol):
     @property
     def rules(self) -> RuleRepository: ...

@@ -14,6 +14,9 @@ from domain.rules.model import LatestReading, MetricValue, RuleDryRun, RuleFirin
 TelemetryRow = tuple[int, int, int, bytes]
 """(device number, time in ms, digest, packed readings), as the telemetry table stores it; the first three are its key."""
 
+Checkpoint = tuple[int, int, bytes]
+"""(device number, newest time in ms, packed values): all that a device has reported last."""
+
 NewMetric = tuple[int, int, str, str | None]
 """(device number, metric number, name, unit): a device reports this metric, or this unit, for the first time."""
 
@@ -53,6 +56,12 @@ class BatchResult(Protocol):
     @property
     def rows(self) -> list[TelemetryRow]:
         """Ready for executemany. An equal message delivered twice gives an equal row: insert with `ON CONFLICT DO NOTHING`."""
+        ...
+
+    @property
+    def checkpoints(self) -> Sequence[Checkpoint]:
+        """Of devices with a value whose row a restart does not replay, because its time is not after the last checkpoint's: a
+        late one, say. Store them with the rows."""
         ...
 
     @property
@@ -163,9 +172,9 @@ class TelemetryEngine(Protocol):
         ...
 
     def replay(self, device_no: int, ts_ms: int, packed: bytes, now_ms: int | None = None) -> None:
-        """Apply a stored row that is newer than the checkpoint: updates values, evaluates no rule. An older row changes nothing.
-        Nor does one from more than two minutes after `now_ms` when the device has values from before: the service's clock was
-        ahead when it was stored.
+        """Apply a stored row that is newer than the checkpoint: updates values, evaluates no rule. Of an older row only values
+        that are later than the latest ones count, as of a late message. One from more than two minutes after `now_ms` changes
+        nothing when the device has values from before: the service's clock was ahead when it was stored.
 
         Raises ValueError for bytes that are not a packed row.
         """
@@ -192,15 +201,15 @@ class TelemetryEngine(Protocol):
         """When to call `tick` next (Unix ms); None without a timer."""
         ...
 
-    def checkpoint(self, limit: int) -> list[tuple[int, int, bytes]]:
-        """(device number, newest time, latest) of at most `limit` devices whose values changed since they were last returned."""
+    def checkpoint(self, limit: int) -> list[Checkpoint]:
+        """Of at most `limit` devices whose values changed since they were last returned."""
         ...
 
     def drop_partition(self, partition: int, partitions: int) -> int:
         """Remove all devices of a partition, as `remove_device` does, because another engine has them now. Returns how many."""
         ...
 
-    def checkpoint_partition(self, partition: int, partitions: int, limit: int) -> list[tuple[int, int, bytes]]:
+    def checkpoint_partition(self, partition: int, partitions: int, limit: int) -> list[Checkpoint]:
         """`checkpoint` of the devices of one partition; the others keep their changes."""
         ...
 
@@ -209,11 +218,11 @@ class TelemetryEngine(Protocol):
         ...
 
     def latest(self, device_no: int) -> list[LatestReading]:
-        """The device's last values, in the order the metrics were first reported."""
+        """Of each metric the value with the greatest time, also if it came late, in the order the metrics were first reported."""
         ...
 
     def dry_run(self, device_no: int, rule: RuleSpec, readings: Mapping[str, MetricValue], at_ms: int) -> RuleDryRun:
-        """Evaluate and explain `rule` for the device's last values, overridden by `readings`. Changes nothing."""
+        """Evaluate and explain `rule` for the values that rules see, overridden by `readings`. Changes nothing."""
         ...
 
     def unpack_readings(self, rows: Iterable[tuple[int, bytes]], metric_no: int | None = None) -> list[UnpackedReading]:

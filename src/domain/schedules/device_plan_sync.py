@@ -11,8 +11,8 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from typing import Protocol
 
-from domain.devices.codec import DeviceCodec
-from domain.devices.link import OutboundLink
+from domain.devices.device_codec import DeviceCodec
+from domain.devices.device_link import OutboundLink
 from domain.devices.model import Device, DeviceStatus, FirmwareProfile
 from domain.devices.ports import HasDeviceCredentials
 from domain.kernel.clock import MINUTE_MS, Clock

@@ -12,7 +12,7 @@ from domain.kernel.clock import SECOND_MS
 from domain.kernel.domain_events import DomainEvent, EventKind, Json
 from domain.schedules import policy
 from domain.schedules.due_edges import DueEdgeDecision, max_lateness_s
-from domain.schedules.model import EdgeOutcome, MisfirePolicy, Schedule, SlotCommand, SwitchEdge
+from domain.schedules.model import EdgeOutcome, MisfirePolicy, Schedule, ScheduleSlotCommand, SwitchEdge
 
 SCHEDULE_SKIPPED: Final = "schedule_skipped"
 
@@ -27,7 +27,7 @@ class EdgeResult:
 
 
 @dataclass(frozen=True, slots=True)
-class DueSlot:
+class DueScheduleSlot:
     """A due slot with its device (None if deleted) and the decision about its edges."""
 
     schedule: Schedule
@@ -35,13 +35,15 @@ class DueSlot:
     decision: DueEdgeDecision
 
 
-def edge_event(slot: DueSlot, result: EdgeResult, now_ms: int) -> DomainEvent:
+def edge_event(slot: DueScheduleSlot, result: EdgeResult, now_ms: int) -> DomainEvent:
     """The event of an edge that ran or did not run."""
     schedule, decision = slot.schedule, slot.decision
     extra: dict[str, Json] = {"lateSeconds": decision.late_s}
     if result.outcome in policy.RAN_OUTCOMES:
-        by = " by the device" if result.outcome is EdgeOutcome.RAN_ON_DEVICE else ""
-        text = f"Slot {schedule.slot} switched {decision.due.edge}{by}: {command_for_edge(schedule, decision.due.edge).command}"
+        edge, command = decision.due.edge, command_for_edge(schedule, decision.due.edge).command
+        text = f"Slot {schedule.slot} switched {edge}: {command}"
+        if result.outcome is EdgeOutcome.RAN_ON_DEVICE:
+            text = f"Slot {schedule.slot} switched {edge} by the device: {command}"
         if result.execution is not None:
             extra["executionId"] = result.execution.execution_id
         return _slot_event(slot, SCHEDULE_FIRED, text, now_ms, _event_data(schedule, decision.due.edge, extra))
@@ -50,7 +52,7 @@ def edge_event(slot: DueSlot, result: EdgeResult, now_ms: int) -> DomainEvent:
     return _slot_event(slot, SCHEDULE_SKIPPED, text, now_ms, _event_data(schedule, decision.due.edge, extra))
 
 
-def superseded_event(slot: DueSlot, edge: SwitchEdge, due_ts: int, now_ms: int) -> DomainEvent:
+def superseded_event(slot: DueScheduleSlot, edge: SwitchEdge, due_ts: int, now_ms: int) -> DomainEvent:
     """The event of edges that a later one superseded: it names the first and gives their number."""
     schedule, decision = slot.schedule, slot.decision
     late_s = now_ms // SECOND_MS - due_ts
@@ -72,7 +74,7 @@ def describe_misfire_policy(schedule: Schedule) -> str:
     return f"this slot runs at most {max_lateness_s(schedule)} s late."
 
 
-def command_for_edge(schedule: Schedule, edge: SwitchEdge) -> SlotCommand:
+def command_for_edge(schedule: Schedule, edge: SwitchEdge) -> ScheduleSlotCommand:
     return schedule.on_command if edge is SwitchEdge.ON else schedule.off_command
 
 
@@ -86,7 +88,7 @@ def _event_data(schedule: Schedule, edge: SwitchEdge, extra: dict[str, Json]) ->
     }
 
 
-def _slot_event(slot: DueSlot, kind: EventKind, text: str, now_ms: int, data: dict[str, Json]) -> DomainEvent:
+def _slot_event(slot: DueScheduleSlot, kind: EventKind, text: str, now_ms: int, data: dict[str, Json]) -> DomainEvent:
     return _schedule_event(slot.schedule, kind, text, now_ms, data, slot.device)
 
 

@@ -9,11 +9,11 @@ from domain.kernel.clock import SECOND_MS
 from domain.kernel.errors import DomainError, NotFound, PermissionDenied
 from domain.schedules import policy
 from domain.schedules.due_edges import DueEdgeDecision, max_lateness_s
-from domain.schedules.edge_events import DueSlot, EdgeResult, command_for_edge
+from domain.schedules.edge_events import DueScheduleSlot, EdgeResult, command_for_edge
 from domain.schedules.model import Schedule
 
 
-def automation_command(slot: DueSlot, now_ms: int) -> AutomationCommand | EdgeResult:
+def automation_command(slot: DueScheduleSlot, now_ms: int) -> AutomationCommand | EdgeResult:
     """The command of the slot's edge, or the result if the slot may run none."""
     schedule, device, decision = slot.schedule, slot.device, slot.decision
     if device is None or device.status is DeviceStatus.DELETING:
@@ -28,7 +28,7 @@ def automation_command(slot: DueSlot, now_ms: int) -> AutomationCommand | EdgeRe
     return AutomationCommand(caller, request, TriggeredBy.SCHEDULE)
 
 
-def command_result(slot: DueSlot, outcome: Execution | DomainError) -> EdgeResult:
+def command_result(slot: DueScheduleSlot, outcome: Execution | DomainError) -> EdgeResult:
     if isinstance(outcome, DomainError):
         return denied_result(outcome)
     return EdgeResult(policy.fired_outcome(slot.decision.late_s), execution=outcome)

@@ -24,7 +24,7 @@ from domain.schedules.device_plan import runs_on_device
 from domain.schedules.device_plan_sync import DevicePlanService
 from domain.schedules.due_edges import decide_due_edge
 from domain.schedules.edge_events import (
-    DueSlot,
+    DueScheduleSlot,
     EdgeResult,
     describe_misfire_policy,
     edge_event,
@@ -32,14 +32,14 @@ from domain.schedules.edge_events import (
     superseded_event,
 )
 from domain.schedules.edge_results import automation_command, command_result
-from domain.schedules.model import EdgeOutcome, LeftEdge, Schedule, ScheduleEdgeRecord
+from domain.schedules.model import EdgeOutcome, OfflineDeviceEdge, Schedule, ScheduleEdgeRecord
 from domain.schedules.ports import Recurrence, ScheduleTx
 
 BATCH_SIZE = 160
 """Slots per transaction: more slots share one commit and its disk wait, but block SQLite's single writer longer."""
 
 
-class UndecidableSlotError(Exception):
+class ScheduleSlotError(Exception):
     """One slot could not be decided; its transaction was rolled back."""
 
     def __init__(self, schedule: Schedule) -> None:
@@ -69,18 +69,18 @@ class ScheduleFiringService:
 
     async def fire_due(self, now_ms: int, *, lateness_allowance_s: int = 0, limit: int = BATCH_SIZE) -> int:
         """Decide a batch of due slots and return how many. Call again until 0. `lateness_allowance_s`: lateness that the slots
-        did not cause. Raises Unavailable when the database does not answer, UndecidableSlotError for a slot to quarantine."""
+        did not cause. Raises Unavailable when the database does not answer, ScheduleSlotError for a slot to quarantine."""
         due: Sequence[Schedule] = ()
         try:
             async with self._uow.write(caller=None) as tx:
                 due = await tx.schedules.list_due(now_ms // SECOND_MS, limit)
                 if due:
                     await self._decide(tx, due, now_ms, lateness_allowance_s)
-        except (Unavailable, UndecidableSlotError):
+        except (Unavailable, ScheduleSlotError):
             raise
         except Exception as error:
             if len(due) < 2:
-                raise (UndecidableSlotError(due[0]) if due else error) from error
+                raise (ScheduleSlotError(due[0]) if due else error) from error
             return sum([await self.fire_due(now_ms, lateness_allowance_s=lateness_allowance_s, limit=1) for _ in due])
         return len(due)
 
@@ -125,14 +125,14 @@ class ScheduleFiringService:
 
     def _evaluate_slot(
         self, schedule: Schedule, devices: Mapping[DeviceId, Device], now_ms: int, lateness_allowance_s: int
-    ) -> DueSlot:
+    ) -> DueScheduleSlot:
         try:
             decision = decide_due_edge(schedule, now_ms // SECOND_MS, self._recurrence, lateness_allowance_s)
         except Exception as error:
-            raise UndecidableSlotError(schedule) from error
-        return DueSlot(schedule, devices.get(schedule.device_id), decision)
+            raise ScheduleSlotError(schedule) from error
+        return DueScheduleSlot(schedule, devices.get(schedule.device_id), decision)
 
-    async def _queue_commands(self, tx: ScheduleTx, slots: Sequence[DueSlot], now_ms: int) -> Sequence[EdgeResult]:
+    async def _queue_commands(self, tx: ScheduleTx, slots: Sequence[DueScheduleSlot], now_ms: int) -> Sequence[EdgeResult]:
         """Queue the commands of the slots that run. Returns one result per slot."""
         first = [_decide_without_command(slot) or automation_command(slot, now_ms) for slot in slots]
         commands = [one for one in first if isinstance(one, AutomationCommand)]
@@ -143,7 +143,7 @@ class ScheduleFiringService:
         ]
 
 
-def _decide_without_command(slot: DueSlot) -> EdgeResult | None:
+def _decide_without_command(slot: DueScheduleSlot) -> EdgeResult | None:
     """The result of a slot that runs no command; None for the others."""
     schedule, device, decision = slot.schedule, slot.device, slot.decision
     if decision.is_missed:
@@ -153,7 +153,7 @@ def _decide_without_command(slot: DueSlot) -> EdgeResult | None:
     return None
 
 
-def _edge_records(slot: DueSlot, outcome: EdgeOutcome, at_ms: int) -> Sequence[ScheduleEdgeRecord]:
+def _edge_records(slot: DueScheduleSlot, outcome: EdgeOutcome, at_ms: int) -> Sequence[ScheduleEdgeRecord]:
     """The decided edge, and the first edge that it supersedes."""
     schedule, due = slot.schedule, slot.decision.due
     decided = ScheduleEdgeRecord(schedule.schedule_id, schedule.revision, due.edge, due.ts, at_ms, outcome)
@@ -164,7 +164,7 @@ def _edge_records(slot: DueSlot, outcome: EdgeOutcome, at_ms: int) -> Sequence[S
     return [decided, superseded]
 
 
-async def _emit_edge_events(tx: ScheduleTx, slot: DueSlot, result: EdgeResult, now_ms: int) -> None:
+async def _emit_edge_events(tx: ScheduleTx, slot: DueScheduleSlot, result: EdgeResult, now_ms: int) -> None:
     schedule = slot.schedule
     if slot.decision.superseded_count and schedule.next_edge is not None and schedule.next_fire_ts is not None:
         await tx.emit(superseded_event(slot, schedule.next_edge, schedule.next_fire_ts, now_ms))
@@ -172,9 +172,11 @@ async def _emit_edge_events(tx: ScheduleTx, slot: DueSlot, result: EdgeResult, n
         await tx.emit(edge_event(slot, result, now_ms))
 
 
-def _left_edge(slot: DueSlot) -> LeftEdge:
+def _left_edge(slot: DueScheduleSlot) -> OfflineDeviceEdge:
     schedule, device, decision = slot.schedule, slot.device, slot.decision
     assert device is not None  # noqa: S101 - only a device that was loaded can hold its plan
     next_ts = None if decision.next_edge is None else decision.next_edge.ts
     due = decision.due
-    return LeftEdge(schedule.schedule_id, schedule.device_id, schedule.revision, due.edge, due.ts, device.sched_rev, next_ts)
+    return OfflineDeviceEdge(
+        schedule.schedule_id, schedule.device_id, schedule.revision, due.edge, due.ts, device.sched_rev, next_ts
+    )

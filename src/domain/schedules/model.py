@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from enum import StrEnum
 
 from domain.kernel.domain_events import Json
-from domain.kernel.fast_frozen import fast_frozen
+from domain.kernel.fast_frozen_dataclass import fast_frozen
 from domain.kernel.ids import AccountId, DeviceId, MembershipId, ScheduleId
 
 SLOTS_PER_DEVICE = 5
@@ -53,7 +53,7 @@ class EdgeOutcome(StrEnum):
 
 
 @dataclass(frozen=True, slots=True)
-class SlotCommand:
+class ScheduleSlotCommand:
     command: str
     params: Json = None
 
@@ -62,8 +62,8 @@ class SlotCommand:
         return self.command in ("ON", "OFF") and self.params is None
 
 
-PLAIN_ON = SlotCommand("ON")
-PLAIN_OFF = SlotCommand("OFF")
+PLAIN_ON = ScheduleSlotCommand("ON")
+PLAIN_OFF = ScheduleSlotCommand("OFF")
 
 
 @fast_frozen
@@ -82,8 +82,8 @@ class Schedule:
     label: str
     enabled: bool
     status: ScheduleStatus
-    on_command: SlotCommand
-    off_command: SlotCommand
+    on_command: ScheduleSlotCommand
+    off_command: ScheduleSlotCommand
     rrule: str | None
     timezone: str
     misfire: MisfirePolicy
@@ -150,7 +150,7 @@ class ScheduleEdgeRecord:
 
 
 @dataclass(frozen=True, slots=True)
-class LeftEdge:
+class OfflineDeviceEdge:
     """An edge that an offline device is to run by itself. `next_ts`: the second of the slot's next edge, None for the last one.
     `plan_rev`: the plan that the device held."""
 

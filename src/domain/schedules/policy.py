@@ -18,7 +18,7 @@ MILLISECONDS_THRESHOLD = 10**11
 """As seconds this is the year 5138, as milliseconds 1973: a larger value is in milliseconds."""
 
 
-class ScheduleLifecycleTrigger(StrEnum):
+class ScheduleTransitionCause(StrEnum):
     """The cause of a status transition."""
 
     ON_RAN = "on ran, more to come"
@@ -34,21 +34,21 @@ _PENDING, _ACTIVE, _COMPLETED, _CANCELLED = (
     ScheduleStatus.COMPLETED,
     ScheduleStatus.CANCELLED,
 )
-TRANSITIONS: dict[tuple[ScheduleStatus, ScheduleLifecycleTrigger], ScheduleStatus] = {
-    (_PENDING, ScheduleLifecycleTrigger.ON_RAN): _ACTIVE,
-    (_PENDING, ScheduleLifecycleTrigger.OFF_RAN): _PENDING,
-    (_PENDING, ScheduleLifecycleTrigger.PASSED): _PENDING,
-    (_PENDING, ScheduleLifecycleTrigger.LAST): _COMPLETED,
-    (_PENDING, ScheduleLifecycleTrigger.CANCEL): _CANCELLED,
-    (_ACTIVE, ScheduleLifecycleTrigger.ON_RAN): _ACTIVE,
-    (_ACTIVE, ScheduleLifecycleTrigger.OFF_RAN): _PENDING,
-    (_ACTIVE, ScheduleLifecycleTrigger.PASSED): _ACTIVE,
-    (_ACTIVE, ScheduleLifecycleTrigger.LAST): _COMPLETED,
-    (_ACTIVE, ScheduleLifecycleTrigger.CANCEL): _CANCELLED,
+TRANSITIONS: dict[tuple[ScheduleStatus, ScheduleTransitionCause], ScheduleStatus] = {
+    (_PENDING, ScheduleTransitionCause.ON_RAN): _ACTIVE,
+    (_PENDING, ScheduleTransitionCause.OFF_RAN): _PENDING,
+    (_PENDING, ScheduleTransitionCause.PASSED): _PENDING,
+    (_PENDING, ScheduleTransitionCause.LAST): _COMPLETED,
+    (_PENDING, ScheduleTransitionCause.CANCEL): _CANCELLED,
+    (_ACTIVE, ScheduleTransitionCause.ON_RAN): _ACTIVE,
+    (_ACTIVE, ScheduleTransitionCause.OFF_RAN): _PENDING,
+    (_ACTIVE, ScheduleTransitionCause.PASSED): _ACTIVE,
+    (_ACTIVE, ScheduleTransitionCause.LAST): _COMPLETED,
+    (_ACTIVE, ScheduleTransitionCause.CANCEL): _CANCELLED,
 }
 
 
-def next_status(status: ScheduleStatus, trigger: ScheduleLifecycleTrigger) -> ScheduleStatus:
+def next_status(status: ScheduleStatus, trigger: ScheduleTransitionCause) -> ScheduleStatus:
     """Raises Conflict `SCHEDULE_STATE` when the table has no such transition."""
     following = TRANSITIONS.get((status, trigger))
     if following is None:
@@ -56,15 +56,15 @@ def next_status(status: ScheduleStatus, trigger: ScheduleLifecycleTrigger) -> Sc
     return following
 
 
-_LEFT_TRIGGERS = {SwitchEdge.ON: ScheduleLifecycleTrigger.ON_RAN, SwitchEdge.OFF: ScheduleLifecycleTrigger.OFF_RAN}
+_LEFT_TRIGGERS = {SwitchEdge.ON: ScheduleTransitionCause.ON_RAN, SwitchEdge.OFF: ScheduleTransitionCause.OFF_RAN}
 
 
-def trigger_for(edge: SwitchEdge, outcome: EdgeOutcome, following: EdgeOccurrence | None) -> ScheduleLifecycleTrigger:
+def trigger_for(edge: SwitchEdge, outcome: EdgeOutcome, following: EdgeOccurrence | None) -> ScheduleTransitionCause:
     if following is None:
-        return ScheduleLifecycleTrigger.LAST
+        return ScheduleTransitionCause.LAST
     if outcome not in RAN_OUTCOMES:
-        return ScheduleLifecycleTrigger.PASSED
-    return ScheduleLifecycleTrigger.ON_RAN if edge is SwitchEdge.ON else ScheduleLifecycleTrigger.OFF_RAN
+        return ScheduleTransitionCause.PASSED
+    return ScheduleTransitionCause.ON_RAN if edge is SwitchEdge.ON else ScheduleTransitionCause.OFF_RAN
 
 
 RAN_OUTCOMES = frozenset({EdgeOutcome.FIRED, EdgeOutcome.FIRED_LATE, EdgeOutcome.RAN_ON_DEVICE})
@@ -181,7 +181,7 @@ def apply_resolved_outcome(schedule: Schedule, edge: SwitchEdge, outcome: EdgeOu
 def cancel(schedule: Schedule, now_ms: int) -> Schedule:
     return replace(
         schedule,
-        status=next_status(schedule.status, ScheduleLifecycleTrigger.CANCEL),
+        status=next_status(schedule.status, ScheduleTransitionCause.CANCEL),
         next_fire_ts=None,
         next_edge=None,
         updated_ms=now_ms,

@@ -10,7 +10,7 @@ from domain.devices.ports import HasDevices
 from domain.kernel.errors import FieldFault
 from domain.kernel.ids import AccountId, DeviceId, ScheduleId
 from domain.kernel.unit_of_work import Transaction
-from domain.schedules.model import LeftEdge, Schedule, ScheduleEdgeRecord
+from domain.schedules.model import OfflineDeviceEdge, Schedule, ScheduleEdgeRecord
 
 
 class ScheduleRepository(Protocol):
@@ -54,21 +54,21 @@ class ScheduleRepository(Protocol):
         """In any status. A writing transaction locks them."""
         ...
 
-    async def add_left(self, edges: Sequence[LeftEdge]) -> None:
+    async def add_left(self, edges: Sequence[OfflineDeviceEdge]) -> None:
         """Record edges that are left to their offline devices; `Device.has_left_edges` is true from then on."""
         ...
 
-    async def list_left_by_devices(self, device_ids: Collection[DeviceId]) -> Sequence[LeftEdge]: ...
+    async def list_left_by_devices(self, device_ids: Collection[DeviceId]) -> Sequence[OfflineDeviceEdge]: ...
 
-    async def list_left_of_online_devices(self, limit: int) -> Sequence[LeftEdge]:
+    async def list_left_of_online_devices(self, limit: int) -> Sequence[OfflineDeviceEdge]:
         """Earliest time to resolve first, those without one before."""
         ...
 
-    async def set_plan_held(self, edges: Sequence[LeftEdge], holds: bool) -> None: ...
+    async def set_plan_held(self, edges: Sequence[OfflineDeviceEdge], holds: bool) -> None: ...
 
-    async def set_resolve_time(self, edges: Sequence[LeftEdge], resolve_ms: int) -> None: ...
+    async def set_resolve_time(self, edges: Sequence[OfflineDeviceEdge], resolve_ms: int) -> None: ...
 
-    async def take_left(self, edges: Sequence[LeftEdge]) -> Sequence[LeftEdge]:
+    async def take_left(self, edges: Sequence[OfflineDeviceEdge]) -> Sequence[OfflineDeviceEdge]:
         """Delete these left edges. Returns those that this call deleted."""
         ...
 

@@ -31,8 +31,8 @@ from domain.schedules.model import (
     PLAIN_ON,
     MisfirePolicy,
     Schedule,
+    ScheduleSlotCommand,
     ScheduleStatus,
-    SlotCommand,
 )
 from domain.schedules.ports import Recurrence, ScheduleTx
 
@@ -57,8 +57,8 @@ class ScheduleInput:
     off_ts: int
     label: str = ""
     enabled: bool = True
-    on_command: SlotCommand = PLAIN_ON
-    off_command: SlotCommand = PLAIN_OFF
+    on_command: ScheduleSlotCommand = PLAIN_ON
+    off_command: ScheduleSlotCommand = PLAIN_OFF
     rrule: str | None = None
     timezone: str = "UTC"
     misfire: MisfirePolicy = MisfirePolicy.FIRE

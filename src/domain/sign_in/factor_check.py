@@ -18,7 +18,7 @@ from domain.sign_in.second_factor_policy import CODE_TRIES, normalize_code
 from domain.sign_in.second_factor_ports import HasSecondFactors, TotpCodec
 
 
-class FactorTx(HasLoginFailures, HasPasskeys, HasSecondFactors, Protocol): ...
+class FactorCheckTx(HasLoginFailures, HasPasskeys, HasSecondFactors, Protocol): ...
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,7 +31,7 @@ class PresentedFactor:
 
 
 @dataclass(frozen=True, slots=True)
-class PreparedFactor:
+class PreparedSecondFactor:
     """A presented factor; the signature of a passkey is verified already."""
 
     presented: PresentedFactor
@@ -45,14 +45,14 @@ class FactorChecker:
         self._digest = digest
         self._passkeys = passkeys
 
-    async def prepare(self, factor: PresentedFactor, purpose: str) -> PreparedFactor:
+    async def prepare(self, factor: PresentedFactor, purpose: str) -> PreparedSecondFactor:
         """Before the transaction. `purpose`: what a passkey must have been asked for. Raises ValidationFailed
         `PASSKEY_REFUSED`."""
         if factor.passkey is None:
-            return PreparedFactor(factor)
-        return PreparedFactor(factor, await self._passkeys.verify(factor.passkey, purpose))
+            return PreparedSecondFactor(factor)
+        return PreparedSecondFactor(factor, await self._passkeys.verify(factor.passkey, purpose))
 
-    async def check(self, tx: FactorTx, user_id: UserId, factor: PreparedFactor, now_ms: int) -> bool:
+    async def check(self, tx: FactorCheckTx, user_id: UserId, factor: PreparedSecondFactor, now_ms: int) -> bool:
         """Stores what the check uses up, or counts a wrong factor, in `tx`; so commit also after False.
 
         Raises RateLimited after too many wrong ones."""
@@ -74,7 +74,7 @@ class FactorChecker:
             await tx.login_failures.upsert(CODE_TRIES.count(failures, subject, now_ms))
         return accepted
 
-    async def _check_totp(self, tx: FactorTx, user_id: UserId, code: str, now_ms: int) -> bool:
+    async def _check_totp(self, tx: FactorCheckTx, user_id: UserId, code: str, now_ms: int) -> bool:
         secret = await tx.second_factors.get_totp_for_update(user_id)
         if secret is None or secret.confirmed_ms is None:
             return False

@@ -97,7 +97,7 @@ def check_login_backoff(failures: LoginFailures | None, now_ms: int) -> None:
 
 
 @dataclass(frozen=True, slots=True)
-class AttemptLimit:
+class LoginAttemptLimit:
     """At most `max_failures` wrong attempts in the window that begins with the first of them."""
 
     max_failures: int
@@ -117,14 +117,14 @@ class AttemptLimit:
         return replace(failures, count=failures.count + 1, last_ms=now_ms)
 
 
-UNLOCK_REQUESTS = AttemptLimit(60, HOUR_MS)
+UNLOCK_REQUESTS = LoginAttemptLimit(60, HOUR_MS)
 """Requests for an unlock link from one address block."""
 UNLOCK_LINK_TTL_MS = HOUR_MS
 UNLOCK_COOLDOWN_MS = 55 * MINUTE_MS
 """Less than a link lives: whoever asks for links in somebody's name, that user always has a mail with a valid one."""
-CODE_ATTEMPTS = AttemptLimit(10, DAY_MS)
+CODE_ATTEMPTS = LoginAttemptLimit(10, DAY_MS)
 """Wrong codes of one user, over all codes."""
-PASSWORD_CONFIRMATIONS = AttemptLimit(10, 15 * MINUTE_MS)
+PASSWORD_CONFIRMATIONS = LoginAttemptLimit(10, 15 * MINUTE_MS)
 """For a signed-in user who enters the password again."""
 
 

@@ -11,6 +11,7 @@ import hmac
 from dataclasses import replace
 from typing import Protocol
 
+from domain.accounts.mails import MailTemplate, choose_language
 from domain.accounts.model import OneTimeCode, User
 from domain.accounts.policy import (
     CODE_COOLDOWN_MS,
@@ -28,6 +29,7 @@ from domain.accounts.ports import (
     Mailer,
     PasswordHasher,
     SecretHasher,
+    Translator,
 )
 from domain.kernel.caller import Role, Session, require_role
 from domain.kernel.clock import MINUTE_MS, SECOND_MS, Clock, is_of_earlier_clock
@@ -39,14 +41,16 @@ from domain.sign_in.login_throttle import CODE_ATTEMPTS, PASSWORD_CONFIRMATIONS
 from domain.sign_in.session_revocation import revoke_user_sessions
 from domain.sign_in.step_up import require_verification
 
-MAIL_SUBJECT = "Your Latchboard code"
-MAIL_TEXT = """Hello {name},
+MAIL = MailTemplate(
+    "Your Latchboard code",
+    """Hello {name},
 
 your code to change your password is {code}.
 It is valid for {minutes} minutes and can be used once.
 
 If you did not request it, somebody else is signed in as you: change your password and inform an Owner of your account.
-"""
+""",
+)
 
 
 class PasswordTx(Transaction, HasLoginFailures, HasOneTimeCodes, HasRefreshTokens, HasUsers, HasUserSessions, Protocol): ...
@@ -62,6 +66,7 @@ class PasswordService:
         hasher: PasswordHasher,
         digest: SecretHasher,
         mailer: Mailer,
+        translator: Translator,
     ) -> None:
         self._uow = uow
         self._clock = clock
@@ -69,15 +74,17 @@ class PasswordService:
         self._hasher = hasher
         self._digest = digest
         self._mailer = mailer
+        self._translator = translator
 
-    async def send_code(self, caller: Session) -> None:
-        """Mail a code to the caller.
+    async def send_code(self, caller: Session, *, language: str) -> None:
+        """Mail a code to the caller. `language`: for who has stored none.
 
         Raises PermissionDenied, RateLimited `OTP_COOLDOWN`, or Unavailable when the mail server does not accept it."""
         code = self._ids.random_digits(CODE_DIGITS)
         now_ms = self._clock.now_ms()
         async with self._uow.write(caller, Role.ADMIN) as tx:
             user = await _get_user_for_update(tx, caller)
+            language = await choose_language(tx, user, language)
             CODE_ATTEMPTS.check(await tx.login_failures.get_for_update(_code_subject(user)), now_ms, "wrong codes")
             previous = await tx.one_time_codes.get_for_update(user.user_id)
             _check_cooldown(previous, now_ms)
@@ -85,9 +92,10 @@ class PasswordService:
             await tx.one_time_codes.upsert(stored_code)
             description = f"{user.name} requested a code to change the password"
             await tx.emit(DomainEvent.from_caller(caller, "otp_requested", description, now_ms))
-        text = MAIL_TEXT.format(name=user.name, code=code, minutes=CODE_TTL_MS // MINUTE_MS)
+        minutes = CODE_TTL_MS // MINUTE_MS
+        subject, text = MAIL.write(self._translator, language, name=user.name, code=code, minutes=minutes)
         try:
-            await self._mailer.send(user.email, MAIL_SUBJECT, text)
+            await self._mailer.send(user.email, subject, text)
         except Unavailable:
             async with self._uow.write(caller=None) as tx:  # the code was not delivered: allow a new request at once
                 await tx.one_time_codes.upsert(replace(stored_code, issued_ms=0, expires_ms=0, used=True))
@@ -154,7 +162,8 @@ class PasswordService:
             else:
                 await tx.login_failures.upsert(PASSWORD_CONFIRMATIONS.count(failures, subject, now_ms))
             kind: EventKind = "password_changed" if accepted else "password_change_failed"
-            description = f"{current.name} " + ("changed the password" if accepted else "entered a wrong current password")
+            failed = f"{current.name} entered a wrong current password"
+            description = f"{current.name} changed the password" if accepted else failed
             await tx.emit(DomainEvent.from_caller(caller, kind, description, now_ms))
         if not accepted:
             raise PermissionDenied("The current password is wrong. Enter the one you sign in with.", code="PASSWORD_MISMATCH")

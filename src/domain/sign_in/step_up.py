@@ -96,7 +96,7 @@ class StepUpService:
                     await tx.login_failures.upsert(PASSWORD_CONFIRMATIONS.count(failures, subject, now_ms))
             if accepted and caller.session_id is not None:
                 await tx.user_sessions.record_verification(caller.session_id, now_ms)
-            text = f"{user.name} " + ("confirmed to be present" if accepted else "failed to confirm to be present")
+            text = f"{user.name} confirmed to be present" if accepted else f"{user.name} failed to confirm to be present"
             await tx.emit(DomainEvent.from_caller(caller, "step_up" if accepted else "step_up_failed", text, now_ms))
         if not accepted and has_factor:
             raise invalid_factor_error()

@@ -63,9 +63,9 @@ class FirstRunService:
         self._link: _IssuedLink | None = None
         self._is_done = False
 
-    def issue_token(self) -> str:
-        """The token of a new link. Call it when the installation has no account."""
-        token = self._ids.random_alphanumeric(FIRST_RUN_TOKEN_LENGTH)
+    def issue_token(self, token: str | None = None) -> str:
+        """The token of a new link; with `token`, that one. Call it when the installation has no account."""
+        token = token or self._ids.random_alphanumeric(FIRST_RUN_TOKEN_LENGTH)
         self._link = _IssuedLink(self._digest.sha256(token), self._clock.monotonic_ms() + FIRST_RUN_TTL_MS)
         return token
 

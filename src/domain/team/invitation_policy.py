@@ -4,19 +4,21 @@ from __future__ import annotations
 
 from enum import StrEnum
 
+from domain.accounts.mails import MailTemplate
 from domain.accounts.model import Invitation, Membership
 from domain.accounts.policy import may_assign_role
 from domain.kernel.clock import DAY_MS, HOUR_MS
-from domain.sign_in.login_throttle import AttemptLimit
+from domain.sign_in.login_throttle import LoginAttemptLimit
 
 INVITATION_TTL_MS = 7 * DAY_MS
 INVITATION_TOKEN_LENGTH = 40
 """Letters and digits: 238 bits."""
-INVITATION_MAILS = AttemptLimit(60, HOUR_MS)
+INVITATION_MAILS = LoginAttemptLimit(60, HOUR_MS)
 """Invitations that one account has mailed: nobody uses the service to fill a stranger's mailbox."""
 
-MAIL_SUBJECT = "You are invited to Latchboard"
-MAIL_TEXT = """Hello {name},
+MAIL = MailTemplate(
+    "You are invited to Latchboard",
+    """Hello {name},
 
 {inviter} invites you to the account {account} as {role}.
 Open this link and choose your password. Nobody else gets to know it:
@@ -25,7 +27,8 @@ Open this link and choose your password. Nobody else gets to know it:
 
 The link is valid for {days} days and can be used once.
 If you did not expect this, you can ignore this mail.
-"""
+""",
+)
 
 
 class InvitationStatus(StrEnum):

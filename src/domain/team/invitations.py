@@ -10,9 +10,10 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from typing import Protocol
 
+from domain.accounts.mails import choose_language
 from domain.accounts.model import Invitation
 from domain.accounts.policy import check_can_assign_role, check_email, check_name
-from domain.accounts.ports import HasAccounts, HasLoginFailures, HasMemberships, HasUsers, Mailer, SecretHasher
+from domain.accounts.ports import HasAccounts, HasLoginFailures, HasMemberships, HasUsers, Mailer, SecretHasher, Translator
 from domain.kernel.caller import Role, Session, require_role
 from domain.kernel.clock import DAY_MS, Clock
 from domain.kernel.domain_events import DomainEvent, EventKind
@@ -24,8 +25,7 @@ from domain.team.invitation_policy import (
     INVITATION_MAILS,
     INVITATION_TOKEN_LENGTH,
     INVITATION_TTL_MS,
-    MAIL_SUBJECT,
-    MAIL_TEXT,
+    MAIL,
     InvitationStatus,
     invitation_status,
 )
@@ -60,6 +60,7 @@ class InvitationService:
         digest: SecretHasher,
         mailer: Mailer | None,
         link_url: str,
+        translator: Translator,
     ) -> None:
         """`mailer`: None without a mail server. `link_url`: the page that a link opens; the token is appended."""
         self._uow = uow
@@ -68,6 +69,7 @@ class InvitationService:
         self._digest = digest
         self._mailer = mailer
         self._link_url = link_url
+        self._translator = translator
 
     async def list_invitations(self, caller: Session) -> Sequence[ListedInvitation]:
         """Oldest first. Raises PermissionDenied below Admin."""
@@ -79,9 +81,9 @@ class InvitationService:
         inviters = {member.membership.membership_id: member.membership for member in members}
         return [ListedInvitation(one, invitation_status(one, inviters.get(one.invited_by), now_ms)) for one in found]
 
-    async def invite(self, caller: Session, *, email: str, name: str, role: Role) -> InvitationResult:
-        """Raises PermissionDenied, ValidationFailed, RateLimited, or Conflict `EMAIL_TAKEN`, `INVITATION_EXISTS`,
-        `MEMBER_LIMIT`."""
+    async def invite(self, caller: Session, *, email: str, name: str, role: Role, language: str) -> InvitationResult:
+        """`language`: of the mail, unless the inviter has stored one. Raises PermissionDenied, ValidationFailed,
+        RateLimited, or Conflict `EMAIL_TAKEN`, `INVITATION_EXISTS`, `MEMBER_LIMIT`."""
         check_can_assign_role(caller, role)
         token, now_ms = self._ids.random_alphanumeric(INVITATION_TOKEN_LENGTH), self._clock.now_ms()
         invitation = Invitation(
@@ -102,11 +104,11 @@ class InvitationService:
             members = await tx.memberships.list_members(caller.account_id)
             check_capacity(len(pending) + len(members), "MEMBER_LIMIT", "An account has at most {limit} members and invitations")
             await tx.invitations.add(invitation)
-            mail = await self._prepare_mail(tx, caller, invitation)
+            mail = await self._prepare_mail(tx, caller, invitation, token, language)
             await self._emit(tx, caller, "member_invited", f"{invitation.email} was invited as {role}")
         return await self._send(invitation, token, mail)
 
-    async def resend(self, caller: Session, invitation_id: str) -> InvitationResult:
+    async def resend(self, caller: Session, invitation_id: str, *, language: str) -> InvitationResult:
         """A new link; the one before no longer works. The caller is now the one who invites. Errors as of `invite`."""
         token, now_ms = self._ids.random_alphanumeric(INVITATION_TOKEN_LENGTH), self._clock.now_ms()
         async with self._uow.write(caller, Role.ADMIN, locks_account=True) as tx:
@@ -120,7 +122,7 @@ class InvitationService:
                 mailed=self._mailer is not None,
             )
             await tx.invitations.save(invitation)
-            mail = await self._prepare_mail(tx, caller, invitation)
+            mail = await self._prepare_mail(tx, caller, invitation, token, language)
             await self._emit(tx, caller, "member_invited", f"The invitation of {invitation.email} was sent again")
         return await self._send(invitation, token, mail)
 
@@ -132,30 +134,35 @@ class InvitationService:
             text = f"The invitation of {invitation.email} was revoked"
             await self._emit(tx, caller, "member_invitation_revoked", text)
 
-    async def _prepare_mail(self, tx: InvitationTx, caller: Session, invitation: Invitation) -> str:
-        """The mail, still without its link; empty without a mail server. It counts against the account's limit."""
+    async def _prepare_mail(
+        self, tx: InvitationTx, caller: Session, invitation: Invitation, token: str, language: str
+    ) -> tuple[str, str]:
+        """Subject and text; empty without a mail server. The mail counts against the account's limit."""
         if self._mailer is None:
-            return ""
+            return "", ""
         subject, now_ms = f"invitations:{caller.account_id}", self._clock.now_ms()
         sent = await tx.login_failures.get_for_update(subject)
         INVITATION_MAILS.check(sent, now_ms, "invitations")
         await tx.login_failures.upsert(INVITATION_MAILS.count(sent, subject, now_ms))
         account, inviter = await tx.accounts.get(caller.account_id), await tx.users.get(caller.user_id)
-        return MAIL_TEXT.format(
+        language = await choose_language(tx, inviter, language)
+        return MAIL.write(
+            self._translator,
+            language,
             name=invitation.name,
-            inviter=inviter.name if inviter is not None else "An Admin",
+            inviter=inviter.name if inviter is not None else self._translator.translate("An Admin", language),
             account=account.name if account is not None else "",
             role=invitation.role,
             days=INVITATION_TTL_MS // DAY_MS,
-            link="{link}",
+            link=f"{self._link_url}{token}",
         )
 
-    async def _send(self, invitation: Invitation, token: str, mail: str) -> InvitationResult:
+    async def _send(self, invitation: Invitation, token: str, mail: tuple[str, str]) -> InvitationResult:
         link = f"{self._link_url}{token}"
         if self._mailer is None:
             return InvitationResult(invitation, link)
         try:
-            await self._mailer.send(invitation.email, MAIL_SUBJECT, mail.replace("{link}", link))
+            await self._mailer.send(invitation.email, *mail)
         except Unavailable:
             return InvitationResult(await self._mark_not_mailed(invitation), link)
         return InvitationResult(invitation, None)

@@ -7,6 +7,7 @@ from dataclasses import replace
 from typing import Generic, Protocol, TypeVar
 
 from domain.accounts.model import Member, Membership, User
+from domain.accounts.pending_requests import PendingRequestCloser
 from domain.accounts.policy import (
     check_can_assign_role,
     check_can_change_member,
@@ -15,7 +16,7 @@ from domain.accounts.policy import (
     check_not_last_owner,
     check_password,
 )
-from domain.accounts.ports import HasMemberships, HasUsers, PasswordHasher, PendingRequestCloser
+from domain.accounts.ports import HasMemberships, HasUsers, PasswordHasher
 from domain.kernel.caller import Role, Session
 from domain.kernel.clock import Clock
 from domain.kernel.domain_events import DomainEvent

@@ -2,15 +2,16 @@
 
 A service session belongs to the member who made it, as a fine-grained token of a code host does: it acts as that member, with a
 role that is not above the member's and below Owner, for named operations, until it expires. It ends with the membership, with a
-sign-out of all other sessions and with a change of the password. What it never may: sign-in, members, decisions on approvals,
-and service sessions themselves. Its row in `user_sessions` gives it authority at commit: once it is revoked, no change commits.
+sign-out of all other sessions and with a change of the password. What it made stays when it ends; what it asked for and nobody
+approved ends with it. What it never may: sign-in, members, decisions on approvals, and service sessions themselves. Its row in
+`user_sessions` gives it authority at commit: once it is revoked, no change commits.
 """
 
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
-from dataclasses import dataclass, field
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from typing import Protocol
 
 from domain.accounts.model import UserSession
@@ -57,6 +58,13 @@ class ServiceSession:
     operations: tuple[str, ...]
     created_ms: int
     expires_ms: int
+    last_used_ms: int | None = None
+
+    def act_for(self, member: Session) -> Session | None:
+        """The caller that its requests come from; None if the member has a lower role now than it has."""
+        if not member.role.is_at_least(self.role):
+            return None
+        return replace(member, role=self.role, session_id=self.session_id, operations=frozenset(self.operations))
 
 
 @dataclass(frozen=True, slots=True)
@@ -80,8 +88,16 @@ class ServiceSessionRepository(Protocol):
 
     async def find_by_hash(self, secret_hash: bytes) -> ServiceSession | None: ...
 
+    async def find_open_for_share(self, session_id: SessionId, now_ms: int) -> ServiceSession | None:
+        """None if it has expired or was revoked; it stays open until the transaction ends."""
+        ...
+
     async def list_open(self, account_id: AccountId, now_ms: int) -> Sequence[ServiceSession]:
         """Those that are neither expired nor revoked, oldest first."""
+        ...
+
+    async def update_last_used(self, used: Mapping[SessionId, int]) -> None:
+        """Set `last_used_ms` of many; unknown ones are ignored, and none goes back."""
         ...
 
 

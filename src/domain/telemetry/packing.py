@@ -10,6 +10,7 @@ relative to the row's time).
 
 A checkpoint (the latest values of a device) is: version 1, the newest time (zigzag), then per metric a packed reading, the
 reading's own time and its arrival (zigzag, relative to the newest time) and its unit (varint length + 1, 0 for none).
+After the byte 6 follow, in the same form, readings of a later time that rules do not see; their own time stands for the arrival.
 Every decoder raises ValueError for bytes that no encoder wrote.
 """
 
@@ -17,13 +18,13 @@ from __future__ import annotations
 
 import struct
 import zlib
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
 from domain.rules.model import MetricValue
 from domain.rules.telemetry_engine_port import UnpackedReading
 
-FALSE, TRUE, DOUBLE, TEXT, WHOLE, REPORTED = range(6)
+FALSE, TRUE, DOUBLE, TEXT, WHOLE, REPORTED, LATER = range(7)
 LATEST_VERSION = 1
 _WHOLE_LIMIT = 2**31
 _NEGATIVE_ZERO = struct.pack("<d", -0.0)
@@ -56,14 +57,14 @@ def row_digest(packed: bytes) -> int:
 
 
 def unpack_readings(packed: bytes) -> list[tuple[int, MetricValue]]:
-    return _unpack_row(packed)[1]
+    return unpack_row(packed)[1]
 
 
 def unpack_rows(rows: Iterable[tuple[int, bytes]], metric_no: int | None = None) -> list[UnpackedReading]:
     """The readings of one metric or of all, row by row."""
     found: list[UnpackedReading] = []
     for ts_ms, packed in rows:
-        ahead_ms, readings = _unpack_row(packed)
+        ahead_ms, readings = unpack_row(packed)
         reported_ms = None if ahead_ms is None else ts_ms + ahead_ms
         for number, value in readings:
             if metric_no is None or number == metric_no:
@@ -71,7 +72,7 @@ def unpack_rows(rows: Iterable[tuple[int, bytes]], metric_no: int | None = None)
     return found
 
 
-def _unpack_row(packed: bytes) -> tuple[int | None, list[tuple[int, MetricValue]]]:
+def unpack_row(packed: bytes) -> tuple[int | None, list[tuple[int, MetricValue]]]:
     """How far the reported time is ahead of the row's, if it is, and the readings."""
     cursor = _ByteReader(packed)
     ahead_ms = cursor.read_ahead()
@@ -88,33 +89,42 @@ def value_columns(value: MetricValue) -> tuple[float | None, str | None]:
     return (None, value) if isinstance(value, str) else (value, None)
 
 
-def pack_latest(newest_ms: int, metrics: Iterable[LatestMetric]) -> bytes:
+def pack_latest(newest_ms: int, metrics: Iterable[LatestMetric], later: Sequence[LatestMetric] = ()) -> bytes:
+    """`later`: values of a later time than those of `metrics`, which rules see."""
     out = bytearray([LATEST_VERSION])
     _put_varint(out, _zigzag(newest_ms))
     for metric in metrics:
-        _put_reading(out, metric.metric_no, metric.value)
-        _put_varint(out, _zigzag(metric.ts_ms - newest_ms))
-        _put_varint(out, _zigzag(metric.arrived_ms - newest_ms))
-        unit = None if metric.unit is None else metric.unit.encode()
-        _put_varint(out, 0 if unit is None else len(unit) + 1)
-        out += unit or b""
+        _put_latest(out, newest_ms, metric)
+    if later:
+        out.append(LATER)
+    for metric in later:
+        _put_latest(out, newest_ms, metric)
     return bytes(out)
 
 
-def unpack_latest(latest: bytes) -> tuple[int, list[LatestMetric]]:
-    """The newest time and the metrics in the order they were first reported."""
+def unpack_latest(latest: bytes) -> tuple[int, list[LatestMetric], list[LatestMetric]]:
+    """The newest time, the metrics in the order they were first reported, and the later values that rules do not see."""
     cursor = _ByteReader(latest)
     if cursor.read_bytes(1)[0] != LATEST_VERSION:
         raise ValueError("unsupported checkpoint version")
     newest_ms = cursor.read_signed()
-    metrics = []
+    metrics: list[LatestMetric] = []
+    later: list[LatestMetric] = []
+    found = metrics
     while not cursor.is_at_end:
-        metric_no, value = cursor.read_reading()
-        ts_ms, arrived_ms = newest_ms + cursor.read_signed(), newest_ms + cursor.read_signed()
-        size = cursor.read_varint()
-        unit = None if size == 0 else cursor.read_bytes(size - 1).decode()
-        metrics.append(LatestMetric(metric_no, value, ts_ms, arrived_ms, unit))
-    return newest_ms, metrics
+        if found is metrics and cursor.skip(LATER):
+            found = later
+        found.append(cursor.read_latest(newest_ms))
+    return newest_ms, metrics, later
+
+
+def _put_latest(out: bytearray, newest_ms: int, metric: LatestMetric) -> None:
+    _put_reading(out, metric.metric_no, metric.value)
+    _put_varint(out, _zigzag(metric.ts_ms - newest_ms))
+    _put_varint(out, _zigzag(metric.arrived_ms - newest_ms))
+    unit = None if metric.unit is None else metric.unit.encode()
+    _put_varint(out, 0 if unit is None else len(unit) + 1)
+    out += unit or b""
 
 
 def _put_reading(out: bytearray, metric_no: int, value: MetricValue) -> None:
@@ -181,10 +191,20 @@ class _ByteReader:
         return zigzag // 2 if zigzag % 2 == 0 else -(zigzag // 2) - 1
 
     def read_ahead(self) -> int | None:
-        if self._data[:1] != bytes([REPORTED]):
-            return None
-        self._position = 1
-        return self.read_signed()
+        return self.read_signed() if self.skip(REPORTED) else None
+
+    def skip(self, mark: int) -> bool:
+        """Whether the next byte is this mark, which is then behind."""
+        is_next = self._data[self._position : self._position + 1] == bytes([mark])
+        self._position += is_next
+        return is_next
+
+    def read_latest(self, newest_ms: int) -> LatestMetric:
+        metric_no, value = self.read_reading()
+        ts_ms, arrived_ms = newest_ms + self.read_signed(), newest_ms + self.read_signed()
+        size = self.read_varint()
+        unit = None if size == 0 else self.read_bytes(size - 1).decode()
+        return LatestMetric(metric_no, value, ts_ms, arrived_ms, unit)
 
     def read_reading(self) -> tuple[int, MetricValue]:
         key = self.read_varint()

@@ -75,6 +75,10 @@ class ReadingRepository(Protocol):
         """All checkpoints; called at startup."""
         ...
 
+    async def find_checkpoint(self, device_no: int) -> tuple[int, bytes] | None:
+        """(newest Unix ms, packed values) of one device."""
+        ...
+
     async def list_newer_than_checkpoint(self, limit: int, after: tuple[int, int, int] | None) -> Sequence[PackedRow]:
         """Rows newer than their device's checkpoint (all rows of a device without one), ordered by (device, time, digest).
 
@@ -85,8 +89,15 @@ class ReadingRepository(Protocol):
         """Delete up to `limit` of the device's rows before that time, oldest first. Returns how many; 0 when none are left."""
         ...
 
-    async def list_devices_with_rows_before(self, before_ms: int, first_device: int, limit: int) -> Sequence[int]:
-        """Numbers, from `first_device` upwards, of devices that have rows before that time."""
+    async def delete_messages(self, device_no: int, keys: Sequence[MessageKey]) -> None:
+        """Delete these messages of the device, and no others. `keys` is in order."""
+        ...
+
+    async def list_devices_with_rows_before(
+        self, before_ms: int, first_device: int, limit: int, *, in_ranges: bool = False
+    ) -> Sequence[int]:
+        """Numbers, from `first_device` upwards, of devices that have rows before that time. `in_ranges`: also in days that
+        `RangePartitionRepository` drops as a whole."""
         ...
 
 
@@ -150,9 +161,9 @@ class RangePartitionRepository(Protocol):
         """Divide the time from then on, before many old rows are stored."""
         ...
 
-    async def drop_before(self, readings_ms: int, rollups_hour: int) -> int:
-        """Drop the days of readings and the weeks of roll-ups that end before. Returns about how many rows. Raises Unavailable as
-        `prepare`."""
+    async def drop_before(self, readings_ms: int, rollups_hour: int, *, keep_readings: bool = False) -> int:
+        """Drop the days of readings and the weeks of roll-ups that end before. Returns about how many rows. `keep_readings`: drop
+        only days without a row. Raises Unavailable as `prepare`."""
         ...
 
 

@@ -20,6 +20,7 @@ from domain.sign_in.passkeys.ports import HasPasskeys
 from domain.sign_in.second_factor_ports import HasSecondFactors
 from domain.team.invitation_ports import HasInvitations
 from domain.telemetry.ports import HasRangePartitions, HasReadings, HasRollups
+from domain.telemetry.reading_store import expired_readings_ms
 from domain.telemetry.store_time_ports import LATE_KEPT_S, HasArrivals
 from domain.webhooks.ports import HasDeliveries
 
@@ -75,7 +76,11 @@ class RetentionService:
     DEVICES_PER_STEP = 200
     """Devices found and processed at a time."""
 
-    def __init__(self, *, uow: UnitOfWork[RetentionTx], clock: Clock, periods: RetentionPeriods) -> None:
+    def __init__(
+        self, *, uow: UnitOfWork[RetentionTx], clock: Clock, periods: RetentionPeriods, moves_readings: bool = False
+    ) -> None:
+        """`moves_readings`: expired readings are left to `ReadingMover`."""
+        self._moves_readings = moves_readings
         self._uow = uow
         self._clock = clock
         self._periods = periods
@@ -85,10 +90,13 @@ class RetentionService:
         delete."""
         async with self._uow.write(caller=None) as tx:
             await tx.range_partitions.prepare(self._clock.now_ms())
-            dropped = await tx.range_partitions.drop_before(await self._readings_cutoff_ms(tx), self._rollups_cutoff_hour())
+            dropped = await tx.range_partitions.drop_before(
+                await self._readings_cutoff_ms(tx), self._rollups_cutoff_hour(), keep_readings=self._moves_readings
+            )
         yield dropped
-        async for deleted in self._purge_by_device(self._devices_with_old_readings, self._delete_readings):
-            yield deleted
+        if not self._moves_readings:
+            async for deleted in self._purge_by_device(self._devices_with_old_readings, self._delete_readings):
+                yield deleted
         async for deleted in self._purge_by_device(self._devices_with_old_rollups, self._delete_rollups):
             yield deleted
         for delete_rows in (
@@ -142,10 +150,7 @@ class RetentionService:
         return await tx.readings.delete_batch(device_no, limit, await self._readings_cutoff_ms(tx))
 
     async def _readings_cutoff_ms(self, tx: RetentionTx) -> int:
-        """A full hour, and none later than the oldest hour that still needs its roll-up."""
-        hour = (self._clock.now_ms() - self._periods.readings * DAY_MS) // HOUR_MS
-        due = await tx.rollups.find_oldest_due_hour()
-        return (hour if due is None else min(hour, due)) * HOUR_MS
+        return await expired_readings_ms(tx, self._clock.now_ms(), self._periods.readings)
 
     async def _devices_with_old_rollups(self, tx: RetentionTx, first: int) -> Sequence[int]:
         return await tx.rollups.list_devices_with_rollups_before(self._rollups_cutoff_hour(), first, self.DEVICES_PER_STEP)

@@ -8,7 +8,7 @@ from typing import Protocol
 
 from domain.kernel.domain_events import DomainEvent
 from domain.webhooks import policy
-from domain.webhooks.attempts import AttemptResult
+from domain.webhooks.attempts import DeliveryAttemptResult
 from domain.webhooks.model import Webhook
 from domain.webhooks.policy import DeliveryUpdate, HealthChange
 from domain.webhooks.ports import DeliveryTx
@@ -23,14 +23,14 @@ class RetryJitter(Protocol):
         ...
 
 
-class AttemptResultWriter:
+class DeliveryAttemptResultWriter:
     def __init__(self, *, recipients: RecipientCache, jitter: RetryJitter, on_disabled: Callable[[Webhook], None]) -> None:
         """`on_disabled` is called after the commit that disables a webhook."""
         self._recipients = recipients
         self._jitter = jitter
         self._on_disabled = on_disabled
 
-    async def store(self, tx: DeliveryTx, results: Sequence[AttemptResult]) -> None:
+    async def store(self, tx: DeliveryTx, results: Sequence[DeliveryAttemptResult]) -> None:
         updates = [self._to_update(one) for one in results if not one.is_not_sent]
         if updates:
             await tx.deliveries.finish_many([update.delivery for update in updates])
@@ -42,13 +42,13 @@ class AttemptResultWriter:
         for one in results:
             await self._update_health(tx, one)
 
-    def _to_update(self, result: AttemptResult) -> DeliveryUpdate:
+    def _to_update(self, result: DeliveryAttemptResult) -> DeliveryUpdate:
         delivery, attempt = result.in_flight.delivery, result.in_flight.attempt
         if result.response is None:
             return policy.interrupt_attempt(delivery, attempt, result.at)
         return policy.finish_attempt(delivery, attempt, result.response, result.at, self._jitter.spread())
 
-    async def _update_health(self, tx: DeliveryTx, result: AttemptResult) -> None:
+    async def _update_health(self, tx: DeliveryTx, result: DeliveryAttemptResult) -> None:
         """Reads the webhook again only when the response changes something about it."""
         sent_by = result.in_flight.webhook
         if (

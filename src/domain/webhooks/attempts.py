@@ -4,28 +4,28 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from domain.kernel.clock import Moment
-from domain.webhooks.model import Attempt, Delivery, Webhook
+from domain.kernel.clock import WallAndSteadyTime
+from domain.webhooks.model import DeliveryAttempt, Webhook, WebhookDelivery
 from domain.webhooks.ports import NOT_SENT, WebhookResponse
 
 
 @dataclass(frozen=True, slots=True)
-class InFlightAttempt:
+class InFlightDelivery:
     """An attempt that has begun. `is_manual`: a ping or a redelivery, which does not use an endpoint queue."""
 
-    delivery: Delivery
-    attempt: Attempt
+    delivery: WebhookDelivery
+    attempt: DeliveryAttempt
     webhook: Webhook
     is_manual: bool = False
 
 
 @dataclass(frozen=True, slots=True)
-class AttemptResult:
+class DeliveryAttemptResult:
     """`response`: None when a stop or a change of the webhook cancelled the attempt; NOT_SENT when it was never sent."""
 
-    in_flight: InFlightAttempt
+    in_flight: InFlightDelivery
     response: WebhookResponse | None
-    at: Moment
+    at: WallAndSteadyTime
 
     @property
     def is_not_sent(self) -> bool:

@@ -16,26 +16,26 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 
-from domain.kernel.clock import SECOND_MS, Clock, Moment
+from domain.kernel.clock import SECOND_MS, Clock, WallAndSteadyTime
 from domain.kernel.ids import AccountId, DeliveryId, DeviceId, IdGenerator, IdPrefix, WebhookId
 from domain.kernel.unit_of_work import UnitOfWork
 from domain.kernel.vault import Vault
-from domain.webhooks.attempt_results import AttemptResultWriter, RetryJitter
-from domain.webhooks.attempts import AttemptResult, InFlightAttempt
-from domain.webhooks.model import CANCEL_BATCH_ROWS, RESPONSE_TIMEOUT_S, Attempt, Delivery, DeliveryState, Webhook
+from domain.webhooks.attempt_results import DeliveryAttemptResultWriter, RetryJitter
+from domain.webhooks.attempts import DeliveryAttemptResult, InFlightDelivery
+from domain.webhooks.model import CANCEL_BATCH_ROWS, RESPONSE_TIMEOUT_S, DeliveryAttempt, DeliveryState, Webhook, WebhookDelivery
 from domain.webhooks.policy import LEASE_MS
 from domain.webhooks.ports import DeliveryTx
 from domain.webhooks.recipients import RecipientCache
 from domain.webhooks.request_builder import BuiltRequest, WebhookRequestBuilder
 from domain.webhooks.send_queues import EndpointQueues
-from domain.webhooks.signing import SignerFactory
+from domain.webhooks.signing import WebhookSignerFactory
 
 
 @dataclass(frozen=True, slots=True)
 class DeliveryBatch:
     """`has_more`: the claim was full, so more deliveries are probably due already. Both times are steady time."""
 
-    attempts: Sequence[InFlightAttempt]
+    attempts: Sequence[InFlightDelivery]
     has_more: bool
     started_ms: int
     next_due_ms: int | None
@@ -49,7 +49,7 @@ class DeliveryService:
         clock: Clock,
         ids: IdGenerator,
         vault: Vault,
-        signers: SignerFactory,
+        signers: WebhookSignerFactory,
         recipients: RecipientCache,
         jitter: RetryJitter,
         queues: EndpointQueues,
@@ -60,18 +60,18 @@ class DeliveryService:
         self._recipients = recipients
         self._queues = queues
         self._requests = WebhookRequestBuilder(vault=vault, signers=signers)
-        self._results = AttemptResultWriter(recipients=recipients, jitter=jitter, on_disabled=self.on_webhook_changed)
+        self._results = DeliveryAttemptResultWriter(recipients=recipients, jitter=jitter, on_disabled=self.on_webhook_changed)
         self._current_generations: dict[WebhookId, int] = {}
         self._cancelling: dict[WebhookId, None] = {}
         """Disabled or deleted webhooks that may still have pending deliveries, cancelled in turn; nothing is claimed for them. A
         restart forgets them: their deliveries are then cancelled when they fall due."""
 
-    async def next_batch(self, results: Sequence[AttemptResult]) -> DeliveryBatch:
+    async def next_batch(self, results: Sequence[DeliveryAttemptResult]) -> DeliveryBatch:
         """Raises Unavailable when the database does not answer; pass the same `results` again then."""
-        now = Moment.now(self._clock)
-        claimed: Sequence[Delivery] = ()
-        chosen: list[Delivery] = []
-        attempts: list[InFlightAttempt] = []
+        now = WallAndSteadyTime.now(self._clock)
+        claimed: Sequence[WebhookDelivery] = ()
+        chosen: list[WebhookDelivery] = []
+        attempts: list[InFlightDelivery] = []
         try:
             async with self._uow.write(caller=None) as tx:
                 await self._results.store(tx, results)
@@ -93,13 +93,13 @@ class DeliveryService:
         has_more = is_cancelling or (bool(capacity) and len(claimed) >= capacity)
         return DeliveryBatch(attempts, has_more, now.steady_ms, next_due_ms)
 
-    async def stop(self, results: Sequence[AttemptResult]) -> None:
+    async def stop(self, results: Sequence[DeliveryAttemptResult]) -> None:
         """Stores the last results, and gives back every delivery that is claimed but has not begun."""
         async with self._uow.write(caller=None) as tx:
             await self._results.store(tx, results)
             await tx.deliveries.finish_many(self._queues.drain())
 
-    def release(self, attempt: InFlightAttempt, duration_s: float | None) -> None:
+    def release(self, attempt: InFlightDelivery, duration_s: float | None) -> None:
         """Frees the slot of an attempt that has ended. `duration_s`: None when it was cancelled or never sent."""
         if not attempt.is_manual:
             self._queues.release(attempt.delivery.webhook_id, duration_s)
@@ -112,25 +112,25 @@ class DeliveryService:
         else:
             self._cancelling[webhook.webhook_id] = None
 
-    def is_current(self, attempt: InFlightAttempt) -> bool:
+    def is_current(self, attempt: InFlightDelivery) -> bool:
         """Whether the webhook has not changed since the attempt began."""
         return attempt.webhook.generation >= self._current_generations.get(attempt.webhook.webhook_id, 0)
 
-    def send_before_ms(self, attempt: InFlightAttempt) -> float:
+    def send_before_ms(self, attempt: InFlightDelivery) -> float:
         """Steady time: an attempt that is sent by then ends within its lease. Check it right before sending: the process may have
         been suspended since the transaction of the batch, and another one may have claimed the delivery."""
         return (attempt.delivery.claimed_until_ms or 0) - RESPONSE_TIMEOUT_S * SECOND_MS
 
-    def build_requests(self, attempts: Sequence[InFlightAttempt]) -> list[BuiltRequest]:
+    def build_requests(self, attempts: Sequence[InFlightDelivery]) -> list[BuiltRequest]:
         """The signed requests; a failed response in place of a request that cannot be signed."""
         return self._requests.build(attempts)
 
-    async def find_authorized_webhook(self, tx: DeliveryTx, delivery: Delivery, now_ms: int) -> Webhook | None:
+    async def find_authorized_webhook(self, tx: DeliveryTx, delivery: WebhookDelivery, now_ms: int) -> Webhook | None:
         """The delivery's webhook, if it is enabled and its key still sees the device."""
         return (await self._find_authorized_webhooks(tx, [delivery], now_ms))[0]
 
     async def _find_authorized_webhooks(
-        self, tx: DeliveryTx, deliveries: Sequence[Delivery], now_ms: int
+        self, tx: DeliveryTx, deliveries: Sequence[WebhookDelivery], now_ms: int
     ) -> list[Webhook | None]:
         """One lookup for the whole batch, in the transaction in which its attempts begin."""
         devices_by_account: dict[AccountId, set[DeviceId]] = {}
@@ -141,9 +141,9 @@ class DeliveryService:
         recipients = await self._recipients.load(tx, devices_by_account, now_ms)
         return [recipients[one.account_id].find_authorized(one.webhook_id, one.device_id, now_ms) for one in deliveries]
 
-    def new_attempt(self, delivery: Delivery, webhook: Webhook, now_ms: int) -> InFlightAttempt:
+    def new_attempt(self, delivery: WebhookDelivery, webhook: Webhook, now_ms: int) -> InFlightDelivery:
         """The next attempt of a claimed delivery, with an id of its own."""
-        attempt = Attempt(
+        attempt = DeliveryAttempt(
             delivery_id=DeliveryId(self._ids.new_id(IdPrefix.DELIVERY)),
             delivery_no=delivery.no,
             webhook_id=delivery.webhook_id,
@@ -153,11 +153,11 @@ class DeliveryService:
             number=delivery.attempts + 1,
             created_ms=now_ms,
         )
-        return InFlightAttempt(delivery, attempt, webhook)
+        return InFlightDelivery(delivery, attempt, webhook)
 
-    async def _start_attempts(self, tx: DeliveryTx, chosen: Sequence[Delivery], now_ms: int) -> list[InFlightAttempt]:
-        attempts: list[InFlightAttempt] = []
-        cancelled: list[Delivery] = []
+    async def _start_attempts(self, tx: DeliveryTx, chosen: Sequence[WebhookDelivery], now_ms: int) -> list[InFlightDelivery]:
+        attempts: list[InFlightDelivery] = []
+        cancelled: list[WebhookDelivery] = []
         for delivery, webhook in zip(chosen, await self._find_authorized_webhooks(tx, chosen, now_ms), strict=True):
             if webhook is None:
                 cancelled.append(replace(delivery, state=DeliveryState.CANCELLED))
@@ -187,6 +187,6 @@ class DeliveryService:
     def _stop_cancelling(self, webhook_id: WebhookId) -> None:
         self._cancelling.pop(webhook_id, None)
 
-    def _release_all(self, deliveries: Iterable[Delivery]) -> None:
+    def _release_all(self, deliveries: Iterable[WebhookDelivery]) -> None:
         for delivery in deliveries:
             self._queues.release(delivery.webhook_id, None)

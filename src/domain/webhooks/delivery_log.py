@@ -15,9 +15,9 @@ from domain.kernel.errors import NotFound, PermissionDenied, Unavailable
 from domain.kernel.ids import DeliveryId, EventId, IdGenerator, IdPrefix, has_id_format
 from domain.kernel.unit_of_work import UnitOfWork
 from domain.webhooks import policy
-from domain.webhooks.attempts import InFlightAttempt
+from domain.webhooks.attempts import InFlightDelivery
 from domain.webhooks.delivery import DeliveryService
-from domain.webhooks.model import MAX_LISTED_ATTEMPTS, Attempt, Delivery, DeliveryState, Webhook
+from domain.webhooks.model import MAX_LISTED_ATTEMPTS, DeliveryAttempt, DeliveryState, Webhook, WebhookDelivery
 from domain.webhooks.policy import LEASE_MS
 from domain.webhooks.ports import DeliveryTx
 from domain.webhooks.service import get_webhook
@@ -34,7 +34,7 @@ class DeliveryLogService:
         clock: Clock,
         ids: IdGenerator,
         deliveries: DeliveryService,
-        send: Callable[[InFlightAttempt], None],
+        send: Callable[[InFlightDelivery], None],
     ) -> None:
         """`send` passes an attempt that has begun to the delivery worker, after the commit."""
         self._uow = uow
@@ -43,7 +43,7 @@ class DeliveryLogService:
         self._deliveries = deliveries
         self._send_attempt = send
 
-    async def list_attempts(self, caller: Session, webhook_id: str) -> Sequence[Attempt]:
+    async def list_attempts(self, caller: Session, webhook_id: str) -> Sequence[DeliveryAttempt]:
         """The last 50 attempts, newest first. Raises NotFound."""
         now_ms = self._clock.now_ms()
         async with self._uow.read() as tx:
@@ -83,7 +83,7 @@ class DeliveryLogService:
                 raise NotFound.for_resource("delivery", delivery_id)
             return await self._start_attempt(tx, webhook, _redelivery(earlier, now_ms), now_ms)
 
-    async def _start_attempt(self, tx: DeliveryTx, webhook: Webhook, delivery: Delivery, now_ms: int) -> DeliveryId:
+    async def _start_attempt(self, tx: DeliveryTx, webhook: Webhook, delivery: WebhookDelivery, now_ms: int) -> DeliveryId:
         policy.require_enabled(webhook)
         if await self._deliveries.find_authorized_webhook(tx, delivery, now_ms) is None:
             raise PermissionDenied(
@@ -101,8 +101,8 @@ class DeliveryLogService:
         return in_flight.attempt.delivery_id
 
 
-def _ping_delivery(webhook: Webhook, event_id: EventId, data: bytes, now_ms: int) -> Delivery:
-    return Delivery(
+def _ping_delivery(webhook: Webhook, event_id: EventId, data: bytes, now_ms: int) -> WebhookDelivery:
+    return WebhookDelivery(
         no=0,
         webhook_id=webhook.webhook_id,
         account_id=webhook.account_id,
@@ -118,7 +118,7 @@ def _ping_delivery(webhook: Webhook, event_id: EventId, data: bytes, now_ms: int
     )
 
 
-def _redelivery(earlier: Delivery, now_ms: int) -> Delivery:
+def _redelivery(earlier: WebhookDelivery, now_ms: int) -> WebhookDelivery:
     return replace(
         earlier,
         no=0,

@@ -8,9 +8,9 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 
 from domain.events.model import Event
-from domain.kernel.clock import Clock, Moment
+from domain.kernel.clock import Clock, WallAndSteadyTime
 from domain.kernel.ids import AccountId
-from domain.webhooks.model import Delivery, DeliveryState, Webhook
+from domain.webhooks.model import DeliveryState, Webhook, WebhookDelivery
 from domain.webhooks.policy import encode_payload
 from domain.webhooks.ports import FanoutTx
 from domain.webhooks.recipients import RecipientCache, WebhookRecipients
@@ -25,7 +25,7 @@ class DeliveryFanout:
         self._wake_worker = wake_worker
 
     async def on_events(self, tx: FanoutTx, events: Sequence[Event]) -> None:
-        now = Moment.now(self._clock)
+        now = WallAndSteadyTime.now(self._clock)
         public_events: dict[AccountId, list[Event]] = {}
         for event in events:
             if event.is_public and event.device_id is not None:
@@ -34,7 +34,7 @@ class DeliveryFanout:
                 self._recipients.on_event(tx, event, now.wall_ms)
         devices = {account_id: {one.device_id for one in public if one.device_id} for account_id, public in public_events.items()}
         recipients = await self._recipients.load(tx, devices, now.wall_ms)
-        deliveries: list[Delivery] = []
+        deliveries: list[WebhookDelivery] = []
         for account_id, public in public_events.items():
             for event in public:
                 deliveries += _deliveries_for(recipients[account_id], event, now)
@@ -43,15 +43,15 @@ class DeliveryFanout:
             tx.after_commit(self._wake_worker)
 
 
-def _deliveries_for(recipients: WebhookRecipients, event: Event, now: Moment) -> list[Delivery]:
+def _deliveries_for(recipients: WebhookRecipients, event: Event, now: WallAndSteadyTime) -> list[WebhookDelivery]:
     visible = [] if event.device_id is None else recipients.list_for_device(event.device_id, now.wall_ms)
     webhooks = [webhook for webhook in visible if event.kind in webhook.wanted_types]
     data = encode_payload(event.payload) if webhooks else b""
     return [new_delivery(webhook, event, data, now) for webhook in webhooks]
 
 
-def new_delivery(webhook: Webhook, event: Event, data: bytes, now: Moment) -> Delivery:
-    return Delivery(
+def new_delivery(webhook: Webhook, event: Event, data: bytes, now: WallAndSteadyTime) -> WebhookDelivery:
+    return WebhookDelivery(
         no=0,
         webhook_id=webhook.webhook_id,
         account_id=event.account_id,

@@ -11,7 +11,7 @@ from collections.abc import Iterator
 from functools import lru_cache
 
 from domain.kernel.clock import SECOND_MS, to_iso
-from domain.webhooks.model import Attempt, Delivery, WebhookFormat
+from domain.webhooks.model import DeliveryAttempt, WebhookDelivery, WebhookFormat
 
 USER_AGENT = "Latchboard-Webhooks/1"
 SPEC_VERSION = "1.0"
@@ -26,7 +26,7 @@ _format_time = lru_cache(maxsize=64)(to_iso)
 """Cached, because the attempts of one batch begin in the same millisecond."""
 
 
-def build_body(webhook_format: WebhookFormat, attempt: Attempt, delivery: Delivery) -> bytes:
+def build_body(webhook_format: WebhookFormat, attempt: DeliveryAttempt, delivery: WebhookDelivery) -> bytes:
     """The exact bytes that are signed and sent. Ids and event types are generated here and need no escaping."""
     if webhook_format is WebhookFormat.CLOUDEVENTS_BINARY:
         return delivery.data
@@ -40,7 +40,7 @@ def build_body(webhook_format: WebhookFormat, attempt: Attempt, delivery: Delive
 
 
 def build_headers(
-    webhook_format: WebhookFormat, attempt: Attempt, delivery: Delivery, service: str, standard: str
+    webhook_format: WebhookFormat, attempt: DeliveryAttempt, delivery: WebhookDelivery, service: str, standard: str
 ) -> tuple[tuple[str, str], ...]:
     """The service's own headers; those of Standard Webhooks 1.0.0, whose id is the event's; in binary mode the CloudEvent's."""
     headers = (
@@ -58,7 +58,7 @@ def build_headers(
     return (*headers, *((f"ce-{name}", value) for name, value in cloud_event_attributes(delivery)))
 
 
-def cloud_event_attributes(delivery: Delivery) -> Iterator[tuple[str, str]]:
+def cloud_event_attributes(delivery: WebhookDelivery) -> Iterator[tuple[str, str]]:
     """Without `datacontenttype`, which is the Content-Type in binary mode."""
     yield "specversion", SPEC_VERSION
     yield "id", delivery.event_id

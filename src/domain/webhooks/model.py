@@ -1,7 +1,7 @@
 """Webhooks, deliveries and attempts.
 
-A webhook belongs to one API key and receives the events that the key's grants let it see. A `Delivery` is one event for one
-webhook, stored in the event's transaction. Each try to send it is an `Attempt` with an id of its own.
+A webhook belongs to one API key and receives the events that the key's grants let it see. A `WebhookDelivery` is one event for
+one webhook, stored in the event's transaction. Each try to send it is a `DeliveryAttempt` with an id of its own.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from urllib.parse import urlsplit
 
 from domain.events.model import DEFAULT_TYPES
 from domain.kernel.backoff import Backoff
-from domain.kernel.fast_frozen import fast_frozen
+from domain.kernel.fast_frozen_dataclass import fast_frozen
 from domain.kernel.ids import AccountId, DeliveryId, DeviceId, EventId, KeyId, WebhookId
 
 RETRY_BACKOFF = Backoff.doubling(5, 80)
@@ -86,7 +86,7 @@ class DeliveryState(StrEnum):
 
 @fast_frozen
 @dataclass(frozen=True, slots=True)
-class Delivery:
+class WebhookDelivery:
     """One event for one webhook. `data` is the event's payload as JSON bytes, the same in every attempt.
 
     `claimed_until_ms` is the end of the current lease, and identifies the lease. It and `due_ms` are steady time. `no` is the row
@@ -107,7 +107,7 @@ class Delivery:
 
 
 @dataclass(frozen=True, slots=True)
-class Attempt:
+class DeliveryAttempt:
     """One try to send a delivery. Stored when it begins (`finished_ms` None), completed when it ends."""
 
     delivery_id: DeliveryId

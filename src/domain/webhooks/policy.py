@@ -14,7 +14,7 @@ from dataclasses import dataclass, replace
 from enum import StrEnum
 
 from domain.events.model import PUBLIC_TYPES
-from domain.kernel.clock import DAY_MS, SECOND_MS, Moment
+from domain.kernel.clock import DAY_MS, SECOND_MS, WallAndSteadyTime
 from domain.kernel.domain_events import JsonObject
 from domain.kernel.errors import Conflict, ValidationFailed
 from domain.webhooks.model import (
@@ -22,10 +22,10 @@ from domain.webhooks.model import (
     MAX_ATTEMPTS,
     RESPONSE_TIMEOUT_S,
     RETRY_BACKOFF,
-    Attempt,
-    Delivery,
+    DeliveryAttempt,
     DeliveryState,
     Webhook,
+    WebhookDelivery,
 )
 from domain.webhooks.ports import WebhookResponse
 from domain.webhooks.signature_reference import SECRET_PREFIX
@@ -77,11 +77,13 @@ def retry_pause_ms(attempts: int, spread: float, retry_after_s: int | None) -> i
 
 @dataclass(frozen=True, slots=True)
 class DeliveryUpdate:
-    delivery: Delivery
-    attempt: Attempt
+    delivery: WebhookDelivery
+    attempt: DeliveryAttempt
 
 
-def finish_attempt(delivery: Delivery, attempt: Attempt, response: WebhookResponse, at: Moment, spread: float) -> DeliveryUpdate:
+def finish_attempt(
+    delivery: WebhookDelivery, attempt: DeliveryAttempt, response: WebhookResponse, at: WallAndSteadyTime, spread: float
+) -> DeliveryUpdate:
     """The delivery and the attempt after a response."""
     success = is_success(response)
     attempts = delivery.attempts + 1
@@ -99,9 +101,9 @@ def finish_attempt(delivery: Delivery, attempt: Attempt, response: WebhookRespon
     )
 
 
-def _updated_delivery(before: Delivery, state: DeliveryState, attempts: int, due_ms: int) -> Delivery:
+def _updated_delivery(before: WebhookDelivery, state: DeliveryState, attempts: int, due_ms: int) -> WebhookDelivery:
     """Positional arguments, because `replace` costs four times as much and this runs for every delivery."""
-    return Delivery(
+    return WebhookDelivery(
         before.no,
         before.webhook_id,
         before.account_id,
@@ -118,9 +120,15 @@ def _updated_delivery(before: Delivery, state: DeliveryState, attempts: int, due
 
 
 def _finished_attempt(
-    before: Attempt, at_ms: int, status: int | None, error: str | None, success: bool, duration_ms: int, next_ms: int | None
-) -> Attempt:
-    return Attempt(
+    before: DeliveryAttempt,
+    at_ms: int,
+    status: int | None,
+    error: str | None,
+    success: bool,
+    duration_ms: int,
+    next_ms: int | None,
+) -> DeliveryAttempt:
+    return DeliveryAttempt(
         before.delivery_id,
         before.delivery_no,
         before.webhook_id,
@@ -138,7 +146,7 @@ def _finished_attempt(
     )
 
 
-def interrupt_attempt(delivery: Delivery, attempt: Attempt, at: Moment) -> DeliveryUpdate:
+def interrupt_attempt(delivery: WebhookDelivery, attempt: DeliveryAttempt, at: WallAndSteadyTime) -> DeliveryUpdate:
     """A stop of the service interrupted the attempt: it does not count, and the delivery is due again at once."""
     return DeliveryUpdate(
         replace(delivery, due_ms=at.steady_ms),
@@ -166,7 +174,7 @@ def health_change(webhook: Webhook, response: WebhookResponse, steady_ms: int) -
     return HealthChange.DEAD if steady_ms - webhook.failing_since_ms >= DISABLE_AFTER_MS else HealthChange.SAME
 
 
-def apply_health_change(webhook: Webhook, change: HealthChange, at: Moment) -> Webhook:
+def apply_health_change(webhook: Webhook, change: HealthChange, at: WallAndSteadyTime) -> Webhook:
     match change:
         case HealthChange.RECOVERED:
             return replace(webhook, failing_since_ms=None)
@@ -210,7 +218,7 @@ def require_enabled(webhook: Webhook) -> None:
         raise Conflict("This webhook is disabled and sends nothing. Enable it first.", code="WEBHOOK_DISABLED")
 
 
-def mark_interrupted(attempt: Attempt, now_ms: int) -> Attempt:
+def mark_interrupted(attempt: DeliveryAttempt, now_ms: int) -> DeliveryAttempt:
     """Marks an attempt without an end as interrupted when it can no longer be in flight."""
     if attempt.finished_ms is not None or now_ms - attempt.created_ms <= (RESPONSE_TIMEOUT_S * SECOND_MS) + LEASE_MS:
         return attempt

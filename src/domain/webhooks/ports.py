@@ -12,7 +12,7 @@ from domain.grants.ports import HasGrants
 from domain.kernel.ids import AccountId, DeliveryId, WebhookId
 from domain.kernel.unit_of_work import Transaction
 from domain.keys.ports import HasApiKeys
-from domain.webhooks.model import Attempt, Delivery, Webhook
+from domain.webhooks.model import DeliveryAttempt, Webhook, WebhookDelivery
 
 
 class WebhookRepository(Protocol):
@@ -68,17 +68,17 @@ class WebhookRepository(Protocol):
 
 
 class DeliveryRepository(Protocol):
-    async def add_many(self, deliveries: Sequence[Delivery]) -> None: ...
+    async def add_many(self, deliveries: Sequence[WebhookDelivery]) -> None: ...
 
-    async def get(self, no: int) -> Delivery | None: ...
+    async def get(self, no: int) -> WebhookDelivery | None: ...
 
-    async def claim(self, now_ms: int, until_ms: int, limit: int, *, busy: Sequence[WebhookId] = ()) -> Sequence[Delivery]:
+    async def claim(self, now_ms: int, until_ms: int, limit: int, *, busy: Sequence[WebhookId] = ()) -> Sequence[WebhookDelivery]:
         """Takes PENDING deliveries that are due and not leased under a lease until `until_ms` (both steady time), oldest due time
         first, none of the `busy` webhooks. The cost does not depend on the backlog of the busy ones. On PostgreSQL `FOR UPDATE
         SKIP LOCKED`."""
         ...
 
-    async def finish_many(self, deliveries: Sequence[Delivery]) -> None:
+    async def finish_many(self, deliveries: Sequence[WebhookDelivery]) -> None:
         """Stores state, attempts and due time, and ends the lease. Skips a delivery that is deleted, no longer PENDING, or under
         another lease than its `claimed_until_ms`: an instance that lost a delivery to another one must not change it."""
         ...
@@ -95,19 +95,19 @@ class DeliveryRepository(Protocol):
         """Whether any delivery is PENDING."""
         ...
 
-    async def add_attempts(self, attempts: Sequence[Attempt]) -> None: ...
+    async def add_attempts(self, attempts: Sequence[DeliveryAttempt]) -> None: ...
 
-    async def finish_attempts(self, attempts: Sequence[Attempt]) -> None: ...
+    async def finish_attempts(self, attempts: Sequence[DeliveryAttempt]) -> None: ...
 
     async def delete_attempts(self, delivery_ids: Sequence[DeliveryId]) -> None:
         """For attempts that were never sent."""
         ...
 
-    async def list_attempts(self, webhook_id: WebhookId, limit: int) -> Sequence[Attempt]:
+    async def list_attempts(self, webhook_id: WebhookId, limit: int) -> Sequence[DeliveryAttempt]:
         """Newest first, by their sequence number."""
         ...
 
-    async def get_attempt(self, webhook_id: WebhookId, delivery_id: DeliveryId) -> Attempt | None: ...
+    async def get_attempt(self, webhook_id: WebhookId, delivery_id: DeliveryId) -> DeliveryAttempt | None: ...
 
     async def find_orphaned_webhook_id(self) -> WebhookId | None:
         """A deleted webhook whose deliveries are still stored. The cost does not depend on their number."""

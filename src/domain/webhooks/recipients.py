@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 
 from domain.events.model import Event
 from domain.events.policy import is_access_change
-from domain.grants.model import Grant, KeyReadAccess
+from domain.grants.model import ApiKeyReadAccess, Grant
 from domain.kernel.clock import MINUTE_MS, SECOND_MS
 from domain.kernel.ids import AccountId, DeviceId, KeyId, WebhookId
 from domain.webhooks.model import Webhook
@@ -26,13 +26,13 @@ NEVER_EXPIRES_MS = 2**62
 
 
 @dataclass(frozen=True, slots=True)
-class Visibility:
+class ApiKeyVisibility:
     """The devices, groups and projects that one key may read, by id, each with the Unix ms until which it may."""
 
     until_ms: Mapping[str, int]
 
     @classmethod
-    def from_grants(cls, grants: Sequence[Grant | KeyReadAccess]) -> Visibility:
+    def from_grants(cls, grants: Sequence[Grant | ApiKeyReadAccess]) -> ApiKeyVisibility:
         found: dict[str, int] = {}
         for grant in grants:
             until_ms = NEVER_EXPIRES_MS if grant.expires_ms is None else grant.expires_ms
@@ -52,7 +52,7 @@ class Visibility:
 class WebhookRecipients:
     """The enabled webhooks of an account's enabled keys."""
 
-    webhooks: Mapping[WebhookId, tuple[Webhook, Visibility]]
+    webhooks: Mapping[WebhookId, tuple[Webhook, ApiKeyVisibility]]
     uses_places: bool
     """Whether any key may read a group or project, so that those of a device matter."""
     _places: dict[DeviceId, tuple[str, ...]] = field(default_factory=dict)
@@ -82,10 +82,10 @@ async def load_recipients(
     tx: RecipientTx, account_ids: Collection[AccountId], device_ids: Collection[DeviceId] | None = None
 ) -> dict[AccountId, WebhookRecipients]:
     """Two queries for any number of accounts, webhooks and grants. `device_ids`: the devices that matter; None: all devices."""
-    found: dict[AccountId, dict[WebhookId, tuple[Webhook, Visibility]]] = {account_id: {} for account_id in account_ids}
+    found: dict[AccountId, dict[WebhookId, tuple[Webhook, ApiKeyVisibility]]] = {account_id: {} for account_id in account_ids}
     enabled = await tx.webhooks.list_enabled(list(account_ids))
     keys = list(dict.fromkeys(webhook.key_id for webhook in enabled))
-    access_by_key: dict[KeyId, list[Grant | KeyReadAccess]] = {key_id: [] for key_id in keys}
+    access_by_key: dict[KeyId, list[Grant | ApiKeyReadAccess]] = {key_id: [] for key_id in keys}
     for access in (
         (
             await tx.grants.list_read_access_by_keys(keys)
@@ -97,7 +97,7 @@ async def load_recipients(
     ):
         if access.key_id in access_by_key:
             access_by_key[access.key_id].append(access)
-    visibilities = {key_id: Visibility.from_grants(grants) for key_id, grants in access_by_key.items()}
+    visibilities = {key_id: ApiKeyVisibility.from_grants(grants) for key_id, grants in access_by_key.items()}
     for webhook in enabled:
         found[webhook.account_id][webhook.webhook_id] = (webhook, visibilities[webhook.key_id])
     wide = {key_id for key_id, held in access_by_key.items() if any(access.device_id is None for access in held)}

@@ -12,34 +12,34 @@ from domain.kernel.errors import DomainError
 from domain.kernel.ids import WebhookId
 from domain.kernel.vault import Vault
 from domain.webhooks import formats
-from domain.webhooks.attempts import InFlightAttempt
+from domain.webhooks.attempts import InFlightDelivery
 from domain.webhooks.model import RESPONSE_TIMEOUT_S, Webhook
 from domain.webhooks.ports import WebhookRequest, WebhookResponse
 from domain.webhooks.sealed_url import open_url
-from domain.webhooks.signing import Signer, SignerFactory
+from domain.webhooks.signing import Signer, WebhookSignerFactory
 
 MAX_CACHED_RECEIVERS = 1_024
 
-BuiltRequest = tuple[InFlightAttempt, WebhookRequest | WebhookResponse]
+BuiltRequest = tuple[InFlightDelivery, WebhookRequest | WebhookResponse]
 """An attempt with its request, or with a failed response when the request could not be signed."""
 
 
 @dataclass(frozen=True, slots=True)
-class _Receiver:
+class _WebhookReceiver:
     url: str = field(repr=False)
     signer: Signer
 
 
 class WebhookRequestBuilder:
-    def __init__(self, *, vault: Vault, signers: SignerFactory) -> None:
+    def __init__(self, *, vault: Vault, signers: WebhookSignerFactory) -> None:
         self._vault = vault
         self._signer_factory = signers
-        self._receiver_cache: dict[tuple[WebhookId, int], _Receiver] = {}
+        self._receiver_cache: dict[tuple[WebhookId, int], _WebhookReceiver] = {}
 
-    def build(self, attempts: Sequence[InFlightAttempt]) -> list[BuiltRequest]:
+    def build(self, attempts: Sequence[InFlightDelivery]) -> list[BuiltRequest]:
         """The requests with the secret and the URL that each attempt began with, grouped by webhook."""
         built: list[BuiltRequest] = []
-        by_webhook: dict[tuple[WebhookId, int], list[InFlightAttempt]] = {}
+        by_webhook: dict[tuple[WebhookId, int], list[InFlightDelivery]] = {}
         for attempt in attempts:
             by_webhook.setdefault((attempt.webhook.webhook_id, attempt.webhook.generation), []).append(attempt)
         for group in by_webhook.values():
@@ -51,18 +51,18 @@ class WebhookRequestBuilder:
                 built += _build_signed(receiver, group)
         return built
 
-    def _get_receiver(self, webhook: Webhook) -> _Receiver:
+    def _get_receiver(self, webhook: Webhook) -> _WebhookReceiver:
         key = (webhook.webhook_id, webhook.generation)
         receiver = self._receiver_cache.get(key)
         if receiver is None:
             if len(self._receiver_cache) >= MAX_CACHED_RECEIVERS:
                 del self._receiver_cache[next(iter(self._receiver_cache))]
             signer = self._signer_factory.create_signer(self._vault.open(webhook.sealed_secret, webhook.webhook_id))
-            receiver = self._receiver_cache[key] = _Receiver(open_url(self._vault, webhook), signer)
+            receiver = self._receiver_cache[key] = _WebhookReceiver(open_url(self._vault, webhook), signer)
         return receiver
 
 
-def _build_signed(receiver: _Receiver, group: Sequence[InFlightAttempt]) -> list[BuiltRequest]:
+def _build_signed(receiver: _WebhookReceiver, group: Sequence[InFlightDelivery]) -> list[BuiltRequest]:
     bodies = [formats.build_body(one.webhook.format, one.attempt, one.delivery) for one in group]
     signatures = receiver.signer.sign_batch(
         [(one.attempt.event_id, one.attempt.created_ms // SECOND_MS, body) for one, body in zip(group, bodies, strict=True)]

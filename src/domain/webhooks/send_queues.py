@@ -17,7 +17,7 @@ from dataclasses import dataclass, field
 
 from domain.kernel.clock import SECOND_MS
 from domain.kernel.ids import WebhookId
-from domain.webhooks.model import MAX_CONCURRENT_PER_WEBHOOK, RESPONSE_TIMEOUT_S, Delivery
+from domain.webhooks.model import MAX_CONCURRENT_PER_WEBHOOK, RESPONSE_TIMEOUT_S, WebhookDelivery
 from domain.webhooks.policy import LEASE_MS
 
 MAX_IN_FLIGHT = 512
@@ -43,7 +43,7 @@ LEASE_USABLE_MS = LEASE_MS - int(RESPONSE_TIMEOUT_S * SECOND_MS) - 2 * SECOND_MS
 @dataclass(slots=True)
 class EndpointQueue:
     in_flight: int = 0
-    queued: deque[tuple[Delivery, int]] = field(default_factory=deque)
+    queued: deque[tuple[WebhookDelivery, int]] = field(default_factory=deque)
     """Each delivery with the Unix ms until which its attempt may begin."""
     average_duration_s: float | None = None
 
@@ -78,9 +78,9 @@ class EndpointQueues:
         self.slow_in_flight = 0
         self.queued = 0
 
-    def enqueue(self, claimed: Sequence[Delivery]) -> list[Delivery]:
+    def enqueue(self, claimed: Sequence[WebhookDelivery]) -> list[WebhookDelivery]:
         """Queues claimed deliveries. Returns those to give back at once; what a slow queue cannot keep stays under its lease."""
-        rejected: list[Delivery] = []
+        rejected: list[WebhookDelivery] = []
         for delivery in claimed:
             queue = self._queues.setdefault(delivery.webhook_id, EndpointQueue())
             capacity = self._per_webhook if self._is_crowded() else queue.max_queued(self._per_webhook)
@@ -92,7 +92,7 @@ class EndpointQueues:
                 rejected.append(delivery)
         return rejected
 
-    def remove(self, claimed: Sequence[Delivery]) -> None:
+    def remove(self, claimed: Sequence[WebhookDelivery]) -> None:
         """Undoes `enqueue`."""
         numbers = {delivery.no for delivery in claimed}
         for queue in [self._queues[key] for key in {d.webhook_id for d in claimed} if key in self._queues]:
@@ -100,9 +100,9 @@ class EndpointQueues:
             self.queued -= len(queue.queued) - len(kept)
             queue.queued = deque(kept)
 
-    def start_next(self, now_ms: int) -> list[Delivery]:
+    def start_next(self, now_ms: int) -> list[WebhookDelivery]:
         """The deliveries whose attempts begin now; each counts as in flight until `release`. Queues take turns."""
-        started: list[Delivery] = []
+        started: list[WebhookDelivery] = []
         ready = [queue for queue in self._queues.values() if queue.queued]
         while ready and self.in_flight < self._max_in_flight:
             ready = [queue for queue in ready if self._start_one(queue, now_ms, started)]
@@ -131,7 +131,7 @@ class EndpointQueues:
         full = self.in_flight >= self._max_in_flight and self.queued >= self._max_in_flight
         return 0 if full else max(0, min(CLAIM_ROWS, MAX_QUEUED_TOTAL - self.queued))
 
-    def drain(self) -> list[Delivery]:
+    def drain(self) -> list[WebhookDelivery]:
         """Empties all queues; returns what they held."""
         left = [delivery for queue in self._queues.values() for delivery, _ in queue.queued]
         for queue in self._queues.values():
@@ -139,7 +139,7 @@ class EndpointQueues:
         self.queued = 0
         return left
 
-    def _start_one(self, queue: EndpointQueue, now_ms: int, started: list[Delivery]) -> bool:
+    def _start_one(self, queue: EndpointQueue, now_ms: int, started: list[WebhookDelivery]) -> bool:
         """Starts one delivery of the queue. False when it has none, or no free slot."""
         while queue.queued and queue.queued[0][1] < now_ms:
             queue.queued.popleft()

@@ -20,7 +20,7 @@ class Signer(Protocol):
         ...
 
 
-class SignerFactory(Protocol):
+class WebhookSignerFactory(Protocol):
     def create_signer(self, secret: str) -> Signer:
         """Raises ValidationFailed when `secret` is not `whsec_` + base64."""
         ...

@@ -59,6 +59,11 @@ class MemoryUserRepository:
     async def find_by_email(self, email: str) -> User | None:
         return next((user for user in self._database.rows(USERS).values() if user.email == email), None)
 
+    async def find_language(self, user_id: UserId) -> str | None:
+        settings = self._database.rows(NOTIFICATION_SETTINGS)
+        mine = [m.membership_id for m in self._database.rows(MEMBERSHIPS).values() if m.user_id == user_id]
+        return next((settings[each].language for each in mine if each in settings), None)
+
     async def save(self, user: User) -> None:
         users = self._database.writable_rows(USERS)
         if user.user_id in users:

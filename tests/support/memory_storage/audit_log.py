@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
-from domain.audit.seals import AuditSeal, ChainHeads, SealRound
-from domain.events.chain import ChainedRecord
+from domain.audit.seals import AuditSeal, AuditSealRound, ChainHeads
+from domain.events.chain import ChainedEvent
 from domain.kernel.canonical_json import canonical_json
 from domain.kernel.errors import Conflict
 from domain.kernel.ids import AccountId
@@ -27,10 +27,10 @@ class MemoryAuditLogRepository:
 
     async def list_records(
         self, account_id: AccountId, *, after: int, limit: int, mentioning: str | None = None
-    ) -> Sequence[ChainedRecord]:
+    ) -> Sequence[ChainedEvent]:
         links = self._database.rows(LINKS)
         found = [
-            ChainedRecord(event, *links[position])
+            ChainedEvent(event, *links[position])
             for position, event in self._database.rows(EVENTS).items()
             if event.account_id == account_id and position > after and mentioning in (None, *_part(event.payload, mentioning))
         ]
@@ -49,7 +49,7 @@ class MemoryAuditLogRepository:
     async def last_sealed_ms(self) -> int | None:
         return max(self._database.rows(ROUNDS), default=None)
 
-    async def add_round(self, sealed: SealRound) -> None:
+    async def add_round(self, sealed: AuditSealRound) -> None:
         stored = self._database.writable_rows(SEALS)
         for seal in sealed.seals:
             if (seal.account_id, seal.number) in stored:

@@ -6,11 +6,13 @@ from collections.abc import Collection, Mapping, Sequence
 from dataclasses import replace
 
 from domain.devices.sessions import NO_FRONT
-from domain.partitions.model import ClusterMember, LogAdvance, Partition, PartitionLost
+from domain.partitions.model import ClusterMember, LogReach, Partition, PartitionLogAdvance, PartitionLost
 from support.memory_storage.tables import Database, Table
 
 PARTITIONS: Table[int, Partition] = Table("partitions")
-MEMBERS: Table[str, int] = Table("members")
+MEMBERS: Table[str, ClusterMember] = Table("members")
+ENDED_SESSIONS: Table[str, bool] = Table("ended_sessions")
+"""By instance; nothing holds a lock here."""
 DEVICE_SESSIONS: Table[int, str] = Table("device_sessions")
 
 
@@ -35,7 +37,7 @@ class MemoryPartitionRepository:
         released = self._database.rows(PARTITIONS)[partition].released_at(epoch)
         return released is not None and bool(self._put(released))
 
-    async def advance(self, progress: LogAdvance) -> None:
+    async def advance(self, progress: PartitionLogAdvance) -> None:
         self._put(self._database.rows(PARTITIONS)[progress.partition].advanced(progress))
 
     async def require_owned(self, epochs: Collection[tuple[int, int]]) -> None:
@@ -52,16 +54,22 @@ class MemoryClusterMemberRepository:
     def __init__(self, database: Database) -> None:
         self._database = database
 
-    async def beat(self, instance: str) -> None:
+    async def beat(self, instance: str, log_reach: LogReach) -> None:
         rows = self._database.writable_rows(MEMBERS)
-        rows[instance] = rows.get(instance, 0) + 1
+        beats = rows[instance].beats if instance in rows else 0
+        rows[instance] = ClusterMember(instance, beats + 1, log_reach)
 
     async def list_all(self) -> Sequence[ClusterMember]:
-        return [ClusterMember(*each) for each in sorted(self._database.rows(MEMBERS).items())]
+        return [member for _, member in sorted(self._database.rows(MEMBERS).items())]
 
     async def remove(self, instances: Collection[str]) -> None:
         for instance in instances:
             self._database.writable_rows(MEMBERS).pop(instance, None)
+
+    async def end_sessions(self, instances: Collection[str]) -> int:
+        rows = self._database.writable_rows(ENDED_SESSIONS)
+        rows.update(dict.fromkeys(instances, True))
+        return len(instances)
 
 
 class MemoryDeviceSessionRepository:

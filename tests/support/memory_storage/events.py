@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 
-from domain.events.chain import ChainHasher, ChainHead, chain_events, heads_after
+from domain.events.chain import ChainHasher, EventChainHead, chain_events, heads_after
 from domain.events.log_cursor import LogCursor
 from domain.events.model import NO_SEARCH, Event, EventSearch
 from domain.kernel.ids import AccountId, DeviceId
@@ -15,7 +15,7 @@ from support.memory_storage.tables import Database, Table
 EVENTS: Table[int, Event] = Table("events")
 LINKS: Table[int, tuple[int, str]] = Table("event_links")
 """Position → sequence and hash."""
-HEADS: Table[AccountId, ChainHead] = Table("event_heads")
+HEADS: Table[AccountId, EventChainHead] = Table("event_heads")
 
 
 class MemoryEventRepository:

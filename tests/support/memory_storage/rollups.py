@@ -74,5 +74,5 @@ class MemoryRangePartitionRepository:
 
     async def divide_past(self, oldest_ms: int) -> None: ...
 
-    async def drop_before(self, readings_ms: int, rollups_hour: int) -> int:
+    async def drop_before(self, readings_ms: int, rollups_hour: int, *, keep_readings: bool = False) -> int:
         return 0

@@ -8,14 +8,14 @@ from dataclasses import replace
 from adapters.storage import errors
 from domain.devices.model import Device
 from domain.kernel.ids import AccountId, DeviceId, ScheduleId
-from domain.schedules.model import LeftEdge, Schedule, ScheduleEdgeRecord, ScheduleStatus, SwitchEdge
+from domain.schedules.model import OfflineDeviceEdge, Schedule, ScheduleEdgeRecord, ScheduleStatus, SwitchEdge
 from support.memory_storage.tables import Database, Table
 
 SCHEDULES: Table[ScheduleId, Schedule] = Table("schedules")
 FIRED_EDGES: Table[tuple[ScheduleId, int, SwitchEdge, int], ScheduleEdgeRecord] = Table("schedule_edges")
 
 _DEVICES: Table[DeviceId, Device] = Table("devices")  # of `devices.py`, which imports this module
-LEFT_EDGES: Table[tuple[ScheduleId, int, SwitchEdge, int], LeftEdge] = Table("left_edges")
+LEFT_EDGES: Table[tuple[ScheduleId, int, SwitchEdge, int], OfflineDeviceEdge] = Table("left_edges")
 
 _LIVE = (ScheduleStatus.PENDING, ScheduleStatus.ACTIVE)
 
@@ -76,30 +76,30 @@ class MemoryScheduleRepository:
     async def list_by_ids(self, schedule_ids: Collection[ScheduleId]) -> Sequence[Schedule]:
         return [schedule for key, schedule in self._database.rows(SCHEDULES).items() if key in schedule_ids]
 
-    async def add_left(self, edges: Sequence[LeftEdge]) -> None:
+    async def add_left(self, edges: Sequence[OfflineDeviceEdge]) -> None:
         for edge in edges:
             self._database.writable_rows(LEFT_EDGES)[_left_key(edge)] = edge
             self._mark(edge.device_id, True)
 
-    async def list_left_by_devices(self, device_ids: Collection[DeviceId]) -> Sequence[LeftEdge]:
+    async def list_left_by_devices(self, device_ids: Collection[DeviceId]) -> Sequence[OfflineDeviceEdge]:
         return [edge for edge in self._database.rows(LEFT_EDGES).values() if edge.device_id in device_ids]
 
-    async def list_left_of_online_devices(self, limit: int) -> Sequence[LeftEdge]:
+    async def list_left_of_online_devices(self, limit: int) -> Sequence[OfflineDeviceEdge]:
         rows = self._database.rows(_DEVICES)
         found = [edge for edge in self._database.rows(LEFT_EDGES).values() if rows[edge.device_id].is_online]
         return sorted(found, key=lambda edge: edge.resolve_ms or 0)[:limit]
 
-    async def set_plan_held(self, edges: Sequence[LeftEdge], holds: bool) -> None:
+    async def set_plan_held(self, edges: Sequence[OfflineDeviceEdge], holds: bool) -> None:
         for edge in edges:
             rows = self._database.writable_rows(LEFT_EDGES)
             rows[_left_key(edge)] = replace(rows[_left_key(edge)], holds_plan=holds)
 
-    async def set_resolve_time(self, edges: Sequence[LeftEdge], resolve_ms: int) -> None:
+    async def set_resolve_time(self, edges: Sequence[OfflineDeviceEdge], resolve_ms: int) -> None:
         for edge in edges:
             rows = self._database.writable_rows(LEFT_EDGES)
             rows[_left_key(edge)] = replace(rows[_left_key(edge)], resolve_ms=resolve_ms)
 
-    async def take_left(self, edges: Sequence[LeftEdge]) -> Sequence[LeftEdge]:
+    async def take_left(self, edges: Sequence[OfflineDeviceEdge]) -> Sequence[OfflineDeviceEdge]:
         taken = [edge for edge in edges if self._database.delete(LEFT_EDGES, [_left_key(edge)])]
         for device_id in {edge.device_id for edge in taken}:
             self._mark(device_id, bool(await self.list_left_by_devices([device_id])))
@@ -136,7 +136,7 @@ class MemoryScheduleRepository:
                 raise errors.slot_taken_error()
 
 
-def _left_key(edge: LeftEdge) -> tuple[ScheduleId, int, SwitchEdge, int]:
+def _left_key(edge: OfflineDeviceEdge) -> tuple[ScheduleId, int, SwitchEdge, int]:
     return edge.schedule_id, edge.revision, edge.edge, edge.due_ts
 
 

@@ -77,6 +77,9 @@ class MemoryReadingRepository:
     async def list_checkpoints(self) -> Sequence[tuple[int, int, bytes]]:
         return [(device_no, *value) for device_no, value in sorted(self._database.rows(LATEST).items())]
 
+    async def find_checkpoint(self, device_no: int) -> tuple[int, bytes] | None:
+        return self._database.rows(LATEST).get(device_no)
+
     async def list_newer_than_checkpoint(self, limit: int, after: tuple[int, int, int] | None) -> Sequence[PackedRow]:
         rows, latest = self._database.rows(READINGS), self._database.rows(LATEST)
         tombstones = self._database.rows(TOMBSTONES)
@@ -87,6 +90,11 @@ class MemoryReadingRepository:
         mine = sorted(key for key in self._database.rows(READINGS) if key[0] == device_no and key[1] < before_ms)
         return self._database.delete(READINGS, mine[:limit])
 
-    async def list_devices_with_rows_before(self, before_ms: int, first_device: int, limit: int) -> Sequence[int]:
+    async def delete_messages(self, device_no: int, keys: Sequence[MessageKey]) -> None:
+        self._database.delete(READINGS, [(device_no, *key) for key in keys if (device_no, *key) in self._database.rows(READINGS)])
+
+    async def list_devices_with_rows_before(
+        self, before_ms: int, first_device: int, limit: int, *, in_ranges: bool = False
+    ) -> Sequence[int]:
         old = {key[0] for key in self._database.rows(READINGS) if key[1] < before_ms and key[0] >= first_device}
         return sorted(old)[:limit]

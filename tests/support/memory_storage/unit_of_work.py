@@ -65,6 +65,7 @@ from support.memory_storage.tables import Database, Tables
 from support.memory_storage.telemetry import MemoryReadingRepository
 from support.memory_storage.user_sessions import MemoryUserSessionRepository
 from support.memory_storage.webhooks import MemoryDeliveryRepository, MemoryWebhookRepository
+from support.waiting import TIMEOUT_S
 
 
 class MemoryTransaction:
@@ -143,7 +144,7 @@ class MemoryUnitOfWork:
     """Without a dispatcher, `emitted_events` keeps the events. `acquire_timeout_s` limits the wait for other writers."""
 
     def __init__(
-        self, dispatcher: DomainEventDispatcher[MemoryTransaction] | None = None, *, acquire_timeout_s: float = 5.0
+        self, dispatcher: DomainEventDispatcher[MemoryTransaction] | None = None, *, acquire_timeout_s: float = TIMEOUT_S
     ) -> None:
         self.emitted_events: list[DomainEvent] = []
         self._event_dispatcher = dispatcher
@@ -181,7 +182,7 @@ class MemoryUnitOfWork:
         run_callbacks(tx.after_commit_calls)
 
     @asynccontextmanager
-    async def read(self) -> AsyncIterator[MemoryTransaction]:
+    async def read(self, *, one_statement: bool = False) -> AsyncIterator[MemoryTransaction]:
         database = Database(self._tables, writable=False)
         try:
             yield MemoryTransaction(database, self._event_dispatcher, writable=False)

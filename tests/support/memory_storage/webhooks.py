@@ -7,12 +7,12 @@ from dataclasses import replace
 
 from domain.kernel.ids import AccountId, DeliveryId, KeyId, WebhookId
 from domain.keys.model import ApiKey
-from domain.webhooks.model import Attempt, Delivery, DeliveryState, Webhook
+from domain.webhooks.model import DeliveryAttempt, DeliveryState, Webhook, WebhookDelivery
 from support.memory_storage.tables import Database, Table
 
 WEBHOOKS: Table[WebhookId, Webhook] = Table("webhooks")
-DELIVERIES: Table[int, Delivery] = Table("deliveries")
-ATTEMPTS: Table[DeliveryId, Attempt] = Table("attempts")
+DELIVERIES: Table[int, WebhookDelivery] = Table("deliveries")
+ATTEMPTS: Table[DeliveryId, DeliveryAttempt] = Table("attempts")
 _API_KEYS: Table[KeyId, ApiKey] = Table("keys")
 
 
@@ -95,17 +95,17 @@ class MemoryDeliveryRepository:
     def __init__(self, database: Database) -> None:
         self._database = database
 
-    async def add_many(self, deliveries: Sequence[Delivery]) -> None:
+    async def add_many(self, deliveries: Sequence[WebhookDelivery]) -> None:
         webhooks = self._database.rows(WEBHOOKS)
         for delivery in deliveries:
             if delivery.webhook_id in webhooks:
                 no = self._database.next_value("delivery_no")
                 self._database.writable_rows(DELIVERIES)[no] = replace(delivery, no=no)
 
-    async def get(self, no: int) -> Delivery | None:
+    async def get(self, no: int) -> WebhookDelivery | None:
         return self._database.rows(DELIVERIES).get(no)
 
-    async def claim(self, now_ms: int, until_ms: int, limit: int, *, busy: Sequence[WebhookId] = ()) -> Sequence[Delivery]:
+    async def claim(self, now_ms: int, until_ms: int, limit: int, *, busy: Sequence[WebhookId] = ()) -> Sequence[WebhookDelivery]:
         rows = self._database.writable_rows(DELIVERIES)
         free = [d for d in self._pending() if _ready_ms(d) <= now_ms and d.webhook_id not in set(busy)]
         chosen = sorted(free, key=lambda delivery: (_ready_ms(delivery), delivery.no))[:limit]
@@ -113,7 +113,7 @@ class MemoryDeliveryRepository:
             rows[delivery.no] = replace(delivery, claimed_until_ms=until_ms)
         return [rows[delivery.no] for delivery in chosen]
 
-    async def finish_many(self, deliveries: Sequence[Delivery]) -> None:
+    async def finish_many(self, deliveries: Sequence[WebhookDelivery]) -> None:
         rows = self._database.writable_rows(DELIVERIES)
         for delivery in deliveries:
             stored = rows.get(delivery.no)
@@ -141,12 +141,12 @@ class MemoryDeliveryRepository:
     async def has_pending(self, webhook_id: WebhookId) -> bool:
         return any(delivery.webhook_id == webhook_id for delivery in self._pending())
 
-    async def add_attempts(self, attempts: Sequence[Attempt]) -> None:
+    async def add_attempts(self, attempts: Sequence[DeliveryAttempt]) -> None:
         rows = self._database.writable_rows(ATTEMPTS)
         for attempt in attempts:
             rows[attempt.delivery_id] = attempt
 
-    async def finish_attempts(self, attempts: Sequence[Attempt]) -> None:
+    async def finish_attempts(self, attempts: Sequence[DeliveryAttempt]) -> None:
         rows = self._database.writable_rows(ATTEMPTS)
         for attempt in attempts:
             if attempt.delivery_id in rows:
@@ -155,11 +155,11 @@ class MemoryDeliveryRepository:
     async def delete_attempts(self, delivery_ids: Sequence[DeliveryId]) -> None:
         self._database.delete(ATTEMPTS, list(delivery_ids))
 
-    async def list_attempts(self, webhook_id: WebhookId, limit: int) -> Sequence[Attempt]:
+    async def list_attempts(self, webhook_id: WebhookId, limit: int) -> Sequence[DeliveryAttempt]:
         mine = [attempt for attempt in self._database.rows(ATTEMPTS).values() if attempt.webhook_id == webhook_id]
         return mine[::-1][:limit]
 
-    async def get_attempt(self, webhook_id: WebhookId, delivery_id: DeliveryId) -> Attempt | None:
+    async def get_attempt(self, webhook_id: WebhookId, delivery_id: DeliveryId) -> DeliveryAttempt | None:
         found = self._database.rows(ATTEMPTS).get(delivery_id)
         return found if found is not None and found.webhook_id == webhook_id else None
 
@@ -178,10 +178,10 @@ class MemoryDeliveryRepository:
         finished = [d for d in self._database.rows(DELIVERIES).values() if d.state is not DeliveryState.PENDING]
         return delete_deliveries(self._database, [d.no for d in finished if d.created_ms < created_ms][:limit])
 
-    def _pending(self) -> list[Delivery]:
+    def _pending(self) -> list[WebhookDelivery]:
         return [d for d in self._database.rows(DELIVERIES).values() if d.state is DeliveryState.PENDING]
 
 
-def _ready_ms(delivery: Delivery) -> int:
+def _ready_ms(delivery: WebhookDelivery) -> int:
     """The Unix ms from which it may be claimed: its due time or the end of its lease."""
     return delivery.due_ms if delivery.claimed_until_ms is None else delivery.claimed_until_ms

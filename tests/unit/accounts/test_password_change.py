@@ -15,7 +15,7 @@ NEW = "a better password"
 
 
 async def request_code(world: HttpWorld, caller: Session) -> str:
-    await world.passwords.send_code(caller)
+    await world.passwords.send_code(caller, language="en")
     found = re.search(r"\b\d{6}\b", world.mail.mails[-1][2])
     assert found is not None
     return found[0]
@@ -71,7 +71,7 @@ async def test_a_second_code_within_a_minute_is_rejected(world: HttpWorld, owner
     await request_code(world, owner)
     world.clock.forward(seconds=20)
     with pytest.raises(RateLimited) as caught:
-        await world.passwords.send_code(owner)
+        await world.passwords.send_code(owner, language="en")
     assert (caught.value.code, caught.value.retry_after) == ("OTP_COOLDOWN", 40)
 
 
@@ -85,7 +85,7 @@ async def test_the_code_of_another_user_is_rejected(world: HttpWorld, owner: Ses
 async def test_a_mail_that_could_not_be_sent_starts_no_cooldown(world: HttpWorld, owner: Session) -> None:
     world.mail.broken = Unavailable("no route")
     with pytest.raises(Unavailable):
-        await world.passwords.send_code(owner)
+        await world.passwords.send_code(owner, language="en")
     world.mail.broken = None
     assert not await refused(world, owner, await request_code(world, owner))
 
@@ -109,7 +109,7 @@ async def test_a_change_revokes_all_refresh_tokens_and_the_log_does_not_contain_
 async def test_a_password_change_needs_an_admin_or_owner(world: HttpWorld, owner: Session, role: Role) -> None:
     caller = await world.join(owner, role, "grace@example.com")
     with pytest.raises(PermissionDenied):
-        await world.passwords.send_code(caller)
+        await world.passwords.send_code(caller, language="en")
     with pytest.raises(PermissionDenied):
         await world.passwords.change_password(caller, "123456", NEW)
 

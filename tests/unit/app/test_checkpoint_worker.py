@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import asyncio
+from typing import Any, cast
 
 import pytest
 
-from app.workers.checkpoint import CheckpointWorker
+from app.workers.engine_checkpoint import CheckpointTx, CheckpointWorker
 from app.workers.last_seen_buffer import LastSeenBuffer
 from domain.devices.clock_skew import ClockOffsetService
+from domain.kernel.unit_of_work import UnitOfWork
 from domain.partitions.hashing import partition_of
 from domain.partitions.model import PartitionLost
 from domain.partitions.owned_partitions import PartitionOwnership
@@ -62,3 +64,24 @@ async def test_an_instance_writes_the_checkpoints_of_the_partitions_that_it_stil
         await worker.write_partition(ownership, 2)
     await worker.write()
     assert await checkpointed(world) == {1}
+
+
+async def test_no_batch_is_stored_between_taking_a_checkpoint_and_storing_it(world: TelemetryWorld) -> None:
+    """Else an older checkpoint could replace one that a batch with late values has stored."""
+    lock, held = asyncio.Lock(), []
+
+    class WatchedUnitOfWork:
+        def write(self, *args: Any, **more: Any) -> Any:
+            held.append(lock.locked())
+            return world.uow.write(*args, **more)
+
+    worker = CheckpointWorker(
+        engine=world.engine,
+        uow=cast("UnitOfWork[CheckpointTx]", WatchedUnitOfWork()),
+        last_seen=LastSeenBuffer(),
+        clock_offsets=ClockOffsetService(uow=world.uow, clock=world.clock),
+        engine_commit_lock=lock,
+    )
+    await worker.write()
+    assert held == [True]
+    assert not lock.locked()

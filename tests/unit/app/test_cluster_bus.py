@@ -6,16 +6,18 @@ from collections.abc import Awaitable, Callable
 from types import SimpleNamespace
 from typing import Any
 
+from nats.errors import NoRespondersError
+
 from adapters.stream.cluster_bus import ClusterBus
 from domain.events.model import TELEMETRY, Event, FeedFilter
-from domain.feed.sharing import SharedInterest, SharedReadings
+from domain.feed.feed_between_instances import FeedReadingsMessage, SharedInterest
 from domain.kernel.ids import AccountId, DeviceId, EventId
 from domain.partitions.lease import LeaseAnswer, LeaseQuestion
 
 ACCOUNT, PUMP = AccountId("acc_1"), DeviceId("dev_1")
 PAYLOAD: dict[str, Any] = {"type": TELEMETRY, "metric": "t", "value": 21.5, "valueText": None}
 READING = Event(0, EventId("evt_1"), ACCOUNT, PUMP, "Pump ü", TELEMETRY, "", 5, "device", "", PAYLOAD)
-READINGS = SharedReadings(7, 1_800_000_000, [READING, READING], {"a": 3})
+READINGS = FeedReadingsMessage(7, 1_800_000_000, [READING, READING], {"a": 3})
 INTEREST = SharedInterest(3, [FeedFilter(ACCOUNT, frozenset({TELEMETRY}), PUMP), FeedFilter(ACCOUNT)])
 
 
@@ -34,6 +36,19 @@ class FakeClient:
 
         return SimpleNamespace(unsubscribe=unsubscribe)
 
+    async def request(self, subject: str, timeout: float) -> Any:
+        answers: list[bytes] = []
+
+        async def respond(body: bytes) -> None:
+            answers.append(body)
+
+        for wanted, call in self.calls:
+            if wanted == subject:
+                await call(SimpleNamespace(respond=respond))
+        if not answers:
+            raise NoRespondersError
+        return SimpleNamespace(data=answers[0])
+
     async def publish(self, subject: str, body: bytes, headers: dict[str, str], reply: str = "") -> None:
         for wanted, call in list(self.calls):
             if wanted == subject:
@@ -50,6 +65,14 @@ async def test_readings_and_interest_arrive_as_they_were_at_the_other_instances(
     await buses["a"].announce_readings(READINGS)
     await buses["b"].announce_interest(INTEREST)
     assert found == [("b", "a", READINGS), ("a", "b", INTEREST)]
+
+
+async def test_of_the_called_instances_those_without_a_lease_and_those_without_a_connection_are_gone() -> None:
+    client: Any = FakeClient()
+    has_lease = {"a": True, "b": False}
+    for name in has_lease:
+        await ClusterBus(client, name).answer_calls(lambda name=name: has_lease[name])
+    assert await ClusterBus(client, "c").find_gone({"a", "b", "d"}) == {"b", "d"}
 
 
 async def test_every_instance_answers_for_its_lease_the_asking_one_too_and_who_is_missing_is_not_waited_for_long() -> None:

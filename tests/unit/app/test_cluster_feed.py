@@ -12,7 +12,7 @@ from app.workers import cluster_feed
 from app.workers.cluster_feed import EVENTS_PER_MESSAGE, MAX_QUEUED_EVENTS, ClusterFeedWorker
 from app.workers.wake_event import WakeEvent
 from domain.events.model import TELEMETRY, Event, FeedFilter
-from domain.feed.sharing import MAX_DEVICES, SILENT_AFTER_MS, SharedInterest, SharedReadings, wanted_readings
+from domain.feed.feed_between_instances import MAX_DEVICES, SILENT_AFTER_MS, FeedReadingsMessage, SharedInterest, wanted_readings
 from domain.kernel.ids import AccountId, DeviceId, EventId
 from support.manual_clock import ManualClock
 
@@ -29,23 +29,23 @@ class Bus:
     """Delivers to all other instances at once, but what `loses` holds."""
 
     def __init__(self) -> None:
-        self.readings: dict[str, Callable[[str, SharedReadings], Any]] = {}
+        self.readings: dict[str, Callable[[str, FeedReadingsMessage], Any]] = {}
         self.interest: dict[str, Callable[[str, SharedInterest], Any]] = {}
         self.loses: Callable[[str], bool] = lambda sender: False
-        self.sent: list[SharedReadings] = []
+        self.sent: list[FeedReadingsMessage] = []
 
     def of(self, instance: str) -> Any:
         bus = self
 
         class End:
-            async def announce_readings(self, readings: SharedReadings) -> None:
+            async def announce_readings(self, readings: FeedReadingsMessage) -> None:
                 bus.sent.append(readings)
                 await bus.deliver(instance, readings, bus.readings)
 
             async def announce_interest(self, interest: SharedInterest) -> None:
                 await bus.deliver(instance, interest, bus.interest)
 
-            async def on_readings(self, call: Callable[[str, SharedReadings], Any]) -> None:
+            async def on_readings(self, call: Callable[[str, FeedReadingsMessage], Any]) -> None:
                 bus.readings[instance] = call
 
             async def on_interest(self, call: Callable[[str, SharedInterest], Any]) -> None:

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from adapters.stream.log_safety import check_node, find_unsafe
+from adapters.stream.jetstream_durability_check import check_node, find_unsafe
 from app.config.cluster_settings import split_servers
 from app.config.settings import SettingsError, load_settings
 
@@ -24,7 +24,8 @@ def test_all_servers_have_the_credentials_of_the_first() -> None:
     ("changes", "named"),
     [
         ({"database_url": None}, "LATCHBOARD_DATABASE_URL"),
-        ({"broker": "none"}, "embedded broker"),
+        ({"broker": "none"}, "needs a broker"),
+        ({"broker": "mqtt://u:p@host", "mosquitto_acl_file": "acl"}, "unset LATCHBOARD_MOSQUITTO_"),
         ({"engine": "reference"}, "native engine"),
         ({"cluster": "http://a"}, "nats://"),
         ({"cluster": "nats://a:4222/path"}, "nats://"),

@@ -33,7 +33,7 @@ def fake_program(hasher: Argon2PasswordHasher, settings: Settings) -> Any:
     """The parts of the program that create the first account, with in-memory storage."""
     ids = RandomIdGenerator()
     operator = AccountAdminService(uow=MemoryUnitOfWork(), clock=SystemClock(), ids=ids, hasher=hasher)
-    sign_in = SimpleNamespace(first_run=SimpleNamespace(issue_token=lambda: "t0ken"))
+    sign_in = SimpleNamespace(first_run=SimpleNamespace(issue_token=lambda _shared: "t0ken"))
     services = SimpleNamespace(operator=operator, sign_in=sign_in)
     return SimpleNamespace(settings=settings, adapters=SimpleNamespace(ids=ids, key_ring=None), services=services)
 

@@ -8,11 +8,12 @@ from typing import Any
 
 import pytest
 
-from app.workers.front_events import FrontEventQueue, FrontEventWorker
-from domain.devices.link import DeviceConnected, InboundMessage
-from domain.ingest.device_messages import DecodedBatch, FollowUps
+from app.workers.device_events import DeviceEventQueue, DeviceEventWorker
+from domain.devices.device_link import DeviceConnected, InboundMessage
+from domain.ingest.device_messages import AfterCommitActions, DecodedBatch
 from domain.kernel.errors import Unavailable
 from domain.partitions.model import LeaseLost
+from support.waiting import TIMEOUT_S
 
 
 @dataclass
@@ -33,7 +34,7 @@ def message(at_ms: int, device_id: str = "dev_1") -> InboundMessage:
 
 
 async def test_the_queue_is_bounded_and_keeps_the_order() -> None:
-    queue = FrontEventQueue(limit=2)
+    queue = DeviceEventQueue(limit=2)
     batches: list[Any] = [Batch([message(1)]), Batch([message(2)]), Batch([message(3)])]
     await queue.put(batches[0])
     await queue.put(batches[1])
@@ -46,7 +47,7 @@ async def test_the_queue_is_bounded_and_keeps_the_order() -> None:
 
 
 async def test_messages_of_a_device_that_has_moved_are_not_stored_after_what_it_sends_elsewhere() -> None:
-    queue, connected = FrontEventQueue(), DeviceConnected(1, "dev_1", "mqtt/5", "", 1)
+    queue, connected = DeviceEventQueue(), DeviceConnected(1, "dev_1", "mqtt/5", "", 1)
     batch: Any = Batch([connected, message(2), message(2, "dev_2"), message(9)])
     await queue.put(batch)
     queue.drop_moved([("dev_1", 5)])
@@ -65,11 +66,11 @@ class Pipeline:
             raise Unavailable("The database does not answer.")
         return DecodedBatch()
 
-    async def store(self, batch: Any) -> FollowUps:
+    async def store(self, batch: Any) -> AfterCommitActions:
         self.stored += 1
-        return FollowUps()
+        return AfterCommitActions()
 
-    async def follow_up(self, found: FollowUps) -> None: ...
+    async def follow_up(self, found: AfterCommitActions) -> None: ...
 
 
 class Lease:
@@ -84,7 +85,7 @@ class Appender:
     async def append(self, telemetry: object) -> None: ...
 
 
-def worker(queue: FrontEventQueue, pipeline: Pipeline, lease: Lease) -> FrontEventWorker:
+def worker(queue: DeviceEventQueue, pipeline: Pipeline, lease: Lease) -> DeviceEventWorker:
     unused: Any = None
 
     class Fields:
@@ -92,7 +93,7 @@ def worker(queue: FrontEventQueue, pipeline: Pipeline, lease: Lease) -> FrontEve
             return lambda *_, **__: None
 
     parts: Any = {"last_seen": Fields(), "fault_log": Fields(), "clock_offsets": Fields(), "dead_letters": unused}
-    return FrontEventWorker(
+    return DeviceEventWorker(
         queue=queue,
         appender=Appender(),  # type: ignore[arg-type]
         make_batch=lambda telemetry: unused,
@@ -107,7 +108,7 @@ def worker(queue: FrontEventQueue, pipeline: Pipeline, lease: Lease) -> FrontEve
 
 @pytest.fixture
 async def running() -> Any:
-    queue, pipeline, lease = FrontEventQueue(), Pipeline(), Lease()
+    queue, pipeline, lease = DeviceEventQueue(), Pipeline(), Lease()
     batches: list[Any] = [Batch([message(1)]), Batch([message(2)])]
     for batch in batches:
         await queue.put(batch)
@@ -118,7 +119,7 @@ async def running() -> Any:
 
 
 async def until_answered(batches: list[Batch]) -> list[list[str]]:
-    async with asyncio.timeout(20):
+    async with asyncio.timeout(TIMEOUT_S):
         while not all(batch.answers for batch in batches):
             await asyncio.sleep(0.01)
     return [batch.answers for batch in batches]

@@ -14,10 +14,10 @@ from app.workers.ingest import BATCH_SIZE, MIN_BATCH_INTERVAL_S, IngestWorker
 from app.workers.last_seen_buffer import LastSeenBuffer
 from app.workers.wake_event import WakeEvent
 from domain.devices.clock_skew import ClockOffsetService
-from domain.devices.codec import TelemetryReport
-from domain.devices.link import DeviceConnected, InboundMessage
+from domain.devices.device_codec import TelemetryReport
+from domain.devices.device_link import DeviceConnected, InboundMessage
 from domain.ingest.dead_letters import DeadLetter
-from domain.ingest.device_messages import DecodedBatch, DecodedMessage, FollowUps
+from domain.ingest.device_messages import AfterCommitActions, DecodedBatch, DecodedMessage
 from domain.ingest.pipeline import EvaluatedBatch
 from domain.ingest.telemetry import NOTHING, IngestResult
 from domain.kernel.backoff import Backoff
@@ -138,14 +138,14 @@ class FakePipeline:
         self.evaluations += 1
         return self.evaluated
 
-    async def store(self, batch: EvaluatedBatch) -> FollowUps:
+    async def store(self, batch: EvaluatedBatch) -> AfterCommitActions:
         assert self.batch.answers == []
         self.fail(batch)
         self.stored.append(sorted(batch.device_nos))
         self.parts.append(batch)
-        return FollowUps(ready_devices=[(message.event.device_no, 0, 0) for message in batch.messages])
+        return AfterCommitActions(ready_devices=[(message.event.device_no, 0, 0) for message in batch.messages])
 
-    async def follow_up(self, follow_ups: FollowUps) -> None:
+    async def follow_up(self, follow_ups: AfterCommitActions) -> None:
         assert self.batch.answers == ["ack"]
         self.followed_up += [number for number, _, _ in follow_ups.ready_devices]
 

@@ -9,8 +9,7 @@ from app.runtime import supervisor as supervisor_module
 from app.runtime.supervisor import Supervisor
 from domain.kernel.backoff import Backoff
 from domain.kernel.errors import Unavailable
-
-WITHIN_S = 5.0
+from support.waiting import TIMEOUT_S
 
 
 class FailingWorker:
@@ -55,7 +54,7 @@ async def test_a_worker_that_fails_is_restarted_and_reported() -> None:
     worker = FailingWorker(failures=3)
     supervisor = Supervisor([worker])
     supervisor.start()
-    await asyncio.wait_for(worker.working.wait(), WITHIN_S)
+    await asyncio.wait_for(worker.working.wait(), TIMEOUT_S)
     assert worker.starts == 4
     assert supervisor.supervised[0].failures == 3
     assert supervisor.current_errors() == {"failing": "ValueError: broken"}
@@ -67,8 +66,8 @@ async def test_a_worker_that_has_run_for_a_while_is_healthy_again(monkeypatch: p
     worker = FailingWorker()
     supervisor = Supervisor([worker])
     supervisor.start()
-    await asyncio.wait_for(worker.working.wait(), WITHIN_S)
-    async with asyncio.timeout(WITHIN_S):
+    await asyncio.wait_for(worker.working.wait(), TIMEOUT_S)
+    async with asyncio.timeout(TIMEOUT_S):
         while supervisor.current_errors():
             await asyncio.sleep(0.01)
     await supervisor.stop()
@@ -78,7 +77,7 @@ async def test_a_worker_that_returns_counts_as_failed() -> None:
     worker = ReturningWorker()
     supervisor = Supervisor([worker])
     supervisor.start()
-    async with asyncio.timeout(WITHIN_S):
+    async with asyncio.timeout(TIMEOUT_S):
         while worker.starts < 2:
             await asyncio.sleep(0.001)
     assert "returned" in supervisor.current_errors()["returning"]
@@ -90,7 +89,7 @@ async def test_a_stop_lets_each_worker_clean_up() -> None:
     supervisor = Supervisor(workers)
     supervisor.start()
     for worker in workers:
-        await asyncio.wait_for(worker.working.wait(), WITHIN_S)
+        await asyncio.wait_for(worker.working.wait(), TIMEOUT_S)
     await supervisor.stop()
     assert all(worker.finished for worker in workers)
 
@@ -100,7 +99,7 @@ async def test_a_worker_that_keeps_failing_requests_a_shutdown(monkeypatch: pyte
     broken, recovering = FailingWorker("broken", failures=1_000_000), FailingWorker("recovering", failures=3)
     supervisor = Supervisor([recovering, broken])
     supervisor.start()
-    await asyncio.wait_for(supervisor.shutdown_requested.wait(), WITHIN_S)
+    await asyncio.wait_for(supervisor.shutdown_requested.wait(), TIMEOUT_S)
     assert broken.starts >= 5
     assert recovering.working.is_set()
     await supervisor.stop()
@@ -112,7 +111,7 @@ async def test_failures_with_stable_runs_in_between_request_no_shutdown(monkeypa
     worker = FailingWorker(failures=4)
     supervisor = Supervisor([worker])
     supervisor.start()
-    await asyncio.wait_for(worker.working.wait(), WITHIN_S)
+    await asyncio.wait_for(worker.working.wait(), TIMEOUT_S)
     assert not supervisor.shutdown_requested.is_set()
     await supervisor.stop()
 
@@ -122,6 +121,6 @@ async def test_an_unavailable_database_requests_no_shutdown(monkeypatch: pytest.
     worker = FailingWorker(failures=4, error=Unavailable("The database does not answer."))
     supervisor = Supervisor([worker])
     supervisor.start()
-    await asyncio.wait_for(worker.working.wait(), WITHIN_S)
+    await asyncio.wait_for(worker.working.wait(), TIMEOUT_S)
     assert not supervisor.shutdown_requested.is_set()
     await supervisor.stop()

@@ -6,13 +6,13 @@ import asyncio
 
 import pytest
 
-from app.runtime.timeout_lock import TimeoutLock
+from app.runtime.timeout_lock import LockWithTimeout
 from domain.kernel.errors import Unavailable
 
 
 async def test_a_request_that_waits_too_long_is_refused_and_the_holder_keeps_the_lock() -> None:
     lock = asyncio.Lock()
-    timeout_lock = TimeoutLock(lock, timeout_s=0.02)
+    timeout_lock = LockWithTimeout(lock, timeout_s=0.02)
     async with lock:
         with pytest.raises(Unavailable):
             await timeout_lock.__aenter__()

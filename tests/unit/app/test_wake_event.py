@@ -3,6 +3,7 @@ from __future__ import annotations
 import asyncio
 
 from app.workers.wake_event import WakeEvent
+from support.waiting import TIMEOUT_S
 
 
 async def test_an_event_set_before_the_wait_ends_the_wait_at_once() -> None:
@@ -24,4 +25,4 @@ async def test_setting_the_event_wakes_the_waiting_task() -> None:
     task = asyncio.create_task(event.wait(None))
     await asyncio.sleep(0)
     event.set()
-    assert await asyncio.wait_for(task, 5)
+    assert await asyncio.wait_for(task, TIMEOUT_S)

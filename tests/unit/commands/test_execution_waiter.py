@@ -9,6 +9,7 @@ from typing import Any, cast
 from adapters.execution_waiter import InProcessExecutionWaiter
 from domain.commands.model import Execution
 from domain.kernel.ids import ExecutionId
+from support.waiting import TIMEOUT_S
 
 
 class Ended:
@@ -37,12 +38,12 @@ async def test_a_caller_with_too_many_waits_does_not_block_others() -> None:
         greedy = [watch(number, "apikey:1") for number in range(5)]
         modest = watch(5, "user:1")
         assert outcomes.watcher_count == 3
-        async with asyncio.timeout(5):
+        async with asyncio.timeout(TIMEOUT_S):
             assert [await one.wait(30) for one in greedy[2:]] == [None] * 3
         done = cast(Execution, Ended("exe_5"))
         outcomes.notify(done)
         assert await modest.wait(1) is done
         more = [watch(6, "user:2"), watch(7, "user:3")]
-        async with asyncio.timeout(5):
+        async with asyncio.timeout(TIMEOUT_S):
             assert await more[1].wait(30) is None
     assert (outcomes.watcher_count, outcomes._watchers_by_caller) == (0, {})

@@ -10,13 +10,14 @@ from typing import Any
 
 import pytest
 
+from domain.commands.command_definitions import CommandDefinitionInput
 from domain.commands.crash_recovery import CommandCrashRecovery
-from domain.commands.definitions import CommandDefinitionInput
 from domain.commands.model import ALLOWED_TRANSITIONS, Execution, ExecutionStatus
-from domain.devices.codec import CommandResultReport, RelayReport
+from domain.devices.device_codec import CommandResultReport, RelayReport
 from domain.devices.model import Device, FirmwareProfile
 from domain.kernel.errors import Unavailable
 from support.device_world import DeviceWorld
+from support.waiting import TIMEOUT_S
 
 
 async def send(world: DeviceWorld, device: Device, cmd: str = "ON", *, ttl_ms: int | None = None) -> Execution:
@@ -454,7 +455,7 @@ class TestWaiting:
         execution = await send(world, device)
         await says(world, device, execution.execution_id, "done")
         requested = asyncio.create_task(world.waiter.wait_for_result(execution, 3600.0))
-        assert (await asyncio.wait_for(requested, 5)).status is ExecutionStatus.DONE
+        assert (await asyncio.wait_for(requested, TIMEOUT_S)).status is ExecutionStatus.DONE
 
     async def test_after_the_timeout_the_current_state_is_returned(self, world: DeviceWorld) -> None:
         device = await world.device(online=True)

@@ -6,7 +6,7 @@ import pytest
 
 from domain.commands import device_types
 from domain.commands import policy as commands
-from domain.commands.definitions import CommandDefinitionInput
+from domain.commands.command_definitions import CommandDefinitionInput
 from domain.devices import registration as devices
 from domain.devices.registration import DeviceRegistration
 from domain.kernel.errors import Conflict

@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 
 from domain.approvals.model import ApprovalStatus
-from domain.commands.definitions import CommandDefinitionInput
+from domain.commands.command_definitions import CommandDefinitionInput
 from domain.commands.model import (
     DEFAULT_TTL_MS,
     AutomationCommand,

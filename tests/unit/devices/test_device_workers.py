@@ -8,14 +8,15 @@ from contextlib import asynccontextmanager
 from typing import Protocol
 
 from app.workers.command_dispatch import CommandDispatchWorker
-from app.workers.presence import PresenceWorker
-from app.workers.unfinished_device_changes import DeviceCleanupWorker
+from app.workers.device_cleanup import DeviceCleanupWorker
+from app.workers.presence import PresenceExpiryWorker
 from app.workers.wake_event import WakeEvent
 from domain.commands.crash_recovery import CommandCrashRecovery
 from domain.commands.model import ExecutionStatus
 from domain.devices.presence import RESTART_GRACE_MS
 from domain.kernel.errors import Unavailable
 from support.device_world import DeviceWorld
+from support.waiting import TIMEOUT_S, loop_turns
 
 
 class Loop(Protocol):
@@ -29,12 +30,12 @@ async def running(loop: Loop) -> AsyncIterator[None]:
         yield
     finally:
         task.cancel()
-        await asyncio.wait((task,), timeout=5)
+        await asyncio.wait((task,), timeout=TIMEOUT_S)
         assert task.cancelled()
 
 
 async def until(true: Callable[[], bool] | Callable[[], Awaitable[bool]]) -> None:
-    async with asyncio.timeout(5):
+    async with asyncio.timeout(TIMEOUT_S):
         while True:
             found = true()
             if found if isinstance(found, bool) else await found:
@@ -47,7 +48,7 @@ async def test_a_queued_command_is_sent_when_the_wake_event_is_set(world: Device
     wake = WakeEvent()
     recovery = CommandCrashRecovery(uow=world.uow, clock=world.clock)
     async with running(CommandDispatchWorker(dispatch=world.dispatch, recovery=recovery, wake_event=wake)):
-        await asyncio.sleep(0.01)
+        await loop_turns()
         await world.commands.submit(world.session(), device.device_id, "ON")
         wake.set()
         await until(lambda: len(world.link.sent) == 1)
@@ -93,7 +94,7 @@ async def test_after_a_start_devices_that_do_not_return_are_announced_as_lost(wo
     device = await world.device(online=True)
     world.link.listening.clear()
     wake = WakeEvent()
-    async with running(PresenceWorker(presence=world.presence, clock=world.clock, wake_event=wake)):
+    async with running(PresenceExpiryWorker(presence=world.presence, clock=world.clock, wake_event=wake)):
         await until(lambda: world.presence.next_due_ms() is not None)
         world.clock.forward(RESTART_GRACE_MS)
         wake.set()
@@ -109,6 +110,6 @@ async def test_upkeep_tells_the_link_again_and_finishes_deletions(world: DeviceW
     async with running(
         DeviceCleanupWorker(erasure=world.erasure, credential_sync=world.admission, clock=world.clock, wake_event=wake)
     ):
-        await asyncio.sleep(0.01)
+        await loop_turns()
         world.link.broken = None
         await until(lambda: world.link.expelled == [device.device_id])

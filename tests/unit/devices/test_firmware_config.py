@@ -19,6 +19,7 @@ from domain.devices.firmware_config import (
     render_config,
     setup_note,
 )
+from support.waiting import TIMEOUT_S
 
 NASTY = "P\"u'mp\\; */ #{x}\nMqttHost evil\t??/ %s ü€𝄞"
 names = st.text(max_size=60)
@@ -83,8 +84,8 @@ def test_arduino_compiles_as_c_without_a_warning_and_holds_the_password(tmp_path
     program.write_text(includes + "int main(void){fputs(MQTT_PASSWORD, stdout);}")
     binary = tmp_path / "main"
     flags = ["-std=c99", "-trigraphs", "-Wall", "-Wno-unused", "-Werror"]
-    subprocess.run(["cc", *flags, str(program), "-o", str(binary)], check=True, timeout=60)
-    reply = subprocess.run([str(binary)], check=True, capture_output=True, timeout=10).stdout
+    subprocess.run(["cc", *flags, str(program), "-o", str(binary)], check=True, timeout=TIMEOUT_S)
+    reply = subprocess.run([str(binary)], check=True, capture_output=True, timeout=TIMEOUT_S).stdout
     assert reply.decode() == password
 
 

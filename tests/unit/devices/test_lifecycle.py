@@ -2,7 +2,7 @@ from __future__ import annotations
 
 import pytest
 
-from domain.devices.erasure import BATCH_ROWS, TOMBSTONE_RETENTION_MS
+from domain.devices.erasure import BATCH_ROWS, TOMBSTONE_RETENTION_MS, DeviceErasureService
 from domain.devices.model import TRANSITIONS, DeviceLifecycleTrigger, DeviceStatus, FirmwareProfile
 from domain.devices.registration import DeviceRegistration
 from domain.kernel.caller import Role
@@ -200,6 +200,33 @@ async def test_what_a_deleted_device_had_on_its_way_does_not_stay(world: DeviceW
     assert await world.erasure.erase_pending(at_once) is None
     assert await left_of(world, device.device_no) == 0
     assert world.deleted == [device.device_no, device.device_no]
+
+
+async def test_a_tombstone_stays_until_the_other_store_has_deleted_the_readings_and_holds_no_other_up(world: DeviceWorld) -> None:
+    first, second = await world.device(), await world.device()
+    refusing, erased = {first.device_no}, []
+
+    async def erase_elsewhere(device_no: int) -> None:
+        if device_no in refusing:
+            raise Unavailable("away")
+        erased.append(device_no)
+
+    erasure = DeviceErasureService(
+        uow=world.uow, clock=world.clock, wake=lambda: None, on_deleted=lambda _: None, erase_elsewhere=erase_elsewhere
+    )
+    for device in (first, second):
+        await world.devices.delete(world.session(), device.device_id)
+        async with world.uow.write() as tx:
+            await tx.readings.add_many([(device.device_no, 5, 0, b"late")])
+    world.clock.forward(TOMBSTONE_RETENTION_MS)
+    with pytest.raises(Unavailable):
+        await erasure.erase_pending(at_once)
+    assert [await left_of(world, device.device_no) for device in (first, second)] == [0, 0]
+    async with world.uow.read() as tx:
+        assert [number for number, _ in await tx.devices.list_tombstones()] == [first.device_no]
+    refusing.clear()
+    assert await erasure.erase_pending(at_once) is None
+    assert erased == [second.device_no, first.device_no]
 
 
 async def test_a_device_with_very_many_commands_is_gone_at_once_and_erased_by_the_worker(world: DeviceWorld) -> None:

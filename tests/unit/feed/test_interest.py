@@ -7,10 +7,11 @@ from typing import Any
 
 import pytest
 
-from app.workers.feed_interest import FeedInterestWorker
+from app.workers.live_subscribers import FeedInterestWorker
 from app.workers.wake_event import WakeEvent
 from domain.events.model import FeedFilter
-from domain.feed.interest import LiveSubscriptions
+from domain.feed.live_subscribers import LiveSubscriptions
+from support.waiting import TIMEOUT_S
 from support.webhook_world import ACCOUNT, WebhookWorld
 
 URL = "http://127.0.0.1:9/hook"
@@ -83,7 +84,7 @@ async def test_a_changed_grant_wakes_the_worker(world: WebhookWorld) -> None:
     engine = FakeEngine()
     running = asyncio.create_task(create_worker(world, engine).run())
     await world.grant(created.webhook.key_id, device)
-    async with asyncio.timeout(10):
+    async with asyncio.timeout(TIMEOUT_S):
         while engine.watched != {device.device_no}:
             await asyncio.sleep(0.01)
     running.cancel()

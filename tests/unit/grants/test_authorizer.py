@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from domain.devices.model import Device
-from domain.grants.authorizer import Authorizer, Permit
+from domain.grants.authorizer import AccessPermit, Authorizer
 from domain.grants.model import GrantSubject, Scope
 from domain.grants.window import GrantWindow
 from domain.kernel.caller import Caller, Role, SystemCaller
@@ -22,7 +22,7 @@ from support.schedule_world import ScheduleWorld
 NOON_ONLY = GrantWindow(from_minute=12 * 60, to_minute=13 * 60)
 
 
-async def permit(world: ScheduleWorld, caller: Caller, device: Device, command: str | None = "ON", **named: Any) -> Permit:
+async def permit(world: ScheduleWorld, caller: Caller, device: Device, command: str | None = "ON", **named: Any) -> AccessPermit:
     gate = Authorizer(evaluator=world.real_windows)
     async with world.uow.write() as tx:
         return await gate.authorize(
@@ -38,7 +38,7 @@ async def code_of(world: ScheduleWorld, caller: Caller, device: Device, command:
 
 @pytest.mark.parametrize(("role", "waits"), [(Role.OWNER, False), (Role.ADMIN, True)])
 async def test_owners_and_admins_pass_without_a_grant(world: ScheduleWorld, role: Role, waits: bool) -> None:
-    assert await permit(world, world.session(role), await world.device()) == Permit(None, waits)
+    assert await permit(world, world.session(role), await world.device()) == AccessPermit(None, waits)
 
 
 @pytest.mark.parametrize("role", [Role.MEMBER, Role.VIEWER])

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from domain.ingest.arrivals import StoreTimeRecorder
+from domain.ingest.store_time_recorder import StoreTimeRecorder
 from support.manual_clock import START_MS, ManualClock
 from support.memory_storage import MemoryUnitOfWork
 

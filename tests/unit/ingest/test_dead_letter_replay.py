@@ -12,11 +12,11 @@ import pytest
 
 from app.workers.dead_letters import DeadLetterReplayWorker
 from app.workers.wake_event import WakeEvent
-from domain.devices.codec import CommandResultReport, DeviceReport, RelayReport, TelemetryReport
+from domain.devices.device_codec import CommandResultReport, DeviceReport, RelayReport, TelemetryReport
 from domain.devices.model import Device
 from domain.ingest.dead_letters import TELEMETRY_KIND, DeadLetter, DeadLetterService, DeadLetterState
-from domain.ingest.device_messages import DecodedBatch, DecodedMessage, FollowUps
-from domain.ingest.engine_clock import EngineClock
+from domain.ingest.device_messages import AfterCommitActions, DecodedBatch, DecodedMessage
+from domain.ingest.engine_clock import TelemetryEngineClock
 from domain.ingest.pipeline import EvaluatedBatch, IngestPipeline
 from domain.telemetry.engine.batch import InMemoryTelemetryBatch
 from domain.telemetry.model import Reading
@@ -40,11 +40,11 @@ class FakeDeviceMessages:
         ]
         return DecodedBatch([DecodedMessage(event, self.reports) for event in events], telemetry)
 
-    async def apply(self, tx: Any, messages: Any) -> FollowUps:
+    async def apply(self, tx: Any, messages: Any) -> AfterCommitActions:
         if self.errors and messages:
             raise self.errors.pop(0)
         self.applied += [report for message in messages for report in message.reports]
-        return FollowUps()
+        return AfterCommitActions()
 
 
 class Replay:
@@ -56,7 +56,7 @@ class Replay:
             uow=world.uow,
             link=None,  # type: ignore[arg-type]
             engine=world.engine,
-            engine_clock=EngineClock(engine=world.engine, clock=world.clock, on_step=lambda step_ms: None),
+            engine_clock=TelemetryEngineClock(engine=world.engine, clock=world.clock, on_step=lambda step_ms: None),
             make_batch=InMemoryTelemetryBatch.of,
             device_messages=self.messages,  # type: ignore[arg-type]
             ingest=world.ingest,

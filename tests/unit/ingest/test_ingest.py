@@ -6,7 +6,7 @@ from domain.events.policy import reading_event_id
 from domain.ingest.restore import restore_engine, restore_partition
 from domain.kernel.ids import IdPrefix, has_id_format
 from domain.partitions.hashing import partition_of
-from domain.telemetry.engine.reference import ReferenceEngine
+from domain.telemetry.engine.reference_engine import ReferenceEngine
 from support.telemetry_world import TelemetryWorld
 
 

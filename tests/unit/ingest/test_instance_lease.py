@@ -36,6 +36,7 @@ class Instance:
         self.clock, self.others = ManualClock(), Others()
         self.beat_ms = self.clock.monotonic_ms()
         self.unknown: list[str] = []
+        self.is_replaced = False
         self.refused: list[str] = []
         self.changes = CredentialChanges(self.clock, limit=3)
         self.lease = InstanceLease(
@@ -47,6 +48,7 @@ class Instance:
             changes=self.changes.of_last,
             unknown=lambda: self.unknown,
             refuse=self._refuse,
+            is_replaced=lambda: self.is_replaced,
         )
 
     async def _refuse(self, device_id: str) -> None:
@@ -149,3 +151,12 @@ def test_a_device_that_is_admitted_for_the_first_time_is_no_change() -> None:
     for name in ("dev_old", "dev_new"):  # a new password
         instance.changes.on_admitted(DeviceId(name))
     assert changed(instance, 1_000) == ["dev_new", "dev_old"]
+
+
+async def test_an_instance_that_renews_has_no_lease_while_others_replace_it() -> None:
+    instance = Instance("b")
+    assert instance.lease.is_valid
+    instance.is_replaced = True
+    assert (instance.lease.is_valid, instance.lease.remaining_s(), instance.lease.is_database_away) == (False, 0.0, False)
+    with pytest.raises(LeaseLost):
+        instance.lease.require()

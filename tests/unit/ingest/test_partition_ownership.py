@@ -15,13 +15,15 @@ from domain.ingest.partition_ownership import PartitionOwnershipService
 from domain.kernel.errors import ValidationFailed
 from domain.partitions.hashing import partition_of
 from domain.partitions.liveness import LEASE_MS, OWN_LEASE_MS, SUSPECT_MS
+from domain.partitions.log_reach import LOST_MS, STEADY_MS, LogReachMeter
 from domain.partitions.model import NOBODY, PartitionLost
 from domain.partitions.owned_partitions import PartitionOwnership
 from domain.telemetry.engine.batch import InMemoryTelemetryBatch
-from domain.telemetry.engine.reference import ReferenceEngine
+from domain.telemetry.engine.reference_engine import ReferenceEngine
 from support.manual_clock import ManualClock
 from support.memory_inbound_log import MemoryInboundLog
 from support.memory_storage import MemoryUnitOfWork
+from support.waiting import TIMEOUT_S
 
 COUNT = 8
 
@@ -34,16 +36,20 @@ class Instance:
     def __init__(self, name: str, world: World, count: int = COUNT) -> None:
         self.ownership = PartitionOwnership(name, count)
         self.engine = ReferenceEngine()
+        self.log_reach = LogReachMeter(world.clock)
+        self.reaches_log = True
         self.restored = 0
         self.owned_at_flush = self.takeovers = 0
         self.service = PartitionOwnershipService(
             uow=world.uow,
+            membership_uow=world.uow,
             clock=world.clock,
             engine=self.engine,
             engine_commit_lock=asyncio.Lock(),
             log=world.log,
             ownership=self.ownership,
             calls=world,
+            log_reach=self.log_reach,
             on_restored=self.on_restored,
             on_takeover=self.on_takeover,
             before_release=self.before_release,
@@ -62,6 +68,8 @@ class Instance:
         self.owned_at_flush = len(self.ownership)
 
     async def step(self) -> None:
+        if self.reaches_log:
+            self.log_reach.on_answer()
         await self.service.beat()
         await self.service.run_round()
 
@@ -166,6 +174,78 @@ async def test_an_instance_whose_process_is_gone_is_replaced_before_its_lease_en
     assert a.takeovers == 1
 
 
+async def test_what_a_dead_instance_has_locked_is_freed_before_its_partitions_are_claimed(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def no_answer(_: object) -> dict[int, str]:
+        return {}
+
+    a, _ = await joined(world, "a", "b")
+    await a.step()
+    assert a.service.ended_sessions == 0
+    world.clock.forward(seconds=SUSPECT_MS / 1000)
+    world.without_connection.add("b")
+    monkeypatch.setattr(world.log, "log_ids", no_answer)
+    await a.step()
+    assert a.service.ended_sessions == 1
+    assert (await world.owners()).count("b") == COUNT // 2
+    monkeypatch.undo()
+    await a.step()
+    assert await world.owners() == ["a"] * COUNT
+
+
+async def test_an_instance_that_does_not_reach_the_log_is_replaced_while_another_one_does(world: World) -> None:
+    a, b = await joined(world, "a", "b")
+    await world.steps(a, b, times=STEADY_MS // 500)
+    b.reaches_log = False
+    await world.steps(a, b, times=LOST_MS // 500 - 1)
+    assert (await world.owners()).count("b") == COUNT // 2
+    await world.steps(b, a, times=2)
+    assert await world.owners() == ["a"] * COUNT
+    await b.step()
+    assert (len(b.ownership), b.service.is_replaced, a.service.is_replaced) == (0, True, False)
+    assert a.service.ended_sessions == 0  # it beats: what it has locked it frees itself
+    b.reaches_log = True
+    await world.steps(a, b)
+    assert (len(b.ownership), b.service.is_replaced) == (COUNT // 2, False)
+
+
+async def test_while_no_instance_reaches_the_log_and_a_moment_after_nothing_moves(world: World) -> None:
+    a, b = await joined(world, "a", "b")
+    await world.steps(a, b, times=STEADY_MS // 500)
+    owners = await world.owners()
+    for each in (a, b):
+        each.reaches_log = False
+    await world.steps(a, b, times=2 * LOST_MS // 500)
+    a.reaches_log = True
+    await world.steps(a, b, times=STEADY_MS // 500 - 1)
+    assert await world.owners() == owners
+    assert not b.service.is_replaced
+    await world.steps(a, b, times=3)
+    assert await world.owners() == ["a"] * COUNT
+
+
+async def test_an_instance_that_is_not_a_member_ends_no_sessions(world: World) -> None:
+    a, b = await joined(world, "a", "b")
+    await world.steps(b, times=LEASE_MS // 500 + 1)
+    a.service.live = frozenset()
+    await a.service.run_round()
+    assert a.service.ended_sessions == 0
+
+
+async def test_an_instance_beats_again_when_a_silent_one_has_to_be_judged(world: World) -> None:
+    a, _ = await joined(world, "a", "b")
+    await a.step()
+    assert a.service.next_judgement_s() == SUSPECT_MS / 1000
+    world.clock.forward(seconds=SUSPECT_MS / 1000)
+    await a.step()
+    assert a.service.next_judgement_s() == SUSPECT_MS / 1000  # its own beat was new just now
+    for silent_ms in (1_000, LEASE_MS - SUSPECT_MS - 1_100):
+        world.clock.forward(seconds=silent_ms / 1000)
+        await a.step()
+    assert a.service.next_judgement_s() == 0.1
+
+
 async def test_readings_are_announced_before_another_instance_may_store_the_next(world: World) -> None:
     a, b = await joined(world, "a", "b")
     assert a.owned_at_flush == COUNT // 2  # of the last partition that a gave to b, before it was free
@@ -233,7 +313,7 @@ async def test_a_partition_whose_entries_are_missing_stands_still_and_says_so(wo
     await world.log.append(4, b"no block", "x")
     async with reading(a):
         receiving = asyncio.create_task(a.inbound.receive(1))
-        async with asyncio.timeout(5):
+        async with asyncio.timeout(TIMEOUT_S):
             while set(a.inbound.damaged) != {2, 4}:
                 await asyncio.sleep(0.01)
         receiving.cancel()

@@ -10,7 +10,7 @@ from typing import Any
 import msgspec
 import pytest
 
-from domain.kernel.fast_frozen import fast_frozen
+from domain.kernel.fast_frozen_dataclass import fast_frozen
 
 
 @dataclass(frozen=True, slots=True)

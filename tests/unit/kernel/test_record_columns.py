@@ -4,20 +4,20 @@ from __future__ import annotations
 
 import pytest
 
-from domain.kernel.record_columns import RecordColumns, read_column
+from domain.kernel.columnar_records import ColumnarRecords, read_column
 from domain.rules.model import RuleFiring
 
 FIRINGS = [RuleFiring(1, 10, 5), RuleFiring(2, 20, 6)]
 COLUMNS = {"device_no": [1, 2], "rule_no": [10, 20], "at_ms": [5, 6]}
 
 
-def columns(read: list[str] | None = None) -> RecordColumns[RuleFiring]:
+def columns(read: list[str] | None = None) -> ColumnarRecords[RuleFiring]:
     def column(field: str) -> list[int]:
         if read is not None:
             read.append(field)
         return COLUMNS[field]
 
-    return RecordColumns(RuleFiring, 2, column)
+    return ColumnarRecords(RuleFiring, 2, column)
 
 
 def test_it_is_a_sequence_of_the_records() -> None:

@@ -25,9 +25,9 @@ class CountingUow:
         self.reads = 0
         self.writes = 0
 
-    def read(self) -> object:
+    def read(self, *, one_statement: bool = False) -> object:
         self.reads += 1
-        return self.inner.read()  # type: ignore[attr-defined]
+        return self.inner.read(one_statement=one_statement)  # type: ignore[attr-defined]
 
     def write(self, caller: object) -> object:
         self.writes += 1

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from adapters.mqtt.firmware_codec import FirmwareDeviceCodec
-from domain.devices.codec import PlanRevisionReport
+from domain.devices.device_codec import PlanRevisionReport
 from domain.devices.model import FirmwareProfile
 from domain.kernel.ids import DeviceId
 

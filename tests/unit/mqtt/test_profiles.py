@@ -7,7 +7,7 @@ import json
 import pytest
 
 from adapters.mqtt.firmware_codec import FirmwareDeviceCodec
-from domain.devices.codec import (
+from domain.devices.device_codec import (
     CommandResultReport,
     DeviceCommand,
     DeviceReport,

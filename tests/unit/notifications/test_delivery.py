@@ -12,6 +12,7 @@ import pytest
 from adapters.crypto.approval_links import JwtApprovalLinkCodec
 from adapters.crypto.key_ring import KeyRing
 from adapters.crypto.vault import AesVault
+from adapters.service_texts import SentenceTranslator
 from domain.approvals.links import LINK_TTL_MS
 from domain.approvals.model import APPROVAL_TTL_MS, Approval, ApprovalStatus, Requester
 from domain.events.model import Event
@@ -76,6 +77,7 @@ class Desk:
             sender=self.sender,
             links=self.links,
             public_url="https://latch.example",
+            translator=SentenceTranslator(),
         )
         self.observer = NotificationObserver(clock=self.clock, wake=lambda: None)
 
@@ -166,6 +168,12 @@ async def test_a_device_is_mailed_as_offline_only_if_it_stays_so(desk: Desk) -> 
     await desk.happen("device_offline")
     desk.clock.forward(minutes=5)
     assert await desk.subjects() == ["Pump: offline for 5 min"]
+
+
+async def test_a_notification_is_in_the_language_of_the_recipient(desk: Desk) -> None:
+    await desk.choose(topics=ALL, language="de")
+    await desk.happen("rule_disabled")
+    assert await desk.subjects() == ["Pump: eine Regel wurde abgeschaltet"]
 
 
 async def test_a_mail_waits_for_the_end_of_the_quiet_hours(desk: Desk) -> None:

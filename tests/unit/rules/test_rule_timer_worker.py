@@ -12,11 +12,12 @@ from app.workers import rule_timers
 from app.workers.rule_timers import RuleTimerWorker
 from app.workers.wake_event import WakeEvent
 from domain.devices.model import Device
-from domain.ingest.engine_clock import EngineClock
+from domain.ingest.engine_clock import TelemetryEngineClock
 from domain.ingest.telemetry import IngestResult
 from domain.kernel.errors import Unavailable
 from support.device import cancel_tasks
 from support.telemetry_world import TelemetryWorld
+from support.waiting import TIMEOUT_S
 
 FOR_SECONDS = 60
 
@@ -40,7 +41,7 @@ async def running(world: TelemetryWorld, ingest: Any, monkeypatch: pytest.Monkey
         engine=world.engine,
         ingest=ingest,
         uow=world.uow,
-        engine_clock=EngineClock(engine=world.engine, clock=world.clock, on_step=lambda step_ms: None),
+        engine_clock=TelemetryEngineClock(engine=world.engine, clock=world.clock, on_step=lambda step_ms: None),
         engine_commit_lock=asyncio.Lock(),
         wake_event=WakeEvent(),
     )
@@ -63,7 +64,7 @@ async def due_devices(world: TelemetryWorld) -> list[Device]:
 
 
 async def until_commands(world: TelemetryWorld, device: Device, commands: list[str]) -> None:
-    async with asyncio.timeout(5):
+    async with asyncio.timeout(TIMEOUT_S):
         while await world.commands_of(device) != commands:
             await asyncio.sleep(0)
 
@@ -96,7 +97,7 @@ async def test_a_refused_rule_whose_condition_ended_meanwhile_does_not_fire(
     ingest = RefusingIngest(world, refused.device_no, *[ValueError("refused")] * 10_000)
     async with running(world, ingest, monkeypatch) as worker:
         await until_commands(world, other, ["OFF"])
-        async with asyncio.timeout(5):
+        async with asyncio.timeout(TIMEOUT_S):
             while not worker.refused:
                 await asyncio.sleep(0)
     await world.report(refused, temperature=20)
@@ -113,7 +114,7 @@ async def test_the_refused_rules_of_a_deleted_device_are_forgotten(
     ingest = RefusingIngest(world, refused.device_no, ValueError("no such device"), ValueError("no such device"))
     async with running(world, ingest, monkeypatch):
         await until_commands(world, other, ["OFF"])
-        async with asyncio.timeout(5):
+        async with asyncio.timeout(TIMEOUT_S):
             while world.engine.next_timer_ms() is not None:
                 await asyncio.sleep(0)
     assert await world.commands_of(refused) == []

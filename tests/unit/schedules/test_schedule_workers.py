@@ -18,6 +18,7 @@ from domain.kernel.caller import Role
 from domain.kernel.errors import Unavailable
 from domain.schedules.device_plan_sync import DevicePlanService
 from support.schedule_world import MINUTE, NOW, ScheduleWorld
+from support.waiting import TIMEOUT_S, loop_turns
 
 
 @asynccontextmanager
@@ -31,7 +32,7 @@ async def running(loop: Any) -> AsyncIterator[None]:
 
 
 async def eventually(holds: Callable[[], bool]) -> None:
-    async with asyncio.timeout(20):
+    async with asyncio.timeout(TIMEOUT_S):
         while not holds():
             await asyncio.sleep(0.001)
 
@@ -115,7 +116,7 @@ async def test_a_clock_set_forward_does_not_make_edges_missed(world: ScheduleWor
     await world.put(device, NOW + 60, NOW + 24 * 3600, misfire_grace_s=60)
     loop = ticker(world, wake)
     async with running(loop):
-        await asyncio.sleep(0.01)
+        await loop_turns()
         world.clock.forward(60 * MINUTE * 1000)
         wake.set()
         await eventually(lambda: len(world.fired()) == 1)
@@ -127,7 +128,7 @@ async def test_approval_requests_expire_at_their_deadline(world: ScheduleWorld) 
     await world.define(device, "FLUSH", requires_approval=True)
     await world.commands.submit(world.session(Role.ADMIN), device.device_id, "FLUSH")
     async with running(ApprovalExpiryWorker(approvals=world.approvals, clock=world.clock, wake_event=wake)):
-        await asyncio.sleep(0.01)
+        await loop_turns()
         assert world.facts("approval_decided") == []
         world.clock.forward(APPROVAL_TTL_MS)
         wake.set()
@@ -176,7 +177,7 @@ async def test_a_slot_in_a_long_queue_is_not_missed(world: ScheduleWorld, monkey
 
     monkeypatch.setattr(world.firing, "fire_due", slow)
     async with running(ticker(world, wake)):
-        await asyncio.sleep(0.01)
+        await loop_turns()
         world.clock.forward(60_000)
         wake.set()
         await eventually(lambda: len(world.fired()) == 20)

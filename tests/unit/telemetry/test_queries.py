@@ -25,6 +25,42 @@ async def test_history_is_newest_first_and_limited(world: TelemetryWorld) -> Non
     assert len(both) == 10
 
 
+async def test_an_instance_that_follows_has_the_same_latest_values(
+    world: TelemetryWorld, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A metric is old, one is only in the checkpoint, one came late, one changed its unit, one appeared after the checkpoint."""
+    monkeypatch.setattr(latest_and_history, "PAGE_MESSAGES", 100)
+    device, session = await world.device(), world.session()
+
+    async def require_equal() -> None:
+        here = (await world.telemetry.latest(session, device.device_id)).readings
+        assert here
+        assert (await world.follower.latest(session, device.device_id)).readings == here
+
+    await world.report(device, m={"serial": "A7", "temperature": 20}, u={"temperature": "celsius"})
+    for value in range(300):
+        await world.report(device, humidity=value)
+    await require_equal()
+    started_ms = world.clock.now_ms()
+    async with world.uow.write() as tx:
+        await tx.readings.upsert_checkpoints(world.engine.checkpoint(10))
+        deleted = await tx.readings.delete_batch(device.device_no, 301)
+    assert deleted == 301
+    await require_equal()
+    await world.report(device, m={"temperature": 300, "pressure": 1}, u={"temperature": "kelvin"})
+    await world.report(device, humidity=5)
+    await world.report(device, ts=started_ms - 1, m={"humidity": 6, "depth": 7})
+    await require_equal()
+    found = (await world.follower.latest(session, device.device_id)).readings
+    assert [(each.metric, each.value, each.text, each.unit) for each in found] == [
+        ("depth", 7, None, None),
+        ("humidity", 5, None, None),
+        ("pressure", 1, None, None),
+        ("serial", None, "A7", None),
+        ("temperature", 300, None, "kelvin"),
+    ]
+
+
 async def test_readings_as_events_are_counted_up_to_a_limit(world: TelemetryWorld) -> None:
     devices = [await world.device(online=True), await world.device(online=True)]
     for device in devices:

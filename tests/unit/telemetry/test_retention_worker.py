@@ -13,6 +13,7 @@ from app.workers.retention import RetentionWorker
 from app.workers.wake_event import WakeEvent
 from domain.kernel.errors import Unavailable
 from support.device import cancel_tasks
+from support.waiting import TIMEOUT_S
 
 
 class FakeRetention:
@@ -45,7 +46,7 @@ async def test_space_is_released_after_the_deletion_until_there_is_no_more(
     wake_event.set()
     task = asyncio.create_task(worker.run())
     expected = ["purge", "purge", "release"] if error else ["purge", "purge", "release", "release", "release"]
-    async with asyncio.timeout(5):
+    async with asyncio.timeout(TIMEOUT_S):
         while len(log) < len(expected):
             await asyncio.sleep(0)
     assert (log, worker.deleted_rows, task.done()) == (expected, 20, False)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from contextlib import asynccontextmanager
 from typing import Any
 
-from domain.webhooks.cleanup import BATCH_ROWS, WebhookCleanup
+from domain.webhooks.deleted_webhook_cleanup import BATCH_ROWS, DeletedWebhookCleanup
 
 
 class FakeDeliveries:
@@ -36,9 +36,9 @@ class FakeDeliveries:
         return self
 
 
-def cleanup_of(deliveries: FakeDeliveries) -> WebhookCleanup:
+def cleanup_of(deliveries: FakeDeliveries) -> DeletedWebhookCleanup:
     uow: Any = deliveries
-    return WebhookCleanup(uow=uow)
+    return DeletedWebhookCleanup(uow=uow)
 
 
 async def test_each_batch_continues_where_the_last_one_ended() -> None:

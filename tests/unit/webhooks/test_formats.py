@@ -8,7 +8,7 @@ import pytest
 
 from domain.kernel.ids import AccountId, DeliveryId, DeviceId, EventId, WebhookId
 from domain.webhooks import formats, policy
-from domain.webhooks.model import Attempt, Delivery, DeliveryState, WebhookFormat
+from domain.webhooks.model import DeliveryAttempt, DeliveryState, WebhookDelivery, WebhookFormat
 
 PUMP = DeviceId("dev_a")
 NOW = 1_800_000_000_000
@@ -24,20 +24,20 @@ ATTRIBUTES = {
 }
 
 
-def attempt(started_ms: int = NOW + 5_000) -> Attempt:
-    return Attempt(
+def attempt(started_ms: int = NOW + 5_000) -> DeliveryAttempt:
+    return DeliveryAttempt(
         DeliveryId("whd_a"), 1, WebhookId("whk_a"), EventId("evt_a"), "telemetry", DeviceId("dev_a"), 2, created_ms=started_ms
     )
 
 
-def delivery(device_id: DeviceId | None = PUMP) -> Delivery:
+def delivery(device_id: DeviceId | None = PUMP) -> WebhookDelivery:
     state = DeliveryState.PENDING
-    return Delivery(
+    return WebhookDelivery(
         1, WebhookId("whk_a"), AccountId("acc_a"), device_id, EventId("evt_a"), "telemetry", DATA, state, 1, NOW, None, NOW
     )
 
 
-def headers(webhook_format: WebhookFormat, of: Delivery) -> dict[str, str]:
+def headers(webhook_format: WebhookFormat, of: WebhookDelivery) -> dict[str, str]:
     return dict(formats.build_headers(webhook_format, attempt(), of, "sha256=s", "v1,s"))
 
 

@@ -8,15 +8,15 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from domain.kernel.clock import Moment
+from domain.kernel.clock import WallAndSteadyTime
 from domain.kernel.ids import AccountId, DeliveryId, EventId, KeyId, WebhookId
 from domain.webhooks import policy
-from domain.webhooks.model import RETRY_BACKOFF, Attempt, Delivery, DeliveryState, Webhook
+from domain.webhooks.model import RETRY_BACKOFF, DeliveryAttempt, DeliveryState, Webhook, WebhookDelivery
 from domain.webhooks.policy import HealthChange
 from domain.webhooks.ports import WebhookResponse
 
 NOW = 1_800_000_000_000
-AT = Moment(NOW, 900_000_000_000)
+AT = WallAndSteadyTime(NOW, 900_000_000_000)
 """The wall clock has been set."""
 DAY = 86_400_000
 
@@ -25,8 +25,8 @@ def reply(status: int | None = 200, error: str | None = None, retry_after_s: int
     return WebhookResponse(status, error, b"", 12, retry_after_s)
 
 
-def delivery(attempts: int = 0) -> Delivery:
-    return Delivery(
+def delivery(attempts: int = 0) -> WebhookDelivery:
+    return WebhookDelivery(
         7,
         WebhookId("whk_a"),
         AccountId("acc_a"),
@@ -42,8 +42,8 @@ def delivery(attempts: int = 0) -> Delivery:
     )
 
 
-def attempt(number: int = 1) -> Attempt:
-    return Attempt(DeliveryId("whd_a"), 7, WebhookId("whk_a"), EventId("evt_a"), "ping", None, number, NOW)
+def attempt(number: int = 1) -> DeliveryAttempt:
+    return DeliveryAttempt(DeliveryId("whd_a"), 7, WebhookId("whk_a"), EventId("evt_a"), "ping", None, number, NOW)
 
 
 def webhook(failing_since_ms: int | None = None) -> Webhook:

@@ -8,7 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from domain.kernel.ids import AccountId, EventId, WebhookId
-from domain.webhooks.model import Delivery, DeliveryState
+from domain.webhooks.model import DeliveryState, WebhookDelivery
 from domain.webhooks.policy import LEASE_MS
 from domain.webhooks.send_queues import CLAIM_ROWS, MAX_SEND_AHEAD_ROUNDS, TARGET_QUEUE_LENGTH, EndpointQueues
 
@@ -16,8 +16,8 @@ NOW = 1_800_000_000_000
 _numbers = itertools.count(1)
 
 
-def pending(webhook: str) -> Delivery:
-    return Delivery(
+def pending(webhook: str) -> WebhookDelivery:
+    return WebhookDelivery(
         next(_numbers),
         WebhookId(webhook),
         AccountId("acc_a"),
@@ -117,7 +117,7 @@ def test_deliveries_of_a_rolled_back_claim_leave_the_queue() -> None:
 @given(st.lists(st.tuples(st.sampled_from("abcd"), st.integers(0, 12), st.sampled_from([0.001, 0.3, 5.0])), max_size=40))
 def test_the_counters_always_match_the_queues(steps: list[tuple[str, int, float]]) -> None:
     queues = EndpointQueues(max_in_flight=10)
-    under_way: list[Delivery] = []
+    under_way: list[WebhookDelivery] = []
     for name, count, duration_s in steps:
         queues.enqueue([pending(name) for _ in range(count)])
         under_way += queues.start_next(NOW)

@@ -1069,6 +1069,11 @@ class MemberRuleResponse:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class MetricDeclarationResponse:
+    metrics: list[str]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class NetworkProblemResponse:
     code: str
     message: str
@@ -1093,6 +1098,7 @@ class NotificationSettingsResponse:
     quiet_from_minute: int | None
     quiet_to_minute: int | None
     timezone: str
+    language: str
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -1440,6 +1446,7 @@ class ServiceSessionCreatedResponse:
     membership_id: str
     created_at: datetime
     expires_at: datetime
+    last_used_at: datetime | None
     token: str
 
 
@@ -1453,6 +1460,7 @@ class ServiceSessionResponse:
     membership_id: str
     created_at: datetime
     expires_at: datetime
+    last_used_at: datetime | None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -6,9 +6,9 @@ use latchboard_broker::{DeviceEvent, InboundBatch};
 use pyo3::prelude::*;
 use pyo3::types::{PyBytes, PyList, PyTuple};
 
-use crate::batch::{Message, TelemetryBatch};
+use crate::telemetry_batch::{Message, TelemetryBatch};
 
-/// An event as a tuple: its kind, the device's number and id, and the fields of the kind in the order of `domain.devices.link`.
+/// An event as a tuple: its kind, the device's number and id, and the fields of the kind in the order of `domain.devices.device_link`.
 // Easier to read as a table of five rows.
 #[rustfmt::skip]
 fn event_tuple<'py>(py: Python<'py>, event: &DeviceEvent) -> PyResult<Bound<'py, PyTuple>> {

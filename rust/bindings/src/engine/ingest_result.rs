@@ -1,11 +1,20 @@
 //! The result of a batch, kept in Rust until Python reads a part of it.
 
 use latchboard_engine::batch_result::BatchResult;
+use latchboard_engine::checkpoint::Checkpoint;
 use pyo3::exceptions::PyValueError;
 use pyo3::prelude::*;
 use pyo3::types::{PyBytes, PyList, PyTuple};
 
+pub type CheckpointTuple<'py> = (u32, i64, Bound<'py, PyBytes>);
 type WatchedTuple<'a> = (u32, i64, &'a str, Option<f64>, Option<&'a str>, Option<&'a str>);
+
+pub fn checkpoint_tuples<'py>(py: Python<'py>, checkpoints: &[Checkpoint]) -> Vec<CheckpointTuple<'py>> {
+    let checkpoints = checkpoints.iter();
+    checkpoints
+        .map(|(device, newest_ms, latest)| (*device, *newest_ms, PyBytes::new(py, latest)))
+        .collect()
+}
 
 /// One field of each record.
 fn column<'a, 'py, Record, Value: IntoPyObject<'py>>(
@@ -36,6 +45,12 @@ impl PyIngestResult {
             .map(|(row, packed)| (row.device, row.ts_ms, row.digest, PyBytes::new(py, packed)));
         let rows: Vec<Bound<'py, PyTuple>> = rows.map(|row| row.into_pyobject(py)).collect::<PyResult<_>>()?;
         PyList::new(py, rows)
+    }
+
+    /// (device number, newest time in ms, packed values) of devices with a value whose row a restart does not replay.
+    #[getter]
+    fn checkpoints<'py>(&self, py: Python<'py>) -> Vec<CheckpointTuple<'py>> {
+        checkpoint_tuples(py, &self.result.checkpoints)
     }
 
     /// (device number, hour since 1970) of the rows, distinct and sorted.

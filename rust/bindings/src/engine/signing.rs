@@ -1,6 +1,6 @@
 //! Bindings of the webhook signatures.
 
-use latchboard_engine::signing::Signer;
+use latchboard_engine::webhook_signing::Signer;
 use pyo3::exceptions::PyValueError;
 use pyo3::prelude::*;
 use pyo3::types::{PyBytes, PyString};

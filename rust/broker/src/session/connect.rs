@@ -14,10 +14,10 @@ use crate::connection::Connection;
 use crate::device::{AttachedConnection, CredentialSnapshot, RegisteredDevice, SessionRequest};
 use crate::inbound_queue::{DeviceEvent, EventSource, MESSAGE_OVERHEAD, QueuePermit};
 use crate::limits::Limits;
-use crate::pending::AcceptedSocket;
 use crate::stats::Stats;
 use crate::topics;
 use crate::transport::TransportStream;
+use crate::unaccepted_connections::AcceptedSocket;
 use crate::wire::{ConnackProperties, Connect, PacketCodec, Will, read_connect, reason};
 
 /// How a client has reached the broker.

@@ -11,7 +11,7 @@ from adapters.http.account_pages.page import form, text_page
 from adapters.http.core.auth import client_info
 from adapters.http.core.device_cookie import device_cookie_header, read_device_tokens
 from domain.kernel.errors import ValidationFailed
-from domain.sign_in.unlock import UnlockService
+from domain.sign_in.unlock_link import UnlockService
 
 UNLOCK_PATH = "/account/unlock"
 MAX_TOKEN_LENGTH = 128

@@ -13,6 +13,7 @@ from typing import Protocol
 from quart import current_app, g, request
 
 from adapters.http.core.proxies import TrustedProxies
+from adapters.service_texts import LANGUAGES
 from domain.accounts.model import ClientInfo
 from domain.kernel.caller import ApiKeyCaller, Session
 from domain.kernel.errors import PermissionDenied, Unauthenticated
@@ -67,6 +68,11 @@ def client_address() -> str:
 def client_info(device_tokens: str = "") -> ClientInfo:
     """Address and program of the client of the present request, with the tokens of its device."""
     return ClientInfo(client_address(), request.headers.get("User-Agent", ""), device_tokens)
+
+
+def request_language() -> str:
+    """The one that the present request prefers, among those with texts (ISO 639); English if it names none of them."""
+    return request.accept_languages.best_match(LANGUAGES, default=LANGUAGES[0])
 
 
 async def authenticate(access: RequiredAccess, authenticator: Authenticator, *, is_sign_in_path: bool = False) -> None:

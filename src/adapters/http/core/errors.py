@@ -45,7 +45,7 @@ FRAMEWORK_ERRORS: dict[int, tuple[str, str]] = {
     404: ("NOT_FOUND", "This path does not exist. /openapi.json lists all paths."),
     405: ("METHOD_NOT_ALLOWED", "This path does not support this method. The Allow header lists the supported methods."),
     408: ("REQUEST_TIMEOUT", "The body did not arrive in time. Send it again without pauses."),
-    413: ("PAYLOAD_TOO_LARGE", "The body is larger than 256 KiB. Send a smaller one."),
+    413: ("PAYLOAD_TOO_LARGE", "The body is larger than 256 KiB, or a fleet's document than 1 MiB. Send a smaller one."),
     415: ("UNSUPPORTED_MEDIA_TYPE", "Send the body as application/json in UTF-8, not compressed."),
     500: ("INTERNAL_ERROR", "Internal error. Try again. If it persists, report the requestId."),
 }

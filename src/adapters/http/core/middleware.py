@@ -17,10 +17,9 @@ from quart import Quart, Response, g, request
 from structlog.contextvars import bind_contextvars, clear_contextvars
 from werkzeug.exceptions import RequestEntityTooLarge
 
-ResponseObserver = Callable[[str, str, int, float], None]
+from adapters.http.core.unread_body import DRAIN_BODY_TIMEOUT_S
 
-DRAIN_BODY_TIMEOUT_S = 1.0
-"""How long an early response waits for the rest of the request body."""
+ResponseObserver = Callable[[str, str, int, float], None]
 
 _REQUEST_ID = re.compile(r"[A-Za-z0-9._:-]{8,128}")
 _ALLOWED_METHODS = "GET, POST, PUT, PATCH, DELETE"

@@ -17,7 +17,7 @@ from typing import Any, TypedDict, TypeVar, Unpack, get_args, get_origin, get_ty
 from quart import Blueprint, Response
 
 from adapters.http.core.auth import RequiredAccess
-from adapters.http.core.request_handling import ApiResponse, Operation, TypeAdapters, handle_request
+from adapters.http.core.request_handling import ApiOperation, ApiResponse, ResponseSerializers, handle_request
 from adapters.http.core.schemas import EmptyBody, QueryParameters, RequestBody
 
 METHODS_WITH_BODY = ("POST", "PUT", "PATCH")
@@ -32,7 +32,7 @@ class ApiBlueprint(Blueprint):
         self.tag = tag
 
 
-class OperationOptions(TypedDict, total=False):
+class ApiOperationOptions(TypedDict, total=False):
     """`status` is 200 by default. `description`: by default the handler's docstring. `returns` is needed only for several success
     statuses (the class of the returned value selects one) or for a `NonJsonContent`. `headers` documents request headers that the
     handler reads itself. `paged`: a full page has a `Link` header. `limited`: the response may report a grant's rate limit.
@@ -52,7 +52,7 @@ class OperationOptions(TypedDict, total=False):
 
 
 def operation(
-    bp: ApiBlueprint, method: str, path: str, access: RequiredAccess, summary: str, **options: Unpack[OperationOptions]
+    bp: ApiBlueprint, method: str, path: str, access: RequiredAccess, summary: str, **options: Unpack[ApiOperationOptions]
 ) -> Callable[[Handler], Handler]:
     """Route `method path` of `bp` to the decorated handler. `path` uses Quart's syntax (`/devices/<device_id>`)."""
 
@@ -78,8 +78,8 @@ def _build_operation(
     path: str,
     access: RequiredAccess,
     summary: str,
-    options: OperationOptions,
-) -> Operation:
+    options: ApiOperationOptions,
+) -> ApiOperation:
     hints = get_type_hints(handler, include_extras=True)
     result = hints.pop("return", None)
     if get_origin(result) is ApiResponse:
@@ -93,7 +93,7 @@ def _build_operation(
         raise TypeError(f"{handler.__name__}: an idempotent operation needs a caller; set access to SESSION or KEY")
     if set(parts) != named_in_path:
         raise TypeError(f"{handler.__name__}: its parameters {sorted(parts)} do not match the path {path}")
-    return Operation(
+    return ApiOperation(
         method=method,
         path=path,
         handler_name=handler.__name__,
@@ -114,7 +114,7 @@ def _build_operation(
         query=query[1],
         query_parameter=query[0],
         path_parameters=parts,
-        type_adapters=TypeAdapters(types),
+        type_adapters=ResponseSerializers(types),
     )
 
 

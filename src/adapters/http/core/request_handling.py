@@ -1,4 +1,4 @@
-"""Handles a request as its `Operation` declares it.
+"""Handles a request as its `ApiOperation` declares it.
 
 Every request passes the same steps: caller → path and query → content type and body → idempotency → handler → response. The
 caller comes first, so that validation messages reveal nothing to strangers.
@@ -20,8 +20,8 @@ from werkzeug.exceptions import HTTPException
 from adapters.http.core.auth import Authenticator, RequiredAccess, authenticate, current_caller
 from adapters.http.core.idempotency import IdempotencyStore, execute_once
 from adapters.http.core.request_parsing import read_body, read_query
-from domain.kernel.audit import DeniedRequestLog
 from domain.kernel.caller import ApiKeyCaller, Session
+from domain.kernel.denied_request_log import DeniedRequestLog
 from domain.kernel.errors import DomainError, NotFound, PermissionDenied, RateLimited, Unauthenticated, ValidationFailed
 from domain.kernel.ids import has_any_id_format
 from domain.team.service_sessions import check_operation
@@ -64,7 +64,7 @@ class ApiDependencies:
     denial_log: DeniedRequestLog | None = None
 
 
-class TypeAdapters(dict[int, TypeAdapter[Any]]):
+class ResponseSerializers(dict[int, TypeAdapter[Any]]):
     """What serialises the JSON of each success status. Each is built at its first use: to build all takes a fifth of a start."""
 
     def __init__(self, types: Mapping[int, Any]) -> None:
@@ -77,7 +77,7 @@ class TypeAdapters(dict[int, TypeAdapter[Any]]):
 
 
 @dataclass(frozen=True, slots=True)
-class Operation:
+class ApiOperation:
     """`returns` maps each success status to its type; `errors` each status to the codes it may carry, space-separated."""
 
     method: str
@@ -100,7 +100,7 @@ class Operation:
     query: type[BaseModel] | None
     query_parameter: str | None
     path_parameters: Mapping[str, type]
-    type_adapters: TypeAdapters
+    type_adapters: ResponseSerializers
 
     @property
     def openapi_path(self) -> str:
@@ -117,7 +117,7 @@ class Operation:
         return self.body is not None and any(one.is_required() for one in self.body.model_fields.values())
 
 
-async def handle_request(spec: Operation, handler: Callable[..., Awaitable[Any]], parts: Mapping[str, str]) -> Response:
+async def handle_request(spec: ApiOperation, handler: Callable[..., Awaitable[Any]], parts: Mapping[str, str]) -> Response:
     dependencies: ApiDependencies = current_app.extensions[API_DEPENDENCIES]
     try:
         return await _handle(dependencies, spec, handler, parts)
@@ -129,7 +129,7 @@ async def handle_request(spec: Operation, handler: Callable[..., Awaitable[Any]]
 
 
 async def _audit_denial(
-    dependencies: ApiDependencies, spec: Operation, parts: Mapping[str, str], error: DomainError | HTTPException
+    dependencies: ApiDependencies, spec: ApiOperation, parts: Mapping[str, str], error: DomainError | HTTPException
 ) -> None:
     caller = g.get("caller") or g.get("denied_caller")
     if dependencies.denial_log is None or not isinstance(caller, Session | ApiKeyCaller):
@@ -140,14 +140,14 @@ async def _audit_denial(
     await dependencies.denial_log.log_denied(caller, spec.act, error, subject, always=spec.audited)
 
 
-async def _authenticate(dependencies: ApiDependencies, spec: Operation) -> None:
+async def _authenticate(dependencies: ApiDependencies, spec: ApiOperation) -> None:
     await authenticate(spec.access, dependencies.authenticator, is_sign_in_path=spec.path.startswith("/auth/"))
     if isinstance(g.caller, Session):
         check_operation(g.caller, spec.tag, is_read=spec.method == "GET", affects=spec.affects)
 
 
 async def _handle(
-    dependencies: ApiDependencies, spec: Operation, handler: Callable[..., Awaitable[Any]], parts: Mapping[str, str]
+    dependencies: ApiDependencies, spec: ApiOperation, handler: Callable[..., Awaitable[Any]], parts: Mapping[str, str]
 ) -> Response:
     await _authenticate(dependencies, spec)
     arguments: dict[str, Any] = {
@@ -178,7 +178,7 @@ async def _handle(
     return await run(g.caller)
 
 
-async def _read_raw_body(spec: Operation) -> bytes:
+async def _read_raw_body(spec: ApiOperation) -> bytes:
     raw = await request.get_data(cache=False, as_text=False, parse_form_data=False)
     if raw or (request.content_type and spec.body_required):
         charset = request.mimetype_params.get("charset", "utf-8").lower()
@@ -200,7 +200,7 @@ def _parse_path_parameter(name: str, kind: type, text: str) -> Any:
     return int(text)
 
 
-def _build_response(spec: Operation, result: Any) -> Response:
+def _build_response(spec: ApiOperation, result: Any) -> Response:
     response_value = result if isinstance(result, ApiResponse) else ApiResponse(result)
     if isinstance(response_value.value, Response):
         return response_value.value
@@ -213,7 +213,7 @@ def _build_response(spec: Operation, result: Any) -> Response:
     return response
 
 
-def _success_status(spec: Operation, value: Any) -> int:
+def _success_status(spec: ApiOperation, value: Any) -> int:
     if len(spec.returns) == 1:
         (only,) = spec.returns
         return only

@@ -83,7 +83,7 @@ def parse_timestamp(field: str, text: str) -> int:
         return from_iso(text)
     except (ValueError, OverflowError):
         raise ValidationFailed.for_field(
-            field, "must be an ISO 8601 date-time with offset, such as 2026-11-21T04:00:00Z."
+            field, "must be an ISO 8601 date-time with offset, such as 2030-01-31T04:00:00Z."
         ) from None
 
 

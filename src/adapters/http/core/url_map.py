@@ -19,7 +19,7 @@ PLACEHOLDER_HOST = "latchboard"
 """The host of the URL adapter. It is never visible, because nothing is redirected."""
 
 
-class HostlessUrlMap(QuartMap):
+class HostIndependentUrlMap(QuartMap):
     def bind_to_request(self, request: BaseRequestWebsocket, subdomain: str | None, server_name: str | None) -> MapAdapter:
         query = request.query_string.decode("latin-1")
         return MapAdapter(self, PLACEHOLDER_HOST, "/", "", request.scheme, request.path, request.method, query)
@@ -35,5 +35,5 @@ class MatchingRule(QuartRule):
 
 
 class QuartApplication(Quart):
-    url_map_class = HostlessUrlMap
+    url_map_class = HostIndependentUrlMap
     url_rule_class = MatchingRule

@@ -16,8 +16,8 @@ from adapters.http.core.device_cookie import read_device_tokens
 from adapters.http.core.operation import ApiBlueprint, operation
 from adapters.http.core.request_handling import ApiResponse
 from adapters.http.core.schemas import DisplayName, RequestBody, ResponseModel
-from adapters.http.dashboard.own_page import require_own_page
 from adapters.http.dashboard.refresh_cookie import URL_PREFIX, RefreshCookie
+from adapters.http.dashboard.same_origin_check import require_own_page
 from adapters.http.dashboard.session import DashboardLoginResponse, signed_in_response
 from domain.team.first_run import FirstRunLinkStatus, FirstRunService
 

@@ -18,8 +18,8 @@ from adapters.http.core.auth import RequiredAccess, client_info
 from adapters.http.core.operation import ApiBlueprint, operation
 from adapters.http.core.request_handling import ApiResponse
 from adapters.http.core.schemas import RequestBody, ResponseModel
-from adapters.http.dashboard.own_page import require_own_page
 from adapters.http.dashboard.refresh_cookie import URL_PREFIX, RefreshCookie
+from adapters.http.dashboard.same_origin_check import require_own_page
 from domain.kernel.errors import DomainError
 from domain.oidc.sign_in import BegunSignIn, OidcSignIn, ProviderReturn
 from domain.sign_in.login import SecondFactorNeeded

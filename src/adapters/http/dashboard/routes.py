@@ -21,6 +21,7 @@ SERVICE_WORKER = "service-worker.js"
 CONTENT_TYPES = {
     "html": "text/html; charset=utf-8",
     "js": "text/javascript; charset=utf-8",
+    "json": "application/json",
     "css": "text/css; charset=utf-8",
     "svg": "image/svg+xml",
     "png": "image/png",

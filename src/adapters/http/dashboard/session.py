@@ -30,8 +30,8 @@ from adapters.http.core.device_cookie import device_cookie_header, read_device_t
 from adapters.http.core.operation import ApiBlueprint, operation
 from adapters.http.core.request_handling import ApiResponse
 from adapters.http.core.schemas import ResponseModel
-from adapters.http.dashboard.own_page import require_own_page
 from adapters.http.dashboard.refresh_cookie import URL_PREFIX, RefreshCookie
+from adapters.http.dashboard.same_origin_check import require_own_page
 from domain.kernel.errors import Unauthenticated
 from domain.sign_in.login import LoginService, SecondFactorNeeded
 from domain.sign_in.passkeys.sign_in import PasskeySignInService

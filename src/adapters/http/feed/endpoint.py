@@ -17,7 +17,7 @@ from adapters.http.core.proxies import TrustedProxies
 from adapters.http.feed.connection_limits import ConnectionLimiter, ConnectionLimitError, ConnectionLimits
 from adapters.http.feed.frame_writer import AsgiSend
 from adapters.http.feed.stream import CREDENTIALS_EXPIRED, FeedIdentity, FeedQuery, FeedSources, FeedStream
-from adapters.http.feed.websocket import (
+from adapters.http.feed.websocket_connection import (
     AsgiReceive,
     ClientGoneError,
     CloseReason,

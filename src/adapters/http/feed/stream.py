@@ -21,13 +21,13 @@ import msgspec
 
 from adapters.http.feed.frame_writer import FeedSender, event_json
 from adapters.http.feed.initial_state import initial_state_message
-from adapters.http.feed.websocket import ClientGoneError, CloseReason
+from adapters.http.feed.websocket_connection import ClientGoneError, CloseReason
 from domain.events.feed_cursor import FeedCursor
 from domain.events.log_cursor import LogCursor
 from domain.events.model import FeedFilter, FeedFrame
 from domain.events.ports import FeedHub, FeedSubscription
-from domain.feed.audience import AudienceService, FeedSnapshot, FeedVisibility, Viewer
-from domain.feed.sharing import no_other_instances
+from domain.feed.feed_audience import FeedAudienceService, FeedSnapshot, FeedVisibility, Viewer
+from domain.feed.feed_between_instances import no_other_instances
 from domain.kernel.clock import SECOND_MS, Clock
 from domain.kernel.ids import DeviceId
 from domain.telemetry.queries.missed_readings import MissedReadingService
@@ -72,14 +72,14 @@ class FeedSources:
     Unavailable if that takes too long. `confirm_interest` returns when the other instances of a cluster know what the clients
     of this one want."""
 
-    audience: AudienceService
+    audience: FeedAudienceService
     hub: FeedHub
     missed_readings: MissedReadingService
     commit_lock: AbstractAsyncContextManager[None]
     confirm_interest: Callable[[], Awaitable[None]] = no_other_instances
 
 
-class _StreamEndedError(Exception):
+class _FeedEndedError(Exception):
     def __init__(self, close_reason: CloseReason) -> None:
         super().__init__(close_reason.reason)
         self.close_reason = close_reason
@@ -124,7 +124,7 @@ class FeedStream:
                 else:
                     await self._send_initial_state()
                 return await self._stream_live(subscription)
-        except _StreamEndedError as ended:
+        except _FeedEndedError as ended:
             return ended.close_reason
         except ConnectionError:
             raise ClientGoneError from None
@@ -167,8 +167,8 @@ class FeedStream:
             missed = await self._audience.list_missed(self.identity.viewer, self._log)
             await self._refresh_view()
             for event in missed.events or ():
+                self._log = self._log.after([event])
                 if self._interest.matches(event.kind, event.device_id) and self._can_see(event.device_id):
-                    self._log = self._log.after([event])
                     await self._send(event_json(_encode(event.payload)[:-1], self._log, self._store_time_s))
             self._log = missed.log
             if not missed.has_more:
@@ -184,7 +184,7 @@ class FeedStream:
         readings = self._sources.missed_readings
         replay = await readings.find(self._interest, self._view.allowed_devices, self._store_time_s)
         if replay is None:
-            raise _StreamEndedError(CloseReason(CLIENT_TOO_SLOW, "Too many readings meanwhile. Reconnect with your cursor."))
+            raise _FeedEndedError(CloseReason(CLIENT_TOO_SLOW, "Too many readings meanwhile. Reconnect with your cursor."))
         async for events in readings.list_events(replay):
             for event in events:
                 await self._check_access(subscription)
@@ -232,13 +232,13 @@ class FeedStream:
         """End the stream if it must end, and reload what the client may see if that may have changed."""
         self._raise_if_ended()
         if subscription.closing:
-            raise _StreamEndedError(
+            raise _FeedEndedError(
                 CloseReason(GOING_AWAY, "The service stops, or now holds the devices. Reconnect with your cursor.")
             )
         if subscription.overflowed:
-            raise _StreamEndedError(CloseReason(CLIENT_TOO_SLOW, "Client too slow. Reconnect with your cursor."))
+            raise _FeedEndedError(CloseReason(CLIENT_TOO_SLOW, "Client too slow. Reconnect with your cursor."))
         if self._is_expired():
-            raise _StreamEndedError(CloseReason(CREDENTIALS_EXPIRED, _RENEW_ADVICE))
+            raise _FeedEndedError(CloseReason(CREDENTIALS_EXPIRED, _RENEW_ADVICE))
         if subscription.access_stale or self._is_refresh_due():
             subscription.access_stale = False
             subscription.allowed_devices = None  # queue all events meanwhile; filter them afterwards
@@ -247,20 +247,20 @@ class FeedStream:
 
     def _raise_if_ended(self) -> None:
         if isinstance(self._end_reason, CloseReason):
-            raise _StreamEndedError(self._end_reason)
+            raise _FeedEndedError(self._end_reason)
         if self._end_reason is not None:
             raise self._end_reason
 
     async def _refresh_view(self) -> None:
         view = await self._audience.get_visibility(self.identity.viewer)
         if view is None:
-            raise _StreamEndedError(CloseReason(ACCESS_REVOKED, "The key or membership has been revoked or disabled."))
+            raise _FeedEndedError(CloseReason(ACCESS_REVOKED, "The key or membership has been revoked or disabled."))
         self._set_view(view)
 
     async def _load_snapshot(self) -> FeedSnapshot:
         snapshot = await self._audience.snapshot(self.identity.viewer, with_devices=self._query.with_devices)
         if snapshot is None:
-            raise _StreamEndedError(CloseReason(ACCESS_REVOKED, "The key or membership has been revoked or disabled."))
+            raise _FeedEndedError(CloseReason(ACCESS_REVOKED, "The key or membership has been revoked or disabled."))
         self._set_view(snapshot.visibility)
         return snapshot
 
@@ -295,4 +295,4 @@ class FeedStream:
             async with asyncio.timeout(SEND_TIMEOUT_S):
                 await self._sender.send_text(text)
         except TimeoutError:
-            raise _StreamEndedError(CloseReason(CLIENT_TOO_SLOW, "Client too slow. Reconnect with your cursor.")) from None
+            raise _FeedEndedError(CloseReason(CLIENT_TOO_SLOW, "Client too slow. Reconnect with your cursor.")) from None

@@ -14,7 +14,7 @@ from quart import Quart
 from adapters.http.asyncapi.webhook_requests import WEBHOOK_ENVELOPES
 from adapters.http.core.auth import RequiredAccess
 from adapters.http.core.json_schemas import REF_TEMPLATE, DocumentJsonSchema
-from adapters.http.core.request_handling import NonJsonContent, Operation
+from adapters.http.core.request_handling import ApiOperation, NonJsonContent
 from adapters.http.core.schemas import ErrorResponse, without_null
 from adapters.http.openapi.example_values import EXPORT_EXAMPLES
 from adapters.http.openapi.examples import ExampleBuilder
@@ -76,11 +76,11 @@ LINK_HEADER = {
 REQUEST_ID_HEADER = {"schema": {"type": "string"}, "description": "Identifies this request in the log."}
 
 
-def iterate_operations(app: Quart) -> Iterator[tuple[str, Operation]]:
+def iterate_operations(app: Quart) -> Iterator[tuple[str, ApiOperation]]:
     """Every operation with its complete path, in the order of the blueprints."""
     for rule in app.url_map.iter_rules():
         spec = getattr(app.view_functions.get(rule.endpoint), "operation", None)
-        if isinstance(spec, Operation):
+        if isinstance(spec, ApiOperation):
             yield rule.rule, spec
 
 
@@ -120,7 +120,7 @@ def build_document(app: Quart, *, version: str) -> Schema:
     }
 
 
-def possible_errors(spec: Operation) -> dict[int, list[str]]:
+def possible_errors(spec: ApiOperation) -> dict[int, list[str]]:
     """The error codes of an operation by status: those it declares, and those that follow from its properties."""
     codes: dict[int, list[str]] = {400: ["VALIDATION_ERROR"], 500: ["INTERNAL_ERROR"], 503: ["UNAVAILABLE"]}
     if spec.access is not RequiredAccess.ANYONE:
@@ -145,7 +145,7 @@ SchemaKey = tuple[str, str, int | str]
 ERROR_SCHEMA_KEY: SchemaKey = ("", "", "problem")
 
 
-def _build_schemas(found: list[tuple[str, Operation]]) -> tuple[Mapping[SchemaKey, Schema], Schema]:
+def _build_schemas(found: list[tuple[str, ApiOperation]]) -> tuple[Mapping[SchemaKey, Schema], Schema]:
     inputs: list[tuple[SchemaKey, Any, TypeAdapter[Any]]] = [(ERROR_SCHEMA_KEY, "serialization", TypeAdapter(ErrorResponse))]
     for rule, spec in found:
         inputs += [
@@ -161,7 +161,7 @@ def _build_schemas(found: list[tuple[str, Operation]]) -> tuple[Mapping[SchemaKe
     return {key: schema for (key, _), schema in made.items()}, dict(definitions.get("$defs", {}))
 
 
-def _operation_object(rule: str, spec: Operation, schemas: Mapping[SchemaKey, Schema], definitions: Schema) -> Schema:
+def _operation_object(rule: str, spec: ApiOperation, schemas: Mapping[SchemaKey, Schema], definitions: Schema) -> Schema:
     made: Schema = {
         "operationId": to_camel(spec.handler_name),
         "tags": [spec.tag],
@@ -194,13 +194,15 @@ def _add_examples(paths: Schema, examples: ExampleBuilder) -> None:
                 content["example"] = examples.schema_example(content["schema"]) if "schema" in content else EXPORT_EXAMPLES[kind]
 
 
-def _path_parameters(spec: Operation) -> Iterator[Schema]:
+def _path_parameters(spec: ApiOperation) -> Iterator[Schema]:
     for name, kind in spec.path_parameters.items():
         schema: Schema = {"type": "integer", "minimum": 0} if kind is int else {"type": "string", "minLength": 1}
         yield {"name": to_camel(name), "in": "path", "required": True, "schema": schema}
 
 
-def _query_parameters(rule: str, spec: Operation, schemas: Mapping[SchemaKey, Schema], definitions: Schema) -> Iterator[Schema]:
+def _query_parameters(
+    rule: str, spec: ApiOperation, schemas: Mapping[SchemaKey, Schema], definitions: Schema
+) -> Iterator[Schema]:
     if spec.query is None:
         return
     schema = schemas[rule, spec.method, "query"]
@@ -215,7 +217,7 @@ def _query_parameters(rule: str, spec: Operation, schemas: Mapping[SchemaKey, Sc
         yield parameter
 
 
-def _header_parameters(spec: Operation) -> Iterator[Schema]:
+def _header_parameters(spec: ApiOperation) -> Iterator[Schema]:
     if spec.idempotent:
         yield {
             "name": "Idempotency-Key",
@@ -228,7 +230,7 @@ def _header_parameters(spec: Operation) -> Iterator[Schema]:
         yield {"name": name, "in": "header", "required": False, "schema": {"type": "string"}, "description": description}
 
 
-def _success_response(rule: str, spec: Operation, status: int, schemas: Mapping[SchemaKey, Schema]) -> Schema:
+def _success_response(rule: str, spec: ApiOperation, status: int, schemas: Mapping[SchemaKey, Schema]) -> Schema:
     kind = spec.returns[status]
     headers: Schema = {
         "X-Request-Id": {"$ref": "#/components/headers/X-Request-Id"},
@@ -243,7 +245,7 @@ def _success_response(rule: str, spec: Operation, status: int, schemas: Mapping[
     return {"description": description, "headers": headers, "content": content}
 
 
-def _error_response(spec: Operation, status: int, codes: list[str], schemas: Mapping[SchemaKey, Schema]) -> Schema:
+def _error_response(spec: ApiOperation, status: int, codes: list[str], schemas: Mapping[SchemaKey, Schema]) -> Schema:
     headers: Schema = {"X-Request-Id": {"$ref": "#/components/headers/X-Request-Id"}}
     if status == 429:
         headers["Retry-After"] = {"schema": {"type": "integer"}, "description": "Seconds to wait."}

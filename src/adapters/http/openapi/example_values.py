@@ -9,6 +9,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
+from adapters.http.openapi.times_to_come import EXPIRES_AT
+
 DEVICE_ID = "dev_4k2m8q0v6x1z3b5n7p9r"
 PROJECT_ID = "prj_7c1d9f3h5j2k4m6n8p0q"
 DEVICE_TYPE_ID = "dty_2b4d6f8h0j1k3m5n7p9r"
@@ -27,7 +29,9 @@ RULE_ID = "rul_4w6y8a0c2e1g3i5k7m9o"
 SCHEDULE_ID = "sched_9o7m5k3i1g0e8c6a4y2w"
 WEBHOOK_ID = "whk_3p5r7t9v1x2z4b6d8f0h"
 DELIVERY_ID = "whd_8h6f4d2b0z9x7v5t3r1p"
-CREATED_AT, UPDATED_AT, NOW_S = "2026-11-21T04:00:00.000Z", "2026-11-21T04:00:02.120Z", 1_795_233_600
+CREATED_AT, UPDATED_AT = "2026-11-21T04:00:00.000Z", "2026-11-21T04:00:02.120Z"
+SLOT_ON_S, NEXT_FIRE_AT = 2_053_828_800, "2035-01-31T04:00:00.000Z"
+"""Far ahead: the service refuses a request for the past."""
 OVERHEAT_RULE: Mapping[str, Any] = {
     "name": "Overheat",
     "conditions": [{"metric": "temperature", "comparator": ">", "value": 30}],
@@ -53,6 +57,7 @@ REQUEST_EXAMPLES: dict[str, Any] = {
                     "name": "Pump 1",
                     "boardType": "ESP32",
                     "appType": "PUMP",
+                    "metrics": ["temperature"],
                     "rules": [
                         {
                             "name": "Too hot",
@@ -104,12 +109,12 @@ REQUEST_EXAMPLES: dict[str, Any] = {
     "CommandDefinitionUpdateRequest": {"label": "Flush", "requiresApproval": False},
     "ScheduleCreateRequest": {
         "slot": 0,
-        "onTs": NOW_S,
-        "offTs": NOW_S + 3_600,
+        "onTs": SLOT_ON_S,
+        "offTs": SLOT_ON_S + 3_600,
         "rrule": "FREQ=DAILY",
         "timezone": "Europe/Berlin",
     },
-    "ScheduleUpdateRequest": {"slot": 0, "offTs": NOW_S + 7_200},
+    "ScheduleUpdateRequest": {"slot": 0, "offTs": SLOT_ON_S + 7_200},
     "RuleCreateRequest": {**OVERHEAT_RULE, "forSeconds": 60},
     "RuleUpdateRequest": {"enabled": False},
     "RuleDryRunRequest": {"readings": {"temperature": 31}},
@@ -118,6 +123,7 @@ REQUEST_EXAMPLES: dict[str, Any] = {
         "quietFromMinute": 1320,
         "quietToMinute": 360,
         "timezone": "Europe/Berlin",
+        "language": "de",
     },
     "ChannelCreateRequest": {"name": "Phone", "ntfy": {"url": "https://ntfy.sh", "topic": "latch-k3v9x2"}},
     "LinkDecisionRequest": {"token": "eyJhbGciOiJIUzI1NiJ9.e30.c2ln", "decision": "APPROVE", "totp": "492039"},
@@ -140,7 +146,7 @@ REQUEST_EXAMPLES: dict[str, Any] = {
     },
     "GroupGrantCreateRequest": {"apiKeyId": KEY_ID, "commands": ["ON", "OFF"], "rateLimitPerMinute": 10},
     "GroupMembersRequest": {"add": [DEVICE_ID]},
-    "GrantUpdateRequest": {"expiresAt": "2027-01-01T00:00:00.000Z"},
+    "GrantUpdateRequest": {"expiresAt": EXPIRES_AT},
     "WebhookCreateRequest": {"keyId": KEY_ID, "url": "https://example.com/hooks/latchboard"},
     "WebhookUpdateRequest": {"enabled": True},
 }
@@ -210,13 +216,13 @@ FIELD_EXAMPLES: dict[str, Any] = {
     "updatedAt": UPDATED_AT,
     "recordedAt": UPDATED_AT,
     "reportedAt": UPDATED_AT,
-    "expiresAt": "2026-11-21T04:01:00.000Z",
+    "expiresAt": EXPIRES_AT,
     "finishedAt": UPDATED_AT,
     "decidedAt": UPDATED_AT,
     "decidedBy": f"user:{USER_ID}",
     "lastUsedAt": UPDATED_AT,
     "lastFiredAt": None,
-    "nextFireAt": "2026-11-22T04:00:00.000Z",
+    "nextFireAt": NEXT_FIRE_AT,
     "nextAttemptAt": None,
     "passesAt": None,
     "timestamp": 1_795_233_602_120,
@@ -235,8 +241,8 @@ FIELD_EXAMPLES: dict[str, Any] = {
     "timezone": "Europe/Berlin",
     "rateLimitPerMinute": 10,
     "slot": 0,
-    "onTs": NOW_S,
-    "offTs": NOW_S + 3_600,
+    "onTs": SLOT_ON_S,
+    "offTs": SLOT_ON_S + 3_600,
     "onCommand": None,
     "offCommand": None,
     "rrule": "FREQ=DAILY",

@@ -59,7 +59,7 @@ class ExampleBuilder:
         place = f"{model}.{field}"
         if place in MODEL_FIELD_EXAMPLES:
             return MODEL_FIELD_EXAMPLES[place]
-        if schema.get("examples"):
+        if schema.get("examples") and schema.get("format") != "date-time":  # every time has the same one
             return schema["examples"][0]
         if field in FIELD_EXAMPLES and not _referenced_name(schema) and "enum" not in schema and "const" not in schema:
             value = FIELD_EXAMPLES[field]

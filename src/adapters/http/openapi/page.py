@@ -7,6 +7,9 @@ from importlib.resources import files
 
 from quart import Blueprint, Response, abort, current_app, send_file
 
+from adapters.http.openapi.times_to_come import with_times_to_come
+from domain.kernel.clock import Clock
+
 ASSETS = {
     "swagger-ui.css": "text/css",
     "swagger-ui-bundle.js": "text/javascript",
@@ -51,17 +54,17 @@ START_SCRIPT = """SwaggerUIBundle({
 """
 
 
-def openapi_blueprint(*, version: str) -> Blueprint:
+def openapi_blueprint(*, version: str, clock: Clock) -> Blueprint:
     bp = Blueprint("openapi", __name__)
-    made: list[bytes] = []
+    made: list[str] = []
 
     @bp.get("/openapi.json")
     async def document() -> Response:
         if not made:  # all blueprints are registered by the first request
             from adapters.http.openapi.document import build_document
 
-            made.append(json.dumps(build_document(current_app, version=version), ensure_ascii=False).encode())
-        response = Response(made[0], content_type="application/json")
+            made.append(json.dumps(build_document(current_app, version=version), ensure_ascii=False))
+        response = Response(with_times_to_come(made[0], clock.now_ms()), content_type="application/json")
         response.headers["Cache-Control"] = "no-cache"
         return response
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from adapters.mqtt.profiles import sensor_json
-from domain.devices.codec import (
+from domain.devices.device_codec import (
     DeviceCommand,
     DeviceReport,
     OutboundMessage,

@@ -18,7 +18,7 @@ from adapters.mqtt.profiles.native_payloads import (
     StatePayload,
     TimePayload,
 )
-from domain.devices.codec import (
+from domain.devices.device_codec import (
     CommandResultReport,
     DeviceCommand,
     DeviceReport,

@@ -9,7 +9,7 @@ from typing import Any
 
 import msgspec
 
-from domain.devices.codec import DeviceReport, TelemetryReport, UnreadableMessage
+from domain.devices.device_codec import DeviceReport, TelemetryReport, UnreadableMessage
 
 MAX_DEPTH = 4
 MAX_METRICS = 64

@@ -13,8 +13,8 @@ from typing import Any
 import msgspec
 
 from adapters.mqtt.profiles import sensor_json
-from adapters.mqtt.profiles.upcoming_edges import PlanEdge, upcoming_edges
-from domain.devices.codec import (
+from adapters.mqtt.profiles.upcoming_edges import FuturePlanEdge, upcoming_edges
+from domain.devices.device_codec import (
     CommandResultReport,
     DeviceCommand,
     DeviceReport,
@@ -87,7 +87,7 @@ def encode_plan(device_id: str, revision: int, rows: Sequence[PlanRow], now_ms: 
     return [_rpc_request(device_id, name, method, params, PLAN_EXPIRY_S) for name, method, params in steps]
 
 
-def _schedule_job(edge: PlanEdge) -> dict[str, Any]:
+def _schedule_job(edge: FuturePlanEdge) -> dict[str, Any]:
     """A cron expression with seconds first, without leading zeros."""
     at = time.gmtime(edge.ts)
     timespec = f"{at.tm_sec} {at.tm_min} {at.tm_hour} {at.tm_mday} {at.tm_mon} *"

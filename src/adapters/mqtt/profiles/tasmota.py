@@ -12,8 +12,8 @@ from typing import Any
 import msgspec
 
 from adapters.mqtt.profiles import sensor_json
-from adapters.mqtt.profiles.upcoming_edges import PlanEdge, upcoming_edges
-from domain.devices.codec import (
+from adapters.mqtt.profiles.upcoming_edges import FuturePlanEdge, upcoming_edges
+from domain.devices.device_codec import (
     CommandResultReport,
     DeviceCommand,
     DeviceReport,
@@ -105,7 +105,7 @@ def encode_plan(device_id: str, revision: int, rows: Sequence[PlanRow], now_ms: 
     return messages
 
 
-def _timer_json(edge: PlanEdge) -> str:
+def _timer_json(edge: FuturePlanEdge) -> str:
     """`Days` begins with Sunday. The switch is `Enable` since version 9 and was `Arm` before; Tasmota ignores the other one."""
     day, second = divmod(edge.ts, 86_400)
     days = "".join("1" if index == (day + 4) % 7 else "0" for index in range(7))  # 1970 began on a Thursday

@@ -9,22 +9,22 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from domain.devices.codec import PlanRow
+from domain.devices.device_codec import PlanRow
 
 MIN_LEAD_TIME_S = 60
 
 
 @dataclass(frozen=True, slots=True)
-class PlanEdge:
+class FuturePlanEdge:
     slot: int
     relay: bool
     ts: int
 
 
-def upcoming_edges(rows: Sequence[PlanRow], now_ms: int) -> tuple[list[PlanEdge], bool]:
+def upcoming_edges(rows: Sequence[PlanRow], now_ms: int) -> tuple[list[FuturePlanEdge], bool]:
     """The edges by slot, ON before OFF; and whether these are all future edges."""
     edges = [
-        PlanEdge(slot, relay, ts)
+        FuturePlanEdge(slot, relay, ts)
         for slot, on_ts, off_ts, enabled in rows
         if enabled
         for relay, ts in ((True, on_ts), (False, off_ts))

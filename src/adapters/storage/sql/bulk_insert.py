@@ -8,13 +8,16 @@ SQLite ends JSON text at NUL, so text from outside must be checked for NUL befor
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 import msgspec
 from sqlalchemy import BigInteger, Boolean, Table
 
+_PARAMETER = re.compile(r"\$(\d+)")
 _encode = msgspec.json.Encoder().encode
 
 
@@ -41,6 +44,22 @@ class BulkStatement:
             [_encode(value).decode() for value in column] if place in self.json_columns else column
             for place, column in enumerate(columns)
         ]
+
+
+def join_for_postgres(statements: Sequence[BulkStatement]) -> str:
+    """One statement that makes all these writes; its parameters are theirs, one after the other."""
+    parts: list[str] = []
+    before = 0
+    for statement in statements:
+        parts.append(_PARAMETER.sub(partial(_shifted, before), statement.postgres_sql))
+        before += len(set(_PARAMETER.findall(statement.postgres_sql)))
+    *first, last = parts
+    named = ", ".join(f"w{place} AS ({part})" for place, part in enumerate(first))
+    return f"WITH {named} {last}" if named else last
+
+
+def _shifted(by: int, parameter: re.Match[str]) -> str:
+    return f"${int(parameter[1]) + by}"
 
 
 def bulk_insert(

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import os
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Mapping
 from pathlib import Path
 from typing import TypeVar
 
@@ -12,6 +12,7 @@ from sqlalchemy import URL, create_engine, make_url, text
 from sqlalchemy.pool import NullPool
 
 from adapters.storage.sql.migrate import check_revision, migrate_postgres, migrate_sqlite
+from adapters.storage.sql.session_name import session_settings
 from adapters.storage.sql.sqlite.backend import SqliteBackend
 from adapters.storage.sql.sqlite.space import release_step
 from adapters.storage.sql.unit_of_work import SqlBackend, SqlTransaction, SqlUnitOfWork
@@ -34,12 +35,20 @@ class SqlDatabase:
     """`url`: `sqlite+aiosqlite:////path/to/file` or `postgresql+asyncpg://user:password@host/name`.
 
     `acquire_timeout_s` limits every wait for the writer, a reader or a connection; then comes Unavailable.
-    `transaction_timeout_s` limits a transaction on SQLite and a statement on PostgreSQL. `pool_size` is the number of readers on
-    SQLite and of connections on PostgreSQL.
+    `transaction_timeout_s` limits a transaction on SQLite and a statement on PostgreSQL. `pool_size` is the number of readers
+    on SQLite and of connections on PostgreSQL. `instance`: its member of the cluster, whose sessions others
+    may end; those `for_membership` they do not end, and a crash of the server may undo their last commits.
     """
 
     def __init__(
-        self, url: str, *, pool_size: int = 6, acquire_timeout_s: float = 5.0, transaction_timeout_s: float = 30.0
+        self,
+        url: str,
+        *,
+        pool_size: int = 6,
+        acquire_timeout_s: float = 5.0,
+        transaction_timeout_s: float = 30.0,
+        instance: str | None = None,
+        for_membership: bool = False,
     ) -> None:
         self._url = make_url(url)
         self._path: Path | None = None
@@ -59,7 +68,11 @@ class SqlDatabase:
             self._inspect = lambda: asyncio.to_thread(_inspect_file, path)
         else:
             self._backend, self._migrate, self._inspect = _create_postgres(
-                self._url, pool_size, acquire_timeout_s, transaction_timeout_s
+                self._url,
+                pool_size,
+                acquire_timeout_s,
+                transaction_timeout_s,
+                session_settings(instance, for_membership=for_membership),
             )
         self.uow = SqlUnitOfWork(self._backend)
 
@@ -121,19 +134,27 @@ class SqlDatabase:
             [[now_ms]] = await session.read(_SERVER_CLOCK)
         return int(now_ms)
 
+    def abort_connections(self) -> None:
+        """Call it when the server does not answer: what waits for it fails with Unavailable, what comes next connects anew."""
+        self._backend.abort_connections()
+
     async def check(self) -> None:
         """Raises Unavailable if reading or writing is not possible now."""
         await self._backend.check()
 
 
 def _create_postgres(
-    url: URL, pool_size: int, acquire_timeout_s: float, transaction_timeout_s: float
+    url: URL, pool_size: int, acquire_timeout_s: float, transaction_timeout_s: float, settings: Mapping[str, str]
 ) -> tuple[SqlBackend, Callable[[], Awaitable[None]], Callable[[], Awaitable[str | None]]]:
     from adapters.storage.sql.postgres.backend import PostgresBackend  # imported here so that SQLite starts faster
     from adapters.storage.sql.postgres.pool import create_pooled_engine
 
     engine = create_pooled_engine(
-        url, pool_size=pool_size, acquire_timeout_s=acquire_timeout_s, transaction_timeout_s=transaction_timeout_s
+        url,
+        pool_size=pool_size,
+        acquire_timeout_s=acquire_timeout_s,
+        transaction_timeout_s=transaction_timeout_s,
+        settings=settings,
     )
 
     async def migrate() -> None:

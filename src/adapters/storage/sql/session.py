@@ -43,7 +43,7 @@ class ForeignKeyViolationError(Conflict):
         self.detail = detail
 
 
-class PendingRead(Protocol):
+class PendingQuery(Protocol):
     """A read that SQLite runs together with the transaction's next statement."""
 
     async def rows(self) -> Sequence[Row]:
@@ -66,7 +66,7 @@ class DbSession(Protocol):
         """The rows of each query. On SQLite they share one thread hop, which costs more than the queries."""
         ...
 
-    async def begin_read(self, statement: ClauseElement, **params: Any) -> PendingRead:
+    async def begin_read(self, statement: ClauseElement, **params: Any) -> PendingQuery:
         """Start a read whose rows are needed later. PostgreSQL runs it at once, so a lock that it takes is held from now on."""
         ...
 
@@ -87,6 +87,10 @@ class DbSession(Protocol):
 
     async def bulk_write(self, statement: BulkStatement, rows: Sequence[Sequence[Any]]) -> None:
         """Writes many rows at once; always deferred, as in `execute_many`."""
+        ...
+
+    async def bulk_write_all(self, writes: Iterable[tuple[BulkStatement, Sequence[Sequence[Any]]]]) -> None:
+        """`bulk_write` to different tables; PostgreSQL does all of it in one statement."""
         ...
 
     async def read_then_write(self, statement: ClauseElement, plan: WritePlan, **params: Any) -> None:

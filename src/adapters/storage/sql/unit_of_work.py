@@ -7,7 +7,7 @@ from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from typing import Generic, Protocol, TypeVar
 
 from adapters.storage.errors import ReadOnlyTransactionError
-from adapters.storage.sql.caller_check import checked_caller
+from adapters.storage.sql.caller_recheck import checked_caller
 from adapters.storage.sql.repositories.accounts import (
     SqlAccountRepository,
     SqlMembershipRepository,
@@ -15,7 +15,6 @@ from adapters.storage.sql.repositories.accounts import (
     SqlUserRepository,
 )
 from adapters.storage.sql.repositories.approvals import SqlApprovalRepository
-from adapters.storage.sql.repositories.arrivals import SqlArrivalRepository
 from adapters.storage.sql.repositories.audit_log import SqlAuditLogRepository
 from adapters.storage.sql.repositories.command_context import SqlCommandContextRepository
 from adapters.storage.sql.repositories.commands import SqlCommandDefinitionRepository, SqlExecutionRepository
@@ -43,6 +42,7 @@ from adapters.storage.sql.repositories.partitions import SqlClusterMemberReposit
 from adapters.storage.sql.repositories.passkeys import SqlPasskeyRepository
 from adapters.storage.sql.repositories.provisioning import SqlDeviceClaimRepository, SqlProvisioningCodeRepository
 from adapters.storage.sql.repositories.range_partitions import SqlRangePartitionRepository
+from adapters.storage.sql.repositories.reading_store_times import SqlArrivalRepository
 from adapters.storage.sql.repositories.rollups import SqlRollupRepository
 from adapters.storage.sql.repositories.rules import SqlRuleRepository
 from adapters.storage.sql.repositories.schedules import SqlScheduleRepository
@@ -75,9 +75,11 @@ class SqlBackend(Protocol):
 
     async def check(self) -> None: ...
 
+    def abort_connections(self) -> None: ...
+
     def write(self) -> AbstractAsyncContextManager[DbSession]: ...
 
-    def read(self) -> AbstractAsyncContextManager[DbSession]: ...
+    def read(self, *, one_statement: bool = False) -> AbstractAsyncContextManager[DbSession]: ...
 
 
 R_co = TypeVar("R_co", covariant=True)
@@ -197,6 +199,6 @@ class SqlUnitOfWork:
             await tx.flush_events()
 
     @asynccontextmanager
-    async def read(self) -> AsyncIterator[SqlTransaction]:
-        async with self._backend.read() as session:
+    async def read(self, *, one_statement: bool = False) -> AsyncIterator[SqlTransaction]:
+        async with self._backend.read(one_statement=one_statement) as session:
             yield SqlTransaction(session, self._event_dispatcher)

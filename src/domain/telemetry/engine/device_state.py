@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 
 from domain.rules.model import RuleFiring, RuleSpec, RuleState, RuleSuppression, RuleTransition
-from domain.rules.reference import LastReport, evaluate_rule, find_winner, next_deadline_ms, shift_state
+from domain.rules.reference_rules import LastReport, evaluate_rule, find_winner, next_deadline_ms, shift_state
 from domain.telemetry.engine.payload_parser import MAX_AHEAD_MS, MessageTime
 from domain.telemetry.engine.reference_result import ReferenceBatchResult
 
@@ -16,6 +16,33 @@ class MetricState:
     number: int
     unit: str | None = None
     last_report: LastReport | None = None
+    """What rules see."""
+    later: LastReport | None = None
+    """A reading of a later time than what rules see: it came late, or a message of an earlier time drove rules since."""
+
+    @property
+    def latest(self) -> LastReport | None:
+        return self.later or self.last_report
+
+    def report(self, report: LastReport, now_ms: int | None) -> None:
+        """Of a message that drives rules."""
+        latest = self.latest
+        self.later = latest if _is_later(latest, report, now_ms) else None
+        self.last_report = report
+
+    def report_late(self, report: LastReport, now_ms: int | None) -> bool:
+        """Of a message that rules do not see. Returns whether it is the latest value now."""
+        if _is_later(self.latest, report, now_ms):
+            return False
+        self.later = report
+        return True
+
+
+def _is_later(latest: LastReport | None, report: LastReport, now_ms: int | None) -> bool:
+    """A time too far after the present is not believed: the service's clock was ahead."""
+    if latest is None or latest.ts_ms <= report.ts_ms:
+        return False
+    return now_ms is None or latest.ts_ms <= now_ms + MAX_AHEAD_MS
 
 
 @dataclass(slots=True)
@@ -38,6 +65,8 @@ class DeviceState:
     """Whether the time of the newest message is its `ts`."""
     late_since_ms: int | None = None
     """Arrival of the first of the late messages since the newest message."""
+    at_checkpoint: bool = False
+    """Whether the last checkpoint has the time of the newest message."""
     rules: list[TrackedRule] = field(default_factory=list)
     watched: bool = False
 
@@ -55,7 +84,12 @@ class DeviceState:
             self.late_since_ms = arrived_ms
         return arrived_ms - self.late_since_ms < MAX_AHEAD_MS
 
+    def is_replayed(self, ts_ms: int) -> bool:
+        """Whether a restart replays a row of this time."""
+        return self.newest_ms is None or ts_ms > self.newest_ms or (ts_ms == self.newest_ms and not self.at_checkpoint)
+
     def set_newest(self, time: MessageTime, arrived_ms: int) -> None:
+        self.at_checkpoint = self.at_checkpoint and time.ts_ms == self.newest_ms
         self.newest_ms, self.arrived_ms = time.ts_ms, arrived_ms
         self.time_by_device = time.by_device
         self.late_since_ms = None

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 
 from domain.kernel.clock import HOUR_MS
 from domain.rules.model import RuleFiring, RuleSuppression, RuleTransition
-from domain.rules.telemetry_engine_port import ClockOffset, MessageFault, NewMetric, TelemetryRow, WatchedReading
+from domain.rules.telemetry_engine_port import Checkpoint, ClockOffset, MessageFault, NewMetric, TelemetryRow, WatchedReading
 
 
 @dataclass(slots=True)
@@ -15,6 +15,9 @@ class ReferenceBatchResult:
     """The `BatchResult` port, filled while the engine runs."""
 
     rows: list[TelemetryRow] = field(default_factory=list)
+    not_replayed: dict[int, None] = field(default_factory=dict)
+    """Devices with a value whose row a restart does not replay."""
+    checkpoints: list[Checkpoint] = field(default_factory=list)
     consumed: int = 0
     unknown_metric_names: list[str] = field(default_factory=list)
     new_metrics: list[NewMetric] = field(default_factory=list)

@@ -10,6 +10,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Protocol
 
+from domain.devices.model import Device
 from domain.grants.authorizer import Authorizer
 from domain.kernel.caller import Caller
 from domain.kernel.clock import DAY_MS, HOUR_MS, Clock
@@ -21,7 +22,8 @@ from domain.telemetry.engine.rollup_format import combine_cells, unpack_rollup
 from domain.telemetry.model import TimeBucket
 from domain.telemetry.ports import HasRollups, TelemetryQueryTx
 from domain.telemetry.queries.latest_and_history import MetricNames, get_readable_device
-from domain.telemetry.queries.paging import TimeRange, iterate_pages
+from domain.telemetry.queries.paging import TimeRange
+from domain.telemetry.queries.reading_history import ReadingHistory
 
 PAGE_MESSAGES = 2_000
 PAGE_HOURS = 1_000
@@ -35,7 +37,7 @@ class DownsamplingTx(TelemetryQueryTx, HasRollups, Protocol): ...
 
 @dataclass(slots=True)
 class _AggregationQuery:
-    device_no: int
+    device: Device
     span: TimeRange
     metric_no: int | None
     step_ms: int
@@ -43,7 +45,16 @@ class _AggregationQuery:
 
 
 class DownsamplingService:
-    def __init__(self, *, uow: UnitOfWork[DownsamplingTx], clock: Clock, engine: TelemetryEngine, authorizer: Authorizer) -> None:
+    def __init__(
+        self,
+        *,
+        uow: UnitOfWork[DownsamplingTx],
+        clock: Clock,
+        engine: TelemetryEngine,
+        authorizer: Authorizer,
+        stored: ReadingHistory | None = None,
+    ) -> None:
+        self._stored = stored or ReadingHistory()
         self._uow = uow
         self._clock = clock
         self._engine = engine
@@ -66,7 +77,7 @@ class DownsamplingService:
                 raise ValidationFailed.for_field(
                     "step", f"gives more than {MAX_BUCKETS} buckets; use a longer step or a shorter time range."
                 )
-            cells = await self._aggregate(tx, _AggregationQuery(device.device_no, span, number, step_ms))
+            cells = await self._aggregate(tx, _AggregationQuery(device, span, number, step_ms))
         return [
             TimeBucket(name, from_ms, low, high, total / count, count, total, last, unit)
             for from_ms, no, count, low, high, total, last, _ in cells[:limit]
@@ -101,13 +112,13 @@ class DownsamplingService:
         self, tx: DownsamplingTx, query: _AggregationQuery, first: int, end: int
     ) -> list[AggregateCell]:
         """Cells of the full hours with first ≤ hour < end."""
-        due = await tx.rollups.list_due_hours(query.device_no, first, end)
+        due = await tx.rollups.list_due_hours(query.device.device_no, first, end)
         cells: list[AggregateCell] = []
         for hour in due:
             cells += await self._aggregate_readings(tx, query, TimeRange(hour * HOUR_MS, (hour + 1) * HOUR_MS), HOUR_MS)
         readings_only, before = frozenset(due), end
         while True:
-            rows = await tx.rollups.list_between(query.device_no, first, before, PAGE_HOURS)
+            rows = await tx.rollups.list_between(query.device.device_no, first, before, PAGE_HOURS)
             for hour, packed in rows:
                 if hour not in readings_only:
                     cells += unpack_rollup(hour, packed, query.metric_no)
@@ -121,7 +132,7 @@ class DownsamplingService:
         """Cells computed from the readings."""
         aggregator = self._engine.create_aggregator(step_ms, query.metric_no)
         if span.since_ms < span.until_ms:
-            async for rows in iterate_pages(tx, query.device_no, span, PAGE_MESSAGES):
+            async for rows in self._stored.iterate_pages(tx, query.device, span, PAGE_MESSAGES):
                 aggregator.add(rows)
                 query.messages_read += len(rows)
                 if query.messages_read > MAX_MESSAGES:

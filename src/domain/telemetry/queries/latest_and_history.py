@@ -2,29 +2,30 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Callable
-from dataclasses import dataclass
+from collections.abc import AsyncIterator, Callable, Sequence
+from contextlib import suppress
+from dataclasses import dataclass, replace
 
 from domain.devices.lookup import get_device
 from domain.devices.model import Device
 from domain.grants.authorizer import Authorizer
 from domain.kernel.caller import Caller
-from domain.kernel.clock import DAY_MS, Clock
+from domain.kernel.clock import Clock
 from domain.kernel.ids import DeviceId
 from domain.kernel.unit_of_work import UnitOfWork
+from domain.rules.model import LatestReading
 from domain.rules.telemetry_engine_port import TelemetryEngine, UnpackedReading
 from domain.telemetry.model import Reading
 from domain.telemetry.packing import value_columns
-from domain.telemetry.ports import MessageKey, TelemetryQueryTx
-from domain.telemetry.queries.paging import TimeRange, iterate_pages, read_page
+from domain.telemetry.ports import MAX_TIME_MS, MessageKey, TelemetryQueryTx
+from domain.telemetry.queries.paging import TimeRange, read_page
+from domain.telemetry.queries.reading_history import ReadingHistory
 
 PAGE_MESSAGES = 1_000
 EXPORT_PAGE_MESSAGES = 250
 """Messages per page of an export. Other tasks run between pages: they wait some 5 ms, not 20."""
 MAX_SCANNED_MESSAGES = 200_000
 """A query for a rare metric reads at most this many messages; narrow it with `since` and `until`."""
-FOLLOWER_REPLAY_ROWS = 200
-"""Messages that a follower's engine replays before it is read. A rarer metric is as old as the start of the process."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,16 +63,20 @@ class TelemetryQueryService:
         uow: UnitOfWork[TelemetryQueryTx],
         clock: Clock,
         engine: TelemetryEngine,
+        create_engine: Callable[[], TelemetryEngine],
         authorizer: Authorizer,
+        stored: ReadingHistory | None = None,
         is_elsewhere: Callable[[int], bool] = lambda device_no: False,
     ) -> None:
-        """`is_elsewhere`: whether another instance ingests the telemetry of this device number now. If so, the engine replays new
-        messages before it is read."""
+        """`is_elsewhere`: whether another instance ingests the telemetry of this device number now. If so, its latest values come
+        from the database, by an engine of `create_engine`."""
         self._uow = uow
         self._clock = clock
         self._is_elsewhere = is_elsewhere
         self._engine = engine
+        self._create_engine = create_engine
         self._authorizer = authorizer
+        self._stored = stored or ReadingHistory()
 
     async def readable_device(self, caller: Caller, device_id: DeviceId) -> Device:
         """The device, if the caller may read its telemetry. Raises NotFound, PermissionDenied."""
@@ -79,21 +84,38 @@ class TelemetryQueryService:
             return await self._get_readable_device(tx, caller, device_id)
 
     async def latest(self, caller: Caller, device_id: DeviceId) -> DeviceLatestReadings:
-        """The latest value of each metric from the engine, ordered by name. Raises NotFound, PermissionDenied."""
+        """The latest value of each metric, ordered by name. Raises NotFound, PermissionDenied."""
         async with self._uow.read() as tx:
             device = await self._get_readable_device(tx, caller, device_id)
             if self._is_elsewhere(device.device_no):
-                await self._replay_newest(tx, device)
-        values = sorted(self._engine.latest(device.device_no), key=lambda reading: reading.metric)
+                latest = await self._stored_latest(tx, device)
+            else:
+                latest = self._engine.latest(device.device_no)
+        values = sorted(latest, key=lambda reading: reading.metric)
         return DeviceLatestReadings(
             device, tuple(Reading(each.metric, *value_columns(each.value), each.unit, each.ts_ms) for each in values)
         )
 
-    async def _replay_newest(self, tx: TelemetryQueryTx, device: Device) -> None:
-        self._engine.add_metric_names(await tx.readings.list_metric_names())
-        rows = await tx.readings.list_between(device.device_no, 0, self._clock.now_ms() + DAY_MS + 1, FOLLOWER_REPLAY_ROWS)
-        for at_ms, packed in reversed(rows):
-            self._engine.replay(device.device_no, at_ms, packed)
+    async def _stored_latest(self, tx: TelemetryQueryTx, device: Device) -> Sequence[LatestReading]:
+        """What the device's own instance would have after a restart: its checkpoint, and the messages after that."""
+        engine, number, now_ms = self._create_engine(), device.device_no, self._clock.now_ms()
+        metrics = await tx.readings.list_device_metrics(number)
+        engine.add_metric_names([(metric_no, name) for metric_no, name, _ in metrics])
+        after_ms = -1
+        if (checkpoint := await tx.readings.find_checkpoint(number)) is not None:
+            after_ms, packed = checkpoint
+            with suppress(ValueError):  # unreadable: a restart skips it too
+                engine.restore(number, packed, now_ms)
+        span, after = TimeRange(after_ms + 1, MAX_TIME_MS), None
+        while True:
+            rows, after = await read_page(tx, number, span, PAGE_MESSAGES, after, newest_first=False)
+            for at_ms, packed in rows:
+                with suppress(ValueError):
+                    engine.replay(number, at_ms, packed, now_ms)
+            if after is None:
+                break
+        units = {name: unit for _, name, unit in metrics}
+        return [replace(each, unit=units.get(each.metric)) for each in engine.latest(number)]
 
     async def history(
         self, caller: Caller, device_id: DeviceId, span: TimeRange, *, metric: str | None, limit: int
@@ -107,7 +129,7 @@ class TelemetryQueryService:
             if metric is not None and number is None:
                 return []
             scanned = 0
-            async for rows in iterate_pages(tx, device.device_no, span, PAGE_MESSAGES):
+            async for rows in self._stored.iterate_pages(tx, device, span, PAGE_MESSAGES):
                 found += [names.to_reading(unpacked) for unpacked in self._engine.unpack_readings(rows, number)]
                 scanned += len(rows)
                 if len(found) >= limit or scanned >= MAX_SCANNED_MESSAGES:
@@ -129,7 +151,7 @@ class TelemetryQueryService:
         after: MessageKey | None = None
         while True:
             async with self._uow.read() as tx:
-                rows, after = await read_page(tx, device.device_no, span, EXPORT_PAGE_MESSAGES, after, newest_first=False)
+                rows, after = await self._stored.read_page(tx, device, span, EXPORT_PAGE_MESSAGES, after, newest_first=False)
             yield [names.to_reading(unpacked) for unpacked in self._engine.unpack_readings(rows, number)]
             if after is None:
                 return

@@ -6,7 +6,7 @@ published live. Its `eventId` is the same, so clients that know the ids of a few
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Collection, Mapping, Sequence
+from collections.abc import AsyncIterator, Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
@@ -41,9 +41,17 @@ class ReadingReplay:
 
 
 class MissedReadingService:
-    def __init__(self, *, uow: UnitOfWork[MissedReadingsTx], engine: TelemetryEngine, overlap_s: int = 0) -> None:
+    def __init__(
+        self,
+        *,
+        uow: UnitOfWork[MissedReadingsTx],
+        engine: TelemetryEngine,
+        overlap_s: int = 0,
+        moved_before_ms: Callable[[], int] = lambda: -MAX_TIME_MS,
+    ) -> None:
         """`overlap_s`: by how much a batch may be stored later than others that have the same store time, because several
-        instances store batches at the same time."""
+        instances store batches at the same time. `moved_before_ms`: older readings may be in another store."""
+        self._moved_before_ms = moved_before_ms
         self._uow = uow
         self._overlap_s = overlap_s
         self._engine = engine
@@ -56,13 +64,16 @@ class MissedReadingService:
     async def find(self, wanted: FeedFilter, allowed: Collection[DeviceId] | None, since_s: int) -> ReadingReplay | None:
         """The messages stored since the store time `since_s`, of the devices that the client may see (`allowed` None: all).
 
-        None if there are more than MAX_READINGS of them, or if `since_s` is too old, or of another database."""
+        None if there are more than MAX_READINGS of them, if some may be in another store, or if `since_s` is too old, or of
+        another database."""
         async with self._uow.read() as tx:
             store_time_s = await tx.arrivals.store_time()
             if not await tx.arrivals.marks_since() <= since_s <= store_time_s:
                 return None
             devices = await _list_devices(tx, wanted, allowed)
             ranges = await _missed_ranges(tx, sorted(devices), since_s - self._overlap_s)
+            if any(from_ms < self._moved_before_ms() for _, from_ms, _ in ranges):
+                return None
             counted = await _count_messages(tx, ranges)
         return None if counted is None else ReadingReplay(store_time_s, devices, _to_pages(counted))
 

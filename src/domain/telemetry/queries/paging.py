@@ -6,7 +6,6 @@ stopped clock has sent many messages with the same time.
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator
 from dataclasses import dataclass
 
 from domain.telemetry.ports import HasReadings, MessageKey
@@ -29,14 +28,3 @@ async def read_page(
     found = await tx.readings.list_page(device_no, span.since_ms, span.until_ms, size, after, newest_first=newest_first)
     rows = [(at_ms, packed) for at_ms, _, packed in found]
     return rows, None if len(found) < size else found[-1][:2]
-
-
-async def iterate_pages(tx: HasReadings, device_no: int, span: TimeRange, size: int) -> AsyncIterator[PackedRows]:
-    """Yield all pages, newest first, in the snapshot of the transaction."""
-    after: MessageKey | None = None
-    while True:
-        rows, after = await read_page(tx, device_no, span, size, after)
-        if rows:
-            yield rows
-        if after is None:
-            return

@@ -23,7 +23,8 @@ from domain.rules.service import get_rule
 from domain.rules.storage_ports import HasRules
 from domain.rules.telemetry_engine_port import TelemetryBatch, TelemetryEngine, UnpackedReading
 from domain.telemetry.ports import MessageKey, TelemetryQueryTx
-from domain.telemetry.queries.paging import TimeRange, read_page
+from domain.telemetry.queries.paging import TimeRange
+from domain.telemetry.queries.reading_history import ReadingHistory
 
 MAX_MESSAGES = 100_000
 PAGE_MESSAGES = 1_000
@@ -61,7 +62,9 @@ class RuleDryRunService:
         create_engine: Callable[[], TelemetryEngine],
         make_batch: Callable[[TelemetryMessages], TelemetryBatch],
         encode: TelemetryEncoder,
+        stored: ReadingHistory | None = None,
     ) -> None:
+        self._stored = stored or ReadingHistory()
         self._uow = uow
         self._clock = clock
         self._engine = engine
@@ -109,7 +112,7 @@ class RuleDryRunService:
         after: MessageKey | None = None
         while run.message_count < MAX_MESSAGES and len(run.fired_ms) < MAX_FIRINGS:
             async with self._uow.read() as tx:
-                rows, after = await read_page(tx, device.device_no, span, PAGE_MESSAGES, after, newest_first=False)
+                rows, after = await self._stored.read_page(tx, device, span, PAGE_MESSAGES, after, newest_first=False)
             run.feed_rows(rows)
             if after is None:
                 run.run_due_timers(span.until_ms)

@@ -1048,6 +1048,7 @@ class AsyncOperations(AsyncTransport):
         quiet_from_minute: int | Unset | None = UNSET,
         quiet_to_minute: int | Unset | None = UNSET,
         timezone: str | Unset = UNSET,
+        language: str | Unset = UNSET,
     ) -> models.NotificationSettingsResponse:
         """Set your notification settings."""
         return await self._call(
@@ -1061,6 +1062,7 @@ class AsyncOperations(AsyncTransport):
                 "quietFromMinute": quiet_from_minute,
                 "quietToMinute": quiet_to_minute,
                 "timezone": timezone,
+                "language": language,
             },
         )
 
@@ -1341,6 +1343,12 @@ class AsyncOperations(AsyncTransport):
                 "cooldownSeconds": cooldown_seconds,
                 "clearConditions": clear_conditions,
             },
+        )
+
+    async def declare_metrics(self, device_id: str, *, metrics: list[str]) -> models.MetricDeclarationResponse:
+        """Make metrics known."""
+        return await self._call(
+            models.MetricDeclarationResponse, "POST", ["devices", device_id, "metrics"], body={"metrics": metrics}
         )
 
     async def test_rule(

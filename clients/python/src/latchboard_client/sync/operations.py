@@ -1031,6 +1031,7 @@ class Operations(Transport):
         quiet_from_minute: int | Unset | None = UNSET,
         quiet_to_minute: int | Unset | None = UNSET,
         timezone: str | Unset = UNSET,
+        language: str | Unset = UNSET,
     ) -> models.NotificationSettingsResponse:
         """Set your notification settings."""
         return self._call(
@@ -1044,6 +1045,7 @@ class Operations(Transport):
                 "quietFromMinute": quiet_from_minute,
                 "quietToMinute": quiet_to_minute,
                 "timezone": timezone,
+                "language": language,
             },
         )
 
@@ -1323,6 +1325,10 @@ class Operations(Transport):
                 "clearConditions": clear_conditions,
             },
         )
+
+    def declare_metrics(self, device_id: str, *, metrics: list[str]) -> models.MetricDeclarationResponse:
+        """Make metrics known."""
+        return self._call(models.MetricDeclarationResponse, "POST", ["devices", device_id, "metrics"], body={"metrics": metrics})
 
     def test_rule(
         self,

@@ -19,13 +19,13 @@ from adapters.http.api.accounts.schemas import (
     second_factor_needed_response,
     tokens_response,
 )
-from adapters.http.core.auth import RequiredAccess, client_info, current_session
+from adapters.http.core.auth import RequiredAccess, client_info, current_session, request_language
 from adapters.http.core.operation import ApiBlueprint, operation
 from adapters.http.core.schemas import OkResponse
 from domain.sign_in.login import LoginService, SecondFactorNeeded
 from domain.sign_in.password_change import PasswordService
 from domain.sign_in.sessions import SessionService
-from domain.sign_in.unlock import UnlockService
+from domain.sign_in.unlock_link import UnlockService
 
 
 def auth_blueprint(
@@ -96,7 +96,7 @@ def _add_unlock_routes(bp: ApiBlueprint, unlock: UnlockService) -> None:
         errors={429: "LOGIN_THROTTLED"},
     )
     async def request_unlock_link(body: UnlockLinkRequest) -> OkResponse:
-        await unlock.request_link(body.email, client=client_info())
+        await unlock.request_link(body.email, client=client_info(), language=request_language())
         return OkResponse()
 
     @operation(
@@ -184,7 +184,7 @@ def _add_password_routes(bp: ApiBlueprint, passwords: PasswordService) -> None:
         errors={403: "ROLE_REQUIRED", 429: "OTP_COOLDOWN LOGIN_THROTTLED"},
     )
     async def request_password_code() -> OkResponse:
-        await passwords.send_code(current_session())
+        await passwords.send_code(current_session(), language=request_language())
         return OkResponse()
 
     @operation(

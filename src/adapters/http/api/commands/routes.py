@@ -8,7 +8,7 @@ from adapters.http.core.errors import rate_limit_headers
 from adapters.http.core.operation import ApiBlueprint, operation
 from adapters.http.core.request_handling import ApiResponse
 from adapters.http.core.schemas import OkResponse
-from domain.commands.definitions import CommandDefinitionService
+from domain.commands.command_definitions import CommandDefinitionService
 from domain.commands.queries import DeviceQueryService
 from domain.commands.service import CommandService, SubmissionResult
 from domain.commands.submission_waiter import SubmissionWaiter

@@ -19,7 +19,7 @@ from adapters.http.core.schemas import (
     Timestamp,
 )
 from domain.approvals.model import Approval, ApprovalStatus
-from domain.commands.definitions import CommandDefinitionInput
+from domain.commands.command_definitions import CommandDefinitionInput
 from domain.commands.model import CommandDefinition, CommandKind, CommandWidget, Execution, ExecutionStatus, TriggeredBy
 from domain.kernel.clock import to_iso
 

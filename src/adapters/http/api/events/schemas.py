@@ -7,7 +7,7 @@ from typing import Annotated
 from pydantic import Field
 
 from adapters.http.core.schemas import InstantMs, QueryParameters, ResponseModel
-from domain.audit.selection import Selection
+from domain.audit.selection import AuditSelection
 from domain.events.model import EventSearch
 from domain.events.policy import DEFAULT_LIMIT, MAX_LIMIT
 from domain.events.service import EventView
@@ -47,8 +47,8 @@ class EventsExportQuery(QueryParameters):
         default=None, description="Continue after the seal with this number, the last one of an earlier export."
     )
 
-    def to_selection(self) -> Selection:
-        return Selection(self.since, self.until, self.command_id)
+    def to_selection(self) -> AuditSelection:
+        return AuditSelection(self.since, self.until, self.command_id)
 
 
 class DeviceEventsQuery(QueryParameters):

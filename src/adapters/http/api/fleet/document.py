@@ -16,7 +16,7 @@ from adapters.http.api.schedules.schemas import ScheduleCreateRequest
 from domain.devices.board_catalog import infer_profile
 from domain.events.model import DEFAULT_TYPES
 from domain.fleet.access_sections import check_place
-from domain.fleet.model import FleetDocument, FleetKind, Key, WantedObject, with_place
+from domain.fleet.model import DesiredFleetObject, FleetDocument, FleetKind, Key, with_place
 from domain.fleet.service import FleetRequest
 from domain.kernel.errors import ValidationFailed
 
@@ -28,7 +28,7 @@ _DOMAIN_NAMES = {"expires_at": "expires_ms", "misfire_grace_seconds": "misfire_g
 def to_fleet_request(body: schema.FleetApplyRequest) -> FleetRequest:
     """Raises ValidationFailed with the place in the body."""
     given = body.document
-    sections: dict[FleetKind, Sequence[WantedObject]] = {}
+    sections: dict[FleetKind, Sequence[DesiredFleetObject]] = {}
     _add(sections, FleetKind.PROJECTS, given.projects, _named)
     _add(sections, FleetKind.DEVICE_TYPES, given.device_types, _device_type)
     of_types = {each.name: tuple(each.metrics or ()) for each in given.device_types or ()}
@@ -41,26 +41,26 @@ def to_fleet_request(body: schema.FleetApplyRequest) -> FleetRequest:
 
 
 def _add(
-    sections: dict[FleetKind, Sequence[WantedObject]],
+    sections: dict[FleetKind, Sequence[DesiredFleetObject]],
     kind: FleetKind,
     given: Sequence[ItemT] | None,
-    convert: Callable[[str, ItemT], WantedObject],
+    convert: Callable[[str, ItemT], DesiredFleetObject],
     base: str = "document",
 ) -> None:
     if given is not None:
         sections[kind] = [_converted(f"{base}.{kind}.{index}", each, convert) for index, each in enumerate(given)]
 
 
-def _converted(path: str, given: ItemT, convert: Callable[[str, ItemT], WantedObject]) -> WantedObject:
+def _converted(path: str, given: ItemT, convert: Callable[[str, ItemT], DesiredFleetObject]) -> DesiredFleetObject:
     try:
         return convert(path, given)
     except ValidationFailed as error:
         raise with_place(error, path) from None
 
 
-def _wanted(path: str, key: Key, given: BaseModel, values: Mapping[str, Any]) -> WantedObject:
+def _wanted(path: str, key: Key, given: BaseModel, values: Mapping[str, Any]) -> DesiredFleetObject:
     named = {_DOMAIN_NAMES.get(name, name) for name in given.model_fields_set}
-    return WantedObject(path, key, values, frozenset(named & values.keys()))
+    return DesiredFleetObject(path, key, values, frozenset(named & values.keys()))
 
 
 def _plain(given: BaseModel) -> dict[str, Any]:
@@ -71,16 +71,16 @@ def _shallow(value: Any) -> dict[str, Any]:
     return {one.name: getattr(value, one.name) for one in fields(value)}
 
 
-def _named(path: str, given: schema.FleetProject | schema.FleetApiKey) -> WantedObject:
+def _named(path: str, given: schema.FleetProject | schema.FleetApiKey) -> DesiredFleetObject:
     return _wanted(path, (given.name,), given, _plain(given))
 
 
-def _device_type(path: str, given: schema.FleetDeviceType) -> WantedObject:
+def _device_type(path: str, given: schema.FleetDeviceType) -> DesiredFleetObject:
     commands = tuple(sorted((each.to_input() for each in given.commands), key=lambda one: one.name))
     return _wanted(path, (given.name,), given, {"name": given.name, "commands": commands})
 
 
-def _device(metrics_of_types: Mapping[str, tuple[str, ...]], path: str, given: schema.FleetDevice) -> WantedObject:
+def _device(metrics_of_types: Mapping[str, tuple[str, ...]], path: str, given: schema.FleetDevice) -> DesiredFleetObject:
     if given.external_id is None and given.device_id is None:
         raise ValidationFailed.for_field("externalId", "is required: your own id of the device, such as its serial number.")
     key = ("deviceId", given.device_id) if given.device_id is not None else ("externalId", str(given.external_id))
@@ -91,31 +91,31 @@ def _device(metrics_of_types: Mapping[str, tuple[str, ...]], path: str, given: s
     wanted = _wanted(path, key, given, values)
     kept = {name for name in wanted.given if name not in ("project", "profile") or values[name] is not None}
     kept -= {"metrics"} if given.profile is not None else {"metrics", "profile"}
-    children: dict[FleetKind, Sequence[WantedObject]] = {}
+    children: dict[FleetKind, Sequence[DesiredFleetObject]] = {}
     _add(children, FleetKind.COMMANDS, given.commands, _command, path)
     _add(children, FleetKind.SCHEDULES, given.schedules, _schedule, path)
     _add(children, FleetKind.RULES, given.rules, _rule, path)
-    return WantedObject(path, key, values, frozenset(kept), children)
+    return DesiredFleetObject(path, key, values, frozenset(kept), children)
 
 
-def _command(path: str, given: CommandDefinitionCreateRequest) -> WantedObject:
+def _command(path: str, given: CommandDefinitionCreateRequest) -> DesiredFleetObject:
     return _wanted(path, (given.name,), given, _shallow(given.to_input()))
 
 
-def _schedule(path: str, given: ScheduleCreateRequest) -> WantedObject:
+def _schedule(path: str, given: ScheduleCreateRequest) -> DesiredFleetObject:
     return _wanted(path, (given.slot,), given, {"slot": given.slot, **_shallow(given.to_input())})
 
 
-def _rule(path: str, given: RuleCreateRequest) -> WantedObject:
+def _rule(path: str, given: RuleCreateRequest) -> DesiredFleetObject:
     return _wanted(path, (given.name,), given, to_rule_fields(given))
 
 
-def _group(path: str, given: schema.FleetGroup) -> WantedObject:
+def _group(path: str, given: schema.FleetGroup) -> DesiredFleetObject:
     values = {**_plain(given), "devices": tuple(given.devices)}
     return _wanted(path, (given.project or "", given.name), given, values)
 
 
-def _grant(path: str, given: schema.FleetGrant) -> WantedObject:
+def _grant(path: str, given: schema.FleetGrant) -> DesiredFleetObject:
     values = _shallow(given.to_content())
     values |= {name: getattr(given, name) for name in ("api_key", "member", "device", "group", "project")}
     values["commands"] = tuple(dict.fromkeys(values["commands"]))
@@ -124,6 +124,6 @@ def _grant(path: str, given: schema.FleetGrant) -> WantedObject:
     return _wanted(path, (given.api_key or given.member or "", path), given, values)
 
 
-def _webhook(path: str, given: schema.FleetWebhook) -> WantedObject:
+def _webhook(path: str, given: schema.FleetWebhook) -> DesiredFleetObject:
     types = DEFAULT_TYPES if given.types is None else given.types
     return _wanted(path, (given.api_key, given.url), given, {**_plain(given), "types": tuple(sorted(set(types)))})

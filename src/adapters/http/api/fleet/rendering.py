@@ -12,7 +12,7 @@ from pydantic.alias_generators import to_camel
 
 from adapters.http.api.credentials.schemas import CredentialsResponse
 from adapters.http.core.schemas import ResponseModel
-from domain.fleet.model import Fields, FleetAction, FleetKind, FleetOutcome, StoredObject
+from domain.fleet.model import Fields, FleetAction, FleetKind, FleetOutcome, StoredFleetObject
 from domain.fleet.service import ExportedFleet
 from domain.kernel.clock import to_iso
 
@@ -115,7 +115,7 @@ def fleet_response(exported: ExportedFleet, project: str | None, sections: Mappi
     return FleetResponse(document=document, left_out=list(exported.left_out))
 
 
-def _entry(kind: FleetKind, stored: StoredObject, sections: Mapping[FleetKind, Fields]) -> dict[str, Any]:
+def _entry(kind: FleetKind, stored: StoredFleetObject, sections: Mapping[FleetKind, Fields]) -> dict[str, Any]:
     usual = sections[kind]
     entry = {
         file_name(name): file_value(name, value)

@@ -17,14 +17,14 @@ from adapters.http.api.devices.schemas import (
     Tags,
 )
 from adapters.http.api.grants.schemas import GrantContent
-from adapters.http.api.rules.schemas import MetricName, RuleCreateRequest
+from adapters.http.api.rules.schemas import MetricNames, RuleCreateRequest
 from adapters.http.api.schedules.schemas import ScheduleCreateRequest
 from adapters.http.api.webhooks.schemas import FORMAT, EventTypes, Url
 from adapters.http.core.schemas import DisplayName, EnumValue, QueryParameters, RequestBody
 from domain.devices.bulk_registration import BulkCredentials
 from domain.devices.groups import MAX_GROUP_DEVICES
 from domain.devices.model import FirmwareProfile
-from domain.fleet.model import MAX_METRICS_PER_DEVICE, MAX_OBJECTS
+from domain.fleet.model import MAX_OBJECTS
 from domain.rules.policy import MAX_RULES_PER_DEVICE
 from domain.schedules.model import SLOTS_PER_DEVICE
 from domain.webhooks.model import WebhookFormat
@@ -32,16 +32,6 @@ from domain.webhooks.model import WebhookFormat
 Many = Field(max_length=MAX_OBJECTS)
 DeviceReference = Annotated[str, Field(min_length=1, max_length=128, description="Its `externalId` or `deviceId`.")]
 ProjectName = Annotated[DisplayName, Field(description="The name of a project.")]
-
-
-MetricNames = Annotated[
-    list[MetricName],
-    Field(
-        max_length=MAX_METRICS_PER_DEVICE,
-        description="Metrics that rules may name before the device has reported them. None is forgotten.",
-        examples=[["temperature"]],
-    ),
-]
 
 
 class FleetProject(RequestBody):

@@ -12,7 +12,7 @@ from adapters.http.core.paging import ListQuery
 from adapters.http.core.schemas import DisplayName, PatchBody, Remark, RequestBody, ResponseModel, Timestamp
 from domain.commands.service import SubmissionResult
 from domain.devices.groups import MAX_GROUP_DEVICES
-from domain.groups.bulk_actions import GroupCommand, GroupReport, MemberOutcome
+from domain.groups.bulk_actions import GroupCommand, GroupDeviceOutcome, GroupReport
 from domain.groups.service import GroupMembershipCounts, GroupView
 from domain.kernel.clock import to_iso
 from domain.kernel.ids import DeviceId
@@ -133,7 +133,7 @@ class MemberOutcomeResponse(ResponseModel):
     message: str | None
 
     @classmethod
-    def fields_of(cls, outcome: MemberOutcome[Any], kind: MemberOutcomeKind) -> dict[str, Any]:
+    def fields_of(cls, outcome: GroupDeviceOutcome[Any], kind: MemberOutcomeKind) -> dict[str, Any]:
         error = outcome.error
         return {
             "device_id": outcome.device.device_id,
@@ -149,7 +149,7 @@ class MemberCommandResponse(MemberOutcomeResponse):
     approval_id: str | None
 
     @classmethod
-    def from_domain(cls, outcome: MemberOutcome[SubmissionResult], *, is_preview: bool = False) -> MemberCommandResponse:
+    def from_domain(cls, outcome: GroupDeviceOutcome[SubmissionResult], *, is_preview: bool = False) -> MemberCommandResponse:
         result = outcome.result or SubmissionResult()
         waits = result.approval is not None
         kind = MemberOutcomeKind.WAITS_FOR_APPROVAL if waits else MemberOutcomeKind.QUEUED
@@ -166,7 +166,7 @@ class MemberRuleResponse(MemberOutcomeResponse):
     rule_id: str | None
 
     @classmethod
-    def from_domain(cls, outcome: MemberOutcome[Rule]) -> MemberRuleResponse:
+    def from_domain(cls, outcome: GroupDeviceOutcome[Rule]) -> MemberRuleResponse:
         rule_id = None if outcome.result is None else outcome.result.rule_id
         return cls(**cls.fields_of(outcome, MemberOutcomeKind.DONE), rule_id=rule_id)
 

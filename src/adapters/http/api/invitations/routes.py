@@ -14,7 +14,7 @@ from adapters.http.api.invitations.schemas import (
     invitation_response,
     invitation_sent_response,
 )
-from adapters.http.core.auth import RequiredAccess, client_info, current_session
+from adapters.http.core.auth import RequiredAccess, client_info, current_session, request_language
 from adapters.http.core.operation import ApiBlueprint, operation
 from adapters.http.core.paging import ListQuery, list_response
 from adapters.http.core.request_handling import ApiResponse
@@ -60,7 +60,9 @@ def _add_invite_routes(bp: ApiBlueprint, invitations: InvitationService) -> None
         errors={403: "ROLE_REQUIRED", 409: "EMAIL_TAKEN INVITATION_EXISTS MEMBER_LIMIT", 429: "LOGIN_THROTTLED"},
     )
     async def create_invitation(body: InvitationCreateRequest) -> InvitationSentResponse:
-        sent = await invitations.invite(current_session(), email=body.email, name=body.name, role=body.role)
+        sent = await invitations.invite(
+            current_session(), email=body.email, name=body.name, role=body.role, language=request_language()
+        )
         return invitation_sent_response(sent)
 
 
@@ -77,7 +79,8 @@ def _add_change_routes(bp: ApiBlueprint, invitations: InvitationService) -> None
         errors={403: "ROLE_REQUIRED", 409: "EMAIL_TAKEN", 429: "LOGIN_THROTTLED"},
     )
     async def resend_invitation(invitation_id: str) -> InvitationSentResponse:
-        return invitation_sent_response(await invitations.resend(current_session(), invitation_id))
+        sent = await invitations.resend(current_session(), invitation_id, language=request_language())
+        return invitation_sent_response(sent)
 
     @operation(
         bp,

@@ -14,18 +14,18 @@ from adapters.http.core.auth import RequiredAccess, current_session
 from adapters.http.core.operation import ApiBlueprint, operation
 from adapters.http.core.schemas import OkResponse
 from domain.kernel.ids import ChannelId
+from domain.notifications.notification_settings import NotificationSettingsService
 from domain.notifications.push_keys import PushKeyService
-from domain.notifications.service import NotificationService
 
 
-def notifications_blueprint(notifications: NotificationService, push_keys: PushKeyService) -> ApiBlueprint:
+def notifications_blueprint(notifications: NotificationSettingsService, push_keys: PushKeyService) -> ApiBlueprint:
     bp = ApiBlueprint("notifications", "Notifications")
     _add_settings_routes(bp, notifications)
     _add_channel_routes(bp, notifications, push_keys)
     return bp
 
 
-def _add_settings_routes(bp: ApiBlueprint, notifications: NotificationService) -> None:
+def _add_settings_routes(bp: ApiBlueprint, notifications: NotificationSettingsService) -> None:
     @operation(bp, "GET", "/auth/notifications", RequiredAccess.SESSION, "Get your notification settings")
     async def get_notification_settings() -> NotificationSettingsResponse:
         """What you are told, on all your channels. Without settings, nothing."""
@@ -44,7 +44,7 @@ def _add_settings_routes(bp: ApiBlueprint, notifications: NotificationService) -
         return NotificationSettingsResponse.from_domain(await notifications.put_settings(current_session(), body.to_settings()))
 
 
-def _add_channel_routes(bp: ApiBlueprint, notifications: NotificationService, push_keys: PushKeyService) -> None:
+def _add_channel_routes(bp: ApiBlueprint, notifications: NotificationSettingsService, push_keys: PushKeyService) -> None:
     @operation(bp, "GET", "/auth/notifications/push-key", RequiredAccess.SESSION, "Get the key of Web Push")
     async def get_push_key() -> PushKeyResponse:
         """Browsers bind a subscription to it."""

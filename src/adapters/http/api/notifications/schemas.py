@@ -28,7 +28,7 @@ from domain.notifications.model import (
     NotificationSettings,
     NotificationTopic,
 )
-from domain.notifications.service import OwnSettings
+from domain.notifications.notification_settings import OwnNotificationSettings
 
 
 def _check_timezone(name: str) -> str:
@@ -43,6 +43,9 @@ MinuteOfDay = Annotated[int, Field(ge=0, le=1439)]
 TimeZoneName = Annotated[str, Field(min_length=1, max_length=64, examples=["Europe/Berlin"]), AfterValidator(_check_timezone)]
 
 
+LanguageCode = Annotated[str, StringConstraints(pattern=r"^[a-z]{2,3}$")]
+
+
 class NotificationSettingsRequest(RequestBody):
     topics: list[EnumValue[NotificationTopic]] = Field(max_length=len(NotificationTopic), description="Empty: nothing.")
     mail: bool = Field(default=True, description="Whether to send mails, beside the channels that you added.")
@@ -52,8 +55,9 @@ class NotificationSettingsRequest(RequestBody):
     quiet_from_minute: MinuteOfDay | None = Field(default=None, description="Start of the quiet hours; both or neither.")
     quiet_to_minute: MinuteOfDay | None = Field(default=None, description="Their end, when what waited is sent.")
     timezone: TimeZoneName = "UTC"
+    language: LanguageCode = Field(default="en", description="Of the messages; English where there are no texts in it.")
 
-    def to_settings(self) -> OwnSettings:
+    def to_settings(self) -> OwnNotificationSettings:
         if (self.quiet_from_minute is None) != (self.quiet_to_minute is None):
             raise ValidationFailed.for_field("quietToMinute", "and quietFromMinute go together: set both or neither.")
         settings = NotificationSettings(
@@ -64,8 +68,9 @@ class NotificationSettingsRequest(RequestBody):
             self.quiet_from_minute,
             self.quiet_to_minute,
             self.timezone,
+            self.language,
         )
-        return OwnSettings(settings, self.mail)
+        return OwnNotificationSettings(settings, self.mail)
 
 
 class NotificationSettingsResponse(ResponseModel):
@@ -75,9 +80,10 @@ class NotificationSettingsResponse(ResponseModel):
     quiet_from_minute: int | None
     quiet_to_minute: int | None
     timezone: str
+    language: str
 
     @classmethod
-    def from_domain(cls, own: OwnSettings) -> NotificationSettingsResponse:
+    def from_domain(cls, own: OwnNotificationSettings) -> NotificationSettingsResponse:
         settings = own.settings
         return cls(
             topics=list(settings.topics),
@@ -86,6 +92,7 @@ class NotificationSettingsResponse(ResponseModel):
             quiet_from_minute=settings.quiet_from_minute,
             quiet_to_minute=settings.quiet_to_minute,
             timezone=settings.timezone,
+            language=settings.language,
         )
 
 

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from adapters.http.api.commands.schemas import CommandDefinitionResponse
 from adapters.http.api.rules.schemas import (
+    MetricDeclarationRequest,
+    MetricDeclarationResponse,
     RuleContextResponse,
     RuleCreateRequest,
     RuleDraftDryRunRequest,
@@ -20,6 +22,7 @@ from adapters.http.core.operation import ApiBlueprint, operation
 from adapters.http.core.schemas import OkResponse
 from domain.kernel.errors import ValidationFailed
 from domain.kernel.ids import DeviceId, RuleId
+from domain.rules.metric_declarations import MetricDeclarationService
 from domain.rules.service import RuleService
 from domain.telemetry.queries.paging import TimeRange
 from domain.telemetry.queries.rule_dry_run import RuleDryRunService
@@ -28,7 +31,7 @@ INVALID_RULE_CODES = "UNKNOWN_METRIC UNKNOWN_COMMAND INVALID_PARAMS COMMAND_NEED
 NOT_GRANTED_CODES = "ROLE_REQUIRED GRANT_MISSING COMMAND_NOT_GRANTED SCOPE_TOO_NARROW GRANT_EXPIRED"
 
 
-def rules_blueprint(rules: RuleService, trials: RuleDryRunService) -> ApiBlueprint:
+def rules_blueprint(rules: RuleService, trials: RuleDryRunService, declarations: MetricDeclarationService) -> ApiBlueprint:
     bp = ApiBlueprint("rules", "Rules")
 
     @operation(bp, "GET", "/devices/<device_id>/rules", RequiredAccess.SESSION, "List a device's rules")
@@ -97,6 +100,20 @@ def rules_blueprint(rules: RuleService, trials: RuleDryRunService) -> ApiBluepri
         span = TimeRange(body.from_, body.to)
         trial = await trials.run_draft_on_history(current_session(), DeviceId(device_id), body.to_spec(), span)
         return dry_run_response(trial.final_evaluation, trial)
+
+    @operation(
+        bp,
+        "POST",
+        "/devices/<device_id>/metrics",
+        RequiredAccess.SESSION,
+        "Make metrics known",
+        errors={403: "ROLE_REQUIRED"},
+        affects="Devices",
+    )
+    async def declare_metrics(device_id: str, body: MetricDeclarationRequest) -> MetricDeclarationResponse:
+        """Rules may name them before the device has reported them. None is forgotten. Requires the role Member or higher."""
+        known = await declarations.declare(current_session(), DeviceId(device_id), body.metrics)
+        return MetricDeclarationResponse(metrics=list(known))
 
     @operation(
         bp,

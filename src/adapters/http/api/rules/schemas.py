@@ -10,10 +10,19 @@ from adapters.http.api.commands.schemas import CommandDefinitionResponse
 from adapters.http.core.schemas import DisplayName, PatchBody, RequestBody, ResponseModel, Timestamp
 from domain.kernel.clock import to_iso
 from domain.kernel.errors import FieldFault, ValidationFailed
+from domain.rules.metric_declarations import MAX_METRICS_PER_DEVICE
 from domain.rules.model import Comparator, ConditionEvaluation, MatchMode, Rule, RuleAction, RuleCondition, RuleDryRun, RuleSpec
 from domain.telemetry.queries.rule_dry_run import HistoryDryRun
 
 MetricName = Annotated[str, StringConstraints(min_length=1, max_length=64)]
+MetricNames = Annotated[
+    list[MetricName],
+    Field(
+        max_length=MAX_METRICS_PER_DEVICE,
+        description="Metrics that rules may name before the device has reported them. None is forgotten.",
+        examples=[["temperature"]],
+    ),
+]
 CommandName = Annotated[str, StringConstraints(pattern=r"^[A-Z0-9_]{1,64}$")]
 ConditionText = Annotated[str, StringConstraints(max_length=256)]
 ComparatorSymbol = Literal[">", ">=", "<", "<=", "==", "!=", "silent"]
@@ -234,6 +243,14 @@ def _condition_evaluation_response(one: ConditionEvaluation) -> ConditionEvaluat
         holds=one.holds,
         why=one.why,
     )
+
+
+class MetricDeclarationRequest(RequestBody):
+    metrics: MetricNames
+
+
+class MetricDeclarationResponse(ResponseModel):
+    metrics: list[str] = Field(description="All that rules of the device may name, by name.")
 
 
 class RuleContextResponse(ResponseModel):

@@ -28,8 +28,8 @@ from domain.schedules.model import (
     EdgeOutcome,
     MisfirePolicy,
     Schedule,
+    ScheduleSlotCommand,
     ScheduleStatus,
-    SlotCommand,
     SwitchEdge,
 )
 from domain.schedules.policy import MAX_LABEL_LENGTH, MAX_MISFIRE_GRACE_S, MILLISECONDS_THRESHOLD
@@ -68,8 +68,8 @@ class SlotCommandRequest(RequestBody):
     command: str = Field(min_length=1, max_length=64, examples=["ON"])
     params: Any = None
 
-    def to_slot_command(self) -> SlotCommand:
-        return SlotCommand(self.command, self.params)
+    def to_slot_command(self) -> ScheduleSlotCommand:
+        return ScheduleSlotCommand(self.command, self.params)
 
 
 class ScheduleUpdateRequest(PatchBody):
@@ -141,7 +141,7 @@ class SlotCommandResponse(ResponseModel):
     params: Any
 
     @classmethod
-    def from_domain(cls, order: SlotCommand) -> SlotCommandResponse:
+    def from_domain(cls, order: ScheduleSlotCommand) -> SlotCommandResponse:
         return cls(command=order.command, params=order.params)
 
 

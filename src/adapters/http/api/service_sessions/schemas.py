@@ -35,6 +35,7 @@ class ServiceSessionResponse(ResponseModel):
     membership_id: str = Field(description="The member who made it, and as whom it acts.")
     created_at: Timestamp
     expires_at: Timestamp
+    last_used_at: Timestamp | None = Field(description="Written every few seconds; null until its first use.")
 
     @classmethod
     def from_domain(cls, session: ServiceSession) -> ServiceSessionResponse:
@@ -47,6 +48,7 @@ class ServiceSessionResponse(ResponseModel):
             membership_id=session.membership_id,
             created_at=to_iso(session.created_ms),
             expires_at=to_iso(session.expires_ms),
+            last_used_at=None if session.last_used_ms is None else to_iso(session.last_used_ms),
         )
 
 

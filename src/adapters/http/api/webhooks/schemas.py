@@ -9,7 +9,7 @@ from pydantic import Field
 from adapters.http.core.schemas import EnumValue, PatchBody, RequestBody, ResponseModel, Timestamp
 from domain.events.model import DEFAULT_TYPES, PUBLIC_TYPES
 from domain.kernel.clock import to_iso
-from domain.webhooks.model import Attempt, Webhook, WebhookFormat
+from domain.webhooks.model import DeliveryAttempt, Webhook, WebhookFormat
 
 Url = Annotated[str, Field(min_length=1, max_length=2048, examples=["https://example.com/hooks/latchboard"])]
 FORMAT = (
@@ -101,7 +101,7 @@ def webhook_response(webhook: Webhook, url: str) -> WebhookDetailsResponse:
     )
 
 
-def delivery_attempt_response(attempt: Attempt) -> DeliveryAttemptResponse:
+def delivery_attempt_response(attempt: DeliveryAttempt) -> DeliveryAttemptResponse:
     return DeliveryAttemptResponse(
         delivery_id=attempt.delivery_id,
         webhook_event_id=attempt.event_id,

@@ -3,13 +3,13 @@
 import { get, lacksFactor, mayResume, onSession, resumeFromProvider, token } from "./core/api.js";
 import { html, render, signal } from "./core/html.js";
 import { errorText, loadLanguage } from "./core/i18n.js";
-import { startLive, stopLive } from "./core/live.js";
-import { forgetPending } from "./core/notify.js";
+import { startLive, stopLive } from "./core/live_updates.js";
+import { forgetPending } from "./core/browser_notifications.js";
 import { place, replace } from "./core/router.js";
 import { forgetNames, me } from "./core/session.js";
-import { registerWorker } from "./core/worker.js";
+import { registerWorker } from "./core/service_worker_registration.js";
 import { FirstRun } from "./pages/first_run.js";
-import { Decide } from "./pages/decide.js";
+import { Decide } from "./pages/approval_link.js";
 import { Invitation } from "./pages/invitation.js";
 import { RequiredSecondFactor } from "./pages/second_factor.js";
 import { providerProblem, SignIn } from "./pages/sign_in.js";
@@ -79,7 +79,7 @@ if (mayResume()) {
     .then(start)
     .catch((error) => {
       starting.value = false;
-      problem.value = error.status === 401 ? "" : error.message;
+      problem.value = error.status === 401 ? "" : errorText(error);
     });
 }
 render(html`<${App} />`, document.getElementById("page"));

@@ -1,22 +1,30 @@
-"""PostgreSQL: one pooled asyncpg connection per transaction, through SQLAlchemy."""
+"""PostgreSQL: one asyncpg connection per transaction, of SQLAlchemy's pool; statements go to the driver directly."""
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Callable, Iterator, Mapping, Sequence
+from collections.abc import AsyncIterator, Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import asynccontextmanager, contextmanager
+from functools import cache
 from typing import Any, NoReturn
 
 import asyncpg
 import structlog
-from sqlalchemy import text
+from sqlalchemy.dialects.postgresql.asyncpg import PGDialect_asyncpg
 from sqlalchemy.exc import SQLAlchemyError
 from sqlalchemy.ext.asyncio import AsyncConnection, AsyncEngine
 from sqlalchemy.sql.expression import ClauseElement
 
 from adapters.storage.after_commit import run_callbacks
-from adapters.storage.errors import NestedWriteError, ReadOnlyTransactionError, TransactionClosedError
-from adapters.storage.sql.bulk_insert import BulkStatement
+from adapters.storage.errors import (
+    NestedWriteError,
+    ReadOnlyTransactionError,
+    SecondStatementError,
+    TransactionClosedError,
+)
+from adapters.storage.sql.bulk_insert import BulkStatement, join_for_postgres
+from adapters.storage.sql.compiled_statement import StatementCompiler
+from adapters.storage.sql.postgres.pool import OpenConnections
 from adapters.storage.sql.session import POSTGRES, ForeignKeyViolationError, Query, Row, UniqueViolationError, WritePlan
 from adapters.storage.sql.write_probe import write_probe
 from domain.kernel.errors import Unavailable, UnstorableValue
@@ -30,8 +38,10 @@ _DRIVER_ERRORS = (SQLAlchemyError, asyncpg.PostgresError, asyncpg.InterfaceError
 
 log = structlog.get_logger("postgres")
 
+ROLLBACK_TIMEOUT_S = 2.0
 
-class CompletedRead:
+
+class CompletedQuery:
     def __init__(self, rows: Sequence[Row]) -> None:
         self._rows = rows
 
@@ -42,10 +52,14 @@ class CompletedRead:
 class PostgresSession:
     dialect = POSTGRES
 
-    def __init__(self, connection: AsyncConnection, *, writable: bool) -> None:
+    def __init__(self, connection: AsyncConnection, driver: Any, *, writable: bool, one_statement: bool = False) -> None:
+        """`driver`: asyncpg's connection behind `connection`. `one_statement`: no transaction around it."""
         self._connection = connection
+        self._driver = driver
         self._closed = False
-        self._transaction_begun = False
+        self._begins = not one_statement
+        self._statements = 0
+        self.has_begun = False
         self.writable = writable
         self.after_commit_calls: list[Callable[[], None]] = []
 
@@ -54,53 +68,87 @@ class PostgresSession:
 
     async def read(self, statement: ClauseElement, **params: Any) -> Sequence[Row]:
         self._require_open()
-        return await self._execute(statement, dict(params))
+        return await self._fetch(statement, params)
 
     async def read_batch(self, *questions: Query) -> Sequence[Sequence[Row]]:
         self._require_open()
-        return [await self._execute(statement, dict(params)) for statement, params in questions]
+        return [await self._fetch(statement, params) for statement, params in questions]
 
-    async def begin_read(self, statement: ClauseElement, **params: Any) -> CompletedRead:
-        return CompletedRead(await self.read(statement, **params))
+    async def begin_read(self, statement: ClauseElement, **params: Any) -> CompletedQuery:
+        return CompletedQuery(await self.read(statement, **params))
 
     async def write(self, statement: ClauseElement, **params: Any) -> Sequence[Row]:
         self._require_open(writing=True)
-        return await self._execute(statement, dict(params))
+        return await self._fetch(statement, params)
 
     async def execute_many(self, statement: ClauseElement, rows: Sequence[Mapping[str, Any]], *, defer: bool = False) -> None:
         self._require_open(writing=True)
         if rows:
-            await self._execute(statement, [dict(row) for row in rows])
+            compiled = _compile(statement, rows[0])
+            with translated_errors():
+                await self._begin()
+                await self._driver.executemany(compiled.sql, [compiled.bind(row) for row in rows])
 
     async def bulk_write(self, statement: BulkStatement, rows: Sequence[Sequence[Any]]) -> None:
+        await self.bulk_write_all([(statement, rows)])
+
+    async def bulk_write_all(self, writes: Iterable[tuple[BulkStatement, Sequence[Sequence[Any]]]]) -> None:
+        """One array per column stores half as many rows again per second as one run per row."""
         self._require_open(writing=True)
-        if rows:
-            await self._execute_in_driver(statement.postgres_sql, statement.postgres_params(rows))
+        filled = [(statement, rows) for statement, rows in writes if rows]
+        if not filled:
+            return
+        columns = [column for statement, rows in filled for column in statement.postgres_params(rows)]
+        with translated_errors():
+            await self._begin()
+            await self._driver.execute(_joined(tuple(statement for statement, _ in filled)), *columns)
 
     async def read_then_write(self, statement: ClauseElement, plan: WritePlan, **params: Any) -> None:
-        for bulk, rows in plan(await self.write(statement, **params)):
-            await self.bulk_write(bulk, rows)
-
-    async def _execute_in_driver(self, sql: str, columns: Sequence[Sequence[Any]]) -> None:
-        """Run SQL in the driver's own style: one array per column stores half as many rows again per second as one run per
-        row."""
-        if not self._transaction_begun:
-            await self._execute(_PING, {})  # SQLAlchemy begins the transaction with the first statement it runs
-        with translated_errors():
-            raw = await self._connection.get_raw_connection()
-            driver: Any = raw.driver_connection
-            await driver.execute(sql, *columns)
+        await self.bulk_write_all(plan(await self.write(statement, **params)))
 
     def after_commit(self, call: Callable[[], None]) -> None:
         self._require_open(writing=True)
         self.after_commit_calls.append(call)
 
-    async def _execute(self, statement: ClauseElement, params: dict[str, Any] | list[dict[str, Any]]) -> Sequence[Row]:
-        self._transaction_begun = True
+    async def _fetch(self, statement: ClauseElement, params: Mapping[str, Any]) -> Sequence[Row]:
+        compiled = _compile(statement, params)
         with translated_errors():
-            result = await self._connection.execute(statement, params)  # type: ignore[call-overload]
-            found: Sequence[Row] = result.fetchall() if result.returns_rows else []
-        return found
+            await self._begin()
+            rows: Sequence[Row] = await self._driver.fetch(compiled.sql, *compiled.bind(params))
+        return rows
+
+    async def _begin(self) -> None:
+        """With the first statement: many transactions end before one."""
+        self._statements += 1
+        if not self._begins:
+            if self._statements > 1:
+                raise SecondStatementError
+        elif not self.has_begun:
+            self.has_begun = True  # before it has: what was cancelled on its way is rolled back
+            try:
+                await self._driver.execute(_BEGIN[self.writable])
+            except BaseException:
+                self._closed = True  # nothing may run without a transaction around it
+                raise
+
+    async def commit(self) -> None:
+        """Raises Unavailable if the database rolled back instead, because a statement had failed and its error was caught."""
+        if not self.has_begun:
+            return
+        with translated_errors():
+            ended = await self._driver.execute("COMMIT")
+        self.has_begun = False
+        if ended != "COMMIT":
+            log.error("a transaction went on after an error of the database; nothing of it was saved")
+            raise Unavailable("The database did not save the change. Try again in a moment.")
+
+    async def roll_back(self) -> None:
+        """Raises TimeoutError soon: behind a silent network, and on a connection whose last statement got no answer, it would
+        wait as long again as that."""
+        if self.has_begun:
+            async with asyncio.timeout(ROLLBACK_TIMEOUT_S):
+                await self._driver.execute("ROLLBACK")
+            self.has_begun = False
 
     def _require_open(self, *, writing: bool = False) -> None:
         if self._closed:
@@ -138,12 +186,16 @@ class PostgresBackend:
         self._engine = engine
         self._acquire_timeout_s = acquire_timeout_s
         self._writing_tasks: set[asyncio.Task[Any] | None] = set()
+        self._open_connections = OpenConnections(engine)
 
     async def start(self) -> None:
         await self.check()
 
     async def stop(self) -> None:
         await self._engine.dispose()
+
+    def abort_connections(self) -> None:
+        log.warning("the database does not answer; its connections are replaced", connections=self._open_connections.abort())
 
     async def check(self) -> None:
         async with self.write() as session:
@@ -163,33 +215,31 @@ class PostgresBackend:
         run_callbacks(session.after_commit_calls)
 
     @asynccontextmanager
-    async def read(self) -> AsyncIterator[PostgresSession]:
-        async with self._session(writable=False) as session:
+    async def read(self, *, one_statement: bool = False) -> AsyncIterator[PostgresSession]:
+        async with self._session(writable=False, one_statement=one_statement) as session:
             yield session
 
     @asynccontextmanager
-    async def _session(self, *, writable: bool) -> AsyncIterator[PostgresSession]:
-        connection = await self._connect()
+    async def _session(self, *, writable: bool, one_statement: bool = False) -> AsyncIterator[PostgresSession]:
+        connection, driver = await self._connect()
+        session = PostgresSession(connection, driver, writable=writable, one_statement=one_statement)
         try:
-            with translated_errors():
-                if not writable:
-                    await connection.execution_options(isolation_level="REPEATABLE READ", postgresql_readonly=True)
-                await connection.begin()
-            session = PostgresSession(connection, writable=writable)
             try:
                 yield session
             finally:
                 session.close()
             if writable:
-                with translated_errors():
-                    await connection.commit()
+                await session.commit()
         finally:
-            await asyncio.shield(_release(connection))
+            await asyncio.shield(_release(connection, session))
 
-    async def _connect(self) -> AsyncConnection:
+    async def _connect(self) -> tuple[AsyncConnection, Any]:
+        """A connection of the pool, and asyncpg's behind it."""
         try:
             async with asyncio.timeout(self._acquire_timeout_s):
-                return await self._engine.connect()
+                connection = await self._engine.connect()
+                raw = await connection.get_raw_connection()
+                return connection, raw.driver_connection
         except _DRIVER_ERRORS as error:
             raise Unavailable(
                 f"The database does not answer ({str(error) or 'no connection in time'}). "
@@ -197,16 +247,24 @@ class PostgresBackend:
             ) from error
 
 
-async def _release(connection: AsyncConnection) -> None:
+async def _release(connection: AsyncConnection, session: PostgresSession) -> None:
     """Give the connection back to the pool, or close one that is broken. Never replaces the error of the transaction."""
     try:
+        await session.roll_back()
         await connection.close()
     except _DRIVER_ERRORS as error:
         log.warning("a database connection was lost; it is replaced", error=str(error) or type(error).__name__)
         try:
             await connection.invalidate()
+            await connection.close()
         except _DRIVER_ERRORS:
             log.debug("the lost connection was closed already")
 
 
-_PING = text("SELECT 1")
+@cache
+def _joined(statements: tuple[BulkStatement, ...]) -> str:
+    return join_for_postgres(statements)
+
+
+_BEGIN = {True: "BEGIN", False: "BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY"}
+_compile = StatementCompiler(PGDialect_asyncpg())  # type: ignore[no-untyped-call]

@@ -43,7 +43,7 @@ class NotLeaderError(Unavailable):
     code = "DEVICES_NOT_OURS"
 
 
-class Fence:
+class LeaderFence:
     def __init__(self) -> None:
         self.leader_pid: int | None = None
         """PostgreSQL's process id of the connection that has this instance's leader lock."""
@@ -73,7 +73,7 @@ class Fence:
 class FencedUnitOfWork:
     """A unit of work whose writing transactions hold the fence."""
 
-    def __init__(self, uow: SqlUnitOfWork, fence: Fence) -> None:
+    def __init__(self, uow: SqlUnitOfWork, fence: LeaderFence) -> None:
         self._uow = uow
         self._fence = fence
         self.read = uow.read

@@ -13,7 +13,7 @@ import asyncio
 from time import monotonic
 from typing import Any
 
-from adapters.storage.sql.postgres.leader_fence import ADVISORY_LOCKS, LEADER_LOCK_KEY, Fence
+from adapters.storage.sql.postgres.leader_fence import ADVISORY_LOCKS, LEADER_LOCK_KEY, LeaderFence
 from domain.kernel.errors import Unavailable
 
 STANDBY_POLL_S = 0.5
@@ -41,9 +41,9 @@ class LeadershipLostError(Unavailable):
 
 
 class DeviceLeaderLock:
-    def __init__(self, fence: Fence | None = None) -> None:
+    def __init__(self, fence: LeaderFence | None = None) -> None:
         """`fence` limits this instance's writes for the devices to the time in which it holds the lock."""
-        self._fence = fence or Fence()
+        self._fence = fence or LeaderFence()
         self.acquired = asyncio.Event()
         """Set once and never cleared: an instance that loses the lock to another one stops."""
         self._renewed_at = float("-inf")

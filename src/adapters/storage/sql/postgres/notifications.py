@@ -10,23 +10,22 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Any
 
 import asyncpg
 from sqlalchemy import make_url
 
 from adapters.storage.sql.postgres.leader_lock import RENEW_INTERVAL_S, STANDBY_POLL_S, DeviceLeaderLock, LeadershipLostError
+from adapters.storage.sql.postgres.pool import KEEPALIVE_SETTINGS
 from adapters.storage.sql.process_lock import process_lock_key
 from domain.kernel.errors import Unavailable
 
 CHANNEL = "latchboard_log"
-KEEPALIVE_SETTINGS = {"tcp_keepalives_idle": "5", "tcp_keepalives_interval": "2", "tcp_keepalives_count": "3"}
-"""The server notices after eleven seconds that a machine has vanished."""
 NOTIFY_INTERVAL_S = 0.01
 """At most one notification in this time: each one wakes all other instances."""
 _NOTIFY = f"SELECT pg_notify('{CHANNEL}', '')"
-_CONNECTION_ERRORS = (OSError, TimeoutError, asyncpg.PostgresError, asyncpg.InterfaceError)
+_CONNECTION_ERRORS = (OSError, TimeoutError, asyncpg.PostgresError, asyncpg.InterfaceError, asyncpg.InternalClientError)
 
 
 class PostgresListener:
@@ -36,22 +35,38 @@ class PostgresListener:
         *,
         on_notify: Callable[[], None],
         process_id: bytes,
+        session_name: str = "latchboard",
         leader_lock: DeviceLeaderLock | None = None,
+        on_silence: Callable[[], None] = lambda: None,
         connect_timeout_s: float = 5.0,
     ) -> None:
         """`on_notify` is called on the event loop's thread, and also after each connect, because a notification may have been
-        missed before. `process_id` counts as alive while the connection lasts. `leader_lock`: given if this instance may serve
-        the devices."""
+        missed before. `process_id` counts as alive while the connection lasts. PostgreSQL shows `session_name` as its
+        `application_name`. `leader_lock`: given if this instance may serve the devices. `on_silence` is called when PostgreSQL
+        does not answer on this connection."""
         self._url = make_url(url)
         self._on_notify = on_notify
         self._process_id = process_id
+        self._session_name = session_name
         self.leader_lock = leader_lock
+        self._on_silence = on_silence
         self._connect_timeout_s = connect_timeout_s
         self._connection: Any = None
         self._connection_lost = asyncio.Event()
         self._attention = asyncio.Event()
         """The connection was lost, or a notification is to be sent."""
         self._notify_requested = False
+        self.opened = 0
+        """How often a connection has been opened."""
+
+    @property
+    def is_open(self) -> bool:
+        return self._connection is not None and not self._connection_lost.is_set()
+
+    def readiness_errors(self) -> Mapping[str, str]:
+        if self.is_open:
+            return {}
+        return {"notifications": "The connection for PostgreSQL's notifications is not open; it is tried again and again."}
 
     def request_notify(self) -> None:
         """Tell the other instances soon that the event log has grown. Call it on the event loop's thread."""
@@ -67,7 +82,7 @@ class PostgresListener:
                 **options,
                 timeout=self._connect_timeout_s,
                 command_timeout=self._connect_timeout_s,
-                server_settings=KEEPALIVE_SETTINGS,
+                server_settings={**KEEPALIVE_SETTINGS, "application_name": self._session_name},
             )
         except _CONNECTION_ERRORS as error:
             raise Unavailable(f"The database does not answer ({error}). Check LATCHBOARD_DATABASE_URL.") from error
@@ -83,11 +98,12 @@ class PostgresListener:
                 raise
         own_pid = connection.get_server_pid()
         await connection.add_listener(CHANNEL, lambda _, pid, *__: pid == own_pid or self._on_notify())
+        self.opened += 1
         self._on_notify()
 
     async def run_until_lost(self) -> None:
         """Connects if necessary, then raises Unavailable once the connection is lost."""
-        if self._connection is None or self._connection_lost.is_set():
+        if not self.is_open:
             await self.open()
         clock = asyncio.get_running_loop().time
         renew_at = clock()
@@ -104,6 +120,9 @@ class PostgresListener:
                     await asyncio.sleep(NOTIFY_INTERVAL_S)
                 if clock() >= renew_at:
                     renew_at = clock() + await self._renew()
+            except TimeoutError:
+                self._on_silence()
+                break
             except _CONNECTION_ERRORS:
                 break
         await self.close()

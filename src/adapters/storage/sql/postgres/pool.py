@@ -2,13 +2,17 @@
 
 asyncpg knows without asking when the server has closed a connection. A server that has vanished sends nothing, so a connection
 that was idle is pinged before use. One that was used a moment ago is not: a ping takes three round trips, more than most
-transactions, and a failure there raises an error that asks the client to try again.
+transactions, and a failure there raises an error that asks the client to try again. When somebody else has found that nothing
+comes back from the server, all open connections are aborted, so that nobody waits for an answer until its statement's limit.
 """
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from time import monotonic
+from types import MappingProxyType
 from typing import Any
+from weakref import WeakSet
 
 from sqlalchemy import event
 from sqlalchemy.exc import DisconnectionError
@@ -21,11 +25,21 @@ locks for ever, and those who take its work over need them."""
 PLANNER_SETTINGS = {"enable_seqscan": "off", "jit": "off"}
 """Every statement finds its rows by an index (decision 0006). The server keeps a statement's plan until it gathers statistics
 again. For an empty table it plans a sequential scan; a minute later, with 100,000 rows, that plan takes a second."""
+KEEPALIVE_SETTINGS = {"tcp_keepalives_idle": "5", "tcp_keepalives_interval": "2", "tcp_keepalives_count": "3"}
+"""The server notices after eleven seconds that a machine has vanished."""
 _IDLE_SINCE = "rests_since"
 
 
-def create_pooled_engine(url: Any, *, pool_size: int, acquire_timeout_s: float, transaction_timeout_s: float) -> AsyncEngine:
-    """`acquire_timeout_s` limits the wait for a connection, `transaction_timeout_s` each statement."""
+def create_pooled_engine(
+    url: Any,
+    *,
+    pool_size: int,
+    acquire_timeout_s: float,
+    transaction_timeout_s: float,
+    settings: Mapping[str, str] = MappingProxyType({}),
+) -> AsyncEngine:
+    """`acquire_timeout_s` limits the wait for a connection, `transaction_timeout_s` each statement. `settings` are
+    PostgreSQL's, for each session."""
     engine = create_async_engine(
         url,
         pool_size=pool_size,
@@ -34,12 +48,32 @@ def create_pooled_engine(url: Any, *, pool_size: int, acquire_timeout_s: float, 
         connect_args={
             "timeout": acquire_timeout_s,
             "command_timeout": transaction_timeout_s,
-            "server_settings": {**PLANNER_SETTINGS, "idle_in_transaction_session_timeout": str(IDLE_TRANSACTION_MS)},
+            "statement_cache_size": 512,
+            "max_cached_statement_lifetime": 0,
+            "server_settings": {
+                **PLANNER_SETTINGS,
+                **KEEPALIVE_SETTINGS,
+                "idle_in_transaction_session_timeout": str(IDLE_TRANSACTION_MS),
+                **settings,
+            },
         },
     )
     event.listen(engine.sync_engine, "checkin", _mark_idle)
     event.listen(engine.sync_engine, "checkout", _LivenessCheck(engine))
     return engine
+
+
+class OpenConnections:
+    def __init__(self, engine: AsyncEngine) -> None:
+        self._drivers: WeakSet[Any] = WeakSet()
+        event.listen(engine.sync_engine, "connect", lambda connection, _record: self._drivers.add(connection.driver_connection))
+
+    def abort(self) -> int:
+        """As if the server had reset them: statements that wait for an answer fail at once. Returns how many were open."""
+        alive = [driver for driver in self._drivers if not driver.is_closed()]
+        for driver in alive:
+            driver._transport.abort()  # asyncpg's own terminate() leaves a statement that resumes just then without a protocol
+        return len(alive)
 
 
 def _mark_idle(_connection: Any, record: Any) -> None:

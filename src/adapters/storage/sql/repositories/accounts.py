@@ -9,7 +9,7 @@ from sqlalchemy import BindParameter, bindparam, delete, func, insert, select, t
 from adapters.storage import errors
 from adapters.storage.sql.mapper import Mapper, enum_converter, for_update
 from adapters.storage.sql.session import POSTGRES, DbSession, ForeignKeyViolationError, UniqueViolationError
-from adapters.storage.sql.tables import accounts, devices, memberships, projects, users
+from adapters.storage.sql.tables import accounts, devices, memberships, notification_settings, projects, users
 from domain.accounts.model import Account, Member, Membership, Project, User
 from domain.kernel.caller import Role
 from domain.kernel.ids import AccountId, MembershipId, ProjectId, UserId
@@ -32,6 +32,13 @@ ADD_USER = insert(users)
 GET_USER = USER.select().where(users.c.user_id == _ID)
 GET_USER_FOR_UPDATE = for_update(GET_USER)
 FIND_USER_BY_EMAIL = USER.select().where(users.c.email == bindparam("at_email"))
+FIND_LANGUAGE = (
+    select(notification_settings.c.language)
+    .join(memberships, memberships.c.membership_id == notification_settings.c.membership_id)
+    .where(memberships.c.user_id == _ID)
+    .order_by(memberships.c.seq)
+    .limit(1)
+)
 SAVE_USER = update(users).where(users.c.user_id == _ID)
 DELETE_USER = delete(users).where(users.c.user_id == _ID)
 
@@ -109,6 +116,9 @@ class SqlUserRepository:
 
     async def find_by_email(self, email: str) -> User | None:
         return USER.first_or_none(await self._session.read(FIND_USER_BY_EMAIL, at_email=email))
+
+    async def find_language(self, user_id: UserId) -> str | None:
+        return next((row[0] for row in await self._session.read(FIND_LANGUAGE, at_id=user_id)), None)
 
     async def save(self, user: User) -> None:
         try:

@@ -29,6 +29,7 @@ _SELECT = select(
     a.requester_key_id,
     a.requester_membership_id,
     a.requester_user_id,
+    a.requester_session_id,
     a.grant_id,
     a.created_ms,
     a.expires_ms,
@@ -90,7 +91,7 @@ def list_statement(device: bool, status: bool, before: bool = False) -> Select[A
 
 
 def approval_from_row(row: Row) -> Approval:
-    name, key_id, membership_id, user_id = row[7:11]
+    requester = Requester(*row[7:12])
     approval_id, account_id, device_id, cmd, params, ttl_ms, status = row[:7]
     return Approval(
         approval_id,
@@ -100,8 +101,8 @@ def approval_from_row(row: Row) -> Approval:
         from_json(params),
         ttl_ms,
         ApprovalStatus(status),
-        Requester(name, key_id, membership_id, user_id),
-        *row[11:],
+        requester,
+        *row[12:],
     )
 
 
@@ -118,6 +119,7 @@ def approval_values(approval: Approval) -> dict[str, Any]:
         "requester_key_id": approval.requested_by.key_id,
         "requester_membership_id": approval.requested_by.membership_id,
         "requester_user_id": approval.requested_by.user_id,
+        "requester_session_id": approval.requested_by.session_id,
         "grant_id": approval.grant_id,
         "created_ms": approval.created_ms,
         "expires_ms": approval.expires_ms,

@@ -12,8 +12,8 @@ from adapters.storage.sql.repositories.event_retention import encode_log_cursor
 from adapters.storage.sql.repositories.events import EVENT
 from adapters.storage.sql.session import DbSession, Row
 from adapters.storage.sql.tables import audit_rounds, audit_seals, event_totals, events
-from domain.audit.seals import AuditSeal, ChainHeads, SealRound
-from domain.events.chain import ChainedRecord, ChainHead
+from domain.audit.seals import AuditSeal, AuditSealRound, ChainHeads
+from domain.events.chain import ChainedEvent, EventChainHead
 from domain.kernel.ids import AccountId
 
 SEAL = Mapper(audit_seals, AuditSeal)
@@ -54,12 +54,12 @@ class SqlAuditLogRepository:
 
     async def list_records(
         self, account_id: AccountId, *, after: int, limit: int, mentioning: str | None = None
-    ) -> Sequence[ChainedRecord]:
+    ) -> Sequence[ChainedEvent]:
         params: dict[str, Any] = {"at_account": account_id, "at_after": after, "at_limit": limit}
         if mentioning is not None:
             params["at_text"] = f"%{escape_like(mentioning)}%"
         rows = await self._session.read(RECORDS if mentioning is None else RECORDS_MENTIONING, **params)
-        return [ChainedRecord(EVENT.from_row(row), row[-2], row[-1]) for row in rows]
+        return [ChainedEvent(EVENT.from_row(row), row[-2], row[-1]) for row in rows]
 
     async def list_seals(self, account_id: AccountId, *, after: int, limit: int) -> Sequence[AuditSeal]:
         rows = await self._session.read(SEALS, at_account=account_id, at_after=after, at_limit=limit)
@@ -74,14 +74,14 @@ class SqlAuditLogRepository:
     async def last_sealed_ms(self) -> int | None:
         return (await self._session.read(LAST_SEALED))[0][0]  # type: ignore[no-any-return]
 
-    async def add_round(self, sealed: SealRound) -> None:
+    async def add_round(self, sealed: AuditSealRound) -> None:
         if sealed.seals:
             await self._session.execute_many(ADD_SEAL, [{**SEAL.values(seal), "purged": False} for seal in sealed.seals])
         await self._session.write(ADD_ROUND, sealed_ms=sealed.sealed_ms, log=encode_log_cursor(sealed.log))
 
 
-def _heads(rows: Sequence[Row]) -> dict[AccountId, dict[int, ChainHead]]:
-    found: dict[AccountId, dict[int, ChainHead]] = {}
+def _heads(rows: Sequence[Row]) -> dict[AccountId, dict[int, EventChainHead]]:
+    found: dict[AccountId, dict[int, EventChainHead]] = {}
     for account_id, writer, sequence, hashed, position in rows:
-        found.setdefault(account_id, {})[writer] = ChainHead(sequence, hashed, position)
+        found.setdefault(account_id, {})[writer] = EventChainHead(sequence, hashed, position)
     return found

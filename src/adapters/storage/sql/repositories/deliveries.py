@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from operator import attrgetter
 from typing import Any
 
-from sqlalchemy import BigInteger, Table, TextClause, bindparam, delete, insert, select, text, update
+from sqlalchemy import BigInteger, BindParameter, Table, TextClause, bindparam, delete, insert, select, text
 from sqlalchemy.dialects import postgresql
 
 from adapters.storage.sql.bulk_insert import BulkStatement
@@ -16,10 +16,10 @@ from adapters.storage.sql.session import POSTGRES, SQLITE, DbSession
 from adapters.storage.sql.tables import attempts, deliveries, webhooks
 from adapters.storage.sql.tables.events_and_telemetry import FINISHED_DELIVERY, PENDING_DELIVERY
 from domain.kernel.ids import DeliveryId, WebhookId
-from domain.webhooks.model import Attempt, Delivery, DeliveryState
+from domain.webhooks.model import DeliveryAttempt, DeliveryState, WebhookDelivery
 
-DELIVERY = Mapper(deliveries, Delivery, {"state": enum_converter(DeliveryState)})
-ATTEMPT = Mapper(attempts, Attempt)
+DELIVERY = Mapper(deliveries, WebhookDelivery, {"state": enum_converter(DeliveryState)})
+ATTEMPT = Mapper(attempts, DeliveryAttempt)
 
 o = deliveries.c
 w = webhooks.c
@@ -33,18 +33,27 @@ ADD = insert(deliveries).from_select(
 )
 GET = DELIVERY.select().where(o.no == bindparam("at_no"))
 _COLUMNS = ", ".join(column.name for column in DELIVERY.columns)
+_LIMIT: BindParameter[int] = bindparam("at_limit", type_=BigInteger())
 
 
-def _claim_statement(chosen: str) -> TextClause:
+def _in_batch(dialect: str, query: str) -> str:
+    """The condition that a row is one of those that `query` locks and limits.
+
+    PostgreSQL may run the query of `IN (…)` again for each row of a nested loop, and SKIP LOCKED passes over the rows that the
+    statement has just changed: the limit would hold for each run, and the statement would change all rows. It runs ARRAY once."""
+    return f"no IN ({query})" if dialect == SQLITE else f"no = ANY(ARRAY({query} FOR UPDATE SKIP LOCKED))"
+
+
+def _claim_statement(dialect: str, query: str) -> TextClause:
     sql = f"""
-UPDATE deliveries SET claimed_until_ms = :at_until, ready_ms = :at_until WHERE no IN ({chosen}) RETURNING {_COLUMNS}"""  # noqa: S608 - put together from constants of this module
+UPDATE deliveries SET claimed_until_ms = :at_until, ready_ms = :at_until WHERE {_in_batch(dialect, query)} RETURNING {_COLUMNS}"""  # noqa: S608 - put together from constants of this module
     names = ("at_until", "at_now", "at_limit")
     return text(sql).bindparams(*[bindparam(name, type_=BigInteger()) for name in names])
 
 
-def _select_oldest_due(lock: str) -> str:
-    """The claim without excluded webhooks; reads only the index of pending deliveries."""
-    return f"SELECT no FROM deliveries WHERE {PENDING_DELIVERY.text} AND ready_ms <= :at_now ORDER BY ready_ms, no LIMIT :at_limit {lock}"  # noqa: S608, E501
+_OLDEST_DUE = f"""
+  SELECT no FROM deliveries WHERE {PENDING_DELIVERY.text} AND ready_ms <= :at_now ORDER BY ready_ms, no LIMIT :at_limit"""  # noqa: S608
+"""The claim without excluded webhooks; reads only the index of pending deliveries."""
 
 
 _WEBHOOKS_WITH_PENDING = f"""
@@ -63,7 +72,7 @@ _DUE_OF_WEBHOOK = f"""
       SELECT x.no, x.ready_ms FROM deliveries x
       WHERE x.{PENDING_DELIVERY.text} AND x.webhook_id = hooks.id AND x.ready_ms <= :at_now
       ORDER BY x.ready_ms, x.no LIMIT :at_limit"""  # noqa: S608
-_OLDEST_DUE_EXCEPT = f"""{_WEBHOOKS_WITH_PENDING}
+_OLDEST_DUE_EXCEPT_ON_SQLITE = f"""{_WEBHOOKS_WITH_PENDING}
   SELECT no FROM deliveries WHERE {PENDING_DELIVERY.text} AND no IN (
     SELECT d.no FROM hooks JOIN deliveries d ON d.no IN (SELECT no FROM ({_DUE_OF_WEBHOOK}))
     WHERE hooks.id NOT IN (SELECT value FROM json_each(:at_listed))
@@ -71,36 +80,30 @@ _OLDEST_DUE_EXCEPT = f"""{_WEBHOOKS_WITH_PENDING}
 _STILL_PENDING = "state || '' = 'PENDING'"
 """The condition of PENDING_DELIVERY, written so that no index matches it. Where the numbers are given, PostgreSQL must not read
 the index of all pending deliveries, as a plan does that it made while the table was empty."""
-_OLDEST_DUE_EXCEPT_FOR_UPDATE = f"""
+_OLDEST_DUE_EXCEPT = f"""
   SELECT no FROM deliveries WHERE {_STILL_PENDING} AND no = ANY(ARRAY({_WEBHOOKS_WITH_PENDING}
     SELECT due.no FROM hooks CROSS JOIN LATERAL ({_DUE_OF_WEBHOOK}) due
     WHERE hooks.id NOT IN (SELECT value FROM json_array_elements_text(CAST(:at_listed AS json)))
     ORDER BY due.ready_ms, due.no LIMIT 4 * :at_limit
-  )) ORDER BY ready_ms, no LIMIT :at_limit FOR UPDATE SKIP LOCKED"""  # noqa: S608
-"""ARRAY makes PostgreSQL run the inner query once; it would turn a subquery into a join over all pending deliveries. Four times
-the limit, because other instances may have locked some of the rows."""
-
-
-_LOCK = "FOR UPDATE SKIP LOCKED"
-CLAIM = {SQLITE: _claim_statement(_select_oldest_due("")), POSTGRES: _claim_statement(_select_oldest_due(_LOCK))}
+  )) ORDER BY ready_ms, no LIMIT :at_limit"""  # noqa: S608
+"""On PostgreSQL. ARRAY makes it run the inner query once; it would turn a subquery into a join over all pending deliveries. Four
+times the limit, because other instances may have locked some of the rows."""
+CLAIM = {dialect: _claim_statement(dialect, _OLDEST_DUE) for dialect in (SQLITE, POSTGRES)}
 CLAIM_EXCEPT = {
-    SQLITE: _claim_statement(_OLDEST_DUE_EXCEPT),
-    POSTGRES: _claim_statement(_OLDEST_DUE_EXCEPT_FOR_UPDATE),
+    SQLITE: _claim_statement(SQLITE, _OLDEST_DUE_EXCEPT_ON_SQLITE),
+    POSTGRES: _claim_statement(POSTGRES, _OLDEST_DUE_EXCEPT),
 }
 NEXT_DUE = select(o.ready_ms).where(PENDING_DELIVERY, o.ready_ms >= 0).order_by(o.ready_ms, o.no).limit(1)
-_PENDING_OF_WEBHOOK = select(o.no).where(o.webhook_id.between(bindparam("at_id"), bindparam("at_id")), PENDING_DELIVERY)
-_PENDING_OF_WEBHOOK = _PENDING_OF_WEBHOOK.order_by(o.webhook_id, o.ready_ms, o.no)
+_PENDING_OF_WEBHOOK = f"""SELECT no FROM deliveries WHERE webhook_id BETWEEN :at_id AND :at_id AND {PENDING_DELIVERY.text}
+  ORDER BY webhook_id, ready_ms, no LIMIT """  # noqa: S608 - of constants
 """BETWEEN instead of `=`: with `=` PostgreSQL drops webhook_id from the order, and may read the table or another index."""
-_PENDING_BATCH = _PENDING_OF_WEBHOOK.limit(bindparam("at_limit"))
 CANCEL = {
-    dialect: update(deliveries)
-    .where(o.no.in_(chosen))
-    .values(state=DeliveryState.CANCELLED.value, claimed_until_ms=None)
-    .returning(o.no)
-    for dialect, chosen in ((SQLITE, _PENDING_BATCH), (POSTGRES, _PENDING_BATCH.with_for_update(skip_locked=True)))
+    dialect: text(f"""UPDATE deliveries SET state = '{DeliveryState.CANCELLED.value}', claimed_until_ms = NULL
+  WHERE {_in_batch(dialect, f"{_PENDING_OF_WEBHOOK} :at_limit")} RETURNING no""").bindparams(_LIMIT)  # noqa: S608 - of constants
+    for dialect in (SQLITE, POSTGRES)
 }
 """SKIP LOCKED, so that it cannot deadlock with a delivery worker."""
-HAS_PENDING = _PENDING_OF_WEBHOOK.limit(1)
+HAS_PENDING = text(f"{_PENDING_OF_WEBHOOK} 1")
 DELETE_ATTEMPT = delete(attempts).where(attempts.c.delivery_id == bindparam("at_id"))
 _ORPHANED_WEBHOOK = """
 WITH RECURSIVE hooks(id) AS (
@@ -114,10 +117,10 @@ FIND_ORPHANED_WEBHOOK = text(_ORPHANED_WEBHOOK)
 _BATCH_OF_WEBHOOK = """SELECT no FROM deliveries WHERE (webhook_id, no) > (:at_id, :at_after) AND webhook_id <= :at_id
   ORDER BY webhook_id, no LIMIT :at_limit"""
 DELETE_BATCH_OF_WEBHOOK = {
-    dialect: text(f"DELETE FROM deliveries WHERE no IN ({_BATCH_OF_WEBHOOK} {lock}) RETURNING no").bindparams(  # noqa: S608 - of constants
-        bindparam("at_after", type_=BigInteger()), bindparam("at_limit", type_=BigInteger())
+    dialect: text(f"DELETE FROM deliveries WHERE {_in_batch(dialect, _BATCH_OF_WEBHOOK)} RETURNING no").bindparams(  # noqa: S608 - of constants
+        bindparam("at_after", type_=BigInteger()), _LIMIT
     )
-    for dialect, lock in ((SQLITE, ""), (POSTGRES, _LOCK))
+    for dialect in (SQLITE, POSTGRES)
 }
 """Each batch starts where the last one ended. PostgreSQL keeps deleted rows in place while an older snapshot is open (of a dump,
 for example), so a batch from the start would read all rows that earlier batches deleted. Locked rows are left for the next
@@ -191,7 +194,7 @@ FINISH_ATTEMPTS = BulkStatement(
 _attempt_result_values = attrgetter(*_ATTEMPT_RESULT_COLUMNS, "delivery_id")
 
 
-def _insert_row(delivery: Delivery) -> dict[str, Any]:
+def _insert_row(delivery: WebhookDelivery) -> dict[str, Any]:
     values = DELIVERY.values(delivery, "no")
     values["ready_ms"] = delivery.due_ms if delivery.claimed_until_ms is None else delivery.claimed_until_ms
     return {f"at_{name}": values[name] for name in _INSERT_COLUMNS}
@@ -201,14 +204,14 @@ class SqlDeliveryRepository:
     def __init__(self, session: DbSession) -> None:
         self._session = session
 
-    async def add_many(self, deliveries: Sequence[Delivery]) -> None:
+    async def add_many(self, deliveries: Sequence[WebhookDelivery]) -> None:
         """Skips deliveries whose webhook has been deleted in the meantime."""
         await self._session.execute_many(ADD, [_insert_row(delivery) for delivery in deliveries])
 
-    async def get(self, no: int) -> Delivery | None:
+    async def get(self, no: int) -> WebhookDelivery | None:
         return DELIVERY.first_or_none(await self._session.read(GET, at_no=no))
 
-    async def claim(self, now_ms: int, until_ms: int, limit: int, *, busy: Sequence[WebhookId] = ()) -> Sequence[Delivery]:
+    async def claim(self, now_ms: int, until_ms: int, limit: int, *, busy: Sequence[WebhookId] = ()) -> Sequence[WebhookDelivery]:
         numbers = {"at_now": now_ms, "at_until": until_ms, "at_limit": limit}
         if busy:
             statement = CLAIM_EXCEPT[self._session.dialect]
@@ -217,7 +220,7 @@ class SqlDeliveryRepository:
             rows = await self._session.write(CLAIM[self._session.dialect], **numbers)
         return sorted((DELIVERY.from_row(row) for row in rows), key=lambda delivery: (delivery.due_ms, delivery.no))
 
-    async def finish_many(self, deliveries: Sequence[Delivery]) -> None:
+    async def finish_many(self, deliveries: Sequence[WebhookDelivery]) -> None:
         await self._session.bulk_write(FINISH_MANY, list(map(_finish_values, deliveries)))
 
     async def next_due_ms(self) -> int | None:
@@ -230,20 +233,20 @@ class SqlDeliveryRepository:
     async def has_pending(self, webhook_id: WebhookId) -> bool:
         return bool(await self._session.read(HAS_PENDING, at_id=webhook_id))
 
-    async def add_attempts(self, attempts: Sequence[Attempt]) -> None:
+    async def add_attempts(self, attempts: Sequence[DeliveryAttempt]) -> None:
         await self._session.bulk_write(ADD_ATTEMPTS, list(map(_attempt_start_values, attempts)))
 
-    async def finish_attempts(self, attempts: Sequence[Attempt]) -> None:
+    async def finish_attempts(self, attempts: Sequence[DeliveryAttempt]) -> None:
         await self._session.bulk_write(FINISH_ATTEMPTS, list(map(_attempt_result_values, attempts)))
 
     async def delete_attempts(self, delivery_ids: Sequence[DeliveryId]) -> None:
         await self._session.execute_many(DELETE_ATTEMPT, [{"at_id": delivery_id} for delivery_id in delivery_ids])
 
-    async def list_attempts(self, webhook_id: WebhookId, limit: int) -> Sequence[Attempt]:
+    async def list_attempts(self, webhook_id: WebhookId, limit: int) -> Sequence[DeliveryAttempt]:
         rows = await self._session.read(LIST_ATTEMPTS, at_webhook=webhook_id, at_limit=limit)
         return [ATTEMPT.from_row(row) for row in rows]
 
-    async def get_attempt(self, webhook_id: WebhookId, delivery_id: DeliveryId) -> Attempt | None:
+    async def get_attempt(self, webhook_id: WebhookId, delivery_id: DeliveryId) -> DeliveryAttempt | None:
         found = ATTEMPT.first_or_none(await self._session.read(GET_ATTEMPT, at_id=delivery_id))
         return found if found is not None and found.webhook_id == webhook_id else None
 

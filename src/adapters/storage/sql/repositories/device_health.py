@@ -11,7 +11,7 @@ from sqlalchemy.sql.expression import ClauseElement
 from adapters.storage.sql.mapper import json_integer_list, to_json, upsert
 from adapters.storage.sql.session import POSTGRES, SQLITE, DbSession
 from adapters.storage.sql.tables import device_drops, device_health
-from domain.devices.health import ConnectionRecord, DeviceHealth, DroppedMessages, LastDrop
+from domain.devices.health import ConnectionRecord, DeviceHealth, DroppedMessages, LastDroppedMessage
 
 h, d = device_health.c, device_drops.c
 
@@ -83,7 +83,8 @@ class SqlDeviceHealthRepository:
             (LIST[dialect], {"at_listed": listed}), (LIST_DROPS[dialect], {"at_listed": listed})
         )
         last_drops = {
-            device_no: LastDrop(reason, at_ms) for device_no, reason, at_ms in sorted(dropped, key=lambda row: (row[2], row[1]))
+            device_no: LastDroppedMessage(reason, at_ms)
+            for device_no, reason, at_ms in sorted(dropped, key=lambda row: (row[2], row[1]))
         }
         found = {
             device_no: DeviceHealth(offset_ms, last_drops.get(device_no), max(0, connects - 1), firmware, max_packet_size)

@@ -44,7 +44,7 @@ COUNT_BY_STATE = select(
 
 
 @dataclass(frozen=True, slots=True)
-class _Filters:
+class _SearchFilters:
     """The shape of a search: what its statement depends on."""
 
     words: int
@@ -55,7 +55,7 @@ class _Filters:
     tag: bool
 
     @classmethod
-    def of(cls, search: DeviceSearch) -> _Filters:
+    def of(cls, search: DeviceSearch) -> _SearchFilters:
         given = (search.project_id, search.external_id, search.group_id, search.tag)
         return cls(len(search.words), search.state, *(value is not None for value in given))
 
@@ -82,13 +82,13 @@ COUNT_DEAD_LETTERS = (
 
 
 @cache
-def find_statement(filters: _Filters, sort: DeviceSort, limited: bool) -> Select[Any]:
+def find_statement(filters: _SearchFilters, sort: DeviceSort, limited: bool) -> Select[Any]:
     statement = filters.apply(select(*DEVICE_COLUMNS)).order_by(*_ORDERS[sort])
     return statement.limit(bindparam("at_limit")).offset(bindparam("at_offset")) if limited else statement
 
 
 @cache
-def count_statement(filters: _Filters) -> Select[Any]:
+def count_statement(filters: _SearchFilters) -> Select[Any]:
     return filters.apply(select(func.count()))
 
 
@@ -106,13 +106,13 @@ class SqlDeviceSearchRepository:
 
     async def find(self, account_id: AccountId, search: DeviceSearch) -> Sequence[Device]:
         limited = search.limit is not None
-        statement = find_statement(_Filters.of(search), search.sort, limited)
+        statement = find_statement(_SearchFilters.of(search), search.sort, limited)
         page = {"at_limit": search.limit, "at_offset": search.offset} if limited else {}
         rows = await self._session.read(statement, **_parameters(account_id, search), **page)
         return [device_from_row(row) for row in rows]
 
     async def count(self, account_id: AccountId, search: DeviceSearch) -> int:
-        statement = count_statement(_Filters.of(search))
+        statement = count_statement(_SearchFilters.of(search))
         return int((await self._session.read(statement, **_parameters(account_id, search)))[0][0])
 
     async def count_by_state(self, account_id: AccountId) -> DeviceCounts:

@@ -17,7 +17,7 @@ from sqlalchemy.sql.elements import Grouping
 
 from adapters.storage.sql.session import DbSession, Row
 from adapters.storage.sql.tables import event_writers, events
-from domain.events.chain import ChainHead
+from domain.events.chain import EventChainHead
 from domain.events.log_cursor import MAX_WRITERS, LogCursor
 from domain.kernel.ids import AccountId
 
@@ -86,15 +86,15 @@ def cursor_parameters(after: LogCursor) -> dict[str, object]:
 
 
 @dataclass(frozen=True, slots=True)
-class Reservation:
+class EventPositionReservation:
     """A writer number, held until the transaction ends; ascending positions under it; and the heads of its chains."""
 
     writer: int
     positions: Sequence[int]
-    heads: Mapping[AccountId, ChainHead]
+    heads: Mapping[AccountId, EventChainHead]
 
 
-async def reserve_positions(session: DbSession, count: int, accounts: Collection[AccountId] = ()) -> Reservation:
+async def reserve_positions(session: DbSession, count: int, accounts: Collection[AccountId] = ()) -> EventPositionReservation:
     """Of `count` positions for events of these accounts. For PostgreSQL."""
     names = sorted(accounts)
     rows = await session.write(RESERVE_POSITIONS, at_count=count, at_accounts=names)
@@ -103,18 +103,18 @@ async def reserve_positions(session: DbSession, count: int, accounts: Collection
     [(writer, positions, is_current, found)] = rows
     if not is_current:
         found = (await session.read(HEADS_OF_WRITER, at_writer=writer, at_accounts=names))[0][0]
-    return Reservation(writer, positions, _heads_by_account(found or ()))
+    return EventPositionReservation(writer, positions, _heads_by_account(found or ()))
 
 
-def next_on_sqlite(rows: Sequence[Row], count: int) -> Reservation:
+def next_on_sqlite(rows: Sequence[Row], count: int) -> EventPositionReservation:
     """From the rows of `NEXT_ON_SQLITE`. SQLite has one writer, whose positions have no gaps."""
     first = (rows[0][0] or 0) + 1
-    return Reservation(0, range(first, first + count), _heads_by_account(row[1:] for row in rows))
+    return EventPositionReservation(0, range(first, first + count), _heads_by_account(row[1:] for row in rows))
 
 
-def _heads_by_account(rows: Iterable[Row]) -> dict[AccountId, ChainHead]:
+def _heads_by_account(rows: Iterable[Row]) -> dict[AccountId, EventChainHead]:
     """Accounts whose chain has no record yet are left out."""
-    return {account: ChainHead(sequence, hashed, position) for account, sequence, hashed, position in rows if sequence}
+    return {account: EventChainHead(sequence, hashed, position) for account, sequence, hashed, position in rows if sequence}
 
 
 async def end_of_log(session: DbSession) -> LogCursor:

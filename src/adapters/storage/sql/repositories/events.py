@@ -21,7 +21,7 @@ from adapters.storage.sql.repositories.event_writers import (
     END_OF_TOTAL_ORDER,
     NEXT_ON_SQLITE,
     NOT_COVERED,
-    Reservation,
+    EventPositionReservation,
     cursor_parameters,
     end_of_log,
     next_on_sqlite,
@@ -153,8 +153,7 @@ class SqlEventRepository:
         if self._session.dialect == POSTGRES:
             reserved = await reserve_positions(self._session, len(events), accounts)
             numbered, writes = _plan_append(events, reserved, hasher)
-            for statement, rows in writes:
-                await self._session.bulk_write(statement, rows)
+            await self._session.bulk_write_all(writes)
             return numbered
         stored: list[Event] = []
 
@@ -245,7 +244,9 @@ class SqlEventRepository:
         await self._session.bulk_write(ADD_TO_COUNTS, _count_rows(by))
 
 
-def _plan_append(events: Sequence[Event], reserved: Reservation, hasher: ChainHasher) -> tuple[list[Event], AppendWrites]:
+def _plan_append(
+    events: Sequence[Event], reserved: EventPositionReservation, hasher: ChainHasher
+) -> tuple[list[Event], AppendWrites]:
     """The events with their positions, and what to write. Counters are in the order of their keys, so that two transactions
     cannot deadlock."""
     writer = reserved.writer

@@ -12,7 +12,7 @@ from adapters.storage.sql.repositories.sessions import delete_batch
 from adapters.storage.sql.session import LOOK_UP, POSTGRES, SQLITE, DbSession, Row
 from adapters.storage.sql.tables import devices, grant_uses, grants, group_members
 from domain.devices.model import Device
-from domain.grants.model import Grant, GrantSubject, KeyReadAccess, Scope
+from domain.grants.model import ApiKeyReadAccess, Grant, GrantSubject, Scope
 from domain.grants.window import GrantWindow
 from domain.kernel.ids import AccountId, DeviceId, GrantId, GroupId, KeyId
 
@@ -213,17 +213,17 @@ class SqlGrantRepository:
         rows = await self._session.read(statement, at_subject=subject_id, at_account=account_id)
         return [grant_from_row(row) for row in rows]
 
-    async def list_read_access_by_keys(self, key_ids: Sequence[KeyId]) -> Sequence[KeyReadAccess]:
+    async def list_read_access_by_keys(self, key_ids: Sequence[KeyId]) -> Sequence[ApiKeyReadAccess]:
         return await self._list_reach(REACH_BY_KEYS, key_ids)
 
-    async def list_read_access_by_devices(self, device_ids: Collection[DeviceId]) -> Sequence[KeyReadAccess]:
+    async def list_read_access_by_devices(self, device_ids: Collection[DeviceId]) -> Sequence[ApiKeyReadAccess]:
         return await self._list_reach(REACH_BY_DEVICES, device_ids)
 
-    async def _list_reach(self, statements: dict[str, Select[Any]], among: Collection[str]) -> Sequence[KeyReadAccess]:
+    async def _list_reach(self, statements: dict[str, Select[Any]], among: Collection[str]) -> Sequence[ApiKeyReadAccess]:
         if not among:
             return []
         rows = await self._session.read(statements[self._session.dialect], at_listed=to_json(sorted(set(among))))
-        return [KeyReadAccess(*row) for row in rows]
+        return [ApiKeyReadAccess(*row) for row in rows]
 
     async def lock_for_share(self, grant: Grant) -> bool:
         return await self._lock_unchanged(LOCK_GRANT_FOR_SHARE, grant)

@@ -21,7 +21,7 @@ _USED_MS = bindparam("at_used", type_=api_keys.c.last_used_ms.type)
 ADD = insert(api_keys)
 GET = API_KEY.select().where(_ID, _ACCOUNT)
 GET_FOR_UPDATE = {False: GET, True: GET.with_for_update()}
-"""FOR UPDATE, not NO KEY UPDATE: it waits for the transactions that hold the key FOR KEY SHARE (`caller_check.py`)."""
+"""FOR UPDATE, not NO KEY UPDATE: it waits for the transactions that hold the key FOR KEY SHARE (`caller_recheck.py`)."""
 GET_FOR_SHARE = {False: GET, True: GET.with_for_update(read=True, key_share=True)}
 FIND_BY_HASH = API_KEY.select().where(api_keys.c.secret_hash == bindparam("at_hash")).execution_options(**LOOK_UP)
 LIST = API_KEY.select().where(_ACCOUNT).order_by(api_keys.c.seq)

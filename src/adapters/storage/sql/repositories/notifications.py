@@ -28,7 +28,8 @@ NOTIFICATION = Mapper(notifications, Notification, {"topic": enum_converter(Noti
 s, n = notification_settings.c, notifications.c
 GET_SETTINGS = SETTINGS.select().where(s.membership_id == bindparam("at_membership"))
 LIST_SETTINGS = SETTINGS.select().where(s.account_id == bindparam("at_account"))
-UPSERT_SETTINGS = upsert(notification_settings, "topics", "offline_minutes", "quiet_from_minute", "quiet_to_minute", "timezone")
+_CHANGED = ("topics", "offline_minutes", "quiet_from_minute", "quiet_to_minute", "timezone", "language")
+UPSERT_SETTINGS = upsert(notification_settings, *_CHANGED)
 ADD = insert(notifications)
 DELETE_OFFLINE = {
     dialect: delete(notifications).where(n.device_id.in_(among), n.topic == NotificationTopic.OFFLINE.value)

@@ -5,12 +5,13 @@ from __future__ import annotations
 
 from collections.abc import Collection, Sequence
 
-from sqlalchemy import BindParameter, bindparam, delete, select, text, update
+from sqlalchemy import BindParameter, bindparam, column, delete, func, select, table, text, update
 
 from adapters.storage.sql.mapper import insert_or_ignore, json_integer_list, json_list, to_json
-from adapters.storage.sql.session import DbSession, Row
+from adapters.storage.sql.session import POSTGRES, DbSession, Row
+from adapters.storage.sql.session_name import session_name
 from adapters.storage.sql.tables import members, partitions
-from domain.partitions.model import NOBODY, ClusterMember, LogAdvance, Partition, PartitionLost
+from domain.partitions.model import NOBODY, ClusterMember, LogReach, Partition, PartitionLogAdvance, PartitionLost
 
 p, m = partitions.c, members.c
 
@@ -37,8 +38,20 @@ LOCK_FOR_SHARE = {
     dialect: select(p.part, p.epoch).where(p.part.in_(among)).order_by(p.part).with_for_update(read=True)
     for dialect, among in json_integer_list().items()
 }
-BEAT = text("INSERT INTO members VALUES (:at_instance, 1) ON CONFLICT (instance) DO UPDATE SET beats = members.beats + 1")
-LIST_MEMBERS = select(m.instance, m.beats).order_by(m.instance)
+BEAT = text(
+    "INSERT INTO members (instance, beats, log_reach) VALUES (:at_instance, 1, :at_reach) "
+    "ON CONFLICT (instance) DO UPDATE SET beats = members.beats + 1, log_reach = excluded.log_reach"
+)
+LIST_MEMBERS = select(m.instance, m.beats, m.log_reach).order_by(m.instance)
+END_SESSIONS = (
+    select(func.pg_terminate_backend(column("pid")))
+    .where(
+        column("application_name").in_(json_list()[POSTGRES]),
+        column("usename") == func.current_user(),
+        column("pid") != func.pg_backend_pid(),
+    )
+    .select_from(table("pg_stat_activity"))
+)
 REMOVE_MEMBERS = {dialect: delete(members).where(m.instance.in_(among)) for dialect, among in json_list().items()}
 
 
@@ -65,7 +78,7 @@ class SqlPartitionRepository:
     async def release(self, partition: int, epoch: int) -> bool:
         return bool(await self._session.write(RELEASE, at_part=partition, at_epoch=epoch))
 
-    async def advance(self, progress: LogAdvance) -> None:
+    async def advance(self, progress: PartitionLogAdvance) -> None:
         part, epoch, before, after = progress.partition, progress.epoch, progress.before, progress.after
         if await self._session.write(ADVANCE, at_part=part, at_epoch=epoch, at_before=before, at_after=after):
             return
@@ -85,15 +98,21 @@ class SqlClusterMemberRepository:
     def __init__(self, session: DbSession) -> None:
         self._session = session
 
-    async def beat(self, instance: str) -> None:
-        await self._session.write(BEAT, at_instance=instance)
+    async def beat(self, instance: str, log_reach: LogReach) -> None:
+        await self._session.write(BEAT, at_instance=instance, at_reach=int(log_reach))
 
     async def list_all(self) -> Sequence[ClusterMember]:
-        return [ClusterMember(instance, int(beats)) for instance, beats in await self._session.read(LIST_MEMBERS)]
+        rows = await self._session.read(LIST_MEMBERS)
+        return [ClusterMember(instance, int(beats), LogReach(int(reach))) for instance, beats, reach in rows]
 
     async def remove(self, instances: Collection[str]) -> None:
         if instances:
             await self._session.write(REMOVE_MEMBERS[self._session.dialect], at_listed=to_json(sorted(instances)))
+
+    async def end_sessions(self, instances: Collection[str]) -> int:
+        if self._session.dialect != POSTGRES or not instances:
+            return 0  # a file has no other sessions than this process's
+        return len(await self._session.write(END_SESSIONS, at_listed=to_json(sorted(map(session_name, instances)))))
 
 
 def _partition(row: Row) -> Partition:

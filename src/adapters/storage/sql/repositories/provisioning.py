@@ -7,8 +7,8 @@ from collections.abc import Sequence
 from sqlalchemy import bindparam, delete, func, insert, select, update
 
 from adapters.storage.sql.mapper import Converter, Mapper, enum_converter, for_update, from_json, to_json
-from adapters.storage.sql.session import DbSession
-from adapters.storage.sql.tables import device_claims, provisioning_codes
+from adapters.storage.sql.session import POSTGRES, DbSession
+from adapters.storage.sql.tables import device_claims, device_types, memberships, projects, provisioning_codes
 from domain.devices.model import FirmwareProfile
 from domain.kernel.ids import AccountId, ClaimId, ProvisioningCodeId
 from domain.provisioning.model import ClaimStatus, DeviceClaim, ProvisioningCode
@@ -20,6 +20,17 @@ CLAIM = Mapper(device_claims, DeviceClaim, {"status": enum_converter(ClaimStatus
 p, c = provisioning_codes.c, device_claims.c
 _CODE_ID = p.code_id == bindparam("at_id")
 _OF_CODE = c.code_id == bindparam("at_code")
+
+_OWN = p.code_hash == bindparam("at_hash")
+_PROJECT = projects.c.project_id == select(p.project_id).where(_OWN).scalar_subquery()
+_DEVICE_TYPE = device_types.c.device_type_id == select(p.device_type_id).where(_OWN).scalar_subquery()
+_MAKER = memberships.c.membership_id == select(p.created_by).where(_OWN).scalar_subquery()
+_LOCKS_OF_PARENTS = (
+    select(projects.c.project_id).where(_PROJECT).with_for_update(read=True, key_share=True),
+    select(device_types.c.device_type_id).where(_DEVICE_TYPE).with_for_update(read=True, key_share=True),
+    select(memberships.c.membership_id).where(_MAKER).with_for_update(read=True),
+)
+"""On PostgreSQL, what a code is deleted or changed with is locked before the code: who deletes it locks in that order, too."""
 
 ADD_CODE = insert(provisioning_codes)
 GET_CODE = for_update(CODE.select().where(_CODE_ID, p.account_id == bindparam("at_account")))
@@ -57,6 +68,9 @@ class SqlProvisioningCodeRepository:
         return CODE.first_or_none(await self._session.read(statement, at_id=code_id, at_account=account_id))
 
     async def find_by_hash_for_update(self, code_hash: bytes) -> ProvisioningCode | None:
+        if self._session.writable and self._session.dialect == POSTGRES:
+            for lock in _LOCKS_OF_PARENTS:
+                await self._session.read(lock, at_hash=code_hash)
         return CODE.first_or_none(await self._session.read(FIND_CODE[self._session.writable], at_hash=code_hash))
 
     async def list_by_account(self, account_id: AccountId) -> Sequence[ProvisioningCode]:

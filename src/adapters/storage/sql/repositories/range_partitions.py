@@ -32,7 +32,7 @@ _BOUNDS = re.compile(r"FROM \((MINVALUE|'?-?\d+'?)\) TO \((MAXVALUE|'?-?\d+'?)\)
 
 
 @dataclass(frozen=True, slots=True)
-class DividedTable:
+class RangePartitionedTable:
     name: str
     width: int
     """Of a range, in the unit of its column."""
@@ -45,8 +45,8 @@ class DividedTable:
         return f"{self.name}_{datetime.fromtimestamp(low * self.unit_ms / 1000, UTC):%Y_%m_%d}"
 
 
-READINGS = DividedTable("readings", DAY_MS, 1)
-ROLLUPS = DividedTable("rollups", 7 * DAY_MS // HOUR_MS, HOUR_MS)
+READINGS = RangePartitionedTable("readings", DAY_MS, 1)
+ROLLUPS = RangePartitionedTable("rollups", 7 * DAY_MS // HOUR_MS, HOUR_MS)
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,9 +72,12 @@ class SqlRangePartitionRepository:
             for table in (READINGS, ROLLUPS):
                 await self._divide_before(table, table.floor(oldest_ms // table.unit_ms))
 
-    async def drop_before(self, readings_ms: int, rollups_hour: int) -> int:
+    async def drop_before(self, readings_ms: int, rollups_hour: int, *, keep_readings: bool = False) -> int:
         if not await self._may_change():
             return 0
+        if keep_readings:
+            await self._drop_empty(READINGS, readings_ms)
+            return await self._drop(ROLLUPS, rollups_hour)
         return await self._drop(READINGS, readings_ms) + await self._drop(ROLLUPS, rollups_hour)
 
     async def _may_change(self) -> bool:
@@ -85,13 +88,13 @@ class SqlRangePartitionRepository:
         [[locked]] = await self._session.write(_TRY_LOCK)
         return bool(locked)
 
-    async def _ranges(self, table: DividedTable) -> Sequence[StoredRange]:
+    async def _ranges(self, table: RangePartitionedTable) -> Sequence[StoredRange]:
         """Oldest first."""
         rows = await self._session.read(_CHILDREN, at_table=table.name)
         found = [StoredRange(name, *_bounds(expression), rows) for name, expression, rows in rows]
         return sorted(found, key=lambda each: (each.low is not None, each.low))
 
-    async def _extend(self, table: DividedTable, until: int) -> None:
+    async def _extend(self, table: RangePartitionedTable, until: int) -> None:
         """Make the ranges up to `until`. Rows that came before their range was made move into it."""
         last = (await self._ranges(table))[-1]
         if last.low is None or last.low >= until:
@@ -105,7 +108,7 @@ class SqlRangePartitionRepository:
             f"DROP TABLE {name}_detached",
         )
 
-    async def _divide_before(self, table: DividedTable, since: int) -> None:
+    async def _divide_before(self, table: RangePartitionedTable, since: int) -> None:
         """Divide the time before the oldest range, while nothing is stored there."""
         first = (await self._ranges(table))[0]
         if first.high is None or since >= first.high or await self._has_rows(first.name):
@@ -114,17 +117,17 @@ class SqlRangePartitionRepository:
         await self._create(table, since, first.high)
         await self._create_before(table, since)
 
-    async def _create(self, table: DividedTable, low: int, high: int) -> None:
+    async def _create(self, table: RangePartitionedTable, low: int, high: int) -> None:
         starts = [low, *range(table.floor(max(low, high - (MAX_NEW_RANGES - 1) * table.width)) + table.width, high, table.width)]
         for start, end in zip(starts, [*starts[1:], high], strict=True):
             await self._run(
                 f"CREATE TABLE {table.range_name(start)} PARTITION OF {table.name} FOR VALUES FROM ({start}) TO ({end})"
             )
 
-    async def _create_before(self, table: DividedTable, high: int) -> None:
+    async def _create_before(self, table: RangePartitionedTable, high: int) -> None:
         await self._run(f"CREATE TABLE {table.name}_before PARTITION OF {table.name} FOR VALUES FROM (MINVALUE) TO ({high})")
 
-    async def _drop(self, table: DividedTable, before: int) -> int:
+    async def _drop(self, table: RangePartitionedTable, before: int) -> int:
         """Drop the ranges that end at `before` or earlier. Returns their rows, as the statistics have them."""
         expired = [each for each in await self._ranges(table) if each.high is not None and each.high <= before]
         if not expired or (len(expired) == 1 and not await self._has_rows(expired[0].name)):
@@ -133,6 +136,23 @@ class SqlRangePartitionRepository:
             await self._run(f"DROP TABLE {each.name}")
         await self._create_before(table, max(each.high or 0 for each in expired))
         return sum(each.rows for each in expired)
+
+    async def _drop_empty(self, table: RangePartitionedTable, before: int) -> None:
+        """Drop the ranges that end at `before` or earlier, up to the first that has rows. The lock keeps new rows out."""
+        if await self._end_of_empty(table, before) is not None:
+            await self._run(f"LOCK TABLE {table.name} IN ACCESS EXCLUSIVE MODE")
+            end = await self._end_of_empty(table, before)
+            if end is not None:
+                await self._drop(table, end)
+
+    async def _end_of_empty(self, table: RangePartitionedTable, before: int) -> int | None:
+        """Where the ranges without rows end; None if there are none but that of what is older than all others."""
+        end = None
+        for each in await self._ranges(table):
+            if each.high is None or each.high > before or await self._has_rows(each.name):
+                break
+            end = None if each.low is None else each.high
+        return end
 
     async def _has_rows(self, name: str) -> bool:
         [[found]] = await self._session.read(text(f"SELECT EXISTS (SELECT FROM {name})"))  # noqa: S608 - a name from the catalog

@@ -11,8 +11,8 @@ from sqlalchemy import bindparam, delete, insert, select, update
 from adapters.storage.sql.mapper import from_json, to_json
 from adapters.storage.sql.session import DbSession, Row
 from adapters.storage.sql.tables import rules
+from domain.kernel.columnar_records import read_column
 from domain.kernel.ids import DeviceId, RuleId
-from domain.kernel.record_columns import read_column
 from domain.rules.model import Comparator, MatchMode, Rule, RuleAction, RuleCondition, RuleState, RuleTransition
 
 r = rules.c

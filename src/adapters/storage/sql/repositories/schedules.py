@@ -10,7 +10,7 @@ from sqlalchemy import BindParameter, bindparam, func, insert, select, text, tup
 from adapters.storage import errors
 from adapters.storage.sql.bulk_insert import bulk_insert, bulk_update
 from adapters.storage.sql.mapper import Mapper, enum_converter, from_json, json_list, to_json
-from adapters.storage.sql.repositories.left_edges import LeftEdgeStatements
+from adapters.storage.sql.repositories.offline_device_edges import OfflineDeviceEdgeStatements
 from adapters.storage.sql.repositories.sessions import delete_batch
 from adapters.storage.sql.session import POSTGRES, SQLITE, DbSession, UniqueViolationError
 from adapters.storage.sql.tables import devices, schedule_edges, schedules
@@ -21,14 +21,14 @@ from domain.schedules.model import (
     MisfirePolicy,
     Schedule,
     ScheduleEdgeRecord,
+    ScheduleSlotCommand,
     ScheduleStatus,
-    SlotCommand,
     SwitchEdge,
 )
 
 
-def _command_from_json(stored: str) -> SlotCommand:
-    return SlotCommand(*from_json(stored))
+def _command_from_json(stored: str) -> ScheduleSlotCommand:
+    return ScheduleSlotCommand(*from_json(stored))
 
 
 _COMMAND_CONVERTER = (lambda slot: to_json([slot.command, slot.params]), _command_from_json)
@@ -106,7 +106,7 @@ SET_OUTCOME = (
 DELETE_OLDER_THAN = delete_batch(schedules, text(ENDED.text) & (s.updated_ms < bindparam("at_before")), s.updated_ms)
 
 
-class SqlScheduleRepository(LeftEdgeStatements):
+class SqlScheduleRepository(OfflineDeviceEdgeStatements):
     def __init__(self, session: DbSession) -> None:
         self._session = session
 

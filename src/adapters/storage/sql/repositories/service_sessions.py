@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
-from sqlalchemy import bindparam, insert
+from sqlalchemy import bindparam, insert, or_, update
 
 from adapters.storage.sql.mapper import Converter, Mapper, enum_converter, from_json, to_json
 from adapters.storage.sql.session import DbSession
 from adapters.storage.sql.tables import service_sessions, user_sessions
 from domain.kernel.caller import Role
-from domain.kernel.ids import AccountId
+from domain.kernel.ids import AccountId, SessionId
 from domain.team.service_sessions import ServiceSession
 
 _OPERATIONS: Converter = (to_json, lambda text: tuple(from_json(text)))
@@ -19,12 +19,21 @@ SERVICE_SESSION = Mapper(service_sessions, ServiceSession, {"role": enum_convert
 s = service_sessions.c
 ADD = insert(service_sessions)
 FIND = SERVICE_SESSION.select().where(s.secret_hash == bindparam("at_hash"))
-LIST_OPEN = (
+_OPEN = (
     SERVICE_SESSION.select()
     .join(user_sessions, user_sessions.c.session_id == s.session_id)
-    .where(s.account_id == bindparam("at_account"), s.expires_ms > bindparam("at_now"), user_sessions.c.revoked_ms.is_(None))
-    .order_by(s.created_ms, s.session_id)
+    .where(s.expires_ms > bindparam("at_now"), user_sessions.c.revoked_ms.is_(None))
 )
+FIND_OPEN = _OPEN.where(s.session_id == bindparam("at_id"))
+FIND_OPEN_FOR_SHARE = {False: FIND_OPEN, True: FIND_OPEN.with_for_update(read=True, of=user_sessions)}
+LIST_OPEN = _OPEN.where(s.account_id == bindparam("at_account")).order_by(s.created_ms, s.session_id)
+_USED_MS = bindparam("at_used", type_=s.last_used_ms.type)
+TOUCH = (
+    update(service_sessions)
+    .where(s.session_id == bindparam("at_id"), or_(s.last_used_ms.is_(None), s.last_used_ms < _USED_MS))
+    .values(last_used_ms=_USED_MS)
+)
+"""The time of use is in this table: `user_sessions` is locked by each change that the service session makes."""
 
 
 class SqlServiceSessionRepository:
@@ -37,6 +46,13 @@ class SqlServiceSessionRepository:
     async def find_by_hash(self, secret_hash: bytes) -> ServiceSession | None:
         return SERVICE_SESSION.first_or_none(await self._session.read(FIND, at_hash=secret_hash))
 
+    async def find_open_for_share(self, session_id: SessionId, now_ms: int) -> ServiceSession | None:
+        statement = FIND_OPEN_FOR_SHARE[self._session.writable]
+        return SERVICE_SESSION.first_or_none(await self._session.read(statement, at_id=session_id, at_now=now_ms))
+
     async def list_open(self, account_id: AccountId, now_ms: int) -> Sequence[ServiceSession]:
         rows = await self._session.read(LIST_OPEN, at_account=account_id, at_now=now_ms)
         return [SERVICE_SESSION.from_row(row) for row in rows]
+
+    async def update_last_used(self, used: Mapping[SessionId, int]) -> None:
+        await self._session.execute_many(TOUCH, [{"at_id": each, "at_used": used[each]} for each in sorted(used)])

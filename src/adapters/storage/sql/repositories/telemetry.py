@@ -89,6 +89,7 @@ LIST_METRICS_OF_DEVICES = {
 }
 UPSERT_LATEST = upsert(device_latest, "ts", "packed")
 LIST_LATEST = select(device_latest.c.device_no, device_latest.c.ts, device_latest.c.packed).order_by(device_latest.c.device_no)
+FIND_LATEST = select(device_latest.c.ts, device_latest.c.packed).where(device_latest.c.device_no == bindparam("at_device"))
 
 _SKIP_SCAN = """
 WITH RECURSIVE hop (device_no) AS (
@@ -132,9 +133,22 @@ LIST_NEWER_THAN_LATEST = {
         *_PAGE_PARAMETERS,
     ),
 }
+LIST_DEVICES_WITH_ANY_OLDER = _text_with_bigints(_DEVICES_WITH_OLDER, "at_first", "at_before", "at_limit")
 LIST_DEVICES_WITH_OLDER = {
-    SQLITE: _text_with_bigints(_DEVICES_WITH_OLDER, "at_first", "at_before", "at_limit"),
+    SQLITE: LIST_DEVICES_WITH_ANY_OLDER,
     POSTGRES: _text_with_bigints(_DEVICES_WITH_OLDER_THAN_RANGES, "at_first", "at_before", "at_limit"),
+}
+# The range of times bounds what is read, and on PostgreSQL the days that are visited.
+_DELETE_MESSAGES = (
+    "DELETE FROM readings WHERE device_no = :at_device AND ts >= :at_since AND ts <= :at_until AND (ts, digest) IN ({among})"
+)
+DELETE_MESSAGES = {
+    dialect: _text_with_bigints(_DELETE_MESSAGES.format(among=among), "at_device", "at_since", "at_until")
+    for dialect, among in {
+        SQLITE: "SELECT value ->> 0, value ->> 1 FROM json_each(:at_keys)",
+        POSTGRES: "SELECT CAST(value ->> 0 AS bigint), CAST(value ->> 1 AS bigint) "
+        "FROM json_array_elements(CAST(:at_keys AS json))",
+    }.items()
 }
 # A range of keys, because the database would look up each key of a list separately.
 LAST_OF_BATCH = (
@@ -217,6 +231,10 @@ class SqlReadingRepository:
     async def list_checkpoints(self) -> Sequence[tuple[int, int, bytes]]:
         return [(row[0], row[1], row[2]) for row in await self._session.read(LIST_LATEST)]
 
+    async def find_checkpoint(self, device_no: int) -> tuple[int, bytes] | None:
+        rows = await self._session.read(FIND_LATEST, at_device=device_no)
+        return (rows[0][0], rows[0][1]) if rows else None
+
     async def list_newer_than_checkpoint(self, limit: int, after: tuple[int, int, int] | None) -> Sequence[PackedRow]:
         device, at_ms, digest = after or (0, -1, 0)
         rows = await self._session.read(
@@ -234,8 +252,19 @@ class SqlReadingRepository:
         ts, digest = found[0] if found else (before_ms, _BELOW_ANY_DIGEST)
         return len(await self._session.write(DELETE_UP_TO, at_device=device_no, at_ts=ts, at_digest=digest))
 
-    async def list_devices_with_rows_before(self, before_ms: int, first_device: int, limit: int) -> Sequence[int]:
-        rows = await self._session.read(
-            LIST_DEVICES_WITH_OLDER[self._session.dialect], at_first=first_device, at_before=before_ms, at_limit=limit
-        )
+    async def delete_messages(self, device_no: int, keys: Sequence[MessageKey]) -> None:
+        if keys:
+            await self._session.write(
+                DELETE_MESSAGES[self._session.dialect],
+                at_device=device_no,
+                at_since=keys[0][0],
+                at_until=keys[-1][0],
+                at_keys=to_json(list(keys)),
+            )
+
+    async def list_devices_with_rows_before(
+        self, before_ms: int, first_device: int, limit: int, *, in_ranges: bool = False
+    ) -> Sequence[int]:
+        statement = LIST_DEVICES_WITH_ANY_OLDER if in_ranges else LIST_DEVICES_WITH_OLDER[self._session.dialect]
+        rows = await self._session.read(statement, at_first=first_device, at_before=before_ms, at_limit=limit)
         return [row[0] for row in rows]

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from sqlalchemy import bindparam, insert, select, update
+from sqlalchemy import bindparam, func, insert, select, update
 
 from adapters.storage.sql.mapper import Mapper, for_update, upsert
 from adapters.storage.sql.repositories.accounts import MEMBERSHIP
 from adapters.storage.sql.repositories.sessions import LOCK_USER, delete_batch
 from adapters.storage.sql.session import LOOK_UP, POSTGRES, DbSession
-from adapters.storage.sql.tables import memberships, unlock_links, user_sessions
+from adapters.storage.sql.tables import approvals, memberships, service_sessions, unlock_links, user_sessions
+from adapters.storage.sql.tables.permissions import PENDING_APPROVAL
 from domain.accounts.model import Membership, UnlockLink, UserSession
 from domain.kernel.ids import SessionId, UserId
 
@@ -29,14 +30,30 @@ FIND_WITH_MEMBERSHIP = (
     .where(_IS_ID)
     .execution_options(**LOOK_UP)
 )
+_LAST_USED = func.coalesce(service_sessions.c.last_used_ms, user_sessions.c.last_used_ms)
+_IS_SERVICE = service_sessions.c.session_id == user_sessions.c.session_id
 LIST_OPEN = (
-    USER_SESSION.select()
+    select(*(_LAST_USED if column.name == "last_used_ms" else column for column in USER_SESSION.columns))
+    .outerjoin_from(user_sessions, service_sessions, _IS_SERVICE)
     .where(_IS_USER, _NOT_REVOKED, user_sessions.c.signed_out_ms.is_(None), user_sessions.c.expires_ms > bindparam("at_now"))
-    .order_by(user_sessions.c.last_used_ms.desc())
+    .order_by(_LAST_USED.desc())
 )
 UPDATE_SESSION = update(user_sessions).where(_IS_ID)
 REVOKE_SESSION = update(user_sessions).where(_IS_ID, _NOT_REVOKED)
 REVOKE_BY_USER = update(user_sessions).where(_IS_USER, user_sessions.c.session_id != bindparam("at_keep"), _NOT_REVOKED)
+LAST_REVOKED = (
+    select(func.max(user_sessions.c.revoked_ms))
+    .outerjoin_from(user_sessions, service_sessions, _IS_SERVICE)
+    .where(_IS_USER, service_sessions.c.session_id.is_(None))
+)
+_OVERDUE = (
+    update(approvals).where(PENDING_APPROVAL, approvals.c.expires_ms > bindparam("at_ms")).values(expires_ms=bindparam("at_ms"))
+)
+END_REQUESTS = _OVERDUE.where(approvals.c.requester_session_id == bindparam("at_id"))
+END_REQUESTS_BY_USER = _OVERDUE.where(
+    approvals.c.requester_user_id == bindparam("at_user"), approvals.c.requester_session_id != bindparam("at_keep")
+)
+"""A request of a person's own session has no session and goes on."""
 DELETE_EXPIRED = delete_batch(user_sessions, user_sessions.c.expires_ms < bindparam("at_before"), user_sessions.c.expires_ms)
 
 
@@ -97,9 +114,15 @@ class SqlUserSessionRepository:
 
     async def revoke(self, session_id: SessionId, at_ms: int) -> None:
         await self._session.write(REVOKE_SESSION, at_id=session_id, revoked_ms=at_ms)
+        await self._session.write(END_REQUESTS, at_id=session_id, at_ms=at_ms)
 
     async def revoke_by_user(self, user_id: UserId, at_ms: int, *, keep: SessionId | None = None) -> None:
         await self._session.write(REVOKE_BY_USER, at_user=user_id, at_keep=keep or "", revoked_ms=at_ms)
+        await self._session.write(END_REQUESTS_BY_USER, at_user=user_id, at_keep=keep or "", at_ms=at_ms)
+
+    async def last_revoked_ms(self, user_id: UserId) -> int | None:
+        found: int | None = (await self._session.read(LAST_REVOKED, at_user=user_id))[0][0]
+        return found
 
     async def delete_older_than(self, expires_ms: int, limit: int) -> int:
         return len(await self._session.write(DELETE_EXPIRED, at_before=expires_ms, at_limit=limit))

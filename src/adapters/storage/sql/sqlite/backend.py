@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Callable, Iterator, Mapping, Sequence
+from collections.abc import AsyncIterator, Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
@@ -14,14 +14,14 @@ from adapters.storage.errors import ReadOnlyTransactionError, TransactionClosedE
 from adapters.storage.sql.bulk_insert import BulkStatement
 from adapters.storage.sql.session import SQLITE, Query, Row, WritePlan
 from adapters.storage.sql.sqlite.connection import (
-    DeferredRead,
+    DeferredQuery,
     DeferredReadThenWrite,
     DeferredWrite,
     SqliteConnection,
     compile_statement,
 )
 from adapters.storage.sql.sqlite.group_commit import GroupCommitWriter, WriteTicket
-from adapters.storage.sql.sqlite.open_files import OpenFiles
+from adapters.storage.sql.sqlite.open_database_files import OpenDatabaseFiles
 from adapters.storage.sql.sqlite.reader_pool import ReaderPool
 from adapters.storage.sql.write_probe import write_probe
 from domain.kernel.errors import Unavailable
@@ -34,7 +34,7 @@ EARLY_FLUSH_ROWS = 32
 
 
 class SqlitePendingRead:
-    def __init__(self, session: SqliteSession, read: DeferredRead) -> None:
+    def __init__(self, session: SqliteSession, read: DeferredQuery) -> None:
         self._session = session
         self._read = read
 
@@ -51,7 +51,7 @@ class SqliteSession:
         self._connection = connection
         self._ticket = ticket
         self._closed = False
-        self._deferred: list[DeferredWrite | DeferredRead | DeferredReadThenWrite] = []
+        self._deferred: list[DeferredWrite | DeferredQuery | DeferredReadThenWrite] = []
         self._flush_task: asyncio.Task[None] | None = None
 
     @property
@@ -68,10 +68,10 @@ class SqliteSession:
     async def read_batch(self, *queries: Query) -> Sequence[Sequence[Row]]:
         self._require_open()
         *first_queries, (last_statement, last_params) = queries
-        deferred: list[DeferredRead] = []
+        deferred: list[DeferredQuery] = []
         for statement, params in first_queries:
             compiled = compile_statement(statement, params)
-            deferred.append(DeferredRead(compiled.sql, compiled.bind(params)))
+            deferred.append(DeferredQuery(compiled.sql, compiled.bind(params)))
             self._defer(deferred[-1])
         last_rows = await self._fetch(last_statement, last_params)
         return [*(read.rows for read in deferred), last_rows]
@@ -79,7 +79,7 @@ class SqliteSession:
     async def begin_read(self, statement: ClauseElement, **params: Any) -> SqlitePendingRead:
         self._require_open()
         compiled = compile_statement(statement, params)
-        read = DeferredRead(compiled.sql, compiled.bind(params))
+        read = DeferredQuery(compiled.sql, compiled.bind(params))
         self._defer(read)
         return SqlitePendingRead(self, read)
 
@@ -109,6 +109,10 @@ class SqliteSession:
             self._flush_task = asyncio.create_task(self._connection.flush(), name="storage-flush")
             self._flush_task.add_done_callback(_retrieve_exception)
 
+    async def bulk_write_all(self, writes: Iterable[tuple[BulkStatement, Sequence[Sequence[Any]]]]) -> None:
+        for statement, rows in writes:
+            await self.bulk_write(statement, rows)
+
     async def read_then_write(self, statement: ClauseElement, plan: WritePlan, **params: Any) -> None:
         self._require_open(writing=True)
         compiled = compile_statement(statement, params)
@@ -137,7 +141,7 @@ class SqliteSession:
             flush, self._flush_task = self._flush_task, None
             await flush
 
-    def _defer(self, statement: DeferredWrite | DeferredRead | DeferredReadThenWrite) -> None:
+    def _defer(self, statement: DeferredWrite | DeferredQuery | DeferredReadThenWrite) -> None:
         self._deferred.append(statement)
         self._connection.defer(statement)
 
@@ -193,7 +197,7 @@ class SqliteBackend:
         connection = await SqliteConnection.open(self._path, reader=False, busy_timeout_ms=self._busy_timeout_ms)
         self._writer = GroupCommitWriter(
             connection,
-            OpenFiles(self._path),
+            OpenDatabaseFiles(self._path),
             acquire_timeout_s=self._acquire_timeout_s,
             commit_timeout_s=self._transaction_timeout_s,
         )
@@ -215,6 +219,9 @@ class SqliteBackend:
         if self._writer is None:
             raise Unavailable("The database is not open. Start the service first.")
         return self._writer
+
+    def abort_connections(self) -> None:
+        """There is no network to a file."""
 
     async def check(self) -> None:
         """Read, then write and commit a row. Raises Unavailable if one of them is not possible now."""
@@ -249,7 +256,7 @@ class SqliteBackend:
         await writer.wait_committed(ticket)
 
     @asynccontextmanager
-    async def read(self) -> AsyncIterator[SqliteSession]:
+    async def read(self, *, one_statement: bool = False) -> AsyncIterator[SqliteSession]:
         if self._readers is None:
             raise Unavailable("The database is not open. Start the service first.")
         async with self._readers.connection() as connection:

@@ -10,19 +10,18 @@ from __future__ import annotations
 
 import sqlite3
 from collections import deque
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Self
 
 import aiosqlite
 from sqlalchemy.dialects.sqlite.pysqlite import SQLiteDialect_pysqlite
-from sqlalchemy.sql.expression import ClauseElement
 
-from adapters.storage.sql.session import LOOK_UP, ForeignKeyViolationError, Row, UniqueViolationError
+from adapters.storage.sql.compiled_statement import StatementCompiler
+from adapters.storage.sql.session import ForeignKeyViolationError, Row, UniqueViolationError
 from domain.kernel.errors import Unavailable, UnstorableValue
 
-_DIALECT = SQLiteDialect_pysqlite(paramstyle="qmark")
 _UNIQUE_VIOLATIONS = ("SQLITE_CONSTRAINT_UNIQUE", "SQLITE_CONSTRAINT_PRIMARYKEY", "SQLITE_CONSTRAINT_ROWID")
 _FOREIGN_KEY_VIOLATIONS = ("SQLITE_CONSTRAINT_FOREIGNKEY", "SQLITE_CONSTRAINT_TRIGGER")
 _DATA_ERRORS = ("SQLITE_CONSTRAINT", "SQLITE_MISMATCH", "SQLITE_TOOBIG", "SQLITE_RANGE")
@@ -47,7 +46,7 @@ class DeferredWrite:
 
 
 @dataclass(slots=True)
-class DeferredRead:
+class DeferredQuery:
     """`rows` is set when `done`."""
 
     sql: str
@@ -67,7 +66,7 @@ class DeferredReadThenWrite:
     cancelled: bool = False
 
 
-DeferredStatement = str | DeferredWrite | DeferredRead | DeferredReadThenWrite
+DeferredStatement = str | DeferredWrite | DeferredQuery | DeferredReadThenWrite
 
 
 class PipelinedConnection(sqlite3.Connection):
@@ -106,34 +105,7 @@ class PipelinedConnection(sqlite3.Connection):
             raise TransactionControlError(f"The database refused {sql}: {error}. Try again in a moment.") from error
 
 
-class CompiledStatement:
-    """SQL with the order of its parameters."""
-
-    __slots__ = ("_defaults", "_parameter_names", "_statement", "is_look_up", "sql")
-
-    def __init__(self, statement: ClauseElement, keys: Sequence[str]) -> None:
-        compiled = statement.compile(dialect=_DIALECT, column_keys=list(keys))
-        self._statement = statement  # a reference, so that no other statement gets the same id()
-        self.sql = str(compiled)
-        self.is_look_up = LOOK_UP.items() <= statement.get_execution_options().items()  # type: ignore[attr-defined]
-        self._parameter_names: Sequence[str] = compiled.positiontup or ()  # type: ignore[attr-defined]
-        self._defaults: Mapping[str, Any] = {k: v for k, v in compiled.params.items() if k not in keys}
-
-    def bind(self, params: Mapping[str, Any]) -> tuple[Any, ...]:
-        if self._defaults:
-            params = {**self._defaults, **params}
-        return tuple([params[name] for name in self._parameter_names])
-
-
-_compiled: dict[tuple[int, tuple[str, ...]], CompiledStatement] = {}
-
-
-def compile_statement(statement: ClauseElement, params: Mapping[str, Any]) -> CompiledStatement:
-    key = (id(statement), tuple(params))
-    found = _compiled.get(key)
-    if found is None:
-        found = _compiled[key] = CompiledStatement(statement, key[1])
-    return found
+compile_statement = StatementCompiler(SQLiteDialect_pysqlite(paramstyle="qmark"))
 
 
 class SqliteConnection:
@@ -177,7 +149,7 @@ class SqliteConnection:
     def defer_control(self, *controls: str) -> None:
         self._deferred.extend(controls)
 
-    def defer(self, one: DeferredWrite | DeferredRead | DeferredReadThenWrite) -> None:
+    def defer(self, one: DeferredWrite | DeferredQuery | DeferredReadThenWrite) -> None:
         self._deferred.append(one)
 
     @property

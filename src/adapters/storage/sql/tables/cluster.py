@@ -20,6 +20,7 @@ members = Table(
     metadata,
     Column("instance", Text, primary_key=True),
     integer_column("beats"),
+    Column("log_reach", Int64, nullable=False, server_default="2"),
 )
 device_sessions = Table(
     "device_sessions",

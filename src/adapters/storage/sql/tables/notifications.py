@@ -22,6 +22,7 @@ notification_settings = Table(
     integer_column("quiet_from_minute", null=True),
     integer_column("quiet_to_minute", null=True),
     text_column("timezone"),
+    Column("language", Text, nullable=False, server_default="en"),
     Index(None, "account_id"),
 )
 

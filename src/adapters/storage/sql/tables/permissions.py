@@ -82,6 +82,7 @@ approvals = Table(
     text_column("execution_id", null=True),
     text_column("reason", null=True),
     text_column("note", null=True),
+    text_column("requester_session_id", null=True),
     one_of_check("status", [status.value for status in ApprovalStatus]),
     Index(None, "account_id", "seq"),
     Index(None, "account_id", "status", "seq"),

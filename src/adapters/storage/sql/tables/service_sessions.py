@@ -20,6 +20,7 @@ service_sessions = Table(
     text_column("operations"),
     integer_column("created_ms"),
     integer_column("expires_ms"),
+    integer_column("last_used_ms", null=True),
     one_of_check("role", [role.value for role in Role]),
     Index(None, "account_id", "created_ms"),
     Index(None, "membership_id"),

@@ -7,6 +7,7 @@
  */
 
 import { signal } from "./html.js";
+import { language, serviceText } from "./i18n.js";
 
 const SESSION = "/dashboard/session";
 const SIGNED_IN = "latchboard.signedIn";
@@ -25,7 +26,7 @@ export class Refusal extends Error {
     super(body.message ?? `The service responded with status ${status}.`);
     this.status = status;
     this.code = body.error ?? "UNKNOWN";
-    this.details = body.details ?? [];
+    this.details = (body.details ?? []).map(({ field, message }) => ({ field, message: serviceText(message) }));
   }
 }
 
@@ -168,6 +169,7 @@ function sendSession(action, body) {
 
 async function request(url, options, body) {
   options.headers.Accept = "application/json";
+  options.headers["Accept-Language"] = language();
   if (body !== undefined) {
     options.headers["Content-Type"] = "application/json";
     options.body = JSON.stringify(body);

@@ -4,6 +4,8 @@
  *   t("Delete “{name}”?", { name })          n("{count} device", "{count} devices", count)
  */
 
+import { loadServiceTexts, serviceSentence } from "./service_texts.js";
+
 export const LANGUAGES = { en: "English", de: "Deutsch" };
 const KEPT = "latchboard.language";
 
@@ -25,7 +27,7 @@ export function chooseLanguage(code) {
 export async function loadLanguage() {
   const wanted = [chosenLanguage(), ...navigator.languages].map((each) => each.split("-")[0]);
   current = wanted.find((each) => each in LANGUAGES) ?? "en";
-  texts = current === "en" ? {} : (await import(`../locales/${current}.js`)).texts;
+  if (current !== "en") [{ texts }] = await Promise.all([import(`../locales/${current}.js`), loadServiceTexts(current)]);
   plural = new Intl.PluralRules(current);
   document.documentElement.lang = current;
 }
@@ -45,9 +47,22 @@ export function word(code) {
   return texts[`word:${code}`] ?? WORDS[code] ?? String(code).toLowerCase().replaceAll("_", " ");
 }
 
-/* The text of an error of the service: by its code in the other language; the service's own text is English. */
+/* What the service says, which is English: in the other language. */
+export function serviceText(text) {
+  return current === "en" || !text ? text : (serviceSentence(text, knownValue) ?? text);
+}
+
+const ISO_TIME = /^\d{4}-\d\d-\d\dT[\d:.]+Z$/;
+const knownValue = (value) => texts[`word:${value}`] ?? (ISO_TIME.test(value) ? new Date(value).toLocaleString(locale(), { dateStyle: "medium", timeStyle: "short" }) : null);
+
+/*
+ * The text of an error of the service: its sentence in the other language, else that of its code. The code's comes first for a link: its sentence
+ * begins with the name of a field that nobody has seen.
+ */
 export function errorText(error) {
-  return texts[`error:${error.code}`] ?? error.message;
+  if (current === "en") return error.message;
+  const ofCode = texts[`error:${error.code}`];
+  return (error.code === "LINK_INVALID" && ofCode) || (serviceSentence(error.message ?? "", knownValue) ?? ofCode ?? error.message);
 }
 
 function put(text, values) {

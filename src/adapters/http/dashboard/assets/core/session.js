@@ -13,9 +13,10 @@ export const mayEdit = () => me.value !== null && me.value.role !== "Viewer";
 
 let known = null; // promise of the display names
 
-/* Returns a function from a source (`user:usr_…`, `apikey:key_…`) to its display name. Deleted users and keys keep the id. */
-export function loadNames(signal) {
-  known ??= Promise.all([get("/members", signal), get("/keys", signal)]).then(([members, keys]) => new Map([...members.map(({ userId, name }) => [`user:${userId}`, name]), ...keys.map(({ keyId, name }) => [`apikey:${keyId}`, name])]));
+/* Returns a function from a source (`user:usr_…`, `apikey:key_…`) to its display name. Deleted users and keys keep the id.
+   All parts of a page share the request, so the end of one part does not end it. */
+export function loadNames() {
+  known ??= Promise.all([get("/members"), get("/keys")]).then(([members, keys]) => new Map([...members.map(({ userId, name }) => [`user:${userId}`, name]), ...keys.map(({ keyId, name }) => [`apikey:${keyId}`, name])]));
   known.catch(forgetNames);
   return known.then((names) => (source) => names.get(source) ?? nameOf(source));
 }

@@ -3,10 +3,10 @@
 import { call, get } from "../core/api.js";
 import { html } from "../core/html.js";
 import { chooseLanguage, chosenLanguage, LANGUAGES, t, word } from "../core/i18n.js";
-import { useLoad } from "../core/live.js";
-import { programOf } from "../core/program.js";
+import { useLoad } from "../core/live_updates.js";
+import { programOf } from "../core/user_agent.js";
 import { me } from "../core/session.js";
-import { Badge, Button, Card, Facts, Loaded, PageHead, Time } from "../ui/base.js";
+import { Badge, Button, Card, Facts, Loaded, PageHead, Time } from "../ui/basic_components.js";
 import { ask, confirmed } from "../ui/dialog.js";
 import { tell } from "../ui/notices.js";
 import { SignOut } from "../ui/sign_out.js";

@@ -3,10 +3,10 @@
 import { call, get } from "../core/api.js";
 import { html, useState } from "../core/html.js";
 import { errorText, t } from "../core/i18n.js";
-import { useLoad } from "../core/live.js";
+import { useLoad } from "../core/live_updates.js";
 import { go, place } from "../core/router.js";
 import { mayEdit } from "../core/session.js";
-import { Button, Card, Empty, LinkButton, Loaded, PageHead } from "../ui/base.js";
+import { Button, Card, Empty, LinkButton, Loaded, PageHead } from "../ui/basic_components.js";
 import { Fields, initialValues, readValues } from "../ui/fields.js";
 import { Icon } from "../ui/icons.js";
 import { keepCredentials } from "./add/credentials.js";

@@ -2,16 +2,17 @@
 
 import { call, get, getPage } from "../core/api.js";
 import { near, plainParams } from "../core/format.js";
-import { html, useState } from "../core/html.js";
+import { html } from "../core/html.js";
 import { t, word } from "../core/i18n.js";
-import { countWaiting, liveDevice, ofKind, useLoad } from "../core/live.js";
+import { countWaiting, liveDevice, ofKind, useLoad } from "../core/live_updates.js";
+import { useRows } from "../core/rows.js";
 import { isAdmin, loadNames } from "../core/session.js";
-import { Badge, Button, Card, Empty, Facts, Loaded, More, PageHead, Time } from "../ui/base.js";
+import { Badge, Button, Card, Empty, Facts, Loaded, More, PageHead, Time } from "../ui/basic_components.js";
 import { ask } from "../ui/dialog.js";
 import { Icon } from "../ui/icons.js";
 import { tell } from "../ui/notices.js";
 import { withStepUp } from "../ui/step_up.js";
-import { DeviceIcon, Presence, RelayState } from "../ui/switch.js";
+import { DeviceIcon, Presence, RelayState } from "../ui/device_switch.js";
 
 const PAGE = 25;
 const KINDS = { APPROVED: "good", DENIED: "bad", EXPIRED: "off", PENDING: "wait" };
@@ -35,6 +36,12 @@ async function pages(path, signal) {
   return found;
 }
 
+/* The button that was pressed has gone with its request. The focus goes to the head of the page, not to the next request: a second press must
+   decide nothing that was not read. */
+function focusPage() {
+  if (document.activeElement === document.body) document.querySelector("main h1")?.focus({ preventScroll: true });
+}
+
 const useDevice = (deviceId) => {
   const loaded = useLoad((signal) => get(`/devices/${deviceId}`, signal).catch((error) => (error.status === 404 ? null : Promise.reject(error))), [deviceId]);
   return loaded.data ? liveDevice(loaded.data) : loaded.data;
@@ -43,11 +50,12 @@ const useDevice = (deviceId) => {
 function Request({ approval, reload }) {
   const { deviceId, approvalId, cmd, params, requestedBy, reason, createdAt, expiresAt } = approval;
   const device = useDevice(deviceId);
-  const named = useLoad((signal) => loadNames(signal), []).data ?? String;
+  const named = useLoad(loadNames, []).data ?? String;
   const path = `/devices/${deviceId}/approvals/${approvalId}`;
   const decided = async (said) => {
     tell(said);
     await Promise.all([reload(), countWaiting()]);
+    requestAnimationFrame(focusPage);
   };
   const approve = () => withStepUp(() => call("POST", `${path}/approve`)).then(() => decided(t("{command} was approved and sent.", { command: cmd })));
   const deny = async () => {
@@ -69,17 +77,13 @@ function Request({ approval, reload }) {
 export const paramFacts = (params) => (params !== null && typeof params === "object" && !Array.isArray(params) ? Object.entries(params).map(([name, value]) => [name, plainParams({ "": value }).trim()]) : params === null || params === undefined ? [] : [[t("Parameters"), plainParams(params)]]);
 
 function Decided() {
-  const [older, setOlder] = useState({ data: [], next: undefined });
-  const page = useLoad((signal) => Promise.all([getPage(`/approvals?limit=${PAGE}`, signal), loadNames(signal)]), [], ofKind("approval_"));
-  const more = async () => {
-    const { data, next } = await getPage(older.next ?? page.data[0].next);
-    setOlder({ data: [...older.data, ...data], next });
-  };
+  const rows = useRows(`/approvals?limit=${PAGE}`, "approvalId");
+  const page = useLoad((signal) => Promise.all([rows.load(signal), loadNames()]), [], ofKind("approval_"));
   return html`<${Card} title=${t("Decided")}>
-    <${Loaded} of=${page}>${([{ data, next }, named]) => {
-      const over = [...data, ...older.data].filter(({ status }) => status !== "PENDING");
-      return over.length ? html`<ul class="lines">${over.map((each) => html`<${Outcome} key=${each.approvalId} approval=${each} named=${named} />`)}</ul>
-        <${More} next=${older.next === undefined ? next : older.next} load=${more} />` : html`<${Empty} icon="inbox" title=${t("Nothing was decided yet")} />`;
+    <${Loaded} of=${page}>${([shown, named]) => {
+      const over = shown.data.filter(({ status }) => status !== "PENDING");
+      return over.length || shown.next ? html`<ul class="lines">${over.map((each) => html`<${Outcome} key=${each.approvalId} approval=${each} named=${named} />`)}</ul>
+        <${More} next=${shown.next} load=${() => rows.more(shown, page.reload)} />` : html`<${Empty} icon="inbox" title=${t("Nothing was decided yet")} />`;
     }}<//>
   <//>`;
 }

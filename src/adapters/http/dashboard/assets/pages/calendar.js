@@ -4,10 +4,10 @@ import { get } from "../core/api.js";
 import { clock, dayMonth, dayName, startOfDay, zone } from "../core/format.js";
 import { html } from "../core/html.js";
 import { t } from "../core/i18n.js";
-import { ofKind, useLoad } from "../core/live.js";
+import { ofKind, useLoad } from "../core/live_updates.js";
 import { place, setQuery } from "../core/router.js";
-import { clockChange } from "../core/zones.js";
-import { Badge, Button, Card, Empty, LinkButton, Loaded, PageHead } from "../ui/base.js";
+import { clockChange } from "../core/time_zones.js";
+import { Badge, Button, Card, Empty, LinkButton, Loaded, PageHead } from "../ui/basic_components.js";
 import { Icon } from "../ui/icons.js";
 
 const HOUR_MS = 3_600_000;

@@ -3,10 +3,10 @@
 import { get } from "../core/api.js";
 import { whole } from "../core/format.js";
 import { html, useEffect } from "../core/html.js";
-import { n, t } from "../core/i18n.js";
-import { useLoad } from "../core/live.js";
+import { n, serviceText, t } from "../core/i18n.js";
+import { useLoad } from "../core/live_updates.js";
 import { isAdmin } from "../core/session.js";
-import { Badge, Card, Empty, Facts, LinkButton, Loaded, PageHead, Time } from "../ui/base.js";
+import { Badge, Card, Empty, Facts, LinkButton, Loaded, PageHead, Time } from "../ui/basic_components.js";
 import { Icon } from "../ui/icons.js";
 
 const EVERY_MS = 5_000;
@@ -69,7 +69,7 @@ function Troubles({ partitions }) {
   const troubled = partitions.filter(({ problem, owner }) => problem || owner === null);
   if (!troubled.length) return null;
   return html`<${Card} title=${t("Not served")}><ul class="lines">${troubled.map(({ partition, problem }) => html`<li class="entry" key=${partition}>
-    <div class="grow"><strong>${t("Partition {number}", { number: partition })}</strong><small>${problem ?? t("It is on its way to another instance. That takes a second or two.")}</small></div>
+    <div class="grow"><strong>${t("Partition {number}", { number: partition })}</strong><small>${serviceText(problem) ?? t("It is on its way to another instance. That takes a second or two.")}</small></div>
     ${problem ? html`<${Badge} kind="bad">${t("stands still")}<//>` : html`<${Badge} kind="wait">${t("moving")}<//>`}</li>`)}</ul><//>`;
 }
 

@@ -4,15 +4,15 @@ import { call, get } from "../core/api.js";
 import { ago, exact, near } from "../core/format.js";
 import { html } from "../core/html.js";
 import { t, word } from "../core/i18n.js";
-import { liveDevice, ofDevice, useLoad } from "../core/live.js";
+import { liveDevice, ofDevice, useLoad } from "../core/live_updates.js";
 import { go, place } from "../core/router.js";
 import { isAdmin, loadNames, mayEdit } from "../core/session.js";
-import { Badge, Button, Empty, LinkButton, Problem, Skeleton, Tabs, Time } from "../ui/base.js";
+import { Badge, Button, Empty, LinkButton, Problem, Skeleton, Tabs, Time } from "../ui/basic_components.js";
 import { ask, confirmed, confirmedByName } from "../ui/dialog.js";
 import { Icon } from "../ui/icons.js";
 import { tell } from "../ui/notices.js";
 import { DeviceSpark } from "../ui/spark.js";
-import { DeviceIcon, Life, Presence, RelayState, Switch, useCommand } from "../ui/switch.js";
+import { DeviceIcon, Life, Presence, RelayState, Switch, useCommand } from "../ui/device_switch.js";
 import { Access } from "./device/access.js";
 import { Control } from "./device/control.js";
 import { History } from "./device/history.js";
@@ -77,7 +77,7 @@ function Hero({ device, path, compact }) {
 }
 
 async function lastChange(deviceId, signal) {
-  const [{ data }, named] = await Promise.all([get(`/events?type=relay_changed&deviceId=${deviceId}&limit=1`, signal), loadNames(signal)]);
+  const [{ data }, named] = await Promise.all([get(`/events?type=relay_changed&deviceId=${deviceId}&limit=1`, signal), loadNames()]);
   return data[0] ? { timestamp: data[0].timestamp, who: word(named(data[0].source)) === data[0].source ? named(data[0].source) : word(named(data[0].source)) } : null;
 }
 

@@ -4,13 +4,13 @@ import { get, getPage } from "../core/api.js";
 import { whole } from "../core/format.js";
 import { html, useEffect, useRef, useState } from "../core/html.js";
 import { n, t, word } from "../core/i18n.js";
-import { liveDevice, ofKind, useLoad } from "../core/live.js";
+import { liveDevice, ofKind, useLoad } from "../core/live_updates.js";
 import { place, setQuery } from "../core/router.js";
 import { mayEdit } from "../core/session.js";
-import { Badge, Button, Choice, Empty, LinkButton, Loaded, PageHead, Time } from "../ui/base.js";
+import { Badge, Button, Choice, Empty, LinkButton, Loaded, PageHead, Time } from "../ui/basic_components.js";
 import { Icon } from "../ui/icons.js";
 import { DeviceSpark } from "../ui/spark.js";
-import { DeviceIcon, Life, Presence, RelayState, Switch, useCommand } from "../ui/switch.js";
+import { DeviceIcon, Life, Presence, RelayState, Switch, useCommand } from "../ui/device_switch.js";
 
 const PAGE = 24;
 const TYPING_MS = 250;

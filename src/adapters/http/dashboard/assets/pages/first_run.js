@@ -5,7 +5,7 @@ import { firstRunState, makeFirstAccount } from "../core/api.js";
 import { html, useEffect, useState } from "../core/html.js";
 import { errorText, t } from "../core/i18n.js";
 import { go, place } from "../core/router.js";
-import { Button, LinkButton, Skeleton } from "../ui/base.js";
+import { Button, LinkButton, Skeleton } from "../ui/basic_components.js";
 import { Fields } from "../ui/fields.js";
 
 const SPENT = { FIRST_RUN_LINK_INVALID: "LINK_NEEDED", FIRST_RUN_LINK_EXPIRED: "LINK_EXPIRED", ACCOUNT_EXISTS: "DONE" };

@@ -3,9 +3,9 @@
 import { html } from "../core/html.js";
 import { t } from "../core/i18n.js";
 import { place } from "../core/router.js";
-import { PageHead, Tabs } from "../ui/base.js";
+import { PageHead, Tabs } from "../ui/basic_components.js";
 import { BulkRegistration } from "./fleet/bulk.js";
-import { ProvisioningCodes } from "./fleet/codes.js";
+import { ProvisioningCodes } from "./fleet/provisioning_codes.js";
 import { Groups } from "./fleet/groups.js";
 
 const sections = () => [["add", t("Add many"), BulkRegistration], ["groups", t("Groups"), Groups], ["codes", t("Provisioning"), ProvisioningCodes]];

@@ -4,7 +4,7 @@ import { acceptInvitation, previewInvitation, signIn } from "../core/api.js";
 import { html, useEffect, useRef, useState } from "../core/html.js";
 import { errorText, t, word } from "../core/i18n.js";
 import { go } from "../core/router.js";
-import { Button, Skeleton } from "../ui/base.js";
+import { Button, Skeleton } from "../ui/basic_components.js";
 
 export function Invitation({ token, start }) {
   const [invitation, setInvitation] = useState(null);

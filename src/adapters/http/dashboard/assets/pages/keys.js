@@ -3,16 +3,18 @@
 import { call, get } from "../core/api.js";
 import { html, useState } from "../core/html.js";
 import { n, t } from "../core/i18n.js";
-import { ofKind, useLoad } from "../core/live.js";
+import { ofKind, useLoad } from "../core/live_updates.js";
 import { forgetNames, isAdmin } from "../core/session.js";
-import { Badge, Button, Card, Empty, Loaded, PageHead, Time } from "../ui/base.js";
+import { Badge, Button, Card, Empty, Loaded, PageHead, Time } from "../ui/basic_components.js";
 import { ask, confirmedByName, reveal } from "../ui/dialog.js";
+import { ServiceSessions } from "./service_sessions.js";
 
 export function Keys() {
   const keys = useLoad((signal) => get("/keys", signal), [], ofKind("key_"));
   const add = isAdmin() ? html`<${Button} kind="main" icon="plus" act=${() => create(keys.reload)}>${t("New key")}<//>` : null;
   return html`<${PageHead} title=${t("API keys")} sub=${t("For programs. A key can do nothing without a grant on a device or its project.")} actions=${add} />
-    <${Card}><${Loaded} of=${keys}>${(all) => all.length ? html`<ul class="lines">${all.map((key) => html`<${Key} key=${key.keyId} of=${key} reload=${keys.reload} />`)}</ul>` : html`<${Empty} icon="key-round" title=${t("No keys yet")} action=${add} />`}<//><//>`;
+    <${Card}><${Loaded} of=${keys}>${(all) => all.length ? html`<ul class="lines">${all.map((key) => html`<${Key} key=${key.keyId} of=${key} reload=${keys.reload} />`)}</ul>` : html`<${Empty} icon="key-round" title=${t("No keys yet")} action=${add} />`}<//><//>
+    ${isAdmin() ? html`<${ServiceSessions} />` : null}`;
 }
 
 function Key({ of: key, reload }) {

@@ -4,11 +4,12 @@ import { get, getPage, saveFile } from "../core/api.js";
 import { exact, localInput, whole } from "../core/format.js";
 import { csvBlob } from "../core/csv.js";
 import { html, useEffect, useState } from "../core/html.js";
-import { language, t, word } from "../core/i18n.js";
-import { useLoad } from "../core/live.js";
+import { serviceText, t, word } from "../core/i18n.js";
+import { useLoad } from "../core/live_updates.js";
 import { place, setQuery } from "../core/router.js";
+import { getCursorPage, useRows } from "../core/rows.js";
 import { loadNames } from "../core/session.js";
-import { Button, Card, Empty, Loaded, More, PageHead, Time } from "../ui/base.js";
+import { Button, Card, Empty, Loaded, More, PageHead, Time } from "../ui/basic_components.js";
 import { ask } from "../ui/dialog.js";
 import { Icon } from "../ui/icons.js";
 import { tell } from "../ui/notices.js";
@@ -20,28 +21,19 @@ const EXPORT_AT_MOST = 20_000;
 
 export function Log() {
   const { query } = place.value;
-  const [older, setOlder] = useState({ data: [], cursor: undefined });
   const filters = new URLSearchParams(["type", "deviceId", "source", "text", "since", "until"].filter((name) => query[name]).map((name) => [name, query[name]]));
-  const page = useLoad((signal) => Promise.all([get(`/events?limit=${PAGE}&${filters}`, signal), loadNames(signal)]), [String(filters)], () => true);
-  useEffect(() => setOlder({ data: [], cursor: undefined }), [String(filters)]);
-  const more = async () => {
-    const cursor = older.cursor ?? page.data[0].cursor;
-    const next = await get(`/events?limit=${PAGE}&cursor=${encodeURIComponent(cursor)}&${filters}`);
-    setOlder({ data: [...older.data, ...next.data], cursor: next.hasMore ? next.cursor : null });
-  };
+  const rows = useEventRows(filters);
+  const page = useLoad((signal) => Promise.all([rows.load(signal), loadNames()]), [String(filters)], () => true);
   return html`
     <${PageHead} title=${t("Log")} actions=${html`<${Button} icon="download" act=${() => exportAll(filters)}>${t("Export")}<//>`} />
     <${Filters} query=${query} />
     <${Card}>
-      <${Loaded} of=${page} lines=${10}>${([{ data, hasMore }, named]) => {
-        // New events push others to the next page: an event that is on both is shown once.
-        const seen = new Set(data.map(({ id }) => id));
-        const all = [...data, ...older.data.filter(({ id }) => !seen.has(id))];
-        return all.length ? html`<ul class="lines log">${all.map((event) => html`<${EventLine} key=${event.id} event=${event} named=${named} withDevice />`)}</ul>
-          <${More} next=${older.cursor === undefined ? hasMore : older.cursor} load=${more} />` : html`<${Empty} icon="search" title=${t("No event matches")} action=${String(filters) ? html`<${Button} act=${() => setQuery({ type: "", deviceId: "", source: "", text: "", since: "", until: "" })}>${t("Show all events")}<//>` : null} />`;
-      }}<//>
+      <${Loaded} of=${page} lines=${10}>${([shown, named]) => shown.data.length ? html`<ul class="lines log">${shown.data.map((event) => html`<${EventLine} key=${event.id} event=${event} named=${named} withDevice />`)}</ul>
+          <${More} next=${shown.next} load=${() => rows.more(shown, page.reload)} />` : html`<${Empty} icon="search" title=${t("No event matches")} action=${String(filters) ? html`<${Button} act=${() => setQuery({ type: "", deviceId: "", source: "", text: "", since: "", until: "" })}>${t("Show all events")}<//>` : null} />`}<//>
     <//>`;
 }
+
+export const useEventRows = (filters) => useRows(`/events?limit=${PAGE}&${filters}`, "id", getCursorPage);
 
 function Filters({ query }) {
   const [text, setText] = useState(query.text ?? "");
@@ -96,13 +88,12 @@ const KINDS = [[/refused|failed|offline|lost|denied|disabled|deleted|revoked|dro
 
 export function EventLine({ event, named, withDevice }) {
   const { timestamp, eventType, description, deviceId, deviceName, source, address } = event;
-  const ownWords = language() === "en"; // the service describes events in English: elsewhere the translated kind comes first
   const kind = KINDS.find(([pattern]) => pattern.test(eventType))?.[1] ?? "info";
   const icon = { bad: "circle-x", warn: "triangle-alert", good: "circle-check", info: "circle" }[kind];
   return html`<li class="event">
     <span class=${`event-icon ${kind}`}><${Icon} name=${icon} size=${18} /></span>
-    <div class="grow"><span>${ownWords ? description : word(eventType)}</span>
-      <small>${ownWords ? word(eventType) : html`<span lang="en">${description}</span>`}${withDevice && deviceId ? html` · <a href=${`#/device/${deviceId}`}>${deviceName || deviceId}</a>` : null} · ${word(named(source))}${address ? ` · ${address}` : ""}</small></div>
+    <div class="grow"><span>${serviceText(description)}</span>
+      <small>${word(eventType)}${withDevice && deviceId ? html` · <a href=${`#/device/${deviceId}`}>${deviceName || deviceId}</a>` : null} · ${word(named(source))}${address ? ` · ${address}` : ""}</small></div>
     <small><${Time} at=${timestamp} /></small>
   </li>`;
 }

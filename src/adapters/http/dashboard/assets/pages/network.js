@@ -3,11 +3,11 @@
 import { get } from "../core/api.js";
 import { html } from "../core/html.js";
 import { t } from "../core/i18n.js";
-import { useLoad } from "../core/live.js";
+import { useLoad } from "../core/live_updates.js";
 import { mayEdit } from "../core/session.js";
 import { ClusterCard } from "./cluster.js";
-import { Badge, Card, Facts, LinkButton, Loaded, PageHead } from "../ui/base.js";
-import { CopyBlock } from "../ui/copy.js";
+import { Badge, Card, Facts, LinkButton, Loaded, PageHead } from "../ui/basic_components.js";
+import { CopyBlock } from "../ui/copy_button.js";
 import { Icon } from "../ui/icons.js";
 import { QrOfText } from "../ui/qr_code.js";
 

@@ -3,13 +3,13 @@
 import { call, get } from "../core/api.js";
 import { minuteClock, zone } from "../core/format.js";
 import { html, useState } from "../core/html.js";
-import { errorText, t } from "../core/i18n.js";
-import { useLoad } from "../core/live.js";
-import { keepPreferences, preferences } from "../core/notify.js";
-import { programOf } from "../core/program.js";
-import { canInstall, canPush, install, keepOwnChannel, needsInstall, ownChannel, subscribe, unsubscribe } from "../core/push.js";
+import { errorText, language, t } from "../core/i18n.js";
+import { useLoad } from "../core/live_updates.js";
+import { keepPreferences, preferences } from "../core/browser_notifications.js";
+import { programOf } from "../core/user_agent.js";
+import { canInstall, canPush, install, keepOwnChannel, needsInstall, ownChannel, subscribe, unsubscribe } from "../core/push_subscription.js";
 import { me } from "../core/session.js";
-import { Badge, Button, Card, Empty, Loaded, Time } from "../ui/base.js";
+import { Badge, Button, Card, Empty, Loaded, Time } from "../ui/basic_components.js";
 import { ask, confirmed } from "../ui/dialog.js";
 import { Fields } from "../ui/fields.js";
 import { tell } from "../ui/notices.js";
@@ -41,7 +41,7 @@ function SettingsForm({ settings, reload }) {
     { name: "quietTo", label: t("Quiet until"), type: "time", hint: t("Everything waits until the quiet hours end, requests for approval too.") },
   ];
   const save = async () => {
-    await call("PUT", "/auth/notifications", { topics: values.topics, mail: values.mail, offlineMinutes: Number(values.offlineMinutes), quietFromMinute: minuteOf(values.quietFrom), quietToMinute: minuteOf(values.quietTo), timezone: zone() });
+    await call("PUT", "/auth/notifications", { topics: values.topics, mail: values.mail, offlineMinutes: Number(values.offlineMinutes), quietFromMinute: minuteOf(values.quietFrom), quietToMinute: minuteOf(values.quietTo), timezone: zone(), language: language() });
     tell(t("Saved."));
     await reload();
   };

@@ -3,9 +3,9 @@
 import { call, get } from "../core/api.js";
 import { html, useState } from "../core/html.js";
 import { n, t } from "../core/i18n.js";
-import { ofKind, useLoad } from "../core/live.js";
+import { ofKind, useLoad } from "../core/live_updates.js";
 import { me } from "../core/session.js";
-import { Badge, Button, Card, LinkButton, Loaded, PageHead } from "../ui/base.js";
+import { Badge, Button, Card, LinkButton, Loaded, PageHead } from "../ui/basic_components.js";
 import { confirmed } from "../ui/dialog.js";
 import { Field } from "../ui/fields.js";
 import { tell } from "../ui/notices.js";

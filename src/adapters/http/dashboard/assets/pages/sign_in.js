@@ -5,7 +5,7 @@ import { html, useEffect, useRef, useState } from "../core/html.js";
 import { errorText, t } from "../core/i18n.js";
 import { canUsePasskeys, usePasskey } from "../core/passkeys.js";
 import { place } from "../core/router.js";
-import { Button } from "../ui/base.js";
+import { Button } from "../ui/basic_components.js";
 import { Icon } from "../ui/icons.js";
 
 /* `pending`: the challenge of a person whom the identity provider has confirmed. */

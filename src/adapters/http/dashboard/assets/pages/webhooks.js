@@ -3,9 +3,9 @@
 import { call, get } from "../core/api.js";
 import { html, useState } from "../core/html.js";
 import { t, word } from "../core/i18n.js";
-import { ofKind, useLoad } from "../core/live.js";
+import { ofKind, useLoad } from "../core/live_updates.js";
 import { isAdmin } from "../core/session.js";
-import { Badge, Button, Card, Empty, Loaded, PageHead, Time } from "../ui/base.js";
+import { Badge, Button, Card, Empty, Loaded, PageHead, Time } from "../ui/basic_components.js";
 import { ask, confirmed, confirmedByName, reveal } from "../ui/dialog.js";
 import { tell } from "../ui/notices.js";
 

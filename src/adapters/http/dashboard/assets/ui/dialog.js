@@ -3,8 +3,8 @@
 import { saveFile } from "../core/api.js";
 import { html, useEffect, useRef, useState } from "../core/html.js";
 import { errorText, t } from "../core/i18n.js";
-import { Button } from "./base.js";
-import { useCopy } from "./copy.js";
+import { Button } from "./basic_components.js";
+import { useCopy } from "./copy_button.js";
 import { openDialogs as open } from "./dialog_stack.js";
 import { Fields, initialValues, readValues } from "./fields.js";
 

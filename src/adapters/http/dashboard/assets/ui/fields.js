@@ -46,7 +46,7 @@ function Control({ id, name, type = "text", value, options, notes, fault, onChan
   if (type === "days") return html`<${Chips} options=${DAYS.map((day) => [day, weekdays()[day]])} value=${value} onChange=${onChange} />`;
   if (type === "many") return html`<${Chips} options=${options} value=${value} onChange=${onChange} />`;
   if (options) return html`<select ...${shared} value=${value} onChange=${typed}>${options.map(([each, text]) => html`<option value=${each} selected=${String(each) === String(value)}>${text}</option>`)}</select>`;
-  if (type === "textarea") return html`<textarea ...${shared} rows="4" spellcheck="false" value=${value} onInput=${typed} />`;
+  if (type === "textarea") return html`<textarea ...${shared} rows=${rest.rows ?? 4} spellcheck="false" value=${value} onInput=${typed} />`;
   if (type === "checkbox") return html`<input ...${shared} type="checkbox" role="switch" checked=${Boolean(value)} onChange=${(event) => onChange(event.currentTarget.checked)} />`;
   const numeric = type === "number" || type === "integer";
   return html`<input ...${shared} type=${numeric ? "number" : type} step=${type === "number" ? "any" : null} inputmode=${numeric ? (type === "integer" ? "numeric" : "decimal") : null} autocomplete=${autocomplete ?? COMPLETION[type] ?? "off"} value=${value} onInput=${typed} />`;

@@ -3,10 +3,10 @@
 import { call, get } from "../core/api.js";
 import { html } from "../core/html.js";
 import { t } from "../core/i18n.js";
-import { ofKind, useLoad } from "../core/live.js";
+import { ofKind, useLoad } from "../core/live_updates.js";
 import { canUsePasskeys, createPasskey } from "../core/passkeys.js";
-import { programOf } from "../core/program.js";
-import { Badge, Button, Card, Loaded, Time } from "./base.js";
+import { programOf } from "../core/user_agent.js";
+import { Badge, Button, Card, Loaded, Time } from "./basic_components.js";
 import { ask, confirmed } from "./dialog.js";
 import { tell } from "./notices.js";
 import { showRecoveryCodes } from "./recovery_codes.js";

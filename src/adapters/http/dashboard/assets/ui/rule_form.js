@@ -5,9 +5,9 @@ import { exact, whole } from "../core/format.js";
 import { html, useState } from "../core/html.js";
 import { n, t } from "../core/i18n.js";
 import { loadBuckets } from "../pages/device/telemetry.js";
-import { Button, Choice } from "./base.js";
+import { Button, Choice } from "./basic_components.js";
 import { Chart } from "./chart.js";
-import { DialogForm, openDialog } from "./dialog.js";
+import { ask, DialogForm, openDialog } from "./dialog.js";
 import { Field } from "./fields.js";
 import { Icon } from "./icons.js";
 import { COMPARATORS } from "./rule_texts.js";
@@ -21,9 +21,22 @@ const MOST_CONDITIONS = 10;
    that is a group. `intro`: who is meant. */
 export async function editRule(rule, path, of = path, intro = null) {
   const context = await get(`${of}/rules/context`);
-  if (!context.metrics.length) return tell(t("A rule needs a metric, and the device has not reported any yet."), "warn");
+  if (!context.metrics.length) {
+    const named = await nameMetric(of, t("A rule needs a metric, and the device has not reported any yet. Name one that it will report."));
+    if (!named) return undefined;
+    context.metrics = named.metrics;
+  }
   return openDialog(RuleForm, { rule, path, of, intro, ...context }, { wide: true });
 }
+
+/* Makes a metric known that the device will report; resolves to `{metrics}`, or to undefined if the person closes it. */
+export const nameMetric = (path, intro = t("Rules can use it before the device has reported it. It is not forgotten.")) => ask({
+  title: t("Name a metric"),
+  intro,
+  fields: [{ name: "metric", label: t("Metric"), required: true, maxlength: 64, placeholder: "temperature" }],
+  action: t("Add"),
+  send: ({ metric }) => call("POST", `${path}/metrics`, { metrics: [metric] }),
+});
 
 /* Input that looks like a number is a number; everything else is text. */
 const typed = (text) => (String(text).trim() !== "" && Number.isFinite(Number(text)) ? Number(text) : String(text));

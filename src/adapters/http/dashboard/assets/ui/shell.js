@@ -3,11 +3,11 @@
 import { ago, now } from "../core/format.js";
 import { html, useEffect, useRef } from "../core/html.js";
 import { t, word } from "../core/i18n.js";
-import { connection, countWaiting, epoch, ofKind, useEvents, waitingCount } from "../core/live.js";
-import { noticeEvent } from "../core/notify.js";
+import { connection, countWaiting, epoch, ofKind, useEvents, waitingCount } from "../core/live_updates.js";
+import { noticeEvent } from "../core/browser_notifications.js";
 import { place } from "../core/router.js";
 import { me } from "../core/session.js";
-import { pages } from "../pages/index.js";
+import { pages } from "../pages/page_registry.js";
 import { Icon } from "./icons.js";
 import { tell } from "./notices.js";
 

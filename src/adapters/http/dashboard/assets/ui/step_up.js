@@ -4,7 +4,7 @@ import { call, factorOf, get } from "../core/api.js";
 import { html, useState } from "../core/html.js";
 import { t } from "../core/i18n.js";
 import { canUsePasskeys, usePasskey } from "../core/passkeys.js";
-import { Button } from "./base.js";
+import { Button } from "./basic_components.js";
 import { DialogForm, openDialog } from "./dialog.js";
 import { Field } from "./fields.js";
 

@@ -3,9 +3,9 @@
 import { get, saveFile } from "../../core/api.js";
 import { html, useState } from "../../core/html.js";
 import { t } from "../../core/i18n.js";
-import { useLoad } from "../../core/live.js";
-import { Button, Card, Choice, Loaded } from "../../ui/base.js";
-import { CopyBlock } from "../../ui/copy.js";
+import { useLoad } from "../../core/live_updates.js";
+import { Button, Card, Choice, Loaded } from "../../ui/basic_components.js";
+import { CopyBlock } from "../../ui/copy_button.js";
 import { Fields } from "../../ui/fields.js";
 import { QrOfText } from "../../ui/qr_code.js";
 

@@ -3,10 +3,10 @@
 import { call, get } from "../../core/api.js";
 import { html, useEffect, useState } from "../../core/html.js";
 import { t } from "../../core/i18n.js";
-import { liveDevice, ofDevice, useLoad } from "../../core/live.js";
-import { Button, Card, Facts, LinkButton, Loaded, PageHead } from "../../ui/base.js";
+import { liveDevice, ofDevice, useLoad } from "../../core/live_updates.js";
+import { Button, Card, Facts, LinkButton, Loaded, PageHead } from "../../ui/basic_components.js";
 import { Problems, useNetwork } from "../network.js";
-import { Arrival } from "./arrival.js";
+import { Arrival } from "./first_connection.js";
 import { askForCredentials, forgetCredentials, keptCredentials } from "./credentials.js";
 import { Firmware } from "./firmware.js";
 

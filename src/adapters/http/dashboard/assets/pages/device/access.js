@@ -3,9 +3,9 @@
 import { call, get } from "../../core/api.js";
 import { localInput, minuteClock, near, weekdays, zone } from "../../core/format.js";
 import { html, useState } from "../../core/html.js";
-import { n, t } from "../../core/i18n.js";
-import { ofKind, useLoad } from "../../core/live.js";
-import { Badge, Button, Card, Empty, Loaded, Time } from "../../ui/base.js";
+import { n, serviceText, t } from "../../core/i18n.js";
+import { ofKind, useLoad } from "../../core/live_updates.js";
+import { Badge, Button, Card, Empty, Loaded, Time } from "../../ui/basic_components.js";
 import { ask, confirmed, DialogForm, openDialog } from "../../ui/dialog.js";
 import { Fields, initialValues, readValues } from "../../ui/fields.js";
 import { Icon } from "../../ui/icons.js";
@@ -25,7 +25,7 @@ export function Grants({ path, title, none, commandsOf, isGroup = false }) {
     if (await openDialog(GrantForm, { grant, path, keys, members, commands, isGroup })) await grants.reload();
   };
   const add = html`<${Button} kind="main" icon="plus" act=${() => edit(null)}>${t("New grant")}<//>`;
-  return html`<${Card} title=${title} actions=${add}>
+  return html`<${Card} title=${title} actions=${grants.data?.length ? add : null}>
     <${Loaded} of=${grants}>${(all) => all.length ? html`<ul class="grants">${all.map((grant) => html`<${Grant} key=${grant.grantId} grant=${grant} path=${path} isGroup=${isGroup} edit=${edit} reload=${grants.reload} />`)}</ul>` : html`<${Empty} icon="lock" title=${none} action=${add}>${t("A grant lets a member or an API key run chosen commands.")}<//>`}<//>
   <//>`;
 }
@@ -112,6 +112,6 @@ function Explain({ path }) {
   };
   return html`<${Card} title=${t("Explain access")} actions=${html`<${Button} act=${explain}>${t("Explain")}<//>`}>
     <p class="dim">${t("Says for a key and a command which grant lets it pass, or what is missing and when it would pass.")}</p>
-    ${said ? html`<output class=${`life ${said.allowed ? "good" : "bad"}`}><${Icon} name=${said.allowed ? "circle-check" : "circle-x"} size=${18} /><span><strong>${said.allowed ? t("allowed") : t("denied")}</strong> · ${said.message} ${said.waitsForApproval ? t("It would wait for approval.") : ""} ${said.passesAt ? t("It is allowed from {when}.", { when: near(said.passesAt) }) : ""}</span></output>` : null}
+    ${said ? html`<output class=${`life ${said.allowed ? "good" : "bad"}`}><${Icon} name=${said.allowed ? "circle-check" : "circle-x"} size=${18} /><span><strong>${said.allowed ? t("allowed") : t("denied")}</strong> · ${serviceText(said.message)} ${said.waitsForApproval ? t("It would wait for approval.") : ""} ${said.passesAt ? t("It is allowed from {when}.", { when: near(said.passesAt) }) : ""}</span></output>` : null}
   <//>`;
 }

@@ -1,16 +1,17 @@
 /* The commands of a device beside its switch, its latest values, and what was sent to it. */
 
 import { call, get } from "../../core/api.js";
-import { KINDS, lifeText, reasonOf, useCommand } from "../../core/command.js";
+import { KINDS, lifeText, reasonOf, useCommand } from "../../core/send_command.js";
 import { plainParams, reading } from "../../core/format.js";
 import { html, useState } from "../../core/html.js";
 import { t, word } from "../../core/i18n.js";
-import { ofDevice, useLoad } from "../../core/live.js";
+import { ofDevice, useLoad } from "../../core/live_updates.js";
+import { getCursorPage, useRows } from "../../core/rows.js";
 import { mayEdit } from "../../core/session.js";
-import { Badge, Button, Card, Empty, Loaded, More, Time } from "../../ui/base.js";
+import { Badge, Button, Card, Empty, Loaded, More, Time } from "../../ui/basic_components.js";
 import { ask, confirmed, DialogForm, openDialog } from "../../ui/dialog.js";
 import { paramFaults, readParams, SchemaFields, startValues } from "../../ui/schema_form.js";
-import { Life } from "../../ui/switch.js";
+import { Life } from "../../ui/device_switch.js";
 
 const SWITCHED = new Set(["ON", "OFF"]);
 
@@ -77,17 +78,12 @@ function Values({ device, path }) {
 }
 
 function Executions({ device, path }) {
-  const [older, setOlder] = useState({ data: [], cursor: undefined });
-  const page = useLoad((signal) => get(`${path}/executions?limit=20`, signal), [path], ofDevice(device.deviceId, "command_"));
-  const cursor = older.cursor === undefined ? page.data?.cursor : older.cursor;
-  const more = async () => {
-    const next = await get(`${path}/executions?limit=50&cursor=${encodeURIComponent(cursor)}`);
-    setOlder({ data: [...older.data, ...next.data], cursor: next.hasMore ? next.cursor : null });
-  };
+  const rows = useRows(`${path}/executions?limit=20`, "executionId", getCursorPage);
+  const page = useLoad((signal) => rows.load(signal), [path], ofDevice(device.deviceId, "command_"));
   return html`<${Card} title=${t("Sent to the device")}>
-    <${Loaded} of=${page}>${({ data, hasMore }) => data.length ? html`
-      <ul class="lines">${[...data, ...older.data].map((each) => html`<${Execution} key=${each.executionId} of=${each} device=${device} />`)}</ul>
-      <${More} next=${older.cursor === undefined ? hasMore : cursor} load=${more} />` : html`<${Empty} icon="send" title=${t("Nothing was sent yet")} />`}<//>
+    <${Loaded} of=${page}>${(shown) => shown.data.length ? html`
+      <ul class="lines">${shown.data.map((each) => html`<${Execution} key=${each.executionId} of=${each} device=${device} />`)}</ul>
+      <${More} next=${shown.next} load=${() => rows.more(shown, page.reload)} />` : html`<${Empty} icon="send" title=${t("Nothing was sent yet")} />`}<//>
   <//>`;
 }
 

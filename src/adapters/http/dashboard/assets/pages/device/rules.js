@@ -4,18 +4,21 @@ import { call, get } from "../../core/api.js";
 import { plainParams, seconds } from "../../core/format.js";
 import { html } from "../../core/html.js";
 import { t } from "../../core/i18n.js";
-import { ofDevice, useLoad } from "../../core/live.js";
+import { ofDevice, useLoad } from "../../core/live_updates.js";
 import { mayEdit } from "../../core/session.js";
-import { Badge, Button, Card, Empty, Loaded } from "../../ui/base.js";
+import { Badge, Button, Card, Empty, Loaded } from "../../ui/basic_components.js";
 import { confirmed } from "../../ui/dialog.js";
-import { editRule } from "../../ui/rule_form.js";
+import { editRule, nameMetric } from "../../ui/rule_form.js";
+import { tell } from "../../ui/notices.js";
 import { conditionsText } from "../../ui/rule_texts.js";
 
 export function Rules({ device, path }) {
   const rules = useLoad((signal) => get(`${path}/rules`, signal), [path], ofDevice(device.deviceId, "rule_"));
   const edit = (rule) => editRule(rule, path).then((done) => done && rules.reload());
+  const name = () => nameMetric(path).then((named) => named && tell(t("Rules can use it now: {metrics}", { metrics: named.metrics.join(", ") })));
   const add = mayEdit() ? html`<${Button} kind="main" icon="plus" act=${() => edit(null)}>${t("New rule")}<//>` : null;
-  return html`<${Card} title=${t("Rules")} actions=${add}>
+  const metric = mayEdit() ? html`<${Button} icon="activity" act=${name}>${t("Name a metric")}<//>` : null;
+  return html`<${Card} title=${t("Rules")} actions=${[metric, add]}>
     <${Loaded} of=${rules}>${(all) => all.length ? html`<ul class="rules">${all.map((rule) => html`<${Rule} key=${rule.ruleId} rule=${rule} path=${path} edit=${edit} reload=${rules.reload} />`)}</ul>
       <p class="dim">${t("A rule runs its command once when its conditions become true, and again only after they were false.")}</p>` : html`<${Empty} icon="activity" title=${t("No rules yet")} action=${add}>${t("For example: switch on when the temperature is above 27 for five minutes.")}<//>`}<//>
   <//>`;

@@ -1,12 +1,13 @@
 /* The five slots of a device: when each switches next, in clock times of its zone, and what became of those before. */
 
-import { call, get, getPage } from "../../core/api.js";
+import { call, get } from "../../core/api.js";
 import { near, plainParams } from "../../core/format.js";
-import { html, useState } from "../../core/html.js";
+import { html } from "../../core/html.js";
 import { t, word } from "../../core/i18n.js";
-import { ofDevice, useLoad } from "../../core/live.js";
+import { ofDevice, useLoad } from "../../core/live_updates.js";
+import { useRows } from "../../core/rows.js";
 import { mayEdit } from "../../core/session.js";
-import { Badge, Button, Card, Empty, Loaded, More, Time } from "../../ui/base.js";
+import { Badge, Button, Card, Empty, Loaded, More, Time } from "../../ui/basic_components.js";
 import { confirmed } from "../../ui/dialog.js";
 import { Icon } from "../../ui/icons.js";
 import { editSlot } from "../../ui/slot_form.js";
@@ -49,14 +50,10 @@ function Outcome({ slot: { lastOutcome, lastFiredAt } }) {
 }
 
 function Past({ device, path }) {
-  const [older, setOlder] = useState({ data: [], next: undefined });
-  const page = useLoad((signal) => getPage(`${path}/schedules/history?limit=10`, signal), [path], ofDevice(device.deviceId, "schedule_"));
-  const more = async () => {
-    const { data, next } = await getPage(older.next ?? page.data.next);
-    setOlder({ data: [...older.data, ...data], next });
-  };
+  const rows = useRows(`${path}/schedules/history?limit=10`, "scheduleId");
+  const page = useLoad((signal) => rows.load(signal), [path], ofDevice(device.deviceId, "schedule_"));
   return html`<${Card} title=${t("Past slots")}>
-    <${Loaded} of=${page}>${({ data, next }) => data.length ? html`<ul class="lines">${[...data, ...older.data].map((slot) => html`<li key=${slot.scheduleId} class="execution"><${Badge} kind="off">${word(slot.status)}<//><div class="grow"><strong>${slot.label || timesText(slot)}</strong><small>${t("Slot {number}", { number: slot.slot + 1 })} · ${repeatText(slot)}</small></div><${Outcome} slot=${slot} /></li>`)}</ul>
-      <${More} next=${older.next === undefined ? next : older.next} load=${more} />` : html`<${Empty} icon="calendar-days" title=${t("No slot has ended yet")} />`}<//>
+    <${Loaded} of=${page}>${(shown) => shown.data.length ? html`<ul class="lines">${shown.data.map((slot) => html`<li key=${slot.scheduleId} class="execution"><${Badge} kind="off">${word(slot.status)}<//><div class="grow"><strong>${slot.label || timesText(slot)}</strong><small>${t("Slot {number}", { number: slot.slot + 1 })} · ${repeatText(slot)}</small></div><${Outcome} slot=${slot} /></li>`)}</ul>
+      <${More} next=${shown.next} load=${() => rows.more(shown, page.reload)} />` : html`<${Empty} icon="calendar-days" title=${t("No slot has ended yet")} />`}<//>
   <//>`;
 }

@@ -3,9 +3,9 @@
 import { download, get } from "../../core/api.js";
 import { reading } from "../../core/format.js";
 import { html, useState } from "../../core/html.js";
-import { t } from "../../core/i18n.js";
-import { ofDevice, useLoad } from "../../core/live.js";
-import { Button, Card, Choice, Empty, Loaded, Time } from "../../ui/base.js";
+import { serviceText, t } from "../../core/i18n.js";
+import { ofDevice, useLoad } from "../../core/live_updates.js";
+import { Button, Card, Choice, Empty, Loaded, Time } from "../../ui/basic_components.js";
 import { Chart, stepFor } from "../../ui/chart.js";
 import { PREFERRED } from "../../ui/spark.js";
 
@@ -55,7 +55,7 @@ export async function loadBuckets(path, metric, range, signal) {
 export async function loadMarks(deviceId, [since, until], signal) {
   const of = async (type, kind) => {
     const query = new URLSearchParams({ deviceId, type, since: Math.floor(since), until: Math.ceil(until), limit: 200 });
-    return (await get(`/events?${query}`, signal)).data.map(({ timestamp, description }) => ({ at: timestamp, kind, label: description }));
+    return (await get(`/events?${query}`, signal)).data.map(({ timestamp, description }) => ({ at: timestamp, kind, label: serviceText(description) }));
   };
   return (await Promise.all([of("command_sent", "command"), of("rule_matched", "matched")])).flat();
 }

@@ -3,10 +3,10 @@
 import { call, get, saveFile } from "../../core/api.js";
 import { csvBlob, parseCsv } from "../../core/csv.js";
 import { html, useState } from "../../core/html.js";
-import { errorText, n, t, word } from "../../core/i18n.js";
-import { useLoad } from "../../core/live.js";
+import { errorText, n, serviceText, t, word } from "../../core/i18n.js";
+import { useLoad } from "../../core/live_updates.js";
 import { mayEdit } from "../../core/session.js";
-import { Badge, Button, Card, Empty, Loaded } from "../../ui/base.js";
+import { Badge, Button, Card, Empty, Loaded } from "../../ui/basic_components.js";
 import { Fields, initialValues } from "../../ui/fields.js";
 import { Icon } from "../../ui/icons.js";
 
@@ -48,7 +48,7 @@ function Steps({ lists: [projects, types, boards, apps] }) {
     <//>
     ${file && file.rows.length && !file.faults.length ? html`<${Card} title=${t("2. What the file does not say")}>
         <${Fields} fields=${fields} values=${values} prefix="bulk" onChange=${(name, value) => setValues((before) => ({ ...before, [name]: value }))} />
-        <${Button} kind="main" icon="plus" act=${send}>${n("Register {count} device", "Register {count} devices", file.rows.length)}<//>
+        <${Button} kind=${result ? "" : "main"} icon="plus" act=${send}>${n("Register {count} device", "Register {count} devices", file.rows.length)}<//>
       <//>` : null}
     ${result ? html`<${Result} result=${result} columns=${file.columns} />` : null}`;
 }
@@ -113,7 +113,7 @@ function Result({ result: { done, total, error }, columns }) {
   return html`<${Card} title=${t("3. The result")}>
     <p role="status">${t("{count} of {total}", { count: done.length, total })} ${counts.map(([outcome, count]) => html`<${Badge} kind=${KINDS[outcome]}>${count} ${word(`BULK_${outcome}`)}<//> `)}</p>
     ${error ? html`<div class="problem" role="alert"><span>${error.map((text) => html`<span class="block">${text}</span>`)}<span class="block">${t("Correct the file and send it again: what is done stays done.")}</span></span></div>` : null}
-    ${failed.length ? html`<ul class="lines">${failed.slice(0, SHOWN).map(({ line, outcome }) => html`<li>${t("Line {line}", { line })}, ${outcome.name}: ${outcome.message}</li>`)}</ul>` : null}
+    ${failed.length ? html`<ul class="lines">${failed.slice(0, SHOWN).map(({ line, outcome }) => html`<li>${t("Line {line}", { line })}, ${outcome.name}: ${serviceText(outcome.message)}</li>`)}</ul>` : null}
     ${lined.length ? html`<p class="hint warn"><${Icon} name="key-round" size=${18} /><span>${t("The passwords are in these files only, and only now. Download them before you leave this page, and delete them when the devices have them.")}</span></p>` : null}
     <div class="actions">${lined.length ? html`<${Button} kind="main" icon="download" act=${() => saveLines(lined)}>${t("Download the lines for the devices")}<//>` : null}
       ${done.length ? html`<${Button} icon="download" act=${() => saveTable(done, columns)}>${t("Download the table")}<//>` : null}</div>

@@ -3,10 +3,10 @@
 import { call, get, getPage } from "../../core/api.js";
 import { html, useState } from "../../core/html.js";
 import { errorText, n, t, word } from "../../core/i18n.js";
-import { ofKind, useLoad } from "../../core/live.js";
+import { ofKind, useLoad } from "../../core/live_updates.js";
 import { go, place, replace } from "../../core/router.js";
 import { isAdmin, mayEdit } from "../../core/session.js";
-import { Badge, Button, Card, Empty, Loaded } from "../../ui/base.js";
+import { Badge, Button, Card, Empty, Loaded } from "../../ui/basic_components.js";
 import { ask, confirmed, DialogForm, openDialog } from "../../ui/dialog.js";
 import { editRule } from "../../ui/rule_form.js";
 import { editSlot } from "../../ui/slot_form.js";

@@ -1,0 +1,19 @@
+/* The pages by their names in the address. */
+
+import { Account } from "./account.js";
+import { Add } from "./add.js";
+import { Approvals } from "./approvals.js";
+import { Calendar } from "./calendar.js";
+import { DevicePage } from "./device.js";
+import { Devices } from "./devices.js";
+import { Fleet } from "./fleet.js";
+import { Keys } from "./keys.js";
+import { Log } from "./log.js";
+import { More } from "./more_menu.js";
+import { Cluster } from "./cluster.js";
+import { Network } from "./network.js";
+import { SecondFactor } from "./second_factor.js";
+import { Team } from "./team.js";
+import { Webhooks } from "./webhooks.js";
+
+export const pages = { devices: Devices, add: Add, device: DevicePage, fleet: Fleet, approvals: Approvals, calendar: Calendar, log: Log, keys: Keys, webhooks: Webhooks, team: Team, network: Network, cluster: Cluster, account: Account, more: More, "second-factor": SecondFactor };

@@ -1,0 +1,228 @@
+"""The parent of worker processes: forks them, replaces one that ends, and passes a stop on, with a bound.
+
+The parent serves nothing and opens nothing, so it has no thread and can fork at any time; what it has imported, the workers
+share. The first worker alone prepares the installation (schema, keys, first account); the others start when it is ready. A worker
+that ends later is replaced, after a pause that grows while it keeps ending. If the parent ends, however it ends, its workers
+stop too.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import gc
+import os
+import select
+import signal
+import socket
+import sys
+import traceback
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from time import monotonic
+from typing import NoReturn
+
+import structlog
+
+from domain.kernel.backoff import Backoff
+
+RESTART_BACKOFF = Backoff((0.1, 0.5, 2.0, 5.0, 15.0))
+STABLE_AFTER_S = 30.0
+"""A worker that has run for so long starts without a pause when it ends."""
+STOP_TIMEOUT_S = 8.0
+"""A worker stops within five seconds. What is left then is killed."""
+DUPLICATE_SIGNAL_S = 0.5
+"""A shell and `timeout` signal the process and its group: a second signal this soon is the first one again."""
+_STOP_SIGNALS = (signal.SIGTERM, signal.SIGINT)
+_SIGNALS = (*_STOP_SIGNALS, signal.SIGCHLD)
+
+log = structlog.get_logger("workers")
+
+
+@dataclass(frozen=True, slots=True)
+class WorkerIdentity:
+    """What a worker process knows of itself. `number`: from 1; `restarts`: how often it was replaced."""
+
+    number: int
+    restarts: int
+    folder: Path
+    """For files of all workers of this parent; nobody else may enter it."""
+    parent_pipe: int = field(repr=False)
+    """A descriptor that becomes readable when the parent has ended."""
+    ready_pipe: int = field(repr=False)
+
+    @property
+    def is_first_start(self) -> bool:
+        """Whether this process prepares the installation and prints the banner."""
+        return self.number == 1 and self.restarts == 0
+
+    def report_ready(self) -> None:
+        """Call it once, when the worker serves requests."""
+        with contextlib.suppress(OSError):  # the parent has ended; the other pipe tells
+            os.write(self.ready_pipe, b"r")
+        os.close(self.ready_pipe)
+
+
+@dataclass(slots=True)
+class _Slot:
+    """One worker number and the process that has it now. `pid` is 0 between two processes."""
+
+    number: int
+    pid: int = 0
+    ready_pipe: int = -1
+    started_at: float = 0.0
+    start_due_at: float | None = None
+    starts: int = 0
+    failures: int = 0
+    """Ends in a row without a stable run in between."""
+
+
+class WorkerProcesses:
+    def __init__(self, count: int, folder: Path, run_worker: Callable[[WorkerIdentity], int]) -> None:
+        """`run_worker` runs in the forked process and returns its exit code."""
+        self._folder = folder
+        self._run_worker = run_worker
+        self._slots = [_Slot(number) for number in range(1, count + 1)]
+        self._is_prepared = False
+        """Whether the first worker has been ready."""
+        self._parent_pipe = os.pipe()
+        self._wakeups = socket.socketpair()
+
+    def run(self) -> int:
+        """Run until a signal, or until the first worker ends before it was ever ready. Returns the exit code."""
+        with self._handled_signals():
+            gc.collect()
+            gc.freeze()  # a collection would write to pages that the workers share
+            self._slots[0].start_due_at = 0.0
+            while True:
+                self._start_due()
+                if self._wait(self._next_start_s()):
+                    return self._stop()
+                code = self._reap()
+                if code is not None:
+                    return code
+
+    @contextlib.contextmanager
+    def _handled_signals(self) -> Iterator[None]:
+        for end in self._wakeups:
+            end.setblocking(False)
+        previous = signal.set_wakeup_fd(self._wakeups[1].fileno(), warn_on_full_buffer=False)
+        handlers = [(number, signal.signal(number, lambda *_: None)) for number in _SIGNALS]
+        try:
+            yield
+        finally:
+            signal.set_wakeup_fd(previous)
+            for number, handler in handlers:
+                signal.signal(number, handler)
+
+    def _wait(self, timeout_s: float | None) -> bool:
+        """Wait for a signal, a worker's report, or the time. True for a signal to stop."""
+        ready_pipes = [slot.ready_pipe for slot in self._slots if slot.ready_pipe >= 0]
+        wakeups = self._wakeups[0]
+        readable, _, _ = select.select([wakeups.fileno(), *ready_pipes], [], [], timeout_s)
+        for slot in self._slots:
+            if slot.ready_pipe in readable:
+                self._read_report(slot)
+        return wakeups.fileno() in readable and any(number in _STOP_SIGNALS for number in wakeups.recv(4_096))
+
+    def _read_report(self, slot: _Slot) -> None:
+        is_ready = bool(os.read(slot.ready_pipe, 1))
+        os.close(slot.ready_pipe)
+        slot.ready_pipe = -1
+        if not is_ready:
+            return  # it has ended; `_reap` finds out how
+        log.info("a worker process is ready", worker=slot.number, pid=slot.pid)
+        if not self._is_prepared:
+            self._is_prepared = True
+            for other in self._slots[1:]:
+                other.start_due_at = 0.0
+
+    def _start_due(self) -> None:
+        now = monotonic()
+        for slot in self._slots:
+            if slot.start_due_at is not None and slot.start_due_at <= now:
+                self._start(slot)
+
+    def _next_start_s(self) -> float | None:
+        due = [slot.start_due_at for slot in self._slots if slot.start_due_at is not None]
+        return max(0.0, min(due) - monotonic()) if due else None
+
+    def _start(self, slot: _Slot) -> None:
+        ready_read, ready_write = os.pipe()
+        identity = WorkerIdentity(slot.number, slot.starts, self._folder, self._parent_pipe[0], ready_write)
+        signal.pthread_sigmask(signal.SIG_BLOCK, _SIGNALS)  # until the child has handlers of its own
+        try:
+            pid = os.fork()
+            if pid == 0:
+                self._become_worker(identity, [ready_read])
+        finally:
+            signal.pthread_sigmask(signal.SIG_UNBLOCK, _SIGNALS)
+        os.close(ready_write)
+        slot.pid, slot.ready_pipe, slot.started_at, slot.start_due_at = pid, ready_read, monotonic(), None
+        slot.starts += 1
+
+    def _become_worker(self, identity: WorkerIdentity, unused_pipes: Sequence[int]) -> NoReturn:
+        code = 1
+        try:
+            signal.set_wakeup_fd(-1)
+            for number in _SIGNALS:
+                signal.signal(number, signal.SIG_DFL)
+            signal.pthread_sigmask(signal.SIG_UNBLOCK, _SIGNALS)
+            for end in self._wakeups:
+                end.close()
+            others = [slot.ready_pipe for slot in self._slots if slot.ready_pipe >= 0]
+            for descriptor in (self._parent_pipe[1], *unused_pipes, *others):
+                os.close(descriptor)
+            code = self._run_worker(identity)
+        except BaseException:
+            traceback.print_exc()
+        finally:
+            with contextlib.suppress(Exception):
+                sys.stdout.flush()
+                sys.stderr.flush()
+            os._exit(code)  # nothing of the parent's program runs after this
+
+    def _reap(self) -> int | None:
+        """Note workers that have ended. The exit code for the program, if it cannot go on."""
+        for slot, code in self._ended():
+            if not self._is_prepared:
+                return code if code > 0 else 1
+            slot.failures = 1 if monotonic() - slot.started_at > STABLE_AFTER_S else slot.failures + 1
+            pause_s = RESTART_BACKOFF.pause_s(slot.failures)
+            slot.start_due_at = monotonic() + pause_s
+            log.error("a worker process has ended and is replaced", worker=slot.number, exit_code=code, pause_s=pause_s)
+        return None
+
+    def _ended(self) -> Iterator[tuple[_Slot, int]]:
+        for slot in self._slots:
+            if slot.pid and (ended := os.waitpid(slot.pid, os.WNOHANG))[0]:
+                slot.pid = 0
+                yield slot, os.waitstatus_to_exitcode(ended[1])
+
+    def _stop(self) -> int:
+        """Pass the stop on and wait. Returns 1 if a worker had to be killed, or a later signal asks for the end at once."""
+        began = monotonic()
+        self._signal_all(signal.SIGTERM)
+        while any(slot.pid for slot in self._slots):
+            left_s = began + STOP_TIMEOUT_S - monotonic()
+            is_repeated = self._wait(max(0.0, left_s)) and monotonic() - began > DUPLICATE_SIGNAL_S
+            for _ in self._ended():
+                pass
+            if is_repeated or left_s <= 0:
+                return self._kill_all()
+        return 0
+
+    def _kill_all(self) -> int:
+        left = [slot.number for slot in self._slots if slot.pid]
+        if left:
+            log.error("worker processes did not stop in time and were killed", workers=left)
+        self._signal_all(signal.SIGKILL)
+        for slot in self._slots:
+            if slot.pid:
+                os.waitpid(slot.pid, 0)
+        return 1
+
+    def _signal_all(self, number: signal.Signals) -> None:
+        for slot in self._slots:
+            if slot.pid:
+                os.kill(slot.pid, number)

@@ -1,0 +1,168 @@
+"""The composed program: its parts by name, so that the lifecycle, the HTTP application and the metrics can reach them."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+from quart import Quart
+
+from adapters.http.feed.endpoint import FeedEndpoint
+from adapters.http.server.connection_limits import HttpConnectionLimiter
+from app.config.settings import Settings
+from app.runtime.metrics import Metrics
+from app.runtime.readiness import CachedProbe
+from app.runtime.supervisor import Supervisor, Worker
+from app.runtime.worker_processes import WorkerIdentity
+from app.wiring.adapters import ServiceAdapters
+from app.wiring.services import Services
+from app.workers.approval_expiry import ApprovalExpiryWorker
+from app.workers.cluster_feed import ClusterFeedWorker
+from app.workers.cluster_membership import ClusterMembershipWorker, PartitionOwnershipWorker
+from app.workers.command_dispatch import CommandDispatchWorker
+from app.workers.device_events import DeviceEventQueue, DeviceEventWorker
+from app.workers.device_lease import DeviceLeaseWorker
+from app.workers.engine_checkpoint import CheckpointWorker
+from app.workers.ingest import IngestWorker
+from app.workers.instance_lease import InstanceLeaseWorker
+from app.workers.live_subscribers import FeedInterestWorker
+from app.workers.log_follower import EventLogFollower, PostgresListenerWorker
+from app.workers.log_probe import LogProbeWorker
+from app.workers.partition_inbound import PartitionInbound
+from app.workers.retention import RetentionWorker
+from app.workers.rollups import RollupWorker
+from app.workers.rule_timers import RuleTimerWorker
+from app.workers.schedules import ScheduleWorker
+from app.workers.telemetry_append import TelemetryAppendWorker
+from app.workers.unusable_message_log import FaultLog
+from app.workers.webhook_delivery import WebhookDeliveryWorker
+from domain.ingest.partition_ownership import PartitionOwnershipService
+from domain.partitions.lease import InstanceLease
+
+if TYPE_CHECKING:
+    from adapters.storage.sql.postgres.notifications import PostgresListener
+
+
+@dataclass(slots=True)
+class ClusterWorkers:
+    """What an instance of a cluster runs beside the workers of a single one. `Workers.ingest` stores what its partitions get."""
+
+    partitions: PartitionOwnershipService
+    inbound: PartitionInbound
+    membership: ClusterMembershipWorker
+    ownership: PartitionOwnershipWorker
+    lease: InstanceLease
+    lease_worker: InstanceLeaseWorker
+    log_probe: LogProbeWorker
+    front: TelemetryAppendWorker
+    front_events: DeviceEventWorker
+    front_queue: DeviceEventQueue
+
+    def readiness_errors(self) -> Mapping[str, str]:
+        stopped = {**self.partitions.foreign_logs, **self.inbound.damaged}
+        return {f"partition {partition}": reason for partition, reason in sorted(stopped.items())}
+
+
+@dataclass(slots=True)
+class Workers:
+    """By name: the metrics read them, and other parts hand them work."""
+
+    ingest: IngestWorker
+    webhook_delivery: WebhookDeliveryWorker
+    command_dispatch: CommandDispatchWorker
+    schedules: ScheduleWorker
+    checkpoint: CheckpointWorker
+    feed_interest: FeedInterestWorker
+    fault_log: FaultLog
+    leader_only: tuple[Worker, ...]
+    rollups: RollupWorker
+    retention: RetentionWorker
+    rule_timers: RuleTimerWorker
+    every_instance: tuple[Worker, ...]
+    approval_expiry: ApprovalExpiryWorker
+    log_follower: EventLogFollower | None = None
+    postgres_listener: PostgresListener | None = None
+    cluster: ClusterWorkers | None = None
+    shared_feed: ClusterFeedWorker | None = None
+    """Set where other processes send readings to the feed clients of this one."""
+    device_lease: DeviceLeaseWorker | None = None
+    """Set when other instances may take the devices over."""
+
+    def in_start_order(self, *, holds_devices: bool) -> list[Worker]:
+        """All workers of this instance. A sender starts before the workers that give it work, and the checkpoint stops after the
+        ingest worker that feeds it (workers stop in the reverse order). An instance without devices neither sends to them nor
+        sets them online or offline."""
+        log_workers: list[Worker] = (
+            []
+            if self.log_follower is None or self.postgres_listener is None
+            else [PostgresListenerWorker(self.postgres_listener), self.log_follower]
+        )
+        shared: list[Worker] = [] if self.shared_feed is None else [self.shared_feed]
+        everywhere = (*self.every_instance, self.approval_expiry)
+        if not holds_devices:
+            return [*log_workers, *shared, self.feed_interest, self.webhook_delivery, *everywhere, self.schedules]
+        senders: list[Worker] = [self.checkpoint, self.feed_interest, self.webhook_delivery, self.command_dispatch]
+        others: list[Worker] = [*everywhere, *self.leader_only, self.rule_timers, self.schedules, self.ingest]
+        if self.cluster is not None:
+            cluster = self.cluster
+            beats: list[Worker] = [cluster.log_probe, cluster.membership, cluster.lease_worker, *self._lease()]
+            members = [*beats, cluster.ownership, *shared]
+            return [*log_workers, *members, *senders, *others, cluster.front_events, cluster.front]
+        return [*log_workers, *shared, *self._lease(), *senders, *others]
+
+    def start_on_leadership(self) -> list[Worker]:
+        """The workers to add when this instance becomes leader while it runs."""
+        return [*self._lease(), self.checkpoint, self.command_dispatch, *self.leader_only, self.rule_timers, self.ingest]
+
+    def _lease(self) -> list[Worker]:
+        return [] if self.device_lease is None else [self.device_lease]
+
+
+@dataclass(slots=True)
+class ComposedService:
+    settings: Settings
+    adapters: ServiceAdapters
+    services: Services
+    workers: Workers
+    supervisor: Supervisor
+    metrics: Metrics
+    http_connections: HttpConnectionLimiter
+    worker: WorkerIdentity | None = None
+    """Set in a worker process."""
+    http_app: Quart = field(init=False)
+    feed_endpoint: FeedEndpoint = field(init=False)
+    _database_probe: CachedProbe = field(init=False)
+
+    def __post_init__(self) -> None:
+        self._database_probe = CachedProbe(self.adapters.database.check)
+
+    async def readiness_errors(self) -> Mapping[str, str]:
+        """The current problem of each part; empty when the service is ready."""
+        found = {f"worker {name}": error for name, error in self.supervisor.current_errors().items()}
+        database_error = await self._database_probe.error()
+        if database_error is not None:
+            found["database"] = database_error
+        found |= self.device_readiness_errors()
+        if self.workers.postgres_listener is not None:
+            found |= self.workers.postgres_listener.readiness_errors()
+        if self.workers.cluster is not None:
+            found |= self.workers.cluster.readiness_errors()
+        return found
+
+    def device_readiness_errors(self) -> Mapping[str, str]:
+        """Why devices cannot connect here; empty when they can. In a cluster they can while the database is away."""
+        errors = self.supervisor.current_errors()
+        found = {f"worker {name}": errors[name] for name in ("front",) if name in errors}
+        if (trouble := self.adapters.link.trouble()) is not None:
+            found["broker"] = trouble
+        if self.workers.device_lease is not None:
+            found |= self.workers.device_lease.readiness_errors()
+        return found
+
+    def readiness_warnings(self) -> Mapping[str, str]:
+        """What does not stop the service yet."""
+        found = {"disk": self.adapters.disk.warning(), "broker": self.adapters.link.warning()}
+        if (mover := self.services.stored_telemetry.mover) is not None:
+            found["clickhouse"] = mover.warning()
+        return {part: warning for part, warning in found.items() if warning is not None}

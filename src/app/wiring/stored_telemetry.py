@@ -1,0 +1,64 @@
+"""Constructs the services of stored telemetry: queries, roll-ups, retention, and the moving of old readings to ClickHouse."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from app.config.settings import Settings
+from app.wiring.adapters import ServiceAdapters
+from app.wiring.retention_periods import retention_periods
+from app.wiring.telemetry_encoding import encode_telemetry
+from app.workers.reading_mover import ReadingMoverWorker
+from domain.grants.authorizer import Authorizer
+from domain.kernel.unit_of_work import UnitOfWork
+from domain.telemetry.ports import MAX_TIME_MS
+from domain.telemetry.queries.downsampling import DownsamplingService
+from domain.telemetry.queries.latest_and_history import TelemetryQueryService
+from domain.telemetry.queries.reading_history import OlderReadings, ReadingHistory
+from domain.telemetry.queries.rule_dry_run import RuleDryRunService
+from domain.telemetry.reading_mover import ReadingMover
+from domain.telemetry.retention import RetentionService
+from domain.telemetry.rollup_service import RollupService
+
+if TYPE_CHECKING:
+    from adapters.clickhouse.reading_store import ClickHouseReadingStore
+
+
+class StoredTelemetryServices:
+    def __init__(self, uow: UnitOfWork[Any], settings: Settings, adapters: ServiceAdapters, authorizer: Authorizer) -> None:
+        clock, engine, days = adapters.clock, adapters.engine, settings.readings_days
+        self.store = _create_store(settings)
+        """None: the database keeps all readings."""
+        self._older = None if self.store is None else OlderReadings(self.store, clock, days)
+        stored = ReadingHistory(self._older)
+        shared: dict[str, Any] = {"uow": uow, "clock": clock, "engine": engine.engine}
+        reading: dict[str, Any] = {**shared, "authorizer": authorizer, "stored": stored}
+        self.queries = TelemetryQueryService(**reading, create_engine=engine.create_engine, is_elsewhere=adapters.is_elsewhere)
+        self.downsampling = DownsamplingService(**reading)
+        self.rollups = RollupService(**shared)
+        self.rule_dry_runs = RuleDryRunService(
+            **shared, create_engine=engine.create_engine, make_batch=engine.make_batch, encode=encode_telemetry, stored=stored
+        )
+        self.retention = RetentionService(
+            uow=uow, clock=clock, periods=retention_periods(settings), moves_readings=self.store is not None
+        )
+        self.mover: ReadingMoverWorker | None = None
+        if self.store is not None:
+            self.mover = ReadingMoverWorker(mover=ReadingMover(uow=uow, clock=clock, store=self.store, days=days), clock=clock)
+
+    def moved_before_ms(self) -> int:
+        """Older readings may be in the store."""
+        return -MAX_TIME_MS if self._older is None else self._older.end_ms()
+
+    async def close(self) -> None:
+        if self.store is not None:
+            await self.store.close()
+
+
+def _create_store(settings: Settings) -> ClickHouseReadingStore | None:
+    if settings.clickhouse_url is None:
+        return None
+    from adapters.clickhouse.reading_store import ClickHouseAddress, ClickHouseReadingStore  # imports httpx
+
+    address = ClickHouseAddress.parse(settings.clickhouse_url.get_secret_value())
+    return ClickHouseReadingStore(address, days=settings.clickhouse_days)

@@ -1,0 +1,134 @@
+"""Writes the engine's latest values, the devices' last-seen times and their clocks' offsets every few seconds, and once more at
+shutdown.
+
+A crash loses no value: every reading is stored in its row before it is acknowledged, and at startup the engine replays the rows
+that are newer than a device's checkpoint. A value whose row is not newer, a late one, is stored with a checkpoint of its device.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable, Sequence
+from functools import partial
+from typing import Protocol
+
+import structlog
+
+from app.workers.last_seen_buffer import LastSeenBuffer
+from domain.devices.clock_skew import ClockOffsetService
+from domain.devices.ports import HasDevices
+from domain.kernel.errors import Unavailable
+from domain.kernel.unit_of_work import UnitOfWork
+from domain.partitions.model import PartitionLost
+from domain.partitions.ports import HasPartitions
+from domain.rules.telemetry_engine_port import Checkpoint, TelemetryEngine
+from domain.telemetry.ports import HasReadings
+
+INTERVAL_S = 5.0
+BATCH_SIZE = 2_000
+"""Devices per transaction: a few milliseconds of the writer's time."""
+
+log = structlog.get_logger("checkpoint")
+
+
+class CheckpointTx(HasDevices, HasPartitions, HasReadings, Protocol): ...
+
+
+class OwnedPartitionSet(Protocol):
+    """The partitions of this instance, of `count` in the cluster."""
+
+    @property
+    def count(self) -> int: ...
+
+    @property
+    def partitions(self) -> Sequence[int]: ...
+
+    def epoch(self, partition: int) -> int:
+        """Raises PartitionLost."""
+        ...
+
+
+class CheckpointWorker:
+    name = "checkpoint"
+
+    def __init__(
+        self,
+        *,
+        engine: TelemetryEngine,
+        uow: UnitOfWork[CheckpointTx],
+        last_seen: LastSeenBuffer,
+        clock_offsets: ClockOffsetService,
+        engine_commit_lock: asyncio.Lock,
+        owned: OwnedPartitionSet | None = None,
+    ) -> None:
+        """`owned`: None where this instance has all devices."""
+        self._owned = owned
+        self._engine = engine
+        self._uow = uow
+        self._last_seen = last_seen
+        self._clock_offsets = clock_offsets
+        self._engine_commit_lock = engine_commit_lock
+
+    async def run(self) -> None:
+        while True:
+            await asyncio.sleep(INTERVAL_S)
+            try:
+                await self.write()
+            except Unavailable as error:
+                log.warning("the database does not answer; the checkpoint waits", error=str(error))
+
+    async def write(self) -> None:
+        """Write everything that has changed since the last call, in bounded steps."""
+        await self._write_last_seen()
+        if self._owned is None:
+            await self._write_checkpoints(self._engine.checkpoint)
+        else:
+            for partition in self._owned.partitions:
+                await self._write_partition(self._owned, partition)
+        await self._clock_offsets.write_pending()
+
+    async def _write_partition(self, owned: OwnedPartitionSet, partition: int) -> None:
+        try:
+            await self.write_partition(owned, partition)
+        except PartitionLost:
+            log.info("the partition has another owner; its checkpoint is not written", partition=partition)
+
+    async def write_partition(self, owned: OwnedPartitionSet, partition: int) -> None:
+        """Also before a partition is handed over, so that its next owner has no rows to replay. Raises PartitionLost."""
+
+        async def is_owned(tx: CheckpointTx) -> None:
+            await tx.partitions.require_owned([(partition, owned.epoch(partition))])
+
+        await self._write_checkpoints(partial(self._engine.checkpoint_partition, partition, owned.count), is_owned)
+
+    async def _write_checkpoints(
+        self,
+        take: Callable[[int], list[Checkpoint]],
+        check: Callable[[CheckpointTx], Awaitable[None]] | None = None,
+    ) -> None:
+        while True:
+            # A checkpoint may contain committed values only, and must not replace one that a later batch has stored.
+            async with self._engine_commit_lock:
+                checkpoints = take(BATCH_SIZE)
+                self._clock_offsets.on_offsets(self._engine.clock_offsets([device_no for device_no, _, _ in checkpoints]))
+                if checkpoints:
+                    await self._store(checkpoints, check)
+            if len(checkpoints) < BATCH_SIZE:
+                break
+
+    async def _store(self, checkpoints: Sequence[Checkpoint], check: Callable[[CheckpointTx], Awaitable[None]] | None) -> None:
+        async with self._uow.write(caller=None) as tx:
+            if check is not None:
+                await check(tx)
+            await tx.readings.upsert_checkpoints(checkpoints)
+
+    async def _write_last_seen(self) -> None:
+        last_seen = self._last_seen.drain()
+        if not last_seen:
+            return
+        try:
+            async with self._uow.write(caller=None) as tx:
+                await tx.devices.update_last_seen(last_seen)
+        except BaseException:
+            self._last_seen.put_back(last_seen)
+            raise

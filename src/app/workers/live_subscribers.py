@@ -1,0 +1,117 @@
+"""Tells the engine which devices have live subscribers, and so which readings it must return one by one.
+
+The law: a subscription takes effect before its answer. A reading that a device sends after the answer to a new webhook, grant or
+feed connection arrives after that change was committed or noted, so it suffices that ingest calls `ensure_current` after it has
+received a batch and before it evaluates it. Changes of this process are noted in memory; those of other instances are found in
+the event log, because every change of access emits an event.
+
+The worker refreshes soon after a change, and every 30 seconds for grants that expire and clients that have left. A device may
+stay watched a moment too long, but never a moment too short.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Sequence
+from typing import Protocol
+
+from app.workers.base_worker import DueTaskWorker
+from app.workers.wake_event import WakeEvent
+from domain.events.log_cursor import LogCursor
+from domain.events.model import FeedFilter
+from domain.events.policy import is_access_change
+from domain.events.ports import FeedHub, HasEvents
+from domain.feed.live_subscribers import LiveSubscriptions
+from domain.kernel.unit_of_work import UnitOfWork
+from domain.rules.telemetry_engine_port import TelemetryEngine
+
+REFRESH_INTERVAL_S = 30.0
+DEBOUNCE_S = 0.02
+"""Many clients connect at once, above all after a restart: one refresh serves them all."""
+LOG_PAGE = 10_000
+"""More new events than this count as a change of access, without reading them all."""
+
+
+class AccessChangeProbe(Protocol):
+    async def has_changed(self) -> bool:
+        """Whether another instance may have changed who may see what since the last call. Raises Unavailable."""
+        ...
+
+
+class LoggedAccessChanges:
+    """`AccessChangeProbe` over the event log, for several instances on one database."""
+
+    def __init__(self, uow: UnitOfWork[HasEvents]) -> None:
+        self._uow = uow
+        self._cursor: LogCursor | None = None
+
+    async def has_changed(self) -> bool:
+        async with self._uow.read() as tx:
+            if self._cursor is None:
+                self._cursor = await tx.events.end()
+                return True
+            kinds = await tx.events.list_kinds_after(self._cursor, LOG_PAGE)
+            if kinds:
+                self._cursor = await tx.events.end()
+        return len(kinds) == LOG_PAGE or any(map(is_access_change, kinds))
+
+
+class FeedInterestWorker(DueTaskWorker):
+    name = "feed_interest"
+
+    def __init__(
+        self,
+        *,
+        live_subscriptions: LiveSubscriptions,
+        hub: FeedHub,
+        engine: TelemetryEngine,
+        wake_event: WakeEvent,
+        peer_changes: AccessChangeProbe | None = None,
+        remote_filters: Callable[[], Sequence[FeedFilter]] = lambda: (),
+    ) -> None:
+        """`wake_event` is set by every new client and change of access of this process. `peer_changes`: None where no other
+        instance writes to the database. `remote_filters`: what the feed clients of other instances want."""
+        self._remote_filters = remote_filters
+        super().__init__(wake_event)
+        self._live_subscriptions = live_subscriptions
+        self._hub = hub
+        self._engine = engine
+        self._peer_changes = peer_changes
+        self._refreshing = asyncio.Lock()
+        self._seen_changes = -1
+        """`set_count` of the wake event when the last refresh began."""
+        self.watched_device_nos: set[int] = set()
+
+    async def run_once(self) -> float:
+        await self.refresh()
+        return REFRESH_INTERVAL_S
+
+    async def sleep(self, sleep_s: float) -> None:
+        await self._wake_event.wait(sleep_s)
+        await asyncio.sleep(DEBOUNCE_S)
+
+    async def ensure_current(self) -> None:
+        """Call this after a batch has been received and before it is evaluated. Raises Unavailable."""
+        if self._peer_changes is not None and await self._peer_changes.has_changed():
+            self._hub.mark_all_access_stale()
+            await self.refresh()
+        elif self._wake_event.set_count != self._seen_changes:
+            await self.refresh()
+
+    def repeat(self) -> None:
+        """Call this when the engine has been given devices that it did not have before."""
+        for device_no in self.watched_device_nos:
+            self._engine.set_watched(device_no, True)
+
+    async def refresh(self) -> None:
+        """Also called once before the device link opens, so that the engine returns every reading of a watched device."""
+        async with self._refreshing:
+            changes = self._wake_event.set_count
+            wanted = await self._live_subscriptions.list_watched_devices([*self._hub.filters(), *self._remote_filters()])
+            for device_no in wanted - self.watched_device_nos:
+                self._engine.set_watched(device_no, True)
+                self.watched_device_nos.add(device_no)
+            for device_no in self.watched_device_nos - wanted:
+                self._engine.set_watched(device_no, False)
+            self.watched_device_nos = wanted
+            self._seen_changes = changes

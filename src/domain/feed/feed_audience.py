@@ -1,0 +1,129 @@
+"""What a feed client may see: its devices, their current state, and the events that it missed.
+
+The state and its log position are read in one snapshot. So a client that subscribed before the snapshot can tell which of the
+events received in the meantime the state already contains.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Protocol
+
+from domain.accounts.ports import HasMemberships, HasUserSessions
+from domain.devices.model import Device, DeviceStatus
+from domain.devices.ports import HasDevices
+from domain.events.log_cursor import LogCursor
+from domain.events.model import Event
+from domain.events.ports import HasEvents
+from domain.grants.model import GrantSubject
+from domain.grants.ports import HasGrants
+from domain.kernel.caller import ApiKeyCaller, Session
+from domain.kernel.clock import Clock
+from domain.kernel.ids import DeviceId
+from domain.kernel.unit_of_work import UnitOfWork
+from domain.keys.ports import HasApiKeys
+from domain.webhooks.recipients import NEVER_EXPIRES_MS, ApiKeyVisibility
+
+PAGE_EVENTS = 500
+
+Viewer = Session | ApiKeyCaller
+
+
+class FeedAudienceTx(HasApiKeys, HasDevices, HasEvents, HasGrants, HasMemberships, HasUserSessions, Protocol): ...
+
+
+@dataclass(frozen=True, slots=True)
+class FeedVisibility:
+    """`allowed_devices` None means all devices of the account. At `valid_until_ms` (Unix ms) a grant expires: load it again."""
+
+    allowed_devices: frozenset[DeviceId] | None
+    valid_until_ms: int
+
+
+@dataclass(frozen=True, slots=True)
+class FeedSnapshot:
+    log: LogCursor
+    devices: Sequence[Device]
+    visibility: FeedVisibility
+
+
+@dataclass(frozen=True, slots=True)
+class MissedEvents:
+    """A page of the event log. `log` covers what has been read with it. `events` is None if missed events have been deleted
+    already."""
+
+    events: Sequence[Event] | None
+    log: LogCursor
+    has_more: bool
+
+
+class FeedAudienceService:
+    def __init__(self, *, uow: UnitOfWork[FeedAudienceTx], clock: Clock) -> None:
+        self._uow = uow
+        self._clock = clock
+
+    async def snapshot(self, viewer: Viewer, *, with_devices: bool = True) -> FeedSnapshot | None:
+        """None if the viewer has lost access to the account. Without `with_devices`, `devices` is empty."""
+        async with self._uow.read() as tx:
+            if not await _is_authorized(tx, viewer):
+                return None
+            log = await tx.events.end()
+            needed = with_devices or isinstance(viewer, ApiKeyCaller)
+            devices = await _list_devices(tx, viewer) if needed else []
+            visibility = await self._visibility(tx, viewer, devices)
+        if visibility.allowed_devices is not None:
+            devices = [device for device in devices if device.device_id in visibility.allowed_devices]
+        return FeedSnapshot(log, devices if with_devices else [], visibility)
+
+    async def get_visibility(self, viewer: Viewer) -> FeedVisibility | None:
+        """What the viewer may see now; None if it has lost access to the account."""
+        async with self._uow.read() as tx:
+            if not await _is_authorized(tx, viewer):
+                return None
+            devices = await _list_devices(tx, viewer) if isinstance(viewer, ApiKeyCaller) else []
+            return await self._visibility(tx, viewer, devices)
+
+    async def list_missed(self, viewer: Viewer, after: LogCursor) -> MissedEvents:
+        """A page of public events that `after` does not cover, oldest first."""
+        async with self._uow.read() as tx:
+            end = await tx.events.end()
+            if after.highest > end.highest or not await _is_still_complete(tx, after):
+                return MissedEvents(None, after, False)  # or a cursor of another database, or of one before a backup was restored
+            events = await tx.events.list_public_after(viewer.account_id, after, PAGE_EVENTS)
+        has_more = len(events) >= PAGE_EVENTS
+        return MissedEvents(events, after.after(events) if has_more else after.union(end), has_more)
+
+    async def _visibility(self, tx: FeedAudienceTx, viewer: Viewer, devices: Sequence[Device]) -> FeedVisibility:
+        if not isinstance(viewer, ApiKeyCaller):
+            return FeedVisibility(None, NEVER_EXPIRES_MS)
+        now_ms = self._clock.now_ms()
+        visibility = ApiKeyVisibility.from_grants(
+            await tx.grants.list_by_subject(viewer.account_id, GrantSubject(key_id=viewer.key_id))
+        )
+        visible = [device.device_id for device in devices if visibility.can_see(device.places, now_ms)]
+        return FeedVisibility(frozenset(visible), visibility.next_expiry_ms(now_ms))
+
+
+async def _is_still_complete(tx: HasEvents, after: LogCursor) -> bool:
+    """Whether no event has been deleted that `after` does not cover. Retention deletes the oldest events first."""
+    return after.highest == 0 or 0 < await tx.events.oldest_position() <= after.lowest + 1
+
+
+async def _is_authorized(tx: FeedAudienceTx, viewer: Viewer) -> bool:
+    if isinstance(viewer, ApiKeyCaller):
+        key = await tx.api_keys.get(viewer.account_id, viewer.key_id)
+        return key is not None and key.enabled
+    if viewer.session_id is not None:
+        session = await tx.user_sessions.get(viewer.session_id)
+        if session is None or session.revoked_ms is not None:
+            return False
+    membership = await tx.memberships.get(viewer.membership_id)
+    if membership is None or membership.account_id != viewer.account_id:
+        return False
+    return viewer.operations is None or membership.role.is_at_least(viewer.role)  # a service session ends with its maker's role
+
+
+async def _list_devices(tx: FeedAudienceTx, viewer: Viewer) -> list[Device]:
+    found = await tx.devices.list(viewer.account_id)
+    return [device for device in found if device.status is not DeviceStatus.DELETING]

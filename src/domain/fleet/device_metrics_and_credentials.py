@@ -1,0 +1,66 @@
+"""What an apply does for a device beside its fields: it makes metrics known, and credentials."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from domain.devices.bulk_registration import BulkCredentials
+from domain.devices.lookup import get_device
+from domain.devices.model import Device, DeviceStatus
+from domain.fleet.device_sections import DeviceSection
+from domain.fleet.model import DesiredFleetObject, FleetAction, FleetOutcome, PlannedFieldChange, with_place
+from domain.fleet.section import FleetChange, FleetRun
+from domain.kernel.caller import require_role
+from domain.kernel.errors import DomainError
+from domain.kernel.ids import DeviceId
+from domain.rules.metric_declarations import declare_metrics
+from domain.team.service_sessions import check_operation
+
+
+async def known_metrics(run: FleetRun, device: Device) -> tuple[str, ...]:
+    """By name."""
+    return tuple(name for _, name, _ in await run.tx.readings.list_device_metrics(device.device_no))
+
+
+async def with_metrics(run: FleetChange, wanted: DesiredFleetObject, outcome: FleetOutcome) -> FleetOutcome:
+    """Make the metrics known that the file names: rules may name them before the device has reported them. None is forgotten."""
+    names = wanted.fields["metrics"]
+    if not names:
+        return outcome
+    device = await get_device(run.tx, run.caller.account_id, DeviceId(outcome.id))
+    if set(names) <= set(await known_metrics(run, device)):
+        return outcome
+    try:
+        _check_write(run)
+        before, after = await declare_metrics(run.tx, run.caller, device, names, run.now_ms)
+    except DomainError as error:
+        raise with_place(error, outcome.path) from None
+    return _changed(outcome, PlannedFieldChange("metrics", before, after))
+
+
+async def with_credentials(run: FleetChange, outcome: FleetOutcome) -> FleetOutcome:
+    """New ones, if the request asks for them and the device has none that are used."""
+    if run.credentials is BulkCredentials.NONE:
+        return outcome
+    device = await get_device(run.tx, run.caller.account_id, DeviceId(outcome.id))
+    is_new = device.status is DeviceStatus.PENDING
+    is_unused = device.status is DeviceStatus.ACTIVE and device.last_seen_ms is None and not device.is_online
+    if not is_new and not (is_unused and run.credentials is BulkCredentials.UNUSED):
+        return outcome
+    try:
+        _check_write(run)
+        issued = await run.writers.issuer.issue(run.tx, run.caller, device, run.now_ms, rotated=not is_new)
+    except DomainError as error:
+        raise with_place(error, outcome.path) from None
+    run.postponed.synced.append(device.device_id)
+    return replace(_changed(outcome, PlannedFieldChange("credentials", None if is_new else "unused", "new")), credentials=issued)
+
+
+def _check_write(run: FleetChange) -> None:
+    require_role(run.caller, DeviceSection.writer)
+    check_operation(run.caller, DeviceSection.tag, is_read=False)
+
+
+def _changed(outcome: FleetOutcome, change: PlannedFieldChange) -> FleetOutcome:
+    action = FleetAction.CHANGE if outcome.action is FleetAction.NONE else outcome.action
+    return replace(outcome, action=action, changes=(*outcome.changes, change))

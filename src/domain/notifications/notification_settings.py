@@ -1,0 +1,186 @@
+"""A member's own settings and channels. Nobody else sees or changes them, and nobody sees a destination again."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+
+from domain.accounts.ports import Translator
+from domain.kernel.caller import Role, Session
+from domain.kernel.clock import DAY_MS, SECOND_MS, Clock
+from domain.kernel.errors import Conflict, NotFound
+from domain.kernel.ids import ChannelId, IdGenerator, IdPrefix
+from domain.kernel.unit_of_work import UnitOfWork
+from domain.kernel.vault import Vault
+from domain.notifications import policy
+from domain.notifications.destinations import (
+    SealedDestination,
+    UrlCheck,
+    check_destination,
+    describe,
+    kind_of,
+    open_destination,
+    seal_destination,
+)
+from domain.notifications.model import (
+    MAIL_FOOTER,
+    MAX_CHANNELS,
+    ChannelErrorCode,
+    ChannelKind,
+    ChannelResult,
+    NotificationChannel,
+    NotificationMessage,
+    NotificationSendOutcome,
+    NotificationSettings,
+)
+from domain.notifications.ports import HasNotificationChannels, NotificationSender, PushKeyCodec, SettingsTx
+
+MAIL_NAME = "Mail"
+
+
+@dataclass(frozen=True, slots=True)
+class OwnNotificationSettings:
+    settings: NotificationSettings
+    mail: bool
+    """Whether the member is told by mail."""
+
+
+class NotificationSettingsService:
+    def __init__(
+        self,
+        *,
+        uow: UnitOfWork[SettingsTx],
+        clock: Clock,
+        ids: IdGenerator,
+        vault: Vault,
+        sender: NotificationSender,
+        push_keys: PushKeyCodec,
+        rejection_reason: UrlCheck,
+        public_rejection_reason: UrlCheck,
+        public_url: str,
+        translator: Translator,
+    ) -> None:
+        """`rejection_reason`: why nothing can be sent to a URL, or None; `public_rejection_reason`: the same
+        where nothing in the operator's own networks is permitted."""
+        self._uow = uow
+        self._clock = clock
+        self._ids = ids
+        self._vault = vault
+        self._sender = sender
+        self._push_keys = push_keys
+        self._rejection_reason = rejection_reason
+        self._public_rejection_reason = public_rejection_reason
+        self._public_url = public_url
+        self._translator = translator
+
+    async def get_settings(self, caller: Session) -> OwnNotificationSettings:
+        async with self._uow.read() as tx:
+            found = await tx.notifications.get_settings(caller.membership_id)
+            channels = await tx.notification_channels.list_by_member(caller.membership_id)
+        return OwnNotificationSettings(
+            found or NotificationSettings(caller.membership_id, caller.account_id), _find_mail(channels) is not None
+        )
+
+    async def put_settings(self, caller: Session, own: OwnNotificationSettings) -> OwnNotificationSettings:
+        """The settings of the caller; the ids in `own` are ignored. Raises Conflict `CHANNEL_LIMIT`."""
+        settings = replace(own.settings, membership_id=caller.membership_id, account_id=caller.account_id)
+        async with self._uow.write(caller, Role.VIEWER, locks_account=True) as tx:
+            await tx.notifications.upsert_settings(settings)
+            channels = await tx.notification_channels.list_by_member(caller.membership_id)
+            mail = _find_mail(channels)
+            if own.mail and mail is None:
+                await self._add(tx, caller, channels, ChannelKind.MAIL, MAIL_NAME, None)
+            elif not own.mail and mail is not None:
+                await tx.notification_channels.delete(mail.channel_id)
+        return replace(own, settings=settings)
+
+    async def list_channels(self, caller: Session) -> Sequence[NotificationChannel]:
+        """Oldest first."""
+        async with self._uow.read() as tx:
+            return await tx.notification_channels.list_by_member(caller.membership_id)
+
+    async def add_channel(self, caller: Session, name: str, destination: SealedDestination) -> NotificationChannel:
+        """Raises ValidationFailed for a URL that nothing can be sent to, Conflict `CHANNEL_LIMIT`."""
+        # What is in the operator's own networks is for Admins, as with webhooks.
+        push_check = self._rejection_reason if caller.role.is_at_least(Role.ADMIN) else self._public_rejection_reason
+        check_destination(destination, self._rejection_reason, push_check, self._push_keys.are_browser_keys)
+        async with self._uow.write(caller, Role.VIEWER, locks_account=True) as tx:
+            channels = await tx.notification_channels.list_by_member(caller.membership_id)
+            return await self._add(tx, caller, channels, kind_of(destination), name, destination)
+
+    async def delete_channel(self, caller: Session, channel_id: ChannelId) -> None:
+        """Raises NotFound, for a channel of another member too."""
+        async with self._uow.write(caller, Role.VIEWER) as tx:
+            await _get_own(tx, caller, channel_id)
+            await tx.notification_channels.delete(channel_id)
+
+    async def send_test(self, caller: Session, channel_id: ChannelId) -> ChannelResult:
+        """Now, also in the quiet hours. A destination that is gone is removed. Raises NotFound, RateLimited."""
+        subject, now_ms = f"notification-tests:{caller.membership_id}", self._clock.now_ms()
+        async with self._uow.write(caller, Role.VIEWER, locks_account=True) as tx:
+            channel = await _get_own(tx, caller, channel_id)
+            sent = await tx.login_failures.get_for_update(subject)
+            policy.TEST_LIMIT.check(sent, now_ms, "test notifications")
+            await tx.login_failures.upsert(policy.TEST_LIMIT.count(sent, subject, now_ms))
+            user = await tx.users.get(caller.user_id)
+            settings = await tx.notifications.get_settings(caller.membership_id)
+        destination = open_destination(self._vault, channel, "" if user is None else user.email)
+        [result] = await self._sender.send_many(
+            [(destination, self._test_message(channel, "en" if settings is None else settings.language))]
+        )
+        async with self._uow.write(caller=None) as tx:
+            await record_result(tx, channel, result, self._clock.now_ms())
+        return result
+
+    def _test_message(self, channel: NotificationChannel, language: str) -> NotificationMessage:
+        texts = ("Latchboard: a test", f"Notifications of Latchboard arrive here: {channel.name}.", MAIL_FOOTER)
+        title, text, footer = (self._translator.translate(each, language) for each in texts)
+        link, tag = f"{self._public_url}/#/account", f"test:{channel.channel_id}"
+        return NotificationMessage(title, text, link, tag, DAY_MS // SECOND_MS, mail_footer=footer)
+
+    async def _add(
+        self,
+        tx: SettingsTx,
+        caller: Session,
+        existing: Sequence[NotificationChannel],
+        kind: ChannelKind,
+        name: str,
+        destination: SealedDestination | None,
+    ) -> NotificationChannel:
+        if len(existing) >= MAX_CHANNELS:
+            raise Conflict(f"You have {MAX_CHANNELS} channels. Delete one that is not needed any more.", code="CHANNEL_LIMIT")
+        channel_id = ChannelId(self._ids.new_id(IdPrefix.CHANNEL))
+        made = NotificationChannel(
+            channel_id=channel_id,
+            membership_id=caller.membership_id,
+            account_id=caller.account_id,
+            kind=kind,
+            name=name,
+            target="" if destination is None else describe(destination),
+            sealed=None if destination is None else seal_destination(self._vault, channel_id, destination),
+            created_ms=self._clock.now_ms(),
+        )
+        await tx.notification_channels.add(made)
+        return made
+
+
+async def record_result(tx: HasNotificationChannels, channel: NotificationChannel, result: ChannelResult, now_ms: int) -> None:
+    """Its owner sees it beside the channel. A destination that is gone is removed."""
+    if result.outcome is NotificationSendOutcome.SENT:
+        await tx.notification_channels.record_sent(channel.channel_id, now_ms)
+    elif result.outcome is NotificationSendOutcome.GONE:
+        await tx.notification_channels.delete(channel.channel_id)
+    else:
+        code = result.code or ChannelErrorCode.INTERNAL_ERROR
+        await tx.notification_channels.record_error(channel.channel_id, code, result.error, now_ms)
+
+
+def _find_mail(channels: Sequence[NotificationChannel]) -> NotificationChannel | None:
+    return next((each for each in channels if each.kind is ChannelKind.MAIL), None)
+
+
+async def _get_own(tx: SettingsTx, caller: Session, channel_id: ChannelId) -> NotificationChannel:
+    channel = await tx.notification_channels.get(channel_id)
+    if channel is None or channel.membership_id != caller.membership_id:
+        raise NotFound("You have no such channel. List yours with GET /api/v1/auth/notifications/channels.")
+    return channel

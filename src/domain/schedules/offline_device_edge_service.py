@@ -1,0 +1,155 @@
+"""Resolves the edges that were left to devices: when a device reports its relay, or some seconds after it is back.
+
+Each left edge is claimed by deleting its row, in the transaction that writes its outcome, its event and its command. So a kill
+leaves it unresolved or resolved, and two instances resolve it once.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping, Sequence
+from itertools import groupby
+
+from domain.commands.model import AutomationCommand
+from domain.commands.ports import AutomationCommandRunner
+from domain.devices.model import Device
+from domain.kernel.clock import SECOND_MS, Clock
+from domain.kernel.ids import DeviceId
+from domain.kernel.unit_of_work import UnitOfWork
+from domain.schedules import policy
+from domain.schedules.due_edges import max_lateness_s
+from domain.schedules.edge_events import DueScheduleSlot, EdgeResult, describe_misfire_policy, edge_event
+from domain.schedules.edge_results import automation_command, command_result
+from domain.schedules.model import EdgeOutcome, OfflineDeviceEdge, Schedule, ScheduleEdgeRecord
+from domain.schedules.offline_device_edge_policy import (
+    RESOLVE_AFTER_MS,
+    OfflineDeviceEdgeConclusion,
+    RelayEvidence,
+    decision_of,
+    judge_by_plan,
+    judge_by_relay,
+    may_be_made_good,
+)
+from domain.schedules.ports import ScheduleTx
+
+BATCH_SIZE = 160
+RECENT_COMMANDS = 20
+_QUERIES = frozenset({"STATUS", "GET_SCHEDULES"})
+_UNKNOWN = "whether the device ran it is not known, and a later edge, command or person has decided since."
+
+
+class OfflineDeviceEdgeService:
+    def __init__(self, *, uow: UnitOfWork[ScheduleTx], clock: Clock, commands: AutomationCommandRunner) -> None:
+        self._uow = uow
+        self._clock = clock
+        self._commands = commands
+
+    async def on_relay_reports(self, tx: ScheduleTx, reports: Sequence[tuple[Device, RelayEvidence]]) -> None:
+        """Reports of online devices that have left edges, in their order, in the transaction of the reports."""
+        edges = await _list_by_device(tx, {device.device_id for device, _ in reports})
+        for device, evidence in reports:
+            conclusions = judge_by_relay(edges.get(device.device_id, ()), evidence)
+            if conclusions:
+                await self._resolve(tx, device, conclusions)
+                edges[device.device_id] = [edge for edge in edges[device.device_id] if edge not in conclusions]
+
+    async def on_plan_revisions(self, tx: ScheduleTx, reported: Mapping[DeviceId, int]) -> None:
+        """What devices with left edges say they hold, in the transaction of the report. Only the first word after the return
+        counts: then they get the current plan."""
+        for device_id, edges in (await _list_by_device(tx, set(reported))).items():
+            unknown = [edge for edge in edges if edge.holds_plan is None]
+            for holds in (True, False):
+                chosen = [edge for edge in unknown if (edge.plan_rev <= reported[device_id]) is holds]
+                if chosen:
+                    await tx.schedules.set_plan_held(chosen, holds)
+
+    async def resolve_due(self) -> int | None:
+        """Resolve the edges of devices that are back and have not reported their relay. Returns in how many milliseconds to call
+        again."""
+        now_ms = self._clock.steady_ms()
+        async with self._uow.read() as tx:
+            found = await tx.schedules.list_left_of_online_devices(BATCH_SIZE)
+        if not found:
+            return None
+        due_ms = now_ms + RESOLVE_AFTER_MS
+        async with self._uow.write(caller=None) as tx:
+            new = [edge for edge in found if edge.resolve_ms is None or edge.resolve_ms > due_ms]
+            if new:
+                await tx.schedules.set_resolve_time(new, due_ms)
+            due = [edge for edge in found if edge.resolve_ms is not None and edge.resolve_ms <= now_ms]
+            devices = {one.device_id: one for one in await tx.devices.list_by_ids({edge.device_id for edge in due})}
+            for device_id, edges in groupby(sorted(due, key=lambda edge: edge.device_id), key=lambda edge: edge.device_id):
+                device = devices.get(device_id)
+                if device is not None and device.is_online:
+                    await self._resolve(tx, device, judge_by_plan(list(edges)))
+        waiting = [edge.resolve_ms for edge in found if edge.resolve_ms is not None and now_ms < edge.resolve_ms <= due_ms]
+        return min([*waiting, due_ms]) - now_ms
+
+    async def _resolve(
+        self, tx: ScheduleTx, device: Device, conclusions: Mapping[OfflineDeviceEdge, OfflineDeviceEdgeConclusion]
+    ) -> None:
+        claimed = await tx.schedules.take_left(list(conclusions))
+        schedules = {one.schedule_id: one for one in await tx.schedules.list_by_ids({edge.schedule_id for edge in claimed})}
+        ordered = sorted(claimed, key=lambda edge: edge.due_ts)
+        latest = {edge.schedule_id: edge for edge in ordered}
+        for edge in ordered:
+            schedule = schedules.get(edge.schedule_id)
+            if schedule is not None:
+                is_latest = latest[edge.schedule_id] is edge
+                await self._resolve_edge(tx, device, schedule, edge, conclusions[edge], is_latest=is_latest)
+
+    async def _resolve_edge(
+        self,
+        tx: ScheduleTx,
+        device: Device,
+        schedule: Schedule,
+        edge: OfflineDeviceEdge,
+        conclusion: OfflineDeviceEdgeConclusion,
+        *,
+        is_latest: bool,
+    ) -> None:
+        now_ms = self._clock.now_ms()
+        confirmed = conclusion is OfflineDeviceEdgeConclusion.CONFIRMED
+        decision = decision_of(edge, now_ms // SECOND_MS, max_lateness_s(schedule), confirmed=confirmed)
+        slot = DueScheduleSlot(schedule, device, decision)
+        result = await self._result(tx, slot, edge, conclusion, now_ms)
+        if is_latest:
+            schedule = policy.apply_resolved_outcome(schedule, edge.edge, result.outcome, edge.due_ts * SECOND_MS, now_ms)
+        record = ScheduleEdgeRecord(edge.schedule_id, edge.revision, edge.edge, edge.due_ts, now_ms, result.outcome)
+        await tx.schedules.save_resolved(schedule, record)
+        await tx.emit(edge_event(slot, result, now_ms))
+
+    async def _result(
+        self, tx: ScheduleTx, slot: DueScheduleSlot, edge: OfflineDeviceEdge, conclusion: OfflineDeviceEdgeConclusion, now_ms: int
+    ) -> EdgeResult:
+        schedule, device, decision = slot.schedule, slot.device, slot.decision
+        if conclusion is OfflineDeviceEdgeConclusion.CONFIRMED:
+            return EdgeResult(EdgeOutcome.RAN_ON_DEVICE)
+        assert device is not None  # noqa: S101 - `_resolve` passes it
+        if conclusion is OfflineDeviceEdgeConclusion.SUPERSEDED or not may_be_made_good(edge, schedule, now_ms // SECOND_MS):
+            return EdgeResult(EdgeOutcome.SUPERSEDED, _UNKNOWN)
+        if decision.is_missed:
+            reason = f"the device did not run it {decision.late_s} s ago, and {describe_misfire_policy(schedule)}"
+            return EdgeResult(EdgeOutcome.MISSED, reason)
+        if await _is_overtaken(tx, schedule, edge):
+            return EdgeResult(EdgeOutcome.SUPERSEDED, _UNKNOWN)
+        command = automation_command(slot, now_ms)
+        if not isinstance(command, AutomationCommand):
+            return command
+        [outcome] = await self._commands.run_unattended(tx, [command], now_ms)
+        return command_result(slot, outcome)
+
+
+async def _is_overtaken(tx: ScheduleTx, schedule: Schedule, edge: OfflineDeviceEdge) -> bool:
+    """Whether a command was given after the edge was due, or another schedule has the slot now."""
+    newest = await tx.executions.page(schedule.device_id, limit=RECENT_COMMANDS)
+    current = await tx.schedules.get_by_slot(schedule.device_id, schedule.slot)
+    replaced = current is not None and current.schedule_id != schedule.schedule_id
+    later = (one for one in newest if one.created_ms >= edge.due_ts * SECOND_MS)
+    return replaced or any(one.cmd not in _QUERIES for one in later)
+
+
+async def _list_by_device(tx: ScheduleTx, device_ids: Collection[DeviceId]) -> dict[DeviceId, list[OfflineDeviceEdge]]:
+    found: dict[DeviceId, list[OfflineDeviceEdge]] = {}
+    for edge in await tx.schedules.list_left_by_devices(device_ids) if device_ids else ():
+        found.setdefault(edge.device_id, []).append(edge)
+    return found
