@@ -326,7 +326,7 @@ async def test_signing_out_ends_the_session_in_every_tab(service: Service, brows
     second = await browser.open_tab("#/log")
     await expect(second.get_by_role("heading", name="Log")).to_be_visible()
     await first.goto(f"{service.url}/#/account")
-    await first.get_by_role("button", name="Sign out").click()
+    await first.locator("header").get_by_role("button", name="Sign out", exact=True).click()
     for page in (first, second):
         await expect(page.get_by_role("button", name="Sign in", exact=True)).to_be_visible()
     await second.reload()

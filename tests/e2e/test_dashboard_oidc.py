@@ -52,7 +52,7 @@ async def test_a_person_of_the_provider_signs_in_and_out(
         await expect(page.get_by_role("heading", name="Log")).to_be_visible()
         await page.goto(f"{service.url}/#/account")
         await expect(page.get_by_role("heading", name="Grace Hopper")).to_be_visible()
-        await page.get_by_role("button", name="Sign out", exact=True).first.click()
+        await page.locator("header").get_by_role("button", name="Sign out", exact=True).click()
         await page.wait_for_url(f"{provider.issuer}/sign-out?**")
 
 

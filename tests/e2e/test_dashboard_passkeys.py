@@ -113,7 +113,7 @@ async def test_a_passkey_is_added_signs_in_approves_and_is_removed_on_the_phone(
 
 async def sign_out(page: Page) -> None:
     await page.goto(f"{page.url.split('#')[0]}#/account")
-    await page.get_by_role("button", name="Sign out", exact=True).click()
+    await page.locator("header").get_by_role("button", name="Sign out", exact=True).click()
     await expect(page.get_by_role("button", name="Sign in", exact=True)).to_be_visible()
 
 
