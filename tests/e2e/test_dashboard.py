@@ -232,7 +232,7 @@ async def test_a_week_is_planned_in_clock_times_and_seen_in_the_calendar(
     lamp = await create_device(owner, "Hall lamp")
     page = await phone.open_signed_in()
     await page.goto(f"{service.url}/#/device/{lamp.device_id}/schedules")
-    await page.get_by_role("button", name="Plan slot 1").click()
+    await page.get_by_role("button", name="Plan slot 0").click()
     await page.get_by_label("Label").fill("Evening")
     await page.get_by_label("Repeat").select_option("daily")
     await page.get_by_label("First switch").fill("18:00")

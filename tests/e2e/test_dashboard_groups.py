@@ -57,7 +57,7 @@ async def test_slots_rules_and_grants_of_a_group_are_made_on_its_page(service: S
 
         await page.get_by_role("button", name="Plan a slot").click()
         await expect(dialog).to_contain_text("For 2 devices: Fan 1, Fan 2.")
-        await page.get_by_label("Slot", exact=True).select_option("3")
+        await page.get_by_label("Slot", exact=True).select_option("2")
         await page.get_by_role("button", name="Next").click()
         await page.get_by_label("Label").fill("Airing")
         await page.get_by_role("button", name="Save").click()
@@ -76,7 +76,7 @@ async def test_slots_rules_and_grants_of_a_group_are_made_on_its_page(service: S
         assert [rule["name"] for rule in await owner.get(f"{first.path}/rules")] == ["Warm"]
 
         await page.get_by_role("button", name="Cancel a slot").click()
-        await page.get_by_label("Slot", exact=True).select_option("3")
+        await page.get_by_label("Slot", exact=True).select_option("2")
         await page.get_by_role("button", name="Cancel the slot").click()
         await expect(outcomes.get_by_role("listitem").filter(has_text="done")).to_have_count(2)
         assert await owner.get(f"{second.path}/schedules") == []

@@ -49,7 +49,7 @@ function SlotForm({ slot, old, path, commands, intro, done }) {
   };
   const schemaOf = (edge) => commands.find(({ name }) => name === values[`${edge}Command`])?.paramsSchema;
   const edgeParams = (edge) => (schemaOf(edge) && params[edge] ? html`<fieldset class="group"><legend>${t("Parameters of {command}", { command: values[`${edge}Command`] })}</legend><${SchemaFields} schema=${schemaOf(edge)} values=${params[edge]} onChange=${(next) => setParams((before) => ({ ...before, [edge]: next }))} /></fieldset>` : null);
-  return html`<${DialogForm} title=${old ? t("Edit slot {number}", { number: slot + 1 }) : t("Plan slot {number}", { number: slot + 1 })} action=${t("Save")} intro=${intro} done=${done} mark=${mark} send=${send}>
+  return html`<${DialogForm} title=${old ? t("Edit slot {number}", { number: slot }) : t("Plan slot {number}", { number: slot })} action=${t("Save")} intro=${intro} done=${done} mark=${mark} send=${send}>
     <${Fields} fields=${fieldsOf(values, commands, old)} values=${values} faults=${faults} onChange=${put} />
     ${edgeParams("on")}${edgeParams("off")}
     <${ClockNote} values=${values} />

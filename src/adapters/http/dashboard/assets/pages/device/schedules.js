@@ -27,12 +27,12 @@ export function Schedules({ device, path }) {
 
 function Slot({ number, slot, path, reload }) {
   const edit = () => editSlot(number, slot, path).then((done) => done && reload());
-  if (!slot) return html`<li class="slot free"><span class="slot-number">${number + 1}</span><span class="grow dim">${t("free")}</span>${mayEdit() ? html`<${Button} icon="plus" act=${edit} aria-label=${t("Plan slot {number}", { number: number + 1 })}>${t("Plan")}<//>` : null}</li>`;
-  const cancel = () => confirmed(t("Cancel slot {number}?", { number: number + 1 }), t("It switches nothing any more, not even off. It stays in the history."), t("Cancel the slot"), () => call("DELETE", `${path}/schedules/${number}`)).then((done) => done && reload());
+  if (!slot) return html`<li class="slot free"><span class="slot-number">${number}</span><span class="grow dim">${t("free")}</span>${mayEdit() ? html`<${Button} icon="plus" act=${edit} aria-label=${t("Plan slot {number}", { number })}>${t("Plan")}<//>` : null}</li>`;
+  const cancel = () => confirmed(t("Cancel slot {number}?", { number }), t("It switches nothing any more, not even off. It stays in the history."), t("Cancel the slot"), () => call("DELETE", `${path}/schedules/${number}`)).then((done) => done && reload());
   const pause = () => call("PUT", `${path}/schedules/${number}`, { enabled: !slot.enabled }).then(reload);
   const next = slot.nextEdge === "off" ? slot.offCommand : slot.onCommand;
-  return html`<li class="slot" aria-label=${slot.label || t("Slot {number}", { number: number + 1 })}>
-    <span class="slot-number">${number + 1}</span>
+  return html`<li class="slot" aria-label=${slot.label || t("Slot {number}", { number })}>
+    <span class="slot-number">${number}</span>
     <div class="grow">
       <strong>${slot.label || timesText(slot)}</strong>
       <p>${slot.label ? `${timesText(slot)} · ` : ""}${repeatText(slot)}</p>
@@ -53,7 +53,7 @@ function Past({ device, path }) {
   const rows = useRows(`${path}/schedules/history?limit=10`, "scheduleId");
   const page = useLoad((signal) => rows.load(signal), [path], ofDevice(device.deviceId, "schedule_"));
   return html`<${Card} title=${t("Past slots")}>
-    <${Loaded} of=${page}>${(shown) => shown.data.length ? html`<ul class="lines">${shown.data.map((slot) => html`<li key=${slot.scheduleId} class="execution"><${Badge} kind="off">${word(slot.status)}<//><div class="grow"><strong>${slot.label || timesText(slot)}</strong><small>${t("Slot {number}", { number: slot.slot + 1 })} · ${repeatText(slot)}</small></div><${Outcome} slot=${slot} /></li>`)}</ul>
+    <${Loaded} of=${page}>${(shown) => shown.data.length ? html`<ul class="lines">${shown.data.map((slot) => html`<li key=${slot.scheduleId} class="execution"><${Badge} kind="off">${word(slot.status)}<//><div class="grow"><strong>${slot.label || timesText(slot)}</strong><small>${t("Slot {number}", { number: slot.slot })} · ${repeatText(slot)}</small></div><${Outcome} slot=${slot} /></li>`)}</ul>
       <${More} next=${shown.next} load=${() => rows.more(shown, page.reload)} />` : html`<${Empty} icon="calendar-days" title=${t("No slot has ended yet")} />`}<//>
   <//>`;
 }

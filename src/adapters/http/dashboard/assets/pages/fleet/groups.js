@@ -69,9 +69,9 @@ function Together({ group: { name, devices }, path, show }) {
   const meant = n("For {count} device: {names}.", "For {count} devices: {names}.", devices.length, { names: nameSome(devices) });
   const plan = async () => {
     const chosen = await askSlot(t("Plan a slot of “{name}”", { name }), `${meant} ${t("What the slot of a device holds now is replaced.")}`, t("Next"), Number);
-    if (chosen) await editSlot(chosen - 1, null, path, of, meant).then(reported(t("Slot {number} of “{name}”", { number: chosen, name })));
+    if (chosen != null) await editSlot(chosen, null, path, of, meant).then(reported(t("Slot {number} of “{name}”", { number: chosen, name })));
   };
-  const cancel = () => askSlot(t("Cancel a slot of “{name}”?", { name }), `${meant} ${t("It switches nothing any more, not even off. It stays in the history.")}`, t("Cancel the slot"), (number) => call("DELETE", `${path}/schedules/${number - 1}`), true).then(reported(t("Cancelled at “{name}”", { name })));
+  const cancel = () => askSlot(t("Cancel a slot of “{name}”?", { name }), `${meant} ${t("It switches nothing any more, not even off. It stays in the history.")}`, t("Cancel the slot"), (number) => call("DELETE", `${path}/schedules/${number}`), true).then(reported(t("Cancelled at “{name}”", { name })));
   const rule = () => editRule(null, path, of, `${meant} ${t("It is tried on {name}.", { name: devices[0].name })}`).then(reported(t("New rule for “{name}”", { name })));
   return html`<${Card} title=${t("For all of them")}>
     <p class="dim">${t("Each device gets a copy of its own. A device that joins later gets none.")}</p>
@@ -80,7 +80,7 @@ function Together({ group: { name, devices }, path, show }) {
   <//>`;
 }
 
-const askSlot = (title, intro, action, send, danger = false) => ask({ title, intro, action, danger, fields: [{ name: "number", label: t("Slot"), options: [1, 2, 3, 4, 5].map((each) => [each, String(each)]) }], send: ({ number }) => send(number) });
+const askSlot = (title, intro, action, send, danger = false) => ask({ title, intro, action, danger, fields: [{ name: "number", label: t("Slot"), options: [0, 1, 2, 3, 4].map((each) => [each, String(each)]) }], send: ({ number }) => send(number) });
 
 function nameSome(devices) {
   const names = devices.slice(0, SHOWN).map(({ name }) => name).join(", ");
