@@ -8,7 +8,7 @@ _PACKAGES = Path(__file__).resolve().parents[1]
 _PLACES = (_PACKAGES / "examples" / "firmware", _PACKAGES.parent / "examples" / "firmware")
 
 
-class ExampleFirmwareSources:
+class ExampleFirmwareSourceReader:
     def __init__(self) -> None:
         self._root = next((place for place in _PLACES if place.is_dir()), _PLACES[0])
 

@@ -9,7 +9,7 @@ from collections.abc import Sequence
 import pytest
 
 from domain.audit import tail
-from domain.audit.tail import AuditBatch, AuditCursor, AuditTail
+from domain.audit.tail import AuditBatch, AuditCursor, AuditTailReader
 from support.sealing import seal
 from support.storage import NOW, StoredAccount, an_event
 
@@ -24,7 +24,7 @@ async def append(world: StoredAccount, count: int, at_ms: int = NOW) -> None:
 async def batches(world: StoredAccount, cursor: AuditCursor) -> Sequence[AuditBatch]:
     """All that is new; each batch begins with the cursor of the one before as a file has it."""
     found = []
-    while (batch := await AuditTail(uow=world.uow).read(world.account.account_id, cursor)).lines:
+    while (batch := await AuditTailReader(uow=world.uow).read(world.account.account_id, cursor)).lines:
         found.append(batch)
         cursor = AuditCursor.from_json(json.loads(json.dumps(batch.cursor.to_json())))
         assert cursor == batch.cursor

@@ -10,10 +10,10 @@ from typing import Any
 import pytest
 
 from adapters.crypto.key_ring import KeyRing
-from adapters.crypto.seal_keys import Ed25519SealKeys, is_signed_by
+from adapters.crypto.seal_keys import Ed25519SealKeyProvider, is_signed_by
 from domain.audit.export import AuditExporter
 from domain.audit.selection import EVERYTHING, AuditSelection
-from domain.audit.verify import AuditReport, AuditVerifier, NotProvenError
+from domain.audit.verify import AuditReport, AuditVerificationError, AuditVerifier
 from domain.events.chain import NO_HASH, digest_of, link
 from domain.kernel.canonical_json import canonical_json
 from domain.kernel.errors import Conflict, NotFound
@@ -22,7 +22,7 @@ from support.sealing import RING, seal
 from support.storage import NOW, StoredAccount, an_account, an_event
 
 HOUR = 3_600_000
-KEY = Ed25519SealKeys(RING).newest().public_key
+KEY = Ed25519SealKeyProvider(RING).newest().public_key
 
 
 async def append(world: StoredAccount, count: int, **changes: Any) -> list[Any]:
@@ -90,7 +90,7 @@ async def test_a_record_that_was_altered_in_any_field_is_named(world: StoredAcco
     old = line["record"][field]
     line["record"][field] = {**old, "relay": "OFF"} if field == "data" else old + 1 if isinstance(old, int) else f"{old}x"
     lines[2] = json.dumps(line)
-    with pytest.raises(NotProvenError, match=r"line [34]|sequence 2 of writer 0"):
+    with pytest.raises(AuditVerificationError, match=r"line [34]|sequence 2 of writer 0"):
         verify(lines)
 
 
@@ -143,7 +143,7 @@ async def test_a_damaged_export_is_refused_with_the_first_bad_line(
 ) -> None:
     lines = await sealed_log(world)
     damage(lines)
-    with pytest.raises(NotProvenError, match=message):
+    with pytest.raises(AuditVerificationError, match=message):
         verify(lines)
 
 
@@ -159,7 +159,7 @@ async def test_a_chain_that_was_computed_again_after_a_change_does_not_fit_its_s
         line["record"]["description"] += " never"
         hashed = line["hash"] = link(hashed, digest_of(canonical_json(line["record"])))
         forged[place] = json.dumps(line)
-    with pytest.raises(NotProvenError, match="was signed over another hash"):
+    with pytest.raises(AuditVerificationError, match="was signed over another hash"):
         verify(forged)
 
 
@@ -168,19 +168,19 @@ async def test_a_log_whose_tail_was_cut_off_with_its_seals_lacks_the_seal_that_s
     report = verify(lines)
     shorter = [*lines[:5], '{"end":{"records":3}}']
     assert verify(shorter).last_seal == 1  # nothing in the file shows it
-    with pytest.raises(NotProvenError, match="seal 2 is missing"):
+    with pytest.raises(AuditVerificationError, match="seal 2 is missing"):
         verify(shorter, expected=[(report.last_seal, report.last_seal_hash)])
-    with pytest.raises(NotProvenError, match="not the one you expected"):
+    with pytest.raises(AuditVerificationError, match="not the one you expected"):
         verify(lines, expected=[(1, "00" * 32)])
     verify(lines, expected=[(2, report.last_seal_hash)])
 
 
 async def test_the_newest_seal_must_be_signed_with_a_key_that_the_reader_trusts(world: StoredAccount) -> None:
     await append(world, 1)
-    with pytest.raises(NotProvenError, match="no seal"):
+    with pytest.raises(AuditVerificationError, match="no seal"):
         verify(await export(world))
     await seal(world.uow, NOW, KeyRing.generate())
-    with pytest.raises(NotProvenError, match="a key you did not name"):
+    with pytest.raises(AuditVerificationError, match="a key you did not name"):
         verify(await export(world))
 
 
@@ -191,10 +191,10 @@ async def test_after_a_rotation_the_newest_key_proves_what_older_keys_signed(wor
     await append(world, 2)
     await seal(world.uow, NOW + HOUR, newer)
     lines = await export(world)
-    assert verify(lines, Ed25519SealKeys(newer).newest().public_key).seals == 2
-    with pytest.raises(NotProvenError, match="a key you did not name"):
+    assert verify(lines, Ed25519SealKeyProvider(newer).newest().public_key).seals == 2
+    with pytest.raises(AuditVerificationError, match="a key you did not name"):
         verify(lines)  # the older key alone could hide what came after it
-    assert [key.public_key for key in Ed25519SealKeys(newer).all()][1] == KEY
+    assert [key.public_key for key in Ed25519SealKeyProvider(newer).all()][1] == KEY
 
 
 async def test_retention_deletes_whole_sealed_parts_and_the_rest_is_anchored_by_the_last_seal(world: StoredAccount) -> None:
@@ -277,7 +277,7 @@ async def test_a_time_range_shows_its_records_and_only_digests_of_their_neighbou
     forged[place] = json.dumps(
         {**json.loads(lines[place]), "elided": {**json.loads(lines[place])["elided"], "digest": "00" * 32}}
     )
-    with pytest.raises(NotProvenError, match="was altered"):
+    with pytest.raises(AuditVerificationError, match="was altered"):
         verify(forged)
 
 

@@ -8,7 +8,14 @@ from typing import Any
 import pytest
 
 from domain.devices.sessions import NO_FRONT
-from domain.partitions.model import AlreadyCommitted, ClusterMember, LogReach, Partition, PartitionLogAdvance, PartitionLost
+from domain.partitions.model import (
+    AlreadyCommitted,
+    ClusterMember,
+    LogReachability,
+    Partition,
+    PartitionLogAdvance,
+    PartitionLost,
+)
 from support.storage import StoredAccount
 
 
@@ -105,12 +112,15 @@ async def test_owned_partitions_are_proved_together(storage: Any) -> None:
 
 async def test_members_beat_until_they_are_removed(storage: Any) -> None:
     async with storage.write() as tx:
-        for instance, reach in (("b", LogReach.STEADY), ("a", LogReach.RECENT), ("b", LogReach.LOST)):
+        for instance, reach in (("b", LogReachability.STEADY), ("a", LogReachability.RECENT), ("b", LogReachability.LOST)):
             await tx.members.beat(instance, reach)
-        assert await tx.members.list_all() == [ClusterMember("a", 1, LogReach.RECENT), ClusterMember("b", 2, LogReach.LOST)]
+        assert await tx.members.list_all() == [
+            ClusterMember("a", 1, LogReachability.RECENT),
+            ClusterMember("b", 2, LogReachability.LOST),
+        ]
         await tx.members.remove([])
         await tx.members.remove(["a"])
-        assert await tx.members.list_all() == [ClusterMember("b", 2, LogReach.LOST)]
+        assert await tx.members.list_all() == [ClusterMember("b", 2, LogReachability.LOST)]
         assert await tx.members.end_sessions([]) == 0
 
 

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 import yaml
 
-from adapters.firmware_sources import ExampleFirmwareSources
+from adapters.firmware_sources import ExampleFirmwareSourceReader
 from domain.devices.firmware_config import BrokerEndpoint, FirmwareConfigFormat, FirmwareConfigValues
 from domain.devices.firmware_project import build_project
 
@@ -27,7 +27,7 @@ pytestmark = pytest.mark.skipif(PROGRAM is None, reason="set LATCHBOARD_ESPHOME 
 @pytest.mark.parametrize(("name", "host"), [("Pump", "192.168.1.10"), ('"}\n#: !include x\n🚰 \\', "mqtt.example.com")])
 def test_esphome_accepts_the_file_and_warns_of_nothing(tmp_path: Path, chip: str, name: str, host: str) -> None:
     values = FirmwareConfigValues(DEVICE, name, BrokerEndpoint(host, 1883, 8083))
-    [file] = build_project(FirmwareConfigFormat.ESPHOME, values, ExampleFirmwareSources()).files
+    [file] = build_project(FirmwareConfigFormat.ESPHOME, values, ExampleFirmwareSourceReader()).files
     whole = file.content if (board := BOARDS[chip]) is None else ESP32.sub(board, file.content)
     (tmp_path / "pump.yaml").write_text(whole, encoding="utf-8")
     checked = subprocess.run(

@@ -15,7 +15,7 @@ from sqlalchemy.pool import NullPool
 
 from adapters.storage.sql import SqlDatabase
 from adapters.storage.sql import copy_to_postgres as move
-from adapters.storage.sql.migrate import MoveUnfinishedError
+from adapters.storage.sql.migrate import UnfinishedDatabaseMoveError
 from adapters.storage.sql.tables import metadata
 from domain.kernel.clock import DAY_MS, HOUR_MS
 from support import postgres
@@ -91,7 +91,7 @@ async def test_an_interrupted_move_blocks_starts_and_continues_until_both_are_eq
         except Interrupted:
             interruptions += 1
             unfinished = SqlDatabase(url)
-            with pytest.raises(MoveUnfinishedError, match="move-to"):
+            with pytest.raises(UnfinishedDatabaseMoveError, match="move-to"):
                 await unfinished.start()
             await unfinished.stop()
     assert interruptions > 3
@@ -107,7 +107,7 @@ async def test_an_interrupted_move_blocks_starts_and_continues_until_both_are_eq
     assert days == of_its_own + 1, "the two rows of 1970 share what is older than all days"
     assert await target.fetchval("SELECT nextval(pg_get_serial_sequence('events', 'position'))") == GIVEN_EVENTS + 1
     await target.close()
-    with pytest.raises(move.MoveError, match="not empty"):
+    with pytest.raises(move.DatabaseMoveError, match="not empty"):
         await move.move_to_postgres(source, url, ignore_progress)
 
 
@@ -122,14 +122,14 @@ async def test_a_copy_that_differs_is_refused(source: Path) -> None:
         await move.move_to_postgres(source, url, interrupt_at_the_end)
     await target.execute("UPDATE readings SET packed = '\\x00' WHERE device_no = 7 AND digest = -3")
     await target.close()
-    with pytest.raises(move.MoveError, match="readings"):
+    with pytest.raises(move.DatabaseMoveError, match="readings"):
         await move.move_to_postgres(source, url, ignore_progress)
 
 
 async def test_text_that_postgresql_cannot_store_is_named(source: Path) -> None:
     with closing(sqlite3.connect(source)) as database, database:
         database.execute("UPDATE devices SET name = 'pump' || char(0)")
-    with pytest.raises(move.MoveError, match="devices"):
+    with pytest.raises(move.DatabaseMoveError, match="devices"):
         await move.move_to_postgres(source, await bare_postgres(), ignore_progress)
 
 
@@ -145,12 +145,12 @@ async def test_another_installation_does_not_continue_a_move(source: Path, tmp_p
     database = SqlDatabase(sqlite_url(other))
     await database.start()
     await database.stop()
-    with pytest.raises(move.MoveError, match="Another installation"):
+    with pytest.raises(move.DatabaseMoveError, match="Another installation"):
         await move.move_to_postgres(other, url, ignore_progress)
 
 
 async def test_a_missing_database_and_an_unreachable_server_are_named(source: Path, tmp_path: Path) -> None:
-    with pytest.raises(move.MoveError, match=r"nothing\.db"):
+    with pytest.raises(move.DatabaseMoveError, match=r"nothing\.db"):
         await move.move_to_postgres(tmp_path / "nothing.db", postgres.url(), ignore_progress)
-    with pytest.raises(move.MoveError, match="Check the URL"):
+    with pytest.raises(move.DatabaseMoveError, match="Check the URL"):
         await move.move_to_postgres(source, "postgresql+asyncpg://nobody@127.0.0.1:9/none", ignore_progress)

@@ -14,7 +14,7 @@ from pathlib import Path
 
 import pytest
 
-from adapters.clickhouse.reading_store import ClickHouseAddress, ClickHouseReadingStore
+from adapters.clickhouse.reading_store import ClickHouseReadingStore, ClickHouseServerConfig
 from domain.telemetry.ports import MessageKey
 from domain.telemetry.reading_store import DeviceKey, HistoryMessage
 from support import clickhouse_server
@@ -90,7 +90,7 @@ def running_server(folder: Path) -> Iterator[ClickHouseServer]:
 
 
 def create_store(server: ClickHouseServer, *, days: int = 3_650) -> ClickHouseReadingStore:
-    return ClickHouseReadingStore(ClickHouseAddress.parse(server.url), days=days)
+    return ClickHouseReadingStore(ClickHouseServerConfig.parse(server.url), days=days)
 
 
 class MemoryReadingStore:

@@ -9,7 +9,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 from adapters.execution_waiter import InProcessApprovalWaiter, InProcessExecutionWaiter
-from adapters.firmware_sources import ExampleFirmwareSources
+from adapters.firmware_sources import ExampleFirmwareSourceReader
 from adapters.mqtt.firmware_codec import FirmwareDeviceCodec
 from adapters.params_validator import JsonSchemaParamsValidator
 from domain.accounts.model import Account, Membership, Project, User
@@ -229,7 +229,7 @@ class DeviceWorld:
             **shared, ids=self.ids, credential_sync=self.admission, presence=self.presence, erasure=self.erasure
         )
         endpoint = BrokerEndpoint("mqtt.example", 1883, 8083)
-        self.firmware = DeviceFirmwareService(uow=self.uow, endpoint=endpoint, sources=ExampleFirmwareSources())
+        self.firmware = DeviceFirmwareService(uow=self.uow, endpoint=endpoint, sources=ExampleFirmwareSourceReader())
         self.credentials = DeviceCredentialService(
             **shared,
             issuer=CredentialIssuer(ids=self.ids, vault=TransparentVault(), endpoint=endpoint),

@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from adapters.mqtt.mosquitto_config import mosquitto_config
-from adapters.mqtt.mosquitto_credentials import MosquittoFiles
+from adapters.mqtt.mosquitto_credentials import MosquittoFilePaths
 from support.mosquitto import BINARY
 from support.ports import free_ports
 from support.waiting import OPERATION_TIMEOUT_S, TIMEOUT_S
@@ -29,7 +29,7 @@ class ExternalBroker:
         folder.mkdir()
         self._folder = folder
         self.port, self.service_port = free_ports(2)
-        self.files = files = MosquittoFiles(folder / "passwords", folder / "acl", folder / "mosquitto.pid")
+        self.files = files = MosquittoFilePaths(folder / "passwords", folder / "acl", folder / "mosquitto.pid")
         user = "root" if os.geteuid() == 0 else None
         text = mosquitto_config(files, data_dir=folder, listeners=[f"{self.port} 127.0.0.1"], user=user)
         text += f"\nlistener {self.service_port} 127.0.0.1\n"

@@ -14,7 +14,7 @@ from websockets.exceptions import ConnectionClosed
 
 from adapters.http.app import create_app
 from adapters.http.feed.endpoint import FeedEndpoint
-from adapters.http.feed.stream import FeedSources
+from adapters.http.feed.stream import FeedDependencies
 from adapters.http.server import hypercorn_http11
 from app.runtime.timeout_lock import LockWithTimeout
 from domain.feed.feed_audience import FeedAudienceService
@@ -134,7 +134,7 @@ async def feed_world(
     callers = FakeAuthenticator(world)
     audience = FeedAudienceService(uow=world.uow, clock=world.clock)
     missed_readings = MissedReadingService(uow=world.uow, engine=ReferenceEngine())
-    sources = FeedSources(audience, world.feed, missed_readings, LockWithTimeout(commit_lock or asyncio.Lock()))
+    sources = FeedDependencies(audience, world.feed, missed_readings, LockWithTimeout(commit_lock or asyncio.Lock()))
     live = FeedEndpoint(sources=sources, authenticator=callers, clock=world.clock, **more)
     with patched_hypercorn() if wired else contextlib.nullcontext():
         async with listening(create_app(blueprints=[], authenticator=callers, feed=live), ping_every_s=ping_every_s) as url:

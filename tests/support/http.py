@@ -24,7 +24,7 @@ from adapters.crypto.access_tokens import JwtAccessTokenCodec
 from adapters.crypto.key_ring import KeyRing
 from adapters.crypto.password_hasher import Argon2PasswordHasher
 from adapters.crypto.secret_hasher import KeyRingSecretHasher
-from adapters.crypto.totp import PyotpCodec
+from adapters.crypto.totp import PyotpTotpCodec
 from adapters.crypto.vault import AesVault
 from adapters.crypto.webauthn_codec import WebAuthnCodec
 from adapters.execution_waiter import InProcessApprovalWaiter
@@ -54,9 +54,9 @@ from domain.sign_in.session_opener import SessionOpener
 from domain.sign_in.sessions import SessionService
 from domain.sign_in.token_issuer import SessionTokenIssuer
 from domain.sign_in.trusted_devices import TrustedDevices
-from domain.sign_in.unlock_link import UnlockService
+from domain.sign_in.unlock_link import UnlockLinkService
 from domain.team.members import TeamService
-from domain.team.operator_accounts import AccountAdminService, CreatedAccount
+from domain.team.operator_accounts import CreatedAccount, OperatorAccountService
 from support.manual_clock import ManualClock
 from support.memory_storage.unit_of_work import MemoryUnitOfWork
 from support.waiting import TIMEOUT_S
@@ -105,10 +105,10 @@ class HttpWorld:
         )  # cheap parameters: most tests do not measure its cost
         self.mail = FakeMailer()
         shared: dict[str, Any] = {"uow": self.uow, "clock": self.clock, "ids": self.ids}
-        self.operator = AccountAdminService(**shared, hasher=self.hasher)
+        self.operator = OperatorAccountService(**shared, hasher=self.hasher)
         codec, challenges = WebAuthnCodec(origin="https://latchboard.test"), PasskeyChallenges(ids=self.ids, digest=self.digest)
         verifier = PasskeyVerifier(uow=self.uow, clock=self.clock, codec=codec, challenges=challenges)
-        factors = FactorChecker(totp=PyotpCodec(), vault=self.vault, digest=self.digest, passkeys=verifier)
+        factors = FactorChecker(totp=PyotpTotpCodec(), vault=self.vault, digest=self.digest, passkeys=verifier)
         devices = TrustedDevices(ids=self.ids, digest=self.digest)
         issuer = SessionTokenIssuer(ids=self.ids, tokens=self.tokens, digest=self.digest)
         opener = SessionOpener(issuer=issuer, devices=devices)
@@ -131,7 +131,7 @@ class HttpWorld:
             opener=opener,
             digest=self.digest,
         )
-        self.unlock = UnlockService(
+        self.unlock = UnlockLinkService(
             **shared,
             digest=self.digest,
             mails=self.mail,

@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from adapters.mqtt.mosquitto_credentials import MosquittoFiles, acl_text
+from adapters.mqtt.mosquitto_credentials import MosquittoFilePaths, acl_text
 from support.certificate import certificate
 from support.ports import free_ports
 from support.waiting import TIMEOUT_S
@@ -30,7 +30,7 @@ def require_mosquitto() -> None:
 class Mosquitto:
     port: int
     ws_port: int
-    files: MosquittoFiles
+    files: MosquittoFilePaths
     tls_port: int
 
 
@@ -39,7 +39,7 @@ async def mosquitto(folder: Path, service_user: str) -> AsyncIterator[Mosquitto]
     """`chain.pem` in the folder is the certificate of its TLS port."""
     require_mosquitto()
     chain, key = certificate(folder)
-    files = MosquittoFiles(folder / "passwords", folder / "acl", folder / "mosquitto.pid")
+    files = MosquittoFilePaths(folder / "passwords", folder / "acl", folder / "mosquitto.pid")
     files.password_file.write_text("", encoding="utf-8")
     files.acl_file.write_text(acl_text(service_user), encoding="utf-8")
     for path in (files.password_file, files.acl_file):

@@ -9,9 +9,9 @@ from __future__ import annotations
 from collections.abc import Generator
 from typing import TYPE_CHECKING, Any
 
-from domain.devices.credential_changes import CredentialChanges
+from domain.devices.credential_changes import RecentCredentialChanges
 from domain.kernel.ids import DeviceId
-from domain.partitions.lease import AWAY_MS, InstanceLease, LeaseAnswer
+from domain.partitions.lease import AWAY_MS, InstanceLease, LeasePollResponse
 from domain.partitions.liveness import OWN_LEASE_MS
 
 if TYPE_CHECKING:
@@ -68,7 +68,7 @@ class SimulatedFront:
         """`is_known`: every instance has heard that it joins. Decision 0027 names what is not promised otherwise."""
         self.members: frozenset[str] = frozenset()
         self.refused: set[DeviceId] = set()
-        self.changes = CredentialChanges(self, simulation.fleet.kept_changes)
+        self.changes = RecentCredentialChanges(self, simulation.fleet.kept_changes)
         self.renewed_ms = self.monotonic_ms() - OWN_LEASE_MS
         self._renewing_since_ms = simulation.now_ms
         calls: Any = None  # the simulation carries questions and answers itself
@@ -155,7 +155,7 @@ class SimulatedFront:
                 continue
             polled_ms, question = self.monotonic_ms(), self.lease.question()
             yield random.randint(1, 50)
-            answers: dict[str, LeaseAnswer] = {}
+            answers: dict[str, LeasePollResponse] = {}
             for node in self._simulation.nodes:
                 is_reached = (
                     node.alive and self.sees_bus and node.front.sees_bus and node.slow_until_ms <= self._simulation.now_ms

@@ -9,7 +9,7 @@ from typing import Final
 
 import httpx
 
-from domain.audit.tail import AuditLine, NotDeliveredError, SinkRefusedError
+from domain.audit.tail import AuditLine, SinkRefusedError, SinkUnavailableError
 from domain.kernel.clock import Clock
 from domain.webhooks.signature_reference import service_signature, standard_signature
 
@@ -33,9 +33,9 @@ class HttpAuditSink:
             async with self._client.stream("POST", self._url, content=body, headers=self._headers(body)) as response:
                 status = response.status_code
         except httpx.HTTPError as error:
-            raise NotDeliveredError(str(error) or type(error).__name__) from error
+            raise SinkUnavailableError(str(error) or type(error).__name__) from error
         if status >= 500 or status in _TRY_AGAIN:
-            raise NotDeliveredError(f"the receiver answered {status}")
+            raise SinkUnavailableError(f"the receiver answered {status}")
         if not 200 <= status < 300:
             raise SinkRefusedError(f"the receiver answered {status}. Check the URL and its access rules")
 

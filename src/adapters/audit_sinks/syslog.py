@@ -17,7 +17,7 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Final
 
-from domain.audit.tail import AuditLine, NotDeliveredError, SinkRefusedError
+from domain.audit.tail import AuditLine, SinkRefusedError, SinkUnavailableError
 
 TIMEOUT_S: Final = 10.0
 _PRIORITY: Final = 13 * 8 + 6
@@ -57,7 +57,7 @@ class UdpSyslogSink:
                 for line in lines:
                     datagrams.send(_datagram(line, name))
         except OSError as error:
-            raise NotDeliveredError(_reason(error)) from error
+            raise SinkUnavailableError(_reason(error)) from error
 
 
 def _datagram(line: AuditLine, name: str) -> bytes:
@@ -96,7 +96,7 @@ class TcpSyslogSink:
         except ssl.SSLCertVerificationError as error:
             raise SinkRefusedError(f"the receiver's certificate is not trusted: {error.verify_message}. See --ca-file") from error
         except OSError as error:
-            raise NotDeliveredError(_reason(error)) from error
+            raise SinkUnavailableError(_reason(error)) from error
         finally:
             self._open = None
 

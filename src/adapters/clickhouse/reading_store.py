@@ -64,7 +64,7 @@ log = structlog.get_logger("clickhouse")
 
 
 @dataclass(frozen=True, slots=True)
-class ClickHouseAddress:
+class ClickHouseServerConfig:
     url: str
     """Without user and database."""
     user: str
@@ -72,7 +72,7 @@ class ClickHouseAddress:
     database: str
 
     @classmethod
-    def parse(cls, url: str) -> ClickHouseAddress:
+    def parse(cls, url: str) -> ClickHouseServerConfig:
         """Raises ValueError."""
         parts = urlsplit(url)
         database = parts.path.strip("/")
@@ -87,7 +87,7 @@ class ClickHouseAddress:
 class ClickHouseReadingStore:
     """Close it."""
 
-    def __init__(self, address: ClickHouseAddress, *, days: int) -> None:
+    def __init__(self, address: ClickHouseServerConfig, *, days: int) -> None:
         """`days`: how long messages are kept after their time."""
         self._days = days
         self._has_table = False

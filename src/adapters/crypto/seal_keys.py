@@ -18,7 +18,7 @@ class Ed25519SealKey:
         return self._private_key.sign(content).hex()
 
 
-class Ed25519SealKeys:
+class Ed25519SealKeyProvider:
     def __init__(self, ring: SecretKeyProvider) -> None:
         self._ring = ring
 

@@ -20,7 +20,7 @@ MAX_STEP_DRIFT = 1
 """Accepted lead or lag of the app's clock, in steps."""
 
 
-class PyotpCodec:
+class PyotpTotpCodec:
     def new_secret(self) -> str:
         return pyotp.random_base32()
 

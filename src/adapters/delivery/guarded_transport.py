@@ -23,7 +23,7 @@ CONNECT_TIMEOUT_S = 2.0
 SocketOptions = Iterable[httpcore.SOCKET_OPTION]
 
 
-class _ClosingStream(httpcore.AsyncNetworkStream):
+class _CloseOnCancelStream(httpcore.AsyncNetworkStream):
     """Closes the connection when a TLS handshake is cancelled. httpcore does that only for errors, and would leak the socket."""
 
     def __init__(self, stream: httpcore.AsyncNetworkStream) -> None:
@@ -74,12 +74,12 @@ class GuardedNetworkBackend(httpcore.AsyncNetworkBackend):
         *first, last = await self._resolver.resolve(host, port, https=self._https)
         for address in first:
             try:
-                return _ClosingStream(
+                return _CloseOnCancelStream(
                     await self._backend.connect_tcp(address, port, CONNECT_TIMEOUT_S, local_address, socket_options)
                 )
             except (httpcore.ConnectError, httpcore.ConnectTimeout):
                 continue
-        return _ClosingStream(await self._backend.connect_tcp(last, port, timeout, local_address, socket_options))
+        return _CloseOnCancelStream(await self._backend.connect_tcp(last, port, timeout, local_address, socket_options))
 
     async def sleep(self, seconds: float) -> None:
         await self._backend.sleep(seconds)

@@ -11,7 +11,7 @@ from typing import Any, Protocol
 from quart import Blueprint, Quart
 
 from adapters.http.core.auth import TRUSTED_PROXIES, Authenticator
-from adapters.http.core.body_limits import BoundedRequest
+from adapters.http.core.body_limits import SizeLimitedRequest
 from adapters.http.core.device_cookie import TLS_AT_PROXY
 from adapters.http.core.errors import install_error_handlers
 from adapters.http.core.idempotency import IdempotencyStore
@@ -38,7 +38,7 @@ def create_app(
     """`observer` is called for every response with method, route or "", status and seconds."""
     settings = settings or HttpSettings()
     app = QuartApplication("latchboard", static_folder=None, template_folder=None)
-    app.request_class = BoundedRequest
+    app.request_class = SizeLimitedRequest
     app.config.update(
         BODY_TIMEOUT=settings.body_timeout_s,
         RESPONSE_TIMEOUT=None,

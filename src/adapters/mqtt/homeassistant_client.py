@@ -41,13 +41,13 @@ class HomeAssistantBrokerSettings:
 
 
 @dataclass(frozen=True, slots=True)
-class BridgeMessage:
+class MqttHomeAssistantMessage:
     topic: str
     payload: bytes
     retain: bool
 
 
-class BridgeConnection:
+class MqttHomeAssistantConnection:
     """One connection. Its methods raise Unavailable when it is lost."""
 
     def __init__(self, client: aiomqtt.Client) -> None:
@@ -60,11 +60,11 @@ class BridgeConnection:
         except aiomqtt.MqttError as error:
             raise _unavailable(error) from None
 
-    async def messages(self) -> AsyncIterator[BridgeMessage]:
+    async def messages(self) -> AsyncIterator[MqttHomeAssistantMessage]:
         try:
             async for message in self._client.messages:
                 payload = message.payload if isinstance(message.payload, bytes) else b""
-                yield BridgeMessage(str(message.topic), payload, bool(message.retain))
+                yield MqttHomeAssistantMessage(str(message.topic), payload, bool(message.retain))
         except aiomqtt.MqttError as error:
             raise _unavailable(error) from None
 
@@ -83,7 +83,7 @@ class BridgeClient:
     @asynccontextmanager
     async def connect(
         self, listen: Sequence[str], commands: str | None = None, status: str | None = None
-    ) -> AsyncIterator[BridgeConnection]:
+    ) -> AsyncIterator[MqttHomeAssistantConnection]:
         """The topic `status` is `online` while connected and `offline` afterwards, whatever ends the connection.
 
         Raises Unavailable."""
@@ -91,7 +91,7 @@ class BridgeClient:
         guard_socket(client)
         try:
             async with client, kept_flowing(client):
-                connection = BridgeConnection(client)
+                connection = MqttHomeAssistantConnection(client)
                 await connection.subscribe(listen, _NO_LOCAL)
                 if commands is not None:
                     await connection.subscribe([f"$share/latchboard/{commands}"], _SHARED_SUBSCRIPTION)
@@ -124,7 +124,7 @@ class BridgeClient:
         return client
 
 
-async def _publish_offline(connection: BridgeConnection, status: str | None) -> None:
+async def _publish_offline(connection: MqttHomeAssistantConnection, status: str | None) -> None:
     """Best effort: when the connection is lost, the broker publishes the will instead."""
     if status is not None:
         with suppress(Unavailable, TimeoutError):

@@ -11,13 +11,13 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from adapters.mqtt.mosquitto_credentials import MosquittoFiles
+from adapters.mqtt.mosquitto_credentials import MosquittoFilePaths
 
 MAX_INFLIGHT = 1000
 AUTOSAVE_S = 5
 MAX_PACKET_BYTES = 128 * 1024
 DEFAULT_DATA_DIR = Path("/var/lib/mosquitto")
-DEFAULT_FILES = MosquittoFiles(
+DEFAULT_FILES = MosquittoFilePaths(
     Path("/var/lib/mosquitto/latchboard.passwords"),
     Path("/var/lib/mosquitto/latchboard.acl"),
     Path("/run/mosquitto/mosquitto.pid"),
@@ -26,7 +26,7 @@ _MAX_INCLUDED_FILES = 100
 
 
 @dataclass(frozen=True, slots=True)
-class MosquittoOption:
+class RequiredMosquittoOption:
     name: str
     value: str
     default: str
@@ -53,44 +53,46 @@ def _is_at_most(maximum: int) -> Callable[[str], bool]:
 
 
 OPTIONS = (
-    MosquittoOption(
+    RequiredMosquittoOption(
         "max_queued_messages",
         "0",
         "1000",
         "beyond this number Mosquitto drops messages that it has acknowledged, while the service is away; 0 is no limit",
     ),
-    MosquittoOption("max_queued_bytes", "0", "0", "the same limit in bytes"),
-    MosquittoOption(
+    RequiredMosquittoOption("max_queued_bytes", "0", "0", "the same limit in bytes"),
+    RequiredMosquittoOption(
         "max_inflight_messages",
         str(MAX_INFLIGHT),
         "20",
         "messages on their way to the service that it has not stored yet; 20 slow it down",
         _is_at_least(MAX_INFLIGHT),
     ),
-    MosquittoOption("max_inflight_bytes", "0", "0", "the same limit in bytes"),
-    MosquittoOption("persistence", "true", "false", "keeps queued messages and sessions when Mosquitto is restarted"),
-    MosquittoOption(
+    RequiredMosquittoOption("max_inflight_bytes", "0", "0", "the same limit in bytes"),
+    RequiredMosquittoOption("persistence", "true", "false", "keeps queued messages and sessions when Mosquitto is restarted"),
+    RequiredMosquittoOption(
         "autosave_interval",
         str(AUTOSAVE_S),
         "1800",
         "seconds of acknowledged messages that are lost at most when Mosquitto crashes or its machine fails",
         _is_at_most(60),
     ),
-    MosquittoOption("autosave_on_changes", "false", "false", "with true the interval counts changes instead of seconds"),
-    MosquittoOption("queue_qos0_messages", "false", "false", "nobody waits for QoS 0, so it must not fill the queue"),
-    MosquittoOption("upgrade_outgoing_qos", "false", "false", "the service relies on the QoS of the sender"),
-    MosquittoOption("memory_limit", "0", "0", "beyond it Mosquitto drops messages"),
-    MosquittoOption(
+    RequiredMosquittoOption("autosave_on_changes", "false", "false", "with true the interval counts changes instead of seconds"),
+    RequiredMosquittoOption("queue_qos0_messages", "false", "false", "nobody waits for QoS 0, so it must not fill the queue"),
+    RequiredMosquittoOption("upgrade_outgoing_qos", "false", "false", "the service relies on the QoS of the sender"),
+    RequiredMosquittoOption("memory_limit", "0", "0", "beyond it Mosquitto drops messages"),
+    RequiredMosquittoOption(
         "max_packet_size",
         str(MAX_PACKET_BYTES),
         "0",
         "bytes; the service drops payloads above 64 KiB, and they would fill the queue",
         lambda text: text.isdigit(),
     ),
-    MosquittoOption("retain_available", "true", "true", "schedules reach devices as retained messages"),
-    MosquittoOption("allow_anonymous", "false", "false", "every device has its own login"),
-    MosquittoOption("per_listener_settings", "false", "false", "with true these options would hold for one listener only"),
-    MosquittoOption(
+    RequiredMosquittoOption("retain_available", "true", "true", "schedules reach devices as retained messages"),
+    RequiredMosquittoOption("allow_anonymous", "false", "false", "every device has its own login"),
+    RequiredMosquittoOption(
+        "per_listener_settings", "false", "false", "with true these options would hold for one listener only"
+    ),
+    RequiredMosquittoOption(
         "sys_interval",
         "10",
         "10",
@@ -99,7 +101,7 @@ OPTIONS = (
     ),
 )
 LISTENER_OPTIONS = (
-    MosquittoOption(
+    RequiredMosquittoOption(
         "use_username_as_clientid", "true", "false", "a device cannot take over the session of another one, or of the service"
     ),
 )
@@ -108,7 +110,7 @@ FORBIDDEN = {"persistent_client_expiration": "Mosquitto would delete the queue o
 
 
 def mosquitto_config(
-    files: MosquittoFiles, *, data_dir: Path = DEFAULT_DATA_DIR, listeners: Sequence[str] = ("1883",), user: str | None = None
+    files: MosquittoFilePaths, *, data_dir: Path = DEFAULT_DATA_DIR, listeners: Sequence[str] = ("1883",), user: str | None = None
 ) -> str:
     """A complete configuration. `listeners`: the arguments of each `listener` line, a port and perhaps an address. `user`: whom
     Mosquitto becomes; None: its default."""

@@ -24,7 +24,7 @@ from paho.mqtt.subscribeoptions import SubscribeOptions
 
 from adapters.mqtt.inbound_queue import AckHandle
 from adapters.mqtt.mosquitto_config import MAX_INFLIGHT
-from adapters.mqtt.mosquitto_watch import DROPPED_TOPIC, MosquittoHealthWatch
+from adapters.mqtt.mosquitto_watch import DROPPED_TOPIC, MosquittoHealthMonitor
 from adapters.mqtt.socket_flow import KEEP_ALIVE_S, close_socket, guard_socket, kept_flowing
 from domain.devices.device_codec import OutboundMessage
 from domain.kernel.backoff import Backoff
@@ -77,7 +77,7 @@ class MosquittoConnection:
         settings: MosquittoSettings,
         session: BrokerSession,
         on_message: Callable[[Any, AckHandle | None], None],
-        watch: MosquittoHealthWatch | None,
+        watch: MosquittoHealthMonitor | None,
     ) -> None:
         """`on_message` receives each of paho's messages from devices, with the handle to acknowledge it; None at QoS 0. `watch`
         gets what the broker tells of itself."""
@@ -215,7 +215,7 @@ class MosquittoConnection:
                 reason_code.set_exception(ConnectionError())
 
 
-def _watch_connack(paho: Any, watch: MosquittoHealthWatch) -> None:
+def _watch_connack(paho: Any, watch: MosquittoHealthMonitor) -> None:
     """aiomqtt waits for the CONNACK in paho's callback, and does not pass on what it contains."""
     on_connect = paho.on_connect
 

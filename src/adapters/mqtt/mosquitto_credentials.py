@@ -30,7 +30,7 @@ _WRITE_DELAY_S = 0.05
 
 
 @dataclass(frozen=True, slots=True)
-class MosquittoFiles:
+class MosquittoFilePaths:
     """The files Mosquitto is configured with; `pid_file` names the process to signal, as `pid_file` in its configuration."""
 
     password_file: Path
@@ -51,7 +51,7 @@ def acl_text(service_user: str) -> str:
 class MosquittoCredentialStore:
     """Writes the two files and signals Mosquitto. Before `start`, changes are only collected, so that a fleet is one write."""
 
-    def __init__(self, files: MosquittoFiles, service_user: str, service_password: str) -> None:
+    def __init__(self, files: MosquittoFilePaths, service_user: str, service_password: str) -> None:
         self._files = files
         self._service_user = service_user
         self._lines = {service_user: self._password_line(service_user, service_password)}

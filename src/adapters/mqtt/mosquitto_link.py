@@ -17,12 +17,12 @@ from collections.abc import Collection, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from adapters.mqtt.early_messages import EarlyMessage, EarlyMessages
+from adapters.mqtt.early_messages import EarlyMessage, UnknownDeviceMessageBuffer
 from adapters.mqtt.inbound_queue import AckHandle, InboundQueue, MosquittoInboundBatch, TelemetryBatchFactory, acknowledge
 from adapters.mqtt.mosquitto_connection import FIRST_ERROR_CODE, UNCONFIRMED, BrokerSession, MosquittoSettings
 from adapters.mqtt.mosquitto_credentials import MosquittoCredentialStore
-from adapters.mqtt.mosquitto_sessions import MAIN, MosquittoSessions, sessions_of, whole_fleet
-from adapters.mqtt.mosquitto_watch import MosquittoHealthWatch, as_text
+from adapters.mqtt.mosquitto_sessions import MAIN, MosquittoSessionConnections, sessions_of, whole_fleet
+from adapters.mqtt.mosquitto_watch import MosquittoHealthMonitor, as_text
 from domain.devices.device_codec import OutboundMessage
 from domain.devices.device_link import (
     LOST,
@@ -63,9 +63,9 @@ class MosquittoDeviceLink:
         self._front = front
         self._clock = clock
         self._credentials = credentials
-        self._watch = MosquittoHealthWatch(pid_file)
-        self._sessions = MosquittoSessions(settings, shared or whole_fleet(settings), self._on_message, self._watch)
-        self._early = None if shared is None else EarlyMessages(self._drop_unknown)
+        self._watch = MosquittoHealthMonitor(pid_file)
+        self._sessions = MosquittoSessionConnections(settings, shared or whole_fleet(settings), self._on_message, self._watch)
+        self._early = None if shared is None else UnknownDeviceMessageBuffer(self._drop_unknown)
         if shared is None:
             self._sessions.hold((MAIN,))
         self._devices: dict[str, tuple[int, str]] = {}

@@ -19,7 +19,7 @@ from paho.mqtt.subscribeoptions import SubscribeOptions
 
 from adapters.mqtt.inbound_queue import AckHandle
 from adapters.mqtt.mosquitto_connection import BrokerSession, MosquittoConnection, MosquittoSettings
-from adapters.mqtt.mosquitto_watch import MosquittoHealthWatch
+from adapters.mqtt.mosquitto_watch import MosquittoHealthMonitor
 from domain.devices.broker_access import DEVICE_PUBLISH_TOPICS, SHARED_PREFIX
 from domain.devices.device_codec import OutboundMessage
 
@@ -54,7 +54,7 @@ def sessions_of(partitions: Collection[int]) -> frozenset[int]:
     return frozenset(telemetry | {MAIN} if MAIN in partitions else telemetry)
 
 
-class MosquittoSessions:
+class MosquittoSessionConnections:
     """One connection for each session that this instance holds. Nothing is held before `start` and after `stop`."""
 
     def __init__(
@@ -62,7 +62,7 @@ class MosquittoSessions:
         settings: MosquittoSettings,
         sessions: Sequence[BrokerSession],
         on_message: Callable[[Any, AckHandle | None], None],
-        watch: MosquittoHealthWatch,
+        watch: MosquittoHealthMonitor,
     ) -> None:
         self._settings = settings
         self._sessions = sessions

@@ -21,7 +21,7 @@ _SYS_TIMEOUT_S = 90.0
 log = logging.getLogger(__name__)
 
 
-class MosquittoHealthWatch:
+class MosquittoHealthMonitor:
     def __init__(self, pid_file: Path | None = None, *, now_s: Callable[[], float] = monotonic) -> None:
         """`pid_file`: of a Mosquitto on this machine; None if it runs elsewhere."""
         self._pid_file = pid_file

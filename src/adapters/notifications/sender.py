@@ -32,7 +32,7 @@ EXTRA_S = 5.0
 log = structlog.get_logger("notifications")
 
 
-class CourierClient:
+class AwaitableCourier:
     """One call for each request. `create` makes the courier with the first request: without channels there is none."""
 
     def __init__(self, create: Callable[[], Courier]) -> None:
@@ -69,7 +69,7 @@ class CourierClient:
                 waiting.set_result(response)
 
 
-class ChannelSender:
+class ChannelNotificationSender:
     """Implements `NotificationSender`."""
 
     def __init__(
@@ -85,7 +85,7 @@ class ChannelSender:
         """`push_key`: the private key of VAPID. `contact`: as for `push_request`."""
         self._clock = clock
         self._mailer = mailer
-        self._http = CourierClient(create_courier)
+        self._http = AwaitableCourier(create_courier)
         self._push_key = push_key
         self._contact = contact
         self._telegram_url = telegram_url

@@ -35,14 +35,14 @@ class IdTokenError(Exception):
     """The token is not for this sign-in; the reason is for the log."""
 
 
-class UnknownKeyError(IdTokenError):
+class UnknownSigningKeyError(IdTokenError):
     """No key of the provider can have signed it: the keys may have changed."""
 
 
 def verify_id_token(
     token: str, keys: Sequence[jwt.PyJWK], *, issuer: str, client_id: str, nonce: str, now_ms: int, access_token: str | None
 ) -> dict[str, Any]:
-    """The claims. Raises IdTokenError, UnknownKeyError."""
+    """The claims. Raises IdTokenError, UnknownSigningKeyError."""
     claims, algorithm = _verify_signature(token, keys, issuer, client_id)
     _check_parties(claims, client_id)
     _check_times(claims, now_ms)
@@ -66,7 +66,7 @@ def _verify_signature(token: str, keys: Sequence[jwt.PyJWK], issuer: str, client
         raise IdTokenError("it has a critical header that is not understood")
     fitting = [key for key in keys if _fits(key, algorithm) and key_id in (None, key.key_id)]
     if not fitting:
-        raise UnknownKeyError(f"no key of the provider has the id {key_id!r} and the algorithm {algorithm!r}")
+        raise UnknownSigningKeyError(f"no key of the provider has the id {key_id!r} and the algorithm {algorithm!r}")
     options: Any = {"require": ["iss", "sub", "aud", "exp", "iat"]} | {
         f"verify_{name}": False for name in ("exp", "iat", "nbf", "sub")
     }

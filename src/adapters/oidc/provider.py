@@ -11,9 +11,9 @@ from urllib.parse import quote_plus, urlencode, urlsplit
 
 import structlog
 
-from adapters.oidc.id_token import IdTokenError, UnknownKeyError, verify_id_token
-from adapters.oidc.provider_document import ProviderDocument, ProviderDocuments
-from adapters.oidc.provider_http import ProviderHttp, unavailable_error
+from adapters.oidc.id_token import IdTokenError, UnknownSigningKeyError, verify_id_token
+from adapters.oidc.provider_document import ProviderMetadata, ProviderMetadataCache
+from adapters.oidc.provider_http import ProviderHttpClient, unavailable_error
 from domain.kernel.clock import Clock
 from domain.kernel.errors import Unauthenticated, Unavailable
 from domain.oidc.ports import ProviderIdentity, SignInSecrets
@@ -38,11 +38,11 @@ class OidcClientConfig:
     acr_values: str = ""
 
 
-class OidcProvider:
-    def __init__(self, config: OidcClientConfig, http: ProviderHttp, clock: Clock) -> None:
+class OidcIdentityProvider:
+    def __init__(self, config: OidcClientConfig, http: ProviderHttpClient, clock: Clock) -> None:
         self._config = config
         self._http = http
-        self._documents = ProviderDocuments(config.issuer, http, clock)
+        self._documents = ProviderMetadataCache(config.issuer, http, clock)
 
     @property
     def name(self) -> str:
@@ -91,7 +91,7 @@ class OidcProvider:
         sent = {"client_id": self._config.client_id, "post_logout_redirect_uri": self._config.sign_out_return}
         return _with_query(document.end_session_endpoint, sent)
 
-    async def _exchange(self, document: ProviderDocument, code: str, secrets: SignInSecrets) -> dict[str, Any]:
+    async def _exchange(self, document: ProviderMetadata, code: str, secrets: SignInSecrets) -> dict[str, Any]:
         config = self._config
         form = {
             "grant_type": "authorization_code",
@@ -130,14 +130,14 @@ class OidcProvider:
         try:
             try:
                 return verify_id_token(id_token, await self._documents.get_keys(), **expected)
-            except UnknownKeyError:
+            except UnknownSigningKeyError:
                 keys = await self._documents.get_keys(newer_than_known=True)
                 return verify_id_token(id_token, keys, **expected)
         except IdTokenError as error:
             raise _rejected_error(f"the ID token is not valid: {error}") from None
 
     async def _with_userinfo(
-        self, document: ProviderDocument, claims: dict[str, Any], access_token: str | None
+        self, document: ProviderMetadata, claims: dict[str, Any], access_token: str | None
     ) -> dict[str, Any]:
         """Many providers give the address and the groups only there. What the ID token says counts more."""
         is_complete = "email" in claims and (

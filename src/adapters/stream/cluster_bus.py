@@ -15,8 +15,8 @@ from nats.aio.client import Client
 from nats.aio.msg import Msg
 
 from adapters.stream.feed_messages import decode_interest, decode_readings
-from domain.feed.feed_between_instances import FeedReadingsMessage, SharedInterest
-from domain.partitions.lease import LeaseAnswer, LeaseQuestion
+from domain.feed.feed_between_instances import FeedInterestMessage, FeedReadingsMessage
+from domain.partitions.lease import LeasePollRequest, LeasePollResponse
 from domain.partitions.ports import ConnectedDevices
 
 CALL_TIMEOUT_S = 0.3
@@ -25,14 +25,14 @@ STRANGERS_S = 0.15
 _NO_LEASE = b"no lease"
 _SENDER = "Latchboard-Instance"
 
-_question = msgspec.json.Decoder(LeaseQuestion)
-_answer = msgspec.json.Decoder(LeaseAnswer)
+_question = msgspec.json.Decoder(LeasePollRequest)
+_answer = msgspec.json.Decoder(LeasePollResponse)
 _connected = msgspec.json.Decoder(list[tuple[str, int]])
 
 log = structlog.get_logger("stream")
 
 
-class ClusterBus:
+class NatsClusterBus:
     def __init__(self, client: Client, instance: str, prefix: str = "latchboard") -> None:
         self._client = client
         self._instance = instance
@@ -69,7 +69,7 @@ class ClusterBus:
             return False
         return True
 
-    async def answer_leases(self, answer: Callable[[LeaseQuestion], LeaseAnswer]) -> None:
+    async def answer_leases(self, answer: Callable[[LeasePollRequest], LeasePollResponse]) -> None:
         """From now on `poll_leases` of every instance gets an answer of this one."""
 
         async def reply(message: Msg) -> None:
@@ -78,8 +78,8 @@ class ClusterBus:
 
         await self._client.subscribe(f"{self._prefix}.leases", cb=reply)
 
-    async def poll_leases(self, question: LeaseQuestion, expected: Collection[str]) -> Mapping[str, LeaseAnswer]:
-        found: dict[str, LeaseAnswer] = {}
+    async def poll_leases(self, question: LeasePollRequest, expected: Collection[str]) -> Mapping[str, LeasePollResponse]:
+        found: dict[str, LeasePollResponse] = {}
         is_complete = asyncio.Event()
 
         async def collect(message: Msg) -> None:
@@ -129,10 +129,10 @@ class ClusterBus:
     async def announce_readings(self, readings: FeedReadingsMessage) -> None:
         await self._publish("readings", msgspec.json.encode(readings))
 
-    async def on_interest(self, call: Callable[[str, SharedInterest], Awaitable[None] | None]) -> None:
+    async def on_interest(self, call: Callable[[str, FeedInterestMessage], Awaitable[None] | None]) -> None:
         await self._subscribe("interest", lambda sender, body: call(sender, decode_interest(body)))
 
-    async def announce_interest(self, interest: SharedInterest) -> None:
+    async def announce_interest(self, interest: FeedInterestMessage) -> None:
         await self._publish("interest", msgspec.json.encode(interest))
 
     async def _subscribe(self, subject: str, call: Callable[[str, bytes], Awaitable[None] | None]) -> None:

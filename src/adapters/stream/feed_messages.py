@@ -5,10 +5,10 @@ from __future__ import annotations
 import msgspec
 
 from domain.events.model import Event
-from domain.feed.feed_between_instances import FeedReadingsMessage, SharedInterest
+from domain.feed.feed_between_instances import FeedInterestMessage, FeedReadingsMessage
 
 encode = msgspec.json.encode
-decode_interest = msgspec.json.Decoder(SharedInterest).decode
+decode_interest = msgspec.json.Decoder(FeedInterestMessage).decode
 
 
 def decode_readings(body: bytes) -> FeedReadingsMessage:

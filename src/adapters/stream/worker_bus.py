@@ -16,7 +16,7 @@ import msgspec
 import structlog
 
 from adapters.stream.feed_messages import decode_interest, decode_readings, encode
-from domain.feed.feed_between_instances import FeedReadingsMessage, SharedInterest
+from domain.feed.feed_between_instances import FeedInterestMessage, FeedReadingsMessage
 
 MAX_UNSENT_BYTES = 8 * 1024 * 1024
 MAX_MESSAGE_BYTES = 4 * 1024 * 1024
@@ -28,7 +28,7 @@ Receiver = Callable[[str, bytes], Awaitable[None] | None]
 log = structlog.get_logger("worker_bus")
 
 
-class WorkerBus:
+class WorkerProcessFeedBus:
     """Implements `FeedBus`."""
 
     def __init__(self, folder: Path, number: int, count: int, name: str) -> None:
@@ -61,13 +61,13 @@ class WorkerBus:
     async def announce_readings(self, readings: FeedReadingsMessage) -> None:
         self._send(_READINGS, encode(readings))
 
-    async def announce_interest(self, interest: SharedInterest) -> None:
+    async def announce_interest(self, interest: FeedInterestMessage) -> None:
         self._send(_INTEREST, encode(interest))
 
     async def on_readings(self, call: Callable[[str, FeedReadingsMessage], Awaitable[None] | None]) -> None:
         self._receivers[_READINGS] = lambda sender, body: call(sender, decode_readings(body))
 
-    async def on_interest(self, call: Callable[[str, SharedInterest], Awaitable[None] | None]) -> None:
+    async def on_interest(self, call: Callable[[str, FeedInterestMessage], Awaitable[None] | None]) -> None:
         self._receivers[_INTEREST] = lambda sender, body: call(sender, decode_interest(body))
 
     async def flush(self) -> None:

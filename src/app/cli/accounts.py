@@ -19,11 +19,11 @@ from app.wiring.adapters import load_key_ring, prepare_data_dir
 from domain.events.service import DomainEventRecorder
 from domain.kernel.caller import Role
 from domain.sign_in.token_issuer import SessionTokenIssuer
-from domain.team.operator_accounts import AccountAdminService
+from domain.team.operator_accounts import OperatorAccountService
 
 
 @asynccontextmanager
-async def open_operator_service(settings: Settings) -> AsyncIterator[AccountAdminService]:
+async def open_operator_service(settings: Settings) -> AsyncIterator[OperatorAccountService]:
     prepare_data_dir(settings.data_dir)
     database = SqlDatabase(settings.effective_database_url, pool_size=1)
     ids, hasher = RandomIdGenerator(), Argon2PasswordHasher(threads=1)
@@ -31,7 +31,7 @@ async def open_operator_service(settings: Settings) -> AsyncIterator[AccountAdmi
     try:
         require_database(settings, database.file)
         await database.start()
-        yield AccountAdminService(uow=uow, clock=SystemClock(), ids=ids, hasher=hasher)
+        yield OperatorAccountService(uow=uow, clock=SystemClock(), ids=ids, hasher=hasher)
     finally:
         await database.stop()
         hasher.close()

@@ -15,7 +15,7 @@ import typer
 from rich.console import Console
 
 from app.cli.command_support import EXIT_FAILURE, EXIT_USAGE, exit_with, load_settings_or_exit, run_async
-from domain.audit.verify import AuditReport, AuditVerifier, NotProvenError
+from domain.audit.verify import AuditReport, AuditVerificationError, AuditVerifier
 
 audit = typer.Typer(help="The event log as proof: seal, export, verify.", no_args_is_help=True)
 
@@ -55,9 +55,9 @@ def audit_export(
     after_seal: Annotated[int | None, typer.Option(min=0, help="Continue after this seal, the last one of an export.")] = None,
 ) -> None:
     """Export an account's event log as lines of JSON. The service may run meanwhile."""
-    from app.cli.audit_log import ExportRequest, export_log
+    from app.cli.audit_log import AuditExportOptions, export_log
 
-    request = ExportRequest(account, since, until, command, after_seal)
+    request = AuditExportOptions(account, since, until, command, after_seal)
     try:
         with sys.stdout if output is None else output.open("x", encoding="utf-8") as file:
             run_async(export_log(load_settings_or_exit(), request, file))
@@ -106,7 +106,7 @@ def audit_verify(
     verifier = AuditVerifier(is_signed_by, [_public_key(each) for each in public_key], map(_seal, expect_seal or ()))
     try:
         report = verifier.verify(_lines(file))
-    except NotProvenError as error:
+    except AuditVerificationError as error:
         exit_with(f"NOT PROVEN. {error}.", EXIT_FAILURE)
     except OSError as error:
         exit_with(f"{file} cannot be read: {error.strerror or error}", EXIT_USAGE)

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import Any, TextIO
 
 from adapters.clock import SystemClock
-from adapters.crypto.seal_keys import Ed25519SealKeys
+from adapters.crypto.seal_keys import Ed25519SealKeyProvider
 from adapters.storage.sql import SqlDatabase
 from app.config.settings import Settings
 from app.runtime.errors import StartupError
@@ -23,7 +23,7 @@ from domain.kernel.ids import AccountId
 
 
 @dataclass(frozen=True, slots=True)
-class ExportRequest:
+class AuditExportOptions:
     """Options of `audit export`."""
 
     account: str | None
@@ -49,7 +49,7 @@ async def seal_log(settings: Settings) -> int:
         return await AuditSealService(uow=uow, clock=SystemClock(), keys=keys).seal()
 
 
-async def export_log(settings: Settings, request: ExportRequest, file: TextIO) -> None:
+async def export_log(settings: Settings, request: AuditExportOptions, file: TextIO) -> None:
     """Raises StartupError, NotFound, ValidationFailed, and what the database raises."""
     selection = request.to_selection()
     async with open_database(settings) as uow:
@@ -93,8 +93,8 @@ def _time(option: str, text: str | None) -> int | None:
         raise ValidationFailed(f"{option} {text} is no ISO 8601 date-time with offset, such as 2026-11-21T04:00:00Z.") from None
 
 
-def _seal_keys(settings: Settings) -> Ed25519SealKeys:
+def _seal_keys(settings: Settings) -> Ed25519SealKeyProvider:
     prepare_data_dir(settings.data_dir)
     if settings.secret_keys is None and not (settings.data_dir / "secret_keys").exists():
         raise StartupError(f"There is no key ring in {settings.data_dir}. Set LATCHBOARD_DATA_DIR to where the service keeps it.")
-    return Ed25519SealKeys(load_key_ring(settings))
+    return Ed25519SealKeyProvider(load_key_ring(settings))

@@ -23,7 +23,7 @@ from app.cli.audit_log import choose_account, open_database
 from app.cli.command_support import stderr_console
 from app.config.settings import Settings
 from app.runtime.errors import StartupError
-from domain.audit.tail import AuditCursor, AuditSink, AuditTail, NotDeliveredError, SinkRefusedError
+from domain.audit.tail import AuditCursor, AuditSink, AuditTailReader, SinkRefusedError, SinkUnavailableError
 from domain.kernel.errors import Unavailable
 from domain.kernel.ids import AccountId
 from domain.webhooks.signature_reference import standard_key
@@ -55,8 +55,10 @@ async def stream_log(settings: Settings, request: AuditStreamOptions) -> None:
     with _only_one(request.cursor_file):
         async with open_database(settings) as uow:
             account_id = await choose_account(uow, request.account)
-            stored = CursorFile(request.cursor_file, account_id)
-            following = asyncio.create_task(_AuditStream(AuditTail(uow=uow), sink, stored, account_id).follow(once=request.once))
+            stored = AuditCursorFile(request.cursor_file, account_id)
+            following = asyncio.create_task(
+                _AuditStream(AuditTailReader(uow=uow), sink, stored, account_id).follow(once=request.once)
+            )
             stopping = asyncio.create_task(stop.wait())
             await asyncio.wait({following, stopping}, return_when=asyncio.FIRST_COMPLETED)
             for task in (following, stopping):
@@ -65,7 +67,7 @@ async def stream_log(settings: Settings, request: AuditStreamOptions) -> None:
                 await following
 
 
-class CursorFile:
+class AuditCursorFile:
     """Replaced as a whole, so that a crash leaves the old or the new one."""
 
     def __init__(self, path: Path, account_id: AccountId) -> None:
@@ -102,7 +104,7 @@ class CursorFile:
 class _AuditStream:
     """Holds one batch at a time; the database is the queue."""
 
-    def __init__(self, tail: AuditTail, sink: AuditSink, stored: CursorFile, account_id: AccountId) -> None:
+    def __init__(self, tail: AuditTailReader, sink: AuditSink, stored: AuditCursorFile, account_id: AccountId) -> None:
         self._tail, self._sink, self._stored, self._account_id = tail, sink, stored, account_id
         self._failures = 0
 
@@ -111,7 +113,7 @@ class _AuditStream:
         while True:
             try:
                 found = await self._advance(cursor)
-            except (NotDeliveredError, Unavailable) as error:
+            except (SinkUnavailableError, Unavailable) as error:
                 await self._pause(error)
                 continue
             except SinkRefusedError as error:

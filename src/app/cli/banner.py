@@ -12,7 +12,7 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
-from app.cli.first_account import FIRST_LOGIN_FILE, FirstLogin, FirstRunLink
+from app.cli.first_account import FIRST_LOGIN_FILE, FirstAccountCredentials, FirstRunLink
 from app.config.own_address import is_loopback, reachable_address
 from app.config.settings import Settings
 
@@ -32,7 +32,7 @@ def network_url(settings: Settings) -> str:
 
 def print_banner(
     settings: Settings,
-    login: FirstLogin | FirstRunLink | None,
+    login: FirstAccountCredentials | FirstRunLink | None,
     *,
     highlights: Sequence[str] = (),
     demo: bool = False,
@@ -86,7 +86,7 @@ def _print_link(console: Console, settings: Settings, link: FirstRunLink) -> Non
     console.print(Text("  A try without hardware of your own: make demo", style="dim"))
 
 
-def _print_login(console: Console, settings: Settings, login: FirstLogin | None) -> None:
+def _print_login(console: Console, settings: Settings, login: FirstAccountCredentials | None) -> None:
     file = settings.data_dir / FIRST_LOGIN_FILE
     if login is not None and login.password is not None and not console.is_terminal:
         console.print(Text(f"\nThe first login, {login.email} and its password, is in {file.resolve()}", style="bold yellow"))

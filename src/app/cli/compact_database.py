@@ -19,7 +19,7 @@ FOR_POSTGRES = (
 
 
 @dataclass(frozen=True, slots=True)
-class CompactResult:
+class DatabaseCompactionResult:
     """Sizes of the database file in bytes. `is_online`: a service used it meanwhile."""
 
     path: Path
@@ -28,7 +28,7 @@ class CompactResult:
     is_online: bool
 
 
-def compact(settings: Settings) -> CompactResult:
+def compact(settings: Settings) -> DatabaseCompactionResult:
     """Rewrite the file, or release its unused pages while a service runs. Raises StartupError, Unavailable."""
     path = SqlDatabase(settings.effective_database_url, pool_size=1).file
     if path is None:
@@ -41,12 +41,12 @@ def compact(settings: Settings) -> CompactResult:
         lock.acquire()
     except StartupError as error:
         _release_online(path, error)
-        return CompactResult(path, before, path.stat().st_size, is_online=True)
+        return DatabaseCompactionResult(path, before, path.stat().st_size, is_online=True)
     try:
         vacuum(path)
     finally:
         lock.release()
-    return CompactResult(path, before, path.stat().st_size, is_online=False)
+    return DatabaseCompactionResult(path, before, path.stat().st_size, is_online=False)
 
 
 def _release_online(path: Path, running: StartupError) -> None:

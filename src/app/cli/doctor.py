@@ -13,7 +13,7 @@ import httpx
 
 from adapters.clock import SystemClock
 from adapters.crypto.certificate_authority import expiry
-from adapters.mqtt.mosquitto_watch import MosquittoHealthWatch, as_text
+from adapters.mqtt.mosquitto_watch import MosquittoHealthMonitor, as_text
 from adapters.storage.sql import SqlDatabase
 from adapters.storage.sql.migrations import HEAD
 from app.cli.banner import http_url
@@ -201,7 +201,7 @@ async def _check_certificate(settings: Settings) -> str:
 
 def _check_mosquitto_config(settings: Settings) -> None:
     """Look at the configuration of a Mosquitto on this machine. Raises DiagnosticWarning."""
-    watch = MosquittoHealthWatch(settings.mosquitto_pid_file)
+    watch = MosquittoHealthMonitor(settings.mosquitto_pid_file)
     watch.check_config()
     if warning := as_text(watch.warnings()):
         raise DiagnosticWarning(warning)

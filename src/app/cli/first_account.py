@@ -23,7 +23,7 @@ log = structlog.get_logger("start")
 
 
 @dataclass(frozen=True, slots=True)
-class FirstLogin:
+class FirstAccountCredentials:
     email: str
     password: str | None = field(repr=False)
     """None when the operator set it: a known password is not shown."""
@@ -41,7 +41,7 @@ class FirstRunLink:
 
 async def create_first_account(
     program: ComposedService, url: str, *, make_up: bool = False, token: str | None = None
-) -> FirstLogin | FirstRunLink | None:
+) -> FirstAccountCredentials | FirstRunLink | None:
     """Returns the new login, or the link by which the first visitor makes it, or None when an account exists already.
 
     `url`: where the dashboard is reached; `make_up`: make a login up instead of waiting for a visitor; `token`: of the link,
@@ -63,10 +63,10 @@ async def create_first_account(
     if created is None:
         return None  # another instance has created it
     if generated is None:
-        return FirstLogin(email, None)
+        return FirstAccountCredentials(email, None)
     path = settings.data_dir / FIRST_LOGIN_FILE
     _write_secret_file(path, f"email    {email}\npassword {generated}\n\nChange it, then delete this file.\n")
-    return FirstLogin(email, generated, path)
+    return FirstAccountCredentials(email, generated, path)
 
 
 def _issue_link(program: ComposedService, url: str, token: str | None) -> FirstRunLink:

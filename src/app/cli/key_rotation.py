@@ -38,7 +38,7 @@ ProgressCallback = Callable[[int, int], None]
 
 
 @dataclass(frozen=True, slots=True)
-class RotationResult:
+class KeyRotationResult:
     newest_key_id: str
     created_key: bool
     """False when an earlier rotation was continued, or when no new key was wanted."""
@@ -55,13 +55,13 @@ class MasterKeyUsage:
 
 
 @dataclass(frozen=True, slots=True)
-class _RotationContext:
+class _KeyRotationContext:
     ring: SecretKeyProvider
     rekey_service: RekeyService
     clock: Clock
 
 
-async def rotate_keys(settings: Settings, *, new_key: bool, progress: ProgressCallback) -> RotationResult:
+async def rotate_keys(settings: Settings, *, new_key: bool, progress: ProgressCallback) -> KeyRotationResult:
     """Seal every secret with the newest key, after adding one if `new_key`. Raises StartupError, and what the database raises."""
     async with _open_keys(settings) as keys:
         file = keys.ring if isinstance(keys.ring, KeyRingFile) else None
@@ -122,7 +122,7 @@ def _require_unneeded(report: RekeyReport, older: list[str], file: KeyRingFile, 
         )
 
 
-async def _rekey(keys: _RotationContext, new_key: bool, progress: ProgressCallback) -> RotationResult:
+async def _rekey(keys: _KeyRotationContext, new_key: bool, progress: ProgressCallback) -> KeyRotationResult:
     """Rekey twice: the second pass finds what the service sealed with the previous key during the first pass."""
     total = await keys.rekey_service.count_secrets()
     report = await keys.rekey_service.run(lambda seen: progress(seen, total))
@@ -130,7 +130,7 @@ async def _rekey(keys: _RotationContext, new_key: bool, progress: ProgressCallba
     report.rekeyed += again.rekeyed
     report.unreadable = again.unreadable
     ring = keys.ring
-    return RotationResult(ring.newest.key_id, new_key, report, tuple(key.key_id for key in ring.keys[1:]))
+    return KeyRotationResult(ring.newest.key_id, new_key, report, tuple(key.key_id for key in ring.keys[1:]))
 
 
 def _count_outdated(report: RekeyReport, ring: SecretKeyProvider) -> int:
@@ -139,7 +139,7 @@ def _count_outdated(report: RekeyReport, ring: SecretKeyProvider) -> int:
 
 
 @asynccontextmanager
-async def _open_keys(settings: Settings) -> AsyncIterator[_RotationContext]:
+async def _open_keys(settings: Settings) -> AsyncIterator[_KeyRotationContext]:
     prepare_data_dir(settings.data_dir)
     if settings.secret_keys is None and not (settings.data_dir / "secret_keys").exists():
         raise StartupError(f"There is no key ring in {settings.data_dir}. Set LATCHBOARD_DATA_DIR to where the service keeps it.")
@@ -148,6 +148,6 @@ async def _open_keys(settings: Settings) -> AsyncIterator[_RotationContext]:
     uow = database.unit_of_work(DomainEventRecorder(ids=RandomIdGenerator(), observers=[], feed=InProcessFeedHub()))
     try:
         await database.start()
-        yield _RotationContext(ring, RekeyService(uow=uow, vault=AesVault(ring), key_of=sealing_key_id), SystemClock())
+        yield _KeyRotationContext(ring, RekeyService(uow=uow, vault=AesVault(ring), key_of=sealing_key_id), SystemClock())
     finally:
         await database.stop()

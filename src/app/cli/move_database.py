@@ -10,7 +10,7 @@ from sqlalchemy.engine import make_url
 from sqlalchemy.exc import ArgumentError
 
 from adapters.storage.sql import SqlDatabase
-from adapters.storage.sql.copy_to_postgres import MoveResult, move_to_postgres
+from adapters.storage.sql.copy_to_postgres import DatabaseMoveResult, move_to_postgres
 from app.config.settings import Settings
 from app.runtime.errors import StartupError
 from app.runtime.instance_lock import InstanceLock
@@ -21,8 +21,8 @@ switch the same devices a second time."""
 PROGRESS_EVERY_S = 2.0
 
 
-async def move_installation(settings: Settings, url: str, console: Console) -> tuple[MoveResult, Path]:
-    """Returns what was copied, and where the old database is now. Raises StartupError, MoveError."""
+async def move_installation(settings: Settings, url: str, console: Console) -> tuple[DatabaseMoveResult, Path]:
+    """Returns what was copied, and where the old database is now. Raises StartupError, DatabaseMoveError."""
     source = SqlDatabase(settings.effective_database_url, pool_size=1).file
     if source is None:
         raise StartupError("LATCHBOARD_DATABASE_URL already names PostgreSQL; this command moves an SQLite database.")
@@ -30,7 +30,7 @@ async def move_installation(settings: Settings, url: str, console: Console) -> t
     lock = InstanceLock(source)
     lock.acquire()
     try:
-        result = await move_to_postgres(source, url, _MoveProgress(console))
+        result = await move_to_postgres(source, url, _DatabaseMoveProgress(console))
         return result, source.rename(source.with_name(source.name + MOVED_SUFFIX))
     finally:
         lock.release()
@@ -45,7 +45,7 @@ def _require_postgres_url(url: str) -> None:
         raise StartupError("Give the URL of an empty database: postgresql+asyncpg://user:password@host/name")
 
 
-class _MoveProgress:
+class _DatabaseMoveProgress:
     """Prints a line when a table begins, and every few seconds in a long one."""
 
     def __init__(self, console: Console) -> None:

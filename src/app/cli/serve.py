@@ -8,7 +8,7 @@ import contextlib
 import structlog
 
 from app.cli import banner
-from app.cli.first_account import FirstLogin, FirstRunLink, create_first_account
+from app.cli.first_account import FirstAccountCredentials, FirstRunLink, create_first_account
 from app.config.settings import Settings
 from app.runtime import open_files
 from app.runtime.worker_processes import WorkerIdentity
@@ -29,7 +29,7 @@ async def serve(
     open_files.raise_limit()  # before the parts take their share of it
     program = compose(settings, worker)
     demo_tasks: list[asyncio.Task[None]] = []
-    login: list[FirstLogin | FirstRunLink | None] = []
+    login: list[FirstAccountCredentials | FirstRunLink | None] = []
 
     async def prepare(program: ComposedService) -> None:
         login.append(await create_first_account(program, banner.network_url(settings), make_up=demo, token=first_run_token))
@@ -61,9 +61,9 @@ async def serve(
     return 0
 
 
-def _owner_password(settings: Settings, login: FirstLogin | FirstRunLink | None) -> str | None:
+def _owner_password(settings: Settings, login: FirstAccountCredentials | FirstRunLink | None) -> str | None:
     """The password of a login that was made at this start."""
-    if not isinstance(login, FirstLogin):
+    if not isinstance(login, FirstAccountCredentials):
         return None
     return login.password or (settings.owner_password.get_secret_value() if settings.owner_password else None)
 

@@ -16,7 +16,7 @@ import typer
 
 from app.cli.command_support import run_async
 from app.config.settings import Settings
-from app.runtime.worker_processes import WorkerIdentity, WorkerProcesses
+from app.runtime.worker_processes import WorkerIdentity, WorkerProcessSupervisor
 from app.wiring.adapters import with_free_ports
 from app.wiring.http_server import reserve_port
 from domain.team.first_run import FIRST_RUN_TOKEN_LENGTH
@@ -39,7 +39,9 @@ def run_workers(settings: Settings) -> int:
         importlib.import_module(name)
     token = "".join(secrets.choice(string.ascii_letters + string.digits) for _ in range(FIRST_RUN_TOKEN_LENGTH))
     with reserve_port(settings.http_host, settings.http_port), TemporaryDirectory(prefix="latchboard-") as folder:
-        return WorkerProcesses(settings.workers, Path(folder), lambda identity: _run_worker(settings, identity, token)).run()
+        return WorkerProcessSupervisor(
+            settings.workers, Path(folder), lambda identity: _run_worker(settings, identity, token)
+        ).run()
 
 
 def _run_worker(settings: Settings, identity: WorkerIdentity, first_run_token: str) -> int:

@@ -8,7 +8,7 @@ from pydantic_settings import BaseSettings
 from app.config.url_checks import check_public_url
 
 
-class ChannelSettings(BaseSettings):
+class NotificationChannelSettings(BaseSettings):
     telegram_url: str = Field(
         default="https://api.telegram.org", description="Server of the Telegram Bot API, or of another one that speaks it."
     )

@@ -19,9 +19,9 @@ class TelemetrySettings(BaseSettings):
     @classmethod
     def _check_clickhouse_url(cls, value: SecretStr | None) -> SecretStr | None:
         if value is not None:
-            from adapters.clickhouse.reading_store import ClickHouseAddress  # imports httpx
+            from adapters.clickhouse.reading_store import ClickHouseServerConfig  # imports httpx
 
-            ClickHouseAddress.parse(value.get_secret_value())
+            ClickHouseServerConfig.parse(value.get_secret_value())
         return value
 
     def check_days(self) -> None:

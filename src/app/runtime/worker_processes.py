@@ -64,7 +64,7 @@ class WorkerIdentity:
 
 
 @dataclass(slots=True)
-class _Slot:
+class _WorkerProcessSlot:
     """One worker number and the process that has it now. `pid` is 0 between two processes."""
 
     number: int
@@ -77,12 +77,12 @@ class _Slot:
     """Ends in a row without a stable run in between."""
 
 
-class WorkerProcesses:
+class WorkerProcessSupervisor:
     def __init__(self, count: int, folder: Path, run_worker: Callable[[WorkerIdentity], int]) -> None:
         """`run_worker` runs in the forked process and returns its exit code."""
         self._folder = folder
         self._run_worker = run_worker
-        self._slots = [_Slot(number) for number in range(1, count + 1)]
+        self._slots = [_WorkerProcessSlot(number) for number in range(1, count + 1)]
         self._is_prepared = False
         """Whether the first worker has been ready."""
         self._parent_pipe = os.pipe()
@@ -125,7 +125,7 @@ class WorkerProcesses:
                 self._read_report(slot)
         return wakeups.fileno() in readable and any(number in _STOP_SIGNALS for number in wakeups.recv(4_096))
 
-    def _read_report(self, slot: _Slot) -> None:
+    def _read_report(self, slot: _WorkerProcessSlot) -> None:
         is_ready = bool(os.read(slot.ready_pipe, 1))
         os.close(slot.ready_pipe)
         slot.ready_pipe = -1
@@ -147,7 +147,7 @@ class WorkerProcesses:
         due = [slot.start_due_at for slot in self._slots if slot.start_due_at is not None]
         return max(0.0, min(due) - monotonic()) if due else None
 
-    def _start(self, slot: _Slot) -> None:
+    def _start(self, slot: _WorkerProcessSlot) -> None:
         ready_read, ready_write = os.pipe()
         identity = WorkerIdentity(slot.number, slot.starts, self._folder, self._parent_pipe[0], ready_write)
         signal.pthread_sigmask(signal.SIG_BLOCK, _SIGNALS)  # until the child has handlers of its own
@@ -193,7 +193,7 @@ class WorkerProcesses:
             log.error("a worker process has ended and is replaced", worker=slot.number, exit_code=code, pause_s=pause_s)
         return None
 
-    def _ended(self) -> Iterator[tuple[_Slot, int]]:
+    def _ended(self) -> Iterator[tuple[_WorkerProcessSlot, int]]:
         for slot in self._slots:
             if slot.pid and (ended := os.waitpid(slot.pid, os.WNOHANG))[0]:
                 slot.pid = 0

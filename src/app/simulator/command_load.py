@@ -15,7 +15,7 @@ RESULT_WAIT_S = 10
 MAX_IN_FLIGHT = 128
 
 
-class CommandLoad:
+class CommandLoadGenerator:
     """Sends `rate` commands per second, ON in one round over all devices and OFF in the next. `outcomes` counts commands by final
     status, or by error code when the service refuses one."""
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
-from app.simulator.command_load import CommandLoad
+from app.simulator.command_load import CommandLoadGenerator
 from app.simulator.options import SimulationOptions
 
 SimulationStats = Mapping[str, int]
@@ -28,7 +28,7 @@ def count_faults(stats: SimulationStats) -> int:
 
 
 def summary_lines(
-    options: SimulationOptions, stats: SimulationStats, max_connected: int, load: CommandLoad | None
+    options: SimulationOptions, stats: SimulationStats, max_connected: int, load: CommandLoadGenerator | None
 ) -> Sequence[str]:
     seconds = max(0.001, stats["elapsed_ms"] / 1000)
     lines = [

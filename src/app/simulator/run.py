@@ -17,7 +17,7 @@ import httpx
 from adapters.engine import _native as extension  # noqa: TID251 - the fleet is part of the extension
 from app.simulator import report
 from app.simulator.api_client import ApiClient, TokenIssuer
-from app.simulator.command_load import CommandLoad
+from app.simulator.command_load import CommandLoadGenerator
 from app.simulator.options import DEFAULT_TLS_PORT, SimulationError, SimulationOptions
 from app.simulator.provision import ProvisionedFleet, delete_devices, provision, read_logins, write_logins
 
@@ -74,7 +74,7 @@ async def _run_fleet(
     reporter.print_line(f"simulating {len(provisioned.logins):,} {provisioned.profile} devices at {host}:{port} ({transport})")
     fleet = start_fleet(options, provisioned, host, port)
     load = (
-        CommandLoad(api, provisioned.logins, options.commands_per_second)
+        CommandLoadGenerator(api, provisioned.logins, options.commands_per_second)
         if api is not None and options.commands_per_second > 0
         else None
     )
@@ -119,7 +119,7 @@ def start_fleet(options: SimulationOptions, provisioned: ProvisionedFleet, host:
 
 
 @contextlib.asynccontextmanager
-async def _running_in_background(load: CommandLoad | None) -> AsyncIterator[None]:
+async def _running_in_background(load: CommandLoadGenerator | None) -> AsyncIterator[None]:
     task = None if load is None else asyncio.create_task(load.run())
     try:
         yield

@@ -20,7 +20,7 @@ from adapters.crypto.key_ring import KeyRing, SecretKeyProvider
 from adapters.crypto.key_ring_file import KeyRingFile
 from adapters.crypto.password_hasher import Argon2PasswordHasher
 from adapters.crypto.secret_hasher import KeyRingSecretHasher
-from adapters.crypto.totp import PyotpCodec
+from adapters.crypto.totp import PyotpTotpCodec
 from adapters.crypto.vault import AesVault
 from adapters.crypto.webauthn_codec import WebAuthnCodec
 from adapters.delivery.address_guard import AddressGuard
@@ -36,7 +36,7 @@ from adapters.mqtt.standby_link import StandbyDeviceLink
 from adapters.params_validator import JsonSchemaParamsValidator
 from adapters.recurrence import DateutilRecurrence
 from adapters.service_texts import SentenceTranslator
-from adapters.storage.disk_space import DiskSpace
+from adapters.storage.disk_space import DiskSpaceProbe
 from adapters.storage.sql import SqlDatabase
 from adapters.storage.sql.postgres.leader_fence import LeaderFence
 from app.config.settings import Settings, SettingsError
@@ -56,8 +56,8 @@ from domain.webhooks.ports import Courier
 
 if TYPE_CHECKING:
     from adapters.mqtt.embedded_link import BrokerLimits
-    from adapters.stream.worker_bus import WorkerBus
-    from app.wiring.cluster import Cluster
+    from adapters.stream.worker_bus import WorkerProcessFeedBus
+    from app.wiring.cluster import ClusterComponents
 
 READER_POOL_SIZE = 6
 
@@ -74,7 +74,7 @@ class ServiceAdapters:
         self.key_ring = load_key_ring(settings)
         self.vault = AesVault(self.key_ring)
         self.digest = KeyRingSecretHasher(self.key_ring)
-        self.totp = PyotpCodec()
+        self.totp = PyotpTotpCodec()
         self.passkeys = WebAuthnCodec(origin=settings.effective_public_url)
         self.tokens = JwtAccessTokenCodec(self.key_ring)
         self.hasher = Argon2PasswordHasher()
@@ -132,7 +132,7 @@ class ServiceAdapters:
         return self._has_broker and (self.standby_link is None or self.standby_link.is_active)
 
 
-def _create_cluster(settings: Settings, process_id: bytes, clock: Clock) -> Cluster | None:
+def _create_cluster(settings: Settings, process_id: bytes, clock: Clock) -> ClusterComponents | None:
     if settings.cluster is None:
         return None
     from app.wiring.cluster import create_cluster
@@ -140,12 +140,12 @@ def _create_cluster(settings: Settings, process_id: bytes, clock: Clock) -> Clus
     return create_cluster(settings, process_id, clock)
 
 
-def _create_worker_bus(settings: Settings, worker: WorkerIdentity | None, name: str) -> WorkerBus | None:
+def _create_worker_bus(settings: Settings, worker: WorkerIdentity | None, name: str) -> WorkerProcessFeedBus | None:
     if worker is None:
         return None
-    from adapters.stream.worker_bus import WorkerBus
+    from adapters.stream.worker_bus import WorkerProcessFeedBus
 
-    return WorkerBus(worker.folder, worker.number, settings.workers, name)
+    return WorkerProcessFeedBus(worker.folder, worker.number, settings.workers, name)
 
 
 def prepare_data_dir(path: Path) -> None:
@@ -162,9 +162,9 @@ def prepare_data_dir(path: Path) -> None:
         ) from None
 
 
-def create_disk_space(settings: Settings, database: Path | None) -> DiskSpace:
+def create_disk_space(settings: Settings, database: Path | None) -> DiskSpaceProbe:
     folder = settings.data_dir if database is None else database.parent
-    return DiskSpace(folder, percent=settings.disk_warning_percent, mib=settings.disk_warning_mib)
+    return DiskSpaceProbe(folder, percent=settings.disk_warning_percent, mib=settings.disk_warning_mib)
 
 
 def create_courier(settings: Settings, clock: Clock) -> Courier:
@@ -231,7 +231,7 @@ def create_device_link(settings: Settings, clock: Clock, engine: EngineComponent
 
 def _create_external_link(settings: Settings, clock: Clock, engine: EngineComponents, front: str) -> DeviceLink:
     from adapters.mqtt.mosquitto_connection import MosquittoSettings
-    from adapters.mqtt.mosquitto_credentials import MosquittoCredentialStore, MosquittoFiles
+    from adapters.mqtt.mosquitto_credentials import MosquittoCredentialStore, MosquittoFilePaths
     from adapters.mqtt.mosquitto_link import MosquittoDeviceLink
     from adapters.mqtt.mosquitto_sessions import shared_by_cluster
 
@@ -241,7 +241,7 @@ def _create_external_link(settings: Settings, clock: Clock, engine: EngineCompon
     files = (settings.mosquitto_password_file, settings.mosquitto_acl_file, settings.mosquitto_pid_file)
     provisioner = None
     if files[0] is not None and files[1] is not None and files[2] is not None:
-        provisioner = MosquittoCredentialStore(MosquittoFiles(files[0], files[1], files[2]), user, password)
+        provisioner = MosquittoCredentialStore(MosquittoFilePaths(files[0], files[1], files[2]), user, password)
     shared = None if settings.cluster is None else shared_by_cluster(broker, settings.cluster_partitions)
     return MosquittoDeviceLink(broker, clock, engine.make_batch, provisioner, settings.mosquitto_pid_file, shared, front)
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from adapters.crypto.seal_keys import Ed25519SealKeys
+from adapters.crypto.seal_keys import Ed25519SealKeyProvider
 from app.runtime.metrics import Metrics
 from app.wiring.adapters import ServiceAdapters
 from app.workers.audit_seals import AuditSealWorker
@@ -17,7 +17,7 @@ class AuditServices:
     def __init__(self, uow: Any, adapters: ServiceAdapters) -> None:
         self._clock: Clock = adapters.clock
         self.exporter = AuditExporter(uow=uow, clock=adapters.clock)
-        self.seals = AuditSealService(uow=uow, clock=adapters.clock, keys=Ed25519SealKeys(adapters.key_ring))
+        self.seals = AuditSealService(uow=uow, clock=adapters.clock, keys=Ed25519SealKeyProvider(adapters.key_ring))
 
     def create_worker(self) -> AuditSealWorker:
         return AuditSealWorker(seals=self.seals, clock=self._clock)

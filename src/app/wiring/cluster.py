@@ -9,14 +9,14 @@ from dataclasses import dataclass, field
 import structlog
 
 from adapters.storage.sql import SqlDatabase
-from adapters.stream.cluster_bus import ClusterBus
+from adapters.stream.cluster_bus import NatsClusterBus
 from adapters.stream.jetstream_durability_check import MIN_NODES, find_unsafe
 from adapters.stream.jetstream_log import JetStreamLog
 from app.config.settings import Settings
 from app.runtime.clock_check import DatabaseTimeReader, find_clock_problem
 from app.runtime.errors import StartupError
 from app.workers.wake_event import WakeEvent
-from domain.devices.credential_changes import CredentialChanges
+from domain.devices.credential_changes import RecentCredentialChanges
 from domain.kernel.clock import Clock
 from domain.partitions.owned_partitions import PartitionOwnership
 
@@ -29,15 +29,15 @@ log = structlog.get_logger("cluster")
 
 
 @dataclass(slots=True)
-class Cluster:
+class ClusterComponents:
     instance: str
     """Names this run of this instance; a restart is another one."""
     ownership: PartitionOwnership
     inbound_log: JetStreamLog
-    bus: ClusterBus
+    bus: NatsClusterBus
     membership_database: SqlDatabase
     """The same database by connections of its own: a beat must not wait for the service's other work, nor for a disk."""
-    credential_changes: CredentialChanges
+    credential_changes: RecentCredentialChanges
     owns_device: Callable[[int], bool] = lambda _: False
     """Whether the engine may hold the rules of the device with this number; set when the services are constructed."""
     beat_wake: WakeEvent = field(default_factory=WakeEvent)
@@ -47,7 +47,7 @@ class Cluster:
         return self.owns_device(device_no)
 
 
-def create_cluster(settings: Settings, process_id: bytes, clock: Clock) -> Cluster:
+def create_cluster(settings: Settings, process_id: bytes, clock: Clock) -> ClusterComponents:
     instance = f"{socket.gethostname()}-{process_id[:4].hex()}"
     inbound_log = JetStreamLog(
         settings.cluster_servers,
@@ -64,8 +64,8 @@ def create_cluster(settings: Settings, process_id: bytes, clock: Clock) -> Clust
         instance=instance,
         for_membership=True,
     )
-    bus = ClusterBus(inbound_log.client, instance)
-    return Cluster(instance, ownership, inbound_log, bus, database, CredentialChanges(clock))
+    bus = NatsClusterBus(inbound_log.client, instance)
+    return ClusterComponents(instance, ownership, inbound_log, bus, database, RecentCredentialChanges(clock))
 
 
 async def require_same_clock(settings: Settings, database: DatabaseTimeReader, clock: Clock) -> None:

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from app.runtime.metrics import Metrics
-from app.wiring.cluster import Cluster
+from app.wiring.cluster import ClusterComponents
 from app.wiring.composed_service import ClusterWorkers
 
 
-def register_cluster_metrics(metrics: Metrics, cluster: Cluster, workers: ClusterWorkers) -> None:
+def register_cluster_metrics(metrics: Metrics, cluster: ClusterComponents, workers: ClusterWorkers) -> None:
     ownership, inbound_log, partitions = cluster.ownership, cluster.inbound_log, workers.partitions
 
     def lag() -> int:

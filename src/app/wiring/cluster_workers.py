@@ -7,7 +7,7 @@ from typing import Any
 
 from app.runtime.supervisor import Worker
 from app.wiring.adapters import ServiceAdapters
-from app.wiring.cluster import Cluster, require_safe_log, require_same_clock
+from app.wiring.cluster import ClusterComponents, require_safe_log, require_same_clock
 from app.wiring.composed_service import ClusterWorkers, ComposedService
 from app.wiring.services import Services
 from app.workers.cluster_feed import ClusterFeedWorker
@@ -16,17 +16,17 @@ from app.workers.device_events import DeviceEventQueue, DeviceEventWorker
 from app.workers.ingest import IngestWorker
 from app.workers.instance_lease import InstanceLeaseWorker
 from app.workers.live_subscribers import FeedInterestWorker
-from app.workers.log_appender import LogAppender
-from app.workers.log_probe import LogProbeWorker
-from app.workers.partition_inbound import PartitionInbound
+from app.workers.log_appender import InboundLogAppender
+from app.workers.log_probe import InboundLogProbeWorker
+from app.workers.partition_inbound import PartitionInboundLink
 from app.workers.partition_ingest import PartitionIngestWorker
-from app.workers.single_instance_worker import OneInstanceWorker
+from app.workers.single_instance_worker import SingleInstanceWorker
 from app.workers.telemetry_append import TelemetryAppendWorker
 from domain.ingest.partition_ownership import PartitionOwnershipService
 from domain.ingest.pipeline import IngestPipeline
 from domain.kernel.ids import DeviceId
 from domain.partitions.lease import InstanceLease
-from domain.partitions.log_reach import LogReachMeter
+from domain.partitions.log_reach import LogReachabilityMonitor
 from domain.partitions.ports import ConnectedDevices
 
 ON_ONE_INSTANCE = frozenset({"rollups", "device_cleanup", "webhook_cleanup", "homeassistant", "reading_mover"})
@@ -36,7 +36,7 @@ ON_ONE_INSTANCE = frozenset({"rollups", "device_cleanup", "webhook_cleanup", "ho
 def create_cluster_workers(
     adapters: ServiceAdapters,
     services: Services,
-    cluster: Cluster,
+    cluster: ClusterComponents,
     feed_interest: FeedInterestWorker,
     front_pipeline: IngestPipeline,
     partition_pipeline: IngestPipeline,
@@ -44,16 +44,16 @@ def create_cluster_workers(
     feed: ClusterFeedWorker,
 ) -> tuple[IngestWorker, ClusterWorkers]:
     """The worker that stores what this instance's partitions get, and the others."""
-    log_reach = LogReachMeter(adapters.clock)
+    log_reach = LogReachabilityMonitor(adapters.clock)
     partitions = _create_partition_service(adapters, services, cluster, log_reach, feed_interest, feed)
-    inbound = PartitionInbound(
+    inbound = PartitionInboundLink(
         log=cluster.inbound_log,
         ownership=cluster.ownership,
         read_blocks=adapters.engine.read_blocks,
         drop=partitions.drop,
     )
     lease = _create_lease(adapters, services, cluster, partitions)
-    queue, appender = DeviceEventQueue(), LogAppender(cluster.inbound_log, cluster.ownership.count, cluster.instance)
+    queue, appender = DeviceEventQueue(), InboundLogAppender(cluster.inbound_log, cluster.ownership.count, cluster.instance)
     front = TelemetryAppendWorker(
         link=adapters.link,
         outbound=adapters.link,
@@ -73,7 +73,7 @@ def create_cluster_workers(
     membership, ownership = _create_membership(adapters, services, cluster, partitions, inbound)
     lease_worker = InstanceLeaseWorker(lease, services.credential_sync.retry_pending, on_lost=cluster.bus.announce_move)
     ingest = PartitionIngestWorker(link=inbound, pipeline=partition_pipeline, **ingest_parts)
-    probe = LogProbeWorker(cluster.bus.reaches_itself, log_reach)
+    probe = InboundLogProbeWorker(cluster.bus.reaches_itself, log_reach)
     return ingest, ClusterWorkers(
         partitions, inbound, membership, ownership, lease, lease_worker, probe, front, front_events, queue
     )
@@ -82,8 +82,8 @@ def create_cluster_workers(
 def _create_partition_service(
     adapters: ServiceAdapters,
     services: Services,
-    cluster: Cluster,
-    log_reach: LogReachMeter,
+    cluster: ClusterComponents,
+    log_reach: LogReachabilityMonitor,
     feed_interest: FeedInterestWorker,
     feed: ClusterFeedWorker,
 ) -> PartitionOwnershipService:
@@ -106,7 +106,7 @@ def _create_partition_service(
 
 
 def _create_lease(
-    adapters: ServiceAdapters, services: Services, cluster: Cluster, partitions: PartitionOwnershipService
+    adapters: ServiceAdapters, services: Services, cluster: ClusterComponents, partitions: PartitionOwnershipService
 ) -> InstanceLease:
     sync = services.credential_sync
     return InstanceLease(
@@ -125,9 +125,9 @@ def _create_lease(
 def _create_membership(
     adapters: ServiceAdapters,
     services: Services,
-    cluster: Cluster,
+    cluster: ClusterComponents,
     partitions: PartitionOwnershipService,
-    inbound: PartitionInbound,
+    inbound: PartitionInboundLink,
 ) -> tuple[ClusterMembershipWorker, PartitionOwnershipWorker]:
     membership = ClusterMembershipWorker(
         partitions=partitions,
@@ -151,11 +151,11 @@ def _create_membership(
     return membership, ownership
 
 
-def on_one_instance(cluster: Cluster, workers: Sequence[Worker]) -> tuple[Worker, ...]:
+def on_one_instance(cluster: ClusterComponents, workers: Sequence[Worker]) -> tuple[Worker, ...]:
     def is_chosen() -> bool:
         return 0 in cluster.ownership
 
-    return tuple(OneInstanceWorker(each, is_chosen) if each.name in ON_ONE_INSTANCE else each for each in workers)
+    return tuple(SingleInstanceWorker(each, is_chosen) if each.name in ON_ONE_INSTANCE else each for each in workers)
 
 
 async def open_cluster(program: ComposedService) -> None:

@@ -29,10 +29,10 @@ from app.workers.dropped_messages import DroppedMessageWorker
 from app.workers.engine_checkpoint import CheckpointWorker
 from app.workers.ingest import IngestWorker
 from app.workers.last_seen_buffer import LastSeenBuffer
-from app.workers.live_subscribers import FeedInterestWorker, LoggedAccessChanges
+from app.workers.live_subscribers import FeedInterestWorker, LoggedAccessChangeProbe
 from app.workers.log_follower import EventLogFollower
 from app.workers.notifications import NotificationWorker
-from app.workers.partition_ingest import PartitionPipeline
+from app.workers.partition_ingest import PartitionIngestPipeline
 from app.workers.periodic_flush import PeriodicFlushWorker
 from app.workers.presence import PresenceExpiryWorker
 from app.workers.retention import RetentionWorker
@@ -40,7 +40,7 @@ from app.workers.rollups import RollupWorker
 from app.workers.rule_timers import RuleTimerWorker
 from app.workers.schedules import DevicePlanWorker, ScheduleWorker
 from app.workers.steady_time import SteadyTimeWorker
-from app.workers.unusable_message_log import FaultLog
+from app.workers.unusable_message_log import UnusableMessageLog
 from app.workers.wake_event import WakeEvent, WakeEvents
 from app.workers.webhook_cleanup import WebhookCleanupWorker
 from app.workers.webhook_delivery import WebhookDeliveryWorker
@@ -74,7 +74,7 @@ def compose(settings: Settings, worker: WorkerIdentity | None = None) -> Compose
 
 def _create_workers(adapters: ServiceAdapters, services: Services, wake_events: WakeEvents) -> Workers:
     clock = adapters.clock
-    last_seen, faults = LastSeenBuffer(), FaultLog(clock, services.dropped_messages)
+    last_seen, faults = LastSeenBuffer(), UnusableMessageLog(clock, services.dropped_messages)
     recovery = None if adapters.cluster else CommandCrashRecovery(uow=services.leader_uow, clock=clock)
     dispatch = CommandDispatchWorker(dispatch=services.dispatch, recovery=recovery, wake_event=wake_events.dispatch)
     pipeline = _create_ingest_pipeline(adapters, services, dispatch)
@@ -126,7 +126,7 @@ def _create_ingest_workers(
         return IngestWorker(link=adapters.link, pipeline=pipeline, **parts), None
     from app.wiring.cluster_workers import create_cluster_workers  # needs NATS' client; a single instance does not
 
-    by_partition = _create_ingest_pipeline(adapters, services, dispatch, PartitionPipeline)
+    by_partition = _create_ingest_pipeline(adapters, services, dispatch, PartitionIngestPipeline)
     return create_cluster_workers(adapters, services, adapters.cluster, feed_interest, pipeline, by_partition, parts, shared_feed)
 
 
@@ -279,6 +279,6 @@ def _create_feed_interest_worker(
         hub=adapters.feed,
         engine=adapters.engine.engine,
         wake_event=wake_events.feed_interest,
-        peer_changes=None if adapters.is_single_instance else LoggedAccessChanges(services.uow),
+        peer_changes=None if adapters.is_single_instance else LoggedAccessChangeProbe(services.uow),
         remote_filters=tuple if shared_feed is None else shared_feed.filters,
     )

@@ -28,14 +28,14 @@ from app.workers.ingest import IngestWorker
 from app.workers.instance_lease import InstanceLeaseWorker
 from app.workers.live_subscribers import FeedInterestWorker
 from app.workers.log_follower import EventLogFollower, PostgresListenerWorker
-from app.workers.log_probe import LogProbeWorker
-from app.workers.partition_inbound import PartitionInbound
+from app.workers.log_probe import InboundLogProbeWorker
+from app.workers.partition_inbound import PartitionInboundLink
 from app.workers.retention import RetentionWorker
 from app.workers.rollups import RollupWorker
 from app.workers.rule_timers import RuleTimerWorker
 from app.workers.schedules import ScheduleWorker
 from app.workers.telemetry_append import TelemetryAppendWorker
-from app.workers.unusable_message_log import FaultLog
+from app.workers.unusable_message_log import UnusableMessageLog
 from app.workers.webhook_delivery import WebhookDeliveryWorker
 from domain.ingest.partition_ownership import PartitionOwnershipService
 from domain.partitions.lease import InstanceLease
@@ -49,12 +49,12 @@ class ClusterWorkers:
     """What an instance of a cluster runs beside the workers of a single one. `Workers.ingest` stores what its partitions get."""
 
     partitions: PartitionOwnershipService
-    inbound: PartitionInbound
+    inbound: PartitionInboundLink
     membership: ClusterMembershipWorker
     ownership: PartitionOwnershipWorker
     lease: InstanceLease
     lease_worker: InstanceLeaseWorker
-    log_probe: LogProbeWorker
+    log_probe: InboundLogProbeWorker
     front: TelemetryAppendWorker
     front_events: DeviceEventWorker
     front_queue: DeviceEventQueue
@@ -74,7 +74,7 @@ class Workers:
     schedules: ScheduleWorker
     checkpoint: CheckpointWorker
     feed_interest: FeedInterestWorker
-    fault_log: FaultLog
+    fault_log: UnusableMessageLog
     leader_only: tuple[Worker, ...]
     rollups: RollupWorker
     retention: RetentionWorker

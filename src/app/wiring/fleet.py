@@ -8,7 +8,7 @@ from app.wiring.adapters import ServiceAdapters
 from domain.devices.bulk_registration import BulkRegistrationService
 from domain.devices.credential_issuer import CredentialIssuer
 from domain.devices.credential_sync import CredentialSync
-from domain.provisioning.claiming import ClaimService
+from domain.provisioning.claiming import DeviceClaimService
 from domain.provisioning.codes import ProvisioningCodeService
 
 
@@ -18,4 +18,4 @@ class FleetServices:
         making: dict[str, Any] = {**shared, "issuer": issuer, "credential_sync": credential_sync}
         self.bulk_registration = BulkRegistrationService(**making)
         self.provisioning_codes = ProvisioningCodeService(**shared, digest=adapters.digest)
-        self.device_claims = ClaimService(**making, digest=adapters.digest)
+        self.device_claims = DeviceClaimService(**making, digest=adapters.digest)

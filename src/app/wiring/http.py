@@ -7,7 +7,7 @@ from typing import Any
 
 from quart import Blueprint, Quart
 
-from adapters.firmware_sources import ExampleFirmwareSources
+from adapters.firmware_sources import ExampleFirmwareSourceReader
 from adapters.http.account_pages.routes import account_pages_blueprint
 from adapters.http.api.accounts.passkeys import passkeys_blueprint
 from adapters.http.api.accounts.routes import auth_blueprint
@@ -48,7 +48,7 @@ from adapters.http.dashboard.routes import dashboard_blueprint
 from adapters.http.dashboard.session import dashboard_session_blueprint
 from adapters.http.feed.connection_limits import ConnectionLimits
 from adapters.http.feed.endpoint import FeedEndpoint
-from adapters.http.feed.stream import FeedSources
+from adapters.http.feed.stream import FeedDependencies
 from adapters.http.openapi.page import openapi_blueprint
 from adapters.http.server.connection_limits import HttpConnectionLimiter, HttpConnectionLimits
 from adapters.http.server.health import health_blueprint
@@ -150,7 +150,7 @@ def _create_feed(program: ComposedService, proxies: TrustedProxies) -> FeedEndpo
     shared_feed = program.workers.shared_feed
     confirm_interest = no_other_instances if shared_feed is None else shared_feed.confirm_interest
     return FeedEndpoint(
-        sources=FeedSources(
+        sources=FeedDependencies(
             audience, adapters.feed, missed_readings, LockWithTimeout(services.engine_commit_lock), confirm_interest
         ),
         authenticator=services.callers,
@@ -231,7 +231,9 @@ def _fleet_blueprints(program: ComposedService) -> list[Blueprint]:
 
 
 def _create_firmware_service(services: Services) -> DeviceFirmwareService:
-    return DeviceFirmwareService(uow=services.uow, endpoint=services.credential_issuer.endpoint, sources=ExampleFirmwareSources())
+    return DeviceFirmwareService(
+        uow=services.uow, endpoint=services.credential_issuer.endpoint, sources=ExampleFirmwareSourceReader()
+    )
 
 
 def _sign_in_blueprints(program: ComposedService) -> list[Blueprint]:

@@ -28,7 +28,7 @@ from domain.kernel.errors import Unavailable
 from domain.webhooks.sealed_url import WebhookUrlSealer
 
 if TYPE_CHECKING:
-    from adapters.stream.worker_bus import WorkerBus
+    from adapters.stream.worker_bus import WorkerProcessFeedBus
 
 DUPLICATE_SIGNAL_S = 0.5
 STOP_TIMEOUT_S = 3.5
@@ -106,7 +106,7 @@ async def start(program: ComposedService, prepare: PrepareHook) -> None:
     log.info("started", replayed=replayed, engine=adapters.engine.name)
 
 
-async def _open_shared_feed(program: ComposedService, bus: WorkerBus) -> None:
+async def _open_shared_feed(program: ComposedService, bus: WorkerProcessFeedBus) -> None:
     await bus.open()
     if program.workers.shared_feed is not None:
         await program.workers.shared_feed.start(is_alone=_is_first_worker(program))

@@ -9,7 +9,7 @@ import structlog
 
 from adapters.crypto.approval_links import JwtApprovalLinkCodec
 from adapters.delivery.address_guard import AddressGuard
-from adapters.notifications.sender import ChannelSender
+from adapters.notifications.sender import ChannelNotificationSender
 from adapters.notifications.web_push import VapidKeyCodec
 from adapters.storage.sql.unit_of_work import SqlUnitOfWork
 from app.config.settings import Settings
@@ -81,8 +81,8 @@ class NotificationServices:
             log.warning("Web Push does not work: its key was sealed with a key that is not in the key ring. Restore secret_keys")
 
 
-def _create_sender(settings: Settings, adapters: ServiceAdapters, push_keys: PushKeyService) -> ChannelSender:
-    return ChannelSender(
+def _create_sender(settings: Settings, adapters: ServiceAdapters, push_keys: PushKeyService) -> ChannelNotificationSender:
+    return ChannelNotificationSender(
         clock=adapters.clock,
         mailer=adapters.mailer,
         create_courier=partial(adapter_wiring.create_courier, settings, adapters.clock),

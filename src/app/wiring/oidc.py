@@ -14,14 +14,14 @@ from app.config.settings import Settings
 from app.runtime.errors import StartupError
 from app.wiring.adapters import ServiceAdapters
 from domain.kernel.clock import HOUR_MS
-from domain.oidc.member_provisioning import OidcMembers
+from domain.oidc.member_provisioning import OidcMemberProvisioner
 from domain.oidc.policy import OidcPolicy
-from domain.oidc.sign_in import OidcSignIn
+from domain.oidc.sign_in import OidcSignInService
 from domain.sign_in.login import LoginService
-from domain.team.invitation_acceptance import InvitationAcceptance
+from domain.team.invitation_acceptance import InvitationAcceptanceService
 
 if TYPE_CHECKING:
-    from adapters.oidc.provider import OidcProvider
+    from adapters.oidc.provider import OidcIdentityProvider
 
 CALLBACK_PATH = "/dashboard/session/oidc/callback"
 STRONG_METHOD = "mfa"
@@ -38,14 +38,14 @@ class OidcServices:
         adapters: ServiceAdapters,
         *,
         logins: LoginService,
-        invited: InvitationAcceptance,
+        invited: InvitationAcceptanceService,
     ) -> None:
         """Raises StartupError for certificates that cannot be used."""
         policy = _create_policy(settings)
         own, others = GuardedResolver(AddressGuard(allow_private=True)), GuardedResolver(AddressGuard())
         self._resolvers = (own, others)
         self.provider = _create_provider(settings, adapters, own, others)
-        self.sign_in = OidcSignIn(
+        self.sign_in = OidcSignInService(
             uow=uow,
             clock=adapters.clock,
             ids=adapters.ids,
@@ -53,7 +53,9 @@ class OidcServices:
             vault=adapters.vault,
             provider=self.provider,
             policy=policy,
-            members=OidcMembers(uow=uow, ids=adapters.ids, hasher=adapters.login_hasher, policy=policy, invited=invited),
+            members=OidcMemberProvisioner(
+                uow=uow, ids=adapters.ids, hasher=adapters.login_hasher, policy=policy, invited=invited
+            ),
             logins=logins,
         )
 
@@ -79,10 +81,10 @@ def _create_policy(settings: Settings) -> OidcPolicy:
 
 def _create_provider(
     settings: Settings, adapters: ServiceAdapters, own: GuardedResolver, others: GuardedResolver
-) -> OidcProvider:
+) -> OidcIdentityProvider:
     from adapters.delivery.guarded_transport import GuardedTransport
-    from adapters.oidc.provider import OidcClientConfig, OidcProvider
-    from adapters.oidc.provider_http import ProviderHttp
+    from adapters.oidc.provider import OidcClientConfig, OidcIdentityProvider
+    from adapters.oidc.provider_http import ProviderHttpClient
 
     issuer, public_url = settings.oidc_issuer or "", settings.effective_public_url
     secret = settings.oidc_client_secret
@@ -98,8 +100,8 @@ def _create_provider(
         acr_values=settings.oidc_acr_values,
     )
     tls = _create_tls(settings)
-    http = ProviderHttp(issuer, own=GuardedTransport(own, tls), others=GuardedTransport(others, tls))
-    return OidcProvider(config, http, adapters.clock)
+    http = ProviderHttpClient(issuer, own=GuardedTransport(own, tls), others=GuardedTransport(others, tls))
+    return OidcIdentityProvider(config, http, adapters.clock)
 
 
 def _create_tls(settings: Settings) -> ssl.SSLContext:

@@ -60,7 +60,7 @@ from domain.schedules.firing import ScheduleFiringService
 from domain.schedules.offline_device_edge_service import OfflineDeviceEdgeService
 from domain.schedules.service import ScheduleService
 from domain.team.members import TeamService
-from domain.team.operator_accounts import AccountAdminService
+from domain.team.operator_accounts import OperatorAccountService
 from domain.telemetry.queries.event_view import TelemetryEventQueryService
 from domain.webhooks.delivery import DeliveryService
 from domain.webhooks.fanout import DeliveryFanout
@@ -108,7 +108,7 @@ class Services:
 
     def _wire_accounts(self, settings: Settings, adapters: ServiceAdapters) -> None:
         uow, clock, ids, hasher = self.uow, adapters.clock, adapters.ids, adapters.hasher
-        self.operator = AccountAdminService(uow=uow, clock=clock, ids=ids, hasher=hasher)
+        self.operator = OperatorAccountService(uow=uow, clock=clock, ids=ids, hasher=hasher)
         self.sign_in = SignInServices(uow, settings, adapters, self.operator)
         self.logins, self.sessions, self.passwords = self.sign_in.logins, self.sign_in.sessions, self.sign_in.passwords
         requests = PendingApprovalCloser(adapters.approval_waiter)

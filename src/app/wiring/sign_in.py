@@ -22,15 +22,17 @@ from domain.sign_in.sessions import SessionService
 from domain.sign_in.step_up import StepUpService
 from domain.sign_in.token_issuer import SessionTokenIssuer
 from domain.sign_in.trusted_devices import TrustedDevices
-from domain.sign_in.unlock_link import UnlockService
+from domain.sign_in.unlock_link import UnlockLinkService
 from domain.team.first_run import FirstRunService
-from domain.team.invitation_acceptance import InvitationAcceptance
+from domain.team.invitation_acceptance import InvitationAcceptanceService
 from domain.team.invitations import InvitationService
-from domain.team.operator_accounts import AccountAdminService
+from domain.team.operator_accounts import OperatorAccountService
 
 
 class SignInServices:
-    def __init__(self, uow: SqlUnitOfWork, settings: Settings, adapters: ServiceAdapters, operator: AccountAdminService) -> None:
+    def __init__(
+        self, uow: SqlUnitOfWork, settings: Settings, adapters: ServiceAdapters, operator: OperatorAccountService
+    ) -> None:
         clock, ids, digest = adapters.clock, adapters.ids, adapters.digest
         self.challenges = challenges = PasskeyChallenges(ids=ids, digest=digest)
         verifier = PasskeyVerifier(uow=uow, clock=clock, codec=adapters.passkeys, challenges=challenges)
@@ -98,7 +100,7 @@ class SignInServices:
             mailer=adapters.mailer,
             translator=adapters.translator,
         )
-        self.unlock = UnlockService(
+        self.unlock = UnlockLinkService(
             uow=uow,
             clock=clock,
             ids=ids,
@@ -120,7 +122,7 @@ class SignInServices:
             link_url=f"{settings.effective_public_url}/#/invitation/",
             translator=adapters.translator,
         )
-        self.acceptance = InvitationAcceptance(uow=uow, clock=clock, ids=ids, hasher=adapters.login_hasher, digest=digest)
+        self.acceptance = InvitationAcceptanceService(uow=uow, clock=clock, ids=ids, hasher=adapters.login_hasher, digest=digest)
         self.oidc: OidcServices | None = None
         """Set when an identity provider is configured."""
         if settings.oidc_issuer is not None:
@@ -132,7 +134,7 @@ class SignInServices:
 
 
 def _create_first_run(
-    settings: Settings, adapters: ServiceAdapters, operator: AccountAdminService, logins: LoginService
+    settings: Settings, adapters: ServiceAdapters, operator: OperatorAccountService, logins: LoginService
 ) -> FirstRunService:
     return FirstRunService(
         operator=operator,

@@ -14,7 +14,7 @@ from domain.kernel.unit_of_work import UnitOfWork
 from domain.telemetry.ports import MAX_TIME_MS
 from domain.telemetry.queries.downsampling import DownsamplingService
 from domain.telemetry.queries.latest_and_history import TelemetryQueryService
-from domain.telemetry.queries.reading_history import OlderReadings, ReadingHistory
+from domain.telemetry.queries.reading_history import OlderReadings, ReadingHistoryReader
 from domain.telemetry.queries.rule_dry_run import RuleDryRunService
 from domain.telemetry.reading_mover import ReadingMover
 from domain.telemetry.retention import RetentionService
@@ -30,7 +30,7 @@ class StoredTelemetryServices:
         self.store = _create_store(settings)
         """None: the database keeps all readings."""
         self._older = None if self.store is None else OlderReadings(self.store, clock, days)
-        stored = ReadingHistory(self._older)
+        stored = ReadingHistoryReader(self._older)
         shared: dict[str, Any] = {"uow": uow, "clock": clock, "engine": engine.engine}
         reading: dict[str, Any] = {**shared, "authorizer": authorizer, "stored": stored}
         self.queries = TelemetryQueryService(**reading, create_engine=engine.create_engine, is_elsewhere=adapters.is_elsewhere)
@@ -58,7 +58,7 @@ class StoredTelemetryServices:
 def _create_store(settings: Settings) -> ClickHouseReadingStore | None:
     if settings.clickhouse_url is None:
         return None
-    from adapters.clickhouse.reading_store import ClickHouseAddress, ClickHouseReadingStore  # imports httpx
+    from adapters.clickhouse.reading_store import ClickHouseReadingStore, ClickHouseServerConfig  # imports httpx
 
-    address = ClickHouseAddress.parse(settings.clickhouse_url.get_secret_value())
+    address = ClickHouseServerConfig.parse(settings.clickhouse_url.get_secret_value())
     return ClickHouseReadingStore(address, days=settings.clickhouse_days)

@@ -23,7 +23,7 @@ Result = TypeVar("Result")
 log = structlog.get_logger("ingest")
 
 
-class BatchStore:
+class RetryingBatchStore:
     def __init__(self, pipeline: IngestPipeline, require_permission: Callable[[], None] = lambda: None) -> None:
         """`require_permission` is called before each attempt; what it raises ends the attempts. It may raise LeaseLost."""
         self._pipeline = pipeline

@@ -17,10 +17,10 @@ from app.workers.wake_event import WakeEvent
 from domain.events.model import Event, FeedFilter
 from domain.feed.feed_between_instances import (
     FeedBus,
+    FeedInterestMessage,
     FeedReadingsMessage,
-    ReadingSenders,
-    RemoteInterest,
-    SharedInterest,
+    ReadingSenderTracker,
+    RemoteFeedInterest,
     wanted_readings,
 )
 from domain.kernel.clock import Clock
@@ -65,12 +65,12 @@ class ClusterFeedWorker(DueTaskWorker):
         self._clock = clock
         self._interest_wake = interest_wake
         self._commit_lock = commit_lock
-        self._remote = RemoteInterest()
-        self._senders = ReadingSenders()
+        self._remote = RemoteFeedInterest()
+        self._senders = ReadingSenderTracker()
         self._received = asyncio.Condition()
         self._late: set[str] = set()
         """Senders that did not confirm an interest in time."""
-        self._own = SharedInterest(0, [])
+        self._own = FeedInterestMessage(0, [])
         self._confirmed: dict[str, int] = {}
         self._outgoing: deque[Event] = deque()
         self._sending = asyncio.Lock()
@@ -155,14 +155,14 @@ class ClusterFeedWorker(DueTaskWorker):
         wanted = wanted_readings(self._hub.filters())
         has_changed = wanted != self._own.filters
         if has_changed:
-            self._own = SharedInterest(self._own.version + 1, wanted)
+            self._own = FeedInterestMessage(self._own.version + 1, wanted)
         if has_changed or repeat:
             await self._bus.announce_interest(self._own)
 
     async def _announce_readings(self, events: Sequence[Event]) -> None:
         await self._bus.announce_readings(FeedReadingsMessage(self._sequence, self._store_time_s, events, self._confirmed))
 
-    def _on_interest(self, sender: str, interest: SharedInterest) -> None:
+    def _on_interest(self, sender: str, interest: FeedInterestMessage) -> None:
         if self._remote.update(sender, interest, self._clock.monotonic_ms()):
             self._interest_wake.set()
             self._wake_event.set()

@@ -13,7 +13,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 
 from app.workers.base_worker import DueTaskWorker
-from app.workers.batch_store import BatchStore
+from app.workers.batch_store import RetryingBatchStore
 from app.workers.wake_event import WakeEvent
 from domain.devices.device_codec import CommandResultReport, DeviceReport, TelemetryReport
 from domain.devices.device_link import InboundEvent, InboundMessage
@@ -28,7 +28,7 @@ LETTERS_PER_READ = 100
 
 
 @dataclass(frozen=True, slots=True)
-class ReplayBatch:
+class DeadLetterReplayBatch:
     """A dead letter in the form of an inbound batch; no device waits for an answer to it."""
 
     telemetry: TelemetryBatch
@@ -65,7 +65,7 @@ class DeadLetterReplayWorker(DueTaskWorker):
         self._make_batch = make_batch
         self._engine_commit_lock = engine_commit_lock
         self._rule_timer_wake = rule_timer_wake
-        self._batch_store = BatchStore(pipeline)
+        self._batch_store = RetryingBatchStore(pipeline)
         self._owns_device = owns_device
 
     async def run_once(self) -> float:
@@ -98,13 +98,13 @@ class DeadLetterReplayWorker(DueTaskWorker):
         else:
             await self._dead_letters.complete_replay(letter)
 
-    def _to_batch(self, letter: DeadLetter) -> ReplayBatch:
+    def _to_batch(self, letter: DeadLetter) -> DeadLetterReplayBatch:
         if letter.kind == TELEMETRY_KIND:
-            return ReplayBatch(self._make_batch([(letter.device_no, letter.arrived_ms, letter.payload)]), ())
+            return DeadLetterReplayBatch(self._make_batch([(letter.device_no, letter.arrived_ms, letter.payload)]), ())
         message = InboundMessage(
             letter.device_no, letter.device_id or "", letter.kind, letter.payload, qos=1, retain=False, at_ms=letter.arrived_ms
         )
-        return ReplayBatch(self._make_batch([]), (message,))
+        return DeadLetterReplayBatch(self._make_batch([]), (message,))
 
 
 def _without_current_state(decoded: DecodedBatch) -> DecodedBatch:

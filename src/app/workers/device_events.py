@@ -14,9 +14,9 @@ from typing import Any
 
 import structlog
 
-from app.workers.batch_store import BatchStore
+from app.workers.batch_store import RetryingBatchStore
 from app.workers.ingest import IngestWorker
-from app.workers.log_appender import LogAppender
+from app.workers.log_appender import InboundLogAppender
 from domain.devices.device_link import InboundBatch, InboundEvent, InboundMessage
 from domain.ingest.pipeline import BatchFactory, EvaluatedBatch
 from domain.partitions.model import LeaseLost
@@ -29,7 +29,7 @@ log = structlog.get_logger("front")
 
 
 @dataclass(slots=True)
-class EventBatch:
+class DeviceEventBatch:
     """The events of an inbound batch whose telemetry is confirmed already."""
 
     batch: InboundBatch
@@ -53,7 +53,7 @@ class DeviceEventQueue:
 
     def __init__(self, limit: int = MAX_EVENTS) -> None:
         self._limit = limit
-        self._waiting: deque[EventBatch] = deque()
+        self._waiting: deque[DeviceEventBatch] = deque()
         self._changed = asyncio.Condition()
 
     @property
@@ -65,10 +65,10 @@ class DeviceEventQueue:
         """Waits while the queue is full."""
         async with self._changed:
             await self._changed.wait_for(lambda: self.pending < self._limit)
-            self._waiting.append(EventBatch(batch, batch.events))
+            self._waiting.append(DeviceEventBatch(batch, batch.events))
             self._changed.notify_all()
 
-    async def receive(self, limit: int) -> EventBatch:
+    async def receive(self, limit: int) -> DeviceEventBatch:
         """The oldest batch, whatever its size."""
         async with self._changed:
             await self._changed.wait_for(lambda: bool(self._waiting))
@@ -101,7 +101,7 @@ class DeviceEventWorker(IngestWorker):
         self,
         *,
         queue: DeviceEventQueue,
-        appender: LogAppender,
+        appender: InboundLogAppender,
         make_batch: BatchFactory,
         require_lease: Callable[[], None],
         **ingest: Any,
@@ -111,7 +111,7 @@ class DeviceEventWorker(IngestWorker):
         self._queue = queue
         self._appender = appender
         self._make_batch = make_batch
-        self._batch_store = BatchStore(self._pipeline, require_lease)
+        self._batch_store = RetryingBatchStore(self._pipeline, require_lease)
 
     async def _process_batch(self, batch: InboundBatch) -> None:
         try:

@@ -14,9 +14,9 @@ from time import monotonic
 
 import structlog
 
-from app.workers.batch_store import BatchStore
+from app.workers.batch_store import RetryingBatchStore
 from app.workers.last_seen_buffer import LastSeenBuffer
-from app.workers.unusable_message_log import FaultLog
+from app.workers.unusable_message_log import UnusableMessageLog
 from app.workers.wake_event import WakeEvent
 from domain.devices.clock_skew import ClockOffsetService
 from domain.devices.device_link import InboundBatch, InboundLink, InboundMessage
@@ -85,7 +85,7 @@ class IngestWorker(BatchWorker):
         pipeline: IngestPipeline,
         engine_commit_lock: asyncio.Lock,
         last_seen: LastSeenBuffer,
-        fault_log: FaultLog,
+        fault_log: UnusableMessageLog,
         clock_offsets: ClockOffsetService,
         dead_letters: DeadLetterService,
         ensure_interest_current: Callable[[], Awaitable[None]],
@@ -101,7 +101,7 @@ class IngestWorker(BatchWorker):
         self._clock_offsets = clock_offsets
         self._dead_letters = dead_letters
         self._ensure_interest_current = ensure_interest_current
-        self._batch_store = BatchStore(pipeline)
+        self._batch_store = RetryingBatchStore(pipeline)
         self._rule_timer_wake = rule_timer_wake
         self.batches = 0
         self.messages = 0

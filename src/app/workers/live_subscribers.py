@@ -38,7 +38,7 @@ class AccessChangeProbe(Protocol):
         ...
 
 
-class LoggedAccessChanges:
+class LoggedAccessChangeProbe:
     """`AccessChangeProbe` over the event log, for several instances on one database."""
 
     def __init__(self, uow: UnitOfWork[HasEvents]) -> None:

@@ -9,7 +9,7 @@ from domain.partitions.ports import InboundLog
 from domain.rules.telemetry_engine_port import TelemetryBatch
 
 
-class LogAppender:
+class InboundLogAppender:
     """The entries of one partition are appended one after the other."""
 
     def __init__(self, inbound_log: InboundLog, partition_count: int, instance: str) -> None:

@@ -5,16 +5,16 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Awaitable, Callable
 
-from domain.partitions.log_reach import LogReachMeter
+from domain.partitions.log_reach import LogReachabilityMonitor
 
 INTERVAL_S = 0.5
 TIMEOUT_S = 1.0
 
 
-class LogProbeWorker:
+class InboundLogProbeWorker:
     name = "log_probe"
 
-    def __init__(self, reaches_log: Callable[[float], Awaitable[bool]], meter: LogReachMeter) -> None:
+    def __init__(self, reaches_log: Callable[[float], Awaitable[bool]], meter: LogReachabilityMonitor) -> None:
         """`reaches_log` gets the seconds to wait for an answer. It must not raise."""
         self._reaches_log = reaches_log
         self._meter = meter

@@ -33,7 +33,7 @@ log = structlog.get_logger("partitions")
 class PartitionBatch:
     """Entries of one or more partitions, in the form of an inbound batch."""
 
-    inbound: PartitionInbound
+    inbound: PartitionInboundLink
     entries: Mapping[int, Sequence[LogEntry]]
     telemetry: TelemetryBatch
     progress: Sequence[PartitionLogAdvance]
@@ -63,7 +63,7 @@ class _PartitionReader:
     entries: asyncio.Queue[Sequence[LogEntry]]
 
 
-class PartitionInbound:
+class PartitionInboundLink:
     """Implements `InboundLink`."""
 
     def __init__(

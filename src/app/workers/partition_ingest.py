@@ -18,7 +18,7 @@ from domain.partitions.model import PartitionLost
 log = structlog.get_logger("partitions")
 
 
-class PartitionPipeline(IngestPipeline):
+class PartitionIngestPipeline(IngestPipeline):
     """Its batches prove their ownership, and advance their positions, in the transaction that stores them."""
 
     async def evaluate(self, batch: InboundBatch, decoded: DecodedBatch, assign_names: AssignNames) -> EvaluatedBatch:

@@ -33,7 +33,7 @@ Result = TypeVar("Result")
 log = structlog.get_logger("rule_timers")
 
 
-class ResultStore(Protocol):
+class IngestResultStore(Protocol):
     async def store(self, tx: PipelineTx, result: IngestResult, /) -> None:
         """Write the result in the caller's transaction."""
         ...
@@ -46,7 +46,7 @@ class RuleTimerWorker:
         self,
         *,
         engine: TelemetryEngine,
-        ingest: ResultStore,
+        ingest: IngestResultStore,
         uow: UnitOfWork[PipelineTx],
         engine_clock: TelemetryEngineClock,
         engine_commit_lock: asyncio.Lock,

@@ -14,7 +14,7 @@ from app.runtime.supervisor import Worker
 CHECK_INTERVAL_S = 1.0
 
 
-class OneInstanceWorker:
+class SingleInstanceWorker:
     def __init__(self, worker: Worker, is_chosen: Callable[[], bool]) -> None:
         self.name = worker.name
         self._worker = worker

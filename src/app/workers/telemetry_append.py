@@ -12,7 +12,7 @@ import structlog
 
 from app.workers.device_events import DeviceEventQueue
 from app.workers.ingest import BatchWorker
-from app.workers.log_appender import LogAppender
+from app.workers.log_appender import InboundLogAppender
 from domain.devices.device_link import DeviceConnected, DeviceDisconnected, InboundBatch, InboundLink, OutboundLink
 from domain.partitions.lease import InstanceLease
 from domain.partitions.ports import ConnectedDevices
@@ -28,7 +28,7 @@ class TelemetryAppendWorker(BatchWorker):
         *,
         link: InboundLink,
         outbound: OutboundLink,
-        appender: LogAppender,
+        appender: InboundLogAppender,
         events: DeviceEventQueue,
         lease: InstanceLease,
         on_connected: Callable[[ConnectedDevices], Awaitable[None]],

@@ -37,10 +37,10 @@ LINK_TTL_MS = HOUR_MS
 """From the moment it is sent. Later the person signs in: the request itself waits for a day."""
 
 
-class LinkTx(ApprovalTx, FactorCheckTx, HasMemberships, HasPasskeys, HasUsers, Protocol): ...
+class ApprovalLinkTx(ApprovalTx, FactorCheckTx, HasMemberships, HasPasskeys, HasUsers, Protocol): ...
 
 
-TxT = TypeVar("TxT", bound=LinkTx)
+TxT = TypeVar("TxT", bound=ApprovalLinkTx)
 
 
 @dataclass(frozen=True, slots=True)
@@ -144,7 +144,7 @@ class ApprovalLinkService(Generic[TxT]):
             raise invalid_factor_error()
         return True
 
-    async def _list_methods(self, tx: LinkTx, user: User) -> tuple[str, ...]:
+    async def _list_methods(self, tx: ApprovalLinkTx, user: User) -> tuple[str, ...]:
         if not await tx.second_factors.is_enabled(user.user_id):
             return ()
         has_totp, passkeys = await tx.second_factors.has_totp(user.user_id), await tx.passkeys.list_by_user(user.user_id)
@@ -152,7 +152,7 @@ class ApprovalLinkService(Generic[TxT]):
         return tuple(name for name, available in found if available)
 
 
-async def _was_cut_off(tx: LinkTx, user: User, issued_ms: int) -> bool:
+async def _was_cut_off(tx: ApprovalLinkTx, user: User, issued_ms: int) -> bool:
     """Whether the person changed the password or had a session revoked since."""
     return max(user.password_changed_ms, await tx.user_sessions.last_revoked_ms(user.user_id) or 0) > issued_ms
 

@@ -39,7 +39,7 @@ class SealKey(Protocol):
         ...
 
 
-class SealKeys(Protocol):
+class SealKeyProvider(Protocol):
     """Port: the key that seals now; it changes with the secret keys of the installation."""
 
     def newest(self) -> SealKey: ...

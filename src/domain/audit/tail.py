@@ -61,12 +61,12 @@ class AuditSink(Protocol):
     """Port: where the stream goes."""
 
     async def deliver(self, lines: Sequence[AuditLine]) -> None:
-        """Returns when the receiver has them all. Raises NotDeliveredError, after which it may have some of them, and
+        """Returns when the receiver has them all. Raises SinkUnavailableError, after which it may have some of them, and
         SinkRefusedError."""
         ...
 
 
-class NotDeliveredError(Exception):
+class SinkUnavailableError(Exception):
     """It is worth trying again later. The message says what happened."""
 
 
@@ -74,7 +74,7 @@ class SinkRefusedError(Exception):
     """Trying again does not help. The message says what to change."""
 
 
-class AuditTail:
+class AuditTailReader:
     def __init__(self, *, uow: UnitOfWork[AuditTx]) -> None:
         self._uow = uow
 

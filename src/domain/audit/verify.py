@@ -17,7 +17,7 @@ CheckSignature = Callable[[str, str, bytes], bool]
 """Public key and signature in hexadecimal, and what was signed."""
 
 
-class NotProvenError(Exception):
+class AuditVerificationError(Exception):
     """The export does not prove what it shows. The message names the first bad record or seal."""
 
 
@@ -76,21 +76,21 @@ class AuditVerifier:
         self._report = AuditReport()
 
     def verify(self, lines: Iterable[str]) -> AuditReport:
-        """Raises NotProvenError."""
+        """Raises AuditVerificationError."""
         number = 0
         for number, line in enumerate(lines, 1):
             try:
                 self._read_line(number, _decode(line))
             except (KeyError, TypeError, ValueError, AttributeError) as error:
-                raise NotProvenError(f"line {number} is no line of an audit export ({error!r})") from error
+                raise AuditVerificationError(f"line {number} is no line of an audit export ({error!r})") from error
         if not self._state.ended:
-            raise NotProvenError(f"the export is cut off after line {number}: its last line is missing")
+            raise AuditVerificationError(f"the export is cut off after line {number}: its last line is missing")
         self._finish()
         return self._report
 
     def _read_line(self, number: int, line: dict[str, Any]) -> None:
         if self._state.ended:
-            raise NotProvenError(f"line {number} follows the end of the export")
+            raise AuditVerificationError(f"line {number} follows the end of the export")
         if number == 1:
             self._read_header(line["audit"])
         elif "record" in line:
@@ -104,12 +104,12 @@ class AuditVerifier:
 
     def _read_header(self, header: dict[str, Any]) -> None:
         if header["format"] != FORMAT:
-            raise NotProvenError(f"the format is {header['format']}, not {FORMAT}")
+            raise AuditVerificationError(f"the format is {header['format']}, not {FORMAT}")
         self._report.account_id, self._report.selection = header["accountId"], header["selection"]
 
     def _read_record(self, line: int, record: dict[str, Any], linked: str) -> None:
         if record["accountId"] != self._report.account_id:
-            raise NotProvenError(f"line {line}: record {record['id']} is of account {record['accountId']}")
+            raise AuditVerificationError(f"line {line}: record {record['id']} is of account {record['accountId']}")
         self._report.records += 1
         self._add(
             record["writer"], record["sequence"], _VerifiedLink(line, record["id"], digest_of(canonical_json(record)), linked)
@@ -117,14 +117,14 @@ class AuditVerifier:
 
     def _read_elided(self, line: int, elided: dict[str, Any], linked: str) -> None:
         if self._report.selection is None:
-            raise NotProvenError(f"line {line}: a record is left out of an export that claims to be complete")
+            raise AuditVerificationError(f"line {line}: a record is left out of an export that claims to be complete")
         self._report.elided += 1
         digest = bytes.fromhex(elided["digest"])
         self._add(elided["writer"], elided["sequence"], _VerifiedLink(line, "(not shown)", digest, linked))
 
     def _add(self, writer: int, sequence: int, found: _VerifiedLink) -> None:
         if sequence <= self._state.newest.get(writer, 0):
-            raise NotProvenError(f"line {found.line}: {_name(found, writer, sequence)} is out of order or there twice")
+            raise AuditVerificationError(f"line {found.line}: {_name(found, writer, sequence)} is out of order or there twice")
         self._state.newest[writer] = sequence
         self._state.links[writer, sequence] = found
 
@@ -133,16 +133,18 @@ class AuditVerifier:
         signed = canonical_json(content).encode()
         number, hashed, heads = content["number"], hashlib.sha256(signed).hexdigest(), heads_of(content)
         if content["type"] != SEAL_TYPE or content["accountId"] != report.account_id:
-            raise NotProvenError(f"line {line}: this is no seal of account {report.account_id}")
+            raise AuditVerificationError(f"line {line}: this is no seal of account {report.account_id}")
         if not self._check(content["publicKey"], signature, signed):
-            raise NotProvenError(f"line {line}: seal {number} was altered: its signature does not match")
+            raise AuditVerificationError(f"line {line}: seal {number} was altered: its signature does not match")
         if state.seal_number is None and not state.links:
             report.anchor, report.anchor_ms = number, content["sealedAt"]
         else:
             self._require_next_seal(line, content)
             self._follow(heads, f"seal {number}")
         if self._expected.pop(number, hashed) != hashed:
-            raise NotProvenError(f"line {line}: seal {number} is not the one you expected: the log was rewritten or set back")
+            raise AuditVerificationError(
+                f"line {line}: seal {number} is not the one you expected: the log was rewritten or set back"
+            )
         state.heads, state.seal_number, state.seal_hash, state.seal_key = heads, number, hashed, content["publicKey"].lower()
         report.seals += 1
         report.last_seal, report.last_sealed_ms, report.last_seal_hash = number, content["sealedAt"], hashed
@@ -150,9 +152,9 @@ class AuditVerifier:
     def _require_next_seal(self, line: int, content: dict[str, Any]) -> None:
         number, last = content["number"], self._state.seal_number
         if number != (last or 0) + 1:
-            raise NotProvenError(f"line {line}: seal {(last or 0) + 1} is missing before seal {number}")
+            raise AuditVerificationError(f"line {line}: seal {(last or 0) + 1} is missing before seal {number}")
         if last is not None and content["previous"] != self._state.seal_hash:
-            raise NotProvenError(f"line {line}: seal {number} does not follow seal {last}: one of them was replaced")
+            raise AuditVerificationError(f"line {line}: seal {number} does not follow seal {last}: one of them was replaced")
 
     def _follow(self, end: ChainHeads, until: str) -> None:
         """Check the chains from the last seal to `end`."""
@@ -160,7 +162,7 @@ class AuditVerifier:
         for writer in sorted({*begin, *end}):
             first, last = begin.get(writer, EventChainHead()), end.get(writer, EventChainHead())
             if last.sequence < first.sequence:
-                raise NotProvenError(f"{until} has fewer records of writer {writer} than the seal before")
+                raise AuditVerificationError(f"{until} has fewer records of writer {writer} than the seal before")
         if self._report.selection is not None and not any(_is_within(key, end) for key in links):
             self._report.skipped_parts += 1
             return
@@ -172,19 +174,19 @@ class AuditVerifier:
         for sequence in range(head.sequence + 1, last.sequence + 1):
             found = self._state.links.pop((writer, sequence), None)
             if found is None:
-                raise NotProvenError(f"the record with sequence {sequence} of writer {writer} is missing before {until}")
+                raise AuditVerificationError(f"the record with sequence {sequence} of writer {writer} is missing before {until}")
             if link(hashed, found.digest) != found.hash:
-                raise NotProvenError(f"line {found.line}: {_name(found, writer, sequence)} was altered")
+                raise AuditVerificationError(f"line {found.line}: {_name(found, writer, sequence)} was altered")
             hashed = found.hash
         if hashed != last.hash:
-            raise NotProvenError(
+            raise AuditVerificationError(
                 f"the record with sequence {last.sequence} of writer {writer}, or one before it, was replaced: {until} was "
                 "signed over another hash"
             )
 
     def _read_end(self, line: int, records: int) -> None:
         if records != self._report.records + self._report.elided:
-            raise NotProvenError(
+            raise AuditVerificationError(
                 f"line {line}: the export had {records} records and has {self._report.records + self._report.elided}"
             )
         self._state.ended = True
@@ -194,11 +196,13 @@ class AuditVerifier:
         state, report = self._state, self._report
         report.unsealed = len(state.links)
         if state.seal_number is None:
-            raise NotProvenError("no seal: nothing is signed. Run `latchboard audit seal`, then export again")
+            raise AuditVerificationError("no seal: nothing is signed. Run `latchboard audit seal`, then export again")
         if state.seal_key not in self._public_keys:
-            raise NotProvenError(f"the newest seal, {state.seal_number}, is signed with a key you did not name: {state.seal_key}")
+            raise AuditVerificationError(
+                f"the newest seal, {state.seal_number}, is signed with a key you did not name: {state.seal_key}"
+            )
         if self._expected:
-            raise NotProvenError(f"seal {min(self._expected)} is missing: the log was cut off or set back")
+            raise AuditVerificationError(f"seal {min(self._expected)} is missing: the log was cut off or set back")
         for writer in sorted({writer for writer, _ in state.links}):
             newest = max(sequence for other, sequence in state.links if other == writer)
             begin = state.heads.get(writer, EventChainHead())

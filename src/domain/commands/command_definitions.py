@@ -30,7 +30,9 @@ from domain.kernel.ids import AccountId, CommandId, DeviceId, DeviceTypeId, IdGe
 from domain.kernel.unit_of_work import Transaction, UnitOfWork
 
 
-class DefinitionTx(Transaction, AuthorizationTx, HasApprovals, HasCommandDefinitions, HasDevices, HasDeviceTypes, Protocol): ...
+class CommandDefinitionTx(
+    Transaction, AuthorizationTx, HasApprovals, HasCommandDefinitions, HasDevices, HasDeviceTypes, Protocol
+): ...
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,7 +79,7 @@ class CommandDefinitionService:
     def __init__(
         self,
         *,
-        uow: UnitOfWork[DefinitionTx],
+        uow: UnitOfWork[CommandDefinitionTx],
         clock: Clock,
         ids: IdGenerator,
         authorizer: Authorizer,
@@ -148,13 +150,15 @@ class CommandDefinitionService:
             await self._check_edit(tx, caller, device, before_edit)
             await self._emit(tx, caller, definition, "command_removed", now_ms)
 
-    async def _check_keeps_approval(self, tx: DefinitionTx, caller: Session, device: Device, name: str) -> None:
+    async def _check_keeps_approval(self, tx: CommandDefinitionTx, caller: Session, device: Device, name: str) -> None:
         """Raises PermissionDenied `ROLE_REQUIRED` when a Member edits a command that needs approval."""
         for definition in await self._commands.effective_definitions(tx, device):
             if definition.name == name and definition.requires_approval:
                 require_role(caller, Role.ADMIN)
 
-    async def _check_edit(self, tx: DefinitionTx, caller: Session, device: Device, before: Sequence[CommandDefinition]) -> None:
+    async def _check_edit(
+        self, tx: CommandDefinitionTx, caller: Session, device: Device, before: Sequence[CommandDefinition]
+    ) -> None:
         """After the change, which an error rolls back. A READ grant allows every QUERY, so only callers who may grant can define
         one. Raises PermissionDenied, Conflict `REQUEST_PENDING`."""
         after = await self._commands.effective_definitions(tx, device)
@@ -163,7 +167,9 @@ class CommandDefinitionService:
         lifted = approval_names(before) - approval_names(after)
         check_nothing_waits(caller, lifted, device.device_id in await find_waiting_devices(tx, device.account_id, lifted))
 
-    async def _emit(self, tx: DefinitionTx, caller: Session, definition: CommandDefinition, kind: EventKind, now_ms: int) -> None:
+    async def _emit(
+        self, tx: CommandDefinitionTx, caller: Session, definition: CommandDefinition, kind: EventKind, now_ms: int
+    ) -> None:
         text = f"{kind.replace('_', ' ').capitalize()}: {definition.name}"
         data: dict[str, Json] = {
             "commandId": definition.command_id,
@@ -177,7 +183,7 @@ def _query_names(definitions: Sequence[CommandDefinition]) -> frozenset[str]:
     return frozenset(one.name for one in definitions if one.kind is CommandKind.QUERY)
 
 
-async def _lock_device(tx: DefinitionTx, caller: Session, device_id: DeviceId) -> Device:
+async def _lock_device(tx: CommandDefinitionTx, caller: Session, device_id: DeviceId) -> Device:
     """Lock everything that decides the device's effective definitions until the transaction ends. Raises NotFound."""
     device = await get_device(tx, caller.account_id, device_id, for_update=True)
     if device.device_type_id is not None:
@@ -185,14 +191,14 @@ async def _lock_device(tx: DefinitionTx, caller: Session, device_id: DeviceId) -
     return device
 
 
-async def _get_own_definition(tx: DefinitionTx, device: Device, command_id: CommandId) -> CommandDefinition:
+async def _get_own_definition(tx: CommandDefinitionTx, device: Device, command_id: CommandId) -> CommandDefinition:
     definition = await tx.definitions.get_for_update(device.account_id, command_id)
     if definition is None or definition.device_id != device.device_id:
         raise NotFound.for_resource("command of this device", command_id)
     return definition
 
 
-async def _check_name_free(tx: DefinitionTx, definition: CommandDefinition) -> None:
+async def _check_name_free(tx: CommandDefinitionTx, definition: CommandDefinition) -> None:
     if definition.device_id is None:
         return
     existing = await tx.definitions.list_by_device(definition.device_id)

@@ -9,7 +9,7 @@ from __future__ import annotations
 from typing import Protocol
 
 from domain.commands.ports import HasExecutions
-from domain.kernel.clock import MINUTE_MS, Clock, ClockSteps
+from domain.kernel.clock import MINUTE_MS, Clock, ClockStepDetector
 from domain.kernel.unit_of_work import Transaction, UnitOfWork
 
 MAX_UNNOTICED_MS = MINUTE_MS
@@ -24,7 +24,7 @@ class CommandDeadlineShifter:
     def __init__(self, *, uow: UnitOfWork[DeadlineTx], clock: Clock) -> None:
         self._uow = uow
         self._clock = clock
-        self._steps: ClockSteps | None = None
+        self._steps: ClockStepDetector | None = None
         self._pending_step_ms = 0
         """By how much the stored deadlines are still to be moved."""
 
@@ -36,7 +36,7 @@ class CommandDeadlineShifter:
         """Move the stored deadlines along when the wall clock has been set; True if that was so. At the first call, no deadline
         stays further away than its command's whole time, in case the clock was ahead before the start. Raises Unavailable."""
         if self._steps is None:
-            steps = ClockSteps(self._clock)
+            steps = ClockStepDetector(self._clock)
             await self._shift(0, steps.now_ms(), 0)
             self._steps = steps
             return False

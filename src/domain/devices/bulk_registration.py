@@ -26,7 +26,7 @@ from domain.kernel.unit_of_work import Transaction, UnitOfWork
 MAX_DEVICES_PER_REQUEST = 200
 
 
-class BulkTx(Transaction, HasDeviceCredentials, HasDevices, HasDeviceTypes, HasProjects, Protocol): ...
+class BulkRegistrationTx(Transaction, HasDeviceCredentials, HasDevices, HasDeviceTypes, HasProjects, Protocol): ...
 
 
 class BulkCredentials(StrEnum):
@@ -45,7 +45,7 @@ class BulkOutcome(StrEnum):
 
 
 @dataclass(frozen=True, slots=True)
-class BulkResult:
+class BulkRegistrationResult:
     """Of one row. `device` is None, and `error` set, exactly for FAILED."""
 
     outcome: BulkOutcome
@@ -58,7 +58,7 @@ class BulkRegistrationService:
     def __init__(
         self,
         *,
-        uow: UnitOfWork[BulkTx],
+        uow: UnitOfWork[BulkRegistrationTx],
         clock: Clock,
         ids: IdGenerator,
         issuer: CredentialIssuer,
@@ -72,7 +72,7 @@ class BulkRegistrationService:
 
     async def register_many(
         self, caller: Session, rows: Sequence[DeviceRegistration], credentials: BulkCredentials
-    ) -> Sequence[BulkResult]:
+    ) -> Sequence[BulkRegistrationResult]:
         """One result per row, in their order. Raises PermissionDenied; ValidationFailed for two rows with one `externalId`."""
         _check_distinct(rows)
         now_ms = self._clock.now_ms()
@@ -81,7 +81,7 @@ class BulkRegistrationService:
             found = await tx.devices.list_by_external_ids(caller.account_id, wanted)
             existing = {device.external_id: device for device in found}
             count = await tx.devices.count(caller.account_id)
-            results: list[BulkResult] = []
+            results: list[BulkRegistrationResult] = []
             for row in rows:
                 result = await self._register(tx, caller, row, existing, count, now_ms)
                 count += result.outcome is BulkOutcome.CREATED
@@ -93,26 +93,26 @@ class BulkRegistrationService:
 
     async def _register(
         self,
-        tx: BulkTx,
+        tx: BulkRegistrationTx,
         caller: Session,
         row: DeviceRegistration,
         existing: Mapping[str | None, Device],
         count: int,
         now_ms: int,
-    ) -> BulkResult:
+    ) -> BulkRegistrationResult:
         if row.external_id is not None and row.external_id in existing:
-            return BulkResult(BulkOutcome.EXISTS, existing[row.external_id])
+            return BulkRegistrationResult(BulkOutcome.EXISTS, existing[row.external_id])
         try:
             check_device_capacity(count)
             await check_references(tx, caller.account_id, row.project_id, row.device_type_id)
         except (Conflict, NotFound) as error:
-            return BulkResult(BulkOutcome.FAILED, error=error)
+            return BulkRegistrationResult(BulkOutcome.FAILED, error=error)
         device_id = DeviceId(self._ids.new_id(IdPrefix.DEVICE))
-        return BulkResult(BulkOutcome.CREATED, await add_device(tx, caller, device_id, row, now_ms))
+        return BulkRegistrationResult(BulkOutcome.CREATED, await add_device(tx, caller, device_id, row, now_ms))
 
     async def _with_credentials(
-        self, tx: BulkTx, caller: Session, result: BulkResult, wanted: BulkCredentials, now_ms: int
-    ) -> BulkResult:
+        self, tx: BulkRegistrationTx, caller: Session, result: BulkRegistrationResult, wanted: BulkCredentials, now_ms: int
+    ) -> BulkRegistrationResult:
         device = result.device
         if device is None or wanted is BulkCredentials.NONE:
             return result
@@ -121,7 +121,7 @@ class BulkRegistrationService:
         if not is_new and not (is_unused and wanted is BulkCredentials.UNUSED):
             return result
         issued = await self._issuer.issue(tx, caller, device, now_ms, rotated=not is_new)
-        return BulkResult(result.outcome, device, issued)
+        return BulkRegistrationResult(result.outcome, device, issued)
 
 
 def _check_distinct(rows: Sequence[DeviceRegistration]) -> None:

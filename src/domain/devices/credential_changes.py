@@ -14,7 +14,7 @@ from domain.kernel.ids import DeviceId
 MAX_CHANGES = 10_000
 
 
-class CredentialChanges:
+class RecentCredentialChanges:
     def __init__(self, clock: Clock, limit: int = MAX_CHANGES) -> None:
         self._clock = clock
         self._changes: deque[tuple[int, DeviceId]] = deque(maxlen=limit)

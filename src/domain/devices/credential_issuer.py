@@ -20,7 +20,7 @@ PASSWORD_LENGTH = 32
 """190 bits; every firmware's settings page accepts this length."""
 
 
-class IssueTx(Transaction, HasDeviceCredentials, HasDevices, Protocol): ...
+class CredentialIssueTx(Transaction, HasDeviceCredentials, HasDevices, Protocol): ...
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,7 +38,7 @@ class CredentialIssuer:
         self.endpoint = endpoint
 
     async def issue(
-        self, tx: IssueTx, caller: Caller, device: Device, now_ms: int, *, rotated: bool = False
+        self, tx: CredentialIssueTx, caller: Caller, device: Device, now_ms: int, *, rotated: bool = False
     ) -> RevealedCredentials:
         """New credentials in place of any old ones: the device becomes ACTIVE, a disabled one stays so. After the commit the
         caller syncs the device to the link. Raises Conflict."""

@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Callable, Collection
 from typing import Protocol
 
-from domain.devices.credential_changes import CredentialChanges
+from domain.devices.credential_changes import RecentCredentialChanges
 from domain.devices.device_link import CredentialLink
 from domain.devices.model import Device, DeviceCredentials, DeviceStatus
 from domain.devices.ports import HasDeviceCredentials, HasDevices
@@ -36,7 +36,7 @@ class CredentialSync:
         lock: EngineCommitLock,
         wake: Callable[[], None],
         on_synced: Callable[[DeviceId], None],
-        changes: CredentialChanges | None = None,
+        changes: RecentCredentialChanges | None = None,
     ) -> None:
         """`wake` wakes the worker that calls `retry_pending`. `on_synced`: removing a device from the link drops its retained
         messages, so its schedule plan must be published again. `lock` belongs to this object alone. `changes`: told of every

@@ -33,14 +33,14 @@ class PendingOfflineDevice:
     reason: str
 
 
-class PresenceWorkTx(PresenceTx, HasDeviceSessions, Protocol): ...
+class PresenceServiceTx(PresenceTx, HasDeviceSessions, Protocol): ...
 
 
 class PresenceService:
     def __init__(
         self,
         *,
-        uow: UnitOfWork[PresenceWorkTx],
+        uow: UnitOfWork[PresenceServiceTx],
         clock: Clock,
         link: OutboundLink,
         wake: Callable[[], None],
@@ -119,7 +119,7 @@ class PresenceService:
             await tx.device_sessions.detach(numbers - {device.device_no for device in online}, self._front)
         return self._start_restart_grace(online)
 
-    async def _without_front(self, tx: PresenceWorkTx, devices: Sequence[Device]) -> Sequence[Device]:
+    async def _without_front(self, tx: PresenceServiceTx, devices: Sequence[Device]) -> Sequence[Device]:
         if self._front is None or not devices:
             return devices
         fronts = await tx.device_sessions.fronts({device.device_no for device in devices})

@@ -45,7 +45,7 @@ class DeviceTx(
 ): ...
 
 
-class DeviceSync(Protocol):
+class DeviceLinkSync(Protocol):
     """Brings the link in line with the stored device, after the commit (`credential_sync.py`)."""
 
     async def sync(self, device_id: DeviceId) -> bool: ...
@@ -73,7 +73,7 @@ class DeviceService:
         uow: UnitOfWork[DeviceTx],
         clock: Clock,
         ids: IdGenerator,
-        credential_sync: DeviceSync,
+        credential_sync: DeviceLinkSync,
         presence: PresenceService,
         erasure: DeviceEraser,
     ) -> None:

@@ -32,7 +32,7 @@ class FeedReadingsMessage:
 
 
 @dataclass(frozen=True, slots=True)
-class SharedInterest:
+class FeedInterestMessage:
     """What the feed clients of one instance want; every change has a greater version."""
 
     version: int
@@ -56,26 +56,26 @@ class FeedBus(Protocol):
 
     async def on_readings(self, call: Callable[[str, FeedReadingsMessage], Awaitable[None] | None]) -> None: ...
 
-    async def announce_interest(self, interest: SharedInterest) -> None: ...
+    async def announce_interest(self, interest: FeedInterestMessage) -> None: ...
 
     async def flush(self) -> None:
         """Returns when what was announced is on its way."""
         ...
 
-    async def on_interest(self, call: Callable[[str, SharedInterest], Awaitable[None] | None]) -> None: ...
+    async def on_interest(self, call: Callable[[str, FeedInterestMessage], Awaitable[None] | None]) -> None: ...
 
 
 async def no_other_instances() -> None:
     """Confirms an interest where there is no cluster."""
 
 
-class RemoteInterest:
+class RemoteFeedInterest:
     """What the feed clients of the other instances want. Times are monotonic milliseconds."""
 
     def __init__(self) -> None:
-        self._by_instance: dict[str, tuple[SharedInterest, int]] = {}
+        self._by_instance: dict[str, tuple[FeedInterestMessage, int]] = {}
 
-    def update(self, instance: str, interest: SharedInterest, now_ms: int) -> bool:
+    def update(self, instance: str, interest: FeedInterestMessage, now_ms: int) -> bool:
         """Whether it has changed."""
         before = self._by_instance.get(instance)
         self._by_instance[instance] = (interest, now_ms)
@@ -105,7 +105,7 @@ class _SendingInstance:
     interest_seen: Mapping[str, int]
 
 
-class ReadingSenders:
+class ReadingSenderTracker:
     """The instances that send readings, and whether all that they sent has arrived. Times are monotonic milliseconds."""
 
     def __init__(self) -> None:

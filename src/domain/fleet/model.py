@@ -107,7 +107,7 @@ class CreatedFleetObject:
 
 
 @dataclass(frozen=True, slots=True)
-class FleetOutcome:
+class FleetObjectOutcome:
     """Of one object. `id` is the one that a rehearsal has made up for a new object, too."""
 
     kind: FleetKind

@@ -14,7 +14,7 @@ from domain.kernel.ids import AccountId, DeviceId, DeviceTypeId, GroupId, IdPref
 Id = TypeVar("Id", bound=str)
 
 
-class FleetNames:
+class FleetNameIndex:
     def __init__(self, account_id: AccountId) -> None:
         self.account_id = account_id
         self.default_project = ""

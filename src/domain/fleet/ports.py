@@ -69,7 +69,7 @@ class AfterApplyWork:
 
 
 @dataclass(frozen=True, slots=True)
-class FleetWriters:
+class FleetWriteServices:
     """The services of the single calls, so that every check and every event is theirs."""
 
     projects: ProjectService
@@ -86,4 +86,4 @@ class FleetWriters:
     webhooks: WebhookService
 
 
-MakeWriters: TypeAlias = Callable[[JoinedUnitOfWork[FleetTx], AfterApplyWork], FleetWriters]
+MakeWriters: TypeAlias = Callable[[JoinedUnitOfWork[FleetTx], AfterApplyWork], FleetWriteServices]

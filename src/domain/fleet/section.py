@@ -15,36 +15,36 @@ from domain.fleet.model import (
     Fields,
     FleetAction,
     FleetKind,
-    FleetOutcome,
+    FleetObjectOutcome,
     Key,
     PlannedFieldChange,
     StoredFleetObject,
     display_name,
     with_place,
 )
-from domain.fleet.name_references import FleetNames
-from domain.fleet.ports import AfterApplyWork, FleetTx, FleetWriters
+from domain.fleet.name_references import FleetNameIndex
+from domain.fleet.ports import AfterApplyWork, FleetTx, FleetWriteServices
 from domain.kernel.caller import Role, Session, require_role
 from domain.kernel.errors import DomainError, ValidationFailed
 from domain.team.service_sessions import check_operation
 
 
 @dataclass(frozen=True, slots=True)
-class FleetRun:
+class FleetReadContext:
     """One look at an account, in one transaction. `project`: the only one that it is about."""
 
     tx: FleetTx
     caller: Session
-    names: FleetNames
+    names: FleetNameIndex
     now_ms: int
     project: str | None = None
 
 
 @dataclass(frozen=True, slots=True)
-class FleetChange(FleetRun):
+class FleetWriteContext(FleetReadContext):
     """A run that changes the account."""
 
-    writers: FleetWriters = field(kw_only=True)
+    writers: FleetWriteServices = field(kw_only=True)
     postponed: AfterApplyWork = field(kw_only=True)
     prune: bool = False
     credentials: BulkCredentials = BulkCredentials.NONE
@@ -79,22 +79,22 @@ class FleetSection(ABC):
         check_operation(caller, self.tag, is_read=False)
 
     @abstractmethod
-    async def stored(self, run: FleetRun, wanted: Sequence[DesiredFleetObject] | None) -> Sequence[StoredFleetObject]:
+    async def stored(self, run: FleetReadContext, wanted: Sequence[DesiredFleetObject] | None) -> Sequence[StoredFleetObject]:
         """Those that `wanted` may match; None: all of them."""
 
-    async def resolve(self, run: FleetRun, wanted: DesiredFleetObject) -> DesiredFleetObject:
+    async def resolve(self, run: FleetReadContext, wanted: DesiredFleetObject) -> DesiredFleetObject:
         """With its references in the form that `stored` has them. Raises ValidationFailed."""
         return wanted
 
     @abstractmethod
-    async def create(self, run: FleetChange, wanted: DesiredFleetObject) -> CreatedFleetObject: ...
+    async def create(self, run: FleetWriteContext, wanted: DesiredFleetObject) -> CreatedFleetObject: ...
 
-    async def change(self, run: FleetChange, stored: StoredFleetObject, changes: Mapping[str, Any]) -> None:
+    async def change(self, run: FleetWriteContext, stored: StoredFleetObject, changes: Mapping[str, Any]) -> None:
         """`changes`: only fields that differ."""
         raise NotImplementedError
 
     @abstractmethod
-    async def delete(self, run: FleetChange, stored: StoredFleetObject) -> None: ...
+    async def delete(self, run: FleetWriteContext, stored: StoredFleetObject) -> None: ...
 
 
 def defaults_of(model: type[Any], **more: Any) -> Fields:
@@ -102,11 +102,13 @@ def defaults_of(model: type[Any], **more: Any) -> Fields:
     return {one.name: one.default for one in fields(model) if one.default is not MISSING} | more
 
 
-async def reconcile(section: FleetSection, run: FleetChange, wanted: Sequence[DesiredFleetObject]) -> list[FleetOutcome]:
+async def reconcile(
+    section: FleetSection, run: FleetWriteContext, wanted: Sequence[DesiredFleetObject]
+) -> list[FleetObjectOutcome]:
     """Make and change what the file wants. What it does not name is in the result of `surplus`."""
     _check_distinct(section, wanted)
     found = list(await section.stored(run, wanted))
-    outcomes: list[FleetOutcome] = []
+    outcomes: list[FleetObjectOutcome] = []
     for each in wanted:
         try:
             resolved = await section.resolve(run, each)
@@ -117,9 +119,9 @@ async def reconcile(section: FleetSection, run: FleetChange, wanted: Sequence[De
     return outcomes
 
 
-async def prune(section: FleetSection, run: FleetChange, keep: Sequence[str], path: str) -> list[FleetOutcome]:
+async def prune(section: FleetSection, run: FleetWriteContext, keep: Sequence[str], path: str) -> list[FleetObjectOutcome]:
     """Delete the stored objects whose ids are not in `keep`."""
-    outcomes: list[FleetOutcome] = []
+    outcomes: list[FleetObjectOutcome] = []
     for stored in reversed(await section.stored(run, None)):
         if stored.id in keep:
             continue
@@ -128,14 +130,14 @@ async def prune(section: FleetSection, run: FleetChange, keep: Sequence[str], pa
             await section.delete(run, stored)
         except DomainError as error:
             raise with_place(error, f"{path} (delete {stored.name})") from None
-        outcomes.append(FleetOutcome(section.kind, FleetAction.DELETE, path, stored.name, stored.id, section.owner))
+        outcomes.append(FleetObjectOutcome(section.kind, FleetAction.DELETE, path, stored.name, stored.id, section.owner))
     return outcomes
 
 
 async def _reconcile_one(
-    section: FleetSection, run: FleetChange, wanted: DesiredFleetObject, stored: StoredFleetObject | None
-) -> FleetOutcome:
-    outcome = FleetOutcome(section.kind, FleetAction.NONE, wanted.path, display_name(wanted.key), "", section.owner)
+    section: FleetSection, run: FleetWriteContext, wanted: DesiredFleetObject, stored: StoredFleetObject | None
+) -> FleetObjectOutcome:
+    outcome = FleetObjectOutcome(section.kind, FleetAction.NONE, wanted.path, display_name(wanted.key), "", section.owner)
     if stored is None:
         check_operation(run.caller, section.tag, is_read=False)
         made = await section.create(run, wanted)

@@ -15,7 +15,7 @@ from dataclasses import dataclass, replace
 from domain.accounts.projects import ProjectService
 from domain.commands.device_types import DeviceTypeService
 from domain.devices.bulk_registration import BulkCredentials
-from domain.devices.service import DeviceEraser, DeviceSync
+from domain.devices.service import DeviceEraser, DeviceLinkSync
 from domain.fleet.access_sections import GrantSection, GroupSection
 from domain.fleet.account_sections import ApiKeySection, DeviceTypeSection, ProjectSection, WebhookSection
 from domain.fleet.device_metrics_and_credentials import known_metrics, with_credentials, with_metrics
@@ -26,12 +26,12 @@ from domain.fleet.model import (
     Fields,
     FleetDocument,
     FleetKind,
-    FleetOutcome,
+    FleetObjectOutcome,
     StoredFleetObject,
 )
-from domain.fleet.name_references import FleetNames
+from domain.fleet.name_references import FleetNameIndex
 from domain.fleet.ports import AfterApplyWork, FleetTx, MakeWriters
-from domain.fleet.section import FleetChange, FleetRun, FleetSection, prune, reconcile
+from domain.fleet.section import FleetReadContext, FleetSection, FleetWriteContext, prune, reconcile
 from domain.kernel.caller import Role, Session
 from domain.kernel.clock import Clock
 from domain.kernel.errors import Conflict, PermissionDenied, ValidationFailed
@@ -69,7 +69,7 @@ class FleetFileService:
         webhooks: WebhookService,
         projects: ProjectService,
         device_types: DeviceTypeService,
-        credential_sync: DeviceSync,
+        credential_sync: DeviceLinkSync,
         erasure: DeviceEraser,
         engine_commit_lock: EngineCommitLock,
     ) -> None:
@@ -96,7 +96,7 @@ class FleetFileService:
 
         Raises ValidationFailed for an unknown project, Conflict `FLEET_TOO_LARGE`."""
         async with self._uow.read() as tx:
-            run = FleetRun(tx, caller, FleetNames(caller.account_id), self._clock.now_ms(), project)
+            run = FleetReadContext(tx, caller, FleetNameIndex(caller.account_id), self._clock.now_ms(), project)
             await run.names.load(tx, project)
             chosen = {kind: each for kind, each in self.sections.items() if each.is_scoped or project is None}
             parts = {kind: part(DeviceId(""), "") for kind, part in PARTS.items()}
@@ -110,15 +110,15 @@ class FleetFileService:
         hidden = [kind for kind in FleetKind if kind in {**chosen, **parts} and kind not in readable]
         return ExportedFleet(found, tuple(hidden))
 
-    async def plan(self, caller: Session, request: FleetRequest) -> Sequence[FleetOutcome]:
+    async def plan(self, caller: Session, request: FleetRequest) -> Sequence[FleetObjectOutcome]:
         """What an apply would do. Raises what it would raise. Nothing is changed."""
-        outcomes: Sequence[FleetOutcome] = ()
+        outcomes: Sequence[FleetObjectOutcome] = ()
         with suppress(ReplayAuthorizedError):
             async with self._changing(replace(caller, is_replay=True), request) as run:
                 outcomes = await self._reconcile(run, request)
         return outcomes
 
-    async def apply(self, caller: Session, request: FleetRequest) -> Sequence[FleetOutcome]:
+    async def apply(self, caller: Session, request: FleetRequest) -> Sequence[FleetObjectOutcome]:
         """Raises ValidationFailed, PermissionDenied, Conflict, each with the place in the document. Then nothing is changed.
 
         Who asks for the answer of an apply again, and so for its secrets, must be allowed to change all that the document names:
@@ -132,7 +132,7 @@ class FleetFileService:
         return outcomes
 
     @asynccontextmanager
-    async def _changing(self, caller: Session, request: FleetRequest) -> AsyncIterator[FleetChange]:
+    async def _changing(self, caller: Session, request: FleetRequest) -> AsyncIterator[FleetWriteContext]:
         """The transaction of an apply; for a replay, it is rolled back at the end, and the services inside take the caller for a
         first one. Rules change only under the engine's lock, which comes before the database's."""
         document = request.document
@@ -141,9 +141,9 @@ class FleetFileService:
             raise ValidationFailed.for_field("document", message)
         lock = self._engine_commit_lock if FleetKind.RULES in document.kinds() else nullcontext()
         async with lock, self._uow.write(caller, Role.VIEWER, locks_account=True) as tx:
-            postponed, names = AfterApplyWork(), FleetNames(caller.account_id)
+            postponed, names = AfterApplyWork(), FleetNameIndex(caller.account_id)
             await names.load(tx, None)
-            yield FleetChange(
+            yield FleetWriteContext(
                 tx,
                 replace(caller, is_replay=False),
                 names,
@@ -155,12 +155,12 @@ class FleetFileService:
                 credentials=request.credentials,
             )
 
-    async def _reconcile(self, run: FleetChange, request: FleetRequest) -> Sequence[FleetOutcome]:
+    async def _reconcile(self, run: FleetWriteContext, request: FleetRequest) -> Sequence[FleetObjectOutcome]:
         sections = request.document.sections
         for section in self._named(request):
             section.check_readable(run.caller)
-        kept: list[FleetOutcome] = []
-        gone: list[list[FleetOutcome]] = []
+        kept: list[FleetObjectOutcome] = []
+        gone: list[list[FleetObjectOutcome]] = []
         later: list[tuple[FleetSection, set[str], str]] = []
         for kind, section in self.sections.items():
             if kind is FleetKind.DEVICE_TYPES:
@@ -185,13 +185,13 @@ class FleetFileService:
 
     async def _reconcile_devices(
         self,
-        run: FleetChange,
+        run: FleetWriteContext,
         wanted: Sequence[DesiredFleetObject],
-        devices: Sequence[FleetOutcome],
+        devices: Sequence[FleetObjectOutcome],
         later: list[tuple[FleetSection, set[str], str]],
-    ) -> list[FleetOutcome]:
+    ) -> list[FleetObjectOutcome]:
         """With their metrics, which rules may name, their parts and, if wanted, their credentials."""
-        outcomes: list[FleetOutcome] = []
+        outcomes: list[FleetObjectOutcome] = []
         for each, reconciled in zip(wanted, devices, strict=True):
             outcome = await with_metrics(run, each, reconciled)
             outcomes.append(await with_credentials(run, outcome))
@@ -215,7 +215,7 @@ class FleetFileService:
             await self._projects.delete(caller, project_id)
 
 
-def _choose_project(run: FleetChange) -> None:
+def _choose_project(run: FleetWriteContext) -> None:
     """The document's own project, which may be new, is that of all devices and groups that name none."""
     if run.project is not None:
         run.names.project_id(run.project)
@@ -230,7 +230,7 @@ def _may_read(section: FleetSection, caller: Session) -> bool:
     return True
 
 
-async def _with_parts(run: FleetRun, device: StoredFleetObject, readable: set[FleetKind]) -> StoredFleetObject:
+async def _with_parts(run: FleetReadContext, device: StoredFleetObject, readable: set[FleetKind]) -> StoredFleetObject:
     parts = {kind: part(DeviceId(device.id), device.name) for kind, part in PARTS.items() if kind in readable}
     metrics = await known_metrics(run, device.source)
     fields = {**device.fields, "metrics": metrics} if metrics else device.fields

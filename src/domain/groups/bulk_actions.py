@@ -69,7 +69,7 @@ class GroupDeviceOutcome(Generic[T]):
 
 
 @dataclass(frozen=True, slots=True)
-class GroupReport(Generic[T]):
+class GroupActionReport(Generic[T]):
     """One outcome per member that the caller may see, oldest device first."""
 
     group: DeviceGroup
@@ -106,7 +106,7 @@ class GroupBulkActionService:
 
     async def send(
         self, caller: Session | ApiKeyCaller, group_id: GroupId, command: GroupCommand
-    ) -> GroupReport[SubmissionResult]:
+    ) -> GroupActionReport[SubmissionResult]:
         """Raises NotFound; ValidationFailed for a wrong `ttlSeconds`."""
         policy.check_ttl(DEFAULT_TTL_MS if command.ttl_ms is None else command.ttl_ms)
         async with self._uow.write(caller, Role.VIEWER, locks_account=True) as tx:
@@ -114,18 +114,18 @@ class GroupBulkActionService:
 
     async def preview(
         self, caller: Session | ApiKeyCaller, group_id: GroupId, command: GroupCommand
-    ) -> GroupReport[SubmissionResult]:
+    ) -> GroupActionReport[SubmissionResult]:
         """What `send` would report now: the same, rolled back. Its ids do not exist."""
         policy.check_ttl(DEFAULT_TTL_MS if command.ttl_ms is None else command.ttl_ms)
         try:
             async with self._uow.write(caller, Role.VIEWER, locks_account=True) as tx:
-                raise _RolledBackError(await self._send(tx, caller, group_id, command))
-        except _RolledBackError as preview:
+                raise _PreviewRollbackError(await self._send(tx, caller, group_id, command))
+        except _PreviewRollbackError as preview:
             return preview.report
 
     async def put_schedule(
         self, caller: Session, group_id: GroupId, slot: int, schedule: ScheduleInput
-    ) -> GroupReport[ScheduleView]:
+    ) -> GroupActionReport[ScheduleView]:
         """Create or replace the slot of every member. Raises NotFound, PermissionDenied; ValidationFailed for a wrong slot."""
         check_slot(slot)
         now_ms = self._clock.now_ms()
@@ -133,7 +133,7 @@ class GroupBulkActionService:
             view = await self._view(tx, caller, group_id)
             return await _for_each(caller, view, lambda each: self._schedules.put_in(tx, caller, each, slot, schedule, now_ms))
 
-    async def cancel_schedule(self, caller: Session, group_id: GroupId, slot: int) -> GroupReport[None]:
+    async def cancel_schedule(self, caller: Session, group_id: GroupId, slot: int) -> GroupActionReport[None]:
         """Cancel the slot of every member. Raises NotFound, PermissionDenied; ValidationFailed for a wrong slot."""
         check_slot(slot)
         now_ms = self._clock.now_ms()
@@ -141,7 +141,7 @@ class GroupBulkActionService:
             view = await self._view(tx, caller, group_id)
             return await _for_each(caller, view, lambda each: self._schedules.cancel_in(tx, caller, each, slot, now_ms))
 
-    async def create_rule(self, caller: Session, group_id: GroupId, fields: Mapping[str, Any]) -> GroupReport[Rule]:
+    async def create_rule(self, caller: Session, group_id: GroupId, fields: Mapping[str, Any]) -> GroupActionReport[Rule]:
         """Create the rule on every member that has none of this name. Raises NotFound, PermissionDenied."""
         now_ms = self._clock.now_ms()
         async with self._engine_commit_lock, self._uow.write(caller, Role.MEMBER) as tx:
@@ -152,7 +152,7 @@ class GroupBulkActionService:
 
     async def _send(
         self, tx: GroupActionTx, caller: Session | ApiKeyCaller, group_id: GroupId, command: GroupCommand
-    ) -> GroupReport[SubmissionResult]:
+    ) -> GroupActionReport[SubmissionResult]:
         now_ms = self._clock.now_ms()
         ttl_ms = DEFAULT_TTL_MS if command.ttl_ms is None else command.ttl_ms
 
@@ -176,15 +176,17 @@ class GroupBulkActionService:
         return replace(view, devices=devices)
 
 
-class _RolledBackError(Exception):
+class _PreviewRollbackError(Exception):
     """Not a failure: ends and rolls back the transaction of a preview."""
 
-    def __init__(self, report: GroupReport[SubmissionResult]) -> None:
+    def __init__(self, report: GroupActionReport[SubmissionResult]) -> None:
         super().__init__()
         self.report = report
 
 
-async def _for_each(caller: Session | ApiKeyCaller, view: GroupView, act: Callable[[Device], Awaitable[T]]) -> GroupReport[T]:
+async def _for_each(
+    caller: Session | ApiKeyCaller, view: GroupView, act: Callable[[Device], Awaitable[T]]
+) -> GroupActionReport[T]:
     """Of a replay, nothing is left to report: it raises what denies the caller one of the devices."""
     outcomes: list[GroupDeviceOutcome[T]] = []
     for device in view.devices:
@@ -196,11 +198,11 @@ async def _for_each(caller: Session | ApiKeyCaller, view: GroupView, act: Callab
             if caller.is_replay:
                 raise
             outcomes.append(GroupDeviceOutcome(device, error=error))
-    return GroupReport(view.group, outcomes)
+    return GroupActionReport(view.group, outcomes)
 
 
 def _command_event(
-    caller: Session | ApiKeyCaller, report: GroupReport[SubmissionResult], command: GroupCommand, now_ms: int
+    caller: Session | ApiKeyCaller, report: GroupActionReport[SubmissionResult], command: GroupCommand, now_ms: int
 ) -> DomainEvent:
     refused = Counter(outcome.error.code for outcome in report.outcomes if outcome.error is not None)
     waiting = sum(outcome.result is not None and outcome.result.approval is not None for outcome in report.outcomes)

@@ -39,7 +39,7 @@ DeviceFingerprint = tuple[object, ...]
 class HomeAssistantTx(HasAccounts, HasApprovals, HasCommandDefinitions, HasDevices, Protocol): ...
 
 
-class KeyAuthenticator(Protocol):
+class ApiKeyAuthenticator(Protocol):
     async def authenticate_key(self, secret: str, address: str) -> ApiKeyCaller: ...
 
 
@@ -73,7 +73,7 @@ class HomeAssistantBridge:
         uow: UnitOfWork[HomeAssistantTx],
         clock: Clock,
         audience: FeedAudienceService,
-        authenticator: KeyAuthenticator,
+        authenticator: ApiKeyAuthenticator,
         commands: CommandSubmitter,
         latest_values: LatestValueSource,
         secret: str,

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from domain.ingest.telemetry import IngestResult
-from domain.kernel.clock import Clock, ClockSteps
+from domain.kernel.clock import Clock, ClockStepDetector
 from domain.rules.telemetry_engine_port import TelemetryEngine
 
 
@@ -18,13 +18,13 @@ class TelemetryEngineClock:
         """`on_step` is told of each step, in milliseconds."""
         self._engine = engine
         self._clock = clock
-        self._steps = ClockSteps(clock)
+        self._steps = ClockStepDetector(clock)
         self._on_step = on_step
         self.step_count = 0
 
     def start(self) -> None:
         """Call when the engine has been restored: it has the clock as it is now."""
-        self._steps = ClockSteps(self._clock)
+        self._steps = ClockStepDetector(self._clock)
 
     def now_ms(self) -> int:
         return self._clock.now_ms()

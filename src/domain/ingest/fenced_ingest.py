@@ -13,7 +13,7 @@ from domain.partitions.owned_partitions import PartitionOwnership
 from domain.partitions.ports import HasPartitions
 
 
-class OwnedIngestTx(IngestTx, HasPartitions, Protocol): ...
+class FencedIngestTx(IngestTx, HasPartitions, Protocol): ...
 
 
 class FencedIngestStore:
@@ -23,7 +23,7 @@ class FencedIngestStore:
         self._ingest = ingest
         self._ownership = ownership
 
-    async def store(self, tx: OwnedIngestTx, result: IngestResult) -> None:
+    async def store(self, tx: FencedIngestTx, result: IngestResult) -> None:
         """Raises PartitionLost."""
         partitions = {partition_of(device_no, self._ownership.count) for device_no in result.device_nos}
         await tx.partitions.require_owned([(partition, self._ownership.epoch(partition)) for partition in sorted(partitions)])

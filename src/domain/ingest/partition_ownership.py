@@ -16,9 +16,9 @@ from domain.kernel.errors import ValidationFailed
 from domain.kernel.unit_of_work import EngineCommitLock, Transaction, UnitOfWork
 from domain.partitions.hashing import partition_of
 from domain.partitions.liveness import OWN_LEASE_MS, InstanceLiveness
-from domain.partitions.log_reach import LogReachMeter, without_log
+from domain.partitions.log_reach import LogReachabilityMonitor, without_log
 from domain.partitions.model import NOBODY, Partition
-from domain.partitions.overview import MoveHistory
+from domain.partitions.overview import PartitionMoveHistory
 from domain.partitions.owned_partitions import PartitionOwnership
 from domain.partitions.ports import MISSING, HasPartitions, InboundLog, InstanceConnectionProbe
 from domain.rules.telemetry_engine_port import TelemetryEngine
@@ -27,22 +27,22 @@ from domain.telemetry.ports import HasReadings
 CHECKPOINT_BATCH = 2_000
 
 
-class PartitionTx(Transaction, HasPartitions, RestorePartitionTx, HasReadings, Protocol): ...
+class PartitionOwnershipTx(Transaction, HasPartitions, RestorePartitionTx, HasReadings, Protocol): ...
 
 
 class PartitionOwnershipService:
     def __init__(
         self,
         *,
-        uow: UnitOfWork[PartitionTx],
-        membership_uow: UnitOfWork[PartitionTx],
+        uow: UnitOfWork[PartitionOwnershipTx],
+        membership_uow: UnitOfWork[PartitionOwnershipTx],
         clock: Clock,
         engine: TelemetryEngine,
         engine_commit_lock: EngineCommitLock,
         log: InboundLog,
         ownership: PartitionOwnership,
         calls: InstanceConnectionProbe,
-        log_reach: LogReachMeter,
+        log_reach: LogReachabilityMonitor,
         on_restored: Callable[[], None],
         on_takeover: Callable[[], None],
         before_release: Callable[[], Awaitable[None]],
@@ -74,7 +74,7 @@ class PartitionOwnershipService:
         self._beating: frozenset[str] = frozenset()
         self.members: frozenset[str] = frozenset()
         """All that have not left, as the last beat found them. One that is silent may reach the database again."""
-        self.moves = MoveHistory()
+        self.moves = PartitionMoveHistory()
         self.foreign_logs: dict[int, str] = {}
         """Partitions whose positions belong to another log than the one that exists, with what to do."""
         self._stored_before: Mapping[int, int] = {}

@@ -20,7 +20,7 @@ from domain.webhooks.ports import FanoutTx
 MAX_TRACKED_RESULTS = 64
 
 
-class AnnouncerTx(FanoutTx, HasReadings, Protocol): ...
+class ReadingAnnouncerTx(FanoutTx, HasReadings, Protocol): ...
 
 
 class ResultWithWatchedReadings(Protocol):
@@ -34,15 +34,15 @@ class ResultWithWatchedReadings(Protocol):
 class ReadingPublisher(Protocol):
     """Publishes events without storing them in the event log."""
 
-    def publish_store_time(self, tx: AnnouncerTx, store_time_s: int, /) -> None:
+    def publish_store_time(self, tx: ReadingAnnouncerTx, store_time_s: int, /) -> None:
         """That all readings stored before this time (Unix seconds) have been published."""
         ...
 
-    async def publish_transient(self, tx: AnnouncerTx, events: Sequence[Event], /) -> None:
+    async def publish_transient(self, tx: ReadingAnnouncerTx, events: Sequence[Event], /) -> None:
         """To feed and webhooks."""
         ...
 
-    async def publish_to_feed(self, tx: AnnouncerTx, events: Sequence[Event], /) -> None: ...
+    async def publish_to_feed(self, tx: ReadingAnnouncerTx, events: Sequence[Event], /) -> None: ...
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,7 +62,7 @@ class ReadingAnnouncer:
         self._stored_before: dict[int, tuple[ResultWithWatchedReadings, Set[RowKey]]] = {}
         """By `id` of a result whose transaction has not committed yet: its rows that were stored before the first attempt."""
 
-    async def prepare(self, tx: AnnouncerTx, result: ResultWithWatchedReadings) -> ReadingEvents:
+    async def prepare(self, tx: ReadingAnnouncerTx, result: ResultWithWatchedReadings) -> ReadingEvents:
         """What to announce of the watched readings: nothing of a message that was stored before, because a device has sent it
         twice. When a retry finds a message that was not stored before the first attempt, that attempt has committed although the
         database did not say so: its deliveries are stored, but the feed has not got it."""
@@ -90,7 +90,7 @@ class ReadingAnnouncer:
     def _forget(self, result: ResultWithWatchedReadings) -> None:
         self._stored_before.pop(id(result), None)
 
-    async def publish(self, tx: AnnouncerTx, announcements: ReadingEvents) -> None:
+    async def publish(self, tx: ReadingAnnouncerTx, announcements: ReadingEvents) -> None:
         if announcements.new:
             await self._publisher.publish_transient(tx, announcements.new)
         if announcements.feed_only:

@@ -22,7 +22,7 @@ from domain.telemetry.ports import HasReadings, PackedRow, RowKey
 PAGE_ROWS = 10_000
 
 
-class RestoreTx(HasReadings, HasRules, Protocol): ...
+class EngineRestoreTx(HasReadings, HasRules, Protocol): ...
 
 
 class RestorePartitionTx(HasPartitionStates, HasReadings, Protocol): ...
@@ -32,7 +32,7 @@ class DeviceRulesTx(HasDevices, HasRules, Protocol): ...
 
 
 @dataclass(slots=True)
-class RestoreReport:
+class EngineRestoreReport:
     """Rows replayed, and the numbers of devices that lost latest values because stored bytes are unreadable."""
 
     replayed_rows: int = 0
@@ -47,7 +47,7 @@ class RestoreReport:
             self.unreadable_devices.add(device_no)
 
 
-async def restore_engine(engine: TelemetryEngine, uow: UnitOfWork[RestoreTx], now_ms: int) -> RestoreReport:
+async def restore_engine(engine: TelemetryEngine, uow: UnitOfWork[EngineRestoreTx], now_ms: int) -> EngineRestoreReport:
     """Set the rules last: a replayed row updates values and evaluates no rule. Whatever the database contains from after `now_ms`
     was written while the service's clock was ahead, or the clock is behind now: it counts as now."""
     restore = _EngineRestore(engine, now_ms)
@@ -62,7 +62,7 @@ async def restore_engine(engine: TelemetryEngine, uow: UnitOfWork[RestoreTx], no
 
 async def restore_partition(
     engine: TelemetryEngine, uow: UnitOfWork[RestorePartitionTx], partition: int, partitions: int, now_ms: int
-) -> RestoreReport:
+) -> EngineRestoreReport:
     """`restore_engine` for the devices of a partition that this instance has just taken over. Replaces what the engine has of
     them: without owning them it may have read some of their messages for the API."""
     hashes = hash_range(partition, partitions)
@@ -83,7 +83,7 @@ class _EngineRestore:
     def __init__(self, engine: TelemetryEngine, now_ms: int) -> None:
         self._engine = engine
         self._now_ms = now_ms
-        self.report = RestoreReport()
+        self.report = EngineRestoreReport()
 
     def checkpoints(self, checkpoints: Sequence[tuple[int, int, bytes]]) -> None:
         for device_no, _, latest in checkpoints:

@@ -54,7 +54,7 @@ _MAX_READING_MS = 100
 _READINGS = 5
 
 
-class ClockSteps:
+class ClockStepDetector:
     """Notices when the wall clock has been set."""
 
     def __init__(self, clock: Clock) -> None:

@@ -33,13 +33,13 @@ from domain.notifications.model import (
     NotificationSendOutcome,
     NotificationSettings,
 )
-from domain.notifications.ports import HasNotificationChannels, NotificationSender, PushKeyCodec, SettingsTx
+from domain.notifications.ports import HasNotificationChannels, NotificationSender, NotificationSettingsTx, PushKeyCodec
 
 MAIL_NAME = "Mail"
 
 
 @dataclass(frozen=True, slots=True)
-class OwnNotificationSettings:
+class MemberNotificationSettings:
     settings: NotificationSettings
     mail: bool
     """Whether the member is told by mail."""
@@ -49,7 +49,7 @@ class NotificationSettingsService:
     def __init__(
         self,
         *,
-        uow: UnitOfWork[SettingsTx],
+        uow: UnitOfWork[NotificationSettingsTx],
         clock: Clock,
         ids: IdGenerator,
         vault: Vault,
@@ -73,15 +73,15 @@ class NotificationSettingsService:
         self._public_url = public_url
         self._translator = translator
 
-    async def get_settings(self, caller: Session) -> OwnNotificationSettings:
+    async def get_settings(self, caller: Session) -> MemberNotificationSettings:
         async with self._uow.read() as tx:
             found = await tx.notifications.get_settings(caller.membership_id)
             channels = await tx.notification_channels.list_by_member(caller.membership_id)
-        return OwnNotificationSettings(
+        return MemberNotificationSettings(
             found or NotificationSettings(caller.membership_id, caller.account_id), _find_mail(channels) is not None
         )
 
-    async def put_settings(self, caller: Session, own: OwnNotificationSettings) -> OwnNotificationSettings:
+    async def put_settings(self, caller: Session, own: MemberNotificationSettings) -> MemberNotificationSettings:
         """The settings of the caller; the ids in `own` are ignored. Raises Conflict `CHANNEL_LIMIT`."""
         settings = replace(own.settings, membership_id=caller.membership_id, account_id=caller.account_id)
         async with self._uow.write(caller, Role.VIEWER, locks_account=True) as tx:
@@ -140,7 +140,7 @@ class NotificationSettingsService:
 
     async def _add(
         self,
-        tx: SettingsTx,
+        tx: NotificationSettingsTx,
         caller: Session,
         existing: Sequence[NotificationChannel],
         kind: ChannelKind,
@@ -179,7 +179,7 @@ def _find_mail(channels: Sequence[NotificationChannel]) -> NotificationChannel |
     return next((each for each in channels if each.kind is ChannelKind.MAIL), None)
 
 
-async def _get_own(tx: SettingsTx, caller: Session, channel_id: ChannelId) -> NotificationChannel:
+async def _get_own(tx: NotificationSettingsTx, caller: Session, channel_id: ChannelId) -> NotificationChannel:
     channel = await tx.notification_channels.get(channel_id)
     if channel is None or channel.membership_id != caller.membership_id:
         raise NotFound("You have no such channel. List yours with GET /api/v1/auth/notifications/channels.")

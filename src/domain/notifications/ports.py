@@ -110,7 +110,7 @@ class HasServiceSecrets(Protocol):
     def service_secrets(self) -> ServiceSecretRepository: ...
 
 
-class SettingsTx(
+class NotificationSettingsTx(
     Transaction, HasLoginFailures, HasMemberships, HasNotificationChannels, HasNotifications, HasUsers, Protocol
 ): ...
 

@@ -29,13 +29,13 @@ from domain.oidc.policy import (
     user_not_verified_error,
 )
 from domain.oidc.ports import ExternalIdentity, HasExternalIdentities, ProviderIdentity
-from domain.team.invitation_acceptance import AcceptanceTx, InvitationAcceptance
+from domain.team.invitation_acceptance import InvitationAcceptanceService, InvitationAcceptanceTx
 from domain.team.invitation_policy import InvitationStatus, invitation_status
 
 PASSWORD_OF_NOBODY_LENGTH = 40
 
 
-class OidcMemberTx(AcceptanceTx, HasExternalIdentities, Protocol): ...
+class OidcMemberTx(InvitationAcceptanceTx, HasExternalIdentities, Protocol): ...
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,7 +48,7 @@ class OidcMemberCandidate:
     password_hash: str
 
 
-class OidcMembers:
+class OidcMemberProvisioner:
     def __init__(
         self,
         *,
@@ -56,7 +56,7 @@ class OidcMembers:
         ids: IdGenerator,
         hasher: PasswordHasher,
         policy: OidcPolicy,
-        invited: InvitationAcceptance,
+        invited: InvitationAcceptanceService,
     ) -> None:
         self._uow = uow
         self._ids = ids

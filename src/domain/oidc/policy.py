@@ -24,7 +24,7 @@ SIGN_IN_ATTEMPTS = LoginAttemptLimit(60, 15 * MINUTE_MS)
 _RETURN_PATH = re.compile(r"[A-Za-z0-9_-]{1,40}(?:/[A-Za-z0-9_-]{1,64}){0,3}")
 
 
-class ProviderFactor(StrEnum):
+class ProviderFactorTrust(StrEnum):
     """When the sign-in at the provider stands for the second factor: never, always, or when `amr` or `acr` say so."""
 
     NEVER = "never"
@@ -44,7 +44,7 @@ class OidcPolicy:
     role_map: Mapping[str, Role] = field(default_factory=dict)
     default_role: Role | None = None
     account_id: str | None = None
-    provider_factor: ProviderFactor = ProviderFactor.NEVER
+    provider_factor: ProviderFactorTrust = ProviderFactorTrust.NEVER
     strong_values: frozenset[str] = frozenset({"mfa"})
     session_ms: int = 24 * HOUR_MS
 
@@ -60,9 +60,9 @@ class OidcPolicy:
         )
 
     def replaces_second_factor(self, identity: ProviderIdentity) -> bool:
-        if self.provider_factor is ProviderFactor.CLAIMED:
+        if self.provider_factor is ProviderFactorTrust.CLAIMED:
             return not self.strong_values.isdisjoint(identity.authentication)
-        return self.provider_factor is ProviderFactor.ALWAYS
+        return self.provider_factor is ProviderFactorTrust.ALWAYS
 
 
 def check_return_path(path: str) -> str:

@@ -19,7 +19,7 @@ from domain.kernel.errors import SecretUnreadable, ValidationFailed
 from domain.kernel.ids import IdGenerator
 from domain.kernel.unit_of_work import UnitOfWork
 from domain.kernel.vault import Vault
-from domain.oidc.member_provisioning import OidcMembers, OidcMemberTx
+from domain.oidc.member_provisioning import OidcMemberProvisioner, OidcMemberTx
 from domain.oidc.policy import (
     SIGN_IN_ATTEMPTS,
     SIGN_IN_TTL_MS,
@@ -56,7 +56,7 @@ class FinishedSignIn:
 
 
 @dataclass(frozen=True, slots=True)
-class ProviderReturn:
+class AuthorizationResponse:
     """The parameters with which the browser returns from the provider (RFC 6749, 4.1.2; RFC 9207)."""
 
     state: str
@@ -65,7 +65,7 @@ class ProviderReturn:
     issuer: str | None = None
 
 
-class OidcSignIn:
+class OidcSignInService:
     def __init__(
         self,
         *,
@@ -76,7 +76,7 @@ class OidcSignIn:
         vault: Vault,
         provider: IdentityProvider,
         policy: OidcPolicy,
-        members: OidcMembers,
+        members: OidcMemberProvisioner,
         logins: LoginService,
     ) -> None:
         self._uow = uow
@@ -106,7 +106,7 @@ class OidcSignIn:
         content = json.dumps([secrets.state, secrets.nonce, secrets.verifier, return_path, expires_ms])
         return BegunSignIn(url, urlsafe_b64encode(self._vault.seal(content, BOUND_TO)).decode())
 
-    async def finish(self, returned: ProviderReturn, cookie: str, *, client: ClientInfo) -> FinishedSignIn:
+    async def finish(self, returned: AuthorizationResponse, cookie: str, *, client: ClientInfo) -> FinishedSignIn:
         """Raises ValidationFailed `SIGN_IN_MISMATCH` for a return that this browser did not begin, that is too late or was used;
         Unauthenticated `PROVIDER_REJECTED`; PermissionDenied; RateLimited; Unavailable."""
         secrets, return_path = self._open(cookie, returned.state)

@@ -32,22 +32,22 @@ CHANGES_MARGIN_MS = 10_000
 
 
 @dataclass(frozen=True, slots=True)
-class LeaseQuestion:
+class LeasePollRequest:
     """Whether the others renew, and which credentials they have changed in the last `period_ms`."""
 
     period_ms: int
 
 
 @dataclass(frozen=True, slots=True)
-class LeaseAnswer:
+class LeasePollResponse:
     renewed_ms_ago: int
     """Since the start of the last beat that the database has confirmed."""
     changed: Sequence[str] | None
     """Devices; None: more than the instance keeps."""
 
 
-class LeaseCalls(Protocol):
-    async def poll_leases(self, question: LeaseQuestion, expected: Collection[str]) -> Mapping[str, LeaseAnswer]:
+class LeasePoller(Protocol):
+    async def poll_leases(self, question: LeasePollRequest, expected: Collection[str]) -> Mapping[str, LeasePollResponse]:
         """Instance → answer, of all instances that answer within a moment, this one included: its own answer proves that the bus
         carries messages. `expected` are those that should."""
         ...
@@ -59,7 +59,7 @@ class InstanceLease:
         *,
         instance: str,
         clock: Clock,
-        calls: LeaseCalls,
+        calls: LeasePoller,
         renewed_ms: Callable[[], int],
         members: Callable[[], frozenset[str]],
         changes: Callable[[int], Sequence[str] | None],
@@ -110,9 +110,9 @@ class InstanceLease:
             return 0.0
         return (max(self._own_until_ms(), self._permitted_until_ms) - self._clock.monotonic_ms()) / 1000
 
-    def answer(self, question: LeaseQuestion) -> LeaseAnswer:
+    def answer(self, question: LeasePollRequest) -> LeasePollResponse:
         changed = self._changes(question.period_ms)
-        return LeaseAnswer(self._renewed_ms_ago(), None if changed is None else sorted({*changed, *self._unknown()}))
+        return LeasePollResponse(self._renewed_ms_ago(), None if changed is None else sorted({*changed, *self._unknown()}))
 
     async def poll(self) -> None:
         """Prolong the lease if no instance renews; refuse the devices whose credentials have changed."""
@@ -129,10 +129,10 @@ class InstanceLease:
         self._expected()
         self._answered.add(instance)
 
-    def question(self) -> LeaseQuestion:
-        return LeaseQuestion(self._renewed_ms_ago() + CHANGES_MARGIN_MS)
+    def question(self) -> LeasePollRequest:
+        return LeasePollRequest(self._renewed_ms_ago() + CHANGES_MARGIN_MS)
 
-    def find_changed(self, polled_ms: int, answers: Mapping[str, LeaseAnswer]) -> Sequence[str] | None:
+    def find_changed(self, polled_ms: int, answers: Mapping[str, LeasePollResponse]) -> Sequence[str] | None:
         """The devices to refuse before the lease is prolonged; None if the answers to what was asked then do not prolong it."""
         self._answered |= answers.keys()
         away_ms = min(AWAY_MS, polled_ms - self._renewed_ms() - BEAT_SPREAD_MS)

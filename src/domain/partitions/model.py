@@ -79,7 +79,7 @@ class PartitionLogAdvance:
         return replace(self, after=self.before)
 
 
-class LogReach(IntEnum):
+class LogReachability(IntEnum):
     """Whether an instance reaches the cluster's log."""
 
     LOST = 0
@@ -94,4 +94,4 @@ class ClusterMember:
 
     instance: str
     beats: int
-    log_reach: LogReach = LogReach.STEADY
+    log_reach: LogReachability = LogReachability.STEADY

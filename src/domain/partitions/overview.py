@@ -26,7 +26,7 @@ class PartitionMove:
     at_ms: int
 
 
-class MoveHistory:
+class PartitionMoveHistory:
     """The latest changes of owners that this instance has seen."""
 
     def __init__(self) -> None:
@@ -70,7 +70,7 @@ class ClusterState(Protocol):
     """What an instance knows of the cluster by its beats."""
 
     live: frozenset[str]
-    moves: MoveHistory
+    moves: PartitionMoveHistory
 
 
 class ClusterTx(Transaction, HasPartitions, Protocol): ...

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Protocol
 
 from domain.kernel.errors import DomainError, Unavailable
-from domain.partitions.model import ClusterMember, LogReach, Partition, PartitionLogAdvance
+from domain.partitions.model import ClusterMember, LogReachability, Partition, PartitionLogAdvance
 
 ConnectedDevices = Sequence[tuple[str, int]]
 """(device id, when it connected in Unix ms)."""
@@ -42,7 +42,7 @@ class PartitionRepository(Protocol):
 
 
 class ClusterMemberRepository(Protocol):
-    async def beat(self, instance: str, log_reach: LogReach) -> None:
+    async def beat(self, instance: str, log_reach: LogReachability) -> None:
         """Increment the beats of the instance, and say how it reaches the log; the first call makes it a member."""
         ...
 

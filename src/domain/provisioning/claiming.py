@@ -31,7 +31,7 @@ from domain.provisioning.ports import HasDeviceClaims, HasProvisioningCodes
 from domain.sign_in.login_throttle import client_network
 
 
-class ClaimingTx(
+class DeviceClaimTx(
     Transaction,
     HasDeviceClaims,
     HasDeviceCredentials,
@@ -53,11 +53,11 @@ class ProvisioningClaim:
     address: str
 
 
-class ClaimService:
+class DeviceClaimService:
     def __init__(
         self,
         *,
-        uow: UnitOfWork[ClaimingTx],
+        uow: UnitOfWork[DeviceClaimTx],
         clock: Clock,
         ids: IdGenerator,
         digest: SecretHasher,
@@ -86,7 +86,7 @@ class ClaimService:
             await self._credential_sync.sync(DeviceId(issued.device_id))
         return issued
 
-    async def _find_code(self, tx: ClaimingTx, request: ProvisioningClaim, now_ms: int) -> ProvisioningCode | Unauthenticated:
+    async def _find_code(self, tx: DeviceClaimTx, request: ProvisioningClaim, now_ms: int) -> ProvisioningCode | Unauthenticated:
         """The error is returned: its transaction must commit, as it counts the wrong code."""
         subject = f"claim:{client_network(request.address)}"
         failures = await tx.login_failures.get_for_update(subject)
@@ -100,7 +100,7 @@ class ClaimService:
             return error
 
     async def _claim(
-        self, tx: ClaimingTx, code: ProvisioningCode, request: ProvisioningClaim, now_ms: int
+        self, tx: DeviceClaimTx, code: ProvisioningCode, request: ProvisioningClaim, now_ms: int
     ) -> RevealedCredentials | None:
         claim = await tx.device_claims.find_for_update(code.code_id, request.hardware_id)
         policy.check_claim_is_open(claim)
@@ -118,7 +118,7 @@ class ClaimService:
         return await self._give_credentials(tx, code, replace(claim, address=request.address), existing, now_ms)
 
     async def _give_credentials(
-        self, tx: ClaimingTx, code: ProvisioningCode, claim: DeviceClaim, existing: Device | None, now_ms: int
+        self, tx: DeviceClaimTx, code: ProvisioningCode, claim: DeviceClaim, existing: Device | None, now_ms: int
     ) -> RevealedCredentials:
         caller = _caller(code, claim)
         if existing is None:
@@ -132,7 +132,7 @@ class ClaimService:
         await self._emit(tx, code, done, "device_claimed", "got its credentials", now_ms)
         return issued
 
-    async def _find_registered(self, tx: ClaimingTx, code: ProvisioningCode, hardware_id: str) -> Device | None:
+    async def _find_registered(self, tx: DeviceClaimTx, code: ProvisioningCode, hardware_id: str) -> Device | None:
         """A device of the code's project that was registered with this hardware id and has no credentials yet."""
         found = await tx.devices.list_by_external_ids(code.account_id, [hardware_id])
         if not found:
@@ -141,7 +141,7 @@ class ClaimService:
             raise policy.already_claimed_error()
         return found[0]
 
-    async def _check_room(self, tx: ClaimingTx, code: ProvisioningCode) -> None:
+    async def _check_room(self, tx: DeviceClaimTx, code: ProvisioningCode) -> None:
         open_count = sum([await tx.device_claims.count(code.code_id, one) for one in (ClaimStatus.WAITING, ClaimStatus.APPROVED)])
         denied_count = await tx.device_claims.count(code.code_id, ClaimStatus.DENIED)
         if code.claimed_count + open_count >= code.max_devices or denied_count >= policy.MAX_DENIED_CLAIMS:
@@ -156,7 +156,7 @@ class ClaimService:
         )
 
     async def _emit(
-        self, tx: ClaimingTx, code: ProvisioningCode, claim: DeviceClaim, kind: EventKind, what: str, now_ms: int
+        self, tx: DeviceClaimTx, code: ProvisioningCode, claim: DeviceClaim, kind: EventKind, what: str, now_ms: int
     ) -> None:
         text = f"Device {claim.hardware_id} {what} (provisioning code {code.name})"
         data = {"codeId": code.code_id, "claimId": claim.claim_id, "hardwareId": claim.hardware_id}

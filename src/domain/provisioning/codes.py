@@ -23,7 +23,9 @@ from domain.provisioning.model import ClaimStatus, DeviceClaim, ProvisioningCode
 from domain.provisioning.ports import HasDeviceClaims, HasProvisioningCodes
 
 
-class ProvisioningTx(Transaction, HasDeviceClaims, HasDevices, HasDeviceTypes, HasProjects, HasProvisioningCodes, Protocol): ...
+class ProvisioningCodeTx(
+    Transaction, HasDeviceClaims, HasDevices, HasDeviceTypes, HasProjects, HasProvisioningCodes, Protocol
+): ...
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,7 +51,7 @@ class CreatedProvisioningCode:
 
 
 class ProvisioningCodeService:
-    def __init__(self, *, uow: UnitOfWork[ProvisioningTx], clock: Clock, ids: IdGenerator, digest: SecretHasher) -> None:
+    def __init__(self, *, uow: UnitOfWork[ProvisioningCodeTx], clock: Clock, ids: IdGenerator, digest: SecretHasher) -> None:
         self._uow = uow
         self._clock = clock
         self._ids = ids
@@ -130,5 +132,5 @@ class ProvisioningCodeService:
             await self._emit(tx, caller, "device_claim_decided", text, {"claimId": claim_id, "hardwareId": claim.hardware_id})
         return claim
 
-    async def _emit(self, tx: ProvisioningTx, caller: Session, kind: EventKind, text: str, data: dict[str, Json]) -> None:
+    async def _emit(self, tx: ProvisioningCodeTx, caller: Session, kind: EventKind, text: str, data: dict[str, Json]) -> None:
         await tx.emit(DomainEvent.from_caller(caller, kind, text, self._clock.now_ms(), data=data))

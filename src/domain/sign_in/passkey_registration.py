@@ -26,7 +26,7 @@ from domain.sign_in.session_revocation import revoke_user_sessions
 from domain.sign_in.step_up import require_verification
 
 
-class PasskeyTx(
+class PasskeyRegistrationTx(
     Transaction, HasMemberships, HasPasskeys, HasRefreshTokens, HasSecondFactors, HasUsers, HasUserSessions, Protocol
 ): ...
 
@@ -43,7 +43,7 @@ class PasskeyRegistrationService:
     def __init__(
         self,
         *,
-        uow: UnitOfWork[PasskeyTx],
+        uow: UnitOfWork[PasskeyRegistrationTx],
         clock: Clock,
         ids: IdGenerator,
         codec: PasskeyCodec,
@@ -115,7 +115,7 @@ class PasskeyRegistrationService:
         except PasskeyResponseError:
             raise refused from None
 
-    async def _get_user_and_passkeys(self, tx: PasskeyTx, caller: Session) -> tuple[User, Sequence[Passkey]]:
+    async def _get_user_and_passkeys(self, tx: PasskeyRegistrationTx, caller: Session) -> tuple[User, Sequence[Passkey]]:
         user, existing = await tx.users.get(caller.user_id), await tx.passkeys.list_by_user(caller.user_id)
         if user is None:
             raise Unauthenticated("This user no longer exists.")
@@ -136,5 +136,5 @@ class PasskeyRegistrationService:
             created_ms=now_ms,
         )
 
-    async def _emit(self, tx: PasskeyTx, caller: Session, kind: EventKind, text: str, now_ms: int) -> None:
+    async def _emit(self, tx: PasskeyRegistrationTx, caller: Session, kind: EventKind, text: str, now_ms: int) -> None:
         await tx.emit(DomainEvent.from_caller(caller, kind, text, now_ms))

@@ -45,14 +45,14 @@ If you did not ask for it, you can ignore this mail.
 )
 
 
-class UnlockTx(Transaction, HasLoginFailures, HasMemberships, HasUnlockLinks, HasUsers, Protocol): ...
+class UnlockLinkTx(Transaction, HasLoginFailures, HasMemberships, HasUnlockLinks, HasUsers, Protocol): ...
 
 
-class UnlockService:
+class UnlockLinkService:
     def __init__(
         self,
         *,
-        uow: UnitOfWork[UnlockTx],
+        uow: UnitOfWork[UnlockLinkTx],
         clock: Clock,
         ids: IdGenerator,
         digest: SecretHasher,
@@ -108,7 +108,9 @@ class UnlockService:
             await self._emit(tx, user, client, "unlock_used", "A browser was unlocked by a link from a mail", now_ms)
         return self._devices.add_token(client.device_tokens, user.user_id)
 
-    async def _emit(self, tx: UnlockTx, user: User, client: ClientInfo, kind: EventKind, description: str, now_ms: int) -> None:
+    async def _emit(
+        self, tx: UnlockLinkTx, user: User, client: ClientInfo, kind: EventKind, description: str, now_ms: int
+    ) -> None:
         for membership in await tx.memberships.list_by_user(user.user_id):
             caller = membership.to_session(client.address)
             await tx.emit(DomainEvent.from_caller(caller, kind, f"{user.name}: {description}", now_ms))

@@ -19,7 +19,7 @@ from domain.kernel.errors import Conflict, PermissionDenied
 from domain.kernel.ids import IdGenerator
 from domain.sign_in.login import LoginService, SecondFactorNeeded
 from domain.sign_in.session_opener import LoginResult
-from domain.team.operator_accounts import AccountAdminService
+from domain.team.operator_accounts import OperatorAccountService
 
 FIRST_RUN_TTL_MS = DAY_MS
 FIRST_RUN_TOKEN_LENGTH = 32
@@ -47,7 +47,7 @@ class FirstRunService:
     def __init__(
         self,
         *,
-        operator: AccountAdminService,
+        operator: OperatorAccountService,
         logins: LoginService,
         clock: Clock,
         ids: IdGenerator,

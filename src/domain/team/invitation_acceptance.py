@@ -23,7 +23,7 @@ from domain.team.invitation_ports import HasInvitations
 from domain.team.members import check_email_is_free
 
 
-class AcceptanceTx(Transaction, HasAccounts, HasInvitations, HasMemberships, HasUsers, Protocol): ...
+class InvitationAcceptanceTx(Transaction, HasAccounts, HasInvitations, HasMemberships, HasUsers, Protocol): ...
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,9 +32,15 @@ class InvitationPreview:
     account_name: str
 
 
-class InvitationAcceptance:
+class InvitationAcceptanceService:
     def __init__(
-        self, *, uow: UnitOfWork[AcceptanceTx], clock: Clock, ids: IdGenerator, hasher: PasswordHasher, digest: SecretHasher
+        self,
+        *,
+        uow: UnitOfWork[InvitationAcceptanceTx],
+        clock: Clock,
+        ids: IdGenerator,
+        hasher: PasswordHasher,
+        digest: SecretHasher,
     ) -> None:
         self._uow = uow
         self._clock = clock
@@ -62,7 +68,7 @@ class InvitationAcceptance:
             user = User(user_id, invitation.email, chosen_name, password_hash, invitation.mailed, now_ms, now_ms)
             return await self.add_invited(tx, invitation, user, client)
 
-    async def add_invited(self, tx: AcceptanceTx, invitation: Invitation, user: User, client: ClientInfo) -> Member:
+    async def add_invited(self, tx: InvitationAcceptanceTx, invitation: Invitation, user: User, client: ClientInfo) -> Member:
         """Uses the invitation up, in a transaction that holds the account's lock. Raises Conflict `EMAIL_TAKEN`,
         `MEMBER_LIMIT`."""
         await check_email_is_free(tx, invitation.email)
@@ -77,7 +83,7 @@ class InvitationAcceptance:
         await tx.emit(DomainEvent.from_caller(membership.to_session(client.address), "member_changed", text, user.created_ms))
         return Member(membership, user)
 
-    async def _get_valid(self, tx: AcceptanceTx, token: str) -> Invitation:
+    async def _get_valid(self, tx: InvitationAcceptanceTx, token: str) -> Invitation:
         invitation = await tx.invitations.find_by_token(self._digest.sha256(token))
         if invitation is None:
             raise _link_invalid_error()

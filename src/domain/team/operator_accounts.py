@@ -31,7 +31,7 @@ DEFAULT_PLAN = "self-hosted"
 DEFAULT_PROJECT_NAME = "Default"
 
 
-class AccountAdminTx(
+class OperatorAccountTx(
     Transaction, HasAccounts, HasMemberships, HasProjects, HasRefreshTokens, HasSecondFactors, HasUsers, HasUserSessions, Protocol
 ): ...
 
@@ -43,8 +43,8 @@ class CreatedAccount:
     project: Project
 
 
-class AccountAdminService:
-    def __init__(self, *, uow: UnitOfWork[AccountAdminTx], clock: Clock, ids: IdGenerator, hasher: PasswordHasher) -> None:
+class OperatorAccountService:
+    def __init__(self, *, uow: UnitOfWork[OperatorAccountTx], clock: Clock, ids: IdGenerator, hasher: PasswordHasher) -> None:
         self._uow = uow
         self._clock = clock
         self._ids = ids
@@ -148,7 +148,7 @@ class AccountAdminService:
         shown = check_name(name or email.partition("@")[0])
         return User(UserId(self._ids.new_id(IdPrefix.USER)), email, shown, password_hash, True, now_ms, now_ms)
 
-    async def _add_member(self, tx: AccountAdminTx, account_id: AccountId, user: User, role: Role) -> Member:
+    async def _add_member(self, tx: OperatorAccountTx, account_id: AccountId, user: User, role: Role) -> Member:
         membership_id = MembershipId(self._ids.new_id(IdPrefix.MEMBERSHIP))
         membership = Membership(membership_id, account_id, user.user_id, role, self._clock.now_ms())
         await tx.users.add(user)
@@ -156,12 +156,12 @@ class AccountAdminService:
         await self._emit(tx, account_id, "member_changed", f"{user.name} was added as {role}")
         return Member(membership, user)
 
-    async def _emit(self, tx: AccountAdminTx, account_id: AccountId, kind: EventKind, description: str) -> None:
+    async def _emit(self, tx: OperatorAccountTx, account_id: AccountId, kind: EventKind, description: str) -> None:
         caller = SystemCaller(account_id, "operator")
         await tx.emit(DomainEvent.from_caller(caller, kind, description, self._clock.now_ms()))
 
 
-async def _find_first_owner(tx: AccountAdminTx) -> Membership | None:
+async def _find_first_owner(tx: OperatorAccountTx) -> Membership | None:
     for account_id in await tx.accounts.list_ids():
         for member in await tx.memberships.list_members(account_id):
             if member.membership.role is Role.OWNER:

@@ -68,7 +68,7 @@ class ServiceSession:
 
 
 @dataclass(frozen=True, slots=True)
-class NewServiceSession:
+class ServiceSessionInput:
     name: str
     role: Role
     operations: tuple[str, ...]
@@ -122,7 +122,7 @@ class ServiceSessionService:
         async with self._uow.read() as tx:
             return await tx.service_sessions.list_open(caller.account_id, self._clock.now_ms())
 
-    async def create(self, caller: Session, new: NewServiceSession) -> CreatedServiceSession:
+    async def create(self, caller: Session, new: ServiceSessionInput) -> CreatedServiceSession:
         """Raises PermissionDenied `ROLE_REQUIRED`, `STEP_UP_REQUIRED`; ValidationFailed; Conflict `SERVICE_SESSION_LIMIT`."""
         require_role(caller, Role.ADMIN)
         now_ms = self._clock.now_ms()
@@ -151,7 +151,7 @@ class ServiceSessionService:
             text = f"Service session {found.name} ({found.prefix}…) was revoked"
             await tx.emit(DomainEvent.from_caller(caller, "session_revoked", text, now_ms))
 
-    def _build(self, caller: Session, new: NewServiceSession, token: str, now_ms: int) -> ServiceSession:
+    def _build(self, caller: Session, new: ServiceSessionInput, token: str, now_ms: int) -> ServiceSession:
         return ServiceSession(
             session_id=SessionId(self._ids.new_id(IdPrefix.SESSION)),
             account_id=caller.account_id,
@@ -195,7 +195,7 @@ def check_usable(found: ServiceSession | None, user_session: UserSession | None,
         raise Unauthenticated("This service session has expired. Create a new one.", code="TOKEN_EXPIRED")
 
 
-def _check_new(caller: Session, new: NewServiceSession, now_ms: int) -> None:
+def _check_new(caller: Session, new: ServiceSessionInput, now_ms: int) -> None:
     if new.role is Role.OWNER or not caller.role.is_at_least(new.role):
         raise ValidationFailed.for_field("role", "must be below Owner, and not above your own.")
     if not now_ms < new.expires_ms <= now_ms + MAX_TTL_MS:

@@ -6,7 +6,7 @@ from collections.abc import Collection, Mapping, Sequence
 from dataclasses import replace
 
 from domain.devices.sessions import NO_FRONT
-from domain.partitions.model import ClusterMember, LogReach, Partition, PartitionLogAdvance, PartitionLost
+from domain.partitions.model import ClusterMember, LogReachability, Partition, PartitionLogAdvance, PartitionLost
 from support.memory_storage.tables import Database, Table
 
 PARTITIONS: Table[int, Partition] = Table("partitions")
@@ -54,7 +54,7 @@ class MemoryClusterMemberRepository:
     def __init__(self, database: Database) -> None:
         self._database = database
 
-    async def beat(self, instance: str, log_reach: LogReach) -> None:
+    async def beat(self, instance: str, log_reach: LogReachability) -> None:
         rows = self._database.writable_rows(MEMBERS)
         beats = rows[instance].beats if instance in rows else 0
         rows[instance] = ClusterMember(instance, beats + 1, log_reach)

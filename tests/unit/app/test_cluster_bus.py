@@ -8,17 +8,17 @@ from typing import Any
 
 from nats.errors import NoRespondersError
 
-from adapters.stream.cluster_bus import ClusterBus
+from adapters.stream.cluster_bus import NatsClusterBus
 from domain.events.model import TELEMETRY, Event, FeedFilter
-from domain.feed.feed_between_instances import FeedReadingsMessage, SharedInterest
+from domain.feed.feed_between_instances import FeedInterestMessage, FeedReadingsMessage
 from domain.kernel.ids import AccountId, DeviceId, EventId
-from domain.partitions.lease import LeaseAnswer, LeaseQuestion
+from domain.partitions.lease import LeasePollRequest, LeasePollResponse
 
 ACCOUNT, PUMP = AccountId("acc_1"), DeviceId("dev_1")
 PAYLOAD: dict[str, Any] = {"type": TELEMETRY, "metric": "t", "value": 21.5, "valueText": None}
 READING = Event(0, EventId("evt_1"), ACCOUNT, PUMP, "Pump ü", TELEMETRY, "", 5, "device", "", PAYLOAD)
 READINGS = FeedReadingsMessage(7, 1_800_000_000, [READING, READING], {"a": 3})
-INTEREST = SharedInterest(3, [FeedFilter(ACCOUNT, frozenset({TELEMETRY}), PUMP), FeedFilter(ACCOUNT)])
+INTEREST = FeedInterestMessage(3, [FeedFilter(ACCOUNT, frozenset({TELEMETRY}), PUMP), FeedFilter(ACCOUNT)])
 
 
 class FakeClient:
@@ -58,7 +58,7 @@ class FakeClient:
 async def test_readings_and_interest_arrive_as_they_were_at_the_other_instances() -> None:
     client: Any = FakeClient()
     found: list[tuple[str, str, Any]] = []
-    buses = {name: ClusterBus(client, name) for name in "ab"}
+    buses = {name: NatsClusterBus(client, name) for name in "ab"}
     for name, bus in buses.items():
         await bus.on_readings(lambda sender, what, name=name: found.append((name, sender, what)))
         await bus.on_interest(lambda sender, what, name=name: found.append((name, sender, what)))
@@ -71,32 +71,32 @@ async def test_of_the_called_instances_those_without_a_lease_and_those_without_a
     client: Any = FakeClient()
     has_lease = {"a": True, "b": False}
     for name in has_lease:
-        await ClusterBus(client, name).answer_calls(lambda name=name: has_lease[name])
-    assert await ClusterBus(client, "c").find_gone({"a", "b", "d"}) == {"b", "d"}
+        await NatsClusterBus(client, name).answer_calls(lambda name=name: has_lease[name])
+    assert await NatsClusterBus(client, "c").find_gone({"a", "b", "d"}) == {"b", "d"}
 
 
 async def test_every_instance_answers_for_its_lease_the_asking_one_too_and_who_is_missing_is_not_waited_for_long() -> None:
     client: Any = FakeClient()
-    buses = {name: ClusterBus(client, name) for name in "ab"}
-    asked: list[LeaseQuestion] = []
+    buses = {name: NatsClusterBus(client, name) for name in "ab"}
+    asked: list[LeasePollRequest] = []
 
-    def answer(question: LeaseQuestion, name: str) -> LeaseAnswer:
+    def answer(question: LeasePollRequest, name: str) -> LeasePollResponse:
         asked.append(question)
-        return LeaseAnswer(7, [f"dev_{name}"])
+        return LeasePollResponse(7, [f"dev_{name}"])
 
     for name, bus in buses.items():
         await bus.answer_leases(lambda question, name=name: answer(question, name))
-    found = await buses["a"].poll_leases(LeaseQuestion(1_500), {"a", "b", "gone"})
-    assert found == {name: LeaseAnswer(7, [f"dev_{name}"]) for name in "ab"}
-    assert asked == [LeaseQuestion(1_500)] * 2
+    found = await buses["a"].poll_leases(LeasePollRequest(1_500), {"a", "b", "gone"})
+    assert found == {name: LeasePollResponse(7, [f"dev_{name}"]) for name in "ab"}
+    assert asked == [LeasePollRequest(1_500)] * 2
     assert len(client.calls) == 2  # its inbox is closed
 
 
 async def test_a_message_of_another_version_is_skipped() -> None:
     client: Any = FakeClient()
     found: list[Any] = []
-    await ClusterBus(client, "a").on_readings(lambda sender, what: found.append(what))
-    await ClusterBus(client, "a").on_interest(lambda sender, what: found.append(what))
+    await NatsClusterBus(client, "a").on_readings(lambda sender, what: found.append(what))
+    await NatsClusterBus(client, "a").on_interest(lambda sender, what: found.append(what))
     for body in (b"", b"{", b"[]", b"{}", b'{"sequence": 1, "store_time_s": 1, "events": [{"kind": "x"}]}', b'{"version": "x"}'):
         for subject in ("latchboard.readings", "latchboard.interest"):
             await client.publish(subject, body, {})

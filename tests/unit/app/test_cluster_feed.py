@@ -12,7 +12,13 @@ from app.workers import cluster_feed
 from app.workers.cluster_feed import EVENTS_PER_MESSAGE, MAX_QUEUED_EVENTS, ClusterFeedWorker
 from app.workers.wake_event import WakeEvent
 from domain.events.model import TELEMETRY, Event, FeedFilter
-from domain.feed.feed_between_instances import MAX_DEVICES, SILENT_AFTER_MS, FeedReadingsMessage, SharedInterest, wanted_readings
+from domain.feed.feed_between_instances import (
+    MAX_DEVICES,
+    SILENT_AFTER_MS,
+    FeedInterestMessage,
+    FeedReadingsMessage,
+    wanted_readings,
+)
 from domain.kernel.ids import AccountId, DeviceId, EventId
 from support.manual_clock import ManualClock
 
@@ -30,7 +36,7 @@ class Bus:
 
     def __init__(self) -> None:
         self.readings: dict[str, Callable[[str, FeedReadingsMessage], Any]] = {}
-        self.interest: dict[str, Callable[[str, SharedInterest], Any]] = {}
+        self.interest: dict[str, Callable[[str, FeedInterestMessage], Any]] = {}
         self.loses: Callable[[str], bool] = lambda sender: False
         self.sent: list[FeedReadingsMessage] = []
 
@@ -42,13 +48,13 @@ class Bus:
                 bus.sent.append(readings)
                 await bus.deliver(instance, readings, bus.readings)
 
-            async def announce_interest(self, interest: SharedInterest) -> None:
+            async def announce_interest(self, interest: FeedInterestMessage) -> None:
                 await bus.deliver(instance, interest, bus.interest)
 
             async def on_readings(self, call: Callable[[str, FeedReadingsMessage], Any]) -> None:
                 bus.readings[instance] = call
 
-            async def on_interest(self, call: Callable[[str, SharedInterest], Any]) -> None:
+            async def on_interest(self, call: Callable[[str, FeedInterestMessage], Any]) -> None:
                 bus.interest[instance] = call
 
         return End()

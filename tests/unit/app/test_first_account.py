@@ -13,10 +13,10 @@ from adapters.clock import SystemClock
 from adapters.crypto.password_hasher import Argon2PasswordHasher
 from adapters.id_generator import RandomIdGenerator
 from app.cli import banner
-from app.cli.first_account import DEFAULT_EMAIL, FIRST_LOGIN_FILE, FirstLogin, FirstRunLink, create_first_account
+from app.cli.first_account import DEFAULT_EMAIL, FIRST_LOGIN_FILE, FirstAccountCredentials, FirstRunLink, create_first_account
 from app.config.settings import Settings
 from app.runtime.first_start import FIRST_RUN_FILE
-from domain.team.operator_accounts import AccountAdminService
+from domain.team.operator_accounts import OperatorAccountService
 from support.memory_storage.unit_of_work import MemoryUnitOfWork
 
 URL = "http://127.0.0.1:8080"
@@ -32,13 +32,13 @@ def hasher() -> Iterator[Argon2PasswordHasher]:
 def fake_program(hasher: Argon2PasswordHasher, settings: Settings) -> Any:
     """The parts of the program that create the first account, with in-memory storage."""
     ids = RandomIdGenerator()
-    operator = AccountAdminService(uow=MemoryUnitOfWork(), clock=SystemClock(), ids=ids, hasher=hasher)
+    operator = OperatorAccountService(uow=MemoryUnitOfWork(), clock=SystemClock(), ids=ids, hasher=hasher)
     sign_in = SimpleNamespace(first_run=SimpleNamespace(issue_token=lambda _shared: "t0ken"))
     services = SimpleNamespace(operator=operator, sign_in=sign_in)
     return SimpleNamespace(settings=settings, adapters=SimpleNamespace(ids=ids, key_ring=None), services=services)
 
 
-def banner_text(settings: Settings, login: FirstLogin | FirstRunLink | None, *, terminal: bool = True) -> str:
+def banner_text(settings: Settings, login: FirstAccountCredentials | FirstRunLink | None, *, terminal: bool = True) -> str:
     screen = io.StringIO()
     banner.print_banner(settings, login, console=Console(file=screen, width=300, highlight=False, force_terminal=terminal))
     return screen.getvalue()
@@ -60,7 +60,7 @@ async def test_an_empty_installation_gets_a_link_in_a_file_that_only_its_owner_c
 async def test_the_demo_gets_a_login_in_a_file_that_only_its_owner_can_read(tmp_path: Path, hasher: Argon2PasswordHasher) -> None:
     settings = Settings(data_dir=tmp_path)
     login = await create_first_account(fake_program(hasher, settings), URL, make_up=True)
-    assert isinstance(login, FirstLogin)
+    assert isinstance(login, FirstAccountCredentials)
     assert login.password is not None
     assert (login.email, len(login.password)) == (DEFAULT_EMAIL, 20)
     file = tmp_path / FIRST_LOGIN_FILE
@@ -74,7 +74,7 @@ async def test_a_password_from_the_settings_is_neither_printed_nor_written_to_a_
 ) -> None:
     settings = Settings(data_dir=tmp_path, owner_email="ada@example.com", owner_password="long enough")
     login = await create_first_account(fake_program(hasher, settings), URL)
-    assert login == FirstLogin("ada@example.com", None)
+    assert login == FirstAccountCredentials("ada@example.com", None)
     assert list(tmp_path.iterdir()) == []
     assert "long enough" not in banner_text(settings, login)
 
@@ -103,7 +103,7 @@ def test_the_link_names_the_address_at_which_a_person_reaches_the_dashboard() ->
 
 def test_the_banner_shows_every_address_and_the_first_login(tmp_path: Path) -> None:
     settings = Settings(data_dir=tmp_path, http_port=8081, mqtt_port=1884, mqtt_ws_port=8084)
-    output = banner_text(settings, FirstLogin("ada@example.com", "secret", tmp_path / FIRST_LOGIN_FILE))
+    output = banner_text(settings, FirstAccountCredentials("ada@example.com", "secret", tmp_path / FIRST_LOGIN_FILE))
     for part in (
         "http://127.0.0.1:8081/docs",
         "ws://127.0.0.1:8081/api/v1/ws",
@@ -115,7 +115,9 @@ def test_the_banner_shows_every_address_and_the_first_login(tmp_path: Path) -> N
 
 
 def test_a_log_gets_the_place_of_the_first_password_and_not_the_password(tmp_path: Path) -> None:
-    output = banner_text(Settings(data_dir=tmp_path), FirstLogin("ada@example.com", "s3cr3t", tmp_path), terminal=False)
+    output = banner_text(
+        Settings(data_dir=tmp_path), FirstAccountCredentials("ada@example.com", "s3cr3t", tmp_path), terminal=False
+    )
     assert "s3cr3t" not in output
     assert f"The first login, ada@example.com and its password, is in {tmp_path / FIRST_LOGIN_FILE}" in output
 

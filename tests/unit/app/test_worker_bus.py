@@ -9,22 +9,22 @@ from contextlib import AsyncExitStack, asynccontextmanager
 from pathlib import Path
 from typing import Any
 
-from adapters.stream.worker_bus import MAX_UNSENT_BYTES, WorkerBus
+from adapters.stream.worker_bus import MAX_UNSENT_BYTES, WorkerProcessFeedBus
 from domain.events.model import TELEMETRY, Event, FeedFilter
-from domain.feed.feed_between_instances import FeedReadingsMessage, SharedInterest
+from domain.feed.feed_between_instances import FeedInterestMessage, FeedReadingsMessage
 from domain.kernel.ids import AccountId, DeviceId, EventId
 from support.waiting import TIMEOUT_S
 
 PUMP = DeviceId("dev_1")
 PAYLOAD: dict[str, Any] = {"type": TELEMETRY, "metric": "t", "value": 21.5, "valueText": None}
 READING = Event(0, EventId("evt_1"), AccountId("acc_1"), PUMP, "Pump ü", TELEMETRY, "", 5, "device", "", PAYLOAD)
-INTEREST = SharedInterest(3, [FeedFilter(AccountId("acc_1"), frozenset({TELEMETRY}), PUMP)])
-Received = list[tuple[str, FeedReadingsMessage | SharedInterest]]
+INTEREST = FeedInterestMessage(3, [FeedFilter(AccountId("acc_1"), frozenset({TELEMETRY}), PUMP)])
+Received = list[tuple[str, FeedReadingsMessage | FeedInterestMessage]]
 
 
 @asynccontextmanager
-async def open_bus(folder: Path, number: int, name: str) -> AsyncIterator[tuple[WorkerBus, Received]]:
-    bus, received = WorkerBus(folder, number, 3, name), Received()
+async def open_bus(folder: Path, number: int, name: str) -> AsyncIterator[tuple[WorkerProcessFeedBus, Received]]:
+    bus, received = WorkerProcessFeedBus(folder, number, 3, name), Received()
     await bus.on_readings(lambda sender, readings: received.append((sender, readings)))
     await bus.on_interest(lambda sender, interest: received.append((sender, interest)))
     await bus.open()
@@ -35,14 +35,14 @@ async def open_bus(folder: Path, number: int, name: str) -> AsyncIterator[tuple[
 
 
 @asynccontextmanager
-async def buses(*names: str) -> AsyncIterator[list[tuple[WorkerBus, Received]]]:
+async def buses(*names: str) -> AsyncIterator[list[tuple[WorkerProcessFeedBus, Received]]]:
     """Of the workers 1, 2, …; a short folder, because the path of a socket may have 107 characters only."""
     async with AsyncExitStack() as stack:
         folder = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="bus-")))
         yield [await stack.enter_async_context(open_bus(folder, number, name)) for number, name in enumerate(names, 1)]
 
 
-async def until_sent(bus: WorkerBus, received: Received, count: int = 1) -> None:
+async def until_sent(bus: WorkerProcessFeedBus, received: Received, count: int = 1) -> None:
     """Announce the interest until so many messages have arrived: the first ones open the connections."""
     async with asyncio.timeout(TIMEOUT_S):
         while len(received) < count:

@@ -12,7 +12,7 @@ import yaml
 from cryptography import x509
 
 from adapters.crypto.certificate_authority import CertificateAuthority, find_authority
-from adapters.firmware_sources import ExampleFirmwareSources
+from adapters.firmware_sources import ExampleFirmwareSourceReader
 from domain.devices.firmware_config import PASSWORD_PLACEHOLDER, BrokerEndpoint, FirmwareConfigFormat, FirmwareConfigValues
 from domain.devices.firmware_project import (
     WIFI_NAME_PLACEHOLDER,
@@ -29,7 +29,7 @@ DEVICE = "dev_s247fcqf8bwd2y4ut8m7"
 
 def project(config_format: FirmwareConfigFormat, authority: str | None = None) -> FirmwareProject:
     endpoint = BrokerEndpoint("mqtt.example", 1883, 8083, 8883 if authority else None, authority)
-    return build_project(config_format, FirmwareConfigValues(DEVICE, "Pump", endpoint), ExampleFirmwareSources())
+    return build_project(config_format, FirmwareConfigValues(DEVICE, "Pump", endpoint), ExampleFirmwareSourceReader())
 
 
 @pytest.mark.parametrize("config_format", FirmwareConfigFormat)

@@ -10,12 +10,12 @@ from typing import Any
 
 import pytest
 
-from app.workers.partition_inbound import PartitionBatch, PartitionInbound
+from app.workers.partition_inbound import PartitionBatch, PartitionInboundLink
 from domain.ingest.partition_ownership import PartitionOwnershipService
 from domain.kernel.errors import ValidationFailed
 from domain.partitions.hashing import partition_of
 from domain.partitions.liveness import LEASE_MS, OWN_LEASE_MS, SUSPECT_MS
-from domain.partitions.log_reach import LOST_MS, STEADY_MS, LogReachMeter
+from domain.partitions.log_reach import LOST_MS, STEADY_MS, LogReachabilityMonitor
 from domain.partitions.model import NOBODY, PartitionLost
 from domain.partitions.owned_partitions import PartitionOwnership
 from domain.telemetry.engine.batch import InMemoryTelemetryBatch
@@ -36,7 +36,7 @@ class Instance:
     def __init__(self, name: str, world: World, count: int = COUNT) -> None:
         self.ownership = PartitionOwnership(name, count)
         self.engine = ReferenceEngine()
-        self.log_reach = LogReachMeter(world.clock)
+        self.log_reach = LogReachabilityMonitor(world.clock)
         self.reaches_log = True
         self.restored = 0
         self.owned_at_flush = self.takeovers = 0
@@ -54,7 +54,7 @@ class Instance:
             on_takeover=self.on_takeover,
             before_release=self.before_release,
         )
-        self.inbound = PartitionInbound(
+        self.inbound = PartitionInboundLink(
             log=world.log, ownership=self.ownership, read_blocks=read_json_blocks, drop=self.service.drop
         )
 

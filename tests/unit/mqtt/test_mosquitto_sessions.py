@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from adapters.mqtt import early_messages
-from adapters.mqtt.early_messages import EarlyMessages
+from adapters.mqtt.early_messages import UnknownDeviceMessageBuffer
 from adapters.mqtt.mosquitto_connection import MosquittoSettings
 from adapters.mqtt.mosquitto_sessions import TELEMETRY_SESSIONS, sessions_of, shared_by_cluster, whole_fleet
 from domain.devices.broker_access import BrokerAccessService, BrokerAction, BrokerLogin
@@ -48,7 +48,7 @@ async def test_early_messages_wait_for_their_device_and_expire_without_it(monkey
     monkeypatch.setattr(early_messages, "WAIT_S", 0.0)
     monkeypatch.setattr(early_messages, "MAX_MESSAGES", 3)
     expired: asyncio.Queue[Any] = asyncio.Queue()
-    early = EarlyMessages(expired.put_nowait)
+    early = UnknownDeviceMessageBuffer(expired.put_nowait)
     assert [early.keep(device, (number, None)) for number, device in enumerate(("a", "b", "a", "a"))] == [True, True, True, False]
     assert early.take("a") == [(0, None), (2, None)]
     assert early.take("a") == ()

@@ -7,13 +7,13 @@ from types import SimpleNamespace
 
 import pytest
 
-from adapters.mqtt.mosquitto_watch import DROPPED_TOPIC, MosquittoHealthWatch, as_text
+from adapters.mqtt.mosquitto_watch import DROPPED_TOPIC, MosquittoHealthMonitor, as_text
 
 WEEK_S = 7 * 24 * 3_600
 
 
-def connected_watch(*, session: bool = True, **properties: int) -> MosquittoHealthWatch:
-    watch = MosquittoHealthWatch(now_s=lambda: 0.0)
+def connected_watch(*, session: bool = True, **properties: int) -> MosquittoHealthMonitor:
+    watch = MosquittoHealthMonitor(now_s=lambda: 0.0)
     watch.on_connack(session, SimpleNamespace(**properties), WEEK_S)
     return watch
 
@@ -57,7 +57,7 @@ def test_dropped_messages_are_told() -> None:
 
 def test_a_broker_that_hides_its_counters_is_told_after_a_while() -> None:
     now_s = 0.0
-    watch = MosquittoHealthWatch(now_s=lambda: now_s)
+    watch = MosquittoHealthMonitor(now_s=lambda: now_s)
     watch.on_connack(True, None, WEEK_S)
     assert watch.warnings() == []
     now_s = 100.0
@@ -66,7 +66,7 @@ def test_a_broker_that_hides_its_counters_is_told_after_a_while() -> None:
 
 
 def test_a_configuration_that_cannot_be_read_is_told(tmp_path: Path) -> None:
-    watch = MosquittoHealthWatch(tmp_path / "missing.pid")
+    watch = MosquittoHealthMonitor(tmp_path / "missing.pid")
     watch.check_config()
     [warning] = watch.warnings()
     assert "cannot be checked" in warning

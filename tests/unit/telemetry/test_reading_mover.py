@@ -20,7 +20,7 @@ from domain.telemetry.queries.downsampling import DownsamplingService
 from domain.telemetry.queries.latest_and_history import TelemetryQueryService
 from domain.telemetry.queries.missed_readings import MissedReadingService
 from domain.telemetry.queries.paging import TimeRange
-from domain.telemetry.queries.reading_history import OlderReadings, ReadingHistory
+from domain.telemetry.queries.reading_history import OlderReadings, ReadingHistoryReader
 from domain.telemetry.reading_mover import ReadingMover
 from domain.telemetry.retention import RetentionPeriods, RetentionService
 from support.clickhouse import MemoryReadingStore
@@ -38,7 +38,7 @@ class MovedWorld(TelemetryWorld):
         self.older = MemoryReadingStore()
         self.mover = ReadingMover(uow=self.uow, clock=self.clock, store=self.older, days=DAYS, messages_per_step=7)
         shared: dict[str, Any] = {"uow": self.uow, "clock": self.clock, "engine": self.engine, "authorizer": self.gate}
-        stored = ReadingHistory(OlderReadings(self.older, self.clock, DAYS))
+        stored = ReadingHistoryReader(OlderReadings(self.older, self.clock, DAYS))
         self.both = TelemetryQueryService(**shared, create_engine=ReferenceEngine, stored=stored)
         self.both_by_time = DownsamplingService(**shared, stored=stored)
 

@@ -11,13 +11,13 @@ from adapters.http.account_pages.page import form, text_page
 from adapters.http.core.auth import client_info
 from adapters.http.core.device_cookie import device_cookie_header, read_device_tokens
 from domain.kernel.errors import ValidationFailed
-from domain.sign_in.unlock_link import UnlockService
+from domain.sign_in.unlock_link import UnlockLinkService
 
 UNLOCK_PATH = "/account/unlock"
 MAX_TOKEN_LENGTH = 128
 
 
-def account_pages_blueprint(*, unlock: UnlockService) -> Blueprint:
+def account_pages_blueprint(*, unlock: UnlockLinkService) -> Blueprint:
     bp = Blueprint("account_pages", __name__)
 
     @bp.get(UNLOCK_PATH)

@@ -16,7 +16,7 @@ from pydantic.alias_generators import to_camel
 from adapters.http.asyncapi.feed_messages import RECEIVED_MESSAGES, SENT_MESSAGES
 from adapters.http.asyncapi.servers import SECURITY_SCHEMES, SERVERS
 from adapters.http.asyncapi.webhook_requests import WEBHOOK_ENVELOPES, WEBHOOK_HEADERS
-from adapters.http.core.json_schemas import REF_TEMPLATE, DocumentJsonSchema
+from adapters.http.core.json_schemas import REF_TEMPLATE, DocumentSchemaGenerator
 from adapters.http.core.schemas import ResponseModel
 from adapters.http.feed.endpoint import FEED_PATH
 from domain.events.model import PUBLIC_TYPES
@@ -84,7 +84,7 @@ def _model_schemas() -> Schema:
         for model in models.values():
             mode = "serialization" if issubclass(model, ResponseModel) else "validation"
             inputs.append((model.__name__, mode, TypeAdapter(model)))
-    _, definitions = TypeAdapter.json_schemas(inputs, ref_template=REF_TEMPLATE, schema_generator=DocumentJsonSchema)
+    _, definitions = TypeAdapter.json_schemas(inputs, ref_template=REF_TEMPLATE, schema_generator=DocumentSchemaGenerator)
     return dict(sorted(definitions["$defs"].items()))
 
 

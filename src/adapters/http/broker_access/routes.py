@@ -23,7 +23,7 @@ GO_AUTH_WRITE = "2"
 GO_AUTH_BOTH = "3"
 
 
-class BrokerQuestions:
+class BrokerAuthRequestHandler:
     """Decides what the brokers ask, whatever their form."""
 
     def __init__(self, access: BrokerAccessService, guard: BrokerGuard) -> None:
@@ -85,7 +85,7 @@ class BrokerQuestions:
 
 def broker_access_blueprint(access: BrokerAccessService, guard: BrokerGuard) -> Blueprint:
     bp = Blueprint("broker_access", __name__, url_prefix="/broker")
-    questions = BrokerQuestions(access, guard)
+    questions = BrokerAuthRequestHandler(access, guard)
 
     @bp.before_request
     async def admit() -> Response | None:
@@ -113,7 +113,7 @@ def _add(bp: Blueprint, path: str, decide: Decide, answer: Answer) -> None:
     bp.add_url_rule(path, path.strip("/").replace("/", "_"), handle, methods=["POST"])
 
 
-def _add_vernemq(bp: Blueprint, questions: BrokerQuestions) -> None:
+def _add_vernemq(bp: Blueprint, questions: BrokerAuthRequestHandler) -> None:
     @bp.post("/vernemq")
     async def vernemq() -> Response:
         hook = request.headers.get("vernemq-hook", "")

@@ -12,7 +12,7 @@ MAX_FLEET_BODY_BYTES = 1024 * 1024
 _LONGER_BODIES = {f"/api/v1/fleet/{step}": MAX_FLEET_BODY_BYTES for step in ("plan", "apply")}
 
 
-class BoundedRequest(Request):
+class SizeLimitedRequest(Request):
     def __init__(self, method: str, scheme: str, path: str, *parts: Any, **options: Any) -> None:
         super().__init__(
             method, scheme, path, *parts, **options | {"max_content_length": _LONGER_BODIES.get(path, MAX_BODY_BYTES)}

@@ -29,11 +29,11 @@ def _build_no_url(*_: Any, **__: Any) -> NoReturn:
     raise NotImplementedError("This application has no url_for.")
 
 
-class MatchingRule(QuartRule):
+class MatchOnlyUrlRule(QuartRule):
     def _compile_builder(self, append_unknown: bool = True) -> Callable[..., tuple[str, str]]:
         return _build_no_url
 
 
 class QuartApplication(Quart):
     url_map_class = HostIndependentUrlMap
-    url_rule_class = MatchingRule
+    url_rule_class = MatchOnlyUrlRule

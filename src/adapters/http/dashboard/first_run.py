@@ -16,7 +16,7 @@ from adapters.http.core.device_cookie import read_device_tokens
 from adapters.http.core.operation import ApiBlueprint, operation
 from adapters.http.core.request_handling import ApiResponse
 from adapters.http.core.schemas import DisplayName, RequestBody, ResponseModel
-from adapters.http.dashboard.refresh_cookie import URL_PREFIX, RefreshCookie
+from adapters.http.dashboard.refresh_cookie import URL_PREFIX, RefreshTokenCookie
 from adapters.http.dashboard.same_origin_check import require_own_page
 from adapters.http.dashboard.session import DashboardLoginResponse, signed_in_response
 from domain.team.first_run import FirstRunLinkStatus, FirstRunService
@@ -40,7 +40,7 @@ class FirstRunRequest(RequestBody):
 def first_run_blueprint(first_run: FirstRunService, *, is_tls: bool) -> ApiBlueprint:
     """`is_tls`: as of `dashboard_session_blueprint`."""
     bp = ApiBlueprint("first_run", None, f"{URL_PREFIX}/first-run")
-    cookie = RefreshCookie(is_tls=is_tls)
+    cookie = RefreshTokenCookie(is_tls=is_tls)
 
     @operation(bp, "POST", "/state", RequiredAccess.ANYONE, "Ask whether the account must still be made")
     async def first_run_state(body: FirstRunStateRequest) -> FirstRunStateResponse:

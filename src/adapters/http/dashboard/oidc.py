@@ -18,10 +18,10 @@ from adapters.http.core.auth import RequiredAccess, client_info
 from adapters.http.core.operation import ApiBlueprint, operation
 from adapters.http.core.request_handling import ApiResponse
 from adapters.http.core.schemas import RequestBody, ResponseModel
-from adapters.http.dashboard.refresh_cookie import URL_PREFIX, RefreshCookie
+from adapters.http.dashboard.refresh_cookie import URL_PREFIX, RefreshTokenCookie
 from adapters.http.dashboard.same_origin_check import require_own_page
 from domain.kernel.errors import DomainError
-from domain.oidc.sign_in import BegunSignIn, OidcSignIn, ProviderReturn
+from domain.oidc.sign_in import AuthorizationResponse, BegunSignIn, OidcSignInService
 from domain.sign_in.login import SecondFactorNeeded
 
 COOKIE = "latchboard_oidc"
@@ -47,7 +47,7 @@ class OidcBeginResponse(ResponseModel):
     url: str
 
 
-def oidc_blueprint(*, oidc: OidcSignIn | None, is_tls: bool) -> ApiBlueprint:
+def oidc_blueprint(*, oidc: OidcSignInService | None, is_tls: bool) -> ApiBlueprint:
     bp = ApiBlueprint("dashboard_oidc", None, URL_PREFIX)
 
     @operation(bp, "GET", "/methods", RequiredAccess.ANYONE, "How people sign in")
@@ -59,8 +59,8 @@ def oidc_blueprint(*, oidc: OidcSignIn | None, is_tls: bool) -> ApiBlueprint:
     return bp
 
 
-def _add_flow_routes(bp: ApiBlueprint, oidc: OidcSignIn, is_tls: bool) -> None:
-    cookie_name, refresh_cookie = SECURE_COOKIE if is_tls else COOKIE, RefreshCookie(is_tls=is_tls)
+def _add_flow_routes(bp: ApiBlueprint, oidc: OidcSignInService, is_tls: bool) -> None:
+    cookie_name, refresh_cookie = SECURE_COOKIE if is_tls else COOKIE, RefreshTokenCookie(is_tls=is_tls)
 
     def cookie_header(value: str, max_age_s: int) -> str:
         return dump_cookie(cookie_name, value, max_age=max_age_s, path=COOKIE_PATH, secure=is_tls, httponly=True, samesite="Lax")
@@ -85,9 +85,9 @@ def _add_flow_routes(bp: ApiBlueprint, oidc: OidcSignIn, is_tls: bool) -> None:
         return _redirect(f"signed-in/{finished.return_path}", headers)
 
 
-def _provider_return() -> ProviderReturn:
+def _provider_return() -> AuthorizationResponse:
     found = {name: request.args.get(name, "")[:MAX_PARAMETER_LENGTH] for name in ("state", "code", "error")}
-    return ProviderReturn(**found, issuer=request.args.get("iss"))
+    return AuthorizationResponse(**found, issuer=request.args.get("iss"))
 
 
 def _redirect(place: str, headers: list[tuple[str, str]]) -> Response:

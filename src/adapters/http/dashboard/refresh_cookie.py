@@ -14,7 +14,7 @@ SECURE_COOKIE = f"__Secure-{COOKIE}"
 """Browsers accept a name with this prefix over TLS only, so that nobody without TLS can plant the cookie."""
 
 
-class RefreshCookie:
+class RefreshTokenCookie:
     def __init__(self, *, is_tls: bool) -> None:
         """`is_tls`: browsers reach the service over TLS, so the cookie must never travel without it."""
         self._name = SECURE_COOKIE if is_tls else COOKIE

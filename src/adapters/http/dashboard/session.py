@@ -30,7 +30,7 @@ from adapters.http.core.device_cookie import device_cookie_header, read_device_t
 from adapters.http.core.operation import ApiBlueprint, operation
 from adapters.http.core.request_handling import ApiResponse
 from adapters.http.core.schemas import ResponseModel
-from adapters.http.dashboard.refresh_cookie import URL_PREFIX, RefreshCookie
+from adapters.http.dashboard.refresh_cookie import URL_PREFIX, RefreshTokenCookie
 from adapters.http.dashboard.same_origin_check import require_own_page
 from domain.kernel.errors import Unauthenticated
 from domain.sign_in.login import LoginService, SecondFactorNeeded
@@ -67,7 +67,7 @@ def dashboard_session_blueprint(
 ) -> ApiBlueprint:
     """`is_tls`: browsers reach the service over TLS, so the cookie must never travel without it."""
     bp = ApiBlueprint("dashboard_session", None, URL_PREFIX)
-    cookie = RefreshCookie(is_tls=is_tls)
+    cookie = RefreshTokenCookie(is_tls=is_tls)
 
     @operation(
         bp,
@@ -117,7 +117,7 @@ def dashboard_session_blueprint(
     return bp
 
 
-def signed_in_response(result: LoginResult, cookie: RefreshCookie) -> ApiResponse[Any]:
+def signed_in_response(result: LoginResult, cookie: RefreshTokenCookie) -> ApiResponse[Any]:
     tokens = result.tokens
     content = DashboardLoginResponse(
         access_token=tokens.access_token, expires_in=tokens.expires_in_s, user=signed_in_user(result)

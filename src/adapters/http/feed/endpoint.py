@@ -16,7 +16,7 @@ from adapters.http.core.auth import Authenticator, RequestCredentials, second_fa
 from adapters.http.core.proxies import TrustedProxies
 from adapters.http.feed.connection_limits import ConnectionLimiter, ConnectionLimitError, ConnectionLimits
 from adapters.http.feed.frame_writer import AsgiSend
-from adapters.http.feed.stream import CREDENTIALS_EXPIRED, FeedIdentity, FeedQuery, FeedSources, FeedStream
+from adapters.http.feed.stream import CREDENTIALS_EXPIRED, FeedDependencies, FeedIdentity, FeedQuery, FeedStream
 from adapters.http.feed.websocket_connection import (
     AsgiReceive,
     ClientGoneError,
@@ -48,7 +48,7 @@ class FeedEndpoint:
     def __init__(
         self,
         *,
-        sources: FeedSources,
+        sources: FeedDependencies,
         authenticator: Authenticator,
         clock: Clock,
         proxies: TrustedProxies | None = None,

@@ -67,7 +67,7 @@ class FeedQuery:
 
 
 @dataclass(frozen=True, slots=True)
-class FeedSources:
+class FeedDependencies:
     """What a stream reads. Each batch of readings is evaluated and stored while `commit_lock` is held; entering it raises
     Unavailable if that takes too long. `confirm_interest` returns when the other instances of a cluster know what the clients
     of this one want."""
@@ -88,7 +88,7 @@ class _FeedEndedError(Exception):
 class FeedStream:
     def __init__(
         self,
-        sources: FeedSources,
+        sources: FeedDependencies,
         clock: Clock,
         identity: FeedIdentity,
         interest: FeedFilter,

@@ -13,7 +13,7 @@ from quart import Quart
 
 from adapters.http.asyncapi.webhook_requests import WEBHOOK_ENVELOPES
 from adapters.http.core.auth import RequiredAccess
-from adapters.http.core.json_schemas import REF_TEMPLATE, DocumentJsonSchema
+from adapters.http.core.json_schemas import REF_TEMPLATE, DocumentSchemaGenerator
 from adapters.http.core.request_handling import ApiOperation, NonJsonContent
 from adapters.http.core.schemas import ErrorResponse, without_null
 from adapters.http.openapi.example_values import EXPORT_EXAMPLES
@@ -157,7 +157,7 @@ def _build_schemas(found: list[tuple[str, ApiOperation]]) -> tuple[Mapping[Schem
             inputs.append(((rule, spec.method, "query"), "validation", TypeAdapter(spec.query)))
     for kind, model in WEBHOOK_ENVELOPES.items():
         inputs.append((("", "webhook", kind), "serialization", TypeAdapter(model)))
-    made, definitions = TypeAdapter.json_schemas(inputs, ref_template=REF_TEMPLATE, schema_generator=DocumentJsonSchema)
+    made, definitions = TypeAdapter.json_schemas(inputs, ref_template=REF_TEMPLATE, schema_generator=DocumentSchemaGenerator)
     return {key: schema for (key, _), schema in made.items()}, dict(definitions.get("$defs", {}))
 
 

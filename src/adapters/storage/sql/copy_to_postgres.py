@@ -37,14 +37,14 @@ _MODULUS = 2**64
 Row = tuple[Any, ...]
 
 
-class MoveError(Unavailable):
+class DatabaseMoveError(Unavailable):
     """The copy cannot begin, continue or be trusted. The source is unchanged."""
 
     code = "MOVE_FAILED"
 
 
 @dataclass(frozen=True, slots=True)
-class TableProgress:
+class TableCopyProgress:
     table: str
     rows: int
     digest: int
@@ -57,15 +57,15 @@ class TableProgress:
 
 
 @dataclass(frozen=True, slots=True)
-class MoveResult:
+class DatabaseMoveResult:
     tables: int
     rows: int
 
 
-async def move_to_postgres(source: Path, url: str, on_progress: Callable[[str, int], None]) -> MoveResult:
+async def move_to_postgres(source: Path, url: str, on_progress: Callable[[str, int], None]) -> DatabaseMoveResult:
     """Copy `source`, whose service must be stopped, to the database at `url`. `on_progress` gets a table and its copied rows.
 
-    Run it again after an interruption. Raises MoveError, DatabaseUnusableError and what `SqlDatabase.revision` raises."""
+    Run it again after an interruption. Raises DatabaseMoveError, DatabaseUnusableError and what `SqlDatabase.revision` raises."""
     await _require_current_source(source)
     target = await _connect(url)
     try:
@@ -81,9 +81,11 @@ async def move_to_postgres(source: Path, url: str, on_progress: Callable[[str, i
         for table in _tables():
             await _require_equal(target, table)
         await target.execute(f"DROP TABLE {PROGRESS_TABLE}")
-        return MoveResult(len(_tables()), total)
+        return DatabaseMoveResult(len(_tables()), total)
     except (asyncpg.PostgresError, asyncpg.InterfaceError, OSError, sqlite3.Error) as error:
-        raise MoveError(f"{error or type(error).__name__}. Nothing is lost: run the command again, it continues.") from error
+        raise DatabaseMoveError(
+            f"{error or type(error).__name__}. Nothing is lost: run the command again, it continues."
+        ) from error
     finally:
         target.terminate()
 
@@ -100,9 +102,11 @@ async def _require_current_source(source: Path) -> None:
     finally:
         await database.stop()
     if revision is None:
-        raise MoveError(f"There is no database {source}. Set LATCHBOARD_DATA_DIR to the service's data directory.")
+        raise DatabaseMoveError(f"There is no database {source}. Set LATCHBOARD_DATA_DIR to the service's data directory.")
     if revision != HEAD:
-        raise MoveError(f"{source} has schema revision {revision}, not {HEAD}. Start this version of the service on it once.")
+        raise DatabaseMoveError(
+            f"{source} has schema revision {revision}, not {HEAD}. Start this version of the service on it once."
+        )
 
 
 async def _connect(url: str) -> asyncpg.Connection:
@@ -111,7 +115,9 @@ async def _connect(url: str) -> asyncpg.Connection:
         return await asyncpg.connect(plain, timeout=CONNECT_TIMEOUT_S, command_timeout=STATEMENT_TIMEOUT_S)
     except (asyncpg.PostgresError, asyncpg.InterfaceError, OSError, ValueError) as error:
         shown = make_url(url).render_as_string()
-        raise MoveError(f"{shown} cannot be opened: {error or type(error).__name__}. Check the URL and PostgreSQL.") from error
+        raise DatabaseMoveError(
+            f"{shown} cannot be opened: {error or type(error).__name__}. Check the URL and PostgreSQL."
+        ) from error
 
 
 async def _has_progress(target: asyncpg.Connection) -> bool:
@@ -132,7 +138,9 @@ async def _prepare_target(url: str, target: asyncpg.Connection, identity: str, t
         await database.stop()
     for table in _tables():
         if table.name != "write_probes" and await target.fetchval(f"SELECT EXISTS (SELECT FROM {_quoted(table)})"):  # noqa: S608
-            raise MoveError(f"The database is not empty: {table.name} has rows. Name an empty database; a move never mixes two.")
+            raise DatabaseMoveError(
+                f"The database is not empty: {table.name} has rows. Name an empty database; a move never mixes two."
+            )
     async with target.transaction():
         await target.execute(
             f"CREATE TABLE {PROGRESS_TABLE} (name text PRIMARY KEY, copied bigint NOT NULL, digest numeric NOT NULL, "
@@ -158,7 +166,9 @@ def _reading_times(source: Path) -> tuple[int, int] | None:
 async def _require_same_source(target: asyncpg.Connection, identity: str) -> None:
     begun = await target.fetchval(f"SELECT last_key FROM {PROGRESS_TABLE} WHERE name = ''")  # noqa: S608
     if begun != identity.encode():
-        raise MoveError("Another installation's move into this database is not finished. Finish it, or drop this database.")
+        raise DatabaseMoveError(
+            "Another installation's move into this database is not finished. Finish it, or drop this database."
+        )
 
 
 async def _copy_table(
@@ -167,7 +177,7 @@ async def _copy_table(
     progress = await _read_progress(target, table)
     while not progress.finished:
         batch = list(_read_batch(source, table, progress.last_key))
-        progress = TableProgress(
+        progress = TableCopyProgress(
             table.name,
             progress.rows + len(batch),
             (progress.digest + sum(map(row_digest, batch))) % _MODULUS,
@@ -179,13 +189,13 @@ async def _copy_table(
     return progress.rows
 
 
-async def _read_progress(target: asyncpg.Connection, table: Table) -> TableProgress:
+async def _read_progress(target: asyncpg.Connection, table: Table) -> TableCopyProgress:
     query = f"SELECT copied, digest, last_key, finished FROM {PROGRESS_TABLE} WHERE name = $1"  # noqa: S608 - our name
     row = await target.fetchrow(query, table.name)
     if row is None:
-        return TableProgress(table.name, 0, 0, None, finished=False)
+        return TableCopyProgress(table.name, 0, 0, None, finished=False)
     key = None if row["last_key"] is None else msgspec.msgpack.decode(row["last_key"])
-    return TableProgress(table.name, row["copied"], int(row["digest"]), key, row["finished"])
+    return TableCopyProgress(table.name, row["copied"], int(row["digest"]), key, row["finished"])
 
 
 def _read_batch(source: sqlite3.Connection, table: Table, after: Sequence[Any] | None) -> Iterator[Row]:
@@ -206,7 +216,7 @@ def _key_of(table: Table, row: Row) -> list[Any]:
     return [row[positions[column.name]] for column in table.primary_key]
 
 
-async def _write_batch(target: asyncpg.Connection, table: Table, batch: list[Row], progress: TableProgress) -> None:
+async def _write_batch(target: asyncpg.Connection, table: Table, batch: list[Row], progress: TableCopyProgress) -> None:
     async with target.transaction():
         if batch:
             columns = [column.name for column in table.columns]
@@ -214,7 +224,7 @@ async def _write_batch(target: asyncpg.Connection, table: Table, batch: list[Row
                 await target.copy_records_to_table(table.name, records=batch, columns=columns, timeout=STATEMENT_TIMEOUT_S)
             except (asyncpg.DataError, asyncpg.IntegrityConstraintViolationError, ValueError) as error:
                 keys = f"{_key_of(table, batch[0])} to {_key_of(table, batch[-1])}"
-                raise MoveError(f"PostgreSQL refuses a row of {table.name} between {keys}: {error}") from error
+                raise DatabaseMoveError(f"PostgreSQL refuses a row of {table.name} between {keys}: {error}") from error
         await target.execute(
             f"INSERT INTO {PROGRESS_TABLE} VALUES ($1, $2, $3, $4, $5) ON CONFLICT (name) DO UPDATE SET "  # noqa: S608
             "copied = excluded.copied, digest = excluded.digest, last_key = excluded.last_key, finished = excluded.finished",
@@ -253,7 +263,7 @@ async def _require_equal(target: asyncpg.Connection, table: Table) -> None:
         async for row in target.cursor(f"SELECT {names} FROM {_quoted(table)}", prefetch=BATCH_ROWS):  # noqa: S608
             rows, digest = rows + 1, digest + row_digest(tuple(row))
     if (rows, digest % _MODULUS) != (wanted.rows, wanted.digest):
-        raise MoveError(
+        raise DatabaseMoveError(
             f"{table.name}: {wanted.rows} rows were copied and {rows} were read back, or their contents differ. "
             "Do not use this database: drop it and begin again with an empty one."
         )

@@ -71,7 +71,7 @@ def json_integer_list(parameter: str = "at_listed") -> dict[str, Select[Any]]:
     return {dialect: among.with_only_columns(number) for dialect, among in json_list(parameter).items()}
 
 
-class Mapper(Generic[T]):
+class RowMapper(Generic[T]):
     """`always` names fields whose converter also takes None (JSON has its own null)."""
 
     def __init__(

@@ -42,7 +42,7 @@ class UnknownSchemaError(Unavailable):
         )
 
 
-class MoveUnfinishedError(Unavailable):
+class UnfinishedDatabaseMoveError(Unavailable):
     code = "MOVE_UNFINISHED"
 
     def __init__(self) -> None:
@@ -53,10 +53,10 @@ class MoveUnfinishedError(Unavailable):
 
 
 def read_revision(connection: Connection) -> str | None:
-    """The schema's revision; None for an empty database. Raises UnknownSchemaError, MoveUnfinishedError."""
+    """The schema's revision; None for an empty database. Raises UnknownSchemaError, UnfinishedDatabaseMoveError."""
     tables = inspect(connection).get_table_names()
     if PROGRESS_TABLE in tables:
-        raise MoveUnfinishedError
+        raise UnfinishedDatabaseMoveError
     if "alembic_version" in tables:
         found: str | None = connection.execute(text("SELECT version_num FROM alembic_version")).scalar()
         return found

@@ -45,7 +45,7 @@ class NewCredential:
 
 
 @dataclass(frozen=True, slots=True)
-class ClaimedAssertion:
+class UnverifiedAssertion:
     """What a browser's response says, not verified yet. `user_handle`: the user id that the authenticator keeps, if sent."""
 
     credential_id: bytes

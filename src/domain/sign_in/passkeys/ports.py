@@ -8,7 +8,7 @@ from typing import Protocol
 from domain.accounts.model import User
 from domain.kernel.domain_events import JsonObject
 from domain.kernel.ids import PasskeyId, UserId
-from domain.sign_in.passkeys.model import ClaimedAssertion, NewCredential, Passkey, PasskeyChallenge
+from domain.sign_in.passkeys.model import NewCredential, Passkey, PasskeyChallenge, UnverifiedAssertion
 
 
 class PasskeyResponseError(Exception):
@@ -62,7 +62,7 @@ class PasskeyCodec(Protocol):
         """The challenge that the response to a registration names. Raises PasskeyResponseError."""
         ...
 
-    def read_assertion(self, response: JsonObject) -> ClaimedAssertion:
+    def read_assertion(self, response: JsonObject) -> UnverifiedAssertion:
         """Raises PasskeyResponseError."""
         ...
 

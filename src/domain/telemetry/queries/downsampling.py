@@ -23,7 +23,7 @@ from domain.telemetry.model import TimeBucket
 from domain.telemetry.ports import HasRollups, TelemetryQueryTx
 from domain.telemetry.queries.latest_and_history import MetricNames, get_readable_device
 from domain.telemetry.queries.paging import TimeRange
-from domain.telemetry.queries.reading_history import ReadingHistory
+from domain.telemetry.queries.reading_history import ReadingHistoryReader
 
 PAGE_MESSAGES = 2_000
 PAGE_HOURS = 1_000
@@ -52,9 +52,9 @@ class DownsamplingService:
         clock: Clock,
         engine: TelemetryEngine,
         authorizer: Authorizer,
-        stored: ReadingHistory | None = None,
+        stored: ReadingHistoryReader | None = None,
     ) -> None:
-        self._stored = stored or ReadingHistory()
+        self._stored = stored or ReadingHistoryReader()
         self._uow = uow
         self._clock = clock
         self._engine = engine

@@ -19,7 +19,7 @@ from domain.telemetry.model import Reading
 from domain.telemetry.packing import value_columns
 from domain.telemetry.ports import MAX_TIME_MS, MessageKey, TelemetryQueryTx
 from domain.telemetry.queries.paging import TimeRange, read_page
-from domain.telemetry.queries.reading_history import ReadingHistory
+from domain.telemetry.queries.reading_history import ReadingHistoryReader
 
 PAGE_MESSAGES = 1_000
 EXPORT_PAGE_MESSAGES = 250
@@ -65,7 +65,7 @@ class TelemetryQueryService:
         engine: TelemetryEngine,
         create_engine: Callable[[], TelemetryEngine],
         authorizer: Authorizer,
-        stored: ReadingHistory | None = None,
+        stored: ReadingHistoryReader | None = None,
         is_elsewhere: Callable[[int], bool] = lambda device_no: False,
     ) -> None:
         """`is_elsewhere`: whether another instance ingests the telemetry of this device number now. If so, its latest values come
@@ -76,7 +76,7 @@ class TelemetryQueryService:
         self._engine = engine
         self._create_engine = create_engine
         self._authorizer = authorizer
-        self._stored = stored or ReadingHistory()
+        self._stored = stored or ReadingHistoryReader()
 
     async def readable_device(self, caller: Caller, device_id: DeviceId) -> Device:
         """The device, if the caller may read its telemetry. Raises NotFound, PermissionDenied."""

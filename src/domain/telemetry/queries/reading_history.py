@@ -32,7 +32,7 @@ class OlderReadings:
         return oldest_kept_ms(self.clock.now_ms(), self.database_days) + HOUR_MS
 
 
-class ReadingHistory:
+class ReadingHistoryReader:
     def __init__(self, older: OlderReadings | None = None) -> None:
         """Without `older`, the database has all readings."""
         self._older = older

@@ -24,7 +24,7 @@ from domain.rules.storage_ports import HasRules
 from domain.rules.telemetry_engine_port import TelemetryBatch, TelemetryEngine, UnpackedReading
 from domain.telemetry.ports import MessageKey, TelemetryQueryTx
 from domain.telemetry.queries.paging import TimeRange
-from domain.telemetry.queries.reading_history import ReadingHistory
+from domain.telemetry.queries.reading_history import ReadingHistoryReader
 
 MAX_MESSAGES = 100_000
 PAGE_MESSAGES = 1_000
@@ -62,9 +62,9 @@ class RuleDryRunService:
         create_engine: Callable[[], TelemetryEngine],
         make_batch: Callable[[TelemetryMessages], TelemetryBatch],
         encode: TelemetryEncoder,
-        stored: ReadingHistory | None = None,
+        stored: ReadingHistoryReader | None = None,
     ) -> None:
-        self._stored = stored or ReadingHistory()
+        self._stored = stored or ReadingHistoryReader()
         self._uow = uow
         self._clock = clock
         self._engine = engine

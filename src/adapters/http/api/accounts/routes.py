@@ -25,11 +25,11 @@ from adapters.http.core.schemas import OkResponse
 from domain.sign_in.login import LoginService, SecondFactorNeeded
 from domain.sign_in.password_change import PasswordService
 from domain.sign_in.sessions import SessionService
-from domain.sign_in.unlock_link import UnlockService
+from domain.sign_in.unlock_link import UnlockLinkService
 
 
 def auth_blueprint(
-    *, logins: LoginService, unlock: UnlockService, sessions: SessionService, passwords: PasswordService
+    *, logins: LoginService, unlock: UnlockLinkService, sessions: SessionService, passwords: PasswordService
 ) -> ApiBlueprint:
     bp = ApiBlueprint("auth", "Authentication")
     _add_token_routes(bp, logins, sessions)
@@ -84,7 +84,7 @@ def _add_token_routes(bp: ApiBlueprint, logins: LoginService, sessions: SessionS
         return OkResponse()
 
 
-def _add_unlock_routes(bp: ApiBlueprint, unlock: UnlockService) -> None:
+def _add_unlock_routes(bp: ApiBlueprint, unlock: UnlockLinkService) -> None:
     @operation(
         bp,
         "POST",

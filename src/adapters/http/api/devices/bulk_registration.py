@@ -15,8 +15,8 @@ from domain.devices.bulk_registration import (
     MAX_DEVICES_PER_REQUEST,
     BulkCredentials,
     BulkOutcome,
+    BulkRegistrationResult,
     BulkRegistrationService,
-    BulkResult,
 )
 from domain.devices.registration import DeviceRegistration
 
@@ -44,7 +44,7 @@ class BulkDeviceResponse(ResponseModel):
     message: str | None
 
     @classmethod
-    def from_domain(cls, row: DeviceRegistration, result: BulkResult) -> BulkDeviceResponse:
+    def from_domain(cls, row: DeviceRegistration, result: BulkRegistrationResult) -> BulkDeviceResponse:
         device, issued, error = result.device, result.credentials, result.error
         return cls(
             outcome=result.outcome,

@@ -12,7 +12,7 @@ from pydantic.alias_generators import to_camel
 
 from adapters.http.api.credentials.schemas import CredentialsResponse
 from adapters.http.core.schemas import ResponseModel
-from domain.fleet.model import Fields, FleetAction, FleetKind, FleetOutcome, StoredFleetObject
+from domain.fleet.model import Fields, FleetAction, FleetKind, FleetObjectOutcome, StoredFleetObject
 from domain.fleet.service import ExportedFleet
 from domain.kernel.clock import to_iso
 
@@ -90,11 +90,11 @@ class FleetResponse(ResponseModel):
     left_out: list[FleetKind] = Field(description="Sections that you may not read. The document does not manage them.")
 
 
-def plan_response(outcomes: Sequence[FleetOutcome]) -> FleetPlanResponse:
+def plan_response(outcomes: Sequence[FleetObjectOutcome]) -> FleetPlanResponse:
     return FleetPlanResponse(counts=_counts(outcomes), objects=[FleetObjectPlan(**_shown(each)) for each in _differing(outcomes)])
 
 
-def apply_response(outcomes: Sequence[FleetOutcome]) -> FleetApplyResponse:
+def apply_response(outcomes: Sequence[FleetObjectOutcome]) -> FleetApplyResponse:
     made = [
         FleetObjectResult(
             **_shown(each),
@@ -128,11 +128,11 @@ def _entry(kind: FleetKind, stored: StoredFleetObject, sections: Mapping[FleetKi
     return entry
 
 
-def _differing(outcomes: Sequence[FleetOutcome]) -> list[FleetOutcome]:
+def _differing(outcomes: Sequence[FleetObjectOutcome]) -> list[FleetObjectOutcome]:
     return [each for each in outcomes if each.action is not FleetAction.NONE]
 
 
-def _shown(outcome: FleetOutcome) -> dict[str, Any]:
+def _shown(outcome: FleetObjectOutcome) -> dict[str, Any]:
     changes = [
         FleetFieldChange(
             field=file_name(change.name),
@@ -151,7 +151,7 @@ def _shown(outcome: FleetOutcome) -> dict[str, Any]:
     }
 
 
-def _counts(outcomes: Sequence[FleetOutcome]) -> FleetCounts:
+def _counts(outcomes: Sequence[FleetObjectOutcome]) -> FleetCounts:
     actions = [each.action for each in outcomes]
     return FleetCounts(
         create=actions.count(FleetAction.CREATE),

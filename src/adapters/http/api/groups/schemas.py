@@ -12,7 +12,7 @@ from adapters.http.core.paging import ListQuery
 from adapters.http.core.schemas import DisplayName, PatchBody, Remark, RequestBody, ResponseModel, Timestamp
 from domain.commands.service import SubmissionResult
 from domain.devices.groups import MAX_GROUP_DEVICES
-from domain.groups.bulk_actions import GroupCommand, GroupDeviceOutcome, GroupReport
+from domain.groups.bulk_actions import GroupActionReport, GroupCommand, GroupDeviceOutcome
 from domain.groups.service import GroupMembershipCounts, GroupView
 from domain.kernel.clock import to_iso
 from domain.kernel.ids import DeviceId
@@ -180,7 +180,7 @@ class GroupCommandResponse(ResponseModel):
     devices: list[MemberCommandResponse]
 
     @classmethod
-    def from_domain(cls, report: GroupReport[SubmissionResult], *, is_preview: bool = False) -> GroupCommandResponse:
+    def from_domain(cls, report: GroupActionReport[SubmissionResult], *, is_preview: bool = False) -> GroupCommandResponse:
         devices = [MemberCommandResponse.from_domain(each, is_preview=is_preview) for each in report.outcomes]
         counts = {kind: sum(each.outcome is kind for each in devices) for kind in MemberOutcomeKind}
         return cls(
@@ -199,7 +199,7 @@ class GroupChangeResponse(ResponseModel):
     devices: list[MemberOutcomeResponse]
 
     @classmethod
-    def from_domain(cls, report: GroupReport[Any]) -> GroupChangeResponse:
+    def from_domain(cls, report: GroupActionReport[Any]) -> GroupChangeResponse:
         devices = [
             MemberOutcomeResponse(**MemberOutcomeResponse.fields_of(each, MemberOutcomeKind.DONE)) for each in report.outcomes
         ]
@@ -215,7 +215,7 @@ class GroupRuleResponse(ResponseModel):
     devices: list[MemberRuleResponse]
 
     @classmethod
-    def from_domain(cls, report: GroupReport[Rule]) -> GroupRuleResponse:
+    def from_domain(cls, report: GroupActionReport[Rule]) -> GroupRuleResponse:
         refused = sum(each.error is not None for each in report.outcomes)
         devices = [MemberRuleResponse.from_domain(each) for each in report.outcomes]
         return cls(done=len(devices) - refused, refused=refused, devices=devices)

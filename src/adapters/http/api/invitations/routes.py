@@ -19,11 +19,11 @@ from adapters.http.core.operation import ApiBlueprint, operation
 from adapters.http.core.paging import ListQuery, list_response
 from adapters.http.core.request_handling import ApiResponse
 from adapters.http.core.schemas import OkResponse
-from domain.team.invitation_acceptance import InvitationAcceptance
+from domain.team.invitation_acceptance import InvitationAcceptanceService
 from domain.team.invitations import InvitationService
 
 
-def invitations_blueprint(*, invitations: InvitationService, acceptance: InvitationAcceptance) -> ApiBlueprint:
+def invitations_blueprint(*, invitations: InvitationService, acceptance: InvitationAcceptanceService) -> ApiBlueprint:
     bp = ApiBlueprint("invitations", "Team")
     _add_invite_routes(bp, invitations)
     _add_change_routes(bp, invitations)
@@ -96,7 +96,7 @@ def _add_change_routes(bp: ApiBlueprint, invitations: InvitationService) -> None
         return OkResponse()
 
 
-def _add_acceptance_routes(bp: ApiBlueprint, acceptance: InvitationAcceptance) -> None:
+def _add_acceptance_routes(bp: ApiBlueprint, acceptance: InvitationAcceptanceService) -> None:
     @operation(
         bp,
         "POST",

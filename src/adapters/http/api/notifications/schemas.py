@@ -28,7 +28,7 @@ from domain.notifications.model import (
     NotificationSettings,
     NotificationTopic,
 )
-from domain.notifications.notification_settings import OwnNotificationSettings
+from domain.notifications.notification_settings import MemberNotificationSettings
 
 
 def _check_timezone(name: str) -> str:
@@ -57,7 +57,7 @@ class NotificationSettingsRequest(RequestBody):
     timezone: TimeZoneName = "UTC"
     language: LanguageCode = Field(default="en", description="Of the messages; English where there are no texts in it.")
 
-    def to_settings(self) -> OwnNotificationSettings:
+    def to_settings(self) -> MemberNotificationSettings:
         if (self.quiet_from_minute is None) != (self.quiet_to_minute is None):
             raise ValidationFailed.for_field("quietToMinute", "and quietFromMinute go together: set both or neither.")
         settings = NotificationSettings(
@@ -70,7 +70,7 @@ class NotificationSettingsRequest(RequestBody):
             self.timezone,
             self.language,
         )
-        return OwnNotificationSettings(settings, self.mail)
+        return MemberNotificationSettings(settings, self.mail)
 
 
 class NotificationSettingsResponse(ResponseModel):
@@ -83,7 +83,7 @@ class NotificationSettingsResponse(ResponseModel):
     language: str
 
     @classmethod
-    def from_domain(cls, own: OwnNotificationSettings) -> NotificationSettingsResponse:
+    def from_domain(cls, own: MemberNotificationSettings) -> NotificationSettingsResponse:
         settings = own.settings
         return cls(
             topics=list(settings.topics),

@@ -9,7 +9,7 @@ from adapters.http.core.paging import ListQuery, list_response, page_response
 from adapters.http.core.request_handling import ApiResponse
 from adapters.http.core.schemas import OkResponse
 from domain.kernel.ids import ClaimId, ProvisioningCodeId
-from domain.provisioning.claiming import ClaimService, ProvisioningClaim
+from domain.provisioning.claiming import DeviceClaimService, ProvisioningClaim
 from domain.provisioning.codes import ProvisioningCodeService
 from domain.provisioning.model import ClaimStatus
 from domain.provisioning.policy import POLL_AFTER_S
@@ -18,7 +18,7 @@ TAG = "Provisioning"
 DECISION_ERRORS = {403: "ROLE_REQUIRED", 404: "NOT_FOUND", 409: "ALREADY_CLAIMED"}
 
 
-def provisioning_blueprint(codes: ProvisioningCodeService, claims: ClaimService) -> ApiBlueprint:
+def provisioning_blueprint(codes: ProvisioningCodeService, claims: DeviceClaimService) -> ApiBlueprint:
     bp = ApiBlueprint("provisioning", TAG)
     _add_code_routes(bp, codes)
     _add_decision_routes(bp, codes)
@@ -90,7 +90,7 @@ def _add_decision_routes(bp: ApiBlueprint, codes: ProvisioningCodeService) -> No
         return schema.ClaimResponse.from_domain(decided)
 
 
-def _add_claim_route(bp: ApiBlueprint, claims: ClaimService) -> None:
+def _add_claim_route(bp: ApiBlueprint, claims: DeviceClaimService) -> None:
     @operation(
         bp,
         "POST",

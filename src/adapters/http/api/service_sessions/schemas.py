@@ -10,7 +10,7 @@ from adapters.http.core.request_parsing import parse_timestamp
 from adapters.http.core.schemas import DisplayName, RequestBody, ResponseModel, Timestamp
 from domain.kernel.caller import Role
 from domain.kernel.clock import to_iso
-from domain.team.service_sessions import RESOURCES, CreatedServiceSession, NewServiceSession, ServiceSession
+from domain.team.service_sessions import RESOURCES, CreatedServiceSession, ServiceSession, ServiceSessionInput
 
 
 class ServiceSessionRequest(RequestBody):
@@ -21,9 +21,9 @@ class ServiceSessionRequest(RequestBody):
     )
     expires_at: Timestamp = Field(description="At most 366 days ahead.")
 
-    def to_input(self) -> NewServiceSession:
+    def to_input(self) -> ServiceSessionInput:
         expires_ms = parse_timestamp("expiresAt", self.expires_at)
-        return NewServiceSession(self.name, Role(self.role), tuple(self.operations), expires_ms)
+        return ServiceSessionInput(self.name, Role(self.role), tuple(self.operations), expires_ms)
 
 
 class ServiceSessionResponse(ResponseModel):

@@ -24,7 +24,7 @@ from adapters.storage.errors import (
 )
 from adapters.storage.sql.bulk_insert import BulkStatement, join_for_postgres
 from adapters.storage.sql.compiled_statement import StatementCompiler
-from adapters.storage.sql.postgres.pool import OpenConnections
+from adapters.storage.sql.postgres.pool import OpenConnectionTracker
 from adapters.storage.sql.session import POSTGRES, ForeignKeyViolationError, Query, Row, UniqueViolationError, WritePlan
 from adapters.storage.sql.write_probe import write_probe
 from domain.kernel.errors import Unavailable, UnstorableValue
@@ -186,7 +186,7 @@ class PostgresBackend:
         self._engine = engine
         self._acquire_timeout_s = acquire_timeout_s
         self._writing_tasks: set[asyncio.Task[Any] | None] = set()
-        self._open_connections = OpenConnections(engine)
+        self._open_connections = OpenConnectionTracker(engine)
 
     async def start(self) -> None:
         await self.check()

@@ -63,7 +63,7 @@ def create_pooled_engine(
     return engine
 
 
-class OpenConnections:
+class OpenConnectionTracker:
     def __init__(self, engine: AsyncEngine) -> None:
         self._drivers: WeakSet[Any] = WeakSet()
         event.listen(engine.sync_engine, "connect", lambda connection, _record: self._drivers.add(connection.driver_connection))

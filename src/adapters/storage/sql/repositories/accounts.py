@@ -7,17 +7,17 @@ from collections.abc import Sequence
 from sqlalchemy import BindParameter, bindparam, delete, func, insert, select, text, update
 
 from adapters.storage import errors
-from adapters.storage.sql.mapper import Mapper, enum_converter, for_update
+from adapters.storage.sql.mapper import RowMapper, enum_converter, for_update
 from adapters.storage.sql.session import POSTGRES, DbSession, ForeignKeyViolationError, UniqueViolationError
 from adapters.storage.sql.tables import accounts, devices, memberships, notification_settings, projects, users
 from domain.accounts.model import Account, Member, Membership, Project, User
 from domain.kernel.caller import Role
 from domain.kernel.ids import AccountId, MembershipId, ProjectId, UserId
 
-ACCOUNT = Mapper(accounts, Account)
-USER = Mapper(users, User)
-MEMBERSHIP = Mapper(memberships, Membership, {"role": enum_converter(Role)})
-PROJECT = Mapper(projects, Project)
+ACCOUNT = RowMapper(accounts, Account)
+USER = RowMapper(users, User)
+MEMBERSHIP = RowMapper(memberships, Membership, {"role": enum_converter(Role)})
+PROJECT = RowMapper(projects, Project)
 
 _ID: BindParameter[str] = bindparam("at_id")
 _ACCOUNT: BindParameter[str] = bindparam("at_account")

@@ -7,7 +7,7 @@ from typing import Any
 
 from sqlalchemy import Integer, and_, bindparam, func, insert, select
 
-from adapters.storage.sql.mapper import Mapper, escape_like
+from adapters.storage.sql.mapper import RowMapper, escape_like
 from adapters.storage.sql.repositories.event_retention import encode_log_cursor
 from adapters.storage.sql.repositories.events import EVENT
 from adapters.storage.sql.session import DbSession, Row
@@ -16,7 +16,7 @@ from domain.audit.seals import AuditSeal, AuditSealRound, ChainHeads
 from domain.events.chain import ChainedEvent, EventChainHead
 from domain.kernel.ids import AccountId
 
-SEAL = Mapper(audit_seals, AuditSeal)
+SEAL = RowMapper(audit_seals, AuditSeal)
 
 s, e, t = audit_seals.c, events.c, event_totals.c
 _LIMIT = bindparam("at_limit", type_=Integer())

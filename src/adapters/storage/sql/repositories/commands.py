@@ -9,7 +9,7 @@ from sqlalchemy import BindParameter, Text, TextClause, bindparam, case, delete,
 
 from adapters.storage import errors
 from adapters.storage.sql.bulk_insert import bulk_insert
-from adapters.storage.sql.mapper import JSON, Mapper, enum_converter, for_update, json_list, to_json
+from adapters.storage.sql.mapper import JSON, RowMapper, enum_converter, for_update, json_list, to_json
 from adapters.storage.sql.repositories.sessions import delete_batch
 from adapters.storage.sql.session import POSTGRES, SQLITE, DbSession, UniqueViolationError
 from adapters.storage.sql.tables import definitions, devices, executions
@@ -18,12 +18,12 @@ from domain.commands.model import CommandDefinition, CommandKind, CommandWidget,
 from domain.commands.ports import ExecutionTransition
 from domain.kernel.ids import AccountId, CommandId, DeviceId, DeviceTypeId, ExecutionId
 
-DEFINITION = Mapper(
+DEFINITION = RowMapper(
     definitions,
     CommandDefinition,
     {"kind": enum_converter(CommandKind), "shape": enum_converter(CommandWidget), "params_schema": JSON},
 )
-EXECUTION = Mapper(
+EXECUTION = RowMapper(
     executions,
     Execution,
     {"params": JSON, "result": JSON, "status": enum_converter(ExecutionStatus), "source": enum_converter(TriggeredBy)},

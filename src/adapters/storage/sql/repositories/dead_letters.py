@@ -7,14 +7,14 @@ from collections.abc import Collection, Mapping, Sequence
 from sqlalchemy import bindparam, delete, func, insert, select, update
 from sqlalchemy.sql.expression import ClauseElement
 
-from adapters.storage.sql.mapper import Mapper, enum_converter, json_integer_list, to_json
+from adapters.storage.sql.mapper import RowMapper, enum_converter, json_integer_list, to_json
 from adapters.storage.sql.session import DbSession
 from adapters.storage.sql.tables import dead_letters
 from domain.ingest.dead_letters import DeadLetter, DeadLetterState
 from domain.kernel.ids import DeviceId
 
 c = dead_letters.c
-LETTER: Mapper[DeadLetter] = Mapper(dead_letters, DeadLetter, {"state": enum_converter(DeadLetterState)})
+LETTER: RowMapper[DeadLetter] = RowMapper(dead_letters, DeadLetter, {"state": enum_converter(DeadLetterState)})
 
 ADD = insert(dead_letters)
 LIST = LETTER.select().order_by(c.letter_id.desc()).limit(bindparam("at_limit"))

@@ -10,7 +10,7 @@ from sqlalchemy import BigInteger, BindParameter, Table, TextClause, bindparam, 
 from sqlalchemy.dialects import postgresql
 
 from adapters.storage.sql.bulk_insert import BulkStatement
-from adapters.storage.sql.mapper import Mapper, enum_converter, to_json
+from adapters.storage.sql.mapper import RowMapper, enum_converter, to_json
 from adapters.storage.sql.repositories.sessions import delete_batch
 from adapters.storage.sql.session import POSTGRES, SQLITE, DbSession
 from adapters.storage.sql.tables import attempts, deliveries, webhooks
@@ -18,8 +18,8 @@ from adapters.storage.sql.tables.events_and_telemetry import FINISHED_DELIVERY, 
 from domain.kernel.ids import DeliveryId, WebhookId
 from domain.webhooks.model import DeliveryAttempt, DeliveryState, WebhookDelivery
 
-DELIVERY = Mapper(deliveries, WebhookDelivery, {"state": enum_converter(DeliveryState)})
-ATTEMPT = Mapper(attempts, DeliveryAttempt)
+DELIVERY = RowMapper(deliveries, WebhookDelivery, {"state": enum_converter(DeliveryState)})
+ATTEMPT = RowMapper(attempts, DeliveryAttempt)
 
 o = deliveries.c
 w = webhooks.c

@@ -6,14 +6,14 @@ from collections.abc import Sequence
 
 from sqlalchemy import bindparam, delete, func, select, update
 
-from adapters.storage.sql.mapper import Mapper, upsert
+from adapters.storage.sql.mapper import RowMapper, upsert
 from adapters.storage.sql.repositories.devices import DEVICE_COLUMNS, device_from_row
 from adapters.storage.sql.session import DbSession
 from adapters.storage.sql.tables import credentials, devices
 from domain.devices.model import Device, DeviceCredentials, DeviceStatus
 from domain.kernel.ids import DeviceId
 
-CREDENTIALS = Mapper(credentials, DeviceCredentials)
+CREDENTIALS = RowMapper(credentials, DeviceCredentials)
 
 GET_CREDENTIALS = CREDENTIALS.select().where(credentials.c.device_id == bindparam("at_id"))
 UPSERT_CREDENTIALS = upsert(credentials, "sealed", "created_ms")

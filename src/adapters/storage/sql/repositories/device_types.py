@@ -6,13 +6,13 @@ from collections.abc import Sequence
 
 from sqlalchemy import bindparam, delete, func, insert, select, update
 
-from adapters.storage.sql.mapper import Mapper
+from adapters.storage.sql.mapper import RowMapper
 from adapters.storage.sql.session import POSTGRES, DbSession
 from adapters.storage.sql.tables import device_types, devices
 from domain.devices.model import DeviceType
 from domain.kernel.ids import AccountId, DeviceTypeId
 
-DEVICE_TYPE = Mapper(device_types, DeviceType)
+DEVICE_TYPE = RowMapper(device_types, DeviceType)
 
 _TYPE_ID = device_types.c.device_type_id == bindparam("at_id")
 ADD_TYPE = insert(device_types)

@@ -14,7 +14,7 @@ from typing import Any
 from sqlalchemy import BindParameter, ColumnElement, Select, and_, bindparam, delete, func, literal_column, or_, select
 
 from adapters.storage.sql.bulk_insert import BulkStatement, bulk_insert
-from adapters.storage.sql.mapper import JSON, Mapper, escape_like, to_json
+from adapters.storage.sql.mapper import JSON, RowMapper, escape_like, to_json
 from adapters.storage.sql.repositories.event_retention import delete_sealed_events
 from adapters.storage.sql.repositories.event_writers import (
     ADVANCE_IDLE,
@@ -35,7 +35,7 @@ from domain.events.log_cursor import LogCursor
 from domain.events.model import NO_SEARCH, Event, EventSearch
 from domain.kernel.ids import AccountId, DeviceId
 
-EVENT = Mapper(events, Event, {"payload": JSON})
+EVENT = RowMapper(events, Event, {"payload": JSON})
 
 AppendWrites = list[tuple[BulkStatement, Sequence[Sequence[Any]]]]
 CounterKey = tuple[AccountId, str, str, int]

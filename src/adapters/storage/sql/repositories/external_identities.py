@@ -5,14 +5,14 @@ from __future__ import annotations
 from sqlalchemy import bindparam
 
 from adapters.storage import errors
-from adapters.storage.sql.mapper import Mapper, insert_or_ignore, upsert
+from adapters.storage.sql.mapper import RowMapper, insert_or_ignore, upsert
 from adapters.storage.sql.repositories.sessions import delete_batch
 from adapters.storage.sql.session import DbSession, UniqueViolationError
 from adapters.storage.sql.tables import external_identities, used_sign_in_states
 from domain.kernel.ids import UserId
 from domain.oidc.ports import ExternalIdentity
 
-IDENTITY = Mapper(external_identities, ExternalIdentity)
+IDENTITY = RowMapper(external_identities, ExternalIdentity)
 _OF_ISSUER = external_identities.c.issuer == bindparam("at_issuer")
 
 GET = IDENTITY.select().where(_OF_ISSUER, external_identities.c.subject == bindparam("at_subject"))

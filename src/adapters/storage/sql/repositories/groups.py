@@ -7,14 +7,14 @@ from typing import Any
 
 from sqlalchemy import Delete, Select, bindparam, delete, insert, select, update
 
-from adapters.storage.sql.mapper import Mapper, for_update, insert_or_ignore, json_list, to_json
+from adapters.storage.sql.mapper import RowMapper, for_update, insert_or_ignore, json_list, to_json
 from adapters.storage.sql.session import DbSession, UniqueViolationError
 from adapters.storage.sql.tables import device_groups, grants, group_members
 from domain.devices.groups import DeviceGroup
 from domain.kernel.errors import Conflict
 from domain.kernel.ids import AccountId, DeviceId, GroupId, ProjectId
 
-GROUP = Mapper(device_groups, DeviceGroup)
+GROUP = RowMapper(device_groups, DeviceGroup)
 
 g, m = device_groups.c, group_members.c
 _ID = g.group_id == bindparam("at_id")

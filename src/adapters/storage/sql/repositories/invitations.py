@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from sqlalchemy import BindParameter, bindparam, delete, insert, update
 
 from adapters.storage import errors
-from adapters.storage.sql.mapper import Mapper, enum_converter, for_update
+from adapters.storage.sql.mapper import RowMapper, enum_converter, for_update
 from adapters.storage.sql.repositories.sessions import delete_batch
 from adapters.storage.sql.session import DbSession, UniqueViolationError
 from adapters.storage.sql.tables import invitations
@@ -15,7 +15,7 @@ from domain.accounts.model import Invitation
 from domain.kernel.caller import Role
 from domain.kernel.ids import AccountId, InvitationId
 
-INVITATION = Mapper(invitations, Invitation, {"role": enum_converter(Role)})
+INVITATION = RowMapper(invitations, Invitation, {"role": enum_converter(Role)})
 
 _ID: BindParameter[str] = bindparam("at_id")
 _ACCOUNT: BindParameter[str] = bindparam("at_account")

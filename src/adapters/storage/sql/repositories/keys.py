@@ -6,13 +6,13 @@ from collections.abc import Mapping, Sequence
 
 from sqlalchemy import bindparam, delete, insert, or_, update
 
-from adapters.storage.sql.mapper import Mapper
+from adapters.storage.sql.mapper import RowMapper
 from adapters.storage.sql.session import LOOK_UP, DbSession
 from adapters.storage.sql.tables import api_keys
 from domain.kernel.ids import AccountId, KeyId
 from domain.keys.model import ApiKey
 
-API_KEY = Mapper(api_keys, ApiKey)
+API_KEY = RowMapper(api_keys, ApiKey)
 
 _ID = api_keys.c.key_id == bindparam("at_id")
 _ACCOUNT = api_keys.c.account_id == bindparam("at_account")

@@ -8,7 +8,7 @@ from typing import Any
 from sqlalchemy import bindparam, delete, func, insert, select, update
 
 from adapters.storage.sql.mapper import (
-    Mapper,
+    RowMapper,
     enum_converter,
     from_json,
     json_integer_list,
@@ -22,8 +22,8 @@ from domain.kernel.ids import AccountId, DeviceId, MembershipId
 from domain.notifications.model import Notification, NotificationSettings, NotificationTopic
 
 TOPICS = (lambda topics: to_json([topic.value for topic in topics]), lambda text: tuple(map(NotificationTopic, from_json(text))))
-SETTINGS = Mapper(notification_settings, NotificationSettings, {"topics": TOPICS})
-NOTIFICATION = Mapper(notifications, Notification, {"topic": enum_converter(NotificationTopic)})
+SETTINGS = RowMapper(notification_settings, NotificationSettings, {"topics": TOPICS})
+NOTIFICATION = RowMapper(notifications, Notification, {"topic": enum_converter(NotificationTopic)})
 
 s, n = notification_settings.c, notifications.c
 GET_SETTINGS = SETTINGS.select().where(s.membership_id == bindparam("at_membership"))

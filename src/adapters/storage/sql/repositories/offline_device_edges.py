@@ -7,13 +7,13 @@ from typing import Any
 
 from sqlalchemy import bindparam, delete, insert, update
 
-from adapters.storage.sql.mapper import Mapper, enum_converter, json_list, to_json
+from adapters.storage.sql.mapper import RowMapper, enum_converter, json_list, to_json
 from adapters.storage.sql.session import DbSession
 from adapters.storage.sql.tables import devices, left_edges
 from domain.kernel.ids import DeviceId
 from domain.schedules.model import OfflineDeviceEdge, SwitchEdge
 
-LEFT_EDGE: Mapper[OfflineDeviceEdge] = Mapper(left_edges, OfflineDeviceEdge, {"edge": enum_converter(SwitchEdge)})
+LEFT_EDGE: RowMapper[OfflineDeviceEdge] = RowMapper(left_edges, OfflineDeviceEdge, {"edge": enum_converter(SwitchEdge)})
 
 e, d = left_edges.c, devices.c
 _KEY = (
@@ -46,7 +46,7 @@ def _key(edge: OfflineDeviceEdge) -> dict[str, Any]:
     }
 
 
-class OfflineDeviceEdgeStatements:
+class SqlOfflineDeviceEdgeMixin:
     """The part of the schedule repository that stores left edges."""
 
     _session: DbSession

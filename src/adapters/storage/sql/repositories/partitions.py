@@ -11,7 +11,7 @@ from adapters.storage.sql.mapper import insert_or_ignore, json_integer_list, jso
 from adapters.storage.sql.session import POSTGRES, DbSession, Row
 from adapters.storage.sql.session_name import session_name
 from adapters.storage.sql.tables import members, partitions
-from domain.partitions.model import NOBODY, ClusterMember, LogReach, Partition, PartitionLogAdvance, PartitionLost
+from domain.partitions.model import NOBODY, ClusterMember, LogReachability, Partition, PartitionLogAdvance, PartitionLost
 
 p, m = partitions.c, members.c
 
@@ -98,12 +98,12 @@ class SqlClusterMemberRepository:
     def __init__(self, session: DbSession) -> None:
         self._session = session
 
-    async def beat(self, instance: str, log_reach: LogReach) -> None:
+    async def beat(self, instance: str, log_reach: LogReachability) -> None:
         await self._session.write(BEAT, at_instance=instance, at_reach=int(log_reach))
 
     async def list_all(self) -> Sequence[ClusterMember]:
         rows = await self._session.read(LIST_MEMBERS)
-        return [ClusterMember(instance, int(beats), LogReach(int(reach))) for instance, beats, reach in rows]
+        return [ClusterMember(instance, int(beats), LogReachability(int(reach))) for instance, beats, reach in rows]
 
     async def remove(self, instances: Collection[str]) -> None:
         if instances:

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 from sqlalchemy import bindparam, delete, insert, select, update
 
-from adapters.storage.sql.mapper import Mapper, for_update, from_json, insert_or_ignore, to_json
+from adapters.storage.sql.mapper import RowMapper, for_update, from_json, insert_or_ignore, to_json
 from adapters.storage.sql.repositories.sessions import delete_batch
 from adapters.storage.sql.session import DbSession
 from adapters.storage.sql.tables import passkeys, used_passkey_challenges
@@ -15,7 +15,7 @@ from domain.kernel.ids import PasskeyId, UserId
 from domain.sign_in.passkeys.model import Passkey, PasskeyChallenge
 
 TRANSPORTS = (to_json, lambda text: tuple(from_json(text)))
-PASSKEY = Mapper(passkeys, Passkey, {"transports": TRANSPORTS})
+PASSKEY = RowMapper(passkeys, Passkey, {"transports": TRANSPORTS})
 
 k, c = passkeys.c, used_passkey_challenges.c
 ADD = insert(passkeys)

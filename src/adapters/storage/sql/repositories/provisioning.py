@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 from sqlalchemy import bindparam, delete, func, insert, select, update
 
-from adapters.storage.sql.mapper import Converter, Mapper, enum_converter, for_update, from_json, to_json
+from adapters.storage.sql.mapper import Converter, RowMapper, enum_converter, for_update, from_json, to_json
 from adapters.storage.sql.session import POSTGRES, DbSession
 from adapters.storage.sql.tables import device_claims, device_types, memberships, projects, provisioning_codes
 from domain.devices.model import FirmwareProfile
@@ -14,8 +14,8 @@ from domain.kernel.ids import AccountId, ClaimId, ProvisioningCodeId
 from domain.provisioning.model import ClaimStatus, DeviceClaim, ProvisioningCode
 
 _TAGS: Converter = (to_json, lambda text: tuple(from_json(text)))
-CODE = Mapper(provisioning_codes, ProvisioningCode, {"profile": enum_converter(FirmwareProfile), "tags": _TAGS})
-CLAIM = Mapper(device_claims, DeviceClaim, {"status": enum_converter(ClaimStatus)})
+CODE = RowMapper(provisioning_codes, ProvisioningCode, {"profile": enum_converter(FirmwareProfile), "tags": _TAGS})
+CLAIM = RowMapper(device_claims, DeviceClaim, {"status": enum_converter(ClaimStatus)})
 
 p, c = provisioning_codes.c, device_claims.c
 _CODE_ID = p.code_id == bindparam("at_id")

@@ -50,7 +50,7 @@ ROLLUPS = RangePartitionedTable("rollups", 7 * DAY_MS // HOUR_MS, HOUR_MS)
 
 
 @dataclass(frozen=True, slots=True)
-class StoredRange:
+class RangePartition:
     name: str
     low: int | None
     high: int | None
@@ -88,10 +88,10 @@ class SqlRangePartitionRepository:
         [[locked]] = await self._session.write(_TRY_LOCK)
         return bool(locked)
 
-    async def _ranges(self, table: RangePartitionedTable) -> Sequence[StoredRange]:
+    async def _ranges(self, table: RangePartitionedTable) -> Sequence[RangePartition]:
         """Oldest first."""
         rows = await self._session.read(_CHILDREN, at_table=table.name)
-        found = [StoredRange(name, *_bounds(expression), rows) for name, expression, rows in rows]
+        found = [RangePartition(name, *_bounds(expression), rows) for name, expression, rows in rows]
         return sorted(found, key=lambda each: (each.low is not None, each.low))
 
     async def _extend(self, table: RangePartitionedTable, until: int) -> None:

@@ -9,8 +9,8 @@ from sqlalchemy import BindParameter, bindparam, func, insert, select, text, tup
 
 from adapters.storage import errors
 from adapters.storage.sql.bulk_insert import bulk_insert, bulk_update
-from adapters.storage.sql.mapper import Mapper, enum_converter, from_json, json_list, to_json
-from adapters.storage.sql.repositories.offline_device_edges import OfflineDeviceEdgeStatements
+from adapters.storage.sql.mapper import RowMapper, enum_converter, from_json, json_list, to_json
+from adapters.storage.sql.repositories.offline_device_edges import SqlOfflineDeviceEdgeMixin
 from adapters.storage.sql.repositories.sessions import delete_batch
 from adapters.storage.sql.session import POSTGRES, SQLITE, DbSession, UniqueViolationError
 from adapters.storage.sql.tables import devices, schedule_edges, schedules
@@ -33,7 +33,7 @@ def _command_from_json(stored: str) -> ScheduleSlotCommand:
 
 _COMMAND_CONVERTER = (lambda slot: to_json([slot.command, slot.params]), _command_from_json)
 
-SCHEDULE = Mapper(
+SCHEDULE = RowMapper(
     schedules,
     Schedule,
     {
@@ -45,7 +45,7 @@ SCHEDULE = Mapper(
         "last_outcome": enum_converter(EdgeOutcome),
     },
 )
-FIRED_EDGE = Mapper(
+FIRED_EDGE = RowMapper(
     schedule_edges, ScheduleEdgeRecord, {"edge": enum_converter(SwitchEdge), "outcome": enum_converter(EdgeOutcome)}
 )
 
@@ -106,7 +106,7 @@ SET_OUTCOME = (
 DELETE_OLDER_THAN = delete_batch(schedules, text(ENDED.text) & (s.updated_ms < bindparam("at_before")), s.updated_ms)
 
 
-class SqlScheduleRepository(OfflineDeviceEdgeStatements):
+class SqlScheduleRepository(SqlOfflineDeviceEdgeMixin):
     def __init__(self, session: DbSession) -> None:
         self._session = session
 

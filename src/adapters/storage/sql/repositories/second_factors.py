@@ -6,15 +6,15 @@ from collections.abc import Sequence
 
 from sqlalchemy import BindParameter, bindparam, delete, func, insert, select, update
 
-from adapters.storage.sql.mapper import Mapper, upsert
+from adapters.storage.sql.mapper import RowMapper, upsert
 from adapters.storage.sql.repositories.sessions import LOCK_USER, delete_batch
 from adapters.storage.sql.session import POSTGRES, DbSession
 from adapters.storage.sql.tables import login_challenges, passkeys, recovery_codes, totp_secrets
 from domain.accounts.model import LoginChallenge, TotpSecret
 from domain.kernel.ids import UserId
 
-TOTP = Mapper(totp_secrets, TotpSecret)
-CHALLENGE = Mapper(login_challenges, LoginChallenge)
+TOTP = RowMapper(totp_secrets, TotpSecret)
+CHALLENGE = RowMapper(login_challenges, LoginChallenge)
 
 _USER: BindParameter[str] = bindparam("at_user")
 _HASH: BindParameter[bytes] = bindparam("at_hash")

@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 
 from sqlalchemy import bindparam, insert, or_, update
 
-from adapters.storage.sql.mapper import Converter, Mapper, enum_converter, from_json, to_json
+from adapters.storage.sql.mapper import Converter, RowMapper, enum_converter, from_json, to_json
 from adapters.storage.sql.session import DbSession
 from adapters.storage.sql.tables import service_sessions, user_sessions
 from domain.kernel.caller import Role
@@ -14,7 +14,7 @@ from domain.kernel.ids import AccountId, SessionId
 from domain.team.service_sessions import ServiceSession
 
 _OPERATIONS: Converter = (to_json, lambda text: tuple(from_json(text)))
-SERVICE_SESSION = Mapper(service_sessions, ServiceSession, {"role": enum_converter(Role), "operations": _OPERATIONS})
+SERVICE_SESSION = RowMapper(service_sessions, ServiceSession, {"role": enum_converter(Role), "operations": _OPERATIONS})
 
 s = service_sessions.c
 ADD = insert(service_sessions)

@@ -9,7 +9,7 @@ from sqlalchemy import BindParameter, ColumnElement, and_, bindparam, delete, fu
 from sqlalchemy.sql.dml import ReturningDelete
 from sqlalchemy.sql.schema import Table
 
-from adapters.storage.sql.mapper import Mapper, insert_or_ignore, upsert
+from adapters.storage.sql.mapper import RowMapper, insert_or_ignore, upsert
 from adapters.storage.sql.process_lock import is_process_alive
 from adapters.storage.sql.session import POSTGRES, DbSession
 from adapters.storage.sql.tables import login_failures, one_time_codes, refresh_tokens, stored_responses, users
@@ -17,10 +17,10 @@ from domain.accounts.model import KNOWN_LOGIN_PREFIX, LoginFailures, OneTimeCode
 from domain.kernel.idempotency import COMMITTED, StoredResponse, still_in_progress
 from domain.kernel.ids import SessionId, UserId
 
-REFRESH_TOKEN = Mapper(refresh_tokens, RefreshToken)
-ONE_TIME_CODE = Mapper(one_time_codes, OneTimeCode)
-LOGIN_FAILURES = Mapper(login_failures, LoginFailures)
-STORED_RESPONSE = Mapper(stored_responses, StoredResponse)
+REFRESH_TOKEN = RowMapper(refresh_tokens, RefreshToken)
+ONE_TIME_CODE = RowMapper(one_time_codes, OneTimeCode)
+LOGIN_FAILURES = RowMapper(login_failures, LoginFailures)
+STORED_RESPONSE = RowMapper(stored_responses, StoredResponse)
 
 
 def delete_batch(table: Table, condition: ColumnElement[bool], *order: ColumnElement[int]) -> ReturningDelete[tuple[object]]:

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 from sqlalchemy import bindparam, func, insert, select, update
 
-from adapters.storage.sql.mapper import Mapper, for_update, upsert
+from adapters.storage.sql.mapper import RowMapper, for_update, upsert
 from adapters.storage.sql.repositories.accounts import MEMBERSHIP
 from adapters.storage.sql.repositories.sessions import LOCK_USER, delete_batch
 from adapters.storage.sql.session import LOOK_UP, POSTGRES, DbSession
@@ -15,7 +15,7 @@ from adapters.storage.sql.tables.permissions import PENDING_APPROVAL
 from domain.accounts.model import Membership, UnlockLink, UserSession
 from domain.kernel.ids import SessionId, UserId
 
-USER_SESSION = Mapper(user_sessions, UserSession)
+USER_SESSION = RowMapper(user_sessions, UserSession)
 
 _IS_ID = user_sessions.c.session_id == bindparam("at_id")
 _IS_USER = user_sessions.c.user_id == bindparam("at_user")
@@ -57,7 +57,7 @@ END_REQUESTS_BY_USER = _OVERDUE.where(
 DELETE_EXPIRED = delete_batch(user_sessions, user_sessions.c.expires_ms < bindparam("at_before"), user_sessions.c.expires_ms)
 
 
-UNLOCK_LINK = Mapper(unlock_links, UnlockLink)
+UNLOCK_LINK = RowMapper(unlock_links, UnlockLink)
 GET_LINK = UNLOCK_LINK.select().where(unlock_links.c.user_id == bindparam("at_user"))
 FIND_LINK = UNLOCK_LINK.select().where(unlock_links.c.token_hash == bindparam("at_hash"))
 UPSERT_LINK = upsert(unlock_links, "token_hash", "issued_ms", "expires_ms", "used")

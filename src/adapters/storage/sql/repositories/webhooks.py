@@ -6,13 +6,13 @@ from collections.abc import Sequence
 
 from sqlalchemy import bindparam, delete, func, insert, select, update
 
-from adapters.storage.sql.mapper import Mapper, enum_converter, for_update, from_json, json_list, to_json
+from adapters.storage.sql.mapper import RowMapper, enum_converter, for_update, from_json, json_list, to_json
 from adapters.storage.sql.session import DbSession
 from adapters.storage.sql.tables import api_keys, webhooks
 from domain.kernel.ids import AccountId, WebhookId
 from domain.webhooks.model import Webhook, WebhookFormat
 
-WEBHOOK = Mapper(
+WEBHOOK = RowMapper(
     webhooks, Webhook, {"types": (to_json, lambda stored: tuple(from_json(stored))), "format": enum_converter(WebhookFormat)}
 )
 w = webhooks.c

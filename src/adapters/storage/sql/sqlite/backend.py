@@ -21,7 +21,7 @@ from adapters.storage.sql.sqlite.connection import (
     compile_statement,
 )
 from adapters.storage.sql.sqlite.group_commit import GroupCommitWriter, WriteTicket
-from adapters.storage.sql.sqlite.open_database_files import OpenDatabaseFiles
+from adapters.storage.sql.sqlite.open_database_files import DatabaseFileIdentityCheck
 from adapters.storage.sql.sqlite.reader_pool import ReaderPool
 from adapters.storage.sql.write_probe import write_probe
 from domain.kernel.errors import Unavailable
@@ -33,7 +33,7 @@ EARLY_FLUSH_ROWS = 32
 """From this many rows on, a bulk write gets a thread hop of its own: the thread writes while the event loop goes on."""
 
 
-class SqlitePendingRead:
+class SqlitePendingQuery:
     def __init__(self, session: SqliteSession, read: DeferredQuery) -> None:
         self._session = session
         self._read = read
@@ -76,12 +76,12 @@ class SqliteSession:
         last_rows = await self._fetch(last_statement, last_params)
         return [*(read.rows for read in deferred), last_rows]
 
-    async def begin_read(self, statement: ClauseElement, **params: Any) -> SqlitePendingRead:
+    async def begin_read(self, statement: ClauseElement, **params: Any) -> SqlitePendingQuery:
         self._require_open()
         compiled = compile_statement(statement, params)
         read = DeferredQuery(compiled.sql, compiled.bind(params))
         self._defer(read)
-        return SqlitePendingRead(self, read)
+        return SqlitePendingQuery(self, read)
 
     async def write(self, statement: ClauseElement, **params: Any) -> Sequence[Row]:
         self._require_open(writing=True)
@@ -197,7 +197,7 @@ class SqliteBackend:
         connection = await SqliteConnection.open(self._path, reader=False, busy_timeout_ms=self._busy_timeout_ms)
         self._writer = GroupCommitWriter(
             connection,
-            OpenDatabaseFiles(self._path),
+            DatabaseFileIdentityCheck(self._path),
             acquire_timeout_s=self._acquire_timeout_s,
             commit_timeout_s=self._transaction_timeout_s,
         )

@@ -18,7 +18,7 @@ from time import monotonic
 from adapters.storage.after_commit import run_callbacks
 from adapters.storage.errors import NestedWriteError
 from adapters.storage.sql.sqlite.connection import SqliteConnection
-from adapters.storage.sql.sqlite.open_database_files import OpenDatabaseFiles
+from adapters.storage.sql.sqlite.open_database_files import DatabaseFileIdentityCheck
 from domain.kernel.errors import DomainError, Unavailable
 
 MAX_TRANSACTIONS = 256
@@ -78,7 +78,7 @@ class GroupCommitWriter:
     def __init__(
         self,
         connection: SqliteConnection,
-        files: OpenDatabaseFiles,
+        files: DatabaseFileIdentityCheck,
         *,
         acquire_timeout_s: float = 5.0,
         commit_timeout_s: float = 30.0,

@@ -15,7 +15,7 @@ FileIdentity = tuple[int, int]
 """st_dev and st_ino."""
 
 
-class OpenDatabaseFiles:
+class DatabaseFileIdentityCheck:
     def __init__(self, database: Path) -> None:
         """Call this right after the database was opened."""
         self._database = database

@@ -28,7 +28,7 @@ BUSY_TIMEOUT_S = 30.0
 
 
 @dataclass(frozen=True, slots=True)
-class FileSpace:
+class DatabasePageUsage:
     """In pages of `page_size` bytes. `is_incremental`: it can be given back in steps."""
 
     page_size: int
@@ -45,7 +45,7 @@ class FileSpace:
         return max(0, self.free_pages - max(MIN_KEPT_PAGES, self.pages // KEPT_SHARE))
 
 
-def read_space(path: Path) -> FileSpace:
+def read_space(path: Path) -> DatabasePageUsage:
     """Raises Unavailable."""
     with _opened(path) as connection:
         return _read(connection)
@@ -78,10 +78,10 @@ def vacuum(path: Path) -> None:
         connection.execute("PRAGMA wal_checkpoint(TRUNCATE)").fetchall()
 
 
-def _read(connection: sqlite3.Connection) -> FileSpace:
+def _read(connection: sqlite3.Connection) -> DatabasePageUsage:
     names = ("page_size", "page_count", "freelist_count", "auto_vacuum")
     page_size, pages, free_pages, mode = (connection.execute(f"PRAGMA {name}").fetchone()[0] for name in names)
-    return FileSpace(page_size, pages, free_pages, mode == INCREMENTAL)
+    return DatabasePageUsage(page_size, pages, free_pages, mode == INCREMENTAL)
 
 
 @contextlib.contextmanager
