@@ -18,7 +18,7 @@ import pytest
 from adapters.engine import _native
 from adapters.engine.native_engine import NativeEngine
 from domain.rules.model import Comparator, RuleCondition, RuleSpec
-from domain.telemetry.engine.batch import InMemoryTelemetryBatch
+from domain.telemetry.engine.reference_batch import InMemoryTelemetryBatch
 from domain.telemetry.engine.reference_engine import ReferenceEngine
 from domain.telemetry.packing import LatestMetric, pack_latest
 from support import other_rule_libraries

@@ -12,7 +12,7 @@ from standardwebhooks.webhooks import Webhook
 from adapters.engine.native_engine import NativeSignerFactory
 from adapters.engine.reference_signer import ReferenceSignerFactory
 from domain.kernel.errors import ValidationFailed
-from domain.webhooks.signing import WebhookSignerFactory
+from domain.webhooks.signing_ports import WebhookSignerFactory
 
 SECRET = "whsec_MfKQ9r8GKYqrTwjUPD8ILPZIo2LaLaSw"
 

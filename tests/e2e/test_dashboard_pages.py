@@ -116,7 +116,7 @@ async def test_every_text_has_a_german_translation() -> None:
 
 
 async def test_each_kind_of_event_can_be_chosen_in_the_log_and_has_a_german_word() -> None:
-    page, texts = (ASSETS / "pages/log.js").read_text(), (ASSETS / "locales/de.js").read_text()
+    page, texts = (ASSETS / "pages/event_log.js").read_text(), (ASSETS / "locales/de.js").read_text()
     kinds = set(get_args(EventKind)) - {"telemetry"}  # readings are no entries of the log
     assert [kind for kind in sorted(kinds) if f'"{kind}"' not in page or f"word:{kind}" not in texts] == []
 

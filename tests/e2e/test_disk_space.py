@@ -7,7 +7,7 @@ import subprocess
 from contextlib import closing
 from pathlib import Path
 
-from adapters.storage.sql.sqlite.space import read_space, release_step
+from adapters.storage.sql.sqlite.vacuum import read_space, release_step
 from support.command_line import run_command
 from support.service import Service, environment
 

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from adapters.service_texts import SentenceTranslator
+from adapters.sentence_translator import SentenceTranslator
 from support.service_texts import LOCALES, VALUES, sent_sentences
 
 LANGUAGES = sorted(path.stem for path in LOCALES.glob("*.js"))

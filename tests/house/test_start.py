@@ -9,7 +9,7 @@ from support.service import Service
 RARELY_NEEDED = {
     "adapters.http.asyncapi.document": "the first request of /asyncapi.json",
     "adapters.http.openapi.document": "the first request of /openapi.json",
-    "adapters.mcp.api": "the first request of /mcp",
+    "adapters.mcp.api_client": "the first request of /mcp",
     "adapters.mail.smtp": "LATCHBOARD_SMTP_URL",
     "aiomqtt": "an external broker",
     "aiosmtplib": "LATCHBOARD_SMTP_URL",

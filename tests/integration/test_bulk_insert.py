@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from adapters.storage.sql.bulk_insert import bulk_insert, bulk_update
-from adapters.storage.sql.session import DbSession, UniqueViolationError
+from adapters.storage.sql.db_session import DbSession, UniqueViolationError
 from adapters.storage.sql.tables import devices, event_counts, events
 from domain.events.log_cursor import LogCursor
 from support import storage

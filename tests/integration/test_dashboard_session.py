@@ -9,7 +9,7 @@ import httpx
 import pytest
 
 from adapters.http.core.middleware import HttpSettings
-from adapters.http.dashboard.session import dashboard_session_blueprint
+from adapters.http.dashboard.session_routes import dashboard_session_blueprint
 from support.http import PASSWORD, HttpClient, HttpWorld, serving
 
 PROOF = {"X-CSRF-Protection": "1"}

@@ -11,7 +11,7 @@ import asyncpg
 import pytest
 
 from adapters.storage.sql import SqlDatabase
-from adapters.storage.sql.repositories.event_writers import reserve_positions
+from adapters.storage.sql.repositories.event_writer_numbers import reserve_positions
 from domain.events.log_cursor import MAX_WRITERS, LogCursor
 from domain.events.model import Event
 from domain.kernel.errors import Unavailable

@@ -15,9 +15,9 @@ from websockets.exceptions import ConnectionClosed
 
 from adapters.storage.sql.database import SqlDatabase
 from adapters.storage.sql.postgres.leader_lock import DeviceLeaderLock, LeadershipLostError
-from adapters.storage.sql.postgres.notifications import PostgresListener
+from adapters.storage.sql.postgres.listen_notify import PostgresListener
 from app.runtime.supervisor import Supervisor
-from app.workers.log_follower import EventLogFollower, PostgresListenerWorker
+from app.workers.event_log_follower import EventLogFollower, PostgresListenerWorker
 from domain.events.log_cursor import LogCursor
 from domain.events.model import Event
 from domain.kernel.cursors import EVENTS, encode_cursor

@@ -13,7 +13,7 @@ import pytest
 from domain.devices.model import Device
 from domain.ingest.metric_naming import assign_metric_numbers
 from domain.ingest.telemetry import IngestResult, IngestService
-from domain.telemetry.engine.batch import InMemoryTelemetryBatch
+from domain.telemetry.engine.reference_batch import InMemoryTelemetryBatch
 from domain.telemetry.engine.reference_engine import ReferenceEngine
 from domain.telemetry.queries import missed_readings
 from domain.telemetry.retention import RetentionPeriods, RetentionService

@@ -15,7 +15,7 @@ import pytest
 from adapters.storage.sql.database import SqlDatabase
 from adapters.storage.sql.postgres.leader_fence import FencedUnitOfWork, LeaderFence, NotLeaderError
 from adapters.storage.sql.postgres.leader_lock import DeviceLeaderLock
-from adapters.storage.sql.postgres.notifications import PostgresListener
+from adapters.storage.sql.postgres.listen_notify import PostgresListener
 from domain.kernel.errors import Unavailable
 from support import postgres
 from support.empty_database import empty_postgres

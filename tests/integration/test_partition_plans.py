@@ -10,8 +10,8 @@ import asyncpg
 import pytest
 
 from adapters.storage.sql import SqlDatabase
+from adapters.storage.sql.db_session import POSTGRES
 from adapters.storage.sql.repositories import partition_restore
-from adapters.storage.sql.session import POSTGRES
 from domain.partitions.hashing import hash_range
 from support import postgres
 from support.empty_database import bare_postgres

@@ -14,7 +14,7 @@ from adapters.storage.errors import SecondStatementError, TransactionClosedError
 from adapters.storage.sql import SqlDatabase, tables
 from adapters.storage.sql.bulk_insert import bulk_insert
 from adapters.storage.sql.postgres import backend, pool
-from adapters.storage.sql.postgres.notifications import PostgresListener
+from adapters.storage.sql.postgres.listen_notify import PostgresListener
 from domain.kernel.errors import Unavailable
 from support import empty_database, postgres, storage
 from support.silent_network import silent_network

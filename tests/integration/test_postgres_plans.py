@@ -17,9 +17,9 @@ import asyncpg
 import pytest
 
 from adapters.storage.sql import SqlDatabase
+from adapters.storage.sql.db_session import POSTGRES
 from adapters.storage.sql.repositories import deliveries, events, grants
-from adapters.storage.sql.repositories.event_writers import cursor_parameters
-from adapters.storage.sql.session import POSTGRES
+from adapters.storage.sql.repositories.event_writer_numbers import cursor_parameters
 from domain.events.log_cursor import LogCursor
 from support import postgres
 from support.empty_database import bare_postgres

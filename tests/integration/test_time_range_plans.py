@@ -13,8 +13,8 @@ import pytest
 from sqlalchemy import text
 
 from adapters.storage.sql import SqlDatabase
-from adapters.storage.sql.repositories import rollups, telemetry
-from adapters.storage.sql.session import POSTGRES
+from adapters.storage.sql.db_session import POSTGRES
+from adapters.storage.sql.repositories import readings, rollups
 from domain.kernel.clock import DAY_MS, HOUR_MS
 from support import postgres
 from support.empty_database import bare_postgres
@@ -39,30 +39,30 @@ A_DAY = {"at_device": 7, "at_since": TODAY - 9 * DAY_MS, "at_until": TODAY - 8 *
 WHOLE = A_DAY | {"at_since": 0, "at_until": 2**52, "at_limit": 10}
 RANGES = json.dumps([[device, A_DAY["at_since"], A_DAY["at_until"]] for device in (1, 2, 3)])
 STATEMENTS = {
-    "a day": (telemetry.LIST_NEWEST_FIRST, A_DAY, PER_DAY, 1),
-    "a day, oldest first": (telemetry.LIST_OLDEST_FIRST, A_DAY, PER_DAY, 1),
-    "the newest of all": (telemetry.LIST_NEWEST_FIRST, WHOLE, 10, math.inf),
-    "the oldest of all": (telemetry.LIST_OLDEST_FIRST, WHOLE, 10, math.inf),
+    "a day": (readings.LIST_NEWEST_FIRST, A_DAY, PER_DAY, 1),
+    "a day, oldest first": (readings.LIST_OLDEST_FIRST, A_DAY, PER_DAY, 1),
+    "the newest of all": (readings.LIST_NEWEST_FIRST, WHOLE, 10, math.inf),
+    "the oldest of all": (readings.LIST_OLDEST_FIRST, WHOLE, 10, math.inf),
     "replay": (
-        telemetry.LIST_NEWER_THAN_LATEST[POSTGRES],
+        readings.LIST_NEWER_THAN_LATEST[POSTGRES],
         {"at_first": 0, "at_device": 0, "at_ts": -1, "at_digest": 0, "at_limit": 10_000},
         DEVICES * (PER_DAY // 2 - 1),
         math.inf,
     ),
     "old devices": (
-        telemetry.LIST_DEVICES_WITH_OLDER[POSTGRES],
+        readings.LIST_DEVICES_WITH_OLDER[POSTGRES],
         {"at_first": 0, "at_before": TODAY - 30 * DAY_MS, "at_limit": 200},
         0,
         1,
     ),
     "all old devices": (
-        telemetry.LIST_DEVICES_WITH_ANY_OLDER,
+        readings.LIST_DEVICES_WITH_ANY_OLDER,
         {"at_first": 0, "at_before": TODAY - 30 * DAY_MS, "at_limit": 200},
         DEVICES,
         math.inf,
     ),
     "moved messages": (
-        telemetry.DELETE_MESSAGES[POSTGRES],
+        readings.DELETE_MESSAGES[POSTGRES],
         {"at_device": 7, "at_since": FIRST, "at_until": FIRST, "at_keys": json.dumps([[FIRST, 1], [FIRST, 2]])},
         0,
         2,  # one day, and the table that is changed

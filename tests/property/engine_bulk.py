@@ -14,7 +14,7 @@ from dataclasses import dataclass, replace
 
 from domain.rules.model import Comparator, MatchMode, RuleCondition, RuleSpec, RuleState
 from domain.rules.telemetry_engine_port import BatchResult, TelemetryBatch, TelemetryEngine
-from domain.telemetry.engine.batch import InMemoryTelemetryBatch
+from domain.telemetry.engine.reference_batch import InMemoryTelemetryBatch
 from support.engine import MetricNumbers
 
 CHUNK = 500

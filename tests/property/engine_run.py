@@ -9,7 +9,7 @@ from typing import Any
 from adapters.engine.native_engine import NativeEngine
 from domain.rules.model import RuleSpec
 from domain.rules.telemetry_engine_port import BatchResult, Checkpoint, TelemetryEngine
-from domain.telemetry.engine.batch import InMemoryTelemetryBatch
+from domain.telemetry.engine.reference_batch import InMemoryTelemetryBatch
 from domain.telemetry.engine.reference_engine import ReferenceEngine
 from property import engine_cases as cases
 from support.engine import MetricNumbers

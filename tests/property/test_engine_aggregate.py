@@ -8,7 +8,7 @@ import random
 import pytest
 
 from adapters.engine.native_engine import NativeEngine
-from domain.telemetry.engine.batch import InMemoryTelemetryBatch
+from domain.telemetry.engine.reference_batch import InMemoryTelemetryBatch
 from domain.telemetry.engine.reference_engine import ReferenceEngine
 from domain.telemetry.packing import pack_readings
 from support.engine import ingest_batch

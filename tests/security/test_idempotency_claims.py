@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from adapters.storage.sql.repositories.sessions import SqlStoredResponseRepository
+from adapters.storage.sql.repositories.stored_responses import SqlStoredResponseRepository
 from domain.kernel.idempotency import StoredResponse
 from security.access_table import operation_of, rows
 from security.calls import BODIES

@@ -6,7 +6,7 @@ from quart import Quart
 
 from adapters.http.api.catalog.routes import catalog_blueprint
 from adapters.http.api.commands.routes import commands_blueprint
-from adapters.http.api.credentials.routes import credentials_blueprint
+from adapters.http.api.device_credentials.routes import credentials_blueprint
 from adapters.http.api.device_types.routes import device_types_blueprint
 from adapters.http.api.devices.routes import devices_blueprint
 from adapters.http.api.events.routes import events_blueprint

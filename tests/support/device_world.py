@@ -8,7 +8,7 @@ from contextlib import asynccontextmanager
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from adapters.execution_waiter import InProcessApprovalWaiter, InProcessExecutionWaiter
+from adapters.execution_and_approval_waiters import InProcessApprovalWaiter, InProcessExecutionWaiter
 from adapters.firmware_sources import ExampleFirmwareSourceReader
 from adapters.mqtt.firmware_codec import FirmwareDeviceCodec
 from adapters.params_validator import JsonSchemaParamsValidator
@@ -25,10 +25,10 @@ from domain.devices.credential_issuer import CredentialIssuer
 from domain.devices.credential_sync import CredentialSync
 from domain.devices.credentials import DeviceCredentialService
 from domain.devices.device_codec import CommandResultReport, DeviceReport, OutboundMessage, RelayReport
-from domain.devices.device_firmware import DeviceFirmwareService
 from domain.devices.device_link import SendResult
 from domain.devices.erasure import DeviceErasureService
 from domain.devices.firmware_config import BrokerEndpoint
+from domain.devices.firmware_service import DeviceFirmwareService
 from domain.devices.model import Device
 from domain.devices.presence import PresenceService
 from domain.devices.presence_batch import PresenceBatch

@@ -9,7 +9,7 @@ from typing import Any
 
 from domain.rules.model import Comparator, RuleCondition, RuleSpec, RuleState
 from domain.rules.telemetry_engine_port import BatchResult, TelemetryBatch, TelemetryEngine
-from domain.telemetry.engine.batch import InMemoryTelemetryBatch
+from domain.telemetry.engine.reference_batch import InMemoryTelemetryBatch
 
 T0 = 1_790_000_000_000
 DEVICE = 7

@@ -27,8 +27,8 @@ from adapters.crypto.secret_hasher import KeyRingSecretHasher
 from adapters.crypto.totp import PyotpTotpCodec
 from adapters.crypto.vault import AesVault
 from adapters.crypto.webauthn_codec import WebAuthnCodec
-from adapters.execution_waiter import InProcessApprovalWaiter
-from adapters.http.api.accounts.routes import auth_blueprint
+from adapters.execution_and_approval_waiters import InProcessApprovalWaiter
+from adapters.http.api.authentication.routes import auth_blueprint
 from adapters.http.api.catalog.routes import catalog_blueprint
 from adapters.http.api.keys.routes import keys_blueprint
 from adapters.http.api.projects.routes import projects_blueprint
@@ -36,20 +36,20 @@ from adapters.http.api.team.routes import team_blueprint
 from adapters.http.app import create_app
 from adapters.http.core.idempotency import IdempotencyStore
 from adapters.http.core.middleware import HttpSettings
-from adapters.http.openapi.page import openapi_blueprint
+from adapters.http.openapi.routes import openapi_blueprint
 from adapters.id_generator import RandomIdGenerator
-from adapters.service_texts import SentenceTranslator
+from adapters.sentence_translator import SentenceTranslator
 from domain.accounts.projects import ProjectService
-from domain.approvals.closing import PendingApprovalCloser
+from domain.approvals.pending_approval_closer import PendingApprovalCloser
 from domain.kernel.caller import Role, Session
-from domain.keys.authentication import CallerAuthenticator
+from domain.keys.caller_authenticator import CallerAuthenticator
 from domain.keys.service import ApiKeyService
-from domain.sign_in.factor_check import FactorChecker
 from domain.sign_in.login import LoginService
 from domain.sign_in.passkeys.challenges import PasskeyChallenges
 from domain.sign_in.passkeys.sign_in import PasskeySignInService
 from domain.sign_in.passkeys.verifier import PasskeyVerifier
 from domain.sign_in.password_change import PasswordService
+from domain.sign_in.second_factor_check import FactorChecker
 from domain.sign_in.session_opener import SessionOpener
 from domain.sign_in.sessions import SessionService
 from domain.sign_in.token_issuer import SessionTokenIssuer

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Generator
 from typing import TYPE_CHECKING, Any
 
-from domain.devices.credential_changes import RecentCredentialChanges
+from domain.devices.recent_credential_changes import RecentCredentialChanges
 from domain.kernel.ids import DeviceId
 from domain.partitions.lease import AWAY_MS, InstanceLease, LeasePollResponse
 from domain.partitions.liveness import OWN_LEASE_MS

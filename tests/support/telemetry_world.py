@@ -12,7 +12,7 @@ from domain.ingest.telemetry import IngestResult, IngestService
 from domain.kernel.caller import Role
 from domain.rules.model import Comparator, Rule, RuleAction, RuleCondition
 from domain.rules.service import RuleService
-from domain.telemetry.engine.batch import InMemoryTelemetryBatch
+from domain.telemetry.engine.reference_batch import InMemoryTelemetryBatch
 from domain.telemetry.engine.reference_engine import ReferenceEngine
 from domain.telemetry.queries.downsampling import DownsamplingService
 from domain.telemetry.queries.latest_and_history import TelemetryQueryService

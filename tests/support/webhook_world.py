@@ -33,7 +33,7 @@ from domain.webhooks.model import DeliveryAttempt
 from domain.webhooks.recipients import RecipientCache
 from domain.webhooks.send_queues import EndpointQueues
 from domain.webhooks.service import WebhookService, WebhookWithSecret
-from domain.webhooks.signing import WebhookSignerFactory
+from domain.webhooks.signing_ports import WebhookSignerFactory
 from support.device_world import TransparentVault
 from support.empty_database import empty_postgres, empty_sqlite
 from support.memory_storage.unit_of_work import MemoryUnitOfWork

@@ -3,10 +3,10 @@
 
 mod aggregator;
 mod event_chain;
+mod grant_window;
 mod ingest_result;
 mod rule_spec;
-mod signing;
-mod window;
+mod webhook_signing;
 
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
@@ -219,10 +219,10 @@ fn source_digest() -> &'static str {
 pub fn register(module: &Bound<'_, PyModule>) -> PyResult<()> {
     module.add_class::<PyEngine>()?;
     module.add_class::<PyIngestResult>()?;
-    module.add_class::<signing::PySigner>()?;
+    module.add_class::<webhook_signing::PySigner>()?;
     module.add_class::<aggregator::PyAggregator>()?;
-    module.add_class::<window::PyWindow>()?;
-    module.add_function(wrap_pyfunction!(window::allowance, module)?)?;
+    module.add_class::<grant_window::PyWindow>()?;
+    module.add_function(wrap_pyfunction!(grant_window::allowance, module)?)?;
     module.add_function(wrap_pyfunction!(event_chain::chain_events, module)?)?;
     module.add_function(wrap_pyfunction!(unpack_readings, module)?)?;
     module.add_function(wrap_pyfunction!(source_digest, module)?)

@@ -6,7 +6,7 @@
 use std::collections::HashMap;
 use std::time::{Duration, Instant};
 
-use crate::address::AddressBlock;
+use crate::ip_address_block::AddressBlock;
 
 /// The first pause; each further failure doubles it.
 const FIRST_BAN: Duration = Duration::from_secs(1);

@@ -13,12 +13,12 @@ use tokio::net::TcpListener;
 use tokio::runtime::Runtime;
 
 use crate::broker_state::BrokerState;
-use crate::connection::{CloseReason, EnqueueResult, OutboundPublish};
+use crate::connection_mailbox::{CloseReason, EnqueueResult, OutboundPublish};
 use crate::inbound_queue::InboundBatch;
 use crate::limits::Limits;
 use crate::listener::{self, ListenAddress};
 use crate::tls::ServerCertificate;
-use crate::topics::{FirmwareProfile, TOPIC_ROOT};
+use crate::topic_authorization::{FirmwareProfile, TOPIC_ROOT};
 
 #[derive(Debug, thiserror::Error)]
 pub enum BrokerStartError {

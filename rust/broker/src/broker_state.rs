@@ -10,7 +10,7 @@ use crate::device_registry::DeviceRegistry;
 use crate::inbound_queue::InboundQueue;
 use crate::limits::Limits;
 use crate::stats::Stats;
-use crate::unaccepted_connections::PendingConnections;
+use crate::unauthenticated_connections::PendingConnections;
 
 pub struct BrokerState {
     pub registry: DeviceRegistry,

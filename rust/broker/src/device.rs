@@ -3,8 +3,8 @@
 //! Law: a client id is looked up within its device only, so two devices that choose the same one do not affect each other.
 
 mod attach;
-mod client_state;
 mod delayed_will;
+mod device_state;
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -12,8 +12,8 @@ use std::time::{Duration, Instant};
 use blake3::Hash;
 use parking_lot::Mutex;
 
-use self::client_state::DeviceState;
-use crate::connection::{CloseReason, Connection, EnqueueResult, OutboundPublish, Subscription};
+use self::device_state::DeviceState;
+use crate::connection_mailbox::{CloseReason, Connection, EnqueueResult, OutboundPublish, Subscription};
 use crate::drop_reason::DropReason;
 use crate::inbound_queue::InboundQueue;
 use crate::limits::Limits;
@@ -21,8 +21,8 @@ use crate::rate_limit::TokenBucket;
 use crate::stats::QueueDepths;
 
 pub use self::attach::{AttachedConnection, SessionEnd, SessionRequest};
-pub use self::client_state::CredentialSnapshot;
 pub use self::delayed_will::DelayedWill;
+pub use self::device_state::CredentialSnapshot;
 
 pub struct RegisteredDevice {
     pub id: Arc<str>,

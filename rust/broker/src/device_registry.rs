@@ -8,11 +8,11 @@ use std::sync::Arc;
 use blake3::Hash;
 use parking_lot::RwLock;
 
-use crate::connection::CloseReason;
+use crate::connection_mailbox::CloseReason;
 use crate::device::{CredentialSnapshot, RegisteredDevice};
 use crate::limits::Limits;
 use crate::stats::QueueDepths;
-use crate::topics::FirmwareProfile;
+use crate::topic_authorization::FirmwareProfile;
 
 pub struct DeviceRegistry {
     devices: RwLock<HashMap<Arc<str>, Arc<RegisteredDevice>>>,

@@ -11,32 +11,32 @@
 //!
 //! `wire` reads and writes MQTT packets with `rmqtt-codec`. A connection goes through `listener`, `session`, `device`.
 
-mod address;
 mod address_bans;
 mod broker;
 mod broker_state;
 pub mod clock;
-mod connection;
+mod connection_mailbox;
 mod device;
 mod device_registry;
 mod drop_reason;
 mod inbound_queue;
+mod ip_address_block;
 mod limits;
 mod listener;
 mod rate_limit;
 mod session;
 mod stats;
 mod tls;
-pub mod topics;
+pub mod topic_authorization;
 pub mod transport;
-mod unaccepted_connections;
+mod unauthenticated_connections;
 mod wire;
 
-pub use address::Network;
 pub use broker::{Broker, BrokerStartError, OutboundMessage};
-pub use connection::EnqueueResult;
+pub use connection_mailbox::EnqueueResult;
 pub use inbound_queue::{DeviceEvent, InboundBatch, TelemetryMessage};
+pub use ip_address_block::Network;
 pub use limits::Limits;
 pub use listener::{ListenAddress, TransportKind};
 pub use tls::ServerCertificate;
-pub use topics::FirmwareProfile;
+pub use topic_authorization::FirmwareProfile;

@@ -12,11 +12,11 @@ use tokio_rustls::TlsAcceptor;
 use tokio_tungstenite::tungstenite::Error as WsError;
 
 use crate::broker_state::BrokerState;
-use crate::connection::CloseReason;
+use crate::connection_mailbox::CloseReason;
 use crate::session::{self, PeerInfo};
 use crate::tls::certificate_names;
 use crate::transport::{MaybeTlsStream, TransportStream, WebSocketByteStream};
-use crate::unaccepted_connections::{AcceptedSocket, RefusalReason};
+use crate::unauthenticated_connections::{AcceptedSocket, RefusalReason};
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum TransportKind {

@@ -14,7 +14,7 @@ use crate::connector::GuardedConnector;
 use crate::endpoint_queue::EndpointQueues;
 use crate::error::{AttemptFailure, CourierStartError};
 use crate::event_queue::CourierEventQueue;
-use crate::exchange::{HttpClient, exchange, http_client};
+use crate::http_exchange::{HttpClient, exchange, http_client};
 use crate::limits::QUEUE_TIMEOUT;
 use crate::lookup::Lookups;
 use crate::model::{AttemptResult, CourierEvent, WebhookRequest};

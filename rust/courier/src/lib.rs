@@ -18,7 +18,7 @@ mod courier;
 mod endpoint_queue;
 mod error;
 mod event_queue;
-mod exchange;
+mod http_exchange;
 mod limits;
 mod lookup;
 mod model;

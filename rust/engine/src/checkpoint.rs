@@ -4,7 +4,7 @@ use crate::batch_result::BatchResult;
 use crate::device::RareState;
 use crate::device_table::DeviceMetrics;
 use crate::engine::Engine;
-use crate::later_values::LaterValue;
+use crate::out_of_order_values::LaterValue;
 use crate::packing::{self, DecodeError, LatestValue};
 use crate::payload_parser::{MAX_AHEAD_MS, MessageTime, MetricValue};
 use crate::rule_installation::current_specs;

@@ -29,7 +29,7 @@
 //! device costs the same whatever the others report. A slot without a value, or with text, holds NaN. `RareState` has what most
 //! devices do not need (text, booleans, times that differ between metrics, late values, timed rules) and costs the others nothing.
 
-use crate::later_values::LaterValue;
+use crate::out_of_order_values::LaterValue;
 use crate::payload_parser::{MAX_AHEAD_MS, MessageTime, MetricValue};
 use crate::rules::{CompactRule, NEVER, NO_DEADLINE, TimedRule};
 

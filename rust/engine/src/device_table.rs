@@ -12,7 +12,7 @@ use prefetch_index::prefetch_index;
 use crate::device::DeviceHeader;
 use crate::device_index::PlaceIndex;
 use crate::device_record::DeviceRecord;
-use crate::metrics::{Metric, MetricTable};
+use crate::metric_table::{Metric, MetricTable};
 use crate::payload_parser::MAX_METRICS;
 
 /// A place is a page's number times `PAGE_DEVICES` plus the position in that page.

@@ -10,7 +10,7 @@ use crate::firing::{Evaluation, EvaluationKind, OFF, ON};
 use crate::row_writer::RowWriter;
 use crate::rules::{NEVER, RuleSpec};
 use crate::timed_rules::reset_deadlines;
-use crate::timers::TimerQueue;
+use crate::timer_queue::TimerQueue;
 
 /// How many messages ahead their devices are brought into the cache, once the devices have outgrown it.
 pub(crate) const PREFETCH_AHEAD: usize = 8;

@@ -5,7 +5,7 @@ use std::io;
 use std::time::{Duration, Instant};
 
 use latchboard_broker::clock::now_ms;
-use latchboard_broker::topics::TOPIC_ROOT;
+use latchboard_broker::topic_authorization::TOPIC_ROOT;
 
 use crate::counters::Counters;
 use crate::device::SimulatedDevice;

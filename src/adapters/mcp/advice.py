@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from adapters.mcp.api import ApiResponseError
+from adapters.mcp.api_client import ApiResponseError
 
 ADVICE = {
     "UNAUTHENTICATED": "The API key is missing, wrong, disabled or deleted. Ask the person who gave it to you. Do not try again.",

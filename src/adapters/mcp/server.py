@@ -19,7 +19,7 @@ from mcp.types import ToolAnnotations
 from pydantic import Field
 
 from adapters.mcp.advice import outcome, refusal, waiting
-from adapters.mcp.api import ApiKeyClient, ApiResponseError
+from adapters.mcp.api_client import ApiKeyClient, ApiResponseError
 
 INSTRUCTIONS = (
     "Latchboard switches real pumps, heaters and gates. You act as one API key, which may do only what people granted. Before "

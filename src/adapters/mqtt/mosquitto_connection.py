@@ -22,10 +22,10 @@ from paho.mqtt.packettypes import PacketTypes
 from paho.mqtt.properties import Properties
 from paho.mqtt.subscribeoptions import SubscribeOptions
 
-from adapters.mqtt.inbound_queue import AckHandle
+from adapters.mqtt.aiomqtt_socket_watchdog import KEEP_ALIVE_S, close_socket, guard_socket, kept_flowing
 from adapters.mqtt.mosquitto_config import MAX_INFLIGHT
-from adapters.mqtt.mosquitto_watch import DROPPED_TOPIC, MosquittoHealthMonitor
-from adapters.mqtt.socket_flow import KEEP_ALIVE_S, close_socket, guard_socket, kept_flowing
+from adapters.mqtt.mosquitto_health_watch import DROPPED_TOPIC, MosquittoHealthMonitor
+from adapters.mqtt.mosquitto_inbound_queue import AckHandle
 from domain.devices.device_codec import OutboundMessage
 from domain.kernel.backoff import Backoff
 

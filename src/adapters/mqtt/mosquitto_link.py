@@ -17,12 +17,18 @@ from collections.abc import Collection, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from adapters.mqtt.early_messages import EarlyMessage, UnknownDeviceMessageBuffer
-from adapters.mqtt.inbound_queue import AckHandle, InboundQueue, MosquittoInboundBatch, TelemetryBatchFactory, acknowledge
 from adapters.mqtt.mosquitto_connection import FIRST_ERROR_CODE, UNCONFIRMED, BrokerSession, MosquittoSettings
 from adapters.mqtt.mosquitto_credentials import MosquittoCredentialStore
+from adapters.mqtt.mosquitto_health_watch import MosquittoHealthMonitor, as_text
+from adapters.mqtt.mosquitto_inbound_queue import (
+    AckHandle,
+    InboundQueue,
+    MosquittoInboundBatch,
+    TelemetryBatchFactory,
+    acknowledge,
+)
 from adapters.mqtt.mosquitto_sessions import MAIN, MosquittoSessionConnections, sessions_of, whole_fleet
-from adapters.mqtt.mosquitto_watch import MosquittoHealthMonitor, as_text
+from adapters.mqtt.unknown_device_messages import EarlyMessage, UnknownDeviceMessageBuffer
 from domain.devices.device_codec import OutboundMessage
 from domain.devices.device_link import (
     LOST,

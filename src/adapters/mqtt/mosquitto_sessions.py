@@ -17,9 +17,9 @@ from typing import Any
 
 from paho.mqtt.subscribeoptions import SubscribeOptions
 
-from adapters.mqtt.inbound_queue import AckHandle
 from adapters.mqtt.mosquitto_connection import BrokerSession, MosquittoConnection, MosquittoSettings
-from adapters.mqtt.mosquitto_watch import MosquittoHealthMonitor
+from adapters.mqtt.mosquitto_health_watch import MosquittoHealthMonitor
+from adapters.mqtt.mosquitto_inbound_queue import AckHandle
 from domain.devices.broker_access import DEVICE_PUBLISH_TOPICS, SHARED_PREFIX
 from domain.devices.device_codec import OutboundMessage
 

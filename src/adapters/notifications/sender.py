@@ -10,7 +10,7 @@ from collections.abc import Awaitable, Callable, Sequence
 
 import structlog
 
-from adapters.notifications.requests import ntfy_request, result_of, telegram_request
+from adapters.notifications.channel_requests import ntfy_request, result_of, telegram_request
 from adapters.notifications.web_push import GONE, push_request
 from domain.accounts.ports import Mailer
 from domain.kernel.clock import Clock

@@ -12,7 +12,7 @@ import jwt
 from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.hazmat.primitives.serialization import Encoding, NoEncryption, PrivateFormat, PublicFormat, load_der_private_key
 
-from adapters.notifications.requests import DEADLINE_S
+from adapters.notifications.channel_requests import DEADLINE_S
 from domain.kernel.clock import HOUR_MS, SECOND_MS
 from domain.notifications.destinations import WebPushDestination
 from domain.notifications.model import NotificationMessage

@@ -11,8 +11,8 @@ from urllib.parse import quote_plus, urlencode, urlsplit
 
 import structlog
 
+from adapters.oidc.discovery_document import ProviderMetadata, ProviderMetadataCache
 from adapters.oidc.id_token import IdTokenError, UnknownSigningKeyError, verify_id_token
-from adapters.oidc.provider_document import ProviderMetadata, ProviderMetadataCache
 from adapters.oidc.provider_http import ProviderHttpClient, unavailable_error
 from domain.kernel.clock import Clock
 from domain.kernel.errors import Unauthenticated, Unavailable

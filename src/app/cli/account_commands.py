@@ -27,7 +27,7 @@ Password = Annotated[
 @accounts.command("create")
 def account_create(name: Annotated[str, typer.Option(help="Name of the account.")], email: Email, password: Password) -> None:
     """Create an account with an Owner."""
-    from app.cli.accounts import create_account
+    from app.cli.account_actions import create_account
 
     account_id = run_async(create_account(load_settings_or_exit(), name, email, password))
     stdout_console.print(f"{account_id}  {name}: {email} is its Owner.")
@@ -36,7 +36,7 @@ def account_create(name: Annotated[str, typer.Option(help="Name of the account."
 @accounts.command("list")
 def account_list() -> None:
     """List all accounts."""
-    from app.cli.accounts import list_accounts
+    from app.cli.account_actions import list_accounts
 
     for account_id, name in run_async(list_accounts(load_settings_or_exit())):
         stdout_console.print(f"{account_id}  {name}")
@@ -45,7 +45,7 @@ def account_list() -> None:
 @accounts.command("reset-second-factor")
 def account_reset_second_factor(email: Email) -> None:
     """Remove the second factor of a user who has lost it. All sessions of the user end."""
-    from app.cli.accounts import reset_second_factor
+    from app.cli.account_actions import reset_second_factor
 
     run_async(reset_second_factor(load_settings_or_exit(), email))
     stdout_console.print(f"{email} has no second factor any more; all sessions have ended.")
@@ -54,7 +54,7 @@ def account_reset_second_factor(email: Email) -> None:
 @accounts.command("confirm-email")
 def account_confirm_email(email: Email) -> None:
     """Confirm that a user's address is theirs, so that the identity provider may sign them in."""
-    from app.cli.accounts import confirm_email
+    from app.cli.account_actions import confirm_email
 
     run_async(confirm_email(load_settings_or_exit(), email))
     stdout_console.print(f"The address {email} is confirmed.")
@@ -68,7 +68,7 @@ def user_add(
     account: Annotated[str | None, typer.Option(help="Account id; needed only with more than one account.")] = None,
 ) -> None:
     """Add a user to an account."""
-    from app.cli.accounts import add_user
+    from app.cli.account_actions import add_user
 
     run_async(add_user(load_settings_or_exit(), account, email, password, role))
     stdout_console.print(f"Added {email} as {role}.")
@@ -77,7 +77,7 @@ def user_add(
 @users.command("password")
 def user_password(email: Email, password: Password) -> None:
     """Set a new password for a user. All sessions of the user end."""
-    from app.cli.accounts import set_password
+    from app.cli.account_actions import set_password
 
     run_async(set_password(load_settings_or_exit(), email, password))
     stdout_console.print(f"{email} has a new password; all sessions have ended.")

@@ -19,10 +19,10 @@ from adapters.audit_sinks.http import HttpAuditSink
 from adapters.audit_sinks.syslog import TcpSyslogSink, UdpSyslogSink
 from adapters.clock import SystemClock
 from adapters.delivery.retry_jitter import RandomJitter
-from app.cli.audit_log import choose_account, open_database
+from app.cli.audit_actions import choose_account, open_database
 from app.cli.command_support import stderr_console
 from app.config.settings import Settings
-from app.runtime.errors import StartupError
+from app.runtime.startup_errors import StartupError
 from domain.audit.tail import AuditCursor, AuditSink, AuditTailReader, SinkRefusedError, SinkUnavailableError
 from domain.kernel.errors import Unavailable
 from domain.kernel.ids import AccountId

@@ -13,7 +13,7 @@ from rich.table import Table
 from rich.text import Text
 
 from app.cli.first_account import FIRST_LOGIN_FILE, FirstAccountCredentials, FirstRunLink
-from app.config.own_address import is_loopback, reachable_address
+from app.config.reachable_server_address import is_loopback, reachable_address
 from app.config.settings import Settings
 
 WILDCARD_HOSTS = {"0.0.0.0": "127.0.0.1", "::": "[::1]"}  # noqa: S104 - compared, not bound

@@ -10,7 +10,7 @@ import uvloop
 from rich.console import Console
 
 from app.config.settings import Settings, SettingsError, load_settings
-from app.runtime.errors import startup_error_message
+from app.runtime.startup_errors import startup_error_message
 from domain.kernel.errors import DomainError
 
 EXIT_USAGE = 2

@@ -18,17 +18,17 @@ from rich.table import Table
 
 from app.cli.account_commands import accounts, users
 from app.cli.api_documents import asyncapi, openapi
-from app.cli.audit import audit
+from app.cli.audit_commands import audit
 from app.cli.broker_config import broker_config
 from app.cli.command_support import EXIT_FAILURE, exit_with, load_settings_or_exit, run_async
-from app.cli.deadletters import deadletters
-from app.cli.fleet import apply, export, plan
-from app.cli.secret_keys import keys
+from app.cli.dead_letter_commands import deadletters
+from app.cli.fleet_commands import apply, export, plan
+from app.cli.secret_key_commands import keys
 from app.cli.simulate import simulate
 from app.cli.tls import tls
 from app.config.settings import Settings, setting_sources, unknown_variable_warnings
 from app.runtime import logging
-from app.runtime.errors import PortInUseError, StartupError
+from app.runtime.startup_errors import PortInUseError, StartupError
 from app.version import VERSION
 from domain.kernel.errors import Unavailable
 

@@ -19,7 +19,7 @@ from adapters.feed_hub import InProcessFeedHub
 from adapters.id_generator import RandomIdGenerator
 from adapters.storage.sql import SqlDatabase
 from app.config.settings import Settings
-from app.runtime.errors import StartupError
+from app.runtime.startup_errors import StartupError
 from app.wiring.adapters import load_key_ring, prepare_data_dir
 from domain.events.service import DomainEventRecorder
 from domain.kernel.clock import HOUR_MS, Clock

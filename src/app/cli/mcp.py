@@ -8,7 +8,7 @@ from typing import Any
 
 import httpx
 
-from adapters.mcp.api import ApiKeyClient, key_headers
+from adapters.mcp.api_client import ApiKeyClient, key_headers
 from adapters.mcp.server import create_server
 from app.version import VERSION
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from pydantic import Field, SecretStr, field_validator
 from pydantic_settings import BaseSettings
 
-from adapters.http.core.proxies import parse_networks
+from adapters.http.core.trusted_proxies import parse_networks
 
 
 class BrokerAuthSettings(BaseSettings):

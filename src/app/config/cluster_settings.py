@@ -6,7 +6,7 @@ from urllib.parse import urlsplit
 
 from pydantic import Field, SecretStr, field_validator
 
-from app.config.connection_settings import ConnectionSettings
+from app.config.connection_limit_settings import ConnectionSettings
 from domain.partitions.model import MAX_PARTITIONS
 
 _ADVICE = "must be the nodes of a NATS cluster, such as nats://user:password@nats-1:4222,nats-2:4222,nats-3:4222"

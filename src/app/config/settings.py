@@ -15,12 +15,12 @@ from typing import Annotated, Any, Literal
 from pydantic import Field, SecretStr, ValidationError, field_validator, model_validator
 from pydantic_settings import BaseSettings, PydanticBaseSettingsSource, SettingsConfigDict, TomlConfigSettingsSource
 
-from adapters.http.core.proxies import parse_networks
+from adapters.http.core.trusted_proxies import parse_networks
 from app.config.broker_auth_settings import BrokerAuthSettings
 from app.config.cluster_settings import ClusterSettings
 from app.config.notification_settings import NotificationChannelSettings
 from app.config.oidc_settings import OidcSettings
-from app.config.own_address import reachable_address
+from app.config.reachable_server_address import reachable_address
 from app.config.sources import DOTENV, ENVIRONMENT, PREFIX, TOML, source_of, unknown_variable_messages, variables_by_source
 from app.config.telemetry_settings import TelemetrySettings
 from app.config.url_checks import check_mqtt_url, check_public_url, is_ip_address

@@ -7,7 +7,7 @@ from pathlib import Path
 from pydantic import Field, field_validator
 from pydantic_settings import BaseSettings
 
-from adapters.http.core.proxies import Network, parse_networks
+from adapters.http.core.trusted_proxies import Network, parse_networks
 
 
 class WebhookSettings(BaseSettings):

@@ -6,7 +6,7 @@ import sys
 
 from pydantic import Field
 
-from app.config.connection_settings import ConnectionSettings
+from app.config.connection_limit_settings import ConnectionSettings
 
 MAX_WORKERS = 64
 

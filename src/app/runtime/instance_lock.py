@@ -10,7 +10,7 @@ import fcntl
 import os
 from pathlib import Path
 
-from app.runtime.errors import StartupError
+from app.runtime.startup_errors import StartupError
 
 
 class InstanceLock:

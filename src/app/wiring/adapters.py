@@ -25,7 +25,7 @@ from adapters.crypto.vault import AesVault
 from adapters.crypto.webauthn_codec import WebAuthnCodec
 from adapters.delivery.address_guard import AddressGuard
 from adapters.delivery.retry_jitter import RandomJitter
-from adapters.execution_waiter import InProcessApprovalWaiter, InProcessExecutionWaiter
+from adapters.execution_and_approval_waiters import InProcessApprovalWaiter, InProcessExecutionWaiter
 from adapters.feed_hub import InProcessFeedHub
 from adapters.id_generator import RandomIdGenerator
 from adapters.mail.background import BackgroundMailQueue
@@ -35,15 +35,15 @@ from adapters.mqtt.null_link import NullDeviceLink
 from adapters.mqtt.standby_link import StandbyDeviceLink
 from adapters.params_validator import JsonSchemaParamsValidator
 from adapters.recurrence import DateutilRecurrence
-from adapters.service_texts import SentenceTranslator
+from adapters.sentence_translator import SentenceTranslator
 from adapters.storage.disk_space import DiskSpaceProbe
 from adapters.storage.sql import SqlDatabase
 from adapters.storage.sql.postgres.leader_fence import LeaderFence
 from app.config.settings import Settings, SettingsError
-from app.runtime import open_files
-from app.runtime.errors import StartupError
-from app.runtime.first_start import KEY_FILE, begin_first_start
+from app.runtime import open_file_limit
 from app.runtime.instance_lock import InstanceLock
+from app.runtime.lost_database_check import KEY_FILE, begin_first_start
+from app.runtime.startup_errors import StartupError
 from app.runtime.worker_processes import WorkerIdentity
 from app.wiring.broker_endpoint import broker_port
 from app.wiring.engines import EngineComponents, load_engine, own_devices_only
@@ -268,7 +268,7 @@ def _create_embedded_link(settings: Settings, front: str) -> DeviceLink:
 def broker_limits(settings: Settings) -> BrokerLimits:
     from adapters.mqtt.embedded_link import BrokerLimits, UnauthenticatedConnectionLimits
 
-    connections = settings.mqtt_connections or open_files.default_mqtt_connections()
+    connections = settings.mqtt_connections or open_file_limit.default_mqtt_connections()
     pending = settings.mqtt_pending or max(8, connections // 4)
     networks = settings.unlimited_networks(settings.trusted_proxies)
     return BrokerLimits(

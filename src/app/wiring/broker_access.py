@@ -8,7 +8,7 @@ from quart import Blueprint
 
 from adapters.http.broker_access.guard import BrokerGuard
 from adapters.http.broker_access.routes import broker_access_blueprint
-from adapters.http.core.proxies import parse_networks
+from adapters.http.core.trusted_proxies import parse_networks
 from app.config.settings import Settings
 from app.wiring.composed_service import ComposedService
 from domain.devices.broker_access import BrokerAccessService, BrokerLogin

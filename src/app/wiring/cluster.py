@@ -14,9 +14,9 @@ from adapters.stream.jetstream_durability_check import MIN_NODES, find_unsafe
 from adapters.stream.jetstream_log import JetStreamLog
 from app.config.settings import Settings
 from app.runtime.clock_check import DatabaseTimeReader, find_clock_problem
-from app.runtime.errors import StartupError
+from app.runtime.startup_errors import StartupError
 from app.workers.wake_event import WakeEvent
-from domain.devices.credential_changes import RecentCredentialChanges
+from domain.devices.recent_credential_changes import RecentCredentialChanges
 from domain.kernel.clock import Clock
 from domain.partitions.owned_partitions import PartitionOwnership
 

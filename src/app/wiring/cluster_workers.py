@@ -13,20 +13,20 @@ from app.wiring.services import Services
 from app.workers.cluster_feed import ClusterFeedWorker
 from app.workers.cluster_membership import ClusterMembershipWorker, PartitionOwnershipWorker
 from app.workers.device_events import DeviceEventQueue, DeviceEventWorker
+from app.workers.inbound_log_appender import InboundLogAppender
+from app.workers.inbound_log_probe import InboundLogProbeWorker
 from app.workers.ingest import IngestWorker
 from app.workers.instance_lease import InstanceLeaseWorker
 from app.workers.live_subscribers import FeedInterestWorker
-from app.workers.log_appender import InboundLogAppender
-from app.workers.log_probe import InboundLogProbeWorker
-from app.workers.partition_inbound import PartitionInboundLink
 from app.workers.partition_ingest import PartitionIngestWorker
+from app.workers.partition_log_reader import PartitionInboundLink
 from app.workers.single_instance_worker import SingleInstanceWorker
 from app.workers.telemetry_append import TelemetryAppendWorker
 from domain.ingest.partition_ownership import PartitionOwnershipService
 from domain.ingest.pipeline import IngestPipeline
 from domain.kernel.ids import DeviceId
+from domain.partitions.inbound_log_reachability import LogReachabilityMonitor
 from domain.partitions.lease import InstanceLease
-from domain.partitions.log_reach import LogReachabilityMonitor
 from domain.partitions.ports import ConnectedDevices
 
 ON_ONE_INSTANCE = frozenset({"rollups", "device_cleanup", "webhook_cleanup", "homeassistant", "reading_mover"})

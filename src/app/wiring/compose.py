@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from adapters.storage.sql.session_name import session_name
+from adapters.storage.sql.postgres_session_settings import session_name
 from app.config.settings import Settings
 from app.runtime.metrics import Metrics
 from app.runtime.supervisor import Supervisor, Worker
@@ -21,20 +21,20 @@ from app.workers.approval_expiry import ApprovalExpiryWorker
 from app.workers.changes_of_other_instances import PeerChangeHandler
 from app.workers.cluster_feed import ClusterFeedWorker
 from app.workers.command_dispatch import CommandDispatchWorker
-from app.workers.dead_letters import DeadLetterReplayWorker
+from app.workers.dead_letter_replay import DeadLetterReplayWorker
 from app.workers.device_cleanup import DeviceCleanupWorker
 from app.workers.device_lease import DeviceLeaseWorker
 from app.workers.disk_space import DiskSpaceWorker
 from app.workers.dropped_messages import DroppedMessageWorker
 from app.workers.engine_checkpoint import CheckpointWorker
+from app.workers.event_log_follower import EventLogFollower
 from app.workers.ingest import IngestWorker
 from app.workers.last_seen_buffer import LastSeenBuffer
 from app.workers.live_subscribers import FeedInterestWorker, LoggedAccessChangeProbe
-from app.workers.log_follower import EventLogFollower
 from app.workers.notifications import NotificationWorker
 from app.workers.partition_ingest import PartitionIngestPipeline
 from app.workers.periodic_flush import PeriodicFlushWorker
-from app.workers.presence import PresenceExpiryWorker
+from app.workers.presence_expiry import PresenceExpiryWorker
 from app.workers.retention import RetentionWorker
 from app.workers.rollups import RollupWorker
 from app.workers.rule_timers import RuleTimerWorker
@@ -190,7 +190,7 @@ def _add_cluster_workers(
     """Follow the event log when other instances may write to the same database."""
     if services.followed_feed is not None:
         from adapters.storage.sql.postgres.leader_lock import DeviceLeaderLock
-        from adapters.storage.sql.postgres.notifications import PostgresListener  # needs asyncpg; SQLite does not
+        from adapters.storage.sql.postgres.listen_notify import PostgresListener  # needs asyncpg; SQLite does not
 
         peer_changes = PeerChangeHandler(
             uow=services.uow,

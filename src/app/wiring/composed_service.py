@@ -24,12 +24,12 @@ from app.workers.command_dispatch import CommandDispatchWorker
 from app.workers.device_events import DeviceEventQueue, DeviceEventWorker
 from app.workers.device_lease import DeviceLeaseWorker
 from app.workers.engine_checkpoint import CheckpointWorker
+from app.workers.event_log_follower import EventLogFollower, PostgresListenerWorker
+from app.workers.inbound_log_probe import InboundLogProbeWorker
 from app.workers.ingest import IngestWorker
 from app.workers.instance_lease import InstanceLeaseWorker
 from app.workers.live_subscribers import FeedInterestWorker
-from app.workers.log_follower import EventLogFollower, PostgresListenerWorker
-from app.workers.log_probe import InboundLogProbeWorker
-from app.workers.partition_inbound import PartitionInboundLink
+from app.workers.partition_log_reader import PartitionInboundLink
 from app.workers.retention import RetentionWorker
 from app.workers.rollups import RollupWorker
 from app.workers.rule_timers import RuleTimerWorker
@@ -41,7 +41,7 @@ from domain.ingest.partition_ownership import PartitionOwnershipService
 from domain.partitions.lease import InstanceLease
 
 if TYPE_CHECKING:
-    from adapters.storage.sql.postgres.notifications import PostgresListener
+    from adapters.storage.sql.postgres.listen_notify import PostgresListener
 
 
 @dataclass(slots=True)

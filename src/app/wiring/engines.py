@@ -9,7 +9,7 @@ from pathlib import Path
 from domain.events.chain import ChainHasher
 from domain.grants.rate_limit import GrantEvaluator
 from domain.rules.telemetry_engine_port import TelemetryBatch, TelemetryEngine
-from domain.webhooks.signing import WebhookSignerFactory
+from domain.webhooks.signing_ports import WebhookSignerFactory
 
 SOURCE_ROOT = Path(__file__).resolve().parents[3]
 """The checkout that holds the Rust sources; an installed wheel has none, and the freshness check is skipped."""
@@ -57,7 +57,7 @@ def _load_reference() -> EngineComponents:
     from adapters.engine.reference_grant_evaluator import ReferenceGrantEvaluator
     from adapters.engine.reference_signer import ReferenceSignerFactory
     from domain.events.chain import chain_events
-    from domain.telemetry.engine.batch import InMemoryTelemetryBatch
+    from domain.telemetry.engine.reference_batch import InMemoryTelemetryBatch
     from domain.telemetry.engine.reference_engine import ReferenceEngine
 
     return EngineComponents(

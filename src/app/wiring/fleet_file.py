@@ -8,7 +8,7 @@ from app.runtime.timeout_lock import LockWithTimeout
 from app.wiring.adapters import ServiceAdapters
 from app.wiring.services import Services
 from domain.accounts.projects import ProjectService
-from domain.approvals.closing import PendingApprovalCloser
+from domain.approvals.pending_approval_closer import PendingApprovalCloser
 from domain.commands.command_definitions import CommandDefinitionService
 from domain.commands.device_types import DeviceTypeService
 from domain.devices.service import DeviceService

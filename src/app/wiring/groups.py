@@ -6,7 +6,7 @@ from typing import Any
 
 from quart import Blueprint
 
-from adapters.http.api.groups.grants import group_grants_blueprint
+from adapters.http.api.groups.grant_routes import group_grants_blueprint
 from adapters.http.api.groups.routes import groups_blueprint
 from app.runtime.timeout_lock import LockWithTimeout
 from app.wiring.adapters import ServiceAdapters

@@ -9,15 +9,15 @@ from quart import Blueprint, Quart
 
 from adapters.firmware_sources import ExampleFirmwareSourceReader
 from adapters.http.account_pages.routes import account_pages_blueprint
-from adapters.http.api.accounts.passkeys import passkeys_blueprint
-from adapters.http.api.accounts.routes import auth_blueprint
-from adapters.http.api.accounts.second_factor import second_factor_blueprint
 from adapters.http.api.approvals.link_routes import approval_links_blueprint
 from adapters.http.api.approvals.routes import approvals_blueprint
+from adapters.http.api.authentication.passkey_routes import passkeys_blueprint
+from adapters.http.api.authentication.routes import auth_blueprint
+from adapters.http.api.authentication.second_factor_routes import second_factor_blueprint
 from adapters.http.api.catalog.routes import catalog_blueprint
 from adapters.http.api.cluster.routes import cluster_blueprint
 from adapters.http.api.commands.routes import commands_blueprint
-from adapters.http.api.credentials.routes import credentials_blueprint
+from adapters.http.api.device_credentials.routes import credentials_blueprint
 from adapters.http.api.device_types.routes import device_types_blueprint
 from adapters.http.api.devices.bulk_registration import bulk_registration_blueprint
 from adapters.http.api.devices.routes import devices_blueprint
@@ -37,25 +37,25 @@ from adapters.http.api.team.routes import team_blueprint
 from adapters.http.api.telemetry.routes import telemetry_blueprint
 from adapters.http.api.webhooks.routes import webhooks_blueprint
 from adapters.http.app import create_app, mount
-from adapters.http.asyncapi.page import asyncapi_blueprint
+from adapters.http.asyncapi.routes import asyncapi_blueprint
 from adapters.http.core.auth import Authenticator
 from adapters.http.core.idempotency import IdempotencyStore
 from adapters.http.core.middleware import HttpSettings
-from adapters.http.core.proxies import TrustedProxies, parse_networks
-from adapters.http.dashboard.first_run import first_run_blueprint
-from adapters.http.dashboard.oidc import oidc_blueprint
+from adapters.http.core.trusted_proxies import TrustedProxies, parse_networks
+from adapters.http.dashboard.first_run_routes import first_run_blueprint
+from adapters.http.dashboard.oidc_routes import oidc_blueprint
 from adapters.http.dashboard.routes import dashboard_blueprint
-from adapters.http.dashboard.session import dashboard_session_blueprint
+from adapters.http.dashboard.session_routes import dashboard_session_blueprint
 from adapters.http.feed.connection_limits import ConnectionLimits
 from adapters.http.feed.endpoint import FeedEndpoint
 from adapters.http.feed.stream import FeedDependencies
-from adapters.http.openapi.page import openapi_blueprint
+from adapters.http.openapi.routes import openapi_blueprint
 from adapters.http.server.connection_limits import HttpConnectionLimiter, HttpConnectionLimits
 from adapters.http.server.health import health_blueprint
 from adapters.mcp.endpoint import McpEndpoint
 from app.config.settings import Settings
 from app.runtime import metrics as figures
-from app.runtime import open_files
+from app.runtime import open_file_limit
 from app.runtime.timeout_lock import LockWithTimeout
 from app.version import VERSION
 from app.wiring.broker_access import create_broker_access
@@ -65,7 +65,7 @@ from app.wiring.fleet_file import create_fleet_file_service
 from app.wiring.groups import group_blueprints
 from app.wiring.network import describe_network
 from app.wiring.services import Services
-from domain.devices.device_firmware import DeviceFirmwareService
+from domain.devices.firmware_service import DeviceFirmwareService
 from domain.feed.feed_audience import FeedAudienceService
 from domain.feed.feed_between_instances import no_other_instances
 from domain.rules.metric_declarations import MetricDeclarationService
@@ -115,7 +115,7 @@ def _create_asyncapi_document() -> dict[str, Any]:
 
 
 def create_connection_limiter(settings: Settings) -> HttpConnectionLimiter:
-    total = settings.http_connections or open_files.default_http_connections()
+    total = settings.http_connections or open_file_limit.default_http_connections()
     limits = HttpConnectionLimits(
         total=total,
         per_address=settings.http_connections_per_address or max(8, total // 2),
@@ -132,7 +132,7 @@ STORE_TIME_OVERLAP_S = 30
 
 def _create_feed(program: ComposedService, proxies: TrustedProxies) -> FeedEndpoint:
     settings, adapters, services = program.settings, program.adapters, program.services
-    half = max(4, (settings.http_connections or open_files.default_http_connections()) // 2)  # the rest is for requests
+    half = max(4, (settings.http_connections or open_file_limit.default_http_connections()) // 2)  # the rest is for requests
     limits = ConnectionLimits(
         total=half,
         unauthenticated=min(settings.feed_pending, max(4, half // 2)),

@@ -12,7 +12,7 @@ from hypercorn.config import Sockets
 from adapters.http.server.connection_limits import HttpConnectionLimiter
 from adapters.http.server.limited_server import ServerConfig
 from app.config.settings import Settings
-from app.runtime.errors import PortInUseError
+from app.runtime.startup_errors import PortInUseError
 from app.runtime.worker_processes import WorkerIdentity
 
 HTTP_GRACEFUL_TIMEOUT_S = 1.0

@@ -19,11 +19,11 @@ from hypercorn.asyncio import serve as hypercorn_serve
 
 from adapters.http.server import hypercorn_http11
 from app.runtime import garbage_collector
-from app.runtime.first_start import require_database
+from app.runtime.lost_database_check import require_database
 from app.wiring.composed_service import ComposedService
 from app.wiring.http_server import LISTEN_BACKLOG, bind_http_sockets, hypercorn_config
 from app.workers.standby import StandbyTakeoverWorker
-from domain.ingest.restore import restore_engine
+from domain.ingest.engine_restore import restore_engine
 from domain.kernel.errors import Unavailable
 from domain.webhooks.sealed_url import WebhookUrlSealer
 

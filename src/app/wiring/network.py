@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from adapters.http.api.network.schemas import NetworkProblemResponse, NetworkResponse
-from app.config.own_address import is_loopback, reachable_address
+from app.config.reachable_server_address import is_loopback, reachable_address
 from app.config.settings import Settings
 from app.config.url_checks import is_ip_address
 from domain.devices.firmware_config import BrokerEndpoint

@@ -11,7 +11,7 @@ from adapters.delivery.dns_resolver import GuardedResolver
 from adapters.storage.sql.unit_of_work import SqlUnitOfWork
 from app.config.oidc_settings import parse_role_map
 from app.config.settings import Settings
-from app.runtime.errors import StartupError
+from app.runtime.startup_errors import StartupError
 from app.wiring.adapters import ServiceAdapters
 from domain.kernel.clock import HOUR_MS
 from domain.oidc.member_provisioning import OidcMemberProvisioner

@@ -13,7 +13,7 @@ from app.runtime.timeout_lock import LockWithTimeout
 from app.wiring.adapters import ServiceAdapters
 from app.wiring.audit import AuditServices
 from app.wiring.broker_endpoint import broker_endpoint
-from app.wiring.fleet import FleetServices
+from app.wiring.device_registration import FleetServices
 from app.wiring.notifications import NotificationServices
 from app.wiring.sign_in import SignInServices
 from app.wiring.stored_telemetry import StoredTelemetryServices
@@ -21,7 +21,7 @@ from app.workers.rule_timers import log_clock_step
 from app.workers.schedules import DevicePlanQueue
 from app.workers.wake_event import WakeEvents
 from domain.accounts.projects import ProjectService
-from domain.approvals.closing import PendingApprovalCloser
+from domain.approvals.pending_approval_closer import PendingApprovalCloser
 from domain.approvals.service import ApprovalService
 from domain.commands.command_definitions import CommandDefinitionService
 from domain.commands.device_reports import DeviceReportService
@@ -50,7 +50,7 @@ from domain.ingest.device_messages import DeviceMessageService
 from domain.ingest.engine_clock import TelemetryEngineClock
 from domain.ingest.telemetry import IngestService
 from domain.kernel.steady_time import SteadyTimeService
-from domain.keys.authentication import CallerAuthenticator
+from domain.keys.caller_authenticator import CallerAuthenticator
 from domain.keys.service import ApiKeyService
 from domain.notifications.observer import NotificationObserver
 from domain.rules.service import RuleService
@@ -61,7 +61,7 @@ from domain.schedules.offline_device_edge_service import OfflineDeviceEdgeServic
 from domain.schedules.service import ScheduleService
 from domain.team.members import TeamService
 from domain.team.operator_accounts import OperatorAccountService
-from domain.telemetry.queries.event_view import TelemetryEventQueryService
+from domain.telemetry.queries.telemetry_event_query import TelemetryEventQueryService
 from domain.webhooks.delivery import DeliveryService
 from domain.webhooks.fanout import DeliveryFanout
 from domain.webhooks.recipients import RecipientCache

@@ -5,10 +5,9 @@ from __future__ import annotations
 
 from adapters.storage.sql.unit_of_work import SqlUnitOfWork
 from app.config.settings import Settings
-from app.runtime.first_start import finish_first_start
+from app.runtime.lost_database_check import finish_first_start
 from app.wiring.adapters import ServiceAdapters
 from app.wiring.oidc import OidcServices
-from domain.sign_in.factor_check import FactorChecker
 from domain.sign_in.login import LoginService
 from domain.sign_in.passkey_registration import PasskeyRegistrationService
 from domain.sign_in.passkeys.challenges import PasskeyChallenges
@@ -17,6 +16,7 @@ from domain.sign_in.passkeys.verifier import PasskeyVerifier
 from domain.sign_in.password_change import PasswordService
 from domain.sign_in.recovery_codes import RecoveryCodeIssuer
 from domain.sign_in.second_factor import SecondFactorService
+from domain.sign_in.second_factor_check import FactorChecker
 from domain.sign_in.session_opener import SessionOpener
 from domain.sign_in.sessions import SessionService
 from domain.sign_in.step_up import StepUpService

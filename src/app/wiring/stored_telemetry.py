@@ -6,8 +6,8 @@ from typing import TYPE_CHECKING, Any
 
 from app.config.settings import Settings
 from app.wiring.adapters import ServiceAdapters
+from app.wiring.dry_run_telemetry_encoding import encode_telemetry
 from app.wiring.retention_periods import retention_periods
-from app.wiring.telemetry_encoding import encode_telemetry
 from app.workers.reading_mover import ReadingMoverWorker
 from domain.grants.authorizer import Authorizer
 from domain.kernel.unit_of_work import UnitOfWork

@@ -12,7 +12,7 @@ from time import monotonic
 import structlog
 
 from app.workers.base_worker import DueTaskWorker
-from app.workers.partition_inbound import PartitionInboundLink
+from app.workers.partition_log_reader import PartitionInboundLink
 from app.workers.wake_event import WakeEvent
 from domain.ingest.partition_ownership import PartitionOwnershipService
 from domain.kernel.backoff import Backoff

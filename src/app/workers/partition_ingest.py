@@ -8,7 +8,7 @@ from typing import cast
 import structlog
 
 from app.workers.ingest import IngestWorker
-from app.workers.partition_inbound import PartitionBatch
+from app.workers.partition_log_reader import PartitionBatch
 from domain.devices.device_link import InboundBatch
 from domain.ingest.device_messages import DecodedBatch
 from domain.ingest.metric_naming import AssignNames

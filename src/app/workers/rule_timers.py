@@ -15,8 +15,8 @@ import structlog
 
 from app.workers.wake_event import WakeEvent
 from domain.ingest.engine_clock import TelemetryEngineClock
+from domain.ingest.engine_restore import find_rules
 from domain.ingest.pipeline import PipelineTx
-from domain.ingest.restore import find_rules
 from domain.ingest.telemetry import IngestResult
 from domain.kernel.clock import SECOND_MS
 from domain.kernel.errors import Unavailable

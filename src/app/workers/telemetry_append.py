@@ -11,8 +11,8 @@ from collections.abc import Awaitable, Callable
 import structlog
 
 from app.workers.device_events import DeviceEventQueue
+from app.workers.inbound_log_appender import InboundLogAppender
 from app.workers.ingest import BatchWorker
-from app.workers.log_appender import InboundLogAppender
 from domain.devices.device_link import DeviceConnected, DeviceDisconnected, InboundBatch, InboundLink, OutboundLink
 from domain.partitions.lease import InstanceLease
 from domain.partitions.ports import ConnectedDevices

@@ -27,9 +27,9 @@ from domain.kernel.domain_events import DomainEvent, JsonObject
 from domain.kernel.errors import Conflict, NotFound, PermissionDenied, ValidationFailed
 from domain.kernel.ids import ExecutionId
 from domain.kernel.unit_of_work import UnitOfWork
-from domain.sign_in.factor_check import FactorChecker, FactorCheckTx, PresentedFactor
 from domain.sign_in.passkeys.challenges import PasskeyChallenges
 from domain.sign_in.passkeys.ports import HasPasskeys, PasskeyCodec
+from domain.sign_in.second_factor_check import FactorChecker, FactorCheckTx, PresentedFactor
 from domain.sign_in.second_factor_policy import SecondFactorRequirement
 from domain.sign_in.step_up import invalid_factor_error
 

@@ -11,10 +11,10 @@ from __future__ import annotations
 from collections.abc import Callable, Collection
 from typing import Protocol
 
-from domain.devices.credential_changes import RecentCredentialChanges
 from domain.devices.device_link import CredentialLink
 from domain.devices.model import Device, DeviceCredentials, DeviceStatus
 from domain.devices.ports import HasDeviceCredentials, HasDevices
+from domain.devices.recent_credential_changes import RecentCredentialChanges
 from domain.kernel.errors import SecretUnreadable
 from domain.kernel.ids import DeviceId
 from domain.kernel.unit_of_work import EngineCommitLock, UnitOfWork

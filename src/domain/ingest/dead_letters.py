@@ -13,7 +13,7 @@ from typing import Protocol
 
 from domain.devices.model import Device
 from domain.devices.ports import HasDevices
-from domain.ingest.restore import find_rules
+from domain.ingest.engine_restore import find_rules
 from domain.kernel.clock import HOUR_MS, Clock
 from domain.kernel.domain_events import DomainEvent
 from domain.kernel.ids import DeviceId

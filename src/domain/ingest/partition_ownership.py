@@ -10,13 +10,13 @@ from __future__ import annotations
 from collections.abc import Awaitable, Callable, Collection, Mapping, Sequence
 from typing import Protocol
 
-from domain.ingest.restore import RestorePartitionTx, restore_partition
+from domain.ingest.engine_restore import RestorePartitionTx, restore_partition
 from domain.kernel.clock import Clock
 from domain.kernel.errors import ValidationFailed
 from domain.kernel.unit_of_work import EngineCommitLock, Transaction, UnitOfWork
 from domain.partitions.hashing import partition_of
+from domain.partitions.inbound_log_reachability import LogReachabilityMonitor, without_log
 from domain.partitions.liveness import OWN_LEASE_MS, InstanceLiveness
-from domain.partitions.log_reach import LogReachabilityMonitor, without_log
 from domain.partitions.model import NOBODY, Partition
 from domain.partitions.overview import PartitionMoveHistory
 from domain.partitions.owned_partitions import PartitionOwnership

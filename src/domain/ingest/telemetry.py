@@ -27,8 +27,8 @@ from domain.rules.policy import MAX_FIRINGS_PER_MINUTE, RuleLoopGuard
 from domain.rules.storage_ports import HasRules
 from domain.rules.telemetry_engine_port import BatchResult, Checkpoint, TelemetryEngine, WatchedReading
 from domain.telemetry.ports import HasReadings, HasRollups
+from domain.telemetry.reading_arrival_ports import HasArrivals
 from domain.telemetry.rollup_service import RollupMarkCache
-from domain.telemetry.store_time_ports import HasArrivals
 from domain.webhooks.ports import FanoutTx
 
 

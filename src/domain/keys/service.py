@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Generic, Protocol, TypeVar
 
-from domain.accounts.pending_requests import PendingRequestCloser
+from domain.accounts.pending_request_closer import PendingRequestCloser
 from domain.accounts.policy import check_name
 from domain.accounts.ports import SecretHasher
 from domain.kernel.caller import Role, Session, require_role
@@ -16,8 +16,8 @@ from domain.kernel.errors import NotFound
 from domain.kernel.ids import IdGenerator, IdPrefix, KeyId, has_id_format
 from domain.kernel.quotas import check_capacity
 from domain.kernel.unit_of_work import Transaction, UnitOfWork
+from domain.keys.key_format import RANDOM_LENGTH, compose_key, display_prefix
 from domain.keys.model import ApiKey
-from domain.keys.policy import RANDOM_LENGTH, compose_key, display_prefix
 from domain.keys.ports import HasApiKeys
 
 

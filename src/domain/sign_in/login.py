@@ -23,10 +23,10 @@ from domain.kernel.domain_events import DomainEvent
 from domain.kernel.errors import RateLimited, Unauthenticated
 from domain.kernel.ids import IdGenerator, UserId
 from domain.kernel.unit_of_work import Transaction, UnitOfWork
-from domain.sign_in.factor_check import FactorChecker, PresentedFactor
 from domain.sign_in.login_throttle import LoginThrottleSubjects, check_login_backoff, increment_failures
 from domain.sign_in.passkeys.challenges import purpose_of_second_factor
 from domain.sign_in.passkeys.ports import HasPasskeys
+from domain.sign_in.second_factor_check import FactorChecker, PresentedFactor
 from domain.sign_in.second_factor_policy import CHALLENGE_TOKEN_LENGTH, CHALLENGE_TTL_MS, challenge_expired_error
 from domain.sign_in.second_factor_ports import HasSecondFactors
 from domain.sign_in.session_opener import LoginResult, SessionOpener

@@ -14,10 +14,10 @@ from domain.kernel.clock import Clock, is_of_earlier_clock
 from domain.kernel.domain_events import DomainEvent
 from domain.kernel.errors import PermissionDenied, Unauthenticated
 from domain.kernel.unit_of_work import Transaction, UnitOfWork
-from domain.sign_in.factor_check import FactorChecker, PresentedFactor
 from domain.sign_in.login_throttle import PASSWORD_CONFIRMATIONS
 from domain.sign_in.passkeys.challenges import purpose_of_step_up
 from domain.sign_in.passkeys.ports import HasPasskeys
+from domain.sign_in.second_factor_check import FactorChecker, PresentedFactor
 from domain.sign_in.second_factor_policy import STEP_UP_TTL_MS
 from domain.sign_in.second_factor_ports import HasSecondFactors
 

@@ -20,8 +20,8 @@ from domain.sign_in.passkeys.ports import HasPasskeys
 from domain.sign_in.second_factor_ports import HasSecondFactors
 from domain.team.invitation_ports import HasInvitations
 from domain.telemetry.ports import HasRangePartitions, HasReadings, HasRollups
+from domain.telemetry.reading_arrival_ports import LATE_KEPT_S, HasArrivals
 from domain.telemetry.reading_store import expired_readings_ms
-from domain.telemetry.store_time_ports import LATE_KEPT_S, HasArrivals
 from domain.webhooks.ports import HasDeliveries
 
 

@@ -28,7 +28,7 @@ from domain.webhooks.ports import DeliveryTx
 from domain.webhooks.recipients import RecipientCache
 from domain.webhooks.request_builder import BuiltRequest, WebhookRequestBuilder
 from domain.webhooks.send_queues import EndpointQueues
-from domain.webhooks.signing import WebhookSignerFactory
+from domain.webhooks.signing_ports import WebhookSignerFactory
 
 
 @dataclass(frozen=True, slots=True)

@@ -16,7 +16,7 @@ from domain.webhooks.attempts import InFlightDelivery
 from domain.webhooks.model import RESPONSE_TIMEOUT_S, Webhook
 from domain.webhooks.ports import WebhookRequest, WebhookResponse
 from domain.webhooks.sealed_url import open_url
-from domain.webhooks.signing import Signer, WebhookSignerFactory
+from domain.webhooks.signing_ports import Signer, WebhookSignerFactory
 
 MAX_CACHED_RECEIVERS = 1_024
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Collection, Mapping, Sequence
 
 from domain.telemetry.ports import PackedRow
-from domain.telemetry.store_time_ports import LateMark, ReadingRange
+from domain.telemetry.reading_arrival_ports import LateMark, ReadingRange
 from support.memory_storage.tables import Database, Table
 from support.memory_storage.telemetry import READINGS
 

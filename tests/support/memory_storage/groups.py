@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import replace
 
-from adapters.storage.sql.repositories.groups import name_taken_error
+from adapters.storage.sql.repositories.device_groups import name_taken_error
 from domain.devices.groups import DeviceGroup
 from domain.devices.model import Device
 from domain.kernel.ids import AccountId, DeviceId, GroupId, ProjectId

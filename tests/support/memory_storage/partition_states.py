@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from domain.ingest.partition_states import HashRange
+from domain.ingest.partition_restore_ports import HashRange
 from domain.partitions.hashing import hash_of
 from domain.rules.model import Rule
 from domain.telemetry.ports import PackedRow

@@ -7,7 +7,7 @@ from typing import Any, cast
 
 import pytest
 
-from adapters.execution_waiter import InProcessExecutionWaiter
+from adapters.execution_and_approval_waiters import InProcessExecutionWaiter
 from app.runtime.command_metrics import MeasuredExecutionWaiter
 from app.runtime.metrics import Metrics
 from domain.commands.model import Execution, ExecutionStatus

@@ -15,7 +15,7 @@ from adapters.id_generator import RandomIdGenerator
 from app.cli import banner
 from app.cli.first_account import DEFAULT_EMAIL, FIRST_LOGIN_FILE, FirstAccountCredentials, FirstRunLink, create_first_account
 from app.config.settings import Settings
-from app.runtime.first_start import FIRST_RUN_FILE
+from app.runtime.lost_database_check import FIRST_RUN_FILE
 from domain.team.operator_accounts import OperatorAccountService
 from support.memory_storage.unit_of_work import MemoryUnitOfWork
 

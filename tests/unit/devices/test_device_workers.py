@@ -9,7 +9,7 @@ from typing import Protocol
 
 from app.workers.command_dispatch import CommandDispatchWorker
 from app.workers.device_cleanup import DeviceCleanupWorker
-from app.workers.presence import PresenceExpiryWorker
+from app.workers.presence_expiry import PresenceExpiryWorker
 from app.workers.wake_event import WakeEvent
 from domain.commands.crash_recovery import CommandCrashRecovery
 from domain.commands.model import ExecutionStatus

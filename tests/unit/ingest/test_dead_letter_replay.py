@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from app.workers.dead_letters import DeadLetterReplayWorker
+from app.workers.dead_letter_replay import DeadLetterReplayWorker
 from app.workers.wake_event import WakeEvent
 from domain.devices.device_codec import CommandResultReport, DeviceReport, RelayReport, TelemetryReport
 from domain.devices.model import Device
@@ -18,7 +18,7 @@ from domain.ingest.dead_letters import TELEMETRY_KIND, DeadLetter, DeadLetterSer
 from domain.ingest.device_messages import AfterCommitActions, DecodedBatch, DecodedMessage
 from domain.ingest.engine_clock import TelemetryEngineClock
 from domain.ingest.pipeline import EvaluatedBatch, IngestPipeline
-from domain.telemetry.engine.batch import InMemoryTelemetryBatch
+from domain.telemetry.engine.reference_batch import InMemoryTelemetryBatch
 from domain.telemetry.model import Reading
 from domain.telemetry.queries.paging import TimeRange
 from support.telemetry_world import TelemetryWorld

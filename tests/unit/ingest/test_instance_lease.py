@@ -6,7 +6,7 @@ from collections.abc import Collection, Mapping, Sequence
 
 import pytest
 
-from domain.devices.credential_changes import RecentCredentialChanges
+from domain.devices.recent_credential_changes import RecentCredentialChanges
 from domain.kernel.ids import DeviceId
 from domain.partitions.lease import AWAY_MS, POLL_AFTER_MS, InstanceLease, LeasePollRequest, LeasePollResponse
 from domain.partitions.liveness import OWN_LEASE_MS

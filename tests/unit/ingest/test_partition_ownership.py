@@ -10,15 +10,15 @@ from typing import Any
 
 import pytest
 
-from app.workers.partition_inbound import PartitionBatch, PartitionInboundLink
+from app.workers.partition_log_reader import PartitionBatch, PartitionInboundLink
 from domain.ingest.partition_ownership import PartitionOwnershipService
 from domain.kernel.errors import ValidationFailed
 from domain.partitions.hashing import partition_of
+from domain.partitions.inbound_log_reachability import LOST_MS, STEADY_MS, LogReachabilityMonitor
 from domain.partitions.liveness import LEASE_MS, OWN_LEASE_MS, SUSPECT_MS
-from domain.partitions.log_reach import LOST_MS, STEADY_MS, LogReachabilityMonitor
 from domain.partitions.model import NOBODY, PartitionLost
 from domain.partitions.owned_partitions import PartitionOwnership
-from domain.telemetry.engine.batch import InMemoryTelemetryBatch
+from domain.telemetry.engine.reference_batch import InMemoryTelemetryBatch
 from domain.telemetry.engine.reference_engine import ReferenceEngine
 from support.manual_clock import ManualClock
 from support.memory_inbound_log import MemoryInboundLog

@@ -12,7 +12,7 @@ import pytest
 from adapters.crypto.approval_links import JwtApprovalLinkCodec
 from adapters.crypto.key_ring import KeyRing
 from adapters.crypto.vault import AesVault
-from adapters.service_texts import SentenceTranslator
+from adapters.sentence_translator import SentenceTranslator
 from domain.approvals.links import LINK_TTL_MS
 from domain.approvals.model import APPROVAL_TTL_MS, Approval, ApprovalStatus, Requester
 from domain.events.model import Event

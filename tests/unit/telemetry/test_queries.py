@@ -8,8 +8,8 @@ from domain.events.service import EventService
 from domain.kernel.errors import NotFound, PermissionDenied, ValidationFailed
 from domain.kernel.ids import DeviceId
 from domain.telemetry.queries import latest_and_history
-from domain.telemetry.queries.event_view import TelemetryEventQueryService
 from domain.telemetry.queries.paging import TimeRange
+from domain.telemetry.queries.telemetry_event_query import TelemetryEventQueryService
 from support.telemetry_world import TelemetryWorld
 
 ALL = TimeRange(0, 2**50)

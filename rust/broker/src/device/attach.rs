@@ -7,10 +7,10 @@ use bytestring::ByteString;
 use parking_lot::Mutex;
 
 use super::RegisteredDevice;
-use super::client_state::{CredentialSnapshot, DeviceState, StoredSession};
 use super::delayed_will::DelayedWill;
+use super::device_state::{CredentialSnapshot, DeviceState, StoredSession};
 use crate::clock::now_ms;
-use crate::connection::{Connection, ConnectionMailbox, SessionState};
+use crate::connection_mailbox::{Connection, ConnectionMailbox, SessionState};
 use crate::inbound_queue::InboundQueue;
 use crate::limits::Limits;
 

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use super::message::{AckHandle, DeviceEvent, InboundMessage, QueuedMessage, TelemetryMessage};
-use crate::connection::CloseReason;
+use crate::connection_mailbox::CloseReason;
 use crate::stats::Stats;
 
 pub struct InboundBatch {

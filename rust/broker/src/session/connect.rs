@@ -10,14 +10,14 @@ use bytestring::ByteString;
 use super::socket::{poll_read, write_final};
 use crate::broker_state::BrokerState;
 use crate::clock::now_ms;
-use crate::connection::Connection;
+use crate::connection_mailbox::Connection;
 use crate::device::{AttachedConnection, CredentialSnapshot, RegisteredDevice, SessionRequest};
 use crate::inbound_queue::{DeviceEvent, EventSource, MESSAGE_OVERHEAD, QueuePermit};
 use crate::limits::Limits;
 use crate::stats::Stats;
-use crate::topics;
+use crate::topic_authorization;
 use crate::transport::TransportStream;
-use crate::unaccepted_connections::AcceptedSocket;
+use crate::unauthenticated_connections::AcceptedSocket;
 use crate::wire::{ConnackProperties, Connect, PacketCodec, Will, read_connect, reason};
 
 /// How a client has reached the broker.
@@ -215,7 +215,7 @@ fn authorize_will(
         return Err(reason::QOS_NOT_SUPPORTED);
     }
     let fits = will.topic.len() <= shared.limits.max_topic;
-    let topic = topics::authorize_publish(&will.topic, &device.id, credentials.profile);
+    let topic = topic_authorization::authorize_publish(&will.topic, &device.id, credentials.profile);
     let Some(topic) = topic.filter(|_| fits) else {
         shared.stats.refused_will.increment();
         return Err(reason::NOT_AUTHORIZED);

@@ -10,7 +10,7 @@ use super::state::Session;
 use crate::clock::now_ms;
 use crate::drop_reason::DropReason;
 use crate::inbound_queue::{AckHandle, DeviceEvent, InboundMessage, MESSAGE_OVERHEAD, QueuePermit, TelemetryMessage};
-use crate::topics::{self, FirmwareProfile};
+use crate::topic_authorization::{self, FirmwareProfile};
 use crate::wire::{Publish, reason};
 
 impl Session {
@@ -45,7 +45,7 @@ impl Session {
         }
         let profile = self.credentials.profile;
         let topic = (publish.topic.len() <= self.shared.limits.max_topic)
-            .then(|| topics::authorize_publish(&publish.topic, &self.device.id, profile))
+            .then(|| topic_authorization::authorize_publish(&publish.topic, &self.device.id, profile))
             .flatten();
         let Some(topic) = topic else {
             self.drop_publish(&publish, DropReason::Forbidden, reason::NOT_AUTHORIZED);

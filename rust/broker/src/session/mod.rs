@@ -27,7 +27,7 @@ use self::disconnect::DisconnectCause;
 use self::socket::write_final;
 use self::state::Session;
 use crate::broker_state::BrokerState;
-use crate::connection::Subscription;
+use crate::connection_mailbox::Subscription;
 use crate::drop_reason::DropReason;
 use crate::transport::TransportStream;
 use crate::wire::{Packet, reason};

@@ -3,7 +3,7 @@
 use std::time::Instant;
 
 use super::state::Session;
-use crate::connection::{ConnectionMailbox, OutboundPublish};
+use crate::connection_mailbox::{ConnectionMailbox, OutboundPublish};
 use crate::wire::Publish;
 
 impl Session {

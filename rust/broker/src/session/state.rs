@@ -10,7 +10,7 @@ use tokio::time::Sleep;
 use super::connect::AcceptedConnection;
 use super::inflight_in::InflightIn;
 use crate::broker_state::BrokerState;
-use crate::connection::Connection;
+use crate::connection_mailbox::Connection;
 use crate::device::{CredentialSnapshot, RegisteredDevice};
 use crate::inbound_queue::{EventSource, QueuePermit};
 use crate::transport::TransportStream;

@@ -4,9 +4,9 @@ use bytestring::ByteString;
 
 use super::disconnect::DisconnectCause;
 use super::state::Session;
-use crate::connection::Subscription;
+use crate::connection_mailbox::Subscription;
 use crate::inbound_queue::{DeviceEvent, MESSAGE_OVERHEAD};
-use crate::topics;
+use crate::topic_authorization;
 use crate::wire::{TopicFilter, reason};
 
 impl Session {
@@ -23,7 +23,7 @@ impl Session {
         for filter in filters {
             let code = self.subscribe_code(&filter, count, has_subscription_id);
             codes.push(code);
-            let relative = topics::relative_topic(&filter.filter, &self.device.id);
+            let relative = topic_authorization::relative_topic(&filter.filter, &self.device.id);
             let Some(relative) = relative.filter(|_| code <= 1) else {
                 self.shared.stats.refused_subscribes.increment();
                 continue;
@@ -70,7 +70,7 @@ impl Session {
             return reason::SHARED_SUBSCRIPTIONS_NOT_SUPPORTED;
         }
         let fits = filter.filter.len() <= limits.max_topic;
-        if !fits || topics::authorize_subscribe(&filter.filter, &self.device.id).is_none() {
+        if !fits || topic_authorization::authorize_subscribe(&filter.filter, &self.device.id).is_none() {
             return reason::NOT_AUTHORIZED;
         }
         if count >= limits.max_subscriptions_per_session {
@@ -105,7 +105,7 @@ impl Session {
         let mut found = Vec::with_capacity(filters.len());
         for filter in filters {
             let before = mailbox.subscriptions.len();
-            if let Some(relative) = topics::relative_topic(filter, &self.device.id) {
+            if let Some(relative) = topic_authorization::relative_topic(filter, &self.device.id) {
                 mailbox.subscriptions.retain(|subscription| &*subscription.filter != relative);
             }
             found.push(mailbox.subscriptions.len() < before);

@@ -78,7 +78,7 @@ pub(crate) fn expired(command: &ReceivedCommand, relay: bool) -> DeviceMessage {
 
 #[cfg(test)]
 mod tests {
-    use latchboard_broker::topics::{TOPIC_ROOT, authorize_publish};
+    use latchboard_broker::topic_authorization::{TOPIC_ROOT, authorize_publish};
 
     use super::*;
 

@@ -9,7 +9,7 @@ from quart import Blueprint, Response, request
 
 from adapters.http.account_pages.page import form, text_page
 from adapters.http.core.auth import client_info
-from adapters.http.core.device_cookie import device_cookie_header, read_device_tokens
+from adapters.http.core.trusted_device_cookie import device_cookie_header, read_device_tokens
 from domain.kernel.errors import ValidationFailed
 from domain.sign_in.unlock_link import UnlockLinkService
 

@@ -7,7 +7,7 @@ import ipaddress
 import time
 from collections.abc import Sequence
 
-from adapters.http.core.proxies import Network
+from adapters.http.core.trusted_proxies import Network
 from adapters.http.server.address_bans import AddressBans
 
 BAN_AFTER = 20

@@ -12,12 +12,12 @@ from typing import Protocol
 
 from quart import current_app, g, request
 
-from adapters.http.core.proxies import TrustedProxies
-from adapters.service_texts import LANGUAGES
+from adapters.http.core.trusted_proxies import TrustedProxies
+from adapters.sentence_translator import LANGUAGES
 from domain.accounts.model import ClientInfo
 from domain.kernel.caller import ApiKeyCaller, Session
 from domain.kernel.errors import PermissionDenied, Unauthenticated
-from domain.keys.policy import KEY_PREFIX
+from domain.keys.key_format import KEY_PREFIX
 
 
 class RequiredAccess(Enum):

@@ -17,7 +17,7 @@ from quart import Quart, Response, g, request
 from structlog.contextvars import bind_contextvars, clear_contextvars
 from werkzeug.exceptions import RequestEntityTooLarge
 
-from adapters.http.core.unread_body import DRAIN_BODY_TIMEOUT_S
+from adapters.http.core.early_response import DRAIN_BODY_TIMEOUT_S
 
 ResponseObserver = Callable[[str, str, int, float], None]
 

@@ -11,8 +11,8 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 
-from adapters.http.core.address_blocks import address_block, is_in_networks
-from adapters.http.core.proxies import Network
+from adapters.http.core.ip_address_block import address_block, is_in_networks
+from adapters.http.core.trusted_proxies import Network
 from domain.kernel.caller import ApiKeyCaller, Session
 
 _SEND_EARLY = "Send the token in the query or a header."

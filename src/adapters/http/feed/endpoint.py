@@ -13,7 +13,7 @@ from typing import Any
 import msgspec
 
 from adapters.http.core.auth import Authenticator, RequestCredentials, second_factor_required_error
-from adapters.http.core.proxies import TrustedProxies
+from adapters.http.core.trusted_proxies import TrustedProxies
 from adapters.http.feed.connection_limits import ConnectionLimiter, ConnectionLimitError, ConnectionLimits
 from adapters.http.feed.frame_writer import AsgiSend
 from adapters.http.feed.stream import CREDENTIALS_EXPIRED, FeedDependencies, FeedIdentity, FeedQuery, FeedStream

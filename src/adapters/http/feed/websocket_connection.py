@@ -17,7 +17,7 @@ from urllib.parse import parse_qsl
 import msgspec
 
 from adapters.http.core.auth import RequestCredentials, parse_credentials
-from adapters.http.core.proxies import TrustedProxies
+from adapters.http.core.trusted_proxies import TrustedProxies
 from adapters.http.feed.frame_writer import (
     FRAME_WRITER_EXTENSION,
     MESSAGE_TOO_LONG_KEY,
@@ -26,7 +26,7 @@ from adapters.http.feed.frame_writer import (
     FeedSender,
 )
 from domain.kernel.errors import ValidationFailed
-from domain.keys.policy import KEY_PREFIX
+from domain.keys.key_format import KEY_PREFIX
 
 CLOSE_HANDSHAKE_TIMEOUT_S = 5.0
 MAX_MESSAGE_BYTES = 8_192

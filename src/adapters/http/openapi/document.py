@@ -16,8 +16,8 @@ from adapters.http.core.auth import RequiredAccess
 from adapters.http.core.json_schemas import REF_TEMPLATE, DocumentSchemaGenerator
 from adapters.http.core.request_handling import ApiOperation, NonJsonContent
 from adapters.http.core.schemas import ErrorResponse, without_null
+from adapters.http.openapi.example_builder import ExampleBuilder
 from adapters.http.openapi.example_values import EXPORT_EXAMPLES
-from adapters.http.openapi.examples import ExampleBuilder
 from adapters.http.openapi.tags import tag_object
 from adapters.http.openapi.webhooks import webhook_items
 

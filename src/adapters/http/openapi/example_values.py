@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from adapters.http.openapi.times_to_come import EXPIRES_AT
+from adapters.http.openapi.future_example_times import EXPIRES_AT
 
 DEVICE_ID = "dev_4k2m8q0v6x1z3b5n7p9r"
 PROJECT_ID = "prj_7c1d9f3h5j2k4m6n8p0q"

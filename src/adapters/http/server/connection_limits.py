@@ -19,8 +19,8 @@ from dataclasses import dataclass, field
 from enum import Enum
 from typing import Protocol
 
-from adapters.http.core.address_blocks import address_block, is_in_networks
-from adapters.http.core.proxies import Network
+from adapters.http.core.ip_address_block import address_block, is_in_networks
+from adapters.http.core.trusted_proxies import Network
 from adapters.http.server.address_bans import AddressBans
 
 

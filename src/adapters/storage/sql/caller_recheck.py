@@ -14,7 +14,7 @@ from typing import Any
 
 from sqlalchemy import Select, bindparam, select
 
-from adapters.storage.sql.session import POSTGRES, DbSession, Row
+from adapters.storage.sql.db_session import POSTGRES, DbSession, Row
 from adapters.storage.sql.tables import api_keys, memberships, user_sessions
 from domain.kernel.authority import check_current_role, check_key_is_enabled, check_session_is_open
 from domain.kernel.caller import ApiKeyCaller, Role, Session

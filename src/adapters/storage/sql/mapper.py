@@ -12,11 +12,26 @@ from operator import attrgetter
 from typing import Any, Generic, TypeVar
 
 import msgspec
-from sqlalchemy import BigInteger, Boolean, Column, Select, Table, cast, literal_column, select, text
+from sqlalchemy import (
+    BigInteger,
+    Boolean,
+    Column,
+    ColumnElement,
+    Select,
+    Table,
+    bindparam,
+    cast,
+    delete,
+    literal_column,
+    select,
+    text,
+    tuple_,
+)
 from sqlalchemy.dialects import postgresql, sqlite
+from sqlalchemy.sql.dml import ReturningDelete
 from sqlalchemy.sql.expression import ClauseElement
 
-from adapters.storage.sql.session import POSTGRES, SQLITE, Row
+from adapters.storage.sql.db_session import POSTGRES, SQLITE, Row
 
 T = TypeVar("T")
 Converter = tuple[Callable[[Any], Any], Callable[[Any], Any]]
@@ -147,3 +162,11 @@ def upsert(table: Table, *columns: str) -> dict[str, ClauseElement]:
 def escape_like(text: str) -> str:
     """The text as a part of a LIKE pattern with the escape character `\\`."""
     return text.replace("\\", "\\\\").replace("%", "\\%").replace("_", "\\_")
+
+
+def delete_batch(table: Table, condition: ColumnElement[bool], *order: ColumnElement[int]) -> ReturningDelete[tuple[object]]:
+    """DELETE of at most `at_limit` rows that match the condition."""
+    keys = list(table.primary_key.columns)
+    some = select(*keys).where(condition).order_by(*order).limit(bindparam("at_limit"))
+    chosen = keys[0].in_(some) if len(keys) == 1 else tuple_(*keys).in_(some)
+    return delete(table).where(chosen).returning(keys[0])

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 from sqlalchemy import Connection, Engine, inspect, text
 
 from adapters.storage.sql.migrations import HEAD
-from adapters.storage.sql.sqlite.space import INCREMENTAL
+from adapters.storage.sql.sqlite.vacuum import INCREMENTAL
 from domain.kernel.errors import Unavailable
 
 if TYPE_CHECKING:

@@ -8,12 +8,14 @@ from typing import Generic, Protocol, TypeVar
 
 from adapters.storage.errors import ReadOnlyTransactionError
 from adapters.storage.sql.caller_recheck import checked_caller
+from adapters.storage.sql.db_session import DbSession
 from adapters.storage.sql.repositories.accounts import (
     SqlAccountRepository,
     SqlMembershipRepository,
     SqlProjectRepository,
     SqlUserRepository,
 )
+from adapters.storage.sql.repositories.api_keys import SqlApiKeyRepository
 from adapters.storage.sql.repositories.approvals import SqlApprovalRepository
 from adapters.storage.sql.repositories.audit_log import SqlAuditLogRepository
 from adapters.storage.sql.repositories.command_context import SqlCommandContextRepository
@@ -21,6 +23,7 @@ from adapters.storage.sql.repositories.commands import SqlCommandDefinitionRepos
 from adapters.storage.sql.repositories.dead_letters import SqlDeadLetterRepository
 from adapters.storage.sql.repositories.deliveries import SqlDeliveryRepository
 from adapters.storage.sql.repositories.device_credentials import SqlDeviceCredentialsRepository
+from adapters.storage.sql.repositories.device_groups import SqlDeviceGroupRepository
 from adapters.storage.sql.repositories.device_health import SqlDeviceHealthRepository
 from adapters.storage.sql.repositories.device_search import SqlDeviceSearchRepository
 from adapters.storage.sql.repositories.device_sessions import SqlDeviceSessionRepository
@@ -29,9 +32,7 @@ from adapters.storage.sql.repositories.devices import SqlDeviceRepository
 from adapters.storage.sql.repositories.events import SqlEventRepository
 from adapters.storage.sql.repositories.external_identities import SqlExternalIdentityRepository
 from adapters.storage.sql.repositories.grants import SqlGrantRepository
-from adapters.storage.sql.repositories.groups import SqlDeviceGroupRepository
 from adapters.storage.sql.repositories.invitations import SqlInvitationRepository
-from adapters.storage.sql.repositories.keys import SqlApiKeyRepository
 from adapters.storage.sql.repositories.notification_channels import (
     SqlNotificationChannelRepository,
     SqlServiceSecretRepository,
@@ -42,23 +43,22 @@ from adapters.storage.sql.repositories.partitions import SqlClusterMemberReposit
 from adapters.storage.sql.repositories.passkeys import SqlPasskeyRepository
 from adapters.storage.sql.repositories.provisioning import SqlDeviceClaimRepository, SqlProvisioningCodeRepository
 from adapters.storage.sql.repositories.range_partitions import SqlRangePartitionRepository
-from adapters.storage.sql.repositories.reading_store_times import SqlArrivalRepository
+from adapters.storage.sql.repositories.reading_arrivals import SqlArrivalRepository
+from adapters.storage.sql.repositories.readings import SqlReadingRepository
 from adapters.storage.sql.repositories.rollups import SqlRollupRepository
 from adapters.storage.sql.repositories.rules import SqlRuleRepository
 from adapters.storage.sql.repositories.schedules import SqlScheduleRepository
 from adapters.storage.sql.repositories.second_factors import SqlSecondFactorRepository
 from adapters.storage.sql.repositories.service_sessions import SqlServiceSessionRepository
-from adapters.storage.sql.repositories.sessions import (
+from adapters.storage.sql.repositories.sign_in import (
     SqlLoginFailureRepository,
     SqlOneTimeCodeRepository,
     SqlRefreshTokenRepository,
-    SqlStoredResponseRepository,
 )
 from adapters.storage.sql.repositories.steady_time import SqlSteadyTimeRepository
-from adapters.storage.sql.repositories.telemetry import SqlReadingRepository
+from adapters.storage.sql.repositories.stored_responses import SqlStoredResponseRepository
 from adapters.storage.sql.repositories.user_sessions import SqlUnlockLinkRepository, SqlUserSessionRepository
 from adapters.storage.sql.repositories.webhooks import SqlWebhookRepository
-from adapters.storage.sql.session import DbSession
 from domain.events.ports import DomainEventDispatcher
 from domain.kernel.authority import check_stated_role
 from domain.kernel.caller import ApiKeyCaller, Role, Session

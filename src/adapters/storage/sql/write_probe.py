@@ -9,7 +9,7 @@ import secrets
 
 from sqlalchemy import text
 
-from adapters.storage.sql.session import DbSession
+from adapters.storage.sql.db_session import DbSession
 
 PROBE_BYTES = 3_000
 """About one page."""

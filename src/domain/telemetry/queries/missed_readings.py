@@ -18,8 +18,8 @@ from domain.kernel.ids import DeviceId
 from domain.kernel.unit_of_work import UnitOfWork
 from domain.rules.telemetry_engine_port import TelemetryEngine
 from domain.telemetry.ports import MAX_TIME_MS, HasReadings, PackedRow
+from domain.telemetry.reading_arrival_ports import LATE_AFTER_MS, HasArrivals, ReadingRange
 from domain.telemetry.reading_events import reading_event
-from domain.telemetry.store_time_ports import LATE_AFTER_MS, HasArrivals, ReadingRange
 
 MAX_READINGS = 10_000
 """More than these are not sent again; the client reads the history instead."""

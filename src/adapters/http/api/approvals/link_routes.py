@@ -6,7 +6,6 @@ from __future__ import annotations
 
 from typing import Any
 
-from adapters.http.api.accounts.passkey_schemas import PasskeyOptionsResponse
 from adapters.http.api.approvals.link_schemas import (
     ApprovalByLinkResponse,
     LinkDecisionRequest,
@@ -14,6 +13,7 @@ from adapters.http.api.approvals.link_schemas import (
     LinkTokenRequest,
 )
 from adapters.http.api.approvals.routes import APPROVE_ERRORS
+from adapters.http.api.authentication.passkey_schemas import PasskeyOptionsResponse
 from adapters.http.core.auth import RequiredAccess, client_info
 from adapters.http.core.operation import ApiBlueprint, operation
 from domain.approvals.links import ApprovalLinkService

@@ -6,12 +6,12 @@ from typing import Literal
 
 from pydantic import Field, model_validator
 
-from adapters.http.api.accounts.second_factor_schemas import PasskeyResponseField
 from adapters.http.api.approvals.schemas import ApprovalResponse
+from adapters.http.api.authentication.second_factor_schemas import PasskeyResponseField
 from adapters.http.core.schemas import Remark, RequestBody, ResponseModel, Timestamp
 from domain.approvals.links import LinkedApproval
 from domain.kernel.clock import to_iso
-from domain.sign_in.factor_check import PresentedFactor
+from domain.sign_in.second_factor_check import PresentedFactor
 
 
 class LinkTokenRequest(RequestBody):

@@ -6,7 +6,7 @@ from typing import Annotated
 
 from pydantic import Field
 
-from adapters.http.api.credentials.schemas import CredentialsResponse
+from adapters.http.api.device_credentials.schemas import CredentialsResponse
 from adapters.http.api.devices.schemas import DeviceRegistrationRequest
 from adapters.http.core.auth import RequiredAccess, current_session
 from adapters.http.core.operation import ApiBlueprint, operation

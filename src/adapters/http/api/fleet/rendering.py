@@ -10,7 +10,7 @@ from typing import Any
 from pydantic import Field, JsonValue
 from pydantic.alias_generators import to_camel
 
-from adapters.http.api.credentials.schemas import CredentialsResponse
+from adapters.http.api.device_credentials.schemas import CredentialsResponse
 from adapters.http.core.schemas import ResponseModel
 from domain.fleet.model import Fields, FleetAction, FleetKind, FleetObjectOutcome, StoredFleetObject
 from domain.fleet.service import ExportedFleet

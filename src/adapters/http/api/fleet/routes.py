@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from adapters.http.api.fleet import rendering
-from adapters.http.api.fleet.document import to_fleet_request
+from adapters.http.api.fleet.document_to_domain import to_fleet_request
 from adapters.http.api.fleet.schemas import FleetApplyRequest, FleetQuery
 from adapters.http.core.auth import RequiredAccess, current_session
 from adapters.http.core.operation import ApiBlueprint, operation

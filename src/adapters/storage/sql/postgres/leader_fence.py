@@ -16,7 +16,7 @@ from typing import Any
 
 from sqlalchemy import BigInteger, bindparam, text
 
-from adapters.storage.sql.session import DbSession
+from adapters.storage.sql.db_session import DbSession
 from adapters.storage.sql.unit_of_work import SqlTransaction, SqlUnitOfWork
 from domain.kernel.caller import ApiKeyCaller, Role, Session
 from domain.kernel.errors import Unavailable

@@ -8,8 +8,8 @@ from sqlalchemy import bindparam, or_, select, update
 from sqlalchemy.dialects import postgresql, sqlite
 from sqlalchemy.sql.expression import ClauseElement
 
+from adapters.storage.sql.db_session import POSTGRES, SQLITE, DbSession
 from adapters.storage.sql.mapper import json_integer_list, to_json, upsert
-from adapters.storage.sql.session import POSTGRES, SQLITE, DbSession
 from adapters.storage.sql.tables import device_drops, device_health
 from domain.devices.health import ConnectionRecord, DeviceHealth, DroppedMessages, LastDroppedMessage
 

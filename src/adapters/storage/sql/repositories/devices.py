@@ -21,6 +21,7 @@ from sqlalchemy import (
     update,
 )
 
+from adapters.storage.sql.db_session import LOOK_UP, POSTGRES, SQLITE, DbSession, Row, UniqueViolationError
 from adapters.storage.sql.mapper import (
     for_update,
     from_json,
@@ -29,7 +30,6 @@ from adapters.storage.sql.mapper import (
     json_list,
     to_json,
 )
-from adapters.storage.sql.session import LOOK_UP, POSTGRES, SQLITE, DbSession, Row, UniqueViolationError
 from adapters.storage.sql.tables import (
     deliveries,
     device_drops,

@@ -8,8 +8,8 @@ from typing import Any
 
 from sqlalchemy import BindParameter, Integer, and_, bindparam, delete, literal, select, update
 
-from adapters.storage.sql.repositories.event_writers import NOT_COVERED, cursor_parameters
-from adapters.storage.sql.session import POSTGRES, SQLITE, DbSession, Row
+from adapters.storage.sql.db_session import POSTGRES, SQLITE, DbSession, Row
+from adapters.storage.sql.repositories.event_writer_numbers import NOT_COVERED, cursor_parameters
 from adapters.storage.sql.tables import audit_rounds, audit_seals, events
 from domain.events.log_cursor import LogCursor
 

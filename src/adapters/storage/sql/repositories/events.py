@@ -14,9 +14,10 @@ from typing import Any
 from sqlalchemy import BindParameter, ColumnElement, Select, and_, bindparam, delete, func, literal_column, or_, select
 
 from adapters.storage.sql.bulk_insert import BulkStatement, bulk_insert
-from adapters.storage.sql.mapper import JSON, RowMapper, escape_like, to_json
+from adapters.storage.sql.db_session import POSTGRES, SQLITE, DbSession, Row
+from adapters.storage.sql.mapper import JSON, RowMapper, delete_batch, escape_like, to_json
 from adapters.storage.sql.repositories.event_retention import delete_sealed_events
-from adapters.storage.sql.repositories.event_writers import (
+from adapters.storage.sql.repositories.event_writer_numbers import (
     ADVANCE_IDLE,
     END_OF_TOTAL_ORDER,
     NEXT_ON_SQLITE,
@@ -27,8 +28,6 @@ from adapters.storage.sql.repositories.event_writers import (
     next_on_sqlite,
     reserve_positions,
 )
-from adapters.storage.sql.repositories.sessions import delete_batch
-from adapters.storage.sql.session import POSTGRES, SQLITE, DbSession, Row
 from adapters.storage.sql.tables import event_counts, event_totals, events
 from domain.events.chain import ChainHasher, chain_events, heads_after
 from domain.events.log_cursor import LogCursor

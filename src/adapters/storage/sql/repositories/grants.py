@@ -7,9 +7,8 @@ from typing import Any
 
 from sqlalchemy import ColumnElement, Select, and_, bindparam, delete, insert, or_, select, update
 
-from adapters.storage.sql.mapper import for_update, from_json, json_list, to_json
-from adapters.storage.sql.repositories.sessions import delete_batch
-from adapters.storage.sql.session import LOOK_UP, POSTGRES, SQLITE, DbSession, Row
+from adapters.storage.sql.db_session import LOOK_UP, POSTGRES, SQLITE, DbSession, Row
+from adapters.storage.sql.mapper import delete_batch, for_update, from_json, json_list, to_json
 from adapters.storage.sql.tables import devices, grant_uses, grants, group_members
 from domain.devices.model import Device
 from domain.grants.model import ApiKeyReadAccess, Grant, GrantSubject, Scope

@@ -7,6 +7,7 @@ from typing import Any
 
 from sqlalchemy import bindparam, delete, func, insert, select, update
 
+from adapters.storage.sql.db_session import POSTGRES, DbSession
 from adapters.storage.sql.mapper import (
     RowMapper,
     enum_converter,
@@ -16,7 +17,6 @@ from adapters.storage.sql.mapper import (
     to_json,
     upsert,
 )
-from adapters.storage.sql.session import POSTGRES, DbSession
 from adapters.storage.sql.tables import notification_settings, notifications
 from domain.kernel.ids import AccountId, DeviceId, MembershipId
 from domain.notifications.model import Notification, NotificationSettings, NotificationTopic

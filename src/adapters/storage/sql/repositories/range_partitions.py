@@ -14,7 +14,7 @@ from datetime import UTC, datetime
 
 from sqlalchemy import text
 
-from adapters.storage.sql.session import POSTGRES, DbSession
+from adapters.storage.sql.db_session import POSTGRES, DbSession
 from domain.kernel.clock import DAY_MS, HOUR_MS
 
 RANGES_AHEAD = 3

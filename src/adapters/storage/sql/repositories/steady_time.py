@@ -5,7 +5,7 @@ from __future__ import annotations
 
 from sqlalchemy import BigInteger, bindparam, text
 
-from adapters.storage.sql.session import POSTGRES, SQLITE, DbSession
+from adapters.storage.sql.db_session import POSTGRES, SQLITE, DbSession
 from domain.kernel.steady_time import StoredSteadyTime
 
 _WALL_MS = {SQLITE: ":at_wall", POSTGRES: "CAST(extract(epoch FROM clock_timestamp()) * 1000 AS bigint)"}

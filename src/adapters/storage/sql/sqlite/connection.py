@@ -19,7 +19,7 @@ import aiosqlite
 from sqlalchemy.dialects.sqlite.pysqlite import SQLiteDialect_pysqlite
 
 from adapters.storage.sql.compiled_statement import StatementCompiler
-from adapters.storage.sql.session import ForeignKeyViolationError, Row, UniqueViolationError
+from adapters.storage.sql.db_session import ForeignKeyViolationError, Row, UniqueViolationError
 from domain.kernel.errors import Unavailable, UnstorableValue
 
 _UNIQUE_VIOLATIONS = ("SQLITE_CONSTRAINT_UNIQUE", "SQLITE_CONSTRAINT_PRIMARYKEY", "SQLITE_CONSTRAINT_ROWID")

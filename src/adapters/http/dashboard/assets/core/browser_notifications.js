@@ -5,7 +5,7 @@
 
 import { get } from "./api.js";
 import { serviceText, t, word } from "./i18n.js";
-import { isAdmin } from "./session.js";
+import { isAdmin } from "./signed_in_user.js";
 
 const KEPT = "latchboard.notifications";
 const MINUTE_MS = 60_000;

@@ -5,11 +5,11 @@ import { html, useState } from "../core/html.js";
 import { errorText, t } from "../core/i18n.js";
 import { useLoad } from "../core/live_updates.js";
 import { go, place } from "../core/router.js";
-import { mayEdit } from "../core/session.js";
+import { mayEdit } from "../core/signed_in_user.js";
 import { Button, Card, Empty, LinkButton, Loaded, PageHead } from "../ui/basic_components.js";
 import { Fields, initialValues, readValues } from "../ui/fields.js";
 import { Icon } from "../ui/icons.js";
-import { keepCredentials } from "./add/credentials.js";
+import { keepCredentials } from "./add/new_device_credentials.js";
 import { Onboarding } from "./add/onboarding.js";
 
 const firmwares = () => [

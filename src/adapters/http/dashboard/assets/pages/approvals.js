@@ -5,12 +5,12 @@ import { near, plainParams } from "../core/format.js";
 import { html } from "../core/html.js";
 import { t, word } from "../core/i18n.js";
 import { countWaiting, liveDevice, ofKind, useLoad } from "../core/live_updates.js";
-import { useRows } from "../core/rows.js";
-import { isAdmin, loadNames } from "../core/session.js";
+import { useRows } from "../core/live_rows.js";
+import { isAdmin, loadNames } from "../core/signed_in_user.js";
 import { Badge, Button, Card, Empty, Facts, Loaded, More, PageHead, Time } from "../ui/basic_components.js";
 import { ask } from "../ui/dialog.js";
 import { Icon } from "../ui/icons.js";
-import { tell } from "../ui/notices.js";
+import { tell } from "../ui/toasts.js";
 import { withStepUp } from "../ui/step_up.js";
 import { DeviceIcon, Presence, RelayState } from "../ui/device_switch.js";
 

@@ -6,7 +6,7 @@ import { html } from "../core/html.js";
 import { t } from "../core/i18n.js";
 import { ofKind, useLoad } from "../core/live_updates.js";
 import { place, setQuery } from "../core/router.js";
-import { clockChange } from "../core/time_zones.js";
+import { clockChange } from "../core/time_zone_conversion.js";
 import { Badge, Button, Card, Empty, LinkButton, Loaded, PageHead } from "../ui/basic_components.js";
 import { Icon } from "../ui/icons.js";
 

@@ -6,10 +6,10 @@ import { html, useEffect, useRef, useState } from "../core/html.js";
 import { n, t, word } from "../core/i18n.js";
 import { liveDevice, ofKind, useLoad } from "../core/live_updates.js";
 import { place, setQuery } from "../core/router.js";
-import { mayEdit } from "../core/session.js";
+import { mayEdit } from "../core/signed_in_user.js";
 import { Badge, Button, Choice, Empty, LinkButton, Loaded, PageHead, Time } from "../ui/basic_components.js";
 import { Icon } from "../ui/icons.js";
-import { DeviceSpark } from "../ui/spark.js";
+import { DeviceSpark } from "../ui/sparkline.js";
 import { DeviceIcon, Life, Presence, RelayState, Switch, useCommand } from "../ui/device_switch.js";
 
 const PAGE = 24;

@@ -4,7 +4,7 @@ import { html } from "../core/html.js";
 import { t } from "../core/i18n.js";
 import { place } from "../core/router.js";
 import { PageHead, Tabs } from "../ui/basic_components.js";
-import { BulkRegistration } from "./fleet/bulk.js";
+import { BulkRegistration } from "./fleet/bulk_registration.js";
 import { ProvisioningCodes } from "./fleet/provisioning_codes.js";
 import { Groups } from "./fleet/groups.js";
 

@@ -2,7 +2,7 @@
 
 import { html } from "../core/html.js";
 import { t } from "../core/i18n.js";
-import { me } from "../core/session.js";
+import { me } from "../core/signed_in_user.js";
 import { PageHead } from "../ui/basic_components.js";
 import { Icon } from "../ui/icons.js";
 import { SignOut } from "../ui/sign_out.js";

@@ -8,11 +8,11 @@ import { useLoad } from "../core/live_updates.js";
 import { keepPreferences, preferences } from "../core/browser_notifications.js";
 import { programOf } from "../core/user_agent.js";
 import { canInstall, canPush, install, keepOwnChannel, needsInstall, ownChannel, subscribe, unsubscribe } from "../core/push_subscription.js";
-import { me } from "../core/session.js";
+import { me } from "../core/signed_in_user.js";
 import { Badge, Button, Card, Empty, Loaded, Time } from "../ui/basic_components.js";
 import { ask, confirmed } from "../ui/dialog.js";
 import { Fields } from "../ui/fields.js";
-import { tell } from "../ui/notices.js";
+import { tell } from "../ui/toasts.js";
 
 const CHANNELS = "/auth/notifications/channels";
 const KINDS = { mail: "Mail", webpush: "Browser", ntfy: "ntfy", telegram: "Telegram" };

@@ -4,7 +4,7 @@ import { call, get } from "../core/api.js";
 import { html } from "../core/html.js";
 import { n, t, word } from "../core/i18n.js";
 import { ofKind, useLoad } from "../core/live_updates.js";
-import { forgetNames, isAdmin, isOwner, me } from "../core/session.js";
+import { forgetNames, isAdmin, isOwner, me } from "../core/signed_in_user.js";
 import { Badge, Button, Card, Loaded, PageHead, Time } from "../ui/basic_components.js";
 import { ask, confirmed, confirmedByName } from "../ui/dialog.js";
 import { Invitations, invite } from "../ui/invitations.js";

@@ -4,10 +4,10 @@ import { call, get } from "../core/api.js";
 import { html, useState } from "../core/html.js";
 import { t, word } from "../core/i18n.js";
 import { ofKind, useLoad } from "../core/live_updates.js";
-import { isAdmin } from "../core/session.js";
+import { isAdmin } from "../core/signed_in_user.js";
 import { Badge, Button, Card, Empty, Loaded, PageHead, Time } from "../ui/basic_components.js";
 import { ask, confirmed, confirmedByName, reveal } from "../ui/dialog.js";
-import { tell } from "../ui/notices.js";
+import { tell } from "../ui/toasts.js";
 
 const DEFAULT_TYPES = ["relay_changed", "telemetry", "device_online", "device_offline", "schedule_fired"];
 const MORE_TYPES = ["command_result", "approval_requested", "approval_decided", "rule_disabled", "device_clock_skew"];

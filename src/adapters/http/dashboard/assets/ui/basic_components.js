@@ -5,7 +5,7 @@ import { html, useEffect, useRef, useState } from "../core/html.js";
 import { errorText, t } from "../core/i18n.js";
 import { openDialogs } from "./dialog_stack.js";
 import { Icon } from "./icons.js";
-import { tell } from "./notices.js";
+import { tell } from "./toasts.js";
 
 /* `act` may return a promise: until it settles, further clicks are ignored. Its error is shown. */
 export function Button({ act, kind = "", icon, label, small, disabled, children, type = "button", ...rest }) {

@@ -8,7 +8,7 @@ import { canUsePasskeys, createPasskey } from "../core/passkeys.js";
 import { programOf } from "../core/user_agent.js";
 import { Badge, Button, Card, Loaded, Time } from "./basic_components.js";
 import { ask, confirmed } from "./dialog.js";
-import { tell } from "./notices.js";
+import { tell } from "./toasts.js";
 import { showRecoveryCodes } from "./recovery_codes.js";
 import { withStepUp } from "./step_up.js";
 

@@ -12,7 +12,7 @@ import { Field } from "./fields.js";
 import { Icon } from "./icons.js";
 import { COMPARATORS } from "./rule_texts.js";
 import { readParams, SchemaFields, startValues } from "./schema_form.js";
-import { tell } from "./notices.js";
+import { tell } from "./toasts.js";
 
 const WEEK_MS = 7 * 86_400_000;
 const MOST_CONDITIONS = 10;

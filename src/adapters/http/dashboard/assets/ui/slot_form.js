@@ -4,7 +4,7 @@ import { call, get } from "../core/api.js";
 import { zone } from "../core/format.js";
 import { html, useState } from "../core/html.js";
 import { t } from "../core/i18n.js";
-import { clockChange, isZone, localIn, toMs } from "../core/time_zones.js";
+import { clockChange, isZone, localIn, toMs } from "../core/time_zone_conversion.js";
 import { DialogForm, openDialog } from "./dialog.js";
 import { Fields } from "./fields.js";
 import { Icon } from "./icons.js";

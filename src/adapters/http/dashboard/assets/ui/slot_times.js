@@ -2,7 +2,7 @@
 
 import { clock, dayMonth, weekdays, zone } from "../core/format.js";
 import { t } from "../core/i18n.js";
-import { localIn } from "../core/time_zones.js";
+import { localIn } from "../core/time_zone_conversion.js";
 
 export const DAY_CODES = ["SU", "MO", "TU", "WE", "TH", "FR", "SA"];
 

@@ -7,7 +7,7 @@ import { liveDevice, ofDevice, useLoad } from "../../core/live_updates.js";
 import { Button, Card, Facts, LinkButton, Loaded, PageHead } from "../../ui/basic_components.js";
 import { Problems, useNetwork } from "../network.js";
 import { Arrival } from "./first_connection.js";
-import { askForCredentials, forgetCredentials, keptCredentials } from "./credentials.js";
+import { askForCredentials, forgetCredentials, keptCredentials } from "./new_device_credentials.js";
 import { Firmware } from "./firmware.js";
 
 export function Onboarding({ deviceId }) {

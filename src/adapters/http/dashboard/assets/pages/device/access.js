@@ -9,7 +9,7 @@ import { Badge, Button, Card, Empty, Loaded, Time } from "../../ui/basic_compone
 import { ask, confirmed, DialogForm, openDialog } from "../../ui/dialog.js";
 import { Fields, initialValues, readValues } from "../../ui/fields.js";
 import { Icon } from "../../ui/icons.js";
-import { activeSpans, WeekPicture } from "../../ui/week.js";
+import { activeSpans, WeekPicture } from "../../ui/grant_window_chart.js";
 
 export function Access({ path }) {
   return html`

@@ -3,9 +3,9 @@
 import { html } from "../../core/html.js";
 import { t } from "../../core/i18n.js";
 import { ofDevice, useLoad } from "../../core/live_updates.js";
-import { loadNames } from "../../core/session.js";
+import { loadNames } from "../../core/signed_in_user.js";
 import { Card, Empty, Loaded, More } from "../../ui/basic_components.js";
-import { EventLine, useEventRows } from "../log.js";
+import { EventLine, useEventRows } from "../event_log.js";
 
 export function History({ device: { deviceId } }) {
   const rows = useEventRows(`deviceId=${deviceId}`);

@@ -5,11 +5,11 @@ import { plainParams, seconds } from "../../core/format.js";
 import { html } from "../../core/html.js";
 import { t } from "../../core/i18n.js";
 import { ofDevice, useLoad } from "../../core/live_updates.js";
-import { mayEdit } from "../../core/session.js";
+import { mayEdit } from "../../core/signed_in_user.js";
 import { Badge, Button, Card, Empty, Loaded } from "../../ui/basic_components.js";
 import { confirmed } from "../../ui/dialog.js";
 import { editRule, nameMetric } from "../../ui/rule_form.js";
-import { tell } from "../../ui/notices.js";
+import { tell } from "../../ui/toasts.js";
 import { conditionsText } from "../../ui/rule_texts.js";
 
 export function Rules({ device, path }) {

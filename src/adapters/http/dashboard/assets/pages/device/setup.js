@@ -4,10 +4,10 @@ import { call, get } from "../../core/api.js";
 import { html, useState } from "../../core/html.js";
 import { t } from "../../core/i18n.js";
 import { useLoad } from "../../core/live_updates.js";
-import { mayEdit } from "../../core/session.js";
+import { mayEdit } from "../../core/signed_in_user.js";
 import { Button, Card, Facts, Loaded } from "../../ui/basic_components.js";
 import { confirmed, confirmedByName, reveal } from "../../ui/dialog.js";
-import { askForCredentials } from "../add/credentials.js";
+import { askForCredentials } from "../add/new_device_credentials.js";
 
 const FORMATS = ["arduino", "micropython", "tasmota", "esphome", "shelly"];
 

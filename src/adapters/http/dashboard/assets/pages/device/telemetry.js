@@ -7,7 +7,7 @@ import { serviceText, t } from "../../core/i18n.js";
 import { ofDevice, useLoad } from "../../core/live_updates.js";
 import { Button, Card, Choice, Empty, Loaded, Time } from "../../ui/basic_components.js";
 import { Chart, stepFor } from "../../ui/chart.js";
-import { PREFERRED } from "../../ui/spark.js";
+import { PREFERRED } from "../../ui/sparkline.js";
 
 const HOUR_MS = 3_600_000;
 const RANGES = () => [["1", t("Hour")], ["24", t("Day")], ["168", t("Week")], ["720", t("Month")], ["8760", t("Year")]];

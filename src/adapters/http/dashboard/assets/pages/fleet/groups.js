@@ -5,7 +5,7 @@ import { html, useState } from "../../core/html.js";
 import { errorText, n, t, word } from "../../core/i18n.js";
 import { ofKind, useLoad } from "../../core/live_updates.js";
 import { go, place, replace } from "../../core/router.js";
-import { isAdmin, mayEdit } from "../../core/session.js";
+import { isAdmin, mayEdit } from "../../core/signed_in_user.js";
 import { Badge, Button, Card, Empty, Loaded } from "../../ui/basic_components.js";
 import { ask, confirmed, DialogForm, openDialog } from "../../ui/dialog.js";
 import { editRule } from "../../ui/rule_form.js";

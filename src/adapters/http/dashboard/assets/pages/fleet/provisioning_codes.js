@@ -5,8 +5,8 @@ import { near } from "../../core/format.js";
 import { html } from "../../core/html.js";
 import { n, t, word } from "../../core/i18n.js";
 import { ofKind, useLoad } from "../../core/live_updates.js";
-import { useRows } from "../../core/rows.js";
-import { isAdmin } from "../../core/session.js";
+import { useRows } from "../../core/live_rows.js";
+import { isAdmin } from "../../core/signed_in_user.js";
 import { Badge, Button, Card, Empty, Loaded, More, Time } from "../../ui/basic_components.js";
 import { ask, confirmed, reveal } from "../../ui/dialog.js";
 

@@ -1,0 +1,116 @@
+"""Passkey routes: sign in with one, prove to be present with one, add, list and remove them."""
+
+from __future__ import annotations
+
+from adapters.http.api.authentication.passkey_schemas import (
+    PasskeyCreatedResponse,
+    PasskeyCreateRequest,
+    PasskeyLoginRequest,
+    PasskeyOptionsRequest,
+    PasskeyOptionsResponse,
+    PasskeyResponse,
+)
+from adapters.http.api.authentication.schemas import LoginResponse, login_response
+from adapters.http.core.auth import RequiredAccess, client_info, current_session
+from adapters.http.core.operation import ApiBlueprint, operation
+from adapters.http.core.schemas import OkResponse
+from domain.sign_in.passkey_registration import PasskeyRegistrationService
+from domain.sign_in.passkeys.sign_in import PasskeySignInService
+
+STEP_UP = "STEP_UP_REQUIRED"
+
+
+def passkeys_blueprint(*, passkeys: PasskeyRegistrationService, sign_ins: PasskeySignInService) -> ApiBlueprint:
+    bp = ApiBlueprint("passkeys", "Authentication")
+    _add_sign_in_routes(bp, sign_ins)
+    _add_creation_routes(bp, passkeys)
+    _add_list_routes(bp, passkeys)
+    return bp
+
+
+def _add_sign_in_routes(bp: ApiBlueprint, sign_ins: PasskeySignInService) -> None:
+    @operation(
+        bp,
+        "POST",
+        "/auth/login/passkey/options",
+        RequiredAccess.ANYONE,
+        "Get the question for a sign-in with a passkey",
+        description="Without a `challengeToken` for a sign-in without password: `POST /auth/login/passkey`. With that of a 202 "
+        "response for its second step: `POST /auth/login/second-factor`.",
+        errors={400: "CHALLENGE_EXPIRED", 404: "NOT_FOUND"},
+    )
+    async def create_passkey_login_options(body: PasskeyOptionsRequest) -> PasskeyOptionsResponse:
+        if body.challenge_token is None:
+            return PasskeyOptionsResponse.from_domain(sign_ins.sign_in_options())
+        return PasskeyOptionsResponse.from_domain(await sign_ins.second_factor_options(body.challenge_token))
+
+    @operation(
+        bp,
+        "POST",
+        "/auth/login/passkey",
+        RequiredAccess.ANYONE,
+        "Sign in with a passkey",
+        description="Instead of password and second factor: the authenticator has checked the person.",
+        errors={400: "PASSKEY_REFUSED"},
+    )
+    async def login_with_passkey(body: PasskeyLoginRequest) -> LoginResponse:
+        return login_response(await sign_ins.sign_in(body.passkey, client=client_info(body.device_token or "")))
+
+    @operation(
+        bp,
+        "POST",
+        "/auth/step-up/passkey-options",
+        RequiredAccess.SESSION,
+        "Get the question to confirm with a passkey",
+        description="For every role. The response belongs to `POST /auth/step-up`.",
+        errors={404: "NOT_FOUND"},
+    )
+    async def create_step_up_options() -> PasskeyOptionsResponse:
+        return PasskeyOptionsResponse.from_domain(await sign_ins.step_up_options(current_session()))
+
+
+def _add_creation_routes(bp: ApiBlueprint, passkeys: PasskeyRegistrationService) -> None:
+    @operation(
+        bp,
+        "POST",
+        "/auth/passkeys/options",
+        RequiredAccess.SESSION,
+        "Begin to add a passkey",
+        description="For every role; at most ten each. Until the passkey is added nothing changes.",
+        errors={403: STEP_UP, 409: "TOO_MANY_PASSKEYS"},
+    )
+    async def create_passkey_options() -> PasskeyOptionsResponse:
+        return PasskeyOptionsResponse.from_domain(await passkeys.begin(current_session()))
+
+    @operation(
+        bp,
+        "POST",
+        "/auth/passkeys",
+        RequiredAccess.SESSION,
+        "Add a passkey",
+        description="If it is your first second factor, all other sessions are signed out and recovery codes are returned.",
+        returns={201: PasskeyCreatedResponse},
+        errors={400: "PASSKEY_REFUSED", 403: STEP_UP, 409: "PASSKEY_EXISTS TOO_MANY_PASSKEYS"},
+    )
+    async def create_passkey(body: PasskeyCreateRequest) -> PasskeyCreatedResponse:
+        return PasskeyCreatedResponse.from_domain(await passkeys.add(current_session(), body.name, body.passkey))
+
+
+def _add_list_routes(bp: ApiBlueprint, passkeys: PasskeyRegistrationService) -> None:
+    @operation(bp, "GET", "/auth/passkeys", RequiredAccess.SESSION, "List your passkeys")
+    async def list_passkeys() -> list[PasskeyResponse]:
+        """The oldest first."""
+        return [PasskeyResponse.from_domain(one) for one in await passkeys.list(current_session())]
+
+    @operation(
+        bp,
+        "DELETE",
+        "/auth/passkeys/<passkey_id>",
+        RequiredAccess.SESSION,
+        "Remove a passkey",
+        description="With your last second factor, the recovery codes are removed as well.",
+        errors={403: STEP_UP, 404: "NOT_FOUND", 409: "SECOND_FACTOR_REQUIRED"},
+    )
+    async def delete_passkey(passkey_id: str) -> OkResponse:
+        await passkeys.remove(current_session(), passkey_id)
+        return OkResponse()

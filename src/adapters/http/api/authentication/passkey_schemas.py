@@ -1,0 +1,75 @@
+"""Request and response models of passkeys."""
+
+from __future__ import annotations
+
+from typing import Annotated, Any
+
+from pydantic import Field
+
+from adapters.http.api.authentication.second_factor_schemas import PasskeyResponseField
+from adapters.http.core.schemas import DisplayName, RequestBody, ResponseModel, Timestamp
+from domain.kernel.clock import to_iso
+from domain.kernel.domain_events import JsonObject
+from domain.sign_in.passkey_registration import AddedPasskey
+from domain.sign_in.passkeys.model import Passkey
+
+PublicKeyOptions = Annotated[
+    dict[str, Any], Field(json_schema_extra={"examples": [{"challenge": "c2hvdy1tZQ", "timeout": 300000}]})
+]
+
+
+class PasskeyOptionsRequest(RequestBody):
+    challenge_token: str | None = Field(
+        default=None,
+        min_length=1,
+        max_length=128,
+        description="Of a sign-in that waits for its second factor; else passwordless.",
+    )
+
+
+class PasskeyLoginRequest(RequestBody):
+    passkey: PasskeyResponseField
+    device_token: str | None = Field(default=None, max_length=1024, description="That of this client's last login.")
+
+
+class PasskeyCreateRequest(RequestBody):
+    name: DisplayName
+    passkey: PasskeyResponseField
+
+
+class PasskeyOptionsResponse(ResponseModel):
+    public_key: PublicKeyOptions = Field(
+        description="For `navigator.credentials`, in the JSON of `PublicKeyCredential.parseRequestOptionsFromJSON`, or of "
+        "`parseCreationOptionsFromJSON` for a new passkey. Its challenge is valid for five minutes and one response."
+    )
+
+    @classmethod
+    def from_domain(cls, options: JsonObject) -> PasskeyOptionsResponse:
+        return cls(public_key=options)
+
+
+class PasskeyResponse(ResponseModel):
+    passkey_id: str
+    name: str
+    synced: bool = Field(description="Whether a password manager keeps it on several devices.")
+    created_at: Timestamp
+    last_used_at: Timestamp | None
+
+    @classmethod
+    def from_domain(cls, passkey: Passkey) -> PasskeyResponse:
+        return cls(
+            passkey_id=passkey.passkey_id,
+            name=passkey.name,
+            synced=passkey.is_synced,
+            created_at=to_iso(passkey.created_ms),
+            last_used_at=None if passkey.last_used_ms is None else to_iso(passkey.last_used_ms),
+        )
+
+
+class PasskeyCreatedResponse(ResponseModel):
+    passkey_id: str
+    recovery_codes: list[str] = Field(description="With your first second factor; shown only now. Else empty.")
+
+    @classmethod
+    def from_domain(cls, added: AddedPasskey) -> PasskeyCreatedResponse:
+        return cls(passkey_id=added.passkey.passkey_id, recovery_codes=list(added.recovery_codes))

@@ -1,0 +1,218 @@
+"""Authentication routes: sign in and out, refresh tokens, sessions, the current user, change the password."""
+
+from __future__ import annotations
+
+from adapters.http.api.authentication.schemas import (
+    CurrentUserResponse,
+    LoginRequest,
+    LoginResponse,
+    PasswordChangeByCodeRequest,
+    PasswordChangeRequest,
+    RefreshTokenRequest,
+    SecondFactorNeededResponse,
+    TokensResponse,
+    UnlockLinkRequest,
+    UnlockRequest,
+    UnlockResponse,
+    UserSessionResponse,
+    login_response,
+    second_factor_needed_response,
+    tokens_response,
+)
+from adapters.http.core.auth import RequiredAccess, client_info, current_session, request_language
+from adapters.http.core.operation import ApiBlueprint, operation
+from adapters.http.core.schemas import OkResponse
+from domain.sign_in.login import LoginService, SecondFactorNeeded
+from domain.sign_in.password_change import PasswordService
+from domain.sign_in.sessions import SessionService
+from domain.sign_in.unlock_link import UnlockLinkService
+
+
+def auth_blueprint(
+    *, logins: LoginService, unlock: UnlockLinkService, sessions: SessionService, passwords: PasswordService
+) -> ApiBlueprint:
+    bp = ApiBlueprint("auth", "Authentication")
+    _add_token_routes(bp, logins, sessions)
+    _add_unlock_routes(bp, unlock)
+    _add_profile_route(bp, sessions)
+    _add_session_routes(bp, sessions)
+    _add_password_routes(bp, passwords)
+    return bp
+
+
+def _add_token_routes(bp: ApiBlueprint, logins: LoginService, sessions: SessionService) -> None:
+    @operation(
+        bp,
+        "POST",
+        "/auth/login",
+        RequiredAccess.ANYONE,
+        "Sign in",
+        description="An unknown email and a wrong password get the same response. `deviceToken` is no credential: a client that "
+        "sends it at its next login has its own allowance for wrong passwords, so that strangers who guess cannot keep it out. "
+        "A user with a second factor gets 202 and a `challengeToken`; `POST /auth/login/second-factor` completes the sign-in.",
+        returns={200: LoginResponse, 202: SecondFactorNeededResponse},
+        errors={401: "INVALID_CREDENTIALS", 429: "LOGIN_THROTTLED"},
+    )
+    async def login_user(body: LoginRequest) -> LoginResponse | SecondFactorNeededResponse:
+        result = await logins.login(body.email, body.password, client=client_info(body.device_token or ""))
+        if isinstance(result, SecondFactorNeeded):
+            return second_factor_needed_response(result)
+        return login_response(result)
+
+    @operation(
+        bp,
+        "POST",
+        "/auth/refresh",
+        RequiredAccess.ANYONE,
+        "Exchange a refresh token for new tokens",
+        description="A refresh token can be used once. Using it again ends all sessions that began with the same login.",
+        errors={401: "UNAUTHENTICATED TOKEN_EXPIRED"},
+    )
+    async def refresh_tokens(body: RefreshTokenRequest) -> TokensResponse:
+        return tokens_response(await sessions.refresh(body.refresh_token, client=client_info()))
+
+    @operation(
+        bp,
+        "POST",
+        "/auth/logout",
+        RequiredAccess.ANYONE,
+        "Sign out",
+        description="Invalidates the refresh token. An unknown token is accepted. The access token stays valid until it expires.",
+    )
+    async def logout_user(body: RefreshTokenRequest) -> OkResponse:
+        await sessions.logout(body.refresh_token, client=client_info())
+        return OkResponse()
+
+
+def _add_unlock_routes(bp: ApiBlueprint, unlock: UnlockLinkService) -> None:
+    @operation(
+        bp,
+        "POST",
+        "/auth/unlock/request",
+        RequiredAccess.ANYONE,
+        "Have an unlock link mailed",
+        description="For a user whose logins are throttled because strangers guess: mails a link, at most one in 55 minutes. The "
+        "response is the same for an unknown email.",
+        errors={429: "LOGIN_THROTTLED"},
+    )
+    async def request_unlock_link(body: UnlockLinkRequest) -> OkResponse:
+        await unlock.request_link(body.email, client=client_info(), language=request_language())
+        return OkResponse()
+
+    @operation(
+        bp,
+        "POST",
+        "/auth/unlock",
+        RequiredAccess.ANYONE,
+        "Use an unlock link",
+        description="Gives this client its own allowance for wrong passwords. A link can be used once.",
+        errors={400: "LINK_INVALID"},
+    )
+    async def unlock_login(body: UnlockRequest) -> UnlockResponse:
+        return UnlockResponse(device_token=await unlock.open_link(body.token, client=client_info()))
+
+
+def _add_profile_route(bp: ApiBlueprint, sessions: SessionService) -> None:
+    @operation(bp, "GET", "/auth/me", RequiredAccess.SESSION, "Get the current user")
+    async def get_current_user() -> CurrentUserResponse:
+        """The current state of the user, the account and the role of this session."""
+        profile = await sessions.get_profile(current_session())
+        user, membership = profile.member.user, profile.member.membership
+        return CurrentUserResponse(
+            user_id=user.user_id,
+            email=user.email,
+            name=user.name,
+            email_verified=user.email_verified,
+            account_id=membership.account_id,
+            account_name=profile.account.name,
+            plan=profile.account.plan,
+            role=membership.role.value,
+            device_count=profile.device_count,
+            has_password=user.has_password,
+        )
+
+
+def _add_session_routes(bp: ApiBlueprint, sessions: SessionService) -> None:
+    @operation(
+        bp,
+        "GET",
+        "/auth/sessions",
+        RequiredAccess.SESSION,
+        "List your sessions",
+        description="Where you are signed in, the last used first. A session is one sign-in; `lastUsedAt`, `address` and "
+        "`userAgent` are those of its last use of a refresh token.",
+    )
+    async def list_sessions() -> list[UserSessionResponse]:
+        caller = current_session()
+        return [UserSessionResponse.from_domain(one, caller.session_id) for one in await sessions.list_sessions(caller)]
+
+    @operation(
+        bp,
+        "DELETE",
+        "/auth/sessions",
+        RequiredAccess.SESSION,
+        "Sign out everywhere else",
+        description="Ends all your sessions but the present one, at once: their access tokens are refused as well.",
+    )
+    async def delete_other_sessions() -> OkResponse:
+        await sessions.end_other_sessions(current_session())
+        return OkResponse()
+
+    @operation(
+        bp,
+        "DELETE",
+        "/auth/sessions/<session_id>",
+        RequiredAccess.SESSION,
+        "Sign out one session",
+        description="Ends one of your own sessions at once: its access token is refused as well.",
+        errors={404: "NOT_FOUND"},
+    )
+    async def delete_session(session_id: str) -> OkResponse:
+        await sessions.end_session(current_session(), session_id)
+        return OkResponse()
+
+
+def _add_password_routes(bp: ApiBlueprint, passwords: PasswordService) -> None:
+    @operation(
+        bp,
+        "POST",
+        "/auth/password/request-otp",
+        RequiredAccess.SESSION,
+        "Request a code to change the password",
+        description="Sends a code by mail, valid for 10 minutes. A new code can be requested after 60 seconds. Requires the "
+        "role Admin or Owner.",
+        errors={403: "ROLE_REQUIRED", 429: "OTP_COOLDOWN LOGIN_THROTTLED"},
+    )
+    async def request_password_code() -> OkResponse:
+        await passwords.send_code(current_session(), language=request_language())
+        return OkResponse()
+
+    @operation(
+        bp,
+        "POST",
+        "/auth/change-password",
+        RequiredAccess.SESSION,
+        "Change the password with a mailed code",
+        description="Ends all sessions of the user, the present one too. A code allows 5 attempts.",
+        errors={400: "OTP_INVALID", 403: "ROLE_REQUIRED", 429: "LOGIN_THROTTLED"},
+    )
+    async def change_password_by_code(body: PasswordChangeByCodeRequest) -> OkResponse:
+        await passwords.change_password(current_session(), body.otp, body.new_password)
+        return OkResponse()
+
+    @operation(
+        bp,
+        "POST",
+        "/auth/password/change",
+        RequiredAccess.SESSION,
+        "Change the password with the current one",
+        description="For every role. Ends all sessions of the user, the present one too: sign in again. A user of an identity "
+        "provider who has no password yet sets one without `currentPassword`, within five minutes after signing in.",
+        errors={403: "PASSWORD_MISMATCH STEP_UP_REQUIRED", 429: "LOGIN_THROTTLED"},
+    )
+    async def change_password(body: PasswordChangeRequest) -> OkResponse:
+        if body.current_password is None:
+            await passwords.set_first_password(current_session(), body.new_password)
+        else:
+            await passwords.change_password_with_current(current_session(), body.current_password, body.new_password)
+        return OkResponse()

@@ -1,0 +1,149 @@
+"""Second-factor routes: the second step of a sign-in, step-up, set up and remove an authenticator app, recovery codes."""
+
+from __future__ import annotations
+
+from adapters.http.api.authentication.schemas import LoginResponse, login_response
+from adapters.http.api.authentication.second_factor_schemas import (
+    RecoveryCodesResponse,
+    SecondFactorLoginRequest,
+    SecondFactorStatusResponse,
+    StepUpRequest,
+    StepUpResponse,
+    TotpConfirmRequest,
+    TotpSetupResponse,
+)
+from adapters.http.core.auth import RequiredAccess, client_info, current_session
+from adapters.http.core.operation import ApiBlueprint, operation
+from adapters.http.core.schemas import OkResponse
+from domain.kernel.clock import to_iso
+from domain.sign_in.login import LoginService
+from domain.sign_in.second_factor import SecondFactorService
+from domain.sign_in.step_up import StepUpService
+
+STEP_UP = "STEP_UP_REQUIRED"
+
+
+def second_factor_blueprint(
+    *, logins: LoginService, second_factors: SecondFactorService, step_ups: StepUpService
+) -> ApiBlueprint:
+    bp = ApiBlueprint("second_factor", "Authentication")
+    _add_proof_routes(bp, logins, step_ups)
+    _add_setup_routes(bp, second_factors)
+    _add_removal_routes(bp, second_factors)
+    return bp
+
+
+def _add_proof_routes(bp: ApiBlueprint, logins: LoginService, step_ups: StepUpService) -> None:
+    @operation(
+        bp,
+        "POST",
+        "/auth/login/second-factor",
+        RequiredAccess.ANYONE,
+        "Complete a sign-in with the second factor",
+        description="The second step after `POST /auth/login` answered 202. Send `totp`, `recoveryCode` or `passkey`; each works "
+        "once.",
+        errors={400: "CHALLENGE_EXPIRED PASSKEY_REFUSED", 401: "SECOND_FACTOR_INVALID", 429: "LOGIN_THROTTLED"},
+    )
+    async def login_with_second_factor(body: SecondFactorLoginRequest) -> LoginResponse:
+        client = client_info(body.device_token or "")
+        return login_response(await logins.complete(body.challenge_token, body.to_factor(), client=client))
+
+    @operation(
+        bp,
+        "POST",
+        "/auth/step-up",
+        RequiredAccess.SESSION,
+        "Confirm that it is you",
+        description="Send a code of your second factor or a passkey; the password if you have none. For five minutes this "
+        "session may change the second factor and, with the password, reveal credentials; a user with a second factor may "
+        "approve requests for 15.",
+        errors={400: "PASSKEY_REFUSED", 403: "PASSWORD_MISMATCH SECOND_FACTOR_INVALID", 429: "LOGIN_THROTTLED"},
+    )
+    async def confirm_presence(body: StepUpRequest) -> StepUpResponse:
+        until_ms = await step_ups.step_up(current_session(), password=body.password, factor=body.to_factor())
+        return StepUpResponse(valid_until=to_iso(until_ms))
+
+
+def _add_setup_routes(bp: ApiBlueprint, second_factors: SecondFactorService) -> None:
+    @operation(
+        bp,
+        "GET",
+        "/auth/second-factor",
+        RequiredAccess.SESSION,
+        "Get the state of your second factor",
+        description="For every role.",
+    )
+    async def get_second_factor() -> SecondFactorStatusResponse:
+        status = await second_factors.get_status(current_session())
+        return SecondFactorStatusResponse(
+            enabled=status.enabled,
+            required=status.required,
+            totp=status.totp,
+            passkeys=status.passkeys,
+            recovery_codes_left=status.recovery_codes_left,
+        )
+
+    @operation(
+        bp,
+        "POST",
+        "/auth/second-factor/totp",
+        RequiredAccess.SESSION,
+        "Begin to set up an authenticator app",
+        description="Show `qrSvg` or `secret`, and confirm with a code of the app. Until then nothing changes.",
+        errors={403: STEP_UP, 409: "SECOND_FACTOR_EXISTS"},
+    )
+    async def create_totp_secret() -> TotpSetupResponse:
+        setup = await second_factors.begin_totp(current_session())
+        return TotpSetupResponse(secret=setup.secret, otpauth_uri=setup.uri, qr_svg=setup.qr_svg, qr_rows=list(setup.qr_rows))
+
+    @operation(
+        bp,
+        "POST",
+        "/auth/second-factor/totp/confirm",
+        RequiredAccess.SESSION,
+        "Confirm an authenticator app",
+        description="Turns the second factor on and signs out all other sessions. The recovery codes are shown only now.",
+        errors={400: "SECOND_FACTOR_INVALID", 403: STEP_UP, 404: "NOT_FOUND"},
+    )
+    async def confirm_totp(body: TotpConfirmRequest) -> RecoveryCodesResponse:
+        return RecoveryCodesResponse(recovery_codes=list(await second_factors.confirm_totp(current_session(), body.code)))
+
+
+def _add_removal_routes(bp: ApiBlueprint, second_factors: SecondFactorService) -> None:
+    @operation(
+        bp,
+        "POST",
+        "/auth/second-factor/recovery-codes",
+        RequiredAccess.SESSION,
+        "Replace your recovery codes",
+        description="Ten new codes, shown only now; the old ones are void.",
+        errors={403: STEP_UP, 404: "NOT_FOUND"},
+    )
+    async def rotate_recovery_codes() -> RecoveryCodesResponse:
+        return RecoveryCodesResponse(recovery_codes=list(await second_factors.renew_recovery_codes(current_session())))
+
+    @operation(
+        bp,
+        "DELETE",
+        "/auth/second-factor",
+        RequiredAccess.SESSION,
+        "Remove your second factor",
+        description="Removes the authenticator app, all passkeys and the recovery codes.",
+        errors={403: STEP_UP, 404: "NOT_FOUND", 409: "SECOND_FACTOR_REQUIRED"},
+    )
+    async def delete_second_factor() -> OkResponse:
+        await second_factors.remove(current_session())
+        return OkResponse()
+
+    @operation(
+        bp,
+        "DELETE",
+        "/auth/second-factor/totp",
+        RequiredAccess.SESSION,
+        "Remove your authenticator app",
+        description="Passkeys stay. With your last second factor, the recovery codes are removed as well.",
+        errors={403: STEP_UP, 404: "NOT_FOUND", 409: "SECOND_FACTOR_REQUIRED"},
+    )
+    async def delete_totp() -> OkResponse:
+        await second_factors.remove_totp(current_session())
+        return OkResponse()

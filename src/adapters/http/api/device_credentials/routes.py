@@ -1,0 +1,87 @@
+"""A device's MQTT credentials: create, rotate, reveal, revoke; and the firmware configuration that carries them."""
+
+from __future__ import annotations
+
+from adapters.http.api.device_credentials import schemas as schema
+from adapters.http.core.auth import RequiredAccess, current_session
+from adapters.http.core.operation import ApiBlueprint, operation
+from domain.devices.credentials import DeviceCredentialService
+from domain.devices.firmware_service import DeviceFirmwareService
+from domain.kernel.ids import DeviceId
+
+READ_ERRORS = {404: "NOT_FOUND"}
+WRITE_ERRORS = {403: "ROLE_REQUIRED", 404: "NOT_FOUND", 409: "CONFLICT"}
+
+
+def credentials_blueprint(credentials: DeviceCredentialService, firmware: DeviceFirmwareService) -> ApiBlueprint:
+    bp = ApiBlueprint("credentials", "Devices")
+    _add_firmware_route(bp, firmware)
+    _add_write_routes(bp, credentials)
+    _add_read_routes(bp, credentials)
+    return bp
+
+
+def _add_write_routes(bp: ApiBlueprint, credentials: DeviceCredentialService) -> None:
+    @operation(
+        bp,
+        "POST",
+        "/devices/<device_id>/credentials",
+        RequiredAccess.SESSION,
+        "Generate or rotate MQTT credentials",
+        errors=WRITE_ERRORS | {409: "CREDENTIALS_EXIST"},
+        idempotent=True,
+    )
+    async def generate_credentials(device_id: str, body: schema.CredentialsCreateRequest) -> schema.CredentialsResponse:
+        """A PENDING or REVOKED device becomes ACTIVE."""
+        made = await credentials.generate(current_session(), DeviceId(device_id), rotate=body.rotate)
+        return schema.CredentialsResponse.from_domain(made)
+
+    @operation(
+        bp, "POST", "/devices/<device_id>/revoke", RequiredAccess.SESSION, "Revoke a device's credentials", errors=WRITE_ERRORS
+    )
+    async def revoke_device(device_id: str) -> schema.CredentialsRevokedResponse:
+        """Closes the device's connection and rejects its credentials from now on."""
+        device = await credentials.revoke(current_session(), DeviceId(device_id))
+        return schema.CredentialsRevokedResponse(device_status=device.status)
+
+
+def _add_read_routes(bp: ApiBlueprint, credentials: DeviceCredentialService) -> None:
+    @operation(
+        bp,
+        "POST",
+        "/devices/<device_id>/credentials/reveal",
+        RequiredAccess.SESSION,
+        "Reveal MQTT credentials",
+        errors={
+            403: "ROLE_REQUIRED PASSWORD_MISMATCH STEP_UP_REQUIRED",
+            404: "NOT_FOUND",
+            409: "CREDENTIALS_REVOKED",
+            429: "LOGIN_THROTTLED",
+        },
+        on_record=True,
+    )
+    async def reveal_credentials(device_id: str, body: schema.CredentialsRevealRequest) -> schema.CredentialsResponse:
+        """Requires the password of the user again; of a user with a second factor also a step-up in the last five minutes.
+
+        Every call is recorded in the device's audit log, also a denied one."""
+        return schema.CredentialsResponse.from_domain(
+            await credentials.reveal(current_session(), DeviceId(device_id), body.password)
+        )
+
+    @operation(
+        bp, "GET", "/devices/<device_id>/config", RequiredAccess.SESSION, "Get the firmware configuration", errors=READ_ERRORS
+    )
+    async def get_device_config(device_id: str, query: schema.DeviceConfigQuery) -> schema.DeviceConfigResponse:
+        """Contains a placeholder instead of the password."""
+        config = await credentials.get_config(current_session(), DeviceId(device_id), query.format)
+        return schema.DeviceConfigResponse.from_domain(config)
+
+
+def _add_firmware_route(bp: ApiBlueprint, firmware: DeviceFirmwareService) -> None:
+    @operation(
+        bp, "GET", "/devices/<device_id>/firmware", RequiredAccess.SESSION, "Get the complete firmware", errors=READ_ERRORS
+    )
+    async def get_device_firmware(device_id: str, query: schema.DeviceConfigQuery) -> schema.FirmwareProjectResponse:
+        """All files for the board, ready but for three placeholders: the device's password, the network's name and password."""
+        project = await firmware.get_project(current_session(), DeviceId(device_id), query.format)
+        return schema.FirmwareProjectResponse.from_domain(project)

@@ -1,0 +1,41 @@
+/* API keys. A new key can do nothing without a grant. */
+
+import { call, get } from "../core/api.js";
+import { html, useState } from "../core/html.js";
+import { n, t } from "../core/i18n.js";
+import { ofKind, useLoad } from "../core/live_updates.js";
+import { forgetNames, isAdmin } from "../core/signed_in_user.js";
+import { Badge, Button, Card, Empty, Loaded, PageHead, Time } from "../ui/basic_components.js";
+import { ask, confirmedByName, reveal } from "../ui/dialog.js";
+import { ServiceSessions } from "./service_sessions.js";
+
+export function Keys() {
+  const keys = useLoad((signal) => get("/keys", signal), [], ofKind("key_"));
+  const add = isAdmin() ? html`<${Button} kind="main" icon="plus" act=${() => create(keys.reload)}>${t("New key")}<//>` : null;
+  return html`<${PageHead} title=${t("API keys")} sub=${t("For programs. A key can do nothing without a grant on a device or its project.")} actions=${add} />
+    <${Card}><${Loaded} of=${keys}>${(all) => all.length ? html`<ul class="lines">${all.map((key) => html`<${Key} key=${key.keyId} of=${key} reload=${keys.reload} />`)}</ul>` : html`<${Empty} icon="key-round" title=${t("No keys yet")} action=${add} />`}<//><//>
+    ${isAdmin() ? html`<${ServiceSessions} />` : null}`;
+}
+
+function Key({ of: key, reload }) {
+  const path = `/keys/${key.keyId}`;
+  const [grants, setGrants] = useState(null);
+  const show = async () => setGrants(grants ? null : await get(`${path}/grants`));
+  const toggle = () => call("PATCH", path, { enabled: !key.enabled }).then(reload);
+  const gone = () => confirmedByName(t("Delete the key “{name}”?", { name: key.name }), t("Its grants and webhooks are deleted too, and programs that use it are refused at once."), key.name, t("Delete"), () => call("DELETE", path)).then((done) => done && (forgetNames(), reload()));
+  return html`<li class="entry" aria-label=${key.name}>
+    <div class="grow"><strong>${key.name}</strong> <code>${key.prefix}…</code> <${Badge} kind=${key.enabled ? "good" : "warn"}>${key.enabled ? t("enabled") : t("disabled")}<//>
+      <small>${t("last used")} <${Time} at=${key.lastUsedAt} none=${t("never")} /> · ${t("made")} <${Time} at=${key.createdAt} /></small></div>
+    <div class="actions"><${Button} small act=${show} aria-expanded=${String(grants !== null)}>${t("Grants")}<//>
+      ${isAdmin() ? html`<${Button} small act=${toggle}>${key.enabled ? t("Disable") : t("Enable")}<//><${Button} small kind="quiet danger" icon="trash" label=${t("Delete {name}", { name: key.name })} act=${gone} />` : null}</div>
+    ${grants ? html`<ul class="lines inner">${grants.length ? grants.map((grant) => html`<li key=${grant.grantId}><span class="grow">${grant.device ? html`<a href=${`#/device/${grant.device.deviceId}/access`}>${grant.device.name}</a>` : t("all devices of {project}", { project: grant.project.name })}: ${grant.commands.includes("*") ? t("all commands") : grant.commands.join(", ")}</span><small>${[grant.rateLimitPerMinute ? n("{count} call per minute", "{count} calls per minute", grant.rateLimitPerMinute) : null].filter(Boolean)} ${grant.expiresAt ? html`${t("until")} <${Time} at=${grant.expiresAt} />` : null}</small></li>`) : html`<li class="dim">${t("No grants. Give it one on the page of a device, under Access.")}</li>`}</ul>` : null}
+  </li>`;
+}
+
+async function create(reload) {
+  const made = await ask({ title: t("New API key"), fields: [{ name: "name", label: t("Name"), required: true, hint: t("For example the program that uses it") }], action: t("Create"), send: (values) => call("POST", "/keys", values) });
+  if (!made) return;
+  forgetNames();
+  await reveal(t("The new key"), t("It is shown only now; the service stores only a hash."), [[t("Key"), made.key]]);
+  await reload();
+}

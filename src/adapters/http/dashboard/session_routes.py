@@ -1,0 +1,125 @@
+"""The dashboard's own sign-in: its refresh token is in a cookie that no script can read.
+
+    POST /dashboard/session/login     {email, password} → {accessToken, expiresIn, user}, and the cookie
+    POST /dashboard/session/login/second-factor   the second step, after login answered 202 {challengeToken, methods, expiresIn}
+    POST /dashboard/session/login/passkey   {passkey}: instead of both
+    POST /dashboard/session/refresh   → {accessToken, expiresIn}, and the next cookie
+    POST /dashboard/session/logout    → {ok, providerSignOutUrl}; ends the session and deletes the cookie
+
+The cookie is `HttpOnly`, `SameSite=Strict` and sent to these paths only. A browser attaches it by itself, so each call must
+also prove that the dashboard's own page makes it: by a header that a page of another site cannot set without asking (CORS never
+permits it), and by `Sec-Fetch-Site` where a browser sends it. Programs use `/api/v1/auth`, which knows no cookie.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable
+from typing import Any
+
+from adapters.http.api.authentication.passkey_schemas import PasskeyLoginRequest
+from adapters.http.api.authentication.schemas import (
+    LoginRequest,
+    SecondFactorNeededResponse,
+    SignedInUserResponse,
+    second_factor_needed_response,
+    signed_in_user,
+)
+from adapters.http.api.authentication.second_factor_schemas import SecondFactorLoginRequest
+from adapters.http.core.auth import RequiredAccess, client_info
+from adapters.http.core.operation import ApiBlueprint, operation
+from adapters.http.core.request_handling import ApiResponse
+from adapters.http.core.schemas import ResponseModel
+from adapters.http.core.trusted_device_cookie import device_cookie_header, read_device_tokens
+from adapters.http.dashboard.refresh_cookie import URL_PREFIX, RefreshTokenCookie
+from adapters.http.dashboard.same_origin_check import require_own_page
+from domain.kernel.errors import Unauthenticated
+from domain.sign_in.login import LoginService, SecondFactorNeeded
+from domain.sign_in.passkeys.sign_in import PasskeySignInService
+from domain.sign_in.session_opener import LoginResult
+from domain.sign_in.sessions import SessionService
+
+
+class DashboardTokensResponse(ResponseModel):
+    access_token: str
+    expires_in: int
+
+
+class DashboardLoginResponse(DashboardTokensResponse):
+    user: SignedInUserResponse
+
+
+class DashboardLogoutResponse(ResponseModel):
+    ok: bool = True
+    provider_sign_out_url: str | None
+    """Where whoever signed in with the identity provider signs out of it."""
+
+
+FindSignOutUrl = Callable[[], Awaitable[str | None]]
+
+
+def dashboard_session_blueprint(
+    *,
+    logins: LoginService,
+    passkeys: PasskeySignInService,
+    sessions: SessionService,
+    is_tls: bool,
+    provider_sign_out_url: FindSignOutUrl | None = None,
+) -> ApiBlueprint:
+    """`is_tls`: browsers reach the service over TLS, so the cookie must never travel without it."""
+    bp = ApiBlueprint("dashboard_session", None, URL_PREFIX)
+    cookie = RefreshTokenCookie(is_tls=is_tls)
+
+    @operation(
+        bp,
+        "POST",
+        "/login",
+        RequiredAccess.ANYONE,
+        "Sign in",
+        returns={200: DashboardLoginResponse, 202: SecondFactorNeededResponse},
+    )
+    async def dashboard_login(body: LoginRequest) -> ApiResponse[Any]:
+        require_own_page()
+        result = await logins.login(body.email, body.password, client=client_info(read_device_tokens()))
+        if isinstance(result, SecondFactorNeeded):
+            return ApiResponse(second_factor_needed_response(result))
+        return signed_in_response(result, cookie)
+
+    @operation(bp, "POST", "/login/second-factor", RequiredAccess.ANYONE, "Complete the sign-in")
+    async def dashboard_second_factor(body: SecondFactorLoginRequest) -> ApiResponse[DashboardLoginResponse]:
+        require_own_page()
+        client = client_info(read_device_tokens())
+        return signed_in_response(await logins.complete(body.challenge_token, body.to_factor(), client=client), cookie)
+
+    @operation(bp, "POST", "/login/passkey", RequiredAccess.ANYONE, "Sign in with a passkey")
+    async def dashboard_passkey(body: PasskeyLoginRequest) -> ApiResponse[DashboardLoginResponse]:
+        require_own_page()
+        result = await passkeys.sign_in(body.passkey, client=client_info(read_device_tokens()))
+        return signed_in_response(result, cookie)
+
+    @operation(bp, "POST", "/refresh", RequiredAccess.ANYONE, "Renew the session")
+    async def dashboard_refresh() -> ApiResponse[DashboardTokensResponse]:
+        require_own_page()
+        token = cookie.find()
+        if token is None:
+            raise Unauthenticated("Please sign in.")
+        tokens = await sessions.refresh(token, client=client_info())
+        content = DashboardTokensResponse(access_token=tokens.access_token, expires_in=tokens.expires_in_s)
+        return ApiResponse(content, cookies=[cookie.set_header(tokens)])
+
+    @operation(bp, "POST", "/logout", RequiredAccess.ANYONE, "Sign out")
+    async def dashboard_logout() -> ApiResponse[DashboardLogoutResponse]:
+        require_own_page()
+        if (token := cookie.find()) is not None:
+            await sessions.logout(token, client=client_info())
+        url = None if provider_sign_out_url is None else await provider_sign_out_url()
+        return ApiResponse(DashboardLogoutResponse(provider_sign_out_url=url), cookies=[cookie.delete_header()])
+
+    return bp
+
+
+def signed_in_response(result: LoginResult, cookie: RefreshTokenCookie) -> ApiResponse[Any]:
+    tokens = result.tokens
+    content = DashboardLoginResponse(
+        access_token=tokens.access_token, expires_in=tokens.expires_in_s, user=signed_in_user(result)
+    )
+    return ApiResponse(content, cookies=[cookie.set_header(tokens), device_cookie_header(result.device_tokens)])

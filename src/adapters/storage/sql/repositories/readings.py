@@ -1,0 +1,270 @@
+"""Readings: rows pass through as the engine built them. Their key is (device, time, digest), and there is no other index.
+
+A search for old or new rows of all devices therefore goes device by device: a recursive query finds each next device number with
+one index seek, however many rows lie between.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Collection, Mapping, Sequence, Set
+
+from sqlalchemy import BigInteger, BindParameter, TextClause, bindparam, select, text, tuple_
+
+from adapters.storage.sql.bulk_insert import BulkStatement
+from adapters.storage.sql.db_session import POSTGRES, SQLITE, DbSession
+from adapters.storage.sql.mapper import json_integer_list, json_list, to_json, upsert
+from adapters.storage.sql.tables import device_latest, device_metrics, metric_names, readings
+from domain.telemetry.ports import MAX_TIME_MS, MessageKey, PackedRow, RowKey
+
+r = readings.c
+
+ADD_MANY = BulkStatement(
+    "INSERT OR IGNORE INTO readings (device_no, ts, digest, packed) VALUES (?, ?, ?, ?)",
+    "INSERT INTO readings (device_no, ts, digest, packed) "
+    "SELECT * FROM unnest($1::bigint[], $2::bigint[], $3::bigint[], $4::bytea[]) ON CONFLICT DO NOTHING",
+    row_by_row=True,
+)
+LIST_EXISTING = {
+    SQLITE: text(
+        "SELECT readings.device_no, readings.ts, readings.digest FROM json_each(:at_keys) AS r CROSS JOIN readings "
+        "WHERE readings.device_no = r.value ->> '$[0]' AND readings.ts = r.value ->> '$[1]' "
+        "AND readings.digest = r.value ->> '$[2]'"
+    ),
+    POSTGRES: text(
+        "SELECT readings.device_no, readings.ts, readings.digest FROM json_array_elements(CAST(:at_keys AS json)) AS r (key) "
+        "JOIN readings ON readings.device_no = CAST(r.key ->> 0 AS bigint) AND readings.ts = CAST(r.key ->> 1 AS bigint) "
+        "AND readings.digest = CAST(r.key ->> 2 AS bigint)"
+    ),
+}
+_TIME_RANGE = (
+    r.device_no == bindparam("at_device"),
+    r.ts >= bindparam("at_since"),
+    r.ts < bindparam("at_until"),
+)
+_LIMIT: BindParameter[int] = bindparam("at_limit")
+LIST_NEWEST_FIRST = select(r.ts, r.packed).where(*_TIME_RANGE).order_by(r.ts.desc(), r.digest.desc()).limit(_LIMIT)
+LIST_OLDEST_FIRST = select(r.ts, r.packed).where(*_TIME_RANGE).order_by(r.ts, r.digest).limit(_LIMIT)
+
+_KEY = tuple_(r.ts, r.digest)
+_CURSOR = tuple_(bindparam("at_ts", type_=r.ts.type), bindparam("at_digest", type_=r.digest.type))
+_OF_DEVICE = select(r.ts, r.digest, r.packed).where(r.device_no == bindparam("at_device"))
+PAGE_NEWEST_FIRST = (
+    _OF_DEVICE.where(r.ts >= bindparam("at_since"), _KEY < _CURSOR).order_by(r.ts.desc(), r.digest.desc()).limit(_LIMIT)
+)
+PAGE_OLDEST_FIRST = _OF_DEVICE.where(r.ts < bindparam("at_until"), _KEY > _CURSOR).order_by(r.ts, r.digest).limit(_LIMIT)
+
+# Readers go on, and other writers wait: otherwise two of them would give the same number to different names.
+LOCK_METRIC_NAMES = text("LOCK TABLE metric_names IN SHARE ROW EXCLUSIVE MODE")
+_ADD_METRIC_NAMES = (
+    "INSERT INTO metric_names (metric_no, name) SELECT coalesce((SELECT max(metric_no) FROM metric_names), 0) "
+    "+ row_number() OVER (ORDER BY listed.position), listed.name "
+    "FROM {listed} WHERE NOT EXISTS (SELECT 1 FROM metric_names AS m WHERE m.name = listed.name)"
+)
+ADD_METRIC_NAMES = {
+    SQLITE: text(_ADD_METRIC_NAMES.format(listed="(SELECT key AS position, value AS name FROM json_each(:at_listed)) AS listed")),
+    POSTGRES: text(
+        _ADD_METRIC_NAMES.format(
+            listed="json_array_elements_text(CAST(:at_listed AS json)) WITH ORDINALITY AS listed (name, position)"
+        )
+    ),
+}
+FIND_METRIC_NUMBERS = {
+    dialect: select(metric_names.c.metric_no, metric_names.c.name).where(metric_names.c.name.in_(among))
+    for dialect, among in json_list().items()
+}
+LIST_METRIC_NAMES = select(metric_names.c.metric_no, metric_names.c.name).order_by(metric_names.c.metric_no)
+UPSERT_METRICS = upsert(device_metrics, "unit")
+LIST_METRICS = (
+    select(metric_names.c.metric_no, metric_names.c.name, device_metrics.c.unit)
+    .join(device_metrics, device_metrics.c.metric_no == metric_names.c.metric_no)
+    .where(device_metrics.c.device_no == bindparam("at_device"))
+    .order_by(metric_names.c.name)
+)
+LIST_METRICS_OF_DEVICES = {
+    dialect: select(device_metrics.c.device_no, device_metrics.c.metric_no, metric_names.c.name, device_metrics.c.unit)
+    .join(metric_names, device_metrics.c.metric_no == metric_names.c.metric_no)
+    .where(device_metrics.c.device_no.in_(among))
+    for dialect, among in json_integer_list().items()
+}
+UPSERT_LATEST = upsert(device_latest, "ts", "packed")
+LIST_LATEST = select(device_latest.c.device_no, device_latest.c.ts, device_latest.c.packed).order_by(device_latest.c.device_no)
+FIND_LATEST = select(device_latest.c.ts, device_latest.c.packed).where(device_latest.c.device_no == bindparam("at_device"))
+
+_SKIP_SCAN = """
+WITH RECURSIVE hop (device_no) AS (
+  SELECT (SELECT min(device_no) FROM readings WHERE device_no >= :at_first)
+  UNION ALL
+  SELECT (SELECT min(device_no) FROM readings WHERE device_no > hop.device_no) FROM hop WHERE hop.device_no IS NOT NULL
+)
+"""
+_UP_TO_CURSOR = "r.device_no = :at_device AND (r.ts < :at_ts OR (r.ts = :at_ts AND r.digest <= :at_digest))"
+_NOT_DELETED = "NOT EXISTS (SELECT 1 FROM graves AS g WHERE g.device_no = hop.device_no)"
+_NEWER = f"""r.device_no = hop.device_no
+  AND r.ts >= CASE WHEN hop.device_no = :at_device AND :at_ts > coalesce(l.ts, -1) THEN :at_ts ELSE coalesce(l.ts + 1, 0) END
+  AND NOT ({_UP_TO_CURSOR})"""
+_WITH_LATEST = f"""{_SKIP_SCAN}
+SELECT r.device_no, r.ts, r.digest, r.packed FROM hop LEFT JOIN device_latest AS l ON l.device_no = hop.device_no"""  # noqa: S608 - put together from constants of this module
+_ROWS_OF_DEVICE = f"SELECT * FROM readings AS r WHERE {_NEWER} ORDER BY r.ts, r.digest LIMIT :at_limit"  # noqa: S608 - constants
+_DEVICES_WITH_OLDER = f"""{_SKIP_SCAN}
+SELECT device_no FROM hop
+WHERE device_no IS NOT NULL AND (SELECT min(r.ts) FROM readings AS r WHERE r.device_no = hop.device_no) < :at_before
+LIMIT :at_limit
+"""  # noqa: S608 - put together from constants of this module
+# Ranges that have expired are dropped as a whole (range_partitions.py); only what is older than all ranges is searched.
+_DEVICES_WITH_OLDER_THAN_RANGES = re.sub(r"\breadings\b", "readings_before", _DEVICES_WITH_OLDER)
+
+
+def _text_with_bigints(sql: str, *names: str) -> TextClause:
+    return text(sql).bindparams(*[bindparam(name, type_=BigInteger()) for name in names])
+
+
+_PAGE_PARAMETERS = ("at_first", "at_device", "at_ts", "at_digest", "at_limit")
+LIST_NEWER_THAN_LATEST = {
+    # SQLite keeps the order of a CROSS JOIN, and the device numbers ascend: the rows are sorted, so a page reads no more than a
+    # page.
+    SQLITE: _text_with_bigints(
+        f"{_WITH_LATEST} CROSS JOIN readings AS r WHERE {_NEWER} AND {_NOT_DELETED} LIMIT :at_limit", *_PAGE_PARAMETERS
+    ),
+    # LIMIT in the subquery: the planner must look up each device's rows by their key, and not read the whole table.
+    POSTGRES: _text_with_bigints(
+        f"{_WITH_LATEST} CROSS JOIN LATERAL ({_ROWS_OF_DEVICE}) AS r WHERE {_NOT_DELETED} "
+        "ORDER BY r.device_no, r.ts, r.digest LIMIT :at_limit",
+        *_PAGE_PARAMETERS,
+    ),
+}
+LIST_DEVICES_WITH_ANY_OLDER = _text_with_bigints(_DEVICES_WITH_OLDER, "at_first", "at_before", "at_limit")
+LIST_DEVICES_WITH_OLDER = {
+    SQLITE: LIST_DEVICES_WITH_ANY_OLDER,
+    POSTGRES: _text_with_bigints(_DEVICES_WITH_OLDER_THAN_RANGES, "at_first", "at_before", "at_limit"),
+}
+# The range of times bounds what is read, and on PostgreSQL the days that are visited.
+_DELETE_MESSAGES = (
+    "DELETE FROM readings WHERE device_no = :at_device AND ts >= :at_since AND ts <= :at_until AND (ts, digest) IN ({among})"
+)
+DELETE_MESSAGES = {
+    dialect: _text_with_bigints(_DELETE_MESSAGES.format(among=among), "at_device", "at_since", "at_until")
+    for dialect, among in {
+        SQLITE: "SELECT value ->> 0, value ->> 1 FROM json_each(:at_keys)",
+        POSTGRES: "SELECT CAST(value ->> 0 AS bigint), CAST(value ->> 1 AS bigint) "
+        "FROM json_array_elements(CAST(:at_keys AS json))",
+    }.items()
+}
+# A range of keys, because the database would look up each key of a list separately.
+LAST_OF_BATCH = (
+    select(r.ts, r.digest)
+    .where(r.device_no == bindparam("at_device"), r.ts < bindparam("at_before"))
+    .order_by(r.ts, r.digest)
+    .limit(1)
+    .offset(bindparam("at_offset"))
+)
+DELETE_UP_TO = _text_with_bigints(
+    "DELETE FROM readings WHERE device_no = :at_device AND ts <= :at_ts AND (ts, digest) <= (:at_ts, :at_digest) RETURNING ts",
+    "at_device",
+    "at_ts",
+    "at_digest",
+)
+_BELOW_ANY_DIGEST = -(2**31) - 1
+
+
+class SqlReadingRepository:
+    def __init__(self, session: DbSession) -> None:
+        self._session = session
+
+    async def add_many(self, rows: Sequence[PackedRow]) -> None:
+        await self._session.bulk_write(ADD_MANY, rows)
+
+    async def list_existing(self, keys: Sequence[RowKey]) -> Set[RowKey]:
+        rows = await self._session.read(LIST_EXISTING[self._session.dialect], at_keys=to_json(list(keys)))
+        return {(row[0], row[1], row[2]) for row in rows}
+
+    async def list_between(
+        self, device_no: int, since_ms: int, until_ms: int, limit: int, *, newest_first: bool = True
+    ) -> Sequence[tuple[int, bytes]]:
+        statement = LIST_NEWEST_FIRST if newest_first else LIST_OLDEST_FIRST
+        rows = await self._session.read(statement, at_device=device_no, at_since=since_ms, at_until=until_ms, at_limit=limit)
+        return [(row[0], row[1]) for row in rows]
+
+    async def list_page(
+        self, device_no: int, since_ms: int, until_ms: int, limit: int, after: MessageKey | None, *, newest_first: bool = True
+    ) -> Sequence[tuple[int, int, bytes]]:
+        if newest_first:
+            ts, digest = after or (until_ms, _BELOW_ANY_DIGEST)
+            rows = await self._session.read(
+                PAGE_NEWEST_FIRST, at_device=device_no, at_since=since_ms, at_ts=ts, at_digest=digest, at_limit=limit
+            )
+        else:
+            ts, digest = after or (since_ms, _BELOW_ANY_DIGEST)
+            rows = await self._session.read(
+                PAGE_OLDEST_FIRST, at_device=device_no, at_until=until_ms, at_ts=ts, at_digest=digest, at_limit=limit
+            )
+        return [(row[0], row[1], row[2]) for row in rows]
+
+    async def assign_metric_numbers(self, names: Sequence[str]) -> Sequence[tuple[int, str]]:
+        dialect, listed = self._session.dialect, to_json(list(dict.fromkeys(names)))
+        if dialect == POSTGRES:
+            known = await self._session.read(FIND_METRIC_NUMBERS[dialect], at_listed=listed)
+            if len(known) == len(set(names)):
+                return [(row[0], row[1]) for row in known]
+            await self._session.write(LOCK_METRIC_NAMES)
+        await self._session.write(ADD_METRIC_NAMES[dialect], at_listed=listed)
+        return [(row[0], row[1]) for row in await self._session.read(FIND_METRIC_NUMBERS[dialect], at_listed=listed)]
+
+    async def list_metric_names(self) -> Sequence[tuple[int, str]]:
+        return [(row[0], row[1]) for row in await self._session.read(LIST_METRIC_NAMES)]
+
+    async def upsert_device_metrics(self, metrics: Sequence[tuple[int, int, str | None]]) -> None:
+        rows = [{"device_no": device, "metric_no": metric, "unit": unit} for device, metric, unit in metrics]
+        await self._session.execute_many(UPSERT_METRICS[self._session.dialect], rows)
+
+    async def list_device_metrics(self, device_no: int) -> Sequence[tuple[int, str, str | None]]:
+        return [(row[0], row[1], row[2]) for row in await self._session.read(LIST_METRICS, at_device=device_no)]
+
+    async def list_metrics_of_devices(self, device_nos: Collection[int]) -> Mapping[tuple[int, int], tuple[str, str | None]]:
+        rows = await self._session.read(LIST_METRICS_OF_DEVICES[self._session.dialect], at_listed=to_json(sorted(device_nos)))
+        return {(row[0], row[1]): (row[2], row[3]) for row in rows}
+
+    async def upsert_checkpoints(self, checkpoints: Sequence[tuple[int, int, bytes]]) -> None:
+        rows = [{"device_no": device, "ts": at_ms, "packed": packed} for device, at_ms, packed in checkpoints]
+        await self._session.execute_many(UPSERT_LATEST[self._session.dialect], rows)
+
+    async def list_checkpoints(self) -> Sequence[tuple[int, int, bytes]]:
+        return [(row[0], row[1], row[2]) for row in await self._session.read(LIST_LATEST)]
+
+    async def find_checkpoint(self, device_no: int) -> tuple[int, bytes] | None:
+        rows = await self._session.read(FIND_LATEST, at_device=device_no)
+        return (rows[0][0], rows[0][1]) if rows else None
+
+    async def list_newer_than_checkpoint(self, limit: int, after: tuple[int, int, int] | None) -> Sequence[PackedRow]:
+        device, at_ms, digest = after or (0, -1, 0)
+        rows = await self._session.read(
+            LIST_NEWER_THAN_LATEST[self._session.dialect],
+            at_first=device,
+            at_device=device,
+            at_ts=at_ms,
+            at_digest=digest,
+            at_limit=limit,
+        )
+        return [(row[0], row[1], row[2], row[3]) for row in rows]
+
+    async def delete_batch(self, device_no: int, limit: int, before_ms: int = MAX_TIME_MS) -> int:
+        found = await self._session.read(LAST_OF_BATCH, at_device=device_no, at_before=before_ms, at_offset=limit - 1)
+        ts, digest = found[0] if found else (before_ms, _BELOW_ANY_DIGEST)
+        return len(await self._session.write(DELETE_UP_TO, at_device=device_no, at_ts=ts, at_digest=digest))
+
+    async def delete_messages(self, device_no: int, keys: Sequence[MessageKey]) -> None:
+        if keys:
+            await self._session.write(
+                DELETE_MESSAGES[self._session.dialect],
+                at_device=device_no,
+                at_since=keys[0][0],
+                at_until=keys[-1][0],
+                at_keys=to_json(list(keys)),
+            )
+
+    async def list_devices_with_rows_before(
+        self, before_ms: int, first_device: int, limit: int, *, in_ranges: bool = False
+    ) -> Sequence[int]:
+        statement = LIST_DEVICES_WITH_ANY_OLDER if in_ranges else LIST_DEVICES_WITH_OLDER[self._session.dialect]
+        rows = await self._session.read(statement, at_first=first_device, at_before=before_ms, at_limit=limit)
+        return [row[0] for row in rows]

@@ -1,0 +1,100 @@
+"""What `latchboard audit` does with the database and the keys."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Sequence
+from contextlib import asynccontextmanager
+from dataclasses import dataclass
+from typing import Any, TextIO
+
+from adapters.clock import SystemClock
+from adapters.crypto.seal_keys import Ed25519SealKeyProvider
+from adapters.storage.sql import SqlDatabase
+from app.config.settings import Settings
+from app.runtime.lost_database_check import require_database
+from app.runtime.startup_errors import StartupError
+from app.wiring.adapters import load_key_ring, prepare_data_dir
+from domain.audit.export import AuditExporter
+from domain.audit.sealing import AuditSealService
+from domain.audit.selection import AuditSelection
+from domain.kernel.clock import from_iso
+from domain.kernel.errors import ValidationFailed
+from domain.kernel.ids import AccountId
+
+
+@dataclass(frozen=True, slots=True)
+class AuditExportOptions:
+    """Options of `audit export`."""
+
+    account: str | None
+    since: str | None
+    until: str | None
+    command: str | None
+    after_seal: int | None
+
+    def to_selection(self) -> AuditSelection:
+        """Raises ValidationFailed."""
+        return AuditSelection(_time("--since", self.since), _time("--until", self.until), self.command)
+
+
+def list_public_keys(settings: Settings) -> Sequence[tuple[str, str]]:
+    """Ids and public keys, newest first. Raises StartupError."""
+    return [(key.key_id, key.public_key) for key in _seal_keys(settings).all()]
+
+
+async def seal_log(settings: Settings) -> int:
+    """How many accounts were sealed. Raises StartupError, Conflict, and what the database raises."""
+    keys = _seal_keys(settings)
+    async with open_database(settings) as uow:
+        return await AuditSealService(uow=uow, clock=SystemClock(), keys=keys).seal()
+
+
+async def export_log(settings: Settings, request: AuditExportOptions, file: TextIO) -> None:
+    """Raises StartupError, NotFound, ValidationFailed, and what the database raises."""
+    selection = request.to_selection()
+    async with open_database(settings) as uow:
+        account_id = await choose_account(uow, request.account)
+        exporter = AuditExporter(uow=uow, clock=SystemClock())
+        async for line in exporter.lines(account_id, selection, after_seal=request.after_seal):
+            file.write(line + "\n")
+
+
+@asynccontextmanager
+async def open_database(settings: Settings) -> AsyncIterator[Any]:
+    """Its unit of work."""
+    prepare_data_dir(settings.data_dir)
+    database = SqlDatabase(settings.effective_database_url, pool_size=1)
+    try:
+        require_database(settings, database.file)
+        await database.start()
+        yield database.uow
+    finally:
+        await database.stop()
+
+
+async def choose_account(uow: Any, named: str | None) -> AccountId:
+    """Raises StartupError."""
+    async with uow.read() as tx:
+        known = await tx.accounts.list_ids()
+    if named is not None and named in known:
+        return AccountId(named)
+    if named is None and len(known) == 1:
+        return known[0]  # type: ignore[no-any-return]
+    raise StartupError(
+        f"There is no account {named}. See: latchboard account list" if named else "Name the account with --account ID."
+    )
+
+
+def _time(option: str, text: str | None) -> int | None:
+    """Unix milliseconds. Raises ValidationFailed."""
+    try:
+        return None if text is None else from_iso(text)
+    except (ValueError, OverflowError):
+        raise ValidationFailed(f"{option} {text} is no ISO 8601 date-time with offset, such as 2026-11-21T04:00:00Z.") from None
+
+
+def _seal_keys(settings: Settings) -> Ed25519SealKeyProvider:
+    prepare_data_dir(settings.data_dir)
+    if settings.secret_keys is None and not (settings.data_dir / "secret_keys").exists():
+        raise StartupError(f"There is no key ring in {settings.data_dir}. Set LATCHBOARD_DATA_DIR to where the service keeps it.")
+    return Ed25519SealKeyProvider(load_key_ring(settings))

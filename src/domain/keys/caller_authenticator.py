@@ -1,0 +1,158 @@
+"""Authentication of access tokens and API keys. Session and role are read on each call, so a session that was ended and a
+membership that changed apply at once, on every instance.
+
+The time of the last use of a key or a service session is buffered and written in batches every few seconds instead of once per
+call. A crash loses a few seconds of it, which is acceptable for a value that is only displayed.
+"""
+
+from __future__ import annotations
+
+import hmac
+from dataclasses import replace
+from typing import Protocol
+
+from domain.accounts.model import AccessTokenClaims
+from domain.accounts.ports import AccessTokenCodec, HasMemberships, HasUserSessions, SecretHasher
+from domain.kernel.caller import ApiKeyCaller, Role, Session
+from domain.kernel.clock import MINUTE_MS, Clock
+from domain.kernel.denied_request_log import DeniedRequestLog
+from domain.kernel.errors import RateLimited, Unauthenticated
+from domain.kernel.ids import KeyId, SessionId
+from domain.kernel.unit_of_work import UnitOfWork
+from domain.keys.key_format import check_key_format
+from domain.keys.ports import HasApiKeys
+from domain.sign_in.second_factor_policy import SecondFactorRequirement
+from domain.sign_in.second_factor_ports import HasSecondFactors
+from domain.team.service_sessions import SERVICE_TOKEN_PREFIX, HasServiceSessions, check_usable
+
+
+class AuthenticationTx(HasApiKeys, HasMemberships, HasSecondFactors, HasServiceSessions, HasUserSessions, Protocol): ...
+
+
+SERVICE_REQUESTS_PER_MINUTE = 1_200
+
+
+class CallerAuthenticator:
+    """The `Authenticator` of the HTTP and feed adapters."""
+
+    def __init__(
+        self,
+        *,
+        uow: UnitOfWork[AuthenticationTx],
+        clock: Clock,
+        tokens: AccessTokenCodec,
+        secret_hasher: SecretHasher,
+        denied_requests: DeniedRequestLog | None = None,
+        requirement: SecondFactorRequirement = SecondFactorRequirement.NOBODY,
+    ) -> None:
+        self._uow = uow
+        self._clock = clock
+        self._tokens = tokens
+        self._digest = secret_hasher
+        self._denied_request_log = denied_requests
+        self._requirement = requirement
+        self._keys_last_used_ms: dict[KeyId, int] = {}
+        self._services_last_used_ms: dict[SessionId, int] = {}
+        self._service_requests: dict[SessionId, tuple[int, int]] = {}
+        """The minute, and the requests in it, of each service session."""
+
+    async def authenticate_token(self, token: str, address: str) -> tuple[Session, int]:
+        """The session and its expiry in Unix ms. Raises Unauthenticated, `TOKEN_EXPIRED` for a valid token that has expired."""
+        if token.startswith(SERVICE_TOKEN_PREFIX):
+            return await self._authenticate_service(token, address)
+        claims = self._tokens.verify(token, self._clock.now_ms())
+        async with self._uow.read(one_statement=True) as tx:
+            found = await tx.user_sessions.find_with_membership(claims.session_id)
+        if found is not None:
+            session, membership = found
+            is_same = (membership.user_id, membership.account_id) == (claims.user_id, claims.account_id)
+            if is_same and membership.membership_id == claims.membership_id and session.revoked_ms is None:
+                caller = replace(membership.to_session(address), session_id=claims.session_id)
+                return caller if session.provider_factor_ms is not None else await self._with_requirement(
+                    caller
+                ), claims.expires_ms
+        raise await self._refuse(claims, address)
+
+    async def _authenticate_service(self, token: str, address: str) -> tuple[Session, int]:
+        """A service session. Raises Unauthenticated; RateLimited."""
+        now_ms = self._clock.now_ms()
+        async with self._uow.read() as tx:
+            service = await tx.service_sessions.find_by_hash(self._digest.sha256(token))
+            found = None if service is None else await tx.user_sessions.find_with_membership(service.session_id)
+        check_usable(service, None if found is None else found[0], now_ms)
+        if service is None or found is None:
+            raise AssertionError("a session that is absent is not usable")
+        self._count_service_request(service.session_id, now_ms)
+        caller = service.act_for(found[1].to_session(address))
+        if caller is None:
+            raise Unauthenticated("The member who made this service session has a lower role now. Create a new one.")
+        self._services_last_used_ms[service.session_id] = now_ms
+        return caller, service.expires_ms
+
+    def _count_service_request(self, session_id: SessionId, now_ms: int) -> None:
+        minute = now_ms // MINUTE_MS
+        self._service_requests = {key: value for key, value in self._service_requests.items() if value[0] == minute}
+        count = self._service_requests.get(session_id, (minute, 0))[1] + 1
+        self._service_requests[session_id] = (minute, count)
+        if count > SERVICE_REQUESTS_PER_MINUTE:
+            retry_after = max(1, ((minute + 1) * MINUTE_MS - now_ms) // 1000)
+            raise RateLimited(
+                f"A service session may send {SERVICE_REQUESTS_PER_MINUTE} requests a minute.",
+                retry_after=retry_after,
+                limit=SERVICE_REQUESTS_PER_MINUTE,
+                window_s=60,
+            )
+
+    async def _with_requirement(self, caller: Session) -> Session:
+        if not self._requirement.applies_to(caller.role):
+            return caller
+        async with self._uow.read() as tx:
+            return replace(caller, lacks_second_factor=not await tx.second_factors.is_enabled(caller.user_id))
+
+    async def _refuse(self, claims: AccessTokenClaims, address: str) -> Unauthenticated:
+        """The error for a valid token whose session or membership is over; it is logged."""
+        async with self._uow.read() as tx:
+            membership = await tx.memberships.get(claims.membership_id)
+        caller = Session(claims.account_id, claims.user_id, claims.membership_id, Role.VIEWER, address)
+        if membership is None:
+            error = Unauthenticated("This user is no longer a member of the account. Sign in again.")
+            await self._log_denied(caller, "a call by a former member", error)
+        else:
+            error = Unauthenticated("This session has ended. Sign in again.")
+            await self._log_denied(caller, "a call of an ended session", error)
+        return error
+
+    async def authenticate_key(self, secret: str, address: str) -> ApiKeyCaller:
+        """Raises Unauthenticated for a key that is malformed, unknown or disabled."""
+        check_key_format(secret)
+        secret_hash = self._digest.sha256(secret)
+        async with self._uow.read(one_statement=True) as tx:
+            key = await tx.api_keys.find_by_hash(secret_hash)
+        if key is None or not hmac.compare_digest(key.secret_hash, secret_hash):
+            raise Unauthenticated("This API key does not exist or was deleted. Create a new one.")
+        caller = ApiKeyCaller(key.account_id, key.key_id, key.name, address)
+        if not key.enabled:
+            error = Unauthenticated("This API key is disabled. Enable it or use another one.")
+            await self._log_denied(caller, "a call with a disabled key", error)
+            raise error
+        self._keys_last_used_ms[key.key_id] = self._clock.now_ms()
+        return caller
+
+    async def _log_denied(self, caller: Session | ApiKeyCaller, act: str, error: Unauthenticated) -> None:
+        if self._denied_request_log is not None:
+            await self._denied_request_log.log_denied(caller, act, error, {})
+
+    async def flush_last_used(self) -> None:
+        """Write the buffered last-use times. Called every few seconds and at shutdown."""
+        keys, self._keys_last_used_ms = self._keys_last_used_ms, {}
+        services, self._services_last_used_ms = self._services_last_used_ms, {}
+        if not keys and not services:
+            return
+        try:
+            async with self._uow.write(caller=None) as tx:
+                await tx.api_keys.update_last_used(keys)
+                await tx.service_sessions.update_last_used(services)
+        except BaseException:
+            self._keys_last_used_ms = {**keys, **self._keys_last_used_ms}
+            self._services_last_used_ms = {**services, **self._services_last_used_ms}
+            raise
