@@ -42,6 +42,10 @@ class NatsNodes:
     def monitor_url(self) -> str:
         return ",".join(f"http://127.0.0.1:{port}" for port in self._monitors)
 
+    @property
+    def pids(self) -> list[int]:
+        return [process.pid for process in self._processes if process is not None]
+
     def start(self, number: int | None = None) -> None:
         for each in range(len(self._clients)) if number is None else (number,):
             config = self._folder / f"node-{each}.conf"
