@@ -13,7 +13,7 @@ import pyotp
 import pytest
 from playwright.async_api import Page, expect
 
-from support.browser import DESKTOP, PHONE, find_faults, open_browser
+from support.browser import CHROMIUM, DESKTOP, PHONE, find_faults, open_browser
 from support.device import create_device
 from support.push_browser import PushBrowser
 from support.service import PASSWORD, ApiClient, Service
@@ -188,7 +188,7 @@ async def test_a_person_adds_channels_tests_and_deletes_them(
 
 
 async def test_the_service_worker_shows_a_pushed_message_and_nothing_it_cannot_read(service: Service) -> None:
-    async with open_browser(service, PHONE) as browser:
+    async with open_browser(service, PHONE, binary=CHROMIUM) as browser:
         await browser.context.grant_permissions(["notifications"], origin=service.url)
         page = await browser.open_signed_in()
         await page.evaluate("navigator.serviceWorker.ready.then(() => true)")

@@ -16,7 +16,9 @@ from playwright.async_api import BrowserContext, ConsoleMessage, Page, async_pla
 from support.service import EMAIL, PASSWORD, Service
 from support.waiting import TIMEOUT_S
 
-BINARY = next(filter(None, map(shutil.which, ("chromium", "chromium-browser", "google-chrome"))), None)
+CHROMIUM = next(filter(None, map(shutil.which, ("chromium", "chromium-browser", "google-chrome"))), None)
+HEADLESS_SHELL = shutil.which("chromium-headless-shell") or CHROMIUM
+"""Takes a third less processor time than Chromium. It shows no notifications."""
 REQUIRED = "LATCHBOARD_REQUIRE_CHROMIUM"
 TIMEOUT_MS = int(1_000 * TIMEOUT_S)
 
@@ -24,9 +26,9 @@ expect.set_options(timeout=TIMEOUT_MS)
 
 
 def require_chromium() -> None:
-    if BINARY is None and not os.environ.get(REQUIRED):
+    if CHROMIUM is None and not os.environ.get(REQUIRED):
         pytest.skip(f"Chromium is not installed; set {REQUIRED}=1 to make this a failure")
-    assert BINARY is not None, f"Chromium is not installed and {REQUIRED} is set; `make apt` installs it"
+    assert CHROMIUM is not None, f"Chromium is not installed and {REQUIRED} is set; `make apt` installs it"
 
 
 SIGN_IN_WORDS = {"en": ("Email", "Password", "Sign in", "Devices"), "de": ("E-Mail", "Passwort", "Anmelden", "Geräte")}
@@ -92,13 +94,18 @@ PHONE, DESKTOP = (390, 844), (1440, 900)
 
 @contextlib.asynccontextmanager
 async def open_browser(
-    service: Service, size: tuple[int, int] = DESKTOP, *, language: str = "en-GB", theme: Literal["light", "dark"] = "light"
+    service: Service,
+    size: tuple[int, int] = DESKTOP,
+    *,
+    language: str = "en-GB",
+    theme: Literal["light", "dark"] = "light",
+    binary: str | None = HEADLESS_SHELL,
 ) -> AsyncIterator[Browser]:
     """Fails at its end if a page raised an error or violated its Content-Security-Policy."""
     require_chromium()
     flags = ["--no-sandbox"] if os.geteuid() == 0 else []
     async with async_playwright() as player:
-        chromium = await player.chromium.launch(executable_path=BINARY, args=flags)
+        chromium = await player.chromium.launch(executable_path=binary, args=flags)
         try:
             width, height = size
             context = await chromium.new_context(
