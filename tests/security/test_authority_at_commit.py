@@ -62,6 +62,7 @@ OWN_PASSWORD = "POST /auth/password/change"
 BY_KEY = [row for row in WRITING if ROWS[row]["keyW"] < 300]
 BY_MEMBERS_GRANT = [row for row in WRITING if ROWS[row]["Member"] == 403 and ROWS[row]["Member+"] < 300]
 RECORDS = {"events", "event_writers", "event_counts", "event_totals", "write_probes", "login_failures"}
+QUERIES = {table.name: select(table) for table in metadata.sorted_tables if table.name not in RECORDS}
 """Tables that a denied call may change: it is on record."""
 _RECORDED = {"grant_revoked", "access_refused", "credentials_reveal_refused", "approval_refused"}
 
@@ -115,8 +116,7 @@ class Stage:
     async def dump(self) -> dict[str, list[Any]]:
         """All rows but those of the records."""
         async with self.people.app.services.uow.read() as tx:
-            tables = [table for table in metadata.sorted_tables if table.name not in RECORDS]
-            return {table.name: [tuple(row) for row in await tx.session.read(select(table))] for table in tables}
+            return {name: [tuple(row) for row in await tx.session.read(query)] for name, query in QUERIES.items()}
 
     async def recorded(self) -> set[str]:
         page = await self.owner.send_ok("GET", "/events?limit=1")
