@@ -61,9 +61,10 @@ async def test_no_id_is_the_way_to_another_operation(app: InProcessApp, ada: Api
     made = await ada.send_ok("POST", "/keys", {"name": "agent"})
     await ada.send_ok("POST", f"/devices/{own_id}/grants", {"commands": ["*"], "apiKeyId": made["keyId"]})
     given = device_id.format(id=own_id)
-    sent = await call(app, made["key"], "send_command", device_id=given, command="ON", reason="because")
+    sent = await call(app, made["key"], "send_command", device_id=given, command="ON", reason="because", wait_seconds=0)
     read = await call(app, made["key"], "explain_access", device_id=given, command="ON")
     decided = await call(app, made["key"], "wait_for_approval", device_id=own_id, approval_id=given, wait_seconds=0)
     assert {sent["error"], read["error"], decided["error"]} == {"NOT_FOUND"}
     assert (await ada.send_ok("GET", f"/devices/{own_id}/executions"))["data"] == []
-    assert (await call(app, made["key"], "send_command", device_id=own_id, command="ON", reason="because"))["status"] == "QUEUED"
+    queued = await call(app, made["key"], "send_command", device_id=own_id, command="ON", reason="because", wait_seconds=0)
+    assert queued["status"] == "QUEUED"
