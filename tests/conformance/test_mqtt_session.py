@@ -7,7 +7,7 @@ import struct
 import pytest
 
 from domain.devices.device_codec import OutboundMessage
-from domain.devices.device_link import DeviceDisconnected, DeviceSubscribed, SendResult
+from domain.devices.device_link import DeviceDisconnected, DeviceSubscribed, PublishResult
 from support import mqtt_packets as wire
 from support.broker import BrokerDevice, BrokerWorld, RawMqttConnection, broker, connect_packet, subscribe_packet
 
@@ -48,7 +48,7 @@ def puback(packet_id: int) -> bytes:
 
 
 async def command(world: BrokerWorld, device: BrokerDevice, payload: bytes) -> None:
-    assert await world.link.send(device.device_id, OutboundMessage("cmd", payload)) is SendResult.SENT
+    assert await world.link.send(device.device_id, OutboundMessage("cmd", payload)) is PublishResult.SENT
 
 
 async def lost(world: BrokerWorld, raw: RawMqttConnection) -> None:
@@ -184,11 +184,11 @@ async def test_a_client_gets_no_packet_above_its_maximum_and_the_service_learns_
         length_bytes = 1 if limit <= 130 else 2 if limit <= 16_387 else 3
         content = min(limit - 1 - length_bytes, {1: 127, 2: 16_383}[length_bytes])
         largest = OutboundMessage("cmd", b"x" * (content - beside))
-        assert await world.link.send(device.device_id, largest) is SendResult.SENT
+        assert await world.link.send(device.device_id, largest) is PublishResult.SENT
         too_large = OutboundMessage("cmd", largest.payload + b"x")
-        assert await world.link.send(device.device_id, too_large) is SendResult.TOO_LARGE
+        assert await world.link.send(device.device_id, too_large) is PublishResult.TOO_LARGE
         with_expiry = OutboundMessage("cmd", largest.payload, expiry_s=60)
-        assert await world.link.send(device.device_id, with_expiry) is SendResult.TOO_LARGE
+        assert await world.link.send(device.device_id, with_expiry) is PublishResult.TOO_LARGE
         assert (await published(raw, 5))[2] == largest.payload
         await raw.send(PING)
         assert await raw.next_packet() == PONG
@@ -205,4 +205,4 @@ async def test_a_resumed_session_that_accepts_less_than_it_holds_is_announced_as
         await lost(world, raw)
         await resume(world, device, 5, more=MAX_PACKET + struct.pack(">I", 128))
         assert (await world.wait_for_event(DeviceSubscribed, topic_filter="cmd")).held_until_ms == 0
-        assert await world.link.send(device.device_id, OutboundMessage("cmd", b"x" * 500)) is SendResult.TOO_LARGE
+        assert await world.link.send(device.device_id, OutboundMessage("cmd", b"x" * 500)) is PublishResult.TOO_LARGE

@@ -13,7 +13,7 @@ from adapters.mqtt.embedded_link import BrokerListenAddress, EmbeddedBrokerSetti
 from adapters.mqtt.null_link import NullDeviceLink
 from adapters.mqtt.standby_link import StandbyDeviceLink
 from domain.devices.device_codec import OutboundMessage
-from domain.devices.device_link import TAKEN_OVER, DeviceConnected, DeviceDisconnected, DeviceLink, InboundMessage, SendResult
+from domain.devices.device_link import TAKEN_OVER, DeviceConnected, DeviceDisconnected, DeviceLink, InboundMessage, PublishResult
 from domain.kernel.errors import Unavailable
 from support.link_world import World, consuming, open_world
 from support.waiting import TIMEOUT_S
@@ -73,7 +73,7 @@ async def test_a_link_without_devices_reaches_none_and_accepts_none(make: Callab
     await link.start()
     await link.upsert_credentials("dev_1", 1, "p" * 32, "native")
     await link.remove_device("dev_1")
-    assert await link.send("dev_1", OutboundMessage("cmd", b"x")) is SendResult.NOT_SENT
+    assert await link.send("dev_1", OutboundMessage("cmd", b"x")) is PublishResult.NOT_SENT
     assert (link.is_connected("dev_1"), link.disconnect("dev_1"), link.last_subscribed_ms("dev_1")) == (False, False, 0)
     assert (link.warning(), dict(link.stats())) == (None, {})
     if isinstance(link, StandbyDeviceLink):

@@ -14,7 +14,7 @@ from adapters.mqtt.firmware_codec import FirmwareDeviceCodec
 from adapters.params_validator import JsonSchemaParamsValidator
 from domain.accounts.model import Account, Membership, Project, User
 from domain.commands.command_definitions import CommandDefinitionService
-from domain.commands.device_reports import DeviceReportService
+from domain.commands.device_reports import CommandReportService
 from domain.commands.device_types import DeviceTypeService
 from domain.commands.dispatch import CommandDispatchService
 from domain.commands.dispatch_queue import DispatchQueue
@@ -25,7 +25,7 @@ from domain.devices.credential_issuer import CredentialIssuer
 from domain.devices.credential_sync import CredentialSync
 from domain.devices.credentials import DeviceCredentialService
 from domain.devices.device_codec import CommandResultReport, DeviceReport, OutboundMessage, RelayReport
-from domain.devices.device_link import SendResult
+from domain.devices.device_link import PublishResult
 from domain.devices.erasure import DeviceErasureService
 from domain.devices.firmware_config import BrokerEndpoint
 from domain.devices.firmware_service import DeviceFirmwareService
@@ -162,23 +162,23 @@ class FakeLink:
         self.listening.discard(device_id)
         self.expelled.append(device_id)
 
-    async def send(self, device_id: str, message: OutboundMessage) -> SendResult:
+    async def send(self, device_id: str, message: OutboundMessage) -> PublishResult:
         if self.broken:
             raise self.broken
         if device_id not in self.listening:
-            return SendResult.NOT_SENT
+            return PublishResult.NOT_SENT
         if self.too_large:
-            return SendResult.TOO_LARGE
+            return PublishResult.TOO_LARGE
         if self.deaf_for:
             self.deaf_for -= 1
-            return SendResult.NOT_SENT
+            return PublishResult.NOT_SENT
         if self.unconfirmed:
-            return SendResult.UNCONFIRMED
+            return PublishResult.UNCONFIRMED
         sent = SentMessage(device_id, message.topic, message.payload, message.expiry_s)
         self.sent.append(sent)
         if self.on_send is not None:
             self.on_send(sent)
-        return SendResult.SENT
+        return PublishResult.SENT
 
     def is_connected(self, device_id: str) -> bool:
         return device_id in self.listening
@@ -254,7 +254,7 @@ class DeviceWorld:
         )
         self.types = DeviceTypeService(**shared, ids=self.ids, validator=self.checker)
         self.control = DeviceQueryService(**shared, authorizer=self.gate)
-        self.reports = DeviceReportService(execution_waiter=self.outcomes)
+        self.reports = CommandReportService(execution_waiter=self.outcomes)
         self.dispatch = self.make_dispatch()
 
     def make_admission(self) -> CredentialSync:

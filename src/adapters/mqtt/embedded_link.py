@@ -24,7 +24,7 @@ from domain.devices.device_link import (
     InboundMessage,
     InboundTelemetry,
     MessagesDropped,
-    SendResult,
+    PublishResult,
 )
 from domain.kernel.errors import Unavailable
 
@@ -46,10 +46,10 @@ def _event_types(front: str) -> dict[str, Callable[..., InboundEvent]]:
 
 
 _SEND_RESULTS = {
-    "queued": SendResult.SENT,
-    "not_subscribed": SendResult.NOT_SENT,
-    "queue_full": SendResult.NOT_SENT,
-    "too_large": SendResult.TOO_LARGE,
+    "queued": PublishResult.SENT,
+    "not_subscribed": PublishResult.NOT_SENT,
+    "queue_full": PublishResult.NOT_SENT,
+    "too_large": PublishResult.TOO_LARGE,
 }
 
 
@@ -202,7 +202,7 @@ class EmbeddedDeviceLink:
     async def remove_device(self, device_id: str) -> None:
         self._broker.remove_device(device_id)
 
-    async def send(self, device_id: str, message: OutboundMessage) -> SendResult:
+    async def send(self, device_id: str, message: OutboundMessage) -> PublishResult:
         result = self._broker.publish(device_id, message.topic, message.payload, message.qos, message.retain, message.expiry_s)
         return _SEND_RESULTS[result]
 

@@ -28,7 +28,7 @@ from adapters.mqtt.mosquitto_inbound_queue import (
     acknowledge,
 )
 from adapters.mqtt.mosquitto_sessions import MAIN, MosquittoSessionConnections, sessions_of, whole_fleet
-from adapters.mqtt.unknown_device_messages import EarlyMessage, UnknownDeviceMessageBuffer
+from adapters.mqtt.unknown_device_messages import EarlyMessage, EarlyMessageBuffer
 from domain.devices.device_codec import OutboundMessage
 from domain.devices.device_link import (
     LOST,
@@ -37,7 +37,7 @@ from domain.devices.device_link import (
     DeviceDisconnected,
     DeviceSubscribed,
     InboundMessage,
-    SendResult,
+    PublishResult,
 )
 from domain.kernel.clock import Clock
 
@@ -71,7 +71,7 @@ class MosquittoDeviceLink:
         self._credentials = credentials
         self._watch = MosquittoHealthMonitor(pid_file)
         self._sessions = MosquittoSessionConnections(settings, shared or whole_fleet(settings), self._on_message, self._watch)
-        self._early = None if shared is None else UnknownDeviceMessageBuffer(self._drop_unknown)
+        self._early = None if shared is None else EarlyMessageBuffer(self._drop_unknown)
         if shared is None:
             self._sessions.hold((MAIN,))
         self._devices: dict[str, tuple[int, str]] = {}
@@ -142,21 +142,21 @@ class MosquittoDeviceLink:
             await self._publish(device_id, OutboundMessage(topic, b"", retain=True))
         self._devices.pop(device_id, None)
 
-    async def send(self, device_id: str, message: OutboundMessage) -> SendResult:
+    async def send(self, device_id: str, message: OutboundMessage) -> PublishResult:
         if message.retain:
             self._retained_topics.setdefault(device_id, set()).add(message.topic)
         is_connected = device_id in self._subscribed_since
         if not is_connected and not message.retain:
             self._counters["outbound_no_subscriber"] += 1
-            return SendResult.NOT_SENT
+            return PublishResult.NOT_SENT
         code = await self._publish(device_id, message)
         if is_connected and code == UNCONFIRMED:
-            return SendResult.UNCONFIRMED
+            return PublishResult.UNCONFIRMED
         delivered = is_connected and code is not None and 0 <= code < FIRST_ERROR_CODE and code != _NO_MATCHING_SUBSCRIBERS
         self._counters["outbound_sent" if delivered else "outbound_no_subscriber"] += 1
         if is_connected and code == _NO_MATCHING_SUBSCRIBERS:
             self._schedule_retry(device_id)
-        return SendResult.SENT if delivered else SendResult.NOT_SENT
+        return PublishResult.SENT if delivered else PublishResult.NOT_SENT
 
     def is_connected(self, device_id: str) -> bool:
         return device_id in self._subscribed_since

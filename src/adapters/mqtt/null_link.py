@@ -9,7 +9,7 @@ import asyncio
 from collections.abc import Collection, Mapping
 
 from domain.devices.device_codec import OutboundMessage
-from domain.devices.device_link import InboundBatch, SendResult
+from domain.devices.device_link import InboundBatch, PublishResult
 from domain.kernel.errors import Unavailable
 
 
@@ -42,8 +42,8 @@ class NullDeviceLink:
     async def remove_device(self, device_id: str) -> None:
         """As `upsert_credentials`."""
 
-    async def send(self, device_id: str, message: OutboundMessage) -> SendResult:
-        return SendResult.NOT_SENT
+    async def send(self, device_id: str, message: OutboundMessage) -> PublishResult:
+        return PublishResult.NOT_SENT
 
     def is_connected(self, device_id: str) -> bool:
         return False

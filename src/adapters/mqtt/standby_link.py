@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Collection, Mapping
 
 from domain.devices.device_codec import OutboundMessage
-from domain.devices.device_link import DeviceLink, InboundBatch, SendResult
+from domain.devices.device_link import DeviceLink, InboundBatch, PublishResult
 
 
 class StandbyDeviceLink:
@@ -49,8 +49,8 @@ class StandbyDeviceLink:
         if self.is_active:
             await self._link.remove_device(device_id)
 
-    async def send(self, device_id: str, message: OutboundMessage) -> SendResult:
-        return await self._link.send(device_id, message) if self.is_active else SendResult.NOT_SENT
+    async def send(self, device_id: str, message: OutboundMessage) -> PublishResult:
+        return await self._link.send(device_id, message) if self.is_active else PublishResult.NOT_SENT
 
     def is_connected(self, device_id: str) -> bool:
         return self.is_active and self._link.is_connected(device_id)

@@ -18,7 +18,7 @@ MAX_MESSAGES = 10_000
 EarlyMessage: TypeAlias = tuple[Any, AckHandle | None]
 
 
-class UnknownDeviceMessageBuffer:
+class EarlyMessageBuffer:
     def __init__(self, on_expired: Callable[[EarlyMessage], None]) -> None:
         """`on_expired` gets each message whose device has not become known in time."""
         self._on_expired = on_expired

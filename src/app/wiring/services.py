@@ -24,7 +24,7 @@ from domain.accounts.projects import ProjectService
 from domain.approvals.pending_approval_closer import PendingApprovalCloser
 from domain.approvals.service import ApprovalService
 from domain.commands.command_definitions import CommandDefinitionService
-from domain.commands.device_reports import DeviceReportService
+from domain.commands.device_reports import CommandReportService
 from domain.commands.device_types import DeviceTypeService
 from domain.commands.dispatch import CommandDispatchService
 from domain.commands.dispatch_queue import DispatchQueue
@@ -199,7 +199,7 @@ class Services:
             dispatch_queue=self.dispatch_queue,
             wake=wake_events.dispatch.set,
         )
-        self.reports = DeviceReportService(execution_waiter=self.execution_waiter)
+        self.reports = CommandReportService(execution_waiter=self.execution_waiter)
 
     def _wire_grants(self, adapters: ServiceAdapters) -> None:
         windows = adapters.engine.grant_evaluator

@@ -33,7 +33,7 @@ MAX_QUEUED_EVENTS = 20_000
 """More than these are dropped, and the clients of the other instances resume."""
 
 
-class ReadingsHub(Protocol):
+class LocalReadingsFeed(Protocol):
     def publish(self, event: Event) -> None: ...
 
     def set_store_time(self, store_time_s: int) -> None: ...
@@ -51,7 +51,7 @@ class ClusterFeedWorker(DueTaskWorker):
         *,
         instance: str,
         bus: FeedBus,
-        hub: ReadingsHub,
+        hub: LocalReadingsFeed,
         clock: Clock,
         interest_wake: WakeEvent,
         commit_lock: AbstractAsyncContextManager[object],

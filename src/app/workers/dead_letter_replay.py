@@ -28,7 +28,7 @@ LETTERS_PER_READ = 100
 
 
 @dataclass(frozen=True, slots=True)
-class DeadLetterReplayBatch:
+class DeadLetterInboundBatch:
     """A dead letter in the form of an inbound batch; no device waits for an answer to it."""
 
     telemetry: TelemetryBatch
@@ -98,13 +98,13 @@ class DeadLetterReplayWorker(DueTaskWorker):
         else:
             await self._dead_letters.complete_replay(letter)
 
-    def _to_batch(self, letter: DeadLetter) -> DeadLetterReplayBatch:
+    def _to_batch(self, letter: DeadLetter) -> DeadLetterInboundBatch:
         if letter.kind == TELEMETRY_KIND:
-            return DeadLetterReplayBatch(self._make_batch([(letter.device_no, letter.arrived_ms, letter.payload)]), ())
+            return DeadLetterInboundBatch(self._make_batch([(letter.device_no, letter.arrived_ms, letter.payload)]), ())
         message = InboundMessage(
             letter.device_no, letter.device_id or "", letter.kind, letter.payload, qos=1, retain=False, at_ms=letter.arrived_ms
         )
-        return DeadLetterReplayBatch(self._make_batch([]), (message,))
+        return DeadLetterInboundBatch(self._make_batch([]), (message,))
 
 
 def _without_current_state(decoded: DecodedBatch) -> DecodedBatch:

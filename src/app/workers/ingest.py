@@ -36,7 +36,7 @@ sends alone there is no pause: it waits for its acknowledgement, and nothing wou
 log = structlog.get_logger("ingest")
 
 
-class BatchWorker:
+class InboundBatchWorker:
     """Processes one batch of a link after the other."""
 
     _only_sender: int | None = None
@@ -75,7 +75,7 @@ class BatchWorker:
         raise NotImplementedError
 
 
-class IngestWorker(BatchWorker):
+class IngestWorker(InboundBatchWorker):
     name = "ingest"
 
     def __init__(

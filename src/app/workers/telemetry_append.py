@@ -12,7 +12,7 @@ import structlog
 
 from app.workers.device_events import DeviceEventQueue
 from app.workers.inbound_log_appender import InboundLogAppender
-from app.workers.ingest import BatchWorker
+from app.workers.ingest import InboundBatchWorker
 from domain.devices.device_link import DeviceConnected, DeviceDisconnected, InboundBatch, InboundLink, OutboundLink
 from domain.partitions.lease import InstanceLease
 from domain.partitions.ports import ConnectedDevices
@@ -20,7 +20,7 @@ from domain.partitions.ports import ConnectedDevices
 log = structlog.get_logger("front")
 
 
-class TelemetryAppendWorker(BatchWorker):
+class TelemetryAppendWorker(InboundBatchWorker):
     name = "front"
 
     def __init__(

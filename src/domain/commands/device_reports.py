@@ -27,7 +27,7 @@ STATUS_BY_REPORT: dict[str, ExecutionStatus] = {
 _SCHEDULE_CAUSES = frozenset({"sched", "schedule"})
 
 
-class DeviceReportService:
+class CommandReportService:
     def __init__(self, *, execution_waiter: ExecutionWaiter) -> None:
         self._execution_waiter = execution_waiter
         self.ignored: Counter[str] = Counter()

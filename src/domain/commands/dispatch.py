@@ -23,7 +23,7 @@ from domain.commands.dispatch_queue import DispatchQueue, QueuedCommand, QueuedF
 from domain.commands.model import Execution, ExecutionStatus
 from domain.commands.ports import ExecutionTransition, ExecutionWaiter, HasExecutions
 from domain.devices.device_codec import DeviceCodec, DeviceCommand
-from domain.devices.device_link import OutboundLink, SendResult
+from domain.devices.device_link import OutboundLink, PublishResult
 from domain.devices.model import Device
 from domain.devices.ports import HasDevices
 from domain.kernel.clock import Clock
@@ -39,7 +39,7 @@ MAX_RECENTLY_SENT = 5 * PAGE_SIZE
 DispatchItem = tuple[Device, Sequence[Execution], CommandLossWindow | None]
 """A device, its commands to send, and which of the sent ones may be lost, if it has just subscribed."""
 
-_FAILURES: Mapping[SendResult | None, str] = {None: "UNSUPPORTED", SendResult.TOO_LARGE: "TOO_LARGE_FOR_DEVICE"}
+_FAILURES: Mapping[PublishResult | None, str] = {None: "UNSUPPORTED", PublishResult.TOO_LARGE: "TOO_LARGE_FOR_DEVICE"}
 """Result codes of commands that no later attempt can deliver."""
 
 
@@ -228,7 +228,7 @@ class CommandDispatchService:
             failure = _FAILURES.get(result)
             if failure is None and not result:
                 self._needs_backlog.add(device.device_id)
-                if result is SendResult.UNCONFIRMED:
+                if result is PublishResult.UNCONFIRMED:
                     self._sent_not_recorded.append((replace(execution, sent_ms=now_ms), execution.status))
                 return
             self._remember_sent(execution)
@@ -264,7 +264,7 @@ class CommandDispatchService:
         while len(self._recently_sent) > MAX_RECENTLY_SENT:
             del self._recently_sent[next(iter(self._recently_sent))]
 
-    async def _send(self, device: Device, execution: Execution, now_ms: int) -> SendResult | None:
+    async def _send(self, device: Device, execution: Execution, now_ms: int) -> PublishResult | None:
         """None when the device's firmware cannot express the command."""
         command = DeviceCommand(execution.execution_id, execution.cmd, execution.params, execution.expires_ms)
         messages = self._codec.encode_command(device.profile, device.device_id, command, now_ms)
@@ -274,7 +274,7 @@ class CommandDispatchService:
             result = await self._link.send(device.device_id, message)
             if not result:
                 return result
-        return SendResult.SENT
+        return PublishResult.SENT
 
     async def _record_sent(self) -> None:
         """Record the sent commands. Until this succeeds, nothing else is sent."""

@@ -101,7 +101,7 @@ class MessagesDropped:
 InboundEvent: TypeAlias = DeviceConnected | DeviceDisconnected | DeviceSubscribed | InboundMessage | MessagesDropped
 
 
-class SendResult(StrEnum):
+class PublishResult(StrEnum):
     """True exactly when the message was handed to a live connection."""
 
     SENT = "sent"
@@ -113,7 +113,7 @@ class SendResult(StrEnum):
     """Larger than the Maximum Packet Size of each connection that subscribes to the topic; the device cannot receive it."""
 
     def __bool__(self) -> bool:
-        return self is SendResult.SENT
+        return self is PublishResult.SENT
 
 
 class InboundTelemetry(Protocol):
@@ -155,7 +155,7 @@ class InboundLink(Protocol):
 
 
 class OutboundLink(Protocol):
-    async def send(self, device_id: str, message: OutboundMessage) -> SendResult:
+    async def send(self, device_id: str, message: OutboundMessage) -> PublishResult:
         """Publish to `message.topic` below the device's prefix. After NOT_SENT the caller keeps a command and sends it again.
 
         SENT does not yet confirm that the message arrived. The broker stores a retained message

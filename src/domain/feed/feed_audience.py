@@ -49,7 +49,7 @@ class FeedSnapshot:
 
 
 @dataclass(frozen=True, slots=True)
-class MissedEvents:
+class MissedEventsPage:
     """A page of the event log. `log` covers what has been read with it. `events` is None if missed events have been deleted
     already."""
 
@@ -84,15 +84,15 @@ class FeedAudienceService:
             devices = await _list_devices(tx, viewer) if isinstance(viewer, ApiKeyCaller) else []
             return await self._visibility(tx, viewer, devices)
 
-    async def list_missed(self, viewer: Viewer, after: LogCursor) -> MissedEvents:
+    async def list_missed(self, viewer: Viewer, after: LogCursor) -> MissedEventsPage:
         """A page of public events that `after` does not cover, oldest first."""
         async with self._uow.read() as tx:
             end = await tx.events.end()
             if after.highest > end.highest or not await _is_still_complete(tx, after):
-                return MissedEvents(None, after, False)  # or a cursor of another database, or of one before a backup was restored
+                return MissedEventsPage(None, after, False)  # or a cursor of another database, or of one before a backup was restored
             events = await tx.events.list_public_after(viewer.account_id, after, PAGE_EVENTS)
         has_more = len(events) >= PAGE_EVENTS
-        return MissedEvents(events, after.after(events) if has_more else after.union(end), has_more)
+        return MissedEventsPage(events, after.after(events) if has_more else after.union(end), has_more)
 
     async def _visibility(self, tx: FeedAudienceTx, viewer: Viewer, devices: Sequence[Device]) -> FeedVisibility:
         if not isinstance(viewer, ApiKeyCaller):

@@ -10,7 +10,7 @@ from typing import Any, ClassVar
 from domain.devices.groups import DeviceGroup
 from domain.devices.model import DeviceStatus
 from domain.fleet.model import CreatedFleetObject, DesiredFleetObject, Fields, FleetKind, StoredFleetObject
-from domain.fleet.section import FleetReadContext, FleetSection, FleetWriteContext, defaults_of
+from domain.fleet.section import FleetFileReadContext, FleetSection, FleetFileWriteContext, defaults_of
 from domain.grants.grant_input import GrantDraft, GrantInput
 from domain.grants.grant_service import GrantService
 from domain.grants.model import AppliesVia, Grant, GrantSubject
@@ -27,7 +27,7 @@ class GroupSection(FleetSection):
     tag = "Groups"
     defaults: ClassVar[Fields] = MappingProxyType({"description": None, "devices": ()})
 
-    async def stored(self, run: FleetReadContext, wanted: Sequence[DesiredFleetObject] | None) -> Sequence[StoredFleetObject]:
+    async def stored(self, run: FleetFileReadContext, wanted: Sequence[DesiredFleetObject] | None) -> Sequence[StoredFleetObject]:
         project_id = None if run.project is None else run.names.project_id(run.project)
         groups = await run.tx.groups.list(run.caller.account_id, project_id)
         members = await run.tx.groups.list_device_ids([each.group_id for each in groups])
@@ -41,7 +41,7 @@ class GroupSection(FleetSection):
             found.append(StoredFleetObject(group.group_id, ((project, group.name),), shown, group))
         return found
 
-    async def resolve(self, run: FleetReadContext, wanted: DesiredFleetObject) -> DesiredFleetObject:
+    async def resolve(self, run: FleetFileReadContext, wanted: DesiredFleetObject) -> DesiredFleetObject:
         project = wanted.fields["project"] or run.names.default_project
         run.names.project_id(project)
         references = wanted.fields["devices"]
@@ -51,7 +51,7 @@ class GroupSection(FleetSection):
         shown = {**wanted.fields, "project": project, "devices": devices}
         return replace(wanted, key=(project, wanted.fields["name"]), fields=shown)
 
-    async def create(self, run: FleetWriteContext, wanted: DesiredFleetObject) -> CreatedFleetObject:
+    async def create(self, run: FleetFileWriteContext, wanted: DesiredFleetObject) -> CreatedFleetObject:
         given = wanted.fields
         view = await run.writers.groups.create(
             run.caller,
@@ -63,19 +63,19 @@ class GroupSection(FleetSection):
         run.names.groups[view.group.group_id] = view.group
         return CreatedFleetObject(view.group.group_id)
 
-    async def change(self, run: FleetWriteContext, stored: StoredFleetObject, changes: Mapping[str, Any]) -> None:
+    async def change(self, run: FleetFileWriteContext, stored: StoredFleetObject, changes: Mapping[str, Any]) -> None:
         if "description" in changes:
             await run.writers.groups.update(run.caller, GroupId(stored.id), {"description": changes["description"]})
         if "devices" in changes:
             before, after = _device_ids(run, stored.fields["devices"]), _device_ids(run, changes["devices"])
             await run.writers.groups.change_members(run.caller, GroupId(stored.id), after - before, before - after)
 
-    async def delete(self, run: FleetWriteContext, stored: StoredFleetObject) -> None:
+    async def delete(self, run: FleetFileWriteContext, stored: StoredFleetObject) -> None:
         await run.writers.groups.delete(run.caller, GroupId(stored.id))
         run.names.groups.pop(GroupId(stored.id), None)
 
 
-def _device_ids(run: FleetReadContext, names: Sequence[str]) -> set[DeviceId]:
+def _device_ids(run: FleetFileReadContext, names: Sequence[str]) -> set[DeviceId]:
     return {run.names.device("devices", each).device_id for each in names}
 
 
@@ -88,7 +88,7 @@ class GrantSection(FleetSection):
     may_repeat = True
     defaults: ClassVar[Fields] = defaults_of(GrantInput, **dict.fromkeys(_GRANT_KEY))
 
-    async def stored(self, run: FleetReadContext, wanted: Sequence[DesiredFleetObject] | None) -> Sequence[StoredFleetObject]:
+    async def stored(self, run: FleetFileReadContext, wanted: Sequence[DesiredFleetObject] | None) -> Sequence[StoredFleetObject]:
         found: list[Grant] = []
         for subject in _subjects(run, wanted):
             found += await run.tx.grants.list_by_subject(run.caller.account_id, subject)
@@ -96,7 +96,7 @@ class GrantSection(FleetSection):
         shown = [stored for each in found if (stored := _stored_grant(run, each)) is not None]
         return [each for each in shown if run.project is None or _project_name(run, each.source) == run.project]
 
-    async def resolve(self, run: FleetReadContext, wanted: DesiredFleetObject) -> DesiredFleetObject:
+    async def resolve(self, run: FleetFileReadContext, wanted: DesiredFleetObject) -> DesiredFleetObject:
         given = dict(wanted.fields)
         if given["device"] is not None:
             await run.names.load_devices(run.tx, [given["device"]])
@@ -109,7 +109,7 @@ class GrantSection(FleetSection):
             run.names.project_id(given["project"])
         return replace(wanted, key=_grant_key(given), fields=given)
 
-    async def create(self, run: FleetWriteContext, wanted: DesiredFleetObject) -> CreatedFleetObject:
+    async def create(self, run: FleetFileWriteContext, wanted: DesiredFleetObject) -> CreatedFleetObject:
         given = wanted.fields
         draft = GrantDraft(
             input=GrantInput(**{name: given[name] for name in _GRANT_FIELDS}),
@@ -126,16 +126,16 @@ class GrantSection(FleetSection):
             made = await run.writers.grants.create(run.caller, device_id, replace(draft, applies_via=AppliesVia.PROJECT))
         return CreatedFleetObject(made.grant.grant_id)
 
-    async def change(self, run: FleetWriteContext, stored: StoredFleetObject, changes: Mapping[str, Any]) -> None:
+    async def change(self, run: FleetFileWriteContext, stored: StoredFleetObject, changes: Mapping[str, Any]) -> None:
         service, place = await _place_of(run, stored.source)
         await service.update(run.caller, place, GrantId(stored.id), changes)
 
-    async def delete(self, run: FleetWriteContext, stored: StoredFleetObject) -> None:
+    async def delete(self, run: FleetFileWriteContext, stored: StoredFleetObject) -> None:
         service, place = await _place_of(run, stored.source)
         await service.delete(run.caller, place, GrantId(stored.id))
 
 
-def _subjects(run: FleetReadContext, wanted: Sequence[DesiredFleetObject] | None) -> list[GrantSubject]:
+def _subjects(run: FleetFileReadContext, wanted: Sequence[DesiredFleetObject] | None) -> list[GrantSubject]:
     keys = None if wanted is None else {each.fields["api_key"] for each in wanted}
     members = None if wanted is None else {each.fields["member"] for each in wanted}
     found = [GrantSubject(key_id=each) for each, name in run.names.keys.items() if keys is None or name in keys]
@@ -145,7 +145,7 @@ def _subjects(run: FleetReadContext, wanted: Sequence[DesiredFleetObject] | None
     ]
 
 
-def _stored_grant(run: FleetReadContext, grant: Grant) -> StoredFleetObject | None:
+def _stored_grant(run: FleetFileReadContext, grant: Grant) -> StoredFleetObject | None:
     """None for a grant on a device that is being deleted."""
     subject, group = grant.subject, _group_of(run, grant)
     shown: dict[str, Any] = dict.fromkeys(_GRANT_KEY)
@@ -168,17 +168,17 @@ def _grant_key(given: Fields) -> tuple[str, ...]:
     return tuple(given[name] or "" for name in _GRANT_KEY)
 
 
-def _group_of(run: FleetReadContext, grant: Grant) -> DeviceGroup | None:
+def _group_of(run: FleetFileReadContext, grant: Grant) -> DeviceGroup | None:
     return None if grant.group_id is None else run.names.groups.get(grant.group_id)
 
 
-def _project_name(run: FleetReadContext, grant: Grant) -> str | None:
+def _project_name(run: FleetFileReadContext, grant: Grant) -> str | None:
     if grant.device_id is not None:
         return run.names.projects.get(run.names.device("device", grant.device_id).project_id)
     return None if grant.project_id is None else run.names.projects.get(grant.project_id)
 
 
-async def _place_of(run: FleetWriteContext, grant: Grant) -> tuple[GrantService[Any], DeviceId | GroupId]:
+async def _place_of(run: FleetFileWriteContext, grant: Grant) -> tuple[GrantService[Any], DeviceId | GroupId]:
     if grant.group_id is not None:
         return run.writers.group_grants, grant.group_id
     if grant.device_id is not None:
@@ -186,7 +186,7 @@ async def _place_of(run: FleetWriteContext, grant: Grant) -> tuple[GrantService[
     return run.writers.grants, await _any_device(run, grant.project_id)
 
 
-async def _any_device(run: FleetReadContext, project_id: ProjectId | None) -> DeviceId:
+async def _any_device(run: FleetFileReadContext, project_id: ProjectId | None) -> DeviceId:
     """Grants on a project are made, changed and deleted at one of its devices. Raises Conflict when it has none."""
     for device in await run.tx.devices.list(run.caller.account_id, project_id):
         if device.status is not DeviceStatus.DELETING:

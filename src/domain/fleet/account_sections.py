@@ -11,7 +11,7 @@ from domain.commands.model import CommandDefinition
 from domain.devices.model import DeviceStatus
 from domain.events.model import DEFAULT_TYPES
 from domain.fleet.model import CreatedFleetObject, DesiredFleetObject, Fields, FleetKind, StoredFleetObject
-from domain.fleet.section import FleetReadContext, FleetSection, FleetWriteContext
+from domain.fleet.section import FleetFileReadContext, FleetSection, FleetFileWriteContext
 from domain.kernel.caller import Role, require_role
 from domain.kernel.errors import Conflict
 from domain.kernel.ids import DeviceTypeId, KeyId, ProjectId
@@ -24,16 +24,16 @@ class ProjectSection(FleetSection):
     tag = "Projects"
     is_scoped = False
 
-    async def stored(self, run: FleetReadContext, wanted: Sequence[DesiredFleetObject] | None) -> Sequence[StoredFleetObject]:
+    async def stored(self, run: FleetFileReadContext, wanted: Sequence[DesiredFleetObject] | None) -> Sequence[StoredFleetObject]:
         found = await run.tx.projects.list_with_device_counts(run.caller.account_id)
         return [StoredFleetObject(each.project_id, ((each.name,),), {"name": each.name}, each) for each, _ in found]
 
-    async def create(self, run: FleetWriteContext, wanted: DesiredFleetObject) -> CreatedFleetObject:
+    async def create(self, run: FleetFileWriteContext, wanted: DesiredFleetObject) -> CreatedFleetObject:
         made = await run.writers.projects.create(run.caller, wanted.fields["name"])
         run.names.projects[made.project_id] = made.name
         return CreatedFleetObject(made.project_id)
 
-    async def delete(self, run: FleetWriteContext, stored: StoredFleetObject) -> None:
+    async def delete(self, run: FleetFileWriteContext, stored: StoredFleetObject) -> None:
         """Checked now, done once the rows of its last devices are gone."""
         require_role(run.caller, Role.ADMIN)
         if stored.source.is_default:
@@ -55,7 +55,7 @@ class DeviceTypeSection(FleetSection):
     is_scoped = False
     defaults: ClassVar[Fields] = MappingProxyType({"commands": ()})
 
-    async def stored(self, run: FleetReadContext, wanted: Sequence[DesiredFleetObject] | None) -> Sequence[StoredFleetObject]:
+    async def stored(self, run: FleetFileReadContext, wanted: Sequence[DesiredFleetObject] | None) -> Sequence[StoredFleetObject]:
         types = await run.tx.device_types.list(run.caller.account_id)
         definitions = await run.tx.definitions.list_by_devices_and_types((), [each.device_type_id for each in types])
         found: list[StoredFleetObject] = []
@@ -65,15 +65,15 @@ class DeviceTypeSection(FleetSection):
             found.append(StoredFleetObject(each.device_type_id, ((each.name,),), fields, each))
         return found
 
-    async def create(self, run: FleetWriteContext, wanted: DesiredFleetObject) -> CreatedFleetObject:
+    async def create(self, run: FleetFileWriteContext, wanted: DesiredFleetObject) -> CreatedFleetObject:
         made = await run.writers.device_types.create(run.caller, wanted.fields["name"], wanted.fields["commands"])
         run.names.device_types[made.device_type.device_type_id] = made.device_type.name
         return CreatedFleetObject(made.device_type.device_type_id)
 
-    async def change(self, run: FleetWriteContext, stored: StoredFleetObject, changes: Mapping[str, Any]) -> None:
+    async def change(self, run: FleetFileWriteContext, stored: StoredFleetObject, changes: Mapping[str, Any]) -> None:
         await run.writers.device_types.update(run.caller, DeviceTypeId(stored.id), None, changes.get("commands"))
 
-    async def delete(self, run: FleetWriteContext, stored: StoredFleetObject) -> None:
+    async def delete(self, run: FleetFileWriteContext, stored: StoredFleetObject) -> None:
         """Checked now, done once the rows of its last devices are gone."""
         require_role(run.caller, Role.ADMIN)
         devices = await run.tx.devices.list(run.caller.account_id)
@@ -89,21 +89,21 @@ class ApiKeySection(FleetSection):
     is_scoped = False
     defaults: ClassVar[Fields] = MappingProxyType({"enabled": True})
 
-    async def stored(self, run: FleetReadContext, wanted: Sequence[DesiredFleetObject] | None) -> Sequence[StoredFleetObject]:
+    async def stored(self, run: FleetFileReadContext, wanted: Sequence[DesiredFleetObject] | None) -> Sequence[StoredFleetObject]:
         found = await run.tx.api_keys.list_by_account(run.caller.account_id)
         return [StoredFleetObject(key.key_id, ((key.name,),), {"name": key.name, "enabled": key.enabled}, key) for key in found]
 
-    async def create(self, run: FleetWriteContext, wanted: DesiredFleetObject) -> CreatedFleetObject:
+    async def create(self, run: FleetFileWriteContext, wanted: DesiredFleetObject) -> CreatedFleetObject:
         made = await run.writers.keys.create(run.caller, wanted.fields["name"])
         run.names.keys[made.key.key_id] = made.key.name
         if not wanted.fields["enabled"]:
             await run.writers.keys.update(run.caller, made.key.key_id, enabled=False)
         return CreatedFleetObject(made.key.key_id, made.secret)
 
-    async def change(self, run: FleetWriteContext, stored: StoredFleetObject, changes: Mapping[str, Any]) -> None:
+    async def change(self, run: FleetFileWriteContext, stored: StoredFleetObject, changes: Mapping[str, Any]) -> None:
         await run.writers.keys.update(run.caller, stored.id, **changes)
 
-    async def delete(self, run: FleetWriteContext, stored: StoredFleetObject) -> None:
+    async def delete(self, run: FleetFileWriteContext, stored: StoredFleetObject) -> None:
         await run.writers.keys.delete(run.caller, stored.id)
         run.names.keys.pop(KeyId(stored.id), None)
 
@@ -124,7 +124,7 @@ class WebhookSection(FleetSection):
         super().__init__()
         self._webhooks = webhooks
 
-    async def stored(self, run: FleetReadContext, wanted: Sequence[DesiredFleetObject] | None) -> Sequence[StoredFleetObject]:
+    async def stored(self, run: FleetFileReadContext, wanted: Sequence[DesiredFleetObject] | None) -> Sequence[StoredFleetObject]:
         found: list[StoredFleetObject] = []
         for each in await run.tx.webhooks.list_by_account(run.caller.account_id):
             url, key = self._webhooks.visible_url(run.caller, each), run.names.keys.get(each.key_id, "")
@@ -133,7 +133,7 @@ class WebhookSection(FleetSection):
             found.append(StoredFleetObject(each.webhook_id, ((key, url),), fields, each))
         return found
 
-    async def create(self, run: FleetWriteContext, wanted: DesiredFleetObject) -> CreatedFleetObject:
+    async def create(self, run: FleetFileWriteContext, wanted: DesiredFleetObject) -> CreatedFleetObject:
         fields = wanted.fields
         key_id = run.names.key_id(fields["api_key"])
         types = fields["types"] if "types" in wanted.given else None
@@ -144,9 +144,9 @@ class WebhookSection(FleetSection):
             await run.writers.webhooks.update(run.caller, made.webhook.webhook_id, enabled=False)
         return CreatedFleetObject(made.webhook.webhook_id, made.secret)
 
-    async def change(self, run: FleetWriteContext, stored: StoredFleetObject, changes: Mapping[str, Any]) -> None:
+    async def change(self, run: FleetFileWriteContext, stored: StoredFleetObject, changes: Mapping[str, Any]) -> None:
         named = {"webhook_format" if name == "format" else name: value for name, value in changes.items()}
         await run.writers.webhooks.update(run.caller, stored.id, **named)
 
-    async def delete(self, run: FleetWriteContext, stored: StoredFleetObject) -> None:
+    async def delete(self, run: FleetFileWriteContext, stored: StoredFleetObject) -> None:
         await run.writers.webhooks.delete(run.caller, stored.id)

@@ -9,7 +9,7 @@ from domain.devices.lookup import get_device
 from domain.devices.model import Device, DeviceStatus
 from domain.fleet.device_sections import DeviceSection
 from domain.fleet.model import DesiredFleetObject, FleetAction, FleetObjectOutcome, PlannedFieldChange, with_place
-from domain.fleet.section import FleetReadContext, FleetWriteContext
+from domain.fleet.section import FleetFileReadContext, FleetFileWriteContext
 from domain.kernel.caller import require_role
 from domain.kernel.errors import DomainError
 from domain.kernel.ids import DeviceId
@@ -17,12 +17,12 @@ from domain.rules.metric_declarations import declare_metrics
 from domain.team.service_sessions import check_operation
 
 
-async def known_metrics(run: FleetReadContext, device: Device) -> tuple[str, ...]:
+async def known_metrics(run: FleetFileReadContext, device: Device) -> tuple[str, ...]:
     """By name."""
     return tuple(name for _, name, _ in await run.tx.readings.list_device_metrics(device.device_no))
 
 
-async def with_metrics(run: FleetWriteContext, wanted: DesiredFleetObject, outcome: FleetObjectOutcome) -> FleetObjectOutcome:
+async def with_metrics(run: FleetFileWriteContext, wanted: DesiredFleetObject, outcome: FleetObjectOutcome) -> FleetObjectOutcome:
     """Make the metrics known that the file names: rules may name them before the device has reported them. None is forgotten."""
     names = wanted.fields["metrics"]
     if not names:
@@ -38,7 +38,7 @@ async def with_metrics(run: FleetWriteContext, wanted: DesiredFleetObject, outco
     return _changed(outcome, PlannedFieldChange("metrics", before, after))
 
 
-async def with_credentials(run: FleetWriteContext, outcome: FleetObjectOutcome) -> FleetObjectOutcome:
+async def with_credentials(run: FleetFileWriteContext, outcome: FleetObjectOutcome) -> FleetObjectOutcome:
     """New ones, if the request asks for them and the device has none that are used."""
     if run.credentials is BulkCredentials.NONE:
         return outcome
@@ -56,7 +56,7 @@ async def with_credentials(run: FleetWriteContext, outcome: FleetObjectOutcome) 
     return replace(_changed(outcome, PlannedFieldChange("credentials", None if is_new else "unused", "new")), credentials=issued)
 
 
-def _check_write(run: FleetWriteContext) -> None:
+def _check_write(run: FleetFileWriteContext) -> None:
     require_role(run.caller, DeviceSection.writer)
     check_operation(run.caller, DeviceSection.tag, is_read=False)
 

@@ -10,7 +10,7 @@ from domain.commands.command_definitions import EDITABLE_FIELDS, CommandDefiniti
 from domain.devices.model import Device, DeviceMetadata, DeviceStatus
 from domain.devices.registration import DeviceRegistration
 from domain.fleet.model import CreatedFleetObject, DesiredFleetObject, Fields, FleetKind, StoredFleetObject
-from domain.fleet.section import FleetReadContext, FleetSection, FleetWriteContext, defaults_of
+from domain.fleet.section import FleetFileReadContext, FleetSection, FleetFileWriteContext, defaults_of
 from domain.kernel.caller import Role
 from domain.kernel.errors import ValidationFailed
 from domain.kernel.ids import CommandId, DeviceId, RuleId
@@ -38,7 +38,7 @@ class DeviceSection(FleetSection):
         **defaults_of(DeviceMetadata),
     }
 
-    async def stored(self, run: FleetReadContext, wanted: Sequence[DesiredFleetObject] | None) -> Sequence[StoredFleetObject]:
+    async def stored(self, run: FleetFileReadContext, wanted: Sequence[DesiredFleetObject] | None) -> Sequence[StoredFleetObject]:
         account_id = run.caller.account_id
         if wanted is None:
             project_id = None if run.project is None else run.names.project_id(run.project)
@@ -50,12 +50,12 @@ class DeviceSection(FleetSection):
             found = [*by_id.values(), *(each for each in await run.tx.devices.list_by_ids(ids) if each.device_id not in by_id)]
         return [_stored_device(run, each) for each in found if _is_present(run, each)]
 
-    async def resolve(self, run: FleetReadContext, wanted: DesiredFleetObject) -> DesiredFleetObject:
+    async def resolve(self, run: FleetFileReadContext, wanted: DesiredFleetObject) -> DesiredFleetObject:
         if "project" in wanted.given:
             run.names.project_id(wanted.fields["project"])
         return wanted
 
-    async def create(self, run: FleetWriteContext, wanted: DesiredFleetObject) -> CreatedFleetObject:
+    async def create(self, run: FleetFileWriteContext, wanted: DesiredFleetObject) -> CreatedFleetObject:
         if wanted.key[0] == "deviceId":
             message = f"there is no device {wanted.key[1]!r}. For a new device give an externalId of your own instead."
             raise ValidationFailed.for_field("deviceId", message)
@@ -70,7 +70,7 @@ class DeviceSection(FleetSection):
         run.names.add_device(device)
         return CreatedFleetObject(device.device_id)
 
-    async def change(self, run: FleetWriteContext, stored: StoredFleetObject, changes: Mapping[str, Any]) -> None:
+    async def change(self, run: FleetFileWriteContext, stored: StoredFleetObject, changes: Mapping[str, Any]) -> None:
         named = dict(changes)
         if "project" in named:
             named["project_id"] = run.names.project_id(named.pop("project"))
@@ -79,15 +79,15 @@ class DeviceSection(FleetSection):
             named["device_type_id"] = None if name is None else run.names.device_type_id(name)
         run.names.add_device(await run.writers.devices.update(run.caller, DeviceId(stored.id), named))
 
-    async def delete(self, run: FleetWriteContext, stored: StoredFleetObject) -> None:
+    async def delete(self, run: FleetFileWriteContext, stored: StoredFleetObject) -> None:
         await run.writers.devices.delete(run.caller, DeviceId(stored.id))
 
 
-def _is_present(run: FleetReadContext, device: Device) -> bool:
+def _is_present(run: FleetFileReadContext, device: Device) -> bool:
     return device.status is not DeviceStatus.DELETING and device.account_id == run.caller.account_id
 
 
-def _stored_device(run: FleetReadContext, device: Device) -> StoredFleetObject:
+def _stored_device(run: FleetFileReadContext, device: Device) -> StoredFleetObject:
     run.names.add_device(device)
     found: dict[str, Any] = {"external_id": device.external_id}
     if device.external_id is None:
@@ -116,7 +116,7 @@ class CommandSection(DevicePartSection):
     tag = "Commands"
     defaults: ClassVar[Fields] = defaults_of(CommandDefinitionInput)
 
-    async def stored(self, run: FleetReadContext, wanted: Sequence[DesiredFleetObject] | None) -> Sequence[StoredFleetObject]:
+    async def stored(self, run: FleetFileReadContext, wanted: Sequence[DesiredFleetObject] | None) -> Sequence[StoredFleetObject]:
         found = await run.tx.definitions.list_by_device(self.device_id)
         return [
             StoredFleetObject(
@@ -125,14 +125,14 @@ class CommandSection(DevicePartSection):
             for each in found
         ]
 
-    async def create(self, run: FleetWriteContext, wanted: DesiredFleetObject) -> CreatedFleetObject:
+    async def create(self, run: FleetFileWriteContext, wanted: DesiredFleetObject) -> CreatedFleetObject:
         made = await run.writers.definitions.create(run.caller, self.device_id, CommandDefinitionInput(**wanted.fields))
         return CreatedFleetObject(str(made.command_id))
 
-    async def change(self, run: FleetWriteContext, stored: StoredFleetObject, changes: Mapping[str, Any]) -> None:
+    async def change(self, run: FleetFileWriteContext, stored: StoredFleetObject, changes: Mapping[str, Any]) -> None:
         await run.writers.definitions.update(run.caller, self.device_id, CommandId(stored.id), changes)
 
-    async def delete(self, run: FleetWriteContext, stored: StoredFleetObject) -> None:
+    async def delete(self, run: FleetFileWriteContext, stored: StoredFleetObject) -> None:
         await run.writers.definitions.delete(run.caller, self.device_id, CommandId(stored.id))
 
 
@@ -143,7 +143,7 @@ class ScheduleSection(DevicePartSection):
     tag = "Schedules"
     defaults: ClassVar[Fields] = defaults_of(ScheduleInput)
 
-    async def stored(self, run: FleetReadContext, wanted: Sequence[DesiredFleetObject] | None) -> Sequence[StoredFleetObject]:
+    async def stored(self, run: FleetFileReadContext, wanted: Sequence[DesiredFleetObject] | None) -> Sequence[StoredFleetObject]:
         found = list(await run.tx.schedules.list_active(self.device_id))
         empty = {each.key[0] for each in wanted or ()} - {each.slot for each in found}
         if empty:
@@ -153,18 +153,18 @@ class ScheduleSection(DevicePartSection):
                     found += [each] if each.status is ScheduleStatus.COMPLETED else []
         return [_stored_schedule(each) for each in sorted(found, key=lambda one: one.slot)]
 
-    async def create(self, run: FleetWriteContext, wanted: DesiredFleetObject) -> CreatedFleetObject:
+    async def create(self, run: FleetFileWriteContext, wanted: DesiredFleetObject) -> CreatedFleetObject:
         made = await run.writers.schedules.put(run.caller, self.device_id, wanted.fields["slot"], _slot_input(wanted.fields))
         return CreatedFleetObject(made.schedule.schedule_id)
 
-    async def change(self, run: FleetWriteContext, stored: StoredFleetObject, changes: Mapping[str, Any]) -> None:
+    async def change(self, run: FleetFileWriteContext, stored: StoredFleetObject, changes: Mapping[str, Any]) -> None:
         slot = stored.source.slot
         if stored.source.status is ScheduleStatus.COMPLETED:
             await run.writers.schedules.put(run.caller, self.device_id, slot, _slot_input({**stored.fields, **changes}))
         else:
             await run.writers.schedules.update(run.caller, self.device_id, slot, changes)
 
-    async def delete(self, run: FleetWriteContext, stored: StoredFleetObject) -> None:
+    async def delete(self, run: FleetFileWriteContext, stored: StoredFleetObject) -> None:
         await run.writers.schedules.cancel(run.caller, self.device_id, stored.source.slot)
 
 
@@ -183,20 +183,20 @@ class RuleSection(DevicePartSection):
     may_repeat = True
     defaults: ClassVar[Fields] = defaults_of(Rule)
 
-    async def stored(self, run: FleetReadContext, wanted: Sequence[DesiredFleetObject] | None) -> Sequence[StoredFleetObject]:
+    async def stored(self, run: FleetFileReadContext, wanted: Sequence[DesiredFleetObject] | None) -> Sequence[StoredFleetObject]:
         found = sorted(await run.tx.rules.list_by_device(self.device_id), key=lambda rule: rule.rule_no)
         return [
             StoredFleetObject(rule.rule_id, ((rule.name,),), {name: getattr(rule, name) for name in RULE_FIELDS}, rule)
             for rule in found
         ]
 
-    async def create(self, run: FleetWriteContext, wanted: DesiredFleetObject) -> CreatedFleetObject:
+    async def create(self, run: FleetFileWriteContext, wanted: DesiredFleetObject) -> CreatedFleetObject:
         return CreatedFleetObject((await run.writers.rules.create(run.caller, self.device_id, wanted.fields)).rule_id)
 
-    async def change(self, run: FleetWriteContext, stored: StoredFleetObject, changes: Mapping[str, Any]) -> None:
+    async def change(self, run: FleetFileWriteContext, stored: StoredFleetObject, changes: Mapping[str, Any]) -> None:
         await run.writers.rules.update(run.caller, self.device_id, RuleId(stored.id), changes)
 
-    async def delete(self, run: FleetWriteContext, stored: StoredFleetObject) -> None:
+    async def delete(self, run: FleetFileWriteContext, stored: StoredFleetObject) -> None:
         await run.writers.rules.delete(run.caller, self.device_id, RuleId(stored.id))
 
 

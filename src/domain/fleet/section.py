@@ -30,7 +30,7 @@ from domain.team.service_sessions import check_operation
 
 
 @dataclass(frozen=True, slots=True)
-class FleetReadContext:
+class FleetFileReadContext:
     """One look at an account, in one transaction. `project`: the only one that it is about."""
 
     tx: FleetTx
@@ -41,7 +41,7 @@ class FleetReadContext:
 
 
 @dataclass(frozen=True, slots=True)
-class FleetWriteContext(FleetReadContext):
+class FleetFileWriteContext(FleetFileReadContext):
     """A run that changes the account."""
 
     writers: FleetWriteServices = field(kw_only=True)
@@ -79,22 +79,22 @@ class FleetSection(ABC):
         check_operation(caller, self.tag, is_read=False)
 
     @abstractmethod
-    async def stored(self, run: FleetReadContext, wanted: Sequence[DesiredFleetObject] | None) -> Sequence[StoredFleetObject]:
+    async def stored(self, run: FleetFileReadContext, wanted: Sequence[DesiredFleetObject] | None) -> Sequence[StoredFleetObject]:
         """Those that `wanted` may match; None: all of them."""
 
-    async def resolve(self, run: FleetReadContext, wanted: DesiredFleetObject) -> DesiredFleetObject:
+    async def resolve(self, run: FleetFileReadContext, wanted: DesiredFleetObject) -> DesiredFleetObject:
         """With its references in the form that `stored` has them. Raises ValidationFailed."""
         return wanted
 
     @abstractmethod
-    async def create(self, run: FleetWriteContext, wanted: DesiredFleetObject) -> CreatedFleetObject: ...
+    async def create(self, run: FleetFileWriteContext, wanted: DesiredFleetObject) -> CreatedFleetObject: ...
 
-    async def change(self, run: FleetWriteContext, stored: StoredFleetObject, changes: Mapping[str, Any]) -> None:
+    async def change(self, run: FleetFileWriteContext, stored: StoredFleetObject, changes: Mapping[str, Any]) -> None:
         """`changes`: only fields that differ."""
         raise NotImplementedError
 
     @abstractmethod
-    async def delete(self, run: FleetWriteContext, stored: StoredFleetObject) -> None: ...
+    async def delete(self, run: FleetFileWriteContext, stored: StoredFleetObject) -> None: ...
 
 
 def defaults_of(model: type[Any], **more: Any) -> Fields:
@@ -103,7 +103,7 @@ def defaults_of(model: type[Any], **more: Any) -> Fields:
 
 
 async def reconcile(
-    section: FleetSection, run: FleetWriteContext, wanted: Sequence[DesiredFleetObject]
+    section: FleetSection, run: FleetFileWriteContext, wanted: Sequence[DesiredFleetObject]
 ) -> list[FleetObjectOutcome]:
     """Make and change what the file wants. What it does not name is in the result of `surplus`."""
     _check_distinct(section, wanted)
@@ -119,7 +119,7 @@ async def reconcile(
     return outcomes
 
 
-async def prune(section: FleetSection, run: FleetWriteContext, keep: Sequence[str], path: str) -> list[FleetObjectOutcome]:
+async def prune(section: FleetSection, run: FleetFileWriteContext, keep: Sequence[str], path: str) -> list[FleetObjectOutcome]:
     """Delete the stored objects whose ids are not in `keep`."""
     outcomes: list[FleetObjectOutcome] = []
     for stored in reversed(await section.stored(run, None)):
@@ -135,7 +135,7 @@ async def prune(section: FleetSection, run: FleetWriteContext, keep: Sequence[st
 
 
 async def _reconcile_one(
-    section: FleetSection, run: FleetWriteContext, wanted: DesiredFleetObject, stored: StoredFleetObject | None
+    section: FleetSection, run: FleetFileWriteContext, wanted: DesiredFleetObject, stored: StoredFleetObject | None
 ) -> FleetObjectOutcome:
     outcome = FleetObjectOutcome(section.kind, FleetAction.NONE, wanted.path, display_name(wanted.key), "", section.owner)
     if stored is None:

@@ -31,7 +31,7 @@ from domain.fleet.model import (
 )
 from domain.fleet.name_references import FleetNameIndex
 from domain.fleet.ports import AfterApplyWork, FleetTx, MakeWriters
-from domain.fleet.section import FleetReadContext, FleetSection, FleetWriteContext, prune, reconcile
+from domain.fleet.section import FleetFileReadContext, FleetSection, FleetFileWriteContext, prune, reconcile
 from domain.kernel.caller import Role, Session
 from domain.kernel.clock import Clock
 from domain.kernel.errors import Conflict, PermissionDenied, ValidationFailed
@@ -96,7 +96,7 @@ class FleetFileService:
 
         Raises ValidationFailed for an unknown project, Conflict `FLEET_TOO_LARGE`."""
         async with self._uow.read() as tx:
-            run = FleetReadContext(tx, caller, FleetNameIndex(caller.account_id), self._clock.now_ms(), project)
+            run = FleetFileReadContext(tx, caller, FleetNameIndex(caller.account_id), self._clock.now_ms(), project)
             await run.names.load(tx, project)
             chosen = {kind: each for kind, each in self.sections.items() if each.is_scoped or project is None}
             parts = {kind: part(DeviceId(""), "") for kind, part in PARTS.items()}
@@ -132,7 +132,7 @@ class FleetFileService:
         return outcomes
 
     @asynccontextmanager
-    async def _changing(self, caller: Session, request: FleetRequest) -> AsyncIterator[FleetWriteContext]:
+    async def _changing(self, caller: Session, request: FleetRequest) -> AsyncIterator[FleetFileWriteContext]:
         """The transaction of an apply; for a replay, it is rolled back at the end, and the services inside take the caller for a
         first one. Rules change only under the engine's lock, which comes before the database's."""
         document = request.document
@@ -143,7 +143,7 @@ class FleetFileService:
         async with lock, self._uow.write(caller, Role.VIEWER, locks_account=True) as tx:
             postponed, names = AfterApplyWork(), FleetNameIndex(caller.account_id)
             await names.load(tx, None)
-            yield FleetWriteContext(
+            yield FleetFileWriteContext(
                 tx,
                 replace(caller, is_replay=False),
                 names,
@@ -155,7 +155,7 @@ class FleetFileService:
                 credentials=request.credentials,
             )
 
-    async def _reconcile(self, run: FleetWriteContext, request: FleetRequest) -> Sequence[FleetObjectOutcome]:
+    async def _reconcile(self, run: FleetFileWriteContext, request: FleetRequest) -> Sequence[FleetObjectOutcome]:
         sections = request.document.sections
         for section in self._named(request):
             section.check_readable(run.caller)
@@ -185,7 +185,7 @@ class FleetFileService:
 
     async def _reconcile_devices(
         self,
-        run: FleetWriteContext,
+        run: FleetFileWriteContext,
         wanted: Sequence[DesiredFleetObject],
         devices: Sequence[FleetObjectOutcome],
         later: list[tuple[FleetSection, set[str], str]],
@@ -215,7 +215,7 @@ class FleetFileService:
             await self._projects.delete(caller, project_id)
 
 
-def _choose_project(run: FleetWriteContext) -> None:
+def _choose_project(run: FleetFileWriteContext) -> None:
     """The document's own project, which may be new, is that of all devices and groups that name none."""
     if run.project is not None:
         run.names.project_id(run.project)
@@ -230,7 +230,7 @@ def _may_read(section: FleetSection, caller: Session) -> bool:
     return True
 
 
-async def _with_parts(run: FleetReadContext, device: StoredFleetObject, readable: set[FleetKind]) -> StoredFleetObject:
+async def _with_parts(run: FleetFileReadContext, device: StoredFleetObject, readable: set[FleetKind]) -> StoredFleetObject:
     parts = {kind: part(DeviceId(device.id), device.name) for kind, part in PARTS.items() if kind in readable}
     metrics = await known_metrics(run, device.source)
     fields = {**device.fields, "metrics": metrics} if metrics else device.fields

@@ -84,7 +84,7 @@ class AuthorizationTx(HasGrants, HasMemberships, Protocol): ...
 class AccessExplanationTx(AuthorizationTx, HasApiKeys, HasDevices, Protocol): ...
 
 
-class PendingRequestFinder(Protocol):
+class PendingApprovalFinder(Protocol):
     """What the grants part needs to know of the approvals part, a higher layer."""
 
     async def list_pending_devices(self, account_id: AccountId, key_id: KeyId) -> Sequence[DeviceId]:
@@ -94,7 +94,7 @@ class PendingRequestFinder(Protocol):
 
 class HasPendingRequests(Protocol):
     @property
-    def approvals(self) -> PendingRequestFinder: ...
+    def approvals(self) -> PendingApprovalFinder: ...
 
 
 class GrantTx(Transaction, HasApiKeys, HasDeviceGroups, HasDevices, HasGrants, HasMemberships, HasPendingRequests, Protocol): ...

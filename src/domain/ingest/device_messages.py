@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Protocol
 
-from domain.commands.device_reports import DeviceReportService
+from domain.commands.device_reports import CommandReportService
 from domain.commands.report_batch import ExecutionChanges, ReportTx
 from domain.devices.device_codec import (
     CommandResultReport,
@@ -129,7 +129,7 @@ class DeviceMessageService:
         uow: UnitOfWork[DeviceMessagesTx],
         clock: Clock,
         codec: DeviceCodec,
-        reports: DeviceReportService,
+        reports: CommandReportService,
         presence: PresenceTracker,
         plans: SchedulePlanSync,
         left_edges: OfflineDeviceEdgeResolution,

@@ -40,12 +40,12 @@ class SteadyTimeRepository(Protocol):
         ...
 
 
-class HasSteadyTime(Protocol):
+class HasSavedSteadyTime(Protocol):
     @property
     def steady_time(self) -> SteadyTimeRepository: ...
 
 
-class SteadyTimeTx(Transaction, HasSteadyTime, Protocol): ...
+class SteadyTimeTx(Transaction, HasSavedSteadyTime, Protocol): ...
 
 
 class SteadyClock(Clock, Protocol):

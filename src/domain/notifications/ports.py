@@ -21,7 +21,7 @@ from domain.notifications.model import (
 from domain.sign_in.second_factor_ports import HasSecondFactors
 
 
-class NotificationRepository(Protocol):
+class NotificationOutboxRepository(Protocol):
     async def get_settings(self, membership_id: MembershipId) -> NotificationSettings | None: ...
 
     async def upsert_settings(self, settings: NotificationSettings) -> None: ...
@@ -97,7 +97,7 @@ class ServiceSecretRepository(Protocol):
 
 class HasNotifications(Protocol):
     @property
-    def notifications(self) -> NotificationRepository: ...
+    def notifications(self) -> NotificationOutboxRepository: ...
 
 
 class HasNotificationChannels(Protocol):

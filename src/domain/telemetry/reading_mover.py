@@ -19,7 +19,7 @@ from domain.telemetry.packing import unpack_row
 from domain.telemetry.ports import HasReadings, HasRollups, PackedRow
 from domain.telemetry.reading_store import (
     DeviceKey,
-    HistoryMessage,
+    ArchivedMessage,
     ReadingStore,
     expired_readings_ms,
     name_of_unnamed,
@@ -83,7 +83,7 @@ class ReadingMover:
                 return rows, device_no
         return rows, devices[-1] + 1 if len(devices) == DEVICES_PER_STEP else None
 
-    async def _to_messages(self, tx: ReadingMoverTx, rows: Sequence[PackedRow]) -> list[tuple[DeviceKey, HistoryMessage]]:
+    async def _to_messages(self, tx: ReadingMoverTx, rows: Sequence[PackedRow]) -> list[tuple[DeviceKey, ArchivedMessage]]:
         numbers = sorted({row[0] for row in rows})
         known = await tx.devices.list_by_numbers(numbers)
         devices = {each.device_no: each.device_id for each in known if each.status is not DeviceStatus.DELETING}
@@ -108,7 +108,7 @@ class ReadingMover:
                     await tx.readings.delete_messages(device_no, [(at_ms, digest) for _, at_ms, digest, _ in some])
 
 
-def _to_message(device_no: int, at_ms: int, digest: int, packed: bytes, names: Mapping[tuple[int, int], str]) -> HistoryMessage:
+def _to_message(device_no: int, at_ms: int, digest: int, packed: bytes, names: Mapping[tuple[int, int], str]) -> ArchivedMessage:
     ahead_ms, readings = unpack_row(packed)
     named = tuple((names.get((device_no, number)) or name_of_unnamed(number), value) for number, value in readings)
-    return HistoryMessage(at_ms, digest, ahead_ms, named)
+    return ArchivedMessage(at_ms, digest, ahead_ms, named)

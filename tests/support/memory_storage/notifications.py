@@ -23,7 +23,7 @@ NOTIFICATIONS: Table[int, Notification] = Table("notifications")
 SERVICE_SECRETS: Table[str, bytes] = Table("service_secrets")
 
 
-class MemoryNotificationRepository:
+class MemoryNotificationOutboxRepository:
     def __init__(self, database: Database) -> None:
         self._database = database
 

@@ -42,7 +42,7 @@ from support.memory_storage.invitations import MemoryInvitationRepository
 from support.memory_storage.keys import MemoryApiKeyRepository
 from support.memory_storage.notifications import (
     MemoryNotificationChannelRepository,
-    MemoryNotificationRepository,
+    MemoryNotificationOutboxRepository,
     MemoryServiceSecretRepository,
 )
 from support.memory_storage.partition_states import MemoryPartitionStateRepository
@@ -116,7 +116,7 @@ class MemoryTransaction:
         self.rollups = MemoryRollupRepository(database)
         self.notification_channels = MemoryNotificationChannelRepository(database)
         self.range_partitions = MemoryRangePartitionRepository(database)
-        self.notifications = MemoryNotificationRepository(database)
+        self.notifications = MemoryNotificationOutboxRepository(database)
         self.service_secrets = MemoryServiceSecretRepository(database)
         self.webhooks = MemoryWebhookRepository(database)
         self.deliveries = MemoryDeliveryRepository(database)

@@ -10,7 +10,7 @@ import pytest
 from adapters.mqtt import unknown_device_messages
 from adapters.mqtt.mosquitto_connection import MosquittoSettings
 from adapters.mqtt.mosquitto_sessions import TELEMETRY_SESSIONS, sessions_of, shared_by_cluster, whole_fleet
-from adapters.mqtt.unknown_device_messages import UnknownDeviceMessageBuffer
+from adapters.mqtt.unknown_device_messages import EarlyMessageBuffer
 from domain.devices.broker_access import BrokerAccessService, BrokerAction, BrokerLogin
 from domain.partitions.assignment import assign
 
@@ -48,7 +48,7 @@ async def test_early_messages_wait_for_their_device_and_expire_without_it(monkey
     monkeypatch.setattr(unknown_device_messages, "WAIT_S", 0.0)
     monkeypatch.setattr(unknown_device_messages, "MAX_MESSAGES", 3)
     expired: asyncio.Queue[Any] = asyncio.Queue()
-    early = UnknownDeviceMessageBuffer(expired.put_nowait)
+    early = EarlyMessageBuffer(expired.put_nowait)
     assert [early.keep(device, (number, None)) for number, device in enumerate(("a", "b", "a", "a"))] == [True, True, True, False]
     assert early.take("a") == [(0, None), (2, None)]
     assert early.take("a") == ()

@@ -37,7 +37,7 @@ from adapters.storage.sql.repositories.notification_channels import (
     SqlNotificationChannelRepository,
     SqlServiceSecretRepository,
 )
-from adapters.storage.sql.repositories.notifications import SqlNotificationRepository
+from adapters.storage.sql.repositories.notifications import SqlNotificationOutboxRepository
 from adapters.storage.sql.repositories.partition_restore import SqlPartitionStateRepository
 from adapters.storage.sql.repositories.partitions import SqlClusterMemberRepository, SqlPartitionRepository
 from adapters.storage.sql.repositories.passkeys import SqlPasskeyRepository
@@ -141,7 +141,7 @@ class SqlTransaction:
     range_partitions = LazyRepository(SqlRangePartitionRepository)
     dead_letters = LazyRepository(SqlDeadLetterRepository)
     notification_channels = LazyRepository(SqlNotificationChannelRepository)
-    notifications = LazyRepository(SqlNotificationRepository)
+    notifications = LazyRepository(SqlNotificationOutboxRepository)
     webhooks = LazyRepository(SqlWebhookRepository)
     deliveries = LazyRepository(SqlDeliveryRepository)
     service_secrets = LazyRepository(SqlServiceSecretRepository)

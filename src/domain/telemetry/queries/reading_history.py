@@ -14,7 +14,7 @@ from domain.kernel.clock import HOUR_MS, Clock
 from domain.telemetry.packing import pack_readings
 from domain.telemetry.ports import HasReadings, MessageKey
 from domain.telemetry.queries.paging import PackedRows, TimeRange
-from domain.telemetry.reading_store import HistoryMessage, ReadingStore, number_of_unnamed, oldest_kept_ms
+from domain.telemetry.reading_store import ArchivedMessage, ReadingStore, number_of_unnamed, oldest_kept_ms
 
 KeyedRow = tuple[int, int, bytes]
 """(Unix ms, digest, packed)"""
@@ -77,7 +77,7 @@ def _page(found: Sequence[KeyedRow], size: int) -> tuple[PackedRows, MessageKey 
 
 
 async def _merge(
-    tx: HasReadings, device: Device, found: Sequence[KeyedRow], older: Sequence[HistoryMessage], *, newest_first: bool
+    tx: HasReadings, device: Device, found: Sequence[KeyedRow], older: Sequence[ArchivedMessage], *, newest_first: bool
 ) -> list[KeyedRow]:
     numbers = {name: number for number, name, _ in await tx.readings.list_device_metrics(device.device_no)} if older else {}
     rows = {(message.at_ms, message.digest): _to_packed(message, numbers) for message in older}
@@ -85,7 +85,7 @@ async def _merge(
     return [(*key, rows[key]) for key in sorted(rows, reverse=newest_first)]
 
 
-def _to_packed(message: HistoryMessage, numbers: Mapping[str, int]) -> bytes:
+def _to_packed(message: ArchivedMessage, numbers: Mapping[str, int]) -> bytes:
     """Without metrics that the database does not know: it was restored from a backup of an earlier time."""
     readings = ((numbers.get(name) or number_of_unnamed(name), value) for name, value in message.readings)
     return pack_readings(((number, value) for number, value in readings if number), message.ahead_ms)

@@ -16,7 +16,7 @@ from adapters.http.api.devices.schemas import (
     SingleLineText,
     Tags,
 )
-from adapters.http.api.grants.schemas import GrantContent
+from adapters.http.api.grants.schemas import GrantBody
 from adapters.http.api.rules.schemas import MetricNames, RuleCreateRequest
 from adapters.http.api.schedules.schemas import ScheduleCreateRequest
 from adapters.http.api.webhooks.schemas import FORMAT, EventTypes, Url
@@ -80,7 +80,7 @@ class FleetApiKey(RequestBody):
     enabled: bool = True
 
 
-class FleetGrant(GrantContent):
+class FleetGrant(GrantBody):
     """Of one of `apiKey` and `member`, on one of `device`, `group` and `project`; with `group`, `project` is the group's."""
 
     api_key: DisplayName | None = Field(default=None, description="The name of an API key.")

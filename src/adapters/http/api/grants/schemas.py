@@ -31,7 +31,7 @@ TimeZoneName = Annotated[str, Field(max_length=64, examples=["Europe/Berlin"], d
 _DOMAIN_FIELD_NAMES = {"expires_at": "expires_ms"}
 
 
-class GrantContent(RequestBody):
+class GrantBody(RequestBody):
     """What a grant allows, and when."""
 
     commands: CommandNames
@@ -58,7 +58,7 @@ class GrantContent(RequestBody):
         )
 
 
-class GroupGrantCreateRequest(GrantContent):
+class GroupGrantCreateRequest(GrantBody):
     """Give exactly one of `apiKeyId` and `membershipId`."""
 
     api_key_id: str | None = Field(default=None, max_length=64)

@@ -44,7 +44,7 @@ POSTPONE = {dialect: update(notifications).where(n.seq.in_(among)) for dialect, 
 DELETE = {dialect: delete(notifications).where(n.seq.in_(among)) for dialect, among in _AMONG.items()}
 
 
-class SqlNotificationRepository:
+class SqlNotificationOutboxRepository:
     def __init__(self, session: DbSession) -> None:
         self._session = session
 
