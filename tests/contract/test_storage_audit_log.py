@@ -12,7 +12,7 @@ import pytest
 from adapters.crypto.key_ring import KeyRing
 from adapters.crypto.seal_keys import Ed25519SealKeyProvider, is_signed_by
 from domain.audit.export import AuditExporter
-from domain.audit.selection import EVERYTHING, AuditSelection
+from domain.audit.export_selection import EVERYTHING, AuditSelection
 from domain.audit.verify import AuditReport, AuditVerificationError, AuditVerifier
 from domain.events.chain import NO_HASH, digest_of, link
 from domain.kernel.canonical_json import canonical_json

@@ -236,7 +236,7 @@ KILLS = """
 import os
 from pathlib import Path
 from domain.devices import service
-from domain.fleet.service import FleetFileService
+from domain.fleet_file.service import FleetFileService
 
 HERE = Path(__file__).parent
 register, finish, made = service.add_device, FleetFileService._finish, []

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from domain.fleet.model import MAX_OBJECTS
+from domain.fleet_file.model import MAX_OBJECTS
 from domain.kernel.caller import Role
 from domain.kernel.clock import to_iso
 from domain.kernel.ids import DeviceId

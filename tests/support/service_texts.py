@@ -22,7 +22,7 @@ NEVER_SHOWN = (
     "domain/devices/board_catalog.py",
     "domain/devices/firmware_config.py",  # code for the device
     "domain/devices/firmware_project.py",
-    "domain/fleet/",  # `latchboard apply`, in a terminal
+    "domain/fleet_file/",  # `latchboard apply`, in a terminal
     "domain/homeassistant/",
     "domain/ingest/dead_letters.py",
     "domain/kernel/canonical_json.py",

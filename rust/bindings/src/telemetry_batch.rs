@@ -4,7 +4,7 @@
 //! Python object per message.
 
 use bytes::{Bytes, BytesMut};
-use latchboard_engine::telemetry_block;
+use latchboard_engine::telemetry_block_codec;
 use pyo3::exceptions::PyValueError;
 use pyo3::prelude::*;
 use pyo3::types::{PyBytes, PyList, PyTuple};
@@ -75,7 +75,7 @@ impl TelemetryBatch {
         let blocks = py.detach(|| {
             let messages = self.messages.iter();
             let messages = messages.map(|message| (message.device, message.arrived_ms, &message.payload[..]));
-            telemetry_block::split_into_blocks(messages, partitions, max_bytes)
+            telemetry_block_codec::split_into_blocks(messages, partitions, max_bytes)
         });
         let blocks = blocks.into_iter();
         Ok(blocks
@@ -95,7 +95,8 @@ impl TelemetryBatch {
 fn messages_of(blocks: &[Bytes]) -> Result<Vec<Message>, String> {
     let mut messages = Vec::new();
     for (index, bytes) in blocks.iter().enumerate() {
-        let found = telemetry_block::read_block(bytes).map_err(|error| format!("block {index} cannot be read at {error}"))?;
+        let found =
+            telemetry_block_codec::read_block(bytes).map_err(|error| format!("block {index} cannot be read at {error}"))?;
         messages.extend(found.into_iter().map(|message| Message {
             device: message.device,
             arrived_ms: message.arrived_ms,

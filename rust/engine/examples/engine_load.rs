@@ -7,8 +7,8 @@ use std::fmt::Write;
 use std::fs;
 use std::hint::black_box;
 
+use latchboard_engine::compiled_rules::{Condition, ConditionTest, EQUAL, GREATER, LESS, NEVER, RuleSpec};
 use latchboard_engine::engine::Engine;
-use latchboard_engine::rules::{Condition, ConditionTest, EQUAL, GREATER, LESS, NEVER, RuleSpec};
 
 const METRICS: [&str; 5] = ["temperature", "humidity", "pressure", "voltage", "rssi"];
 const BATCH: usize = 256;

@@ -1,5 +1,5 @@
 //! Count, minimum, maximum, sum and last value of stored numbers, per time bucket and metric. Defined by
-//! `domain/telemetry/engine/aggregate.py`.
+//! `domain/telemetry/engine/bucket_aggregator.py`.
 
 use crate::packing::{DecodeError, decode_row};
 use crate::payload_parser::MetricValue;

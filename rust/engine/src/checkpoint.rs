@@ -1,6 +1,7 @@
 //! A device's latest values out of the engine and into it: checkpoints, stored rows after a checkpoint, and queries.
 
 use crate::batch_result::BatchResult;
+use crate::compiled_rules::NEVER;
 use crate::device::RareState;
 use crate::device_table::DeviceMetrics;
 use crate::engine::Engine;
@@ -8,7 +9,6 @@ use crate::out_of_order_values::LaterValue;
 use crate::packing::{self, DecodeError, LatestValue};
 use crate::payload_parser::{MAX_AHEAD_MS, MessageTime, MetricValue};
 use crate::rule_installation::current_specs;
-use crate::rules::NEVER;
 
 /// (device, time of its newest message, checkpoint)
 pub type Checkpoint = (u32, i64, Vec<u8>);

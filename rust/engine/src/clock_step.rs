@@ -2,12 +2,12 @@
 //! as long as they would have. Defined by `domain/telemetry/engine/device_state.py`.
 
 use crate::batch_result::BatchResult;
+use crate::compiled_rules::{ConditionTest, NEVER, NO_DEADLINE, TimedRule};
 use crate::device::DeviceHeader;
 use crate::device_record::DeviceRecord;
 use crate::engine::Engine;
 use crate::firing::{Evaluation, EvaluationKind, report_transition};
 use crate::payload_parser::MAX_AHEAD_MS;
-use crate::rules::{ConditionTest, NEVER, NO_DEADLINE, TimedRule};
 
 /// How long before the clock was set a message may have arrived that is ingested after it.
 const MAX_QUEUED_MS: i64 = 600_000;

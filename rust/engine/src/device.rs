@@ -29,9 +29,9 @@
 //! device costs the same whatever the others report. A slot without a value, or with text, holds NaN. `RareState` has what most
 //! devices do not need (text, booleans, times that differ between metrics, late values, timed rules) and costs the others nothing.
 
+use crate::compiled_rules::{CompactRule, NEVER, NO_DEADLINE, TimedRule};
 use crate::out_of_order_values::LaterValue;
 use crate::payload_parser::{MAX_AHEAD_MS, MessageTime, MetricValue};
-use crate::rules::{CompactRule, NEVER, NO_DEADLINE, TimedRule};
 
 pub const WORD_BITS: usize = 64;
 

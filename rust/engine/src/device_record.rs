@@ -1,9 +1,9 @@
 //! A device with its record: stores values and their times, and the state of rules.
 
+use crate::compiled_rules::NO_DEADLINE;
 use crate::device::{DeviceHeader, ValueKind, WORD_BITS};
 use crate::packing::LatestValue;
 use crate::payload_parser::{MessageTime, MetricValue};
-use crate::rules::NO_DEADLINE;
 
 pub struct DeviceRecord<'a> {
     pub header: &'a mut DeviceHeader,

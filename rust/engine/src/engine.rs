@@ -3,12 +3,12 @@
 use std::collections::{HashMap, VecDeque};
 
 use crate::batch_result::BatchResult;
+use crate::compiled_rules::{NEVER, RuleSpec};
 use crate::device_table::DeviceTable;
 use crate::evaluate::evaluate;
 use crate::fast_json::ScanBuffer;
 use crate::firing::{Evaluation, EvaluationKind, OFF, ON};
 use crate::row_writer::RowWriter;
-use crate::rules::{NEVER, RuleSpec};
 use crate::timed_rules::reset_deadlines;
 use crate::timer_queue::TimerQueue;
 

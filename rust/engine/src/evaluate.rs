@@ -2,10 +2,10 @@
 
 use std::ops::Range;
 
+use crate::compiled_rules::{CompactRule, NEVER};
 use crate::device::DeviceHeader;
 use crate::device_record::DeviceRecord;
 use crate::firing::{Evaluation, EvaluationKind, fire, report_transition, satisfies};
-use crate::rules::{CompactRule, NEVER};
 use crate::timed_rules::evaluate_timed;
 
 /// Evaluates the rules in firing order.

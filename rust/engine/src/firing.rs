@@ -1,8 +1,8 @@
 //! What the evaluation of plain and of timed rules shares: comparing, firing, and reporting a changed rule.
 
 use crate::batch_result::{BatchResult, RuleTransition};
+use crate::compiled_rules::NEVER;
 use crate::device_record::DeviceRecord;
-use crate::rules::NEVER;
 
 /// Numbers of the two commands that contradict each other; the engine assigns them before all others.
 pub const ON: u32 = 0;

@@ -10,6 +10,7 @@ pub mod aggregate;
 pub mod batch_result;
 pub mod canonical_json;
 pub mod checkpoint;
+pub mod compiled_rules;
 pub mod engine;
 pub mod event_chain;
 pub mod grant_rate_limit;
@@ -18,8 +19,7 @@ pub mod hex;
 pub mod packing;
 pub mod partition;
 pub mod payload_parser;
-pub mod rules;
-pub mod telemetry_block;
+pub mod telemetry_block_codec;
 pub mod webhook_signing;
 
 mod clock_step;

@@ -1,8 +1,8 @@
 //! Installs a device's rules, reads them back with their present state, and recompiles them when the device reports a new metric.
 
+use crate::compiled_rules::{BoundCondition, CompiledRules, Condition, ConditionTest, NEVER, NO_DEADLINE, RuleSpec, compile};
 use crate::device::WORD_BITS;
 use crate::device_table::{DeviceMetrics, DeviceTable};
-use crate::rules::{BoundCondition, CompiledRules, Condition, ConditionTest, NEVER, NO_DEADLINE, RuleSpec, compile};
 
 impl DeviceTable {
     /// Moves a device to metrics, given by their ids, that begin with its present ones; returns its new place.

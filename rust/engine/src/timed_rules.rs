@@ -1,10 +1,10 @@
 //! Rules that do more than compare numbers: they wait, cool down, have clear conditions, watch for silence, or compare text.
 
+use crate::compiled_rules::{BoundCondition, ConditionTest, NEVER, NO_DEADLINE, TimedRule};
 use crate::device::{DeviceHeader, ValueKind};
 use crate::device_record::DeviceRecord;
 use crate::firing::{Evaluation, EvaluationKind, fire, report_transition, satisfies};
 use crate::payload_parser::MetricValue;
-use crate::rules::{BoundCondition, ConditionTest, NEVER, NO_DEADLINE, TimedRule};
 
 /// Evaluates the rule at `index` in firing order, which is the device's timed rule number `timed_index`.
 pub(crate) fn evaluate_timed(

@@ -6,9 +6,9 @@
 use std::cmp::Reverse;
 use std::collections::BinaryHeap;
 
+use crate::compiled_rules::NO_DEADLINE;
 use crate::device::DeviceHeader;
 use crate::device_table::DeviceTable;
-use crate::rules::NO_DEADLINE;
 
 #[derive(Default)]
 pub struct TimerQueue {

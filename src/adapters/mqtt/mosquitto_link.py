@@ -17,6 +17,7 @@ from collections.abc import Collection, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+from adapters.mqtt.early_message_buffer import EarlyMessage, EarlyMessageBuffer
 from adapters.mqtt.mosquitto_connection import FIRST_ERROR_CODE, UNCONFIRMED, BrokerSession, MosquittoSettings
 from adapters.mqtt.mosquitto_credentials import MosquittoCredentialStore
 from adapters.mqtt.mosquitto_health_watch import MosquittoHealthMonitor, as_text
@@ -28,7 +29,6 @@ from adapters.mqtt.mosquitto_inbound_queue import (
     acknowledge,
 )
 from adapters.mqtt.mosquitto_sessions import MAIN, MosquittoSessionConnections, sessions_of, whole_fleet
-from adapters.mqtt.unknown_device_messages import EarlyMessage, EarlyMessageBuffer
 from domain.devices.device_codec import OutboundMessage
 from domain.devices.device_link import (
     LOST,

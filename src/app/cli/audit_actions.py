@@ -15,8 +15,8 @@ from app.runtime.lost_database_check import require_database
 from app.runtime.startup_errors import StartupError
 from app.wiring.adapters import load_key_ring, prepare_data_dir
 from domain.audit.export import AuditExporter
+from domain.audit.export_selection import AuditSelection
 from domain.audit.sealing import AuditSealService
-from domain.audit.selection import AuditSelection
 from domain.kernel.clock import from_iso
 from domain.kernel.errors import ValidationFailed
 from domain.kernel.ids import AccountId

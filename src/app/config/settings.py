@@ -18,7 +18,7 @@ from pydantic_settings import BaseSettings, PydanticBaseSettingsSource, Settings
 from adapters.http.core.trusted_proxies import parse_networks
 from app.config.broker_auth_settings import BrokerAuthSettings
 from app.config.cluster_settings import ClusterSettings
-from app.config.notification_settings import NotificationChannelSettings
+from app.config.notification_channel_settings import NotificationChannelSettings
 from app.config.oidc_settings import OidcSettings
 from app.config.reachable_server_address import reachable_address
 from app.config.sources import DOTENV, ENVIRONMENT, PREFIX, TOML, source_of, unknown_variable_messages, variables_by_source

@@ -45,7 +45,7 @@ from app.workers.wake_event import WakeEvent, WakeEvents
 from app.workers.webhook_cleanup import WebhookCleanupWorker
 from app.workers.webhook_delivery import WebhookDeliveryWorker
 from domain.commands.crash_recovery import CommandCrashRecovery
-from domain.feed.live_subscribers import LiveSubscriptions
+from domain.feed.watched_devices import LiveSubscriptions
 from domain.ingest.fenced_ingest import FencedIngestStore
 from domain.ingest.pipeline import IngestPipeline
 from domain.webhooks.deleted_webhook_cleanup import DeletedWebhookCleanup

@@ -12,8 +12,8 @@ from domain.approvals.pending_approval_closer import PendingApprovalCloser
 from domain.commands.command_definitions import CommandDefinitionService
 from domain.commands.device_types import DeviceTypeService
 from domain.devices.service import DeviceService
-from domain.fleet.ports import AfterApplyWork, FleetTx, FleetWriteServices
-from domain.fleet.service import FleetFileService
+from domain.fleet_file.ports import AfterApplyWork, FleetTx, FleetWriteServices
+from domain.fleet_file.service import FleetFileService
 from domain.grants.grant_service import GrantService, GroupGrantService
 from domain.groups.service import DeviceGroupService
 from domain.kernel.joined_unit_of_work import JoinedUnitOfWork

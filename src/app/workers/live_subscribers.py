@@ -21,7 +21,7 @@ from domain.events.log_cursor import LogCursor
 from domain.events.model import FeedFilter
 from domain.events.policy import is_access_change
 from domain.events.ports import FeedHub, HasEvents
-from domain.feed.live_subscribers import LiveSubscriptions
+from domain.feed.watched_devices import LiveSubscriptions
 from domain.kernel.unit_of_work import UnitOfWork
 from domain.rules.telemetry_engine_port import TelemetryEngine
 

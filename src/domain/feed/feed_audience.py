@@ -89,7 +89,7 @@ class FeedAudienceService:
         async with self._uow.read() as tx:
             end = await tx.events.end()
             if after.highest > end.highest or not await _is_still_complete(tx, after):
-                return MissedEventsPage(None, after, False)  # or a cursor of another database, or of one before a backup was restored
+                return MissedEventsPage(None, after, False)  # or a cursor of another database, or of a backup
             events = await tx.events.list_public_after(viewer.account_id, after, PAGE_EVENTS)
         has_more = len(events) >= PAGE_EVENTS
         return MissedEventsPage(events, after.after(events) if has_more else after.union(end), has_more)

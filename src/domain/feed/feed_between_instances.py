@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 from typing import Protocol
 
 from domain.events.model import TELEMETRY, Event, FeedFilter
-from domain.feed.live_subscribers import interests_by_account
+from domain.feed.watched_devices import interests_by_account
 
 MAX_DEVICES = 20
 """An account whose clients want more single devices is announced as a whole: the interest is repeated every second."""

@@ -18,8 +18,8 @@ from domain.kernel.unit_of_work import UnitOfWork
 from domain.telemetry.packing import unpack_row
 from domain.telemetry.ports import HasReadings, HasRollups, PackedRow
 from domain.telemetry.reading_store import (
-    DeviceKey,
     ArchivedMessage,
+    DeviceKey,
     ReadingStore,
     expired_readings_ms,
     name_of_unnamed,

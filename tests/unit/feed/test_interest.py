@@ -10,7 +10,7 @@ import pytest
 from app.workers.live_subscribers import FeedInterestWorker
 from app.workers.wake_event import WakeEvent
 from domain.events.model import FeedFilter
-from domain.feed.live_subscribers import LiveSubscriptions
+from domain.feed.watched_devices import LiveSubscriptions
 from support.waiting import TIMEOUT_S
 from support.webhook_world import ACCOUNT, WebhookWorld
 

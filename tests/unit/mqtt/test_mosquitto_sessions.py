@@ -7,10 +7,10 @@ from typing import Any
 
 import pytest
 
-from adapters.mqtt import unknown_device_messages
+from adapters.mqtt import early_message_buffer
+from adapters.mqtt.early_message_buffer import EarlyMessageBuffer
 from adapters.mqtt.mosquitto_connection import MosquittoSettings
 from adapters.mqtt.mosquitto_sessions import TELEMETRY_SESSIONS, sessions_of, shared_by_cluster, whole_fleet
-from adapters.mqtt.unknown_device_messages import EarlyMessageBuffer
 from domain.devices.broker_access import BrokerAccessService, BrokerAction, BrokerLogin
 from domain.partitions.assignment import assign
 
@@ -45,8 +45,8 @@ async def test_a_broker_that_asks_lets_the_service_subscribe_to_its_sessions_and
 
 
 async def test_early_messages_wait_for_their_device_and_expire_without_it(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(unknown_device_messages, "WAIT_S", 0.0)
-    monkeypatch.setattr(unknown_device_messages, "MAX_MESSAGES", 3)
+    monkeypatch.setattr(early_message_buffer, "WAIT_S", 0.0)
+    monkeypatch.setattr(early_message_buffer, "MAX_MESSAGES", 3)
     expired: asyncio.Queue[Any] = asyncio.Queue()
     early = EarlyMessageBuffer(expired.put_nowait)
     assert [early.keep(device, (number, None)) for number, device in enumerate(("a", "b", "a", "a"))] == [True, True, True, False]

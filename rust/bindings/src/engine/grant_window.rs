@@ -1,7 +1,7 @@
 //! Bindings of the grant window and the rate limit.
 
-use latchboard_engine::grant_window::GrantWindow;
 use latchboard_engine::grant_rate_limit::check_rate_limit;
+use latchboard_engine::grant_window::GrantWindow;
 use pyo3::exceptions::PyValueError;
 use pyo3::prelude::*;
 

@@ -1,7 +1,7 @@
 //! Rules from Python: tuples, as `adapters/engine/native.py` builds them.
 
+use latchboard_engine::compiled_rules::{Condition, ConditionTest, EQUAL, GREATER, LESS, NEVER, RuleSpec};
 use latchboard_engine::engine::Engine;
-use latchboard_engine::rules::{Condition, ConditionTest, EQUAL, GREATER, LESS, NEVER, RuleSpec};
 use pyo3::exceptions::PyValueError;
 use pyo3::prelude::*;
 

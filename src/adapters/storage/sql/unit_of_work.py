@@ -17,7 +17,7 @@ from adapters.storage.sql.repositories.accounts import (
 )
 from adapters.storage.sql.repositories.api_keys import SqlApiKeyRepository
 from adapters.storage.sql.repositories.approvals import SqlApprovalRepository
-from adapters.storage.sql.repositories.audit_log import SqlAuditLogRepository
+from adapters.storage.sql.repositories.audit_seals import SqlAuditLogRepository
 from adapters.storage.sql.repositories.command_context import SqlCommandContextRepository
 from adapters.storage.sql.repositories.commands import SqlCommandDefinitionRepository, SqlExecutionRepository
 from adapters.storage.sql.repositories.dead_letters import SqlDeadLetterRepository

@@ -19,7 +19,7 @@ from domain.rules.model import LatestReading, MetricValue, RuleDryRun, RuleSpec,
 from domain.rules.reference_rules import LastReport, explain_rule, watches_silence
 from domain.rules.telemetry_engine_port import Aggregator, Checkpoint, ClockOffset, TelemetryBatch, UnpackedReading
 from domain.telemetry import packing
-from domain.telemetry.engine.aggregate import ReferenceAggregator
+from domain.telemetry.engine.bucket_aggregator import ReferenceAggregator
 from domain.telemetry.engine.device_state import DeviceState, MetricState, TrackedRule, evaluate_rules, shift_device
 from domain.telemetry.engine.payload_parser import (
     MAX_AHEAD_MS,

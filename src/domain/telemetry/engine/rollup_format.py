@@ -15,7 +15,7 @@ from collections.abc import Iterable, Iterator, Sequence
 
 from domain.kernel.clock import HOUR_MS
 from domain.rules.telemetry_engine_port import AggregateCell
-from domain.telemetry.engine.aggregate import clamp_to_finite
+from domain.telemetry.engine.bucket_aggregator import clamp_to_finite
 
 _ENTRY = struct.Struct("<IIddddI")
 _MAX_COUNT = 2**32 - 1

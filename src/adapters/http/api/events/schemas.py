@@ -7,7 +7,7 @@ from typing import Annotated
 from pydantic import Field
 
 from adapters.http.core.schemas import InstantMs, QueryParameters, ResponseModel
-from domain.audit.selection import AuditSelection
+from domain.audit.export_selection import AuditSelection
 from domain.events.model import EventSearch
 from domain.events.policy import DEFAULT_LIMIT, MAX_LIMIT
 from domain.events.service import EventView

@@ -15,9 +15,9 @@ from adapters.http.api.rules.schemas import RuleCreateRequest, to_rule_fields
 from adapters.http.api.schedules.schemas import ScheduleCreateRequest
 from domain.devices.board_catalog import infer_profile
 from domain.events.model import DEFAULT_TYPES
-from domain.fleet.access_sections import check_place
-from domain.fleet.model import DesiredFleetObject, FleetDocument, FleetKind, Key, with_place
-from domain.fleet.service import FleetRequest
+from domain.fleet_file.access_sections import check_place
+from domain.fleet_file.model import DesiredFleetObject, FleetDocument, FleetKind, Key, with_place
+from domain.fleet_file.service import FleetRequest
 from domain.kernel.errors import ValidationFailed
 
 ItemT = TypeVar("ItemT", bound=BaseModel)

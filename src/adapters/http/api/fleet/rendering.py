@@ -12,8 +12,8 @@ from pydantic.alias_generators import to_camel
 
 from adapters.http.api.device_credentials.schemas import CredentialsResponse
 from adapters.http.core.schemas import ResponseModel
-from domain.fleet.model import Fields, FleetAction, FleetKind, FleetObjectOutcome, StoredFleetObject
-from domain.fleet.service import ExportedFleet
+from domain.fleet_file.model import Fields, FleetAction, FleetKind, FleetObjectOutcome, StoredFleetObject
+from domain.fleet_file.service import ExportedFleet
 from domain.kernel.clock import to_iso
 
 _FILE_NAMES = {"expires_ms": "expiresAt", "misfire_grace_s": "misfireGraceSeconds"}

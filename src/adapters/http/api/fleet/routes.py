@@ -7,7 +7,7 @@ from adapters.http.api.fleet.document_to_domain import to_fleet_request
 from adapters.http.api.fleet.schemas import FleetApplyRequest, FleetQuery
 from adapters.http.core.auth import RequiredAccess, current_session
 from adapters.http.core.operation import ApiBlueprint, operation
-from domain.fleet.service import FleetFileService
+from domain.fleet_file.service import FleetFileService
 
 _ERRORS = {
     400: "UNKNOWN_METRIC COMMAND_NEEDS_APPROVAL UNKNOWN_COMMAND INVALID_PARAMS",

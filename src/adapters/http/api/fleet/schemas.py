@@ -24,7 +24,7 @@ from adapters.http.core.schemas import DisplayName, EnumValue, QueryParameters, 
 from domain.devices.bulk_registration import BulkCredentials
 from domain.devices.groups import MAX_GROUP_DEVICES
 from domain.devices.model import FirmwareProfile
-from domain.fleet.model import MAX_OBJECTS
+from domain.fleet_file.model import MAX_OBJECTS
 from domain.rules.policy import MAX_RULES_PER_DEVICE
 from domain.schedules.model import SLOTS_PER_DEVICE
 from domain.webhooks.model import WebhookFormat

@@ -7,7 +7,7 @@ from typing import TypeVar
 
 from domain.devices.groups import DeviceGroup
 from domain.devices.model import Device, DeviceStatus
-from domain.fleet.ports import FleetTx
+from domain.fleet_file.ports import FleetTx
 from domain.kernel.errors import ValidationFailed
 from domain.kernel.ids import AccountId, DeviceId, DeviceTypeId, GroupId, IdPrefix, KeyId, MembershipId, ProjectId, has_id_format
 

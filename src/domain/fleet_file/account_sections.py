@@ -10,8 +10,8 @@ from domain.commands.command_definitions import EDITABLE_FIELDS, CommandDefiniti
 from domain.commands.model import CommandDefinition
 from domain.devices.model import DeviceStatus
 from domain.events.model import DEFAULT_TYPES
-from domain.fleet.model import CreatedFleetObject, DesiredFleetObject, Fields, FleetKind, StoredFleetObject
-from domain.fleet.section import FleetFileReadContext, FleetSection, FleetFileWriteContext
+from domain.fleet_file.model import CreatedFleetObject, DesiredFleetObject, Fields, FleetKind, StoredFleetObject
+from domain.fleet_file.section import FleetFileReadContext, FleetFileWriteContext, FleetSection
 from domain.kernel.caller import Role, require_role
 from domain.kernel.errors import Conflict
 from domain.kernel.ids import DeviceTypeId, KeyId, ProjectId

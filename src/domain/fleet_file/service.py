@@ -16,11 +16,11 @@ from domain.accounts.projects import ProjectService
 from domain.commands.device_types import DeviceTypeService
 from domain.devices.bulk_registration import BulkCredentials
 from domain.devices.service import DeviceEraser, DeviceLinkSync
-from domain.fleet.access_sections import GrantSection, GroupSection
-from domain.fleet.account_sections import ApiKeySection, DeviceTypeSection, ProjectSection, WebhookSection
-from domain.fleet.device_metrics_and_credentials import known_metrics, with_credentials, with_metrics
-from domain.fleet.device_sections import PARTS, DeviceSection
-from domain.fleet.model import (
+from domain.fleet_file.access_sections import GrantSection, GroupSection
+from domain.fleet_file.account_sections import ApiKeySection, DeviceTypeSection, ProjectSection, WebhookSection
+from domain.fleet_file.device_metrics_and_credentials import known_metrics, with_credentials, with_metrics
+from domain.fleet_file.device_sections import PARTS, DeviceSection
+from domain.fleet_file.model import (
     MAX_OBJECTS,
     DesiredFleetObject,
     Fields,
@@ -29,9 +29,9 @@ from domain.fleet.model import (
     FleetObjectOutcome,
     StoredFleetObject,
 )
-from domain.fleet.name_references import FleetNameIndex
-from domain.fleet.ports import AfterApplyWork, FleetTx, MakeWriters
-from domain.fleet.section import FleetFileReadContext, FleetSection, FleetFileWriteContext, prune, reconcile
+from domain.fleet_file.name_references import FleetNameIndex
+from domain.fleet_file.ports import AfterApplyWork, FleetTx, MakeWriters
+from domain.fleet_file.section import FleetFileReadContext, FleetFileWriteContext, FleetSection, prune, reconcile
 from domain.kernel.caller import Role, Session
 from domain.kernel.clock import Clock
 from domain.kernel.errors import Conflict, PermissionDenied, ValidationFailed

@@ -7,9 +7,9 @@ from dataclasses import replace
 from domain.devices.bulk_registration import BulkCredentials
 from domain.devices.lookup import get_device
 from domain.devices.model import Device, DeviceStatus
-from domain.fleet.device_sections import DeviceSection
-from domain.fleet.model import DesiredFleetObject, FleetAction, FleetObjectOutcome, PlannedFieldChange, with_place
-from domain.fleet.section import FleetFileReadContext, FleetFileWriteContext
+from domain.fleet_file.device_sections import DeviceSection
+from domain.fleet_file.model import DesiredFleetObject, FleetAction, FleetObjectOutcome, PlannedFieldChange, with_place
+from domain.fleet_file.section import FleetFileReadContext, FleetFileWriteContext
 from domain.kernel.caller import require_role
 from domain.kernel.errors import DomainError
 from domain.kernel.ids import DeviceId

@@ -9,7 +9,7 @@ from types import MappingProxyType
 from typing import Any, ClassVar
 
 from domain.devices.bulk_registration import BulkCredentials
-from domain.fleet.model import (
+from domain.fleet_file.model import (
     CreatedFleetObject,
     DesiredFleetObject,
     Fields,
@@ -22,8 +22,8 @@ from domain.fleet.model import (
     display_name,
     with_place,
 )
-from domain.fleet.name_references import FleetNameIndex
-from domain.fleet.ports import AfterApplyWork, FleetTx, FleetWriteServices
+from domain.fleet_file.name_references import FleetNameIndex
+from domain.fleet_file.ports import AfterApplyWork, FleetTx, FleetWriteServices
 from domain.kernel.caller import Role, Session, require_role
 from domain.kernel.errors import DomainError, ValidationFailed
 from domain.team.service_sessions import check_operation

@@ -9,8 +9,8 @@ from typing import Any, ClassVar
 from domain.commands.command_definitions import EDITABLE_FIELDS, CommandDefinitionInput
 from domain.devices.model import Device, DeviceMetadata, DeviceStatus
 from domain.devices.registration import DeviceRegistration
-from domain.fleet.model import CreatedFleetObject, DesiredFleetObject, Fields, FleetKind, StoredFleetObject
-from domain.fleet.section import FleetFileReadContext, FleetSection, FleetFileWriteContext, defaults_of
+from domain.fleet_file.model import CreatedFleetObject, DesiredFleetObject, Fields, FleetKind, StoredFleetObject
+from domain.fleet_file.section import FleetFileReadContext, FleetFileWriteContext, FleetSection, defaults_of
 from domain.kernel.caller import Role
 from domain.kernel.errors import ValidationFailed
 from domain.kernel.ids import CommandId, DeviceId, RuleId

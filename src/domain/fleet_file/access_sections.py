@@ -9,8 +9,8 @@ from typing import Any, ClassVar
 
 from domain.devices.groups import DeviceGroup
 from domain.devices.model import DeviceStatus
-from domain.fleet.model import CreatedFleetObject, DesiredFleetObject, Fields, FleetKind, StoredFleetObject
-from domain.fleet.section import FleetFileReadContext, FleetSection, FleetFileWriteContext, defaults_of
+from domain.fleet_file.model import CreatedFleetObject, DesiredFleetObject, Fields, FleetKind, StoredFleetObject
+from domain.fleet_file.section import FleetFileReadContext, FleetFileWriteContext, FleetSection, defaults_of
 from domain.grants.grant_input import GrantDraft, GrantInput
 from domain.grants.grant_service import GrantService
 from domain.grants.model import AppliesVia, Grant, GrantSubject
