@@ -10,7 +10,7 @@ import pytest
 from nats.js import api
 from nats.js.errors import NotFoundError
 
-from adapters.stream import jetstream_log
+from adapters.stream import jetstream_log, own_entries
 from adapters.stream.jetstream_log import JetStreamLog
 from domain.kernel.errors import Unavailable
 from domain.partitions.ports import MISSING, InboundLog, LogDamaged, LogEntry
@@ -19,6 +19,7 @@ from support.nats import NatsNodes, nats_nodes
 from support.waiting import OPERATION_TIMEOUT_S, TIMEOUT_S
 
 PARTITIONS = 2
+OWN_BYTES = own_entries.MAX_BYTES
 _prefixes = count(1)
 
 
@@ -31,7 +32,8 @@ def nodes() -> Iterator[NatsNodes]:
 @pytest.fixture
 async def jetstream(nodes: NatsNodes, monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[JetStreamLog]:
     """With waits for a busy machine: each entry is written to three disks, one after the other. A request to a node that has
-    died ends by its own limit, so that it is repeated before the test gives up."""
+    died ends by its own limit, so that it is repeated before the test gives up. It reads from the nodes as if others had appended."""
+    monkeypatch.setattr(own_entries, "MAX_BYTES", 0)
     monkeypatch.setattr(jetstream_log, "APPEND_TIMEOUT_S", OPERATION_TIMEOUT_S)
     monkeypatch.setattr(jetstream_log, "READ_TIMEOUT_S", OPERATION_TIMEOUT_S)
     monkeypatch.setattr(jetstream_log, "STALE_LEADER_S", 1.0)
@@ -42,11 +44,18 @@ async def jetstream(nodes: NatsNodes, monkeypatch: pytest.MonkeyPatch) -> AsyncI
     await log.close()
 
 
-@pytest.fixture(params=["memory", "jetstream"])
+@pytest.fixture
+def owners_jetstream(jetstream: JetStreamLog, monkeypatch: pytest.MonkeyPatch) -> JetStreamLog:
+    """It reads what it appended from memory."""
+    monkeypatch.setattr(own_entries, "MAX_BYTES", OWN_BYTES)
+    return jetstream
+
+
+@pytest.fixture(params=["memory", "jetstream", "owners_jetstream"])
 def log(request: pytest.FixtureRequest) -> InboundLog:
     if request.param == "memory":
         return MemoryInboundLog(PARTITIONS)
-    found: JetStreamLog = request.getfixturevalue("jetstream")
+    found: JetStreamLog = request.getfixturevalue(request.param)
     return found
 
 
@@ -146,6 +155,48 @@ async def test_a_node_may_die_and_return_without_a_loss(nodes: NatsNodes, jetstr
         await jetstream.append(0, b"%d" % number, f"id-{number}")
     entries = await jetstream.read(0, 0, 100, 10)
     assert [int(entry.body) for entry in entries] == list(range(30))
+
+
+async def test_an_owner_reads_its_own_entries_without_the_nodes_and_those_of_others_in_order(
+    nodes: NatsNodes, owners_jetstream: JetStreamLog
+) -> None:
+    other = JetStreamLog(
+        nodes.servers, PARTITIONS, max_bytes=1_000_000, open_timeout_s=TIMEOUT_S, prefix=owners_jetstream._prefix
+    )
+    await other.open()
+    try:
+        await owners_jetstream.append(0, b"own 1", "a.1")
+        await other.append(0, b"other 2", "b.1")
+        for number in (3, 4):
+            await owners_jetstream.append(0, b"own %d" % number, f"a.{number}")
+        fetched: list[int] = []
+        fetch = owners_jetstream._fetch
+
+        async def counted(partition: int, after: int, limit: int) -> list[LogEntry]:
+            fetched.append(after)
+            return await fetch(partition, after, 1)
+
+        owners_jetstream._fetch = counted  # type: ignore[method-assign]
+        found: list[LogEntry] = []
+        while len(found) < 4:
+            found += await owners_jetstream.read(0, len(found), 10, TIMEOUT_S)
+        assert [entry.body for entry in found] == [b"own 1", b"other 2", b"own 3", b"own 4"]
+        assert fetched == [1]
+    finally:
+        await other.close()
+
+
+async def test_a_position_that_is_given_twice_stops_the_partition(jetstream: JetStreamLog) -> None:
+    """The log has lost what it confirmed, and has grown again before anybody looked at its end."""
+    for number in range(2):
+        await jetstream.append(0, b"x", f"id-{number}")
+    await jetstream.append(0, b"x", "id-1")  # a repeated append of the same entry is none
+    assert len(await jetstream.read(0, 0, 10, 1)) == 2
+    await jetstream._js.delete_stream(jetstream._stream(0))
+    await jetstream._ensure_stream(0)
+    await jetstream.append(0, b"y", "new-1")
+    with pytest.raises(LogDamaged, match="position 1 to a second entry"):
+        await jetstream.read(0, 1, 10, 1)
 
 
 async def test_a_log_without_nodes_is_unavailable() -> None:

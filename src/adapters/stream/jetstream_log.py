@@ -2,7 +2,8 @@
 
 Entries are read by sequence (batched direct get), without a consumer on the server: the database holds the position, and no
 acknowledgement, redelivery or group of the server takes part. A stream's sequence counts its entries without gaps, so a missing
-entry shows. A replica that lags behind answers as if it ended earlier; only the leader's word counts for damage.
+entry shows. A replica that lags behind answers as if it ended earlier; only the leader's word counts for damage. The owner of a
+partition does not ask for what it appended itself: once confirmed, position and content are known.
 """
 
 from __future__ import annotations
@@ -20,6 +21,7 @@ from nats.aio.msg import Msg
 from nats.js import JetStreamContext, api
 from nats.js import errors as js_errors
 
+from adapters.stream.own_entries import OwnEntries
 from domain.kernel.errors import Unavailable
 from domain.partitions.ports import MISSING, AppendUnconfirmed, LogDamaged, LogEntry
 
@@ -67,6 +69,11 @@ class JetStreamLog:
         self._js: JetStreamContext = self.client.jetstream(timeout=APPEND_TIMEOUT_S)
         self._last_known = [0] * partition_count
         """The last position of each partition that this instance knows to exist."""
+        self._own = [OwnEntries() for _ in range(partition_count)]
+        self._own_last = [0] * partition_count
+        """The last position that each partition gave this instance for an entry."""
+        self._repeated: dict[int, int] = {}
+        """Partition → a position that it gave for a second entry."""
         self._grown = [asyncio.Event() for _ in range(partition_count)]
         self._checked_at = [0.0] * partition_count
         self.appends = self.append_retries = 0
@@ -142,13 +149,30 @@ class JetStreamLog:
                 self.append_retries += 1
                 await asyncio.sleep(RETRY_S)
         self.appends += 1
+        self._note_own(partition, LogEntry(ack.seq, body), is_repeated=bool(ack.duplicate))
         await self._announce(partition, ack.seq)
         return ack.seq
+
+    def _note_own(self, partition: int, entry: LogEntry, *, is_repeated: bool) -> None:
+        if entry.position <= self._own_last[partition]:
+            if not is_repeated:
+                self._repeated[partition] = entry.position
+            return
+        self._own_last[partition] = entry.position
+        self._own[partition].add(entry)
+        self._note_growth(partition, entry.position)
 
     async def read(self, partition: int, after: int, limit: int, wait_s: float) -> Sequence[LogEntry]:
         until = monotonic() + wait_s
         while True:
+            if repeated := self._repeated.get(partition):
+                raise LogDamaged(
+                    f"The stream {self._stream(partition)} gave position {repeated} to a second entry: the cluster's log has "
+                    "lost confirmed entries. docs/how-to/cluster.md says how to continue."
+                )
             self._grown[partition].clear()
+            if own := self._own[partition].read(after, limit):
+                return own
             entries = await self._fetch(partition, after, limit)
             if entries:
                 if entries[0].position != after + 1:
@@ -168,6 +192,7 @@ class JetStreamLog:
             await self._js.purge_stream(self._stream(partition), seq=up_to + 1)
         except _ERRORS as error:
             raise Unavailable(f"The cluster's log cannot delete old entries now ({_reason(error)}).") from error
+        self._own[partition].drop_to(up_to)
 
     def last_known(self, partition: int) -> int:
         """The last position of the partition that this instance knows to exist."""
@@ -282,8 +307,11 @@ class JetStreamLog:
     async def _on_appended(self, message: Msg) -> None:
         partition, position = int(message.subject.rpartition(".")[2]), int(message.data)
         if partition < self._count:
-            self._last_known[partition] = max(self._last_known[partition], position)
-            self._grown[partition].set()
+            self._note_growth(partition, position)
+
+    def _note_growth(self, partition: int, position: int) -> None:
+        self._last_known[partition] = max(self._last_known[partition], position)
+        self._grown[partition].set()
 
 
 def _sequence(message: Msg) -> int | None:

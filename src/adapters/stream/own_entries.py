@@ -1,0 +1,44 @@
+"""The entries that this instance appended lately to one partition: its owner reads them from memory instead of from the log."""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Sequence
+
+from domain.partitions.ports import LogEntry
+
+MAX_BYTES = 64 * 1024
+"""For each partition. Whoever reads slower than this instance appends reads from the log."""
+
+
+class OwnEntries:
+    def __init__(self) -> None:
+        self._entries: deque[LogEntry] = deque()
+        self._bytes = 0
+
+    def add(self, entry: LogEntry) -> None:
+        """`entry`: confirmed, with a greater position than those before it."""
+        self._entries.append(entry)
+        self._bytes += len(entry.body)
+        while self._bytes > MAX_BYTES:
+            self._drop_first()
+
+    def drop_to(self, position: int) -> None:
+        while self._entries and self._entries[0].position <= position:
+            self._drop_first()
+
+    def read(self, after: int, limit: int) -> Sequence[LogEntry]:
+        """Without a gap from the entry after `after` on, `limit` at most; empty if another instance appended that one.
+
+        Drops those up to `after`: they were read. Who needs them again reads from the log.
+        """
+        self.drop_to(after)
+        found: list[LogEntry] = []
+        for position, entry in enumerate(self._entries, after + 1):
+            if entry.position != position or len(found) == limit:
+                break
+            found.append(entry)
+        return found
+
+    def _drop_first(self) -> None:
+        self._bytes -= len(self._entries.popleft().body)
