@@ -21,11 +21,11 @@ from nats.aio.msg import Msg
 from nats.js import JetStreamContext, api
 from nats.js import errors as js_errors
 
+from adapters.stream.inbound_stream import inbound_stream
 from adapters.stream.own_entries import OwnEntries
 from domain.kernel.errors import Unavailable
 from domain.partitions.ports import MISSING, AppendUnconfirmed, LogDamaged, LogEntry
 
-DUPLICATE_WINDOW_S = 120
 APPEND_TIMEOUT_S = 2.0
 GIVE_UP_S = 20.0
 """An entry that is not confirmed for so long is given up; shorter than the duplicate window."""
@@ -70,10 +70,6 @@ class JetStreamLog:
         self._last_known = [0] * partition_count
         """The last position of each partition that this instance knows to exist."""
         self._own = [OwnEntries() for _ in range(partition_count)]
-        self._own_last = [0] * partition_count
-        """The last position that each partition gave this instance for an entry."""
-        self._repeated: dict[int, int] = {}
-        """Partition → a position that it gave for a second entry."""
         self._grown = [asyncio.Event() for _ in range(partition_count)]
         self._checked_at = [0.0] * partition_count
         self.appends = self.append_retries = 0
@@ -149,27 +145,14 @@ class JetStreamLog:
                 self.append_retries += 1
                 await asyncio.sleep(RETRY_S)
         self.appends += 1
-        self._note_own(partition, LogEntry(ack.seq, body), is_repeated=bool(ack.duplicate))
+        self._own[partition].add(LogEntry(ack.seq, body), is_duplicate=bool(ack.duplicate))
+        self._note_growth(partition, ack.seq)
         await self._announce(partition, ack.seq)
         return ack.seq
-
-    def _note_own(self, partition: int, entry: LogEntry, *, is_repeated: bool) -> None:
-        if entry.position <= self._own_last[partition]:
-            if not is_repeated:
-                self._repeated[partition] = entry.position
-            return
-        self._own_last[partition] = entry.position
-        self._own[partition].add(entry)
-        self._note_growth(partition, entry.position)
 
     async def read(self, partition: int, after: int, limit: int, wait_s: float) -> Sequence[LogEntry]:
         until = monotonic() + wait_s
         while True:
-            if repeated := self._repeated.get(partition):
-                raise LogDamaged(
-                    f"The stream {self._stream(partition)} gave position {repeated} to a second entry: the cluster's log has "
-                    "lost confirmed entries. docs/how-to/cluster.md says how to continue."
-                )
             self._grown[partition].clear()
             if own := self._own[partition].read(after, limit):
                 return own
@@ -208,18 +191,7 @@ class JetStreamLog:
         try:
             await self._js.stream_info(self._stream(partition))
         except js_errors.NotFoundError:
-            config = api.StreamConfig(
-                name=self._stream(partition),
-                subjects=[self._subject(partition)],
-                num_replicas=self._replicas,
-                storage=api.StorageType.FILE,
-                retention=api.RetentionPolicy.LIMITS,
-                discard=api.DiscardPolicy.NEW,
-                max_bytes=self._max_bytes,
-                duplicate_window=DUPLICATE_WINDOW_S,
-                allow_direct=True,
-                deny_delete=True,
-            )
+            config = inbound_stream(self._stream(partition), self._subject(partition), self._replicas, self._max_bytes)
             await self._js.add_stream(config)
 
     async def _info(self, partition: int) -> api.StreamInfo:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Sequence
 
-from domain.partitions.ports import LogEntry
+from domain.partitions.ports import LogDamaged, LogEntry
 
 MAX_BYTES = 64 * 1024
 """For each partition. Whoever reads slower than this instance appends reads from the log."""
@@ -15,9 +15,17 @@ class OwnEntries:
     def __init__(self) -> None:
         self._entries: deque[LogEntry] = deque()
         self._bytes = 0
+        self._last = 0
+        """The greatest position that the log gave this instance."""
+        self._repeated: int | None = None
 
-    def add(self, entry: LogEntry) -> None:
-        """`entry`: confirmed, with a greater position than those before it."""
+    def add(self, entry: LogEntry, *, is_duplicate: bool = False) -> None:
+        """`entry`: confirmed. `is_duplicate`: the log had it from an earlier try."""
+        if entry.position <= self._last:
+            if not is_duplicate:
+                self._repeated = entry.position
+            return
+        self._last = entry.position
         self._entries.append(entry)
         self._bytes += len(entry.body)
         while self._bytes > MAX_BYTES:
@@ -30,8 +38,13 @@ class OwnEntries:
     def read(self, after: int, limit: int) -> Sequence[LogEntry]:
         """Without a gap from the entry after `after` on, `limit` at most; empty if another instance appended that one.
 
-        Drops those up to `after`: they were read. Who needs them again reads from the log.
+        Drops those up to `after`: they were read. Who needs them again reads from the log. Raises LogDamaged.
         """
+        if self._repeated is not None:
+            raise LogDamaged(
+                f"The cluster's log gave position {self._repeated} to a second entry: it has lost confirmed entries. "
+                "docs/how-to/cluster.md says how to continue."
+            )
         self.drop_to(after)
         found: list[LogEntry] = []
         for position, entry in enumerate(self._entries, after + 1):
