@@ -324,6 +324,7 @@ async def test_the_examples_of_the_page_work(service: Service, owner: ApiClient,
         key = await key_for(latchboard, pump.device_id, ["ON"])
     real = {"http://127.0.0.1:8080": service.url, "sk_live_…": key, "dev_…": pump.device_id}
     async with pump.online(service):
+        await owner.wait_until(pump.path, lambda found: found["isOnline"])
         await asyncio.to_thread(run_example, "client", real)
     assert capsys.readouterr().out.startswith("Pump True")
     follow = run_example("feed")["follow"]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import os
 import shutil
 import signal
@@ -68,7 +69,8 @@ class Cluster:
 
     def remove(self) -> None:
         try:
-            self.stop()
+            with contextlib.suppress(subprocess.CalledProcessError):  # it is stopped already
+                self.stop()
         finally:
             shutil.rmtree(self._folder, ignore_errors=True)
 
