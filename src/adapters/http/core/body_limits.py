@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 from typing import Any
 
 from quart import Request
@@ -17,3 +18,8 @@ class SizeLimitedRequest(Request):
         super().__init__(
             method, scheme, path, *parts, **options | {"max_content_length": _LONGER_BODIES.get(path, MAX_BODY_BYTES)}
         )
+
+    @functools.cached_property
+    def blueprints(self) -> list[str]:
+        """Quart works this out at each use: four times a request."""
+        return super().blueprints

@@ -13,7 +13,8 @@ import time
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from quart import Quart, Response, g, request
+from quart import Quart, Request, Response, g
+from quart.globals import request_ctx
 from structlog.contextvars import bind_contextvars, clear_contextvars
 from werkzeug.exceptions import RequestEntityTooLarge
 
@@ -59,6 +60,7 @@ def install_middleware(app: Quart, settings: HttpSettings, observer: ResponseObs
 
     @app.before_request
     async def begin() -> Response | None:
+        request = request_ctx.request  # not the proxy, which looks the request up at each attribute
         g.began = time.perf_counter()
         given = request.headers.get("X-Request-Id", "")
         g.request_id = given if _REQUEST_ID.fullmatch(given) else f"req_{secrets.token_hex(10)}"
@@ -70,23 +72,23 @@ def install_middleware(app: Quart, settings: HttpSettings, observer: ResponseObs
 
     @app.after_request
     async def finish(response: Response) -> Response:
-        headers = response.headers
+        request, headers = request_ctx.request, response.headers
         present = {name.lower() for name, _ in headers}
         wanted = _JSON_HEADERS if response.content_type == "application/json" else _DEFAULT_HEADERS
         headers.extend([pair for name, pair in wanted if name not in present])
         headers.add("X-Request-Id", g.get("request_id", ""))
-        if not await _drain_body():
+        if not g.get("has_read_body") and not await _drain_body(request):
             headers["Connection"] = "close"
         if settings.hsts:
             headers.setdefault("Strict-Transport-Security", "max-age=31536000")
-        _add_cors_headers(settings, response)
+        _add_cors_headers(settings, request, response)
         if observer is not None:
             route = request.url_rule.rule if request.url_rule is not None else ""
             observer(request.method, route, response.status_code, time.perf_counter() - g.get("began", 0.0))
         return response
 
 
-async def _drain_body() -> bool:
+async def _drain_body(request: Request) -> bool:
     """Read the rest of the request body. False if it does not arrive in time or is too large.
 
     A request that is rejected early (unknown path, no login) may still be sending its body, and the server reads the next request
@@ -102,7 +104,7 @@ async def _drain_body() -> bool:
     return True
 
 
-def _add_cors_headers(settings: HttpSettings, response: Response) -> None:
+def _add_cors_headers(settings: HttpSettings, request: Request, response: Response) -> None:
     if not settings.cors_origins:
         return
     response.headers.add("Vary", "Origin")

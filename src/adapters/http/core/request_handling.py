@@ -6,6 +6,7 @@ caller comes first, so that validation messages reveal nothing to strangers.
 
 from __future__ import annotations
 
+import asyncio
 import re
 import time
 from collections.abc import Awaitable, Callable, Mapping, Sequence
@@ -14,7 +15,8 @@ from typing import Any, Generic, TypeVar
 
 from pydantic import BaseModel, TypeAdapter
 from pydantic.alias_generators import to_camel
-from quart import Response, abort, current_app, g, request
+from quart import Request, Response, abort, current_app, g
+from quart.globals import request_ctx
 from werkzeug.exceptions import HTTPException
 
 from adapters.http.core.auth import Authenticator, RequiredAccess, authenticate, current_caller
@@ -153,7 +155,8 @@ async def _handle(
     arguments: dict[str, Any] = {
         name: _parse_path_parameter(name, kind, str(parts[name])) for name, kind in spec.path_parameters.items()
     }
-    given = request.args.to_dict(flat=False)
+    request = request_ctx.request  # not the proxy, which looks the request up at each attribute
+    given = request.args.to_dict(flat=False) if request.query_string else {}
     if spec.query is not None and spec.query_parameter is not None:
         arguments[spec.query_parameter] = read_query(spec.query, given)
     elif given:
@@ -162,7 +165,7 @@ async def _handle(
     raw = b""
     if spec.body is not None:
         began = time.perf_counter()
-        raw = await _read_raw_body(spec)
+        raw = await _read_raw_body(spec, request)
         if time.perf_counter() - began > SLOW_BODY_S:  # the caller may have been revoked meanwhile
             await _authenticate(dependencies, spec)
         body = read_body(spec.body, raw or b"{}")
@@ -178,8 +181,14 @@ async def _handle(
     return await run(g.caller)
 
 
-async def _read_raw_body(spec: ApiOperation) -> bytes:
-    raw = await request.get_data(cache=False, as_text=False, parse_form_data=False)
+async def _read_raw_body(spec: ApiOperation, request: Request) -> bytes:
+    try:
+        async with asyncio.timeout(request.body_timeout):
+            raw: bytes = await request.body
+    except TimeoutError:
+        abort(408)
+    request.body.clear()
+    g.has_read_body = True
     if raw or (request.content_type and spec.body_required):
         charset = request.mimetype_params.get("charset", "utf-8").lower()
         encoding = request.headers.get("Content-Encoding", "identity").lower()

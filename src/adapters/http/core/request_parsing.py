@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import re
 from collections.abc import Mapping, Sequence
 from typing import Any, TypeVar
@@ -61,7 +62,7 @@ def read_body(model: type[ModelT], raw: bytes) -> ModelT:
 
 def read_query(model: type[ModelT], given: Mapping[str, Sequence[str]]) -> ModelT:
     """Query parameters as `model`. A name that occurs twice is a fault unless the field is a list. Raises ValidationFailed."""
-    lists = {field.alias or name for name, field in model.model_fields.items() if "list" in str(field.annotation)}
+    lists = _list_fields(model)
     values: dict[str, Any] = {}
     for name, texts in given.items():
         if any("\x00" in text for text in texts):
@@ -75,6 +76,11 @@ def read_query(model: type[ModelT], given: Mapping[str, Sequence[str]]) -> Model
         return model.model_validate(values)
     except ValidationError as error:
         raise _validation_failure(error, "query") from None
+
+
+@functools.cache
+def _list_fields(model: type[BaseModel]) -> frozenset[str]:
+    return frozenset(field.alias or name for name, field in model.model_fields.items() if "list" in str(field.annotation))
 
 
 def parse_timestamp(field: str, text: str) -> int:

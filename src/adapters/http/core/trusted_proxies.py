@@ -11,6 +11,7 @@ import ipaddress
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from functools import lru_cache
 
 import structlog
 
@@ -22,6 +23,8 @@ Address = ipaddress.IPv4Address | ipaddress.IPv6Address
 X_FORWARDED_FOR = "X-Forwarded-For"
 FORWARDED = "Forwarded"
 MAX_HOPS = 32
+MAX_ADDRESS_LENGTH = 128
+"""The longest IPv6 address has 45 characters, without brackets, port and spaces."""
 _FOR_PARAMETER = re.compile(r'(?:^|;)\s*for\s*=\s*("[^"]*"|[^;\s"]+)\s*(?=;|$)', re.IGNORECASE)
 _ADDRESS_WITH_PORT = re.compile(r"\[([0-9A-Fa-f:.]+)\](?::\d{1,5})?|(\d{1,3}(?:\.\d{1,3}){3}):\d{1,5}")
 
@@ -80,8 +83,11 @@ def _parse_forwarded_for(element: str) -> str:
     return found[1].strip('"') if found else ""
 
 
+@lru_cache(1024)
 def _parse_address(text: str) -> Address | None:
     """Accepts a port (`1.2.3.4:5`, `[::1]:5`). An IPv4-mapped IPv6 address becomes the IPv4 address."""
+    if len(text) > MAX_ADDRESS_LENGTH:
+        return None
     text = text.strip()
     with_port = _ADDRESS_WITH_PORT.fullmatch(text)
     try:
