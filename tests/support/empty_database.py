@@ -1,5 +1,5 @@
-"""Databases with the current schema and no rows, migrated once in each test process: SQLite's file is copied, PostgreSQL's tables
-are emptied.
+"""Databases with the current schema and no rows, migrated once in each test process: SQLite's file is copied, PostgreSQL's rows
+are deleted.
 
 All migrations together take half a second of processor time, and as long as 32 writes to the disk. Tests of the migrations themselves,
 of query plans and of a start on nothing use `sqlite_url` and `bare_postgres`.
@@ -30,6 +30,10 @@ if TYPE_CHECKING:
 _TABLES = "FROM pg_class WHERE relnamespace = 'public'::regnamespace"
 _FINGERPRINT = f"SELECT md5(string_agg(concat_ws(' ', relname, relkind, relnatts, relchecks), ',' ORDER BY relname)) {_TABLES}"
 _WRITTEN_TABLES = f"SELECT coalesce(array_agg(relname::text), '{{}}') {_TABLES} AND relkind = 'r' AND pg_relation_size(oid) > 0"
+_HAS_LARGE_OR_ANALYZED_TABLES = (
+    f"SELECT count(*) > 0 {_TABLES} AND (pg_relation_size(oid) > 262144 OR relkind = 'r' AND reltuples > 0)"
+)
+_RESTART_NUMBERS = "SELECT setval(seqrelid, seqstart, false) FROM pg_sequence WHERE pg_sequence_last_value(seqrelid) IS NOT NULL"
 _END_OTHER_CONNECTIONS = (
     "SELECT pg_terminate_backend(pid, 10000) FROM pg_stat_activity WHERE datname = current_database() AND pid <> pg_backend_pid()"
 )
@@ -101,18 +105,29 @@ async def _remember_schema() -> None:
 
 
 async def _emptied() -> bool:
-    """Truncate what was written to, and put the rows of the migrations back; False if a test has changed the schema."""
+    """Empty the tables that were written to, and put the rows of the migrations back; False if a test has changed the schema."""
     if (schema := _migrated.get(postgres.url())) is None:
         return False
     async with _connection(make_url(postgres.plain_url())) as connection:
         await connection.execute(_END_OTHER_CONNECTIONS)
         if await connection.fetchval(_FINGERPRINT) != schema.fingerprint:
             return False
-        if written := await connection.fetchval(_WRITTEN_TABLES):
-            await connection.execute(f"TRUNCATE {', '.join(written)} RESTART IDENTITY CASCADE")
+        await _delete_rows(connection, await connection.fetchval(_WRITTEN_TABLES))
         for table, rows in schema.rows.items():
             await connection.copy_to_table(table, source=io.BytesIO(rows))
     return True
+
+
+async def _delete_rows(connection: Connection, tables: list[str]) -> None:
+    """TRUNCATE makes new files for every table and index that refers to the tables: 150 ms of processor time, where DELETE takes
+    three. But DELETE keeps the size of the files and what ANALYZE found."""
+    if await connection.fetchval(_HAS_LARGE_OR_ANALYZED_TABLES):
+        await connection.execute(f"TRUNCATE {', '.join(tables)} RESTART IDENTITY CASCADE")
+        return
+    async with connection.transaction():
+        await connection.execute("SET LOCAL session_replication_role = replica")  # no trigger checks the foreign keys
+        await connection.execute("".join(f"DELETE FROM {table};" for table in tables))
+        await connection.execute(_RESTART_NUMBERS)
 
 
 async def _copy_out(connection: Connection, table: str) -> bytes:

@@ -71,8 +71,9 @@ def _started() -> str:
         shutil.rmtree(folder, ignore_errors=True)
 
     run("initdb", "-A", "trust", "-U", "postgres", "-E", "UTF8", "--locale=C", "--no-sync")
-    # The data does not survive the tests, so no write waits for the disk.
-    options = f"-p {port} -c listen_addresses=127.0.0.1 -c unix_socket_directories={folder} -c fsync=off"
+    # The data does not survive the tests, so no write waits for the disk, and nothing tidies up in the background.
+    settings = "-c fsync=off -c full_page_writes=off -c autovacuum=off"
+    options = f"-p {port} -c listen_addresses=127.0.0.1 -c unix_socket_directories={folder} {settings}"
     atexit.register(stop)
     run("pg_ctl", "-o", options, "-l", str(folder / "log"), "-w", "start")
     return f"postgresql+asyncpg://postgres@127.0.0.1:{port}/latchboard_tests"
