@@ -4,12 +4,11 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-from pathlib import Path
 from typing import Any
 
 import aiomqtt
 import httpx
-from playwright.async_api import expect
+from playwright.async_api import FilePayload, expect
 
 from support.browser import DESKTOP, PHONE, open_browser
 from support.service import ApiClient, Service
@@ -23,26 +22,25 @@ IN_THE_FILE_DIALOG = 2
 """The button that opens the system's dialog, and the file in it: the test sets the file without them."""
 
 
-def relay_file(folder: Path, count: int, *, wrong: bool = False) -> Path:
+def relay_file(count: int, *, wrong: bool = False) -> FilePayload:
     lines = ["name;externalId;location;tags;address"]
     lines += [f'"Relay; {number}";TAS-{number:04d};Hall {number % 4};hall|light;192.0.2.{number}' for number in range(count)]
     if wrong:
         lines[2] = ";TAS-0001;;;"
-    path = folder / "relays.csv"
-    path.write_text("\ufeff" + "\r\n".join(lines) + "\r\n", encoding="utf-8")
-    return path
+    content = "\ufeff" + "\r\n".join(lines) + "\r\n"
+    return FilePayload(name="relays.csv", mimeType="text/csv", buffer=content.encode())
 
 
-async def test_two_hundred_relays_are_registered_and_get_their_lines(service: Service, owner: ApiClient, tmp_path: Path) -> None:
+async def test_two_hundred_relays_are_registered_and_get_their_lines(service: Service, owner: ApiClient) -> None:
     async with open_browser(service, DESKTOP) as browser:
         page = await browser.open_signed_in()
         await page.evaluate(COUNT_CLICKS)
         await page.get_by_role("link", name="Add many").first.click()
         chooser = page.get_by_label("CSV file")
-        await chooser.set_input_files(relay_file(tmp_path, 3, wrong=True))
+        await chooser.set_input_files(relay_file(3, wrong=True))
         await expect(page.get_by_role("alert")).to_contain_text("Line 3: the name is missing.")
         await expect(page.get_by_role("button", name="Register")).to_have_count(0)
-        await chooser.set_input_files(relay_file(tmp_path, RELAYS))
+        await chooser.set_input_files(relay_file(RELAYS))
         await expect(page.get_by_text("Kept in the files that you get")).to_contain_text("address")
         await page.get_by_role("button", name=f"Register {RELAYS} devices").click()
         await expect(page.get_by_text(f"{RELAYS} registered")).to_be_visible()
@@ -65,7 +63,7 @@ async def test_two_hundred_relays_are_registered_and_get_their_lines(service: Se
     async with open_browser(service, PHONE, language="de-DE") as browser:
         page = await browser.open_signed_in()
         await page.goto(f"{service.url}/#/fleet/add")
-        await page.get_by_label("CSV-Datei").set_input_files(relay_file(tmp_path, RELAYS + 1))
+        await page.get_by_label("CSV-Datei").set_input_files(relay_file(RELAYS + 1))
         await page.get_by_role("button", name=f"{RELAYS + 1} Geräte anlegen").click()
         await expect(page.get_by_text(f"{RELAYS} schon da")).to_be_visible()
         await expect(page.get_by_text("1 angelegt")).to_be_visible()

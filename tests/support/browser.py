@@ -11,9 +11,10 @@ from typing import Literal
 
 import pytest
 from axe_playwright_python.async_playwright import Axe
-from playwright.async_api import BrowserContext, ConsoleMessage, Page, async_playwright, expect
+from playwright.async_api import BrowserContext, ConsoleMessage, Page, expect
 
 from support.service import EMAIL, PASSWORD, Service
+from support.shared_chromium import shared_chromium
 from support.waiting import TIMEOUT_S
 
 CHROMIUM = next(filter(None, map(shutil.which, ("chromium", "chromium-browser", "google-chrome"))), None)
@@ -103,17 +104,16 @@ async def open_browser(
 ) -> AsyncIterator[Browser]:
     """Fails at its end if a page raised an error or violated its Content-Security-Policy."""
     require_chromium()
-    flags = ["--no-sandbox"] if os.geteuid() == 0 else []
-    async with async_playwright() as player:
-        chromium = await player.chromium.launch(executable_path=binary, args=flags)
+    assert binary is not None
+    width, height = size
+    async with shared_chromium(binary) as chromium:
+        context = await chromium.new_context(
+            viewport={"width": width, "height": height}, has_touch=size == PHONE, locale=language, color_scheme=theme
+        )
         try:
-            width, height = size
-            context = await chromium.new_context(
-                viewport={"width": width, "height": height}, has_touch=size == PHONE, locale=language, color_scheme=theme
-            )
             context.set_default_timeout(TIMEOUT_MS)
             browser = Browser(service, context, SIGN_IN_WORDS[language[:2]])
             yield browser
             assert browser.errors == []
         finally:
-            await chromium.close()
+            await context.close()
