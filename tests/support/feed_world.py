@@ -8,6 +8,7 @@ import json
 from collections.abc import AsyncIterator, Iterator
 from typing import Any
 
+import hypercorn.asyncio.run
 import hypercorn.protocol
 from websockets.asyncio.client import ClientConnection, connect
 from websockets.exceptions import ConnectionClosed
@@ -112,12 +113,13 @@ class FeedWorld:
 def patched_hypercorn() -> Iterator[None]:
     """Serve with the program's own HTTP/1.1 classes, which give the feed its socket."""
     protocol: Any = hypercorn.protocol
-    before = protocol.H11Protocol, protocol.h11.WSStream
+    runner: Any = hypercorn.asyncio.run
+    before = protocol.H11Protocol, protocol.h11.WSStream, runner.TCPServer
     hypercorn_http11.patch_hypercorn()
     try:
         yield
     finally:
-        protocol.H11Protocol, protocol.h11.WSStream = before
+        protocol.H11Protocol, protocol.h11.WSStream, runner.TCPServer = before
 
 
 @contextlib.asynccontextmanager

@@ -49,7 +49,7 @@ _REQUIRED_MEMBERS: tuple[tuple[Any, tuple[str, ...]], ...] = (
     (H11Protocol, ("_check_protocol", "_create_stream", "_send_h11_event", "_send_error_response")),
     (WSStream, ("_handle_events", "_send_wsproto_event")),
     (hypercorn.asyncio.run, ("TCPServer",)),
-    (TCPServer, ("run", "protocol_send", "_initiate_server_close")),
+    (TCPServer, ("run", "protocol_send", "_initiate_server_close", "_idle_timeout", "_read_data")),
 )
 """What this module replaces, overrides or calls."""
 
