@@ -13,7 +13,9 @@ import os
 import statistics
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterable, Iterator
+from functools import partial
+from itertools import cycle, islice, repeat
 from pathlib import Path
 from typing import Any
 
@@ -30,7 +32,7 @@ POSTGRES_URL = os.environ.get("LATCHBOARD_TEST_POSTGRES_URL")
 SLOTS = int(os.environ.get("LATCHBOARD_BENCH_SLOTS", "20000"))
 ANSWERING = 200
 """Devices that are online and answer; the others are offline, and their commands wait."""
-PUMPS, EDGES = 12, 8
+PUMPS, EDGES = 60, 8
 """A rule may fire ten times a minute before the loop guard disables it."""
 HOT = {"name": "hot", "conditions": [{"metric": "temperature", "comparator": ">", "value": 30}], "action": {"command": "OFF"}}
 MINUTE, HOUR = 60, 3_600
@@ -62,7 +64,7 @@ def bench_many_slots_due_in_the_same_second(benchmark: Any, service: Service, ap
     """All due in one second: edges executed and recorded per second, and the delay of an API reader and a rule."""
     fleet = [register_device(api, f"d{number}") for number in range(ANSWERING)]
     pumps = _with_rules(service, api)
-    due_ts = int(time.time()) + 12 + SLOTS // 10_000
+    due_ts = int(time.time()) + 24 + SLOTS // 10_000
     first = fleet[0][0]
     slot = {"slot": 0, "onTs": due_ts, "offTs": due_ts + HOUR}
     for device_id, _ in fleet:
@@ -71,26 +73,25 @@ def bench_many_slots_due_in_the_same_second(benchmark: Any, service: Service, ap
     tables.copy_slots(first, SLOTS - ANSWERING)
     simulation = _native.Simulation("127.0.0.1", service.mqtt_port, fleet, rate=200.0, seconds=600.0)
     time.sleep(1.0)
-    quiet = _Reader(api, first)
-    edges_before = [pump.seconds_to_command() for pump in pumps]
+    quiet, edges_before = _read(api, first), _fire(pumps)
+    time.sleep(4.0)
     quiet.stop()
+    edges_before.stop()
     assert time.time() < due_ts - 0.5, "the machine is too slow to set this up in time"
     api.post(f"/devices/{first}/schedules", json=slot | {"slot": 1})  # wakes the schedule worker, which has not seen the copies
     time.sleep(max(0.0, due_ts - time.time()))
     before = cpu_seconds(service)
-    reader = _Reader(api, first)
-    edges: list[float] = []
+    reader, edges, person = _read(api, first), _fire(pumps), _switch(api, fleet)
     began = time.time()
 
     def burst() -> None:
         while tables.run("SELECT COUNT(*) FROM schedule_edges")[0][0] < SLOTS + 1:
-            if len(edges) < EDGES * PUMPS:
-                edges.append(pumps[len(edges) % PUMPS].seconds_to_command())
             time.sleep(0.05)
             assert time.time() - began < 600
 
     benchmark.pedantic(burst, rounds=1)
-    reader.stop()
+    for meanwhile in (reader, edges, person):
+        meanwhile.stop()
     took_s = tables.run("SELECT MAX(at_ms) FROM schedule_edges")[0][0] / 1000 - due_ts
     simulation.stop()
     benchmark.extra_info |= {
@@ -99,8 +100,9 @@ def bench_many_slots_due_in_the_same_second(benchmark: Any, service: Service, ap
         "cpu_us_a_slot": round(1e6 * (cpu_seconds(service) - before) / SLOTS),
         "api_p50_p99_ms": _spread(reader.took),
         "api_before_p50_p99_ms": _spread(quiet.took),
-        "reading_to_command_p50_p99_ms": _spread(edges),
-        "reading_to_command_before_p50_p99_ms": _spread(edges_before),
+        "switch_to_result_p50_p99_ms": _spread(person.took),
+        "reading_to_command_p50_p99_ms": _spread(edges.took),
+        "reading_to_command_before_p50_p99_ms": _spread(edges_before.took),
     }
     print(f"\n  {json.dumps(benchmark.extra_info)}")
 
@@ -110,7 +112,7 @@ def bench_slots_due_within_a_minute(benchmark: Any, service: Service, api: httpx
     lateness of each edge, and the delay of the others."""
     fleet = [register_device(api, f"d{number}") for number in range(ANSWERING)]
     pumps = _with_rules(service, api)
-    base = int(time.time()) + 16 + SLOTS // 8_000
+    base = int(time.time()) + 24 + SLOTS // 8_000
     for device_id, _ in fleet:
         slot = {"slot": 0, "onTs": base, "offTs": base + HOUR}
         assert api.post(f"/devices/{device_id}/schedules", json=slot).status_code == 201
@@ -120,27 +122,26 @@ def bench_slots_due_within_a_minute(benchmark: Any, service: Service, api: httpx
     tables.run(f"UPDATE schedules SET on_ts = {base} + seq % {MINUTE}, next_fire_ts = {base} + seq % {MINUTE}")
     simulation = _native.Simulation("127.0.0.1", service.mqtt_port, fleet, rate=200.0, seconds=600.0)
     time.sleep(1.0)
-    quiet = _Reader(api, first, every_s=0.1)
+    quiet, edges_before = _read(api, first, every_s=0.1), _fire(pumps)
     time.sleep(4.0)
-    edges_before = [pump.seconds_to_command() for pump in pumps]
     quiet.stop()
+    edges_before.stop()
     assert time.time() < base - 0.5, "the machine is too slow to set this up in time"
     # Wakes the schedule worker, which has not seen the copies. This slot is not counted.
     times = {"slot": 1, "onTs": base + HOUR, "offTs": base + 2 * HOUR}
     assert api.post(f"/devices/{alarm_clock}/schedules", json=times).status_code == 201
     time.sleep(max(0.0, base - time.time()))
-    before, reader = cpu_seconds(service), _Reader(api, first, every_s=0.1)
-    edges: list[float] = []
+    before = cpu_seconds(service)
+    reader, edges, person = _read(api, first, every_s=0.1), _fire(pumps), _switch(api, fleet)
 
     def minute() -> None:
         while tables.run("SELECT COUNT(*) FROM schedule_edges")[0][0] < SLOTS:
-            if len(edges) < EDGES * PUMPS:
-                edges.append(pumps[len(edges) % PUMPS].seconds_to_command())
             time.sleep(0.5)
             assert time.time() < base + 10 * MINUTE
 
     benchmark.pedantic(minute, rounds=1)
-    reader.stop()
+    for meanwhile in (reader, edges, person):
+        meanwhile.stop()
     simulation.stop()
     twice = "SELECT COUNT(*) FROM (SELECT schedule_id FROM schedule_edges GROUP BY schedule_id HAVING COUNT(*) > 1) twice"
     assert tables.run(twice)[0][0] == 0
@@ -151,8 +152,9 @@ def bench_slots_due_within_a_minute(benchmark: Any, service: Service, api: httpx
         "cpu_us_a_slot": round(1e6 * (cpu_seconds(service) - before) / SLOTS),
         "api_p50_p99_ms": _spread(reader.took),
         "api_before_p50_p99_ms": _spread(quiet.took),
-        "reading_to_command_p50_p99_ms": _spread(edges),
-        "reading_to_command_before_p50_p99_ms": _spread(edges_before),
+        "switch_to_result_p50_p99_ms": _spread(person.took),
+        "reading_to_command_p50_p99_ms": _spread(edges.took),
+        "reading_to_command_before_p50_p99_ms": _spread(edges_before.took),
     } | _lateness(late)
     print(f"\n  {json.dumps(benchmark.extra_info)}")
 
@@ -216,28 +218,52 @@ def _lateness(late: list[float]) -> dict[str, float]:
     }
 
 
-class _Reader:
-    """Reads one device repeatedly and records the time of each response."""
+class _Repeated:
+    """Makes one call after another in a thread of its own, until stopped or out of calls, and keeps how long each took."""
 
-    def __init__(self, api: httpx.Client, device_id: str, every_s: float = 0.01) -> None:
-        self._every_s = every_s
+    def __init__(self, calls: Iterable[Callable[[], float]], every_s: float) -> None:
         self.took: list[float] = []
-        self._path = f"/devices/{device_id}"
-        self._api = httpx.Client(base_url=api.base_url, headers=api.headers, timeout=60)
+        self._calls = calls
+        self._every_s = every_s
         self._done = threading.Event()
-        self._thread = threading.Thread(target=self._read)
+        self._thread = threading.Thread(target=self._run)
         self._thread.start()
 
-    def _read(self) -> None:
-        while not self._done.wait(self._every_s):
-            began = time.perf_counter()
-            assert self._api.get(self._path).status_code == 200
-            self.took.append(time.perf_counter() - began)
+    def _run(self) -> None:
+        for call in self._calls:
+            if self._done.wait(self._every_s):
+                return
+            self.took.append(call())
 
     def stop(self) -> None:
         self._done.set()
         self._thread.join(60)
-        self._api.close()
+
+
+def _read(api: httpx.Client, device_id: str, every_s: float = 0.01) -> _Repeated:
+    """Reads one device."""
+    return _Repeated(repeat(lambda: _seconds(lambda: api.get(f"/devices/{device_id}"), 200)), every_s)
+
+
+def _fire(pumps: list[ThreadedDevice]) -> _Repeated:
+    """From a reading to its rule's command. A rule that fires more than ten times a minute would be disabled."""
+    return _Repeated(islice(cycle(pump.seconds_to_command for pump in pumps), EDGES * len(pumps)), 0.1)
+
+
+def _switch(api: httpx.Client, fleet: list[tuple[str, str]]) -> _Repeated:
+    """A person switches one device after the other and waits for its result."""
+    body = {"cmd": "ON", "waitSeconds": 30}
+    return _Repeated(
+        (partial(_seconds, partial(api.post, f"/devices/{device_id}/command", json=body), 200) for device_id, _ in cycle(fleet)),
+        0.1,
+    )
+
+
+def _seconds(send: Callable[[], httpx.Response], status: int) -> float:
+    began = time.perf_counter()
+    response = send()
+    assert response.status_code == status, response.text
+    return time.perf_counter() - began
 
 
 def _spread(took: list[float]) -> list[float]:

@@ -33,9 +33,10 @@ class Stop(Exception):
     pass
 
 
-async def test_a_committed_transaction_is_stored(storage: Any) -> None:
+@pytest.mark.parametrize("background", [False, True])
+async def test_a_committed_transaction_is_stored(storage: Any, background: bool) -> None:
     account = an_account()
-    async with storage.write() as tx:
+    async with storage.write(background=background) as tx:
         await tx.accounts.add(account)
         assert await tx.accounts.get(account.account_id) == account
     async with storage.read() as tx:

@@ -5,15 +5,16 @@ from __future__ import annotations
 import asyncio
 import sqlite3
 from collections.abc import AsyncIterator
-from contextlib import AsyncExitStack
+from contextlib import AsyncExitStack, closing
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from adapters.storage.sql import SqlDatabase
-from adapters.storage.sql.sqlite import group_commit
+from adapters.storage.sql.sqlite import group_commit, wal_checkpoints
 from adapters.storage.sql.sqlite.backend import SqliteBackend
+from adapters.storage.sql.sqlite.wal_checkpoints import WalCheckpointer
 from adapters.storage.sql.unit_of_work import SqlUnitOfWork
 from domain.kernel.errors import Unavailable
 from support.empty_database import empty_sqlite
@@ -34,6 +35,7 @@ class Bench:
         self.uow = SqlUnitOfWork(self.backend)
         self.fails: dict[str, Exception] = {}
         self.stalls: dict[str, asyncio.Event] = {}
+        self.stalled = asyncio.Event()
 
     async def start(self) -> None:
         await self.backend.start()
@@ -42,6 +44,7 @@ class Bench:
 
         async def fetch_or_fail(sql: str, params: Any = ()) -> Any:
             if sql in self.stalls:
+                self.stalled.set()
                 await self.stalls[sql].wait()
             if sql in self.fails:
                 raise self.fails.pop(sql)
@@ -196,6 +199,52 @@ async def test_no_free_reader_in_time_is_reported(bench: Bench, monkeypatch: pyt
         assert not await tx.accounts.has_any()
 
 
+async def run_in_turn(bench: Bench, *names: str) -> list[str]:
+    """The order in which transactions run that wait behind the commit of the first one. Those named "long" are background ones."""
+    order: list[str] = []
+
+    async def run(name: str) -> None:
+        async with bench.uow.write(background="long" in name) as tx:
+            await tx.accounts.add(an_account())
+            order.append(name)
+
+    bench.stalls["COMMIT"] = gate = asyncio.Event()
+    first, *others = names
+    tasks = [asyncio.create_task(run(first))]
+    await asyncio.wait_for(bench.stalled.wait(), TIMEOUT_S)
+    for name in others:
+        tasks.append(asyncio.create_task(run(name)))
+        await asyncio.sleep(0)
+    assert order == [first]
+    gate.set()
+    async with asyncio.timeout(TIMEOUT_S):
+        await asyncio.gather(*tasks)
+    return order
+
+
+async def test_others_go_before_the_second_background_transaction(bench: Bench) -> None:
+    assert await run_in_turn(bench, "long", "long 2", "short", "short 2") == ["long", "short", "short 2", "long 2"]
+
+
+async def test_a_background_transaction_waits_for_one_group_only(bench: Bench) -> None:
+    assert await run_in_turn(bench, "short", "short 2", "long") == ["short", "long", "short 2"]
+
+
+async def test_no_commit_waits_for_a_background_transaction_that_came_later(bench: Bench) -> None:
+    is_added = asyncio.Event()
+
+    async def run_long() -> None:
+        async with bench.uow.write(background=True):
+            await is_added.wait()
+
+    async with bench.uow.write() as tx:
+        await tx.accounts.add(an_account())
+        task = asyncio.create_task(run_long())
+        await asyncio.sleep(0)
+    is_added.set()
+    await task
+
+
 async def test_an_idle_reader_does_not_keep_the_log_from_being_reused(bench: Bench) -> None:
     async with bench.uow.read() as tx:
         await tx.accounts.has_any()
@@ -210,3 +259,23 @@ async def test_an_idle_reader_does_not_keep_the_log_from_being_reused(bench: Ben
         await until(checkpoint, lambda busy: busy == 0)
     finally:
         connection.close()
+
+
+async def test_the_log_moves_into_the_file_beside_the_writer(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(wal_checkpoints, "CHECKPOINT_BYTES", 8 * 4_096)
+
+    async def add_and_count() -> int:
+        await bench.add()
+        with closing(sqlite3.connect(f"file:{bench.path}?immutable=1", uri=True)) as without_log:
+            return int(without_log.execute("SELECT COUNT(*) FROM accounts").fetchone()[0])
+
+    await until(add_and_count, bool)
+    assert (await bench.backend.writer.connection.fetch("PRAGMA wal_autocheckpoint"))[0][0] == wal_checkpoints.MAX_LOG_PAGES
+
+
+async def test_a_commit_moves_the_rest_of_a_long_log(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(WalCheckpointer, "on_commit", lambda _: None)
+    await bench.backend.writer.connection.fetch("PRAGMA wal_autocheckpoint=20")
+    for _ in range(60):
+        await bench.add()
+    assert Path(f"{bench.path}-wal").stat().st_size < 60 * 4_096

@@ -56,7 +56,7 @@ from domain.notifications.observer import NotificationObserver
 from domain.rules.service import RuleService
 from domain.schedules.calendar import ScheduleCalendarService
 from domain.schedules.device_plan_sync import DevicePlanService
-from domain.schedules.firing import ScheduleFiringService
+from domain.schedules.firing import LONG_BATCH, SHORT_BATCH, ScheduleFiringService
 from domain.schedules.offline_device_edge_service import OfflineDeviceEdgeService
 from domain.schedules.service import ScheduleService
 from domain.team.members import TeamService
@@ -233,7 +233,12 @@ class Services:
         self.left_edges = OfflineDeviceEdgeService(uow=uow, clock=clock, commands=self.commands)
         self.schedule_calendar = ScheduleCalendarService(uow=uow, clock=clock, recurrence=recurrence)
         self.firing = ScheduleFiringService(
-            uow=uow, clock=clock, recurrence=recurrence, commands=self.commands, plans=self.device_plans
+            uow=uow,
+            clock=clock,
+            recurrence=recurrence,
+            commands=self.commands,
+            plans=self.device_plans,
+            batch_size=SHORT_BATCH if adapters.database.file else LONG_BATCH,
         )
 
     def _wire_telemetry(self, adapters: ServiceAdapters, wake_events: WakeEvents) -> None:

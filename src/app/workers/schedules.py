@@ -17,7 +17,7 @@ from app.workers.wake_event import WakeEvent
 from domain.kernel.clock import SECOND_MS, Clock
 from domain.kernel.ids import DeviceId
 from domain.schedules.device_plan_sync import DevicePlanService
-from domain.schedules.firing import BATCH_SIZE, ScheduleFiringService, ScheduleSlotError
+from domain.schedules.firing import ScheduleFiringService, ScheduleSlotError
 from domain.schedules.offline_device_edge_service import OfflineDeviceEdgeService
 
 CLAIM_RETRY_S = 0.1
@@ -66,7 +66,7 @@ class ScheduleWorker(DueTaskWorker):
             now_ms = self._clock.now_ms()
             fired = await self._fire_batch(now_ms, max(0, now_ms - caught_up_ms) // SECOND_MS)
             total += fired
-            if fired < BATCH_SIZE:
+            if fired < self._firing.batch_size:
                 return total
             await asyncio.sleep(0)  # let other tasks run between batches
 

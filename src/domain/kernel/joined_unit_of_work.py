@@ -23,7 +23,12 @@ class JoinedUnitOfWork(Generic[TxT]):
 
     @asynccontextmanager
     async def write(
-        self, caller: Session | ApiKeyCaller | None, needs: Role = Role.OWNER, *, locks_account: bool = False
+        self,
+        caller: Session | ApiKeyCaller | None,
+        needs: Role = Role.OWNER,
+        *,
+        locks_account: bool = False,
+        background: bool = False,
     ) -> AsyncIterator[TxT]:
         if caller is not None:
             check_stated_role(caller, needs)

@@ -40,8 +40,9 @@ class Transaction(Protocol):
 
 class UnitOfWork(Protocol[Tx_co]):
     @overload
-    def write(self, caller: None) -> AbstractAsyncContextManager[Tx_co]:
-        """A change that no request makes, such as a worker's."""
+    def write(self, caller: None, *, background: bool = False) -> AbstractAsyncContextManager[Tx_co]:
+        """A change that no request makes, such as a worker's. `background`: one of many long ones; on SQLite, with its single
+        writer, others go before it."""
         ...
 
     @overload

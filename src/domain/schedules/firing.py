@@ -35,8 +35,9 @@ from domain.schedules.edge_results import automation_command, command_result
 from domain.schedules.model import EdgeOutcome, OfflineDeviceEdge, Schedule, ScheduleEdgeRecord
 from domain.schedules.ports import Recurrence, ScheduleTx
 
-BATCH_SIZE = 160
-"""Slots per transaction: more slots share one commit and its disk wait, but block SQLite's single writer longer."""
+SHORT_BATCH, LONG_BATCH = 40, 320
+"""Slots per transaction. More slots share round trips and one commit. But where there is a single writer, all other changes wait
+for a batch: there it is short."""
 
 
 class ScheduleSlotError(Exception):
@@ -56,7 +57,9 @@ class ScheduleFiringService:
         recurrence: Recurrence,
         commands: AutomationCommandRunner,
         plans: DevicePlanService,
+        batch_size: int = SHORT_BATCH,
     ) -> None:
+        self.batch_size = batch_size
         self._uow = uow
         self._clock = clock
         self._recurrence = recurrence
@@ -67,13 +70,13 @@ class ScheduleFiringService:
         async with self._uow.read() as tx:
             return await tx.schedules.next_due_ts()
 
-    async def fire_due(self, now_ms: int, *, lateness_allowance_s: int = 0, limit: int = BATCH_SIZE) -> int:
+    async def fire_due(self, now_ms: int, *, lateness_allowance_s: int = 0, limit: int | None = None) -> int:
         """Decide a batch of due slots and return how many. Call again until 0. `lateness_allowance_s`: lateness that the slots
         did not cause. Raises Unavailable when the database does not answer, ScheduleSlotError for a slot to quarantine."""
         due: Sequence[Schedule] = ()
         try:
-            async with self._uow.write(caller=None) as tx:
-                due = await tx.schedules.list_due(now_ms // SECOND_MS, limit)
+            async with self._uow.write(caller=None, background=True) as tx:
+                due = await tx.schedules.list_due(now_ms // SECOND_MS, limit or self.batch_size)
                 if due:
                     await self._decide(tx, due, now_ms, lateness_allowance_s)
         except (Unavailable, ScheduleSlotError):

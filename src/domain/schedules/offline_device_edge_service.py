@@ -71,7 +71,7 @@ class OfflineDeviceEdgeService:
         if not found:
             return None
         due_ms = now_ms + RESOLVE_AFTER_MS
-        async with self._uow.write(caller=None) as tx:
+        async with self._uow.write(caller=None, background=True) as tx:
             new = [edge for edge in found if edge.resolve_ms is None or edge.resolve_ms > due_ms]
             if new:
                 await tx.schedules.set_resolve_time(new, due_ms)

@@ -155,7 +155,12 @@ class MemoryUnitOfWork:
 
     @asynccontextmanager
     async def write(
-        self, caller: Session | ApiKeyCaller | None = None, needs: Role = Role.OWNER, *, locks_account: bool = False
+        self,
+        caller: Session | ApiKeyCaller | None = None,
+        needs: Role = Role.OWNER,
+        *,
+        locks_account: bool = False,
+        background: bool = False,
     ) -> AsyncIterator[MemoryTransaction]:
         if caller is not None:
             check_stated_role(caller, needs)

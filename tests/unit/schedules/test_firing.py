@@ -11,7 +11,7 @@ from domain.grants.model import GrantSubject
 from domain.kernel.caller import Role
 from domain.kernel.errors import Unavailable
 from domain.kernel.ids import DeviceId
-from domain.schedules.firing import ScheduleSlotError
+from domain.schedules.firing import LONG_BATCH, SHORT_BATCH, ScheduleSlotError
 from domain.schedules.model import EdgeOutcome, MisfirePolicy, ScheduleSlotCommand, ScheduleStatus
 from support.schedule_world import DAY, HOUR, MINUTE, NOW, ScheduleWorld
 
@@ -246,6 +246,18 @@ async def test_due_slots_are_decided_in_batches(world: ScheduleWorld) -> None:
         await world.put(device, NOW + 60, NOW + 120)
     world.clock.ms = (NOW + 60) * 1000
     assert [await world.firing.fire_due(world.clock.now_ms(), limit=2) for _ in range(4)] == [2, 2, 1, 0]
+
+
+async def test_a_batch_is_short_where_others_wait_for_it_and_goes_behind_them(world: ScheduleWorld, monkeypatch: Any) -> None:
+    assert world.firing.batch_size == SHORT_BATCH < LONG_BATCH
+    for device in [await world.device(online=True) for _ in range(3)]:
+        await world.put(device, NOW + 60, NOW + 120)
+    world.clock.ms = (NOW + 60) * 1000
+    asked: list[Any] = []
+    write = world.uow.write
+    monkeypatch.setattr(world.uow, "write", lambda **named: asked.append(named) or write(**named))
+    assert await world.make_firing(batch_size=2).fire_due(world.clock.now_ms()) == 2
+    assert asked == [{"caller": None, "background": True}]
 
 
 async def test_a_slot_of_a_deleted_device_is_gone(world: ScheduleWorld) -> None:

@@ -77,7 +77,7 @@ class SqlBackend(Protocol):
 
     def abort_connections(self) -> None: ...
 
-    def write(self) -> AbstractAsyncContextManager[DbSession]: ...
+    def write(self, *, background: bool = False) -> AbstractAsyncContextManager[DbSession]: ...
 
     def read(self, *, one_statement: bool = False) -> AbstractAsyncContextManager[DbSession]: ...
 
@@ -179,11 +179,16 @@ class SqlUnitOfWork:
 
     @asynccontextmanager
     async def write(
-        self, caller: Session | ApiKeyCaller | None = None, needs: Role = Role.OWNER, *, locks_account: bool = False
+        self,
+        caller: Session | ApiKeyCaller | None = None,
+        needs: Role = Role.OWNER,
+        *,
+        locks_account: bool = False,
+        background: bool = False,
     ) -> AsyncIterator[SqlTransaction]:
         if caller is not None:
             check_stated_role(caller, needs)
-        async with self._backend.write() as session:
+        async with self._backend.write(background=background) as session:
             tx = SqlTransaction(session, self._event_dispatcher)
             if caller is None:
                 yield tx

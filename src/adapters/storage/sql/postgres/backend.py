@@ -202,7 +202,8 @@ class PostgresBackend:
             await write_probe(session)
 
     @asynccontextmanager
-    async def write(self) -> AsyncIterator[PostgresSession]:
+    async def write(self, *, background: bool = False) -> AsyncIterator[PostgresSession]:
+        """`background` changes nothing: transactions run side by side."""
         task = asyncio.current_task()
         if task in self._writing_tasks:
             raise NestedWriteError

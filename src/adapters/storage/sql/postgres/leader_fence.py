@@ -80,8 +80,13 @@ class FencedUnitOfWork:
 
     @asynccontextmanager
     async def write(
-        self, caller: Session | ApiKeyCaller | None = None, needs: Role = Role.OWNER, *, locks_account: bool = False
+        self,
+        caller: Session | ApiKeyCaller | None = None,
+        needs: Role = Role.OWNER,
+        *,
+        locks_account: bool = False,
+        background: bool = False,
     ) -> AsyncIterator[SqlTransaction]:
-        async with self._uow.write(caller, needs, locks_account=locks_account) as tx:
+        async with self._uow.write(caller, needs, locks_account=locks_account, background=background) as tx:
             await self._fence.hold(tx.session)
             yield tx

@@ -159,8 +159,8 @@ class SqlScheduleRepository(SqlOfflineDeviceEdgeMixin):
 
     async def save_decisions(self, schedules: Sequence[Schedule], edges: Sequence[ScheduleEdgeRecord]) -> None:
         try:
-            await self._session.bulk_write(SAVE_FIRED, list(map(_fired_values, schedules)))
-            await self._session.bulk_write(ADD_EDGES, list(map(_edge_values, edges)))
+            saved, added = list(map(_fired_values, schedules)), list(map(_edge_values, edges))
+            await self._session.bulk_write_all([(SAVE_FIRED, saved), (ADD_EDGES, added)])
         except UniqueViolationError:
             raise errors.edge_recorded_error() from None
 

@@ -23,6 +23,7 @@ from adapters.storage.sql.sqlite.connection import (
 from adapters.storage.sql.sqlite.group_commit import GroupCommitWriter, WriteTicket
 from adapters.storage.sql.sqlite.open_database_files import DatabaseFileIdentityCheck
 from adapters.storage.sql.sqlite.reader_pool import ReaderPool
+from adapters.storage.sql.sqlite.wal_checkpoints import WalCheckpointer
 from adapters.storage.sql.write_probe import write_probe
 from domain.kernel.errors import Unavailable
 
@@ -101,17 +102,19 @@ class SqliteSession:
         self._deferred.clear()
 
     async def bulk_write(self, statement: BulkStatement, rows: Sequence[Sequence[Any]]) -> None:
+        await self.bulk_write_all([(statement, rows)])
+
+    async def bulk_write_all(self, writes: Iterable[tuple[BulkStatement, Sequence[Sequence[Any]]]]) -> None:
         self._require_open(writing=True)
-        if rows:
-            self._defer(DeferredWrite(statement.sqlite_sql, statement.sqlite_params(rows)))
-        if len(rows) >= EARLY_FLUSH_ROWS and (self._flush_task is None or self._flush_task.done()):
+        longest = 0
+        for statement, rows in writes:
+            if rows:
+                self._defer(DeferredWrite(statement.sqlite_sql, statement.sqlite_params(rows)))
+                longest = max(longest, len(rows))
+        if longest >= EARLY_FLUSH_ROWS and (self._flush_task is None or self._flush_task.done()):
             await self._wait_for_flush()
             self._flush_task = asyncio.create_task(self._connection.flush(), name="storage-flush")
             self._flush_task.add_done_callback(_retrieve_exception)
-
-    async def bulk_write_all(self, writes: Iterable[tuple[BulkStatement, Sequence[Sequence[Any]]]]) -> None:
-        for statement, rows in writes:
-            await self.bulk_write(statement, rows)
 
     async def read_then_write(self, statement: ClauseElement, plan: WritePlan, **params: Any) -> None:
         self._require_open(writing=True)
@@ -198,6 +201,7 @@ class SqliteBackend:
         self._writer = GroupCommitWriter(
             connection,
             DatabaseFileIdentityCheck(self._path),
+            WalCheckpointer(self._path),
             acquire_timeout_s=self._acquire_timeout_s,
             commit_timeout_s=self._transaction_timeout_s,
         )
@@ -235,9 +239,9 @@ class SqliteBackend:
         self._failures_before_probe = failures
 
     @asynccontextmanager
-    async def write(self) -> AsyncIterator[SqliteSession]:
+    async def write(self, *, background: bool = False) -> AsyncIterator[SqliteSession]:
         writer = self.writer
-        ticket = await writer.begin()
+        ticket = await writer.begin(background=background)
         session = SqliteSession(writer.connection, ticket)
         timeout = asyncio.timeout(self._transaction_timeout_s)
         try:

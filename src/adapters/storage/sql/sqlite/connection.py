@@ -20,6 +20,7 @@ from sqlalchemy.dialects.sqlite.pysqlite import SQLiteDialect_pysqlite
 
 from adapters.storage.sql.compiled_statement import StatementCompiler
 from adapters.storage.sql.db_session import ForeignKeyViolationError, Row, UniqueViolationError
+from adapters.storage.sql.sqlite.wal_checkpoints import CHECKPOINT_BYTES, MAX_LOG_PAGES
 from domain.kernel.errors import Unavailable, UnstorableValue
 
 _UNIQUE_VIOLATIONS = ("SQLITE_CONSTRAINT_UNIQUE", "SQLITE_CONSTRAINT_PRIMARYKEY", "SQLITE_CONSTRAINT_ROWID")
@@ -214,7 +215,8 @@ def _pragmas(*, reader: bool) -> tuple[str, ...]:
     writer = (
         "PRAGMA journal_mode=WAL",
         "PRAGMA synchronous=FULL",
-        "PRAGMA journal_size_limit=67108864",
+        f"PRAGMA journal_size_limit={CHECKPOINT_BYTES}",
+        f"PRAGMA wal_autocheckpoint={MAX_LOG_PAGES}",
         "PRAGMA secure_delete=ON",
     )
     return (*writer, *both, "PRAGMA cache_size=-64000")

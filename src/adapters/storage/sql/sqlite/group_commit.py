@@ -4,6 +4,9 @@ A task passes the writing connection from one transaction to the next. Each tran
 transaction. Waiting transactions join until `MAX_TRANSACTIONS` or `MAX_GROUP_S` is reached; then the task commits once, and only
 then do the transactions return to their callers. A transaction that fails rolls back to its own savepoint and does not affect the
 others. A commit that fails fails them all. Every wait has a timeout: for the connection, for a statement, for the commit.
+
+A background transaction begins a group and takes turns with the groups of the others. So nobody's commit waits for one that
+came later, and nobody waits for two of them.
 """
 
 from __future__ import annotations
@@ -19,6 +22,7 @@ from adapters.storage.after_commit import run_callbacks
 from adapters.storage.errors import NestedWriteError
 from adapters.storage.sql.sqlite.connection import SqliteConnection
 from adapters.storage.sql.sqlite.open_database_files import DatabaseFileIdentityCheck
+from adapters.storage.sql.sqlite.wal_checkpoints import WalCheckpointer
 from domain.kernel.errors import DomainError, Unavailable
 
 MAX_TRANSACTIONS = 256
@@ -79,17 +83,21 @@ class GroupCommitWriter:
         self,
         connection: SqliteConnection,
         files: DatabaseFileIdentityCheck,
+        checkpoints: WalCheckpointer,
         *,
         acquire_timeout_s: float = 5.0,
         commit_timeout_s: float = 30.0,
     ) -> None:
         self.connection = connection
         self._files = files
+        self._checkpoints = checkpoints
         self.commit_count = 0
         self.transaction_count = 0
         self._acquire_timeout_s = acquire_timeout_s
         self._commit_timeout_s = commit_timeout_s
         self._queue: deque[WriteTicket] = deque()
+        self._background: deque[WriteTicket] = deque()
+        self._is_background_turn = True
         self._wake = asyncio.Event()
         self._current: WriteTicket | None = None
         self._closing = False
@@ -107,24 +115,26 @@ class GroupCommitWriter:
             self._task.cancel()
             with contextlib.suppress(asyncio.CancelledError):
                 await self._task
-        for ticket in self._queue:
+        await self._checkpoints.stop()
+        for ticket in (*self._queue, *self._background):
             _set_failure(ticket.granted, Unavailable(_STOPPING))
 
     @property
     def is_running(self) -> bool:
         return self._task is not None and not self._task.done()
 
-    async def begin(self) -> WriteTicket:
+    async def begin(self, *, background: bool = False) -> WriteTicket:
         """Wait for the writing connection. Raises Unavailable after the timeout."""
         current = self._current
         if current is not None and not current.ended.done() and current.owner is asyncio.current_task():
             raise NestedWriteError
         if self._closing or not self.is_running:
             raise Unavailable(_STOPPING)
-        if len(self._queue) >= MAX_QUEUED:
+        queue = self._background if background else self._queue
+        if len(queue) >= MAX_QUEUED:
             raise Unavailable("Too many writes are waiting for the database. Try again in a moment.")
         ticket = WriteTicket(asyncio.get_running_loop())
-        self._queue.append(ticket)
+        queue.append(ticket)
         self._wake.set()
         try:
             await _wait_or_fail(ticket.granted, self._acquire_timeout_s, Unavailable(_BUSY))
@@ -139,7 +149,7 @@ class GroupCommitWriter:
 
     async def _run(self) -> None:
         while True:
-            while not self._queue:
+            while not (self._queue or self._background):
                 if self._closing:
                     return
                 self._wake.clear()
@@ -157,17 +167,33 @@ class GroupCommitWriter:
         """Run the waiting transactions one after the other. False if the outer transaction was lost."""
         self.connection.defer_control("BEGIN IMMEDIATE")
         deadline = monotonic() + MAX_GROUP_S
-        while self._queue:
-            ticket = self._queue.popleft()
-            if ticket.granted.done():
-                continue
-            if not await self._run_transaction(ticket) or self.connection.transaction_lost:
-                group.append(ticket)
+        if in_background := self._pop_background():
+            if not await self._run_in(group, in_background):
                 return False
-            if ticket.ended.result():
-                group.append(ticket)
+            deadline = monotonic() + MAX_GROUP_S  # those who waited for it join
+        while self._queue:
+            if not await self._run_in(group, self._queue.popleft()):
+                return False
             if len(group) >= MAX_TRANSACTIONS or monotonic() > deadline:
                 break
+        return True
+
+    def _pop_background(self) -> WriteTicket | None:
+        """The background transaction that begins this group."""
+        waits = bool(self._background) and (self._is_background_turn or not self._queue)
+        self._is_background_turn = not waits
+        return self._background.popleft() if waits else None
+
+    async def _run_in(self, group: list[WriteTicket], ticket: WriteTicket) -> bool:
+        """Run the transaction as a part of the group, unless its caller waits no more. False if the outer transaction was
+        lost."""
+        if ticket.granted.done():
+            return True
+        if not await self._run_transaction(ticket) or self.connection.transaction_lost:
+            group.append(ticket)
+            return False
+        if ticket.ended.result():
+            group.append(ticket)
         return True
 
     async def _run_transaction(self, ticket: WriteTicket) -> bool:
@@ -206,6 +232,7 @@ class GroupCommitWriter:
         except (DomainError, sqlite3.Error) as error:
             failure = Unavailable(f"The database could not save this ({error}). Try again in a moment.")
             await self._roll_back_group()
+        self._checkpoints.on_commit()
         self.commit_count += 1
         self.transaction_count += len(group)
         for ticket in group:
