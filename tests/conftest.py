@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gc
+import importlib.util
 import logging
 import sys
 from collections.abc import Iterator
@@ -17,6 +18,10 @@ from support.process_state import restored_process_state
 pytest_plugins = ["support.random_order"]
 
 garbage_collector.relax()
+
+# httpx imports `sniffio` in each request to an application in process. Python would search for the missing package each time.
+if importlib.util.find_spec("sniffio") is None:
+    sys.modules["sniffio"] = None  # type: ignore[assignment]
 
 # How long an example takes says more about the machine's other work than about the code.
 hypothesis.settings.register_profile(
