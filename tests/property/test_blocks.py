@@ -11,7 +11,7 @@ import pytest
 
 from adapters.engine._native import TelemetryBatch
 from domain.partitions.hashing import HASH_BITS, hash_of, hash_range, partition_of
-from domain.partitions.telemetry_block_codec import RawMessage, read_block, split_into_blocks
+from support.telemetry_block_codec import RawMessage, read_block, split_into_blocks
 
 CASES = int(os.environ.get("LATCHBOARD_PROPERTY_CASES", "2000")) // 10
 SEED = int(os.environ.get("LATCHBOARD_PROPERTY_SEED", "0"))

@@ -1,5 +1,5 @@
 //! Blocks of telemetry messages: how one instance hands the messages of a partition to another one. Defined by
-//! `domain/partitions/telemetry_block_codec.py`.
+//! `tests/support/telemetry_block_codec.py`.
 //!
 //! ```text
 //! All numbers are little-endian.
