@@ -116,7 +116,8 @@ class Stage:
     async def dump(self) -> dict[str, list[Any]]:
         """All rows but those of the records."""
         async with self.people.app.services.uow.read() as tx:
-            return {name: [tuple(row) for row in await tx.session.read(query)] for name, query in QUERIES.items()}
+            found = await tx.session.read_batch(*((query, {}) for query in QUERIES.values()))
+        return {name: [tuple(row) for row in rows] for name, rows in zip(QUERIES, found, strict=True)}
 
     async def recorded(self) -> set[str]:
         page = await self.owner.send_ok("GET", "/events?limit=1")
