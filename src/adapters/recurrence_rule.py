@@ -197,7 +197,7 @@ def parse_rule(text: str) -> RecurrenceRule:
         count=_parse_number(parts, "COUNT", 1, MAX_COUNT),
         until=_parse_until(parts["UNTIL"]) if "UNTIL" in parts else None,
         week_start=_parse_week_start(parts.get("WKST", "MO")),
-        by_day=_parse_days(parts["BYDAY"], freq) if "BYDAY" in parts else (),
+        by_day=_parse_days(parts["BYDAY"], freq, in_months="BYMONTH" in parts) if "BYDAY" in parts else (),
         by_parts={name: _parse_numbers(name, parts[name], ranges) for name, ranges in _PART_RANGES.items() if name in parts},
     )
     if rule.interval > 1 and freq == "DAILY" and rule.by_parts.keys() & {"BYMONTH", "BYMONTHDAY"}:
@@ -240,7 +240,8 @@ def _parse_numbers(name: str, text: str, ranges: tuple[range, ...]) -> tuple[int
     return tuple(dict.fromkeys(values))
 
 
-def _parse_days(text: str, freq: str) -> tuple[tuple[int, int], ...]:
+def _parse_days(text: str, freq: str, *, in_months: bool) -> tuple[tuple[int, int], ...]:
+    """With BYMONTH the numbers count within the month, so those above 5 never come; dateutil fails on them in December."""
     days = []
     highest = {"MONTHLY": 5, "YEARLY": 53}.get(freq, 0)
     for piece in text.split(","):
@@ -250,6 +251,10 @@ def _parse_days(text: str, freq: str) -> tuple[tuple[int, int], ...]:
                 "rrule", "BYDAY takes MO to SU separated by commas; 1MO or -1FR only with FREQ=MONTHLY or YEARLY."
             )
         days.append((int(match[1] or 0), _WEEKDAYS.index(match[2])))
+    if in_months:
+        days = [(number, weekday) for number, weekday in days if abs(number) <= 5]
+        if not days:
+            raise RecurrenceError("rrule", "BYDAY with BYMONTH counts within the month: 1 to 5, or -1 to -5.")
     return tuple(dict.fromkeys(days))
 
 

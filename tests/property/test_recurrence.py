@@ -163,6 +163,7 @@ def test_a_rule_begun_long_ago_gives_what_counting_from_the_beginning_gives(
         "FREQ=DAILY;BYSECOND=0,30",
         "FREQ=WEEKLY;BYDAY=XX",
         "FREQ=WEEKLY;BYDAY=1MO",
+        "FREQ=YEARLY;BYMONTH=12;BYDAY=20MO",
         "DTSTART:20260101T000000\nRRULE:FREQ=DAILY",
         "FREQ=DAILY;BYHOUR=24",
         "every day",

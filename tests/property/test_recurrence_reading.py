@@ -127,6 +127,7 @@ moments = st.datetimes(datetime(2020, 1, 1), datetime(2028, 12, 31)).map(lambda 
 @example(parts={"FREQ": "YEARLY", "BYMONTH": "3", "BYDAY": "TH"}, start=datetime(1997, 3, 13, 9))
 @example(parts={"FREQ": "MONTHLY", "BYDAY": "MO,1TH"}, start=datetime(2026, 1, 1, 9))
 @example(parts={"FREQ": "YEARLY", "BYDAY": "20MO"}, start=datetime(1997, 5, 19, 9))
+@example(parts={"FREQ": "YEARLY", "BYMONTH": "12", "BYDAY": "20MO,1TU"}, start=datetime(2026, 12, 1, 9))
 @example(parts={"FREQ": "YEARLY", "BYDAY": "MO", "BYSETPOS": "-1"}, start=datetime(2020, 1, 1))
 @settings(max_examples=150, deadline=None)
 def test_a_rule_falls_where_a_second_reading_of_the_standard_has_it(parts: Parts, start: datetime) -> None:
