@@ -35,7 +35,7 @@ from domain.schedules.edge_results import automation_command, command_result
 from domain.schedules.model import EdgeOutcome, OfflineDeviceEdge, Schedule, ScheduleEdgeRecord
 from domain.schedules.ports import Recurrence, ScheduleTx
 
-SHORT_BATCH, LONG_BATCH = 40, 320
+SHORT_BATCH, LONG_BATCH = 80, 320
 """Slots per transaction. More slots share round trips and one commit. But where there is a single writer, all other changes wait
 for a batch: there it is short."""
 
