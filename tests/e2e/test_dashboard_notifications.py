@@ -167,8 +167,9 @@ async def test_a_person_adds_channels_tests_and_deletes_them(
         [request] = receiver.requests
         assert json.loads(request.body)["topic"] == "latch-topic"
         receiver.behave = respond(403)
-        await page.get_by_role("button", name="Send a test to ntfy").click()
         line = page.get_by_role("listitem", name="ntfy")
+        await expect(line).to_contain_text("last sent")  # this line moves the button
+        await page.get_by_role("button", name="Send a test to ntfy").click()
         await expect(line.get_by_text("The receiver refused it with 403.")).to_be_visible()
         card = page.locator("section.card").filter(has=page.get_by_role("heading", name="Notifications", exact=True))
         await card.get_by_role("button", name="An approval waits").click()
