@@ -93,7 +93,7 @@ class CredentialSync:
             stored = await tx.credentials.list_of_active_devices()
         synced = [await self._upsert_credentials(device, credentials) for device, credentials in stored]
         if self._changes is not None:
-            self._changes.on_start([device.device_id for device, _ in stored])
+            self._changes.on_start(credentials for _, credentials in stored)
         self.unreadable_count = synced.count(False)
         return synced.count(True)
 
@@ -105,7 +105,7 @@ class CredentialSync:
         if device and credentials and is_active and await self._upsert_credentials(device, credentials):
             self._on_synced(device_id)
             if self._changes is not None:
-                self._changes.on_admitted(device_id)
+                self._changes.on_admitted(credentials)
             return
         await self._link.remove_device(device_id)
         never_admitted = device is not None and device.status is DeviceStatus.PENDING

@@ -6,8 +6,9 @@ An instance that does not reach the database cannot read which devices were revo
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Collection, Sequence
+from collections.abc import Iterable, Sequence
 
+from domain.devices.model import DeviceCredentials
 from domain.kernel.clock import Clock
 from domain.kernel.ids import DeviceId
 
@@ -19,22 +20,24 @@ class RecentCredentialChanges:
         self._clock = clock
         self._changes: deque[tuple[int, DeviceId]] = deque(maxlen=limit)
         """(when, monotonic ms; device), oldest first."""
-        self._known: set[DeviceId] = set()
+        self._admitted: dict[DeviceId, int] = {}
+        """The hash of the sealed password with which each device may connect."""
 
-    def on_admitted(self, device_id: DeviceId) -> None:
-        """The device may connect with its stored password. A device that may do so for the first time is no change: no instance
-        knows an older password of it."""
-        if device_id in self._known:
+    def on_admitted(self, credentials: DeviceCredentials) -> None:
+        """The device may connect with this password. That is a change only if it had another one: other instances may still know
+        that. A renamed device keeps its password."""
+        device_id, sealed = credentials.device_id, hash(credentials.sealed)
+        if self._admitted.get(device_id, sealed) != sealed:
             self._add(device_id)
-        self._known.add(device_id)
+        self._admitted[device_id] = sealed
 
-    def on_start(self, device_ids: Collection[DeviceId]) -> None:
+    def on_start(self, admitted: Iterable[DeviceCredentials]) -> None:
         """These devices may connect since the start."""
-        self._known.update(device_ids)
+        self._admitted.update({each.device_id: hash(each.sealed) for each in admitted})
 
     def on_refused(self, device_id: DeviceId) -> None:
         """The device may not connect any more."""
-        self._known.discard(device_id)
+        self._admitted.pop(device_id, None)
         self._add(device_id)
 
     def of_last(self, period_ms: int) -> Sequence[DeviceId] | None:

@@ -6,6 +6,7 @@ from collections.abc import Collection, Mapping, Sequence
 
 import pytest
 
+from domain.devices.model import DeviceCredentials
 from domain.devices.recent_credential_changes import RecentCredentialChanges
 from domain.kernel.ids import DeviceId
 from domain.partitions.lease import AWAY_MS, POLL_AFTER_MS, InstanceLease, LeasePollRequest, LeasePollResponse
@@ -143,13 +144,20 @@ def test_an_answer_names_the_changes_of_the_period_and_those_that_could_not_be_r
     assert instance.lease.answer(LeasePollRequest(0)).renewed_ms_ago == 3_000
 
 
-def test_a_device_that_is_admitted_for_the_first_time_is_no_change() -> None:
+def password(device: str, sealed: bytes) -> DeviceCredentials:
+    return DeviceCredentials(DeviceId(device), sealed)
+
+
+def test_only_a_password_that_replaces_another_one_is_a_change() -> None:
     instance = Instance()
-    instance.changes.on_start([DeviceId("dev_old")])
-    instance.changes.on_admitted(DeviceId("dev_new"))
+    instance.changes.on_start([password("dev_old", b"first")])
+    instance.changes.on_admitted(password("dev_new", b"first"))
     assert changed(instance, 1_000) == []
-    for name in ("dev_old", "dev_new"):  # a new password
-        instance.changes.on_admitted(DeviceId(name))
+    for name in ("dev_old", "dev_new"):  # renamed, or read twice
+        instance.changes.on_admitted(password(name, b"first"))
+    assert changed(instance, 1_000) == []
+    for name in ("dev_old", "dev_new"):
+        instance.changes.on_admitted(password(name, b"second"))
     assert changed(instance, 1_000) == ["dev_new", "dev_old"]
 
 
