@@ -108,6 +108,9 @@ async def test_telemetry_is_confirmed_while_no_instance_reaches_the_database_and
     async with cluster_pair(tmp_path_factory) as (first, second, database):
         devices = await several_devices(second)
         places = list(zip(devices, cycle((first, second)), strict=False))
+        async with second.api() as owner:
+            for device in devices:  # `first` reads the credentials again, and finds no other password
+                await owner.call("PUT", device.path, {"location": "Yard"}, 200)
         await report(places, range(1, 21))
         await asyncio.to_thread(database.stop)
         for service in (first, second):
