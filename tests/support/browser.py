@@ -108,7 +108,11 @@ async def open_browser(
     width, height = size
     async with shared_chromium(binary) as chromium:
         context = await chromium.new_context(
-            viewport={"width": width, "height": height}, has_touch=size == PHONE, locale=language, color_scheme=theme
+            viewport={"width": width, "height": height},
+            has_touch=size == PHONE,
+            locale=language,
+            color_scheme=theme,
+            reduced_motion="reduce",  # a colour in the middle of a transition has too little contrast
         )
         try:
             context.set_default_timeout(TIMEOUT_MS)
