@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import sqlite3
+import threading
 from collections.abc import AsyncIterator
 from contextlib import AsyncExitStack, closing
 from pathlib import Path
@@ -279,3 +280,22 @@ async def test_a_commit_moves_the_rest_of_a_long_log(bench: Bench, monkeypatch: 
     for _ in range(60):
         await bench.add()
     assert Path(f"{bench.path}-wal").stat().st_size < 60 * 4_096
+
+
+async def test_a_stop_does_not_wait_for_a_checkpoint_that_hangs(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
+    hangs, goes_on = threading.Event(), threading.Event()
+
+    def hang(_: Path) -> None:
+        hangs.set()
+        goes_on.wait(TIMEOUT_S)
+
+    monkeypatch.setattr(wal_checkpoints, "CHECKPOINT_BYTES", 0)
+    monkeypatch.setattr(wal_checkpoints, "_checkpoint", hang)
+    await bench.add()
+    assert await asyncio.to_thread(hangs.wait, TIMEOUT_S)
+    bench.shorten(monkeypatch, "_acquire_timeout_s")
+    try:
+        async with asyncio.timeout(TIMEOUT_S / 2):
+            await bench.backend.writer.stop()
+    finally:
+        goes_on.set()

@@ -107,7 +107,7 @@ class GroupCommitWriter:
         self._task = asyncio.create_task(self._run(), name="storage-writer")
 
     async def stop(self) -> None:
-        """Accept no more transactions, finish the waiting ones, and stop, within `acquire_timeout_s`."""
+        """Accept no more transactions, finish the waiting ones and the checkpoint, each within `acquire_timeout_s`, and stop."""
         self._closing = True
         self._wake.set()
         if self._task is not None:
@@ -115,7 +115,7 @@ class GroupCommitWriter:
             self._task.cancel()
             with contextlib.suppress(asyncio.CancelledError):
                 await self._task
-        await self._checkpoints.stop()
+        await self._checkpoints.stop(self._acquire_timeout_s)
         for ticket in (*self._queue, *self._background):
             _set_failure(ticket.granted, Unavailable(_STOPPING))
 

@@ -42,9 +42,10 @@ class WalCheckpointer:
             self._moved_bytes = size
             self._task = asyncio.create_task(asyncio.to_thread(_checkpoint, self._path), name="storage-checkpoint")
 
-    async def stop(self) -> None:
+    async def stop(self, timeout_s: float) -> None:
+        """Wait for the present checkpoint. One that takes longer does no harm: it moves only what is stored already."""
         if self._task is not None:
-            await self._task
+            await asyncio.wait({self._task}, timeout=timeout_s)
 
 
 def _checkpoint(path: Path) -> None:
