@@ -21,6 +21,7 @@ from app.workers.event_log_follower import EventLogFollower, PostgresListenerWor
 from domain.events.log_cursor import LogCursor
 from domain.events.model import Event
 from domain.kernel.cursors import EVENTS, encode_cursor
+from domain.kernel.errors import Unavailable
 from domain.kernel.ids import DeviceId
 from support import postgres
 from support.device import cancel_tasks
@@ -263,13 +264,29 @@ async def test_an_instance_that_lost_leadership_ends() -> None:
     await second.close()
 
 
+async def test_a_connection_that_is_lost_while_it_is_prepared_is_closed_and_said_to_be_unavailable() -> None:
+    """`acquire` ends the connection's process, as a restart of PostgreSQL does."""
+
+    class Cut(DeviceLeaderLock):
+        async def acquire(self, connection: Any) -> None:
+            await connection.execute("SELECT pg_terminate_backend(pg_backend_pid())")
+
+    listener = PostgresListener(await empty_postgres(), on_notify=lambda: None, process_id=b"a process", leader_lock=Cut())
+    with pytest.raises(Unavailable, match="LATCHBOARD_DATABASE_URL"):
+        await listener.open()
+    assert (listener.is_open, listener.opened) == (False, 0)
+    assert listener._connection is None, "a test fails that leaves a connection open"
+
+
 async def cut_listeners() -> None:
     connection = await asyncpg.connect(postgres.plain_url())
-    await connection.execute(
-        "SELECT pg_terminate_backend(pid) FROM pg_stat_activity"
-        " WHERE datname = current_database() AND pid <> pg_backend_pid() AND query ~ '^(LISTEN|SELECT 1$)'"
-    )
-    await connection.close()
+    try:
+        await connection.execute(
+            "SELECT pg_terminate_backend(pid) FROM pg_stat_activity"
+            " WHERE datname = current_database() AND pid <> pg_backend_pid() AND query ~ '^(LISTEN|SELECT 1$)'"
+        )
+    finally:
+        connection.terminate()  # also when the test ends here
 
 
 async def cut_now_and_then() -> None:

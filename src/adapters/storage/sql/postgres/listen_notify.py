@@ -16,7 +16,7 @@ from typing import Any
 import asyncpg
 from sqlalchemy import make_url
 
-from adapters.storage.sql.postgres.leader_lock import RENEW_INTERVAL_S, STANDBY_POLL_S, DeviceLeaderLock, LeadershipLostError
+from adapters.storage.sql.postgres.leader_lock import RENEW_INTERVAL_S, STANDBY_POLL_S, DeviceLeaderLock
 from adapters.storage.sql.postgres.pool import KEEPALIVE_SETTINGS
 from adapters.storage.sql.process_liveness import process_lock_key
 from domain.kernel.errors import Unavailable
@@ -76,30 +76,32 @@ class PostgresListener:
     async def open(self) -> None:
         """Raises LeadershipLostError, Unavailable."""
         await self.close()
-        _, options = self._url.get_dialect()().create_connect_args(self._url)
         try:
-            connection = await asyncpg.connect(
-                **options,
-                timeout=self._connect_timeout_s,
-                command_timeout=self._connect_timeout_s,
-                server_settings={**KEEPALIVE_SETTINGS, "application_name": self._session_name},
-            )
-        except _CONNECTION_ERRORS as error:
-            raise Unavailable(f"The database does not answer ({error}). Check LATCHBOARD_DATABASE_URL.") from error
+            await self._connect()
+        except BaseException as error:
+            await self.close()
+            if isinstance(error, _CONNECTION_ERRORS):
+                raise Unavailable(f"The database does not answer ({error}). Check LATCHBOARD_DATABASE_URL.") from error
+            raise
+        self.opened += 1
+        self._on_notify()
+
+    async def _connect(self) -> None:
+        _, options = self._url.get_dialect()().create_connect_args(self._url)
+        connection = await asyncpg.connect(
+            **options,
+            timeout=self._connect_timeout_s,
+            command_timeout=self._connect_timeout_s,
+            server_settings={**KEEPALIVE_SETTINGS, "application_name": self._session_name},
+        )
         self._connection = connection
         self._connection_lost = lost = asyncio.Event()
         connection.add_termination_listener(lambda _: self._on_terminated(lost))
         await connection.execute("SELECT pg_try_advisory_lock($1)", process_lock_key(self._process_id))
         if self.leader_lock is not None:
-            try:
-                await self.leader_lock.acquire(connection)
-            except LeadershipLostError:
-                await self.close()
-                raise
+            await self.leader_lock.acquire(connection)
         own_pid = connection.get_server_pid()
         await connection.add_listener(CHANNEL, lambda _, pid, *__: pid == own_pid or self._on_notify())
-        self.opened += 1
-        self._on_notify()
 
     async def run_until_lost(self) -> None:
         """Connects if necessary, then raises Unavailable once the connection is lost."""
