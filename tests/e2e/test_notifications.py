@@ -199,3 +199,10 @@ async def test_a_member_has_ten_channels_at_most(service: Service, owner: ApiCli
         await add(owner, "One more", telegram=telegram)
     refused = await owner.call("POST", "/auth/notifications/channels", {"name": "X", "telegram": telegram}, 409)
     assert refused["error"] == "CHANNEL_LIMIT"
+
+
+async def test_who_gives_a_webhook_in_a_private_network_learns_how_to_allow_it(owner: ApiClient) -> None:
+    key = await owner.post("/keys", {"name": "Node-RED"}, expect=201)
+    for url in ("http://192.168.1.20:1880/hook", "https://10.0.0.7/hook"):
+        refused = await owner.post("/webhooks", {"keyId": key["keyId"], "url": url}, expect=400)
+        assert "LATCHBOARD_WEBHOOK_NETWORKS" in json.dumps(refused)

@@ -77,11 +77,13 @@ def is_public(address: IpAddress) -> bool:
 @dataclass(frozen=True, slots=True)
 class AddressGuard:
     """`allow_private` allows http and every address, for development and tests. `networks`: special addresses that receivers may
-    have, by http too. `low_ports`: the allowed ports below 1024, in addition to 80 and 443."""
+    have, by http too. `low_ports`: the allowed ports below 1024, in addition to 80 and 443. `advice`: a sentence that says how to
+    allow a receiver in a private network; it ends the reasons that such a receiver is given."""
 
     allow_private: bool = False
     low_ports: frozenset[int] = frozenset()
     networks: tuple[IpNetwork, ...] = ()
+    advice: str = ""
 
     def rejection_reason(self, url: str) -> str | None:
         """Why nothing can ever be delivered to this URL, or None."""
@@ -101,7 +103,7 @@ class AddressGuard:
         if parts.scheme not in ("https", "http") or not host or port is None:
             return "must be a whole https URL, such as https://example.com/hook."
         if parts.scheme == "http" and not self.allow_private and not self.networks:
-            return "must be https, so that a delivery can be neither read nor changed in transit."
+            return self._with_advice("must be https, so that a delivery can be neither read nor changed in transit.")
         if parts.user is not None or parts.password is not None or "@" in _AUTHORITY.sub(r"\1", url):
             return "must not contain a user name or password; check the signature instead."
         return self._port_rejection(port) or self._host_rejection(host, https=parts.scheme == "https")
@@ -131,11 +133,14 @@ class AddressGuard:
             if _NUMERIC_LABEL.fullmatch(host.rstrip(".").rpartition(".")[2]):
                 return "names its host by a number that is not an address. Write it as a host name."
             if host.rstrip(".").lower().endswith("localhost") and not self._is_allowed(_LOOPBACK, https=https):
-                return "must not be this machine. Deliveries go to public addresses only."
+                return self._with_advice("must not be this machine. Deliveries go to public addresses only.")
             return None
         if not self._is_allowed(address, https=https):
-            return f"must not use the address {address}, which {self._address_rule(https=https)}."
+            return self._with_advice(f"must not use the address {address}, which {self._address_rule(https=https)}.")
         return None
+
+    def _with_advice(self, reason: str) -> str:
+        return f"{reason} {self.advice}".rstrip()
 
 
 @lru_cache(maxsize=4_096)

@@ -173,6 +173,7 @@ def create_courier(settings: Settings, clock: Clock) -> Courier:
         allow_private=settings.webhook_allow_private,
         low_ports=settings.allowed_low_ports(),
         networks=settings.allowed_webhook_networks(),
+        advice="For a receiver in a network of your own, the operator adds that network to LATCHBOARD_WEBHOOK_NETWORKS.",
     )
     path = settings.webhook_ca_file
     try:
