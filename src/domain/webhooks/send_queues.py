@@ -27,7 +27,7 @@ SLOW_THRESHOLD_S = 0.25
 CLAIM_ROWS = 256
 """Rows per claim: a transaction of a few milliseconds."""
 SEND_AHEAD_S = 0.05
-MAX_SEND_AHEAD_ROUNDS = 16
+MAX_SEND_AHEAD_ROUNDS = 50
 """A queue starts at most this many rounds of `per_webhook` attempts, if it can send them within SEND_AHEAD_S."""
 TARGET_QUEUE_LENGTH = 64
 """Nothing more is claimed for a queue that is not slow while it holds this many."""

@@ -51,7 +51,7 @@ def test_a_queue_sends_four_at_once_and_the_next_when_one_has_ended() -> None:
 
 def test_a_queue_with_a_fast_receiver_starts_more_than_it_sends_at_once() -> None:
     queues = EndpointQueues()
-    queues.enqueue([pending("a") for _ in range(200)])
+    queues.enqueue([pending("a") for _ in range(300)])
     for duration_s, expected in ((0.0, 4 * MAX_SEND_AHEAD_ROUNDS), (0.02, 4 * 8), (10.0, 4)):
         begun = queues.start_next(NOW)
         for delivery in begun:
@@ -60,7 +60,7 @@ def test_a_queue_with_a_fast_receiver_starts_more_than_it_sends_at_once() -> Non
         assert len(begun) <= expected
         for delivery in begun:
             queues.release(delivery.webhook_id, None)
-    queues.enqueue([pending("b") for _ in range(100)])
+    queues.enqueue([pending("b") for _ in range(300)])
     [first, *_] = [delivery for delivery in queues.start_next(NOW) if delivery.webhook_id == "b"]
     queues.release(first.webhook_id, 0.0)
     assert sum(delivery.webhook_id == "b" for delivery in queues.start_next(NOW)) == 4 * MAX_SEND_AHEAD_ROUNDS - 3
