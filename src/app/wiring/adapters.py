@@ -12,7 +12,6 @@ import socket
 from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING
-from urllib.parse import unquote, urlsplit
 
 from adapters.clock import SystemClock
 from adapters.crypto.access_tokens import JwtAccessTokenCodec
@@ -31,7 +30,6 @@ from adapters.id_generator import RandomIdGenerator
 from adapters.mail.background import BackgroundMailQueue
 from adapters.mail.log_mailer import LogMailer
 from adapters.mqtt.firmware_codec import FirmwareDeviceCodec
-from adapters.mqtt.null_link import NullDeviceLink
 from adapters.mqtt.standby_link import StandbyDeviceLink
 from adapters.params_validator import JsonSchemaParamsValidator
 from adapters.recurrence import DateutilRecurrence
@@ -40,13 +38,12 @@ from adapters.storage.disk_space import DiskSpaceProbe
 from adapters.storage.sql import SqlDatabase
 from adapters.storage.sql.postgres.leader_fence import LeaderFence
 from app.config.settings import Settings, SettingsError
-from app.runtime import open_file_limit
 from app.runtime.instance_lock import InstanceLock
 from app.runtime.lost_database_check import KEY_FILE, begin_first_start
 from app.runtime.startup_errors import StartupError
 from app.runtime.worker_processes import WorkerIdentity
-from app.wiring.broker_endpoint import broker_port
-from app.wiring.engines import EngineComponents, load_engine, own_devices_only
+from app.wiring.device_link import create_device_link
+from app.wiring.engines import load_engine, own_devices_only
 from domain.accounts.ports import Mailer
 from domain.devices.device_link import DeviceLink
 from domain.feed.feed_between_instances import FeedBus
@@ -55,7 +52,6 @@ from domain.kernel.idempotency import PROCESS_ID_LENGTH
 from domain.webhooks.ports import Courier
 
 if TYPE_CHECKING:
-    from adapters.mqtt.embedded_link import BrokerLimits
     from adapters.stream.worker_bus import WorkerProcessFeedBus
     from app.wiring.cluster import ClusterComponents
 
@@ -219,71 +215,6 @@ def create_mailer(settings: Settings) -> Mailer:
     except ValueError as error:
         raise SettingsError(f"LATCHBOARD_SMTP_URL: {error}") from None
     return SmtpMailer(server, sender=settings.smtp_from)
-
-
-def create_device_link(settings: Settings, clock: Clock, engine: EngineComponents, front: str = "") -> DeviceLink:
-    """`front` names this instance of a cluster."""
-    if not settings.has_broker:
-        return NullDeviceLink()
-    if settings.broker == "embedded":
-        return _create_embedded_link(settings, front)
-    return _create_external_link(settings, clock, engine, front)
-
-
-def _create_external_link(settings: Settings, clock: Clock, engine: EngineComponents, front: str) -> DeviceLink:
-    from adapters.mqtt.mosquitto_connection import MosquittoSettings
-    from adapters.mqtt.mosquitto_credentials import MosquittoCredentialStore, MosquittoFilePaths
-    from adapters.mqtt.mosquitto_link import MosquittoDeviceLink
-    from adapters.mqtt.mosquitto_sessions import shared_by_cluster
-
-    url = urlsplit(settings.broker)
-    user, password = unquote(url.username or "latchboard"), unquote(url.password or "")
-    broker = MosquittoSettings(url.hostname or "127.0.0.1", broker_port(url), user, password, tls=url.scheme == "mqtts")
-    files = (settings.mosquitto_password_file, settings.mosquitto_acl_file, settings.mosquitto_pid_file)
-    provisioner = None
-    if files[0] is not None and files[1] is not None and files[2] is not None:
-        provisioner = MosquittoCredentialStore(MosquittoFilePaths(files[0], files[1], files[2]), user, password)
-    shared = None if settings.cluster is None else shared_by_cluster(broker, settings.cluster_partitions)
-    return MosquittoDeviceLink(broker, clock, engine.make_batch, provisioner, settings.mosquitto_pid_file, shared, front)
-
-
-def _create_embedded_link(settings: Settings, front: str) -> DeviceLink:
-    try:
-        from adapters.mqtt.embedded_link import BrokerListenAddress, EmbeddedBrokerSettings, EmbeddedDeviceLink
-    except ImportError as error:
-        raise StartupError(
-            f"The embedded broker cannot be used: {error}. Build it with `make setup`, "
-            "or set LATCHBOARD_BROKER to the URL of an external one."
-        ) from None
-    listeners = [
-        BrokerListenAddress("tcp", settings.mqtt_host, settings.mqtt_port),
-        BrokerListenAddress("ws", settings.mqtt_host, settings.mqtt_ws_port),
-    ]
-    if settings.mqtt_tls_port is not None:
-        listeners.append(BrokerListenAddress("tcp", settings.mqtt_host, settings.mqtt_tls_port, tls=True))
-    certificate, key, client_ca = settings.mqtt_tls_certificate, settings.mqtt_tls_key, settings.mqtt_client_ca
-    broker = EmbeddedBrokerSettings(tuple(listeners), certificate, key, client_ca, broker_limits(settings))
-    return EmbeddedDeviceLink(broker, front=front)
-
-
-def broker_limits(settings: Settings) -> BrokerLimits:
-    from adapters.mqtt.embedded_link import BrokerLimits, UnauthenticatedConnectionLimits
-
-    connections = settings.mqtt_connections or open_file_limit.default_mqtt_connections()
-    pending = settings.mqtt_pending or max(8, connections // 4)
-    networks = settings.unlimited_networks(settings.trusted_proxies)
-    return BrokerLimits(
-        max_connections=connections,
-        rate_per_second=settings.ingest_limit,
-        rate_burst=max(1.0, 2 * settings.ingest_limit),
-        pending=UnauthenticatedConnectionLimits(
-            max_pending=pending,
-            max_pending_per_address=settings.mqtt_pending_per_address or max(8, pending // 2),
-            ban_after=settings.ban_after,
-            max_ban_s=float(settings.ban_max_seconds),
-            trusted_networks=[(network.network_address, network.prefixlen) for network in networks],
-        ),
-    )
 
 
 def with_free_ports(settings: Settings) -> Settings:
