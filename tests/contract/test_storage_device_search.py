@@ -19,7 +19,7 @@ async def populate(world: StoredAccount, tx: Any) -> None:
     await tx.projects.add(other)
     await tx.devices.save(replace(world.device, name="zeta 100%"))
     for name, status, project, about in (
-        ("Alpha pump", DeviceStatus.ACTIVE, project_id, DeviceMetadata(location="Greenhouse 2", tags=("wet",))),
+        ("Alpha pump", DeviceStatus.ACTIVE, project_id, DeviceMetadata(location="Greenhouse 2", tags=("wet-zone",))),
         ("beta_fan", DeviceStatus.ACTIVE, other.project_id, DeviceMetadata()),
         ("Gamma", DeviceStatus.REVOKED, project_id, DeviceMetadata()),
         ("Gone", DeviceStatus.DELETING, project_id, DeviceMetadata()),
@@ -44,10 +44,10 @@ async def test_devices_are_found_by_words_state_and_project_sorted_and_in_pages(
 
         everything = ["zeta 100%", "Alpha pump", "beta_fan", "Gamma"]
         assert await found() == everything
-        assert await found("ALPHA") == await found("greenhouse pump") == await found("wet") == ["Alpha pump"]
+        assert await found("ALPHA") == await found("greenhouse pump") == await found("wet-zone") == ["Alpha pump"]
         assert await found("pump fan") == []
-        assert await found(tag="wet") == await found("pump", tag="wet") == ["Alpha pump"]
-        assert await found(tag="we") == await found(tag="Wet") == await found(tag='wet","') == await found(tag="%") == []
+        assert await found(tag="wet-zone") == await found("pump", tag="wet-zone") == ["Alpha pump"]
+        assert await found(tag="we") == await found(tag="Wet-zone") == await found(tag='wet-zone","') == await found(tag="%") == []
         assert await found("a_f") == ["beta_fan"]  # not a pattern
         assert await found("0%") == ["zeta 100%"]
         assert await found(state=DeviceStateFilter.ONLINE) == await found(state=DeviceStateFilter.ON) == ["Alpha pump"]
