@@ -47,7 +47,9 @@ async def test_devices_are_found_by_words_state_and_project_sorted_and_in_pages(
         assert await found("ALPHA") == await found("greenhouse pump") == await found("wet-zone") == ["Alpha pump"]
         assert await found("pump fan") == []
         assert await found(tag="wet-zone") == await found("pump", tag="wet-zone") == ["Alpha pump"]
-        assert await found(tag="we") == await found(tag="Wet-zone") == await found(tag='wet-zone","') == await found(tag="%") == []
+        assert (
+            await found(tag="we") == await found(tag="Wet-zone") == await found(tag='wet-zone","') == await found(tag="%") == []
+        )
         assert await found("a_f") == ["beta_fan"]  # not a pattern
         assert await found("0%") == ["zeta 100%"]
         assert await found(state=DeviceStateFilter.ONLINE) == await found(state=DeviceStateFilter.ON) == ["Alpha pump"]
