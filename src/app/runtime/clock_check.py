@@ -12,7 +12,6 @@ MAX_OFFSET_MS = SECOND_MS
 class DatabaseTimeReader(Protocol):
     async def clock_ms(self) -> int | None:
         """Unix ms; None without a server. Raises Unavailable."""
-        ...
 
 
 async def find_clock_problem(server: DatabaseTimeReader, clock: Clock) -> str | None:

@@ -32,7 +32,6 @@ class Worker(Protocol):
 
     async def run(self) -> None:
         """Work until cancelled. A worker must not return."""
-        ...
 
 
 class FatalWorkerError(Exception):

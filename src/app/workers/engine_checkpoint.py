@@ -45,7 +45,6 @@ class OwnedPartitionSet(Protocol):
 
     def epoch(self, partition: int) -> int:
         """Raises PartitionLost."""
-        ...
 
 
 class CheckpointWorker:

@@ -35,7 +35,6 @@ LOG_PAGE = 10_000
 class AccessChangeProbe(Protocol):
     async def has_changed(self) -> bool:
         """Whether another instance may have changed who may see what since the last call. Raises Unavailable."""
-        ...
 
 
 class LoggedAccessChangeProbe:

@@ -36,7 +36,6 @@ log = structlog.get_logger("rule_timers")
 class IngestResultStore(Protocol):
     async def store(self, tx: PipelineTx, result: IngestResult, /) -> None:
         """Write the result in the caller's transaction."""
-        ...
 
 
 class RuleTimerWorker:

@@ -24,4 +24,3 @@ class PendingRequestCloser(Protocol[TxT_contra]):
         membership_id: MembershipId | None = None,
     ) -> None:
         """Exactly one of `key_id` and `membership_id` is given; the changes are part of `tx`."""
-        ...

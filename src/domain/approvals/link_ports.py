@@ -23,4 +23,3 @@ class ApprovalLinkCodec(Protocol):
 
     def read(self, token: str) -> ApprovalLinkClaims | None:
         """None unless this installation signed it. Whether it has expired is the caller's part."""
-        ...

@@ -33,43 +33,34 @@ class ApprovalRepository(Protocol):
         before: ApprovalId | None = None,
     ) -> Sequence[Approval]:
         """Newest first; with `before`, only those older than that approval."""
-        ...
 
     async def list_pending_by_requester(
         self, account_id: AccountId, *, key_id: KeyId | None, membership_id: MembershipId | None
     ) -> Sequence[Approval]:
         """PENDING approvals that this key or membership requested, oldest first."""
-        ...
 
     async def list_pending_devices(self, account_id: AccountId, key_id: KeyId) -> Sequence[DeviceId]:
         """The devices for which a request of this key is PENDING."""
-        ...
 
     async def list_pending_commands(self, account_id: AccountId) -> Sequence[tuple[DeviceId, str]]:
         """The device and the command of each PENDING approval."""
-        ...
 
     async def decide_if_pending(self, approval: Approval) -> bool:
         """Store the decision if the approval is still PENDING (compare-and-set); True for exactly one caller."""
-        ...
 
     async def count_pending(self, account_id: AccountId, device_id: DeviceId) -> int:
         """The number of the device's PENDING approvals."""
-        ...
 
     async def count_all_pending(self) -> int:
         """How many are PENDING in all accounts."""
-        ...
 
     async def list_expired(self, now_ms: int, limit: int) -> Sequence[Approval]:
         """PENDING approvals that have expired, oldest first."""
-        ...
 
     async def next_expiry_ms(self) -> int | None: ...
 
     async def delete_older_than(self, created_ms: int, limit: int) -> int:
         """Delete the decided approvals among the `limit` oldest; returns the number deleted."""
-        ...
 
 
 class HasApprovals(Protocol):
@@ -96,7 +87,6 @@ class ApprovalTx(
 class ApprovalWaitHandle(Protocol):
     async def wait(self, timeout_s: float) -> Approval | None:
         """The decided approval, or None after `timeout_s` seconds."""
-        ...
 
 
 class ApprovalWaiter(Protocol):
@@ -106,12 +96,10 @@ class ApprovalWaiter(Protocol):
 
     def has_waiters(self, approval_id: ApprovalId) -> bool:
         """Whether a caller of this instance waits for it."""
-        ...
 
     def watch(self, approval_id: ApprovalId, by: str) -> AbstractContextManager[ApprovalWaitHandle]:
         """Receives every notification after entering. When too many callers wait, in total or for `by`, `wait` returns at
         once."""
-        ...
 
 
 TxT_contra = TypeVar("TxT_contra", contravariant=True)

@@ -32,11 +32,9 @@ class SealKey(Protocol):
     @property
     def public_key(self) -> str:
         """32 bytes in hexadecimal."""
-        ...
 
     def sign(self, content: bytes) -> str:
         """64 bytes in hexadecimal."""
-        ...
 
 
 class SealKeyProvider(Protocol):

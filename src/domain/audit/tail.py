@@ -63,7 +63,6 @@ class AuditSink(Protocol):
     async def deliver(self, lines: Sequence[AuditLine]) -> None:
         """Returns when the receiver has them all. Raises SinkUnavailableError, after which it may have some of them, and
         SinkRefusedError."""
-        ...
 
 
 class SinkUnavailableError(Exception):

@@ -23,17 +23,14 @@ ExecutionTransition: TypeAlias = tuple[Execution, ExecutionStatus]
 class CommandContextRepository(Protocol):
     async def get(self, account_id: AccountId, device_id: DeviceId, subject: GrantSubject | None) -> CommandContext | None:
         """None when the account has no such device. Without `subject`, no grants."""
-        ...
 
 
 class CommandDefinitionRepository(Protocol):
     async def add(self, definition: CommandDefinition) -> None:
         """Raises Conflict `COMMAND_EXISTS` when the device or type has one of this name."""
-        ...
 
     async def get_for_update(self, account_id: AccountId, command_id: CommandId) -> CommandDefinition | None:
         """Lock the row until the writing transaction ends; read it this way before saving it."""
-        ...
 
     async def list_by_device(self, device_id: DeviceId) -> Sequence[CommandDefinition]: ...
 
@@ -43,7 +40,6 @@ class CommandDefinitionRepository(Protocol):
         self, device_ids: Collection[DeviceId], type_ids: Collection[DeviceTypeId]
     ) -> Sequence[CommandDefinition]:
         """The definitions of these devices and of these types, in one query."""
-        ...
 
     async def save(self, definition: CommandDefinition) -> None: ...
 
@@ -53,7 +49,6 @@ class CommandDefinitionRepository(Protocol):
 class ExecutionRepository(Protocol):
     async def add_many(self, executions: Sequence[Execution]) -> None:
         """In this order: the database gives each a higher `seq` than the one before."""
-        ...
 
     async def get(self, account_id: AccountId, execution_id: ExecutionId) -> Execution | None: ...
 
@@ -61,52 +56,41 @@ class ExecutionRepository(Protocol):
 
     async def list_by_ids(self, execution_ids: Collection[ExecutionId]) -> Sequence[Execution]:
         """Those that exist, in no particular order."""
-        ...
 
     async def transition_many(self, moves: Sequence[ExecutionTransition]) -> Collection[ExecutionId]:
         """Write status, times and result of each execution whose stored status is the expected one. Returns the ids that changed;
         of concurrent callers, one wins."""
-        ...
 
     async def mark_possibly_sent(self, at_ms: int, device_ids: Collection[DeviceId] | None = None) -> int:
         """Set `sent_ms` of the QUEUED executions of devices that are stored as online, or of these devices, where it is not set.
         Returns how many."""
-        ...
 
     async def count_open_by_device(self, device_ids: Collection[DeviceId]) -> Mapping[DeviceId, int]:
         """Number of QUEUED and SENT executions, for each device that has any."""
-        ...
 
     async def list_open_by_device(self, device_id: DeviceId) -> Sequence[Execution]:
         """QUEUED and SENT executions of a device, by `seq`."""
-        ...
 
     async def list_open_by_devices(self, device_ids: Collection[DeviceId]) -> Mapping[DeviceId, Sequence[Execution]]:
         """`list_open_by_device` for each device that has any."""
-        ...
 
     async def list_queued(self, limit: int, after_seq: int = 0) -> Sequence[Execution]:
         """QUEUED executions of all devices, by `seq`."""
-        ...
 
     async def list_expired(self, now_ms: int, limit: int) -> Sequence[Execution]:
         """Unfinished executions past `expires_ms`, oldest first."""
-        ...
 
     async def next_expiry_ms(self) -> int | None: ...
 
     async def shift_expiry(self, step_ms: int, now_ms: int, unshifted_from_ms: int) -> None:
         """The service's clock was set by `step_ms`, to `now_ms`: move the deadlines of unfinished executions along, so that each
         has as long as it had, and never longer than in all. Those created from `unshifted_from_ms` on until now stay."""
-        ...
 
     async def page(self, device_id: DeviceId, *, limit: int, before_seq: int | None = None) -> Sequence[Execution]:
         """Newest first."""
-        ...
 
     async def delete_older_than(self, created_ms: int, limit: int) -> int:
         """Delete finished executions only. Returns how many."""
-        ...
 
 
 class HasCommandDefinitions(Protocol):
@@ -135,17 +119,14 @@ class AutomationCommandChecker(Protocol):
         self, tx: AutomationTx, caller: Session, device: Device, cmd: str, params: Json, now_ms: int
     ) -> CommandDefinition:
         """Raises ValidationFailed, also `COMMAND_NEEDS_APPROVAL`, and PermissionDenied."""
-        ...
 
     async def authorize_replay(self, tx: AutomationTx, caller: Session, device: Device, cmds: Sequence[str], now_ms: int) -> None:
         """Authorise a replay as of now, before anything that depends on the state of the device.
 
         Raises ReplayAuthorizedError and PermissionDenied for a replay; returns for a first request."""
-        ...
 
     async def effective_definitions(self, tx: HasCommandDefinitions, device: Device) -> Sequence[CommandDefinition]:
         """The device's commands, one definition per name."""
-        ...
 
 
 class AutomationCommandRunner(Protocol):
@@ -155,7 +136,6 @@ class AutomationCommandRunner(Protocol):
         self, tx: AutomationTx, commands: Sequence[AutomationCommand], now_ms: int
     ) -> Sequence[Execution | DomainError]:
         """Check and queue the commands in `tx`. For each, the queued execution or the reason why it was not queued."""
-        ...
 
 
 class ParamsValidator(Protocol):
@@ -163,17 +143,14 @@ class ParamsValidator(Protocol):
 
     def validate_schema(self, schema: JsonObject) -> Sequence[FieldFault]:
         """The faults of the schema itself."""
-        ...
 
     def validate(self, schema: JsonObject, params: Json) -> Sequence[FieldFault]:
         """The faults of the parameters, each with its path (`params.level`)."""
-        ...
 
 
 class ExecutionWaitHandle(Protocol):
     async def wait(self, timeout_s: float) -> Execution | None:
         """The finished execution, or None after `timeout_s` seconds."""
-        ...
 
 
 class ExecutionWaiter(Protocol):
@@ -183,9 +160,7 @@ class ExecutionWaiter(Protocol):
 
     def has_waiters(self, execution_id: ExecutionId) -> bool:
         """Whether a caller of this instance waits for it."""
-        ...
 
     def watch(self, execution_id: ExecutionId, by: str) -> AbstractContextManager[ExecutionWaitHandle]:
         """Receives every notification after entering. When too many callers wait, in total or for `by`, `wait` returns at
         once."""
-        ...

@@ -120,28 +120,22 @@ class DeviceCodec(Protocol):
         self, profile: FirmwareProfile, device_id: DeviceId, command: DeviceCommand, now_ms: int
     ) -> Sequence[OutboundMessage]:
         """The messages that carry the command; empty when this firmware cannot express it."""
-        ...
 
     def decode(self, profile: FirmwareProfile, topic: str, payload: bytes, retain: bool) -> Sequence[DeviceReport]:
         """Never raises because of what a device sends."""
-        ...
 
     def is_command_subscription(self, profile: FirmwareProfile, topic_filter: str) -> bool:
         """Whether a subscription to this filter (below the device's prefix) covers its commands."""
-        ...
 
     def publishes_elsewhere_on_connect(self, profile: FirmwareProfile) -> bool:
         """Whether a correctly configured device publishes to topics that it may not use, right after it has connected."""
-        ...
 
     def state_queries(self, profile: FirmwareProfile) -> Sequence[OutboundMessage]:
         """The messages that ask a device for its state after it has come online."""
-        ...
 
     def encode_plan(
         self, profile: FirmwareProfile, device_id: DeviceId, revision: int, rows: Sequence[PlanRow], now_ms: int
     ) -> Sequence[OutboundMessage]:
         """The messages that make the device store exactly this plan and report its revision; empty if it cannot store one."""
-        ...
 
     def encode_time(self, now_ms: int) -> OutboundMessage: ...

@@ -134,7 +134,6 @@ class InboundBatch(Protocol):
 
     def ack(self) -> None:
         """The batch is durable: acknowledge its QoS 1 messages to the devices."""
-        ...
 
     def ack_telemetry(self) -> None: ...
 
@@ -142,7 +141,6 @@ class InboundBatch(Protocol):
 
     def nack(self) -> None:
         """The batch could not be stored: close the connections that wait for it, so that their devices send again."""
-        ...
 
 
 class InboundLink(Protocol):
@@ -151,7 +149,6 @@ class InboundLink(Protocol):
 
         Raises Unavailable once the link is stopped and everything has been received.
         """
-        ...
 
 
 class OutboundLink(Protocol):
@@ -161,18 +158,15 @@ class OutboundLink(Protocol):
         SENT does not yet confirm that the message arrived. The broker stores a retained message
         in any case and delivers it at each subscription; an empty retained payload clears it.
         """
-        ...
 
     def is_connected(self, device_id: str) -> bool: ...
 
     def last_subscribed_ms(self, device_id: str) -> int:
         """The time of the device's last subscription (Unix ms), even if its `DeviceSubscribed` is still queued; 0: never."""
-        ...
 
     def disconnect(self, device_id: str) -> bool:
         """Close the device's connections, because it has connected to another instance; `DeviceDisconnected` follows, with
         TAKEN_OVER. Its credentials stay valid. Returns whether there was a connection that can be closed."""
-        ...
 
 
 class CredentialLink(Protocol):
@@ -182,45 +176,35 @@ class CredentialLink(Protocol):
         `profile` (`native`, `tasmota`, `esphome`, `shelly`) decides which topics are outbound, so that the device may not
         publish to them. A changed password closes the connections that used the old one.
         """
-        ...
 
     async def remove_device(self, device_id: str) -> None:
         """Reject the device from now on, close its connections within a second, and delete its retained messages."""
-        ...
 
 
 class DeviceLink(InboundLink, OutboundLink, CredentialLink, Protocol):
     async def start(self) -> None:
         """Listen; raises Unavailable, which names the address and the setting to check. Or connect to an external broker; while
         it does not answer, `trouble` says so, and the attempts go on."""
-        ...
 
     async def stop(self) -> None:
         """Stop listening and disconnect every device within two seconds. A waiting `receive` raises Unavailable."""
-        ...
 
     def hold(self, partitions: Collection[int]) -> None:
         """In a cluster: this instance owns these partitions of the log now. Of an external broker, which devices of all
         instances share, it reads the part that belongs to them."""
-        ...
 
     def suspend(self) -> None:
         """Close every connection and accept none until `resume`: devices are to connect to another instance. With an external
         broker, which all instances share, devices stay connected to it, and another instance reads from it."""
-        ...
 
     def resume(self) -> None:
         """Let devices connect again, on the same addresses."""
-        ...
 
     def trouble(self) -> str | None:
         """Why no messages of devices arrive at present, and what to check; None: they can."""
-        ...
 
     def warning(self) -> str | None:
         """Why messages may be lost although they were acknowledged to devices, and what to do; None: nothing is known."""
-        ...
 
     def stats(self) -> Mapping[str, int]:
         """Counters and gauges since startup, by name, for the metrics page."""
-        ...

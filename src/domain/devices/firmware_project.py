@@ -46,7 +46,6 @@ class FirmwareProject:
 class FirmwareSourceReader(Protocol):
     def read(self, path: str) -> str:
         """The text of a file below `examples/firmware`."""
-        ...
 
 
 def build_project(

@@ -56,7 +56,6 @@ class ConnectionRecord:
 class DeviceHealthRepository(Protocol):
     async def list_by_numbers(self, numbers: Collection[int]) -> Mapping[int, DeviceHealth]:
         """Of those devices about which anything is known."""
-        ...
 
     async def add_connections(self, connections: Mapping[int, ConnectionRecord]) -> None: ...
 
@@ -66,14 +65,12 @@ class DeviceHealthRepository(Protocol):
 
     async def add_drops(self, drops: Sequence[DroppedMessages]) -> None:
         """Count the drops, and remember when the last one of each reason was."""
-        ...
 
     async def take_unannounced_drops(
         self, numbers: Collection[int], announced_before_ms: int, now_ms: int
     ) -> Sequence[DroppedMessages]:
         """Of these devices, the counts of each reason that were not announced yet, and whose last announcement, if any, was at or
         before `announced_before_ms`. They count as announced at `now_ms` then."""
-        ...
 
 
 class HasDeviceHealth(Protocol):

@@ -12,33 +12,26 @@ from domain.kernel.ids import AccountId, DeviceId, DeviceTypeId, ProjectId
 class DeviceRepository(Protocol):
     async def add(self, device: Device) -> Device:
         """Assign `device_no` (the one passed is ignored): integers from 1, never reused. Raises Conflict `EXTERNAL_ID_TAKEN`."""
-        ...
 
     async def get(self, account_id: AccountId, device_id: DeviceId) -> Device | None: ...
 
     async def get_for_update(self, account_id: AccountId, device_id: DeviceId) -> Device | None:
         """Lock the row until the writing transaction ends: its type and project stay the same."""
-        ...
 
     async def find(self, device_id: DeviceId) -> Device | None:
         """Of any account; for internal use."""
-        ...
 
     async def list_by_ids(self, device_ids: Collection[DeviceId]) -> Sequence[Device]:
         """Those that exist, in no particular order."""
-        ...
 
     async def list_by_external_ids(self, account_id: AccountId, external_ids: Collection[str]) -> Sequence[Device]:
         """Those that exist, in no particular order."""
-        ...
 
     async def list_by_numbers(self, numbers: Collection[int]) -> Sequence[Device]:
         """Those that exist, in no particular order."""
-        ...
 
     async def list(self, account_id: AccountId, project_id: ProjectId | None = None) -> Sequence[Device]:
         """Oldest first."""
-        ...
 
     async def count(self, account_id: AccountId) -> int: ...
 
@@ -46,56 +39,43 @@ class DeviceRepository(Protocol):
         """Write the fields that people and the lifecycle decide (not relay, presence, plan revision) and increase `version`.
 
         False, and nothing written, when the stored version differs from the device's. Raises Conflict `EXTERNAL_ID_TAKEN`."""
-        ...
 
     async def set_relay_many(self, relays: Mapping[DeviceId, bool]) -> None:
         """Set the relay states; unknown devices are ignored."""
-        ...
 
     async def set_online(self, device_id: DeviceId, online: bool) -> bool:
         """True when this call changed it: each change emits one presence event."""
-        ...
 
     async def set_online_many(self, device_ids: Collection[DeviceId], online: bool) -> Collection[DeviceId]:
         """`set_online` of many. Returns those that this call changed."""
-        ...
 
     async def update_last_seen(self, seen: Mapping[int, int]) -> None:
         """Device number → newest arrival in Unix ms; never moves `last_seen_ms` back."""
-        ...
 
     async def increment_plan_revisions(self, device_ids: Collection[DeviceId]) -> None:
         """Increase `sched_rev` by one; unknown devices are ignored."""
-        ...
 
     async def set_device_plan_revisions(self, revs: Mapping[DeviceId, int]) -> None:
         """Store the plan revision that each device has reported."""
-        ...
 
     async def list_online(self) -> Sequence[Device]:
         """Every device that is stored as online, for the recovery after a restart."""
-        ...
 
     async def list_deleting(self) -> Sequence[Device]:
         """DELETING devices of all accounts."""
-        ...
 
     async def delete_batch(self, device_id: DeviceId, limit: int) -> int:
         """Delete up to `limit` each of the device's executions and deliveries, which may be many; 0 when none are left."""
-        ...
 
     async def delete(self, device_id: DeviceId, at_ms: int) -> None:
         """Delete the device with its schedules, rules, grants, executions, approvals, command definitions, credentials, delivery
         rows and current values, and insert a tombstone. `ReadingRepository.delete_batch` deletes its readings afterwards."""
-        ...
 
     async def list_tombstones(self) -> Sequence[tuple[int, int]]:
         """(device number, deletion time in Unix ms) of deleted devices that may still have readings, oldest first."""
-        ...
 
     async def delete_reported_data(self, device_no: int) -> None:
         """Delete the metrics, last values and health that late messages of a deleted device have stored."""
-        ...
 
     async def delete_tombstone(self, device_no: int) -> None: ...
 
@@ -109,17 +89,14 @@ class DeviceCredentialsRepository(Protocol):
 
     async def list_of_active_devices(self) -> Sequence[tuple[Device, DeviceCredentials]]:
         """Every ACTIVE device with its credentials."""
-        ...
 
     async def page(self, after: DeviceId | None, limit: int) -> Sequence[DeviceCredentials]:
         """By device id, for re-encryption after a key rotation."""
-        ...
 
     async def count(self) -> int: ...
 
     async def rekey(self, device_id: DeviceId, before: bytes, after: bytes) -> bool:
         """Replace the ciphertext `before` by `after`. False, and nothing written, when `before` is no longer stored."""
-        ...
 
 
 class DeviceTypeRepository(Protocol):
@@ -130,11 +107,9 @@ class DeviceTypeRepository(Protocol):
     async def get_for_update(self, account_id: AccountId, device_type_id: DeviceTypeId) -> DeviceType | None:
         """Lock the row until the writing transaction ends: concurrent `get_for_update` and `lock_for_share` wait, and no device
         can be given this type. Read it this way before changing its commands."""
-        ...
 
     async def lock_for_share(self, device_type_id: DeviceTypeId) -> None:
         """Keep the type's commands unchanged until the writing transaction ends."""
-        ...
 
     async def list(self, account_id: AccountId) -> Sequence[DeviceType]: ...
 
@@ -142,7 +117,6 @@ class DeviceTypeRepository(Protocol):
 
     async def delete(self, device_type_id: DeviceTypeId) -> None:
         """Delete the type and its definitions; its devices have no type then."""
-        ...
 
     async def count_devices(self, device_type_id: DeviceTypeId) -> int: ...
 
@@ -152,7 +126,6 @@ class PendingApprovalCounter(Protocol):
 
     async def count_pending(self, account_id: AccountId, device_id: DeviceId) -> int:
         """The number of the device's requests that wait for approval."""
-        ...
 
 
 class HasPendingApprovals(Protocol):

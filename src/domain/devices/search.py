@@ -77,7 +77,6 @@ class DeviceSearchRepository(Protocol):
 
     async def count(self, account_id: AccountId, search: DeviceSearch) -> int:
         """How many `find` without `limit` and `offset` would return."""
-        ...
 
     async def count_by_state(self, account_id: AccountId) -> DeviceCounts: ...
 

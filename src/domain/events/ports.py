@@ -20,7 +20,6 @@ class EventRepository(Protocol):
         """Stores the events in this order, linked by `hasher`, and returns them with their `writer` and `position`. Positions of
         one writer follow the order of commits; and an event that was written by somebody who had read another one has the
         higher position."""
-        ...
 
     async def page(
         self,
@@ -33,45 +32,35 @@ class EventRepository(Protocol):
         search: EventSearch = NO_SEARCH,
     ) -> Sequence[Event]:
         """Newest first, positions below `before`."""
-        ...
 
     async def list_public_after(self, account_id: AccountId, after: LogCursor, limit: int) -> Sequence[Event]:
         """Public events that `after` does not cover, by position; for a feed client that resumes."""
-        ...
 
     async def list_after(self, after: LogCursor, limit: int) -> Sequence[Event]:
         """Events of all accounts and kinds that `after` does not cover, by position; for an instance that follows the log."""
-        ...
 
     async def list_kinds_after(self, after: LogCursor, limit: int) -> Sequence[str]:
         """The kinds of these events, in no order."""
-        ...
 
     async def end(self) -> LogCursor:
         """Covers all events of this snapshot."""
-        ...
 
     async def advance_idle_writers(self) -> None:
         """Move the writers that no transaction uses to the newest position, so that `end` lies close behind it and readers skip
         few events. Call it now and then while the log grows."""
-        ...
 
     async def count(self, account_id: AccountId, *, kind: str | None = None, device_id: DeviceId | None = None) -> int:
         """Without filters, read from a counter instead of counting rows."""
-        ...
 
     async def oldest_position(self) -> int:
         """Position of the oldest stored event of all accounts, 0 for none. Retention deletes the oldest first."""
-        ...
 
     async def list_by_device(self, device_id: DeviceId, *, limit: int, before: tuple[int, int] | None) -> Sequence[Event]:
         """A device's audit log, newest first: what is older than `before`, a time in Unix ms and a position of that time."""
-        ...
 
     async def delete_older_than(self, at_ms: int, limit: int) -> int:
         """Delete at most `limit` of the oldest events, of those that were sealed before this time (see `domain.audit.seals`).
         Events of a version without seals go by their own time."""
-        ...
 
 
 class HasEvents(Protocol):
@@ -96,11 +85,9 @@ class FeedPublisher(Protocol):
 
     def publish(self, event: Event) -> None:
         """Must be quick and must not raise: a slow client is dropped, not waited for."""
-        ...
 
     def set_store_time(self, store_time_s: int) -> None:
         """All readings stored before this time (Unix seconds) have been published, to those who watched their devices."""
-        ...
 
 
 class FeedSubscription(Protocol):
@@ -119,15 +106,12 @@ class FeedSubscription(Protocol):
 
     def close(self) -> None:
         """Set `closing` and end `wait`."""
-        ...
 
     def drain(self) -> Sequence[FeedFrame]:
         """All queued frames, oldest first, without waiting."""
-        ...
 
     async def wait(self, timeout_s: float) -> None:
         """Wait for a frame or a flag, or until the timeout."""
-        ...
 
 
 class FeedHub(FeedPublisher, Protocol):
@@ -135,15 +119,12 @@ class FeedHub(FeedPublisher, Protocol):
 
     def mark_access_stale(self, account_id: AccountId) -> None:
         """Set `access_stale` on every subscription of the account."""
-        ...
 
     def mark_all_access_stale(self) -> None:
         """The same for every account."""
-        ...
 
     def filters(self) -> Sequence[FeedFilter]:
         """The filters of all open subscriptions."""
-        ...
 
 
 class TelemetryEventQuery(Protocol):
@@ -153,11 +134,9 @@ class TelemetryEventQuery(Protocol):
         self, account_id: AccountId, *, device_id: DeviceId | None, limit: int, skip: int, before_ms: int
     ) -> Sequence[TelemetryRecord]:
         """Newest first: readings up to `before_ms`, without the first `skip`."""
-        ...
 
     async def count(self, account_id: AccountId, *, device_id: DeviceId | None, limit: int) -> int:
         """The number of stored readings, counted up to `limit`."""
-        ...
 
 
 class DomainEventDispatcher(Protocol[TxT_contra]):
@@ -165,4 +144,3 @@ class DomainEventDispatcher(Protocol[TxT_contra]):
 
     async def dispatch(self, tx: TxT_contra, events: Sequence[DomainEvent]) -> None:
         """Called once per transaction with all of its events, as its last step."""
-        ...

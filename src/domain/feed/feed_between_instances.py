@@ -60,7 +60,6 @@ class FeedBus(Protocol):
 
     async def flush(self) -> None:
         """Returns when what was announced is on its way."""
-        ...
 
     async def on_interest(self, call: Callable[[str, FeedInterestMessage], Awaitable[None] | None]) -> None: ...
 

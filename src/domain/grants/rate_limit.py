@@ -50,7 +50,6 @@ class RateLimitEvaluator(Protocol):
 
     def rate_allowance(self, uses: Sequence[int], limit: int, now_ms: int) -> RateAllowance:
         """`uses`: Unix ms of earlier uses in any order, at least the newest `limit` of the last 60 seconds. `limit` ≥ 1."""
-        ...
 
 
 class GrantEvaluator(GrantWindowEvaluator, RateLimitEvaluator, Protocol):

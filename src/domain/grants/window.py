@@ -64,12 +64,9 @@ class GrantWindowEvaluator(Protocol):
 
     def is_known_timezone(self, timezone: str) -> bool:
         """Whether the time zone database contains the zone."""
-        ...
 
     def is_open(self, window: GrantWindow, at_ms: int) -> bool:
         """Raises ValidationFailed for an unknown zone."""
-        ...
 
     def next_open_ms(self, window: GrantWindow, at_ms: int) -> int | None:
         """`at_ms` itself when open, else the first instant the window opens; None if never within the next year."""
-        ...

@@ -56,7 +56,6 @@ class DeadLetterRepository(Protocol):
 
     async def list(self, limit: int, *, device_id: DeviceId | None = None) -> Sequence[DeadLetter]:
         """Newest first."""
-        ...
 
     async def find(self, letter_id: int) -> DeadLetter | None: ...
 
@@ -64,27 +63,21 @@ class DeadLetterRepository(Protocol):
 
     async def mark_for_replay(self, letter_ids: Collection[int] | None) -> int:
         """Mark these, or all; returns how many exist."""
-        ...
 
     async def list_for_replay(self, limit: int) -> Sequence[DeadLetter]:
         """The marked ones, oldest first."""
-        ...
 
     async def set_aside_again(self, letter_id: int, reason: str) -> None:
         """Remove the mark of a letter whose replay failed."""
-        ...
 
     async def delete(self, letter_ids: Collection[int] | None) -> int:
         """Delete these, or all; returns how many were deleted."""
-        ...
 
     async def delete_oldest(self, keep: int) -> int:
         """Delete all but the `keep` newest; returns how many were deleted."""
-        ...
 
     async def delete_batch(self, device_no: int, limit: int) -> int:
         """Delete at most `limit` of a device; returns how many were deleted."""
-        ...
 
 
 class DeadLetterTx(Transaction, HasDevices, HasRules, Protocol):

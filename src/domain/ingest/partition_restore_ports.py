@@ -15,18 +15,15 @@ HashRange = tuple[int, int]
 class PartitionStateRepository(Protocol):
     async def list_checkpoints(self, hashes: HashRange) -> Sequence[tuple[int, int, bytes]]:
         """(device number, newest Unix ms, packed values) by device number."""
-        ...
 
     async def list_newer_than_checkpoint(
         self, hashes: HashRange, limit: int, after: tuple[int, int, int] | None
     ) -> Sequence[PackedRow]:
         """Rows newer than their device's checkpoint, ordered by (device, time, digest). `after` is the key of the last row of the
         previous page."""
-        ...
 
     async def list_enabled_rules(self, hashes: HashRange) -> Sequence[Rule]:
         """By device number."""
-        ...
 
 
 class HasPartitionStates(Protocol):

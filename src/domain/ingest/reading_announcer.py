@@ -36,11 +36,9 @@ class ReadingPublisher(Protocol):
 
     def publish_store_time(self, tx: ReadingAnnouncerTx, store_time_s: int, /) -> None:
         """That all readings stored before this time (Unix seconds) have been published."""
-        ...
 
     async def publish_transient(self, tx: ReadingAnnouncerTx, events: Sequence[Event], /) -> None:
         """To feed and webhooks."""
-        ...
 
     async def publish_to_feed(self, tx: ReadingAnnouncerTx, events: Sequence[Event], /) -> None: ...
 

@@ -24,16 +24,13 @@ _EPOCH_NAIVE = _EPOCH.replace(tzinfo=None)
 class Clock(Protocol):
     def now_ms(self) -> int:
         """Wall clock, Unix milliseconds."""
-        ...
 
     def monotonic_ms(self) -> int:
         """Milliseconds since some instant; never set, and counts while the machine sleeps."""
-        ...
 
     def steady_ms(self) -> int:
         """Milliseconds on the time line of the database, which its instances share and which goes on after a restart; never set
         (`steady_time.py`). About the wall time, but never shown: compare it only with itself."""
-        ...
 
 
 @dataclass(frozen=True, slots=True)

@@ -16,4 +16,3 @@ class DeniedRequestLog(Protocol):
     ) -> None:
         """`always`: log each denial, however many there are. `act` describes the attempt in words; `subject` holds the ids it
         concerned, by their JSON names."""
-        ...

@@ -49,47 +49,37 @@ class StoredResponseRepository(Protocol):
 
     async def claim(self, answer: StoredResponse) -> bool:
         """Insert the claim. False if (caller, key) already exists."""
-        ...
 
     async def mark_committed(self, claim: StoredResponse) -> None:
         """Mark exactly this claim as committed, unless it already has a response; part of the caller's transaction.
 
         Raises Conflict `IDEMPOTENCY_IN_PROGRESS` if another process has taken the key over: then this transaction must not
         commit, because the other one makes the same change."""
-        ...
 
     async def complete(self, answer: StoredResponse) -> None:
         """Store the response of exactly this claim."""
-        ...
 
     async def release(self, claim: StoredResponse) -> None:
         """Delete exactly this claim if its request changed nothing, so that the client can retry."""
-        ...
 
     async def discard(self, claim: StoredResponse) -> None:
         """Delete exactly this claim, committed or not."""
-        ...
 
     async def delete_if_unchanged(self, abandoned: StoredResponse) -> bool:
         """Delete this claim in this status. True for one caller only; a newer claim of the same key stays, and so does one that
         has been marked as committed meanwhile."""
-        ...
 
     async def is_process_alive(self, process_id: bytes) -> bool:
         """Whether this other process may still work on the database."""
-        ...
 
     async def page(self, after: StoredResponse | None, limit: int) -> Sequence[StoredResponse]:
         """Those that have a response, by caller and key, for re-encryption after a key rotation."""
-        ...
 
     async def count(self) -> int:
         """How many have a response."""
-        ...
 
     async def rekey(self, response: StoredResponse, after: bytes) -> bool:
         """Replace the ciphertext. False, and nothing written, when it is no longer the one of `response`."""
-        ...
 
     async def delete_older_than(self, at_ms: int, limit: int) -> int: ...
 

@@ -85,4 +85,3 @@ class IdGenerator(Protocol):
 
     def random_bytes(self, size: int) -> bytes:
         """`size` random bytes for secrets and keys."""
-        ...

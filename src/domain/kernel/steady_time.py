@@ -33,11 +33,9 @@ class StoredSteadyTime:
 class SteadyTimeRepository(Protocol):
     async def find(self, wall_ms: int) -> StoredSteadyTime | None:
         """`wall_ms`: the wall time for a database without a clock of its own."""
-        ...
 
     async def advance(self, steady_ms: int, wall_ms: int) -> int:
         """Store `steady_ms` unless a greater one is stored. Returns the greater one."""
-        ...
 
 
 class HasSavedSteadyTime(Protocol):
@@ -51,7 +49,6 @@ class SteadyTimeTx(Transaction, HasSavedSteadyTime, Protocol): ...
 class SteadyClock(Clock, Protocol):
     def set_steady(self, steady_ms: int) -> None:
         """From now on, `steady_ms` counts from here."""
-        ...
 
 
 class SteadyTimeService:

@@ -31,11 +31,9 @@ Without it, a changed rule would start from a stored state that the engine has a
 class Transaction(Protocol):
     async def emit(self, event: DomainEvent) -> None:
         """Store the event in the account's log, with its webhook deliveries, at the end of this transaction."""
-        ...
 
     def after_commit(self, call: Callable[[], None]) -> None:
         """Call `call` once the commit is durable. It must be quick and must not raise; losing the call must be harmless."""
-        ...
 
 
 class UnitOfWork(Protocol[Tx_co]):
@@ -43,7 +41,6 @@ class UnitOfWork(Protocol[Tx_co]):
     def write(self, caller: None, *, background: bool = False) -> AbstractAsyncContextManager[Tx_co]:
         """A change that no request makes, such as a worker's. `background`: one of many long ones; on SQLite, with its single
         writer, others go before it."""
-        ...
 
     @overload
     def write(
@@ -60,9 +57,7 @@ class UnitOfWork(Protocol[Tx_co]):
 
         Commits on exit, rolls back on an exception. Raises PermissionDenied `ROLE_REQUIRED`, Unauthenticated for a caller that
         has lost its access, Unavailable when the database does not respond."""
-        ...
 
     def read(self, *, one_statement: bool = False) -> AbstractAsyncContextManager[Tx_co]:
         """A consistent snapshot; writing through it raises. `one_statement`: a single call of a repository that is one
         statement; PostgreSQL then needs one round trip in place of three, and refuses a second statement."""
-        ...

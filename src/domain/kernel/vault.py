@@ -12,8 +12,6 @@ class Vault(Protocol):
 
     def open(self, sealed: bytes, bound_to: str) -> str:
         """Raises SecretUnreadable when no key of the ring decrypts it."""
-        ...
 
     def needs_rekey(self, sealed: bytes) -> bool:
         """Whether it was encrypted with a key other than the newest."""
-        ...

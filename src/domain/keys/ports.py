@@ -16,27 +16,22 @@ class ApiKeyRepository(Protocol):
 
     async def get_for_update(self, account_id: AccountId, key_id: KeyId) -> ApiKey | None:
         """Like `get`, and locks the row until the write transaction ends. Required before `save`."""
-        ...
 
     async def get_for_share(self, account_id: AccountId, key_id: KeyId) -> ApiKey | None:
         """Like `get`, and keeps the key as it is until the write transaction ends."""
-        ...
 
     async def find_by_hash(self, secret_hash: bytes) -> ApiKey | None: ...
 
     async def list_by_account(self, account_id: AccountId) -> Sequence[ApiKey]:
         """Oldest first."""
-        ...
 
     async def save(self, key: ApiKey) -> None: ...
 
     async def delete(self, key_id: KeyId) -> None:
         """Also deletes the key's grants and webhooks with their deliveries."""
-        ...
 
     async def update_last_used(self, used: Mapping[KeyId, int]) -> None:
         """Set `last_used_ms` of many keys; unknown keys are ignored."""
-        ...
 
 
 class HasApiKeys(Protocol):

@@ -28,17 +28,14 @@ class NotificationOutboxRepository(Protocol):
 
     async def list_settings(self, account_id: AccountId) -> Sequence[NotificationSettings]:
         """Of all members of an account that have some, in no particular order."""
-        ...
 
     async def add_many(self, notifications: Sequence[Notification]) -> None: ...
 
     async def delete_offline(self, device_ids: Collection[DeviceId]) -> None:
         """What is owed because these devices are offline."""
-        ...
 
     async def list_due(self, now_ms: int, limit: int) -> Sequence[Notification]:
         """Earliest first. PostgreSQL locks the rows and skips those that another transaction has locked."""
-        ...
 
     async def next_due_ms(self) -> int | None: ...
 
@@ -56,17 +53,14 @@ class NotificationChannelRepository(Protocol):
 
     async def list_by_member(self, membership_id: MembershipId) -> Sequence[NotificationChannel]:
         """Oldest first."""
-        ...
 
     async def list_by_account(self, account_id: AccountId) -> Sequence[NotificationChannel]: ...
 
     async def count_pending(self, account_id: AccountId) -> Mapping[ChannelId, int]:
         """The notifications owed to each channel of the account that is owed some."""
-        ...
 
     async def record_sent(self, channel_id: ChannelId, at_ms: int) -> None:
         """The last error is over."""
-        ...
 
     async def record_error(self, channel_id: ChannelId, code: ChannelErrorCode, error: str, at_ms: int) -> None: ...
 
@@ -74,11 +68,9 @@ class NotificationChannelRepository(Protocol):
 
     async def list_sealed_page(self, after: ChannelId | None, limit: int) -> Sequence[NotificationChannel]:
         """Those with a secret, by id, for the re-encryption after a key rotation."""
-        ...
 
     async def rekey(self, channel_id: ChannelId, before: bytes, sealed: bytes) -> int:
         """Replace the sealed destination if it is still `before`; the number of changed rows."""
-        ...
 
     async def count_sealed(self) -> int: ...
 
@@ -133,7 +125,6 @@ class ServiceSecretTx(Transaction, HasServiceSecrets, Protocol): ...
 class NotificationSender(Protocol):
     async def send_many(self, outgoing: Sequence[tuple[Destination, NotificationMessage]]) -> Sequence[ChannelResult]:
         """Sends all at the same time; one result for each, in their order. Never raises for a receiver that fails."""
-        ...
 
 
 class PushKeyCodec(Protocol):
@@ -141,12 +132,9 @@ class PushKeyCodec(Protocol):
 
     def generate(self) -> str:
         """A new private key as text."""
-        ...
 
     def public_key(self, private_key: str) -> str:
         """The uncompressed point in base64url, for `applicationServerKey` of a browser."""
-        ...
 
     def are_browser_keys(self, p256dh: str, auth: str) -> bool:
         """Whether these can be the keys of a subscription (RFC 8291, 3): a point of P-256 and 16 bytes, in base64url."""
-        ...

@@ -51,22 +51,18 @@ class IdentityProvider(Protocol):
     @property
     def name(self) -> str:
         """How people call it."""
-        ...
 
     async def authorization_url(self, secrets: SignInSecrets) -> str:
         """Where the browser signs in. Raises Unavailable `PROVIDER_UNAVAILABLE`."""
-        ...
 
     async def redeem(self, code: str, secrets: SignInSecrets, issuer: str | None, now_ms: int) -> ProviderIdentity:
         """Exchange the code that the browser brought back. `issuer`: what came with it (RFC 9207).
 
         Raises Unauthenticated `PROVIDER_REJECTED` when the provider refuses the code or the ID token is not for this
         sign-in; Unavailable `PROVIDER_UNAVAILABLE`."""
-        ...
 
     async def sign_out_url(self) -> str | None:
         """Where the browser signs out of the provider; None without such a page, or when the provider does not answer."""
-        ...
 
 
 class ExternalIdentityRepository(Protocol):
@@ -78,7 +74,6 @@ class ExternalIdentityRepository(Protocol):
 
     async def mark_state_used(self, state_hash: bytes, expires_ms: int) -> bool:
         """False if it was used before, also by a concurrent request."""
-        ...
 
     async def delete_states_older_than(self, expires_ms: int, limit: int) -> int: ...
 

@@ -50,7 +50,6 @@ class LeasePoller(Protocol):
     async def poll_leases(self, question: LeasePollRequest, expected: Collection[str]) -> Mapping[str, LeasePollResponse]:
         """Instance → answer, of all instances that answer within a moment, this one included: its own answer proves that the bus
         carries messages. `expected` are those that should."""
-        ...
 
 
 class InstanceLease:

@@ -16,35 +16,28 @@ ConnectedDevices = Sequence[tuple[str, int]]
 class PartitionRepository(Protocol):
     async def create_missing(self, count: int) -> int:
         """Create the rows of a new cluster. Returns how many partitions the cluster has; an existing cluster keeps its number."""
-        ...
 
     async def list_all(self) -> Sequence[Partition]:
         """By number."""
-        ...
 
     async def claim(self, row: Partition, instance: str, log_id: str) -> Partition | None:
         """Take the partition as it was read; None if it has changed since. `log_id` is stored if the row has none."""
-        ...
 
     async def release(self, partition: int, epoch: int) -> bool:
         """Give the partition up. False if it has another owner already."""
-        ...
 
     async def advance(self, progress: PartitionLogAdvance) -> None:
         """Compare and set the position; the row stays locked until the transaction ends. Call it first in the transaction.
 
         Raises PartitionLost, AlreadyCommitted; the transaction must then roll back."""
-        ...
 
     async def require_owned(self, epochs: Collection[tuple[int, int]]) -> None:
         """Prove that no (partition, epoch) has changed, and keep it so until the transaction ends. Raises PartitionLost."""
-        ...
 
 
 class ClusterMemberRepository(Protocol):
     async def beat(self, instance: str, log_reach: LogReachability) -> None:
         """Increment the beats of the instance, and say how it reaches the log; the first call makes it a member."""
-        ...
 
     async def list_all(self) -> Sequence[ClusterMember]: ...
 
@@ -53,7 +46,6 @@ class ClusterMemberRepository(Protocol):
     async def end_sessions(self, instances: Collection[str]) -> int:
         """End the database sessions of these members; returns how many there were. A member that is cut off without a word
         leaves open transactions, and whoever takes its work over needs what they have locked."""
-        ...
 
 
 class HasPartitions(Protocol):
@@ -68,7 +60,6 @@ class InstanceConnectionProbe(Protocol):
     async def find_gone(self, instances: Collection[str]) -> frozenset[str]:
         """Those of the instances that certainly have no connection to the cluster now, and those that say that they have no
         lease. One that only does not answer is not among them."""
-        ...
 
 
 MISSING = "missing"
@@ -99,31 +90,25 @@ class InboundLog(Protocol):
 
     async def open(self) -> None:
         """Connect and create what is missing. Raises Unavailable."""
-        ...
 
     async def close(self) -> None: ...
 
     async def log_ids(self, partitions: Collection[int]) -> Mapping[int, str]:
         """Partition → what identifies its log, of those logs that answer. A log that was deleted and made again has another id;
         one that does not exist has the id MISSING."""
-        ...
 
     async def last_positions(self) -> Mapping[int, int]:
         """Partition → position of its last entry, of those logs that answer. Raises Unavailable."""
-        ...
 
     async def append(self, partition: int, body: bytes, entry_id: str) -> int:
         """Store the entry on a majority of the nodes and return its position. Repeating a call with the same `entry_id`
         within two minutes stores nothing. Raises AppendUnconfirmed."""
-        ...
 
     async def read(self, partition: int, after: int, limit: int, wait_s: float) -> Sequence[LogEntry]:
         """At most `limit` entries that follow `after`, in order; empty if there is none within `wait_s`.
 
         Raises LogDamaged if the entry after `after` is missing although later ones exist, or if the log ends before `after`;
         Unavailable when the log does not answer."""
-        ...
 
     async def trim(self, partition: int, up_to: int) -> None:
         """Delete the entries up to and including this position. Raises Unavailable."""
-        ...

@@ -14,19 +14,16 @@ class ProvisioningCodeRepository(Protocol):
 
     async def get_for_update(self, account_id: AccountId, code_id: ProvisioningCodeId) -> ProvisioningCode | None:
         """Locks the code until the write transaction ends: its claims are counted one after the other."""
-        ...
 
     async def find_by_hash_for_update(self, code_hash: bytes) -> ProvisioningCode | None: ...
 
     async def list_by_account(self, account_id: AccountId) -> Sequence[ProvisioningCode]:
         """Oldest first."""
-        ...
 
     async def set_claimed_count(self, code_id: ProvisioningCodeId, count: int) -> None: ...
 
     async def delete(self, code_id: ProvisioningCodeId) -> None:
         """With its claims; the devices stay."""
-        ...
 
 
 class DeviceClaimRepository(Protocol):
@@ -38,7 +35,6 @@ class DeviceClaimRepository(Protocol):
 
     async def find_for_update(self, code_id: ProvisioningCodeId, hardware_id: str) -> DeviceClaim | None:
         """Locks the claim: a decision on it and the use of it follow one another."""
-        ...
 
     async def count(self, code_id: ProvisioningCodeId, status: ClaimStatus) -> int: ...
 
@@ -46,7 +42,6 @@ class DeviceClaimRepository(Protocol):
         self, account_id: AccountId, status: ClaimStatus | None, before: ClaimId | None, limit: int
     ) -> Sequence[DeviceClaim]:
         """Newest first; `before`: only those older than this one."""
-        ...
 
 
 class HasProvisioningCodes(Protocol):

@@ -14,7 +14,6 @@ from domain.rules.model import Rule, RuleTransition
 class RuleRepository(Protocol):
     async def add(self, rule: Rule) -> Rule:
         """Assign `rule_no`: integers from 1 in order of creation."""
-        ...
 
     async def get(self, device_id: DeviceId, rule_id: RuleId) -> Rule | None: ...
 
@@ -22,25 +21,20 @@ class RuleRepository(Protocol):
 
     async def list_by_device(self, device_id: DeviceId) -> Sequence[Rule]:
         """By priority, then age."""
-        ...
 
     async def save(self, rule: Rule) -> None:
         """Write everything except the rule state, which belongs to the engine, possibly of another instance."""
-        ...
 
     async def rearm(self, rule_id: RuleId) -> None:
         """Reset the stored state as `Rule.rearm` does."""
-        ...
 
     async def save_states(self, edges: Sequence[RuleTransition]) -> None:
         """Write the rule states that the engine changed."""
-        ...
 
     async def delete(self, rule_id: RuleId) -> None: ...
 
     async def list_enabled(self) -> Sequence[Rule]:
         """Every enabled rule, by device number; read at startup."""
-        ...
 
 
 class MetricCatalog(Protocol):
@@ -48,7 +42,6 @@ class MetricCatalog(Protocol):
 
     async def list_device_metrics(self, device_no: int) -> Sequence[tuple[int, str, str | None]]:
         """(metric number, name, unit), by name."""
-        ...
 
 
 class MetricDeclarations(MetricCatalog, Protocol):

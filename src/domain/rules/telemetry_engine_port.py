@@ -44,7 +44,6 @@ class TelemetryBatch(Protocol):
 
     def messages(self) -> list[tuple[int, int, bytes]]:
         """(device number, arrival in Unix ms, payload) in order of arrival."""
-        ...
 
 
 class BatchResult(Protocol):
@@ -56,44 +55,36 @@ class BatchResult(Protocol):
     @property
     def rows(self) -> list[TelemetryRow]:
         """Ready for executemany. An equal message delivered twice gives an equal row: insert with `ON CONFLICT DO NOTHING`."""
-        ...
 
     @property
     def checkpoints(self) -> Sequence[Checkpoint]:
         """Of devices with a value whose row a restart does not replay, because its time is not after the last checkpoint's: a
         late one, say. Store them with the rows."""
-        ...
 
     @property
     def rollup_hours(self) -> list[tuple[int, int]]:
         """(device number, hour since 1970) of the rows, sorted and unique: the roll-ups to recompute."""
-        ...
 
     @property
     def consumed(self) -> int:
         """The index in the batch of the first message that was not taken; its length if all were."""
-        ...
 
     @property
     def unknown_metric_names(self) -> list[str]:
         """Names without a number in that message and at most 2,047 after it, by first appearance; empty if all were taken. Names
         beyond a device's limit of metrics are not among them."""
-        ...
 
     @property
     def new_metrics(self) -> list[NewMetric]:
         """New metrics and changed units per device; may repeat stored ones (upsert)."""
-        ...
 
     @property
     def rule_transitions(self) -> Sequence[RuleTransition]:
         """Rule states to store, in the order of their changes. Read single fields with `read_column`."""
-        ...
 
     @property
     def rule_firings(self) -> Sequence[RuleFiring]:
         """Actions to run, in this order. Read single fields with `read_column`."""
-        ...
 
     @property
     def rule_suppressions(self) -> list[RuleSuppression]: ...
@@ -101,32 +92,26 @@ class BatchResult(Protocol):
     @property
     def watched_readings(self) -> list[WatchedReading]:
         """The readings of watched devices, late ones included."""
-        ...
 
     @property
     def faults(self) -> list[MessageFault]:
         """Sorted by device number and code."""
-        ...
 
     @property
     def clocks_ahead(self) -> list[ClockOffset]:
         """Devices that sent a `ts` too far ahead to be used, with the last such one of each; sorted by device number."""
-        ...
 
     @property
     def last_seen(self) -> list[tuple[int, int]]:
         """(device number, newest arrival) of every device in the batch, faulty messages included."""
-        ...
 
     @property
     def message_count(self) -> int:
         """Number of accepted messages; each element of an array counts."""
-        ...
 
     @property
     def reading_count(self) -> int:
         """Number of accepted readings."""
-        ...
 
 
 class Aggregator(Protocol):
@@ -136,11 +121,9 @@ class Aggregator(Protocol):
         """Add stored `(time, packed)` rows, newest first within and across calls; sums depend on this order to the last bit.
 
         Raises ValueError for bytes that are not a packed row."""
-        ...
 
     def cells(self) -> list[AggregateCell]:
         """The aggregates so far, newest bucket first, then by metric number."""
-        ...
 
 
 class TelemetryEngine(Protocol):
@@ -150,26 +133,21 @@ class TelemetryEngine(Protocol):
         A rule that current values already satisfy is first evaluated at the device's next message. A waiting rule (a `silent`
         condition, or `for_seconds` running) has its timer at once, in the past if it is overdue.
         """
-        ...
 
     def remove_device(self, device_no: int) -> None:
         """Remove the device's values, rules and timers."""
-        ...
 
     def set_watched(self, device_no: int, on: bool) -> None:
         """Whether `watched_readings` includes this device, because a feed client or webhook watches it."""
-        ...
 
     def add_metric_names(self, names: Sequence[tuple[int, str]]) -> None:
         """Tell (metric number, name) from the database, which alone assigns numbers."""
-        ...
 
     def restore(self, device_no: int, latest: bytes, now_ms: int | None = None) -> None:
         """Replace the device's last values by those of a `checkpoint`. Raises ValueError for any other bytes.
 
         `now_ms`: nothing arrived later; what says so was written while the service's clock was ahead, and counts as now.
         """
-        ...
 
     def replay(self, device_no: int, ts_ms: int, packed: bytes, now_ms: int | None = None) -> None:
         """Apply a stored row that is newer than the checkpoint: updates values, evaluates no rule. Of an older row only values
@@ -178,57 +156,44 @@ class TelemetryEngine(Protocol):
 
         Raises ValueError for bytes that are not a packed row.
         """
-        ...
 
     def ingest(self, batch: TelemetryBatch, now_ms: int | None = None, start: int = 0) -> BatchResult:
         """Take the messages from index `start` on, up to the first one with a metric name that has no number: then add the
         result's `unknown_metric_names`, and call again with its `consumed`. The results of all calls belong to one transaction.
 
         `now_ms`: a message that arrived later, by a clock that was set back meanwhile, counts as arrived now."""
-        ...
 
     def shift_clock(self, step_ms: int, now_ms: int) -> BatchResult:
         """The service's clock has just been set by `step_ms` (negative: back), to `now_ms`: all arrivals, and what counts from
         them, move along, so that `for_seconds`, `silent` and cooldowns last as long as they would have. A message that is
         ingested from now on, and arrived before by the clock as it was, counts as arrived now."""
-        ...
 
     def tick(self, now_ms: int) -> BatchResult:
         """Evaluate every rule whose timer is due: `for_seconds` reached, a metric silent long enough."""
-        ...
 
     def next_timer_ms(self) -> int | None:
         """When to call `tick` next (Unix ms); None without a timer."""
-        ...
 
     def checkpoint(self, limit: int) -> list[Checkpoint]:
         """Of at most `limit` devices whose values changed since they were last returned."""
-        ...
 
     def drop_partition(self, partition: int, partitions: int) -> int:
         """Remove all devices of a partition, as `remove_device` does, because another engine has them now. Returns how many."""
-        ...
 
     def checkpoint_partition(self, partition: int, partitions: int, limit: int) -> list[Checkpoint]:
         """`checkpoint` of the devices of one partition; the others keep their changes."""
-        ...
 
     def clock_offsets(self, device_nos: Sequence[int]) -> list[ClockOffset]:
         """Of these devices, those whose newest message had a `ts` that was used."""
-        ...
 
     def latest(self, device_no: int) -> list[LatestReading]:
         """Of each metric the value with the greatest time, also if it came late, in the order the metrics were first reported."""
-        ...
 
     def dry_run(self, device_no: int, rule: RuleSpec, readings: Mapping[str, MetricValue], at_ms: int) -> RuleDryRun:
         """Evaluate and explain `rule` for the values that rules see, overridden by `readings`. Changes nothing."""
-        ...
 
     def unpack_readings(self, rows: Iterable[tuple[int, bytes]], metric_no: int | None = None) -> list[UnpackedReading]:
         """Readings of stored `(time, packed)` rows, row by row, of one metric or of all."""
-        ...
 
     def create_aggregator(self, step_ms: int, metric_no: int | None = None) -> Aggregator:
         """An empty aggregator with buckets of `step_ms`, of one metric or of all."""
-        ...

@@ -20,49 +20,39 @@ class ScheduleRepository(Protocol):
 
     async def get_by_slot(self, device_id: DeviceId, slot: int) -> Schedule | None:
         """The PENDING or ACTIVE schedule of a slot. A writing transaction locks it: no other one can decide its edges."""
-        ...
 
     async def list_active(self, device_id: DeviceId) -> Sequence[Schedule]:
         """PENDING and ACTIVE schedules, by slot."""
-        ...
 
     async def list_active_by_devices(self, device_ids: Collection[DeviceId]) -> Sequence[Schedule]:
         """`list_active` of many devices, in no particular device order."""
-        ...
 
     async def list_active_by_account(self, account_id: AccountId) -> Sequence[Schedule]:
         """`list_active` of all devices of an account, by device and slot."""
-        ...
 
     async def list_history(self, device_id: DeviceId, limit: int, before: ScheduleId | None = None) -> Sequence[Schedule]:
         """COMPLETED and CANCELLED schedules, newest first; with `before`, those that follow it in this order."""
-        ...
 
     async def list_due(self, now_ts: int, limit: int) -> Sequence[Schedule]:
         """Enabled PENDING and ACTIVE schedules with `next_fire_ts` ≤ `now_ts`, earliest first. PostgreSQL locks the rows and
         skips rows that other transactions have locked."""
-        ...
 
     async def next_due_ts(self) -> int | None: ...
 
     async def save_decisions(self, schedules: Sequence[Schedule], edges: Sequence[ScheduleEdgeRecord]) -> None:
         """Write the state of the decided slots and the records of their edges. Raises Conflict, at the latest on commit, when
         one of the edges is already recorded."""
-        ...
 
     async def list_by_ids(self, schedule_ids: Collection[ScheduleId]) -> Sequence[Schedule]:
         """In any status. A writing transaction locks them."""
-        ...
 
     async def add_left(self, edges: Sequence[OfflineDeviceEdge]) -> None:
         """Record edges that are left to their offline devices; `Device.has_left_edges` is true from then on."""
-        ...
 
     async def list_left_by_devices(self, device_ids: Collection[DeviceId]) -> Sequence[OfflineDeviceEdge]: ...
 
     async def list_left_of_online_devices(self, limit: int) -> Sequence[OfflineDeviceEdge]:
         """Earliest time to resolve first, those without one before."""
-        ...
 
     async def set_plan_held(self, edges: Sequence[OfflineDeviceEdge], holds: bool) -> None: ...
 
@@ -70,15 +60,12 @@ class ScheduleRepository(Protocol):
 
     async def take_left(self, edges: Sequence[OfflineDeviceEdge]) -> Sequence[OfflineDeviceEdge]:
         """Delete these left edges. Returns those that this call deleted."""
-        ...
 
     async def save_resolved(self, schedule: Schedule, edge: ScheduleEdgeRecord) -> None:
         """Write the state of the schedule, and the outcome of an edge that is recorded already."""
-        ...
 
     async def delete_older_than(self, updated_ms: int, limit: int) -> int:
         """Delete finished schedules and their edges. Returns how many."""
-        ...
 
 
 class HasSchedules(Protocol):
@@ -105,10 +92,8 @@ class Recurrence(Protocol):
 
     def find_error(self, rrule: str, timezone: str, first_ts: int, paired_ts: int) -> FieldFault | None:
         """What is wrong with the rule, by the wire's name of the field, or None. The zone is known."""
-        ...
 
     def next_occurrence(
         self, rrule: str, timezone: str, first_ts: int, after_ts: int, *, paired_ts: int | None = None
     ) -> int | None:
         """The first occurrence strictly after `after_ts` (Unix seconds); None when the rule has ended. `problem` was None."""
-        ...

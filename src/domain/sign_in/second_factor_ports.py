@@ -12,29 +12,23 @@ from domain.kernel.ids import UserId
 class SecondFactorRepository(Protocol):
     async def is_enabled(self, user_id: UserId) -> bool:
         """Whether the user has a confirmed authenticator app or a passkey."""
-        ...
 
     async def has_totp(self, user_id: UserId) -> bool:
         """Whether the user has a confirmed authenticator app."""
-        ...
 
     async def delete_totp(self, user_id: UserId) -> bool:
         """False if there was none."""
-        ...
 
     async def get_totp_for_update(self, user_id: UserId) -> TotpSecret | None:
         """Locks the user until the write transaction ends."""
-        ...
 
     async def upsert_totp(self, secret: TotpSecret) -> None: ...
 
     async def list_totp_page(self, after: UserId | None, limit: int) -> Sequence[TotpSecret]:
         """By user id, for the re-encryption after a key rotation."""
-        ...
 
     async def rekey_totp(self, user_id: UserId, before: bytes, sealed: bytes) -> int:
         """Replace the sealed secret if it is still `before`; the number of changed rows."""
-        ...
 
     async def count_totp(self) -> int: ...
 
@@ -42,13 +36,11 @@ class SecondFactorRepository(Protocol):
 
     async def use_recovery_code(self, user_id: UserId, code_hash: bytes) -> bool:
         """Delete the code; False if there is none. Each is used once, also by concurrent requests."""
-        ...
 
     async def count_recovery_codes(self, user_id: UserId) -> int: ...
 
     async def delete_all(self, user_id: UserId) -> bool:
         """All factors, passkeys too, and recovery codes of a user; False if there were none."""
-        ...
 
     async def add_challenge(self, challenge: LoginChallenge) -> None: ...
 
@@ -56,7 +48,6 @@ class SecondFactorRepository(Protocol):
 
     async def delete_challenge(self, token_hash: bytes) -> bool:
         """False if another request has used it."""
-        ...
 
     async def delete_challenges_older_than(self, expires_ms: int, limit: int) -> int: ...
 
@@ -71,16 +62,13 @@ class TotpCodec(Protocol):
 
     def new_secret(self) -> str:
         """160 random bits, in base 32."""
-        ...
 
     def matching_step(self, secret: str, code: str, now_ms: int) -> int | None:
         """The time step that the code is of: the present one or one next to it. None for a wrong code."""
-        ...
 
     def setup_uri(self, secret: str, email: str) -> str: ...
 
     def qr_rows(self, uri: str) -> Sequence[str]:
         """The QR code without its quiet zone: its rows from the top, `1` for a dark module."""
-        ...
 
     def qr_svg(self, uri: str) -> str: ...

@@ -12,11 +12,9 @@ from domain.kernel.ids import AccountId, InvitationId
 class InvitationRepository(Protocol):
     async def add(self, invitation: Invitation) -> None:
         """Raises Conflict `INVITATION_EXISTS` when the account has one for this address."""
-        ...
 
     async def get_for_update(self, account_id: AccountId, invitation_id: InvitationId) -> Invitation | None:
         """Locks the invitation until the write transaction ends."""
-        ...
 
     async def find_by_token(self, token_hash: bytes) -> Invitation | None: ...
 
@@ -24,13 +22,11 @@ class InvitationRepository(Protocol):
 
     async def list_by_account(self, account_id: AccountId) -> Sequence[Invitation]:
         """Oldest first."""
-        ...
 
     async def save(self, invitation: Invitation) -> None: ...
 
     async def delete(self, invitation_id: InvitationId) -> bool:
         """False if another transaction has deleted it."""
-        ...
 
     async def delete_older_than(self, expires_ms: int, limit: int) -> int: ...
 

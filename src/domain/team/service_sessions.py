@@ -90,15 +90,12 @@ class ServiceSessionRepository(Protocol):
 
     async def find_open_for_share(self, session_id: SessionId, now_ms: int) -> ServiceSession | None:
         """None if it has expired or was revoked; it stays open until the transaction ends."""
-        ...
 
     async def list_open(self, account_id: AccountId, now_ms: int) -> Sequence[ServiceSession]:
         """Those that are neither expired nor revoked, oldest first."""
-        ...
 
     async def update_last_used(self, used: Mapping[SessionId, int]) -> None:
         """Set `last_used_ms` of many; unknown ones are ignored, and none goes back."""
-        ...
 
 
 class HasServiceSessions(Protocol):

@@ -28,77 +28,61 @@ MessageKey = tuple[int, int]
 class ReadingRepository(Protocol):
     async def add_many(self, rows: Sequence[PackedRow]) -> None:
         """Insert rows; rows that exist already are skipped."""
-        ...
 
     async def list_existing(self, keys: Sequence[RowKey]) -> Set[RowKey]:
         """Those of these keys that are stored."""
-        ...
 
     async def list_between(
         self, device_no: int, since_ms: int, until_ms: int, limit: int, *, newest_first: bool = True
     ) -> Sequence[tuple[int, bytes]]:
         """(Unix ms, packed) of the messages with since ≤ time < until."""
-        ...
 
     async def list_page(
         self, device_no: int, since_ms: int, until_ms: int, limit: int, after: MessageKey | None, *, newest_first: bool = True
     ) -> Sequence[tuple[int, int, bytes]]:
         """(Unix ms, digest, packed) of the messages with since ≤ time < until that follow `after`, in the order of their keys."""
-        ...
 
     async def assign_metric_numbers(self, names: Sequence[str]) -> Sequence[tuple[int, str]]:
         """Each name with its number. New names get the next numbers, in the order of the list; until the transaction ends, other
         instances wait."""
-        ...
 
     async def list_metric_names(self) -> Sequence[tuple[int, str]]:
         """Every metric number and its name."""
-        ...
 
     async def upsert_device_metrics(self, metrics: Sequence[tuple[int, int, str | None]]) -> None:
         """(device number, metric number, unit): insert, or set the unit."""
-        ...
 
     async def list_device_metrics(self, device_no: int) -> Sequence[tuple[int, str, str | None]]:
         """(metric number, name, unit) of every metric that the device has reported, ordered by name."""
-        ...
 
     async def list_metrics_of_devices(self, device_nos: Collection[int]) -> Mapping[tuple[int, int], tuple[str, str | None]]:
         """(device number, metric number) → (name, unit) of every metric that these devices have reported."""
-        ...
 
     async def upsert_checkpoints(self, checkpoints: Sequence[tuple[int, int, bytes]]) -> None:
         """(device number, newest Unix ms, packed values): insert or replace the latest value of every metric."""
-        ...
 
     async def list_checkpoints(self) -> Sequence[tuple[int, int, bytes]]:
         """All checkpoints; called at startup."""
-        ...
 
     async def find_checkpoint(self, device_no: int) -> tuple[int, bytes] | None:
         """(newest Unix ms, packed values) of one device."""
-        ...
 
     async def list_newer_than_checkpoint(self, limit: int, after: tuple[int, int, int] | None) -> Sequence[PackedRow]:
         """Rows newer than their device's checkpoint (all rows of a device without one), ordered by (device, time, digest).
 
         `after` is the key of the last row of the previous page. Rows of deleted devices, which may be millions, are left out."""
-        ...
 
     async def delete_batch(self, device_no: int, limit: int, before_ms: int = MAX_TIME_MS) -> int:
         """Delete up to `limit` of the device's rows before that time, oldest first. Returns how many; 0 when none are left."""
-        ...
 
     async def delete_messages(self, device_no: int, keys: Sequence[MessageKey]) -> None:
         """Delete these messages of the device, and no others. `keys` is in order."""
-        ...
 
     async def list_devices_with_rows_before(
         self, before_ms: int, first_device: int, limit: int, *, in_ranges: bool = False
     ) -> Sequence[int]:
         """Numbers, from `first_device` upwards, of devices that have rows before that time. `in_ranges`: also in days that
         `RangePartitionRepository` drops as a whole."""
-        ...
 
 
 class RollupRepository(Protocol):
@@ -106,47 +90,36 @@ class RollupRepository(Protocol):
 
     async def mark_due(self, hours: Sequence[tuple[int, int]], at_ms: int) -> None:
         """Mark (device number, hour) pairs that have new readings. The time of an existing mark only increases."""
-        ...
 
     async def list_due(self, before_hour: int, limit: int) -> Sequence[DueRollup]:
         """Marks of hours before `before_hour`, oldest hour first."""
-        ...
 
     async def find_oldest_due_hour(self) -> int | None:
         """The oldest marked hour of all devices."""
-        ...
 
     async def list_due_hours(self, device_no: int, from_hour: int, until_hour: int) -> Sequence[int]:
         """The device's marked hours with from ≤ hour < until, newest first."""
-        ...
 
     async def complete(self, marks: Sequence[DueRollup]) -> Set[tuple[int, int]]:
         """Delete marks. Returns (device number, hour) of those that existed and had not changed since they were read."""
-        ...
 
     async def get_by_hours(self, hours: Collection[tuple[int, int]]) -> Mapping[tuple[int, int], bytes]:
         """The roll-ups that exist for these (device number, hour) pairs."""
-        ...
 
     async def upsert(self, rows: Sequence[tuple[int, int, bytes]]) -> None:
         """Insert or replace (device number, hour, packed) rows."""
-        ...
 
     async def list_between(self, device_no: int, from_hour: int, until_hour: int, limit: int) -> Sequence[tuple[int, bytes]]:
         """(hour, packed) of the device's roll-ups with from ≤ hour < until, newest first."""
-        ...
 
     async def delete_batch(self, device_no: int, limit: int) -> int:
         """Delete up to `limit` of the device's roll-ups and as many of its marks. Returns how many; 0 when none are left."""
-        ...
 
     async def delete_older_than(self, device_no: int, hour: int, limit: int) -> int:
         """Delete up to `limit` of the device's roll-ups before `hour`. Returns how many."""
-        ...
 
     async def list_devices_with_rollups_before(self, hour: int, first_device: int, limit: int) -> Sequence[int]:
         """Numbers, from `first_device` upwards, of devices that have roll-ups before that hour."""
-        ...
 
 
 class RangePartitionRepository(Protocol):
@@ -155,16 +128,13 @@ class RangePartitionRepository(Protocol):
 
     async def prepare(self, now_ms: int) -> None:
         """Make room for the next days. Raises Unavailable if others use the tables for long; try again later."""
-        ...
 
     async def divide_past(self, oldest_ms: int) -> None:
         """Divide the time from then on, before many old rows are stored."""
-        ...
 
     async def drop_before(self, readings_ms: int, rollups_hour: int, *, keep_readings: bool = False) -> int:
         """Drop the days of readings and the weeks of roll-ups that end before. Returns about how many rows. `keep_readings`: drop
         only days without a row. Raises Unavailable as `prepare`."""
-        ...
 
 
 class HasReadings(Protocol):

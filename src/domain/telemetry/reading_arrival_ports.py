@@ -28,35 +28,27 @@ LateMark = tuple[int, int, int, int]
 class ArrivalRepository(Protocol):
     async def store_time(self) -> int:
         """The store time of the newest batch, Unix seconds; 0 before the first."""
-        ...
 
     async def marks_since(self) -> int:
         """The store time, Unix seconds, from which on no mark of a late upload has been deleted; 0 if none ever was."""
-        ...
 
     async def advance_store_time(self, now_s: int) -> int:
         """Set the store time to `now_s` unless it is later already. Returns it."""
-        ...
 
     async def mark_late(self, marks: Sequence[LateMark]) -> None:
         """Insert marks; the range of an existing one grows."""
-        ...
 
     async def list_late(self, device_nos: Collection[int], since_minute: int) -> Mapping[int, tuple[int, int]]:
         """For each of these devices with late uploads in that minute or later: one range that contains them."""
-        ...
 
     async def delete_late_before(self, minute: int, limit: int) -> int:
         """Delete up to `limit` marks of earlier minutes, and if there were any, raise `marks_since`. Returns how many."""
-        ...
 
     async def count_messages(self, ranges: Sequence[ReadingRange], limit: int) -> Sequence[int]:
         """The number of stored messages in each range, counted up to `limit`."""
-        ...
 
     async def list_messages(self, ranges: Sequence[ReadingRange]) -> Sequence[PackedRow]:
         """The stored messages in these ranges, which do not overlap, by device and time."""
-        ...
 
 
 class HasArrivals(Protocol):

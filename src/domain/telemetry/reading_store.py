@@ -39,17 +39,14 @@ class ReadingStore(Protocol):
 
     async def add_many(self, messages: Sequence[tuple[DeviceKey, ArchivedMessage]]) -> None:
         """Store messages durably. One with the key of a stored one (device, time, digest) is the same message."""
-        ...
 
     async def list_page(
         self, device: DeviceKey, since_ms: int, until_ms: int, limit: int, after: MessageKey | None, *, newest_first: bool = True
     ) -> Sequence[ArchivedMessage]:
         """The messages with since ≤ time < until that follow `after`, in the order of their keys."""
-        ...
 
     async def delete_device(self, device_no: int) -> None:
         """Delete all messages of the device number."""
-        ...
 
 
 def oldest_kept_ms(now_ms: int, days: int) -> int:

@@ -20,7 +20,6 @@ class RetryJitter(Protocol):
 
     def spread(self) -> float:
         """-1 to 1, uniformly distributed."""
-        ...
 
 
 class DeliveryAttemptResultWriter:

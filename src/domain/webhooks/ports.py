@@ -22,49 +22,39 @@ class WebhookRepository(Protocol):
 
     async def get_for_update(self, account_id: AccountId, webhook_id: WebhookId) -> Webhook | None:
         """As `get`, and locked until the transaction ends (SELECT … FOR UPDATE). Read a webhook this way before `save`."""
-        ...
 
     async def find(self, webhook_id: WebhookId) -> Webhook | None: ...
 
     async def list_by_account(self, account_id: AccountId) -> Sequence[Webhook]:
         """Oldest first."""
-        ...
 
     async def list_enabled(self, account_ids: Sequence[AccountId]) -> Sequence[Webhook]:
         """Enabled webhooks of enabled keys, oldest first."""
-        ...
 
     async def save(self, webhook: Webhook) -> None: ...
 
     async def list_page(self, after: WebhookId | None, limit: int) -> Sequence[Webhook]:
         """Of all accounts, by id; for re-encryption after a key rotation."""
-        ...
 
     async def count_sealed(self) -> int:
         """The number of signing secrets and sealed URLs."""
-        ...
 
     async def rekey(self, webhook_id: WebhookId, before: bytes, after: bytes) -> bool:
         """Stores the same signing secret, encrypted with another key. False, without a change, when the stored value is not
         `before`."""
-        ...
 
     async def rekey_url(self, webhook_id: WebhookId, before: bytes, after: bytes) -> bool:
         """As `rekey`, for the sealed URL."""
-        ...
 
     async def list_unsealed(self, limit: int) -> Sequence[Webhook]:
         """Those with a plain URL of an older version."""
-        ...
 
     async def seal_url(self, webhook_id: WebhookId, origin: str, sealed: bytes) -> None:
         """Replaces a plain URL; changes nothing when the URL is sealed already."""
-        ...
 
     async def delete(self, webhook_id: WebhookId) -> None:
         """Deletes only the webhook's own row; its deliveries are not sent any more. Their rows, possibly millions, stay until
         `DeliveryRepository.delete_batch_by_webhook` deletes them."""
-        ...
 
 
 class DeliveryRepository(Protocol):
@@ -76,24 +66,19 @@ class DeliveryRepository(Protocol):
         """Takes PENDING deliveries that are due and not leased under a lease until `until_ms` (both steady time), oldest due time
         first, none of the `busy` webhooks. The cost does not depend on the backlog of the busy ones. On PostgreSQL `FOR UPDATE
         SKIP LOCKED`."""
-        ...
 
     async def finish_many(self, deliveries: Sequence[WebhookDelivery]) -> None:
         """Stores state, attempts and due time, and ends the lease. Skips a delivery that is deleted, no longer PENDING, or under
         another lease than its `claimed_until_ms`: an instance that lost a delivery to another one must not change it."""
-        ...
 
     async def next_due_ms(self) -> int | None:
         """Steady time."""
-        ...
 
     async def cancel_pending(self, webhook_id: WebhookId, limit: int) -> int:
         """Cancels up to `limit` PENDING deliveries and returns their number. Skips rows that another transaction has locked."""
-        ...
 
     async def has_pending(self, webhook_id: WebhookId) -> bool:
         """Whether any delivery is PENDING."""
-        ...
 
     async def add_attempts(self, attempts: Sequence[DeliveryAttempt]) -> None: ...
 
@@ -101,27 +86,22 @@ class DeliveryRepository(Protocol):
 
     async def delete_attempts(self, delivery_ids: Sequence[DeliveryId]) -> None:
         """For attempts that were never sent."""
-        ...
 
     async def list_attempts(self, webhook_id: WebhookId, limit: int) -> Sequence[DeliveryAttempt]:
         """Newest first, by their sequence number."""
-        ...
 
     async def get_attempt(self, webhook_id: WebhookId, delivery_id: DeliveryId) -> DeliveryAttempt | None: ...
 
     async def find_orphaned_webhook_id(self) -> WebhookId | None:
         """A deleted webhook whose deliveries are still stored. The cost does not depend on their number."""
-        ...
 
     async def delete_batch_by_webhook(self, webhook_id: WebhookId, limit: int, *, after: int = 0) -> Sequence[int]:
         """Deletes the first `limit` deliveries of a webhook with a number above `after`, in any state, with their attempts.
         Returns their numbers in ascending order. The cost does not depend on how many were deleted before. Skips rows that
         another transaction has locked."""
-        ...
 
     async def delete_older_than(self, created_ms: int, limit: int) -> int:
         """Deletes up to `limit` finished deliveries with their attempts; returns how many."""
-        ...
 
 
 class HasWebhooks(Protocol):
@@ -184,20 +164,15 @@ class Courier(Protocol):
 
     def on_responses(self, callback: ResponseCallback) -> None:
         """Sets the callback for all further responses."""
-        ...
 
     def send(self, requests: Sequence[tuple[int, WebhookRequest]]) -> None:
         """Starts all requests, each under a ticket that the caller chooses. Returns at once, before any response."""
-        ...
 
     def cancel(self, tickets: Sequence[int]) -> None:
         """Cancels these requests; they get no response. Ignores unknown tickets."""
-        ...
 
     async def close(self) -> None:
         """Closes every connection. No response follows."""
-        ...
 
     def rejection_reason(self, url: str) -> str | None:
         """Why nothing can ever be delivered to this URL (scheme, user info, literal address, port), or None."""
-        ...

@@ -9,18 +9,14 @@ from typing import Protocol
 class Signer(Protocol):
     def service_signature(self, body: bytes) -> str:
         """`X-Service-Signature`: `sha256=<hex>` over the body, keyed with the whole secret string."""
-        ...
 
     def standard_signature(self, message_id: str, timestamp_s: int, body: bytes) -> str:
         """`webhook-signature`: `v1,<base64>` over `id.timestamp.body`, keyed with the decoded secret (Standard Webhooks)."""
-        ...
 
     def sign_batch(self, messages: Sequence[tuple[str, int, bytes]]) -> list[tuple[str, str]]:
         """(service signature, standard signature) for each (message id, timestamp in s, body)."""
-        ...
 
 
 class WebhookSignerFactory(Protocol):
     def create_signer(self, secret: str) -> Signer:
         """Raises ValidationFailed when `secret` is not `whsec_` + base64."""
-        ...

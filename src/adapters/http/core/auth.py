@@ -33,7 +33,6 @@ class Authenticator(Protocol):
 
     async def authenticate_token(self, token: str, address: str) -> tuple[Session, int]:
         """The session and its expiry in Unix ms."""
-        ...
 
     async def authenticate_key(self, secret: str, address: str) -> ApiKeyCaller: ...
 

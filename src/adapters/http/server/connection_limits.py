@@ -39,7 +39,6 @@ class ClientConnection(Protocol):
 
     def waits_for_client(self) -> bool:
         """In the middle of a request: for the rest of its body, or until the client reads the response."""
-        ...
 
 
 @dataclass(frozen=True, slots=True)

@@ -48,14 +48,12 @@ class PendingQuery(Protocol):
 
     async def rows(self) -> Sequence[Row]:
         """Its rows. On SQLite, those of the moment at which it ran: before every later statement of the transaction."""
-        ...
 
 
 class DbSession(Protocol):
     @property
     def dialect(self) -> str:
         """`sqlite` or `postgresql`, for the few statements that differ."""
-        ...
 
     @property
     def writable(self) -> bool: ...
@@ -64,18 +62,15 @@ class DbSession(Protocol):
 
     async def read_batch(self, *queries: Query) -> Sequence[Sequence[Row]]:
         """The rows of each query. On SQLite they share one thread hop, which costs more than the queries."""
-        ...
 
     async def begin_read(self, statement: ClauseElement, **params: Any) -> PendingQuery:
         """Start a read whose rows are needed later. PostgreSQL runs it at once, so a lock that it takes is held from now on."""
-        ...
 
     async def write(self, statement: ClauseElement, **params: Any) -> Sequence[Row]:
         """The rows of RETURNING, one per changed row.
 
         Raises UniqueViolationError, ForeignKeyViolationError, ReadOnlyTransactionError, Unavailable.
         """
-        ...
 
     async def execute_many(self, statement: ClauseElement, rows: Sequence[Mapping[str, Any]], *, defer: bool = False) -> None:
         """Runs the statement once for each of `rows`, all of which have the same keys.
@@ -83,19 +78,15 @@ class DbSession(Protocol):
         `defer`: SQLite runs it together with the transaction's next statement, or at its end, because a thread hop of its own
         would cost more than the change. The next statement then raises its errors.
         """
-        ...
 
     async def bulk_write(self, statement: BulkStatement, rows: Sequence[Sequence[Any]]) -> None:
         """Writes many rows at once; always deferred, as in `execute_many`."""
-        ...
 
     async def bulk_write_all(self, writes: Iterable[tuple[BulkStatement, Sequence[Sequence[Any]]]]) -> None:
         """`bulk_write` to different tables; PostgreSQL does all of it in one statement."""
-        ...
 
     async def read_then_write(self, statement: ClauseElement, plan: WritePlan, **params: Any) -> None:
         """Runs a statement that returns rows, and writes what `plan` makes of them. On SQLite all of it shares one thread hop;
         `plan` then runs in the database's thread, so it only computes."""
-        ...
 
     def after_commit(self, call: Callable[[], None]) -> None: ...

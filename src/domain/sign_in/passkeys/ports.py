@@ -18,27 +18,22 @@ class PasskeyResponseError(Exception):
 class PasskeyRepository(Protocol):
     async def add(self, passkey: Passkey) -> None:
         """Raises Conflict when the credential is registered already."""
-        ...
 
     async def find_by_credential(self, credential_id: bytes) -> Passkey | None: ...
 
     async def get_for_update(self, passkey_id: PasskeyId) -> Passkey | None:
         """Locks the passkey until the write transaction ends."""
-        ...
 
     async def list_by_user(self, user_id: UserId) -> Sequence[Passkey]:
         """Oldest first."""
-        ...
 
     async def record_use(self, passkey_id: PasskeyId, sign_count: int, at_ms: int) -> None: ...
 
     async def delete(self, user_id: UserId, passkey_id: PasskeyId) -> bool:
         """False if the user has no such passkey."""
-        ...
 
     async def use_challenge(self, challenge: PasskeyChallenge) -> bool:
         """False if it was used before, also by a concurrent request."""
-        ...
 
     async def delete_challenges_older_than(self, expires_ms: int, limit: int) -> int: ...
 
@@ -56,20 +51,15 @@ class PasskeyCodec(Protocol):
 
     def request_options(self, challenge: str, allowed: Sequence[Passkey]) -> JsonObject:
         """`allowed` empty: any passkey of this origin, which the browser lets the person choose."""
-        ...
 
     def read_challenge(self, response: JsonObject) -> str:
         """The challenge that the response to a registration names. Raises PasskeyResponseError."""
-        ...
 
     def read_assertion(self, response: JsonObject) -> UnverifiedAssertion:
         """Raises PasskeyResponseError."""
-        ...
 
     async def verify_registration(self, response: JsonObject, challenge: str) -> NewCredential:
         """Raises PasskeyResponseError."""
-        ...
 
     async def verify_assertion(self, response: JsonObject, challenge: str, passkey: Passkey) -> int:
         """The sign count that the authenticator reports; comparing it is the caller's part. Raises PasskeyResponseError."""
-        ...
