@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from adapters.engine.native_engine import NativeEngine, make_batch
-from domain.partitions.hashing import partition_of
+from domain.partitions.device_hash import partition_of
 from domain.rules.telemetry_engine_port import TelemetryEngine
 from domain.telemetry.engine.reference_engine import ReferenceEngine
 from support.engine import T0, ingest_batch, ms, rule

@@ -10,16 +10,16 @@ import pytest
 from nats.js import api
 from nats.js.errors import NotFoundError
 
-from adapters.stream import jetstream_log, own_entries
+from adapters.stream import jetstream_log, recent_own_entries
 from adapters.stream.jetstream_log import JetStreamLog
 from domain.kernel.errors import Unavailable
-from domain.partitions.ports import MISSING, InboundLog, LogDamaged, LogEntry
+from domain.partitions.ports import MISSING, InboundLog, InboundLogDamagedError, InboundLogEntry
 from support.memory_inbound_log import MemoryInboundLog
 from support.nats import NatsNodes, nats_nodes
 from support.waiting import OPERATION_TIMEOUT_S, TIMEOUT_S
 
 PARTITIONS = 2
-OWN_BYTES = own_entries.MAX_BYTES
+OWN_BYTES = recent_own_entries.MAX_BYTES
 _prefixes = count(1)
 
 
@@ -33,7 +33,7 @@ def nodes() -> Iterator[NatsNodes]:
 async def jetstream(nodes: NatsNodes, monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[JetStreamLog]:
     """With waits for a busy machine: each entry is written to three disks, one after the other. A request to a node that has
     died ends by its own limit, so that it is repeated before the test gives up. It reads from the nodes as if others had appended."""
-    monkeypatch.setattr(own_entries, "MAX_BYTES", 0)
+    monkeypatch.setattr(recent_own_entries, "MAX_BYTES", 0)
     monkeypatch.setattr(jetstream_log, "APPEND_TIMEOUT_S", OPERATION_TIMEOUT_S)
     monkeypatch.setattr(jetstream_log, "READ_TIMEOUT_S", OPERATION_TIMEOUT_S)
     monkeypatch.setattr(jetstream_log, "STALE_LEADER_S", 1.0)
@@ -47,7 +47,7 @@ async def jetstream(nodes: NatsNodes, monkeypatch: pytest.MonkeyPatch) -> AsyncI
 @pytest.fixture
 def owners_jetstream(jetstream: JetStreamLog, monkeypatch: pytest.MonkeyPatch) -> JetStreamLog:
     """It reads what it appended from memory."""
-    monkeypatch.setattr(own_entries, "MAX_BYTES", OWN_BYTES)
+    monkeypatch.setattr(recent_own_entries, "MAX_BYTES", OWN_BYTES)
     return jetstream
 
 
@@ -63,7 +63,7 @@ async def test_entries_are_read_in_order_from_any_position(log: InboundLog) -> N
     positions = [await log.append(0, b"entry %d" % number, f"id-{number}") for number in range(1, 6)]
     assert positions == [1, 2, 3, 4, 5]
     assert [entry.body for entry in await log.read(0, 0, 10, 1)] == [b"entry %d" % number for number in range(1, 6)]
-    assert list(await log.read(0, 2, 2, 1)) == [LogEntry(3, b"entry 3"), LogEntry(4, b"entry 4")]
+    assert list(await log.read(0, 2, 2, 1)) == [InboundLogEntry(3, b"entry 3"), InboundLogEntry(4, b"entry 4")]
     assert list(await log.read(0, 5, 10, 0.05)) == []
     assert list(await log.read(1, 0, 10, 0.05)) == []
 
@@ -87,7 +87,7 @@ async def test_a_reader_that_waits_gets_the_next_entry(log: InboundLog) -> None:
     reading = asyncio.create_task(log.read(1, 0, 10, 10))
     await asyncio.sleep(0)
     await log.append(1, b"new", "id")
-    assert list(await reading) == [LogEntry(1, b"new")]
+    assert list(await reading) == [InboundLogEntry(1, b"new")]
 
 
 async def test_a_log_has_one_id_for_its_whole_life(log: InboundLog) -> None:
@@ -102,13 +102,13 @@ async def test_what_is_trimmed_is_noticed_by_a_reader_who_needs_it(log: InboundL
         await log.append(0, b"x", f"id-{number}")
     await log.trim(0, 2)
     assert [entry.position for entry in await log.read(0, 2, 10, 1)] == [3, 4]
-    with pytest.raises(LogDamaged, match="no entry 2"):
+    with pytest.raises(InboundLogDamagedError, match="no entry 2"):
         await log.read(0, 1, 10, 1)
 
 
 async def test_a_log_that_ends_before_what_was_read_is_damaged(log: InboundLog) -> None:
     await log.append(0, b"x", "id")
-    with pytest.raises(LogDamaged, match="entry 9"):
+    with pytest.raises(InboundLogDamagedError, match="entry 9"):
         await log.read(0, 9, 10, 0.1)
 
 
@@ -172,12 +172,12 @@ async def test_an_owner_reads_its_own_entries_without_the_nodes_and_those_of_oth
         fetched: list[int] = []
         fetch = owners_jetstream._fetch
 
-        async def counted(partition: int, after: int, limit: int) -> list[LogEntry]:
+        async def counted(partition: int, after: int, limit: int) -> list[InboundLogEntry]:
             fetched.append(after)
             return await fetch(partition, after, 1)
 
         owners_jetstream._fetch = counted  # type: ignore[method-assign]
-        found: list[LogEntry] = []
+        found: list[InboundLogEntry] = []
         while len(found) < 4:
             found += await owners_jetstream.read(0, len(found), 10, TIMEOUT_S)
         assert [entry.body for entry in found] == [b"own 1", b"other 2", b"own 3", b"own 4"]
@@ -195,7 +195,7 @@ async def test_a_position_that_is_given_twice_stops_the_partition(jetstream: Jet
     await jetstream._js.delete_stream(jetstream._stream(0))
     await jetstream._ensure_stream(0)
     await jetstream.append(0, b"y", "new-1")
-    with pytest.raises(LogDamaged, match="position 1 to a second entry"):
+    with pytest.raises(InboundLogDamagedError, match="position 1 to a second entry"):
         await jetstream.read(0, 1, 10, 1)
 
 

@@ -7,14 +7,14 @@ from typing import Any
 
 import pytest
 
-from domain.devices.sessions import NO_FRONT
+from domain.devices.session_holders import NO_FRONT
 from domain.partitions.model import (
-    AlreadyCommitted,
+    AlreadyCommittedError,
     ClusterMember,
-    LogReachability,
+    InboundLogReachability,
     Partition,
     PartitionLogAdvance,
-    PartitionLost,
+    PartitionLostError,
 )
 from support.storage import StoredAccount
 
@@ -53,7 +53,7 @@ async def test_a_position_advances_from_what_is_stored_in_the_epoch_that_owns_it
     async with storage.write() as tx:
         await tx.partitions.advance(PartitionLogAdvance(0, 1, 0, 5))
         await tx.partitions.advance(PartitionLogAdvance(0, 1, 5, 5))
-    with pytest.raises(AlreadyCommitted):
+    with pytest.raises(AlreadyCommittedError):
         async with storage.write() as tx:
             await tx.partitions.advance(PartitionLogAdvance(0, 1, 0, 5))
     for lost in (
@@ -62,7 +62,7 @@ async def test_a_position_advances_from_what_is_stored_in_the_epoch_that_owns_it
         PartitionLogAdvance(0, 1, 4, 6),
         PartitionLogAdvance(0, 1, 6, 7),
     ):
-        with pytest.raises(PartitionLost):
+        with pytest.raises(PartitionLostError):
             async with storage.write() as tx:
                 await tx.partitions.advance(lost)
     async with storage.read() as tx:
@@ -71,7 +71,7 @@ async def test_a_position_advances_from_what_is_stored_in_the_epoch_that_owns_it
 
 async def test_what_a_rejected_transaction_wrote_is_not_stored(storage: Any) -> None:
     await claimed(storage, "a")
-    with pytest.raises(PartitionLost):
+    with pytest.raises(PartitionLostError):
         async with storage.write() as tx:
             await tx.partitions.advance(PartitionLogAdvance(0, 1, 0, 5))
             await tx.partitions.advance(PartitionLogAdvance(1, 1, 0, 5))
@@ -87,7 +87,7 @@ async def test_of_two_owners_that_store_at_once_one_is_rejected(storage: Any) ->
             async with storage.write() as tx:
                 await tx.partitions.advance(PartitionLogAdvance(0, epoch, 0, 5))
                 await asyncio.sleep(0.01)
-        except PartitionLost:
+        except PartitionLostError:
             return False
         return True
 
@@ -105,22 +105,26 @@ async def test_owned_partitions_are_proved_together(storage: Any) -> None:
     await claimed(storage, "a")
     async with storage.write() as tx:
         await tx.partitions.require_owned([(0, 1), (1, 0)])
-    with pytest.raises(PartitionLost):
+    with pytest.raises(PartitionLostError):
         async with storage.write() as tx:
             await tx.partitions.require_owned([(0, 1), (1, 1)])
 
 
 async def test_members_beat_until_they_are_removed(storage: Any) -> None:
     async with storage.write() as tx:
-        for instance, reach in (("b", LogReachability.STEADY), ("a", LogReachability.RECENT), ("b", LogReachability.LOST)):
+        for instance, reach in (
+            ("b", InboundLogReachability.STEADY),
+            ("a", InboundLogReachability.RECENT),
+            ("b", InboundLogReachability.LOST),
+        ):
             await tx.members.beat(instance, reach)
         assert await tx.members.list_all() == [
-            ClusterMember("a", 1, LogReachability.RECENT),
-            ClusterMember("b", 2, LogReachability.LOST),
+            ClusterMember("a", 1, InboundLogReachability.RECENT),
+            ClusterMember("b", 2, InboundLogReachability.LOST),
         ]
         await tx.members.remove([])
         await tx.members.remove(["a"])
-        assert await tx.members.list_all() == [ClusterMember("b", 2, LogReachability.LOST)]
+        assert await tx.members.list_all() == [ClusterMember("b", 2, InboundLogReachability.LOST)]
         assert await tx.members.end_sessions([]) == 0
 
 

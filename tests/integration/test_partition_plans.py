@@ -11,8 +11,8 @@ import pytest
 
 from adapters.storage.sql import SqlDatabase
 from adapters.storage.sql.db_session import POSTGRES
-from adapters.storage.sql.repositories import partition_restore
-from domain.partitions.hashing import hash_range
+from adapters.storage.sql.repositories import partition_states
+from domain.partitions.device_hash import hash_range
 from support import postgres
 from support.empty_database import bare_postgres
 from support.query_plans import connect_with_plan_mode, explain, oversized_steps, prepare, values
@@ -41,9 +41,9 @@ LOW, HIGH = hash_range(5, PARTITIONS)
 HASHES = {"at_low": LOW, "at_high": HIGH}
 FIRST_PAGE = HASHES | {"at_device": 0, "at_ts": -1, "at_digest": 0, "at_limit": 10_000}
 STATEMENTS = {
-    "checkpoints": (partition_restore.LIST_CHECKPOINTS, HASHES),
-    "rows": (partition_restore.LIST_NEWER_THAN_CHECKPOINT[POSTGRES], FIRST_PAGE),
-    "rules": (partition_restore.LIST_ENABLED_RULES, HASHES),
+    "checkpoints": (partition_states.LIST_CHECKPOINTS, HASHES),
+    "rows": (partition_states.LIST_NEWER_THAN_CHECKPOINT[POSTGRES], FIRST_PAGE),
+    "rules": (partition_states.LIST_ENABLED_RULES, HASHES),
 }
 
 

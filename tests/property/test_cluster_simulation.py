@@ -7,8 +7,8 @@ from typing import Any
 
 import pytest
 
-from domain.partitions.lease import InstanceLease, LeasePollResponse
-from domain.partitions.liveness import OWN_LEASE_MS
+from domain.partitions.instance_lease import InstanceLease, LeasePollResponse
+from domain.partitions.instance_liveness import OWN_LEASE_MS
 from domain.partitions.model import Partition, PartitionLogAdvance
 from support.cluster_simulation import ClusterSimulation, Size, Violation
 from support.thoroughness import usual_or_thorough

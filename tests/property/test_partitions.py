@@ -11,9 +11,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from domain.partitions.assignment import assign
-from domain.partitions.hashing import partition_of
-from domain.partitions.liveness import FORGET_MS, LEASE_MS, MAX_GAP_MS, InstanceLiveness
-from domain.partitions.model import AlreadyCommitted, ClusterMember, Partition, PartitionLogAdvance, PartitionLost
+from domain.partitions.device_hash import partition_of
+from domain.partitions.instance_liveness import FORGET_MS, LEASE_MS, MAX_GAP_MS, InstanceLiveness
+from domain.partitions.model import AlreadyCommittedError, ClusterMember, Partition, PartitionLogAdvance, PartitionLostError
 from domain.partitions.owned_partitions import MAX_MOVES, PartitionOwnership
 
 VECTORS = json.loads((Path(__file__).parents[1] / "vectors" / "partitions.json").read_text(encoding="utf-8"))
@@ -75,7 +75,7 @@ def test_a_partition_in_other_hands_is_lost_and_one_whose_claim_was_not_answered
     ownership.drop(0)
     unanswered = Partition(0, epoch=5, owner="a")
     assert list(ownership.plan([unanswered], frozenset({"a"})).claim) == [unanswered]
-    with pytest.raises(PartitionLost):
+    with pytest.raises(PartitionLostError):
         ownership.progress_to(0, 1)
 
 
@@ -84,7 +84,7 @@ def test_a_commit_continues_exactly_the_stored_position_of_its_own_epoch() -> No
     after = row.advanced(PartitionLogAdvance(3, 7, 40, 45))
     assert after.position == 45
     assert row.advanced(PartitionLogAdvance(3, 7, 40, 40)) == row
-    with pytest.raises(AlreadyCommitted):
+    with pytest.raises(AlreadyCommittedError):
         after.advanced(PartitionLogAdvance(3, 7, 40, 45))
     for progress in (
         PartitionLogAdvance(3, 6, 40, 45),
@@ -92,7 +92,7 @@ def test_a_commit_continues_exactly_the_stored_position_of_its_own_epoch() -> No
         PartitionLogAdvance(3, 7, 39, 45),
         PartitionLogAdvance(3, 7, 41, 45),
     ):
-        with pytest.raises(PartitionLost):
+        with pytest.raises(PartitionLostError):
             row.advanced(progress)
 
 

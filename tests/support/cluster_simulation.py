@@ -19,8 +19,8 @@ from collections.abc import Callable, Generator
 from dataclasses import dataclass, field
 
 from domain.partitions.assignment import assign
-from domain.partitions.liveness import InstanceLiveness
-from domain.partitions.model import AlreadyCommitted, ClusterMember, Partition, PartitionLost
+from domain.partitions.instance_liveness import InstanceLiveness
+from domain.partitions.model import AlreadyCommittedError, ClusterMember, Partition, PartitionLostError
 from domain.partitions.owned_partitions import PartitionOwnership
 from support.simulated_front import DEVICES, SimulatedFleet, SimulatedFront, Violation
 
@@ -190,11 +190,11 @@ class ClusterSimulation:
             if self.random.random() < 0.02:  # the answer is lost: the transaction is repeated
                 yield self.delay(node)
                 self._commit(node, partition, progress.epoch, self.table[partition].advanced(progress))
-        except PartitionLost:
+        except PartitionLostError:
             self.rejected += 1
             self._drop(node, partition)
             return
-        except AlreadyCommitted:
+        except AlreadyCommittedError:
             pass
         node.ownership.on_committed(progress)
 

@@ -6,7 +6,7 @@ import asyncio
 from collections.abc import Collection, Mapping, Sequence
 from itertools import count
 
-from domain.partitions.ports import LogDamaged, LogEntry
+from domain.partitions.ports import InboundLogDamagedError, InboundLogEntry
 
 _log_numbers = count(1)
 
@@ -40,9 +40,9 @@ class MemoryInboundLog:
                 self._grown.notify_all()
         return self._ids[partition, entry_id]
 
-    async def read(self, partition: int, after: int, limit: int, wait_s: float) -> Sequence[LogEntry]:
+    async def read(self, partition: int, after: int, limit: int, wait_s: float) -> Sequence[InboundLogEntry]:
         if after > self._last[partition]:
-            raise LogDamaged(f"The log of partition {partition} ends before entry {after}.")
+            raise InboundLogDamagedError(f"The log of partition {partition} ends before entry {after}.")
         try:
             async with asyncio.timeout(wait_s), self._grown:
                 await self._grown.wait_for(lambda: self._last[partition] > after)
@@ -51,8 +51,8 @@ class MemoryInboundLog:
         last = min(self._last[partition], after + limit)
         entries = self._entries[partition]
         if after + 1 not in entries:
-            raise LogDamaged(f"The log of partition {partition} has no entry {after + 1}.")
-        return [LogEntry(position, entries[position]) for position in range(after + 1, last + 1)]
+            raise InboundLogDamagedError(f"The log of partition {partition} has no entry {after + 1}.")
+        return [InboundLogEntry(position, entries[position]) for position in range(after + 1, last + 1)]
 
     async def trim(self, partition: int, up_to: int) -> None:
         for position in [each for each in self._entries[partition] if each <= up_to]:

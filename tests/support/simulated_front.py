@@ -11,8 +11,8 @@ from typing import TYPE_CHECKING, Any
 
 from domain.devices.recent_credential_changes import RecentCredentialChanges
 from domain.kernel.ids import DeviceId
-from domain.partitions.lease import AWAY_MS, InstanceLease, LeasePollResponse
-from domain.partitions.liveness import OWN_LEASE_MS
+from domain.partitions.instance_lease import AWAY_MS, InstanceLease, LeasePollResponse
+from domain.partitions.instance_liveness import OWN_LEASE_MS
 
 if TYPE_CHECKING:
     from support.cluster_simulation import ClusterSimulation, Node

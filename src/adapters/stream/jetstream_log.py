@@ -22,9 +22,9 @@ from nats.js import JetStreamContext, api
 from nats.js import errors as js_errors
 
 from adapters.stream.inbound_stream import inbound_stream
-from adapters.stream.own_entries import OwnEntries
+from adapters.stream.recent_own_entries import RecentOwnEntries
 from domain.kernel.errors import Unavailable
-from domain.partitions.ports import MISSING, AppendUnconfirmed, LogDamaged, LogEntry
+from domain.partitions.ports import MISSING, AppendUnconfirmedError, InboundLogDamagedError, InboundLogEntry
 
 APPEND_TIMEOUT_S = 2.0
 GIVE_UP_S = 20.0
@@ -69,7 +69,7 @@ class JetStreamLog:
         self._js: JetStreamContext = self.client.jetstream(timeout=APPEND_TIMEOUT_S)
         self._last_known = [0] * partition_count
         """The last position of each partition that this instance knows to exist."""
-        self._own = [OwnEntries() for _ in range(partition_count)]
+        self._own = [RecentOwnEntries() for _ in range(partition_count)]
         self._grown = [asyncio.Event() for _ in range(partition_count)]
         self._checked_at = [0.0] * partition_count
         self.appends = self.append_retries = 0
@@ -109,7 +109,7 @@ class JetStreamLog:
     async def _log_id(self, partition: int) -> str | None:
         try:
             created = (await self._info(partition)).created
-        except LogDamaged:
+        except InboundLogDamagedError:
             return MISSING
         except Unavailable:
             return None
@@ -138,19 +138,19 @@ class JetStreamLog:
                 break
             except _ERRORS as error:
                 if monotonic() > give_up_at:
-                    raise AppendUnconfirmed(
+                    raise AppendUnconfirmedError(
                         f"The cluster's log did not confirm an entry within {GIVE_UP_S:.0f} s ({_reason(error)}). "
                         "The devices send it again. Check that a majority of the NATS nodes is up and that their disks have room."
                     ) from error
                 self.append_retries += 1
                 await asyncio.sleep(RETRY_S)
         self.appends += 1
-        self._own[partition].add(LogEntry(ack.seq, body), is_duplicate=bool(ack.duplicate))
+        self._own[partition].add(InboundLogEntry(ack.seq, body), is_duplicate=bool(ack.duplicate))
         self._note_growth(partition, ack.seq)
         await self._announce(partition, ack.seq)
         return ack.seq
 
-    async def read(self, partition: int, after: int, limit: int, wait_s: float) -> Sequence[LogEntry]:
+    async def read(self, partition: int, after: int, limit: int, wait_s: float) -> Sequence[InboundLogEntry]:
         until = monotonic() + wait_s
         while True:
             self._grown[partition].clear()
@@ -198,7 +198,7 @@ class JetStreamLog:
         try:
             return await self._js.stream_info(self._stream(partition))
         except js_errors.NotFoundError as error:
-            raise LogDamaged(
+            raise InboundLogDamagedError(
                 f"The stream {self._stream(partition)} does not exist in the cluster's log any more. Find out what deleted it; "
                 "docs/how-to/cluster.md says how to continue without its entries."
             ) from error
@@ -206,11 +206,11 @@ class JetStreamLog:
             raise Unavailable(f"The cluster's log does not answer ({_reason(error)}).") from error
 
     async def _check_end(self, partition: int, after: int) -> None:
-        """Raises LogDamaged if the stream ends before what was read from it."""
+        """Raises InboundLogDamagedError if the stream ends before what was read from it."""
         give_up_at = monotonic() + STALE_LEADER_S
         while (last := (await self._info(partition)).state.last_seq) < after:
             if monotonic() > give_up_at:
-                raise LogDamaged(
+                raise InboundLogDamagedError(
                     f"The stream {self._stream(partition)} ends at entry {last}, but entry {after} was read from it: the "
                     "cluster's log has lost confirmed entries. docs/how-to/cluster.md says how to continue."
                 )
@@ -219,14 +219,14 @@ class JetStreamLog:
         self._checked_at[partition] = monotonic()
 
     async def _check_missing(self, partition: int, after: int) -> None:
-        """Raises LogDamaged if the leader does not have the entry after `after`, although later ones exist."""
+        """Raises InboundLogDamagedError if the leader does not have the entry after `after`, although later ones exist."""
         give_up_at = monotonic() + STALE_LEADER_S
         while True:
             try:
                 await self._js.get_msg(self._stream(partition), seq=after + 1)
             except js_errors.NotFoundError as error:
                 if monotonic() > give_up_at:
-                    raise LogDamaged(
+                    raise InboundLogDamagedError(
                         f"The stream {self._stream(partition)} has no entry {after + 1}, although later ones exist: the "
                         "cluster's log has lost or deleted confirmed entries. docs/how-to/cluster.md says how to continue."
                     ) from error
@@ -236,11 +236,11 @@ class JetStreamLog:
                 return
             await asyncio.sleep(RETRY_S)
 
-    async def _fetch(self, partition: int, after: int, limit: int) -> list[LogEntry]:
+    async def _fetch(self, partition: int, after: int, limit: int) -> list[InboundLogEntry]:
         """The entries from the first one after `after` that the answering replica has, without a gap between them."""
         inbox = self.client.new_inbox()
         request = {"seq": after + 1, "batch": limit, "max_bytes": MAX_READ_BYTES}
-        entries: list[LogEntry] = []
+        entries: list[InboundLogEntry] = []
         try:
             answers = await self.client.subscribe(inbox)
             try:
@@ -251,7 +251,7 @@ class JetStreamLog:
                     sequence = _sequence(message)
                     if sequence is None or (entries and sequence != entries[-1].position + 1):
                         break
-                    entries.append(LogEntry(sequence, message.data))
+                    entries.append(InboundLogEntry(sequence, message.data))
             finally:
                 await answers.unsubscribe()
         except _ERRORS as error:

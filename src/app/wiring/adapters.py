@@ -52,7 +52,7 @@ from domain.kernel.idempotency import PROCESS_ID_LENGTH
 from domain.webhooks.ports import Courier
 
 if TYPE_CHECKING:
-    from adapters.stream.worker_bus import WorkerProcessFeedBus
+    from adapters.stream.worker_process_bus import WorkerProcessFeedBus
     from app.wiring.cluster import ClusterComponents
 
 READER_POOL_SIZE = 6
@@ -139,7 +139,7 @@ def _create_cluster(settings: Settings, process_id: bytes, clock: Clock) -> Clus
 def _create_worker_bus(settings: Settings, worker: WorkerIdentity | None, name: str) -> WorkerProcessFeedBus | None:
     if worker is None:
         return None
-    from adapters.stream.worker_bus import WorkerProcessFeedBus
+    from adapters.stream.worker_process_bus import WorkerProcessFeedBus
 
     return WorkerProcessFeedBus(worker.folder, worker.number, settings.workers, name)
 

@@ -6,7 +6,7 @@ from collections.abc import Awaitable, Callable, Mapping
 
 from app.wiring.composed_service import ComposedService
 from domain.kernel.caller import Role, Session, require_role
-from domain.partitions.overview import ClusterOverview, ClusterOverviewService
+from domain.partitions.cluster_overview import ClusterOverview, ClusterOverviewService
 
 
 def create_cluster_overview(program: ComposedService) -> Callable[[Session], Awaitable[ClusterOverview | None]]:

@@ -11,22 +11,23 @@ from app.wiring.cluster import ClusterComponents, require_safe_log, require_same
 from app.wiring.composed_service import ClusterWorkers, ComposedService
 from app.wiring.services import Services
 from app.workers.cluster_feed import ClusterFeedWorker
-from app.workers.cluster_membership import ClusterMembershipWorker, PartitionOwnershipWorker
+from app.workers.cluster_membership import ClusterMembershipWorker
 from app.workers.device_events import DeviceEventQueue, DeviceEventWorker
+from app.workers.feed_interest import FeedInterestWorker
 from app.workers.inbound_log_appender import InboundLogAppender
 from app.workers.inbound_log_probe import InboundLogProbeWorker
 from app.workers.ingest import IngestWorker
 from app.workers.instance_lease import InstanceLeaseWorker
-from app.workers.live_subscribers import FeedInterestWorker
 from app.workers.partition_ingest import PartitionIngestWorker
 from app.workers.partition_log_reader import PartitionInboundLink
+from app.workers.partition_ownership import PartitionOwnershipWorker
 from app.workers.single_instance_worker import SingleInstanceWorker
 from app.workers.telemetry_append import TelemetryAppendWorker
 from domain.ingest.partition_ownership import PartitionOwnershipService
 from domain.ingest.pipeline import IngestPipeline
 from domain.kernel.ids import DeviceId
-from domain.partitions.inbound_log_reachability import LogReachabilityMonitor
-from domain.partitions.lease import InstanceLease
+from domain.partitions.inbound_log_reachability import InboundLogReachabilityMonitor
+from domain.partitions.instance_lease import InstanceLease
 from domain.partitions.ports import ConnectedDevices
 
 ON_ONE_INSTANCE = frozenset({"rollups", "device_cleanup", "webhook_cleanup", "homeassistant", "reading_mover"})
@@ -44,7 +45,7 @@ def create_cluster_workers(
     feed: ClusterFeedWorker,
 ) -> tuple[IngestWorker, ClusterWorkers]:
     """The worker that stores what this instance's partitions get, and the others."""
-    log_reach = LogReachabilityMonitor(adapters.clock)
+    log_reach = InboundLogReachabilityMonitor(adapters.clock)
     partitions = _create_partition_service(adapters, services, cluster, log_reach, feed_interest, feed)
     inbound = PartitionInboundLink(
         log=cluster.inbound_log,
@@ -83,7 +84,7 @@ def _create_partition_service(
     adapters: ServiceAdapters,
     services: Services,
     cluster: ClusterComponents,
-    log_reach: LogReachabilityMonitor,
+    log_reach: InboundLogReachabilityMonitor,
     feed_interest: FeedInterestWorker,
     feed: ClusterFeedWorker,
 ) -> PartitionOwnershipService:

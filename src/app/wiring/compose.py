@@ -28,9 +28,9 @@ from app.workers.disk_space import DiskSpaceWorker
 from app.workers.dropped_messages import DroppedMessageWorker
 from app.workers.engine_checkpoint import CheckpointWorker
 from app.workers.event_log_follower import EventLogFollower
+from app.workers.feed_interest import FeedInterestWorker, LoggedAccessChangeProbe
 from app.workers.ingest import IngestWorker
 from app.workers.last_seen_buffer import LastSeenBuffer
-from app.workers.live_subscribers import FeedInterestWorker, LoggedAccessChangeProbe
 from app.workers.notifications import NotificationWorker
 from app.workers.partition_ingest import PartitionIngestPipeline
 from app.workers.periodic_flush import PeriodicFlushWorker
@@ -45,7 +45,7 @@ from app.workers.wake_event import WakeEvent, WakeEvents
 from app.workers.webhook_cleanup import WebhookCleanupWorker
 from app.workers.webhook_delivery import WebhookDeliveryWorker
 from domain.commands.crash_recovery import CommandCrashRecovery
-from domain.feed.watched_devices import LiveSubscriptions
+from domain.feed.watched_devices import WatchedDeviceFinder
 from domain.ingest.fenced_ingest import FencedIngestStore
 from domain.ingest.pipeline import IngestPipeline
 from domain.webhooks.deleted_webhook_cleanup import DeletedWebhookCleanup
@@ -275,7 +275,7 @@ def _create_feed_interest_worker(
     adapters: ServiceAdapters, services: Services, wake_events: WakeEvents, shared_feed: ClusterFeedWorker | None
 ) -> FeedInterestWorker:
     return FeedInterestWorker(
-        live_subscriptions=LiveSubscriptions(uow=services.uow, clock=adapters.clock),
+        watched_devices=WatchedDeviceFinder(uow=services.uow, clock=adapters.clock),
         hub=adapters.feed,
         engine=adapters.engine.engine,
         wake_event=wake_events.feed_interest,

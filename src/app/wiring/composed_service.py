@@ -19,17 +19,18 @@ from app.wiring.adapters import ServiceAdapters
 from app.wiring.services import Services
 from app.workers.approval_expiry import ApprovalExpiryWorker
 from app.workers.cluster_feed import ClusterFeedWorker
-from app.workers.cluster_membership import ClusterMembershipWorker, PartitionOwnershipWorker
+from app.workers.cluster_membership import ClusterMembershipWorker
 from app.workers.command_dispatch import CommandDispatchWorker
 from app.workers.device_events import DeviceEventQueue, DeviceEventWorker
 from app.workers.device_lease import DeviceLeaseWorker
 from app.workers.engine_checkpoint import CheckpointWorker
 from app.workers.event_log_follower import EventLogFollower, PostgresListenerWorker
+from app.workers.feed_interest import FeedInterestWorker
 from app.workers.inbound_log_probe import InboundLogProbeWorker
 from app.workers.ingest import IngestWorker
 from app.workers.instance_lease import InstanceLeaseWorker
-from app.workers.live_subscribers import FeedInterestWorker
 from app.workers.partition_log_reader import PartitionInboundLink
+from app.workers.partition_ownership import PartitionOwnershipWorker
 from app.workers.retention import RetentionWorker
 from app.workers.rollups import RollupWorker
 from app.workers.rule_timers import RuleTimerWorker
@@ -38,7 +39,7 @@ from app.workers.telemetry_append import TelemetryAppendWorker
 from app.workers.unusable_message_log import UnusableMessageLog
 from app.workers.webhook_delivery import WebhookDeliveryWorker
 from domain.ingest.partition_ownership import PartitionOwnershipService
-from domain.partitions.lease import InstanceLease
+from domain.partitions.instance_lease import InstanceLease
 
 if TYPE_CHECKING:
     from adapters.storage.sql.postgres.listen_notify import PostgresListener

@@ -22,13 +22,13 @@ from app.runtime import garbage_collector
 from app.runtime.lost_database_check import require_database
 from app.wiring.composed_service import ComposedService
 from app.wiring.http_server import LISTEN_BACKLOG, bind_http_sockets, hypercorn_config
-from app.workers.standby import StandbyTakeoverWorker
+from app.workers.standby_takeover import StandbyTakeoverWorker
 from domain.ingest.engine_restore import restore_engine
 from domain.kernel.errors import Unavailable
 from domain.webhooks.sealed_url import WebhookUrlSealer
 
 if TYPE_CHECKING:
-    from adapters.stream.worker_bus import WorkerProcessFeedBus
+    from adapters.stream.worker_process_bus import WorkerProcessFeedBus
 
 DUPLICATE_SIGNAL_S = 0.5
 STOP_TIMEOUT_S = 3.5

@@ -16,7 +16,7 @@ from domain.ingest.device_messages import AfterCommitActions
 from domain.ingest.pipeline import EvaluatedBatch, IngestPipeline, RefusedBatchPart
 from domain.kernel.backoff import RETRY_BACKOFF
 from domain.kernel.errors import Unavailable
-from domain.partitions.model import AlreadyCommitted, LeaseLost, PartitionLost
+from domain.partitions.model import AlreadyCommittedError, LeaseLostError, PartitionLostError
 
 Result = TypeVar("Result")
 
@@ -25,17 +25,17 @@ log = structlog.get_logger("ingest")
 
 class RetryingBatchStore:
     def __init__(self, pipeline: IngestPipeline, require_permission: Callable[[], None] = lambda: None) -> None:
-        """`require_permission` is called before each attempt; what it raises ends the attempts. It may raise LeaseLost."""
+        """`require_permission` is called before each attempt; what it raises ends the attempts. It may raise LeaseLostError."""
         self._pipeline = pipeline
         self._require_permission = require_permission
         self.retries = 0
 
     async def store(self, evaluated: EvaluatedBatch) -> tuple[AfterCommitActions, Sequence[RefusedBatchPart]]:
         """Store the batch in one transaction, or the parts that the database accepts when it refuses the whole. Raises
-        PartitionLost, LeaseLost."""
+        PartitionLostError, LeaseLostError."""
         try:
             return await self._store_once(evaluated), ()
-        except (PartitionLost, LeaseLost):
+        except (PartitionLostError, LeaseLostError):
             raise
         except Exception as error:
             parts = list(evaluated.split())
@@ -58,7 +58,7 @@ class RetryingBatchStore:
     async def _store_once(self, evaluated: EvaluatedBatch) -> AfterCommitActions:
         try:
             return await self.retry_while_unavailable(lambda: self._pipeline.store(evaluated))
-        except AlreadyCommitted:
+        except AlreadyCommittedError:
             return AfterCommitActions()  # the answer to the commit was lost, and this was its repetition
 
     async def _store_parts(
@@ -68,7 +68,7 @@ class RetryingBatchStore:
         try:
             follow_ups.extend(await self._store_once(joined))
             return
-        except (PartitionLost, LeaseLost):
+        except (PartitionLostError, LeaseLostError):
             raise
         except Exception as error:
             if len(parts) == 1:

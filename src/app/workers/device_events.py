@@ -19,7 +19,7 @@ from app.workers.inbound_log_appender import InboundLogAppender
 from app.workers.ingest import IngestWorker
 from domain.devices.device_link import InboundBatch, InboundEvent, InboundMessage
 from domain.ingest.pipeline import BatchFactory, EvaluatedBatch
-from domain.partitions.model import LeaseLost
+from domain.partitions.model import LeaseLostError
 from domain.partitions.ports import ConnectedDevices
 
 MAX_EVENTS = 20_000
@@ -106,7 +106,7 @@ class DeviceEventWorker(IngestWorker):
         require_lease: Callable[[], None],
         **ingest: Any,
     ) -> None:
-        """`ingest`: the other arguments of `IngestWorker`. `require_lease` raises LeaseLost."""
+        """`ingest`: the other arguments of `IngestWorker`. `require_lease` raises LeaseLostError."""
         super().__init__(link=queue, **ingest)
         self._queue = queue
         self._appender = appender
@@ -116,7 +116,7 @@ class DeviceEventWorker(IngestWorker):
     async def _process_batch(self, batch: InboundBatch) -> None:
         try:
             await self._store_events(batch)
-        except LeaseLost as error:
+        except LeaseLostError as error:
             log.info("events are not stored; their devices send them to another instance", error=error.message)
             batch.nack()
             await self._queue.reject_all()

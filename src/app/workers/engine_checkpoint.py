@@ -19,7 +19,7 @@ from domain.devices.clock_skew import ClockOffsetService
 from domain.devices.ports import HasDevices
 from domain.kernel.errors import Unavailable
 from domain.kernel.unit_of_work import UnitOfWork
-from domain.partitions.model import PartitionLost
+from domain.partitions.model import PartitionLostError
 from domain.partitions.ports import HasPartitions
 from domain.rules.telemetry_engine_port import Checkpoint, TelemetryEngine
 from domain.telemetry.ports import HasReadings
@@ -44,7 +44,7 @@ class OwnedPartitionSet(Protocol):
     def partitions(self) -> Sequence[int]: ...
 
     def epoch(self, partition: int) -> int:
-        """Raises PartitionLost."""
+        """Raises PartitionLostError."""
 
 
 class CheckpointWorker:
@@ -89,11 +89,11 @@ class CheckpointWorker:
     async def _write_partition(self, owned: OwnedPartitionSet, partition: int) -> None:
         try:
             await self.write_partition(owned, partition)
-        except PartitionLost:
+        except PartitionLostError:
             log.info("the partition has another owner; its checkpoint is not written", partition=partition)
 
     async def write_partition(self, owned: OwnedPartitionSet, partition: int) -> None:
-        """Also before a partition is handed over, so that its next owner has no rows to replay. Raises PartitionLost."""
+        """Also before a partition is handed over, so that its next owner has no rows to replay. Raises PartitionLostError."""
 
         async def is_owned(tx: CheckpointTx) -> None:
             await tx.partitions.require_owned([(partition, owned.epoch(partition))])

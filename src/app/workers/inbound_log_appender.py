@@ -20,7 +20,7 @@ class InboundLogAppender:
         self._locks = [asyncio.Lock() for _ in range(partition_count)]
 
     async def append(self, telemetry: TelemetryBatch) -> None:
-        """Raises AppendUnconfirmed."""
+        """Raises AppendUnconfirmedError."""
         if len(telemetry):
             blocks = telemetry.blocks(self._partition_count)  # type: ignore[attr-defined]  # the native class
             await asyncio.gather(*[self._append(*each) for each in blocks])

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Awaitable, Callable
 
-from domain.partitions.inbound_log_reachability import LogReachabilityMonitor
+from domain.partitions.inbound_log_reachability import InboundLogReachabilityMonitor
 
 INTERVAL_S = 0.5
 TIMEOUT_S = 1.0
@@ -14,7 +14,7 @@ TIMEOUT_S = 1.0
 class InboundLogProbeWorker:
     name = "log_probe"
 
-    def __init__(self, reaches_log: Callable[[float], Awaitable[bool]], meter: LogReachabilityMonitor) -> None:
+    def __init__(self, reaches_log: Callable[[float], Awaitable[bool]], meter: InboundLogReachabilityMonitor) -> None:
         """`reaches_log` gets the seconds to wait for an answer. It must not raise."""
         self._reaches_log = reaches_log
         self._meter = meter

@@ -8,7 +8,7 @@ from collections.abc import Awaitable, Callable
 
 import structlog
 
-from domain.partitions.lease import InstanceLease
+from domain.partitions.instance_lease import InstanceLease
 
 CHECK_INTERVAL_S = 0.1
 RETRY_TIMEOUT_S = 0.5

@@ -13,7 +13,7 @@ from domain.devices.device_link import InboundBatch
 from domain.ingest.device_messages import DecodedBatch
 from domain.ingest.metric_naming import AssignNames
 from domain.ingest.pipeline import EvaluatedBatch, IngestPipeline
-from domain.partitions.model import PartitionLost
+from domain.partitions.model import PartitionLostError
 
 log = structlog.get_logger("partitions")
 
@@ -33,6 +33,6 @@ class PartitionIngestWorker(IngestWorker):
     async def _process_batch(self, batch: InboundBatch) -> None:
         try:
             await super()._process_batch(batch)
-        except PartitionLost as error:
+        except PartitionLostError as error:
             log.info("another instance owns a partition now; what it has not stored is stored there", error=error.message)
             batch.nack()

@@ -15,7 +15,7 @@ from domain.devices.device_link import InboundEvent
 from domain.kernel.errors import Unavailable
 from domain.partitions.model import PartitionLogAdvance
 from domain.partitions.owned_partitions import PartitionOwnership
-from domain.partitions.ports import InboundLog, LogDamaged, LogEntry
+from domain.partitions.ports import InboundLog, InboundLogDamagedError, InboundLogEntry
 from domain.rules.telemetry_engine_port import TelemetryBatch
 
 READ_ENTRIES = 32
@@ -34,7 +34,7 @@ class PartitionBatch:
     """Entries of one or more partitions, in the form of an inbound batch."""
 
     inbound: PartitionInboundLink
-    entries: Mapping[int, Sequence[LogEntry]]
+    entries: Mapping[int, Sequence[InboundLogEntry]]
     telemetry: TelemetryBatch
     progress: Sequence[PartitionLogAdvance]
     events: Sequence[InboundEvent] = ()
@@ -60,7 +60,7 @@ class PartitionBatch:
 class _PartitionReader:
     epoch: int
     task: asyncio.Task[None]
-    entries: asyncio.Queue[Sequence[LogEntry]]
+    entries: asyncio.Queue[Sequence[InboundLogEntry]]
 
 
 class PartitionInboundLink:
@@ -93,7 +93,7 @@ class PartitionInboundLink:
                 self._end(reader.task)
                 del self._readers[partition]
         for partition in owned.keys() - self._readers.keys():
-            entries: asyncio.Queue[Sequence[LogEntry]] = asyncio.Queue(1)
+            entries: asyncio.Queue[Sequence[InboundLogEntry]] = asyncio.Queue(1)
             task = asyncio.create_task(self._read(partition, entries), name=f"partition-{partition}")
             self._readers[partition] = _PartitionReader(owned[partition], task, entries)
         self.damaged = {partition: reason for partition, reason in self.damaged.items() if partition in owned}
@@ -119,8 +119,8 @@ class PartitionInboundLink:
                 if batch is not None:
                     return batch
 
-    def _take(self) -> dict[int, Sequence[LogEntry]]:
-        taken: dict[int, Sequence[LogEntry]] = {}
+    def _take(self) -> dict[int, Sequence[InboundLogEntry]]:
+        taken: dict[int, Sequence[InboundLogEntry]] = {}
         size = 0
         for partition, reader in self._readers.items():
             if reader.entries.empty():
@@ -134,7 +134,7 @@ class PartitionInboundLink:
                 size += sum(len(entry.body) for entry in entries)
         return taken
 
-    def _join(self, taken: Mapping[int, Sequence[LogEntry]]) -> PartitionBatch | None:
+    def _join(self, taken: Mapping[int, Sequence[InboundLogEntry]]) -> PartitionBatch | None:
         try:
             telemetry = self._read_blocks([entry.body for entries in taken.values() for entry in entries])
         except ValueError:
@@ -143,7 +143,7 @@ class PartitionInboundLink:
         progress = [self._ownership.progress_to(partition, taken[partition][-1].position) for partition in sorted(taken)]
         return PartitionBatch(self, taken, telemetry, progress)
 
-    def _is_readable(self, partition: int, entries: Sequence[LogEntry]) -> bool:
+    def _is_readable(self, partition: int, entries: Sequence[InboundLogEntry]) -> bool:
         try:
             self._read_blocks([entry.body for entry in entries])
         except ValueError as error:
@@ -167,12 +167,12 @@ class PartitionInboundLink:
         """The engine has moved on and the database has not: forget what the engine holds of these partitions."""
         self._drop([each.partition for each in progress if self._ownership.is_current(each)])
 
-    async def _read(self, partition: int, ready: asyncio.Queue[Sequence[LogEntry]]) -> None:
+    async def _read(self, partition: int, ready: asyncio.Queue[Sequence[InboundLogEntry]]) -> None:
         after = self._ownership.position(partition)
         while True:
             try:
                 entries = await self._log.read(partition, after, READ_ENTRIES, READ_WAIT_S)
-            except LogDamaged as error:
+            except InboundLogDamagedError as error:
                 self._stop_damaged(partition, error.message)
                 return
             except Unavailable as error:

@@ -14,7 +14,7 @@ from app.workers.device_events import DeviceEventQueue
 from app.workers.inbound_log_appender import InboundLogAppender
 from app.workers.ingest import InboundBatchWorker
 from domain.devices.device_link import DeviceConnected, DeviceDisconnected, InboundBatch, InboundLink, OutboundLink
-from domain.partitions.lease import InstanceLease
+from domain.partitions.instance_lease import InstanceLease
 from domain.partitions.ports import ConnectedDevices
 
 log = structlog.get_logger("front")

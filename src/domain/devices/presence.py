@@ -13,7 +13,7 @@ from typing import Protocol
 from domain.devices.device_link import LOST, REVOKED, STOPPED, TAKEN_OVER, OutboundLink
 from domain.devices.model import Device, DeviceStatus
 from domain.devices.presence_batch import PresenceBatch, PresenceTx
-from domain.devices.sessions import NO_FRONT, HasDeviceSessions
+from domain.devices.session_holders import NO_FRONT, HasDeviceSessions
 from domain.kernel.clock import Clock
 from domain.kernel.domain_events import DomainEvent, EventKind
 from domain.kernel.ids import DeviceId

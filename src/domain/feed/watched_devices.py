@@ -17,7 +17,7 @@ from domain.webhooks.recipients import load_recipients
 class FeedInterestTx(RecipientTx, HasAccounts, Protocol): ...
 
 
-class LiveSubscriptions:
+class WatchedDeviceFinder:
     def __init__(self, *, uow: UnitOfWork[FeedInterestTx], clock: Clock) -> None:
         self._uow = uow
         self._clock = clock

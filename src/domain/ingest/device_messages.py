@@ -37,7 +37,7 @@ from domain.devices.device_link import (
 from domain.devices.health import HasDeviceHealth, HealthBatch
 from domain.devices.model import Device
 from domain.devices.presence_batch import PresenceBatch, PresenceTx
-from domain.devices.sessions import HasDeviceSessions
+from domain.devices.session_holders import HasDeviceSessions
 from domain.kernel.clock import SECOND_MS, Clock
 from domain.kernel.ids import DeviceId
 from domain.kernel.unit_of_work import UnitOfWork

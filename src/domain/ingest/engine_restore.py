@@ -11,9 +11,9 @@ from functools import partial
 from typing import Protocol
 
 from domain.devices.ports import HasDevices
-from domain.ingest.partition_restore_ports import HasPartitionStates
+from domain.ingest.partition_state_ports import HasPartitionStates
 from domain.kernel.unit_of_work import UnitOfWork
-from domain.partitions.hashing import hash_range
+from domain.partitions.device_hash import hash_range
 from domain.rules.model import Rule, RuleSpec
 from domain.rules.storage_ports import HasRules
 from domain.rules.telemetry_engine_port import TelemetryEngine

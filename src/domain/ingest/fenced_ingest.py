@@ -8,7 +8,7 @@ from __future__ import annotations
 from typing import Protocol
 
 from domain.ingest.telemetry import IngestResult, IngestService, IngestTx
-from domain.partitions.hashing import partition_of
+from domain.partitions.device_hash import partition_of
 from domain.partitions.owned_partitions import PartitionOwnership
 from domain.partitions.ports import HasPartitions
 
@@ -24,7 +24,7 @@ class FencedIngestStore:
         self._ownership = ownership
 
     async def store(self, tx: FencedIngestTx, result: IngestResult) -> None:
-        """Raises PartitionLost."""
+        """Raises PartitionLostError."""
         partitions = {partition_of(device_no, self._ownership.count) for device_no in result.device_nos}
         await tx.partitions.require_owned([(partition, self._ownership.epoch(partition)) for partition in sorted(partitions)])
         await self._ingest.store(tx, result)

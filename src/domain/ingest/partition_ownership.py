@@ -14,11 +14,11 @@ from domain.ingest.engine_restore import RestorePartitionTx, restore_partition
 from domain.kernel.clock import Clock
 from domain.kernel.errors import ValidationFailed
 from domain.kernel.unit_of_work import EngineCommitLock, Transaction, UnitOfWork
-from domain.partitions.hashing import partition_of
-from domain.partitions.inbound_log_reachability import LogReachabilityMonitor, without_log
-from domain.partitions.liveness import OWN_LEASE_MS, InstanceLiveness
+from domain.partitions.cluster_overview import PartitionMoveHistory
+from domain.partitions.device_hash import partition_of
+from domain.partitions.inbound_log_reachability import InboundLogReachabilityMonitor, without_log
+from domain.partitions.instance_liveness import OWN_LEASE_MS, InstanceLiveness
 from domain.partitions.model import NOBODY, Partition
-from domain.partitions.overview import PartitionMoveHistory
 from domain.partitions.owned_partitions import PartitionOwnership
 from domain.partitions.ports import MISSING, HasPartitions, InboundLog, InstanceConnectionProbe
 from domain.rules.telemetry_engine_port import TelemetryEngine
@@ -42,7 +42,7 @@ class PartitionOwnershipService:
         log: InboundLog,
         ownership: PartitionOwnership,
         calls: InstanceConnectionProbe,
-        log_reach: LogReachabilityMonitor,
+        log_reach: InboundLogReachabilityMonitor,
         on_restored: Callable[[], None],
         on_takeover: Callable[[], None],
         before_release: Callable[[], Awaitable[None]],

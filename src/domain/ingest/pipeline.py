@@ -188,8 +188,8 @@ class IngestPipeline:
         )
 
     async def store(self, batch: EvaluatedBatch) -> AfterCommitActions:
-        """Write the batch in one transaction. Raises Unavailable when the database does not answer; PartitionLost or
-        AlreadyCommitted, and then nothing was written."""
+        """Write the batch in one transaction. Raises Unavailable when the database does not answer; PartitionLostError or
+        AlreadyCommittedError, and then nothing was written."""
         follow_ups = AfterCommitActions()
         if batch.is_empty:
             return follow_ups

@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 from domain.kernel.clock import Clock
-from domain.partitions.model import ClusterMember, LogReachability
+from domain.partitions.model import ClusterMember, InboundLogReachability
 
 LOST_MS = 2_000
 """Without an answer for so long, a member does not reach the log."""
@@ -19,7 +19,7 @@ GAP_MS, STEADY_MS = 1_500, 5_000
 """It reaches the log steadily if there was no gap of that length in that time."""
 
 
-class LogReachabilityMonitor:
+class InboundLogReachabilityMonitor:
     def __init__(self, clock: Clock) -> None:
         self._clock = clock
         self._answered_ms = self._steady_since_ms = clock.monotonic_ms()
@@ -30,12 +30,12 @@ class LogReachabilityMonitor:
             self._steady_since_ms = now_ms
         self._answered_ms = now_ms
 
-    def measure(self) -> LogReachability:
+    def measure(self) -> InboundLogReachability:
         now_ms = self._clock.monotonic_ms()
         if now_ms - self._answered_ms >= LOST_MS:
-            return LogReachability.LOST
+            return InboundLogReachability.LOST
         is_steady = now_ms - self._answered_ms <= GAP_MS and now_ms - self._steady_since_ms >= STEADY_MS
-        return LogReachability.STEADY if is_steady else LogReachability.RECENT
+        return InboundLogReachability.STEADY if is_steady else InboundLogReachability.RECENT
 
     def lost_in_ms(self) -> int:
         """How long until it is lost without an answer; 0 or less when it is."""
@@ -45,6 +45,6 @@ class LogReachabilityMonitor:
 def without_log(members: Iterable[ClusterMember], live: frozenset[str]) -> frozenset[str]:
     """The live members that others replace because they do not reach the log."""
     reach = {each.instance: each.log_reach for each in members if each.instance in live}
-    if LogReachability.STEADY not in reach.values():
+    if InboundLogReachability.STEADY not in reach.values():
         return frozenset()
-    return frozenset(instance for instance, found in reach.items() if found is LogReachability.LOST)
+    return frozenset(instance for instance, found in reach.items() if found is InboundLogReachability.LOST)

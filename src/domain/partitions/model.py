@@ -17,19 +17,19 @@ NOBODY = ""
 MAX_PARTITIONS = 256
 
 
-class PartitionLost(DomainError):
+class PartitionLostError(DomainError):
     """Another instance owns the partition now. Nothing was stored; what this instance holds of the partition is out of date."""
 
     code = "PARTITION_LOST"
 
 
-class LeaseLost(DomainError):
+class LeaseLostError(DomainError):
     """Other instances may have taken this one's devices over. Nothing was stored or confirmed; devices send again elsewhere."""
 
     code = "LEASE_LOST"
 
 
-class AlreadyCommitted(DomainError):
+class AlreadyCommittedError(DomainError):
     """A commit whose answer was lost had been stored. The transaction that repeats it must store nothing."""
 
     code = "ALREADY_COMMITTED"
@@ -54,12 +54,12 @@ class Partition:
         return replace(self, owner=NOBODY, epoch=epoch + 1) if self.epoch == epoch else None
 
     def advanced(self, progress: PartitionLogAdvance) -> Partition:
-        """Raises PartitionLost, AlreadyCommitted."""
+        """Raises PartitionLostError, AlreadyCommittedError."""
         if (self.epoch, self.position) == (progress.epoch, progress.before):
             return replace(self, position=progress.after)
         if (self.epoch, self.position) == (progress.epoch, progress.after):
-            raise AlreadyCommitted(f"Position {self.position} of partition {self.partition} is stored already.")
-        raise PartitionLost(
+            raise AlreadyCommittedError(f"Position {self.position} of partition {self.partition} is stored already.")
+        raise PartitionLostError(
             f"Partition {self.partition} is at epoch {self.epoch}, position {self.position}; this instance expected epoch "
             f"{progress.epoch}, position {progress.before}. Nothing was stored."
         )
@@ -79,7 +79,7 @@ class PartitionLogAdvance:
         return replace(self, after=self.before)
 
 
-class LogReachability(IntEnum):
+class InboundLogReachability(IntEnum):
     """Whether an instance reaches the cluster's log."""
 
     LOST = 0
@@ -94,4 +94,4 @@ class ClusterMember:
 
     instance: str
     beats: int
-    log_reach: LogReachability = LogReachability.STEADY
+    log_reach: InboundLogReachability = InboundLogReachability.STEADY

@@ -12,14 +12,14 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 from domain.partitions.assignment import assign
-from domain.partitions.model import NOBODY, Partition, PartitionLogAdvance, PartitionLost
+from domain.partitions.model import NOBODY, Partition, PartitionLogAdvance, PartitionLostError
 
 MAX_MOVES = 4
 """Partitions that are between two live owners at a time."""
 
 
 @dataclass(frozen=True, slots=True)
-class OwnershipPlan:
+class PartitionOwnershipPlan:
     claim: Sequence[Partition] = ()
     release: Sequence[tuple[int, int]] = ()
     """(partition, epoch)."""
@@ -50,14 +50,14 @@ class PartitionOwnership:
     def partitions(self) -> Sequence[int]:
         return list(self._owned)
 
-    def plan(self, rows: Sequence[Partition], live: frozenset[str]) -> OwnershipPlan:
+    def plan(self, rows: Sequence[Partition], live: frozenset[str]) -> PartitionOwnershipPlan:
         """What to do, given the rows and the live members. An instance that is not among the members claims nothing. Rows that
         were read before this instance claimed or committed are older than what it knows, and say nothing."""
         rows = [row for row in rows if row.partition not in self._owned or row.epoch >= self._owned[row.partition].epoch]
         lost = [row.partition for row in rows if row.partition in self._owned and self._owned[row.partition].epoch != row.epoch]
         should_own = assign(self.count, live)
         if not should_own:
-            return OwnershipPlan(lost=lost)
+            return PartitionOwnershipPlan(lost=lost)
         free = {row.partition for row in rows if row.owner not in live or self._is_not_held(row)}
         claim = [row for row in rows if row.partition in free and should_own[row.partition] == self.instance]
         release = [
@@ -66,7 +66,7 @@ class PartitionOwnership:
             if row.owner == self.instance and should_own[row.partition] != self.instance and row.partition not in lost
         ]
         moving = sum(row.owner == NOBODY for row in rows)
-        return OwnershipPlan(claim, release[: max(0, MAX_MOVES - moving)], lost)
+        return PartitionOwnershipPlan(claim, release[: max(0, MAX_MOVES - moving)], lost)
 
     def _is_not_held(self, row: Partition) -> bool:
         return row.owner == self.instance and row.partition not in self._owned
@@ -79,15 +79,15 @@ class PartitionOwnership:
         self._owned.pop(partition, None)
 
     def epoch(self, partition: int) -> int:
-        """Raises PartitionLost."""
+        """Raises PartitionLostError."""
         return self._find(partition).epoch
 
     def position(self, partition: int) -> int:
-        """The last position that is stored. Raises PartitionLost."""
+        """The last position that is stored. Raises PartitionLostError."""
         return self._find(partition).position
 
     def progress_to(self, partition: int, position: int) -> PartitionLogAdvance:
-        """What a transaction has to prove to advance to `position`. Raises PartitionLost."""
+        """What a transaction has to prove to advance to `position`. Raises PartitionLostError."""
         owned = self._find(partition)
         return PartitionLogAdvance(partition, owned.epoch, owned.position, position)
 
@@ -104,5 +104,5 @@ class PartitionOwnership:
     def _find(self, partition: int) -> _OwnedPartition:
         owned = self._owned.get(partition)
         if owned is None:
-            raise PartitionLost(f"This instance does not own partition {partition}.")
+            raise PartitionLostError(f"This instance does not own partition {partition}.")
         return owned

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Protocol
 
 from domain.kernel.errors import DomainError, Unavailable
-from domain.partitions.model import ClusterMember, LogReachability, Partition, PartitionLogAdvance
+from domain.partitions.model import ClusterMember, InboundLogReachability, Partition, PartitionLogAdvance
 
 ConnectedDevices = Sequence[tuple[str, int]]
 """(device id, when it connected in Unix ms)."""
@@ -29,14 +29,14 @@ class PartitionRepository(Protocol):
     async def advance(self, progress: PartitionLogAdvance) -> None:
         """Compare and set the position; the row stays locked until the transaction ends. Call it first in the transaction.
 
-        Raises PartitionLost, AlreadyCommitted; the transaction must then roll back."""
+        Raises PartitionLostError, AlreadyCommittedError; the transaction must then roll back."""
 
     async def require_owned(self, epochs: Collection[tuple[int, int]]) -> None:
-        """Prove that no (partition, epoch) has changed, and keep it so until the transaction ends. Raises PartitionLost."""
+        """Prove that no (partition, epoch) has changed, and keep it so until the transaction ends. Raises PartitionLostError."""
 
 
 class ClusterMemberRepository(Protocol):
-    async def beat(self, instance: str, log_reach: LogReachability) -> None:
+    async def beat(self, instance: str, log_reach: InboundLogReachability) -> None:
         """Increment the beats of the instance, and say how it reaches the log; the first call makes it a member."""
 
     async def list_all(self) -> Sequence[ClusterMember]: ...
@@ -65,20 +65,20 @@ class InstanceConnectionProbe(Protocol):
 MISSING = "missing"
 
 
-class LogDamaged(DomainError):
+class InboundLogDamagedError(DomainError):
     """The log does not contain what it has confirmed: entries are missing, or it is another log. Only an operator can decide."""
 
     code = "LOG_DAMAGED"
 
 
-class AppendUnconfirmed(Unavailable):
+class AppendUnconfirmedError(Unavailable):
     """The log did not confirm an entry in time. It may be stored nevertheless."""
 
     code = "APPEND_UNCONFIRMED"
 
 
 @dataclass(frozen=True, slots=True)
-class LogEntry:
+class InboundLogEntry:
     """`position` counts the entries of one partition from 1, without gaps."""
 
     position: int
@@ -102,13 +102,13 @@ class InboundLog(Protocol):
 
     async def append(self, partition: int, body: bytes, entry_id: str) -> int:
         """Store the entry on a majority of the nodes and return its position. Repeating a call with the same `entry_id`
-        within two minutes stores nothing. Raises AppendUnconfirmed."""
+        within two minutes stores nothing. Raises AppendUnconfirmedError."""
 
-    async def read(self, partition: int, after: int, limit: int, wait_s: float) -> Sequence[LogEntry]:
+    async def read(self, partition: int, after: int, limit: int, wait_s: float) -> Sequence[InboundLogEntry]:
         """At most `limit` entries that follow `after`, in order; empty if there is none within `wait_s`.
 
-        Raises LogDamaged if the entry after `after` is missing although later ones exist, or if the log ends before `after`;
-        Unavailable when the log does not answer."""
+        Raises InboundLogDamagedError if the entry after `after` is missing although later ones exist, or if the log ends before
+        `after`; Unavailable when the log does not answer."""
 
     async def trim(self, partition: int, up_to: int) -> None:
         """Delete the entries up to and including this position. Raises Unavailable."""

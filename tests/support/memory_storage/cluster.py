@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import replace
 
-from domain.devices.sessions import NO_FRONT
-from domain.partitions.model import ClusterMember, LogReachability, Partition, PartitionLogAdvance, PartitionLost
+from domain.devices.session_holders import NO_FRONT
+from domain.partitions.model import ClusterMember, InboundLogReachability, Partition, PartitionLogAdvance, PartitionLostError
 from support.memory_storage.tables import Database, Table
 
 PARTITIONS: Table[int, Partition] = Table("partitions")
@@ -43,7 +43,7 @@ class MemoryPartitionRepository:
     async def require_owned(self, epochs: Collection[tuple[int, int]]) -> None:
         found = {(row.partition, row.epoch) for row in await self.list_all()}
         if set(epochs) - found:
-            raise PartitionLost("This instance does not own some of these partitions any more.")
+            raise PartitionLostError("This instance does not own some of these partitions any more.")
 
     def _put(self, row: Partition) -> Partition:
         self._database.writable_rows(PARTITIONS)[row.partition] = row
@@ -54,7 +54,7 @@ class MemoryClusterMemberRepository:
     def __init__(self, database: Database) -> None:
         self._database = database
 
-    async def beat(self, instance: str, log_reach: LogReachability) -> None:
+    async def beat(self, instance: str, log_reach: InboundLogReachability) -> None:
         rows = self._database.writable_rows(MEMBERS)
         beats = rows[instance].beats if instance in rows else 0
         rows[instance] = ClusterMember(instance, beats + 1, log_reach)

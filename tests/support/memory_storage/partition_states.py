@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from domain.ingest.partition_restore_ports import HashRange
-from domain.partitions.hashing import hash_of
+from domain.ingest.partition_state_ports import HashRange
+from domain.partitions.device_hash import hash_of
 from domain.rules.model import Rule
 from domain.telemetry.ports import PackedRow
 from support.memory_storage.rules import MemoryRuleRepository

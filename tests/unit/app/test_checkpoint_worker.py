@@ -11,8 +11,8 @@ from app.workers.engine_checkpoint import CheckpointTx, CheckpointWorker
 from app.workers.last_seen_buffer import LastSeenBuffer
 from domain.devices.clock_skew import ClockOffsetService
 from domain.kernel.unit_of_work import UnitOfWork
-from domain.partitions.hashing import partition_of
-from domain.partitions.model import PartitionLost
+from domain.partitions.device_hash import partition_of
+from domain.partitions.model import PartitionLostError
 from domain.partitions.owned_partitions import PartitionOwnership
 from support.telemetry_world import TelemetryWorld
 
@@ -60,7 +60,7 @@ async def test_an_instance_writes_the_checkpoints_of_the_partitions_that_it_stil
     worker = worker_of(world, ownership)
     await worker.write()
     assert await checkpointed(world) == {1}
-    with pytest.raises(PartitionLost):
+    with pytest.raises(PartitionLostError):
         await worker.write_partition(ownership, 2)
     await worker.write()
     assert await checkpointed(world) == {1}

@@ -8,11 +8,11 @@ from typing import Any
 
 from nats.errors import NoRespondersError
 
-from adapters.stream.cluster_bus import NatsClusterBus
+from adapters.stream.nats_cluster_bus import NatsClusterBus
 from domain.events.model import TELEMETRY, Event, FeedFilter
 from domain.feed.feed_between_instances import FeedInterestMessage, FeedReadingsMessage
 from domain.kernel.ids import AccountId, DeviceId, EventId
-from domain.partitions.lease import LeasePollRequest, LeasePollResponse
+from domain.partitions.instance_lease import LeasePollRequest, LeasePollResponse
 
 ACCOUNT, PUMP = AccountId("acc_1"), DeviceId("dev_1")
 PAYLOAD: dict[str, Any] = {"type": TELEMETRY, "metric": "t", "value": 21.5, "valueText": None}

@@ -12,7 +12,7 @@ from app.workers.device_events import DeviceEventQueue, DeviceEventWorker
 from domain.devices.device_link import DeviceConnected, InboundMessage
 from domain.ingest.device_messages import AfterCommitActions, DecodedBatch
 from domain.kernel.errors import Unavailable
-from domain.partitions.model import LeaseLost
+from domain.partitions.model import LeaseLostError
 from support.waiting import TIMEOUT_S
 
 
@@ -78,7 +78,7 @@ class Lease:
 
     def require(self) -> None:
         if not self.is_valid:
-            raise LeaseLost("gone")
+            raise LeaseLostError("gone")
 
 
 class Appender:

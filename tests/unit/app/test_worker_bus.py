@@ -9,7 +9,7 @@ from contextlib import AsyncExitStack, asynccontextmanager
 from pathlib import Path
 from typing import Any
 
-from adapters.stream.worker_bus import MAX_UNSENT_BYTES, WorkerProcessFeedBus
+from adapters.stream.worker_process_bus import MAX_UNSENT_BYTES, WorkerProcessFeedBus
 from domain.events.model import TELEMETRY, Event, FeedFilter
 from domain.feed.feed_between_instances import FeedInterestMessage, FeedReadingsMessage
 from domain.kernel.ids import AccountId, DeviceId, EventId

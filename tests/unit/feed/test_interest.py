@@ -7,10 +7,10 @@ from typing import Any
 
 import pytest
 
-from app.workers.live_subscribers import FeedInterestWorker
+from app.workers.feed_interest import FeedInterestWorker
 from app.workers.wake_event import WakeEvent
 from domain.events.model import FeedFilter
-from domain.feed.watched_devices import LiveSubscriptions
+from domain.feed.watched_devices import WatchedDeviceFinder
 from support.waiting import TIMEOUT_S
 from support.webhook_world import ACCOUNT, WebhookWorld
 
@@ -34,7 +34,7 @@ def create_worker(world: WebhookWorld, engine: Any) -> FeedInterestWorker:
     wake_event = WakeEvent()
     world.feed._on_filters_changed = wake_event.set
     return FeedInterestWorker(
-        live_subscriptions=LiveSubscriptions(uow=world.uow, clock=world.clock),
+        watched_devices=WatchedDeviceFinder(uow=world.uow, clock=world.clock),
         hub=world.feed,
         engine=engine,
         wake_event=wake_event,

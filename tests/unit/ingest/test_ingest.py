@@ -5,7 +5,7 @@ from __future__ import annotations
 from domain.events.policy import reading_event_id
 from domain.ingest.engine_restore import restore_engine, restore_partition
 from domain.kernel.ids import IdPrefix, has_id_format
-from domain.partitions.hashing import partition_of
+from domain.partitions.device_hash import partition_of
 from domain.telemetry.engine.reference_engine import ReferenceEngine
 from support.telemetry_world import TelemetryWorld
 

@@ -9,9 +9,9 @@ import pytest
 from domain.devices.model import DeviceCredentials
 from domain.devices.recent_credential_changes import RecentCredentialChanges
 from domain.kernel.ids import DeviceId
-from domain.partitions.lease import AWAY_MS, POLL_AFTER_MS, InstanceLease, LeasePollRequest, LeasePollResponse
-from domain.partitions.liveness import OWN_LEASE_MS
-from domain.partitions.model import LeaseLost
+from domain.partitions.instance_lease import AWAY_MS, POLL_AFTER_MS, InstanceLease, LeasePollRequest, LeasePollResponse
+from domain.partitions.instance_liveness import OWN_LEASE_MS
+from domain.partitions.model import LeaseLostError
 from support.manual_clock import ManualClock
 
 AWAY, RENEWING = LeasePollResponse(AWAY_MS, []), LeasePollResponse(AWAY_MS // 2, [])
@@ -71,7 +71,7 @@ async def test_it_holds_when_every_other_instance_is_without_the_database_too() 
     assert (instance.lease.must_poll, instance.lease.is_database_away) == (True, True)
     instance.clock.forward(ms=POLL_AFTER_MS)
     assert not instance.lease.is_valid  # each round of answers holds for as long as a beat
-    with pytest.raises(LeaseLost):
+    with pytest.raises(LeaseLostError):
         instance.lease.require()
 
 
@@ -166,5 +166,5 @@ async def test_an_instance_that_renews_has_no_lease_while_others_replace_it() ->
     assert instance.lease.is_valid
     instance.is_replaced = True
     assert (instance.lease.is_valid, instance.lease.remaining_s(), instance.lease.is_database_away) == (False, 0.0, False)
-    with pytest.raises(LeaseLost):
+    with pytest.raises(LeaseLostError):
         instance.lease.require()

@@ -2,18 +2,18 @@
 
 from __future__ import annotations
 
-from adapters.stream.own_entries import MAX_BYTES, OwnEntries
-from domain.partitions.ports import LogEntry
+from adapters.stream.recent_own_entries import MAX_BYTES, RecentOwnEntries
+from domain.partitions.ports import InboundLogEntry
 
 
-def entries(*positions: int) -> OwnEntries:
-    made = OwnEntries()
+def entries(*positions: int) -> RecentOwnEntries:
+    made = RecentOwnEntries()
     for position in positions:
-        made.add(LogEntry(position, b"x"))
+        made.add(InboundLogEntry(position, b"x"))
     return made
 
 
-def positions(found: OwnEntries, after: int, limit: int = 10) -> list[int]:
+def positions(found: RecentOwnEntries, after: int, limit: int = 10) -> list[int]:
     return [entry.position for entry in found.read(after, limit)]
 
 
@@ -32,10 +32,10 @@ def test_reading_again_from_the_same_position_finds_the_same() -> None:
 
 
 def test_the_oldest_go_when_they_are_too_large_together() -> None:
-    found = OwnEntries()
+    found = RecentOwnEntries()
     for position in range(1, 5):
-        found.add(LogEntry(position, bytes(MAX_BYTES // 3)))
+        found.add(InboundLogEntry(position, bytes(MAX_BYTES // 3)))
     assert positions(found, 0) == []
     assert positions(found, 1) == [2, 3, 4]
-    found.add(LogEntry(5, bytes(MAX_BYTES + 1)))
+    found.add(InboundLogEntry(5, bytes(MAX_BYTES + 1)))
     assert positions(found, 4) == []

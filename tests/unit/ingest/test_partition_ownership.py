@@ -13,10 +13,10 @@ import pytest
 from app.workers.partition_log_reader import PartitionBatch, PartitionInboundLink
 from domain.ingest.partition_ownership import PartitionOwnershipService
 from domain.kernel.errors import ValidationFailed
-from domain.partitions.hashing import partition_of
-from domain.partitions.inbound_log_reachability import LOST_MS, STEADY_MS, LogReachabilityMonitor
-from domain.partitions.liveness import LEASE_MS, OWN_LEASE_MS, SUSPECT_MS
-from domain.partitions.model import NOBODY, PartitionLost
+from domain.partitions.device_hash import partition_of
+from domain.partitions.inbound_log_reachability import LOST_MS, STEADY_MS, InboundLogReachabilityMonitor
+from domain.partitions.instance_liveness import LEASE_MS, OWN_LEASE_MS, SUSPECT_MS
+from domain.partitions.model import NOBODY, PartitionLostError
 from domain.partitions.owned_partitions import PartitionOwnership
 from domain.telemetry.engine.reference_batch import InMemoryTelemetryBatch
 from domain.telemetry.engine.reference_engine import ReferenceEngine
@@ -36,7 +36,7 @@ class Instance:
     def __init__(self, name: str, world: World, count: int = COUNT) -> None:
         self.ownership = PartitionOwnership(name, count)
         self.engine = ReferenceEngine()
-        self.log_reach = LogReachabilityMonitor(world.clock)
+        self.log_reach = InboundLogReachabilityMonitor(world.clock)
         self.reaches_log = True
         self.restored = 0
         self.owned_at_flush = self.takeovers = 0
@@ -150,7 +150,7 @@ async def test_an_instance_that_is_silent_is_replaced_and_cannot_store_afterward
         await world.steps(a, times=LEASE_MS // 500 + 1)
         assert await world.owners() == ["a"] * COUNT
         assert world.clock.monotonic_ms() - b.service.last_beat_ms >= OWN_LEASE_MS
-        with pytest.raises(PartitionLost):
+        with pytest.raises(PartitionLostError):
             await world.store(batch)
     await b.step()
     assert partition not in b.ownership

@@ -38,7 +38,7 @@ from adapters.storage.sql.repositories.notification_channels import (
     SqlServiceSecretRepository,
 )
 from adapters.storage.sql.repositories.notifications import SqlNotificationOutboxRepository
-from adapters.storage.sql.repositories.partition_restore import SqlPartitionStateRepository
+from adapters.storage.sql.repositories.partition_states import SqlPartitionStateRepository
 from adapters.storage.sql.repositories.partitions import SqlClusterMemberRepository, SqlPartitionRepository
 from adapters.storage.sql.repositories.passkeys import SqlPasskeyRepository
 from adapters.storage.sql.repositories.provisioning import SqlDeviceClaimRepository, SqlProvisioningCodeRepository

@@ -14,7 +14,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 
 from domain.kernel.clock import MINUTE_MS
-from domain.partitions.hashing import partition_of
+from domain.partitions.device_hash import partition_of
 from domain.rules.model import LatestReading, MetricValue, RuleDryRun, RuleSpec, in_firing_order
 from domain.rules.reference_rules import LastReport, explain_rule, watches_silence
 from domain.rules.telemetry_engine_port import Aggregator, Checkpoint, ClockOffset, TelemetryBatch, UnpackedReading

@@ -8,7 +8,7 @@ from adapters.http.api.cluster.schemas import ClusterResponse, cluster_response
 from adapters.http.core.auth import RequiredAccess, current_session
 from adapters.http.core.operation import ApiBlueprint, operation
 from domain.kernel.caller import Session
-from domain.partitions.overview import ClusterOverview
+from domain.partitions.cluster_overview import ClusterOverview
 
 
 def cluster_blueprint(describe: Callable[[Session], Awaitable[ClusterOverview | None]]) -> ApiBlueprint:

@@ -8,7 +8,7 @@ from pydantic import Field
 
 from adapters.http.core.schemas import ResponseModel, Timestamp
 from domain.kernel.clock import to_iso
-from domain.partitions.overview import ClusterOverview
+from domain.partitions.cluster_overview import ClusterOverview
 
 INSTANCE_EXAMPLE = "server-1-5d0c81f2"
 

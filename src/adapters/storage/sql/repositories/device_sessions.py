@@ -9,7 +9,7 @@ from sqlalchemy import bindparam, delete, select, update
 from adapters.storage.sql.db_session import DbSession
 from adapters.storage.sql.mapper import json_integer_list, json_list, to_json, upsert
 from adapters.storage.sql.tables import device_sessions
-from domain.devices.sessions import NO_FRONT
+from domain.devices.session_holders import NO_FRONT
 
 s = device_sessions.c
 

@@ -11,7 +11,14 @@ from adapters.storage.sql.db_session import POSTGRES, DbSession, Row
 from adapters.storage.sql.mapper import insert_or_ignore, json_integer_list, json_list, to_json
 from adapters.storage.sql.postgres_session_settings import session_name
 from adapters.storage.sql.tables import members, partitions
-from domain.partitions.model import NOBODY, ClusterMember, LogReachability, Partition, PartitionLogAdvance, PartitionLost
+from domain.partitions.model import (
+    NOBODY,
+    ClusterMember,
+    InboundLogReachability,
+    Partition,
+    PartitionLogAdvance,
+    PartitionLostError,
+)
 
 p, m = partitions.c, members.c
 
@@ -85,25 +92,25 @@ class SqlPartitionRepository:
         found = await self._session.read(FIND, at_part=part)
         if found:
             _partition(found[0]).advanced(progress)  # raises what is wrong with it
-        raise PartitionLost(f"Partition {part} changed while this instance stored its messages.")
+        raise PartitionLostError(f"Partition {part} changed while this instance stored its messages.")
 
     async def require_owned(self, epochs: Collection[tuple[int, int]]) -> None:
         listed = to_json(sorted(partition for partition, _ in epochs))
         found = await self._session.read(LOCK_FOR_SHARE[self._session.dialect], at_listed=listed)
         if changed := set(epochs) - {(int(part), int(epoch)) for part, epoch in found}:
-            raise PartitionLost(f"This instance does not own {len(changed)} of these partitions any more.")
+            raise PartitionLostError(f"This instance does not own {len(changed)} of these partitions any more.")
 
 
 class SqlClusterMemberRepository:
     def __init__(self, session: DbSession) -> None:
         self._session = session
 
-    async def beat(self, instance: str, log_reach: LogReachability) -> None:
+    async def beat(self, instance: str, log_reach: InboundLogReachability) -> None:
         await self._session.write(BEAT, at_instance=instance, at_reach=int(log_reach))
 
     async def list_all(self) -> Sequence[ClusterMember]:
         rows = await self._session.read(LIST_MEMBERS)
-        return [ClusterMember(instance, int(beats), LogReachability(int(reach))) for instance, beats, reach in rows]
+        return [ClusterMember(instance, int(beats), InboundLogReachability(int(reach))) for instance, beats, reach in rows]
 
     async def remove(self, instances: Collection[str]) -> None:
         if instances:

@@ -16,7 +16,7 @@ from adapters.storage.sql.tables.columns import (
 )
 from domain.commands.model import CommandKind, CommandWidget, ExecutionStatus, TriggeredBy
 from domain.devices.model import DeviceStatus, FirmwareProfile
-from domain.partitions.hashing import HASH_BITS, HASH_FACTOR
+from domain.partitions.device_hash import HASH_BITS, HASH_FACTOR
 from domain.rules.model import MatchMode
 from domain.schedules.model import SLOTS_PER_DEVICE, MisfirePolicy, ScheduleStatus, SwitchEdge
 

@@ -12,7 +12,7 @@ from sqlalchemy import BigInteger, TextClause, bindparam, text
 from adapters.storage.sql.db_session import POSTGRES, SQLITE, DbSession
 from adapters.storage.sql.repositories.rules import SELECT_RULES, rule_from_row
 from adapters.storage.sql.tables import PARTITION_HASH, rules
-from domain.ingest.partition_restore_ports import HashRange
+from domain.ingest.partition_state_ports import HashRange
 from domain.rules.model import Rule
 from domain.telemetry.ports import PackedRow
 

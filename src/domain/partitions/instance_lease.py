@@ -18,8 +18,8 @@ from dataclasses import dataclass
 from typing import Protocol
 
 from domain.kernel.clock import Clock
-from domain.partitions.liveness import OWN_LEASE_MS
-from domain.partitions.model import LeaseLost
+from domain.partitions.instance_liveness import OWN_LEASE_MS
+from domain.partitions.model import LeaseLostError
 
 POLL_AFTER_MS = 1_300
 """So long after its last beat an instance asks the others: early enough for two rounds of answers before its lease ends."""
@@ -100,9 +100,11 @@ class InstanceLease:
         return self._renewed_ms_ago() >= POLL_AFTER_MS
 
     def require(self) -> None:
-        """Raises LeaseLost."""
+        """Raises LeaseLostError."""
         if not self.is_valid:
-            raise LeaseLost("This instance does not reach the database or the log; its devices connect elsewhere and send again.")
+            raise LeaseLostError(
+                "This instance does not reach the database or the log; its devices connect elsewhere and send again."
+            )
 
     def remaining_s(self) -> float:
         if self._is_replaced():

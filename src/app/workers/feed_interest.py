@@ -21,7 +21,7 @@ from domain.events.log_cursor import LogCursor
 from domain.events.model import FeedFilter
 from domain.events.policy import is_access_change
 from domain.events.ports import FeedHub, HasEvents
-from domain.feed.watched_devices import LiveSubscriptions
+from domain.feed.watched_devices import WatchedDeviceFinder
 from domain.kernel.unit_of_work import UnitOfWork
 from domain.rules.telemetry_engine_port import TelemetryEngine
 
@@ -61,7 +61,7 @@ class FeedInterestWorker(DueTaskWorker):
     def __init__(
         self,
         *,
-        live_subscriptions: LiveSubscriptions,
+        watched_devices: WatchedDeviceFinder,
         hub: FeedHub,
         engine: TelemetryEngine,
         wake_event: WakeEvent,
@@ -72,7 +72,7 @@ class FeedInterestWorker(DueTaskWorker):
         instance writes to the database. `remote_filters`: what the feed clients of other instances want."""
         self._remote_filters = remote_filters
         super().__init__(wake_event)
-        self._live_subscriptions = live_subscriptions
+        self._live_subscriptions = watched_devices
         self._hub = hub
         self._engine = engine
         self._peer_changes = peer_changes

@@ -9,7 +9,7 @@ from domain.rules.model import Rule
 from domain.telemetry.ports import PackedRow
 
 HashRange = tuple[int, int]
-"""The lowest and the highest hash of the devices; see `domain/partitions/hashing.py`."""
+"""The lowest and the highest hash of the devices; see `domain/partitions/device_hash.py`."""
 
 
 class PartitionStateRepository(Protocol):

@@ -66,7 +66,7 @@ class ClusterOverview:
         return None if last is None else max(0, last - row.position)
 
 
-class ClusterState(Protocol):
+class ClusterView(Protocol):
     """What an instance knows of the cluster by its beats."""
 
     live: frozenset[str]
@@ -82,7 +82,7 @@ class ClusterOverviewService:
         *,
         uow: UnitOfWork[ClusterTx],
         instance: str,
-        state: ClusterState,
+        state: ClusterView,
         log: InboundLog,
         problems: Callable[[], Mapping[int, str]],
     ) -> None:

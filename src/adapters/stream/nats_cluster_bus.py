@@ -14,9 +14,9 @@ import structlog
 from nats.aio.client import Client
 from nats.aio.msg import Msg
 
-from adapters.stream.feed_messages import decode_interest, decode_readings
+from adapters.stream.feed_message_codec import decode_interest, decode_readings
 from domain.feed.feed_between_instances import FeedInterestMessage, FeedReadingsMessage
-from domain.partitions.lease import LeasePollRequest, LeasePollResponse
+from domain.partitions.instance_lease import LeasePollRequest, LeasePollResponse
 from domain.partitions.ports import ConnectedDevices
 
 CALL_TIMEOUT_S = 0.3
