@@ -10,7 +10,7 @@ from datetime import UTC, datetime
 import pytest
 from standardwebhooks.webhooks import Webhook
 
-from adapters.engine.native_engine import NativeSignerFactory
+from adapters.engine.native_signer import NativeSignerFactory
 from adapters.engine.reference_signer import ReferenceSignerFactory
 
 Cpu = Callable[[Callable[[], object], int], float]

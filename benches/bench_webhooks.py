@@ -29,7 +29,7 @@ import loopback_peers
 from adapters.delivery.address_guard import AddressGuard
 from adapters.delivery.httpx_courier import HttpxCourier
 from adapters.delivery.native_courier import NativeCourier
-from adapters.engine.native_engine import NativeSignerFactory
+from adapters.engine.native_signer import NativeSignerFactory
 from adapters.storage.sql.database import SqlDatabase
 from adapters.storage.sql.tables import deliveries
 from app.workers.wake_event import WakeEvent
@@ -39,7 +39,7 @@ from domain.kernel.clock import WallAndSteadyTime
 from domain.kernel.ids import EventId
 from domain.webhooks.attempts import InFlightDelivery
 from domain.webhooks.deleted_webhook_cleanup import DeletedWebhookCleanup
-from domain.webhooks.model import DeliveryState, WebhookDelivery
+from domain.webhooks.model import WebhookDelivery, WebhookDeliveryState
 from domain.webhooks.ports import WebhookRequest, WebhookResponse
 from support.webhook_world import MovableClock, WebhookWorld
 
@@ -192,7 +192,7 @@ async def backlog(fast: str, dead: str, rows: int) -> None:
             EventId("evt_" + "0" * 26),
             "relay_changed",
             BODY,
-            DeliveryState.PENDING,
+            WebhookDeliveryState.PENDING,
             0,
             now_ms,
             None,

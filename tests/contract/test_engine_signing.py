@@ -9,7 +9,7 @@ from datetime import UTC, datetime
 import pytest
 from standardwebhooks.webhooks import Webhook
 
-from adapters.engine.native_engine import NativeSignerFactory
+from adapters.engine.native_signer import NativeSignerFactory
 from adapters.engine.reference_signer import ReferenceSignerFactory
 from domain.kernel.errors import ValidationFailed
 from domain.webhooks.signing_ports import WebhookSignerFactory

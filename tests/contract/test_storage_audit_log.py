@@ -13,7 +13,7 @@ from adapters.crypto.key_ring import KeyRing
 from adapters.crypto.seal_keys import Ed25519SealKeyProvider, is_signed_by
 from domain.audit.export import AuditExporter
 from domain.audit.export_selection import EVERYTHING, AuditSelection
-from domain.audit.verify import AuditReport, AuditVerificationError, AuditVerifier
+from domain.audit.verify import AuditVerificationError, AuditVerificationReport, AuditVerifier
 from domain.events.chain import NO_HASH, digest_of, link
 from domain.kernel.canonical_json import canonical_json
 from domain.kernel.errors import Conflict, NotFound
@@ -35,7 +35,7 @@ async def export(world: StoredAccount, selection: AuditSelection = EVERYTHING, *
     return [line async for line in exporter.lines(world.account.account_id, selection, **more)]
 
 
-def verify(lines: Sequence[str], *keys: str, expected: Any = ()) -> AuditReport:
+def verify(lines: Sequence[str], *keys: str, expected: Any = ()) -> AuditVerificationReport:
     return AuditVerifier(is_signed_by, keys or [KEY], expected).verify(lines)
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 from dataclasses import replace
 
-from domain.webhooks.model import DeliveryState
+from domain.webhooks.model import WebhookDeliveryState
 from support.storage import NOW, StoredAccount, a_delivery, a_key, a_webhook, an_attempt, new_id
 
 
@@ -86,7 +86,7 @@ async def test_a_delivery_finishes_once_and_drops_its_lease(world: StoredAccount
         assert await tx.deliveries.next_due_ms() == NOW + 5
         await tx.deliveries.finish_many([replace(again, attempts=7)])
         assert await tx.deliveries.get(claimed.no) == free
-        done = replace(free, state=DeliveryState.DELIVERED, attempts=2)
+        done = replace(free, state=WebhookDeliveryState.DELIVERED, attempts=2)
         await tx.deliveries.finish_many([done])
         await tx.deliveries.finish_many([free, replace(free, no=999_999)])
         assert await tx.deliveries.get(claimed.no) == done
@@ -100,7 +100,7 @@ async def test_an_instance_that_lost_a_delivery_cannot_change_it(world: StoredAc
         await tx.deliveries.add_many([a_delivery(webhook)])
         [lost] = await tx.deliveries.claim(NOW, NOW + 60, 9)
         [held] = await tx.deliveries.claim(NOW + 60, NOW + 120, 9)
-        late = replace(lost, state=DeliveryState.GIVEN_UP, attempts=6)
+        late = replace(lost, state=WebhookDeliveryState.GIVEN_UP, attempts=6)
         await tx.deliveries.finish_many([late])
         assert await tx.deliveries.get(held.no) == held
         await tx.deliveries.finish_many([replace(held, attempts=1, due_ms=NOW + 200)])
@@ -119,7 +119,7 @@ async def test_pending_deliveries_can_be_cancelled(world: StoredAccount) -> None
         assert not await tx.deliveries.has_pending(webhook.webhook_id)
         assert await tx.deliveries.cancel_pending(webhook.webhook_id, 9) == 0
         await tx.deliveries.finish_many([claimed])
-        assert (await tx.deliveries.get(claimed.no)).state is DeliveryState.CANCELLED
+        assert (await tx.deliveries.get(claimed.no)).state is WebhookDeliveryState.CANCELLED
 
 
 async def test_a_deleted_webhook_gets_no_deliveries(world: StoredAccount) -> None:
@@ -208,7 +208,7 @@ async def test_finished_deliveries_are_deleted_with_their_attempts(world: Stored
         await tx.deliveries.add_many([a_delivery(webhook, created_ms=NOW + number) for number in range(4)])
         claimed = await tx.deliveries.claim(NOW, NOW + 60, 9)
         await tx.deliveries.add_attempts([an_attempt(one) for one in claimed])
-        await tx.deliveries.finish_many([replace(one, state=DeliveryState.DELIVERED) for one in claimed[:3]])
+        await tx.deliveries.finish_many([replace(one, state=WebhookDeliveryState.DELIVERED) for one in claimed[:3]])
         assert [await tx.deliveries.delete_older_than(NOW + 9, 2) for _ in range(3)] == [2, 1, 0]
         assert [one.delivery_no for one in await tx.deliveries.list_attempts(webhook.webhook_id, 9)] == [claimed[3].no]
 
@@ -219,13 +219,13 @@ async def test_finishing_many_deliveries_skips_finished_ones(world: StoredAccoun
         await tx.webhooks.add(webhook)
         await tx.deliveries.add_many([a_delivery(webhook) for _ in range(3)])
         first, second, third = await tx.deliveries.claim(NOW, NOW + 60, 9)
-        await tx.deliveries.finish_many([replace(third, state=DeliveryState.CANCELLED)])
-        done = replace(first, state=DeliveryState.DELIVERED, attempts=1)
+        await tx.deliveries.finish_many([replace(third, state=WebhookDeliveryState.CANCELLED)])
+        done = replace(first, state=WebhookDeliveryState.DELIVERED, attempts=1)
         again = replace(second, attempts=1, due_ms=NOW + 5)
-        await tx.deliveries.finish_many([done, again, replace(third, state=DeliveryState.DELIVERED)])
-        assert (await tx.deliveries.get(first.no)).state is DeliveryState.DELIVERED
+        await tx.deliveries.finish_many([done, again, replace(third, state=WebhookDeliveryState.DELIVERED)])
+        assert (await tx.deliveries.get(first.no)).state is WebhookDeliveryState.DELIVERED
         assert await tx.deliveries.get(second.no) == replace(again, claimed_until_ms=None)
-        assert (await tx.deliveries.get(third.no)).state is DeliveryState.CANCELLED
+        assert (await tx.deliveries.get(third.no)).state is WebhookDeliveryState.CANCELLED
 
 
 async def test_a_busy_webhook_does_not_hide_the_others(world: StoredAccount) -> None:

@@ -10,7 +10,7 @@ import asyncpg
 import pytest
 
 from adapters.storage.sql.db_session import POSTGRES
-from adapters.storage.sql.repositories import deliveries
+from adapters.storage.sql.repositories import webhook_deliveries
 from support import postgres
 from support.empty_database import empty_postgres
 from support.query_plans import DIALECT, values
@@ -27,10 +27,10 @@ NESTED_LOOPS_ONLY = "; ".join(f"SET enable_{way} = off" for way in ("hashjoin", 
 OF_WEBHOOK: dict[str, Any] = {"at_id": WEBHOOK, "at_limit": LIMIT}
 CLAIM: dict[str, Any] = {"at_until": 999, "at_now": 100, "at_limit": LIMIT}
 STATEMENTS: dict[str, tuple[Any, dict[str, Any]]] = {
-    "claim": (deliveries.CLAIM[POSTGRES], CLAIM),
-    "claim except": (deliveries.CLAIM_EXCEPT[POSTGRES], {**CLAIM, "at_listed": "[]"}),
-    "cancel": (deliveries.CANCEL[POSTGRES], OF_WEBHOOK),
-    "delete": (deliveries.DELETE_BATCH_OF_WEBHOOK[POSTGRES], {**OF_WEBHOOK, "at_after": 0}),
+    "claim": (webhook_deliveries.CLAIM[POSTGRES], CLAIM),
+    "claim except": (webhook_deliveries.CLAIM_EXCEPT[POSTGRES], {**CLAIM, "at_listed": "[]"}),
+    "cancel": (webhook_deliveries.CANCEL[POSTGRES], OF_WEBHOOK),
+    "delete": (webhook_deliveries.DELETE_BATCH_OF_WEBHOOK[POSTGRES], {**OF_WEBHOOK, "at_after": 0}),
 }
 
 

@@ -18,7 +18,7 @@ import pytest
 
 from adapters.storage.sql import SqlDatabase
 from adapters.storage.sql.db_session import POSTGRES
-from adapters.storage.sql.repositories import deliveries, events, grants
+from adapters.storage.sql.repositories import events, grants, webhook_deliveries
 from adapters.storage.sql.repositories.event_writer_numbers import cursor_parameters
 from domain.events.log_cursor import LogCursor
 from support import postgres
@@ -80,25 +80,25 @@ def unread() -> Iterator[tuple[str, Any, dict[str, Any]]]:
 
 def claims() -> Iterator[tuple[str, Any, Any]]:
     now = {"at_now": ROWS, "at_until": ROWS + 30_000, "at_limit": LIMIT}
-    yield "claim", deliveries.CLAIM[POSTGRES], now
+    yield "claim", webhook_deliveries.CLAIM[POSTGRES], now
     for busy in ([DEAD], [DEAD, *HOOKS[:10]], [DEAD, *HOOKS]):
-        yield f"claim beside {len(busy)}", deliveries.CLAIM_EXCEPT[POSTGRES], now | {"at_listed": json.dumps(busy)}
-    yield "next due", deliveries.NEXT_DUE, {}
-    yield "left over", deliveries.FIND_ORPHANED_WEBHOOK, {}
+        yield f"claim beside {len(busy)}", webhook_deliveries.CLAIM_EXCEPT[POSTGRES], now | {"at_listed": json.dumps(busy)}
+    yield "next due", webhook_deliveries.NEXT_DUE, {}
+    yield "left over", webhook_deliveries.FIND_ORPHANED_WEBHOOK, {}
     yield "who sees a device", grants.REACH_BY_DEVICES[POSTGRES], {"at_listed": '["dev_1"]'}
     for webhook_id in (DEAD, QUIET, DONE, LATE):
-        yield f"owes {webhook_id}", deliveries.HAS_PENDING, {"at_id": webhook_id}
-        yield f"call off {webhook_id}", deliveries.CANCEL[POSTGRES], {"at_id": webhook_id, "at_limit": LIMIT}
+        yield f"owes {webhook_id}", webhook_deliveries.HAS_PENDING, {"at_id": webhook_id}
+        yield f"call off {webhook_id}", webhook_deliveries.CANCEL[POSTGRES], {"at_id": webhook_id, "at_limit": LIMIT}
         half = {"at_id": webhook_id, "at_after": ROWS // 2, "at_limit": LIMIT}
-        yield f"forget of {webhook_id}", deliveries.DELETE_BATCH_OF_WEBHOOK[POSTGRES], half
-        yield f"log of {webhook_id}", deliveries.LIST_ATTEMPTS, {"at_webhook": webhook_id, "at_limit": LIMIT}
-    yield "forget before", deliveries.DELETE_OLDER_THAN, {"at_before": ROWS // 2, "at_limit": LIMIT}
-    yield "an attempt", deliveries.GET_ATTEMPT, {"at_id": "whd_1"}
+        yield f"forget of {webhook_id}", webhook_deliveries.DELETE_BATCH_OF_WEBHOOK[POSTGRES], half
+        yield f"log of {webhook_id}", webhook_deliveries.LIST_ATTEMPTS, {"at_webhook": webhook_id, "at_limit": LIMIT}
+    yield "forget before", webhook_deliveries.DELETE_OLDER_THAN, {"at_before": ROWS // 2, "at_limit": LIMIT}
+    yield "an attempt", webhook_deliveries.GET_ATTEMPT, {"at_id": "whd_1"}
     numbers, ids = list(range(1, 33)), [f"whd_{number}" for number in range(1, 33)]
     ends = [["DELIVERED"] * 32, [1] * 32, [0] * 32, [0] * 32, numbers, [None] * 32]
-    yield "finished deliveries", deliveries.FINISH_MANY.postgres_sql, ends
+    yield "finished deliveries", webhook_deliveries.FINISH_MANY.postgres_sql, ends
     logged = [[1] * 32, [200] * 32, [None] * 32, [True] * 32, [7] * 32, [None] * 32]
-    yield "finished attempts", deliveries.FINISH_ATTEMPTS.postgres_sql, [*logged, ids]
+    yield "finished attempts", webhook_deliveries.FINISH_ATTEMPTS.postgres_sql, [*logged, ids]
 
 
 REQUESTED = [*pages(), *unread(), *claims()]

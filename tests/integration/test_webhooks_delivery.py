@@ -11,7 +11,7 @@ from standardwebhooks.webhooks import Webhook as StandardWebhook
 
 from domain.events.model import Event
 from domain.kernel.errors import Conflict, PermissionDenied
-from domain.webhooks.model import DeliveryState
+from domain.webhooks.model import WebhookDeliveryState
 from domain.webhooks.send_queues import EndpointQueues
 from support.storage import STORAGES, a_delivery
 from support.webhook_receiver import in_sequence, never_respond, reset, respond, respond_once_open, webhook_receiver
@@ -132,7 +132,7 @@ async def test_410_disables_the_webhook_discards_pending_deliveries_and_is_logge
         assert len(receiver.requests) == 2
     page = await world.events.page(world.session(), kind="webhook_disabled")
     assert len(page.events) == 1
-    assert not await states(world, DeliveryState.PENDING)
+    assert not await states(world, WebhookDeliveryState.PENDING)
 
 
 async def test_five_days_without_a_success_disable_the_webhook_and_enabling_it_begins_anew(world: WebhookWorld) -> None:
@@ -194,7 +194,7 @@ async def test_a_grant_that_goes_between_two_attempts_stops_the_second(world: We
         await world.attempts(made, 1)
         await world.revoke(grant)
         world.later(seconds=5)
-        while not await states(world, DeliveryState.CANCELLED):
+        while not await states(world, WebhookDeliveryState.CANCELLED):
             await asyncio.sleep(0.01)
         assert len(receiver.requests) == 1
 
@@ -343,7 +343,7 @@ async def test_telemetry_goes_to_webhooks_though_it_is_not_in_the_log(world: Web
     assert got.envelope["data"] == payload
 
 
-async def states(world: WebhookWorld, state: DeliveryState) -> list[int]:
+async def states(world: WebhookWorld, state: WebhookDeliveryState) -> list[int]:
     numbers = []
     async with world.uow.read() as tx:
         for no in range(1, 500):

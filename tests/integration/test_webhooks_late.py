@@ -13,8 +13,8 @@ import pytest
 from adapters.storage.sql.database import SqlDatabase
 from domain.kernel.clock import WallAndSteadyTime
 from domain.webhooks.attempts import DeliveryAttemptResult, InFlightDelivery
-from domain.webhooks.delivery import DeliveryBatch
-from domain.webhooks.model import DeliveryState, WebhookDelivery
+from domain.webhooks.delivery import WebhookDeliveryBatch
+from domain.webhooks.model import WebhookDelivery, WebhookDeliveryState
 from domain.webhooks.policy import LEASE_MS
 from domain.webhooks.ports import WebhookResponse
 from support.empty_database import empty_postgres, empty_sqlite
@@ -49,7 +49,7 @@ async def begun(world: WebhookWorld) -> InFlightDelivery:
     return job
 
 
-async def end(world: WebhookWorld, job: InFlightDelivery, reply: WebhookResponse) -> DeliveryBatch:
+async def end(world: WebhookWorld, job: InFlightDelivery, reply: WebhookResponse) -> WebhookDeliveryBatch:
     world.deliveries.release(job, 0.01)
     return await world.deliveries.next_batch([DeliveryAttemptResult(job, reply, WallAndSteadyTime.now(world.clock))])
 
@@ -72,14 +72,14 @@ async def test_a_late_result_does_not_affect_the_instance_that_holds_the_deliver
     assert await stored(first, held) == held.delivery
     await end(second, held, FAILED)
     again = await stored(second, held)
-    assert (again.state, again.attempts) == (DeliveryState.PENDING, 1)
+    assert (again.state, again.attempts) == (WebhookDeliveryState.PENDING, 1)
     second.clock.forward(seconds=6)
     held = await begun(second)
     assert not (
         await first.deliveries.next_batch([DeliveryAttemptResult(lost, FAILED, WallAndSteadyTime.now(first.clock))])
     ).attempts
     await end(second, held, OK)
-    assert (await stored(second, held)).state is DeliveryState.DELIVERED
+    assert (await stored(second, held)).state is WebhookDeliveryState.DELIVERED
     numbers = [attempt.number for attempt in await first.log.list_attempts(first.session(), made.webhook.webhook_id)]
     assert numbers == [2, 1, 1]
 
@@ -91,7 +91,7 @@ async def test_an_attempt_that_began_before_a_suspension_is_not_sent_after_it(
     taken: list[InFlightDelivery] = []
     turn = first.deliveries.next_batch
 
-    async def stands_still(ended: Any) -> DeliveryBatch:
+    async def stands_still(ended: Any) -> WebhookDeliveryBatch:
         """Between its commit and its sending."""
         done = await turn(ended)
         if done.attempts and not taken:
@@ -119,7 +119,7 @@ async def test_deliveries_still_leased_after_a_suspension_are_sent_once(pair: Pa
     first, _ = pair
     turn, stood = first.deliveries.next_batch, asyncio.Event()
 
-    async def stands_still(ended: Any) -> DeliveryBatch:
+    async def stands_still(ended: Any) -> WebhookDeliveryBatch:
         done = await turn(ended)
         if done.attempts and not stood.is_set():
             stood.set()

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from domain.events.audit import MAX_LOGGED_PER_MINUTE
+from domain.events.rate_limited_denied_request_log import MAX_LOGGED_PER_MINUTE
 from domain.kernel.caller import Role
 from domain.sign_in.login_throttle import PASSWORD_CONFIRMATIONS
 from security.people import a_key

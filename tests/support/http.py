@@ -48,14 +48,14 @@ from domain.sign_in.login import LoginService
 from domain.sign_in.passkeys.challenges import PasskeyChallenges
 from domain.sign_in.passkeys.sign_in import PasskeySignInService
 from domain.sign_in.passkeys.verifier import PasskeyVerifier
-from domain.sign_in.password_change import PasswordService
-from domain.sign_in.second_factor_check import FactorChecker
+from domain.sign_in.password_change import PasswordChangeService
+from domain.sign_in.second_factor_check import SecondFactorChecker
 from domain.sign_in.session_opener import SessionOpener
-from domain.sign_in.sessions import SessionService
 from domain.sign_in.token_issuer import SessionTokenIssuer
 from domain.sign_in.trusted_devices import TrustedDevices
 from domain.sign_in.unlock_link import UnlockLinkService
-from domain.team.members import TeamService
+from domain.sign_in.user_sessions import UserSessionService
+from domain.team.members import MemberService
 from domain.team.operator_accounts import CreatedAccount, OperatorAccountService
 from support.manual_clock import ManualClock
 from support.memory_storage.unit_of_work import MemoryUnitOfWork
@@ -108,7 +108,7 @@ class HttpWorld:
         self.operator = OperatorAccountService(**shared, hasher=self.hasher)
         codec, challenges = WebAuthnCodec(origin="https://latchboard.test"), PasskeyChallenges(ids=self.ids, digest=self.digest)
         verifier = PasskeyVerifier(uow=self.uow, clock=self.clock, codec=codec, challenges=challenges)
-        factors = FactorChecker(totp=PyotpTotpCodec(), vault=self.vault, digest=self.digest, passkeys=verifier)
+        factors = SecondFactorChecker(totp=PyotpTotpCodec(), vault=self.vault, digest=self.digest, passkeys=verifier)
         devices = TrustedDevices(ids=self.ids, digest=self.digest)
         issuer = SessionTokenIssuer(ids=self.ids, tokens=self.tokens, digest=self.digest)
         opener = SessionOpener(issuer=issuer, devices=devices)
@@ -139,11 +139,11 @@ class HttpWorld:
             link_url="https://latchboard.test/unlock?token=",
             translator=SentenceTranslator(),
         )
-        self.sessions = SessionService(uow=self.uow, clock=self.clock, issuer=issuer)
-        self.passwords = PasswordService(
+        self.sessions = UserSessionService(uow=self.uow, clock=self.clock, issuer=issuer)
+        self.passwords = PasswordChangeService(
             **shared, hasher=self.hasher, digest=self.digest, mailer=self.mail, translator=SentenceTranslator()
         )
-        self.team = TeamService(**shared, hasher=self.hasher, requests=PendingApprovalCloser(InProcessApprovalWaiter()))
+        self.team = MemberService(**shared, hasher=self.hasher, requests=PendingApprovalCloser(InProcessApprovalWaiter()))
         self.projects = ProjectService(**shared)
         self.keys = ApiKeyService(**shared, digest=self.digest, requests=PendingApprovalCloser(InProcessApprovalWaiter()))
         self.callers = CallerAuthenticator(uow=self.uow, clock=self.clock, tokens=self.tokens, secret_hasher=self.digest)

@@ -21,7 +21,7 @@ from domain.kernel.caller import Role
 from domain.keys.model import ApiKey
 from domain.rules.model import Comparator, Rule, RuleAction, RuleCondition
 from domain.schedules.model import PLAIN_OFF, PLAIN_ON, MisfirePolicy, Schedule, ScheduleStatus, SwitchEdge
-from domain.webhooks.model import DeliveryAttempt, DeliveryState, Webhook, WebhookDelivery
+from domain.webhooks.model import DeliveryAttempt, Webhook, WebhookDelivery, WebhookDeliveryState
 from support import postgres
 from support.empty_database import empty_postgres, empty_sqlite
 from support.memory_storage import MemoryUnitOfWork
@@ -263,7 +263,7 @@ def a_delivery(webhook: Webhook, **changes: Any) -> WebhookDelivery:
         "device_id": None,
         "event_type": "relay_changed",
         "data": b'{"type":"relay_changed"}',
-        "state": DeliveryState.PENDING,
+        "state": WebhookDeliveryState.PENDING,
         "attempts": 0,
         "due_ms": NOW,
         "claimed_until_ms": None,

@@ -26,11 +26,11 @@ from domain.kernel.caller import Role, Session
 from domain.kernel.domain_events import DomainEvent, EventKind
 from domain.kernel.ids import AccountId, DeviceId, GrantId, IdPrefix, KeyId, MembershipId, ProjectId, UserId
 from domain.keys.model import ApiKey
-from domain.webhooks.delivery import DeliveryService
-from domain.webhooks.delivery_log import DeliveryLogService
-from domain.webhooks.fanout import DeliveryFanout
+from domain.webhooks.delivery import WebhookDeliveryService
+from domain.webhooks.delivery_log import WebhookDeliveryLogService
+from domain.webhooks.fanout import WebhookDeliveryFanout
 from domain.webhooks.model import DeliveryAttempt
-from domain.webhooks.recipients import RecipientCache
+from domain.webhooks.recipients import WebhookRecipientCache
 from domain.webhooks.send_queues import EndpointQueues
 from domain.webhooks.service import WebhookService, WebhookWithSecret
 from domain.webhooks.signing_ports import WebhookSignerFactory
@@ -83,8 +83,8 @@ class WebhookWorld:
         self.vault = TransparentVault()
         self.wake_event = WakeEvent()
         self.feed = InProcessFeedHub()
-        self.scopes = RecipientCache(exclusive=exclusive)
-        self.fanout = DeliveryFanout(recipients=self.scopes, clock=self.clock, wake_worker=self.wake_event.set)
+        self.scopes = WebhookRecipientCache(exclusive=exclusive)
+        self.fanout = WebhookDeliveryFanout(recipients=self.scopes, clock=self.clock, wake_worker=self.wake_event.set)
         self.log_wake_event = WakeEvent()
         self.followed = LogOrderedFeedPublisher(self.feed, self.log_wake_event.set) if followed else None
         self.recorder = DomainEventRecorder(ids=self.ids, observers=[self.fanout], feed=self.followed or self.feed)
@@ -92,7 +92,7 @@ class WebhookWorld:
         self.courier = NativeCourier(clock=self.clock, guard=AddressGuard(allow_private=True))
         shared: dict[str, Any] = {"uow": self.uow, "clock": self.clock}
         self.events = EventService(**shared)
-        self.deliveries = DeliveryService(
+        self.deliveries = WebhookDeliveryService(
             **shared,
             ids=self.ids,
             vault=self.vault,
@@ -107,7 +107,7 @@ class WebhookWorld:
         self.webhooks = WebhookService(
             **shared, ids=self.ids, vault=self.vault, courier=self.courier, on_changed=self.loop.cancel_webhook
         )
-        self.log = DeliveryLogService(**shared, ids=self.ids, deliveries=self.deliveries, send=self.loop.send_manual)
+        self.log = WebhookDeliveryLogService(**shared, ids=self.ids, deliveries=self.deliveries, send=self.loop.send_manual)
 
     async def populate(self) -> WebhookWorld:
         async with self.uow.write() as tx:

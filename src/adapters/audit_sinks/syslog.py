@@ -17,7 +17,7 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Final
 
-from domain.audit.tail import AuditLine, SinkRefusedError, SinkUnavailableError
+from domain.audit.log_tail import AuditLine, SinkRefusedError, SinkUnavailableError
 
 TIMEOUT_S: Final = 10.0
 _PRIORITY: Final = 13 * 8 + 6

@@ -16,7 +16,7 @@ from urllib.parse import urlsplit
 from domain.accounts.model import User
 from domain.kernel.domain_events import Json, JsonObject
 from domain.sign_in.passkeys.challenges import CHALLENGE_TTL_MS
-from domain.sign_in.passkeys.model import NewCredential, Passkey, UnverifiedAssertion
+from domain.sign_in.passkeys.model import NewPasskeyCredential, Passkey, UnverifiedPasskeyAssertion
 from domain.sign_in.passkeys.ports import PasskeyResponseError
 
 SERVICE_NAME = "Latchboard"
@@ -59,16 +59,16 @@ class WebAuthnCodec:
     def read_challenge(self, response: JsonObject) -> str:
         return _read_challenge(_object(response, "response"))
 
-    def read_assertion(self, response: JsonObject) -> UnverifiedAssertion:
+    def read_assertion(self, response: JsonObject) -> UnverifiedPasskeyAssertion:
         inner = _object(response, "response")
         handle = inner.get("userHandle")
         credential_id = _decode(response.get("rawId"))
         if not 0 < len(credential_id) <= MAX_CREDENTIAL_ID_BYTES:
             raise PasskeyResponseError
         user_handle = None if handle is None else _decode(handle).decode("utf-8", "replace")
-        return UnverifiedAssertion(credential_id, _read_challenge(inner), user_handle)
+        return UnverifiedPasskeyAssertion(credential_id, _read_challenge(inner), user_handle)
 
-    async def verify_registration(self, response: JsonObject, challenge: str) -> NewCredential:
+    async def verify_registration(self, response: JsonObject, challenge: str) -> NewPasskeyCredential:
         def verify() -> Any:
             from webauthn import verify_registration_response
 
@@ -87,7 +87,7 @@ class WebAuthnCodec:
         known = (
             {one for one in transports if isinstance(one, str) and one in TRANSPORTS} if isinstance(transports, list) else set()
         )
-        return NewCredential(
+        return NewPasskeyCredential(
             verified.credential_id,
             verified.credential_public_key,
             verified.sign_count,

@@ -1,4 +1,4 @@
-"""Adapts the telemetry engine and the webhook signer of the extension `_native` to the domain's ports.
+"""Adapts the telemetry engine of the extension `_native` to the domain's port.
 
 Rows cross the boundary as the tuples that database drivers take, rule transitions and firings as columns: a list for each field
 that somebody reads. Messages never become objects.
@@ -38,7 +38,6 @@ from domain.rules.telemetry_engine_port import (
     UnpackedReading,
     WatchedReading,
 )
-from domain.webhooks.signature_reference import standard_key
 
 try:
     from adapters.engine import _native
@@ -182,12 +181,6 @@ class NativeEngine:
 
     def create_aggregator(self, step_ms: int, metric_no: int | None = None) -> Aggregator:
         return _native.Aggregator(step_ms, metric_no)
-
-
-class NativeSignerFactory:
-    def create_signer(self, secret: str) -> _native.Signer:
-        standard_key(secret)
-        return _native.Signer(secret)
 
 
 def _rule_tuple(rule: RuleSpec) -> _RuleTuple:

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from domain.webhooks.signature_reference import service_signature, standard_key, standard_signature
 
 
-class ReferenceSigner:
+class ReferenceWebhookSigner:
     def __init__(self, secret: str) -> None:
         """Raises ValidationFailed for a secret that is no Standard Webhooks key."""
         standard_key(secret)
@@ -27,5 +27,5 @@ class ReferenceSigner:
 
 
 class ReferenceSignerFactory:
-    def create_signer(self, secret: str) -> ReferenceSigner:
-        return ReferenceSigner(secret)
+    def create_signer(self, secret: str) -> ReferenceWebhookSigner:
+        return ReferenceWebhookSigner(secret)

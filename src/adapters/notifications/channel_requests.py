@@ -6,7 +6,7 @@ import json
 
 from domain.notifications.destinations import NtfyDestination, TelegramDestination
 from domain.notifications.model import ChannelErrorCode as Code
-from domain.notifications.model import ChannelResult, NotificationMessage, NotificationSendOutcome
+from domain.notifications.model import ChannelSendResult, NotificationMessage, NotificationSendOutcome
 from domain.webhooks.ports import WebhookRequest, WebhookResponse
 
 DEADLINE_S = 10.0
@@ -39,21 +39,21 @@ def telegram_request(base_url: str, to: TelegramDestination, message: Notificati
     return WebhookRequest(f"{base_url.rstrip('/')}/bot{to.bot_token}/sendMessage", JSON_HEADERS, _encode(body), DEADLINE_S)
 
 
-def result_of(response: WebhookResponse, *, gone: frozenset[int] = frozenset()) -> ChannelResult:
+def result_of(response: WebhookResponse, *, gone: frozenset[int] = frozenset()) -> ChannelSendResult:
     """`gone`: the statuses by which the receiver says that the destination does not exist any more."""
     status = response.status
     if status is None:
-        return ChannelResult(NotificationSendOutcome.FAILED, Code.NO_RESPONSE, response.error or "No response.")
+        return ChannelSendResult(NotificationSendOutcome.FAILED, Code.NO_RESPONSE, response.error or "No response.")
     if 200 <= status < 300:
-        return ChannelResult(NotificationSendOutcome.SENT)
+        return ChannelSendResult(NotificationSendOutcome.SENT)
     if status in gone:
         error = f"The receiver answered {status}: this destination does not exist any more."
-        return ChannelResult(NotificationSendOutcome.GONE, Code.GONE, error)
+        return ChannelSendResult(NotificationSendOutcome.GONE, Code.GONE, error)
     if 400 <= status < 500 and status not in TRY_AGAIN:
-        return ChannelResult(
+        return ChannelSendResult(
             NotificationSendOutcome.REFUSED, Code.REFUSED, f"The receiver refused it with {status}. Check token, topic and chat."
         )
-    return ChannelResult(
+    return ChannelSendResult(
         NotificationSendOutcome.FAILED, Code.RECEIVER_ERROR, f"The receiver answered {status}.", response.retry_after_s
     )
 

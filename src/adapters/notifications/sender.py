@@ -22,7 +22,7 @@ from domain.notifications.destinations import (
     TelegramDestination,
     WebPushDestination,
 )
-from domain.notifications.model import ChannelErrorCode, ChannelResult, NotificationMessage, NotificationSendOutcome
+from domain.notifications.model import ChannelErrorCode, ChannelSendResult, NotificationMessage, NotificationSendOutcome
 from domain.webhooks.ports import Courier, WebhookRequest, WebhookResponse
 
 MAX_PARALLEL = 20
@@ -90,33 +90,33 @@ class ChannelNotificationSender:
         self._contact = contact
         self._telegram_url = telegram_url
 
-    async def send_many(self, outgoing: Sequence[tuple[Destination, NotificationMessage]]) -> Sequence[ChannelResult]:
+    async def send_many(self, outgoing: Sequence[tuple[Destination, NotificationMessage]]) -> Sequence[ChannelSendResult]:
         slots = asyncio.Semaphore(MAX_PARALLEL)
         return await asyncio.gather(*(self._send(slots, to, message) for to, message in outgoing))
 
     async def close(self) -> None:
         await self._http.close()
 
-    async def _send(self, slots: asyncio.Semaphore, to: Destination, message: NotificationMessage) -> ChannelResult:
+    async def _send(self, slots: asyncio.Semaphore, to: Destination, message: NotificationMessage) -> ChannelSendResult:
         async with slots:
             try:
                 return await self._send_one(to, message)
             except DomainError as error:
                 code = ChannelErrorCode.MAIL_FAILED if isinstance(to, MailDestination) else ChannelErrorCode.INTERNAL_ERROR
-                return ChannelResult(NotificationSendOutcome.FAILED, code, error.message)
+                return ChannelSendResult(NotificationSendOutcome.FAILED, code, error.message)
             except Exception as error:
                 log.exception("a notification could not be sent", channel=type(to).__name__)
-                return ChannelResult(
+                return ChannelSendResult(
                     NotificationSendOutcome.FAILED,
                     ChannelErrorCode.INTERNAL_ERROR,
                     f"It could not be sent: {type(error).__name__}.",
                 )
 
-    async def _send_one(self, to: Destination, message: NotificationMessage) -> ChannelResult:
+    async def _send_one(self, to: Destination, message: NotificationMessage) -> ChannelSendResult:
         match to:
             case MailDestination(address=address):
                 await self._mailer.send(address, message.title, f"{message.text}\n\n{message.link}\n\n{message.mail_footer}\n")
-                return ChannelResult(NotificationSendOutcome.SENT)
+                return ChannelSendResult(NotificationSendOutcome.SENT)
             case NtfyDestination():
                 return result_of(await self._http.send(ntfy_request(to, message)))
             case TelegramDestination():

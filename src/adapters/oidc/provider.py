@@ -16,7 +16,7 @@ from adapters.oidc.id_token import IdTokenError, UnknownSigningKeyError, verify_
 from adapters.oidc.provider_http import ProviderHttpClient, unavailable_error
 from domain.kernel.clock import Clock
 from domain.kernel.errors import Unauthenticated, Unavailable
-from domain.oidc.ports import ProviderIdentity, SignInSecrets
+from domain.oidc.ports import OidcFlowSecrets, ProviderIdentity
 
 MAX_ROLES = 1_000
 
@@ -51,7 +51,7 @@ class OidcIdentityProvider:
     async def close(self) -> None:
         await self._http.close()
 
-    async def authorization_url(self, secrets: SignInSecrets) -> str:
+    async def authorization_url(self, secrets: OidcFlowSecrets) -> str:
         document = await self._documents.get()
         challenge = urlsafe_b64encode(hashlib.sha256(secrets.verifier.encode()).digest()).decode().rstrip("=")
         parameters = {
@@ -68,7 +68,7 @@ class OidcIdentityProvider:
             parameters["acr_values"] = self._config.acr_values
         return _with_query(document.authorization_endpoint, parameters)
 
-    async def redeem(self, code: str, secrets: SignInSecrets, issuer: str | None, now_ms: int) -> ProviderIdentity:
+    async def redeem(self, code: str, secrets: OidcFlowSecrets, issuer: str | None, now_ms: int) -> ProviderIdentity:
         document = await self._documents.get()
         if (issuer is not None or document.names_itself) and issuer != document.issuer:
             raise _rejected_error("the return names another issuer")
@@ -91,7 +91,7 @@ class OidcIdentityProvider:
         sent = {"client_id": self._config.client_id, "post_logout_redirect_uri": self._config.sign_out_return}
         return _with_query(document.end_session_endpoint, sent)
 
-    async def _exchange(self, document: ProviderMetadata, code: str, secrets: SignInSecrets) -> dict[str, Any]:
+    async def _exchange(self, document: ProviderMetadata, code: str, secrets: OidcFlowSecrets) -> dict[str, Any]:
         config = self._config
         form = {
             "grant_type": "authorization_code",

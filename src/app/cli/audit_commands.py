@@ -15,7 +15,7 @@ import typer
 from rich.console import Console
 
 from app.cli.command_support import EXIT_FAILURE, EXIT_USAGE, exit_with, load_settings_or_exit, run_async
-from domain.audit.verify import AuditReport, AuditVerificationError, AuditVerifier
+from domain.audit.verify import AuditVerificationError, AuditVerificationReport, AuditVerifier
 
 audit = typer.Typer(help="The event log as proof: seal, export, verify.", no_args_is_help=True)
 
@@ -144,7 +144,7 @@ def _seal(text: str) -> tuple[int, str]:
     return int(number), hashed.lower()
 
 
-def _summary(report: AuditReport) -> Iterator[str]:
+def _summary(report: AuditVerificationReport) -> Iterator[str]:
     shown = f"VERIFIED. Account {report.account_id}: {report.records} records"
     if report.selection is None:
         yield f"{shown}, the complete log."

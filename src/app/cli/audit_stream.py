@@ -23,7 +23,7 @@ from app.cli.audit_actions import choose_account, open_database
 from app.cli.command_support import stderr_console
 from app.config.settings import Settings
 from app.runtime.startup_errors import StartupError
-from domain.audit.tail import AuditCursor, AuditSink, AuditTailReader, SinkRefusedError, SinkUnavailableError
+from domain.audit.log_tail import AuditCursor, AuditSink, AuditTailReader, SinkRefusedError, SinkUnavailableError
 from domain.kernel.errors import Unavailable
 from domain.kernel.ids import AccountId
 from domain.webhooks.signature_reference import standard_key

@@ -27,7 +27,7 @@ from adapters.delivery.retry_jitter import RandomJitter
 from adapters.execution_and_approval_waiters import InProcessApprovalWaiter, InProcessExecutionWaiter
 from adapters.feed_hub import InProcessFeedHub
 from adapters.id_generator import RandomIdGenerator
-from adapters.mail.background import BackgroundMailQueue
+from adapters.mail.background_mail_queue import BackgroundMailQueue
 from adapters.mail.log_mailer import LogMailer
 from adapters.mqtt.firmware_codec import FirmwareDeviceCodec
 from adapters.mqtt.standby_link import StandbyDeviceLink

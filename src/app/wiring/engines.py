@@ -45,8 +45,9 @@ def _load_native() -> EngineComponents:
 
     extension_check.check_extension(SOURCE_ROOT)
     from adapters.engine.native_chain_hasher import chain_events
-    from adapters.engine.native_engine import NativeEngine, NativeSignerFactory, make_batch
+    from adapters.engine.native_engine import NativeEngine, make_batch
     from adapters.engine.native_grant_evaluator import NativeGrantEvaluator
+    from adapters.engine.native_signer import NativeSignerFactory
 
     return EngineComponents(
         "native", NativeEngine(), NativeEngine, make_batch, NativeGrantEvaluator(), NativeSignerFactory(), chain_events

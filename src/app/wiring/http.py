@@ -71,7 +71,7 @@ from domain.feed.feed_between_instances import no_other_instances
 from domain.rules.metric_declarations import MetricDeclarationService
 from domain.team.service_sessions import ServiceSessionService
 from domain.telemetry.queries.missed_readings import MissedReadingService
-from domain.webhooks.delivery_log import DeliveryLogService
+from domain.webhooks.delivery_log import WebhookDeliveryLogService
 from domain.webhooks.service import WebhookService
 
 
@@ -170,7 +170,7 @@ def _create_blueprints(program: ComposedService) -> list[Blueprint]:
         courier=adapters.courier,
         on_changed=workers.webhook_delivery.cancel_webhook,
     )
-    log = DeliveryLogService(
+    log = WebhookDeliveryLogService(
         uow=s.uow, clock=adapters.clock, ids=adapters.ids, deliveries=s.deliveries, send=workers.webhook_delivery.send_manual
     )
     return [

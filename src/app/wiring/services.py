@@ -39,8 +39,8 @@ from domain.devices.dropped_messages import DroppedMessageService
 from domain.devices.erasure import DeviceErasureService
 from domain.devices.presence import PresenceService
 from domain.devices.service import DeviceService
-from domain.events.audit import RateLimitedDeniedRequestLog
 from domain.events.ports import EventObserver
+from domain.events.rate_limited_denied_request_log import RateLimitedDeniedRequestLog
 from domain.events.service import DomainEventRecorder, EventService
 from domain.grants.access_explanation import AccessExplainer
 from domain.grants.authorizer import Authorizer
@@ -52,19 +52,19 @@ from domain.ingest.telemetry import IngestService
 from domain.kernel.steady_time import SteadyTimeService
 from domain.keys.caller_authenticator import CallerAuthenticator
 from domain.keys.service import ApiKeyService
-from domain.notifications.observer import NotificationObserver
+from domain.notifications.event_observer import NotificationObserver
 from domain.rules.service import RuleService
 from domain.schedules.calendar import ScheduleCalendarService
 from domain.schedules.device_plan_sync import DevicePlanService
 from domain.schedules.firing import LONG_BATCH, SHORT_BATCH, ScheduleFiringService
 from domain.schedules.offline_device_edge_service import OfflineDeviceEdgeService
 from domain.schedules.service import ScheduleService
-from domain.team.members import TeamService
+from domain.team.members import MemberService
 from domain.team.operator_accounts import OperatorAccountService
 from domain.telemetry.queries.telemetry_event_query import TelemetryEventQueryService
-from domain.webhooks.delivery import DeliveryService
-from domain.webhooks.fanout import DeliveryFanout
-from domain.webhooks.recipients import RecipientCache
+from domain.webhooks.delivery import WebhookDeliveryService
+from domain.webhooks.fanout import WebhookDeliveryFanout
+from domain.webhooks.recipients import WebhookRecipientCache
 from domain.webhooks.send_queues import EndpointQueues
 
 
@@ -74,8 +74,8 @@ class Services:
         self.device_plan_queue = DevicePlanQueue(wake_events.device_plans)
         self.engine_commit_lock = asyncio.Lock()
         self.engine_clock = TelemetryEngineClock(engine=adapters.engine.engine, clock=adapters.clock, on_step=log_clock_step)
-        self.recipient_cache = RecipientCache(exclusive=adapters.is_single_instance)
-        self.fanout = DeliveryFanout(
+        self.recipient_cache = WebhookRecipientCache(exclusive=adapters.is_single_instance)
+        self.fanout = WebhookDeliveryFanout(
             recipients=self.recipient_cache, clock=adapters.clock, wake_worker=wake_events.deliveries.set
         )
         self.followed_feed = (
@@ -112,7 +112,7 @@ class Services:
         self.sign_in = SignInServices(uow, settings, adapters, self.operator)
         self.logins, self.sessions, self.passwords = self.sign_in.logins, self.sign_in.sessions, self.sign_in.passwords
         requests = PendingApprovalCloser(adapters.approval_waiter)
-        self.team = TeamService(uow=uow, clock=clock, ids=ids, hasher=hasher, requests=requests)
+        self.team = MemberService(uow=uow, clock=clock, ids=ids, hasher=hasher, requests=requests)
         self.projects = ProjectService(uow=uow, clock=clock, ids=ids)
         self.keys = ApiKeyService(uow=uow, clock=clock, ids=ids, digest=adapters.digest, requests=requests)
         self.denial_log = RateLimitedDeniedRequestLog(uow=uow, clock=clock)
@@ -268,7 +268,7 @@ class Services:
         )
 
     def _wire_webhooks(self, adapters: ServiceAdapters) -> None:
-        self.deliveries = DeliveryService(
+        self.deliveries = WebhookDeliveryService(
             uow=self.uow,
             clock=adapters.clock,
             ids=adapters.ids,

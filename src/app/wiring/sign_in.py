@@ -13,16 +13,16 @@ from domain.sign_in.passkey_registration import PasskeyRegistrationService
 from domain.sign_in.passkeys.challenges import PasskeyChallenges
 from domain.sign_in.passkeys.sign_in import PasskeySignInService
 from domain.sign_in.passkeys.verifier import PasskeyVerifier
-from domain.sign_in.password_change import PasswordService
+from domain.sign_in.password_change import PasswordChangeService
 from domain.sign_in.recovery_codes import RecoveryCodeIssuer
 from domain.sign_in.second_factor import SecondFactorService
-from domain.sign_in.second_factor_check import FactorChecker
+from domain.sign_in.second_factor_check import SecondFactorChecker
 from domain.sign_in.session_opener import SessionOpener
-from domain.sign_in.sessions import SessionService
 from domain.sign_in.step_up import StepUpService
 from domain.sign_in.token_issuer import SessionTokenIssuer
 from domain.sign_in.trusted_devices import TrustedDevices
 from domain.sign_in.unlock_link import UnlockLinkService
+from domain.sign_in.user_sessions import UserSessionService
 from domain.team.first_run import FirstRunService
 from domain.team.invitation_acceptance import InvitationAcceptanceService
 from domain.team.invitations import InvitationService
@@ -36,7 +36,7 @@ class SignInServices:
         clock, ids, digest = adapters.clock, adapters.ids, adapters.digest
         self.challenges = challenges = PasskeyChallenges(ids=ids, digest=digest)
         verifier = PasskeyVerifier(uow=uow, clock=clock, codec=adapters.passkeys, challenges=challenges)
-        self.factors = factors = FactorChecker(totp=adapters.totp, vault=adapters.vault, digest=digest, passkeys=verifier)
+        self.factors = factors = SecondFactorChecker(totp=adapters.totp, vault=adapters.vault, digest=digest, passkeys=verifier)
         devices = TrustedDevices(ids=ids, digest=digest)
         issuer = SessionTokenIssuer(ids=ids, tokens=adapters.tokens, digest=digest)
         opener = SessionOpener(issuer=issuer, devices=devices)
@@ -60,7 +60,7 @@ class SignInServices:
             opener=opener,
             digest=digest,
         )
-        self.sessions = SessionService(uow=uow, clock=clock, issuer=issuer)
+        self.sessions = UserSessionService(uow=uow, clock=clock, issuer=issuer)
         self.step_ups = StepUpService(uow=uow, clock=clock, hasher=adapters.hasher, factors=factors)
         self._wire_factors(uow, settings, adapters, challenges)
         self._wire_passwords(uow, settings, adapters, devices)
@@ -91,7 +91,7 @@ class SignInServices:
 
     def _wire_passwords(self, uow: SqlUnitOfWork, settings: Settings, adapters: ServiceAdapters, devices: TrustedDevices) -> None:
         clock, ids, digest = adapters.clock, adapters.ids, adapters.digest
-        self.passwords = PasswordService(
+        self.passwords = PasswordChangeService(
             uow=uow,
             clock=clock,
             ids=ids,

@@ -17,7 +17,7 @@ from app.workers.wake_event import WakeEvent
 from domain.kernel.clock import SECOND_MS, Clock, WallAndSteadyTime
 from domain.kernel.ids import WebhookId
 from domain.webhooks.attempts import DeliveryAttemptResult, InFlightDelivery
-from domain.webhooks.delivery import DeliveryBatch, DeliveryService
+from domain.webhooks.delivery import WebhookDeliveryBatch, WebhookDeliveryService
 from domain.webhooks.model import Webhook
 from domain.webhooks.policy import is_success
 from domain.webhooks.ports import NOT_SENT, Courier, WebhookRequest, WebhookResponse
@@ -33,7 +33,7 @@ MAX_MANUAL_IN_FLIGHT = 64
 class WebhookDeliveryWorker(DueTaskWorker):
     name = "webhook_delivery"
 
-    def __init__(self, *, deliveries: DeliveryService, courier: Courier, clock: Clock, wake_event: WakeEvent) -> None:
+    def __init__(self, *, deliveries: WebhookDeliveryService, courier: Courier, clock: Clock, wake_event: WakeEvent) -> None:
         super().__init__(wake_event)
         self._deliveries = deliveries
         self._courier = courier
@@ -89,7 +89,7 @@ class WebhookDeliveryWorker(DueTaskWorker):
         self._start_attempts([one for one in batch.attempts if self._is_still_current(one)])
         return self._sleep_s(batch)
 
-    def _sleep_s(self, batch: DeliveryBatch) -> float:
+    def _sleep_s(self, batch: WebhookDeliveryBatch) -> float:
         if batch.has_more:
             return 0.0
         if batch.next_due_ms is None:

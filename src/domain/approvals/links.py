@@ -29,7 +29,7 @@ from domain.kernel.ids import ExecutionId
 from domain.kernel.unit_of_work import UnitOfWork
 from domain.sign_in.passkeys.challenges import PasskeyChallenges
 from domain.sign_in.passkeys.ports import HasPasskeys, PasskeyCodec
-from domain.sign_in.second_factor_check import FactorChecker, FactorCheckTx, PresentedFactor
+from domain.sign_in.second_factor_check import PresentedSecondFactor, SecondFactorChecker, SecondFactorCheckTx
 from domain.sign_in.second_factor_policy import SecondFactorRequirement
 from domain.sign_in.step_up import invalid_factor_error
 
@@ -37,7 +37,7 @@ LINK_TTL_MS = HOUR_MS
 """From the moment it is sent. Later the person signs in: the request itself waits for a day."""
 
 
-class ApprovalLinkTx(ApprovalTx, FactorCheckTx, HasMemberships, HasPasskeys, HasUsers, Protocol): ...
+class ApprovalLinkTx(ApprovalTx, SecondFactorCheckTx, HasMemberships, HasPasskeys, HasUsers, Protocol): ...
 
 
 TxT = TypeVar("TxT", bound=ApprovalLinkTx)
@@ -64,7 +64,7 @@ class ApprovalLinkService(Generic[TxT]):
         clock: Clock,
         codec: ApprovalLinkCodec,
         approvals: ApprovalService[TxT],
-        factors: FactorChecker,
+        factors: SecondFactorChecker,
         passkeys: PasskeyCodec,
         challenges: PasskeyChallenges,
         requirement: SecondFactorRequirement,
@@ -109,7 +109,7 @@ class ApprovalLinkService(Generic[TxT]):
         return self._passkeys.request_options(self._challenges.issue(_purpose(linked), self._clock.now_ms()), passkeys)
 
     async def decide(
-        self, token: str, *, approve: bool, note: str | None, factor: PresentedFactor | None, address: str
+        self, token: str, *, approve: bool, note: str | None, factor: PresentedSecondFactor | None, address: str
     ) -> ExecutionId | None:
         """The execution of an approved command. Raises as `preview` and as a decision by a session; and PermissionDenied
         `SECOND_FACTOR_REQUIRED` or `SECOND_FACTOR_INVALID`, RateLimited after too many wrong ones."""
@@ -123,7 +123,7 @@ class ApprovalLinkService(Generic[TxT]):
         await self._approvals.deny(caller, approval.device_id, approval.approval_id, note=note)
         return None
 
-    async def _check_factor(self, linked: LinkedApproval, factor: PresentedFactor | None) -> bool:
+    async def _check_factor(self, linked: LinkedApproval, factor: PresentedSecondFactor | None) -> bool:
         """Whether a second factor was shown; False for a person who has none and needs none."""
         if not linked.methods and self._requirement.applies_to(linked.caller.role):
             raise PermissionDenied(

@@ -22,7 +22,7 @@ class AuditVerificationError(Exception):
 
 
 @dataclass(slots=True)
-class AuditReport:
+class AuditVerificationReport:
     """What a verified export holds. Times are Unix ms; `anchor` and `last_seal` are numbers of seals."""
 
     account_id: str = ""
@@ -73,9 +73,9 @@ class AuditVerifier:
         self._public_keys = {key.lower() for key in public_keys}
         self._expected = dict(expected_seals)
         self._state = _VerificationState()
-        self._report = AuditReport()
+        self._report = AuditVerificationReport()
 
-    def verify(self, lines: Iterable[str]) -> AuditReport:
+    def verify(self, lines: Iterable[str]) -> AuditVerificationReport:
         """Raises AuditVerificationError."""
         number = 0
         for number, line in enumerate(lines, 1):

@@ -10,11 +10,11 @@ from domain.events.model import FeedFilter
 from domain.kernel.clock import Clock
 from domain.kernel.ids import AccountId, DeviceId
 from domain.kernel.unit_of_work import UnitOfWork
-from domain.webhooks.ports import RecipientTx
+from domain.webhooks.ports import WebhookRecipientTx
 from domain.webhooks.recipients import load_recipients
 
 
-class FeedInterestTx(RecipientTx, HasAccounts, Protocol): ...
+class FeedInterestTx(WebhookRecipientTx, HasAccounts, Protocol): ...
 
 
 class WatchedDeviceFinder:

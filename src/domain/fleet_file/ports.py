@@ -27,7 +27,7 @@ from domain.rules.service import RuleService
 from domain.rules.storage_ports import HasMetricDeclarations, HasRules
 from domain.schedules.ports import ScheduleTx
 from domain.schedules.service import ScheduleService
-from domain.webhooks.ports import HasDeliveries, HasWebhooks
+from domain.webhooks.ports import HasWebhookDeliveries, HasWebhooks
 from domain.webhooks.service import WebhookService
 
 
@@ -35,7 +35,7 @@ class FleetTx(
     ScheduleTx,
     HasApiKeys,
     HasApprovals,
-    HasDeliveries,
+    HasWebhookDeliveries,
     HasDeviceCredentials,
     HasDeviceGroups,
     HasDeviceHealth,

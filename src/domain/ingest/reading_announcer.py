@@ -15,12 +15,12 @@ from domain.kernel.ids import EventId
 from domain.rules.telemetry_engine_port import TelemetryRow, WatchedReading
 from domain.telemetry.ports import HasReadings, RowKey
 from domain.telemetry.reading_events import reading_event
-from domain.webhooks.ports import FanoutTx
+from domain.webhooks.ports import WebhookFanoutTx
 
 MAX_TRACKED_RESULTS = 64
 
 
-class ReadingAnnouncerTx(FanoutTx, HasReadings, Protocol): ...
+class ReadingAnnouncerTx(WebhookFanoutTx, HasReadings, Protocol): ...
 
 
 class ResultWithWatchedReadings(Protocol):

@@ -29,10 +29,10 @@ from domain.rules.telemetry_engine_port import BatchResult, Checkpoint, Telemetr
 from domain.telemetry.ports import HasReadings, HasRollups
 from domain.telemetry.reading_arrival_ports import HasArrivals
 from domain.telemetry.rollup_service import RollupMarkCache
-from domain.webhooks.ports import FanoutTx
+from domain.webhooks.ports import WebhookFanoutTx
 
 
-class IngestTx(FanoutTx, AutomationTx, HasArrivals, HasReadings, HasRollups, HasRules, Protocol): ...
+class IngestTx(WebhookFanoutTx, AutomationTx, HasArrivals, HasReadings, HasRollups, HasRules, Protocol): ...
 
 
 @dataclass(frozen=True, slots=True)

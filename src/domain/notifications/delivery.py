@@ -26,7 +26,7 @@ from domain.notifications.destinations import Destination, NtfyDestination, open
 from domain.notifications.model import (
     ChannelErrorCode,
     ChannelKind,
-    ChannelResult,
+    ChannelSendResult,
     Notification,
     NotificationChannel,
     NotificationMessage,
@@ -171,7 +171,7 @@ class NotificationDeliveryService:
         token = self._links.issue(membership.membership_id, approval.approval_id, now_ms, expires_ms)
         return replace(message, link=f"{self._public_url}/#/decide/{token}")
 
-    async def _finish(self, tx: NotificationDeliveryTx, claimed: _ClaimedNotifications, result: ChannelResult) -> None:
+    async def _finish(self, tx: NotificationDeliveryTx, claimed: _ClaimedNotifications, result: ChannelSendResult) -> None:
         if result.outcome is NotificationSendOutcome.SENT:
             self.sent_by_channel[claimed.channel.kind] += len(claimed.group)
         else:

@@ -132,7 +132,7 @@ class NotificationSendOutcome(StrEnum):
 
 
 @dataclass(frozen=True, slots=True)
-class ChannelResult:
+class ChannelSendResult:
     """`code` and `error` (a sentence with the details): None and empty exactly for SENT. `retry_after_s`: how long the receiver
     wants to be left alone."""
 

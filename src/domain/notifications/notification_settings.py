@@ -27,7 +27,7 @@ from domain.notifications.model import (
     MAX_CHANNELS,
     ChannelErrorCode,
     ChannelKind,
-    ChannelResult,
+    ChannelSendResult,
     NotificationChannel,
     NotificationMessage,
     NotificationSendOutcome,
@@ -114,7 +114,7 @@ class NotificationSettingsService:
             await _get_own(tx, caller, channel_id)
             await tx.notification_channels.delete(channel_id)
 
-    async def send_test(self, caller: Session, channel_id: ChannelId) -> ChannelResult:
+    async def send_test(self, caller: Session, channel_id: ChannelId) -> ChannelSendResult:
         """Now, also in the quiet hours. A destination that is gone is removed. Raises NotFound, RateLimited."""
         subject, now_ms = f"notification-tests:{caller.membership_id}", self._clock.now_ms()
         async with self._uow.write(caller, Role.VIEWER, locks_account=True) as tx:
@@ -164,7 +164,9 @@ class NotificationSettingsService:
         return made
 
 
-async def record_result(tx: HasNotificationChannels, channel: NotificationChannel, result: ChannelResult, now_ms: int) -> None:
+async def record_result(
+    tx: HasNotificationChannels, channel: NotificationChannel, result: ChannelSendResult, now_ms: int
+) -> None:
     """Its owner sees it beside the channel. A destination that is gone is removed."""
     if result.outcome is NotificationSendOutcome.SENT:
         await tx.notification_channels.record_sent(channel.channel_id, now_ms)

@@ -12,7 +12,7 @@ from domain.kernel.unit_of_work import Transaction
 from domain.notifications.destinations import Destination
 from domain.notifications.model import (
     ChannelErrorCode,
-    ChannelResult,
+    ChannelSendResult,
     Notification,
     NotificationChannel,
     NotificationMessage,
@@ -123,7 +123,7 @@ class ServiceSecretTx(Transaction, HasServiceSecrets, Protocol): ...
 
 
 class NotificationSender(Protocol):
-    async def send_many(self, outgoing: Sequence[tuple[Destination, NotificationMessage]]) -> Sequence[ChannelResult]:
+    async def send_many(self, outgoing: Sequence[tuple[Destination, NotificationMessage]]) -> Sequence[ChannelSendResult]:
         """Sends all at the same time; one result for each, in their order. Never raises for a receiver that fails."""
 
 

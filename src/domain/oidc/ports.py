@@ -36,7 +36,7 @@ class ExternalIdentity:
 
 
 @dataclass(frozen=True, slots=True)
-class SignInSecrets:
+class OidcFlowSecrets:
     """What belongs to one sign-in: `state` comes back with the browser, `nonce` in the ID token, `verifier` goes with the code
     (PKCE, RFC 7636)."""
 
@@ -52,10 +52,10 @@ class IdentityProvider(Protocol):
     def name(self) -> str:
         """How people call it."""
 
-    async def authorization_url(self, secrets: SignInSecrets) -> str:
+    async def authorization_url(self, secrets: OidcFlowSecrets) -> str:
         """Where the browser signs in. Raises Unavailable `PROVIDER_UNAVAILABLE`."""
 
-    async def redeem(self, code: str, secrets: SignInSecrets, issuer: str | None, now_ms: int) -> ProviderIdentity:
+    async def redeem(self, code: str, secrets: OidcFlowSecrets, issuer: str | None, now_ms: int) -> ProviderIdentity:
         """Exchange the code that the browser brought back. `issuer`: what came with it (RFC 9207).
 
         Raises Unauthenticated `PROVIDER_REJECTED` when the provider refuses the code or the ID token is not for this

@@ -28,7 +28,7 @@ from domain.oidc.policy import (
     OidcPolicy,
     check_return_path,
 )
-from domain.oidc.ports import IdentityProvider, SignInSecrets
+from domain.oidc.ports import IdentityProvider, OidcFlowSecrets
 from domain.sign_in.login import LoginService, LoginTx, SecondFactorNeeded
 from domain.sign_in.login_throttle import client_network
 from domain.sign_in.session_opener import LoginResult
@@ -41,7 +41,7 @@ class OidcSignInTx(LoginTx, OidcMemberTx, Protocol): ...
 
 
 @dataclass(frozen=True, slots=True)
-class BegunSignIn:
+class StartedOidcSignIn:
     """`cookie` goes to the browser and comes back with it, within `expires_in_s`."""
 
     url: str
@@ -50,13 +50,13 @@ class BegunSignIn:
 
 
 @dataclass(frozen=True, slots=True)
-class FinishedSignIn:
+class CompletedOidcSignIn:
     result: LoginResult | SecondFactorNeeded
     return_path: str
 
 
 @dataclass(frozen=True, slots=True)
-class AuthorizationResponse:
+class OidcAuthorizationResponse:
     """The parameters with which the browser returns from the provider (RFC 6749, 4.1.2; RFC 9207)."""
 
     state: str
@@ -96,17 +96,17 @@ class OidcSignInService:
     async def sign_out_url(self) -> str | None:
         return await self._provider.sign_out_url()
 
-    async def begin(self, return_path: str = "") -> BegunSignIn:
+    async def begin(self, return_path: str = "") -> StartedOidcSignIn:
         """Raises ValidationFailed for a `return_path` that is no page of the dashboard; Unavailable `PROVIDER_UNAVAILABLE`."""
         check_return_path(return_path)
         random = self._ids.random_alphanumeric
-        secrets = SignInSecrets(random(STATE_LENGTH), random(STATE_LENGTH), random(VERIFIER_LENGTH))
+        secrets = OidcFlowSecrets(random(STATE_LENGTH), random(STATE_LENGTH), random(VERIFIER_LENGTH))
         url = await self._provider.authorization_url(secrets)
         expires_ms = self._clock.now_ms() + SIGN_IN_TTL_MS
         content = json.dumps([secrets.state, secrets.nonce, secrets.verifier, return_path, expires_ms])
-        return BegunSignIn(url, urlsafe_b64encode(self._vault.seal(content, BOUND_TO)).decode())
+        return StartedOidcSignIn(url, urlsafe_b64encode(self._vault.seal(content, BOUND_TO)).decode())
 
-    async def finish(self, returned: AuthorizationResponse, cookie: str, *, client: ClientInfo) -> FinishedSignIn:
+    async def finish(self, returned: OidcAuthorizationResponse, cookie: str, *, client: ClientInfo) -> CompletedOidcSignIn:
         """Raises ValidationFailed `SIGN_IN_MISMATCH` for a return that this browser did not begin, that is too late or was used;
         Unauthenticated `PROVIDER_REJECTED`; PermissionDenied; RateLimited; Unavailable."""
         secrets, return_path = self._open(cookie, returned.state)
@@ -138,9 +138,9 @@ class OidcSignInService:
                 factor_at_provider=self._policy.replaces_second_factor(identity),
                 ends_ms=now_ms + self._policy.session_ms,
             )
-        return FinishedSignIn(result, return_path)
+        return CompletedOidcSignIn(result, return_path)
 
-    def _open(self, cookie: str, state: str) -> tuple[SignInSecrets, str]:
+    def _open(self, cookie: str, state: str) -> tuple[OidcFlowSecrets, str]:
         """Raises ValidationFailed `SIGN_IN_MISMATCH`."""
         try:
             sealed = urlsafe_b64decode(cookie[:MAX_COOKIE_LENGTH].encode())
@@ -149,7 +149,7 @@ class OidcSignInService:
             raise mismatch_error() from None
         if not hmac.compare_digest(own_state.encode(), state.encode()) or self._clock.now_ms() >= expires_ms:
             raise mismatch_error()
-        return SignInSecrets(own_state, nonce, verifier), return_path
+        return OidcFlowSecrets(own_state, nonce, verifier), return_path
 
 
 def mismatch_error() -> ValidationFailed:

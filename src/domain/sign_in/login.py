@@ -26,7 +26,7 @@ from domain.kernel.unit_of_work import Transaction, UnitOfWork
 from domain.sign_in.login_throttle import LoginThrottleSubjects, check_login_backoff, increment_failures
 from domain.sign_in.passkeys.challenges import purpose_of_second_factor
 from domain.sign_in.passkeys.ports import HasPasskeys
-from domain.sign_in.second_factor_check import FactorChecker, PresentedFactor
+from domain.sign_in.second_factor_check import PresentedSecondFactor, SecondFactorChecker
 from domain.sign_in.second_factor_policy import CHALLENGE_TOKEN_LENGTH, CHALLENGE_TTL_MS, challenge_expired_error
 from domain.sign_in.second_factor_ports import HasSecondFactors
 from domain.sign_in.session_opener import LoginResult, SessionOpener
@@ -76,7 +76,7 @@ class LoginService:
         hasher: PasswordHasher,
         opener: SessionOpener,
         devices: TrustedDevices,
-        factors: FactorChecker,
+        factors: SecondFactorChecker,
         ids: IdGenerator,
         digest: SecretHasher,
     ) -> None:
@@ -204,7 +204,7 @@ class LoginService:
         )
         return SecondFactorNeeded(token, await _factor_methods(tx, membership.user_id))
 
-    async def complete(self, token: str, factor: PresentedFactor, *, client: ClientInfo) -> LoginResult:
+    async def complete(self, token: str, factor: PresentedSecondFactor, *, client: ClientInfo) -> LoginResult:
         """The second step of a sign-in. Raises ValidationFailed `CHALLENGE_EXPIRED` or `PASSKEY_REFUSED`, Unauthenticated,
         RateLimited after too many wrong factors."""
         token_hash = self._digest.sha256(token)

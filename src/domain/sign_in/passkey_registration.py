@@ -16,7 +16,7 @@ from domain.kernel.errors import Conflict, NotFound, Unauthenticated
 from domain.kernel.ids import IdGenerator, IdPrefix, PasskeyId
 from domain.kernel.unit_of_work import Transaction, UnitOfWork
 from domain.sign_in.passkeys.challenges import PasskeyChallenges, passkey_refused_error, purpose_of_registration
-from domain.sign_in.passkeys.model import MAX_PASSKEYS, NewCredential, Passkey, PasskeyChallenge
+from domain.sign_in.passkeys.model import MAX_PASSKEYS, NewPasskeyCredential, Passkey, PasskeyChallenge
 from domain.sign_in.passkeys.ports import HasPasskeys, PasskeyCodec, PasskeyResponseError
 from domain.sign_in.recovery_codes import RecoveryCodeIssuer
 from domain.sign_in.second_factor_policy import SecondFactorRequirement
@@ -103,7 +103,7 @@ class PasskeyRegistrationService:
             await complete_factor_removal(tx, caller, self._requirement)
             await self._emit(tx, caller, "passkey_removed", f"The passkey {found[0].name} was removed", now_ms)
 
-    async def _verify(self, caller: Session, response: JsonObject) -> tuple[NewCredential, PasskeyChallenge]:
+    async def _verify(self, caller: Session, response: JsonObject) -> tuple[NewPasskeyCredential, PasskeyChallenge]:
         refused = passkey_refused_error("the browser's response is wrong, or this page is not at the address that people use.")
         try:
             text = self._codec.read_challenge(response)
@@ -123,7 +123,7 @@ class PasskeyRegistrationService:
             raise Conflict(f"You have {MAX_PASSKEYS} passkeys already. Remove one first.", code="TOO_MANY_PASSKEYS")
         return user, existing
 
-    def _build(self, user: User, name: str, credential: NewCredential, now_ms: int) -> Passkey:
+    def _build(self, user: User, name: str, credential: NewPasskeyCredential, now_ms: int) -> Passkey:
         return Passkey(
             passkey_id=PasskeyId(self._ids.new_id(IdPrefix.PASSKEY)),
             user_id=user.user_id,

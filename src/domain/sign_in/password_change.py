@@ -11,7 +11,7 @@ import hmac
 from dataclasses import replace
 from typing import Protocol
 
-from domain.accounts.mails import MailTemplate, choose_language
+from domain.accounts.mail_templates import MailTemplate, choose_language
 from domain.accounts.model import OneTimeCode, User
 from domain.accounts.policy import (
     CODE_COOLDOWN_MS,
@@ -53,14 +53,14 @@ If you did not request it, somebody else is signed in as you: change your passwo
 )
 
 
-class PasswordTx(Transaction, HasLoginFailures, HasOneTimeCodes, HasRefreshTokens, HasUsers, HasUserSessions, Protocol): ...
+class PasswordChangeTx(Transaction, HasLoginFailures, HasOneTimeCodes, HasRefreshTokens, HasUsers, HasUserSessions, Protocol): ...
 
 
-class PasswordService:
+class PasswordChangeService:
     def __init__(
         self,
         *,
-        uow: UnitOfWork[PasswordTx],
+        uow: UnitOfWork[PasswordChangeTx],
         clock: Clock,
         ids: IdGenerator,
         hasher: PasswordHasher,
@@ -168,7 +168,7 @@ class PasswordService:
         if not accepted:
             raise PermissionDenied("The current password is wrong. Enter the one you sign in with.", code="PASSWORD_MISMATCH")
 
-    async def _verify_code(self, tx: PasswordTx, user: User, code: str, now_ms: int) -> bool:
+    async def _verify_code(self, tx: PasswordChangeTx, user: User, code: str, now_ms: int) -> bool:
         stored_code = await tx.one_time_codes.get_for_update(user.user_id)
         if stored_code is None or stored_code.used or now_ms >= stored_code.expires_ms or stored_code.tries >= CODE_MAX_ATTEMPTS:
             return False
@@ -197,7 +197,7 @@ def _check_cooldown(previous: OneTimeCode | None, now_ms: int) -> None:
         )
 
 
-async def _get_user_for_update(tx: PasswordTx, caller: Session) -> User:
+async def _get_user_for_update(tx: PasswordChangeTx, caller: Session) -> User:
     user = await tx.users.get_for_update(caller.user_id)
     if user is None:
         raise Unauthenticated("This user no longer exists.")

@@ -10,7 +10,7 @@ from domain.accounts.ports import HasLoginFailures, SecretHasher
 from domain.kernel.domain_events import JsonObject
 from domain.kernel.ids import UserId
 from domain.kernel.vault import Vault
-from domain.sign_in.passkeys.model import VerifiedAssertion
+from domain.sign_in.passkeys.model import VerifiedPasskeyAssertion
 from domain.sign_in.passkeys.ports import HasPasskeys
 from domain.sign_in.passkeys.verifier import PasskeyVerifier
 from domain.sign_in.recovery_codes import hash_recovery_code
@@ -18,11 +18,11 @@ from domain.sign_in.second_factor_policy import CODE_TRIES, normalize_code
 from domain.sign_in.second_factor_ports import HasSecondFactors, TotpCodec
 
 
-class FactorCheckTx(HasLoginFailures, HasPasskeys, HasSecondFactors, Protocol): ...
+class SecondFactorCheckTx(HasLoginFailures, HasPasskeys, HasSecondFactors, Protocol): ...
 
 
 @dataclass(frozen=True, slots=True)
-class PresentedFactor:
+class PresentedSecondFactor:
     """What the user sends: exactly one of the three. `passkey` is the browser's response."""
 
     totp: str | None = None
@@ -34,25 +34,25 @@ class PresentedFactor:
 class PreparedSecondFactor:
     """A presented factor; the signature of a passkey is verified already."""
 
-    presented: PresentedFactor
-    passkey: VerifiedAssertion | None = None
+    presented: PresentedSecondFactor
+    passkey: VerifiedPasskeyAssertion | None = None
 
 
-class FactorChecker:
+class SecondFactorChecker:
     def __init__(self, *, totp: TotpCodec, vault: Vault, digest: SecretHasher, passkeys: PasskeyVerifier) -> None:
         self._totp = totp
         self._vault = vault
         self._digest = digest
         self._passkeys = passkeys
 
-    async def prepare(self, factor: PresentedFactor, purpose: str) -> PreparedSecondFactor:
+    async def prepare(self, factor: PresentedSecondFactor, purpose: str) -> PreparedSecondFactor:
         """Before the transaction. `purpose`: what a passkey must have been asked for. Raises ValidationFailed
         `PASSKEY_REFUSED`."""
         if factor.passkey is None:
             return PreparedSecondFactor(factor)
         return PreparedSecondFactor(factor, await self._passkeys.verify(factor.passkey, purpose))
 
-    async def check(self, tx: FactorCheckTx, user_id: UserId, factor: PreparedSecondFactor, now_ms: int) -> bool:
+    async def check(self, tx: SecondFactorCheckTx, user_id: UserId, factor: PreparedSecondFactor, now_ms: int) -> bool:
         """Stores what the check uses up, or counts a wrong factor, in `tx`; so commit also after False.
 
         Raises RateLimited after too many wrong ones."""
@@ -74,7 +74,7 @@ class FactorChecker:
             await tx.login_failures.upsert(CODE_TRIES.count(failures, subject, now_ms))
         return accepted
 
-    async def _check_totp(self, tx: FactorCheckTx, user_id: UserId, code: str, now_ms: int) -> bool:
+    async def _check_totp(self, tx: SecondFactorCheckTx, user_id: UserId, code: str, now_ms: int) -> bool:
         secret = await tx.second_factors.get_totp_for_update(user_id)
         if secret is None or secret.confirmed_ms is None:
             return False

@@ -17,7 +17,7 @@ from domain.kernel.unit_of_work import Transaction, UnitOfWork
 from domain.sign_in.login_throttle import PASSWORD_CONFIRMATIONS
 from domain.sign_in.passkeys.challenges import purpose_of_step_up
 from domain.sign_in.passkeys.ports import HasPasskeys
-from domain.sign_in.second_factor_check import FactorChecker, PresentedFactor
+from domain.sign_in.second_factor_check import PresentedSecondFactor, SecondFactorChecker
 from domain.sign_in.second_factor_policy import STEP_UP_TTL_MS
 from domain.sign_in.second_factor_ports import HasSecondFactors
 
@@ -60,13 +60,13 @@ async def require_factor_of_link(tx: HasSecondFactors, caller: Session) -> None:
 
 
 class StepUpService:
-    def __init__(self, *, uow: UnitOfWork[StepUpTx], clock: Clock, hasher: PasswordHasher, factors: FactorChecker) -> None:
+    def __init__(self, *, uow: UnitOfWork[StepUpTx], clock: Clock, hasher: PasswordHasher, factors: SecondFactorChecker) -> None:
         self._uow = uow
         self._clock = clock
         self._hasher = hasher
         self._factors = factors
 
-    async def step_up(self, caller: Session, *, password: str | None, factor: PresentedFactor | None) -> int:
+    async def step_up(self, caller: Session, *, password: str | None, factor: PresentedSecondFactor | None) -> int:
         """Until when the proof counts, in Unix ms. Raises PermissionDenied `PASSWORD_MISMATCH` or `SECOND_FACTOR_INVALID`,
         RateLimited after too many wrong ones."""
         subject = f"password:{caller.user_id}"

@@ -26,13 +26,13 @@ from domain.kernel.quotas import check_capacity
 from domain.kernel.unit_of_work import Transaction, UnitOfWork
 
 
-class TeamTx(Transaction, HasMemberships, HasUsers, Protocol): ...
+class MemberTx(Transaction, HasMemberships, HasUsers, Protocol): ...
 
 
-TxT = TypeVar("TxT", bound=TeamTx)
+TxT = TypeVar("TxT", bound=MemberTx)
 
 
-class TeamService(Generic[TxT]):
+class MemberService(Generic[TxT]):
     def __init__(
         self, *, uow: UnitOfWork[TxT], clock: Clock, ids: IdGenerator, hasher: PasswordHasher, requests: PendingRequestCloser[TxT]
     ) -> None:
@@ -101,7 +101,7 @@ class TeamService(Generic[TxT]):
                 await tx.users.delete(target.user.user_id)
             await self._emit(tx, caller, f"{target.user.name} was removed")
 
-    async def _emit(self, tx: TeamTx, caller: Session, description: str) -> None:
+    async def _emit(self, tx: MemberTx, caller: Session, description: str) -> None:
         await tx.emit(DomainEvent.from_caller(caller, "member_changed", description, self._clock.now_ms()))
 
 
@@ -111,7 +111,7 @@ async def check_email_is_free(tx: HasUsers, email: str) -> None:
         raise Conflict("This email address is already in use. Choose another one.", code="EMAIL_TAKEN")
 
 
-async def _get_member_for_update(tx: TeamTx, caller: Session, membership_id: str) -> Member:
+async def _get_member_for_update(tx: MemberTx, caller: Session, membership_id: str) -> Member:
     if has_id_format(IdPrefix.MEMBERSHIP, membership_id):
         membership = await tx.memberships.get_for_update(MembershipId(membership_id))
         if membership is not None and membership.account_id == caller.account_id:

@@ -22,7 +22,7 @@ from domain.team.invitation_ports import HasInvitations
 from domain.telemetry.ports import HasRangePartitions, HasReadings, HasRollups
 from domain.telemetry.reading_arrival_ports import LATE_KEPT_S, HasArrivals
 from domain.telemetry.reading_store import expired_readings_ms
-from domain.webhooks.ports import HasDeliveries
+from domain.webhooks.ports import HasWebhookDeliveries
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,7 +43,7 @@ class RetentionPeriods:
 class RetentionTx(
     HasApprovals,
     HasArrivals,
-    HasDeliveries,
+    HasWebhookDeliveries,
     HasEvents,
     HasExecutions,
     HasExternalIdentities,

@@ -10,9 +10,9 @@ from domain.kernel.domain_events import DomainEvent
 from domain.webhooks import policy
 from domain.webhooks.attempts import DeliveryAttemptResult
 from domain.webhooks.model import Webhook
-from domain.webhooks.policy import DeliveryUpdate, HealthChange
-from domain.webhooks.ports import DeliveryTx
-from domain.webhooks.recipients import RecipientCache
+from domain.webhooks.policy import DeliveryWithAttempt, WebhookHealthChange
+from domain.webhooks.ports import WebhookDeliveryTx
+from domain.webhooks.recipients import WebhookRecipientCache
 
 
 class RetryJitter(Protocol):
@@ -23,13 +23,13 @@ class RetryJitter(Protocol):
 
 
 class DeliveryAttemptResultWriter:
-    def __init__(self, *, recipients: RecipientCache, jitter: RetryJitter, on_disabled: Callable[[Webhook], None]) -> None:
+    def __init__(self, *, recipients: WebhookRecipientCache, jitter: RetryJitter, on_disabled: Callable[[Webhook], None]) -> None:
         """`on_disabled` is called after the commit that disables a webhook."""
         self._recipients = recipients
         self._jitter = jitter
         self._on_disabled = on_disabled
 
-    async def store(self, tx: DeliveryTx, results: Sequence[DeliveryAttemptResult]) -> None:
+    async def store(self, tx: WebhookDeliveryTx, results: Sequence[DeliveryAttemptResult]) -> None:
         updates = [self._to_update(one) for one in results if not one.is_not_sent]
         if updates:
             await tx.deliveries.finish_many([update.delivery for update in updates])
@@ -41,19 +41,19 @@ class DeliveryAttemptResultWriter:
         for one in results:
             await self._update_health(tx, one)
 
-    def _to_update(self, result: DeliveryAttemptResult) -> DeliveryUpdate:
+    def _to_update(self, result: DeliveryAttemptResult) -> DeliveryWithAttempt:
         delivery, attempt = result.in_flight.delivery, result.in_flight.attempt
         if result.response is None:
             return policy.interrupt_attempt(delivery, attempt, result.at)
         return policy.finish_attempt(delivery, attempt, result.response, result.at, self._jitter.spread())
 
-    async def _update_health(self, tx: DeliveryTx, result: DeliveryAttemptResult) -> None:
+    async def _update_health(self, tx: WebhookDeliveryTx, result: DeliveryAttemptResult) -> None:
         """Reads the webhook again only when the response changes something about it."""
         sent_by = result.in_flight.webhook
         if (
             result.response is None
             or result.is_not_sent
-            or policy.health_change(sent_by, result.response, result.at.steady_ms) is HealthChange.SAME
+            or policy.health_change(sent_by, result.response, result.at.steady_ms) is WebhookHealthChange.SAME
         ):
             return
         webhook = await tx.webhooks.get_for_update(sent_by.account_id, sent_by.webhook_id)

@@ -9,14 +9,14 @@ from __future__ import annotations
 
 from domain.kernel.ids import WebhookId
 from domain.kernel.unit_of_work import UnitOfWork
-from domain.webhooks.ports import HasDeliveries
+from domain.webhooks.ports import HasWebhookDeliveries
 
 BATCH_ROWS = 250
 """About 5 ms of database time, attempts included."""
 
 
 class DeletedWebhookCleanup:
-    def __init__(self, *, uow: UnitOfWork[HasDeliveries]) -> None:
+    def __init__(self, *, uow: UnitOfWork[HasWebhookDeliveries]) -> None:
         self._uow = uow
         self._position: tuple[WebhookId, int] | None = None
         """The webhook being cleaned up, and the number of its last deleted delivery. Only a cursor: after a restart the search

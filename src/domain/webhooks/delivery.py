@@ -22,17 +22,24 @@ from domain.kernel.unit_of_work import UnitOfWork
 from domain.kernel.vault import Vault
 from domain.webhooks.attempt_results import DeliveryAttemptResultWriter, RetryJitter
 from domain.webhooks.attempts import DeliveryAttemptResult, InFlightDelivery
-from domain.webhooks.model import CANCEL_BATCH_ROWS, RESPONSE_TIMEOUT_S, DeliveryAttempt, DeliveryState, Webhook, WebhookDelivery
+from domain.webhooks.model import (
+    CANCEL_BATCH_ROWS,
+    RESPONSE_TIMEOUT_S,
+    DeliveryAttempt,
+    Webhook,
+    WebhookDelivery,
+    WebhookDeliveryState,
+)
 from domain.webhooks.policy import LEASE_MS
-from domain.webhooks.ports import DeliveryTx
-from domain.webhooks.recipients import RecipientCache
+from domain.webhooks.ports import WebhookDeliveryTx
+from domain.webhooks.recipients import WebhookRecipientCache
 from domain.webhooks.request_builder import BuiltRequest, WebhookRequestBuilder
 from domain.webhooks.send_queues import EndpointQueues
 from domain.webhooks.signing_ports import WebhookSignerFactory
 
 
 @dataclass(frozen=True, slots=True)
-class DeliveryBatch:
+class WebhookDeliveryBatch:
     """`has_more`: the claim was full, so more deliveries are probably due already. Both times are steady time."""
 
     attempts: Sequence[InFlightDelivery]
@@ -41,16 +48,16 @@ class DeliveryBatch:
     next_due_ms: int | None
 
 
-class DeliveryService:
+class WebhookDeliveryService:
     def __init__(
         self,
         *,
-        uow: UnitOfWork[DeliveryTx],
+        uow: UnitOfWork[WebhookDeliveryTx],
         clock: Clock,
         ids: IdGenerator,
         vault: Vault,
         signers: WebhookSignerFactory,
-        recipients: RecipientCache,
+        recipients: WebhookRecipientCache,
         jitter: RetryJitter,
         queues: EndpointQueues,
     ) -> None:
@@ -66,7 +73,7 @@ class DeliveryService:
         """Disabled or deleted webhooks that may still have pending deliveries, cancelled in turn; nothing is claimed for them. A
         restart forgets them: their deliveries are then cancelled when they fall due."""
 
-    async def next_batch(self, results: Sequence[DeliveryAttemptResult]) -> DeliveryBatch:
+    async def next_batch(self, results: Sequence[DeliveryAttemptResult]) -> WebhookDeliveryBatch:
         """Raises Unavailable when the database does not answer; pass the same `results` again then."""
         now = WallAndSteadyTime.now(self._clock)
         claimed: Sequence[WebhookDelivery] = ()
@@ -91,7 +98,7 @@ class DeliveryService:
         started = {one.delivery.no for one in attempts}
         self._release_all(delivery for delivery in chosen if delivery.no not in started)
         has_more = is_cancelling or (bool(capacity) and len(claimed) >= capacity)
-        return DeliveryBatch(attempts, has_more, now.steady_ms, next_due_ms)
+        return WebhookDeliveryBatch(attempts, has_more, now.steady_ms, next_due_ms)
 
     async def stop(self, results: Sequence[DeliveryAttemptResult]) -> None:
         """Stores the last results, and gives back every delivery that is claimed but has not begun."""
@@ -125,12 +132,12 @@ class DeliveryService:
         """The signed requests; a failed response in place of a request that cannot be signed."""
         return self._requests.build(attempts)
 
-    async def find_authorized_webhook(self, tx: DeliveryTx, delivery: WebhookDelivery, now_ms: int) -> Webhook | None:
+    async def find_authorized_webhook(self, tx: WebhookDeliveryTx, delivery: WebhookDelivery, now_ms: int) -> Webhook | None:
         """The delivery's webhook, if it is enabled and its key still sees the device."""
         return (await self._find_authorized_webhooks(tx, [delivery], now_ms))[0]
 
     async def _find_authorized_webhooks(
-        self, tx: DeliveryTx, deliveries: Sequence[WebhookDelivery], now_ms: int
+        self, tx: WebhookDeliveryTx, deliveries: Sequence[WebhookDelivery], now_ms: int
     ) -> list[Webhook | None]:
         """One lookup for the whole batch, in the transaction in which its attempts begin."""
         devices_by_account: dict[AccountId, set[DeviceId]] = {}
@@ -155,12 +162,14 @@ class DeliveryService:
         )
         return InFlightDelivery(delivery, attempt, webhook)
 
-    async def _start_attempts(self, tx: DeliveryTx, chosen: Sequence[WebhookDelivery], now_ms: int) -> list[InFlightDelivery]:
+    async def _start_attempts(
+        self, tx: WebhookDeliveryTx, chosen: Sequence[WebhookDelivery], now_ms: int
+    ) -> list[InFlightDelivery]:
         attempts: list[InFlightDelivery] = []
         cancelled: list[WebhookDelivery] = []
         for delivery, webhook in zip(chosen, await self._find_authorized_webhooks(tx, chosen, now_ms), strict=True):
             if webhook is None:
-                cancelled.append(replace(delivery, state=DeliveryState.CANCELLED))
+                cancelled.append(replace(delivery, state=WebhookDeliveryState.CANCELLED))
             else:
                 attempts.append(self.new_attempt(delivery, webhook, now_ms))
         if cancelled:
@@ -169,7 +178,7 @@ class DeliveryService:
             await tx.deliveries.add_attempts([one.attempt for one in attempts])
         return attempts
 
-    async def _cancel_pending(self, tx: DeliveryTx) -> bool:
+    async def _cancel_pending(self, tx: WebhookDeliveryTx) -> bool:
         """Cancels up to CANCEL_BATCH_ROWS deliveries of one disabled webhook; returns whether the next batch should follow at
         once. The deliveries of a deleted webhook are not changed: the cleanup deletes their rows."""
         webhook_id = next(iter(self._cancelling), None)

@@ -16,24 +16,24 @@ from domain.kernel.ids import DeliveryId, EventId, IdGenerator, IdPrefix, has_id
 from domain.kernel.unit_of_work import UnitOfWork
 from domain.webhooks import policy
 from domain.webhooks.attempts import InFlightDelivery
-from domain.webhooks.delivery import DeliveryService
-from domain.webhooks.model import MAX_LISTED_ATTEMPTS, DeliveryAttempt, DeliveryState, Webhook, WebhookDelivery
+from domain.webhooks.delivery import WebhookDeliveryService
+from domain.webhooks.model import MAX_LISTED_ATTEMPTS, DeliveryAttempt, Webhook, WebhookDelivery, WebhookDeliveryState
 from domain.webhooks.policy import LEASE_MS
-from domain.webhooks.ports import DeliveryTx
+from domain.webhooks.ports import WebhookDeliveryTx
 from domain.webhooks.service import get_webhook
 
 DUE_FIRST_MS = 0
 """Due before any other delivery, so that the next claim returns it."""
 
 
-class DeliveryLogService:
+class WebhookDeliveryLogService:
     def __init__(
         self,
         *,
-        uow: UnitOfWork[DeliveryTx],
+        uow: UnitOfWork[WebhookDeliveryTx],
         clock: Clock,
         ids: IdGenerator,
-        deliveries: DeliveryService,
+        deliveries: WebhookDeliveryService,
         send: Callable[[InFlightDelivery], None],
     ) -> None:
         """`send` passes an attempt that has begun to the delivery worker, after the commit."""
@@ -83,7 +83,7 @@ class DeliveryLogService:
                 raise NotFound.for_resource("delivery", delivery_id)
             return await self._start_attempt(tx, webhook, _redelivery(earlier, now_ms), now_ms)
 
-    async def _start_attempt(self, tx: DeliveryTx, webhook: Webhook, delivery: WebhookDelivery, now_ms: int) -> DeliveryId:
+    async def _start_attempt(self, tx: WebhookDeliveryTx, webhook: Webhook, delivery: WebhookDelivery, now_ms: int) -> DeliveryId:
         policy.require_enabled(webhook)
         if await self._deliveries.find_authorized_webhook(tx, delivery, now_ms) is None:
             raise PermissionDenied(
@@ -110,7 +110,7 @@ def _ping_delivery(webhook: Webhook, event_id: EventId, data: bytes, now_ms: int
         event_id=event_id,
         event_type=policy.PING_EVENT_TYPE,
         data=data,
-        state=DeliveryState.PENDING,
+        state=WebhookDeliveryState.PENDING,
         attempts=0,
         due_ms=DUE_FIRST_MS,
         claimed_until_ms=None,
@@ -122,7 +122,7 @@ def _redelivery(earlier: WebhookDelivery, now_ms: int) -> WebhookDelivery:
     return replace(
         earlier,
         no=0,
-        state=DeliveryState.PENDING,
+        state=WebhookDeliveryState.PENDING,
         attempts=0,
         due_ms=DUE_FIRST_MS,
         claimed_until_ms=None,

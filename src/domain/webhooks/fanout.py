@@ -10,21 +10,21 @@ from collections.abc import Callable, Sequence
 from domain.events.model import Event
 from domain.kernel.clock import Clock, WallAndSteadyTime
 from domain.kernel.ids import AccountId
-from domain.webhooks.model import DeliveryState, Webhook, WebhookDelivery
+from domain.webhooks.model import Webhook, WebhookDelivery, WebhookDeliveryState
 from domain.webhooks.policy import encode_payload
-from domain.webhooks.ports import FanoutTx
-from domain.webhooks.recipients import RecipientCache, WebhookRecipients
+from domain.webhooks.ports import WebhookFanoutTx
+from domain.webhooks.recipients import WebhookRecipientCache, WebhookRecipients
 
 
-class DeliveryFanout:
+class WebhookDeliveryFanout:
     """An `EventObserver`. `wake_worker` is called after the commit."""
 
-    def __init__(self, *, recipients: RecipientCache, clock: Clock, wake_worker: Callable[[], None]) -> None:
+    def __init__(self, *, recipients: WebhookRecipientCache, clock: Clock, wake_worker: Callable[[], None]) -> None:
         self._recipients = recipients
         self._clock = clock
         self._wake_worker = wake_worker
 
-    async def on_events(self, tx: FanoutTx, events: Sequence[Event]) -> None:
+    async def on_events(self, tx: WebhookFanoutTx, events: Sequence[Event]) -> None:
         now = WallAndSteadyTime.now(self._clock)
         public_events: dict[AccountId, list[Event]] = {}
         for event in events:
@@ -59,7 +59,7 @@ def new_delivery(webhook: Webhook, event: Event, data: bytes, now: WallAndSteady
         event_id=event.event_id,
         event_type=event.kind,
         data=data,
-        state=DeliveryState.PENDING,
+        state=WebhookDeliveryState.PENDING,
         attempts=0,
         due_ms=now.steady_ms,
         claimed_until_ms=None,

@@ -77,7 +77,7 @@ class Webhook:
         return urlsplit(self.origin).netloc
 
 
-class DeliveryState(StrEnum):
+class WebhookDeliveryState(StrEnum):
     PENDING = "PENDING"
     DELIVERED = "DELIVERED"
     GIVEN_UP = "GIVEN_UP"
@@ -99,7 +99,7 @@ class WebhookDelivery:
     event_id: EventId
     event_type: str
     data: bytes
-    state: DeliveryState
+    state: WebhookDeliveryState
     attempts: int
     due_ms: int
     claimed_until_ms: int | None

@@ -23,9 +23,9 @@ from domain.webhooks.model import (
     RESPONSE_TIMEOUT_S,
     RETRY_BACKOFF,
     DeliveryAttempt,
-    DeliveryState,
     Webhook,
     WebhookDelivery,
+    WebhookDeliveryState,
 )
 from domain.webhooks.ports import WebhookResponse
 from domain.webhooks.signature_reference import SECRET_PREFIX
@@ -76,32 +76,32 @@ def retry_pause_ms(attempts: int, spread: float, retry_after_s: int | None) -> i
 
 
 @dataclass(frozen=True, slots=True)
-class DeliveryUpdate:
+class DeliveryWithAttempt:
     delivery: WebhookDelivery
     attempt: DeliveryAttempt
 
 
 def finish_attempt(
     delivery: WebhookDelivery, attempt: DeliveryAttempt, response: WebhookResponse, at: WallAndSteadyTime, spread: float
-) -> DeliveryUpdate:
+) -> DeliveryWithAttempt:
     """The delivery and the attempt after a response."""
     success = is_success(response)
     attempts = delivery.attempts + 1
     is_final = success or attempts >= MAX_ATTEMPTS or response.status == HTTP_GONE
     pause_ms = None if is_final else retry_pause_ms(attempts, spread, response.retry_after_s)
-    state = DeliveryState.PENDING
+    state = WebhookDeliveryState.PENDING
     if is_final:
-        state = DeliveryState.DELIVERED if success else DeliveryState.GIVEN_UP
+        state = WebhookDeliveryState.DELIVERED if success else WebhookDeliveryState.GIVEN_UP
     due_ms = delivery.due_ms if pause_ms is None else at.steady_ms + pause_ms
     next_ms = None if pause_ms is None else at.wall_ms + pause_ms
     error = None if success else failure_reason(response)
-    return DeliveryUpdate(
+    return DeliveryWithAttempt(
         _updated_delivery(delivery, state, attempts, due_ms),
         _finished_attempt(attempt, at.wall_ms, response.status, error, success, response.duration_ms, next_ms),
     )
 
 
-def _updated_delivery(before: WebhookDelivery, state: DeliveryState, attempts: int, due_ms: int) -> WebhookDelivery:
+def _updated_delivery(before: WebhookDelivery, state: WebhookDeliveryState, attempts: int, due_ms: int) -> WebhookDelivery:
     """Positional arguments, because `replace` costs four times as much and this runs for every delivery."""
     return WebhookDelivery(
         before.no,
@@ -146,15 +146,15 @@ def _finished_attempt(
     )
 
 
-def interrupt_attempt(delivery: WebhookDelivery, attempt: DeliveryAttempt, at: WallAndSteadyTime) -> DeliveryUpdate:
+def interrupt_attempt(delivery: WebhookDelivery, attempt: DeliveryAttempt, at: WallAndSteadyTime) -> DeliveryWithAttempt:
     """A stop of the service interrupted the attempt: it does not count, and the delivery is due again at once."""
-    return DeliveryUpdate(
+    return DeliveryWithAttempt(
         replace(delivery, due_ms=at.steady_ms),
         replace(attempt, finished_ms=at.wall_ms, error=INTERRUPTED_MESSAGE, next_attempt_ms=at.wall_ms),
     )
 
 
-class HealthChange(StrEnum):
+class WebhookHealthChange(StrEnum):
     """What the end of an attempt changes about its webhook."""
 
     SAME = "same"
@@ -164,30 +164,30 @@ class HealthChange(StrEnum):
     DEAD = "dead"
 
 
-def health_change(webhook: Webhook, response: WebhookResponse, steady_ms: int) -> HealthChange:
+def health_change(webhook: Webhook, response: WebhookResponse, steady_ms: int) -> WebhookHealthChange:
     if is_success(response):
-        return HealthChange.SAME if webhook.failing_since_ms is None else HealthChange.RECOVERED
+        return WebhookHealthChange.SAME if webhook.failing_since_ms is None else WebhookHealthChange.RECOVERED
     if response.status == HTTP_GONE and response.error is None:
-        return HealthChange.GONE
+        return WebhookHealthChange.GONE
     if webhook.failing_since_ms is None:
-        return HealthChange.FAILING
-    return HealthChange.DEAD if steady_ms - webhook.failing_since_ms >= DISABLE_AFTER_MS else HealthChange.SAME
+        return WebhookHealthChange.FAILING
+    return WebhookHealthChange.DEAD if steady_ms - webhook.failing_since_ms >= DISABLE_AFTER_MS else WebhookHealthChange.SAME
 
 
-def apply_health_change(webhook: Webhook, change: HealthChange, at: WallAndSteadyTime) -> Webhook:
+def apply_health_change(webhook: Webhook, change: WebhookHealthChange, at: WallAndSteadyTime) -> Webhook:
     match change:
-        case HealthChange.RECOVERED:
+        case WebhookHealthChange.RECOVERED:
             return replace(webhook, failing_since_ms=None)
-        case HealthChange.FAILING:
+        case WebhookHealthChange.FAILING:
             return replace(webhook, failing_since_ms=at.steady_ms)
-        case HealthChange.GONE:
+        case WebhookHealthChange.GONE:
             reason = "The receiver answered 410 Gone. Correct the url, then enable the webhook again."
             return disable(webhook, reason, at.wall_ms)
-        case HealthChange.DEAD:
+        case WebhookHealthChange.DEAD:
             days = DISABLE_AFTER_MS // DAY_MS
             reason = f"No delivery has succeeded for {days} days. Repair the receiver, then enable the webhook again."
             return disable(webhook, reason, at.wall_ms)
-        case HealthChange.SAME:
+        case WebhookHealthChange.SAME:
             return webhook
 
 

@@ -54,10 +54,10 @@ class WebhookRepository(Protocol):
 
     async def delete(self, webhook_id: WebhookId) -> None:
         """Deletes only the webhook's own row; its deliveries are not sent any more. Their rows, possibly millions, stay until
-        `DeliveryRepository.delete_batch_by_webhook` deletes them."""
+        `WebhookDeliveryRepository.delete_batch_by_webhook` deletes them."""
 
 
-class DeliveryRepository(Protocol):
+class WebhookDeliveryRepository(Protocol):
     async def add_many(self, deliveries: Sequence[WebhookDelivery]) -> None: ...
 
     async def get(self, no: int) -> WebhookDelivery | None: ...
@@ -109,22 +109,22 @@ class HasWebhooks(Protocol):
     def webhooks(self) -> WebhookRepository: ...
 
 
-class HasDeliveries(Protocol):
+class HasWebhookDeliveries(Protocol):
     @property
-    def deliveries(self) -> DeliveryRepository: ...
+    def deliveries(self) -> WebhookDeliveryRepository: ...
 
 
-class RecipientTx(Transaction, HasDevices, HasGrants, HasWebhooks, Protocol): ...
+class WebhookRecipientTx(Transaction, HasDevices, HasGrants, HasWebhooks, Protocol): ...
 
 
-class FanoutTx(EventLogTx, RecipientTx, HasDeliveries, Protocol):
+class WebhookFanoutTx(EventLogTx, WebhookRecipientTx, HasWebhookDeliveries, Protocol):
     """Stores events together with their deliveries."""
 
 
-class WebhookTx(Transaction, HasApiKeys, HasDeliveries, HasWebhooks, Protocol): ...
+class WebhookTx(Transaction, HasApiKeys, HasWebhookDeliveries, HasWebhooks, Protocol): ...
 
 
-class DeliveryTx(RecipientTx, HasDeliveries, Protocol): ...
+class WebhookDeliveryTx(WebhookRecipientTx, HasWebhookDeliveries, Protocol): ...
 
 
 @dataclass(frozen=True, slots=True)

@@ -17,7 +17,7 @@ from domain.grants.model import ApiKeyReadAccess, Grant
 from domain.kernel.clock import MINUTE_MS, SECOND_MS
 from domain.kernel.ids import AccountId, DeviceId, KeyId, WebhookId
 from domain.webhooks.model import Webhook
-from domain.webhooks.ports import RecipientTx
+from domain.webhooks.ports import WebhookRecipientTx
 
 MAX_PENDING_CHANGE_MS = MINUTE_MS
 CACHE_TTL_MS = 30 * SECOND_MS
@@ -57,7 +57,7 @@ class WebhookRecipients:
     """Whether any key may read a group or project, so that those of a device matter."""
     _places: dict[DeviceId, tuple[str, ...]] = field(default_factory=dict)
 
-    async def load_places(self, tx: RecipientTx, device_ids: Collection[DeviceId]) -> None:
+    async def load_places(self, tx: WebhookRecipientTx, device_ids: Collection[DeviceId]) -> None:
         """Loads the projects and groups of these devices, if any key may read one."""
         missing = [device_id for device_id in device_ids if device_id not in self._places] if self.uses_places else []
         if missing:
@@ -79,7 +79,7 @@ class WebhookRecipients:
 
 
 async def load_recipients(
-    tx: RecipientTx, account_ids: Collection[AccountId], device_ids: Collection[DeviceId] | None = None
+    tx: WebhookRecipientTx, account_ids: Collection[AccountId], device_ids: Collection[DeviceId] | None = None
 ) -> dict[AccountId, WebhookRecipients]:
     """Two queries for any number of accounts, webhooks and grants. `device_ids`: the devices that matter; None: all devices."""
     found: dict[AccountId, dict[WebhookId, tuple[Webhook, ApiKeyVisibility]]] = {account_id: {} for account_id in account_ids}
@@ -107,7 +107,7 @@ async def load_recipients(
     }
 
 
-class RecipientCache:
+class WebhookRecipientCache:
     """The recipients by account, cached where that is safe."""
 
     def __init__(self, *, exclusive: bool) -> None:
@@ -117,7 +117,7 @@ class RecipientCache:
         self._pending_changes: dict[AccountId, dict[object, int]] = {}
 
     async def load(
-        self, tx: RecipientTx, devices_by_account: Mapping[AccountId, Collection[DeviceId]], now_ms: int
+        self, tx: WebhookRecipientTx, devices_by_account: Mapping[AccountId, Collection[DeviceId]], now_ms: int
     ) -> dict[AccountId, WebhookRecipients]:
         """The recipients of these accounts, with the places of these devices loaded. `tx` must be a writing transaction."""
         found: dict[AccountId, WebhookRecipients] = {}
@@ -143,12 +143,12 @@ class RecipientCache:
     def _is_cacheable(self, account_id: AccountId, now_ms: int) -> bool:
         return self._exclusive and not self._has_pending_change(account_id, now_ms)
 
-    def on_event(self, tx: RecipientTx, event: Event, now_ms: int) -> None:
+    def on_event(self, tx: WebhookRecipientTx, event: Event, now_ms: int) -> None:
         """Handles an event that is being stored: if it changes access, nothing of its account is cached until the commit."""
         if is_access_change(event.kind):
             self.invalidate_until_commit(tx, event.account_id, now_ms)
 
-    def invalidate_until_commit(self, tx: RecipientTx, account_id: AccountId, now_ms: int) -> None:
+    def invalidate_until_commit(self, tx: WebhookRecipientTx, account_id: AccountId, now_ms: int) -> None:
         change = object()
         self._entries.pop(account_id, None)
         self._pending_changes.setdefault(account_id, {})[change] = now_ms + MAX_PENDING_CHANGE_MS

@@ -11,12 +11,12 @@ from domain.kernel.clock import SECOND_MS
 from domain.kernel.errors import DomainError
 from domain.kernel.ids import WebhookId
 from domain.kernel.vault import Vault
-from domain.webhooks import formats
+from domain.webhooks import payload_formats
 from domain.webhooks.attempts import InFlightDelivery
 from domain.webhooks.model import RESPONSE_TIMEOUT_S, Webhook
 from domain.webhooks.ports import WebhookRequest, WebhookResponse
 from domain.webhooks.sealed_url import open_url
-from domain.webhooks.signing_ports import Signer, WebhookSignerFactory
+from domain.webhooks.signing_ports import WebhookSigner, WebhookSignerFactory
 
 MAX_CACHED_RECEIVERS = 1_024
 
@@ -27,7 +27,7 @@ BuiltRequest = tuple[InFlightDelivery, WebhookRequest | WebhookResponse]
 @dataclass(frozen=True, slots=True)
 class _WebhookReceiver:
     url: str = field(repr=False)
-    signer: Signer
+    signer: WebhookSigner
 
 
 class WebhookRequestBuilder:
@@ -63,13 +63,13 @@ class WebhookRequestBuilder:
 
 
 def _build_signed(receiver: _WebhookReceiver, group: Sequence[InFlightDelivery]) -> list[BuiltRequest]:
-    bodies = [formats.build_body(one.webhook.format, one.attempt, one.delivery) for one in group]
+    bodies = [payload_formats.build_body(one.webhook.format, one.attempt, one.delivery) for one in group]
     signatures = receiver.signer.sign_batch(
         [(one.attempt.event_id, one.attempt.created_ms // SECOND_MS, body) for one, body in zip(group, bodies, strict=True)]
     )
     built: list[BuiltRequest] = []
     for one, body, (service, standard) in zip(group, bodies, signatures, strict=True):
-        headers = formats.build_headers(one.webhook.format, one.attempt, one.delivery, service, standard)
+        headers = payload_formats.build_headers(one.webhook.format, one.attempt, one.delivery, service, standard)
         queue_key = "" if one.is_manual else one.webhook.webhook_id
         built.append((one, WebhookRequest(receiver.url, headers, body, RESPONSE_TIMEOUT_S, queue_key)))
     return built

@@ -1,4 +1,5 @@
-"""Port for signing webhooks. A `Signer` keeps the keyed state of one secret; `signature_reference.py` defines the signatures."""
+"""Port for signing webhooks. A `WebhookSigner` keeps the keyed state of one secret; `signature_reference.py` defines the
+signatures."""
 
 from __future__ import annotations
 
@@ -6,7 +7,7 @@ from collections.abc import Sequence
 from typing import Protocol
 
 
-class Signer(Protocol):
+class WebhookSigner(Protocol):
     def service_signature(self, body: bytes) -> str:
         """`X-Service-Signature`: `sha256=<hex>` over the body, keyed with the whole secret string."""
 
@@ -18,5 +19,5 @@ class Signer(Protocol):
 
 
 class WebhookSignerFactory(Protocol):
-    def create_signer(self, secret: str) -> Signer:
+    def create_signer(self, secret: str) -> WebhookSigner:
         """Raises ValidationFailed when `secret` is not `whsec_` + base64."""

@@ -7,7 +7,7 @@ from dataclasses import replace
 
 from domain.kernel.ids import AccountId, DeliveryId, KeyId, WebhookId
 from domain.keys.model import ApiKey
-from domain.webhooks.model import DeliveryAttempt, DeliveryState, Webhook, WebhookDelivery
+from domain.webhooks.model import DeliveryAttempt, Webhook, WebhookDelivery, WebhookDeliveryState
 from support.memory_storage.tables import Database, Table
 
 WEBHOOKS: Table[WebhookId, Webhook] = Table("webhooks")
@@ -117,7 +117,7 @@ class MemoryDeliveryRepository:
         rows = self._database.writable_rows(DELIVERIES)
         for delivery in deliveries:
             stored = rows.get(delivery.no)
-            if stored is None or stored.state is not DeliveryState.PENDING:
+            if stored is None or stored.state is not WebhookDeliveryState.PENDING:
                 continue
             if stored.claimed_until_ms == delivery.claimed_until_ms:
                 rows[delivery.no] = replace(
@@ -135,7 +135,7 @@ class MemoryDeliveryRepository:
         rows = self._database.writable_rows(DELIVERIES)
         chosen = [delivery for delivery in self._pending() if delivery.webhook_id == webhook_id][:limit]
         for delivery in chosen:
-            rows[delivery.no] = replace(delivery, state=DeliveryState.CANCELLED, claimed_until_ms=None)
+            rows[delivery.no] = replace(delivery, state=WebhookDeliveryState.CANCELLED, claimed_until_ms=None)
         return len(chosen)
 
     async def has_pending(self, webhook_id: WebhookId) -> bool:
@@ -175,11 +175,11 @@ class MemoryDeliveryRepository:
         return mine
 
     async def delete_older_than(self, created_ms: int, limit: int) -> int:
-        finished = [d for d in self._database.rows(DELIVERIES).values() if d.state is not DeliveryState.PENDING]
+        finished = [d for d in self._database.rows(DELIVERIES).values() if d.state is not WebhookDeliveryState.PENDING]
         return delete_deliveries(self._database, [d.no for d in finished if d.created_ms < created_ms][:limit])
 
     def _pending(self) -> list[WebhookDelivery]:
-        return [d for d in self._database.rows(DELIVERIES).values() if d.state is DeliveryState.PENDING]
+        return [d for d in self._database.rows(DELIVERIES).values() if d.state is WebhookDeliveryState.PENDING]
 
 
 def _ready_ms(delivery: WebhookDelivery) -> int:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 
-from adapters.mail.background import MAX_PENDING, BackgroundMailQueue
+from adapters.mail.background_mail_queue import MAX_PENDING, BackgroundMailQueue
 from domain.kernel.errors import Unavailable
 
 

@@ -30,23 +30,23 @@ from domain.notifications.destinations import (
     kind_of,
     seal_destination,
 )
+from domain.notifications.event_observer import NotificationObserver
 from domain.notifications.model import (
     MAX_PENDING_PER_CHANNEL,
     ChannelErrorCode,
     ChannelKind,
-    ChannelResult,
+    ChannelSendResult,
     NotificationChannel,
     NotificationMessage,
     NotificationSendOutcome,
     NotificationSettings,
     NotificationTopic,
 )
-from domain.notifications.observer import NotificationObserver
 from support.manual_clock import ManualClock
 from support.storage import NOW, StoredAccount, an_event, new_id, open_storage, populate
 
 ALL = tuple(NotificationTopic)
-AWAY = ChannelResult(NotificationSendOutcome.FAILED, ChannelErrorCode.MAIL_FAILED, "the mail server is away")
+AWAY = ChannelSendResult(NotificationSendOutcome.FAILED, ChannelErrorCode.MAIL_FAILED, "the mail server is away")
 MAIL = ChannelId("nch_mail")
 
 
@@ -55,9 +55,9 @@ class FakeSender:
 
     def __init__(self) -> None:
         self.sent: list[tuple[Destination, NotificationMessage]] = []
-        self.result = ChannelResult(NotificationSendOutcome.SENT)
+        self.result = ChannelSendResult(NotificationSendOutcome.SENT)
 
-    async def send_many(self, outgoing: Sequence[tuple[Destination, NotificationMessage]]) -> Sequence[ChannelResult]:
+    async def send_many(self, outgoing: Sequence[tuple[Destination, NotificationMessage]]) -> Sequence[ChannelSendResult]:
         if self.result.outcome is NotificationSendOutcome.SENT:
             self.sent += outgoing
         return [self.result for _ in outgoing]
@@ -197,7 +197,7 @@ async def test_a_mail_that_is_not_accepted_is_sent_again_and_given_up_in_the_end
     assert await desk.subjects() == []
     assert await desk.service.next_due_ms() == NOW + policy.RETRY_PAUSES_MS[0]
     desk.clock.forward(policy.RETRY_PAUSES_MS[0])
-    desk.sender.result = ChannelResult(NotificationSendOutcome.SENT)
+    desk.sender.result = ChannelSendResult(NotificationSendOutcome.SENT)
     assert await desk.subjects() == ["Pump: rule disabled"]
     desk.sender.result = AWAY
     await desk.happen("rule_disabled")
@@ -218,7 +218,7 @@ async def test_a_step_of_the_clock_neither_delays_nor_hastens_a_mail(desk: Desk,
     desk.sender.result = AWAY
     desk.clock.forward(minutes=1)
     assert await desk.subjects() == []
-    desk.sender.result = ChannelResult(NotificationSendOutcome.SENT)
+    desk.sender.result = ChannelSendResult(NotificationSendOutcome.SENT)
     desk.clock.step(minutes=-2 * minutes)
     assert await desk.subjects() == []
     desk.clock.forward(policy.RETRY_PAUSES_MS[0])
@@ -310,7 +310,7 @@ async def test_nobody_is_told_of_a_request_of_their_own(desk: Desk) -> None:
 async def test_every_channel_is_told_and_fails_alone(desk: Desk) -> None:
     await desk.choose(topics=ALL)
     ntfy = await desk.add_channel(NtfyDestination("https://ntfy.example", "topic", "tk_1"))
-    desk.sender.result = ChannelResult(
+    desk.sender.result = ChannelSendResult(
         NotificationSendOutcome.REFUSED, ChannelErrorCode.REFUSED, "The receiver refused it with 403."
     )
     await desk.happen("rule_disabled")
@@ -319,7 +319,7 @@ async def test_every_channel_is_told_and_fails_alone(desk: Desk) -> None:
     channel = await desk.find_channel(ntfy)
     assert channel is not None
     assert (channel.last_error, channel.last_error_ms) == ("The receiver refused it with 403.", NOW)
-    desk.sender.result = ChannelResult(NotificationSendOutcome.SENT)
+    desk.sender.result = ChannelSendResult(NotificationSendOutcome.SENT)
     await desk.happen("rule_disabled")
     assert await desk.subjects() == ["Pump: rule disabled"] * 2
     channel = await desk.find_channel(ntfy)
@@ -331,11 +331,11 @@ async def test_every_channel_is_told_and_fails_alone(desk: Desk) -> None:
 
 async def test_a_destination_that_is_gone_is_removed(desk: Desk) -> None:
     await desk.choose(topics=ALL)
-    desk.sender.result = ChannelResult(NotificationSendOutcome.GONE, ChannelErrorCode.GONE, "410")
+    desk.sender.result = ChannelSendResult(NotificationSendOutcome.GONE, ChannelErrorCode.GONE, "410")
     await desk.happen("rule_disabled")
     await desk.subjects()
     assert await desk.find_channel() is None
-    desk.sender.result = ChannelResult(NotificationSendOutcome.SENT)
+    desk.sender.result = ChannelSendResult(NotificationSendOutcome.SENT)
     await desk.happen("rule_disabled")
     assert await desk.subjects() == []
 
@@ -344,12 +344,14 @@ async def test_a_receiver_may_lengthen_the_pause_and_not_shorten_it(desk: Desk) 
     await desk.choose(topics=ALL)
     for retry_after_s, pause_ms in ((1, policy.RETRY_PAUSES_MS[0]), (600, 600_000), (10**8, policy.RETRY_PAUSES_MS[-1])):
         await desk.happen("rule_disabled")
-        desk.sender.result = ChannelResult(NotificationSendOutcome.FAILED, ChannelErrorCode.RECEIVER_ERROR, "429", retry_after_s)
+        desk.sender.result = ChannelSendResult(
+            NotificationSendOutcome.FAILED, ChannelErrorCode.RECEIVER_ERROR, "429", retry_after_s
+        )
         started_ms = desk.clock.steady_ms()
         await desk.subjects()
         assert await desk.service.next_due_ms() == started_ms + pause_ms
         desk.clock.forward(pause_ms)
-        desk.sender.result = ChannelResult(NotificationSendOutcome.SENT)
+        desk.sender.result = ChannelSendResult(NotificationSendOutcome.SENT)
         await desk.subjects()
 
 

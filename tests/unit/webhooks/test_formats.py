@@ -7,8 +7,8 @@ import json
 import pytest
 
 from domain.kernel.ids import AccountId, DeliveryId, DeviceId, EventId, WebhookId
-from domain.webhooks import formats, policy
-from domain.webhooks.model import DeliveryAttempt, DeliveryState, WebhookDelivery, WebhookFormat
+from domain.webhooks import payload_formats, policy
+from domain.webhooks.model import DeliveryAttempt, WebhookDelivery, WebhookDeliveryState, WebhookFormat
 
 PUMP = DeviceId("dev_a")
 NOW = 1_800_000_000_000
@@ -31,24 +31,24 @@ def attempt(started_ms: int = NOW + 5_000) -> DeliveryAttempt:
 
 
 def delivery(device_id: DeviceId | None = PUMP) -> WebhookDelivery:
-    state = DeliveryState.PENDING
+    state = WebhookDeliveryState.PENDING
     return WebhookDelivery(
         1, WebhookId("whk_a"), AccountId("acc_a"), device_id, EventId("evt_a"), "telemetry", DATA, state, 1, NOW, None, NOW
     )
 
 
 def headers(webhook_format: WebhookFormat, of: WebhookDelivery) -> dict[str, str]:
-    return dict(formats.build_headers(webhook_format, attempt(), of, "sha256=s", "v1,s"))
+    return dict(payload_formats.build_headers(webhook_format, attempt(), of, "sha256=s", "v1,s"))
 
 
 def test_the_envelope_holds_the_payload_byte_for_byte() -> None:
-    body = formats.build_body(WebhookFormat.STANDARD, attempt(), delivery())
+    body = payload_formats.build_body(WebhookFormat.STANDARD, attempt(), delivery())
     assert DATA in body
     assert json.loads(body) == {"id": "whd_a", "type": "telemetry", "createdAt": "2027-01-15T08:00:05.000Z", "data": PAYLOAD}
 
 
 def test_a_structured_cloud_event_holds_attributes_and_payload() -> None:
-    body = formats.build_body(WebhookFormat.CLOUDEVENTS_STRUCTURED, attempt(), delivery())
+    body = payload_formats.build_body(WebhookFormat.CLOUDEVENTS_STRUCTURED, attempt(), delivery())
     assert DATA in body
     assert json.loads(body) == ATTRIBUTES | {"datacontenttype": "application/json", "data": PAYLOAD}
     sent = headers(WebhookFormat.CLOUDEVENTS_STRUCTURED, delivery())
@@ -57,7 +57,7 @@ def test_a_structured_cloud_event_holds_attributes_and_payload() -> None:
 
 
 def test_a_binary_cloud_event_is_the_payload_with_attributes_in_headers() -> None:
-    assert formats.build_body(WebhookFormat.CLOUDEVENTS_BINARY, attempt(), delivery()) == DATA
+    assert payload_formats.build_body(WebhookFormat.CLOUDEVENTS_BINARY, attempt(), delivery()) == DATA
     sent = headers(WebhookFormat.CLOUDEVENTS_BINARY, delivery())
     assert sent["Content-Type"] == "application/json"
     assert {name[3:]: value for name, value in sent.items() if name.startswith("ce-")} == ATTRIBUTES

@@ -11,8 +11,8 @@ from hypothesis import strategies as st
 from domain.kernel.clock import WallAndSteadyTime
 from domain.kernel.ids import AccountId, DeliveryId, EventId, KeyId, WebhookId
 from domain.webhooks import policy
-from domain.webhooks.model import RETRY_BACKOFF, DeliveryAttempt, DeliveryState, Webhook, WebhookDelivery
-from domain.webhooks.policy import HealthChange
+from domain.webhooks.model import RETRY_BACKOFF, DeliveryAttempt, Webhook, WebhookDelivery, WebhookDeliveryState
+from domain.webhooks.policy import WebhookHealthChange
 from domain.webhooks.ports import WebhookResponse
 
 NOW = 1_800_000_000_000
@@ -34,7 +34,7 @@ def delivery(attempts: int = 0) -> WebhookDelivery:
         EventId("evt_a"),
         "ping",
         b"{}",
-        DeliveryState.PENDING,
+        WebhookDeliveryState.PENDING,
         attempts,
         NOW,
         NOW + 30_000,
@@ -67,7 +67,7 @@ def webhook(failing_since_ms: int | None = None) -> Webhook:
 @pytest.mark.parametrize("status", [200, 201, 202, 204, 299])
 def test_2xx_is_success(status: int) -> None:
     finished = policy.finish_attempt(delivery(), attempt(), reply(status), AT, 0.0)
-    assert finished.delivery.state is DeliveryState.DELIVERED
+    assert finished.delivery.state is WebhookDeliveryState.DELIVERED
     assert finished.attempt.succeeded
     assert finished.attempt.error is None
     assert finished.attempt.next_attempt_ms is None
@@ -76,7 +76,7 @@ def test_2xx_is_success(status: int) -> None:
 @pytest.mark.parametrize("answer", [reply(199), reply(301), reply(404), reply(500), reply(None, "gone"), reply(200, "cut")])
 def test_everything_else_is_failure(answer: WebhookResponse) -> None:
     finished = policy.finish_attempt(delivery(), attempt(), answer, AT, 0.0)
-    assert finished.delivery.state is DeliveryState.PENDING
+    assert finished.delivery.state is WebhookDeliveryState.PENDING
     assert not finished.attempt.succeeded
     assert finished.attempt.error
     assert finished.attempt.next_attempt_ms == NOW + 5_000
@@ -90,7 +90,7 @@ def test_after_six_attempts_it_is_given_up() -> None:
         pending = finished.delivery
         if finished.attempt.next_attempt_ms is not None:
             pauses.append(finished.attempt.next_attempt_ms - NOW)
-    assert pending.state is DeliveryState.GIVEN_UP
+    assert pending.state is WebhookDeliveryState.GIVEN_UP
     assert pending.attempts == 6
     assert pauses == [5_000, 10_000, 20_000, 40_000, 80_000]
 
@@ -108,7 +108,7 @@ def test_a_pause_stays_within_ten_percent_and_retry_after_only_lengthens(done: i
 def test_an_interrupted_attempt_does_not_count() -> None:
     finished = policy.interrupt_attempt(delivery(3), attempt(4), AT)
     assert finished.delivery.attempts == 3
-    assert finished.delivery.state is DeliveryState.PENDING
+    assert finished.delivery.state is WebhookDeliveryState.PENDING
     assert finished.delivery.claimed_until_ms == delivery(3).claimed_until_ms  # the lease it is written under
     assert not finished.attempt.succeeded
 
@@ -119,15 +119,15 @@ def test_an_attempt_without_an_end_is_shown_as_interrupted_once_it_cannot_be_und
 
 
 def test_health_follows_the_answers() -> None:
-    assert policy.health_change(webhook(), reply(), NOW) is HealthChange.SAME
-    assert policy.health_change(webhook(NOW - 1), reply(), NOW) is HealthChange.RECOVERED
-    assert policy.health_change(webhook(), reply(500), NOW) is HealthChange.FAILING
-    assert policy.health_change(webhook(NOW - DAY), reply(500), NOW) is HealthChange.SAME
-    assert policy.health_change(webhook(NOW - 5 * DAY), reply(500), NOW) is HealthChange.DEAD
-    assert policy.health_change(webhook(), reply(410), NOW) is HealthChange.GONE
-    failing = policy.apply_health_change(webhook(), HealthChange.FAILING, AT)
+    assert policy.health_change(webhook(), reply(), NOW) is WebhookHealthChange.SAME
+    assert policy.health_change(webhook(NOW - 1), reply(), NOW) is WebhookHealthChange.RECOVERED
+    assert policy.health_change(webhook(), reply(500), NOW) is WebhookHealthChange.FAILING
+    assert policy.health_change(webhook(NOW - DAY), reply(500), NOW) is WebhookHealthChange.SAME
+    assert policy.health_change(webhook(NOW - 5 * DAY), reply(500), NOW) is WebhookHealthChange.DEAD
+    assert policy.health_change(webhook(), reply(410), NOW) is WebhookHealthChange.GONE
+    failing = policy.apply_health_change(webhook(), WebhookHealthChange.FAILING, AT)
     assert failing.failing_since_ms == AT.steady_ms
-    assert policy.apply_health_change(failing, HealthChange.DEAD, AT).updated_ms == NOW
+    assert policy.apply_health_change(failing, WebhookHealthChange.DEAD, AT).updated_ms == NOW
 
 
 @given(st.binary(min_size=32, max_size=32))

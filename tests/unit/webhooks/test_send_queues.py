@@ -8,7 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from domain.kernel.ids import AccountId, EventId, WebhookId
-from domain.webhooks.model import DeliveryState, WebhookDelivery
+from domain.webhooks.model import WebhookDelivery, WebhookDeliveryState
 from domain.webhooks.policy import LEASE_MS
 from domain.webhooks.send_queues import CLAIM_ROWS, MAX_SEND_AHEAD_ROUNDS, TARGET_QUEUE_LENGTH, EndpointQueues
 
@@ -25,7 +25,7 @@ def pending(webhook: str) -> WebhookDelivery:
         EventId("evt_a"),
         "ping",
         b"{}",
-        DeliveryState.PENDING,
+        WebhookDeliveryState.PENDING,
         0,
         NOW,
         NOW + LEASE_MS,

@@ -21,7 +21,7 @@ from adapters.http.core.schemas import RequestBody, ResponseModel
 from adapters.http.dashboard.refresh_cookie import URL_PREFIX, RefreshTokenCookie
 from adapters.http.dashboard.same_origin_check import require_own_page
 from domain.kernel.errors import DomainError
-from domain.oidc.sign_in import AuthorizationResponse, BegunSignIn, OidcSignInService
+from domain.oidc.sign_in import OidcAuthorizationResponse, OidcSignInService, StartedOidcSignIn
 from domain.sign_in.login import SecondFactorNeeded
 
 COOKIE = "latchboard_oidc"
@@ -68,7 +68,7 @@ def _add_flow_routes(bp: ApiBlueprint, oidc: OidcSignInService, is_tls: bool) ->
     @operation(bp, "POST", "/oidc/begin", RequiredAccess.ANYONE, "Begin a sign-in with the identity provider")
     async def begin_oidc(body: OidcBeginRequest) -> ApiResponse[OidcBeginResponse]:
         require_own_page()
-        begun: BegunSignIn = await oidc.begin(body.return_to)
+        begun: StartedOidcSignIn = await oidc.begin(body.return_to)
         return ApiResponse(OidcBeginResponse(url=begun.url), cookies=[cookie_header(begun.cookie, begun.expires_in_s)])
 
     @bp.get("/oidc/callback")
@@ -85,9 +85,9 @@ def _add_flow_routes(bp: ApiBlueprint, oidc: OidcSignInService, is_tls: bool) ->
         return _redirect(f"signed-in/{finished.return_path}", headers)
 
 
-def _provider_return() -> AuthorizationResponse:
+def _provider_return() -> OidcAuthorizationResponse:
     found = {name: request.args.get(name, "")[:MAX_PARAMETER_LENGTH] for name in ("state", "code", "error")}
-    return AuthorizationResponse(**found, issuer=request.args.get("iss"))
+    return OidcAuthorizationResponse(**found, issuer=request.args.get("iss"))
 
 
 def _redirect(place: str, headers: list[tuple[str, str]]) -> Response:

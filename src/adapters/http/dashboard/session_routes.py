@@ -36,7 +36,7 @@ from domain.kernel.errors import Unauthenticated
 from domain.sign_in.login import LoginService, SecondFactorNeeded
 from domain.sign_in.passkeys.sign_in import PasskeySignInService
 from domain.sign_in.session_opener import LoginResult
-from domain.sign_in.sessions import SessionService
+from domain.sign_in.user_sessions import UserSessionService
 
 
 class DashboardTokensResponse(ResponseModel):
@@ -61,7 +61,7 @@ def dashboard_session_blueprint(
     *,
     logins: LoginService,
     passkeys: PasskeySignInService,
-    sessions: SessionService,
+    sessions: UserSessionService,
     is_tls: bool,
     provider_sign_out_url: FindSignOutUrl | None = None,
 ) -> ApiBlueprint:

@@ -17,11 +17,10 @@ from adapters.storage.sql.repositories.accounts import (
 )
 from adapters.storage.sql.repositories.api_keys import SqlApiKeyRepository
 from adapters.storage.sql.repositories.approvals import SqlApprovalRepository
-from adapters.storage.sql.repositories.audit_seals import SqlAuditLogRepository
+from adapters.storage.sql.repositories.audit_log import SqlAuditLogRepository
 from adapters.storage.sql.repositories.command_context import SqlCommandContextRepository
 from adapters.storage.sql.repositories.commands import SqlCommandDefinitionRepository, SqlExecutionRepository
 from adapters.storage.sql.repositories.dead_letters import SqlDeadLetterRepository
-from adapters.storage.sql.repositories.deliveries import SqlDeliveryRepository
 from adapters.storage.sql.repositories.device_credentials import SqlDeviceCredentialsRepository
 from adapters.storage.sql.repositories.device_groups import SqlDeviceGroupRepository
 from adapters.storage.sql.repositories.device_health import SqlDeviceHealthRepository
@@ -35,7 +34,6 @@ from adapters.storage.sql.repositories.grants import SqlGrantRepository
 from adapters.storage.sql.repositories.invitations import SqlInvitationRepository
 from adapters.storage.sql.repositories.notification_channels import (
     SqlNotificationChannelRepository,
-    SqlServiceSecretRepository,
 )
 from adapters.storage.sql.repositories.notifications import SqlNotificationOutboxRepository
 from adapters.storage.sql.repositories.partition_states import SqlPartitionStateRepository
@@ -49,6 +47,7 @@ from adapters.storage.sql.repositories.rollups import SqlRollupRepository
 from adapters.storage.sql.repositories.rules import SqlRuleRepository
 from adapters.storage.sql.repositories.schedules import SqlScheduleRepository
 from adapters.storage.sql.repositories.second_factors import SqlSecondFactorRepository
+from adapters.storage.sql.repositories.service_secrets import SqlServiceSecretRepository
 from adapters.storage.sql.repositories.service_sessions import SqlServiceSessionRepository
 from adapters.storage.sql.repositories.sign_in import (
     SqlLoginFailureRepository,
@@ -58,6 +57,7 @@ from adapters.storage.sql.repositories.sign_in import (
 from adapters.storage.sql.repositories.steady_time import SqlSteadyTimeRepository
 from adapters.storage.sql.repositories.stored_responses import SqlStoredResponseRepository
 from adapters.storage.sql.repositories.user_sessions import SqlUnlockLinkRepository, SqlUserSessionRepository
+from adapters.storage.sql.repositories.webhook_deliveries import SqlWebhookDeliveryRepository
 from adapters.storage.sql.repositories.webhooks import SqlWebhookRepository
 from domain.events.ports import DomainEventDispatcher
 from domain.kernel.authority import check_stated_role
@@ -143,7 +143,7 @@ class SqlTransaction:
     notification_channels = LazyRepository(SqlNotificationChannelRepository)
     notifications = LazyRepository(SqlNotificationOutboxRepository)
     webhooks = LazyRepository(SqlWebhookRepository)
-    deliveries = LazyRepository(SqlDeliveryRepository)
+    deliveries = LazyRepository(SqlWebhookDeliveryRepository)
     service_secrets = LazyRepository(SqlServiceSecretRepository)
     steady_time = LazyRepository(SqlSteadyTimeRepository)
     partitions = LazyRepository(SqlPartitionRepository)

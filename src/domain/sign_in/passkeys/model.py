@@ -34,7 +34,7 @@ class Passkey:
 
 
 @dataclass(frozen=True, slots=True)
-class NewCredential:
+class NewPasskeyCredential:
     """What a browser's response to a registration says, verified."""
 
     credential_id: bytes
@@ -45,7 +45,7 @@ class NewCredential:
 
 
 @dataclass(frozen=True, slots=True)
-class UnverifiedAssertion:
+class UnverifiedPasskeyAssertion:
     """What a browser's response says, not verified yet. `user_handle`: the user id that the authenticator keeps, if sent."""
 
     credential_id: bytes
@@ -62,7 +62,7 @@ class PasskeyChallenge:
 
 
 @dataclass(frozen=True, slots=True)
-class VerifiedAssertion:
+class VerifiedPasskeyAssertion:
     """A response with the right signature for the right purpose. It counts once it is used in a transaction
     (`PasskeyVerifier.use`)."""
 

@@ -8,7 +8,7 @@ from typing import Protocol
 from domain.accounts.model import User
 from domain.kernel.domain_events import JsonObject
 from domain.kernel.ids import PasskeyId, UserId
-from domain.sign_in.passkeys.model import NewCredential, Passkey, PasskeyChallenge, UnverifiedAssertion
+from domain.sign_in.passkeys.model import NewPasskeyCredential, Passkey, PasskeyChallenge, UnverifiedPasskeyAssertion
 
 
 class PasskeyResponseError(Exception):
@@ -55,10 +55,10 @@ class PasskeyCodec(Protocol):
     def read_challenge(self, response: JsonObject) -> str:
         """The challenge that the response to a registration names. Raises PasskeyResponseError."""
 
-    def read_assertion(self, response: JsonObject) -> UnverifiedAssertion:
+    def read_assertion(self, response: JsonObject) -> UnverifiedPasskeyAssertion:
         """Raises PasskeyResponseError."""
 
-    async def verify_registration(self, response: JsonObject, challenge: str) -> NewCredential:
+    async def verify_registration(self, response: JsonObject, challenge: str) -> NewPasskeyCredential:
         """Raises PasskeyResponseError."""
 
     async def verify_assertion(self, response: JsonObject, challenge: str, passkey: Passkey) -> int:

@@ -21,7 +21,7 @@ from domain.sign_in.passkeys.challenges import (
     purpose_of_second_factor,
     purpose_of_step_up,
 )
-from domain.sign_in.passkeys.model import VerifiedAssertion
+from domain.sign_in.passkeys.model import VerifiedPasskeyAssertion
 from domain.sign_in.passkeys.ports import HasPasskeys, PasskeyCodec
 from domain.sign_in.passkeys.verifier import PasskeyVerifier
 from domain.sign_in.second_factor_policy import challenge_expired_error
@@ -87,7 +87,7 @@ class PasskeySignInService:
         return result
 
     async def _sign_in(
-        self, tx: PasskeySignInTx, verified: VerifiedAssertion, client: ClientInfo, now_ms: int
+        self, tx: PasskeySignInTx, verified: VerifiedPasskeyAssertion, client: ClientInfo, now_ms: int
     ) -> LoginResult | None:
         user = await tx.users.get_for_update(verified.user_id)
         memberships = () if user is None else await tx.memberships.list_by_user(user.user_id)

@@ -10,7 +10,7 @@ from domain.kernel.clock import Clock
 from domain.kernel.domain_events import JsonObject
 from domain.kernel.unit_of_work import UnitOfWork
 from domain.sign_in.passkeys.challenges import PasskeyChallenges, passkey_refused_error
-from domain.sign_in.passkeys.model import Passkey, VerifiedAssertion
+from domain.sign_in.passkeys.model import Passkey, VerifiedPasskeyAssertion
 from domain.sign_in.passkeys.ports import HasPasskeys, PasskeyCodec, PasskeyResponseError
 
 
@@ -26,7 +26,7 @@ class PasskeyVerifier:
         self._codec = codec
         self._challenges = challenges
 
-    async def verify(self, response: JsonObject, purpose: str) -> VerifiedAssertion:
+    async def verify(self, response: JsonObject, purpose: str) -> VerifiedPasskeyAssertion:
         """Raises ValidationFailed `PASSKEY_REFUSED`, with the same text for an unknown passkey and a wrong signature."""
         refused = passkey_refused_error("it is not registered here, or its signature is wrong. Use another way to sign in.")
         try:
@@ -42,9 +42,9 @@ class PasskeyVerifier:
             sign_count = await self._codec.verify_assertion(response, claimed.challenge, passkey)
         except PasskeyResponseError:
             raise refused from None
-        return VerifiedAssertion(passkey.passkey_id, passkey.user_id, sign_count, challenge)
+        return VerifiedPasskeyAssertion(passkey.passkey_id, passkey.user_id, sign_count, challenge)
 
-    async def use(self, tx: PasskeyVerifierTx, verified: VerifiedAssertion, now_ms: int) -> Passkey | None:
+    async def use(self, tx: PasskeyVerifierTx, verified: VerifiedPasskeyAssertion, now_ms: int) -> Passkey | None:
         """None if it does not count. The challenge is used up in any case, so commit also after None."""
         passkey = await tx.passkeys.get_for_update(verified.passkey_id)
         is_first_use = await tx.passkeys.use_challenge(verified.challenge)

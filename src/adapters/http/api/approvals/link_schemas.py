@@ -11,7 +11,7 @@ from adapters.http.api.authentication.second_factor_schemas import PasskeyRespon
 from adapters.http.core.schemas import Remark, RequestBody, ResponseModel, Timestamp
 from domain.approvals.links import LinkedApproval
 from domain.kernel.clock import to_iso
-from domain.sign_in.second_factor_check import PresentedFactor
+from domain.sign_in.second_factor_check import PresentedSecondFactor
 
 
 class LinkTokenRequest(RequestBody):
@@ -31,9 +31,9 @@ class LinkDecisionRequest(LinkTokenRequest):
             raise ValueError("send only one of totp, recoveryCode and passkey")
         return self
 
-    def to_factor(self) -> PresentedFactor | None:
-        shown = PresentedFactor(self.totp, self.recovery_code, self.passkey)
-        return None if shown == PresentedFactor() else shown
+    def to_factor(self) -> PresentedSecondFactor | None:
+        shown = PresentedSecondFactor(self.totp, self.recovery_code, self.passkey)
+        return None if shown == PresentedSecondFactor() else shown
 
 
 class ApprovalByLinkResponse(ResponseModel):

@@ -23,13 +23,13 @@ from adapters.http.core.auth import RequiredAccess, client_info, current_session
 from adapters.http.core.operation import ApiBlueprint, operation
 from adapters.http.core.schemas import OkResponse
 from domain.sign_in.login import LoginService, SecondFactorNeeded
-from domain.sign_in.password_change import PasswordService
-from domain.sign_in.sessions import SessionService
+from domain.sign_in.password_change import PasswordChangeService
 from domain.sign_in.unlock_link import UnlockLinkService
+from domain.sign_in.user_sessions import UserSessionService
 
 
 def auth_blueprint(
-    *, logins: LoginService, unlock: UnlockLinkService, sessions: SessionService, passwords: PasswordService
+    *, logins: LoginService, unlock: UnlockLinkService, sessions: UserSessionService, passwords: PasswordChangeService
 ) -> ApiBlueprint:
     bp = ApiBlueprint("auth", "Authentication")
     _add_token_routes(bp, logins, sessions)
@@ -40,7 +40,7 @@ def auth_blueprint(
     return bp
 
 
-def _add_token_routes(bp: ApiBlueprint, logins: LoginService, sessions: SessionService) -> None:
+def _add_token_routes(bp: ApiBlueprint, logins: LoginService, sessions: UserSessionService) -> None:
     @operation(
         bp,
         "POST",
@@ -112,7 +112,7 @@ def _add_unlock_routes(bp: ApiBlueprint, unlock: UnlockLinkService) -> None:
         return UnlockResponse(device_token=await unlock.open_link(body.token, client=client_info()))
 
 
-def _add_profile_route(bp: ApiBlueprint, sessions: SessionService) -> None:
+def _add_profile_route(bp: ApiBlueprint, sessions: UserSessionService) -> None:
     @operation(bp, "GET", "/auth/me", RequiredAccess.SESSION, "Get the current user")
     async def get_current_user() -> CurrentUserResponse:
         """The current state of the user, the account and the role of this session."""
@@ -132,7 +132,7 @@ def _add_profile_route(bp: ApiBlueprint, sessions: SessionService) -> None:
         )
 
 
-def _add_session_routes(bp: ApiBlueprint, sessions: SessionService) -> None:
+def _add_session_routes(bp: ApiBlueprint, sessions: UserSessionService) -> None:
     @operation(
         bp,
         "GET",
@@ -172,7 +172,7 @@ def _add_session_routes(bp: ApiBlueprint, sessions: SessionService) -> None:
         return OkResponse()
 
 
-def _add_password_routes(bp: ApiBlueprint, passwords: PasswordService) -> None:
+def _add_password_routes(bp: ApiBlueprint, passwords: PasswordChangeService) -> None:
     @operation(
         bp,
         "POST",

@@ -7,7 +7,7 @@ from typing import Annotated, Any
 from pydantic import Field, model_validator
 
 from adapters.http.core.schemas import RequestBody, ResponseModel, Timestamp
-from domain.sign_in.second_factor_check import PresentedFactor
+from domain.sign_in.second_factor_check import PresentedSecondFactor
 
 PasskeyResponseField = Annotated[
     dict[str, Any],
@@ -31,8 +31,8 @@ class SecondFactorLoginRequest(RequestBody):
             raise ValueError("send exactly one of totp, recoveryCode and passkey")
         return self
 
-    def to_factor(self) -> PresentedFactor:
-        return PresentedFactor(self.totp, self.recovery_code, self.passkey)
+    def to_factor(self) -> PresentedSecondFactor:
+        return PresentedSecondFactor(self.totp, self.recovery_code, self.passkey)
 
 
 class StepUpRequest(RequestBody):
@@ -47,8 +47,8 @@ class StepUpRequest(RequestBody):
             raise ValueError("send exactly one of password, totp, recoveryCode and passkey")
         return self
 
-    def to_factor(self) -> PresentedFactor | None:
-        return None if self.password is not None else PresentedFactor(self.totp, self.recovery_code, self.passkey)
+    def to_factor(self) -> PresentedSecondFactor | None:
+        return None if self.password is not None else PresentedSecondFactor(self.totp, self.recovery_code, self.passkey)
 
 
 class TotpConfirmRequest(RequestBody):

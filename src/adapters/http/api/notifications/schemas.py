@@ -22,7 +22,7 @@ from domain.notifications.model import (
     MAX_OFFLINE_MINUTES,
     ChannelErrorCode,
     ChannelKind,
-    ChannelResult,
+    ChannelSendResult,
     NotificationChannel,
     NotificationSendOutcome,
     NotificationSettings,
@@ -187,7 +187,7 @@ class ChannelTestResponse(ResponseModel):
     error_code: ChannelErrorCode | None
 
     @classmethod
-    def from_domain(cls, result: ChannelResult) -> ChannelTestResponse:
+    def from_domain(cls, result: ChannelSendResult) -> ChannelTestResponse:
         return cls(sent=result.outcome is NotificationSendOutcome.SENT, error=result.error or None, error_code=result.code)
 
 

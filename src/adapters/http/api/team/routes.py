@@ -10,10 +10,10 @@ from adapters.http.core.operation import ApiBlueprint, operation
 from adapters.http.core.paging import ListQuery, list_response
 from adapters.http.core.request_handling import ApiResponse
 from adapters.http.core.schemas import OkResponse
-from domain.team.members import TeamService
+from domain.team.members import MemberService
 
 
-def team_blueprint(*, team: TeamService[Any]) -> ApiBlueprint:
+def team_blueprint(*, team: MemberService[Any]) -> ApiBlueprint:
     bp = ApiBlueprint("team", "Team")
 
     @operation(bp, "GET", "/members", RequiredAccess.SESSION, "List members", paged=True)
@@ -41,7 +41,7 @@ def team_blueprint(*, team: TeamService[Any]) -> ApiBlueprint:
     return bp
 
 
-def _add_member_update_routes(bp: ApiBlueprint, team: TeamService[Any]) -> None:
+def _add_member_update_routes(bp: ApiBlueprint, team: MemberService[Any]) -> None:
     @operation(
         bp,
         "PATCH",

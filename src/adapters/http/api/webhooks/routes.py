@@ -16,14 +16,14 @@ from adapters.http.api.webhooks.schemas import (
 from adapters.http.core.auth import RequiredAccess, current_session
 from adapters.http.core.operation import ApiBlueprint, operation
 from adapters.http.core.schemas import OkResponse
-from domain.webhooks.delivery_log import DeliveryLogService
+from domain.webhooks.delivery_log import WebhookDeliveryLogService
 from domain.webhooks.service import WebhookService
 
 WEBHOOK_ERRORS = {403: "ROLE_REQUIRED", 404: "NOT_FOUND"}
 MANUAL_DELIVERY_ERRORS = {403: "ROLE_REQUIRED GRANT_MISSING", 404: "NOT_FOUND", 409: "WEBHOOK_DISABLED"}
 
 
-def webhooks_blueprint(webhooks: WebhookService, log: DeliveryLogService) -> ApiBlueprint:
+def webhooks_blueprint(webhooks: WebhookService, log: WebhookDeliveryLogService) -> ApiBlueprint:
     bp = ApiBlueprint("webhooks", "Webhooks")
     _add_webhook_routes(bp, webhooks)
     _add_delivery_routes(bp, webhooks, log)
@@ -84,7 +84,7 @@ def _add_webhook_routes(bp: ApiBlueprint, webhooks: WebhookService) -> None:
         return OkResponse()
 
 
-def _add_delivery_routes(bp: ApiBlueprint, webhooks: WebhookService, log: DeliveryLogService) -> None:
+def _add_delivery_routes(bp: ApiBlueprint, webhooks: WebhookService, log: WebhookDeliveryLogService) -> None:
     @operation(
         bp,
         "POST",

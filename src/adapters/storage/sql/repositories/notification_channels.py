@@ -1,4 +1,4 @@
-"""Where members are told, and the secrets of the installation itself."""
+"""Where members are told."""
 
 from __future__ import annotations
 
@@ -7,8 +7,8 @@ from collections.abc import Mapping, Sequence
 from sqlalchemy import bindparam, delete, func, insert, null, select, update
 
 from adapters.storage.sql.db_session import DbSession
-from adapters.storage.sql.mapper import RowMapper, enum_converter, insert_or_ignore
-from adapters.storage.sql.tables import notification_channels, notifications, service_secrets
+from adapters.storage.sql.mapper import RowMapper, enum_converter
+from adapters.storage.sql.tables import notification_channels, notifications
 from domain.kernel.ids import AccountId, ChannelId, MembershipId
 from domain.notifications.model import ChannelErrorCode, ChannelKind, NotificationChannel
 
@@ -17,7 +17,7 @@ CHANNEL = RowMapper(
     NotificationChannel,
     {"kind": enum_converter(ChannelKind), "last_error_code": enum_converter(ChannelErrorCode)},
 )
-c, n, s = notification_channels.c, notifications.c, service_secrets.c
+c, n = notification_channels.c, notifications.c
 
 _ID = c.channel_id == bindparam("at_id")
 ADD = insert(notification_channels)
@@ -39,12 +39,6 @@ SEALED_PAGE = (
 )
 REKEY = UPDATE.where(c.sealed == bindparam("at_before")).returning(c.channel_id)
 COUNT_SEALED = select(func.count()).select_from(notification_channels).where(_SEALED)
-
-_NAME = s.name == bindparam("at_name")
-GET_SECRET = select(s.sealed).where(_NAME)
-ADD_SECRET = insert_or_ignore(service_secrets)
-LIST_SECRETS = select(s.name, s.sealed).order_by(s.name)
-REKEY_SECRET = update(service_secrets).where(_NAME, s.sealed == bindparam("at_before")).returning(s.name)
 
 
 class SqlNotificationChannelRepository:
@@ -83,21 +77,3 @@ class SqlNotificationChannelRepository:
 
     async def count_sealed(self) -> int:
         return int((await self._session.read(COUNT_SEALED))[0][0])
-
-
-class SqlServiceSecretRepository:
-    def __init__(self, session: DbSession) -> None:
-        self._session = session
-
-    async def get(self, name: str) -> bytes | None:
-        rows = await self._session.read(GET_SECRET, at_name=name)
-        return bytes(rows[0][0]) if rows else None
-
-    async def add_if_absent(self, name: str, sealed: bytes) -> None:
-        await self._session.write(ADD_SECRET[self._session.dialect], name=name, sealed=sealed)
-
-    async def list_all(self) -> Sequence[tuple[str, bytes]]:
-        return [(name, bytes(sealed)) for name, sealed in await self._session.read(LIST_SECRETS)]
-
-    async def rekey(self, name: str, before: bytes, sealed: bytes) -> int:
-        return len(await self._session.write(REKEY_SECRET, at_name=name, at_before=before, sealed=sealed))

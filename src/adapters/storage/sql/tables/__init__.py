@@ -59,13 +59,18 @@ from adapters.storage.sql.tables.notifications import (
     notification_channels,
     notification_settings,
     notifications,
-    service_secrets,
 )
 from adapters.storage.sql.tables.passkeys import passkeys, used_passkey_challenges
 from adapters.storage.sql.tables.permissions import approvals, grant_uses, grants
 from adapters.storage.sql.tables.provisioning import device_claims, provisioning_codes
 from adapters.storage.sql.tables.service_sessions import service_sessions
-from adapters.storage.sql.tables.service_state import late_readings, reading_store_time, steady_time, write_probes
+from adapters.storage.sql.tables.service_state import (
+    late_readings,
+    reading_store_time,
+    service_secrets,
+    steady_time,
+    write_probes,
+)
 
 __all__ = [
     "PARTITION_HASH",

@@ -14,7 +14,7 @@ from adapters.storage.sql.tables.columns import (
     text_column,
 )
 from domain.ingest.dead_letters import DeadLetterState
-from domain.webhooks.model import DeliveryState
+from domain.webhooks.model import WebhookDeliveryState
 
 events = Table(
     "events",
@@ -235,7 +235,7 @@ deliveries = Table(
     integer_column("claimed_until_ms", null=True),
     integer_column("ready_ms"),  # it may be claimed from then on: due_ms, or the end of the lease
     integer_column("created_ms"),
-    one_of_check("state", [state.value for state in DeliveryState]),
+    one_of_check("state", [state.value for state in WebhookDeliveryState]),
     Index(None, "webhook_id", "no"),  # with `no`, so that a scan can continue where it stopped
     Index(None, "device_id"),
     Index(

@@ -1,4 +1,4 @@
-"""What members want to be told, where, and the notifications that are owed; and the secrets of the installation itself."""
+"""What members want to be told, where, and the notifications that are owed."""
 
 from __future__ import annotations
 
@@ -61,11 +61,4 @@ notifications = Table(
     Index(None, "device_id"),
     Index(None, "channel_id"),
     sqlite_autoincrement=True,
-)
-
-service_secrets = Table(
-    "service_secrets",
-    metadata,
-    Column("name", Text, primary_key=True),
-    Column("sealed", LargeBinary, nullable=False),
 )

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from sqlalchemy import Column, Index, Table
+from sqlalchemy import Column, Index, LargeBinary, Table, Text
 
 from adapters.storage.sql.tables.columns import Int64, integer_column, metadata, text_column
 
@@ -43,3 +43,11 @@ late_readings = Table(
     sqlite_with_rowid=False,
 )
 """Late uploads, kept for a day; without a foreign key, like all that devices report."""
+
+service_secrets = Table(
+    "service_secrets",
+    metadata,
+    Column("name", Text, primary_key=True),
+    Column("sealed", LargeBinary, nullable=False),
+)
+"""Secrets of the installation itself, encrypted."""

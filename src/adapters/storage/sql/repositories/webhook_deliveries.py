@@ -15,9 +15,9 @@ from adapters.storage.sql.mapper import RowMapper, delete_batch, enum_converter,
 from adapters.storage.sql.tables import attempts, deliveries, webhooks
 from adapters.storage.sql.tables.events_and_telemetry import FINISHED_DELIVERY, PENDING_DELIVERY
 from domain.kernel.ids import DeliveryId, WebhookId
-from domain.webhooks.model import DeliveryAttempt, DeliveryState, WebhookDelivery
+from domain.webhooks.model import DeliveryAttempt, WebhookDelivery, WebhookDeliveryState
 
-DELIVERY = RowMapper(deliveries, WebhookDelivery, {"state": enum_converter(DeliveryState)})
+DELIVERY = RowMapper(deliveries, WebhookDelivery, {"state": enum_converter(WebhookDeliveryState)})
 ATTEMPT = RowMapper(attempts, DeliveryAttempt)
 
 o = deliveries.c
@@ -97,7 +97,7 @@ _PENDING_OF_WEBHOOK = f"""SELECT no FROM deliveries WHERE webhook_id BETWEEN :at
   ORDER BY webhook_id, ready_ms, no LIMIT """  # noqa: S608 - of constants
 """BETWEEN instead of `=`: with `=` PostgreSQL drops webhook_id from the order, and may read the table or another index."""
 CANCEL = {
-    dialect: text(f"""UPDATE deliveries SET state = '{DeliveryState.CANCELLED.value}', claimed_until_ms = NULL
+    dialect: text(f"""UPDATE deliveries SET state = '{WebhookDeliveryState.CANCELLED.value}', claimed_until_ms = NULL
   WHERE {_in_batch(dialect, f"{_PENDING_OF_WEBHOOK} :at_limit")} RETURNING no""").bindparams(_LIMIT)  # noqa: S608 - of constants
     for dialect in (SQLITE, POSTGRES)
 }
@@ -199,7 +199,7 @@ def _insert_row(delivery: WebhookDelivery) -> dict[str, Any]:
     return {f"at_{name}": values[name] for name in _INSERT_COLUMNS}
 
 
-class SqlDeliveryRepository:
+class SqlWebhookDeliveryRepository:
     def __init__(self, session: DbSession) -> None:
         self._session = session
 

@@ -23,7 +23,9 @@ from domain.sign_in.session_revocation import revoke_session, revoke_user_sessio
 from domain.sign_in.token_issuer import SessionTokenIssuer, TokenPair
 
 
-class SessionTx(Transaction, HasAccounts, HasMemberships, HasProjects, HasRefreshTokens, HasUsers, HasUserSessions, Protocol): ...
+class UserSessionTx(
+    Transaction, HasAccounts, HasMemberships, HasProjects, HasRefreshTokens, HasUsers, HasUserSessions, Protocol
+): ...
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,8 +37,8 @@ class UserProfile:
     device_count: int
 
 
-class SessionService:
-    def __init__(self, *, uow: UnitOfWork[SessionTx], clock: Clock, issuer: SessionTokenIssuer) -> None:
+class UserSessionService:
+    def __init__(self, *, uow: UnitOfWork[UserSessionTx], clock: Clock, issuer: SessionTokenIssuer) -> None:
         self._uow = uow
         self._clock = clock
         self._issuer = issuer
@@ -111,7 +113,7 @@ class SessionService:
         return UserProfile(Member(membership, user), account, sum(count for _, count in projects))
 
 
-async def _get_token_for_update(tx: SessionTx, token_hash: bytes) -> RefreshToken | None:
+async def _get_token_for_update(tx: UserSessionTx, token_hash: bytes) -> RefreshToken | None:
     """Read under a lock on the session and the user: a token issued concurrently would survive the revocation of its family.
 
     The session first, as in every transaction for a caller: there its row is locked before any other."""
