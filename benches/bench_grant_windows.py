@@ -11,7 +11,7 @@ from dateutil import tz
 
 from adapters.engine.native_grant_evaluator import NativeGrantEvaluator, read_tzif
 from adapters.engine.reference_grant_evaluator import ReferenceGrantEvaluator
-from domain.grants.window import GrantWindow
+from domain.grants.grant_window import GrantWindow
 
 Cpu = Callable[[Callable[[], object], int], float]
 WINDOW = GrantWindow(frozenset({1, 2, 3, 4, 5}), 480, 1_080, "Europe/Berlin")

@@ -29,9 +29,9 @@ from adapters.engine.native_grant_evaluator import NativeGrantEvaluator, read_tz
 from adapters.engine.reference_grant_evaluator import ReferenceGrantEvaluator
 from adapters.http.core.quart_application import QuartApplication
 from domain.accounts.model import Membership
+from domain.grants.grant_window import GrantWindow
 from domain.grants.model import Grant, GrantSubject, Scope
 from domain.grants.policy import AccessQuery, filter_applicable
-from domain.grants.window import GrantWindow
 from domain.kernel.caller import Role
 from domain.kernel.ids import AccountId, DeviceId, GrantId, KeyId, MembershipId, SessionId, UserId
 from support.ports import free_ports

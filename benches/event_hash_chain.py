@@ -24,12 +24,12 @@ from adapters.storage.sql.bulk_insert import bulk_insert
 from adapters.storage.sql.repositories import events as repository
 from adapters.storage.sql.tables import events as table
 from domain.accounts.model import Account
-from domain.events import chain
+from domain.events import hash_chain
 from domain.events.model import Event
 from event_log import ACCOUNT, event, opened
 
 ROUNDS = 21
-HASHERS = {"engine": native_chain_hasher.chain_events, "Python": chain.chain_events, "without": chain.chain_events}
+HASHERS = {"engine": native_chain_hasher.chain_events, "Python": hash_chain.chain_events, "without": hash_chain.chain_events}
 LINKED = repository._plan_append
 UNLINKED_ROWS = bulk_insert(table, (*repository.EVENT.names, "public"), json=("payload",))
 

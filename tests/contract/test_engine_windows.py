@@ -9,7 +9,7 @@ import pytest
 
 from adapters.engine.native_grant_evaluator import NativeGrantEvaluator
 from adapters.engine.reference_grant_evaluator import ReferenceGrantEvaluator
-from domain.grants.window import GrantWindow, GrantWindowEvaluator
+from domain.grants.grant_window import GrantWindow, GrantWindowEvaluator
 from domain.kernel.errors import ValidationFailed
 
 BERLIN = "Europe/Berlin"

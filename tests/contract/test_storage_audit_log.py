@@ -14,7 +14,7 @@ from adapters.crypto.seal_keys import Ed25519SealKeyProvider, is_signed_by
 from domain.audit.export import AuditExporter
 from domain.audit.export_selection import EVERYTHING, AuditSelection
 from domain.audit.verify import AuditVerificationError, AuditVerificationReport, AuditVerifier
-from domain.events.chain import NO_HASH, digest_of, link
+from domain.events.hash_chain import NO_HASH, digest_of, link
 from domain.kernel.canonical_json import canonical_json
 from domain.kernel.errors import Conflict, NotFound
 from support.manual_clock import ManualClock

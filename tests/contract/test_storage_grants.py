@@ -5,8 +5,8 @@ from __future__ import annotations
 from dataclasses import replace
 
 from domain.approvals.model import ApprovalStatus, Requester
+from domain.grants.grant_window import GrantWindow
 from domain.grants.model import ApiKeyReadAccess, GrantSubject, Scope
-from domain.grants.window import GrantWindow
 from support.storage import NOW, StoredAccount, a_device, a_grant, a_key, an_approval, new_id
 
 

@@ -13,7 +13,7 @@ from typing import Any
 import aiomqtt
 import pytest
 
-from adapters.crypto.certificate_authority import CertificateAuthority, PemPair
+from adapters.crypto.certificate_authority import CertificateAuthority, PemCertificateAndKey
 from adapters.mqtt.embedded_link import BrokerListenAddress, EmbeddedBrokerSettings, EmbeddedDeviceLink
 from domain.kernel.errors import Unavailable
 from support.broker import BrokerDevice, connect_packet, new_device
@@ -30,7 +30,7 @@ class Plant:
     link: EmbeddedDeviceLink
     device: BrokerDevice
 
-    def context(self, pair: PemPair | None) -> ssl.SSLContext:
+    def context(self, pair: PemCertificateAndKey | None) -> ssl.SSLContext:
         context = ssl.create_default_context(cafile=self.folder / "ca.pem")
         if pair is not None:
             chain = self.folder / "client.pem"
@@ -38,12 +38,12 @@ class Plant:
             context.load_cert_chain(chain)
         return context
 
-    def client(self, pair: PemPair | None, **options: Any) -> aiomqtt.Client:
+    def client(self, pair: PemCertificateAndKey | None, **options: Any) -> aiomqtt.Client:
         return aiomqtt.Client(
             "127.0.0.1", port=self.link.ports()[0], tls_context=self.context(pair), timeout=TIMEOUT_S, **options
         )
 
-    async def comes_in(self, pair: PemPair | None, device: BrokerDevice) -> bool:
+    async def comes_in(self, pair: PemCertificateAndKey | None, device: BrokerDevice) -> bool:
         """With the name and password of `device`."""
         port, context = self.link.ports()[0], self.context(pair)
         try:

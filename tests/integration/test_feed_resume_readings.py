@@ -11,8 +11,8 @@ import msgspec
 import pytest
 
 from domain.devices.model import Device
-from domain.ingest.metric_naming import assign_metric_numbers
-from domain.ingest.telemetry import IngestResult, IngestService
+from domain.ingest.ingest_service import IngestResult, IngestService
+from domain.ingest.metric_numbering import assign_metric_numbers
 from domain.telemetry.engine.reference_batch import InMemoryTelemetryBatch
 from domain.telemetry.engine.reference_engine import ReferenceEngine
 from domain.telemetry.queries import missed_readings

@@ -9,8 +9,8 @@ import pytest
 from adapters.http.core.auth import RequiredAccess, current_caller
 from adapters.http.core.operation import ApiBlueprint, operation
 from domain.devices.model import Device, DeviceMetadata, DeviceStatus, FirmwareProfile
+from domain.grants.grant_window import GrantWindow
 from domain.grants.model import Grant, GrantSubject, Scope
-from domain.grants.window import GrantWindow
 from domain.kernel.ids import DeviceId, GrantId, KeyId
 from support.http import HttpClient, HttpWorld, serving
 

@@ -10,7 +10,7 @@ import rfc8785
 from hypothesis import given
 from hypothesis import strategies as st
 
-from domain.events.chain import record_json, record_object
+from domain.events.hash_chain import record_json, record_object
 from domain.events.model import Event
 from domain.kernel.canonical_json import canonical_json
 

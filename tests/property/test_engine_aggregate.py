@@ -10,7 +10,7 @@ import pytest
 from adapters.engine.native_engine import NativeEngine
 from domain.telemetry.engine.reference_batch import InMemoryTelemetryBatch
 from domain.telemetry.engine.reference_engine import ReferenceEngine
-from domain.telemetry.packing import pack_readings
+from domain.telemetry.reading_packing import pack_readings
 from support.engine import ingest_batch
 
 T0 = 1_790_000_000_000

@@ -10,7 +10,7 @@ import pytest
 
 from adapters.engine.native_grant_evaluator import NativeGrantEvaluator
 from adapters.engine.reference_grant_evaluator import ReferenceGrantEvaluator
-from domain.grants.window import GrantWindow
+from domain.grants.grant_window import GrantWindow
 
 ZONES = (
     "UTC",

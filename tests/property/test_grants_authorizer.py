@@ -14,9 +14,9 @@ from hypothesis.stateful import Bundle, RuleBasedStateMachine, consumes, initial
 
 from adapters.engine.reference_grant_evaluator import ReferenceGrantEvaluator
 from domain.grants.authorizer import Authorizer
+from domain.grants.grant_window import GrantWindow
 from domain.grants.model import Grant, GrantSubject, Scope
-from domain.grants.reference_windows import is_open
-from domain.grants.window import GrantWindow
+from domain.grants.reference_window_and_rate_limit import is_open
 from domain.kernel.clock import MINUTE_MS
 from domain.kernel.errors import DomainError, PermissionDenied, RateLimited
 from support.device_world import DeviceWorld

@@ -20,7 +20,7 @@ from domain.commands.dispatch import CommandDispatchService
 from domain.commands.dispatch_queue import DispatchQueue
 from domain.commands.queries import DeviceQueryService
 from domain.commands.service import CommandService
-from domain.commands.submission_waiter import SubmissionWaiter
+from domain.commands.submitted_command_waiter import SubmittedCommandWaiter
 from domain.devices.credential_issuer import CredentialIssuer
 from domain.devices.credential_sync import CredentialSync
 from domain.devices.credentials import DeviceCredentialService
@@ -35,10 +35,10 @@ from domain.devices.presence_batch import PresenceBatch
 from domain.devices.registration import DeviceRegistration
 from domain.devices.service import DeviceService
 from domain.grants.authorizer import Authorizer
+from domain.grants.grant_window import GrantWindow
 from domain.grants.model import Grant, GrantSubject, Scope
-from domain.grants.rate_limit import RateAllowance
-from domain.grants.reference_windows import rate_allowance
-from domain.grants.window import GrantWindow
+from domain.grants.rate_limit import RateLimitDecision
+from domain.grants.reference_window_and_rate_limit import rate_allowance
 from domain.kernel.caller import ApiKeyCaller, Role, Session
 from domain.kernel.ids import AccountId, DeviceId, GrantId, IdPrefix, KeyId, MembershipId, ProjectId, UserId
 from domain.keys.model import ApiKey
@@ -111,7 +111,7 @@ class FakeWindowEvaluator:
     def next_open_ms(self, window: GrantWindow, at_ms: int) -> int | None:
         return at_ms if self.open else at_ms + 60_000
 
-    def rate_allowance(self, uses: Sequence[int], limit: int, now_ms: int) -> RateAllowance:
+    def rate_allowance(self, uses: Sequence[int], limit: int, now_ms: int) -> RateLimitDecision:
         return rate_allowance(uses, limit, now_ms)
 
 
@@ -248,7 +248,7 @@ class DeviceWorld:
             wake_approvals=self.wake_event,
         )
         self.decisions = InProcessApprovalWaiter()
-        self.waiter = SubmissionWaiter(**shared, execution_waiter=self.outcomes, approval_waiter=self.decisions)
+        self.waiter = SubmittedCommandWaiter(**shared, execution_waiter=self.outcomes, approval_waiter=self.decisions)
         self.definitions = CommandDefinitionService(
             **shared, ids=self.ids, authorizer=self.gate, validator=self.checker, commands=self.commands
         )

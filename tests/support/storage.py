@@ -15,8 +15,8 @@ from domain.approvals.model import Approval, ApprovalStatus, Requester
 from domain.commands.model import CommandDefinition, CommandKind, CommandWidget, Execution, ExecutionStatus, TriggeredBy
 from domain.devices.model import Device, DeviceMetadata, DeviceStatus, FirmwareProfile
 from domain.events.model import Event
+from domain.grants.grant_window import GrantWindow
 from domain.grants.model import Grant, GrantSubject, Scope
-from domain.grants.window import GrantWindow
 from domain.kernel.caller import Role
 from domain.keys.model import ApiKey
 from domain.rules.model import Comparator, Rule, RuleAction, RuleCondition

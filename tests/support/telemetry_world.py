@@ -7,8 +7,8 @@ import json
 from typing import Any
 
 from domain.devices.model import Device
-from domain.ingest.metric_naming import assign_metric_numbers
-from domain.ingest.telemetry import IngestResult, IngestService
+from domain.ingest.ingest_service import IngestResult, IngestService
+from domain.ingest.metric_numbering import assign_metric_numbers
 from domain.kernel.caller import Role
 from domain.rules.model import Comparator, Rule, RuleAction, RuleCondition
 from domain.rules.service import RuleService

@@ -20,8 +20,8 @@ from app.workers.webhook_delivery import WebhookDeliveryWorker
 from domain.accounts.model import Account, Membership, Project, User
 from domain.devices.model import Device, DeviceMetadata, DeviceStatus, FirmwareProfile
 from domain.events.service import DomainEventRecorder, EventService
+from domain.grants.grant_window import GrantWindow
 from domain.grants.model import Grant, GrantSubject, Scope
-from domain.grants.window import GrantWindow
 from domain.kernel.caller import Role, Session
 from domain.kernel.domain_events import DomainEvent, EventKind
 from domain.kernel.ids import AccountId, DeviceId, GrantId, IdPrefix, KeyId, MembershipId, ProjectId, UserId

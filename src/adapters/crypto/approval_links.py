@@ -9,7 +9,7 @@ from typing import Any
 import jwt
 
 from adapters.crypto.key_ring import SecretKeyProvider
-from domain.approvals.link_ports import ApprovalLinkClaims
+from domain.approvals.approval_link_ports import ApprovalLinkClaims
 from domain.kernel.clock import SECOND_MS
 from domain.kernel.ids import ApprovalId, MembershipId
 

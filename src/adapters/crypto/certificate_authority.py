@@ -22,7 +22,7 @@ AUTHORITY_DAYS = 3_650
 
 
 @dataclass(frozen=True, slots=True)
-class PemPair:
+class PemCertificateAndKey:
     """A certificate and its private key, both PEM."""
 
     certificate: bytes
@@ -55,7 +55,7 @@ class CertificateAuthority:
         return cls(builder.sign(key, hashes.SHA256()), key)
 
     @classmethod
-    def load(cls, pair: PemPair) -> CertificateAuthority:
+    def load(cls, pair: PemCertificateAndKey) -> CertificateAuthority:
         """Raises ValueError when one of the two is not what it should be, or they do not belong together."""
         certificate = x509.load_pem_x509_certificate(pair.certificate)
         key = serialization.load_pem_private_key(pair.key, password=None)
@@ -63,14 +63,14 @@ class CertificateAuthority:
             raise ValueError("the key does not belong to the certificate")
         return cls(certificate, key)
 
-    def to_pem(self) -> PemPair:
+    def to_pem(self) -> PemCertificateAndKey:
         return _pem(self._certificate, self._key)
 
-    def issue_server(self, names: Sequence[str], now: datetime.datetime, days: int) -> PemPair:
+    def issue_server(self, names: Sequence[str], now: datetime.datetime, days: int) -> PemCertificateAndKey:
         """`names`: host names and addresses by which clients reach the server; the first is also the common name."""
         return self._issue(names[0], [_general_name(name) for name in names], ExtendedKeyUsageOID.SERVER_AUTH, now, days)
 
-    def issue_device(self, device_id: str, now: datetime.datetime, days: int) -> PemPair:
+    def issue_device(self, device_id: str, now: datetime.datetime, days: int) -> PemCertificateAndKey:
         """The common name is the device id."""
         return self._issue(device_id, [], ExtendedKeyUsageOID.CLIENT_AUTH, now, days)
 
@@ -81,7 +81,7 @@ class CertificateAuthority:
         usage: x509.ObjectIdentifier,
         now: datetime.datetime,
         days: int,
-    ) -> PemPair:
+    ) -> PemCertificateAndKey:
         key = ec.generate_private_key(ec.SECP256R1())
         builder = _builder(_name(common_name), self._certificate.subject, key.public_key(), now, days)
         builder = builder.add_extension(x509.BasicConstraints(ca=False, path_length=None), critical=True)
@@ -139,8 +139,8 @@ def _key_usage(*, signs_certificates: bool) -> x509.KeyUsage:
     )
 
 
-def _pem(certificate: x509.Certificate, key: ec.EllipticCurvePrivateKey) -> PemPair:
-    return PemPair(
+def _pem(certificate: x509.Certificate, key: ec.EllipticCurvePrivateKey) -> PemCertificateAndKey:
+    return PemCertificateAndKey(
         certificate.public_bytes(serialization.Encoding.PEM),
         key.private_bytes(serialization.Encoding.PEM, serialization.PrivateFormat.PKCS8, serialization.NoEncryption()),
     )

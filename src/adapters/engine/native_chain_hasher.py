@@ -1,11 +1,11 @@
-"""The hash chain of the event log by the extension; `domain.events.chain.chain_events` defines it."""
+"""The hash chain of the event log by the extension; `domain.events.hash_chain.chain_events` defines it."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
 from adapters.engine.extension_check import EngineMissingError
-from domain.events.chain import ChainPlace, EventChainHead
+from domain.events.hash_chain import ChainPlace, EventChainHead
 from domain.events.model import Event
 from domain.kernel.ids import AccountId
 

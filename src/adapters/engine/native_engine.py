@@ -25,7 +25,7 @@ from domain.rules.model import (
     RuleSuppression,
     RuleTransition,
 )
-from domain.rules.reference_rules import LastReport, explain_rule
+from domain.rules.reference_rules import LastMetricValue, explain_rule
 from domain.rules.telemetry_engine_port import (
     Aggregator,
     BatchResult,
@@ -172,8 +172,8 @@ class NativeEngine:
 
     def dry_run(self, device_no: int, rule: RuleSpec, readings: Mapping[str, MetricValue], at_ms: int) -> RuleDryRun:
         """A person requests a dry run, so it is rare: the reference definition explains it over the native values."""
-        reports = {name: LastReport(*report) for name, *report in self._engine.last_reports(device_no)}
-        given = {name: LastReport(value, at_ms, at_ms) for name, value in readings.items()}
+        reports = {name: LastMetricValue(*report) for name, *report in self._engine.last_reports(device_no)}
+        given = {name: LastMetricValue(value, at_ms, at_ms) for name, value in readings.items()}
         return explain_rule(rule, {**reports, **given}, at_ms)
 
     def unpack_readings(self, rows: Iterable[tuple[int, bytes]], metric_no: int | None = None) -> list[UnpackedReading]:

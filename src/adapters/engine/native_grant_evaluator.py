@@ -9,9 +9,9 @@ from importlib import resources
 from pathlib import Path
 
 from adapters.engine.extension_check import EngineMissingError
-from domain.grants.rate_limit import RateAllowance
-from domain.grants.reference_windows import load_timezone, next_open_ms
-from domain.grants.window import GrantWindow
+from domain.grants.grant_window import GrantWindow
+from domain.grants.rate_limit import RateLimitDecision
+from domain.grants.reference_window_and_rate_limit import load_timezone, next_open_ms
 from domain.kernel.errors import ValidationFailed
 
 try:
@@ -40,8 +40,8 @@ class NativeGrantEvaluator:
         """Needed only for the text of a denial, so the reference definition computes it."""
         return next_open_ms(window, at_ms)
 
-    def rate_allowance(self, uses: Sequence[int], limit: int, now_ms: int) -> RateAllowance:
-        return RateAllowance(*_native.allowance(uses, limit, now_ms))
+    def rate_allowance(self, uses: Sequence[int], limit: int, now_ms: int) -> RateLimitDecision:
+        return RateLimitDecision(*_native.allowance(uses, limit, now_ms))
 
 
 def _compile_window(window: GrantWindow) -> _native.Window:

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from domain.grants.rate_limit import RateAllowance
-from domain.grants.reference_windows import is_open, load_timezone, next_open_ms, rate_allowance
-from domain.grants.window import GrantWindow
+from domain.grants.grant_window import GrantWindow
+from domain.grants.rate_limit import RateLimitDecision
+from domain.grants.reference_window_and_rate_limit import is_open, load_timezone, next_open_ms, rate_allowance
 from domain.kernel.errors import ValidationFailed
 
 
@@ -24,5 +24,5 @@ class ReferenceGrantEvaluator:
     def next_open_ms(self, window: GrantWindow, at_ms: int) -> int | None:
         return next_open_ms(window, at_ms)
 
-    def rate_allowance(self, uses: Sequence[int], limit: int, now_ms: int) -> RateAllowance:
+    def rate_allowance(self, uses: Sequence[int], limit: int, now_ms: int) -> RateLimitDecision:
         return rate_allowance(uses, limit, now_ms)

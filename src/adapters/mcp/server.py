@@ -18,7 +18,7 @@ from mcp.server.transport_security import TransportSecuritySettings
 from mcp.types import ToolAnnotations
 from pydantic import Field
 
-from adapters.mcp.advice import outcome, refusal, waiting
+from adapters.mcp.agent_advice import outcome, refusal, waiting
 from adapters.mcp.api_client import ApiKeyClient, ApiResponseError
 
 INSTRUCTIONS = (

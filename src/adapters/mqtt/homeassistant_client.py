@@ -76,7 +76,7 @@ class MqttHomeAssistantConnection:
             raise _unavailable(f"it does not allow a subscription to {', '.join(refused)}")
 
 
-class BridgeClient:
+class HomeAssistantMqttClient:
     def __init__(self, settings: HomeAssistantBrokerSettings) -> None:
         self._settings = settings
 

@@ -58,7 +58,7 @@ class MosquittoSettings:
 
 
 @dataclass(frozen=True, slots=True)
-class BrokerSession:
+class MosquittoClientSession:
     """What the broker keeps for a client id: its subscriptions, and what it has not acknowledged."""
 
     client_id: str
@@ -75,7 +75,7 @@ class MosquittoConnection:
     def __init__(
         self,
         settings: MosquittoSettings,
-        session: BrokerSession,
+        session: MosquittoClientSession,
         on_message: Callable[[Any, AckHandle | None], None],
         watch: MosquittoHealthMonitor | None,
     ) -> None:

@@ -73,7 +73,7 @@ def _ack_handles(messages: Iterable[_QueuedMessage]) -> list[AckHandle]:
     return [message.ack_handle for message in messages if message.ack_handle is not None]
 
 
-class InboundQueue:
+class MosquittoInboundQueue:
     """Messages in the order of arrival. Receive Maximum bounds QoS 1; `put` bounds QoS 0."""
 
     def __init__(

@@ -18,13 +18,13 @@ from pathlib import Path
 from typing import Any
 
 from adapters.mqtt.early_message_buffer import EarlyMessage, EarlyMessageBuffer
-from adapters.mqtt.mosquitto_connection import FIRST_ERROR_CODE, UNCONFIRMED, BrokerSession, MosquittoSettings
+from adapters.mqtt.mosquitto_connection import FIRST_ERROR_CODE, UNCONFIRMED, MosquittoClientSession, MosquittoSettings
 from adapters.mqtt.mosquitto_credentials import MosquittoCredentialStore
 from adapters.mqtt.mosquitto_health_watch import MosquittoHealthMonitor, as_text
 from adapters.mqtt.mosquitto_inbound_queue import (
     AckHandle,
-    InboundQueue,
     MosquittoInboundBatch,
+    MosquittoInboundQueue,
     TelemetryBatchFactory,
     acknowledge,
 )
@@ -60,7 +60,7 @@ class MosquittoDeviceLink:
         telemetry: TelemetryBatchFactory,
         credentials: MosquittoCredentialStore | None,
         pid_file: Path | None = None,
-        shared: Sequence[BrokerSession] | None = None,
+        shared: Sequence[MosquittoClientSession] | None = None,
         front: str = "",
     ) -> None:
         """`pid_file`: of a Mosquitto on this machine, whose configuration is then checked. `shared`: the sessions that a cluster
@@ -79,7 +79,7 @@ class MosquittoDeviceLink:
         self._subscribed_since: dict[str, int] = {}
         """The connected devices, with the Unix ms since which they are assumed to be subscribed."""
         self._retained_topics: dict[str, set[str]] = {}
-        self._queue = InboundQueue(telemetry, self._acknowledge, self._sessions.reconnect)
+        self._queue = MosquittoInboundQueue(telemetry, self._acknowledge, self._sessions.reconnect)
         self._retries: dict[str, asyncio.TimerHandle] = {}
         self._counters = dict.fromkeys(
             (

@@ -17,7 +17,7 @@ from typing import Any
 
 from paho.mqtt.subscribeoptions import SubscribeOptions
 
-from adapters.mqtt.mosquitto_connection import BrokerSession, MosquittoConnection, MosquittoSettings
+from adapters.mqtt.mosquitto_connection import MosquittoClientSession, MosquittoConnection, MosquittoSettings
 from adapters.mqtt.mosquitto_health_watch import MosquittoHealthMonitor
 from adapters.mqtt.mosquitto_inbound_queue import AckHandle
 from domain.devices.broker_access import DEVICE_PUBLISH_TOPICS, SHARED_PREFIX
@@ -32,16 +32,16 @@ _SHARED_OPTIONS = SubscribeOptions(qos=1, retainAsPublished=True)  # noLocal is 
 _EVERYTHING = tuple(f"devices/+/{topic}" for topic in DEVICE_PUBLISH_TOPICS)
 
 
-def whole_fleet(settings: MosquittoSettings) -> Sequence[BrokerSession]:
-    return [BrokerSession(settings.client_id, _EVERYTHING, settings.max_inflight)]
+def whole_fleet(settings: MosquittoSettings) -> Sequence[MosquittoClientSession]:
+    return [MosquittoClientSession(settings.client_id, _EVERYTHING, settings.max_inflight)]
 
 
-def shared_by_cluster(settings: MosquittoSettings, partitions: int) -> Sequence[BrokerSession]:
+def shared_by_cluster(settings: MosquittoSettings, partitions: int) -> Sequence[MosquittoClientSession]:
     """The main session continues that of a single instance."""
     events = [topic for topic in _EVERYTHING if topic != _TELEMETRY]
-    main = BrokerSession(settings.client_id, events, settings.max_inflight, left_filters=(_TELEMETRY,))
+    main = MosquittoClientSession(settings.client_id, events, settings.max_inflight, left_filters=(_TELEMETRY,))
     return [main] + [
-        BrokerSession(
+        MosquittoClientSession(
             f"{settings.client_id}-telemetry-{number}", (SHARED_PREFIX + _TELEMETRY,), _TELEMETRY_INFLIGHT, _SHARED_OPTIONS
         )
         for number in range(min(partitions, TELEMETRY_SESSIONS))
@@ -60,7 +60,7 @@ class MosquittoSessionConnections:
     def __init__(
         self,
         settings: MosquittoSettings,
-        sessions: Sequence[BrokerSession],
+        sessions: Sequence[MosquittoClientSession],
         on_message: Callable[[Any, AckHandle | None], None],
         watch: MosquittoHealthMonitor,
     ) -> None:

@@ -24,7 +24,7 @@ def openapi(output: OutputFile = None) -> None:
 
 def asyncapi(output: OutputFile = None) -> None:
     """Print the AsyncAPI 3 document: MQTT topics, the live feed, webhooks."""
-    from app.wiring.asyncapi import create_asyncapi_document
+    from app.wiring.asyncapi_document import create_asyncapi_document
 
     _print_document(create_asyncapi_document(), output)
 

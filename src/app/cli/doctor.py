@@ -16,7 +16,7 @@ from adapters.crypto.certificate_authority import expiry
 from adapters.mqtt.mosquitto_health_watch import MosquittoHealthMonitor, as_text
 from adapters.storage.sql import SqlDatabase
 from adapters.storage.sql.migrations import HEAD
-from app.cli.banner import http_url
+from app.cli.startup_banner import http_url
 from app.config.settings import Settings
 from app.runtime.clock_check import find_clock_problem
 from app.runtime.instance_lock import InstanceLock

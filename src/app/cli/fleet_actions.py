@@ -12,10 +12,10 @@ from typing import Any, NoReturn, TextIO
 import typer
 from rich.console import Console
 
-from app.cli.banner import http_url
 from app.cli.command_support import EXIT_FAILURE, EXIT_USAGE, exit_with, load_settings_or_exit, stderr_console
-from app.cli.fleet_client import FleetCallError, FleetClient, fleet_client
+from app.cli.fleet_api_client import FleetApiClient, FleetApiError, fleet_client
 from app.cli.fleet_document import FleetFile, FleetFileError, format_fleet_file, parse_fleet_file
+from app.cli.startup_banner import http_url
 
 stdout_console = Console(highlight=False, soft_wrap=True)
 _SIGNS = {"CREATE": "+", "CHANGE": "~", "DELETE": "-"}
@@ -56,7 +56,7 @@ def export_file(file: Path | None, url: str | None, token: str, *, project: str 
     with fleet_client(_service_url(url), token) as client:
         try:
             exported = client.export(project)
-        except FleetCallError as error:
+        except FleetApiError as error:
             exit_with(str(error), EXIT_FAILURE)
     if exported["leftOut"]:
         hidden = ", ".join(exported["leftOut"])
@@ -86,17 +86,17 @@ def _read(file: Path) -> FleetFile:
         exit_with(str(error), EXIT_USAGE)
 
 
-def _plan(client: FleetClient, fleet: FleetFile, prune: bool, credentials: str = "NONE") -> Any:
+def _plan(client: FleetApiClient, fleet: FleetFile, prune: bool, credentials: str = "NONE") -> Any:
     try:
         return client.plan({"document": fleet.document, "prune": prune, "credentials": credentials})
-    except FleetCallError as error:
+    except FleetApiError as error:
         _refuse(error, fleet)
 
 
-def _apply(client: FleetClient, fleet: FleetFile, prune: bool, credentials: str) -> Any:
+def _apply(client: FleetApiClient, fleet: FleetFile, prune: bool, credentials: str) -> Any:
     try:
         return client.apply({"document": fleet.document, "prune": prune, "credentials": credentials})
-    except FleetCallError as error:
+    except FleetApiError as error:
         if error.code == "IDEMPOTENCY_ANSWER_LOST":
             exit_with(
                 "The file was applied, but the service stopped before it could answer with the new secrets. Apply again with "
@@ -106,7 +106,7 @@ def _apply(client: FleetClient, fleet: FleetFile, prune: bool, credentials: str)
         _refuse(error, fleet)
 
 
-def _refuse(error: FleetCallError, fleet: FleetFile) -> NoReturn:
+def _refuse(error: FleetApiError, fleet: FleetFile) -> NoReturn:
     """With the line of the file for each fault."""
     inside = [(place, message) for place, message in error.details if place.startswith("document.")]
     if not inside:

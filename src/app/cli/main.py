@@ -7,7 +7,7 @@ from app.runtime import garbage_collector
 
 def main() -> None:
     garbage_collector.pause()
-    from app.cli.commands import app
+    from app.cli.top_level_commands import app
 
     garbage_collector.relax()
     app()

@@ -7,7 +7,7 @@ import contextlib
 
 import structlog
 
-from app.cli import banner
+from app.cli import startup_banner
 from app.cli.first_account import FirstAccountCredentials, FirstRunLink, create_first_account
 from app.config.settings import Settings
 from app.runtime import open_file_limit
@@ -32,7 +32,9 @@ async def serve(
     login: list[FirstAccountCredentials | FirstRunLink | None] = []
 
     async def prepare(program: ComposedService) -> None:
-        login.append(await create_first_account(program, banner.network_url(settings), make_up=demo, token=first_run_token))
+        login.append(
+            await create_first_account(program, startup_banner.network_url(settings), make_up=demo, token=first_run_token)
+        )
 
     async def started(program: ComposedService, port: int) -> None:
         shown = settings.model_copy(update={"http_port": port})
@@ -41,12 +43,12 @@ async def serve(
             if not worker.is_first_start:
                 return
         if not demo:
-            banner.print_banner(shown, login[0])
+            startup_banner.print_banner(shown, login[0])
             return
         from app.simulator.demo import DemoFleet  # only the demo needs the simulator
         from app.simulator.demo_seed import HIGHLIGHTS
 
-        banner.print_banner(shown, login[0], highlights=HIGHLIGHTS, demo=True)
+        startup_banner.print_banner(shown, login[0], highlights=HIGHLIGHTS, demo=True)
         demo_fleet = DemoFleet(program, port, _owner_password(settings, login[0]))
         demo_tasks.append(asyncio.create_task(demo_fleet.run(), name="demo"))
         demo_tasks[0].add_done_callback(_log_demo_failure)

@@ -9,11 +9,11 @@ from typing import Annotated
 import typer
 from rich.console import Console
 
-from app.cli.banner import http_url
 from app.cli.command_support import EXIT_FAILURE, EXIT_USAGE, exit_with, load_settings_or_exit, run_async
+from app.cli.startup_banner import http_url
 from app.config.settings import Settings
 from app.runtime import logging
-from app.simulator.faults import FAULT_HELP, FaultInjectionOptions, InvalidFaultError
+from app.simulator.fault_options import FAULT_HELP, FaultInjectionOptions, InvalidFaultError
 from app.simulator.options import (
     ApiCredentials,
     MqttConnectionOptions,

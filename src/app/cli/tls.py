@@ -12,7 +12,7 @@ import typer
 from rich.console import Console
 
 from adapters.clock import SystemClock
-from adapters.crypto.certificate_authority import CertificateAuthority, PemPair
+from adapters.crypto.certificate_authority import CertificateAuthority, PemCertificateAndKey
 from app.cli.command_support import EXIT_FAILURE, exit_with, load_settings_or_exit
 from domain.kernel.clock import SECOND_MS
 from domain.kernel.ids import IdPrefix, has_id_format
@@ -79,7 +79,7 @@ def _now() -> datetime:
 
 def _load_authority(folder: Path) -> CertificateAuthority:
     try:
-        pair = PemPair((folder / "ca.pem").read_bytes(), (folder / "ca-key.pem").read_bytes())
+        pair = PemCertificateAndKey((folder / "ca.pem").read_bytes(), (folder / "ca-key.pem").read_bytes())
         return CertificateAuthority.load(pair)
     except FileNotFoundError as error:
         exit_with(f"{error.filename} is missing. Make an authority with: latchboard tls init", EXIT_FAILURE)
@@ -87,7 +87,7 @@ def _load_authority(folder: Path) -> CertificateAuthority:
         exit_with(f"The authority in {folder} cannot be used: {error}. Restore ca.pem and ca-key.pem.", EXIT_FAILURE)
 
 
-def _write(folder: Path, name: str, pair: PemPair) -> None:
+def _write(folder: Path, name: str, pair: PemCertificateAndKey) -> None:
     """The key first, and each file as a whole: an interruption leaves no certificate without its key."""
     for file, content in ((f"{name}-key.pem", pair.key), (f"{name}.pem", pair.certificate)):
         partial = folder / f".{file}"

@@ -6,13 +6,13 @@ from urllib.parse import urlsplit
 
 from pydantic import Field, SecretStr, field_validator
 
-from app.config.connection_limit_settings import ConnectionSettings
+from app.config.connection_limit_settings import ConnectionLimitSettings
 from domain.partitions.model import MAX_PARTITIONS
 
 _ADVICE = "must be the nodes of a NATS cluster, such as nats://user:password@nats-1:4222,nats-2:4222,nats-3:4222"
 
 
-class ClusterSettings(ConnectionSettings):
+class ClusterSettings(ConnectionLimitSettings):
     cluster: SecretStr | None = Field(
         default=None, description="Nodes of NATS, nats://a:4222,b:4222,c:4222: share the devices with other instances."
     )

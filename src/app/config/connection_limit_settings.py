@@ -12,7 +12,7 @@ from adapters.http.core.trusted_proxies import Network, parse_networks
 Count = Annotated[int, Field(ge=8, le=1_000_000)]
 
 
-class ConnectionSettings(BaseSettings):
+class ConnectionLimitSettings(BaseSettings):
     """Without a value, a limit follows from how many files the process may open (`app.runtime.open_file_limit`)."""
 
     http_connections: Count | None = Field(default=None, description="Open HTTP connections, live feed included.")

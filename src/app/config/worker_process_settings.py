@@ -6,12 +6,12 @@ import sys
 
 from pydantic import Field
 
-from app.config.connection_limit_settings import ConnectionSettings
+from app.config.connection_limit_settings import ConnectionLimitSettings
 
 MAX_WORKERS = 64
 
 
-class WorkerProcessSettings(ConnectionSettings):
+class WorkerProcessSettings(ConnectionLimitSettings):
     workers: int = Field(
         default=1, ge=1, le=MAX_WORKERS, description="Processes that share the HTTP port; more than 1 needs PostgreSQL."
     )

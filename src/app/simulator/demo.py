@@ -11,8 +11,8 @@ import structlog
 from app.simulator.api_client import ApiClient
 from app.simulator.demo_history import send_history
 from app.simulator.demo_seed import furnish_account
+from app.simulator.device_logins import ProvisionedFleet
 from app.simulator.options import ApiCredentials, DeviceLogin, SimulationError, SimulationOptions
-from app.simulator.provision import ProvisionedFleet
 from app.simulator.run import start_fleet
 from app.wiring.composed_service import ComposedService
 from domain.devices.model import Device, FirmwareProfile

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 from pathlib import Path
 
-from app.simulator.faults import FaultInjectionOptions
+from app.simulator.fault_options import FaultInjectionOptions
 from domain.devices.model import FirmwareProfile
 
 DEFAULT_TLS_PORT = 8883

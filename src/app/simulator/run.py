@@ -15,11 +15,11 @@ from typing import Protocol
 import httpx
 
 from adapters.engine import _native as extension  # noqa: TID251 - the fleet is part of the extension
-from app.simulator import report
+from app.simulator import text_report
 from app.simulator.api_client import ApiClient, TokenIssuer
 from app.simulator.command_load import CommandLoadGenerator
+from app.simulator.device_logins import ProvisionedFleet, delete_devices, provision, read_logins, write_logins
 from app.simulator.options import DEFAULT_TLS_PORT, SimulationError, SimulationOptions
-from app.simulator.provision import ProvisionedFleet, delete_devices, provision, read_logins, write_logins
 
 PROGRESS_EVERY_S = 1.0
 POLL_EVERY_S = 0.1
@@ -83,7 +83,7 @@ async def _run_fleet(
             max_connected = await _report_until_done(fleet, len(provisioned.logins), reporter)
     finally:
         await asyncio.to_thread(fleet.stop)
-    return report.summary_lines(options, fleet.stats(), max_connected, load)
+    return text_report.summary_lines(options, fleet.stats(), max_connected, load)
 
 
 def _broker_address(options: SimulationOptions, provisioned: ProvisionedFleet) -> tuple[str, int]:
@@ -143,7 +143,7 @@ async def _report_until_done(fleet: extension.Simulation, count: int, reporter: 
             if stop.is_set() or not fleet.is_running():
                 break
         now = fleet.stats()
-        reporter.update_progress(report.progress_line(now, previous, count))
+        reporter.update_progress(text_report.progress_line(now, previous, count))
         if not now["connects"] and now["elapsed_ms"] > NO_CONNECTION_TIMEOUT_S * 1000:
             raise SimulationError(
                 f"No device connects: the broker refused {now['refused']} attempts, and {now['failed']} did not reach it. "

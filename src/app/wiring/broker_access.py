@@ -6,7 +6,7 @@ from urllib.parse import unquote, urlsplit
 
 from quart import Blueprint
 
-from adapters.http.broker_access.guard import BrokerGuard
+from adapters.http.broker_access.request_guard import BrokerAuthRequestGuard
 from adapters.http.broker_access.routes import broker_access_blueprint
 from adapters.http.core.trusted_proxies import parse_networks
 from app.config.settings import Settings
@@ -20,7 +20,9 @@ def create_broker_access(program: ComposedService) -> list[Blueprint]:
         return []
     access = BrokerAccessService(uow=program.services.uow, vault=program.adapters.vault, service=_service_login(settings))
     secret = settings.broker_auth_secret
-    guard = BrokerGuard(None if secret is None else secret.get_secret_value(), parse_networks(settings.broker_auth_networks))
+    guard = BrokerAuthRequestGuard(
+        None if secret is None else secret.get_secret_value(), parse_networks(settings.broker_auth_networks)
+    )
     return [broker_access_blueprint(access, guard)]
 
 

@@ -26,7 +26,7 @@ from app.workers.device_cleanup import DeviceCleanupWorker
 from app.workers.device_lease import DeviceLeaseWorker
 from app.workers.disk_space import DiskSpaceWorker
 from app.workers.dropped_messages import DroppedMessageWorker
-from app.workers.engine_checkpoint import CheckpointWorker
+from app.workers.engine_checkpoint import EngineCheckpointWorker
 from app.workers.event_log_follower import EventLogFollower
 from app.workers.feed_interest import FeedInterestWorker, LoggedAccessChangeProbe
 from app.workers.ingest import IngestWorker
@@ -151,8 +151,8 @@ def _create_schedule_worker(adapters: ServiceAdapters, services: Services, wake_
     )
 
 
-def _create_checkpoint_worker(adapters: ServiceAdapters, services: Services, last_seen: LastSeenBuffer) -> CheckpointWorker:
-    return CheckpointWorker(
+def _create_checkpoint_worker(adapters: ServiceAdapters, services: Services, last_seen: LastSeenBuffer) -> EngineCheckpointWorker:
+    return EngineCheckpointWorker(
         engine=adapters.engine.engine,
         uow=services.leader_uow,
         last_seen=last_seen,

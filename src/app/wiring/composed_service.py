@@ -23,7 +23,7 @@ from app.workers.cluster_membership import ClusterMembershipWorker
 from app.workers.command_dispatch import CommandDispatchWorker
 from app.workers.device_events import DeviceEventQueue, DeviceEventWorker
 from app.workers.device_lease import DeviceLeaseWorker
-from app.workers.engine_checkpoint import CheckpointWorker
+from app.workers.engine_checkpoint import EngineCheckpointWorker
 from app.workers.event_log_follower import EventLogFollower, PostgresListenerWorker
 from app.workers.feed_interest import FeedInterestWorker
 from app.workers.inbound_log_probe import InboundLogProbeWorker
@@ -73,7 +73,7 @@ class Workers:
     webhook_delivery: WebhookDeliveryWorker
     command_dispatch: CommandDispatchWorker
     schedules: ScheduleWorker
-    checkpoint: CheckpointWorker
+    checkpoint: EngineCheckpointWorker
     feed_interest: FeedInterestWorker
     fault_log: UnusableMessageLog
     leader_only: tuple[Worker, ...]

@@ -12,7 +12,7 @@ from domain.provisioning.claiming import DeviceClaimService
 from domain.provisioning.codes import ProvisioningCodeService
 
 
-class FleetServices:
+class DeviceRegistrationServices:
     def __init__(self, uow: Any, adapters: ServiceAdapters, issuer: CredentialIssuer, credential_sync: CredentialSync) -> None:
         shared: dict[str, Any] = {"uow": uow, "clock": adapters.clock, "ids": adapters.ids}
         making: dict[str, Any] = {**shared, "issuer": issuer, "credential_sync": credential_sync}

@@ -6,7 +6,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from domain.events.chain import ChainHasher
+from domain.events.hash_chain import ChainHasher
 from domain.grants.rate_limit import GrantEvaluator
 from domain.rules.telemetry_engine_port import TelemetryBatch, TelemetryEngine
 from domain.webhooks.signing_ports import WebhookSignerFactory
@@ -57,7 +57,7 @@ def _load_native() -> EngineComponents:
 def _load_reference() -> EngineComponents:
     from adapters.engine.reference_grant_evaluator import ReferenceGrantEvaluator
     from adapters.engine.reference_signer import ReferenceSignerFactory
-    from domain.events.chain import chain_events
+    from domain.events.hash_chain import chain_events
     from domain.telemetry.engine.reference_batch import InMemoryTelemetryBatch
     from domain.telemetry.engine.reference_engine import ReferenceEngine
 

@@ -23,8 +23,8 @@ def create_homeassistant_workers(
     if url is None or key is None or not settings.has_broker:
         return ()
     from adapters.mqtt.homeassistant_client import (  # imports an MQTT client that is needed for nothing else
-        BridgeClient,
         HomeAssistantBrokerSettings,
+        HomeAssistantMqttClient,
     )
 
     bridge = HomeAssistantBridge(
@@ -42,7 +42,7 @@ def create_homeassistant_workers(
     user, password = (None if part is None else unquote(part) for part in (address.username, address.password))
     port = address.port or (8883 if tls else 1883)
     broker = HomeAssistantBrokerSettings(address.hostname or "127.0.0.1", port, user, password, tls)
-    worker = HomeAssistantWorker(bridge=bridge, broker=BridgeClient(broker), hub=outside.feed)
+    worker = HomeAssistantWorker(bridge=bridge, broker=HomeAssistantMqttClient(broker), hub=outside.feed)
     register_metrics(metrics, worker.metrics)
     return (worker,)
 

@@ -63,7 +63,7 @@ from app.wiring.cluster_overview import create_cluster_overview
 from app.wiring.composed_service import ComposedService
 from app.wiring.fleet_file import create_fleet_file_service
 from app.wiring.groups import group_blueprints
-from app.wiring.network import describe_network
+from app.wiring.network_reachability import describe_network
 from app.wiring.services import Services
 from domain.devices.firmware_service import DeviceFirmwareService
 from domain.feed.feed_audience import FeedAudienceService
@@ -109,7 +109,7 @@ async def _authenticate_agent(callers: Authenticator, proxies: TrustedProxies, k
 
 
 def _create_asyncapi_document() -> dict[str, Any]:
-    from app.wiring.asyncapi import create_asyncapi_document  # builds a hundred models, which most services never need
+    from app.wiring.asyncapi_document import create_asyncapi_document  # builds a hundred models, which most services never need
 
     return create_asyncapi_document()
 

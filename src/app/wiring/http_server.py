@@ -10,7 +10,7 @@ from collections.abc import Iterator, Sequence
 from hypercorn.config import Sockets
 
 from adapters.http.server.connection_limits import HttpConnectionLimiter
-from adapters.http.server.limited_server import ServerConfig
+from adapters.http.server.limited_server import LimitedServerConfig
 from app.config.settings import Settings
 from app.runtime.startup_errors import PortInUseError
 from app.runtime.worker_processes import WorkerIdentity
@@ -63,8 +63,8 @@ def _bind(host: str, port: int, *, is_shared: bool = False, setting: str = "LATC
     return listener
 
 
-def hypercorn_config(listeners: Sequence[socket.socket], connections: HttpConnectionLimiter) -> ServerConfig:
-    config = ServerConfig()
+def hypercorn_config(listeners: Sequence[socket.socket], connections: HttpConnectionLimiter) -> LimitedServerConfig:
+    config = LimitedServerConfig()
     config.connections = connections
     config.backlog = ACCEPT_BATCH
     config.accesslog = None

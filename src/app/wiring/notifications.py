@@ -16,7 +16,7 @@ from app.config.settings import Settings
 from app.wiring import adapters as adapter_wiring
 from app.wiring.adapters import ServiceAdapters
 from app.wiring.sign_in import SignInServices
-from domain.approvals.links import ApprovalLinkService
+from domain.approvals.approval_links import ApprovalLinkService
 from domain.approvals.service import ApprovalService
 from domain.kernel.errors import SecretUnreadable
 from domain.notifications.delivery import NotificationDeliveryService

@@ -13,7 +13,7 @@ from app.runtime.timeout_lock import LockWithTimeout
 from app.wiring.adapters import ServiceAdapters
 from app.wiring.audit import AuditServices
 from app.wiring.broker_endpoint import broker_endpoint
-from app.wiring.device_registration import FleetServices
+from app.wiring.device_registration import DeviceRegistrationServices
 from app.wiring.notifications import NotificationServices
 from app.wiring.sign_in import SignInServices
 from app.wiring.stored_telemetry import StoredTelemetryServices
@@ -30,7 +30,7 @@ from domain.commands.dispatch import CommandDispatchService
 from domain.commands.dispatch_queue import DispatchQueue
 from domain.commands.queries import DeviceQueryService
 from domain.commands.service import CommandService
-from domain.commands.submission_waiter import SubmissionWaiter
+from domain.commands.submitted_command_waiter import SubmittedCommandWaiter
 from domain.devices.clock_skew import ClockOffsetService
 from domain.devices.credential_issuer import CredentialIssuer
 from domain.devices.credential_sync import CredentialSync
@@ -48,20 +48,20 @@ from domain.grants.grant_service import GrantService
 from domain.ingest.dead_letters import DeadLetterService
 from domain.ingest.device_messages import DeviceMessageService
 from domain.ingest.engine_clock import TelemetryEngineClock
-from domain.ingest.telemetry import IngestService
+from domain.ingest.ingest_service import IngestService
 from domain.kernel.steady_time import SteadyTimeService
 from domain.keys.caller_authenticator import CallerAuthenticator
 from domain.keys.service import ApiKeyService
 from domain.notifications.event_observer import NotificationObserver
 from domain.rules.service import RuleService
-from domain.schedules.calendar import ScheduleCalendarService
 from domain.schedules.device_plan_sync import DevicePlanService
 from domain.schedules.firing import LONG_BATCH, SHORT_BATCH, ScheduleFiringService
+from domain.schedules.occurrence_calendar import ScheduleCalendarService
 from domain.schedules.offline_device_edge_service import OfflineDeviceEdgeService
 from domain.schedules.service import ScheduleService
 from domain.team.members import MemberService
 from domain.team.operator_accounts import OperatorAccountService
-from domain.telemetry.queries.telemetry_event_query import TelemetryEventQueryService
+from domain.telemetry.queries.readings_as_events import ReadingsAsEventsService
 from domain.webhooks.delivery import WebhookDeliveryService
 from domain.webhooks.fanout import WebhookDeliveryFanout
 from domain.webhooks.recipients import WebhookRecipientCache
@@ -98,7 +98,7 @@ class Services:
         self.stored_telemetry = StoredTelemetryServices(self.uow, settings, adapters, self.authorizer)
         self._wire_devices(settings, adapters, wake_events)
         self.audit = AuditServices(self.uow, adapters)
-        self.fleet = FleetServices(self.uow, adapters, self.credential_issuer, self.credential_sync)
+        self.fleet = DeviceRegistrationServices(self.uow, adapters, self.credential_issuer, self.credential_sync)
         self._wire_commands(adapters, wake_events)
         self._wire_grants(adapters)
         self.notifications = NotificationServices(self.uow, settings, adapters, self.sign_in, self.approvals)
@@ -124,7 +124,7 @@ class Services:
             denied_requests=self.denial_log,
             requirement=settings.require_second_factor,
         )
-        log = TelemetryEventQueryService(uow=uow, engine=adapters.engine.engine)
+        log = ReadingsAsEventsService(uow=uow, engine=adapters.engine.engine)
         self.events = EventService(uow=uow, clock=clock, telemetry=log)
 
     def _wire_devices(self, settings: Settings, adapters: ServiceAdapters, wake_events: WakeEvents) -> None:
@@ -181,7 +181,7 @@ class Services:
             dispatch_queue=self.dispatch_queue,
             wake_approvals=wake_events.approvals.set,
         )
-        self.submission_waiter = SubmissionWaiter(
+        self.submission_waiter = SubmittedCommandWaiter(
             uow=uow, clock=clock, execution_waiter=adapters.execution_waiter, approval_waiter=adapters.approval_waiter
         )
         self.definitions = CommandDefinitionService(

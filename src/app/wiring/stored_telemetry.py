@@ -14,7 +14,7 @@ from domain.kernel.unit_of_work import UnitOfWork
 from domain.telemetry.ports import MAX_TIME_MS
 from domain.telemetry.queries.downsampling import DownsamplingService
 from domain.telemetry.queries.latest_and_history import TelemetryQueryService
-from domain.telemetry.queries.reading_history import OlderReadings, ReadingHistoryReader
+from domain.telemetry.queries.reading_history import ReadingArchive, ReadingHistoryReader
 from domain.telemetry.queries.rule_dry_run import RuleDryRunService
 from domain.telemetry.reading_mover import ReadingMover
 from domain.telemetry.retention import RetentionService
@@ -29,7 +29,7 @@ class StoredTelemetryServices:
         clock, engine, days = adapters.clock, adapters.engine, settings.readings_days
         self.store = _create_store(settings)
         """None: the database keeps all readings."""
-        self._older = None if self.store is None else OlderReadings(self.store, clock, days)
+        self._older = None if self.store is None else ReadingArchive(self.store, clock, days)
         stored = ReadingHistoryReader(self._older)
         shared: dict[str, Any] = {"uow": uow, "clock": clock, "engine": engine.engine}
         reading: dict[str, Any] = {**shared, "authorizer": authorizer, "stored": stored}

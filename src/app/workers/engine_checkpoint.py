@@ -31,7 +31,7 @@ BATCH_SIZE = 2_000
 log = structlog.get_logger("checkpoint")
 
 
-class CheckpointTx(HasDevices, HasPartitions, HasReadings, Protocol): ...
+class EngineCheckpointTx(HasDevices, HasPartitions, HasReadings, Protocol): ...
 
 
 class OwnedPartitionSet(Protocol):
@@ -47,14 +47,14 @@ class OwnedPartitionSet(Protocol):
         """Raises PartitionLostError."""
 
 
-class CheckpointWorker:
+class EngineCheckpointWorker:
     name = "checkpoint"
 
     def __init__(
         self,
         *,
         engine: TelemetryEngine,
-        uow: UnitOfWork[CheckpointTx],
+        uow: UnitOfWork[EngineCheckpointTx],
         last_seen: LastSeenBuffer,
         clock_offsets: ClockOffsetService,
         engine_commit_lock: asyncio.Lock,
@@ -95,7 +95,7 @@ class CheckpointWorker:
     async def write_partition(self, owned: OwnedPartitionSet, partition: int) -> None:
         """Also before a partition is handed over, so that its next owner has no rows to replay. Raises PartitionLostError."""
 
-        async def is_owned(tx: CheckpointTx) -> None:
+        async def is_owned(tx: EngineCheckpointTx) -> None:
             await tx.partitions.require_owned([(partition, owned.epoch(partition))])
 
         await self._write_checkpoints(partial(self._engine.checkpoint_partition, partition, owned.count), is_owned)
@@ -103,7 +103,7 @@ class CheckpointWorker:
     async def _write_checkpoints(
         self,
         take: Callable[[int], list[Checkpoint]],
-        check: Callable[[CheckpointTx], Awaitable[None]] | None = None,
+        check: Callable[[EngineCheckpointTx], Awaitable[None]] | None = None,
     ) -> None:
         while True:
             # A checkpoint may contain committed values only, and must not replace one that a later batch has stored.
@@ -115,7 +115,9 @@ class CheckpointWorker:
             if len(checkpoints) < BATCH_SIZE:
                 break
 
-    async def _store(self, checkpoints: Sequence[Checkpoint], check: Callable[[CheckpointTx], Awaitable[None]] | None) -> None:
+    async def _store(
+        self, checkpoints: Sequence[Checkpoint], check: Callable[[EngineCheckpointTx], Awaitable[None]] | None
+    ) -> None:
         async with self._uow.write(caller=None) as tx:
             if check is not None:
                 await check(tx)

@@ -16,7 +16,7 @@ from typing import Protocol
 
 import structlog
 
-from app.workers.homeassistant_retained import RetainedPublisher
+from app.workers.homeassistant_retained import RetainedMessagePublisher
 from domain.events.model import TELEMETRY, FeedFilter
 from domain.events.ports import FeedHub, FeedSubscription
 from domain.homeassistant.bridge import HomeAssistantBridge
@@ -80,7 +80,7 @@ class HomeAssistantWorker:
         self._hub = hub
         self._is_cleared = False
         self._counts = dict.fromkeys(("connected", "connections", "commands", "refused", "ignored"), 0)
-        self._publisher = RetainedPublisher()
+        self._publisher = RetainedMessagePublisher()
 
     def metrics(self) -> Mapping[str, float]:
         return {**self._counts, "published": self._publisher.published, "devices": len(self._publisher.device_ids)}

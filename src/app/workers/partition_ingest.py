@@ -11,7 +11,7 @@ from app.workers.ingest import IngestWorker
 from app.workers.partition_log_reader import PartitionBatch
 from domain.devices.device_link import InboundBatch
 from domain.ingest.device_messages import DecodedBatch
-from domain.ingest.metric_naming import AssignNames
+from domain.ingest.metric_numbering import AssignNames
 from domain.ingest.pipeline import EvaluatedBatch, IngestPipeline
 from domain.partitions.model import PartitionLostError
 

@@ -16,8 +16,8 @@ import structlog
 from app.workers.wake_event import WakeEvent
 from domain.ingest.engine_clock import TelemetryEngineClock
 from domain.ingest.engine_restore import find_rules
-from domain.ingest.pipeline import PipelineTx
-from domain.ingest.telemetry import IngestResult
+from domain.ingest.ingest_service import IngestResult
+from domain.ingest.pipeline import IngestPipelineTx
 from domain.kernel.clock import SECOND_MS
 from domain.kernel.errors import Unavailable
 from domain.kernel.unit_of_work import UnitOfWork
@@ -34,7 +34,7 @@ log = structlog.get_logger("rule_timers")
 
 
 class IngestResultStore(Protocol):
-    async def store(self, tx: PipelineTx, result: IngestResult, /) -> None:
+    async def store(self, tx: IngestPipelineTx, result: IngestResult, /) -> None:
         """Write the result in the caller's transaction."""
 
 
@@ -46,7 +46,7 @@ class RuleTimerWorker:
         *,
         engine: TelemetryEngine,
         ingest: IngestResultStore,
-        uow: UnitOfWork[PipelineTx],
+        uow: UnitOfWork[IngestPipelineTx],
         engine_clock: TelemetryEngineClock,
         engine_commit_lock: asyncio.Lock,
         wake_event: WakeEvent,

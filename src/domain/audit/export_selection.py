@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Any, Final
 
 from domain.audit.ports import AuditTx
-from domain.events.chain import ChainedEvent
+from domain.events.hash_chain import ChainedEvent
 from domain.kernel.canonical_json import quote
 from domain.kernel.clock import HOUR_MS
 from domain.kernel.errors import NotFound, ValidationFailed

@@ -9,7 +9,7 @@ from typing import Any, Final, Protocol
 from domain.audit.export import AuditLogPart, list_part, record_line, seal_line
 from domain.audit.ports import AuditTx
 from domain.audit.seals import AuditSeal, ChainHeads
-from domain.events.chain import ChainedEvent, EventChainHead
+from domain.events.hash_chain import ChainedEvent, EventChainHead
 from domain.kernel.ids import AccountId
 from domain.kernel.unit_of_work import UnitOfWork
 

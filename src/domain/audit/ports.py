@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from typing import Protocol
 
 from domain.audit.seals import AuditSeal, AuditSealRound, ChainHeads
-from domain.events.chain import ChainedEvent
+from domain.events.hash_chain import ChainedEvent
 from domain.events.ports import HasEvents
 from domain.kernel.ids import AccountId
 

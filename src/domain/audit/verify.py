@@ -10,7 +10,7 @@ from typing import Any
 
 from domain.audit.export import FORMAT
 from domain.audit.seals import SEAL_TYPE, ChainHeads, heads_of
-from domain.events.chain import EventChainHead, digest_of, link
+from domain.events.hash_chain import EventChainHead, digest_of, link
 from domain.kernel.canonical_json import canonical_json
 
 CheckSignature = Callable[[str, str, bytes], bool]

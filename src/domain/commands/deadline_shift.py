@@ -17,11 +17,11 @@ MAX_UNNOTICED_MS = MINUTE_MS
 their deadlines by the new time."""
 
 
-class DeadlineTx(Transaction, HasExecutions, Protocol): ...
+class CommandDeadlineTx(Transaction, HasExecutions, Protocol): ...
 
 
 class CommandDeadlineShifter:
-    def __init__(self, *, uow: UnitOfWork[DeadlineTx], clock: Clock) -> None:
+    def __init__(self, *, uow: UnitOfWork[CommandDeadlineTx], clock: Clock) -> None:
         self._uow = uow
         self._clock = clock
         self._steps: ClockStepDetector | None = None

@@ -111,7 +111,12 @@ class BulkRegistrationService:
         return BulkRegistrationResult(BulkOutcome.CREATED, await add_device(tx, caller, device_id, row, now_ms))
 
     async def _with_credentials(
-        self, tx: BulkRegistrationTx, caller: Session, result: BulkRegistrationResult, wanted: BulkCredentials, now_ms: int
+        self,
+        tx: BulkRegistrationTx,
+        caller: Session,
+        result: BulkRegistrationResult,
+        wanted: BulkCredentials,
+        now_ms: int,
     ) -> BulkRegistrationResult:
         device = result.device
         if device is None or wanted is BulkCredentials.NONE:

@@ -1,4 +1,4 @@
-"""Ports of the devices part: repositories and the vault. The link to the devices is in `link.py`."""
+"""Ports of the devices part: repositories and the vault. The link to the devices is in `device_link.py`."""
 
 from __future__ import annotations
 
@@ -128,7 +128,7 @@ class PendingApprovalCounter(Protocol):
         """The number of the device's requests that wait for approval."""
 
 
-class HasPendingApprovals(Protocol):
+class HasPendingApprovalCounter(Protocol):
     @property
     def approvals(self) -> PendingApprovalCounter: ...
 

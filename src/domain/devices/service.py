@@ -16,7 +16,7 @@ from domain.devices.groups import HasDeviceGroups
 from domain.devices.health import UNKNOWN_HEALTH, DeviceHealth, HasDeviceHealth
 from domain.devices.lookup import get_device, save_device
 from domain.devices.model import Device, DeviceLifecycleTrigger, DeviceMetadata, DeviceStatus
-from domain.devices.ports import HasDeviceCredentials, HasDevices, HasDeviceTypes, HasPendingApprovals
+from domain.devices.ports import HasDeviceCredentials, HasDevices, HasDeviceTypes, HasPendingApprovalCounter
 from domain.devices.presence import PresenceService
 from domain.devices.registration import DeviceRegistration, add_device, check_device_capacity, check_references
 from domain.kernel.caller import Role, Session, require_role
@@ -39,7 +39,7 @@ class DeviceTx(
     HasDeviceHealth,
     HasDevices,
     HasDeviceTypes,
-    HasPendingApprovals,
+    HasPendingApprovalCounter,
     HasProjects,
     Protocol,
 ): ...

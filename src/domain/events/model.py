@@ -131,7 +131,7 @@ class FeedFrame:
 
 
 @dataclass(frozen=True, slots=True)
-class TelemetryRecord:
+class ReadingAsEvent:
     device_id: DeviceId
     device_name: str
     at_ms: int

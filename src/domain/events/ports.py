@@ -7,9 +7,9 @@ from contextlib import AbstractContextManager
 from typing import Protocol, TypeVar
 
 from domain.devices.ports import HasDevices
-from domain.events.chain import ChainHasher, chain_events
+from domain.events.hash_chain import ChainHasher, chain_events
 from domain.events.log_cursor import LogCursor
-from domain.events.model import NO_SEARCH, Event, EventSearch, FeedFilter, FeedFrame, TelemetryRecord
+from domain.events.model import NO_SEARCH, Event, EventSearch, FeedFilter, FeedFrame, ReadingAsEvent
 from domain.kernel.domain_events import DomainEvent
 from domain.kernel.ids import AccountId, DeviceId
 from domain.kernel.unit_of_work import Transaction
@@ -127,12 +127,12 @@ class FeedHub(FeedPublisher, Protocol):
         """The filters of all open subscriptions."""
 
 
-class TelemetryEventQuery(Protocol):
+class ReadingsAsEventsQuery(Protocol):
     """Port: readings as events, for `GET /events?type=telemetry`."""
 
     async def page(
         self, account_id: AccountId, *, device_id: DeviceId | None, limit: int, skip: int, before_ms: int
-    ) -> Sequence[TelemetryRecord]:
+    ) -> Sequence[ReadingAsEvent]:
         """Newest first: readings up to `before_ms`, without the first `skip`."""
 
     async def count(self, account_id: AccountId, *, device_id: DeviceId | None, limit: int) -> int:

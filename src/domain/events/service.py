@@ -12,10 +12,10 @@ from typing import Generic, Protocol, TypeVar
 
 from domain.devices.lookup import get_device
 from domain.devices.ports import HasDevices
-from domain.events.chain import ChainHasher, chain_events
-from domain.events.model import NO_SEARCH, TELEMETRY, Event, EventSearch, TelemetryRecord
+from domain.events.hash_chain import ChainHasher, chain_events
+from domain.events.model import NO_SEARCH, TELEMETRY, Event, EventSearch, ReadingAsEvent
 from domain.events.policy import DEFAULT_LIMIT, MAX_COUNTED_READINGS, MAX_LIMIT, reading_event_id, to_event
-from domain.events.ports import EventLogTx, EventObserver, FeedPublisher, HasEvents, TelemetryEventQuery
+from domain.events.ports import EventLogTx, EventObserver, FeedPublisher, HasEvents, ReadingsAsEventsQuery
 from domain.kernel.caller import Role, Session
 from domain.kernel.clock import Clock
 from domain.kernel.cursors import DEVICE_EVENTS, EVENTS, decode_cursor, encode_cursor
@@ -114,7 +114,7 @@ class EventHistoryTx(HasDevices, HasEvents, Protocol): ...
 
 
 class EventService:
-    def __init__(self, *, uow: UnitOfWork[EventHistoryTx], clock: Clock, telemetry: TelemetryEventQuery | None = None) -> None:
+    def __init__(self, *, uow: UnitOfWork[EventHistoryTx], clock: Clock, telemetry: ReadingsAsEventsQuery | None = None) -> None:
         self._uow = uow
         self._clock = clock
         self._telemetry = telemetry
@@ -202,7 +202,7 @@ def _event_view(event: Event, caller: Session) -> EventView:
     )
 
 
-def _telemetry_event_view(record: TelemetryRecord) -> EventView:
+def _telemetry_event_view(record: ReadingAsEvent) -> EventView:
     shown = record.value if record.text is None else record.text
     return EventView(
         event_id=reading_event_id(record.device_id, record.at_ms, record.metric, record.value, record.text),

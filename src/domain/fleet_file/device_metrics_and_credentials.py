@@ -7,7 +7,7 @@ from dataclasses import replace
 from domain.devices.bulk_registration import BulkCredentials
 from domain.devices.lookup import get_device
 from domain.devices.model import Device, DeviceStatus
-from domain.fleet_file.device_sections import DeviceSection
+from domain.fleet_file.device_sections import FleetDeviceSection
 from domain.fleet_file.model import DesiredFleetObject, FleetAction, FleetObjectOutcome, PlannedFieldChange, with_place
 from domain.fleet_file.section import FleetFileReadContext, FleetFileWriteContext
 from domain.kernel.caller import require_role
@@ -57,8 +57,8 @@ async def with_credentials(run: FleetFileWriteContext, outcome: FleetObjectOutco
 
 
 def _check_write(run: FleetFileWriteContext) -> None:
-    require_role(run.caller, DeviceSection.writer)
-    check_operation(run.caller, DeviceSection.tag, is_read=False)
+    require_role(run.caller, FleetDeviceSection.writer)
+    check_operation(run.caller, FleetDeviceSection.tag, is_read=False)
 
 
 def _changed(outcome: FleetObjectOutcome, change: PlannedFieldChange) -> FleetObjectOutcome:

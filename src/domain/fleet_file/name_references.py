@@ -7,7 +7,7 @@ from typing import TypeVar
 
 from domain.devices.groups import DeviceGroup
 from domain.devices.model import Device, DeviceStatus
-from domain.fleet_file.ports import FleetTx
+from domain.fleet_file.ports import FleetFileTx
 from domain.kernel.errors import ValidationFailed
 from domain.kernel.ids import AccountId, DeviceId, DeviceTypeId, GroupId, IdPrefix, KeyId, MembershipId, ProjectId, has_id_format
 
@@ -26,7 +26,7 @@ class FleetNameIndex:
         self.groups: dict[GroupId, DeviceGroup] = {}
         self._devices: dict[str, Device] = {}
 
-    async def load(self, tx: FleetTx, project: str | None) -> None:
+    async def load(self, tx: FleetFileTx, project: str | None) -> None:
         """Raises ValidationFailed when there is no project of the name `project`."""
         for each, _ in await tx.projects.list_with_device_counts(self.account_id):
             self.projects[each.project_id] = each.name
@@ -38,7 +38,7 @@ class FleetNameIndex:
         default = (await tx.projects.get_default(self.account_id)).project_id
         self.default_project = self.projects[default if project is None else self.project_id(project)]
 
-    async def load_devices(self, tx: FleetTx, references: Iterable[str]) -> None:
+    async def load_devices(self, tx: FleetFileTx, references: Iterable[str]) -> None:
         """Before `device`: one query for many."""
         wanted = set(references) - self._devices.keys()
         ids = {DeviceId(each) for each in wanted if has_id_format(IdPrefix.DEVICE, each)}

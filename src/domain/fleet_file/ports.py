@@ -31,7 +31,7 @@ from domain.webhooks.ports import HasWebhookDeliveries, HasWebhooks
 from domain.webhooks.service import WebhookService
 
 
-class FleetTx(
+class FleetFileTx(
     ScheduleTx,
     HasApiKeys,
     HasApprovals,
@@ -69,7 +69,7 @@ class AfterApplyWork:
 
 
 @dataclass(frozen=True, slots=True)
-class FleetWriteServices:
+class FleetFileWriteServices:
     """The services of the single calls, so that every check and every event is theirs."""
 
     projects: ProjectService
@@ -80,10 +80,10 @@ class FleetWriteServices:
     schedules: ScheduleService
     rules: RuleService
     groups: DeviceGroupService
-    keys: ApiKeyService[FleetTx]
-    grants: GrantService[FleetTx]
-    group_grants: GroupGrantService[FleetTx]
+    keys: ApiKeyService[FleetFileTx]
+    grants: GrantService[FleetFileTx]
+    group_grants: GroupGrantService[FleetFileTx]
     webhooks: WebhookService
 
 
-MakeWriters: TypeAlias = Callable[[JoinedUnitOfWork[FleetTx], AfterApplyWork], FleetWriteServices]
+MakeWriters: TypeAlias = Callable[[JoinedUnitOfWork[FleetFileTx], AfterApplyWork], FleetFileWriteServices]

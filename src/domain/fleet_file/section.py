@@ -23,7 +23,7 @@ from domain.fleet_file.model import (
     with_place,
 )
 from domain.fleet_file.name_references import FleetNameIndex
-from domain.fleet_file.ports import AfterApplyWork, FleetTx, FleetWriteServices
+from domain.fleet_file.ports import AfterApplyWork, FleetFileTx, FleetFileWriteServices
 from domain.kernel.caller import Role, Session, require_role
 from domain.kernel.errors import DomainError, ValidationFailed
 from domain.team.service_sessions import check_operation
@@ -33,7 +33,7 @@ from domain.team.service_sessions import check_operation
 class FleetFileReadContext:
     """One look at an account, in one transaction. `project`: the only one that it is about."""
 
-    tx: FleetTx
+    tx: FleetFileTx
     caller: Session
     names: FleetNameIndex
     now_ms: int
@@ -44,13 +44,13 @@ class FleetFileReadContext:
 class FleetFileWriteContext(FleetFileReadContext):
     """A run that changes the account."""
 
-    writers: FleetWriteServices = field(kw_only=True)
+    writers: FleetFileWriteServices = field(kw_only=True)
     postponed: AfterApplyWork = field(kw_only=True)
     prune: bool = False
     credentials: BulkCredentials = BulkCredentials.NONE
 
 
-class FleetSection(ABC):
+class FleetFileSection(ABC):
     """`tag`: the group of operations that act on these objects; `reader` and `writer`: the lowest roles that may
     read them all, and change one."""
 
@@ -103,7 +103,7 @@ def defaults_of(model: type[Any], **more: Any) -> Fields:
 
 
 async def reconcile(
-    section: FleetSection, run: FleetFileWriteContext, wanted: Sequence[DesiredFleetObject]
+    section: FleetFileSection, run: FleetFileWriteContext, wanted: Sequence[DesiredFleetObject]
 ) -> list[FleetObjectOutcome]:
     """Make and change what the file wants. What it does not name is in the result of `surplus`."""
     _check_distinct(section, wanted)
@@ -119,7 +119,9 @@ async def reconcile(
     return outcomes
 
 
-async def prune(section: FleetSection, run: FleetFileWriteContext, keep: Sequence[str], path: str) -> list[FleetObjectOutcome]:
+async def prune(
+    section: FleetFileSection, run: FleetFileWriteContext, keep: Sequence[str], path: str
+) -> list[FleetObjectOutcome]:
     """Delete the stored objects whose ids are not in `keep`."""
     outcomes: list[FleetObjectOutcome] = []
     for stored in reversed(await section.stored(run, None)):
@@ -135,7 +137,7 @@ async def prune(section: FleetSection, run: FleetFileWriteContext, keep: Sequenc
 
 
 async def _reconcile_one(
-    section: FleetSection, run: FleetFileWriteContext, wanted: DesiredFleetObject, stored: StoredFleetObject | None
+    section: FleetFileSection, run: FleetFileWriteContext, wanted: DesiredFleetObject, stored: StoredFleetObject | None
 ) -> FleetObjectOutcome:
     outcome = FleetObjectOutcome(section.kind, FleetAction.NONE, wanted.path, display_name(wanted.key), "", section.owner)
     if stored is None:
@@ -166,7 +168,7 @@ def _take(found: list[StoredFleetObject], key: Key) -> StoredFleetObject | None:
     return None
 
 
-def _check_distinct(section: FleetSection, wanted: Sequence[DesiredFleetObject]) -> None:
+def _check_distinct(section: FleetFileSection, wanted: Sequence[DesiredFleetObject]) -> None:
     first: dict[Key, str] = {}
     for each in wanted:
         if each.key in first and not section.may_repeat:

@@ -16,10 +16,15 @@ from domain.accounts.projects import ProjectService
 from domain.commands.device_types import DeviceTypeService
 from domain.devices.bulk_registration import BulkCredentials
 from domain.devices.service import DeviceEraser, DeviceLinkSync
-from domain.fleet_file.access_sections import GrantSection, GroupSection
-from domain.fleet_file.account_sections import ApiKeySection, DeviceTypeSection, ProjectSection, WebhookSection
+from domain.fleet_file.access_sections import FleetGrantSection, FleetGroupSection
+from domain.fleet_file.account_sections import (
+    FleetApiKeySection,
+    FleetDeviceTypeSection,
+    FleetProjectSection,
+    FleetWebhookSection,
+)
 from domain.fleet_file.device_metrics_and_credentials import known_metrics, with_credentials, with_metrics
-from domain.fleet_file.device_sections import PARTS, DeviceSection
+from domain.fleet_file.device_sections import PARTS, FleetDeviceSection
 from domain.fleet_file.model import (
     MAX_OBJECTS,
     DesiredFleetObject,
@@ -30,8 +35,8 @@ from domain.fleet_file.model import (
     StoredFleetObject,
 )
 from domain.fleet_file.name_references import FleetNameIndex
-from domain.fleet_file.ports import AfterApplyWork, FleetTx, MakeWriters
-from domain.fleet_file.section import FleetFileReadContext, FleetFileWriteContext, FleetSection, prune, reconcile
+from domain.fleet_file.ports import AfterApplyWork, FleetFileTx, MakeWriters
+from domain.fleet_file.section import FleetFileReadContext, FleetFileSection, FleetFileWriteContext, prune, reconcile
 from domain.kernel.caller import Role, Session
 from domain.kernel.clock import Clock
 from domain.kernel.errors import Conflict, PermissionDenied, ValidationFailed
@@ -43,7 +48,7 @@ from domain.webhooks.service import WebhookService
 
 
 @dataclass(frozen=True, slots=True)
-class FleetRequest:
+class FleetFileRequest:
     """`prune`: also delete what the sections of the document do not name. `credentials`: of the devices that it names."""
 
     document: FleetDocument
@@ -63,7 +68,7 @@ class FleetFileService:
     def __init__(
         self,
         *,
-        uow: UnitOfWork[FleetTx],
+        uow: UnitOfWork[FleetFileTx],
         clock: Clock,
         make_writers: MakeWriters,
         webhooks: WebhookService,
@@ -81,9 +86,14 @@ class FleetFileService:
         self._credential_sync = credential_sync
         self._erasure = erasure
         self._engine_commit_lock = engine_commit_lock
-        account: list[FleetSection] = [ProjectSection(), DeviceTypeSection(), DeviceSection(), GroupSection()]
-        account += [ApiKeySection(), GrantSection(), WebhookSection(webhooks)]
-        self.sections: Mapping[FleetKind, FleetSection] = {section.kind: section for section in account}
+        account: list[FleetFileSection] = [
+            FleetProjectSection(),
+            FleetDeviceTypeSection(),
+            FleetDeviceSection(),
+            FleetGroupSection(),
+        ]
+        account += [FleetApiKeySection(), FleetGrantSection(), FleetWebhookSection(webhooks)]
+        self.sections: Mapping[FleetKind, FleetFileSection] = {section.kind: section for section in account}
 
     @property
     def defaults(self) -> Mapping[FleetKind, Fields]:
@@ -110,7 +120,7 @@ class FleetFileService:
         hidden = [kind for kind in FleetKind if kind in {**chosen, **parts} and kind not in readable]
         return ExportedFleet(found, tuple(hidden))
 
-    async def plan(self, caller: Session, request: FleetRequest) -> Sequence[FleetObjectOutcome]:
+    async def plan(self, caller: Session, request: FleetFileRequest) -> Sequence[FleetObjectOutcome]:
         """What an apply would do. Raises what it would raise. Nothing is changed."""
         outcomes: Sequence[FleetObjectOutcome] = ()
         with suppress(ReplayAuthorizedError):
@@ -118,7 +128,7 @@ class FleetFileService:
                 outcomes = await self._reconcile(run, request)
         return outcomes
 
-    async def apply(self, caller: Session, request: FleetRequest) -> Sequence[FleetObjectOutcome]:
+    async def apply(self, caller: Session, request: FleetFileRequest) -> Sequence[FleetObjectOutcome]:
         """Raises ValidationFailed, PermissionDenied, Conflict, each with the place in the document. Then nothing is changed.
 
         Who asks for the answer of an apply again, and so for its secrets, must be allowed to change all that the document names:
@@ -132,7 +142,7 @@ class FleetFileService:
         return outcomes
 
     @asynccontextmanager
-    async def _changing(self, caller: Session, request: FleetRequest) -> AsyncIterator[FleetFileWriteContext]:
+    async def _changing(self, caller: Session, request: FleetFileRequest) -> AsyncIterator[FleetFileWriteContext]:
         """The transaction of an apply; for a replay, it is rolled back at the end, and the services inside take the caller for a
         first one. Rules change only under the engine's lock, which comes before the database's."""
         document = request.document
@@ -155,13 +165,13 @@ class FleetFileService:
                 credentials=request.credentials,
             )
 
-    async def _reconcile(self, run: FleetFileWriteContext, request: FleetRequest) -> Sequence[FleetObjectOutcome]:
+    async def _reconcile(self, run: FleetFileWriteContext, request: FleetFileRequest) -> Sequence[FleetObjectOutcome]:
         sections = request.document.sections
         for section in self._named(request):
             section.check_readable(run.caller)
         kept: list[FleetObjectOutcome] = []
         gone: list[list[FleetObjectOutcome]] = []
-        later: list[tuple[FleetSection, set[str], str]] = []
+        later: list[tuple[FleetFileSection, set[str], str]] = []
         for kind, section in self.sections.items():
             if kind is FleetKind.DEVICE_TYPES:
                 _choose_project(run)
@@ -178,7 +188,7 @@ class FleetFileService:
                     gone.append(await prune(section, run, list(ids), path))
         return [*kept, *(each for some in gone for each in some)]
 
-    def _named(self, request: FleetRequest) -> list[FleetSection]:
+    def _named(self, request: FleetFileRequest) -> list[FleetFileSection]:
         """The sections that the document names."""
         parts = {kind: part(DeviceId(""), "") for kind, part in PARTS.items()}
         return [section for kind, section in {**self.sections, **parts}.items() if kind in request.document.kinds()]
@@ -188,7 +198,7 @@ class FleetFileService:
         run: FleetFileWriteContext,
         wanted: Sequence[DesiredFleetObject],
         devices: Sequence[FleetObjectOutcome],
-        later: list[tuple[FleetSection, set[str], str]],
+        later: list[tuple[FleetFileSection, set[str], str]],
     ) -> list[FleetObjectOutcome]:
         """With their metrics, which rules may name, their parts and, if wanted, their credentials."""
         outcomes: list[FleetObjectOutcome] = []
@@ -222,7 +232,7 @@ def _choose_project(run: FleetFileWriteContext) -> None:
         run.names.default_project = run.project
 
 
-def _may_read(section: FleetSection, caller: Session) -> bool:
+def _may_read(section: FleetFileSection, caller: Session) -> bool:
     try:
         section.check_readable(caller)
     except PermissionDenied:

@@ -10,8 +10,8 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, fields, replace
 from typing import Any
 
+from domain.grants.grant_window import GrantWindow, GrantWindowEvaluator
 from domain.grants.model import ANY_COMMAND, AppliesVia, Grant, Scope
-from domain.grants.window import GrantWindow, GrantWindowEvaluator
 from domain.kernel.errors import FieldFault, ValidationFailed
 from domain.kernel.ids import KeyId, MembershipId
 from domain.kernel.timezone_names import is_portable_timezone

@@ -13,10 +13,10 @@ from domain.devices.groups import DeviceGroup, get_group
 from domain.devices.lookup import get_device
 from domain.devices.model import Device
 from domain.grants.grant_input import GrantDraft, GrantInput, check_input, check_single_subject, input_warnings
+from domain.grants.grant_window import GrantWindowEvaluator
 from domain.grants.model import AppliesVia, Grant, GrantSubject
 from domain.grants.policy import is_wider
 from domain.grants.ports import GrantTx
-from domain.grants.window import GrantWindowEvaluator
 from domain.kernel.caller import Role, Session, require_role
 from domain.kernel.clock import Clock
 from domain.kernel.domain_events import DomainEvent, EventKind, Json

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from enum import StrEnum
 
 from domain.devices.model import Device
-from domain.grants.window import GrantWindow
+from domain.grants.grant_window import GrantWindow
 from domain.kernel.ids import AccountId, DeviceId, GrantId, GroupId, KeyId, MembershipId, ProjectId
 
 ANY_COMMAND = "*"

@@ -11,9 +11,9 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from enum import IntEnum
 
+from domain.grants.grant_window import GrantWindow, GrantWindowEvaluator
 from domain.grants.model import Grant, Scope
 from domain.grants.rate_limit import RATE_WINDOW_S
-from domain.grants.window import GrantWindow, GrantWindowEvaluator
 from domain.kernel.clock import SECOND_MS, to_iso
 from domain.kernel.errors import PermissionDenied, RateLimited
 

@@ -81,9 +81,11 @@ class PendingApprovalFinder(Protocol):
         """The devices for which a request of this key waits for approval."""
 
 
-class HasPendingRequests(Protocol):
+class HasPendingApprovalFinder(Protocol):
     @property
     def approvals(self) -> PendingApprovalFinder: ...
 
 
-class GrantTx(Transaction, HasApiKeys, HasDeviceGroups, HasDevices, HasGrants, HasMemberships, HasPendingRequests, Protocol): ...
+class GrantTx(
+    Transaction, HasApiKeys, HasDeviceGroups, HasDevices, HasGrants, HasMemberships, HasPendingApprovalFinder, Protocol
+): ...

@@ -1,7 +1,7 @@
-"""A grant's rolling rate limit: a number of uses in any 60 seconds. `reference.py` defines its meaning.
+"""A grant's rolling rate limit: a number of uses in any 60 seconds. `reference_window_and_rate_limit.py` defines its meaning.
 
 The uses are counted in the database under the grant's row lock, because several instances may count at once. The decision over
-the counted uses is made by the native engine or by `reference.py`, with equal results.
+the counted uses is made by the native engine or by `reference_window_and_rate_limit.py`, with equal results.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
-from domain.grants.window import GrantWindowEvaluator
+from domain.grants.grant_window import GrantWindowEvaluator
 from domain.kernel.clock import MINUTE_MS, SECOND_MS
 
 RATE_WINDOW_S = 60
@@ -24,7 +24,7 @@ def rate_window(now_ms: int) -> tuple[int, int]:
 
 
 @dataclass(frozen=True, slots=True)
-class RateAllowance:
+class RateLimitDecision:
     """Whether one more use fits, how many more fit after it, and the Unix ms at which the next use leaves the window."""
 
     is_allowed: bool
@@ -41,14 +41,14 @@ class RateLimitQuota:
     reset_s: int
 
     @classmethod
-    def from_allowance(cls, limit: int, allowance: RateAllowance, now_ms: int) -> RateLimitQuota:
+    def from_allowance(cls, limit: int, allowance: RateLimitDecision, now_ms: int) -> RateLimitQuota:
         return cls(limit, allowance.remaining, max(1, -(-(allowance.next_free_ms - now_ms) // SECOND_MS)))
 
 
 class RateLimitEvaluator(Protocol):
     """Port with two implementations (Rust and Python) that agree on every history of uses."""
 
-    def rate_allowance(self, uses: Sequence[int], limit: int, now_ms: int) -> RateAllowance:
+    def rate_allowance(self, uses: Sequence[int], limit: int, now_ms: int) -> RateLimitDecision:
         """`uses`: Unix ms of earlier uses in any order, at least the newest `limit` of the last 60 seconds. `limit` ≥ 1."""
 
 

@@ -17,7 +17,7 @@ from domain.devices.lookup import get_device
 from domain.devices.model import Device, DeviceStatus
 from domain.devices.ports import HasDevices
 from domain.grants.authorizer import Authorizer
-from domain.grants.ports import AuthorizationTx, HasPendingRequests
+from domain.grants.ports import AuthorizationTx, HasPendingApprovalFinder
 from domain.kernel.caller import ApiKeyCaller, Role, Session
 from domain.kernel.clock import Clock
 from domain.kernel.domain_events import DomainEvent, EventKind, Json
@@ -32,7 +32,7 @@ Viewer = Session | ApiKeyCaller
 class GroupReadTx(AuthorizationTx, HasDeviceGroups, HasDevices, Protocol): ...
 
 
-class GroupTx(GroupReadTx, Transaction, HasPendingRequests, HasProjects, Protocol): ...
+class GroupTx(GroupReadTx, Transaction, HasPendingApprovalFinder, HasProjects, Protocol): ...
 
 
 @dataclass(frozen=True, slots=True)

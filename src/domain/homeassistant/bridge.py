@@ -23,7 +23,7 @@ from domain.devices.model import Device
 from domain.devices.ports import HasDevices
 from domain.feed.feed_audience import FeedAudienceService
 from domain.homeassistant.command_entities import command_entities
-from domain.homeassistant.discovery import DeviceCommands, retained_messages
+from domain.homeassistant.discovery import HomeAssistantDeviceCommands, retained_messages
 from domain.homeassistant.topics import TOPIC_ROOT, HomeAssistantTopics, RetainedMessages, discovery_filters
 from domain.kernel.caller import ApiKeyCaller
 from domain.kernel.clock import SECOND_MS, Clock
@@ -127,7 +127,9 @@ class HomeAssistantBridge:
             for device in devices
         }
 
-    async def _load_commands(self, account_id: AccountId, devices: Sequence[Device]) -> Mapping[DeviceId, DeviceCommands]:
+    async def _load_commands(
+        self, account_id: AccountId, devices: Sequence[Device]
+    ) -> Mapping[DeviceId, HomeAssistantDeviceCommands]:
         type_ids = {device.device_type_id for device in devices if device.device_type_id is not None}
         async with self._uow.read() as tx:
             found = await tx.definitions.list_by_devices_and_types([device.device_id for device in devices], type_ids)
@@ -139,7 +141,7 @@ class HomeAssistantBridge:
             else:
                 of_type[definition.device_type_id].append(definition)
         return {
-            device.device_id: DeviceCommands(
+            device.device_id: HomeAssistantDeviceCommands(
                 effective_definitions(of_type[device.device_type_id], of_device[device.device_id]),
                 [cmd for device_id, cmd in waiting if device_id == device.device_id],
             )

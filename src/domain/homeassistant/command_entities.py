@@ -24,7 +24,7 @@ MAX_ENTITIES: Final = 32
 
 
 @dataclass(frozen=True, slots=True)
-class CommandEntity:
+class HomeAssistantCommandEntity:
     """`component`: of Home Assistant. `parameter`: the name of the only parameter; None for a button."""
 
     definition: CommandDefinition
@@ -46,17 +46,21 @@ class CommandEntity:
         return {self.parameter: int(number) if number.is_integer() else number}
 
 
-def command_entities(definitions: Iterable[CommandDefinition]) -> list[CommandEntity]:
+def command_entities(definitions: Iterable[CommandDefinition]) -> list[HomeAssistantCommandEntity]:
     """Of a device's definitions. The built-in commands are not among them: the relay is a switch."""
     own = sorted((each for each in definitions if each.name not in BUILT_IN_BY_NAME), key=lambda each: each.name)
     return [entity for entity in map(_entity, own) if entity is not None][:MAX_ENTITIES]
 
 
-def _entity(definition: CommandDefinition) -> CommandEntity | None:
+def _entity(definition: CommandDefinition) -> HomeAssistantCommandEntity | None:
     schema = definition.params_schema or {}
     match definition.shape:
         case CommandWidget.BUTTON:
-            return None if schema.get("required") else CommandEntity(definition, "button", None, {"payload_press": PRESS})
+            return (
+                None
+                if schema.get("required")
+                else HomeAssistantCommandEntity(definition, "button", None, {"payload_press": PRESS})
+            )
         case CommandWidget.NUMBER:
             return _number(definition, *_only_property(schema))
         case CommandWidget.SELECT:
@@ -76,7 +80,7 @@ def _only_property(schema: Mapping[str, Any]) -> tuple[str, Mapping[str, Any]]:
     return (name, found) if isinstance(found, dict) and not others else ("", {})
 
 
-def _number(definition: CommandDefinition, name: str, schema: Mapping[str, Any]) -> CommandEntity | None:
+def _number(definition: CommandDefinition, name: str, schema: Mapping[str, Any]) -> HomeAssistantCommandEntity | None:
     """Home Assistant shows 1 to 100 where a limit is missing, so both are needed."""
     low, high = schema.get("minimum"), schema.get("maximum")
     if not name or not isinstance(low, int | float) or not isinstance(high, int | float) or not low < high:
@@ -86,13 +90,13 @@ def _number(definition: CommandDefinition, name: str, schema: Mapping[str, Any])
     config: dict[str, Json] = {"min": low, "max": high, "mode": "box"}
     if isinstance(step, int | float) and step >= MIN_STEP:
         config["step"] = step
-    return CommandEntity(definition, "number", name, config)
+    return HomeAssistantCommandEntity(definition, "number", name, config)
 
 
-def _select(definition: CommandDefinition, name: str, schema: Mapping[str, Any]) -> CommandEntity | None:
+def _select(definition: CommandDefinition, name: str, schema: Mapping[str, Any]) -> HomeAssistantCommandEntity | None:
     options = schema.get("enum")
     if not name or not isinstance(options, list) or not 0 < len(options) <= MAX_OPTIONS:
         return None
     if not all(isinstance(option, str) and option for option in options):
         return None
-    return CommandEntity(definition, "select", name, {"options": options})
+    return HomeAssistantCommandEntity(definition, "select", name, {"options": options})

@@ -47,7 +47,7 @@ _UNSAFE_IN_TOPIC = re.compile(r"[^A-Za-z0-9_-]")
 
 
 @dataclass(frozen=True, slots=True)
-class DeviceCommands:
+class HomeAssistantDeviceCommands:
     """The definitions that apply to a device, and the names of the commands that wait for approval."""
 
     definitions: Sequence[CommandDefinition] = ()
@@ -55,7 +55,7 @@ class DeviceCommands:
 
 
 def retained_messages(
-    topics: HomeAssistantTopics, device: Device, readings: Iterable[LatestReading], commands: DeviceCommands
+    topics: HomeAssistantTopics, device: Device, readings: Iterable[LatestReading], commands: HomeAssistantDeviceCommands
 ) -> RetainedMessages:
     """All retained messages of a device; none for a device that may not connect."""
     if device.status is not DeviceStatus.ACTIVE:
@@ -128,7 +128,9 @@ def _commands(
     return messages
 
 
-def _approvals(topics: HomeAssistantTopics, device: Device, shared: dict[str, Json], commands: DeviceCommands) -> dict[str, str]:
+def _approvals(
+    topics: HomeAssistantTopics, device: Device, shared: dict[str, Json], commands: HomeAssistantDeviceCommands
+) -> dict[str, str]:
     """How many requests wait for a person; for devices with a command that needs approval. There is no button that decides: Home
     Assistant acts as a key, and a key cannot approve."""
     if not commands.waiting and not any(definition.requires_approval for definition in commands.definitions):

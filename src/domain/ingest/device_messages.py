@@ -34,7 +34,7 @@ from domain.devices.device_link import (
     InboundMessage,
     MessagesDropped,
 )
-from domain.devices.health import HasDeviceHealth, HealthBatch
+from domain.devices.health import DeviceHealthBatch, HasDeviceHealth
 from domain.devices.model import Device
 from domain.devices.presence_batch import PresenceBatch, PresenceTx
 from domain.devices.session_holders import HasDeviceSessions
@@ -93,7 +93,7 @@ class MessageBatchChanges:
         self.tx = tx
         self.changes = changes
         self.presence = PresenceBatch()
-        self.health = HealthBatch()
+        self.health = DeviceHealthBatch()
         self.follow_ups = AfterCommitActions()
         self.relay_evidence: list[tuple[Device, RelayEvidence]] = []
         """Relay reports of devices that have edges left to them."""

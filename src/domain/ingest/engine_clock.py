@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from domain.ingest.telemetry import IngestResult
+from domain.ingest.ingest_service import IngestResult
 from domain.kernel.clock import Clock, ClockStepDetector
 from domain.rules.telemetry_engine_port import TelemetryEngine
 

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from typing import Protocol
 
-from domain.ingest.telemetry import IngestResult, IngestService, IngestTx
+from domain.ingest.ingest_service import IngestResult, IngestService, IngestTx
 from domain.partitions.device_hash import partition_of
 from domain.partitions.owned_partitions import PartitionOwnership
 from domain.partitions.ports import HasPartitions

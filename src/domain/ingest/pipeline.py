@@ -19,8 +19,8 @@ from domain.devices.device_link import InboundBatch, InboundMessage, OutboundLin
 from domain.ingest.dead_letters import TELEMETRY_KIND, DeadLetter, reason_of
 from domain.ingest.device_messages import AfterCommitActions, DecodedBatch, DecodedMessage, DeviceMessageService, DeviceMessagesTx
 from domain.ingest.engine_clock import TelemetryEngineClock
-from domain.ingest.metric_naming import AssignNames, MetricNamingIngest, assign_metric_numbers
-from domain.ingest.telemetry import IngestResult, IngestService, IngestTx
+from domain.ingest.ingest_service import IngestResult, IngestService, IngestTx
+from domain.ingest.metric_numbering import AssignNames, MetricNumberingIngest, assign_metric_numbers
 from domain.kernel.unit_of_work import UnitOfWork
 from domain.partitions.model import PartitionLogAdvance
 from domain.partitions.ports import HasPartitions
@@ -32,7 +32,7 @@ DeviceTimesCallback = Callable[[Sequence[tuple[int, int]]], None]
 """Takes (device number, Unix ms) pairs."""
 
 
-class PipelineTx(DeviceMessagesTx, IngestTx, HasPartitions, Protocol): ...
+class IngestPipelineTx(DeviceMessagesTx, IngestTx, HasPartitions, Protocol): ...
 
 
 @dataclass(frozen=True, slots=True)
@@ -135,7 +135,7 @@ class IngestPipeline:
     def __init__(
         self,
         *,
-        uow: UnitOfWork[PipelineTx],
+        uow: UnitOfWork[IngestPipelineTx],
         link: OutboundLink,
         engine: TelemetryEngine,
         engine_clock: TelemetryEngineClock,
@@ -170,7 +170,7 @@ class IngestPipeline:
             batches.append(self._make_batch(decoded.telemetry))
         shifted = self._engine_clock.follow_steps()
         now_ms = self._engine_clock.now_ms()
-        ingest = MetricNamingIngest(self._engine, assign_names)
+        ingest = MetricNumberingIngest(self._engine, assign_names)
         for telemetry in batches:
             await ingest.run(telemetry, now_ms)
         evaluated = ingest.results

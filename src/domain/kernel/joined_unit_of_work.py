@@ -6,8 +6,8 @@ from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from typing import Generic, TypeVar
 
-from domain.kernel.authority import check_stated_role
 from domain.kernel.caller import ApiKeyCaller, Role, Session
+from domain.kernel.caller_recheck_policy import check_stated_role
 
 TxT = TypeVar("TxT")
 

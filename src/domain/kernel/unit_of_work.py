@@ -49,9 +49,10 @@ class UnitOfWork(Protocol[Tx_co]):
         """A change that `caller` requests. `needs`: the lowest role that may make it; for an API key, the service asks the
         `Authorizer` for a grant in this transaction. There is no default, so that no service forgets it.
 
-        The caller's membership or key is read again in this transaction and stays as it is until the end (`authority.py`). Its
-        idempotency claim is marked. `locks_account`: locks the account first, so that such changes of one account follow
-        one another: of members, who could change each other and deadlock; and of what is counted up to a bound.
+        The caller's membership or key is read again in this transaction and stays as it is until the end
+        (`caller_recheck_policy.py`). Its idempotency claim is marked. `locks_account`: locks the account first, so that such
+        changes of one account follow one another: of members, who could change each other and deadlock; and of what is counted up
+        to a bound.
 
         For a replay (`caller.is_replay`), ReplayAuthorizedError is raised at the end instead of a commit.
 

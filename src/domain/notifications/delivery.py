@@ -12,8 +12,8 @@ from dataclasses import dataclass, replace
 
 from domain.accounts.model import Membership
 from domain.accounts.ports import Translator
-from domain.approvals.link_ports import ApprovalLinkCodec
-from domain.approvals.links import LINK_TTL_MS
+from domain.approvals.approval_link_ports import ApprovalLinkCodec
+from domain.approvals.approval_links import LINK_TTL_MS
 from domain.approvals.model import Approval, ApprovalStatus
 from domain.approvals.policy import is_own_request
 from domain.kernel.caller import Role

@@ -46,7 +46,7 @@ class DeviceClaimTx(
 
 
 @dataclass(frozen=True, slots=True)
-class ProvisioningClaim:
+class DeviceClaimInput:
     secret: str
     hardware_id: str
     name: str | None
@@ -71,7 +71,7 @@ class DeviceClaimService:
         self._issuer = issuer
         self._credential_sync = credential_sync
 
-    async def claim(self, request: ProvisioningClaim) -> RevealedCredentials | None:
+    async def claim(self, request: DeviceClaimInput) -> RevealedCredentials | None:
         """The credentials; None while the claim waits for approval.
 
         Raises Unauthenticated `PROVISIONING_CODE_INVALID`, RateLimited `LOGIN_THROTTLED`, PermissionDenied `CLAIM_DENIED`,
@@ -86,7 +86,7 @@ class DeviceClaimService:
             await self._credential_sync.sync(DeviceId(issued.device_id))
         return issued
 
-    async def _find_code(self, tx: DeviceClaimTx, request: ProvisioningClaim, now_ms: int) -> ProvisioningCode | Unauthenticated:
+    async def _find_code(self, tx: DeviceClaimTx, request: DeviceClaimInput, now_ms: int) -> ProvisioningCode | Unauthenticated:
         """The error is returned: its transaction must commit, as it counts the wrong code."""
         subject = f"claim:{client_network(request.address)}"
         failures = await tx.login_failures.get_for_update(subject)
@@ -100,7 +100,7 @@ class DeviceClaimService:
             return error
 
     async def _claim(
-        self, tx: DeviceClaimTx, code: ProvisioningCode, request: ProvisioningClaim, now_ms: int
+        self, tx: DeviceClaimTx, code: ProvisioningCode, request: DeviceClaimInput, now_ms: int
     ) -> RevealedCredentials | None:
         claim = await tx.device_claims.find_for_update(code.code_id, request.hardware_id)
         policy.check_claim_is_open(claim)
@@ -148,7 +148,7 @@ class DeviceClaimService:
             raise policy.code_used_up_error()
 
     def _new_claim(
-        self, code: ProvisioningCode, request: ProvisioningClaim, status: ClaimStatus, now_ms: int, before: DeviceClaim | None
+        self, code: ProvisioningCode, request: DeviceClaimInput, status: ClaimStatus, now_ms: int, before: DeviceClaim | None
     ) -> DeviceClaim:
         claim_id = ClaimId(self._ids.new_id(IdPrefix.CLAIM)) if before is None else before.claim_id
         return DeviceClaim(

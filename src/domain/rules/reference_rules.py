@@ -31,7 +31,7 @@ from domain.rules.model import (
 
 
 @dataclass(frozen=True, slots=True)
-class LastReport:
+class LastMetricValue:
     """A metric's last value, the time of the reading, and its arrival time."""
 
     value: MetricValue
@@ -39,7 +39,7 @@ class LastReport:
     arrived_ms: int
 
 
-LastReports = Mapping[str, LastReport]
+LastReports = Mapping[str, LastMetricValue]
 
 _COMPARISONS = {
     Comparator.GREATER: lambda actual, expected: actual > expected,
@@ -162,7 +162,7 @@ def _explain_condition(condition: RuleCondition, reports: LastReports, at_ms: in
     )
 
 
-def _explain_reason(condition: RuleCondition, report: LastReport | None, holds: bool, at_ms: int) -> str:
+def _explain_reason(condition: RuleCondition, report: LastMetricValue | None, holds: bool, at_ms: int) -> str:
     if report is None:
         return f"{condition.metric} was never reported, so the condition is false"
     if condition.comparator is Comparator.SILENT:

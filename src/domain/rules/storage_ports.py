@@ -44,7 +44,7 @@ class MetricCatalog(Protocol):
         """(metric number, name, unit), by name."""
 
 
-class MetricDeclarations(MetricCatalog, Protocol):
+class MetricDeclarationRepository(MetricCatalog, Protocol):
     """Metrics that are known before a device reports them."""
 
     async def assign_metric_numbers(self, names: Sequence[str]) -> Sequence[tuple[int, str]]: ...
@@ -54,7 +54,7 @@ class MetricDeclarations(MetricCatalog, Protocol):
 
 class HasMetricDeclarations(Protocol):
     @property
-    def readings(self) -> MetricDeclarations: ...
+    def readings(self) -> MetricDeclarationRepository: ...
 
 
 class HasRules(Protocol):

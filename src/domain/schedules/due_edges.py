@@ -20,7 +20,7 @@ _MAX_STEPS = 64
 
 
 @dataclass(frozen=True, slots=True)
-class EdgeOccurrence:
+class ScheduleEdgeOccurrence:
     """One edge and its due second, Unix time."""
 
     ts: int
@@ -32,11 +32,11 @@ class DueEdgeDecision:
     """What a due slot does now: `due` runs, unless `is_missed`. `superseded_count` earlier edges are skipped (a lower bound);
     `next_edge` comes next, None after the last."""
 
-    due: EdgeOccurrence
+    due: ScheduleEdgeOccurrence
     superseded_count: int
     late_s: int
     is_missed: bool
-    next_edge: EdgeOccurrence | None
+    next_edge: ScheduleEdgeOccurrence | None
 
 
 def edge_rank(schedule: Schedule, edge: SwitchEdge) -> int:
@@ -45,7 +45,7 @@ def edge_rank(schedule: Schedule, edge: SwitchEdge) -> int:
     return 0 if edge is first else 1
 
 
-def next_edge_after(schedule: Schedule, after: EdgeOccurrence, recurrence: Recurrence) -> EdgeOccurrence | None:
+def next_edge_after(schedule: Schedule, after: ScheduleEdgeOccurrence, recurrence: Recurrence) -> ScheduleEdgeOccurrence | None:
     """The edge after `after` in the slot's order."""
     rank = edge_rank(schedule, after.edge)
     candidates = []
@@ -53,14 +53,14 @@ def next_edge_after(schedule: Schedule, after: EdgeOccurrence, recurrence: Recur
         floor_ts = after.ts - 1 if edge_rank(schedule, edge) > rank else after.ts
         at_ts = _next_occurrence_ts(schedule, edge, floor_ts, recurrence)
         if at_ts is not None:
-            candidates.append(EdgeOccurrence(at_ts, edge))
+            candidates.append(ScheduleEdgeOccurrence(at_ts, edge))
     return min(candidates, key=lambda candidate: (candidate.ts, edge_rank(schedule, candidate.edge)), default=None)
 
 
-def first_edge_after(schedule: Schedule, after_ts: int, recurrence: Recurrence) -> EdgeOccurrence | None:
+def first_edge_after(schedule: Schedule, after_ts: int, recurrence: Recurrence) -> ScheduleEdgeOccurrence | None:
     """The earliest edge strictly after the second `after_ts`."""
     last_edge = SwitchEdge.OFF if edge_rank(schedule, SwitchEdge.OFF) == 1 else SwitchEdge.ON
-    return next_edge_after(schedule, EdgeOccurrence(after_ts, last_edge), recurrence)
+    return next_edge_after(schedule, ScheduleEdgeOccurrence(after_ts, last_edge), recurrence)
 
 
 def _next_occurrence_ts(schedule: Schedule, edge: SwitchEdge, after_ts: int, recurrence: Recurrence) -> int | None:
@@ -75,7 +75,7 @@ def max_lateness_s(schedule: Schedule) -> int:
     return MIN_MISFIRE_GRACE_S if schedule.misfire is MisfirePolicy.SKIP else schedule.misfire_grace_s
 
 
-def initial_edge(schedule: Schedule, now_ts: int, done_ts: int, recurrence: Recurrence) -> EdgeOccurrence | None:
+def initial_edge(schedule: Schedule, now_ts: int, done_ts: int, recurrence: Recurrence) -> ScheduleEdgeOccurrence | None:
     """The first edge of a slot that is saved now; None when no edge is left.
 
     A slot saved between its two edges starts with the first one, late, if its misfire policy allows; otherwise it waits for the
@@ -108,11 +108,11 @@ def decide_due_edge(schedule: Schedule, now_ts: int, recurrence: Recurrence, lat
 
 def _latest_due_edge(
     schedule: Schedule, now_ts: int, allowed_s: int, recurrence: Recurrence
-) -> tuple[EdgeOccurrence, int, EdgeOccurrence | None]:
+) -> tuple[ScheduleEdgeOccurrence, int, ScheduleEdgeOccurrence | None]:
     """The latest due edge, how many edges it supersedes, and the edge after it."""
     assert schedule.next_fire_ts is not None  # noqa: S101 - checked by `decide_due_edge`
     assert schedule.next_edge is not None  # noqa: S101
-    latest, superseded = EdgeOccurrence(schedule.next_fire_ts, schedule.next_edge), 0
+    latest, superseded = ScheduleEdgeOccurrence(schedule.next_fire_ts, schedule.next_edge), 0
     after = next_edge_after(schedule, latest, recurrence)
     jump_ts = now_ts - allowed_s - 1
     while after is not None and after.ts <= now_ts:

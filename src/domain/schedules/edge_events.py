@@ -18,7 +18,7 @@ SCHEDULE_SKIPPED: Final = "schedule_skipped"
 
 
 @dataclass(frozen=True, slots=True)
-class EdgeResult:
+class ScheduleEdgeResult:
     """The outcome of an edge. `reason` is empty when it ran."""
 
     outcome: EdgeOutcome
@@ -35,7 +35,7 @@ class DueScheduleSlot:
     decision: DueEdgeDecision
 
 
-def edge_event(slot: DueScheduleSlot, result: EdgeResult, now_ms: int) -> DomainEvent:
+def edge_event(slot: DueScheduleSlot, result: ScheduleEdgeResult, now_ms: int) -> DomainEvent:
     """The event of an edge that ran or did not run."""
     schedule, decision = slot.schedule, slot.decision
     extra: dict[str, Json] = {"lateSeconds": decision.late_s}
@@ -56,7 +56,11 @@ def superseded_event(slot: DueScheduleSlot, edge: SwitchEdge, due_ts: int, now_m
     """The event of edges that a later one superseded: it names the first and gives their number."""
     schedule, decision = slot.schedule, slot.decision
     late_s = now_ms // SECOND_MS - due_ts
-    extra: dict[str, Json] = {"reason": EdgeOutcome.SUPERSEDED.value, "lateSeconds": late_s, "edges": decision.superseded_count}
+    extra: dict[str, Json] = {
+        "reason": EdgeOutcome.SUPERSEDED.value,
+        "lateSeconds": late_s,
+        "edges": decision.superseded_count,
+    }
     text = f"Slot {schedule.slot}: {decision.superseded_count} missed edge(s) skipped because {decision.due.edge} is due"
     return _slot_event(slot, SCHEDULE_SKIPPED, text, now_ms, _event_data(schedule, edge, extra))
 

@@ -9,11 +9,11 @@ from domain.kernel.clock import SECOND_MS
 from domain.kernel.errors import DomainError, NotFound, PermissionDenied
 from domain.schedules import policy
 from domain.schedules.due_edges import DueEdgeDecision, max_lateness_s
-from domain.schedules.edge_events import DueScheduleSlot, EdgeResult, command_for_edge
+from domain.schedules.edge_events import DueScheduleSlot, ScheduleEdgeResult, command_for_edge
 from domain.schedules.model import Schedule
 
 
-def automation_command(slot: DueScheduleSlot, now_ms: int) -> AutomationCommand | EdgeResult:
+def automation_command(slot: DueScheduleSlot, now_ms: int) -> AutomationCommand | ScheduleEdgeResult:
     """The command of the slot's edge, or the result if the slot may run none."""
     schedule, device, decision = slot.schedule, slot.device, slot.decision
     if device is None or device.status is DeviceStatus.DELETING:
@@ -28,14 +28,14 @@ def automation_command(slot: DueScheduleSlot, now_ms: int) -> AutomationCommand 
     return AutomationCommand(caller, request, TriggeredBy.SCHEDULE)
 
 
-def command_result(slot: DueScheduleSlot, outcome: Execution | DomainError) -> EdgeResult:
+def command_result(slot: DueScheduleSlot, outcome: Execution | DomainError) -> ScheduleEdgeResult:
     if isinstance(outcome, DomainError):
         return denied_result(outcome)
-    return EdgeResult(policy.fired_outcome(slot.decision.late_s), execution=outcome)
+    return ScheduleEdgeResult(policy.fired_outcome(slot.decision.late_s), execution=outcome)
 
 
-def denied_result(error: DomainError) -> EdgeResult:
-    return EdgeResult(policy.outcome_for_error(error), error.message)
+def denied_result(error: DomainError) -> ScheduleEdgeResult:
+    return ScheduleEdgeResult(policy.outcome_for_error(error), error.message)
 
 
 def _command_ttl_ms(schedule: Schedule, decision: DueEdgeDecision, now_ms: int) -> int:

@@ -25,7 +25,7 @@ from domain.schedules.device_plan_sync import DevicePlanService
 from domain.schedules.due_edges import decide_due_edge
 from domain.schedules.edge_events import (
     DueScheduleSlot,
-    EdgeResult,
+    ScheduleEdgeResult,
     describe_misfire_policy,
     edge_event,
     quarantined_event,
@@ -135,24 +135,28 @@ class ScheduleFiringService:
             raise ScheduleSlotError(schedule) from error
         return DueScheduleSlot(schedule, devices.get(schedule.device_id), decision)
 
-    async def _queue_commands(self, tx: ScheduleTx, slots: Sequence[DueScheduleSlot], now_ms: int) -> Sequence[EdgeResult]:
+    async def _queue_commands(
+        self, tx: ScheduleTx, slots: Sequence[DueScheduleSlot], now_ms: int
+    ) -> Sequence[ScheduleEdgeResult]:
         """Queue the commands of the slots that run. Returns one result per slot."""
         first = [_decide_without_command(slot) or automation_command(slot, now_ms) for slot in slots]
         commands = [one for one in first if isinstance(one, AutomationCommand)]
         outcomes = iter(await self._commands.run_unattended(tx, commands, now_ms) if commands else ())
         return [
-            one if isinstance(one, EdgeResult) else command_result(slot, next(outcomes))
+            one if isinstance(one, ScheduleEdgeResult) else command_result(slot, next(outcomes))
             for slot, one in zip(slots, first, strict=True)
         ]
 
 
-def _decide_without_command(slot: DueScheduleSlot) -> EdgeResult | None:
+def _decide_without_command(slot: DueScheduleSlot) -> ScheduleEdgeResult | None:
     """The result of a slot that runs no command; None for the others."""
     schedule, device, decision = slot.schedule, slot.device, slot.decision
     if decision.is_missed:
-        return EdgeResult(EdgeOutcome.MISSED, f"it was due {decision.late_s} s ago, and {describe_misfire_policy(schedule)}")
+        return ScheduleEdgeResult(
+            EdgeOutcome.MISSED, f"it was due {decision.late_s} s ago, and {describe_misfire_policy(schedule)}"
+        )
     if device is not None and schedule.created_by is not None and device.is_active and runs_on_device(device, schedule):
-        return EdgeResult(EdgeOutcome.LEFT_TO_DEVICE)
+        return ScheduleEdgeResult(EdgeOutcome.LEFT_TO_DEVICE)
     return None
 
 
@@ -167,7 +171,7 @@ def _edge_records(slot: DueScheduleSlot, outcome: EdgeOutcome, at_ms: int) -> Se
     return [decided, superseded]
 
 
-async def _emit_edge_events(tx: ScheduleTx, slot: DueScheduleSlot, result: EdgeResult, now_ms: int) -> None:
+async def _emit_edge_events(tx: ScheduleTx, slot: DueScheduleSlot, result: ScheduleEdgeResult, now_ms: int) -> None:
     schedule = slot.schedule
     if slot.decision.superseded_count and schedule.next_edge is not None and schedule.next_fire_ts is not None:
         await tx.emit(superseded_event(slot, schedule.next_edge, schedule.next_fire_ts, now_ms))

@@ -16,7 +16,7 @@ from dataclasses import dataclass
 from enum import Enum, auto
 
 from domain.kernel.clock import SECOND_MS
-from domain.schedules.due_edges import DueEdgeDecision, EdgeOccurrence
+from domain.schedules.due_edges import DueEdgeDecision, ScheduleEdgeOccurrence
 from domain.schedules.model import EdgeOutcome, OfflineDeviceEdge, Schedule, ScheduleStatus, SwitchEdge
 
 RESOLVE_AFTER_MS = 10 * SECOND_MS
@@ -36,7 +36,7 @@ class RelayEvidence:
     is_by_command: bool = False
 
 
-class OfflineDeviceEdgeConclusion(Enum):
+class OfflineDeviceEdgeOutcome(Enum):
     CONFIRMED = auto()
     NOT_RUN = auto()
     SUPERSEDED = auto()
@@ -45,34 +45,34 @@ class OfflineDeviceEdgeConclusion(Enum):
 
 def judge_by_relay(
     edges: Sequence[OfflineDeviceEdge], evidence: RelayEvidence
-) -> Mapping[OfflineDeviceEdge, OfflineDeviceEdgeConclusion]:
+) -> Mapping[OfflineDeviceEdge, OfflineDeviceEdgeOutcome]:
     """Conclusions on the left edges of one device; empty when the report says nothing about them."""
     relevant = sorted((edge for edge in edges if edge.due_ts * SECOND_MS <= evidence.at_ms), key=lambda edge: edge.due_ts)
     if not relevant or evidence.is_by_command:
         return {}
     latest, is_by_schedule = relevant[-1], evidence.cause in SCHEDULE_CAUSES
     if evidence.relay is latest.relay:
-        earlier = OfflineDeviceEdgeConclusion.CONFIRMED if is_by_schedule else OfflineDeviceEdgeConclusion.SUPERSEDED
-        return dict.fromkeys(relevant[:-1], earlier) | {latest: OfflineDeviceEdgeConclusion.CONFIRMED}
-    last = OfflineDeviceEdgeConclusion.SUPERSEDED if evidence.cause in PERSON_CAUSES else OfflineDeviceEdgeConclusion.NOT_RUN
-    return dict.fromkeys(relevant[:-1], OfflineDeviceEdgeConclusion.SUPERSEDED) | {latest: last}
+        earlier = OfflineDeviceEdgeOutcome.CONFIRMED if is_by_schedule else OfflineDeviceEdgeOutcome.SUPERSEDED
+        return dict.fromkeys(relevant[:-1], earlier) | {latest: OfflineDeviceEdgeOutcome.CONFIRMED}
+    last = OfflineDeviceEdgeOutcome.SUPERSEDED if evidence.cause in PERSON_CAUSES else OfflineDeviceEdgeOutcome.NOT_RUN
+    return dict.fromkeys(relevant[:-1], OfflineDeviceEdgeOutcome.SUPERSEDED) | {latest: last}
 
 
-def judge_by_plan(edges: Sequence[OfflineDeviceEdge]) -> Mapping[OfflineDeviceEdge, OfflineDeviceEdgeConclusion]:
+def judge_by_plan(edges: Sequence[OfflineDeviceEdge]) -> Mapping[OfflineDeviceEdge, OfflineDeviceEdgeOutcome]:
     """Conclusions for a device that is back and has not reported its relay."""
     ordered = sorted(edges, key=lambda edge: edge.due_ts)
     latest = ordered[-1]
     if latest.holds_plan:
-        return dict.fromkeys(ordered, OfflineDeviceEdgeConclusion.CONFIRMED)
-    return dict.fromkeys(ordered[:-1], OfflineDeviceEdgeConclusion.SUPERSEDED) | {latest: OfflineDeviceEdgeConclusion.NOT_RUN}
+        return dict.fromkeys(ordered, OfflineDeviceEdgeOutcome.CONFIRMED)
+    return dict.fromkeys(ordered[:-1], OfflineDeviceEdgeOutcome.SUPERSEDED) | {latest: OfflineDeviceEdgeOutcome.NOT_RUN}
 
 
 def decision_of(edge: OfflineDeviceEdge, now_ts: int, allowed_s: int, *, confirmed: bool) -> DueEdgeDecision:
     """A left edge in the form of a decided one. A confirmed edge ran in its second."""
     late_s = 0 if confirmed else max(0, now_ts - edge.due_ts)
     other = SwitchEdge.OFF if edge.edge is SwitchEdge.ON else SwitchEdge.ON
-    following = None if edge.next_ts is None else EdgeOccurrence(edge.next_ts, other)
-    return DueEdgeDecision(EdgeOccurrence(edge.due_ts, edge.edge), 0, late_s, late_s > allowed_s, following)
+    following = None if edge.next_ts is None else ScheduleEdgeOccurrence(edge.next_ts, other)
+    return DueEdgeDecision(ScheduleEdgeOccurrence(edge.due_ts, edge.edge), 0, late_s, late_s > allowed_s, following)
 
 
 def may_be_made_good(edge: OfflineDeviceEdge, schedule: Schedule, now_ts: int) -> bool:

@@ -17,12 +17,12 @@ from domain.kernel.ids import DeviceId
 from domain.kernel.unit_of_work import UnitOfWork
 from domain.schedules import policy
 from domain.schedules.due_edges import max_lateness_s
-from domain.schedules.edge_events import DueScheduleSlot, EdgeResult, describe_misfire_policy, edge_event
+from domain.schedules.edge_events import DueScheduleSlot, ScheduleEdgeResult, describe_misfire_policy, edge_event
 from domain.schedules.edge_results import automation_command, command_result
 from domain.schedules.model import EdgeOutcome, OfflineDeviceEdge, Schedule, ScheduleEdgeRecord
 from domain.schedules.offline_device_edge_policy import (
     RESOLVE_AFTER_MS,
-    OfflineDeviceEdgeConclusion,
+    OfflineDeviceEdgeOutcome,
     RelayEvidence,
     decision_of,
     judge_by_plan,
@@ -85,7 +85,7 @@ class OfflineDeviceEdgeService:
         return min([*waiting, due_ms]) - now_ms
 
     async def _resolve(
-        self, tx: ScheduleTx, device: Device, conclusions: Mapping[OfflineDeviceEdge, OfflineDeviceEdgeConclusion]
+        self, tx: ScheduleTx, device: Device, conclusions: Mapping[OfflineDeviceEdge, OfflineDeviceEdgeOutcome]
     ) -> None:
         claimed = await tx.schedules.take_left(list(conclusions))
         schedules = {one.schedule_id: one for one in await tx.schedules.list_by_ids({edge.schedule_id for edge in claimed})}
@@ -103,12 +103,12 @@ class OfflineDeviceEdgeService:
         device: Device,
         schedule: Schedule,
         edge: OfflineDeviceEdge,
-        conclusion: OfflineDeviceEdgeConclusion,
+        conclusion: OfflineDeviceEdgeOutcome,
         *,
         is_latest: bool,
     ) -> None:
         now_ms = self._clock.now_ms()
-        confirmed = conclusion is OfflineDeviceEdgeConclusion.CONFIRMED
+        confirmed = conclusion is OfflineDeviceEdgeOutcome.CONFIRMED
         decision = decision_of(edge, now_ms // SECOND_MS, max_lateness_s(schedule), confirmed=confirmed)
         slot = DueScheduleSlot(schedule, device, decision)
         result = await self._result(tx, slot, edge, conclusion, now_ms)
@@ -119,19 +119,19 @@ class OfflineDeviceEdgeService:
         await tx.emit(edge_event(slot, result, now_ms))
 
     async def _result(
-        self, tx: ScheduleTx, slot: DueScheduleSlot, edge: OfflineDeviceEdge, conclusion: OfflineDeviceEdgeConclusion, now_ms: int
-    ) -> EdgeResult:
+        self, tx: ScheduleTx, slot: DueScheduleSlot, edge: OfflineDeviceEdge, conclusion: OfflineDeviceEdgeOutcome, now_ms: int
+    ) -> ScheduleEdgeResult:
         schedule, device, decision = slot.schedule, slot.device, slot.decision
-        if conclusion is OfflineDeviceEdgeConclusion.CONFIRMED:
-            return EdgeResult(EdgeOutcome.RAN_ON_DEVICE)
+        if conclusion is OfflineDeviceEdgeOutcome.CONFIRMED:
+            return ScheduleEdgeResult(EdgeOutcome.RAN_ON_DEVICE)
         assert device is not None  # noqa: S101 - `_resolve` passes it
-        if conclusion is OfflineDeviceEdgeConclusion.SUPERSEDED or not may_be_made_good(edge, schedule, now_ms // SECOND_MS):
-            return EdgeResult(EdgeOutcome.SUPERSEDED, _UNKNOWN)
+        if conclusion is OfflineDeviceEdgeOutcome.SUPERSEDED or not may_be_made_good(edge, schedule, now_ms // SECOND_MS):
+            return ScheduleEdgeResult(EdgeOutcome.SUPERSEDED, _UNKNOWN)
         if decision.is_missed:
             reason = f"the device did not run it {decision.late_s} s ago, and {describe_misfire_policy(schedule)}"
-            return EdgeResult(EdgeOutcome.MISSED, reason)
+            return ScheduleEdgeResult(EdgeOutcome.MISSED, reason)
         if await _is_overtaken(tx, schedule, edge):
-            return EdgeResult(EdgeOutcome.SUPERSEDED, _UNKNOWN)
+            return ScheduleEdgeResult(EdgeOutcome.SUPERSEDED, _UNKNOWN)
         command = automation_command(slot, now_ms)
         if not isinstance(command, AutomationCommand):
             return command

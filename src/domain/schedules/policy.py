@@ -8,8 +8,15 @@ from enum import StrEnum
 
 from domain.kernel.errors import Conflict, DomainError, FieldFault, NotFound, ValidationFailed
 from domain.kernel.timezone_names import is_portable_timezone
-from domain.schedules.due_edges import LATE_AFTER_S, EdgeOccurrence, initial_edge
-from domain.schedules.model import MIN_MISFIRE_GRACE_S, SLOTS_PER_DEVICE, EdgeOutcome, Schedule, ScheduleStatus, SwitchEdge
+from domain.schedules.due_edges import LATE_AFTER_S, ScheduleEdgeOccurrence, initial_edge
+from domain.schedules.model import (
+    MIN_MISFIRE_GRACE_S,
+    SLOTS_PER_DEVICE,
+    EdgeOutcome,
+    Schedule,
+    ScheduleStatus,
+    SwitchEdge,
+)
 from domain.schedules.ports import Recurrence
 
 MAX_LABEL_LENGTH = 64
@@ -59,7 +66,7 @@ def next_status(status: ScheduleStatus, trigger: ScheduleTransitionCause) -> Sch
 _LEFT_TRIGGERS = {SwitchEdge.ON: ScheduleTransitionCause.ON_RAN, SwitchEdge.OFF: ScheduleTransitionCause.OFF_RAN}
 
 
-def trigger_for(edge: SwitchEdge, outcome: EdgeOutcome, following: EdgeOccurrence | None) -> ScheduleTransitionCause:
+def trigger_for(edge: SwitchEdge, outcome: EdgeOutcome, following: ScheduleEdgeOccurrence | None) -> ScheduleTransitionCause:
     if following is None:
         return ScheduleTransitionCause.LAST
     if outcome not in RAN_OUTCOMES:
@@ -152,7 +159,7 @@ def _behavior_key(schedule: Schedule) -> tuple[object, ...]:
 
 
 def apply_edge_outcome(
-    schedule: Schedule, edge: SwitchEdge, outcome: EdgeOutcome, following: EdgeOccurrence | None, now_ms: int
+    schedule: Schedule, edge: SwitchEdge, outcome: EdgeOutcome, following: ScheduleEdgeOccurrence | None, now_ms: int
 ) -> Schedule:
     """The schedule after one of its edges was decided."""
     return schedule.with_progress(

@@ -25,7 +25,7 @@ LateMark = tuple[int, int, int, int]
 """(device number, minute of the store time, from, until): late uploads lie between the last two, Unix ms, `until` exclusive."""
 
 
-class ArrivalRepository(Protocol):
+class ReadingArrivalRepository(Protocol):
     async def store_time(self) -> int:
         """The store time of the newest batch, Unix seconds; 0 before the first."""
 
@@ -51,6 +51,6 @@ class ArrivalRepository(Protocol):
         """The stored messages in these ranges, which do not overlap, by device and time."""
 
 
-class HasArrivals(Protocol):
+class HasReadingArrivals(Protocol):
     @property
-    def arrivals(self) -> ArrivalRepository: ...
+    def arrivals(self) -> ReadingArrivalRepository: ...

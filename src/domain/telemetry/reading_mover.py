@@ -15,8 +15,8 @@ from domain.devices.model import DeviceStatus
 from domain.devices.ports import HasDevices
 from domain.kernel.clock import Clock
 from domain.kernel.unit_of_work import UnitOfWork
-from domain.telemetry.packing import unpack_row
 from domain.telemetry.ports import HasReadings, HasRollups, PackedRow
+from domain.telemetry.reading_packing import unpack_row
 from domain.telemetry.reading_store import (
     ArchivedMessage,
     DeviceKey,

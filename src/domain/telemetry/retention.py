@@ -20,7 +20,7 @@ from domain.sign_in.passkeys.ports import HasPasskeys
 from domain.sign_in.second_factor_ports import HasSecondFactors
 from domain.team.invitation_ports import HasInvitations
 from domain.telemetry.ports import HasRangePartitions, HasReadings, HasRollups
-from domain.telemetry.reading_arrival_ports import LATE_KEPT_S, HasArrivals
+from domain.telemetry.reading_arrival_ports import LATE_KEPT_S, HasReadingArrivals
 from domain.telemetry.reading_store import expired_readings_ms
 from domain.webhooks.ports import HasWebhookDeliveries
 
@@ -42,7 +42,7 @@ class RetentionPeriods:
 
 class RetentionTx(
     HasApprovals,
-    HasArrivals,
+    HasReadingArrivals,
     HasWebhookDeliveries,
     HasEvents,
     HasExecutions,

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 
 from domain.audit.seals import AuditSeal, AuditSealRound, ChainHeads
-from domain.events.chain import ChainedEvent
+from domain.events.hash_chain import ChainedEvent
 from domain.kernel.canonical_json import canonical_json
 from domain.kernel.errors import Conflict
 from domain.kernel.ids import AccountId

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 
-from domain.events.chain import ChainHasher, EventChainHead, chain_events, heads_after
+from domain.events.hash_chain import ChainHasher, EventChainHead, chain_events, heads_after
 from domain.events.log_cursor import LogCursor
 from domain.events.model import NO_SEARCH, Event, EventSearch
 from domain.kernel.ids import AccountId, DeviceId

@@ -7,7 +7,7 @@ from typing import Any, cast
 
 import pytest
 
-from app.workers.engine_checkpoint import CheckpointTx, CheckpointWorker
+from app.workers.engine_checkpoint import EngineCheckpointTx, EngineCheckpointWorker
 from app.workers.last_seen_buffer import LastSeenBuffer
 from domain.devices.clock_skew import ClockOffsetService
 from domain.kernel.unit_of_work import UnitOfWork
@@ -37,8 +37,8 @@ async def checkpointed(world: TelemetryWorld) -> set[int]:
     return partitions
 
 
-def worker_of(world: TelemetryWorld, ownership: PartitionOwnership) -> CheckpointWorker:
-    return CheckpointWorker(
+def worker_of(world: TelemetryWorld, ownership: PartitionOwnership) -> EngineCheckpointWorker:
+    return EngineCheckpointWorker(
         engine=world.engine,
         uow=world.uow,
         last_seen=LastSeenBuffer(),
@@ -75,9 +75,9 @@ async def test_no_batch_is_stored_between_taking_a_checkpoint_and_storing_it(wor
             held.append(lock.locked())
             return world.uow.write(*args, **more)
 
-    worker = CheckpointWorker(
+    worker = EngineCheckpointWorker(
         engine=world.engine,
-        uow=cast("UnitOfWork[CheckpointTx]", WatchedUnitOfWork()),
+        uow=cast("UnitOfWork[EngineCheckpointTx]", WatchedUnitOfWork()),
         last_seen=LastSeenBuffer(),
         clock_offsets=ClockOffsetService(uow=world.uow, clock=world.clock),
         engine_commit_lock=lock,

@@ -12,7 +12,7 @@ from rich.console import Console
 from adapters.clock import SystemClock
 from adapters.crypto.password_hasher import Argon2PasswordHasher
 from adapters.id_generator import RandomIdGenerator
-from app.cli import banner
+from app.cli import startup_banner
 from app.cli.first_account import DEFAULT_EMAIL, FIRST_LOGIN_FILE, FirstAccountCredentials, FirstRunLink, create_first_account
 from app.config.settings import Settings
 from app.runtime.lost_database_check import FIRST_RUN_FILE
@@ -40,7 +40,9 @@ def fake_program(hasher: Argon2PasswordHasher, settings: Settings) -> Any:
 
 def banner_text(settings: Settings, login: FirstAccountCredentials | FirstRunLink | None, *, terminal: bool = True) -> str:
     screen = io.StringIO()
-    banner.print_banner(settings, login, console=Console(file=screen, width=300, highlight=False, force_terminal=terminal))
+    startup_banner.print_banner(
+        settings, login, console=Console(file=screen, width=300, highlight=False, force_terminal=terminal)
+    )
     return screen.getvalue()
 
 
@@ -96,9 +98,9 @@ def test_the_link_is_shown_on_a_terminal_and_only_its_file_is_named_in_a_log(tmp
 
 
 def test_the_link_names_the_address_at_which_a_person_reaches_the_dashboard() -> None:
-    assert banner.network_url(Settings()) == URL
-    assert banner.network_url(Settings(http_host="192.168.1.10", http_port=80)) == "http://192.168.1.10:80"
-    assert banner.network_url(Settings(public_url="https://latchboard.example.com/")) == "https://latchboard.example.com"
+    assert startup_banner.network_url(Settings()) == URL
+    assert startup_banner.network_url(Settings(http_host="192.168.1.10", http_port=80)) == "http://192.168.1.10:80"
+    assert startup_banner.network_url(Settings(public_url="https://latchboard.example.com/")) == "https://latchboard.example.com"
 
 
 def test_the_banner_shows_every_address_and_the_first_login(tmp_path: Path) -> None:
@@ -123,5 +125,5 @@ def test_a_log_gets_the_place_of_the_first_password_and_not_the_password(tmp_pat
 
 
 def test_a_wildcard_address_is_shown_as_the_loopback_address() -> None:
-    assert banner.http_url(Settings(http_host="0.0.0.0")) == "http://127.0.0.1:8080"
-    assert banner.http_url(Settings(http_host="::")) == "http://[::1]:8080"
+    assert startup_banner.http_url(Settings(http_host="0.0.0.0")) == "http://127.0.0.1:8080"
+    assert startup_banner.http_url(Settings(http_host="::")) == "http://[::1]:8080"

@@ -18,8 +18,8 @@ from domain.devices.device_codec import TelemetryReport
 from domain.devices.device_link import DeviceConnected, InboundMessage
 from domain.ingest.dead_letters import DeadLetter
 from domain.ingest.device_messages import AfterCommitActions, DecodedBatch, DecodedMessage
+from domain.ingest.ingest_service import NOTHING, IngestResult
 from domain.ingest.pipeline import EvaluatedBatch
-from domain.ingest.telemetry import NOTHING, IngestResult
 from domain.kernel.backoff import Backoff
 from domain.kernel.errors import Unavailable
 from support.manual_clock import ManualClock

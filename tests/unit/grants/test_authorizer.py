@@ -9,8 +9,8 @@ import pytest
 
 from domain.devices.model import Device
 from domain.grants.authorizer import AccessPermit, Authorizer
+from domain.grants.grant_window import GrantWindow
 from domain.grants.model import GrantSubject, Scope
-from domain.grants.window import GrantWindow
 from domain.kernel.caller import Caller, Role, SystemCaller
 from domain.kernel.clock import DAY_MS, HOUR_MS, to_iso
 from domain.kernel.errors import PermissionDenied, RateLimited

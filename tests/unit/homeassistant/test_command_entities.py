@@ -8,7 +8,7 @@ import pytest
 
 from domain.commands.model import CommandDefinition, CommandKind, CommandWidget
 from domain.commands.policy import BUILT_IN_COMMANDS
-from domain.homeassistant.command_entities import MAX_ENTITIES, CommandEntity, command_entities
+from domain.homeassistant.command_entities import MAX_ENTITIES, HomeAssistantCommandEntity, command_entities
 
 
 def define(shape: str, schema: Any = None, name: str = "LEVEL") -> CommandDefinition:
@@ -17,7 +17,7 @@ def define(shape: str, schema: Any = None, name: str = "LEVEL") -> CommandDefini
     )
 
 
-def entity(shape: str, schema: Any = None) -> CommandEntity | None:
+def entity(shape: str, schema: Any = None) -> HomeAssistantCommandEntity | None:
     return next(iter(command_entities([define(shape, schema)])), None)
 
 

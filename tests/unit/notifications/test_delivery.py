@@ -13,7 +13,7 @@ from adapters.crypto.approval_links import JwtApprovalLinkCodec
 from adapters.crypto.key_ring import KeyRing
 from adapters.crypto.vault import AesVault
 from adapters.sentence_translator import SentenceTranslator
-from domain.approvals.links import LINK_TTL_MS
+from domain.approvals.approval_links import LINK_TTL_MS
 from domain.approvals.model import APPROVAL_TTL_MS, Approval, ApprovalStatus, Requester
 from domain.events.model import Event
 from domain.kernel.caller import Role

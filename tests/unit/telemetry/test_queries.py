@@ -9,7 +9,7 @@ from domain.kernel.errors import NotFound, PermissionDenied, ValidationFailed
 from domain.kernel.ids import DeviceId
 from domain.telemetry.queries import latest_and_history
 from domain.telemetry.queries.paging import TimeRange
-from domain.telemetry.queries.telemetry_event_query import TelemetryEventQueryService
+from domain.telemetry.queries.readings_as_events import ReadingsAsEventsService
 from support.telemetry_world import TelemetryWorld
 
 ALL = TimeRange(0, 2**50)
@@ -66,7 +66,7 @@ async def test_readings_as_events_are_counted_up_to_a_limit(world: TelemetryWorl
     for device in devices:
         for value in range(3):
             await world.report(device, temperature=value, humidity=50)
-    events = TelemetryEventQueryService(uow=world.uow, engine=world.engine)
+    events = ReadingsAsEventsService(uow=world.uow, engine=world.engine)
     account_id = devices[0].account_id
     assert await events.count(account_id, device_id=None, limit=100) == 12
     assert await events.count(account_id, device_id=devices[0].device_id, limit=100) == 6

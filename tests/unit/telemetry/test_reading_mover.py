@@ -14,14 +14,14 @@ from domain.events.model import FeedFilter
 from domain.kernel.clock import DAY_MS, HOUR_MS, MINUTE_MS
 from domain.kernel.errors import Unavailable
 from domain.telemetry.engine.reference_engine import ReferenceEngine
-from domain.telemetry.packing import pack_readings, row_digest
 from domain.telemetry.queries import latest_and_history
 from domain.telemetry.queries.downsampling import DownsamplingService
 from domain.telemetry.queries.latest_and_history import TelemetryQueryService
 from domain.telemetry.queries.missed_readings import MissedReadingService
 from domain.telemetry.queries.paging import TimeRange
-from domain.telemetry.queries.reading_history import OlderReadings, ReadingHistoryReader
+from domain.telemetry.queries.reading_history import ReadingArchive, ReadingHistoryReader
 from domain.telemetry.reading_mover import ReadingMover
+from domain.telemetry.reading_packing import pack_readings, row_digest
 from domain.telemetry.retention import RetentionPeriods, RetentionService
 from support.clickhouse import MemoryReadingStore
 from support.telemetry_world import TelemetryWorld
@@ -38,7 +38,7 @@ class MovedWorld(TelemetryWorld):
         self.older = MemoryReadingStore()
         self.mover = ReadingMover(uow=self.uow, clock=self.clock, store=self.older, days=DAYS, messages_per_step=7)
         shared: dict[str, Any] = {"uow": self.uow, "clock": self.clock, "engine": self.engine, "authorizer": self.gate}
-        stored = ReadingHistoryReader(OlderReadings(self.older, self.clock, DAYS))
+        stored = ReadingHistoryReader(ReadingArchive(self.older, self.clock, DAYS))
         self.both = TelemetryQueryService(**shared, create_engine=ReferenceEngine, stored=stored)
         self.both_by_time = DownsamplingService(**shared, stored=stored)
 
@@ -237,7 +237,7 @@ async def test_the_worker_warns_when_the_store_has_been_away_for_an_hour(moved: 
 
 async def test_a_feed_client_that_missed_what_may_have_moved_reads_the_history_instead(moved: MovedWorld) -> None:
     device, now_s = await moved.device(), moved.clock.now_ms() // 1_000
-    older = OlderReadings(moved.older, moved.clock, DAYS)
+    older = ReadingArchive(moved.older, moved.clock, DAYS)
     missed = MissedReadingService(uow=moved.uow, engine=moved.engine, moved_before_ms=older.end_ms)
     async with moved.uow.write() as tx:
         since_s = await tx.arrivals.advance_store_time(now_s)

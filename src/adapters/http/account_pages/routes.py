@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from quart import Blueprint, Response, request
 
-from adapters.http.account_pages.page import form, text_page
+from adapters.http.account_pages.html_page import form, text_page
 from adapters.http.core.auth import client_info
 from adapters.http.core.trusted_device_cookie import device_cookie_header, read_device_tokens
 from domain.kernel.errors import ValidationFailed

@@ -9,7 +9,7 @@ from typing import Any
 
 from quart import Blueprint, Response, request
 
-from adapters.http.broker_access.guard import BrokerGuard
+from adapters.http.broker_access.request_guard import BrokerAuthRequestGuard
 from adapters.http.core.json_body import parse_json_object
 from domain.devices.broker_access import BrokerAccessService, BrokerAction
 from domain.kernel.errors import DomainError, Unavailable
@@ -26,7 +26,7 @@ GO_AUTH_BOTH = "3"
 class BrokerAuthRequestHandler:
     """Decides what the brokers ask, whatever their form."""
 
-    def __init__(self, access: BrokerAccessService, guard: BrokerGuard) -> None:
+    def __init__(self, access: BrokerAccessService, guard: BrokerAuthRequestGuard) -> None:
         self._access = access
         self._guard = guard
 
@@ -83,7 +83,7 @@ class BrokerAuthRequestHandler:
         return False
 
 
-def broker_access_blueprint(access: BrokerAccessService, guard: BrokerGuard) -> Blueprint:
+def broker_access_blueprint(access: BrokerAccessService, guard: BrokerAuthRequestGuard) -> Blueprint:
     bp = Blueprint("broker_access", __name__, url_prefix="/broker")
     questions = BrokerAuthRequestHandler(access, guard)
 

@@ -16,12 +16,12 @@ from adapters.http.core.auth import Authenticator, RequestCredentials, second_fa
 from adapters.http.core.trusted_proxies import TrustedProxies
 from adapters.http.feed.connection_limits import ConnectionLimiter, ConnectionLimitError, ConnectionLimits
 from adapters.http.feed.frame_writer import AsgiSend
-from adapters.http.feed.stream import CREDENTIALS_EXPIRED, FeedDependencies, FeedIdentity, FeedQuery, FeedStream
+from adapters.http.feed.stream import CREDENTIALS_EXPIRED, AuthenticatedFeedClient, FeedDependencies, FeedQuery, FeedStream
 from adapters.http.feed.websocket_connection import (
     AsgiReceive,
     ClientGoneError,
-    CloseReason,
     MessageTooLongError,
+    WebSocketCloseReason,
     WebSocketConnection,
     credentials_from_token,
 )
@@ -39,8 +39,8 @@ MIN_RENEWAL_INTERVAL_S = 1.0
 POLICY_VIOLATION = 1008  # RFC 6455 7.4.1: policy violation
 TRY_AGAIN_LATER = 1013
 INTERNAL_ERROR = 1011
-MESSAGE_TOO_LONG = CloseReason(1009, "That message was too long.")
-CLIENT_GONE = CloseReason(0, "")
+MESSAGE_TOO_LONG = WebSocketCloseReason(1009, "That message was too long.")
+CLIENT_GONE = WebSocketCloseReason(0, "")
 """The client has left; no close frame is sent."""
 
 
@@ -82,7 +82,7 @@ class FeedEndpoint:
         except ClientGoneError:
             return
         except ConnectionLimitError as error:
-            close_reason = CloseReason(TRY_AGAIN_LATER, str(error))
+            close_reason = WebSocketCloseReason(TRY_AGAIN_LATER, str(error))
         except MessageTooLongError:
             close_reason = MESSAGE_TOO_LONG
         except DomainError as error:
@@ -91,7 +91,7 @@ class FeedEndpoint:
         if close_reason is not CLIENT_GONE:
             await connection.close(close_reason)
 
-    async def _handle_connection(self, connection: WebSocketConnection) -> CloseReason:
+    async def _handle_connection(self, connection: WebSocketConnection) -> WebSocketCloseReason:
         address = connection.client_address(self._proxies)
         query = _parse_feed_query(connection.query_parameters())
         identity = await self._authenticate(await self._receive_credentials(connection, address), address)
@@ -105,7 +105,7 @@ class FeedEndpoint:
             stream = FeedStream(self._sources, self._clock, identity, interest, query, connection.sender)
             return await self._run_stream(connection, stream, address)
 
-    async def _run_stream(self, connection: WebSocketConnection, stream: FeedStream, address: str) -> CloseReason:
+    async def _run_stream(self, connection: WebSocketConnection, stream: FeedStream, address: str) -> WebSocketCloseReason:
         receiver = asyncio.create_task(self._receive_loop(connection, stream, address), name="feed receiver")
         receiver.add_done_callback(lambda done: stream.request_end(_receiver_result(done)))
         try:
@@ -131,7 +131,7 @@ class FeedEndpoint:
             raise Unauthenticated('The first message must be {"type": "auth", "token": "..."}.')
         return _credentials_in_message(message)
 
-    async def _receive_loop(self, connection: WebSocketConnection, stream: FeedStream, address: str) -> CloseReason:
+    async def _receive_loop(self, connection: WebSocketConnection, stream: FeedStream, address: str) -> WebSocketCloseReason:
         """Read all messages of the client. Only renewed credentials and pings have an effect."""
         while True:
             message = await connection.receive()
@@ -140,7 +140,7 @@ class FeedEndpoint:
             elif message.get("type") == "auth":
                 renewed = await self._authenticate(_credentials_in_message(message), address)
                 if not _is_same_caller(renewed, stream.identity):
-                    return CloseReason(
+                    return WebSocketCloseReason(
                         CREDENTIALS_EXPIRED, "These credentials belong to another caller. Open a new connection for them."
                     )
                 stream.identity = renewed
@@ -148,9 +148,9 @@ class FeedEndpoint:
                 await connection.sender.send_text(msgspec.json.encode({"type": "authenticated", "expiresAt": expires_at}))
                 await asyncio.sleep(MIN_RENEWAL_INTERVAL_S)
 
-    async def _authenticate(self, credentials: RequestCredentials, address: str) -> FeedIdentity:
+    async def _authenticate(self, credentials: RequestCredentials, address: str) -> AuthenticatedFeedClient:
         if credentials.key is not None:
-            return FeedIdentity(await self._authenticator.authenticate_key(credentials.key, address), None)
+            return AuthenticatedFeedClient(await self._authenticator.authenticate_key(credentials.key, address), None)
         if credentials.token is None:
             raise Unauthenticated("No credentials. Send a token or an apiKey.")
         caller, expires_ms = await self._authenticator.authenticate_token(credentials.token, address)
@@ -160,7 +160,7 @@ class FeedEndpoint:
             raise Unauthenticated(error.message) from None
         if caller.lacks_second_factor:
             raise Unauthenticated(second_factor_required_error().message)
-        return FeedIdentity(caller, expires_ms)
+        return AuthenticatedFeedClient(caller, expires_ms)
 
 
 def _parse_feed_query(args: dict[str, str]) -> FeedQuery:
@@ -197,7 +197,7 @@ def _parse_choice(args: dict[str, str], name: str, choices: tuple[str, str]) -> 
     return given
 
 
-def _is_same_caller(renewed: FeedIdentity, before: FeedIdentity) -> bool:
+def _is_same_caller(renewed: AuthenticatedFeedClient, before: AuthenticatedFeedClient) -> bool:
     new, old = renewed.viewer, before.viewer
     if isinstance(new, Session) and isinstance(old, Session):
         return new.membership_id == old.membership_id
@@ -211,7 +211,7 @@ def _credentials_in_message(message: dict[str, Any]) -> RequestCredentials:
     return RequestCredentials(key=key) if isinstance(key, str) and key else RequestCredentials()
 
 
-def _receiver_result(receiver: asyncio.Task[CloseReason]) -> CloseReason | BaseException:
+def _receiver_result(receiver: asyncio.Task[WebSocketCloseReason]) -> WebSocketCloseReason | BaseException:
     """Why the receive loop ended."""
     if receiver.cancelled():
         return CLIENT_GONE
@@ -225,9 +225,9 @@ def _receiver_result(receiver: asyncio.Task[CloseReason]) -> CloseReason | BaseE
     return _close_reason(error) if isinstance(error, DomainError) else error
 
 
-def _close_reason(error: DomainError) -> CloseReason:
+def _close_reason(error: DomainError) -> WebSocketCloseReason:
     if isinstance(error, Unauthenticated):
-        return CloseReason(CREDENTIALS_EXPIRED, error.message)
+        return WebSocketCloseReason(CREDENTIALS_EXPIRED, error.message)
     if isinstance(error, ValidationFailed):
-        return CloseReason(POLICY_VIOLATION, error.message)
-    return CloseReason(TRY_AGAIN_LATER if isinstance(error, Unavailable) else INTERNAL_ERROR, error.message)
+        return WebSocketCloseReason(POLICY_VIOLATION, error.message)
+    return WebSocketCloseReason(TRY_AGAIN_LATER if isinstance(error, Unavailable) else INTERNAL_ERROR, error.message)

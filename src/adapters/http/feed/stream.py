@@ -21,7 +21,7 @@ import msgspec
 
 from adapters.http.feed.frame_writer import FeedSender, event_json
 from adapters.http.feed.initial_state import initial_state_message
-from adapters.http.feed.websocket_connection import ClientGoneError, CloseReason
+from adapters.http.feed.websocket_connection import ClientGoneError, WebSocketCloseReason
 from domain.events.feed_cursor import FeedCursor
 from domain.events.log_cursor import LogCursor
 from domain.events.model import FeedFilter, FeedFrame
@@ -46,7 +46,7 @@ _encode = msgspec.json.encode
 
 
 @dataclass(frozen=True, slots=True)
-class FeedIdentity:
+class AuthenticatedFeedClient:
     """The authenticated viewer. `expires_ms` is None for an API key, which does not expire."""
 
     viewer: Viewer
@@ -80,7 +80,7 @@ class FeedDependencies:
 
 
 class _FeedEndedError(Exception):
-    def __init__(self, close_reason: CloseReason) -> None:
+    def __init__(self, close_reason: WebSocketCloseReason) -> None:
         super().__init__(close_reason.reason)
         self.close_reason = close_reason
 
@@ -90,7 +90,7 @@ class FeedStream:
         self,
         sources: FeedDependencies,
         clock: Clock,
-        identity: FeedIdentity,
+        identity: AuthenticatedFeedClient,
         interest: FeedFilter,
         query: FeedQuery,
         sender: FeedSender,
@@ -104,7 +104,7 @@ class FeedStream:
         self._query = query
         self._sender = sender
         self._subscription: FeedSubscription | None = None
-        self._end_reason: CloseReason | BaseException | None = None
+        self._end_reason: WebSocketCloseReason | BaseException | None = None
         self._log = LogCursor()
         self._follows_hub = False
         self._store_time_s = 0
@@ -112,7 +112,7 @@ class FeedStream:
         self._refresh_due_ms = 0
         """Monotonic."""
 
-    async def run(self) -> CloseReason:
+    async def run(self) -> WebSocketCloseReason:
         try:
             after = self._query.cursor
             resumed = after is not None and await self._resume_from(after)
@@ -129,7 +129,7 @@ class FeedStream:
         except ConnectionError:
             raise ClientGoneError from None
 
-    def request_end(self, reason: CloseReason | BaseException) -> None:
+    def request_end(self, reason: WebSocketCloseReason | BaseException) -> None:
         """Called by the receiver to end the stream; `run` raises an exception or returns the close reason."""
         self._end_reason = reason
         if self._subscription is not None:
@@ -184,7 +184,9 @@ class FeedStream:
         readings = self._sources.missed_readings
         replay = await readings.find(self._interest, self._view.allowed_devices, self._store_time_s)
         if replay is None:
-            raise _FeedEndedError(CloseReason(CLIENT_TOO_SLOW, "Too many readings meanwhile. Reconnect with your cursor."))
+            raise _FeedEndedError(
+                WebSocketCloseReason(CLIENT_TOO_SLOW, "Too many readings meanwhile. Reconnect with your cursor.")
+            )
         async for events in readings.list_events(replay):
             for event in events:
                 await self._check_access(subscription)
@@ -192,7 +194,7 @@ class FeedStream:
                     await self._send(event_json(_encode(event.payload)[:-1], self._log, self._store_time_s))
         self._store_time_s = replay.store_time_s
 
-    async def _stream_live(self, subscription: FeedSubscription) -> CloseReason:
+    async def _stream_live(self, subscription: FeedSubscription) -> WebSocketCloseReason:
         while True:
             for frame in subscription.drain():
                 await self._check_access(subscription)
@@ -233,12 +235,12 @@ class FeedStream:
         self._raise_if_ended()
         if subscription.closing:
             raise _FeedEndedError(
-                CloseReason(GOING_AWAY, "The service stops, or now holds the devices. Reconnect with your cursor.")
+                WebSocketCloseReason(GOING_AWAY, "The service stops, or now holds the devices. Reconnect with your cursor.")
             )
         if subscription.overflowed:
-            raise _FeedEndedError(CloseReason(CLIENT_TOO_SLOW, "Client too slow. Reconnect with your cursor."))
+            raise _FeedEndedError(WebSocketCloseReason(CLIENT_TOO_SLOW, "Client too slow. Reconnect with your cursor."))
         if self._is_expired():
-            raise _FeedEndedError(CloseReason(CREDENTIALS_EXPIRED, _RENEW_ADVICE))
+            raise _FeedEndedError(WebSocketCloseReason(CREDENTIALS_EXPIRED, _RENEW_ADVICE))
         if subscription.access_stale or self._is_refresh_due():
             subscription.access_stale = False
             subscription.allowed_devices = None  # queue all events meanwhile; filter them afterwards
@@ -246,7 +248,7 @@ class FeedStream:
             subscription.allowed_devices = self._view.allowed_devices
 
     def _raise_if_ended(self) -> None:
-        if isinstance(self._end_reason, CloseReason):
+        if isinstance(self._end_reason, WebSocketCloseReason):
             raise _FeedEndedError(self._end_reason)
         if self._end_reason is not None:
             raise self._end_reason
@@ -254,13 +256,13 @@ class FeedStream:
     async def _refresh_view(self) -> None:
         view = await self._audience.get_visibility(self.identity.viewer)
         if view is None:
-            raise _FeedEndedError(CloseReason(ACCESS_REVOKED, "The key or membership has been revoked or disabled."))
+            raise _FeedEndedError(WebSocketCloseReason(ACCESS_REVOKED, "The key or membership has been revoked or disabled."))
         self._set_view(view)
 
     async def _load_snapshot(self) -> FeedSnapshot:
         snapshot = await self._audience.snapshot(self.identity.viewer, with_devices=self._query.with_devices)
         if snapshot is None:
-            raise _FeedEndedError(CloseReason(ACCESS_REVOKED, "The key or membership has been revoked or disabled."))
+            raise _FeedEndedError(WebSocketCloseReason(ACCESS_REVOKED, "The key or membership has been revoked or disabled."))
         self._set_view(snapshot.visibility)
         return snapshot
 
@@ -295,4 +297,4 @@ class FeedStream:
             async with asyncio.timeout(SEND_TIMEOUT_S):
                 await self._sender.send_text(text)
         except TimeoutError:
-            raise _FeedEndedError(CloseReason(CLIENT_TOO_SLOW, "Client too slow. Reconnect with your cursor.")) from None
+            raise _FeedEndedError(WebSocketCloseReason(CLIENT_TOO_SLOW, "Client too slow. Reconnect with your cursor.")) from None

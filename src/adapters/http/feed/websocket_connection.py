@@ -36,7 +36,7 @@ AsgiReceive = Callable[[], Awaitable[dict[str, Any]]]
 
 
 @dataclass(frozen=True, slots=True)
-class CloseReason:
+class WebSocketCloseReason:
     """A WebSocket close code and a reason of at most 123 bytes."""
 
     code: int
@@ -104,7 +104,7 @@ class WebSocketConnection:
             raise MessageTooLongError
         return _decode_message(message.get("text") or message.get("bytes") or "")
 
-    async def close(self, close_reason: CloseReason) -> None:
+    async def close(self, close_reason: WebSocketCloseReason) -> None:
         """Send the close frame and wait for the answer; abort the connection if there is none in time."""
         if self._disconnected:
             return

@@ -1,7 +1,7 @@
 """Counts Hypercorn's connections, lets the limiter close them, and closes those that are idle or that the client has left.
 
 Hypercorn has no limit on connections. `patch_hypercorn` replaces its `TCPServer`, which serves one connection, by this one. The
-limiter comes with the configuration, as `ServerConfig.connections`; with another configuration nothing is limited.
+limiter comes with the configuration, as `LimitedServerConfig.connections`; with another configuration nothing is limited.
 
 Hypercorn also keeps a connection that the client has closed until the idle timeout, and starts and stops two tasks for this
 timeout at each request. Here the connection closes at once, and has one task.
@@ -20,7 +20,7 @@ from hypercorn.events import Closed, Event, Updated
 from adapters.http.server.connection_limits import ConnectionState, HttpConnection, HttpConnectionLimiter
 
 
-class ServerConfig(Config):
+class LimitedServerConfig(Config):
     connections: HttpConnectionLimiter | None = None
 
 
@@ -121,4 +121,4 @@ class LimitedTCPServer(TCPServer):
 
     @property
     def _limiter(self) -> HttpConnectionLimiter | None:
-        return self.config.connections if isinstance(self.config, ServerConfig) else None
+        return self.config.connections if isinstance(self.config, LimitedServerConfig) else None

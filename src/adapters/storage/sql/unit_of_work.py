@@ -41,7 +41,7 @@ from adapters.storage.sql.repositories.partitions import SqlClusterMemberReposit
 from adapters.storage.sql.repositories.passkeys import SqlPasskeyRepository
 from adapters.storage.sql.repositories.provisioning import SqlDeviceClaimRepository, SqlProvisioningCodeRepository
 from adapters.storage.sql.repositories.range_partitions import SqlRangePartitionRepository
-from adapters.storage.sql.repositories.reading_arrivals import SqlArrivalRepository
+from adapters.storage.sql.repositories.reading_arrivals import SqlReadingArrivalRepository
 from adapters.storage.sql.repositories.readings import SqlReadingRepository
 from adapters.storage.sql.repositories.rollups import SqlRollupRepository
 from adapters.storage.sql.repositories.rules import SqlRuleRepository
@@ -60,8 +60,8 @@ from adapters.storage.sql.repositories.user_sessions import SqlUnlockLinkReposit
 from adapters.storage.sql.repositories.webhook_deliveries import SqlWebhookDeliveryRepository
 from adapters.storage.sql.repositories.webhooks import SqlWebhookRepository
 from domain.events.ports import DomainEventDispatcher
-from domain.kernel.authority import check_stated_role
 from domain.kernel.caller import ApiKeyCaller, Role, Session
+from domain.kernel.caller_recheck_policy import check_stated_role
 from domain.kernel.domain_events import DomainEvent
 from domain.kernel.idempotency import ReplayAuthorizedError
 
@@ -135,7 +135,7 @@ class SqlTransaction:
     schedules = LazyRepository(SqlScheduleRepository)
     rules = LazyRepository(SqlRuleRepository)
     readings = LazyRepository(SqlReadingRepository)
-    arrivals = LazyRepository(SqlArrivalRepository)
+    arrivals = LazyRepository(SqlReadingArrivalRepository)
     partition_states = LazyRepository(SqlPartitionStateRepository)
     rollups = LazyRepository(SqlRollupRepository)
     range_partitions = LazyRepository(SqlRangePartitionRepository)

@@ -11,7 +11,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 
 from domain.rules.telemetry_engine_port import AggregateCell
-from domain.telemetry.packing import unpack_readings, value_columns
+from domain.telemetry.reading_packing import unpack_readings, value_columns
 
 _MAX_DOUBLE = sys.float_info.max
 

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 
 from domain.rules.model import RuleFiring, RuleSpec, RuleState, RuleSuppression, RuleTransition
-from domain.rules.reference_rules import LastReport, evaluate_rule, find_winner, next_deadline_ms, shift_state
+from domain.rules.reference_rules import LastMetricValue, evaluate_rule, find_winner, next_deadline_ms, shift_state
 from domain.telemetry.engine.payload_parser import MAX_AHEAD_MS, MessageTime
 from domain.telemetry.engine.reference_result import ReferenceBatchResult
 
@@ -15,22 +15,22 @@ from domain.telemetry.engine.reference_result import ReferenceBatchResult
 class MetricState:
     number: int
     unit: str | None = None
-    last_report: LastReport | None = None
+    last_report: LastMetricValue | None = None
     """What rules see."""
-    later: LastReport | None = None
+    later: LastMetricValue | None = None
     """A reading of a later time than what rules see: it came late, or a message of an earlier time drove rules since."""
 
     @property
-    def latest(self) -> LastReport | None:
+    def latest(self) -> LastMetricValue | None:
         return self.later or self.last_report
 
-    def report(self, report: LastReport, now_ms: int | None) -> None:
+    def report(self, report: LastMetricValue, now_ms: int | None) -> None:
         """Of a message that drives rules."""
         latest = self.latest
         self.later = latest if _is_later(latest, report, now_ms) else None
         self.last_report = report
 
-    def report_late(self, report: LastReport, now_ms: int | None) -> bool:
+    def report_late(self, report: LastMetricValue, now_ms: int | None) -> bool:
         """Of a message that rules do not see. Returns whether it is the latest value now."""
         if _is_later(self.latest, report, now_ms):
             return False
@@ -38,7 +38,7 @@ class MetricState:
         return True
 
 
-def _is_later(latest: LastReport | None, report: LastReport, now_ms: int | None) -> bool:
+def _is_later(latest: LastMetricValue | None, report: LastMetricValue, now_ms: int | None) -> bool:
     """A time too far after the present is not believed: the service's clock was ahead."""
     if latest is None or latest.ts_ms <= report.ts_ms:
         return False
@@ -70,7 +70,7 @@ class DeviceState:
     rules: list[TrackedRule] = field(default_factory=list)
     watched: bool = False
 
-    def last_reports(self) -> dict[str, LastReport]:
+    def last_reports(self) -> dict[str, LastMetricValue]:
         return {name: metric.last_report for name, metric in self.metrics.items() if metric.last_report is not None}
 
     def is_late(self, time: MessageTime, arrived_ms: int) -> bool:

@@ -1,9 +1,9 @@
 """The reference engine: messages in; rows, rule transitions and firings out. The native engine must equal it, call for call.
 
-A message is parsed (`payload_parser.py`), becomes a row (`packing.py`), replaces the device's last values, and the device's
-rules (`rules/reference_rules.py`) are evaluated at its arrival. A message whose device says that it is older than the newest
-one is late: rules do not see it, and `latest` only where it has nothing newer of a metric. A message without a usable `ts` is
-late only if it arrived more than MAX_AHEAD_MS before the newest one, because it was set aside meanwhile.
+A message is parsed (`payload_parser.py`), becomes a row (`reading_packing.py`), replaces the device's last values, and the
+device's rules (`rules/reference_rules.py`) are evaluated at its arrival. A message whose device says that it is older than the
+newest one is late: rules do not see it, and `latest` only where it has nothing newer of a metric. A message without a usable `ts`
+is late only if it arrived more than MAX_AHEAD_MS before the newest one, because it was set aside meanwhile.
 
 No clock is trusted. When all messages of a device have been late for MAX_AHEAD_MS, its newest time is not believed any longer,
 and the next message is not late. When the service's own clock is set, `shift_clock` moves all that counts from an arrival.
@@ -16,9 +16,9 @@ from collections.abc import Iterable, Mapping, Sequence
 from domain.kernel.clock import MINUTE_MS
 from domain.partitions.device_hash import partition_of
 from domain.rules.model import LatestReading, MetricValue, RuleDryRun, RuleSpec, in_firing_order
-from domain.rules.reference_rules import LastReport, explain_rule, watches_silence
+from domain.rules.reference_rules import LastMetricValue, explain_rule, watches_silence
 from domain.rules.telemetry_engine_port import Aggregator, Checkpoint, ClockOffset, TelemetryBatch, UnpackedReading
-from domain.telemetry import packing
+from domain.telemetry import reading_packing
 from domain.telemetry.engine.bucket_aggregator import ReferenceAggregator
 from domain.telemetry.engine.device_state import DeviceState, MetricState, TrackedRule, evaluate_rules, shift_device
 from domain.telemetry.engine.payload_parser import (
@@ -67,26 +67,26 @@ class ReferenceEngine:
             self._metric_names[number] = name
 
     def restore(self, device_no: int, latest: bytes, now_ms: int | None = None) -> None:
-        newest_ms, metrics, later = packing.unpack_latest(latest)
+        newest_ms, metrics, later = reading_packing.unpack_latest(latest)
         named = {self._metric_name(metric.metric_no): metric for metric in metrics}
         named_later = {self._metric_name(metric.metric_no): metric for metric in later}
         device = self._get_or_create_device(device_no)
         device.metrics = {
             name: MetricState(
-                metric.metric_no, metric.unit, LastReport(metric.value, metric.ts_ms, _not_after(metric.arrived_ms, now_ms))
+                metric.metric_no, metric.unit, LastMetricValue(metric.value, metric.ts_ms, _not_after(metric.arrived_ms, now_ms))
             )
             for name, metric in named.items()
         }
         for name, metric in named_later.items():
             state = device.metrics.setdefault(name, MetricState(metric.metric_no, metric.unit))
-            state.later = LastReport(metric.value, metric.ts_ms, metric.arrived_ms)
+            state.later = LastMetricValue(metric.value, metric.ts_ms, metric.arrived_ms)
         arrived_ms = max((each.last_report.arrived_ms for each in device.metrics.values() if each.last_report), default=newest_ms)
         device.set_newest(MessageTime(_not_after(newest_ms, now_ms)), arrived_ms)
         device.at_checkpoint = True
         device.reset_timers()
 
     def replay(self, device_no: int, ts_ms: int, packed: bytes, now_ms: int | None = None) -> None:
-        named = [(self._metric_name(number), number, value) for number, value in packing.unpack_readings(packed)]
+        named = [(self._metric_name(number), number, value) for number, value in reading_packing.unpack_readings(packed)]
         device = self._get_or_create_device(device_no)
         if device.newest_ms is not None and now_ms is not None and device.newest_ms <= now_ms + MAX_AHEAD_MS < ts_ms:
             return
@@ -95,11 +95,11 @@ class ReferenceEngine:
         report_time = ts_ms, _not_after(ts_ms + behind_ms, now_ms)
         reports = [(device.metrics.setdefault(name, MetricState(number)), value) for name, number, value in named]
         if is_late:
-            if sum(metric.report_late(LastReport(value, *report_time), now_ms) for metric, value in reports):
+            if sum(metric.report_late(LastMetricValue(value, *report_time), now_ms) for metric, value in reports):
                 self._dirty_devices[device_no] = None
             return
         for metric, value in reports:
-            metric.report(LastReport(value, *report_time), now_ms)
+            metric.report(LastMetricValue(value, *report_time), now_ms)
         device.set_newest(MessageTime(ts_ms), report_time[1])
         self._dirty_devices[device_no] = None
         device.reset_timers()
@@ -184,11 +184,11 @@ class ReferenceEngine:
     def dry_run(self, device_no: int, rule: RuleSpec, readings: Mapping[str, MetricValue], at_ms: int) -> RuleDryRun:
         device = self._devices.get(device_no)
         reports = device.last_reports() if device else {}
-        given = {name: LastReport(value, at_ms, at_ms) for name, value in readings.items()}
+        given = {name: LastMetricValue(value, at_ms, at_ms) for name, value in readings.items()}
         return explain_rule(rule, {**reports, **given}, at_ms)
 
     def unpack_readings(self, rows: Iterable[tuple[int, bytes]], metric_no: int | None = None) -> list[UnpackedReading]:
-        return packing.unpack_rows(rows, metric_no)
+        return reading_packing.unpack_rows(rows, metric_no)
 
     def create_aggregator(self, step_ms: int, metric_no: int | None = None) -> Aggregator:
         return ReferenceAggregator(step_ms, metric_no)
@@ -208,14 +208,16 @@ class ReferenceEngine:
         result.reading_count += len(accepted)
         time = message.time
         ahead_ms = None if time.reported_ms is None else time.reported_ms - time.ts_ms
-        packed = packing.pack_readings(((device.metrics[name].number, value) for name, value in accepted.items()), ahead_ms)
-        result.rows.append((device.number, time.ts_ms, packing.row_digest(packed), packed))
+        packed = reading_packing.pack_readings(
+            ((device.metrics[name].number, value) for name, value in accepted.items()), ahead_ms
+        )
+        result.rows.append((device.number, time.ts_ms, reading_packing.row_digest(packed), packed))
         if device.watched:
             result.watched_readings += [
-                (device.number, time.ts_ms, name, *packing.value_columns(value), device.metrics[name].unit)
+                (device.number, time.ts_ms, name, *reading_packing.value_columns(value), device.metrics[name].unit)
                 for name, value in accepted.items()
             ]
-        reports = [(device.metrics[name], LastReport(value, time.ts_ms, arrived_ms)) for name, value in accepted.items()]
+        reports = [(device.metrics[name], LastMetricValue(value, time.ts_ms, arrived_ms)) for name, value in accepted.items()]
         is_replayed = device.is_replayed(time.ts_ms)
         is_late = device.is_late(time, arrived_ms)
         if is_late:
@@ -278,16 +280,16 @@ class ReferenceEngine:
         device.at_checkpoint = True
         newest_ms = device.newest_ms or 0
         metrics = [
-            packing.LatestMetric(metric.number, report.value, report.ts_ms, report.arrived_ms, metric.unit)
+            reading_packing.LatestMetricValue(metric.number, report.value, report.ts_ms, report.arrived_ms, metric.unit)
             for metric in device.metrics.values()
             if (report := metric.last_report) is not None
         ]
         later = [
-            packing.LatestMetric(metric.number, report.value, report.ts_ms, report.ts_ms, metric.unit)
+            reading_packing.LatestMetricValue(metric.number, report.value, report.ts_ms, report.ts_ms, metric.unit)
             for metric in device.metrics.values()
             if (report := metric.later) is not None
         ]
-        return device.number, newest_ms, packing.pack_latest(newest_ms, metrics, later)
+        return device.number, newest_ms, reading_packing.pack_latest(newest_ms, metrics, later)
 
 
 def _not_after(at_ms: int, now_ms: int | None) -> int:

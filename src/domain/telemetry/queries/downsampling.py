@@ -21,7 +21,7 @@ from domain.rules.telemetry_engine_port import AggregateCell, TelemetryEngine
 from domain.telemetry.engine.rollup_format import combine_cells, unpack_rollup
 from domain.telemetry.model import TimeBucket
 from domain.telemetry.ports import HasRollups, TelemetryQueryTx
-from domain.telemetry.queries.latest_and_history import MetricNames, get_readable_device
+from domain.telemetry.queries.latest_and_history import DeviceMetricNames, get_readable_device
 from domain.telemetry.queries.paging import TimeRange
 from domain.telemetry.queries.reading_history import ReadingHistoryReader
 
@@ -68,7 +68,7 @@ class DownsamplingService:
         Raises NotFound, PermissionDenied, and ValidationFailed if the range has too many buckets or messages."""
         async with self._uow.read() as tx:
             device = await get_readable_device(tx, self._authorizer, caller, device_id, self._clock.now_ms())
-            names = await MetricNames.load(tx, device)
+            names = await DeviceMetricNames.load(tx, device)
             number = None if metric is None else names.find_number(metric)
             if metric is not None and number is None:
                 return []

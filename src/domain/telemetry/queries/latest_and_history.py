@@ -16,10 +16,10 @@ from domain.kernel.unit_of_work import UnitOfWork
 from domain.rules.model import LatestReading
 from domain.rules.telemetry_engine_port import TelemetryEngine, UnpackedReading
 from domain.telemetry.model import Reading
-from domain.telemetry.packing import value_columns
 from domain.telemetry.ports import MAX_TIME_MS, MessageKey, TelemetryQueryTx
 from domain.telemetry.queries.paging import TimeRange, read_page
 from domain.telemetry.queries.reading_history import ReadingHistoryReader
+from domain.telemetry.reading_packing import value_columns
 
 PAGE_MESSAGES = 1_000
 EXPORT_PAGE_MESSAGES = 250
@@ -35,13 +35,13 @@ class DeviceLatestReadings:
 
 
 @dataclass(frozen=True, slots=True)
-class MetricNames:
+class DeviceMetricNames:
     """The metrics of a device: number → (name, unit)."""
 
     by_number: dict[int, tuple[str, str | None]]
 
     @classmethod
-    async def load(cls, tx: TelemetryQueryTx, device: Device) -> MetricNames:
+    async def load(cls, tx: TelemetryQueryTx, device: Device) -> DeviceMetricNames:
         return cls({number: (name, unit) for number, name, unit in await tx.readings.list_device_metrics(device.device_no)})
 
     def name_and_unit(self, number: int) -> tuple[str, str | None]:
@@ -124,7 +124,7 @@ class TelemetryQueryService:
         found: list[Reading] = []
         async with self._uow.read() as tx:
             device = await self._get_readable_device(tx, caller, device_id)
-            names = await MetricNames.load(tx, device)
+            names = await DeviceMetricNames.load(tx, device)
             number = None if metric is None else names.find_number(metric)
             if metric is not None and number is None:
                 return []
@@ -144,7 +144,7 @@ class TelemetryQueryService:
         Raises NotFound and PermissionDenied with the first page."""
         async with self._uow.read() as tx:
             device = await self._get_readable_device(tx, caller, device_id)
-            names = await MetricNames.load(tx, device)
+            names = await DeviceMetricNames.load(tx, device)
         number = None if metric is None else names.find_number(metric)
         if metric is not None and number is None:
             return

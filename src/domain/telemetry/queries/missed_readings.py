@@ -18,7 +18,7 @@ from domain.kernel.ids import DeviceId
 from domain.kernel.unit_of_work import UnitOfWork
 from domain.rules.telemetry_engine_port import TelemetryEngine
 from domain.telemetry.ports import MAX_TIME_MS, HasReadings, PackedRow
-from domain.telemetry.reading_arrival_ports import LATE_AFTER_MS, HasArrivals, ReadingRange
+from domain.telemetry.reading_arrival_ports import LATE_AFTER_MS, HasReadingArrivals, ReadingRange
 from domain.telemetry.reading_events import reading_event
 
 MAX_READINGS = 10_000
@@ -28,7 +28,7 @@ RANGES_PER_COUNT = 50
 """A count reads at most this many times MAX_READINGS index entries."""
 
 
-class MissedReadingsTx(HasArrivals, HasDevices, HasReadings, Protocol): ...
+class MissedReadingsTx(HasReadingArrivals, HasDevices, HasReadings, Protocol): ...
 
 
 @dataclass(frozen=True, slots=True)
@@ -128,7 +128,7 @@ async def _list_devices(tx: HasDevices, wanted: FeedFilter, allowed: Collection[
     }
 
 
-async def _missed_ranges(tx: HasArrivals, device_nos: Sequence[int], since_s: int) -> list[ReadingRange]:
+async def _missed_ranges(tx: HasReadingArrivals, device_nos: Sequence[int], since_s: int) -> list[ReadingRange]:
     since_ms = since_s * SECOND_MS - LATE_AFTER_MS
     late = await tx.arrivals.list_late(device_nos, since_s * SECOND_MS // MINUTE_MS)
     ranges = []
@@ -140,7 +140,7 @@ async def _missed_ranges(tx: HasArrivals, device_nos: Sequence[int], since_s: in
     return ranges
 
 
-async def _count_messages(tx: HasArrivals, ranges: Sequence[ReadingRange]) -> list[tuple[ReadingRange, int]] | None:
+async def _count_messages(tx: HasReadingArrivals, ranges: Sequence[ReadingRange]) -> list[tuple[ReadingRange, int]] | None:
     """The ranges with messages, and how many; None if they have more than MAX_READINGS in all."""
     counted: list[tuple[ReadingRange, int]] = []
     total = 0

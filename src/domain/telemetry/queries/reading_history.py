@@ -11,9 +11,9 @@ from dataclasses import dataclass
 
 from domain.devices.model import Device
 from domain.kernel.clock import HOUR_MS, Clock
-from domain.telemetry.packing import pack_readings
 from domain.telemetry.ports import HasReadings, MessageKey
 from domain.telemetry.queries.paging import PackedRows, TimeRange
+from domain.telemetry.reading_packing import pack_readings
 from domain.telemetry.reading_store import ArchivedMessage, ReadingStore, number_of_unnamed, oldest_kept_ms
 
 KeyedRow = tuple[int, int, bytes]
@@ -21,7 +21,7 @@ KeyedRow = tuple[int, int, bytes]
 
 
 @dataclass(frozen=True, slots=True)
-class OlderReadings:
+class ReadingArchive:
     store: ReadingStore
     clock: Clock
     database_days: int
@@ -33,7 +33,7 @@ class OlderReadings:
 
 
 class ReadingHistoryReader:
-    def __init__(self, older: OlderReadings | None = None) -> None:
+    def __init__(self, older: ReadingArchive | None = None) -> None:
         """Without `older`, the database has all readings."""
         self._older = older
 

@@ -9,7 +9,7 @@ from pydantic import Field, model_validator
 from adapters.http.api.approvals.schemas import ApprovalResponse
 from adapters.http.api.authentication.second_factor_schemas import PasskeyResponseField
 from adapters.http.core.schemas import Remark, RequestBody, ResponseModel, Timestamp
-from domain.approvals.links import LinkedApproval
+from domain.approvals.approval_links import ApprovalLinkDetails
 from domain.kernel.clock import to_iso
 from domain.sign_in.second_factor_check import PresentedSecondFactor
 
@@ -46,7 +46,7 @@ class ApprovalByLinkResponse(ResponseModel):
     )
 
     @classmethod
-    def from_domain(cls, linked: LinkedApproval) -> ApprovalByLinkResponse:
+    def from_domain(cls, linked: ApprovalLinkDetails) -> ApprovalByLinkResponse:
         return cls(
             approval=ApprovalResponse.from_domain(linked.approval),
             device_name=linked.device.name,

@@ -11,7 +11,7 @@ from adapters.http.core.schemas import OkResponse
 from domain.commands.command_definitions import CommandDefinitionService
 from domain.commands.queries import DeviceQueryService
 from domain.commands.service import CommandService, SubmissionResult
-from domain.commands.submission_waiter import SubmissionWaiter
+from domain.commands.submitted_command_waiter import SubmittedCommandWaiter
 from domain.grants.rate_limit import RATE_WINDOW_S
 from domain.kernel.cursors import EXECUTIONS, decode_cursor, encode_cursor
 from domain.kernel.ids import CommandId, DeviceId, ExecutionId
@@ -30,7 +30,7 @@ SEND_RETURNS = {200: schema.CommandResultResponse | schema.CommandQueuedResponse
 
 
 def commands_blueprint(
-    commands: CommandService, waiter: SubmissionWaiter, definitions: CommandDefinitionService, control: DeviceQueryService
+    commands: CommandService, waiter: SubmittedCommandWaiter, definitions: CommandDefinitionService, control: DeviceQueryService
 ) -> ApiBlueprint:
     bp = ApiBlueprint("commands", "Commands")
     _add_send_routes(bp, commands, waiter)
@@ -39,7 +39,7 @@ def commands_blueprint(
     return bp
 
 
-def _add_send_routes(bp: ApiBlueprint, commands: CommandService, waiter: SubmissionWaiter) -> None:
+def _add_send_routes(bp: ApiBlueprint, commands: CommandService, waiter: SubmittedCommandWaiter) -> None:
     @operation(
         bp,
         "POST",

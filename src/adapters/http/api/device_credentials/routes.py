@@ -1,23 +1,24 @@
-"""A device's MQTT credentials: create, rotate, reveal, revoke; and the firmware configuration that carries them."""
+"""A device's MQTT credentials: create, rotate, reveal, revoke."""
 
 from __future__ import annotations
 
 from adapters.http.api.device_credentials import schemas as schema
+from adapters.http.api.device_credentials.firmware_routes import add_config_route, add_firmware_route
 from adapters.http.core.auth import RequiredAccess, current_session
 from adapters.http.core.operation import ApiBlueprint, operation
 from domain.devices.credentials import DeviceCredentialService
 from domain.devices.firmware_service import DeviceFirmwareService
 from domain.kernel.ids import DeviceId
 
-READ_ERRORS = {404: "NOT_FOUND"}
 WRITE_ERRORS = {403: "ROLE_REQUIRED", 404: "NOT_FOUND", 409: "CONFLICT"}
 
 
 def credentials_blueprint(credentials: DeviceCredentialService, firmware: DeviceFirmwareService) -> ApiBlueprint:
     bp = ApiBlueprint("credentials", "Devices")
-    _add_firmware_route(bp, firmware)
+    add_firmware_route(bp, firmware)
     _add_write_routes(bp, credentials)
     _add_read_routes(bp, credentials)
+    add_config_route(bp, credentials)
     return bp
 
 
@@ -67,21 +68,3 @@ def _add_read_routes(bp: ApiBlueprint, credentials: DeviceCredentialService) -> 
         return schema.CredentialsResponse.from_domain(
             await credentials.reveal(current_session(), DeviceId(device_id), body.password)
         )
-
-    @operation(
-        bp, "GET", "/devices/<device_id>/config", RequiredAccess.SESSION, "Get the firmware configuration", errors=READ_ERRORS
-    )
-    async def get_device_config(device_id: str, query: schema.DeviceConfigQuery) -> schema.DeviceConfigResponse:
-        """Contains a placeholder instead of the password."""
-        config = await credentials.get_config(current_session(), DeviceId(device_id), query.format)
-        return schema.DeviceConfigResponse.from_domain(config)
-
-
-def _add_firmware_route(bp: ApiBlueprint, firmware: DeviceFirmwareService) -> None:
-    @operation(
-        bp, "GET", "/devices/<device_id>/firmware", RequiredAccess.SESSION, "Get the complete firmware", errors=READ_ERRORS
-    )
-    async def get_device_firmware(device_id: str, query: schema.DeviceConfigQuery) -> schema.FirmwareProjectResponse:
-        """All files for the board, ready but for three placeholders: the device's password, the network's name and password."""
-        project = await firmware.get_project(current_session(), DeviceId(device_id), query.format)
-        return schema.FirmwareProjectResponse.from_domain(project)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from adapters.http.api.fleet import rendering
+from adapters.http.api.fleet import responses
 from adapters.http.api.fleet.document_to_domain import to_fleet_request
 from adapters.http.api.fleet.schemas import FleetApplyRequest, FleetQuery
 from adapters.http.core.auth import RequiredAccess, current_session
@@ -20,20 +20,20 @@ def fleet_blueprint(fleet: FleetFileService) -> ApiBlueprint:
     bp = ApiBlueprint("fleet", "Fleet")
 
     @operation(bp, "GET", "/fleet", RequiredAccess.SESSION, "Export the fleet", errors={409: "FLEET_TOO_LARGE"})
-    async def export_fleet(query: FleetQuery) -> rendering.FleetResponse:
+    async def export_fleet(query: FleetQuery) -> responses.FleetResponse:
         """The account as a document, without what you may not read. Planned again, it changes nothing."""
         exported = await fleet.export(current_session(), query.project)
-        return rendering.fleet_response(exported, query.project, fleet.defaults)
+        return responses.fleet_response(exported, query.project, fleet.defaults)
 
     @operation(bp, "POST", "/fleet/plan", RequiredAccess.SESSION, "Plan a change of the fleet", errors=_ERRORS)
-    async def plan_fleet(body: FleetApplyRequest) -> rendering.FleetPlanResponse:
+    async def plan_fleet(body: FleetApplyRequest) -> responses.FleetPlanResponse:
         """What an apply of this document would do, or the error that it would answer with. Nothing is changed."""
-        return rendering.plan_response(await fleet.plan(current_session(), to_fleet_request(body)))
+        return responses.plan_response(await fleet.plan(current_session(), to_fleet_request(body)))
 
     @operation(bp, "POST", "/fleet/apply", RequiredAccess.SESSION, "Apply a fleet", errors=_ERRORS, idempotent=True)
-    async def apply_fleet(body: FleetApplyRequest) -> rendering.FleetApplyResponse:
+    async def apply_fleet(body: FleetApplyRequest) -> responses.FleetApplyResponse:
         """Makes and changes what the document names, in one transaction: all of it or nothing. Each change needs what its single
         call needs. Repeat a request whose answer was lost with its `Idempotency-Key`: secrets are in the first answer only."""
-        return rendering.apply_response(await fleet.apply(current_session(), to_fleet_request(body)))
+        return responses.apply_response(await fleet.apply(current_session(), to_fleet_request(body)))
 
     return bp

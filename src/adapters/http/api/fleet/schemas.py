@@ -17,7 +17,7 @@ from adapters.http.api.devices.schemas import (
     Tags,
 )
 from adapters.http.api.grants.schemas import GrantBody
-from adapters.http.api.rules.schemas import MetricNames, RuleCreateRequest
+from adapters.http.api.rules.schemas import DeviceMetricNames, RuleCreateRequest
 from adapters.http.api.schedules.schemas import ScheduleCreateRequest
 from adapters.http.api.webhooks.schemas import FORMAT, EventTypes, Url
 from adapters.http.core.schemas import DisplayName, EnumValue, QueryParameters, RequestBody
@@ -41,7 +41,7 @@ class FleetProject(RequestBody):
 class FleetDeviceType(RequestBody):
     name: Label
     commands: list[CommandDefinitionCreateRequest] = Field(default_factory=list, max_length=100)
-    metrics: MetricNames | None = Field(default=None, description="Of the document's devices that name this type.")
+    metrics: DeviceMetricNames | None = Field(default=None, description="Of the document's devices that name this type.")
 
 
 class FleetDevice(RequestBody):
@@ -62,7 +62,7 @@ class FleetDevice(RequestBody):
     model: SingleLineText | None = None
     industry: SingleLineText | None = None
     tags: Tags | None = None
-    metrics: MetricNames | None = None
+    metrics: DeviceMetricNames | None = None
     commands: list[CommandDefinitionCreateRequest] | None = Field(default=None, max_length=100)
     schedules: list[ScheduleCreateRequest] | None = Field(default=None, max_length=SLOTS_PER_DEVICE)
     rules: list[RuleCreateRequest] | None = Field(default=None, max_length=MAX_RULES_PER_DEVICE)

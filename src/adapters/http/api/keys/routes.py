@@ -28,10 +28,10 @@ from domain.keys.ports import HasApiKeys
 from domain.keys.service import ApiKeyService, get_api_key
 
 
-class KeyGrantsTx(HasApiKeys, HasDeviceGroups, HasDevices, HasGrants, HasProjects, Protocol): ...
+class ApiKeyGrantsTx(HasApiKeys, HasDeviceGroups, HasDevices, HasGrants, HasProjects, Protocol): ...
 
 
-def keys_blueprint(*, keys: ApiKeyService[Any], uow: UnitOfWork[KeyGrantsTx]) -> ApiBlueprint:
+def keys_blueprint(*, keys: ApiKeyService[Any], uow: UnitOfWork[ApiKeyGrantsTx]) -> ApiBlueprint:
     bp = ApiBlueprint("keys", "API keys")
     _add_key_routes(bp, keys)
     _add_key_update_routes(bp, keys)
@@ -97,7 +97,7 @@ def _add_key_update_routes(bp: ApiBlueprint, keys: ApiKeyService[Any]) -> None:
         return OkResponse()
 
 
-async def _load_key_grants(tx: KeyGrantsTx, key: ApiKey) -> list[ApiKeyGrantResponse]:
+async def _load_key_grants(tx: ApiKeyGrantsTx, key: ApiKey) -> list[ApiKeyGrantResponse]:
     grants = await tx.grants.list_by_key(key.account_id, key.key_id)
     devices = {device.device_id: device.name for device in await tx.devices.list(key.account_id)} if grants else {}
     projects = (

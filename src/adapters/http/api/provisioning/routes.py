@@ -9,7 +9,7 @@ from adapters.http.core.paging import ListQuery, list_response, page_response
 from adapters.http.core.request_handling import ApiResponse
 from adapters.http.core.schemas import OkResponse
 from domain.kernel.ids import ClaimId, ProvisioningCodeId
-from domain.provisioning.claiming import DeviceClaimService, ProvisioningClaim
+from domain.provisioning.claiming import DeviceClaimInput, DeviceClaimService
 from domain.provisioning.codes import ProvisioningCodeService
 from domain.provisioning.model import ClaimStatus
 from domain.provisioning.policy import POLL_AFTER_S
@@ -110,7 +110,7 @@ def _add_claim_route(bp: ApiBlueprint, claims: DeviceClaimService) -> None:
     ) -> schema.DeviceClaimedResponse | schema.DeviceClaimWaitsResponse:
         """For a device at its first start; needs no other authentication. 202 while an Admin has not decided. The answer with the
         credentials comes once for each hardware id: store it before anything else."""
-        issued = await claims.claim(ProvisioningClaim(body.code, body.hardware_id, body.name, client_address()))
+        issued = await claims.claim(DeviceClaimInput(body.code, body.hardware_id, body.name, client_address()))
         if issued is None:
             return schema.DeviceClaimWaitsResponse(status=ClaimStatus.WAITING, retry_after=POLL_AFTER_S)
         return schema.DeviceClaimedResponse.from_domain(issued)

@@ -15,7 +15,7 @@ from domain.rules.model import Comparator, ConditionEvaluation, MatchMode, Rule,
 from domain.telemetry.queries.rule_dry_run import HistoryDryRun
 
 MetricName = Annotated[str, StringConstraints(min_length=1, max_length=64)]
-MetricNames = Annotated[
+DeviceMetricNames = Annotated[
     list[MetricName],
     Field(
         max_length=MAX_METRICS_PER_DEVICE,
@@ -246,7 +246,7 @@ def _condition_evaluation_response(one: ConditionEvaluation) -> ConditionEvaluat
 
 
 class MetricDeclarationRequest(RequestBody):
-    metrics: MetricNames
+    metrics: DeviceMetricNames
 
 
 class MetricDeclarationResponse(ResponseModel):

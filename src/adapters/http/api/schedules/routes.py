@@ -11,7 +11,7 @@ from adapters.http.core.request_handling import ApiResponse
 from adapters.http.core.schemas import OkResponse
 from domain.kernel.errors import ValidationFailed
 from domain.kernel.ids import DeviceId, ScheduleId
-from domain.schedules.calendar import ScheduleCalendarService
+from domain.schedules.occurrence_calendar import ScheduleCalendarService
 from domain.schedules.service import ScheduleService
 
 READ_ERRORS = {404: "NOT_FOUND"}

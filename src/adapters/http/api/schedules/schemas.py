@@ -18,7 +18,6 @@ from adapters.http.core.schemas import (
     Timestamp,
 )
 from domain.kernel.clock import SECOND_MS, to_iso
-from domain.schedules.calendar import ScheduleCalendar, ScheduleOccurrence
 from domain.schedules.model import (
     DEFAULT_MISFIRE_GRACE_S,
     MIN_MISFIRE_GRACE_S,
@@ -32,6 +31,7 @@ from domain.schedules.model import (
     ScheduleStatus,
     SwitchEdge,
 )
+from domain.schedules.occurrence_calendar import ScheduleCalendar, ScheduleOccurrence
 from domain.schedules.policy import MAX_LABEL_LENGTH, MAX_MISFIRE_GRACE_S, MILLISECONDS_THRESHOLD
 from domain.schedules.service import HISTORY_LIMIT, ScheduleInput, ScheduleView
 

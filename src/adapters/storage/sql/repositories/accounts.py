@@ -8,7 +8,7 @@ from sqlalchemy import BindParameter, bindparam, delete, func, insert, select, t
 
 from adapters.storage import errors
 from adapters.storage.sql.db_session import POSTGRES, DbSession, ForeignKeyViolationError, UniqueViolationError
-from adapters.storage.sql.mapper import RowMapper, enum_converter, for_update
+from adapters.storage.sql.row_mapper import RowMapper, enum_converter, for_update
 from adapters.storage.sql.tables import accounts, devices, memberships, notification_settings, projects, users
 from domain.accounts.model import Account, Member, Membership, Project, User
 from domain.kernel.caller import Role

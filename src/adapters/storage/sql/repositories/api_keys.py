@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from sqlalchemy import bindparam, delete, insert, or_, update
 
 from adapters.storage.sql.db_session import LOOK_UP, DbSession
-from adapters.storage.sql.mapper import RowMapper
+from adapters.storage.sql.row_mapper import RowMapper
 from adapters.storage.sql.tables import api_keys
 from domain.kernel.ids import AccountId, KeyId
 from domain.keys.model import ApiKey

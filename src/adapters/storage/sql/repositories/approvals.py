@@ -9,7 +9,7 @@ from typing import Any
 from sqlalchemy import Select, bindparam, delete, func, insert, select, update
 
 from adapters.storage.sql.db_session import DbSession, Row
-from adapters.storage.sql.mapper import from_json, to_json
+from adapters.storage.sql.row_mapper import from_json, to_json
 from adapters.storage.sql.tables import approvals
 from adapters.storage.sql.tables.permissions import PENDING_APPROVAL
 from domain.approvals.model import Approval, ApprovalStatus, Requester

@@ -13,12 +13,12 @@ from typing import Any
 from sqlalchemy import BindParameter, ColumnElement, Select, Text, and_, bindparam, cast, func, or_, select, text
 
 from adapters.storage.sql.db_session import POSTGRES, DbSession, Query, Row
-from adapters.storage.sql.mapper import from_json
 from adapters.storage.sql.repositories.commands import DEFINITION
 from adapters.storage.sql.repositories.devices import DEVICE_COLUMNS, GET, device_from_row
 from adapters.storage.sql.repositories.grants import GRANT_COLUMNS, ON_PROJECT, grant_from_row
+from adapters.storage.sql.row_mapper import from_json
 from adapters.storage.sql.tables import definitions, devices, executions, grants, group_members
-from adapters.storage.sql.tables.fleet import OPEN
+from adapters.storage.sql.tables.devices_and_automation import OPEN
 from domain.commands.model import CommandContext
 from domain.grants.model import GrantSubject
 from domain.kernel.ids import AccountId, DeviceId

@@ -10,9 +10,9 @@ from sqlalchemy import BindParameter, Text, TextClause, bindparam, case, delete,
 from adapters.storage import errors
 from adapters.storage.sql.bulk_insert import bulk_insert
 from adapters.storage.sql.db_session import POSTGRES, SQLITE, DbSession, UniqueViolationError
-from adapters.storage.sql.mapper import JSON, RowMapper, delete_batch, enum_converter, for_update, json_list, to_json
+from adapters.storage.sql.row_mapper import JSON, RowMapper, delete_batch, enum_converter, for_update, json_list, to_json
 from adapters.storage.sql.tables import definitions, devices, executions
-from adapters.storage.sql.tables.fleet import FINISHED, OPEN, QUEUED, UNFINISHED
+from adapters.storage.sql.tables.devices_and_automation import FINISHED, OPEN, QUEUED, UNFINISHED
 from domain.commands.model import CommandDefinition, CommandKind, CommandWidget, Execution, ExecutionStatus, TriggeredBy
 from domain.commands.ports import ExecutionTransition
 from domain.kernel.ids import AccountId, CommandId, DeviceId, DeviceTypeId, ExecutionId

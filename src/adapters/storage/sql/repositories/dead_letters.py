@@ -8,7 +8,7 @@ from sqlalchemy import bindparam, delete, func, insert, select, update
 from sqlalchemy.sql.expression import ClauseElement
 
 from adapters.storage.sql.db_session import DbSession
-from adapters.storage.sql.mapper import RowMapper, enum_converter, json_integer_list, to_json
+from adapters.storage.sql.row_mapper import RowMapper, enum_converter, json_integer_list, to_json
 from adapters.storage.sql.tables import dead_letters
 from domain.ingest.dead_letters import DeadLetter, DeadLetterState
 from domain.kernel.ids import DeviceId

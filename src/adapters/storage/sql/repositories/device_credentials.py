@@ -7,8 +7,8 @@ from collections.abc import Sequence
 from sqlalchemy import bindparam, delete, func, select, update
 
 from adapters.storage.sql.db_session import DbSession
-from adapters.storage.sql.mapper import RowMapper, upsert
 from adapters.storage.sql.repositories.devices import DEVICE_COLUMNS, device_from_row
+from adapters.storage.sql.row_mapper import RowMapper, upsert
 from adapters.storage.sql.tables import credentials, devices
 from domain.devices.model import Device, DeviceCredentials, DeviceStatus
 from domain.kernel.ids import DeviceId

@@ -8,7 +8,7 @@ from typing import Any
 from sqlalchemy import Delete, Select, bindparam, delete, insert, select, update
 
 from adapters.storage.sql.db_session import DbSession, UniqueViolationError
-from adapters.storage.sql.mapper import RowMapper, for_update, insert_or_ignore, json_list, to_json
+from adapters.storage.sql.row_mapper import RowMapper, for_update, insert_or_ignore, json_list, to_json
 from adapters.storage.sql.tables import device_groups, grants, group_members
 from domain.devices.groups import DeviceGroup
 from domain.kernel.errors import Conflict

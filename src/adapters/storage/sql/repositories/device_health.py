@@ -9,9 +9,9 @@ from sqlalchemy.dialects import postgresql, sqlite
 from sqlalchemy.sql.expression import ClauseElement
 
 from adapters.storage.sql.db_session import POSTGRES, SQLITE, DbSession
-from adapters.storage.sql.mapper import json_integer_list, to_json, upsert
+from adapters.storage.sql.row_mapper import json_integer_list, to_json, upsert
 from adapters.storage.sql.tables import device_drops, device_health
-from domain.devices.health import ConnectionRecord, DeviceHealth, DroppedMessages, LastDroppedMessage
+from domain.devices.health import DeviceConnectionRecord, DeviceHealth, DroppedMessages, LastDroppedMessage
 
 h, d = device_health.c, device_drops.c
 
@@ -95,7 +95,7 @@ class SqlDeviceHealthRepository:
                 found[device_no] = DeviceHealth(last_drop=drop)
         return found
 
-    async def add_connections(self, connections: Mapping[int, ConnectionRecord]) -> None:
+    async def add_connections(self, connections: Mapping[int, DeviceConnectionRecord]) -> None:
         rows = [
             {"device_no": device_no, "connects": record.count, "max_packet_size": record.max_packet_size}
             for device_no, record in sorted(connections.items())

@@ -10,8 +10,8 @@ from typing import Any
 from sqlalchemy import ColumnElement, Select, Text, and_, bindparam, case, func, select
 
 from adapters.storage.sql.db_session import DbSession
-from adapters.storage.sql.mapper import escape_like, to_json
 from adapters.storage.sql.repositories.devices import DEVICE_COLUMNS, device_from_row
+from adapters.storage.sql.row_mapper import escape_like, to_json
 from adapters.storage.sql.tables import dead_letters, devices, group_members
 from domain.devices.model import Device, DeviceStatus
 from domain.devices.search import DeviceCounts, DeviceSearch, DeviceSort, DeviceStateFilter

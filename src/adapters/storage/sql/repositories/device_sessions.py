@@ -7,7 +7,7 @@ from collections.abc import Collection, Mapping, Sequence
 from sqlalchemy import bindparam, delete, select, update
 
 from adapters.storage.sql.db_session import DbSession
-from adapters.storage.sql.mapper import json_integer_list, json_list, to_json, upsert
+from adapters.storage.sql.row_mapper import json_integer_list, json_list, to_json, upsert
 from adapters.storage.sql.tables import device_sessions
 from domain.devices.session_holders import NO_FRONT
 

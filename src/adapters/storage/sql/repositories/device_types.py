@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from sqlalchemy import bindparam, delete, func, insert, select, update
 
 from adapters.storage.sql.db_session import POSTGRES, DbSession
-from adapters.storage.sql.mapper import RowMapper
+from adapters.storage.sql.row_mapper import RowMapper
 from adapters.storage.sql.tables import device_types, devices
 from domain.devices.model import DeviceType
 from domain.kernel.ids import AccountId, DeviceTypeId

@@ -22,7 +22,7 @@ from sqlalchemy import (
 )
 
 from adapters.storage.sql.db_session import LOOK_UP, POSTGRES, SQLITE, DbSession, Row, UniqueViolationError
-from adapters.storage.sql.mapper import (
+from adapters.storage.sql.row_mapper import (
     for_update,
     from_json,
     insert_or_ignore,

@@ -17,7 +17,7 @@ from sqlalchemy.sql.elements import Grouping
 
 from adapters.storage.sql.db_session import DbSession, Row
 from adapters.storage.sql.tables import event_writers, events
-from domain.events.chain import EventChainHead
+from domain.events.hash_chain import EventChainHead
 from domain.events.log_cursor import MAX_WRITERS, LogCursor
 from domain.kernel.ids import AccountId
 

@@ -15,7 +15,6 @@ from sqlalchemy import BindParameter, ColumnElement, Select, and_, bindparam, de
 
 from adapters.storage.sql.bulk_insert import BulkStatement, bulk_insert
 from adapters.storage.sql.db_session import POSTGRES, SQLITE, DbSession, Row
-from adapters.storage.sql.mapper import JSON, RowMapper, delete_batch, escape_like, to_json
 from adapters.storage.sql.repositories.event_retention import delete_sealed_events
 from adapters.storage.sql.repositories.event_writer_numbers import (
     ADVANCE_IDLE,
@@ -28,8 +27,9 @@ from adapters.storage.sql.repositories.event_writer_numbers import (
     next_on_sqlite,
     reserve_positions,
 )
+from adapters.storage.sql.row_mapper import JSON, RowMapper, delete_batch, escape_like, to_json
 from adapters.storage.sql.tables import event_counts, event_totals, events
-from domain.events.chain import ChainHasher, chain_events, heads_after
+from domain.events.hash_chain import ChainHasher, chain_events, heads_after
 from domain.events.log_cursor import LogCursor
 from domain.events.model import NO_SEARCH, Event, EventSearch
 from domain.kernel.ids import AccountId, DeviceId

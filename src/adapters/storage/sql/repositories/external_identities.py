@@ -6,7 +6,7 @@ from sqlalchemy import bindparam
 
 from adapters.storage import errors
 from adapters.storage.sql.db_session import DbSession, UniqueViolationError
-from adapters.storage.sql.mapper import RowMapper, delete_batch, insert_or_ignore, upsert
+from adapters.storage.sql.row_mapper import RowMapper, delete_batch, insert_or_ignore, upsert
 from adapters.storage.sql.tables import external_identities, used_sign_in_states
 from domain.kernel.ids import UserId
 from domain.oidc.ports import ExternalIdentity

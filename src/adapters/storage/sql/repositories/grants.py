@@ -8,11 +8,11 @@ from typing import Any
 from sqlalchemy import ColumnElement, Select, and_, bindparam, delete, insert, or_, select, update
 
 from adapters.storage.sql.db_session import LOOK_UP, POSTGRES, SQLITE, DbSession, Row
-from adapters.storage.sql.mapper import delete_batch, for_update, from_json, json_list, to_json
+from adapters.storage.sql.row_mapper import delete_batch, for_update, from_json, json_list, to_json
 from adapters.storage.sql.tables import devices, grant_uses, grants, group_members
 from domain.devices.model import Device
+from domain.grants.grant_window import GrantWindow
 from domain.grants.model import ApiKeyReadAccess, Grant, GrantSubject, Scope
-from domain.grants.window import GrantWindow
 from domain.kernel.ids import AccountId, DeviceId, GrantId, GroupId, KeyId
 
 g = grants.c

@@ -8,7 +8,7 @@ from sqlalchemy import BindParameter, bindparam, delete, insert, update
 
 from adapters.storage import errors
 from adapters.storage.sql.db_session import DbSession, UniqueViolationError
-from adapters.storage.sql.mapper import RowMapper, delete_batch, enum_converter, for_update
+from adapters.storage.sql.row_mapper import RowMapper, delete_batch, enum_converter, for_update
 from adapters.storage.sql.tables import invitations
 from domain.accounts.model import Invitation
 from domain.kernel.caller import Role

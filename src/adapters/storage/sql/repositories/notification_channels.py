@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from sqlalchemy import bindparam, delete, func, insert, null, select, update
 
 from adapters.storage.sql.db_session import DbSession
-from adapters.storage.sql.mapper import RowMapper, enum_converter
+from adapters.storage.sql.row_mapper import RowMapper, enum_converter
 from adapters.storage.sql.tables import notification_channels, notifications
 from domain.kernel.ids import AccountId, ChannelId, MembershipId
 from domain.notifications.model import ChannelErrorCode, ChannelKind, NotificationChannel

@@ -8,7 +8,7 @@ from typing import Any
 from sqlalchemy import bindparam, delete, func, insert, select, update
 
 from adapters.storage.sql.db_session import POSTGRES, DbSession
-from adapters.storage.sql.mapper import (
+from adapters.storage.sql.row_mapper import (
     RowMapper,
     enum_converter,
     from_json,

@@ -8,7 +8,7 @@ from typing import Any
 from sqlalchemy import bindparam, delete, insert, update
 
 from adapters.storage.sql.db_session import DbSession
-from adapters.storage.sql.mapper import RowMapper, enum_converter, json_list, to_json
+from adapters.storage.sql.row_mapper import RowMapper, enum_converter, json_list, to_json
 from adapters.storage.sql.tables import devices, left_edges
 from domain.kernel.ids import DeviceId
 from domain.schedules.model import OfflineDeviceEdge, SwitchEdge

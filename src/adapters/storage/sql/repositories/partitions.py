@@ -8,8 +8,8 @@ from collections.abc import Collection, Sequence
 from sqlalchemy import BindParameter, bindparam, column, delete, func, select, table, text, update
 
 from adapters.storage.sql.db_session import POSTGRES, DbSession, Row
-from adapters.storage.sql.mapper import insert_or_ignore, json_integer_list, json_list, to_json
 from adapters.storage.sql.postgres_session_settings import session_name
+from adapters.storage.sql.row_mapper import insert_or_ignore, json_integer_list, json_list, to_json
 from adapters.storage.sql.tables import members, partitions
 from domain.partitions.model import (
     NOBODY,

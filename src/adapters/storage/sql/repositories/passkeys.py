@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from sqlalchemy import bindparam, delete, insert, select, update
 
 from adapters.storage.sql.db_session import DbSession
-from adapters.storage.sql.mapper import RowMapper, delete_batch, for_update, from_json, insert_or_ignore, to_json
+from adapters.storage.sql.row_mapper import RowMapper, delete_batch, for_update, from_json, insert_or_ignore, to_json
 from adapters.storage.sql.tables import passkeys, used_passkey_challenges
 from domain.kernel.errors import Conflict
 from domain.kernel.ids import PasskeyId, UserId

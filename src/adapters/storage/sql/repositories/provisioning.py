@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from sqlalchemy import bindparam, delete, func, insert, select, update
 
 from adapters.storage.sql.db_session import POSTGRES, DbSession
-from adapters.storage.sql.mapper import Converter, RowMapper, enum_converter, for_update, from_json, to_json
+from adapters.storage.sql.row_mapper import Converter, RowMapper, enum_converter, for_update, from_json, to_json
 from adapters.storage.sql.tables import device_claims, device_types, memberships, projects, provisioning_codes
 from domain.devices.model import FirmwareProfile
 from domain.kernel.ids import AccountId, ClaimId, ProvisioningCodeId

@@ -10,7 +10,7 @@ from sqlalchemy.dialects import postgresql, sqlite
 from sqlalchemy.sql.expression import ClauseElement
 
 from adapters.storage.sql.db_session import POSTGRES, SQLITE, DbSession
-from adapters.storage.sql.mapper import json_integer_list, to_json
+from adapters.storage.sql.row_mapper import json_integer_list, to_json
 from adapters.storage.sql.tables import late_readings, reading_store_time
 from domain.kernel.clock import MINUTE_MS, SECOND_MS
 from domain.telemetry.ports import PackedRow
@@ -94,7 +94,7 @@ LIST_MESSAGES = {
 }
 
 
-class SqlArrivalRepository:
+class SqlReadingArrivalRepository:
     def __init__(self, session: DbSession) -> None:
         self._session = session
 

@@ -13,7 +13,7 @@ from sqlalchemy import BigInteger, BindParameter, TextClause, bindparam, select,
 
 from adapters.storage.sql.bulk_insert import BulkStatement
 from adapters.storage.sql.db_session import POSTGRES, SQLITE, DbSession
-from adapters.storage.sql.mapper import json_integer_list, json_list, to_json, upsert
+from adapters.storage.sql.row_mapper import json_integer_list, json_list, to_json, upsert
 from adapters.storage.sql.tables import device_latest, device_metrics, metric_names, readings
 from domain.telemetry.ports import MAX_TIME_MS, MessageKey, PackedRow, RowKey
 

@@ -10,7 +10,7 @@ from sqlalchemy.dialects import postgresql, sqlite
 from sqlalchemy.sql.expression import ClauseElement
 
 from adapters.storage.sql.db_session import POSTGRES, SQLITE, DbSession
-from adapters.storage.sql.mapper import to_json, upsert
+from adapters.storage.sql.row_mapper import to_json, upsert
 from adapters.storage.sql.tables import rollups, rollups_due
 from domain.telemetry.ports import DueRollup
 

@@ -9,7 +9,7 @@ from typing import Any
 from sqlalchemy import bindparam, delete, insert, select, update
 
 from adapters.storage.sql.db_session import DbSession, Row
-from adapters.storage.sql.mapper import from_json, to_json
+from adapters.storage.sql.row_mapper import from_json, to_json
 from adapters.storage.sql.tables import rules
 from domain.kernel.columnar_records import read_column
 from domain.kernel.ids import DeviceId, RuleId

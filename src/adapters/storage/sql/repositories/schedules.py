@@ -10,10 +10,10 @@ from sqlalchemy import BindParameter, bindparam, func, insert, select, text, tup
 from adapters.storage import errors
 from adapters.storage.sql.bulk_insert import bulk_insert, bulk_update
 from adapters.storage.sql.db_session import POSTGRES, SQLITE, DbSession, UniqueViolationError
-from adapters.storage.sql.mapper import RowMapper, delete_batch, enum_converter, from_json, json_list, to_json
 from adapters.storage.sql.repositories.offline_device_edges import SqlOfflineDeviceEdgeMixin
+from adapters.storage.sql.row_mapper import RowMapper, delete_batch, enum_converter, from_json, json_list, to_json
 from adapters.storage.sql.tables import devices, schedule_edges, schedules
-from adapters.storage.sql.tables.fleet import ENDED, LIVE, WAITING_POSTGRES, WAITING_SQLITE
+from adapters.storage.sql.tables.devices_and_automation import ENDED, LIVE, WAITING_POSTGRES, WAITING_SQLITE
 from domain.kernel.ids import AccountId, DeviceId, ScheduleId
 from domain.schedules.model import (
     EdgeOutcome,

@@ -7,8 +7,8 @@ from collections.abc import Sequence
 from sqlalchemy import BindParameter, bindparam, delete, func, insert, select, update
 
 from adapters.storage.sql.db_session import POSTGRES, DbSession
-from adapters.storage.sql.mapper import RowMapper, delete_batch, upsert
 from adapters.storage.sql.repositories.sign_in import LOCK_USER
+from adapters.storage.sql.row_mapper import RowMapper, delete_batch, upsert
 from adapters.storage.sql.tables import login_challenges, passkeys, recovery_codes, totp_secrets
 from domain.accounts.model import LoginChallenge, TotpSecret
 from domain.kernel.ids import UserId

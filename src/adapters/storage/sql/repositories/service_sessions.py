@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from sqlalchemy import bindparam, insert, or_, update
 
 from adapters.storage.sql.db_session import DbSession
-from adapters.storage.sql.mapper import Converter, RowMapper, enum_converter, from_json, to_json
+from adapters.storage.sql.row_mapper import Converter, RowMapper, enum_converter, from_json, to_json
 from adapters.storage.sql.tables import service_sessions, user_sessions
 from domain.kernel.caller import Role
 from domain.kernel.ids import AccountId, SessionId

@@ -5,7 +5,7 @@ from __future__ import annotations
 from sqlalchemy import BindParameter, and_, bindparam, delete, func, insert, not_, select, update
 
 from adapters.storage.sql.db_session import POSTGRES, DbSession
-from adapters.storage.sql.mapper import RowMapper, delete_batch, upsert
+from adapters.storage.sql.row_mapper import RowMapper, delete_batch, upsert
 from adapters.storage.sql.tables import login_failures, one_time_codes, refresh_tokens, users
 from domain.accounts.model import KNOWN_LOGIN_PREFIX, LoginFailures, OneTimeCode, RefreshToken
 from domain.kernel.ids import SessionId, UserId

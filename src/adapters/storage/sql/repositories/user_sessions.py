@@ -7,9 +7,9 @@ from collections.abc import Sequence
 from sqlalchemy import bindparam, func, insert, select, update
 
 from adapters.storage.sql.db_session import LOOK_UP, POSTGRES, DbSession
-from adapters.storage.sql.mapper import RowMapper, delete_batch, for_update, upsert
 from adapters.storage.sql.repositories.accounts import MEMBERSHIP
 from adapters.storage.sql.repositories.sign_in import LOCK_USER
+from adapters.storage.sql.row_mapper import RowMapper, delete_batch, for_update, upsert
 from adapters.storage.sql.tables import approvals, memberships, service_sessions, unlock_links, user_sessions
 from adapters.storage.sql.tables.permissions import PENDING_APPROVAL
 from domain.accounts.model import Membership, UnlockLink, UserSession

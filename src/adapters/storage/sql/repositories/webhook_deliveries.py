@@ -11,7 +11,7 @@ from sqlalchemy.dialects import postgresql
 
 from adapters.storage.sql.bulk_insert import BulkStatement
 from adapters.storage.sql.db_session import POSTGRES, SQLITE, DbSession
-from adapters.storage.sql.mapper import RowMapper, delete_batch, enum_converter, to_json
+from adapters.storage.sql.row_mapper import RowMapper, delete_batch, enum_converter, to_json
 from adapters.storage.sql.tables import attempts, deliveries, webhooks
 from adapters.storage.sql.tables.events_and_telemetry import FINISHED_DELIVERY, PENDING_DELIVERY
 from domain.kernel.ids import DeliveryId, WebhookId

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from sqlalchemy import bindparam, delete, func, insert, select, update
 
 from adapters.storage.sql.db_session import DbSession
-from adapters.storage.sql.mapper import RowMapper, enum_converter, for_update, from_json, json_list, to_json
+from adapters.storage.sql.row_mapper import RowMapper, enum_converter, for_update, from_json, json_list, to_json
 from adapters.storage.sql.tables import api_keys, webhooks
 from domain.kernel.ids import AccountId, WebhookId
 from domain.webhooks.model import Webhook, WebhookFormat

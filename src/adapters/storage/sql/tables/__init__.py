@@ -2,6 +2,18 @@
 
 from adapters.storage.sql.tables.cluster import device_sessions, members, partitions
 from adapters.storage.sql.tables.columns import metadata
+from adapters.storage.sql.tables.devices_and_automation import (
+    PARTITION_HASH,
+    credentials,
+    definitions,
+    device_types,
+    devices,
+    executions,
+    left_edges,
+    rules,
+    schedule_edges,
+    schedules,
+)
 from adapters.storage.sql.tables.events_and_telemetry import (
     attempts,
     audit_rounds,
@@ -22,18 +34,6 @@ from adapters.storage.sql.tables.events_and_telemetry import (
     rollups_due,
     tombstones,
     webhooks,
-)
-from adapters.storage.sql.tables.fleet import (
-    PARTITION_HASH,
-    credentials,
-    definitions,
-    device_types,
-    devices,
-    executions,
-    left_edges,
-    rules,
-    schedule_edges,
-    schedules,
 )
 from adapters.storage.sql.tables.groups import device_groups, group_members
 from adapters.storage.sql.tables.identity import (

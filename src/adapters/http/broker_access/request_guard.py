@@ -15,7 +15,7 @@ BAN_AFTER = 20
 MAX_BAN_S = 300.0
 
 
-class BrokerGuard:
+class BrokerAuthRequestGuard:
     def __init__(self, secret: str | None, networks: Sequence[Network]) -> None:
         """A broker shows the secret as a bearer token, or asks from one of the networks."""
         self._secret = secret

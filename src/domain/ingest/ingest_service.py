@@ -27,12 +27,12 @@ from domain.rules.policy import MAX_FIRINGS_PER_MINUTE, RuleLoopGuard
 from domain.rules.storage_ports import HasRules
 from domain.rules.telemetry_engine_port import BatchResult, Checkpoint, TelemetryEngine, WatchedReading
 from domain.telemetry.ports import HasReadings, HasRollups
-from domain.telemetry.reading_arrival_ports import HasArrivals
+from domain.telemetry.reading_arrival_ports import HasReadingArrivals
 from domain.telemetry.rollup_service import RollupMarkCache
 from domain.webhooks.ports import WebhookFanoutTx
 
 
-class IngestTx(WebhookFanoutTx, AutomationTx, HasArrivals, HasReadings, HasRollups, HasRules, Protocol): ...
+class IngestTx(WebhookFanoutTx, AutomationTx, HasReadingArrivals, HasReadings, HasRollups, HasRules, Protocol): ...
 
 
 @dataclass(frozen=True, slots=True)

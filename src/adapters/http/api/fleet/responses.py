@@ -1,4 +1,4 @@
-"""What the domain says of a fleet, in the form of the file."""
+"""Response models of the fleet as a file, and how they are made from what the domain returns."""
 
 from __future__ import annotations
 

@@ -16,14 +16,14 @@ from domain.kernel.ids import ExecutionId
 from domain.kernel.unit_of_work import UnitOfWork
 
 
-class SubmissionWaiterTx(HasApprovals, HasExecutions, Protocol): ...
+class SubmittedCommandTx(HasApprovals, HasExecutions, Protocol): ...
 
 
-class SubmissionWaiter:
+class SubmittedCommandWaiter:
     def __init__(
         self,
         *,
-        uow: UnitOfWork[SubmissionWaiterTx],
+        uow: UnitOfWork[SubmittedCommandTx],
         clock: Clock,
         execution_waiter: ExecutionWaiter,
         approval_waiter: ApprovalWaiter,

@@ -15,8 +15,8 @@ from datetime import UTC, date, datetime, time, timedelta
 from functools import lru_cache
 from zoneinfo import ZoneInfo
 
-from domain.grants.rate_limit import RATE_WINDOW_MS, RateAllowance
-from domain.grants.window import GrantWindow
+from domain.grants.grant_window import GrantWindow
+from domain.grants.rate_limit import RATE_WINDOW_MS, RateLimitDecision
 from domain.kernel.clock import MINUTE_MS
 from domain.kernel.errors import ValidationFailed
 
@@ -66,12 +66,12 @@ def next_open_ms(window: GrantWindow, at_ms: int) -> int | None:
     return None
 
 
-def rate_allowance(uses: Sequence[int], limit: int, now_ms: int) -> RateAllowance:
+def rate_allowance(uses: Sequence[int], limit: int, now_ms: int) -> RateLimitDecision:
     """Whether the limit allows one more use. `uses` in any order; `limit` ≥ 1."""
     recent = sorted(at_ms for at_ms in uses if at_ms > now_ms - RATE_WINDOW_MS)
     if len(recent) < limit:
-        return RateAllowance(True, limit - len(recent) - 1, min([*recent, now_ms]) + RATE_WINDOW_MS)
-    return RateAllowance(False, 0, recent[-limit] + RATE_WINDOW_MS)
+        return RateLimitDecision(True, limit - len(recent) - 1, min([*recent, now_ms]) + RATE_WINDOW_MS)
+    return RateLimitDecision(False, 0, recent[-limit] + RATE_WINDOW_MS)
 
 
 def _possible_openings(window: GrantWindow, day: date) -> Iterator[int]:

@@ -18,7 +18,7 @@ FIRST_PAUSE_S, LONGEST_PAUSE_S = 0.5, 5.0
 _RETRIED = frozenset({429, 502, 503, 504})
 
 
-class FleetCallError(Exception):
+class FleetApiError(Exception):
     """The service refused, or did not answer. `details`: (place in the request, message)."""
 
     def __init__(self, message: str, code: str = "", details: tuple[tuple[str, str], ...] = ()) -> None:
@@ -28,7 +28,7 @@ class FleetCallError(Exception):
 
 
 @dataclass(frozen=True, slots=True)
-class FleetClient:
+class FleetApiClient:
     http: httpx.Client
 
     def export(self, project: str | None) -> Any:
@@ -42,7 +42,7 @@ class FleetClient:
         return self._call("POST", "/fleet/apply", json=body, headers={"Idempotency-Key": str(uuid.uuid4())})
 
     def _call(self, method: str, path: str, **request: Any) -> Any:
-        """Raises FleetCallError."""
+        """Raises FleetApiError."""
         until, pause = time.monotonic() + RETRY_FOR_S, FIRST_PAUSE_S
         while True:
             answer = self._send(method, path, **request)
@@ -61,10 +61,10 @@ class FleetClient:
 
 
 @contextmanager
-def fleet_client(url: str, token: str) -> Iterator[FleetClient]:
+def fleet_client(url: str, token: str) -> Iterator[FleetApiClient]:
     headers = {"Authorization": f"Bearer {token}"}
     with httpx.Client(base_url=f"{url.rstrip('/')}/api/v1", headers=headers, timeout=RESPONSE_TIMEOUT_S) as http:
-        yield FleetClient(http)
+        yield FleetApiClient(http)
 
 
 def _asks_for_retry(answer: httpx.Response) -> bool:
@@ -76,14 +76,14 @@ def _content(answer: httpx.Response) -> Any:
         content = answer.json()
     except ValueError:
         message = f"{answer.request.url} does not return JSON ({answer.status_code}). Is it the URL of Latchboard?"
-        raise FleetCallError(message) from None
+        raise FleetApiError(message) from None
     if answer.is_success:
         return content
     details = tuple((each["field"], each["message"]) for each in content.get("details") or ())
-    raise FleetCallError(f"{content.get('error')}: {content.get('message')}", str(content.get("error")), details)
+    raise FleetApiError(f"{content.get('error')}: {content.get('message')}", str(content.get("error")), details)
 
 
-def _no_answer(url: httpx.URL, last: httpx.Response | httpx.HTTPError) -> FleetCallError:
+def _no_answer(url: httpx.URL, last: httpx.Response | httpx.HTTPError) -> FleetApiError:
     if isinstance(last, httpx.Response):
-        return FleetCallError(f"{url} answers {last.status_code} for {RETRY_FOR_S:.0f} seconds: {last.text[:200]}")
-    return FleetCallError(f"{url} does not answer: {last or type(last).__name__}. Is the service running?")
+        return FleetApiError(f"{url} answers {last.status_code} for {RETRY_FOR_S:.0f} seconds: {last.text[:200]}")
+    return FleetApiError(f"{url} does not answer: {last or type(last).__name__}. Is the service running?")

@@ -11,7 +11,7 @@ from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import replace
 from typing import Protocol
 
-from domain.ingest.telemetry import NOTHING, IngestResult
+from domain.ingest.ingest_service import NOTHING, IngestResult
 from domain.kernel.unit_of_work import Transaction, UnitOfWork
 from domain.rules.telemetry_engine_port import BatchResult, TelemetryBatch, TelemetryEngine
 from domain.telemetry.ports import HasReadings
@@ -20,17 +20,17 @@ AssignNames = Callable[[Sequence[str]], Awaitable[Mapping[str, Exception]]]
 """Tells the engine the numbers of these names. Returns the names that the database refuses, each with its error."""
 
 
-class MetricNamingTx(Transaction, HasReadings, Protocol): ...
+class MetricNumberingTx(Transaction, HasReadings, Protocol): ...
 
 
-async def assign_metric_numbers(engine: TelemetryEngine, uow: UnitOfWork[MetricNamingTx], names: Sequence[str]) -> None:
+async def assign_metric_numbers(engine: TelemetryEngine, uow: UnitOfWork[MetricNumberingTx], names: Sequence[str]) -> None:
     """Raises Unavailable when the database does not answer."""
     async with uow.write(caller=None) as tx:
         numbered = await tx.readings.assign_metric_numbers(names)
     engine.add_metric_names(numbered)
 
 
-class MetricNamingIngest:
+class MetricNumberingIngest:
     """Runs a batch through the engine in as many calls as new metric names require."""
 
     def __init__(self, engine: TelemetryEngine, assign_names: AssignNames) -> None:

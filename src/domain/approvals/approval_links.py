@@ -14,7 +14,7 @@ from typing import Generic, Protocol, TypeVar
 
 from domain.accounts.model import User
 from domain.accounts.ports import HasMemberships, HasUsers
-from domain.approvals.link_ports import ApprovalLinkCodec
+from domain.approvals.approval_link_ports import ApprovalLinkCodec
 from domain.approvals.model import Approval, ApprovalStatus
 from domain.approvals.policy import ALREADY_DECIDED
 from domain.approvals.ports import ApprovalTx
@@ -44,7 +44,7 @@ TxT = TypeVar("TxT", bound=ApprovalLinkTx)
 
 
 @dataclass(frozen=True, slots=True)
-class LinkedApproval:
+class ApprovalLinkDetails:
     """What a link is for. `methods`: the second factors that the person can show (`totp`, `passkey`, `recovery`); none if they
     have none."""
 
@@ -79,7 +79,7 @@ class ApprovalLinkService(Generic[TxT]):
         self._challenges = challenges
         self._requirement = requirement
 
-    async def preview(self, token: str, *, address: str = "") -> LinkedApproval:
+    async def preview(self, token: str, *, address: str = "") -> ApprovalLinkDetails:
         """What the link is for; changes nothing. Raises ValidationFailed `LINK_INVALID`, PermissionDenied `ROLE_REQUIRED`,
         NotFound for a request that was deleted with its device."""
         claims = self._codec.read(token)
@@ -97,7 +97,7 @@ class ApprovalLinkService(Generic[TxT]):
                 raise NotFound("This request does not exist any more. Its device may have been deleted.")
             device = await get_device(tx, membership.account_id, approval.device_id)
             methods = await self._list_methods(tx, user)
-        return LinkedApproval(approval, device, user, min(claims.expires_ms, approval.expires_ms), methods, caller)
+        return ApprovalLinkDetails(approval, device, user, min(claims.expires_ms, approval.expires_ms), methods, caller)
 
     async def passkey_options(self, token: str) -> JsonObject:
         """For `navigator.credentials.get`. Raises as `preview`; NotFound for a person without passkeys."""
@@ -123,7 +123,7 @@ class ApprovalLinkService(Generic[TxT]):
         await self._approvals.deny(caller, approval.device_id, approval.approval_id, note=note)
         return None
 
-    async def _check_factor(self, linked: LinkedApproval, factor: PresentedSecondFactor | None) -> bool:
+    async def _check_factor(self, linked: ApprovalLinkDetails, factor: PresentedSecondFactor | None) -> bool:
         """Whether a second factor was shown; False for a person who has none and needs none."""
         if not linked.methods and self._requirement.applies_to(linked.caller.role):
             raise PermissionDenied(
@@ -157,7 +157,7 @@ async def _was_cut_off(tx: ApprovalLinkTx, user: User, issued_ms: int) -> bool:
     return max(user.password_changed_ms, await tx.user_sessions.last_revoked_ms(user.user_id) or 0) > issued_ms
 
 
-def _purpose(linked: LinkedApproval) -> str:
+def _purpose(linked: ApprovalLinkDetails) -> str:
     """What a passkey signs for: this decision of this person."""
     return f"approval-link:{linked.approval.approval_id}:{linked.caller.membership_id}"
 

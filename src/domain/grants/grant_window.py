@@ -2,7 +2,7 @@
 
 The window is [from, to): the minute `to` is outside. from > to wraps past midnight and belongs to the day on which it starts.
 from == to is a whole day: 24 hours of wall clock from that minute. Without minutes, the active days count from midnight to
-midnight. Without days, every day is active. `reference.py` defines the meaning at any instant.
+midnight. Without days, every day is active. `reference_window_and_rate_limit.py` defines the meaning at any instant.
 """
 
 from __future__ import annotations

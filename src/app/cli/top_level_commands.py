@@ -145,8 +145,8 @@ def mcp(
     ] = None,
 ) -> None:
     """Serve the Model Context Protocol on standard input and output: an AI agent acts as one API key."""
-    from app.cli.banner import http_url
     from app.cli.mcp import run_stdio_server
+    from app.cli.startup_banner import http_url
 
     run_async(run_stdio_server(url or http_url(load_settings_or_exit()), key))
 
@@ -154,7 +154,7 @@ def mcp(
 @app.command()
 def health() -> None:
     """Ask the running service whether it is ready. Exit code 0: it is; 1: it is not, with the reason."""
-    from app.cli.health import check_readiness
+    from app.cli.health_check import check_readiness
 
     try:
         stdout_console.print(check_readiness(load_settings_or_exit()), markup=False)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import httpx
 
-from app.cli.banner import http_url
+from app.cli.startup_banner import http_url
 from app.config.settings import Settings
 from app.runtime.startup_errors import StartupError
 

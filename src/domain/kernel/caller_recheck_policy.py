@@ -1,4 +1,4 @@
-"""Authority at commit: whether a caller may still act is decided in the transaction that acts.
+"""Caller recheck: whether a caller may still act is decided in the transaction that acts.
 
 A request is authenticated before its body is read, and may wait after that: for a password hash, a lock, a slow client.
 Meanwhile its caller may be removed, demoted or signed out, or its key disabled. So `UnitOfWork.write` reads the session and

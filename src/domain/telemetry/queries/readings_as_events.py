@@ -12,7 +12,7 @@ from typing import Protocol
 
 from domain.devices.model import Device
 from domain.devices.ports import HasDevices
-from domain.events.model import TelemetryRecord
+from domain.events.model import ReadingAsEvent
 from domain.kernel.ids import AccountId, DeviceId
 from domain.kernel.unit_of_work import UnitOfWork
 from domain.rules.telemetry_engine_port import TelemetryEngine
@@ -22,19 +22,19 @@ MAX_DEVICES = 200
 """The most recently seen devices: a page has at most 200 readings, so it cannot contain more devices."""
 
 
-class TelemetryEventQueryTx(HasDevices, HasReadings, Protocol): ...
+class ReadingsAsEventsTx(HasDevices, HasReadings, Protocol): ...
 
 
-class TelemetryEventQueryService:
+class ReadingsAsEventsService:
     """Implements the port of the events part for telemetry."""
 
-    def __init__(self, *, uow: UnitOfWork[TelemetryEventQueryTx], engine: TelemetryEngine) -> None:
+    def __init__(self, *, uow: UnitOfWork[ReadingsAsEventsTx], engine: TelemetryEngine) -> None:
         self._uow = uow
         self._engine = engine
 
     async def page(
         self, account_id: AccountId, *, device_id: DeviceId | None, limit: int, skip: int, before_ms: int
-    ) -> Sequence[TelemetryRecord]:
+    ) -> Sequence[ReadingAsEvent]:
         """Readings at or before `before_ms` (Unix ms), newest first, without the first `skip`."""
         wanted = limit + skip
         async with self._uow.read() as tx:
@@ -54,22 +54,18 @@ class TelemetryEventQueryService:
                     return limit
         return counted
 
-    async def _list_devices(
-        self, tx: TelemetryEventQueryTx, account_id: AccountId, device_id: DeviceId | None
-    ) -> Sequence[Device]:
+    async def _list_devices(self, tx: ReadingsAsEventsTx, account_id: AccountId, device_id: DeviceId | None) -> Sequence[Device]:
         if device_id is not None:
             device = await tx.devices.get(account_id, device_id)
             return [] if device is None else [device]
         seen = [device for device in await tx.devices.list(account_id) if device.last_seen_ms is not None]
         return sorted(seen, key=lambda device: -(device.last_seen_ms or 0))
 
-    async def _newest_records(
-        self, tx: TelemetryEventQueryTx, device: Device, before_ms: int, wanted: int
-    ) -> list[TelemetryRecord]:
+    async def _newest_records(self, tx: ReadingsAsEventsTx, device: Device, before_ms: int, wanted: int) -> list[ReadingAsEvent]:
         rows = await tx.readings.list_between(device.device_no, 0, before_ms + 1, wanted)
         names = {number: (name, unit) for number, name, unit in await tx.readings.list_device_metrics(device.device_no)}
         records = []
         for at_ms, number, value, text, _ in self._engine.unpack_readings(rows):
             metric, unit = names.get(number, (f"#{number}", None))
-            records.append(TelemetryRecord(device.device_id, device.name, at_ms, metric, value, text, unit))
+            records.append(ReadingAsEvent(device.device_id, device.name, at_ms, metric, value, text, unit))
         return sorted(records, key=lambda record: (-record.at_ms, record.device_id, record.metric))
