@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Protocol
 
 from domain.accounts.model import User
 from domain.accounts.ports import HasUsers, Translator
@@ -21,10 +20,7 @@ class MailTemplate:
         return translator.translate(self.subject, language), translator.translate(self.text, language).format(**values)
 
 
-class LanguageTx(HasUsers, Protocol): ...
-
-
-async def choose_language(tx: LanguageTx, user: User | None, requested: str) -> str:
+async def choose_language(tx: HasUsers, user: User | None, requested: str) -> str:
     """The one that the user has stored, else that of the request."""
     stored = None if user is None else await tx.users.find_language(user.user_id)
     return stored or requested

@@ -2,18 +2,13 @@
 
 from __future__ import annotations
 
-from typing import Protocol
-
 from domain.commands.ports import HasExecutions
 from domain.kernel.clock import Clock
-from domain.kernel.unit_of_work import Transaction, UnitOfWork
-
-
-class CrashRecoveryTx(Transaction, HasExecutions, Protocol): ...
+from domain.kernel.unit_of_work import UnitOfWork
 
 
 class CommandCrashRecovery:
-    def __init__(self, *, uow: UnitOfWork[CrashRecoveryTx], clock: Clock) -> None:
+    def __init__(self, *, uow: UnitOfWork[HasExecutions], clock: Clock) -> None:
         self._uow = uow
         self._clock = clock
 

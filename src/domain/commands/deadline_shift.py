@@ -6,22 +6,17 @@ stored deadlines are moved along.
 
 from __future__ import annotations
 
-from typing import Protocol
-
 from domain.commands.ports import HasExecutions
 from domain.kernel.clock import MINUTE_MS, Clock, ClockStepDetector
-from domain.kernel.unit_of_work import Transaction, UnitOfWork
+from domain.kernel.unit_of_work import UnitOfWork
 
 MAX_UNNOTICED_MS = MINUTE_MS
 """The clock may have been set this long before the dispatcher notices; it looks every 30 s. Commands that were created since have
 their deadlines by the new time."""
 
 
-class CommandDeadlineTx(Transaction, HasExecutions, Protocol): ...
-
-
 class CommandDeadlineShifter:
-    def __init__(self, *, uow: UnitOfWork[CommandDeadlineTx], clock: Clock) -> None:
+    def __init__(self, *, uow: UnitOfWork[HasExecutions], clock: Clock) -> None:
         self._uow = uow
         self._clock = clock
         self._steps: ClockStepDetector | None = None

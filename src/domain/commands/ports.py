@@ -6,13 +6,11 @@ from collections.abc import Collection, Mapping, Sequence
 from contextlib import AbstractContextManager
 from typing import Protocol, TypeAlias
 
-from domain.commands.model import AutomationCommand, CommandContext, CommandDefinition, Execution, ExecutionStatus
-from domain.devices.model import Device
+from domain.commands.model import CommandContext, CommandDefinition, Execution, ExecutionStatus
 from domain.grants.model import GrantSubject
 from domain.grants.ports import AuthorizationTx
-from domain.kernel.caller import Session
 from domain.kernel.domain_events import Json, JsonObject
-from domain.kernel.errors import DomainError, FieldFault
+from domain.kernel.errors import FieldFault
 from domain.kernel.ids import AccountId, CommandId, DeviceId, DeviceTypeId, ExecutionId
 from domain.kernel.unit_of_work import Transaction
 
@@ -110,32 +108,6 @@ class HasCommandContexts(Protocol):
 
 class AutomationTx(Transaction, AuthorizationTx, HasCommandDefinitions, HasExecutions, Protocol):
     """Checks and queues the commands of schedules and rules."""
-
-
-class AutomationCommandChecker(Protocol):
-    """For the services that save schedules and rules. `CommandService` implements it."""
-
-    async def check_unattended(
-        self, tx: AutomationTx, caller: Session, device: Device, cmd: str, params: Json, now_ms: int
-    ) -> CommandDefinition:
-        """Raises ValidationFailed, also `COMMAND_NEEDS_APPROVAL`, and PermissionDenied."""
-
-    async def authorize_replay(self, tx: AutomationTx, caller: Session, device: Device, cmds: Sequence[str], now_ms: int) -> None:
-        """Authorise a replay as of now, before anything that depends on the state of the device.
-
-        Raises ReplayAuthorizedError and PermissionDenied for a replay; returns for a first request."""
-
-    async def effective_definitions(self, tx: HasCommandDefinitions, device: Device) -> Sequence[CommandDefinition]:
-        """The device's commands, one definition per name."""
-
-
-class AutomationCommandRunner(Protocol):
-    """For the services that fire schedules and rules. `CommandService` implements it."""
-
-    async def run_unattended(
-        self, tx: AutomationTx, commands: Sequence[AutomationCommand], now_ms: int
-    ) -> Sequence[Execution | DomainError]:
-        """Check and queue the commands in `tx`. For each, the queued execution or the reason why it was not queued."""
 
 
 class ParamsValidator(Protocol):

@@ -61,7 +61,7 @@ class SubmissionResult:
 
 
 class CommandService:
-    """Implements `ApprovedCommandSubmitter`, `AutomationCommandChecker` and `AutomationCommandRunner`."""
+    """Implements `ApprovedCommandSubmitter` and `GrantableCommandSource`."""
 
     def __init__(
         self,

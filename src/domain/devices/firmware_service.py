@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import Protocol
 
 from domain.devices.credential_issuer import usual_config_format
 from domain.devices.firmware_config import BrokerEndpoint, FirmwareConfigFormat, FirmwareConfigValues
@@ -12,15 +11,12 @@ from domain.devices.lookup import get_device
 from domain.devices.ports import HasDevices
 from domain.kernel.caller import Session
 from domain.kernel.ids import DeviceId
-from domain.kernel.unit_of_work import Transaction, UnitOfWork
-
-
-class DeviceFirmwareTx(Transaction, HasDevices, Protocol): ...
+from domain.kernel.unit_of_work import UnitOfWork
 
 
 @dataclass(frozen=True, slots=True)
 class DeviceFirmwareService:
-    uow: UnitOfWork[DeviceFirmwareTx] = field(repr=False)
+    uow: UnitOfWork[HasDevices] = field(repr=False)
     endpoint: BrokerEndpoint
     sources: FirmwareSourceReader
 

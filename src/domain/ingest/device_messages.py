@@ -6,7 +6,7 @@ before the transaction begins. Answers to devices are returned as `AfterCommitAc
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Protocol
 
@@ -36,38 +36,21 @@ from domain.devices.device_link import (
 )
 from domain.devices.health import DeviceHealthBatch, HasDeviceHealth
 from domain.devices.model import Device
+from domain.devices.presence import PresenceService
 from domain.devices.presence_batch import PresenceBatch, PresenceTx
 from domain.devices.session_holders import HasDeviceSessions
 from domain.kernel.clock import SECOND_MS, Clock
 from domain.kernel.ids import DeviceId
 from domain.kernel.unit_of_work import UnitOfWork
+from domain.schedules.device_plan_sync import DevicePlanService
 from domain.schedules.offline_device_edge_policy import RelayEvidence
+from domain.schedules.offline_device_edge_service import OfflineDeviceEdgeService
 from domain.schedules.ports import ScheduleTx
 
 CONNECT_SEQUENCE_MS = 10 * SECOND_MS
 
 
 class DeviceMessagesTx(ScheduleTx, PresenceTx, ReportTx, HasDeviceHealth, HasDeviceSessions, Protocol): ...
-
-
-class PresenceTracker(Protocol):
-    def on_connected(self, batch: PresenceBatch, device: Device, at_ms: int, /) -> None: ...
-
-    def on_disconnected(self, batch: PresenceBatch, device: Device, reason: str, at_ms: int, /) -> None: ...
-
-    def on_status(self, batch: PresenceBatch, device: Device, online: bool, at_ms: int, /) -> None: ...
-
-
-class SchedulePlanSync(Protocol):
-    async def on_plan_revisions(self, tx: DeviceMessagesTx, reported: Sequence[tuple[Device, int]], /) -> None: ...
-
-    def on_online(self, tx: DeviceMessagesTx, device: Device) -> None: ...
-
-
-class OfflineDeviceEdgeResolution(Protocol):
-    async def on_relay_reports(self, tx: DeviceMessagesTx, reports: Sequence[tuple[Device, RelayEvidence]], /) -> None: ...
-
-    async def on_plan_revisions(self, tx: DeviceMessagesTx, reported: Mapping[DeviceId, int], /) -> None: ...
 
 
 @dataclass(frozen=True, slots=True)
@@ -130,9 +113,9 @@ class DeviceMessageService:
         clock: Clock,
         codec: DeviceCodec,
         reports: CommandReportService,
-        presence: PresenceTracker,
-        plans: SchedulePlanSync,
-        left_edges: OfflineDeviceEdgeResolution,
+        presence: PresenceService,
+        plans: DevicePlanService,
+        left_edges: OfflineDeviceEdgeService,
         front: str | None = None,
         is_connected: Callable[[str], bool] = lambda _: True,
     ) -> None:

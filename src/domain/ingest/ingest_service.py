@@ -13,7 +13,8 @@ from itertools import chain
 from typing import Protocol, TypeVar, cast
 
 from domain.commands.model import DEFAULT_TTL_MS, AutomationCommand, CommandRequest, TriggeredBy
-from domain.commands.ports import AutomationCommandRunner, AutomationTx
+from domain.commands.ports import AutomationTx
+from domain.commands.service import CommandService
 from domain.devices.model import DeviceStatus
 from domain.ingest.reading_announcer import NO_ANNOUNCEMENTS, ReadingAnnouncer, ReadingPublisher
 from domain.ingest.store_time_recorder import StoreTimeRecorder
@@ -126,7 +127,7 @@ class IngestService:
         *,
         clock: Clock,
         engine: TelemetryEngine,
-        commands: AutomationCommandRunner,
+        commands: CommandService,
         publisher: ReadingPublisher,
     ) -> None:
         self._announcer = ReadingAnnouncer(publisher)

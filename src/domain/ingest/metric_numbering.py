@@ -9,10 +9,9 @@ from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import replace
-from typing import Protocol
 
 from domain.ingest.ingest_service import NOTHING, IngestResult
-from domain.kernel.unit_of_work import Transaction, UnitOfWork
+from domain.kernel.unit_of_work import UnitOfWork
 from domain.rules.telemetry_engine_port import BatchResult, TelemetryBatch, TelemetryEngine
 from domain.telemetry.ports import HasReadings
 
@@ -20,10 +19,7 @@ AssignNames = Callable[[Sequence[str]], Awaitable[Mapping[str, Exception]]]
 """Tells the engine the numbers of these names. Returns the names that the database refuses, each with its error."""
 
 
-class MetricNumberingTx(Transaction, HasReadings, Protocol): ...
-
-
-async def assign_metric_numbers(engine: TelemetryEngine, uow: UnitOfWork[MetricNumberingTx], names: Sequence[str]) -> None:
+async def assign_metric_numbers(engine: TelemetryEngine, uow: UnitOfWork[HasReadings], names: Sequence[str]) -> None:
     """Raises Unavailable when the database does not answer."""
     async with uow.write(caller=None) as tx:
         numbered = await tx.readings.assign_metric_numbers(names)

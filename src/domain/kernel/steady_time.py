@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from typing import Protocol
 
 from domain.kernel.clock import DAY_MS, Clock
-from domain.kernel.unit_of_work import Transaction, UnitOfWork
+from domain.kernel.unit_of_work import UnitOfWork
 
 KEEP_INTERVAL_S = 10.0
 MAX_STOP_MS = DAY_MS
@@ -43,16 +43,13 @@ class HasSavedSteadyTime(Protocol):
     def steady_time(self) -> SteadyTimeRepository: ...
 
 
-class SteadyTimeTx(Transaction, HasSavedSteadyTime, Protocol): ...
-
-
 class SteadyClock(Clock, Protocol):
     def set_steady(self, steady_ms: int) -> None:
         """From now on, `steady_ms` counts from here."""
 
 
 class SteadyTimeService:
-    def __init__(self, *, uow: UnitOfWork[SteadyTimeTx], clock: SteadyClock) -> None:
+    def __init__(self, *, uow: UnitOfWork[HasSavedSteadyTime], clock: SteadyClock) -> None:
         self._uow = uow
         self._clock = clock
 

@@ -119,9 +119,6 @@ class NotificationDeliveryTx(
 ): ...
 
 
-class ServiceSecretTx(Transaction, HasServiceSecrets, Protocol): ...
-
-
 class NotificationSender(Protocol):
     async def send_many(self, outgoing: Sequence[tuple[Destination, NotificationMessage]]) -> Sequence[ChannelSendResult]:
         """Sends all at the same time; one result for each, in their order. Never raises for a receiver that fails."""

@@ -7,14 +7,14 @@ from __future__ import annotations
 
 from domain.kernel.unit_of_work import UnitOfWork
 from domain.kernel.vault import Vault
-from domain.notifications.ports import PushKeyCodec, ServiceSecretTx
+from domain.notifications.ports import HasServiceSecrets, PushKeyCodec
 
 NAME = "vapid"
 """The row, and what the seal is bound to."""
 
 
 class PushKeyService:
-    def __init__(self, *, uow: UnitOfWork[ServiceSecretTx], vault: Vault, codec: PushKeyCodec) -> None:
+    def __init__(self, *, uow: UnitOfWork[HasServiceSecrets], vault: Vault, codec: PushKeyCodec) -> None:
         self._uow = uow
         self._vault = vault
         self._codec = codec

@@ -13,7 +13,7 @@ from typing import Any
 
 from domain.commands.model import CommandDefinition
 from domain.commands.policy import action_fault
-from domain.commands.ports import AutomationCommandChecker
+from domain.commands.service import CommandService
 from domain.devices.lookup import get_device
 from domain.devices.model import Device
 from domain.kernel.caller import Role, Session
@@ -44,7 +44,7 @@ class RuleService:
         clock: Clock,
         ids: IdGenerator,
         engine: TelemetryEngine,
-        commands: AutomationCommandChecker,
+        commands: CommandService,
         engine_commit_lock: EngineCommitLock,
         wake_timers: Callable[[], None] = lambda: None,
     ) -> None:

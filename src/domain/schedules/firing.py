@@ -13,7 +13,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 
 from domain.commands.model import AutomationCommand
-from domain.commands.ports import AutomationCommandRunner
+from domain.commands.service import CommandService
 from domain.devices.model import Device
 from domain.kernel.clock import SECOND_MS, Clock
 from domain.kernel.errors import Unavailable
@@ -55,7 +55,7 @@ class ScheduleFiringService:
         uow: UnitOfWork[ScheduleTx],
         clock: Clock,
         recurrence: Recurrence,
-        commands: AutomationCommandRunner,
+        commands: CommandService,
         plans: DevicePlanService,
         batch_size: int = SHORT_BATCH,
     ) -> None:

@@ -13,7 +13,7 @@ from typing import Any
 
 from domain.commands.model import CommandDefinition
 from domain.commands.policy import action_fault
-from domain.commands.ports import AutomationCommandChecker
+from domain.commands.service import CommandService
 from domain.devices.lookup import get_device
 from domain.devices.model import Device
 from domain.kernel.caller import Role, Session, require_role
@@ -73,7 +73,7 @@ class ScheduleService:
         clock: Clock,
         ids: IdGenerator,
         recurrence: Recurrence,
-        commands: AutomationCommandChecker,
+        commands: CommandService,
         plans: DevicePlanService,
         wake: Callable[[], None],
     ) -> None:

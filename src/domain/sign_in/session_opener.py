@@ -8,11 +8,12 @@ from typing import Protocol
 from domain.accounts.model import Account, ClientInfo, Member
 from domain.kernel.domain_events import DomainEvent
 from domain.kernel.unit_of_work import Transaction
-from domain.sign_in.token_issuer import SessionTokenIssuer, SessionTokenIssuerTx, TokenPair
+from domain.sign_in.session_revocation import SessionRowsTx
+from domain.sign_in.token_issuer import SessionTokenIssuer, TokenPair
 from domain.sign_in.trusted_devices import TrustedDevices
 
 
-class SessionOpenerTx(Transaction, SessionTokenIssuerTx, Protocol): ...
+class SessionOpenerTx(Transaction, SessionRowsTx, Protocol): ...
 
 
 @dataclass(frozen=True, slots=True)

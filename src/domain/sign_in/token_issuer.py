@@ -7,7 +7,6 @@ that ending the session ends the access tokens too.
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from typing import Protocol
 
 from domain.accounts.model import ClientInfo, Membership, RefreshToken, UserSession
 from domain.accounts.policy import (
@@ -16,9 +15,10 @@ from domain.accounts.policy import (
     REFRESH_TOKEN_TTL_MS,
     clean_user_agent,
 )
-from domain.accounts.ports import AccessTokenCodec, HasRefreshTokens, HasUserSessions, SecretHasher
+from domain.accounts.ports import AccessTokenCodec, SecretHasher
 from domain.kernel.clock import SECOND_MS
 from domain.kernel.ids import IdGenerator, IdPrefix, SessionId
+from domain.sign_in.session_revocation import SessionRowsTx
 
 
 @dataclass(frozen=True, slots=True)
@@ -26,9 +26,6 @@ class TokenPair:
     access_token: str
     refresh_token: str
     expires_in_s: int = ACCESS_TOKEN_TTL_MS // SECOND_MS
-
-
-class SessionTokenIssuerTx(HasRefreshTokens, HasUserSessions, Protocol): ...
 
 
 class SessionTokenIssuer:
@@ -39,7 +36,7 @@ class SessionTokenIssuer:
 
     async def open_session(
         self,
-        tx: SessionTokenIssuerTx,
+        tx: SessionRowsTx,
         membership: Membership,
         client: ClientInfo,
         now_ms: int,
@@ -57,7 +54,7 @@ class SessionTokenIssuer:
         await tx.user_sessions.add(session)
         return await self._issue(tx, membership, session.session_id, now_ms, session.expires_ms)
 
-    async def issue_access_token(self, tx: SessionTokenIssuerTx, membership: Membership, client: ClientInfo, now_ms: int) -> str:
+    async def issue_access_token(self, tx: SessionRowsTx, membership: Membership, client: ClientInfo, now_ms: int) -> str:
         """An access token without a refresh token: its session ends with it."""
         session = replace(
             self._new_session(membership, client, now_ms), expires_ms=now_ms + ACCESS_TOKEN_TTL_MS, signed_out_ms=now_ms
@@ -79,7 +76,7 @@ class SessionTokenIssuer:
         )
 
     async def renew(
-        self, tx: SessionTokenIssuerTx, membership: Membership, session_id: SessionId, client: ClientInfo, now_ms: int
+        self, tx: SessionRowsTx, membership: Membership, session_id: SessionId, client: ClientInfo, now_ms: int
     ) -> TokenPair:
         """The next tokens of a session, which also records its last use."""
         session = await tx.user_sessions.get(session_id)
@@ -89,7 +86,7 @@ class SessionTokenIssuer:
         return await self._issue(tx, membership, session_id, now_ms, expires_ms)
 
     async def _issue(
-        self, tx: SessionTokenIssuerTx, membership: Membership, session_id: SessionId, now_ms: int, expires_ms: int
+        self, tx: SessionRowsTx, membership: Membership, session_id: SessionId, now_ms: int, expires_ms: int
     ) -> TokenPair:
         refresh_token = self._ids.random_alphanumeric(REFRESH_TOKEN_LENGTH)
         await tx.refresh_tokens.add(

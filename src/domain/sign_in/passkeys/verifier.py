@@ -4,8 +4,6 @@ that acts, that the passkey still exists, that its challenge is used for the fir
 
 from __future__ import annotations
 
-from typing import Protocol
-
 from domain.kernel.clock import Clock
 from domain.kernel.domain_events import JsonObject
 from domain.kernel.unit_of_work import UnitOfWork
@@ -14,13 +12,8 @@ from domain.sign_in.passkeys.model import Passkey, VerifiedPasskeyAssertion
 from domain.sign_in.passkeys.ports import HasPasskeys, PasskeyCodec, PasskeyResponseError
 
 
-class PasskeyVerifierTx(HasPasskeys, Protocol): ...
-
-
 class PasskeyVerifier:
-    def __init__(
-        self, *, uow: UnitOfWork[PasskeyVerifierTx], clock: Clock, codec: PasskeyCodec, challenges: PasskeyChallenges
-    ) -> None:
+    def __init__(self, *, uow: UnitOfWork[HasPasskeys], clock: Clock, codec: PasskeyCodec, challenges: PasskeyChallenges) -> None:
         self._uow = uow
         self._clock = clock
         self._codec = codec
@@ -44,7 +37,7 @@ class PasskeyVerifier:
             raise refused from None
         return VerifiedPasskeyAssertion(passkey.passkey_id, passkey.user_id, sign_count, challenge)
 
-    async def use(self, tx: PasskeyVerifierTx, verified: VerifiedPasskeyAssertion, now_ms: int) -> Passkey | None:
+    async def use(self, tx: HasPasskeys, verified: VerifiedPasskeyAssertion, now_ms: int) -> Passkey | None:
         """None if it does not count. The challenge is used up in any case, so commit also after None."""
         passkey = await tx.passkeys.get_for_update(verified.passkey_id)
         is_first_use = await tx.passkeys.use_challenge(verified.challenge)
