@@ -25,7 +25,7 @@ from adapters.storage.sql.repositories import events as repository
 from adapters.storage.sql.tables import events as table
 from domain.accounts.model import Account
 from domain.events import hash_chain
-from domain.events.model import Event
+from domain.events.model import Event, with_position
 from event_log import ACCOUNT, event, opened
 
 ROUNDS = 21
@@ -36,7 +36,7 @@ UNLINKED_ROWS = bulk_insert(table, (*repository.EVENT.names, "public"), json=("p
 
 def unlinked(events: Sequence[Event], reserved: Any, hasher: object) -> Any:
     writer = reserved.writer
-    numbered = [event.with_position(number, writer) for event, number in zip(events, reserved.positions, strict=True)]
+    numbered = [with_position(event, number, writer) for event, number in zip(events, reserved.positions, strict=True)]
     added = Counter(event.account_id for event in events)
     return numbered, [
         (UNLINKED_ROWS, [repository._insert_values(event) for event in numbered]),

@@ -1,4 +1,4 @@
-"""A fast constructor for frozen dataclasses that are created by the thousand.
+"""A fast constructor, and a fast `replace`, for frozen dataclasses that are created by the thousand.
 
 The generated `__init__` of a frozen dataclass sets each field by a call of `object.__setattr__`. With twenty fields that takes
 four times as long as plain assignment, and took a third of the event loop's time for a due slot; with three fields it does not
@@ -9,6 +9,7 @@ Only the construction changes: the value is still frozen, and equality, hash, co
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import MISSING, Field, fields
 from typing import Any, TypeVar
 
@@ -40,6 +41,19 @@ def fast_frozen(kind: type[T]) -> type[T]:
     init.__qualname__ = f"{kind.__qualname__}.__init__"
     kind.__init__ = init  # type: ignore[method-assign]
     return kind
+
+
+def fast_replace(kind: type[T], *changed: str) -> Callable[..., T]:
+    """A function that copies an instance with other values of the fields `changed`, which follow the instance by position.
+
+    `dataclasses.replace` takes three times as long: it looks at the fields of every instance again. Raises TypeError for a name
+    that is no field."""
+    names = [field.name for field in fields(kind)]  # type: ignore[arg-type]
+    if unknown := set(changed).difference(names):
+        raise TypeError(f"{kind.__name__} has no field {min(unknown)}")
+    values = ", ".join(name if name in changed else f"_before.{name}" for name in names)
+    copy: Callable[..., T] = eval(f"lambda _before, {', '.join(changed)}: _kind({values})", {"_kind": kind})  # noqa: S307 - as above
+    return copy
 
 
 def _parameter_declaration(field: Field[Any]) -> str:

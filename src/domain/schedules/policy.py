@@ -7,6 +7,7 @@ from dataclasses import replace
 from enum import StrEnum
 
 from domain.kernel.errors import Conflict, DomainError, FieldFault, NotFound, ValidationFailed
+from domain.kernel.fast_frozen_dataclass import fast_replace
 from domain.kernel.timezone_names import is_portable_timezone
 from domain.schedules.due_edges import LATE_AFTER_S, ScheduleEdgeOccurrence, initial_edge
 from domain.schedules.model import (
@@ -158,11 +159,15 @@ def _behavior_key(schedule: Schedule) -> tuple[object, ...]:
     )
 
 
+_with_progress = fast_replace(Schedule, "status", "next_fire_ts", "next_edge", "last_fired_ms", "last_outcome", "updated_ms")
+
+
 def apply_edge_outcome(
     schedule: Schedule, edge: SwitchEdge, outcome: EdgeOutcome, following: ScheduleEdgeOccurrence | None, now_ms: int
 ) -> Schedule:
     """The schedule after one of its edges was decided."""
-    return schedule.with_progress(
+    return _with_progress(
+        schedule,
         next_status(schedule.status, trigger_for(edge, outcome, following)),
         following.ts if following else None,
         following.edge if following else None,

@@ -8,7 +8,7 @@ import pytest
 
 from domain.events.feed_cursor import FeedCursor
 from domain.events.log_cursor import MAX_WRITERS, LogCursor
-from domain.events.model import Event
+from domain.events.model import Event, with_position
 from domain.kernel.cursors import EVENTS, FEED, encode_cursor
 from domain.kernel.errors import ValidationFailed
 from domain.kernel.ids import AccountId, EventId
@@ -40,7 +40,7 @@ def test_a_union_covers_what_one_of_both_covers_and_nothing_else(seed: int) -> N
 
 def test_an_event_is_covered_with_all_earlier_ones_of_its_writer_only() -> None:
     event = Event(0, EventId("evt_1"), AccountId("acc_1"), None, None, "relay_changed", "", 0, "device", "", {})
-    cursor = LogCursor(5).after([event.with_position(9, 2), event.with_position(7, 2), event.with_position(4, 1)])
+    cursor = LogCursor(5).after([with_position(event, 9, 2), with_position(event, 7, 2), with_position(event, 4, 1)])
     assert cursor == LogCursor(5, ((2, 9),))
     assert [cursor.covers(2, 9), cursor.covers(2, 10), cursor.covers(1, 5), cursor.covers(1, 6)] == [True, False, True, False]
     assert (cursor.lowest, cursor.highest) == (5, 9)

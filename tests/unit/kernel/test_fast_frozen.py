@@ -10,7 +10,7 @@ from typing import Any
 import msgspec
 import pytest
 
-from domain.kernel.fast_frozen_dataclass import fast_frozen
+from domain.kernel.fast_frozen_dataclass import fast_frozen, fast_replace
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,6 +49,13 @@ def test_equality_repr_hash_copy_and_replace_work_as_for_a_plain_dataclass() -> 
     assert copy.copy(made) == copy.deepcopy(made) == pickle.loads(pickle.dumps(made)) == made
     assert msgspec.json.encode(made) == msgspec.json.encode(Plain("a", more={"x": 1}))
     assert [one.name for one in fields(made)] == ["name", "number", "more"]
+
+
+def test_fast_replace_equals_replace_and_takes_the_values_in_the_order_of_its_names() -> None:
+    made = Fast("a", 1, {"x": 1})
+    assert fast_replace(Fast, "more", "name")(made, {}, "b") == replace(made, more={}, name="b") == Fast("b", 1, {})
+    with pytest.raises(TypeError, match="no field numbr"):
+        fast_replace(Fast, "numbr")
 
 
 def test_each_instance_gets_its_own_default() -> None:

@@ -31,7 +31,7 @@ from adapters.storage.sql.row_mapper import JSON, RowMapper, delete_batch, escap
 from adapters.storage.sql.tables import event_counts, event_totals, events
 from domain.events.hash_chain import ChainHasher, chain_events, heads_after
 from domain.events.log_cursor import LogCursor
-from domain.events.model import NO_SEARCH, Event, EventSearch
+from domain.events.model import NO_SEARCH, Event, EventSearch, with_position
 from domain.kernel.ids import AccountId, DeviceId
 
 EVENT = RowMapper(events, Event, {"payload": JSON})
@@ -249,7 +249,7 @@ def _plan_append(
     """The events with their positions, and what to write. Counters are in the order of their keys, so that two transactions
     cannot deadlock."""
     writer = reserved.writer
-    numbered = [event.with_position(number, writer) for event, number in zip(events, reserved.positions, strict=True)]
+    numbered = [with_position(event, number, writer) for event, number in zip(events, reserved.positions, strict=True)]
     places = hasher(numbered, reserved.heads)
     added = Counter(event.account_id for event in events)
     chains = [
