@@ -44,7 +44,7 @@ async def follow(world: WebhookWorld) -> None:
 async def test_a_change_by_another_instance_cancels_attempts_in_flight(change: str) -> None:
     world = WebhookWorld()
     await world.populate()
-    world.webhooks._on_changed = ignore_change
+    world.webhooks.on_changed = ignore_change
     async with webhook_receiver(in_sequence(never_respond(), respond())) as receiver, world.delivering():
         device = await world.device()
         made = await world.webhook(receiver.url, device)

@@ -183,11 +183,11 @@ async def test_authority_that_is_lost_while_the_decision_is_on_its_way_counts(ga
         await gate.owner.send_ok("PATCH", f"/members/{gate.grace_id}", {"role": "Viewer"})
         return await approve(*args, **more)
 
-    links._approvals.approve = demoted_first  # type: ignore[method-assign]
+    links.approvals.approve = demoted_first  # type: ignore[method-assign]
     try:
         assert await gate.decide(tokens[GRACE]) == (403, "ROLE_REQUIRED")
     finally:
-        del links._approvals.approve
+        del links.approvals.approve
     assert await gate.status(approval_id) == "PENDING"
 
 
@@ -293,7 +293,7 @@ async def test_where_a_second_factor_is_required_nobody_without_one_decides() ->
             await gate.prepare()
             approval_id, tokens = await gate.ask()
             links: Any = app.services.notifications.links
-            links._requirement = type(links._requirement)("admins")
+            links.requirement = type(links.requirement)("admins")
             assert await gate.decide(tokens[GRACE]) == (403, "SECOND_FACTOR_REQUIRED")
             assert await gate.status(approval_id) == "PENDING"
 

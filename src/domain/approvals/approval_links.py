@@ -26,6 +26,7 @@ from domain.kernel.clock import HOUR_MS, Clock
 from domain.kernel.domain_events import DomainEvent, JsonObject
 from domain.kernel.errors import Conflict, NotFound, PermissionDenied, ValidationFailed
 from domain.kernel.ids import ExecutionId
+from domain.kernel.service_class import service
 from domain.kernel.unit_of_work import UnitOfWork
 from domain.sign_in.passkeys.challenges import PasskeyChallenges
 from domain.sign_in.passkeys.ports import HasPasskeys, PasskeyCodec
@@ -56,36 +57,26 @@ class ApprovalLinkDetails:
     caller: Session
 
 
+@service
 class ApprovalLinkService(Generic[TxT]):
-    def __init__(
-        self,
-        *,
-        uow: UnitOfWork[TxT],
-        clock: Clock,
-        codec: ApprovalLinkCodec,
-        approvals: ApprovalService[TxT],
-        factors: SecondFactorChecker,
-        passkeys: PasskeyCodec,
-        challenges: PasskeyChallenges,
-        requirement: SecondFactorRequirement,
-    ) -> None:
-        """`requirement`: whose links need a second factor even if they have none: they have to sign in and set one up."""
-        self._uow = uow
-        self._clock = clock
-        self._codec = codec
-        self._approvals = approvals
-        self._factors = factors
-        self._passkeys = passkeys
-        self._challenges = challenges
-        self._requirement = requirement
+    """`requirement`: whose links need a second factor even if they have none: they have to sign in and set one up."""
+
+    uow: UnitOfWork[TxT]
+    clock: Clock
+    codec: ApprovalLinkCodec
+    approvals: ApprovalService[TxT]
+    factors: SecondFactorChecker
+    passkeys: PasskeyCodec
+    challenges: PasskeyChallenges
+    requirement: SecondFactorRequirement
 
     async def preview(self, token: str, *, address: str = "") -> ApprovalLinkDetails:
         """What the link is for; changes nothing. Raises ValidationFailed `LINK_INVALID`, PermissionDenied `ROLE_REQUIRED`,
         NotFound for a request that was deleted with its device."""
-        claims = self._codec.read(token)
-        if claims is None or self._clock.now_ms() >= claims.expires_ms:
+        claims = self.codec.read(token)
+        if claims is None or self.clock.now_ms() >= claims.expires_ms:
             raise _link_invalid_error()
-        async with self._uow.read() as tx:
+        async with self.uow.read() as tx:
             membership = await tx.memberships.get(claims.membership_id)
             user = None if membership is None else await tx.users.get(membership.user_id)
             if membership is None or user is None or await _was_cut_off(tx, user, claims.issued_ms):
@@ -102,11 +93,11 @@ class ApprovalLinkService(Generic[TxT]):
     async def passkey_options(self, token: str) -> JsonObject:
         """For `navigator.credentials.get`. Raises as `preview`; NotFound for a person without passkeys."""
         linked = await self.preview(token)
-        async with self._uow.read() as tx:
+        async with self.uow.read() as tx:
             passkeys = await tx.passkeys.list_by_user(linked.user.user_id)
         if not passkeys:
             raise NotFound("You have no passkey. Use another second factor.")
-        return self._passkeys.request_options(self._challenges.issue(_purpose(linked), self._clock.now_ms()), passkeys)
+        return self.passkeys.request_options(self.challenges.issue(_purpose(linked), self.clock.now_ms()), passkeys)
 
     async def decide(
         self, token: str, *, approve: bool, note: str | None, factor: PresentedSecondFactor | None, address: str
@@ -119,13 +110,13 @@ class ApprovalLinkService(Generic[TxT]):
         caller = replace(linked.caller, has_shown_factor=await self._check_factor(linked, factor))
         approval = linked.approval
         if approve:
-            return await self._approvals.approve(caller, approval.device_id, approval.approval_id, note=note)
-        await self._approvals.deny(caller, approval.device_id, approval.approval_id, note=note)
+            return await self.approvals.approve(caller, approval.device_id, approval.approval_id, note=note)
+        await self.approvals.deny(caller, approval.device_id, approval.approval_id, note=note)
         return None
 
     async def _check_factor(self, linked: ApprovalLinkDetails, factor: PresentedSecondFactor | None) -> bool:
         """Whether a second factor was shown; False for a person who has none and needs none."""
-        if not linked.methods and self._requirement.applies_to(linked.caller.role):
+        if not linked.methods and self.requirement.applies_to(linked.caller.role):
             raise PermissionDenied(
                 "This installation requires a second factor for your role. Sign in and set one up.", code="SECOND_FACTOR_REQUIRED"
             )
@@ -133,10 +124,10 @@ class ApprovalLinkService(Generic[TxT]):
             return False
         if factor is None:
             raise PermissionDenied("Confirm with your second factor.", code="SECOND_FACTOR_REQUIRED")
-        prepared = await self._factors.prepare(factor, _purpose(linked))
-        caller, now_ms = linked.caller, self._clock.now_ms()
-        async with self._uow.write(caller, Role.ADMIN, locks_account=True) as tx:
-            accepted = await self._factors.check(tx, caller.user_id, prepared, now_ms)
+        prepared = await self.factors.prepare(factor, _purpose(linked))
+        caller, now_ms = linked.caller, self.clock.now_ms()
+        async with self.uow.write(caller, Role.ADMIN, locks_account=True) as tx:
+            accepted = await self.factors.check(tx, caller.user_id, prepared, now_ms)
             if not accepted:
                 text = f"{linked.user.name} failed to confirm a decision by link"
                 await tx.emit(DomainEvent.from_caller(caller, "second_factor_failed", text, now_ms))

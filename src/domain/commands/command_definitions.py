@@ -27,6 +27,7 @@ from domain.kernel.clock import Clock
 from domain.kernel.domain_events import DomainEvent, EventKind, Json, JsonObject
 from domain.kernel.errors import Conflict, NotFound
 from domain.kernel.ids import AccountId, CommandId, DeviceId, DeviceTypeId, IdGenerator, IdPrefix
+from domain.kernel.service_class import service
 from domain.kernel.unit_of_work import Transaction, UnitOfWork
 
 
@@ -75,44 +76,35 @@ class CommandDefinitionInput:
 EDITABLE_FIELDS = frozenset(one.name for one in fields(CommandDefinitionInput))
 
 
+@service
 class CommandDefinitionService:
-    def __init__(
-        self,
-        *,
-        uow: UnitOfWork[CommandDefinitionTx],
-        clock: Clock,
-        ids: IdGenerator,
-        authorizer: Authorizer,
-        validator: ParamsValidator,
-        commands: CommandService,
-    ) -> None:
-        self._uow = uow
-        self._clock = clock
-        self._ids = ids
-        self._authorizer = authorizer
-        self._validator = validator
-        self._commands = commands
+    uow: UnitOfWork[CommandDefinitionTx]
+    clock: Clock
+    ids: IdGenerator
+    authorizer: Authorizer
+    validator: ParamsValidator
+    commands: CommandService
 
     async def list(self, caller: Caller, device_id: DeviceId) -> Sequence[CommandDefinition]:
         """The device's commands. An API key needs a grant that allows reading the device."""
-        async with self._uow.read() as tx:
+        async with self.uow.read() as tx:
             device = await get_device(tx, caller.account_id, device_id)
-            now_ms = self._clock.now_ms()
-            await self._authorizer.authorize(tx, caller, device, command=None, is_query=True, now_ms=now_ms)
-            return await self._commands.effective_definitions(tx, device)
+            now_ms = self.clock.now_ms()
+            await self.authorizer.authorize(tx, caller, device, command=None, is_query=True, now_ms=now_ms)
+            return await self.commands.effective_definitions(tx, device)
 
     async def create(self, caller: Session, device_id: DeviceId, definition_input: CommandDefinitionInput) -> CommandDefinition:
         """Raises ValidationFailed, NotFound, PermissionDenied, Conflict `COMMAND_EXISTS` or `TOO_MANY_COMMANDS`."""
         require_role(caller, Role.MEMBER)
-        now_ms = self._clock.now_ms()
-        command_id = CommandId(self._ids.new_id(IdPrefix.COMMAND))
+        now_ms = self.clock.now_ms()
+        command_id = CommandId(self.ids.new_id(IdPrefix.COMMAND))
         definition = definition_input.to_definition(command_id, caller.account_id, now_ms, device_id=device_id)
-        policy.check_definition(definition, self._validator)
-        async with self._uow.write(caller, Role.MEMBER) as tx:
+        policy.check_definition(definition, self.validator)
+        async with self.uow.write(caller, Role.MEMBER) as tx:
             device = await _lock_device(tx, caller, device_id)
             await self._check_keeps_approval(tx, caller, device, definition.name)
             await _check_name_free(tx, definition)
-            before_edit = await self._commands.effective_definitions(tx, device)
+            before_edit = await self.commands.effective_definitions(tx, device)
             await tx.definitions.add(definition)
             await self._check_edit(tx, caller, device, before_edit)
             await self._emit(tx, caller, definition, "command_defined", now_ms)
@@ -122,17 +114,17 @@ class CommandDefinitionService:
         self, caller: Session, device_id: DeviceId, command_id: CommandId, changes: Mapping[str, Any]
     ) -> CommandDefinition:
         """`changes`: fields of `CommandDefinitionInput` by name."""
-        now_ms = self._clock.now_ms()
-        async with self._uow.write(caller, Role.MEMBER) as tx:
+        now_ms = self.clock.now_ms()
+        async with self.uow.write(caller, Role.MEMBER) as tx:
             device = await _lock_device(tx, caller, device_id)
             before = await _get_own_definition(tx, device, command_id)
             after = replace(before, **{name: value for name, value in changes.items() if name in EDITABLE_FIELDS})
-            policy.check_definition(after, self._validator)
+            policy.check_definition(after, self.validator)
             for name in {before.name, after.name}:
                 await self._check_keeps_approval(tx, caller, device, name)
             if after.name != before.name:
                 await _check_name_free(tx, after)
-            before_edit = await self._commands.effective_definitions(tx, device)
+            before_edit = await self.commands.effective_definitions(tx, device)
             await tx.definitions.save(after)
             await self._check_edit(tx, caller, device, before_edit)
             await self._emit(tx, caller, after, "command_updated", now_ms)
@@ -140,19 +132,19 @@ class CommandDefinitionService:
 
     async def delete(self, caller: Session, device_id: DeviceId, command_id: CommandId) -> None:
         """Removing an override restores the definition that it replaced."""
-        now_ms = self._clock.now_ms()
-        async with self._uow.write(caller, Role.MEMBER) as tx:
+        now_ms = self.clock.now_ms()
+        async with self.uow.write(caller, Role.MEMBER) as tx:
             device = await _lock_device(tx, caller, device_id)
             definition = await _get_own_definition(tx, device, command_id)
             await self._check_keeps_approval(tx, caller, device, definition.name)
-            before_edit = await self._commands.effective_definitions(tx, device)
+            before_edit = await self.commands.effective_definitions(tx, device)
             await tx.definitions.delete(command_id)
             await self._check_edit(tx, caller, device, before_edit)
             await self._emit(tx, caller, definition, "command_removed", now_ms)
 
     async def _check_keeps_approval(self, tx: CommandDefinitionTx, caller: Session, device: Device, name: str) -> None:
         """Raises PermissionDenied `ROLE_REQUIRED` when a Member edits a command that needs approval."""
-        for definition in await self._commands.effective_definitions(tx, device):
+        for definition in await self.commands.effective_definitions(tx, device):
             if definition.name == name and definition.requires_approval:
                 require_role(caller, Role.ADMIN)
 
@@ -161,7 +153,7 @@ class CommandDefinitionService:
     ) -> None:
         """After the change, which an error rolls back. A READ grant allows every QUERY, so only callers who may grant can define
         one. Raises PermissionDenied, Conflict `REQUEST_PENDING`."""
-        after = await self._commands.effective_definitions(tx, device)
+        after = await self.commands.effective_definitions(tx, device)
         if not _query_names(after) <= _query_names(before):
             require_role(caller, Role.ADMIN)
         lifted = approval_names(before) - approval_names(after)

@@ -21,6 +21,7 @@ from domain.kernel.caller import Role, Session
 from domain.kernel.clock import Clock
 from domain.kernel.errors import Conflict, DomainError, NotFound, ValidationFailed
 from domain.kernel.ids import DeviceId, IdGenerator, IdPrefix
+from domain.kernel.service_class import service
 from domain.kernel.unit_of_work import Transaction, UnitOfWork
 
 MAX_DEVICES_PER_REQUEST = 200
@@ -54,29 +55,21 @@ class BulkRegistrationResult:
     error: DomainError | None = None
 
 
+@service
 class BulkRegistrationService:
-    def __init__(
-        self,
-        *,
-        uow: UnitOfWork[BulkRegistrationTx],
-        clock: Clock,
-        ids: IdGenerator,
-        issuer: CredentialIssuer,
-        credential_sync: CredentialSync,
-    ) -> None:
-        self._uow = uow
-        self._clock = clock
-        self._ids = ids
-        self._issuer = issuer
-        self._credential_sync = credential_sync
+    uow: UnitOfWork[BulkRegistrationTx]
+    clock: Clock
+    ids: IdGenerator
+    issuer: CredentialIssuer
+    credential_sync: CredentialSync
 
     async def register_many(
         self, caller: Session, rows: Sequence[DeviceRegistration], credentials: BulkCredentials
     ) -> Sequence[BulkRegistrationResult]:
         """One result per row, in their order. Raises PermissionDenied; ValidationFailed for two rows with one `externalId`."""
         _check_distinct(rows)
-        now_ms = self._clock.now_ms()
-        async with self._uow.write(caller, Role.MEMBER, locks_account=True) as tx:
+        now_ms = self.clock.now_ms()
+        async with self.uow.write(caller, Role.MEMBER, locks_account=True) as tx:
             wanted = {row.external_id for row in rows if row.external_id is not None}
             found = await tx.devices.list_by_external_ids(caller.account_id, wanted)
             existing = {device.external_id: device for device in found}
@@ -88,7 +81,7 @@ class BulkRegistrationService:
                 results.append(await self._with_credentials(tx, caller, result, credentials, now_ms))
         for result in results:
             if result.credentials is not None:
-                await self._credential_sync.sync(DeviceId(result.credentials.device_id))
+                await self.credential_sync.sync(DeviceId(result.credentials.device_id))
         return results
 
     async def _register(
@@ -107,7 +100,7 @@ class BulkRegistrationService:
             await check_references(tx, caller.account_id, row.project_id, row.device_type_id)
         except (Conflict, NotFound) as error:
             return BulkRegistrationResult(BulkOutcome.FAILED, error=error)
-        device_id = DeviceId(self._ids.new_id(IdPrefix.DEVICE))
+        device_id = DeviceId(self.ids.new_id(IdPrefix.DEVICE))
         return BulkRegistrationResult(BulkOutcome.CREATED, await add_device(tx, caller, device_id, row, now_ms))
 
     async def _with_credentials(
@@ -125,7 +118,7 @@ class BulkRegistrationService:
         is_unused = device.status is DeviceStatus.ACTIVE and device.last_seen_ms is None and not device.is_online
         if not is_new and not (is_unused and wanted is BulkCredentials.UNUSED):
             return result
-        issued = await self._issuer.issue(tx, caller, device, now_ms, rotated=not is_new)
+        issued = await self.issuer.issue(tx, caller, device, now_ms, rotated=not is_new)
         return BulkRegistrationResult(result.outcome, device, issued)
 
 

@@ -23,6 +23,7 @@ from domain.kernel.clock import Clock
 from domain.kernel.domain_events import DomainEvent, Json
 from domain.kernel.errors import Conflict, DomainError, NotFound, PermissionDenied, RateLimited
 from domain.kernel.ids import DeviceId
+from domain.kernel.service_class import service
 from domain.kernel.unit_of_work import Transaction, UnitOfWork
 from domain.kernel.vault import Vault
 from domain.sign_in.login_throttle import PASSWORD_CONFIRMATIONS
@@ -42,30 +43,20 @@ class FirmwareConfig:
     note: str
 
 
+@service
 class DeviceCredentialService:
-    def __init__(
-        self,
-        *,
-        uow: UnitOfWork[CredentialTx],
-        clock: Clock,
-        issuer: CredentialIssuer,
-        vault: Vault,
-        hasher: PasswordHasher,
-        credential_sync: CredentialSync,
-        presence: PresenceService,
-    ) -> None:
-        self._uow = uow
-        self._clock = clock
-        self._issuer = issuer
-        self._vault = vault
-        self._hasher = hasher
-        self._credential_sync = credential_sync
-        self._presence = presence
+    uow: UnitOfWork[CredentialTx]
+    clock: Clock
+    issuer: CredentialIssuer
+    vault: Vault
+    hasher: PasswordHasher
+    credential_sync: CredentialSync
+    presence: PresenceService
 
     async def generate(self, caller: Session, device_id: DeviceId, *, rotate: bool = False) -> RevealedCredentials:
         """Raises Conflict `CREDENTIALS_EXIST` unless `rotate`; a rotation closes connections that used the old password."""
-        now_ms = self._clock.now_ms()
-        async with self._uow.write(caller, Role.MEMBER) as tx:
+        now_ms = self.clock.now_ms()
+        async with self.uow.write(caller, Role.MEMBER) as tx:
             device = await get_device(tx, caller.account_id, device_id)
             existing = await tx.credentials.get_for_update(device_id)
             if existing is not None and not rotate:
@@ -73,8 +64,8 @@ class DeviceCredentialService:
                     'This device has credentials. Reveal them, or send {"rotate": true} to replace them.',
                     code="CREDENTIALS_EXIST",
                 )
-            issued = await self._issuer.issue(tx, caller, device, now_ms, rotated=existing is not None)
-        await self._credential_sync.sync(device_id)
+            issued = await self.issuer.issue(tx, caller, device, now_ms, rotated=existing is not None)
+        await self.credential_sync.sync(device_id)
         return issued
 
     async def reveal(self, caller: Session, device_id: DeviceId, account_password: str) -> RevealedCredentials:
@@ -82,14 +73,14 @@ class DeviceCredentialService:
 
         Raises PermissionDenied `ROLE_REQUIRED`, `STEP_UP_REQUIRED` or `PASSWORD_MISMATCH`, RateLimited after too many wrong
         passwords, NotFound without credentials, Conflict `CREDENTIALS_REVOKED`. Each of these is logged."""
-        async with self._uow.read() as tx:
+        async with self.uow.read() as tx:
             device = await get_device(tx, caller.account_id, device_id)
             user = await tx.users.get(caller.user_id)
             failures = await tx.login_failures.get_for_update(_throttle_subject(caller))
         try:
             require_role(caller, Role.MEMBER)
             self._check_throttle(failures)
-            if user is None or not await self._hasher.verify(user.password_hash, account_password):
+            if user is None or not await self.hasher.verify(user.password_hash, account_password):
                 raise PermissionDenied(
                     "The account password is wrong. Enter the password you log in with.", code="PASSWORD_MISMATCH"
                 )
@@ -98,37 +89,37 @@ class DeviceCredentialService:
             refusal = await self._log_denied_reveal(caller, device, error)
             refusal.already_logged = True
             raise refusal from None
-        return self._issuer.reveal(device, self._vault.open(sealed, device_id))
+        return self.issuer.reveal(device, self.vault.open(sealed, device_id))
 
     async def revoke(self, caller: Session, device_id: DeviceId) -> Device:
         """Delete the secret and disconnect the device, whether or not it had credentials."""
-        now_ms = self._clock.now_ms()
-        async with self._uow.write(caller, Role.MEMBER) as tx:
+        now_ms = self.clock.now_ms()
+        async with self.uow.write(caller, Role.MEMBER) as tx:
             device = await get_device(tx, caller.account_id, device_id)
             device = await save_device(tx, device.transition(DeviceLifecycleTrigger.REVOKE))
             await tx.credentials.delete(device_id)
             await tx.emit(
                 DomainEvent.from_caller(caller, "credentials_revoked", "Credentials revoked", now_ms, device_id=device_id)
             )
-            await self._presence.mark_revoked(tx, device, now_ms)
-        await self._credential_sync.sync(device_id)
+            await self.presence.mark_revoked(tx, device, now_ms)
+        await self.credential_sync.sync(device_id)
         return device
 
     async def get_config(
         self, caller: Session, device_id: DeviceId, config_format: FirmwareConfigFormat | None = None
     ) -> FirmwareConfig:
         """The config block with a placeholder instead of the password."""
-        async with self._uow.read() as tx:
+        async with self.uow.read() as tx:
             device = await get_device(tx, caller.account_id, device_id)
         chosen = config_format or usual_config_format(device)
         return FirmwareConfig(
-            render_config(chosen, FirmwareConfigValues(device_id, device.name, self._issuer.endpoint)),
-            setup_note(chosen, self._issuer.endpoint),
+            render_config(chosen, FirmwareConfigValues(device_id, device.name, self.issuer.endpoint)),
+            setup_note(chosen, self.issuer.endpoint),
         )
 
     async def _authorize_reveal(self, caller: Session, device_id: DeviceId) -> bytes:
-        now_ms = self._clock.now_ms()
-        async with self._uow.write(caller, Role.MEMBER) as tx:
+        now_ms = self.clock.now_ms()
+        async with self.uow.write(caller, Role.MEMBER) as tx:
             self._check_throttle(await tx.login_failures.get_for_update(_throttle_subject(caller)))
             await require_second_factor_if_enabled(tx, caller, now_ms, STEP_UP_TTL_MS)
             device = await get_device(tx, caller.account_id, device_id)
@@ -146,8 +137,8 @@ class DeviceCredentialService:
     async def _log_denied_reveal(self, caller: Session, device: Device, refusal: DomainError) -> DomainError:
         """Count and log the denial in one transaction and return the error to raise, so that concurrent guesses learn no more
         than consecutive ones."""
-        now_ms = self._clock.now_ms()
-        async with self._uow.write(caller=None) as tx:  # on record, whatever the caller may do by now
+        now_ms = self.clock.now_ms()
+        async with self.uow.write(caller=None) as tx:  # on record, whatever the caller may do by now
             if refusal.code == "PASSWORD_MISMATCH":
                 failures = await tx.login_failures.get_for_update(_throttle_subject(caller))
                 try:
@@ -164,7 +155,7 @@ class DeviceCredentialService:
         return refusal
 
     def _check_throttle(self, failures: LoginFailures | None) -> None:
-        PASSWORD_CONFIRMATIONS.check(failures, self._clock.now_ms(), "wrong passwords")
+        PASSWORD_CONFIRMATIONS.check(failures, self.clock.now_ms(), "wrong passwords")
 
 
 def _throttle_subject(caller: Session) -> str:

@@ -16,6 +16,7 @@ from domain.devices.model import Device
 from domain.devices.ports import HasDevices
 from domain.kernel.clock import MINUTE_MS, Clock
 from domain.kernel.errors import Unavailable
+from domain.kernel.service_class import service
 from domain.kernel.unit_of_work import Transaction, UnitOfWork
 
 BATCH_ROWS = 2_000
@@ -47,54 +48,47 @@ class DeviceErasureTx(Transaction, HasDevices, Protocol):
     def dead_letters(self) -> ErasableRepository: ...
 
 
+@service
 class DeviceErasureService:
-    def __init__(
-        self,
-        *,
-        uow: UnitOfWork[DeviceErasureTx],
-        clock: Clock,
-        wake: Callable[[], None],
-        on_deleted: Callable[[int], None],
-        erase_elsewhere: Callable[[int], Awaitable[None]] | None = None,
-    ) -> None:
-        """`wake` wakes the worker that calls `erase_pending`. `on_deleted` gets the number of each device when its row is
-        deleted, and again when its tombstone is deleted. `erase_elsewhere` deletes what another store has of a device number;
-        if it raises Unavailable, the tombstone stays."""
-        self._erase_elsewhere = erase_elsewhere
-        self._uow = uow
-        self._clock = clock
-        self._wake = wake
-        self._on_deleted = on_deleted
+    """`wake` wakes the worker that calls `erase_pending`. `on_deleted` gets the number of each device when its row is
+    deleted, and again when its tombstone is deleted. `erase_elsewhere` deletes what another store has of a device number;
+    if it raises Unavailable, the tombstone stays."""
+
+    uow: UnitOfWork[DeviceErasureTx]
+    clock: Clock
+    wake: Callable[[], None]
+    on_deleted: Callable[[int], None]
+    erase_elsewhere: Callable[[int], Awaitable[None]] | None = None
 
     async def erase(self, device: Device, max_batches: int = MAX_INLINE_BATCHES) -> bool:
         """Delete everything of a DELETING device except its readings. False when more than `max_batches` batches are needed."""
         for _ in range(max_batches):
-            async with self._uow.write(caller=None) as tx:
+            async with self.uow.write(caller=None) as tx:
                 if await tx.devices.delete_batch(device.device_id, BATCH_ROWS) == 0:
-                    await tx.devices.delete(device.device_id, self._clock.now_ms())
-                    tx.after_commit(lambda: self._on_deleted(device.device_no))
-                    tx.after_commit(self._wake)
+                    await tx.devices.delete(device.device_id, self.clock.now_ms())
+                    tx.after_commit(lambda: self.on_deleted(device.device_no))
+                    tx.after_commit(self.wake)
                     return True
-        self._wake()
+        self.wake()
         return False
 
     async def erase_pending(self, pause: Pause) -> int | None:
         """Delete all DELETING devices and purge the readings of every tombstone. Returns when to call again (Unix ms).
 
         Raises Unavailable, when the rest is done, if another store did not delete what it has of a device."""
-        async with self._uow.read() as tx:
+        async with self.uow.read() as tx:
             deleting = await tx.devices.list_deleting()
         for device in deleting:
             while not await self.erase(device, max_batches=1):
                 await pause()
-        async with self._uow.read() as tx:
+        async with self.uow.read() as tx:
             tombstones = await tx.devices.list_tombstones()
         remaining, refused = [], None
         for device_no, deleted_ms in tombstones:
             await self._erase_rows(device_no, pause)
             try:
-                if self._erase_elsewhere is not None:
-                    await self._erase_elsewhere(device_no)
+                if self.erase_elsewhere is not None:
+                    await self.erase_elsewhere(device_no)
             except Unavailable as error:
                 refused = error
                 continue
@@ -108,19 +102,19 @@ class DeviceErasureService:
         deleted = 1
         while deleted:
             await pause()
-            async with self._uow.write(caller=None) as tx:
+            async with self.uow.write(caller=None) as tx:
                 deleted = await _delete_batch(tx, device_no)
 
     async def _erase_tombstone(self, device_no: int, deleted_ms: int) -> bool:
         """False if it is too early, or if rows have come meanwhile."""
-        async with self._uow.write(caller=None) as tx:
+        async with self.uow.write(caller=None) as tx:
             if await _delete_batch(tx, device_no):
                 return False
             await tx.devices.delete_reported_data(device_no)
-            if self._clock.now_ms() < deleted_ms + TOMBSTONE_RETENTION_MS:
+            if self.clock.now_ms() < deleted_ms + TOMBSTONE_RETENTION_MS:
                 return False
             await tx.devices.delete_tombstone(device_no)
-            tx.after_commit(lambda: self._on_deleted(device_no))
+            tx.after_commit(lambda: self.on_deleted(device_no))
             return True
 
 

@@ -24,6 +24,7 @@ from domain.kernel.clock import Clock
 from domain.kernel.domain_events import DomainEvent, EventKind, Json
 from domain.kernel.errors import Conflict, NotFound, ValidationFailed, VersionMismatch
 from domain.kernel.ids import DeviceId, IdGenerator, IdPrefix
+from domain.kernel.service_class import service
 from domain.kernel.unit_of_work import Transaction, UnitOfWork
 
 _METADATA_FIELDS = frozenset(one.name for one in fields(DeviceMetadata))
@@ -66,35 +67,26 @@ class DeviceDetails:
     health: DeviceHealth
 
 
+@service
 class DeviceService:
-    def __init__(
-        self,
-        *,
-        uow: UnitOfWork[DeviceTx],
-        clock: Clock,
-        ids: IdGenerator,
-        credential_sync: DeviceLinkSync,
-        presence: PresenceService,
-        erasure: DeviceEraser,
-    ) -> None:
-        self._uow = uow
-        self._clock = clock
-        self._ids = ids
-        self._credential_sync = credential_sync
-        self._presence = presence
-        self._erasure = erasure
+    uow: UnitOfWork[DeviceTx]
+    clock: Clock
+    ids: IdGenerator
+    credential_sync: DeviceLinkSync
+    presence: PresenceService
+    erasure: DeviceEraser
 
     async def register(self, caller: Session, registration: DeviceRegistration) -> Device:
         """Raises PermissionDenied, NotFound for an unknown project or device type, Conflict `TOO_MANY_DEVICES` or
         `EXTERNAL_ID_TAKEN`."""
-        now_ms = self._clock.now_ms()
-        async with self._uow.write(caller, Role.MEMBER) as tx:
+        now_ms = self.clock.now_ms()
+        async with self.uow.write(caller, Role.MEMBER) as tx:
             check_device_capacity(await tx.devices.count(caller.account_id))
             await check_references(tx, caller.account_id, registration.project_id, registration.device_type_id)
-            return await add_device(tx, caller, DeviceId(self._ids.new_id(IdPrefix.DEVICE)), registration, now_ms)
+            return await add_device(tx, caller, DeviceId(self.ids.new_id(IdPrefix.DEVICE)), registration, now_ms)
 
     async def get(self, caller: Session, device_id: DeviceId) -> DeviceDetails:
-        async with self._uow.read() as tx:
+        async with self.uow.read() as tx:
             device = await get_device(tx, caller.account_id, device_id)
             project = await tx.projects.get(caller.account_id, device.project_id)
             health = await tx.device_health.list_by_numbers({device.device_no})
@@ -108,8 +100,8 @@ class DeviceService:
         """`changes`: editable fields of `Device` and `DeviceMetadata` by name. `version`: the version that the caller has read.
 
         Raises VersionMismatch when the stored version differs, NotFound, PermissionDenied, ValidationFailed."""
-        now_ms = self._clock.now_ms()
-        async with self._uow.write(caller, Role.MEMBER) as tx:
+        now_ms = self.clock.now_ms()
+        async with self.uow.write(caller, Role.MEMBER) as tx:
             # A move waits for a group of the former project that the device is joining, and takes it out again.
             before = await get_device(tx, caller.account_id, device_id, for_update="project_id" in changes)
             if version is not None and version != before.version:
@@ -129,13 +121,13 @@ class DeviceService:
             text, data = f"Device updated: {', '.join(sorted(changes))}", {"fields": changed}
             await tx.emit(DomainEvent.from_caller(caller, "device_updated", text, now_ms, device_id=device_id, data=data))
         if after.profile is not before.profile:
-            await self._credential_sync.sync(device_id)
+            await self.credential_sync.sync(device_id)
         return after
 
     async def toggle_enabled(self, caller: Session, device_id: DeviceId) -> Device:
         """ACTIVE ↔ DISABLED. Raises Conflict `DEVICE_STATE` for a device that is neither."""
-        now_ms = self._clock.now_ms()
-        async with self._uow.write(caller, Role.MEMBER) as tx:
+        now_ms = self.clock.now_ms()
+        async with self.uow.write(caller, Role.MEMBER) as tx:
             device = await get_device(tx, caller.account_id, device_id)
             trigger = DeviceLifecycleTrigger.ENABLE if device.status is DeviceStatus.DISABLED else DeviceLifecycleTrigger.DISABLE
             device = await save_device(tx, device.transition(trigger))
@@ -143,22 +135,22 @@ class DeviceService:
             text = "Device enabled" if device.is_active else "Device disabled"
             await tx.emit(DomainEvent.from_caller(caller, kind, text, now_ms, device_id=device_id))
             if not device.is_active:
-                await self._presence.mark_revoked(tx, device, now_ms)
-        await self._credential_sync.sync(device_id)
+                await self.presence.mark_revoked(tx, device, now_ms)
+        await self.credential_sync.sync(device_id)
         return device
 
     async def delete(self, caller: Session, device_id: DeviceId) -> None:
         """When this returns, nobody can see the device any more; its readings are deleted in the background (`erasure.py`)."""
-        now_ms = self._clock.now_ms()
-        async with self._uow.write(caller, Role.MEMBER) as tx:
+        now_ms = self.clock.now_ms()
+        async with self.uow.write(caller, Role.MEMBER) as tx:
             device = await get_device(tx, caller.account_id, device_id)
             device = await save_device(tx, replace(device.transition(DeviceLifecycleTrigger.DELETE), external_id=None))
             await tx.credentials.delete(device_id)
-            await self._presence.mark_revoked(tx, device, now_ms)
+            await self.presence.mark_revoked(tx, device, now_ms)
             text = f"Device deleted: {device.name}"
             await tx.emit(DomainEvent.from_caller(caller, "device_deleted", text, now_ms, device_id=device_id))
-        await self._credential_sync.sync(device_id)
-        await self._erasure.erase(device)
+        await self.credential_sync.sync(device_id)
+        await self.erasure.erase(device)
 
 
 async def _check_can_leave(tx: DeviceTx, caller: Session, device: Device, place: Literal["type", "project"]) -> None:

@@ -23,6 +23,7 @@ from domain.kernel.domain_events import DomainEvent, EventKind, Json
 from domain.kernel.errors import Conflict, FieldFault, NotFound, ValidationFailed
 from domain.kernel.ids import AccountId, DeviceId, GrantId, GroupId, IdGenerator, IdPrefix, ProjectId
 from domain.kernel.quotas import check_capacity
+from domain.kernel.service_class import service
 from domain.kernel.unit_of_work import UnitOfWork
 
 OnGrantsChanged = Callable[[AccountId], None]
@@ -86,29 +87,20 @@ class GrantTarget:
         return [] if self.device is None else await tx.grants.list_by_device(self.device)
 
 
+@service
 class GrantService(Generic[TxT]):
     """Grants on a device or its project. `GroupGrantService` has the same use cases for a group."""
 
-    def __init__(
-        self,
-        *,
-        uow: UnitOfWork[TxT],
-        clock: Clock,
-        ids: IdGenerator,
-        windows: GrantWindowEvaluator,
-        commands: GrantableCommandSource[TxT],
-        on_grants_changed: OnGrantsChanged,
-    ) -> None:
-        self._uow = uow
-        self._clock = clock
-        self._ids = ids
-        self._windows = windows
-        self._commands = commands
-        self._on_grants_changed = on_grants_changed
+    uow: UnitOfWork[TxT]
+    clock: Clock
+    ids: IdGenerator
+    windows: GrantWindowEvaluator
+    commands: GrantableCommandSource[TxT]
+    on_grants_changed: OnGrantsChanged
 
     async def list(self, caller: Session, on: DeviceId | GroupId) -> Sequence[GrantListItem]:
         require_role(caller, Role.ADMIN)
-        async with self._uow.read() as tx:
+        async with self.uow.read() as tx:
             grants = await (await self._find_place(tx, caller.account_id, on)).list_grants(tx)
             names = await _subject_names(tx, caller.account_id)
         return [GrantListItem(grant, names.get(grant.subject, "")) for grant in grants]
@@ -117,9 +109,9 @@ class GrantService(Generic[TxT]):
         """Raises ValidationFailed for each invalid field, NotFound, PermissionDenied `ROLE_REQUIRED`."""
         require_role(caller, Role.ADMIN)
         check_single_subject(draft)
-        now_ms = self._clock.now_ms()
-        grant_input = check_input(draft.input, now_ms, self._windows)
-        async with self._uow.write(caller, Role.ADMIN, locks_account=True) as tx:
+        now_ms = self.clock.now_ms()
+        grant_input = check_input(draft.input, now_ms, self.windows)
+        async with self.uow.write(caller, Role.ADMIN, locks_account=True) as tx:
             place = await self._find_place(tx, caller.account_id, on)
             subject = await _resolve_subject(tx, place.account_id, draft)
             grant = self._build_grant(caller, place, draft, grant_input, subject, now_ms)
@@ -136,13 +128,13 @@ class GrantService(Generic[TxT]):
         """`changes` are fields of `GrantInput`; subject and place cannot change.
 
         Raises ValidationFailed, NotFound, PermissionDenied `ROLE_REQUIRED`."""
-        now_ms = self._clock.now_ms()
-        async with self._uow.write(caller, Role.ADMIN) as tx:
+        now_ms = self.clock.now_ms()
+        async with self.uow.write(caller, Role.ADMIN) as tx:
             place = await self._find_place(tx, caller.account_id, on)
             before = await _get_grant_for_update(tx, place, grant_id)
             grant_input = GrantInput.from_grant(before).with_changes(changes)
             expiry_kept = grant_input.expires_ms == before.expires_ms
-            grant_input = check_input(grant_input, now_ms, self._windows, expiry_kept=expiry_kept)
+            grant_input = check_input(grant_input, now_ms, self.windows, expiry_kept=expiry_kept)
             grant = _apply_input(before, grant_input, caller)
             if is_wider(grant, before):
                 await _check_no_request_waits(tx, caller, grant)
@@ -151,8 +143,8 @@ class GrantService(Generic[TxT]):
             return GrantWithWarnings(grant, await self._list_warnings(tx, place, grant_input))
 
     async def delete(self, caller: Session, on: DeviceId | GroupId, grant_id: GrantId) -> None:
-        now_ms = self._clock.now_ms()
-        async with self._uow.write(caller, Role.ADMIN) as tx:
+        now_ms = self.clock.now_ms()
+        async with self.uow.write(caller, Role.ADMIN) as tx:
             place = await self._find_place(tx, caller.account_id, on)
             grant = await _get_grant_for_update(tx, place, grant_id)
             await tx.grants.delete(grant_id)
@@ -168,7 +160,7 @@ class GrantService(Generic[TxT]):
     ) -> Grant:
         device = place.device if draft.applies_via is AppliesVia.DEVICE else None
         return Grant(
-            grant_id=GrantId(self._ids.new_id(IdPrefix.GRANT)),
+            grant_id=GrantId(self.ids.new_id(IdPrefix.GRANT)),
             account_id=place.account_id,
             subject=subject,
             device_id=None if device is None else device.device_id,
@@ -187,7 +179,7 @@ class GrantService(Generic[TxT]):
         """None for a group, whose members may have different commands."""
         if place.device is None:
             return ()
-        definitions = await self._commands.effective_definitions(tx, place.device)
+        definitions = await self.commands.effective_definitions(tx, place.device)
         return input_warnings(grant_input, {definition.name: str(definition.kind) for definition in definitions})
 
     async def _emit_change(
@@ -198,7 +190,7 @@ class GrantService(Generic[TxT]):
         description = f"{kind.replace('_', ' ').capitalize()}: {', '.join(grant.commands)} for {subject_id} on {reach}"
         device_id = None if place.device is None else place.device.device_id
         await tx.emit(DomainEvent.from_caller(caller, kind, description, now_ms, device_id=device_id, data=_event_data(grant)))
-        tx.after_commit(lambda: self._on_grants_changed(place.account_id))
+        tx.after_commit(lambda: self.on_grants_changed(place.account_id))
 
 
 class GroupGrantService(GrantService[TxT]):

@@ -29,6 +29,7 @@ from domain.kernel.domain_events import DomainEvent, Json
 from domain.kernel.errors import Conflict, DomainError, NotFound, PermissionDenied, RateLimited, ValidationFailed
 from domain.kernel.idempotency import ReplayAuthorizedError
 from domain.kernel.ids import DeviceId, GroupId
+from domain.kernel.service_class import service
 from domain.kernel.unit_of_work import EngineCommitLock, UnitOfWork
 from domain.keys.ports import HasApiKeys
 from domain.rules.model import Rule
@@ -84,32 +85,22 @@ class GroupCommand:
     reason: str | None = None
 
 
+@service
 class GroupBulkActionService:
-    def __init__(
-        self,
-        *,
-        uow: UnitOfWork[GroupActionTx],
-        clock: Clock,
-        groups: DeviceGroupService,
-        commands: CommandService,
-        schedules: ScheduleService,
-        rules: RuleService,
-        engine_commit_lock: EngineCommitLock,
-    ) -> None:
-        self._uow = uow
-        self._clock = clock
-        self._groups = groups
-        self._commands = commands
-        self._schedules = schedules
-        self._rules = rules
-        self._engine_commit_lock = engine_commit_lock
+    uow: UnitOfWork[GroupActionTx]
+    clock: Clock
+    groups: DeviceGroupService
+    commands: CommandService
+    schedules: ScheduleService
+    rules: RuleService
+    engine_commit_lock: EngineCommitLock
 
     async def send(
         self, caller: Session | ApiKeyCaller, group_id: GroupId, command: GroupCommand
     ) -> GroupActionReport[SubmissionResult]:
         """Raises NotFound; ValidationFailed for a wrong `ttlSeconds`."""
         policy.check_ttl(DEFAULT_TTL_MS if command.ttl_ms is None else command.ttl_ms)
-        async with self._uow.write(caller, Role.VIEWER, locks_account=True) as tx:
+        async with self.uow.write(caller, Role.VIEWER, locks_account=True) as tx:
             return await self._send(tx, caller, group_id, command)
 
     async def preview(
@@ -118,7 +109,7 @@ class GroupBulkActionService:
         """What `send` would report now: the same, rolled back. Its ids do not exist."""
         policy.check_ttl(DEFAULT_TTL_MS if command.ttl_ms is None else command.ttl_ms)
         try:
-            async with self._uow.write(caller, Role.VIEWER, locks_account=True) as tx:
+            async with self.uow.write(caller, Role.VIEWER, locks_account=True) as tx:
                 raise _PreviewRollbackError(await self._send(tx, caller, group_id, command))
         except _PreviewRollbackError as preview:
             return preview.report
@@ -128,38 +119,38 @@ class GroupBulkActionService:
     ) -> GroupActionReport[ScheduleView]:
         """Create or replace the slot of every member. Raises NotFound, PermissionDenied; ValidationFailed for a wrong slot."""
         check_slot(slot)
-        now_ms = self._clock.now_ms()
-        async with self._uow.write(caller, Role.MEMBER) as tx:
+        now_ms = self.clock.now_ms()
+        async with self.uow.write(caller, Role.MEMBER) as tx:
             view = await self._view(tx, caller, group_id)
-            return await _for_each(caller, view, lambda each: self._schedules.put_in(tx, caller, each, slot, schedule, now_ms))
+            return await _for_each(caller, view, lambda each: self.schedules.put_in(tx, caller, each, slot, schedule, now_ms))
 
     async def cancel_schedule(self, caller: Session, group_id: GroupId, slot: int) -> GroupActionReport[None]:
         """Cancel the slot of every member. Raises NotFound, PermissionDenied; ValidationFailed for a wrong slot."""
         check_slot(slot)
-        now_ms = self._clock.now_ms()
-        async with self._uow.write(caller, Role.MEMBER) as tx:
+        now_ms = self.clock.now_ms()
+        async with self.uow.write(caller, Role.MEMBER) as tx:
             view = await self._view(tx, caller, group_id)
-            return await _for_each(caller, view, lambda each: self._schedules.cancel_in(tx, caller, each, slot, now_ms))
+            return await _for_each(caller, view, lambda each: self.schedules.cancel_in(tx, caller, each, slot, now_ms))
 
     async def create_rule(self, caller: Session, group_id: GroupId, fields: Mapping[str, Any]) -> GroupActionReport[Rule]:
         """Create the rule on every member that has none of this name. Raises NotFound, PermissionDenied."""
-        now_ms = self._clock.now_ms()
-        async with self._engine_commit_lock, self._uow.write(caller, Role.MEMBER) as tx:
+        now_ms = self.clock.now_ms()
+        async with self.engine_commit_lock, self.uow.write(caller, Role.MEMBER) as tx:
             view = await self._view(tx, caller, group_id)
             return await _for_each(
-                caller, view, lambda each: self._rules.create_in(tx, caller, each, fields, now_ms, unless_named=True)
+                caller, view, lambda each: self.rules.create_in(tx, caller, each, fields, now_ms, unless_named=True)
             )
 
     async def _send(
         self, tx: GroupActionTx, caller: Session | ApiKeyCaller, group_id: GroupId, command: GroupCommand
     ) -> GroupActionReport[SubmissionResult]:
-        now_ms = self._clock.now_ms()
+        now_ms = self.clock.now_ms()
         ttl_ms = DEFAULT_TTL_MS if command.ttl_ms is None else command.ttl_ms
 
         async def submit(device: Device) -> SubmissionResult:
             context = await get_context_for_caller(tx, caller, device.device_id)
             request = CommandRequest(context.device, command.cmd, command.params, ttl_ms, command.reason)
-            return await self._commands.submit_in(tx, caller, context, request, now_ms)
+            return await self.commands.submit_in(tx, caller, context, request, now_ms)
 
         view = await self._view(tx, caller, group_id)
         report = await _for_each(caller, view, submit)
@@ -169,7 +160,7 @@ class GroupBulkActionService:
     async def _view(self, tx: GroupActionTx, caller: Session | ApiKeyCaller, group_id: GroupId) -> GroupView:
         """The group with its members. For a replay, with the devices that the stored response has results of: a device that has
         left the group is authorised too."""
-        view = await self._groups.view(tx, caller, group_id)
+        view = await self.groups.view(tx, caller, group_id)
         if not caller.is_replay:
             return view
         devices = [await get_device(tx, caller.account_id, DeviceId(each)) for each in caller.replayed_devices]

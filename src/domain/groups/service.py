@@ -24,6 +24,7 @@ from domain.kernel.domain_events import DomainEvent, EventKind, Json
 from domain.kernel.errors import Conflict, NotFound, ValidationFailed
 from domain.kernel.ids import AccountId, DeviceId, GroupId, IdGenerator, IdPrefix, ProjectId
 from domain.kernel.quotas import check_capacity
+from domain.kernel.service_class import service
 from domain.kernel.unit_of_work import Transaction, UnitOfWork
 
 Viewer = Session | ApiKeyCaller
@@ -52,26 +53,19 @@ class GroupMembershipCounts:
     total: int
 
 
+@service
 class DeviceGroupService:
-    def __init__(
-        self,
-        *,
-        uow: UnitOfWork[GroupTx],
-        clock: Clock,
-        ids: IdGenerator,
-        authorizer: Authorizer,
-        on_access_changed: Callable[[AccountId], None],
-    ) -> None:
-        """`on_access_changed` is called after the commit of a change of members."""
-        self._uow = uow
-        self._clock = clock
-        self._ids = ids
-        self._authorizer = authorizer
-        self._on_access_changed = on_access_changed
+    """`on_access_changed` is called after the commit of a change of members."""
+
+    uow: UnitOfWork[GroupTx]
+    clock: Clock
+    ids: IdGenerator
+    authorizer: Authorizer
+    on_access_changed: Callable[[AccountId], None]
 
     async def list(self, caller: Viewer, project_id: ProjectId | None = None) -> Sequence[GroupView]:
         """Oldest first. An API key sees the groups of the devices that its grants cover."""
-        async with self._uow.read() as tx:
+        async with self.uow.read() as tx:
             groups = await tx.groups.list(caller.account_id, project_id)
             members = await tx.groups.list_device_ids([group.group_id for group in groups])
             devices = {device.device_id: device for device in await self._visible(tx, caller, {each for _, each in members})}
@@ -84,7 +78,7 @@ class DeviceGroupService:
 
     async def get(self, caller: Viewer, group_id: GroupId) -> GroupView:
         """Raises NotFound."""
-        async with self._uow.read() as tx:
+        async with self.uow.read() as tx:
             return await self.view(tx, caller, group_id)
 
     async def view(self, tx: GroupReadTx, caller: Viewer, group_id: GroupId, *, for_update: bool = False) -> GroupView:
@@ -106,11 +100,11 @@ class DeviceGroupService:
         device_ids: Collection[DeviceId] = (),
     ) -> GroupView:
         """Raises PermissionDenied, NotFound, ValidationFailed, Conflict `GROUP_EXISTS`, `GROUP_LIMIT`."""
-        now_ms = self._clock.now_ms()
-        async with self._uow.write(caller, Role.ADMIN, locks_account=True) as tx:
+        now_ms = self.clock.now_ms()
+        async with self.uow.write(caller, Role.ADMIN, locks_account=True) as tx:
             project = await _get_project(tx, caller.account_id, project_id)
             check_capacity(len(await tx.groups.list(caller.account_id)), "GROUP_LIMIT", "An account has at most {limit} groups")
-            group_id = GroupId(self._ids.new_id(IdPrefix.GROUP))
+            group_id = GroupId(self.ids.new_id(IdPrefix.GROUP))
             group = DeviceGroup(group_id, caller.account_id, project.project_id, name, description, now_ms)
             await tx.groups.add(group)
             await self._emit(tx, caller, "group_created", f"Group {name} was created", {"groupId": group_id})
@@ -119,7 +113,7 @@ class DeviceGroupService:
 
     async def update(self, caller: Session, group_id: GroupId, changes: Mapping[str, Any]) -> DeviceGroup:
         """`changes`: `name`, `description`. Raises PermissionDenied, NotFound, Conflict `GROUP_EXISTS`."""
-        async with self._uow.write(caller, Role.ADMIN) as tx:
+        async with self.uow.write(caller, Role.ADMIN) as tx:
             before = await get_group(tx, caller.account_id, group_id, for_update=True)
             group = replace(before, **changes)
             await tx.groups.save(group)
@@ -128,7 +122,7 @@ class DeviceGroupService:
 
     async def delete(self, caller: Session, group_id: GroupId) -> None:
         """Also deletes the grants on it. Raises PermissionDenied, NotFound."""
-        async with self._uow.write(caller, Role.ADMIN) as tx:
+        async with self.uow.write(caller, Role.ADMIN) as tx:
             group = await get_group(tx, caller.account_id, group_id, for_update=True)
             await tx.groups.remove_devices(group_id, [each for _, each in await tx.groups.list_device_ids([group_id])])
             await tx.groups.delete(group_id)
@@ -143,8 +137,8 @@ class DeviceGroupService:
         both lists; Conflict `GROUP_FULL`, `REQUEST_PENDING`."""
         if both := set(add) & set(remove):
             raise ValidationFailed.for_field("remove", f"{min(both)} is also in `add`. Name each device once.")
-        now_ms = self._clock.now_ms()
-        async with self._uow.write(caller, Role.ADMIN) as tx:
+        now_ms = self.clock.now_ms()
+        async with self.uow.write(caller, Role.ADMIN) as tx:
             group = await get_group(tx, caller.account_id, group_id, for_update=True)
             members = {device_id for _, device_id in await tx.groups.list_device_ids([group_id])}
             gone = members & set(remove)
@@ -174,7 +168,7 @@ class DeviceGroupService:
 
     async def _visible(self, tx: GroupReadTx, caller: Viewer, device_ids: Collection[DeviceId]) -> Sequence[Device]:
         found = [each for each in await tx.devices.list_by_ids(device_ids) if each.status is not DeviceStatus.DELETING]
-        return await self._authorizer.filter_readable(tx, caller, sorted(found, key=_age), self._clock.now_ms())
+        return await self.authorizer.filter_readable(tx, caller, sorted(found, key=_age), self.clock.now_ms())
 
     async def _emit_members(
         self, tx: GroupTx, caller: Session, group: DeviceGroup, added: set[DeviceId], gone: set[DeviceId]
@@ -184,8 +178,8 @@ class DeviceGroupService:
         await self._emit(tx, caller, "group_members_changed", text, data)
 
     async def _emit(self, tx: GroupTx, caller: Session, kind: EventKind, text: str, data: Mapping[str, Json]) -> None:
-        await tx.emit(DomainEvent.from_caller(caller, kind, text, self._clock.now_ms(), data=data))
-        tx.after_commit(lambda: self._on_access_changed(caller.account_id))
+        await tx.emit(DomainEvent.from_caller(caller, kind, text, self.clock.now_ms(), data=data))
+        tx.after_commit(lambda: self.on_access_changed(caller.account_id))
 
 
 async def _get_project(tx: GroupTx, account_id: AccountId, project_id: ProjectId | None) -> Project:

@@ -30,6 +30,7 @@ from domain.kernel.clock import SECOND_MS, Clock
 from domain.kernel.domain_events import Json
 from domain.kernel.errors import ValidationFailed
 from domain.kernel.ids import AccountId, DeviceId
+from domain.kernel.service_class import service
 from domain.kernel.unit_of_work import UnitOfWork
 from domain.rules.model import LatestReading
 
@@ -66,53 +67,43 @@ def device_fingerprint(device: Device) -> DeviceFingerprint:
     return device.status, device.is_online, device.relay, device.name, device.about
 
 
+@service
 class HomeAssistantBridge:
-    def __init__(
-        self,
-        *,
-        uow: UnitOfWork[HomeAssistantTx],
-        clock: Clock,
-        audience: FeedAudienceService,
-        authenticator: ApiKeyAuthenticator,
-        commands: CommandSubmitter,
-        latest_values: LatestValueSource,
-        secret: str,
-        discovery_prefix: str,
-    ) -> None:
-        """`secret` is the API key that Home Assistant acts as; `discovery_prefix` is Home Assistant's own setting."""
-        self._uow = uow
-        self._clock = clock
-        self._audience = audience
-        self._authenticator = authenticator
-        self._commands = commands
-        self._latest_values = latest_values
-        self._secret = secret
-        self._discovery_prefix = discovery_prefix
+    """`secret` is the API key that Home Assistant acts as; `discovery_prefix` is Home Assistant's own setting."""
+
+    uow: UnitOfWork[HomeAssistantTx]
+    clock: Clock
+    audience: FeedAudienceService
+    authenticator: ApiKeyAuthenticator
+    commands: CommandSubmitter
+    latest_values: LatestValueSource
+    secret: str
+    discovery_prefix: str
 
     async def authenticate(self) -> tuple[ApiKeyCaller, HomeAssistantTopics]:
         """The caller and its topics. Raises Unauthenticated for an unknown or disabled key."""
-        caller = await self._authenticator.authenticate_key(self._secret, "homeassistant")
-        return caller, HomeAssistantTopics(self._discovery_prefix, caller.account_id)
+        caller = await self.authenticator.authenticate_key(self.secret, "homeassistant")
+        return caller, HomeAssistantTopics(self.discovery_prefix, caller.account_id)
 
     async def list_account_ids(self) -> frozenset[AccountId]:
         """Every account in this database."""
-        async with self._uow.read() as tx:
+        async with self.uow.read() as tx:
             return frozenset(await tx.accounts.list_ids())
 
     def owned_topic_filters(self) -> tuple[str, ...]:
         """Topic filters that match everything the bridge publishes, for any account."""
-        return (*discovery_filters(self._discovery_prefix), f"{TOPIC_ROOT}/#")
+        return (*discovery_filters(self.discovery_prefix), f"{TOPIC_ROOT}/#")
 
     async def find_visible_devices(self, caller: ApiKeyCaller) -> VisibleDevices | None:
         """The devices that the key may read; None if the key has been disabled or deleted."""
-        snapshot = await self._audience.snapshot(caller)
+        snapshot = await self.audience.snapshot(caller)
         if snapshot is None:
             return None
-        return VisibleDevices(snapshot.devices, max(0.0, (snapshot.visibility.valid_until_ms - self._clock.now_ms()) / SECOND_MS))
+        return VisibleDevices(snapshot.devices, max(0.0, (snapshot.visibility.valid_until_ms - self.clock.now_ms()) / SECOND_MS))
 
     async def reload_devices(self, topics: HomeAssistantTopics, device_ids: Collection[DeviceId]) -> Sequence[Device]:
         """Load the current state of these devices of the account."""
-        async with self._uow.read() as tx:
+        async with self.uow.read() as tx:
             devices = await tx.devices.list_by_ids(device_ids)
         return [device for device in devices if device.account_id == topics.account_id]
 
@@ -122,7 +113,7 @@ class HomeAssistantBridge:
         commands = await self._load_commands(topics.account_id, devices)
         return {
             device.device_id: retained_messages(
-                topics, device, self._latest_values.latest(device.device_no), commands[device.device_id]
+                topics, device, self.latest_values.latest(device.device_no), commands[device.device_id]
             )
             for device in devices
         }
@@ -131,7 +122,7 @@ class HomeAssistantBridge:
         self, account_id: AccountId, devices: Sequence[Device]
     ) -> Mapping[DeviceId, HomeAssistantDeviceCommands]:
         type_ids = {device.device_type_id for device in devices if device.device_type_id is not None}
-        async with self._uow.read() as tx:
+        async with self.uow.read() as tx:
             found = await tx.definitions.list_by_devices_and_types([device.device_id for device in devices], type_ids)
             waiting = await tx.approvals.list_pending_commands(account_id)
         of_device, of_type = defaultdict(list), defaultdict(list)
@@ -170,4 +161,4 @@ class HomeAssistantBridge:
 
     async def _submit(self, device_id: DeviceId, command: str, params: Json) -> Execution | None:
         caller, _ = await self.authenticate()
-        return (await self._commands.submit(caller, device_id, command, params)).execution
+        return (await self.commands.submit(caller, device_id, command, params)).execution

@@ -10,6 +10,7 @@ from domain.kernel.caller import Role, Session
 from domain.kernel.clock import DAY_MS, SECOND_MS, Clock
 from domain.kernel.errors import Conflict, NotFound
 from domain.kernel.ids import ChannelId, IdGenerator, IdPrefix
+from domain.kernel.service_class import service
 from domain.kernel.unit_of_work import UnitOfWork
 from domain.kernel.vault import Vault
 from domain.notifications import policy
@@ -45,36 +46,24 @@ class MemberNotificationSettings:
     """Whether the member is told by mail."""
 
 
+@service
 class NotificationSettingsService:
-    def __init__(
-        self,
-        *,
-        uow: UnitOfWork[NotificationSettingsTx],
-        clock: Clock,
-        ids: IdGenerator,
-        vault: Vault,
-        sender: NotificationSender,
-        push_keys: PushKeyCodec,
-        rejection_reason: UrlCheck,
-        public_rejection_reason: UrlCheck,
-        public_url: str,
-        translator: Translator,
-    ) -> None:
-        """`rejection_reason`: why nothing can be sent to a URL, or None; `public_rejection_reason`: the same
-        where nothing in the operator's own networks is permitted."""
-        self._uow = uow
-        self._clock = clock
-        self._ids = ids
-        self._vault = vault
-        self._sender = sender
-        self._push_keys = push_keys
-        self._rejection_reason = rejection_reason
-        self._public_rejection_reason = public_rejection_reason
-        self._public_url = public_url
-        self._translator = translator
+    """`rejection_reason`: why nothing can be sent to a URL, or None; `public_rejection_reason`: the same
+    where nothing in the operator's own networks is permitted."""
+
+    uow: UnitOfWork[NotificationSettingsTx]
+    clock: Clock
+    ids: IdGenerator
+    vault: Vault
+    sender: NotificationSender
+    push_keys: PushKeyCodec
+    rejection_reason: UrlCheck
+    public_rejection_reason: UrlCheck
+    public_url: str
+    translator: Translator
 
     async def get_settings(self, caller: Session) -> MemberNotificationSettings:
-        async with self._uow.read() as tx:
+        async with self.uow.read() as tx:
             found = await tx.notifications.get_settings(caller.membership_id)
             channels = await tx.notification_channels.list_by_member(caller.membership_id)
         return MemberNotificationSettings(
@@ -84,7 +73,7 @@ class NotificationSettingsService:
     async def put_settings(self, caller: Session, own: MemberNotificationSettings) -> MemberNotificationSettings:
         """The settings of the caller; the ids in `own` are ignored. Raises Conflict `CHANNEL_LIMIT`."""
         settings = replace(own.settings, membership_id=caller.membership_id, account_id=caller.account_id)
-        async with self._uow.write(caller, Role.VIEWER, locks_account=True) as tx:
+        async with self.uow.write(caller, Role.VIEWER, locks_account=True) as tx:
             await tx.notifications.upsert_settings(settings)
             channels = await tx.notification_channels.list_by_member(caller.membership_id)
             mail = _find_mail(channels)
@@ -96,46 +85,46 @@ class NotificationSettingsService:
 
     async def list_channels(self, caller: Session) -> Sequence[NotificationChannel]:
         """Oldest first."""
-        async with self._uow.read() as tx:
+        async with self.uow.read() as tx:
             return await tx.notification_channels.list_by_member(caller.membership_id)
 
     async def add_channel(self, caller: Session, name: str, destination: SealedDestination) -> NotificationChannel:
         """Raises ValidationFailed for a URL that nothing can be sent to, Conflict `CHANNEL_LIMIT`."""
         # What is in the operator's own networks is for Admins, as with webhooks.
-        push_check = self._rejection_reason if caller.role.is_at_least(Role.ADMIN) else self._public_rejection_reason
-        check_destination(destination, self._rejection_reason, push_check, self._push_keys.are_browser_keys)
-        async with self._uow.write(caller, Role.VIEWER, locks_account=True) as tx:
+        push_check = self.rejection_reason if caller.role.is_at_least(Role.ADMIN) else self.public_rejection_reason
+        check_destination(destination, self.rejection_reason, push_check, self.push_keys.are_browser_keys)
+        async with self.uow.write(caller, Role.VIEWER, locks_account=True) as tx:
             channels = await tx.notification_channels.list_by_member(caller.membership_id)
             return await self._add(tx, caller, channels, kind_of(destination), name, destination)
 
     async def delete_channel(self, caller: Session, channel_id: ChannelId) -> None:
         """Raises NotFound, for a channel of another member too."""
-        async with self._uow.write(caller, Role.VIEWER) as tx:
+        async with self.uow.write(caller, Role.VIEWER) as tx:
             await _get_own(tx, caller, channel_id)
             await tx.notification_channels.delete(channel_id)
 
     async def send_test(self, caller: Session, channel_id: ChannelId) -> ChannelSendResult:
         """Now, also in the quiet hours. A destination that is gone is removed. Raises NotFound, RateLimited."""
-        subject, now_ms = f"notification-tests:{caller.membership_id}", self._clock.now_ms()
-        async with self._uow.write(caller, Role.VIEWER, locks_account=True) as tx:
+        subject, now_ms = f"notification-tests:{caller.membership_id}", self.clock.now_ms()
+        async with self.uow.write(caller, Role.VIEWER, locks_account=True) as tx:
             channel = await _get_own(tx, caller, channel_id)
             sent = await tx.login_failures.get_for_update(subject)
             policy.TEST_LIMIT.check(sent, now_ms, "test notifications")
             await tx.login_failures.upsert(policy.TEST_LIMIT.count(sent, subject, now_ms))
             user = await tx.users.get(caller.user_id)
             settings = await tx.notifications.get_settings(caller.membership_id)
-        destination = open_destination(self._vault, channel, "" if user is None else user.email)
-        [result] = await self._sender.send_many(
+        destination = open_destination(self.vault, channel, "" if user is None else user.email)
+        [result] = await self.sender.send_many(
             [(destination, self._test_message(channel, "en" if settings is None else settings.language))]
         )
-        async with self._uow.write(caller=None) as tx:
-            await record_result(tx, channel, result, self._clock.now_ms())
+        async with self.uow.write(caller=None) as tx:
+            await record_result(tx, channel, result, self.clock.now_ms())
         return result
 
     def _test_message(self, channel: NotificationChannel, language: str) -> NotificationMessage:
         texts = ("Latchboard: a test", f"Notifications of Latchboard arrive here: {channel.name}.", MAIL_FOOTER)
-        title, text, footer = (self._translator.translate(each, language) for each in texts)
-        link, tag = f"{self._public_url}/#/account", f"test:{channel.channel_id}"
+        title, text, footer = (self.translator.translate(each, language) for each in texts)
+        link, tag = f"{self.public_url}/#/account", f"test:{channel.channel_id}"
         return NotificationMessage(title, text, link, tag, DAY_MS // SECOND_MS, mail_footer=footer)
 
     async def _add(
@@ -149,7 +138,7 @@ class NotificationSettingsService:
     ) -> NotificationChannel:
         if len(existing) >= MAX_CHANNELS:
             raise Conflict(f"You have {MAX_CHANNELS} channels. Delete one that is not needed any more.", code="CHANNEL_LIMIT")
-        channel_id = ChannelId(self._ids.new_id(IdPrefix.CHANNEL))
+        channel_id = ChannelId(self.ids.new_id(IdPrefix.CHANNEL))
         made = NotificationChannel(
             channel_id=channel_id,
             membership_id=caller.membership_id,
@@ -157,8 +146,8 @@ class NotificationSettingsService:
             kind=kind,
             name=name,
             target="" if destination is None else describe(destination),
-            sealed=None if destination is None else seal_destination(self._vault, channel_id, destination),
-            created_ms=self._clock.now_ms(),
+            sealed=None if destination is None else seal_destination(self.vault, channel_id, destination),
+            created_ms=self.clock.now_ms(),
         )
         await tx.notification_channels.add(made)
         return made

@@ -20,6 +20,7 @@ from domain.kernel.domain_events import DomainEvent
 from domain.kernel.errors import PermissionDenied, Unavailable, ValidationFailed
 from domain.kernel.ids import AccountId, IdGenerator, IdPrefix, MembershipId, UserId
 from domain.kernel.quotas import check_capacity
+from domain.kernel.service_class import service
 from domain.kernel.unit_of_work import UnitOfWork
 from domain.oidc.policy import (
     OidcPolicy,
@@ -48,30 +49,22 @@ class OidcMemberCandidate:
     password_hash: str
 
 
+@service
 class OidcMemberProvisioner:
-    def __init__(
-        self,
-        *,
-        uow: UnitOfWork[OidcMemberTx],
-        ids: IdGenerator,
-        hasher: PasswordHasher,
-        policy: OidcPolicy,
-        invited: InvitationAcceptanceService,
-    ) -> None:
-        self._uow = uow
-        self._ids = ids
-        self._hasher = hasher
-        self._policy = policy
-        self._invited = invited
+    uow: UnitOfWork[OidcMemberTx]
+    ids: IdGenerator
+    hasher: PasswordHasher
+    policy: OidcPolicy
+    invited: InvitationAcceptanceService
 
     async def prepare(self, identity: ProviderIdentity) -> OidcMemberCandidate:
         """Before the transaction: hashing takes long."""
-        async with self._uow.read() as tx:
+        async with self.uow.read() as tx:
             account_id = await self._find_account_id(tx)
             known = await tx.external_identities.get(identity.issuer, identity.subject)
         password_hash = ""
         if known is None:
-            password_hash = await self._hasher.hash(self._ids.random_alphanumeric(PASSWORD_OF_NOBODY_LENGTH))
+            password_hash = await self.hasher.hash(self.ids.random_alphanumeric(PASSWORD_OF_NOBODY_LENGTH))
         return OidcMemberCandidate(identity, account_id, password_hash)
 
     async def resolve(
@@ -104,7 +97,7 @@ class OidcMemberProvisioner:
         return member, account
 
     async def _find_account_id(self, tx: OidcMemberTx) -> AccountId | None:
-        found = [AccountId(self._policy.account_id)] if self._policy.account_id else list(await tx.accounts.list_ids())
+        found = [AccountId(self.policy.account_id)] if self.policy.account_id else list(await tx.accounts.list_ids())
         return found[0] if len(found) == 1 and await tx.accounts.get(found[0]) is not None else None
 
     async def _find_by_email(self, tx: OidcMemberTx, identity: ProviderIdentity) -> User | None:
@@ -114,7 +107,7 @@ class OidcMemberProvisioner:
         except ValidationFailed:
             raise email_not_verified_error() from None
         user = await tx.users.find_by_email(email)
-        if not self._policy.is_email_verified(identity):
+        if not self.policy.is_email_verified(identity):
             raise email_not_verified_error()
         if user is None:
             return None
@@ -141,9 +134,9 @@ class OidcMemberProvisioner:
     ) -> Member:
         """The last Owner keeps the role whatever the provider says."""
         membership = member.membership
-        if not self._policy.governs_roles or membership.account_id != candidate.account_id:
+        if not self.policy.governs_roles or membership.account_id != candidate.account_id:
             return member
-        role = self._policy.role_for(candidate.identity)
+        role = self.policy.role_for(candidate.identity)
         is_last_owner = membership.role is Role.OWNER and await tx.memberships.count_owners(membership.account_id) <= 1
         if role is membership.role or is_last_owner:
             return member
@@ -161,7 +154,7 @@ class OidcMemberProvisioner:
             raise no_user_error()
         # A password that nobody knows, never set: `password_changed_ms` 0 says so.
         user = User(
-            user_id=UserId(self._ids.new_id(IdPrefix.USER)),
+            user_id=UserId(self.ids.new_id(IdPrefix.USER)),
             email=check_email(identity.email),
             name=shown_name(identity),
             password_hash=candidate.password_hash,
@@ -175,16 +168,16 @@ class OidcMemberProvisioner:
         if invitation is not None:
             inviter = await tx.memberships.get_for_share(invitation.invited_by)
             if invitation_status(invitation, inviter, now_ms) is InvitationStatus.PENDING:
-                member = await self._invited.add_invited(tx, invitation, user, client)
+                member = await self.invited.add_invited(tx, invitation, user, client)
                 return await self._with_role(tx, member, candidate, client, now_ms)
-        if not self._policy.auto_create:
+        if not self.policy.auto_create:
             raise no_user_error()
-        role = self._policy.role_for(identity)
+        role = self.policy.role_for(identity)
         if role is None:
             raise no_role_error()
         members = await tx.memberships.list_members(account_id)
         check_capacity(len(members), "MEMBER_LIMIT", "An account has at most {limit} members")
-        membership_id = MembershipId(self._ids.new_id(IdPrefix.MEMBERSHIP))
+        membership_id = MembershipId(self.ids.new_id(IdPrefix.MEMBERSHIP))
         membership = Membership(membership_id, account_id, user.user_id, role, now_ms)
         await tx.users.add(user)
         await tx.memberships.add(membership)

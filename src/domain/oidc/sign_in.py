@@ -17,6 +17,7 @@ from domain.accounts.ports import SecretHasher
 from domain.kernel.clock import SECOND_MS, Clock
 from domain.kernel.errors import SecretUnreadable, ValidationFailed
 from domain.kernel.ids import IdGenerator
+from domain.kernel.service_class import service
 from domain.kernel.unit_of_work import UnitOfWork
 from domain.kernel.vault import Vault
 from domain.oidc.member_provisioning import OidcMemberProvisioner, OidcMemberTx
@@ -65,56 +66,44 @@ class OidcAuthorizationResponse:
     issuer: str | None = None
 
 
+@service
 class OidcSignInService:
-    def __init__(
-        self,
-        *,
-        uow: UnitOfWork[OidcSignInTx],
-        clock: Clock,
-        ids: IdGenerator,
-        digest: SecretHasher,
-        vault: Vault,
-        provider: IdentityProvider,
-        policy: OidcPolicy,
-        members: OidcMemberProvisioner,
-        logins: LoginService,
-    ) -> None:
-        self._uow = uow
-        self._clock = clock
-        self._ids = ids
-        self._digest = digest
-        self._vault = vault
-        self._provider = provider
-        self._policy = policy
-        self._members = members
-        self._logins = logins
+    uow: UnitOfWork[OidcSignInTx]
+    clock: Clock
+    ids: IdGenerator
+    digest: SecretHasher
+    vault: Vault
+    provider: IdentityProvider
+    policy: OidcPolicy
+    members: OidcMemberProvisioner
+    logins: LoginService
 
     @property
     def provider_name(self) -> str:
-        return self._provider.name
+        return self.provider.name
 
     async def sign_out_url(self) -> str | None:
-        return await self._provider.sign_out_url()
+        return await self.provider.sign_out_url()
 
     async def begin(self, return_path: str = "") -> StartedOidcSignIn:
         """Raises ValidationFailed for a `return_path` that is no page of the dashboard; Unavailable `PROVIDER_UNAVAILABLE`."""
         check_return_path(return_path)
-        random = self._ids.random_alphanumeric
+        random = self.ids.random_alphanumeric
         secrets = OidcFlowSecrets(random(STATE_LENGTH), random(STATE_LENGTH), random(VERIFIER_LENGTH))
-        url = await self._provider.authorization_url(secrets)
-        expires_ms = self._clock.now_ms() + SIGN_IN_TTL_MS
+        url = await self.provider.authorization_url(secrets)
+        expires_ms = self.clock.now_ms() + SIGN_IN_TTL_MS
         content = json.dumps([secrets.state, secrets.nonce, secrets.verifier, return_path, expires_ms])
-        return StartedOidcSignIn(url, urlsafe_b64encode(self._vault.seal(content, BOUND_TO)).decode())
+        return StartedOidcSignIn(url, urlsafe_b64encode(self.vault.seal(content, BOUND_TO)).decode())
 
     async def finish(self, returned: OidcAuthorizationResponse, cookie: str, *, client: ClientInfo) -> CompletedOidcSignIn:
         """Raises ValidationFailed `SIGN_IN_MISMATCH` for a return that this browser did not begin, that is too late or was used;
         Unauthenticated `PROVIDER_REJECTED`; PermissionDenied; RateLimited; Unavailable."""
         secrets, return_path = self._open(cookie, returned.state)
         subject = f"oidc:{client_network(client.address)}"
-        async with self._uow.write(caller=None) as tx:
-            attempts, now_ms = await tx.login_failures.get_for_update(subject), self._clock.now_ms()
+        async with self.uow.write(caller=None) as tx:
+            attempts, now_ms = await tx.login_failures.get_for_update(subject), self.clock.now_ms()
             SIGN_IN_ATTEMPTS.check(attempts, now_ms, "sign-ins that failed")
-            state_hash = self._digest.sha256(secrets.state)
+            state_hash = self.digest.sha256(secrets.state)
             if not await tx.external_identities.mark_state_used(state_hash, now_ms + SIGN_IN_TTL_MS):
                 raise mismatch_error()
             await tx.login_failures.upsert(SIGN_IN_ATTEMPTS.count(attempts, subject, now_ms))
@@ -122,21 +111,21 @@ class OidcSignInService:
             raise ValidationFailed(
                 "The provider did not sign you in. Try again, or ask its administrator.", code="PROVIDER_REFUSED"
             )
-        identity = await self._provider.redeem(returned.code, secrets, returned.issuer, self._clock.now_ms())
-        candidate = await self._members.prepare(identity)
-        now_ms = self._clock.now_ms()
-        async with self._uow.write(caller=None) as tx:
-            member, account = await self._members.resolve(tx, candidate, client, now_ms)
+        identity = await self.provider.redeem(returned.code, secrets, returned.issuer, self.clock.now_ms())
+        candidate = await self.members.prepare(identity)
+        now_ms = self.clock.now_ms()
+        async with self.uow.write(caller=None) as tx:
+            member, account = await self.members.resolve(tx, candidate, client, now_ms)
             await tx.login_failures.delete(subject)
-            result = await self._logins.admit(
+            result = await self.logins.admit(
                 tx,
                 member,
                 account,
                 client,
                 now_ms,
-                how=f" with {self._provider.name}",
-                factor_at_provider=self._policy.replaces_second_factor(identity),
-                ends_ms=now_ms + self._policy.session_ms,
+                how=f" with {self.provider.name}",
+                factor_at_provider=self.policy.replaces_second_factor(identity),
+                ends_ms=now_ms + self.policy.session_ms,
             )
         return CompletedOidcSignIn(result, return_path)
 
@@ -144,10 +133,10 @@ class OidcSignInService:
         """Raises ValidationFailed `SIGN_IN_MISMATCH`."""
         try:
             sealed = urlsafe_b64decode(cookie[:MAX_COOKIE_LENGTH].encode())
-            own_state, nonce, verifier, return_path, expires_ms = json.loads(self._vault.open(sealed, BOUND_TO))
+            own_state, nonce, verifier, return_path, expires_ms = json.loads(self.vault.open(sealed, BOUND_TO))
         except (ValueError, SecretUnreadable):
             raise mismatch_error() from None
-        if not hmac.compare_digest(own_state.encode(), state.encode()) or self._clock.now_ms() >= expires_ms:
+        if not hmac.compare_digest(own_state.encode(), state.encode()) or self.clock.now_ms() >= expires_ms:
             raise mismatch_error()
         return OidcFlowSecrets(own_state, nonce, verifier), return_path
 

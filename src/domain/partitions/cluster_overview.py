@@ -9,6 +9,7 @@ from typing import Protocol
 
 from domain.kernel.caller import Role, Session, require_role
 from domain.kernel.errors import Unavailable
+from domain.kernel.service_class import service
 from domain.kernel.unit_of_work import Transaction, UnitOfWork
 from domain.partitions.model import NOBODY, ClusterMember, Partition
 from domain.partitions.ports import HasPartitions, InboundLog
@@ -76,34 +77,26 @@ class ClusterView(Protocol):
 class ClusterTx(Transaction, HasPartitions, Protocol): ...
 
 
+@service
 class ClusterOverviewService:
-    def __init__(
-        self,
-        *,
-        uow: UnitOfWork[ClusterTx],
-        instance: str,
-        state: ClusterView,
-        log: InboundLog,
-        problems: Callable[[], Mapping[int, str]],
-    ) -> None:
-        self._uow = uow
-        self._instance = instance
-        self._state = state
-        self._log = log
-        self._problems = problems
+    uow: UnitOfWork[ClusterTx]
+    instance: str
+    state: ClusterView
+    log: InboundLog
+    problems: Callable[[], Mapping[int, str]]
 
     async def describe(self, caller: Session) -> ClusterOverview:
         """Raises PermissionDenied `ROLE_REQUIRED` below Admin."""
         require_role(caller, Role.ADMIN)
-        async with self._uow.read() as tx:
+        async with self.uow.read() as tx:
             members, rows = await tx.members.list_all(), await tx.partitions.list_all()
         last_entries = await self._last_entries()  # after the positions, so that none is behind its own
         return ClusterOverview(
-            self._instance, self._state.live, members, rows, last_entries, self._problems(), self._state.moves.newest_first()
+            self.instance, self.state.live, members, rows, last_entries, self.problems(), self.state.moves.newest_first()
         )
 
     async def _last_entries(self) -> Mapping[int, int]:
         try:
-            return await self._log.last_positions()
+            return await self.log.last_positions()
         except Unavailable:
             return {}

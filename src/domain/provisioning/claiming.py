@@ -24,6 +24,7 @@ from domain.kernel.clock import Clock
 from domain.kernel.domain_events import DomainEvent, EventKind
 from domain.kernel.errors import Unauthenticated
 from domain.kernel.ids import ClaimId, DeviceId, IdGenerator, IdPrefix
+from domain.kernel.service_class import service
 from domain.kernel.unit_of_work import Transaction, UnitOfWork
 from domain.provisioning import policy
 from domain.provisioning.model import ClaimStatus, DeviceClaim, ProvisioningCode
@@ -53,44 +54,35 @@ class DeviceClaimInput:
     address: str
 
 
+@service
 class DeviceClaimService:
-    def __init__(
-        self,
-        *,
-        uow: UnitOfWork[DeviceClaimTx],
-        clock: Clock,
-        ids: IdGenerator,
-        digest: SecretHasher,
-        issuer: CredentialIssuer,
-        credential_sync: CredentialSync,
-    ) -> None:
-        self._uow = uow
-        self._clock = clock
-        self._ids = ids
-        self._digest = digest
-        self._issuer = issuer
-        self._credential_sync = credential_sync
+    uow: UnitOfWork[DeviceClaimTx]
+    clock: Clock
+    ids: IdGenerator
+    digest: SecretHasher
+    issuer: CredentialIssuer
+    credential_sync: CredentialSync
 
     async def claim(self, request: DeviceClaimInput) -> RevealedCredentials | None:
         """The credentials; None while the claim waits for approval.
 
         Raises Unauthenticated `PROVISIONING_CODE_INVALID`, RateLimited `LOGIN_THROTTLED`, PermissionDenied `CLAIM_DENIED`,
         Conflict `ALREADY_CLAIMED`, `PROVISIONING_CODE_USED_UP` or `TOO_MANY_DEVICES`."""
-        now_ms = self._clock.now_ms()
-        async with self._uow.write(caller=None) as tx:
+        now_ms = self.clock.now_ms()
+        async with self.uow.write(caller=None) as tx:
             found = await self._find_code(tx, request, now_ms)
             issued = None if isinstance(found, Unauthenticated) else await self._claim(tx, found, request, now_ms)
         if isinstance(found, Unauthenticated):
             raise found
         if issued is not None:
-            await self._credential_sync.sync(DeviceId(issued.device_id))
+            await self.credential_sync.sync(DeviceId(issued.device_id))
         return issued
 
     async def _find_code(self, tx: DeviceClaimTx, request: DeviceClaimInput, now_ms: int) -> ProvisioningCode | Unauthenticated:
         """The error is returned: its transaction must commit, as it counts the wrong code."""
         subject = f"claim:{client_network(request.address)}"
         failures = await tx.login_failures.get_for_update(subject)
-        code = await tx.provisioning_codes.find_by_hash_for_update(self._digest.sha256(request.secret))
+        code = await tx.provisioning_codes.find_by_hash_for_update(self.digest.sha256(request.secret))
         maker = None if code is None else await tx.memberships.get_for_share(code.created_by)
         try:
             return policy.check_code_is_valid(code, maker, now_ms)
@@ -123,9 +115,9 @@ class DeviceClaimService:
         caller = _caller(code, claim)
         if existing is None:
             check_device_capacity(await tx.devices.count(code.account_id))
-            device_id = DeviceId(self._ids.new_id(IdPrefix.DEVICE))
+            device_id = DeviceId(self.ids.new_id(IdPrefix.DEVICE))
             existing = await add_device(tx, caller, device_id, code.registration(claim), now_ms)
-        issued = await self._issuer.issue(tx, caller, existing, now_ms)
+        issued = await self.issuer.issue(tx, caller, existing, now_ms)
         done = replace(claim, status=ClaimStatus.CLAIMED, device_id=existing.device_id)
         await tx.device_claims.upsert(done)
         await tx.provisioning_codes.set_claimed_count(code.code_id, code.claimed_count + 1)
@@ -150,7 +142,7 @@ class DeviceClaimService:
     def _new_claim(
         self, code: ProvisioningCode, request: DeviceClaimInput, status: ClaimStatus, now_ms: int, before: DeviceClaim | None
     ) -> DeviceClaim:
-        claim_id = ClaimId(self._ids.new_id(IdPrefix.CLAIM)) if before is None else before.claim_id
+        claim_id = ClaimId(self.ids.new_id(IdPrefix.CLAIM)) if before is None else before.claim_id
         return DeviceClaim(
             claim_id, code.code_id, code.account_id, request.hardware_id, request.name, request.address, status, None, now_ms
         )

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import nullcontext
-from copy import copy
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -21,6 +20,7 @@ from domain.kernel.clock import Clock
 from domain.kernel.domain_events import DomainEvent, EventKind, Json
 from domain.kernel.errors import Conflict, NotFound, ValidationFailed
 from domain.kernel.ids import DeviceId, IdGenerator, IdPrefix, RuleId
+from domain.kernel.service_class import service
 from domain.kernel.unit_of_work import EngineCommitLock, UnitOfWork
 from domain.rules import policy
 from domain.rules.model import Rule, RuleSpec
@@ -36,55 +36,44 @@ class RuleContext:
     commands: tuple[CommandDefinition, ...]
 
 
+@service
 class RuleService:
-    def __init__(
-        self,
-        *,
-        uow: UnitOfWork[RuleTx],
-        clock: Clock,
-        ids: IdGenerator,
-        engine: TelemetryEngine,
-        commands: CommandService,
-        engine_commit_lock: EngineCommitLock,
-        wake_timers: Callable[[], None] = lambda: None,
-    ) -> None:
-        """`wake_timers` is called when the engine's next deadline may have moved forward."""
-        self._uow = uow
-        self._clock = clock
-        self._ids = ids
-        self._engine = engine
-        self._commands = commands
-        self._engine_commit_lock = engine_commit_lock
-        self._wake_timers = wake_timers
+    """`wake_timers` is called when the engine's next deadline may have moved forward."""
+
+    uow: UnitOfWork[RuleTx]
+    clock: Clock
+    ids: IdGenerator
+    engine: TelemetryEngine
+    commands: CommandService
+    engine_commit_lock: EngineCommitLock
+    wake_timers: Callable[[], None] = lambda: None
 
     def joining(self, uow: UnitOfWork[RuleTx]) -> RuleService:
         """The same use cases inside a transaction that is open already, and that holds the engine's commit lock."""
-        joined = copy(self)
-        joined._uow, joined._engine_commit_lock = uow, nullcontext()
-        return joined
+        return replace(self, uow=uow, engine_commit_lock=nullcontext())
 
     async def list(self, caller: Session, device_id: DeviceId) -> Sequence[Rule]:
-        async with self._uow.read() as tx:
+        async with self.uow.read() as tx:
             await get_device(tx, caller.account_id, device_id)
             return await tx.rules.list_by_device(device_id)
 
     async def get(self, caller: Session, device_id: DeviceId, rule_id: RuleId) -> Rule:
-        async with self._uow.read() as tx:
+        async with self.uow.read() as tx:
             await get_device(tx, caller.account_id, device_id)
             return await get_rule(tx, device_id, rule_id)
 
     async def get_context(self, caller: Session, device_id: DeviceId) -> RuleContext:
-        async with self._uow.read() as tx:
+        async with self.uow.read() as tx:
             device = await get_device(tx, caller.account_id, device_id)
             metrics = await tx.readings.list_device_metrics(device.device_no)
-            commands = await self._commands.effective_definitions(tx, device)
+            commands = await self.commands.effective_definitions(tx, device)
         usable = tuple(definition for definition in commands if not definition.requires_approval)
         return RuleContext(tuple(name for _, name, _ in metrics), usable)
 
     async def create(self, caller: Session, device_id: DeviceId, fields: Mapping[str, Any]) -> Rule:
         """`fields`: fields of `Rule` by name. Raises ValidationFailed, NotFound, PermissionDenied, Conflict `TOO_MANY_RULES`."""
-        now_ms = self._clock.now_ms()
-        async with self._engine_commit_lock, self._uow.write(caller, Role.MEMBER) as tx:
+        now_ms = self.clock.now_ms()
+        async with self.engine_commit_lock, self.uow.write(caller, Role.MEMBER) as tx:
             return await self.create_in(tx, caller, await get_device(tx, caller.account_id, device_id), fields, now_ms)
 
     async def create_in(
@@ -92,7 +81,7 @@ class RuleService:
     ) -> Rule:
         """`create` as a part of the caller's transaction, which holds the engine's commit lock. When it raises, it has written
         nothing. `unless_named`: raises Conflict `RULE_EXISTS` if the device has a rule of this name."""
-        await self._commands.authorize_replay(tx, caller, device, [fields["action"].command], now_ms)
+        await self.commands.authorize_replay(tx, caller, device, [fields["action"].command], now_ms)
         present = await tx.rules.list_by_device(device.device_id)
         if unless_named and any(rule.name == fields["name"] for rule in present):
             raise Conflict(f"The device has a rule {fields['name']!r} already; it was not changed.", code="RULE_EXISTS")
@@ -101,7 +90,7 @@ class RuleService:
                 f"A device can have at most {policy.MAX_RULES_PER_DEVICE} rules. Delete one first.", code="TOO_MANY_RULES"
             )
         rule = Rule(
-            rule_id=RuleId(self._ids.new_id(IdPrefix.RULE)),
+            rule_id=RuleId(self.ids.new_id(IdPrefix.RULE)),
             rule_no=0,
             account_id=device.account_id,
             device_id=device.device_id,
@@ -116,8 +105,8 @@ class RuleService:
         return rule
 
     async def update(self, caller: Session, device_id: DeviceId, rule_id: RuleId, changes: Mapping[str, Any]) -> Rule:
-        now_ms = self._clock.now_ms()
-        async with self._engine_commit_lock, self._uow.write(caller, Role.MEMBER) as tx:
+        now_ms = self.clock.now_ms()
+        async with self.engine_commit_lock, self.uow.write(caller, Role.MEMBER) as tx:
             device = await get_device(tx, caller.account_id, device_id)
             before = await get_rule(tx, device_id, rule_id)
             rule = policy.apply_changes(before, changes)
@@ -130,8 +119,8 @@ class RuleService:
         return rule
 
     async def delete(self, caller: Session, device_id: DeviceId, rule_id: RuleId) -> None:
-        now_ms = self._clock.now_ms()
-        async with self._engine_commit_lock, self._uow.write(caller, Role.MEMBER) as tx:
+        now_ms = self.clock.now_ms()
+        async with self.engine_commit_lock, self.uow.write(caller, Role.MEMBER) as tx:
             device = await get_device(tx, caller.account_id, device_id)
             rule = await get_rule(tx, device_id, rule_id)
             await tx.rules.delete(rule_id)
@@ -139,7 +128,7 @@ class RuleService:
 
     async def reload_device(self, device_id: DeviceId) -> None:
         """Load the device's rules from the database into the engine, after another instance has changed them."""
-        async with self._engine_commit_lock, self._uow.read() as tx:
+        async with self.engine_commit_lock, self.uow.read() as tx:
             device = await tx.devices.find(device_id)
             if device is not None:
                 self._replace_engine_rules(
@@ -150,7 +139,7 @@ class RuleService:
         known = {name for _, name, _ in await tx.readings.list_device_metrics(device.device_no)}
         policy.check_rule(rule, known)
         try:
-            await self._commands.check_unattended(tx, caller, device, rule.action.command, rule.action.params, now_ms)
+            await self.commands.check_unattended(tx, caller, device, rule.action.command, rule.action.params, now_ms)
         except ValidationFailed as error:
             raise action_fault("action", error) from None
 
@@ -162,8 +151,8 @@ class RuleService:
         tx.after_commit(lambda: self._replace_engine_rules(device.device_no, specs))
 
     def _replace_engine_rules(self, device_no: int, specs: Sequence[RuleSpec]) -> None:
-        self._engine.set_rules(device_no, specs)
-        self._wake_timers()
+        self.engine.set_rules(device_no, specs)
+        self.wake_timers()
 
 
 async def get_rule(tx: HasRules, device_id: DeviceId, rule_id: RuleId) -> Rule:

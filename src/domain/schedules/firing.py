@@ -18,6 +18,7 @@ from domain.devices.model import Device
 from domain.kernel.clock import SECOND_MS, Clock
 from domain.kernel.errors import Unavailable
 from domain.kernel.ids import DeviceId
+from domain.kernel.service_class import service
 from domain.kernel.unit_of_work import UnitOfWork
 from domain.schedules import policy
 from domain.schedules.device_plan import runs_on_device
@@ -48,26 +49,17 @@ class ScheduleSlotError(Exception):
         self.schedule = schedule
 
 
+@service
 class ScheduleFiringService:
-    def __init__(
-        self,
-        *,
-        uow: UnitOfWork[ScheduleTx],
-        clock: Clock,
-        recurrence: Recurrence,
-        commands: CommandService,
-        plans: DevicePlanService,
-        batch_size: int = SHORT_BATCH,
-    ) -> None:
-        self.batch_size = batch_size
-        self._uow = uow
-        self._clock = clock
-        self._recurrence = recurrence
-        self._commands = commands
-        self._plans = plans
+    uow: UnitOfWork[ScheduleTx]
+    clock: Clock
+    recurrence: Recurrence
+    commands: CommandService
+    plans: DevicePlanService
+    batch_size: int = SHORT_BATCH
 
     async def next_due_ts(self) -> int | None:
-        async with self._uow.read() as tx:
+        async with self.uow.read() as tx:
             return await tx.schedules.next_due_ts()
 
     async def fire_due(self, now_ms: int, *, lateness_allowance_s: int = 0, limit: int | None = None) -> int:
@@ -75,7 +67,7 @@ class ScheduleFiringService:
         did not cause. Raises Unavailable when the database does not answer, ScheduleSlotError for a slot to quarantine."""
         due: Sequence[Schedule] = ()
         try:
-            async with self._uow.write(caller=None, background=True) as tx:
+            async with self.uow.write(caller=None, background=True) as tx:
                 due = await tx.schedules.list_due(now_ms // SECOND_MS, limit or self.batch_size)
                 if due:
                     await self._decide(tx, due, now_ms, lateness_allowance_s)
@@ -90,13 +82,13 @@ class ScheduleFiringService:
     async def quarantine(self, stuck: Schedule, now_ms: int) -> None:
         """Skip the due edge of an undecidable slot and emit an event; complete the slot if its next edge cannot be found
         either."""
-        async with self._uow.write(caller=None) as tx:
+        async with self.uow.write(caller=None) as tx:
             schedule = await tx.schedules.get_by_slot(stuck.device_id, stuck.slot)
             if schedule is None or schedule.schedule_id != stuck.schedule_id or schedule.next_edge is None:
                 return
             edge, outcome = schedule.next_edge, EdgeOutcome.SKIPPED_COMMAND
             try:
-                after = decide_due_edge(schedule, now_ms // SECOND_MS, self._recurrence).next_edge
+                after = decide_due_edge(schedule, now_ms // SECOND_MS, self.recurrence).next_edge
             except Exception:
                 after = None
             await tx.schedules.save(policy.apply_edge_outcome(schedule, edge, outcome, after, now_ms))
@@ -108,7 +100,7 @@ class ScheduleFiringService:
         slots = [self._evaluate_slot(schedule, devices, now_ms, lateness_allowance_s) for schedule in due]
         decisions = await self._queue_commands(tx, slots, now_ms)
         changing = {slot.device.device_id: slot.device for slot in slots if slot.device and slot.decision.next_edge is None}
-        rows = await self._plans.plan_rows_by_device(tx, list(changing.values()))
+        rows = await self.plans.plan_rows_by_device(tx, list(changing.values()))
         after = [
             policy.apply_edge_outcome(slot.schedule, slot.decision.due.edge, decision.outcome, slot.decision.next_edge, now_ms)
             for slot, decision in zip(slots, decisions, strict=True)
@@ -116,7 +108,7 @@ class ScheduleFiringService:
         edges = [
             edge
             for slot, one in zip(slots, decisions, strict=True)
-            for edge in _edge_records(slot, one.outcome, self._clock.now_ms())
+            for edge in _edge_records(slot, one.outcome, self.clock.now_ms())
         ]
         await tx.schedules.save_decisions(after, edges)
         left = [_left_edge(slot) for slot, one in zip(slots, decisions, strict=True) if one.outcome is EdgeOutcome.LEFT_TO_DEVICE]
@@ -124,13 +116,13 @@ class ScheduleFiringService:
             await tx.schedules.add_left(left)
         for slot, decision in zip(slots, decisions, strict=True):
             await _emit_edge_events(tx, slot, decision, now_ms)
-        await self._plans.revise_many_if_changed(tx, list(changing.values()), rows)
+        await self.plans.revise_many_if_changed(tx, list(changing.values()), rows)
 
     def _evaluate_slot(
         self, schedule: Schedule, devices: Mapping[DeviceId, Device], now_ms: int, lateness_allowance_s: int
     ) -> DueScheduleSlot:
         try:
-            decision = decide_due_edge(schedule, now_ms // SECOND_MS, self._recurrence, lateness_allowance_s)
+            decision = decide_due_edge(schedule, now_ms // SECOND_MS, self.recurrence, lateness_allowance_s)
         except Exception as error:
             raise ScheduleSlotError(schedule) from error
         return DueScheduleSlot(schedule, devices.get(schedule.device_id), decision)
@@ -141,7 +133,7 @@ class ScheduleFiringService:
         """Queue the commands of the slots that run. Returns one result per slot."""
         first = [_decide_without_command(slot) or automation_command(slot, now_ms) for slot in slots]
         commands = [one for one in first if isinstance(one, AutomationCommand)]
-        outcomes = iter(await self._commands.run_unattended(tx, commands, now_ms) if commands else ())
+        outcomes = iter(await self.commands.run_unattended(tx, commands, now_ms) if commands else ())
         return [
             one if isinstance(one, ScheduleEdgeResult) else command_result(slot, next(outcomes))
             for slot, one in zip(slots, first, strict=True)

@@ -7,7 +7,6 @@ Editing keeps the schedule and counts its revision up. Both are one transaction 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from copy import copy
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -21,6 +20,7 @@ from domain.kernel.clock import Clock
 from domain.kernel.domain_events import DomainEvent, EventKind, Json
 from domain.kernel.errors import NotFound, ValidationFailed
 from domain.kernel.ids import DeviceId, IdGenerator, IdPrefix, ScheduleId
+from domain.kernel.service_class import service
 from domain.kernel.unit_of_work import UnitOfWork
 from domain.schedules import policy
 from domain.schedules.device_plan import is_firmware_synced
@@ -65,34 +65,22 @@ class ScheduleInput:
     misfire_grace_s: int = DEFAULT_MISFIRE_GRACE_S
 
 
+@service
 class ScheduleService:
-    def __init__(
-        self,
-        *,
-        uow: UnitOfWork[ScheduleTx],
-        clock: Clock,
-        ids: IdGenerator,
-        recurrence: Recurrence,
-        commands: CommandService,
-        plans: DevicePlanService,
-        wake: Callable[[], None],
-    ) -> None:
-        self._uow = uow
-        self._clock = clock
-        self._ids = ids
-        self._recurrence = recurrence
-        self._commands = commands
-        self._plans = plans
-        self._wake = wake
+    uow: UnitOfWork[ScheduleTx]
+    clock: Clock
+    ids: IdGenerator
+    recurrence: Recurrence
+    commands: CommandService
+    plans: DevicePlanService
+    wake: Callable[[], None]
 
     def joining(self, uow: UnitOfWork[ScheduleTx]) -> ScheduleService:
         """The same use cases inside a transaction that is open already."""
-        joined = copy(self)
-        joined._uow = uow
-        return joined
+        return replace(self, uow=uow)
 
     async def list(self, caller: Session, device_id: DeviceId) -> Sequence[ScheduleView]:
-        async with self._uow.read() as tx:
+        async with self.uow.read() as tx:
             device = await get_device(tx, caller.account_id, device_id)
             return [_schedule_view(device, schedule) for schedule in await tx.schedules.list_active(device_id)]
 
@@ -100,24 +88,24 @@ class ScheduleService:
         self, caller: Session, device_id: DeviceId, *, limit: int = HISTORY_LIMIT, before: ScheduleId | None = None
     ) -> Sequence[ScheduleView]:
         """Ended schedules, newest first; `before`: those that follow it in this order. Raises NotFound."""
-        async with self._uow.read() as tx:
+        async with self.uow.read() as tx:
             await get_device(tx, caller.account_id, device_id)
             found = await tx.schedules.list_history(device_id, limit, before)
         return [ScheduleView(schedule, False) for schedule in found]
 
     async def list_schedulable_commands(self, caller: Session, device_id: DeviceId) -> Sequence[CommandDefinition]:
         """The commands a slot of this device may run."""
-        async with self._uow.read() as tx:
+        async with self.uow.read() as tx:
             device = await get_device(tx, caller.account_id, device_id)
-            definitions = await self._commands.effective_definitions(tx, device)
+            definitions = await self.commands.effective_definitions(tx, device)
         return [definition for definition in definitions if not definition.requires_approval]
 
     async def put(self, caller: Session, device_id: DeviceId, slot: int, schedule_input: ScheduleInput) -> ScheduleView:
         """Create or replace a slot. Raises ValidationFailed, NotFound, PermissionDenied."""
         require_role(caller, Role.MEMBER)
         check_slot(slot)
-        now_ms = self._clock.now_ms()
-        async with self._uow.write(caller, Role.MEMBER) as tx:
+        now_ms = self.clock.now_ms()
+        async with self.uow.write(caller, Role.MEMBER) as tx:
             device = await get_device(tx, caller.account_id, device_id)
             return await self.put_in(tx, caller, device, slot, schedule_input, now_ms)
 
@@ -125,18 +113,18 @@ class ScheduleService:
         """Change fields of `ScheduleInput` in a slot; fills an empty slot if both times are given."""
         require_role(caller, Role.MEMBER)
         check_slot(slot)
-        now_ms = self._clock.now_ms()
-        async with self._uow.write(caller, Role.MEMBER) as tx:
+        now_ms = self.clock.now_ms()
+        async with self.uow.write(caller, Role.MEMBER) as tx:
             device = await get_device(tx, caller.account_id, device_id)
             before = await tx.schedules.get_by_slot(device_id, slot)
             if before is None:
                 if not {"on_ts", "off_ts"} <= changes.keys():
                     raise NotFound(f"Slot {slot} of this device is empty. Set onTs and offTs to fill it.")
                 return await self.put_in(tx, caller, device, slot, ScheduleInput(**changes), now_ms)
-            rows = await self._plans.plan_rows(tx, device)
+            rows = await self.plans.plan_rows(tx, device)
             schedule = replace(before, **changes, created_by=caller.membership_id, updated_ms=now_ms)
             await self._check_schedule(tx, caller, device, schedule, now_ms)
-            schedule = policy.prepare_for_save(schedule, before, now_ms // 1000, self._recurrence)
+            schedule = policy.prepare_for_save(schedule, before, now_ms // 1000, self.recurrence)
             await tx.schedules.save(schedule)
             await self._emit_change(tx, caller, device, schedule, "schedule_updated", now_ms)
             return await self._revise_plan(tx, device, schedule, rows)
@@ -145,8 +133,8 @@ class ScheduleService:
         """Raises NotFound for an empty slot."""
         require_role(caller, Role.MEMBER)
         check_slot(slot)
-        now_ms = self._clock.now_ms()
-        async with self._uow.write(caller, Role.MEMBER) as tx:
+        now_ms = self.clock.now_ms()
+        async with self.uow.write(caller, Role.MEMBER) as tx:
             await self.cancel_in(tx, caller, await get_device(tx, caller.account_id, device_id), slot, now_ms)
 
     async def cancel_in(self, tx: ScheduleTx, caller: Session, device: Device, slot: int, now_ms: int) -> None:
@@ -154,11 +142,11 @@ class ScheduleService:
         before = await tx.schedules.get_by_slot(device.device_id, slot)
         if before is None:
             raise NotFound(f"Slot {slot} of this device is empty already.")
-        rows = await self._plans.plan_rows(tx, device)
+        rows = await self.plans.plan_rows(tx, device)
         cancelled = policy.cancel(before, now_ms)
         await tx.schedules.save(cancelled)
         await self._emit_change(tx, caller, device, cancelled, "schedule_cancelled", now_ms)
-        await self._plans.revise_if_changed(tx, device, rows)
+        await self.plans.revise_if_changed(tx, device, rows)
 
     async def put_in(
         self, tx: ScheduleTx, caller: Session, device: Device, slot: int, schedule_input: ScheduleInput, now_ms: int
@@ -166,12 +154,12 @@ class ScheduleService:
         """`put` as a part of the caller's transaction. When it raises, it has written nothing."""
         schedule = self._new_schedule(caller, device, slot, schedule_input, now_ms)
         cmds = [schedule.on_command.command, schedule.off_command.command]
-        await self._commands.authorize_replay(tx, caller, device, cmds, now_ms)
+        await self.commands.authorize_replay(tx, caller, device, cmds, now_ms)
         await self._check_schedule(tx, caller, device, schedule, now_ms)
         current = await tx.schedules.get_by_slot(device.device_id, slot)
         before = current or await _last_schedule_in_slot(tx, device.device_id, slot)
-        rows = await self._plans.plan_rows(tx, device)
-        schedule = policy.prepare_for_save(schedule, before, now_ms // 1000, self._recurrence)
+        rows = await self.plans.plan_rows(tx, device)
+        schedule = policy.prepare_for_save(schedule, before, now_ms // 1000, self.recurrence)
         if current is not None:
             await tx.schedules.save(policy.cancel(current, now_ms))
         await tx.schedules.add(schedule)
@@ -181,7 +169,7 @@ class ScheduleService:
 
     def _new_schedule(self, caller: Session, device: Device, slot: int, schedule_input: ScheduleInput, now_ms: int) -> Schedule:
         return Schedule(
-            schedule_id=ScheduleId(self._ids.new_id(IdPrefix.SCHEDULE)),
+            schedule_id=ScheduleId(self.ids.new_id(IdPrefix.SCHEDULE)),
             account_id=device.account_id,
             device_id=device.device_id,
             device_no=device.device_no,
@@ -208,17 +196,17 @@ class ScheduleService:
         )
 
     async def _check_schedule(self, tx: ScheduleTx, caller: Session, device: Device, schedule: Schedule, now_ms: int) -> None:
-        policy.check_schedule(schedule, self._recurrence)
+        policy.check_schedule(schedule, self.recurrence)
         for field, slot_command in (("onCommand", schedule.on_command), ("offCommand", schedule.off_command)):
             try:
-                await self._commands.check_unattended(tx, caller, device, slot_command.command, slot_command.params, now_ms)
+                await self.commands.check_unattended(tx, caller, device, slot_command.command, slot_command.params, now_ms)
             except ValidationFailed as error:
                 raise action_fault(field, error) from None
 
     async def _revise_plan(
         self, tx: ScheduleTx, device: Device, schedule: Schedule, rows: tuple[tuple[int, int, int, bool], ...]
     ) -> ScheduleView:
-        if await self._plans.revise_if_changed(tx, device, rows):
+        if await self.plans.revise_if_changed(tx, device, rows):
             return ScheduleView(schedule, False)
         return _schedule_view(device, schedule)
 
@@ -234,7 +222,7 @@ class ScheduleService:
         }
         text = f"Slot {schedule.slot}: {kind.replace('_', ' ')}"
         await tx.emit(DomainEvent.from_caller(caller, kind, text, now_ms, device_id=device.device_id, data=data))
-        tx.after_commit(self._wake)
+        tx.after_commit(self.wake)
 
 
 def _schedule_view(device: Device, schedule: Schedule) -> ScheduleView:

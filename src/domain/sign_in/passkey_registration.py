@@ -14,6 +14,7 @@ from domain.kernel.clock import Clock
 from domain.kernel.domain_events import DomainEvent, EventKind, JsonObject
 from domain.kernel.errors import Conflict, NotFound, Unauthenticated
 from domain.kernel.ids import IdGenerator, IdPrefix, PasskeyId
+from domain.kernel.service_class import service
 from domain.kernel.unit_of_work import Transaction, UnitOfWork
 from domain.sign_in.passkeys.challenges import PasskeyChallenges, passkey_refused_error, purpose_of_registration
 from domain.sign_in.passkeys.model import MAX_PASSKEYS, NewPasskeyCredential, Passkey, PasskeyChallenge
@@ -39,45 +40,35 @@ class AddedPasskey:
     recovery_codes: Sequence[str] = field(repr=False)
 
 
+@service
 class PasskeyRegistrationService:
-    def __init__(
-        self,
-        *,
-        uow: UnitOfWork[PasskeyRegistrationTx],
-        clock: Clock,
-        ids: IdGenerator,
-        codec: PasskeyCodec,
-        challenges: PasskeyChallenges,
-        recovery_codes: RecoveryCodeIssuer,
-        requirement: SecondFactorRequirement,
-    ) -> None:
-        self._uow = uow
-        self._clock = clock
-        self._ids = ids
-        self._codec = codec
-        self._challenges = challenges
-        self._recovery_codes = recovery_codes
-        self._requirement = requirement
+    uow: UnitOfWork[PasskeyRegistrationTx]
+    clock: Clock
+    ids: IdGenerator
+    codec: PasskeyCodec
+    challenges: PasskeyChallenges
+    recovery_codes: RecoveryCodeIssuer
+    requirement: SecondFactorRequirement
 
     async def list(self, caller: Session) -> Sequence[Passkey]:
-        async with self._uow.read() as tx:
+        async with self.uow.read() as tx:
             return await tx.passkeys.list_by_user(caller.user_id)
 
     async def begin(self, caller: Session) -> JsonObject:
         """The options for `navigator.credentials.create`. Raises Conflict when the user has too many."""
-        now_ms = self._clock.now_ms()
-        async with self._uow.read() as tx:
+        now_ms = self.clock.now_ms()
+        async with self.uow.read() as tx:
             await require_verification(tx, caller, now_ms)
             user, existing = await self._get_user_and_passkeys(tx, caller)
-        challenge = self._challenges.issue(purpose_of_registration(caller.session_id), now_ms)
-        return self._codec.creation_options(user, challenge, existing)
+        challenge = self.challenges.issue(purpose_of_registration(caller.session_id), now_ms)
+        return self.codec.creation_options(user, challenge, existing)
 
     async def add(self, caller: Session, name: str, response: JsonObject) -> AddedPasskey:
         """The first second factor of a user signs out all other sessions. Raises ValidationFailed `PASSKEY_REFUSED`, Conflict."""
         name = check_name(name)
         credential, challenge = await self._verify(caller, response)
-        now_ms = self._clock.now_ms()
-        async with self._uow.write(caller, Role.VIEWER, locks_account=True) as tx:
+        now_ms = self.clock.now_ms()
+        async with self.uow.write(caller, Role.VIEWER, locks_account=True) as tx:
             await require_verification(tx, caller, now_ms)
             user, _ = await self._get_user_and_passkeys(tx, caller)
             if not await tx.passkeys.use_challenge(challenge):
@@ -88,30 +79,30 @@ class PasskeyRegistrationService:
             codes: Sequence[str] = ()
             if is_first:
                 await revoke_user_sessions(tx, caller.user_id, now_ms, keep=caller.session_id)
-                codes = await self._recovery_codes.replace(tx, caller.user_id)
+                codes = await self.recovery_codes.replace(tx, caller.user_id)
             await self._emit(tx, caller, "passkey_added", f"{user.name} added the passkey {name}", now_ms)
         return AddedPasskey(passkey, codes)
 
     async def remove(self, caller: Session, passkey_id: str) -> None:
         """Raises NotFound, and Conflict `SECOND_FACTOR_REQUIRED` for the last factor of a user who needs one."""
-        now_ms = self._clock.now_ms()
-        async with self._uow.write(caller, Role.VIEWER, locks_account=True) as tx:
+        now_ms = self.clock.now_ms()
+        async with self.uow.write(caller, Role.VIEWER, locks_account=True) as tx:
             await require_verification(tx, caller, now_ms)
             found = [one for one in await tx.passkeys.list_by_user(caller.user_id) if one.passkey_id == passkey_id]
             if not found or not await tx.passkeys.delete(caller.user_id, found[0].passkey_id):
                 raise NotFound("You have no such passkey. Check the id.")
-            await complete_factor_removal(tx, caller, self._requirement)
+            await complete_factor_removal(tx, caller, self.requirement)
             await self._emit(tx, caller, "passkey_removed", f"The passkey {found[0].name} was removed", now_ms)
 
     async def _verify(self, caller: Session, response: JsonObject) -> tuple[NewPasskeyCredential, PasskeyChallenge]:
         refused = passkey_refused_error("the browser's response is wrong, or this page is not at the address that people use.")
         try:
-            text = self._codec.read_challenge(response)
+            text = self.codec.read_challenge(response)
         except PasskeyResponseError:
             raise refused from None
-        challenge = self._challenges.check(text, purpose_of_registration(caller.session_id), self._clock.now_ms())
+        challenge = self.challenges.check(text, purpose_of_registration(caller.session_id), self.clock.now_ms())
         try:
-            return await self._codec.verify_registration(response, text), challenge
+            return await self.codec.verify_registration(response, text), challenge
         except PasskeyResponseError:
             raise refused from None
 
@@ -125,7 +116,7 @@ class PasskeyRegistrationService:
 
     def _build(self, user: User, name: str, credential: NewPasskeyCredential, now_ms: int) -> Passkey:
         return Passkey(
-            passkey_id=PasskeyId(self._ids.new_id(IdPrefix.PASSKEY)),
+            passkey_id=PasskeyId(self.ids.new_id(IdPrefix.PASSKEY)),
             user_id=user.user_id,
             credential_id=credential.credential_id,
             public_key=credential.public_key,

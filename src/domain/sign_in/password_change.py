@@ -36,6 +36,7 @@ from domain.kernel.clock import MINUTE_MS, SECOND_MS, Clock, is_of_earlier_clock
 from domain.kernel.domain_events import DomainEvent, EventKind
 from domain.kernel.errors import PermissionDenied, RateLimited, Unauthenticated, Unavailable, ValidationFailed
 from domain.kernel.ids import IdGenerator
+from domain.kernel.service_class import service
 from domain.kernel.unit_of_work import Transaction, UnitOfWork
 from domain.sign_in.login_throttle import CODE_ATTEMPTS, PASSWORD_CONFIRMATIONS
 from domain.sign_in.session_revocation import revoke_user_sessions
@@ -56,33 +57,23 @@ If you did not request it, somebody else is signed in as you: change your passwo
 class PasswordChangeTx(Transaction, HasLoginFailures, HasOneTimeCodes, HasRefreshTokens, HasUsers, HasUserSessions, Protocol): ...
 
 
+@service
 class PasswordChangeService:
-    def __init__(
-        self,
-        *,
-        uow: UnitOfWork[PasswordChangeTx],
-        clock: Clock,
-        ids: IdGenerator,
-        hasher: PasswordHasher,
-        digest: SecretHasher,
-        mailer: Mailer,
-        translator: Translator,
-    ) -> None:
-        self._uow = uow
-        self._clock = clock
-        self._ids = ids
-        self._hasher = hasher
-        self._digest = digest
-        self._mailer = mailer
-        self._translator = translator
+    uow: UnitOfWork[PasswordChangeTx]
+    clock: Clock
+    ids: IdGenerator
+    hasher: PasswordHasher
+    digest: SecretHasher
+    mailer: Mailer
+    translator: Translator
 
     async def send_code(self, caller: Session, *, language: str) -> None:
         """Mail a code to the caller. `language`: for who has stored none.
 
         Raises PermissionDenied, RateLimited `OTP_COOLDOWN`, or Unavailable when the mail server does not accept it."""
-        code = self._ids.random_digits(CODE_DIGITS)
-        now_ms = self._clock.now_ms()
-        async with self._uow.write(caller, Role.ADMIN) as tx:
+        code = self.ids.random_digits(CODE_DIGITS)
+        now_ms = self.clock.now_ms()
+        async with self.uow.write(caller, Role.ADMIN) as tx:
             user = await _get_user_for_update(tx, caller)
             language = await choose_language(tx, user, language)
             CODE_ATTEMPTS.check(await tx.login_failures.get_for_update(_code_subject(user)), now_ms, "wrong codes")
@@ -93,11 +84,11 @@ class PasswordChangeService:
             description = f"{user.name} requested a code to change the password"
             await tx.emit(DomainEvent.from_caller(caller, "otp_requested", description, now_ms))
         minutes = CODE_TTL_MS // MINUTE_MS
-        subject, text = MAIL.write(self._translator, language, name=user.name, code=code, minutes=minutes)
+        subject, text = MAIL.write(self.translator, language, name=user.name, code=code, minutes=minutes)
         try:
-            await self._mailer.send(user.email, subject, text)
+            await self.mailer.send(user.email, subject, text)
         except Unavailable:
-            async with self._uow.write(caller=None) as tx:  # the code was not delivered: allow a new request at once
+            async with self.uow.write(caller=None) as tx:  # the code was not delivered: allow a new request at once
                 await tx.one_time_codes.upsert(replace(stored_code, issued_ms=0, expires_ms=0, used=True))
             raise
 
@@ -105,9 +96,9 @@ class PasswordChangeService:
         """Ends all sessions. Raises ValidationFailed `OTP_INVALID` for a wrong, expired, used or exhausted code."""
         require_role(caller, Role.ADMIN)
         check_password(new_password, "newPassword")
-        new_hash = await self._hasher.hash(new_password)
-        now_ms = self._clock.now_ms()
-        async with self._uow.write(caller, Role.ADMIN, locks_account=True) as tx:
+        new_hash = await self.hasher.hash(new_password)
+        now_ms = self.clock.now_ms()
+        async with self.uow.write(caller, Role.ADMIN, locks_account=True) as tx:
             user = await _get_user_for_update(tx, caller)
             wrong_codes = await tx.login_failures.get_for_update(_code_subject(user))
             CODE_ATTEMPTS.check(wrong_codes, now_ms, "wrong codes")
@@ -129,9 +120,9 @@ class PasswordChangeService:
         """For a user of an identity provider who has none, shortly after signing in. Ends all sessions.
 
         Raises PermissionDenied `PASSWORD_MISMATCH` for a user who has one, `STEP_UP_REQUIRED`."""
-        new_hash = await self._hasher.hash(check_password(new_password, "newPassword"))
-        now_ms = self._clock.now_ms()
-        async with self._uow.write(caller, Role.VIEWER, locks_account=True) as tx:
+        new_hash = await self.hasher.hash(check_password(new_password, "newPassword"))
+        now_ms = self.clock.now_ms()
+        async with self.uow.write(caller, Role.VIEWER, locks_account=True) as tx:
             user = await _get_user_for_update(tx, caller)
             if user.has_password:
                 raise PermissionDenied("currentPassword is missing: you have a password.", code="PASSWORD_MISMATCH")
@@ -144,13 +135,13 @@ class PasswordChangeService:
         """For every role. Ends all sessions. Raises PermissionDenied `PASSWORD_MISMATCH`, or RateLimited after ten wrong ones."""
         check_password(new_password, "newPassword")
         subject = f"password:{caller.user_id}"
-        async with self._uow.read() as tx:
-            PASSWORD_CONFIRMATIONS.check(await tx.login_failures.get_for_update(subject), self._clock.now_ms(), "wrong passwords")
+        async with self.uow.read() as tx:
+            PASSWORD_CONFIRMATIONS.check(await tx.login_failures.get_for_update(subject), self.clock.now_ms(), "wrong passwords")
             user = await tx.users.get(caller.user_id)
-        is_correct = user is not None and await self._hasher.verify(user.password_hash, current_password)
-        new_hash = await self._hasher.hash(new_password) if is_correct else ""
-        now_ms = self._clock.now_ms()
-        async with self._uow.write(caller, Role.VIEWER, locks_account=True) as tx:
+        is_correct = user is not None and await self.hasher.verify(user.password_hash, current_password)
+        new_hash = await self.hasher.hash(new_password) if is_correct else ""
+        now_ms = self.clock.now_ms()
+        async with self.uow.write(caller, Role.VIEWER, locks_account=True) as tx:
             failures = await tx.login_failures.get_for_update(subject)
             PASSWORD_CONFIRMATIONS.check(failures, now_ms, "wrong passwords")  # concurrent guesses gain nothing
             current = await _get_user_for_update(tx, caller)
@@ -177,7 +168,7 @@ class PasswordChangeService:
         return is_correct
 
     def _hash_code(self, user: User, code: str) -> bytes:
-        return self._digest.hmac_sha256("otp", f"{user.user_id}:{code}")
+        return self.digest.hmac_sha256("otp", f"{user.user_id}:{code}")
 
 
 def _code_subject(user: User) -> str:

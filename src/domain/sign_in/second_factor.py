@@ -16,6 +16,7 @@ from domain.kernel.caller import Role, Session
 from domain.kernel.clock import Clock
 from domain.kernel.domain_events import DomainEvent, EventKind
 from domain.kernel.errors import Conflict, NotFound, Unauthenticated, ValidationFailed
+from domain.kernel.service_class import service
 from domain.kernel.unit_of_work import Transaction, UnitOfWork
 from domain.kernel.vault import Vault
 from domain.sign_in.passkeys.ports import HasPasskeys
@@ -55,39 +56,30 @@ class TotpSetup:
     qr_rows: Sequence[str] = field(repr=False)
 
 
+@service
 class SecondFactorService:
-    def __init__(
-        self,
-        *,
-        uow: UnitOfWork[SecondFactorTx],
-        clock: Clock,
-        vault: Vault,
-        totp: TotpCodec,
-        recovery_codes: RecoveryCodeIssuer,
-        requirement: SecondFactorRequirement,
-    ) -> None:
-        self._uow = uow
-        self._clock = clock
-        self._vault = vault
-        self._totp = totp
-        self._recovery_codes = recovery_codes
-        self._requirement = requirement
+    uow: UnitOfWork[SecondFactorTx]
+    clock: Clock
+    vault: Vault
+    totp: TotpCodec
+    recovery_codes: RecoveryCodeIssuer
+    requirement: SecondFactorRequirement
 
     async def get_status(self, caller: Session) -> SecondFactorStatus:
-        async with self._uow.read() as tx:
+        async with self.uow.read() as tx:
             enabled = await tx.second_factors.is_enabled(caller.user_id)
             totp = await tx.second_factors.has_totp(caller.user_id)
             passkeys = len(await tx.passkeys.list_by_user(caller.user_id))
             left = await tx.second_factors.count_recovery_codes(caller.user_id)
         # Not of a session whose identity provider stands for it: its caller lacks none.
-        is_required = self._requirement.applies_to(caller.role) and (enabled or caller.lacks_second_factor)
+        is_required = self.requirement.applies_to(caller.role) and (enabled or caller.lacks_second_factor)
         return SecondFactorStatus(enabled, is_required, totp, passkeys, left)
 
     async def begin_totp(self, caller: Session) -> TotpSetup:
         """A new secret, which counts once a code of it is confirmed. Raises Conflict when the user has a confirmed one."""
-        now_ms = self._clock.now_ms()
-        secret = self._totp.new_secret()
-        async with self._uow.write(caller, Role.VIEWER, locks_account=True) as tx:
+        now_ms = self.clock.now_ms()
+        secret = self.totp.new_secret()
+        async with self.uow.write(caller, Role.VIEWER, locks_account=True) as tx:
             await require_verification(tx, caller, now_ms)
             user = await tx.users.get(caller.user_id)
             existing = await tx.second_factors.get_totp_for_update(caller.user_id)
@@ -95,23 +87,23 @@ class SecondFactorService:
                 raise Unauthenticated("This user no longer exists.")
             if existing is not None and existing.confirmed_ms is not None:
                 raise Conflict("You have an authenticator app already. Remove it first.", code="SECOND_FACTOR_EXISTS")
-            sealed = self._vault.seal(secret, caller.user_id)
+            sealed = self.vault.seal(secret, caller.user_id)
             await tx.second_factors.upsert_totp(TotpSecret(caller.user_id, sealed, now_ms))
-        uri = self._totp.setup_uri(secret, user.email)
-        return TotpSetup(secret, uri, self._totp.qr_svg(uri), self._totp.qr_rows(uri))
+        uri = self.totp.setup_uri(secret, user.email)
+        return TotpSetup(secret, uri, self.totp.qr_svg(uri), self.totp.qr_rows(uri))
 
     async def confirm_totp(self, caller: Session, code: str) -> Sequence[str]:
         """The recovery codes, shown once; none for a user who has some already, because of a passkey.
 
         Raises ValidationFailed `SECOND_FACTOR_INVALID`, NotFound before `begin_totp`."""
-        now_ms = self._clock.now_ms()
-        async with self._uow.write(caller, Role.VIEWER, locks_account=True) as tx:
+        now_ms = self.clock.now_ms()
+        async with self.uow.write(caller, Role.VIEWER, locks_account=True) as tx:
             await require_verification(tx, caller, now_ms)
             secret = await tx.second_factors.get_totp_for_update(caller.user_id)
             if secret is None or secret.confirmed_ms is not None:
                 raise NotFound("There is no authenticator app to confirm. Begin with POST /api/v1/auth/second-factor/totp.")
-            opened = self._vault.open(secret.sealed, caller.user_id)
-            step = self._totp.matching_step(opened, normalize_code(code), now_ms)
+            opened = self.vault.open(secret.sealed, caller.user_id)
+            step = self.totp.matching_step(opened, normalize_code(code), now_ms)
             if step is None:
                 raise ValidationFailed.for_field(
                     "code",
@@ -123,38 +115,38 @@ class SecondFactorService:
             codes: Sequence[str] = ()
             if is_first:
                 await revoke_user_sessions(tx, caller.user_id, now_ms, keep=caller.session_id)
-                codes = await self._recovery_codes.replace(tx, caller.user_id)
+                codes = await self.recovery_codes.replace(tx, caller.user_id)
             await self._emit(tx, caller, "second_factor_enabled", "An authenticator app was set up", now_ms)
         return codes
 
     async def renew_recovery_codes(self, caller: Session) -> Sequence[str]:
         """New codes instead of all old ones. Raises NotFound without a second factor."""
-        now_ms = self._clock.now_ms()
-        async with self._uow.write(caller, Role.VIEWER, locks_account=True) as tx:
+        now_ms = self.clock.now_ms()
+        async with self.uow.write(caller, Role.VIEWER, locks_account=True) as tx:
             await require_verification(tx, caller, now_ms)
             if not await tx.second_factors.is_enabled(caller.user_id):
                 raise NotFound("You have no second factor, and recovery codes stand in for one. Set it up first.")
-            codes = await self._recovery_codes.replace(tx, caller.user_id)
+            codes = await self.recovery_codes.replace(tx, caller.user_id)
             await self._emit(tx, caller, "recovery_codes_renewed", "The recovery codes were replaced", now_ms)
         return codes
 
     async def remove_totp(self, caller: Session) -> None:
         """The passkeys stay. Raises Conflict `SECOND_FACTOR_REQUIRED` for the last factor where one is required, NotFound."""
-        now_ms = self._clock.now_ms()
-        async with self._uow.write(caller, Role.VIEWER, locks_account=True) as tx:
+        now_ms = self.clock.now_ms()
+        async with self.uow.write(caller, Role.VIEWER, locks_account=True) as tx:
             await require_verification(tx, caller, now_ms)
             if not await tx.second_factors.has_totp(caller.user_id):
                 raise NotFound("You have no authenticator app.")
             await tx.second_factors.delete_totp(caller.user_id)
-            await complete_factor_removal(tx, caller, self._requirement)
+            await complete_factor_removal(tx, caller, self.requirement)
             await self._emit(tx, caller, "second_factor_removed", "The authenticator app was removed", now_ms)
 
     async def remove(self, caller: Session) -> None:
         """All factors. Raises Conflict `SECOND_FACTOR_REQUIRED` where one is required, NotFound without one."""
-        now_ms = self._clock.now_ms()
-        async with self._uow.write(caller, Role.VIEWER, locks_account=True) as tx:
+        now_ms = self.clock.now_ms()
+        async with self.uow.write(caller, Role.VIEWER, locks_account=True) as tx:
             await require_verification(tx, caller, now_ms)
-            if self._requirement.applies_to(caller.role):
+            if self.requirement.applies_to(caller.role):
                 raise second_factor_required_error()
             if not await tx.second_factors.is_enabled(caller.user_id):
                 raise NotFound("You have no second factor.")

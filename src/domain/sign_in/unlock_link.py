@@ -25,6 +25,7 @@ from domain.kernel.clock import MINUTE_MS, Clock, is_of_earlier_clock
 from domain.kernel.domain_events import DomainEvent, EventKind
 from domain.kernel.errors import ValidationFailed
 from domain.kernel.ids import IdGenerator
+from domain.kernel.service_class import service
 from domain.kernel.unit_of_work import Transaction, UnitOfWork
 from domain.sign_in.login_throttle import UNLOCK_COOLDOWN_MS, UNLOCK_LINK_TTL_MS, UNLOCK_REQUESTS, client_network
 from domain.sign_in.trusted_devices import TrustedDevices
@@ -48,36 +49,26 @@ If you did not ask for it, you can ignore this mail.
 class UnlockLinkTx(Transaction, HasLoginFailures, HasMemberships, HasUnlockLinks, HasUsers, Protocol): ...
 
 
+@service
 class UnlockLinkService:
-    def __init__(
-        self,
-        *,
-        uow: UnitOfWork[UnlockLinkTx],
-        clock: Clock,
-        ids: IdGenerator,
-        digest: SecretHasher,
-        mails: MailQueue,
-        devices: TrustedDevices,
-        link_url: str,
-        translator: Translator,
-    ) -> None:
-        """`link_url`: the page that a link opens; the token is appended."""
-        self._uow = uow
-        self._clock = clock
-        self._ids = ids
-        self._digest = digest
-        self._mails = mails
-        self._devices = devices
-        self._link_url = link_url
-        self._translator = translator
+    """`link_url`: the page that a link opens; the token is appended."""
+
+    uow: UnitOfWork[UnlockLinkTx]
+    clock: Clock
+    ids: IdGenerator
+    digest: SecretHasher
+    mails: MailQueue
+    devices: TrustedDevices
+    link_url: str
+    translator: Translator
 
     async def request_link(self, email: str, *, client: ClientInfo, language: str) -> None:
         """`language`: for who has stored none. Raises RateLimited when this address block has asked too often."""
         email = normalize_email(email)[:EMAIL_MAX_LENGTH]
-        now_ms = self._clock.now_ms()
+        now_ms = self.clock.now_ms()
         subject = f"unlock:{client_network(client.address)}"
-        token = self._ids.random_alphanumeric(TOKEN_LENGTH)
-        async with self._uow.write(caller=None) as tx:
+        token = self.ids.random_alphanumeric(TOKEN_LENGTH)
+        async with self.uow.write(caller=None) as tx:
             requests = await tx.login_failures.get_for_update(subject)
             UNLOCK_REQUESTS.check(requests, now_ms, "requests for a link")
             await tx.login_failures.upsert(UNLOCK_REQUESTS.count(requests, subject, now_ms))
@@ -87,26 +78,26 @@ class UnlockLinkService:
                 return
             language = await choose_language(tx, user, language)
             expires_ms = now_ms + UNLOCK_LINK_TTL_MS
-            await tx.unlock_links.upsert(UnlockLink(user.user_id, self._digest.sha256(token), now_ms, expires_ms, False))
+            await tx.unlock_links.upsert(UnlockLink(user.user_id, self.digest.sha256(token), now_ms, expires_ms, False))
             await self._emit(tx, user, client, "unlock_requested", "A link to sign in in another browser was sent", now_ms)
         minutes = UNLOCK_LINK_TTL_MS // MINUTE_MS
-        link_text = f"{self._link_url}{token}"
+        link_text = f"{self.link_url}{token}"
         values = {"name": user.name, "email": user.email, "link": link_text, "minutes": minutes}
-        self._mails.enqueue(user.email, *MAIL.write(self._translator, language, **values))
+        self.mails.enqueue(user.email, *MAIL.write(self.translator, language, **values))
 
     async def open_link(self, token: str, *, client: ClientInfo) -> str:
         """The device's tokens, with one of the user. Raises ValidationFailed for a link that is wrong, expired or used."""
-        now_ms = self._clock.now_ms()
-        async with self._uow.write(caller=None) as tx:
-            link = await tx.unlock_links.find_by_token(self._digest.sha256(token))
+        now_ms = self.clock.now_ms()
+        async with self.uow.write(caller=None) as tx:
+            link = await tx.unlock_links.find_by_token(self.digest.sha256(token))
             link = None if link is None else await tx.unlock_links.get_for_update(link.user_id)
             user = None if link is None else await tx.users.get(link.user_id)
-            is_this = link is not None and link.token_hash == self._digest.sha256(token)
+            is_this = link is not None and link.token_hash == self.digest.sha256(token)
             if link is None or user is None or not is_this or link.used or now_ms >= link.expires_ms:
                 raise ValidationFailed.for_field("token", "is wrong, expired or used. Request a new link.", code="LINK_INVALID")
             await tx.unlock_links.upsert(replace(link, used=True))
             await self._emit(tx, user, client, "unlock_used", "A browser was unlocked by a link from a mail", now_ms)
-        return self._devices.add_token(client.device_tokens, user.user_id)
+        return self.devices.add_token(client.device_tokens, user.user_id)
 
     async def _emit(
         self, tx: UnlockLinkTx, user: User, client: ClientInfo, kind: EventKind, description: str, now_ms: int

@@ -17,6 +17,7 @@ from domain.kernel.domain_events import DomainEvent
 from domain.kernel.errors import Conflict, ValidationFailed
 from domain.kernel.ids import IdGenerator, IdPrefix, MembershipId, UserId
 from domain.kernel.quotas import check_capacity
+from domain.kernel.service_class import service
 from domain.kernel.unit_of_work import Transaction, UnitOfWork
 from domain.team.invitation_policy import InvitationStatus, invitation_status
 from domain.team.invitation_ports import HasInvitations
@@ -32,25 +33,17 @@ class InvitationPreview:
     account_name: str
 
 
+@service
 class InvitationAcceptanceService:
-    def __init__(
-        self,
-        *,
-        uow: UnitOfWork[InvitationAcceptanceTx],
-        clock: Clock,
-        ids: IdGenerator,
-        hasher: PasswordHasher,
-        digest: SecretHasher,
-    ) -> None:
-        self._uow = uow
-        self._clock = clock
-        self._ids = ids
-        self._hasher = hasher
-        self._digest = digest
+    uow: UnitOfWork[InvitationAcceptanceTx]
+    clock: Clock
+    ids: IdGenerator
+    hasher: PasswordHasher
+    digest: SecretHasher
 
     async def preview(self, token: str) -> InvitationPreview:
         """What the link is for. Raises ValidationFailed `LINK_INVALID`, Conflict `INVITATION_VOID`."""
-        async with self._uow.read() as tx:
+        async with self.uow.read() as tx:
             invitation = await self._get_valid(tx, token)
             account = await tx.accounts.get(invitation.account_id)
         return InvitationPreview(invitation, account.name if account is not None else "")
@@ -58,13 +51,13 @@ class InvitationAcceptanceService:
     async def accept(self, token: str, *, password: str, name: str | None, client: ClientInfo) -> Member:
         """The new member. Raises as `preview`, and Conflict `EMAIL_TAKEN` or `MEMBER_LIMIT`."""
         account_id = (await self.preview(token)).invitation.account_id
-        password_hash = await self._hasher.hash(check_password(password))
-        now_ms = self._clock.now_ms()
-        async with self._uow.write(caller=None) as tx:
+        password_hash = await self.hasher.hash(check_password(password))
+        now_ms = self.clock.now_ms()
+        async with self.uow.write(caller=None) as tx:
             await tx.memberships.lock_account(account_id)
             invitation = await self._get_valid(tx, token)
             chosen_name = invitation.name if name is None else check_name(name)
-            user_id = UserId(self._ids.new_id(IdPrefix.USER))
+            user_id = UserId(self.ids.new_id(IdPrefix.USER))
             user = User(user_id, invitation.email, chosen_name, password_hash, invitation.mailed, now_ms, now_ms)
             return await self.add_invited(tx, invitation, user, client)
 
@@ -74,7 +67,7 @@ class InvitationAcceptanceService:
         await check_email_is_free(tx, invitation.email)
         members = await tx.memberships.list_members(invitation.account_id)
         check_capacity(len(members), "MEMBER_LIMIT", "An account has at most {limit} members")
-        membership_id = MembershipId(self._ids.new_id(IdPrefix.MEMBERSHIP))
+        membership_id = MembershipId(self.ids.new_id(IdPrefix.MEMBERSHIP))
         membership = Membership(membership_id, invitation.account_id, user.user_id, invitation.role, user.created_ms)
         await tx.users.add(user)
         await tx.memberships.add(membership)
@@ -84,11 +77,11 @@ class InvitationAcceptanceService:
         return Member(membership, user)
 
     async def _get_valid(self, tx: InvitationAcceptanceTx, token: str) -> Invitation:
-        invitation = await tx.invitations.find_by_token(self._digest.sha256(token))
+        invitation = await tx.invitations.find_by_token(self.digest.sha256(token))
         if invitation is None:
             raise _link_invalid_error()
         inviter = await tx.memberships.get_for_share(invitation.invited_by)
-        status = invitation_status(invitation, inviter, self._clock.now_ms())
+        status = invitation_status(invitation, inviter, self.clock.now_ms())
         if status is InvitationStatus.VOID:
             raise Conflict(
                 "Whoever invited you may no longer give this role. Ask an Owner or Admin of the account to invite you again.",

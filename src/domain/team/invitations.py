@@ -20,6 +20,7 @@ from domain.kernel.domain_events import DomainEvent, EventKind
 from domain.kernel.errors import NotFound, Unavailable
 from domain.kernel.ids import IdGenerator, IdPrefix, InvitationId, has_id_format
 from domain.kernel.quotas import check_capacity
+from domain.kernel.service_class import service
 from domain.kernel.unit_of_work import Transaction, UnitOfWork
 from domain.team.invitation_policy import (
     INVITATION_MAILS,
@@ -50,32 +51,23 @@ class InvitationResult:
     link: str | None = field(repr=False)
 
 
+@service
 class InvitationService:
-    def __init__(
-        self,
-        *,
-        uow: UnitOfWork[InvitationTx],
-        clock: Clock,
-        ids: IdGenerator,
-        digest: SecretHasher,
-        mailer: Mailer | None,
-        link_url: str,
-        translator: Translator,
-    ) -> None:
-        """`mailer`: None without a mail server. `link_url`: the page that a link opens; the token is appended."""
-        self._uow = uow
-        self._clock = clock
-        self._ids = ids
-        self._digest = digest
-        self._mailer = mailer
-        self._link_url = link_url
-        self._translator = translator
+    """`mailer`: None without a mail server. `link_url`: the page that a link opens; the token is appended."""
+
+    uow: UnitOfWork[InvitationTx]
+    clock: Clock
+    ids: IdGenerator
+    digest: SecretHasher
+    mailer: Mailer | None
+    link_url: str
+    translator: Translator
 
     async def list_invitations(self, caller: Session) -> Sequence[ListedInvitation]:
         """Oldest first. Raises PermissionDenied below Admin."""
         require_role(caller, Role.ADMIN)
-        now_ms = self._clock.now_ms()
-        async with self._uow.read() as tx:
+        now_ms = self.clock.now_ms()
+        async with self.uow.read() as tx:
             found = await tx.invitations.list_by_account(caller.account_id)
             members = await tx.memberships.list_members(caller.account_id)
         inviters = {member.membership.membership_id: member.membership for member in members}
@@ -85,20 +77,20 @@ class InvitationService:
         """`language`: of the mail, unless the inviter has stored one. Raises PermissionDenied, ValidationFailed,
         RateLimited, or Conflict `EMAIL_TAKEN`, `INVITATION_EXISTS`, `MEMBER_LIMIT`."""
         check_can_assign_role(caller, role)
-        token, now_ms = self._ids.random_alphanumeric(INVITATION_TOKEN_LENGTH), self._clock.now_ms()
+        token, now_ms = self.ids.random_alphanumeric(INVITATION_TOKEN_LENGTH), self.clock.now_ms()
         invitation = Invitation(
-            invitation_id=InvitationId(self._ids.new_id(IdPrefix.INVITATION)),
+            invitation_id=InvitationId(self.ids.new_id(IdPrefix.INVITATION)),
             account_id=caller.account_id,
             email=check_email(email),
             name=check_name(name),
             role=role,
             invited_by=caller.membership_id,
-            token_hash=self._digest.sha256(token),
+            token_hash=self.digest.sha256(token),
             created_ms=now_ms,
             expires_ms=now_ms + INVITATION_TTL_MS,
-            mailed=self._mailer is not None,
+            mailed=self.mailer is not None,
         )
-        async with self._uow.write(caller, Role.ADMIN, locks_account=True) as tx:
+        async with self.uow.write(caller, Role.ADMIN, locks_account=True) as tx:
             await check_email_is_free(tx, invitation.email)
             pending = await tx.invitations.list_by_account(caller.account_id)
             members = await tx.memberships.list_members(caller.account_id)
@@ -110,16 +102,16 @@ class InvitationService:
 
     async def resend(self, caller: Session, invitation_id: str, *, language: str) -> InvitationResult:
         """A new link; the one before no longer works. The caller is now the one who invites. Errors as of `invite`."""
-        token, now_ms = self._ids.random_alphanumeric(INVITATION_TOKEN_LENGTH), self._clock.now_ms()
-        async with self._uow.write(caller, Role.ADMIN, locks_account=True) as tx:
+        token, now_ms = self.ids.random_alphanumeric(INVITATION_TOKEN_LENGTH), self.clock.now_ms()
+        async with self.uow.write(caller, Role.ADMIN, locks_account=True) as tx:
             before = await _get_for_update(tx, caller, invitation_id)
             await check_email_is_free(tx, before.email)
             invitation = replace(
                 before,
                 invited_by=caller.membership_id,
-                token_hash=self._digest.sha256(token),
+                token_hash=self.digest.sha256(token),
                 expires_ms=now_ms + INVITATION_TTL_MS,
-                mailed=self._mailer is not None,
+                mailed=self.mailer is not None,
             )
             await tx.invitations.save(invitation)
             mail = await self._prepare_mail(tx, caller, invitation, token, language)
@@ -128,7 +120,7 @@ class InvitationService:
 
     async def revoke(self, caller: Session, invitation_id: str) -> None:
         """Its link no longer works. Raises PermissionDenied, NotFound."""
-        async with self._uow.write(caller, Role.ADMIN, locks_account=True) as tx:
+        async with self.uow.write(caller, Role.ADMIN, locks_account=True) as tx:
             invitation = await _get_for_update(tx, caller, invitation_id)
             await tx.invitations.delete(invitation.invitation_id)
             text = f"The invitation of {invitation.email} was revoked"
@@ -138,45 +130,45 @@ class InvitationService:
         self, tx: InvitationTx, caller: Session, invitation: Invitation, token: str, language: str
     ) -> tuple[str, str]:
         """Subject and text; empty without a mail server. The mail counts against the account's limit."""
-        if self._mailer is None:
+        if self.mailer is None:
             return "", ""
-        subject, now_ms = f"invitations:{caller.account_id}", self._clock.now_ms()
+        subject, now_ms = f"invitations:{caller.account_id}", self.clock.now_ms()
         sent = await tx.login_failures.get_for_update(subject)
         INVITATION_MAILS.check(sent, now_ms, "invitations")
         await tx.login_failures.upsert(INVITATION_MAILS.count(sent, subject, now_ms))
         account, inviter = await tx.accounts.get(caller.account_id), await tx.users.get(caller.user_id)
         language = await choose_language(tx, inviter, language)
         return MAIL.write(
-            self._translator,
+            self.translator,
             language,
             name=invitation.name,
-            inviter=inviter.name if inviter is not None else self._translator.translate("An Admin", language),
+            inviter=inviter.name if inviter is not None else self.translator.translate("An Admin", language),
             account=account.name if account is not None else "",
             role=invitation.role,
             days=INVITATION_TTL_MS // DAY_MS,
-            link=f"{self._link_url}{token}",
+            link=f"{self.link_url}{token}",
         )
 
     async def _send(self, invitation: Invitation, token: str, mail: tuple[str, str]) -> InvitationResult:
-        link = f"{self._link_url}{token}"
-        if self._mailer is None:
+        link = f"{self.link_url}{token}"
+        if self.mailer is None:
             return InvitationResult(invitation, link)
         try:
-            await self._mailer.send(invitation.email, *mail)
+            await self.mailer.send(invitation.email, *mail)
         except Unavailable:
             return InvitationResult(await self._mark_not_mailed(invitation), link)
         return InvitationResult(invitation, None)
 
     async def _mark_not_mailed(self, invitation: Invitation) -> Invitation:
         """Whoever passes the link on could use it, so it proves no address."""
-        async with self._uow.write(caller=None) as tx:
+        async with self.uow.write(caller=None) as tx:
             stored = await tx.invitations.get_for_update(invitation.account_id, invitation.invitation_id)
             if stored is not None and stored.token_hash == invitation.token_hash:
                 await tx.invitations.save(replace(stored, mailed=False))
         return replace(invitation, mailed=False)
 
     async def _emit(self, tx: InvitationTx, caller: Session, kind: EventKind, text: str) -> None:
-        await tx.emit(DomainEvent.from_caller(caller, kind, text, self._clock.now_ms()))
+        await tx.emit(DomainEvent.from_caller(caller, kind, text, self.clock.now_ms()))
 
 
 async def _get_for_update(tx: InvitationTx, caller: Session, invitation_id: str) -> Invitation:

@@ -13,6 +13,7 @@ from domain.kernel.caller import Role, Session
 from domain.kernel.clock import Clock
 from domain.kernel.errors import NotFound, PermissionDenied, Unavailable
 from domain.kernel.ids import DeliveryId, EventId, IdGenerator, IdPrefix, has_id_format
+from domain.kernel.service_class import service
 from domain.kernel.unit_of_work import UnitOfWork
 from domain.webhooks import policy
 from domain.webhooks.attempts import InFlightDelivery
@@ -26,36 +27,29 @@ DUE_FIRST_MS = 0
 """Due before any other delivery, so that the next claim returns it."""
 
 
+@service
 class WebhookDeliveryLogService:
-    def __init__(
-        self,
-        *,
-        uow: UnitOfWork[WebhookDeliveryTx],
-        clock: Clock,
-        ids: IdGenerator,
-        deliveries: WebhookDeliveryService,
-        send: Callable[[InFlightDelivery], None],
-    ) -> None:
-        """`send` passes an attempt that has begun to the delivery worker, after the commit."""
-        self._uow = uow
-        self._clock = clock
-        self._ids = ids
-        self._deliveries = deliveries
-        self._send_attempt = send
+    """`send` passes an attempt that has begun to the delivery worker, after the commit."""
+
+    uow: UnitOfWork[WebhookDeliveryTx]
+    clock: Clock
+    ids: IdGenerator
+    deliveries: WebhookDeliveryService
+    send: Callable[[InFlightDelivery], None]
 
     async def list_attempts(self, caller: Session, webhook_id: str) -> Sequence[DeliveryAttempt]:
         """The last 50 attempts, newest first. Raises NotFound."""
-        now_ms = self._clock.now_ms()
-        async with self._uow.read() as tx:
+        now_ms = self.clock.now_ms()
+        async with self.uow.read() as tx:
             webhook = await get_webhook(tx, caller, webhook_id)
             attempts = await tx.deliveries.list_attempts(webhook.webhook_id, MAX_LISTED_ATTEMPTS)
         return [policy.mark_interrupted(attempt, now_ms) for attempt in attempts]
 
     async def ping(self, caller: Session, webhook_id: str) -> DeliveryId:
         """Raises PermissionDenied, NotFound, Conflict `WEBHOOK_DISABLED`."""
-        now_ms = self._clock.now_ms()
-        event_id = EventId(self._ids.new_id(IdPrefix.EVENT))
-        async with self._uow.write(caller, Role.ADMIN) as tx:
+        now_ms = self.clock.now_ms()
+        event_id = EventId(self.ids.new_id(IdPrefix.EVENT))
+        async with self.uow.write(caller, Role.ADMIN) as tx:
             webhook = await get_webhook(tx, caller, webhook_id)
             data = policy.encode_payload(
                 {
@@ -72,8 +66,8 @@ class WebhookDeliveryLogService:
         """Sends the same event again, with up to six attempts, if the key still sees the device.
 
         Raises PermissionDenied, NotFound, Conflict `WEBHOOK_DISABLED`."""
-        now_ms = self._clock.now_ms()
-        async with self._uow.write(caller, Role.ADMIN) as tx:
+        now_ms = self.clock.now_ms()
+        async with self.uow.write(caller, Role.ADMIN) as tx:
             webhook = await get_webhook(tx, caller, webhook_id)
             attempt = None
             if has_id_format(IdPrefix.DELIVERY, delivery_id):
@@ -85,19 +79,19 @@ class WebhookDeliveryLogService:
 
     async def _start_attempt(self, tx: WebhookDeliveryTx, webhook: Webhook, delivery: WebhookDelivery, now_ms: int) -> DeliveryId:
         policy.require_enabled(webhook)
-        if await self._deliveries.find_authorized_webhook(tx, delivery, now_ms) is None:
+        if await self.deliveries.find_authorized_webhook(tx, delivery, now_ms) is None:
             raise PermissionDenied(
                 "The webhook's key is disabled or does not see this device (any more). Enable the key, or grant it the device.",
                 code="GRANT_MISSING",
             )
         await tx.deliveries.add_many([delivery])
-        steady_ms = self._clock.steady_ms()
+        steady_ms = self.clock.steady_ms()
         claimed = next(iter(await tx.deliveries.claim(steady_ms, steady_ms + LEASE_MS, 1)), None)
         if claimed is None or (claimed.webhook_id, claimed.event_id) != (delivery.webhook_id, delivery.event_id):
             raise Unavailable("The delivery could not be started. Try again in a moment.")
-        in_flight = replace(self._deliveries.new_attempt(claimed, webhook, now_ms), is_manual=True)
+        in_flight = replace(self.deliveries.new_attempt(claimed, webhook, now_ms), is_manual=True)
         await tx.deliveries.add_attempts([in_flight.attempt])
-        tx.after_commit(lambda: self._send_attempt(in_flight))
+        tx.after_commit(lambda: self.send(in_flight))
         return in_flight.attempt.delivery_id
 
 

@@ -15,6 +15,7 @@ from domain.kernel.clock import Clock
 from domain.kernel.domain_events import DomainEvent, EventKind, Json
 from domain.kernel.errors import Conflict, NotFound, SecretUnreadable, ValidationFailed
 from domain.kernel.ids import IdGenerator, IdPrefix, KeyId, WebhookId, has_id_format
+from domain.kernel.service_class import service
 from domain.kernel.unit_of_work import UnitOfWork
 from domain.kernel.vault import Vault
 from domain.webhooks import policy
@@ -36,26 +37,17 @@ class WebhookWithSecret:
     secret: str
 
 
+@service
 class WebhookService:
-    def __init__(
-        self,
-        *,
-        uow: UnitOfWork[WebhookTx],
-        clock: Clock,
-        ids: IdGenerator,
-        vault: Vault,
-        courier: Courier,
-        on_changed: WebhookChangedCallback,
-    ) -> None:
-        self._uow = uow
-        self._clock = clock
-        self._ids = ids
-        self._vault = vault
-        self._courier = courier
-        self._on_changed = on_changed
+    uow: UnitOfWork[WebhookTx]
+    clock: Clock
+    ids: IdGenerator
+    vault: Vault
+    courier: Courier
+    on_changed: WebhookChangedCallback
 
     async def list(self, caller: Session) -> Sequence[Webhook]:
-        async with self._uow.read() as tx:
+        async with self.uow.read() as tx:
             return await tx.webhooks.list_by_account(caller.account_id)
 
     def visible_url(self, caller: Session, webhook: Webhook) -> str:
@@ -64,7 +56,7 @@ class WebhookService:
         if not caller.role.is_at_least(Role.ADMIN):
             return webhook.origin
         try:
-            return open_url(self._vault, webhook)
+            return open_url(self.vault, webhook)
         except SecretUnreadable:
             return webhook.origin
 
@@ -82,16 +74,16 @@ class WebhookService:
         Raises PermissionDenied, ValidationFailed for an unknown key or a forbidden address, Conflict `WEBHOOK_LIMIT`."""
         require_role(caller, Role.ADMIN)
         self._check_url(url)
-        now_ms = self._clock.now_ms()
-        secret = policy.new_secret(self._ids.random_bytes(SECRET_BYTES))
-        webhook_id = WebhookId(self._ids.new_id(IdPrefix.WEBHOOK))
+        now_ms = self.clock.now_ms()
+        secret = policy.new_secret(self.ids.random_bytes(SECRET_BYTES))
+        webhook_id = WebhookId(self.ids.new_id(IdPrefix.WEBHOOK))
         webhook = Webhook(
             webhook_id=webhook_id,
             account_id=caller.account_id,
             key_id=KeyId(key_id),
             origin=url_origin(url),
-            sealed_url=seal_url(self._vault, webhook_id, url),
-            sealed_secret=self._vault.seal(secret, webhook_id),
+            sealed_url=seal_url(self.vault, webhook_id, url),
+            sealed_secret=self.vault.seal(secret, webhook_id),
             secret_prefix=policy.shown_prefix(secret),
             generation=1,
             enabled=True,
@@ -102,7 +94,7 @@ class WebhookService:
             types=policy.check_types(types),
             format=webhook_format,
         )
-        async with self._uow.write(caller, Role.ADMIN, locks_account=True) as tx:
+        async with self.uow.write(caller, Role.ADMIN, locks_account=True) as tx:
             await _require_key_with_capacity(tx, webhook)
             await tx.webhooks.add(webhook)
             await self._emit(tx, caller, webhook, "webhook_created", f"Webhook to {webhook.host} was created")
@@ -127,8 +119,8 @@ class WebhookService:
         wanted = policy.check_types(types)
         if enabled is True:
             await self._cancel_pending(caller, webhook_id)
-        now_ms = self._clock.now_ms()
-        async with self._uow.write(caller, Role.ADMIN) as tx:
+        now_ms = self.clock.now_ms()
+        async with self.uow.write(caller, Role.ADMIN) as tx:
             before = await get_webhook(tx, caller, webhook_id, for_update=True)
             after = before if url is None else self._with_url(before, url, now_ms)
             if types is not None:
@@ -144,38 +136,38 @@ class WebhookService:
             await tx.webhooks.save(after)
             description = f"Webhook to {after.host} was changed and is {'enabled' if after.enabled else 'disabled'}"
             await self._emit(tx, caller, after, "webhook_updated", description)
-            tx.after_commit(lambda: self._on_changed(after))
+            tx.after_commit(lambda: self.on_changed(after))
 
     async def rotate_secret(self, caller: Session, webhook_id: str) -> WebhookWithSecret:
         """From now on nothing is signed with the old secret, pending retries included. Raises PermissionDenied, NotFound."""
-        secret = policy.new_secret(self._ids.random_bytes(SECRET_BYTES))
-        async with self._uow.write(caller, Role.ADMIN) as tx:
+        secret = policy.new_secret(self.ids.random_bytes(SECRET_BYTES))
+        async with self.uow.write(caller, Role.ADMIN) as tx:
             before = await get_webhook(tx, caller, webhook_id, for_update=True)
             after = replace(
                 before,
-                sealed_secret=self._vault.seal(secret, before.webhook_id),
+                sealed_secret=self.vault.seal(secret, before.webhook_id),
                 secret_prefix=policy.shown_prefix(secret),
                 generation=before.generation + 1,
-                updated_ms=self._clock.now_ms(),
+                updated_ms=self.clock.now_ms(),
             )
             await tx.webhooks.save(after)
             await self._emit(tx, caller, after, "webhook_secret_rotated", f"Secret of the webhook to {after.host} was rotated")
-            tx.after_commit(lambda: self._on_changed(after))
+            tx.after_commit(lambda: self.on_changed(after))
         return WebhookWithSecret(after, secret)
 
     async def delete(self, caller: Session, webhook_id: str) -> None:
         """Deletes the webhook with its deliveries and their log. Raises PermissionDenied, NotFound."""
-        now_ms = self._clock.now_ms()
-        async with self._uow.write(caller, Role.ADMIN) as tx:
+        now_ms = self.clock.now_ms()
+        async with self.uow.write(caller, Role.ADMIN) as tx:
             webhook = await get_webhook(tx, caller, webhook_id)
             await tx.webhooks.delete(webhook.webhook_id)
             await self._emit(tx, caller, webhook, "webhook_deleted", f"Webhook to {webhook.host} was deleted")
-            tx.after_commit(lambda: self._on_changed(policy.disable(webhook, None, now_ms)))
+            tx.after_commit(lambda: self.on_changed(policy.disable(webhook, None, now_ms)))
 
     async def _cancel_pending(self, caller: Session, webhook_id: str) -> None:
         """Cancels what was pending before the webhook was disabled, so that enabling it does not send it."""
         while True:
-            async with self._uow.write(caller, Role.ADMIN) as tx:
+            async with self.uow.write(caller, Role.ADMIN) as tx:
                 webhook = await get_webhook(tx, caller, webhook_id)
                 if webhook.enabled:
                     return
@@ -186,21 +178,21 @@ class WebhookService:
     def _with_url(self, webhook: Webhook, url: str, now_ms: int) -> Webhook:
         """The same webhook if this is its URL already."""
         try:
-            if open_url(self._vault, webhook) == url:
+            if open_url(self.vault, webhook) == url:
                 return webhook
         except SecretUnreadable:
             pass  # the new URL replaces it
-        sealed = seal_url(self._vault, webhook.webhook_id, url)
+        sealed = seal_url(self.vault, webhook.webhook_id, url)
         return replace(webhook, origin=url_origin(url), sealed_url=sealed, generation=webhook.generation + 1, updated_ms=now_ms)
 
     def _check_url(self, url: str) -> None:
-        rejection = self._courier.rejection_reason(url)
+        rejection = self.courier.rejection_reason(url)
         if rejection is not None:
             raise ValidationFailed.for_field("url", rejection)
 
     async def _emit(self, tx: WebhookTx, caller: Session, webhook: Webhook, kind: EventKind, description: str) -> None:
         data: dict[str, Json] = {"webhookId": webhook.webhook_id, "keyId": webhook.key_id, "host": webhook.host}
-        await tx.emit(DomainEvent.from_caller(caller, kind, description, self._clock.now_ms(), data=data))
+        await tx.emit(DomainEvent.from_caller(caller, kind, description, self.clock.now_ms(), data=data))
 
 
 async def _require_key_with_capacity(tx: WebhookTx, webhook: Webhook) -> None:

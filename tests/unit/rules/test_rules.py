@@ -253,7 +253,7 @@ async def test_a_dry_run_over_history_returns_when_it_would_have_fired(world: Te
 async def test_a_rule_that_is_put_or_edited_wakes_the_timers(world: TelemetryWorld, monkeypatch: pytest.MonkeyPatch) -> None:
     """A silence that begins to count now is due before anything the timers sleep for."""
     rung: list[int | None] = []
-    monkeypatch.setattr(world.rules, "_wake_timers", lambda: rung.append(world.engine.next_timer_ms()))
+    monkeypatch.setattr(world.rules, "wake_timers", lambda: rung.append(world.engine.next_timer_ms()))
     device = await world.device()
     await world.report(device, temperature=20)
     received_ms = world.clock.now_ms() - 1_000

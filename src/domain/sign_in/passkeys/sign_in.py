@@ -13,6 +13,7 @@ from domain.kernel.clock import Clock
 from domain.kernel.domain_events import DomainEvent, JsonObject
 from domain.kernel.errors import NotFound
 from domain.kernel.ids import UserId
+from domain.kernel.service_class import service
 from domain.kernel.unit_of_work import UnitOfWork
 from domain.sign_in.passkeys.challenges import (
     SIGN_IN,
@@ -32,34 +33,24 @@ from domain.sign_in.session_opener import LoginResult, SessionOpener, SessionOpe
 class PasskeySignInTx(SessionOpenerTx, HasAccounts, HasMemberships, HasPasskeys, HasSecondFactors, HasUsers, Protocol): ...
 
 
+@service
 class PasskeySignInService:
-    def __init__(
-        self,
-        *,
-        uow: UnitOfWork[PasskeySignInTx],
-        clock: Clock,
-        codec: PasskeyCodec,
-        challenges: PasskeyChallenges,
-        verifier: PasskeyVerifier,
-        opener: SessionOpener,
-        digest: SecretHasher,
-    ) -> None:
-        self._uow = uow
-        self._clock = clock
-        self._codec = codec
-        self._challenges = challenges
-        self._verifier = verifier
-        self._opener = opener
-        self._digest = digest
+    uow: UnitOfWork[PasskeySignInTx]
+    clock: Clock
+    codec: PasskeyCodec
+    challenges: PasskeyChallenges
+    verifier: PasskeyVerifier
+    opener: SessionOpener
+    digest: SecretHasher
 
     def sign_in_options(self) -> JsonObject:
         """For `navigator.credentials.get`; the browser lets the person choose among all passkeys of this origin."""
-        return self._codec.request_options(self._challenges.issue(SIGN_IN, self._clock.now_ms()), ())
+        return self.codec.request_options(self.challenges.issue(SIGN_IN, self.clock.now_ms()), ())
 
     async def second_factor_options(self, challenge_token: str) -> JsonObject:
         """For the second step of a sign-in with a password. Raises ValidationFailed `CHALLENGE_EXPIRED`, NotFound."""
-        token_hash, now_ms = self._digest.sha256(challenge_token), self._clock.now_ms()
-        async with self._uow.read() as tx:
+        token_hash, now_ms = self.digest.sha256(challenge_token), self.clock.now_ms()
+        async with self.uow.read() as tx:
             waiting = await tx.second_factors.get_challenge(token_hash)
         if waiting is None or now_ms >= waiting.expires_ms:
             raise challenge_expired_error()
@@ -70,17 +61,17 @@ class PasskeySignInService:
         return await self._options_of(caller.user_id, purpose_of_step_up(caller.session_id))
 
     async def _options_of(self, user_id: UserId, purpose: str) -> JsonObject:
-        async with self._uow.read() as tx:
+        async with self.uow.read() as tx:
             passkeys = await tx.passkeys.list_by_user(user_id)
         if not passkeys:
             raise NotFound("You have no passkey. Use another second factor.")
-        return self._codec.request_options(self._challenges.issue(purpose, self._clock.now_ms()), passkeys)
+        return self.codec.request_options(self.challenges.issue(purpose, self.clock.now_ms()), passkeys)
 
     async def sign_in(self, response: JsonObject, *, client: ClientInfo) -> LoginResult:
         """Raises ValidationFailed `PASSKEY_REFUSED`."""
-        verified = await self._verifier.verify(response, SIGN_IN)
-        now_ms = self._clock.now_ms()
-        async with self._uow.write(caller=None) as tx:
+        verified = await self.verifier.verify(response, SIGN_IN)
+        now_ms = self.clock.now_ms()
+        async with self.uow.write(caller=None) as tx:
             result = await self._sign_in(tx, verified, client, now_ms)
         if result is None:
             raise passkey_refused_error("it was removed, this response was used before, or its use count went back.")
@@ -94,10 +85,10 @@ class PasskeySignInService:
         account = await tx.accounts.get(memberships[0].account_id) if memberships else None
         if user is None or account is None:
             return None
-        passkey = await self._verifier.use(tx, verified, now_ms)
+        passkey = await self.verifier.use(tx, verified, now_ms)
         if passkey is None:
             caller, text = memberships[0].to_session(client.address), f"A passkey of {user.email} was refused"
             await tx.emit(DomainEvent.from_caller(caller, "second_factor_failed", text, now_ms))
             return None
         how = f" with the passkey {passkey.name}"
-        return await self._opener.open(tx, Member(memberships[0], user), account, client, now_ms, how=how)
+        return await self.opener.open(tx, Member(memberships[0], user), account, client, now_ms, how=how)

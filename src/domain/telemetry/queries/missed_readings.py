@@ -15,6 +15,7 @@ from domain.devices.ports import HasDevices
 from domain.events.model import Event, FeedFilter
 from domain.kernel.clock import MINUTE_MS, SECOND_MS
 from domain.kernel.ids import DeviceId
+from domain.kernel.service_class import service
 from domain.kernel.unit_of_work import UnitOfWork
 from domain.rules.telemetry_engine_port import TelemetryEngine
 from domain.telemetry.ports import MAX_TIME_MS, HasReadings, PackedRow
@@ -40,25 +41,19 @@ class ReadingReplay:
     pages: Sequence[Sequence[ReadingRange]]
 
 
+@service
 class MissedReadingService:
-    def __init__(
-        self,
-        *,
-        uow: UnitOfWork[MissedReadingsTx],
-        engine: TelemetryEngine,
-        overlap_s: int = 0,
-        moved_before_ms: Callable[[], int] = lambda: -MAX_TIME_MS,
-    ) -> None:
-        """`overlap_s`: by how much a batch may be stored later than others that have the same store time, because several
-        instances store batches at the same time. `moved_before_ms`: older readings may be in another store."""
-        self._moved_before_ms = moved_before_ms
-        self._uow = uow
-        self._overlap_s = overlap_s
-        self._engine = engine
+    """`overlap_s`: by how much a batch may be stored later than others that have the same store time, because several
+    instances store batches at the same time. `moved_before_ms`: older readings may be in another store."""
+
+    uow: UnitOfWork[MissedReadingsTx]
+    engine: TelemetryEngine
+    overlap_s: int = 0
+    moved_before_ms: Callable[[], int] = lambda: -MAX_TIME_MS
 
     async def store_time(self) -> int:
         """The store time of the newest readings, Unix seconds."""
-        async with self._uow.read() as tx:
+        async with self.uow.read() as tx:
             return await tx.arrivals.store_time()
 
     async def find(self, wanted: FeedFilter, allowed: Collection[DeviceId] | None, since_s: int) -> ReadingReplay | None:
@@ -66,13 +61,13 @@ class MissedReadingService:
 
         None if there are more than MAX_READINGS of them, if some may be in another store, or if `since_s` is too old, or of
         another database."""
-        async with self._uow.read() as tx:
+        async with self.uow.read() as tx:
             store_time_s = await tx.arrivals.store_time()
             if not await tx.arrivals.marks_since() <= since_s <= store_time_s:
                 return None
             devices = await _list_devices(tx, wanted, allowed)
-            ranges = await _missed_ranges(tx, sorted(devices), since_s - self._overlap_s)
-            if any(from_ms < self._moved_before_ms() for _, from_ms, _ in ranges):
+            ranges = await _missed_ranges(tx, sorted(devices), since_s - self.overlap_s)
+            if any(from_ms < self.moved_before_ms() for _, from_ms, _ in ranges):
                 return None
             counted = await _count_messages(tx, ranges)
         return None if counted is None else ReadingReplay(store_time_s, devices, _to_pages(counted))
@@ -81,7 +76,7 @@ class MissedReadingService:
         """Whether it has more than MAX_READINGS; a message may have many."""
         counted = 0
         async for rows in self._list_messages(replay):
-            counted += len(self._engine.unpack_readings([(row[1], row[3]) for row in rows]))
+            counted += len(self.engine.unpack_readings([(row[1], row[3]) for row in rows]))
             if counted > MAX_READINGS:
                 return True
         return False
@@ -93,7 +88,7 @@ class MissedReadingService:
 
     async def _list_messages(self, replay: ReadingReplay) -> AsyncIterator[Sequence[PackedRow]]:
         for page in replay.pages:
-            async with self._uow.read() as tx:
+            async with self.uow.read() as tx:
                 rows = await tx.arrivals.list_messages(page)
             for first in range(0, len(rows), PAGE_MESSAGES):
                 yield rows[first : first + PAGE_MESSAGES]
@@ -102,12 +97,12 @@ class MissedReadingService:
         by_device: dict[int, list[tuple[int, bytes]]] = {}
         for device_no, at_ms, _, packed in rows:
             by_device.setdefault(device_no, []).append((at_ms, packed))
-        async with self._uow.read() as tx:
+        async with self.uow.read() as tx:
             metrics = await tx.readings.list_metrics_of_devices(list(by_device))
         return [
             reading_event(replay.devices[device_no], at_ms, *_metric(metrics, device_no, number, value, text))
             for device_no, messages in by_device.items()
-            for at_ms, number, value, text, _ in self._engine.unpack_readings(messages)
+            for at_ms, number, value, text, _ in self.engine.unpack_readings(messages)
         ]
 
 
