@@ -85,7 +85,7 @@ def claims() -> Iterator[tuple[str, Any, Any]]:
         yield f"claim beside {len(busy)}", webhook_deliveries.CLAIM_EXCEPT[POSTGRES], now | {"at_listed": json.dumps(busy)}
     yield "next due", webhook_deliveries.NEXT_DUE, {}
     yield "left over", webhook_deliveries.FIND_ORPHANED_WEBHOOK, {}
-    yield "who sees a device", grants.REACH_BY_DEVICES[POSTGRES], {"at_listed": '["dev_1"]'}
+    yield "who sees a device", grants.REACH_BY_DEVICES, {"at_listed": '["dev_1"]'}
     for webhook_id in (DEAD, QUIET, DONE, LATE):
         yield f"owes {webhook_id}", webhook_deliveries.HAS_PENDING, {"at_id": webhook_id}
         yield f"call off {webhook_id}", webhook_deliveries.CANCEL[POSTGRES], {"at_id": webhook_id, "at_limit": LIMIT}

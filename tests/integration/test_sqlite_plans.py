@@ -10,13 +10,14 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from sqlalchemy import create_engine, text
+from sqlalchemy import Executable, create_engine, text
 from sqlalchemy.sql.dml import Insert
 from sqlalchemy.sql.expression import ClauseElement, Select, TextClause, UpdateBase
 
 from adapters.storage.sql import repositories
 from adapters.storage.sql.bulk_insert import BulkStatement
 from adapters.storage.sql.db_session import SQLITE
+from adapters.storage.sql.entity_repository import EntityStatements
 from adapters.storage.sql.repositories import approvals, events
 from adapters.storage.sql.sqlite.connection import compile_statement
 from adapters.storage.sql.tables import metadata
@@ -37,17 +38,16 @@ SMALL_OR_AT_START = {
     "devices.LIST_TOMBSTONES": "devices deleted in the last quarter of an hour",
     "device_credentials.LIST_ACTIVE_WITH_CREDENTIALS": "reads all rows, once at start",
     "device_credentials.COUNT_CREDENTIALS": "runs once per key rotation, for its progress bar",
-    "audit_seals.HEADS": "reads a row per account and writer, once an hour",
-    "audit_seals.LAST_SEALS": "reads the keys of all seals, once an hour",
+    "audit_log.HEADS": "reads a row per account and writer, once an hour",
+    "audit_log.LAST_SEALS": "reads the keys of all seals, once an hour",
     "event_writer_numbers.NEXT_ON_SQLITE": "one row per table with a counter, and one per account of the events",
     "events.NEXT_ON_SQLITE": "the same statement",
     "stored_responses.COUNT_RESPONSES": "runs once per key rotation, for its progress bar",
     "second_factors.COUNT_TOTP": "runs once per key rotation, for its progress bar",
     "notification_channels.COUNT_SEALED": "runs once per key rotation, for its progress bar",
-    "notification_channels.LIST_SECRETS": "a handful of rows, once per key rotation",
+    "service_secrets.LIST_SECRETS": "a handful of rows, once per key rotation",
     "notifications.COUNT": "reads an index of at most 500 entries a channel, for a metric",
     "readings.LIST_METRIC_NAMES": "reads all rows, once at start",
-    "rules.SELECT_RULES": "the part of other statements that names the columns",
     "offline_device_edges.LIST_LEFT_OF_ONLINE": "reads the edges left to devices, which are few",
     "readings.LIST_LATEST": "reads all rows, once at start",
     "webhooks.COUNT_SEALED": "runs once per key rotation, for its progress bar",
@@ -58,13 +58,12 @@ ONLY_POSTGRESQL = (
     "CONTEXT",
     "GET_IN_SLOT_FOR_UPDATE",
     "HEADS_OF_WRITER",
-    "GET_TYPE_FOR_UPDATE",
     "LIST_DUE_FOR_UPDATE",
     "LOCK",
     "RESERVE",
     "WRITER_POSITIONS",
 )
-ONLY_IN_CLUSTERS = {"device_sessions", "partition_restore", "partitions"}
+ONLY_IN_CLUSTERS = {"device_sessions", "partition_states", "partitions"}
 """Their statements run on PostgreSQL only; test_partition_plans.py looks at those plans."""
 SORTS_FEW_ROWS = {
     "accounts.LIST_ACCOUNT_IDS",
@@ -73,7 +72,7 @@ SORTS_FEW_ROWS = {
     "commands.LIST_BY_DEVICE",
     "commands.LIST_BY_DEVICES_AND_TYPES",
     "commands.LIST_BY_TYPE",
-    "deliveries.CLAIM_EXCEPT",
+    "webhook_deliveries.CLAIM_EXCEPT",
     "grants.LIST_BY_DEVICE",
     "offline_device_edges.LIST_LEFT_OF_ONLINE",
     "notification_channels.COUNT_PENDING",
@@ -95,7 +94,12 @@ def _statements() -> Iterator[tuple[str, ClauseElement]]:
         for name, value in vars(loaded).items():
             if name.isupper() and not name.startswith("_"):
                 found = value.get(SQLITE) if isinstance(value, dict) else value
-                if isinstance(found, BulkStatement):
+                if isinstance(found, EntityStatements):
+                    common = vars(found) | {"get": found.get[True]}
+                    yield from (
+                        (f"{module.name}.{name}.{each}", one) for each, one in common.items() if isinstance(one, Executable)
+                    )
+                elif isinstance(found, BulkStatement):
                     yield f"{module.name}.{name}", text(found.sqlite_sql.replace("?", ":at_rows"))
                 elif isinstance(found, (Select, UpdateBase, TextClause)) and not name.startswith(ONLY_POSTGRESQL):
                     yield f"{module.name}.{name}", found

@@ -69,9 +69,5 @@ def edge_recorded_error() -> Conflict:
     return Conflict("This edge has already run; it does not run again.", code="EDGE_RECORDED")
 
 
-def duplicate_error() -> Conflict:
-    return Conflict("This already exists. Fetch the existing one and change that.")
-
-
 def identity_taken_error() -> Conflict:
     return Conflict("This user has another identity of the same provider. Ask an Owner or Admin.", code="IDENTITY_TAKEN")

@@ -25,8 +25,7 @@ class InvitationRepository(Protocol):
 
     async def save(self, invitation: Invitation) -> None: ...
 
-    async def delete(self, invitation_id: InvitationId) -> bool:
-        """False if another transaction has deleted it."""
+    async def delete(self, invitation_id: InvitationId) -> None: ...
 
     async def delete_older_than(self, expires_ms: int, limit: int) -> int: ...
 

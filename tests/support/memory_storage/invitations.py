@@ -37,8 +37,8 @@ class MemoryInvitationRepository:
         if invitation.invitation_id in rows:
             rows[invitation.invitation_id] = invitation
 
-    async def delete(self, invitation_id: InvitationId) -> bool:
-        return self._database.delete(INVITATIONS, [invitation_id]) == 1
+    async def delete(self, invitation_id: InvitationId) -> None:
+        self._database.delete(INVITATIONS, [invitation_id])
 
     async def delete_older_than(self, expires_ms: int, limit: int) -> int:
         old = [key for key, one in self._database.rows(INVITATIONS).items() if one.expires_ms < expires_ms]

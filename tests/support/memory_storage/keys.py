@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
-from adapters.storage import errors
+from domain.kernel.errors import Conflict
 from domain.kernel.ids import AccountId, KeyId
 from domain.keys.model import ApiKey
 from support.memory_storage.grants import delete_grants
@@ -21,7 +21,7 @@ class MemoryApiKeyRepository:
 
     async def add(self, key: ApiKey) -> None:
         if await self.find_by_hash(key.secret_hash) is not None:
-            raise errors.duplicate_error()
+            raise Conflict("This already exists. Fetch the existing one and change that.")
         self._database.writable_rows(API_KEYS)[key.key_id] = key
 
     async def get(self, account_id: AccountId, key_id: KeyId) -> ApiKey | None:

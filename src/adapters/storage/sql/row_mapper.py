@@ -1,12 +1,12 @@
 """Maps rows to domain values and back. Fields and columns have the same names; each table lists its exceptions.
 
-Converters are pairs (to the database, from the database) and are never called with None.
+Converters are pairs (to the database, from the database) and are not called with None, unless the mapper says so.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
-from dataclasses import fields
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, fields
 from enum import StrEnum
 from operator import attrgetter
 from typing import Any, Generic, TypeVar
@@ -24,27 +24,28 @@ from sqlalchemy import (
     delete,
     literal_column,
     select,
-    text,
     tuple_,
 )
-from sqlalchemy.dialects import postgresql, sqlite
+from sqlalchemy.dialects import postgresql
+from sqlalchemy.dialects.postgresql import Insert
 from sqlalchemy.sql.dml import ReturningDelete
 from sqlalchemy.sql.expression import ClauseElement
 
 from adapters.storage.sql.db_session import POSTGRES, SQLITE, Row
+from adapters.storage.sql.dialect_functions import json_elements
 
 T = TypeVar("T")
 Converter = tuple[Callable[[Any], Any], Callable[[Any], Any]]
 
 _decode = msgspec.json.Decoder().decode
 
-
 _ValuePlan = tuple[list[str], Callable[[Any], tuple[Any, ...]], list[tuple[str, Callable[[Any], Any], bool]]]
 """Column names; the getter of all their values; the converted columns, each with whether None is converted too."""
 
 
-def _single_getter(name: str) -> Callable[[Any], tuple[Any, ...]]:
-    return lambda item: (getattr(item, name),)
+def _single_getter(path: str) -> Callable[[Any], tuple[Any, ...]]:
+    get = attrgetter(path)
+    return lambda item: (get(item),)
 
 
 def to_json(value: object) -> str:
@@ -64,6 +65,7 @@ def enum_converter(kind: type[StrEnum]) -> Converter:
 
 
 JSON: Converter = (to_json, from_json)
+JSON_TUPLE: Converter = (to_json, lambda text: tuple(from_json(text)))
 
 
 def for_update(one: Select[Any]) -> dict[bool, Select[Any]]:
@@ -72,36 +74,61 @@ def for_update(one: Select[Any]) -> dict[bool, Select[Any]]:
     return {False: one, True: one.with_for_update(key_share=True)}
 
 
-def json_list(parameter: str = "at_listed") -> dict[str, Select[Any]]:
+def listed(parameter: str = "at_listed") -> Select[Any]:
     """The strings of a JSON array: a list of any length is one parameter (see `to_json`)."""
-    return {
-        SQLITE: select(literal_column("value")).select_from(text(f"json_each(:{parameter})")),
-        POSTGRES: select(literal_column("value")).select_from(text(f"json_array_elements_text(CAST(:{parameter} AS json))")),
-    }
+    return select(literal_column("value")).select_from(json_elements(bindparam(parameter)))
 
 
-def json_integer_list(parameter: str = "at_listed") -> dict[str, Select[Any]]:
-    """`json_list` for integers."""
-    number = cast(literal_column("value"), BigInteger)
-    return {dialect: among.with_only_columns(number) for dialect, among in json_list(parameter).items()}
+def listed_integers(parameter: str = "at_listed") -> Select[Any]:
+    return listed(parameter).with_only_columns(cast(literal_column("value"), BigInteger))
+
+
+def json_list(parameter: str = "at_listed") -> dict[str, Select[Any]]:
+    """`listed` by dialect."""
+    return dict.fromkeys((SQLITE, POSTGRES), listed(parameter))
+
+
+@dataclass(frozen=True, slots=True)
+class NestedValue:
+    """A field whose value is a dataclass of its own: each of its fields has a column, whose name begins with `prefix`."""
+
+    kind: type[Any]
+    prefix: str = ""
 
 
 class RowMapper(Generic[T]):
-    """`always` names fields whose converter also takes None (JSON has its own null)."""
-
     def __init__(
-        self, table: Table, kind: type[T], convert: Mapping[str, Converter] | None = None, *, always: tuple[str, ...] = ()
+        self,
+        table: Table,
+        kind: type[T],
+        convert: Mapping[str, Converter] | None = None,
+        *,
+        always: Sequence[str] = (),
+        nested: Mapping[str, NestedValue] | None = None,
     ) -> None:
+        """`convert`: by column. `always` names columns whose converters also take None (JSON has its own null). `nested`: by
+        field."""
         convert = dict(convert or {})
         self.table = table
         self._entity_type = kind
-        self.names = [field.name for field in fields(kind)]  # type: ignore[arg-type]
+        self._paths: dict[str, str] = {}
+        """Of each column, in the order of the fields: where its value is in the entity."""
+        self._nested: list[tuple[int, int, type[Any]]] = []
+        for field, name in enumerate(each.name for each in fields(kind)):  # type: ignore[arg-type]
+            inner = (nested or {}).get(name)
+            if inner is None:
+                self._paths[name] = name
+            else:
+                parts = [part.name for part in fields(inner.kind)]
+                self._paths |= {f"{inner.prefix}{part}": f"{name}.{part}" for part in parts}
+                self._nested.append((field, field + len(parts), inner.kind))
+        self.names = list(self._paths)
         self.columns: list[Column[Any]] = [table.c[name] for name in self.names]
         for column in self.columns:
             if isinstance(column.type, Boolean):
                 convert[column.name] = (bool, bool)
         self._to_database = {name: pair[0] for name, pair in convert.items()}
-        self._from_database = [convert[name][1] if name in convert else None for name in self.names]
+        self._from_database = [(convert[name][1] if name in convert else None, name in always) for name in self.names]
         self._convert_none = frozenset(always)
         self._value_plans: dict[tuple[str, ...], _ValuePlan] = {}
 
@@ -111,12 +138,16 @@ class RowMapper(Generic[T]):
     def from_row(self, row: Row) -> T:
         """The value of a row whose first columns are `columns`."""
         pairs = zip(self._from_database, row, strict=False)
-        return self._entity_type(*[v if back is None or v is None else back(v) for back, v in pairs])
+        values = [v if back is None or (v is None and not always) else back(v) for (back, always), v in pairs]
+        for start, end, kind in self._nested:
+            values[start:end] = [kind(*values[start:end])]
+        return self._entity_type(*values)
 
-    def first_or_none(self, rows: list[Row] | Any) -> T | None:
+    def first_or_none(self, rows: Sequence[Row]) -> T | None:
         return self.from_row(rows[0]) if rows else None
 
     def values(self, item: T, *without: str) -> dict[str, Any]:
+        """By column, but for those in `without`."""
         plan = self._value_plans.get(without)
         if plan is None:
             plan = self._value_plans[without] = self._plan_values(without)
@@ -130,7 +161,8 @@ class RowMapper(Generic[T]):
 
     def _plan_values(self, without: tuple[str, ...]) -> _ValuePlan:
         names = [name for name in self.names if name not in without]
-        get = attrgetter(*names) if len(names) > 1 else _single_getter(names[0])
+        paths = [self._paths[name] for name in names]
+        get = attrgetter(*paths) if len(paths) > 1 else _single_getter(paths[0])
         return (
             names,
             get,
@@ -138,25 +170,17 @@ class RowMapper(Generic[T]):
         )
 
 
-def insert_or_ignore(table: Table) -> dict[str, ClauseElement]:
-    """INSERT that skips rows whose key exists; RETURNING has only the inserted ones."""
-    first = next(iter(table.primary_key.columns))
-    return {
-        SQLITE: sqlite.insert(table).on_conflict_do_nothing().returning(first),
-        POSTGRES: postgresql.insert(table).on_conflict_do_nothing().returning(first),
-    }
+def insert_or_ignore(table: Table) -> ClauseElement:
+    """INSERT that skips rows whose key exists; RETURNING has only the inserted ones. SQLite writes ON CONFLICT in the same
+    way."""
+    return postgresql.insert(table).on_conflict_do_nothing().returning(next(iter(table.primary_key.columns)))
 
 
-def upsert(table: Table, *columns: str) -> dict[str, ClauseElement]:
-    """INSERT that updates `columns` if the primary key exists."""
-    keys = list(table.primary_key.columns)
-    on_sqlite, on_postgres = sqlite.insert(table), postgresql.insert(table)
-    return {
-        SQLITE: on_sqlite.on_conflict_do_update(index_elements=keys, set_={name: on_sqlite.excluded[name] for name in columns}),
-        POSTGRES: on_postgres.on_conflict_do_update(
-            index_elements=keys, set_={name: on_postgres.excluded[name] for name in columns}
-        ),
-    }
+def upsert(table: Table, *columns: str, adding: Sequence[str] = ()) -> Insert:
+    """INSERT that updates `columns`, and adds to those of `adding`, if the primary key exists."""
+    one = postgresql.insert(table)
+    changes = {name: one.excluded[name] for name in columns} | {name: table.c[name] + one.excluded[name] for name in adding}
+    return one.on_conflict_do_update(index_elements=list(table.primary_key.columns), set_=changes)
 
 
 def escape_like(text: str) -> str:

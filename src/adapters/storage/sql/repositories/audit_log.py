@@ -7,7 +7,8 @@ from typing import Any
 
 from sqlalchemy import Integer, and_, bindparam, func, insert, select
 
-from adapters.storage.sql.db_session import DbSession, Row
+from adapters.storage.sql.db_session import Row
+from adapters.storage.sql.entity_repository import SqlRepository
 from adapters.storage.sql.repositories.event_retention import encode_log_cursor
 from adapters.storage.sql.repositories.events import EVENT
 from adapters.storage.sql.row_mapper import RowMapper, escape_like
@@ -42,10 +43,7 @@ ADD_SEAL = insert(audit_seals)
 ADD_ROUND = insert(audit_rounds)
 
 
-class SqlAuditLogRepository:
-    def __init__(self, session: DbSession) -> None:
-        self._session = session
-
+class SqlAuditLogRepository(SqlRepository):
     async def heads(self, account_id: AccountId) -> ChainHeads:
         return _heads(await self._session.read(HEADS_OF_ACCOUNT, at_account=account_id)).get(account_id, {})
 
@@ -62,17 +60,16 @@ class SqlAuditLogRepository:
         return [ChainedEvent(EVENT.from_row(row), row[-2], row[-1]) for row in rows]
 
     async def list_seals(self, account_id: AccountId, *, after: int, limit: int) -> Sequence[AuditSeal]:
-        rows = await self._session.read(SEALS, at_account=account_id, at_after=after, at_limit=limit)
-        return [SEAL.from_row(row) for row in rows]
+        return await self._list(SEAL, SEALS, at_account=account_id, at_after=after, at_limit=limit)
 
     async def last_seals(self) -> Mapping[AccountId, AuditSeal]:
         return {seal.account_id: seal for seal in map(SEAL.from_row, await self._session.read(LAST_SEALS))}
 
     async def find_anchor(self, account_id: AccountId) -> AuditSeal | None:
-        return SEAL.first_or_none(await self._session.read(ANCHOR, at_account=account_id))
+        return await self._first(SEAL, ANCHOR, at_account=account_id)
 
     async def last_sealed_ms(self) -> int | None:
-        return (await self._session.read(LAST_SEALED))[0][0]  # type: ignore[no-any-return]
+        return await self._number_or_none(LAST_SEALED)
 
     async def add_round(self, sealed: AuditSealRound) -> None:
         if sealed.seals:

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Sequence
 
 from sqlalchemy import bindparam, delete, func, insert, select, update
 from sqlalchemy.sql.expression import ClauseElement
 
-from adapters.storage.sql.db_session import DbSession
-from adapters.storage.sql.row_mapper import RowMapper, enum_converter, json_integer_list, to_json
+from adapters.storage.sql.entity_repository import SqlRepository
+from adapters.storage.sql.row_mapper import RowMapper, enum_converter, listed_integers, to_json
 from adapters.storage.sql.tables import dead_letters
 from domain.ingest.dead_letters import DeadLetter, DeadLetterState
 from domain.kernel.ids import DeviceId
@@ -25,14 +25,14 @@ LIST_FOR_REPLAY = (
     LETTER.select().where(c.state == DeadLetterState.REPLAY.value).order_by(c.letter_id).limit(bindparam("at_limit"))
 )
 MARK_ALL = update(dead_letters).values(state=DeadLetterState.REPLAY.value).returning(c.letter_id)
-MARK = {dialect: MARK_ALL.where(c.letter_id.in_(listed)) for dialect, listed in json_integer_list().items()}
+MARK = MARK_ALL.where(c.letter_id.in_(listed_integers()))
 SET_ASIDE_AGAIN = (
     update(dead_letters)
     .where(c.letter_id == bindparam("at_id"))
     .values(state=DeadLetterState.SET_ASIDE.value, reason=bindparam("reason"))
 )
 DELETE_ALL = delete(dead_letters).returning(c.letter_id)
-DELETE = {dialect: DELETE_ALL.where(c.letter_id.in_(listed)) for dialect, listed in json_integer_list().items()}
+DELETE = DELETE_ALL.where(c.letter_id.in_(listed_integers()))
 _NEWEST_TO_DELETE = select(c.letter_id).order_by(c.letter_id.desc()).limit(1).offset(bindparam("at_keep")).scalar_subquery()
 DELETE_OLDEST = DELETE_ALL.where(c.letter_id <= _NEWEST_TO_DELETE)
 DELETE_BATCH = DELETE_ALL.where(
@@ -40,32 +40,26 @@ DELETE_BATCH = DELETE_ALL.where(
 )
 
 
-class SqlDeadLetterRepository:
-    def __init__(self, session: DbSession) -> None:
-        self._session = session
-
+class SqlDeadLetterRepository(SqlRepository):
     async def add_many(self, letters: Sequence[DeadLetter]) -> None:
         await self._session.execute_many(ADD, [LETTER.values(letter, "letter_id") for letter in letters])
 
     async def list(self, limit: int, *, device_id: DeviceId | None = None) -> Sequence[DeadLetter]:
         if device_id is None:
-            rows = await self._session.read(LIST, at_limit=limit)
-        else:
-            rows = await self._session.read(LIST_BY_DEVICE, at_device=device_id, at_limit=limit)
-        return [LETTER.from_row(row) for row in rows]
+            return await self._list(LETTER, LIST, at_limit=limit)
+        return await self._list(LETTER, LIST_BY_DEVICE, at_device=device_id, at_limit=limit)
 
     async def find(self, letter_id: int) -> DeadLetter | None:
-        return LETTER.first_or_none(await self._session.read(FIND, at_id=letter_id))
+        return await self._first(LETTER, FIND, at_id=letter_id)
 
     async def count(self) -> int:
-        [[count]] = await self._session.read(COUNT)
-        return int(count)
+        return await self._number(COUNT)
 
     async def mark_for_replay(self, letter_ids: Collection[int] | None) -> int:
         return await self._change(MARK_ALL, MARK, letter_ids)
 
     async def list_for_replay(self, limit: int) -> Sequence[DeadLetter]:
-        return [LETTER.from_row(row) for row in await self._session.read(LIST_FOR_REPLAY, at_limit=limit)]
+        return await self._list(LETTER, LIST_FOR_REPLAY, at_limit=limit)
 
     async def set_aside_again(self, letter_id: int, reason: str) -> None:
         await self._session.write(SET_ASIDE_AGAIN, at_id=letter_id, reason=reason)
@@ -74,12 +68,12 @@ class SqlDeadLetterRepository:
         return await self._change(DELETE_ALL, DELETE, letter_ids)
 
     async def delete_oldest(self, keep: int) -> int:
-        return len(await self._session.write(DELETE_OLDEST, at_keep=keep))
+        return await self._count_changed(DELETE_OLDEST, at_keep=keep)
 
     async def delete_batch(self, device_no: int, limit: int) -> int:
-        return len(await self._session.write(DELETE_BATCH, at_device=device_no, at_limit=limit))
+        return await self._count_changed(DELETE_BATCH, at_device=device_no, at_limit=limit)
 
-    async def _change(self, every: ClauseElement, listed: Mapping[str, ClauseElement], letter_ids: Collection[int] | None) -> int:
+    async def _change(self, every: ClauseElement, some: ClauseElement, letter_ids: Collection[int] | None) -> int:
         if letter_ids is None:
-            return len(await self._session.write(every))
-        return len(await self._session.write(listed[self._session.dialect], at_listed=to_json(sorted(letter_ids))))
+            return await self._count_changed(every)
+        return await self._count_changed(some, at_listed=to_json(sorted(letter_ids)))

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 from sqlalchemy import bindparam, delete, func, select, update
 
-from adapters.storage.sql.db_session import DbSession
+from adapters.storage.sql.entity_repository import SqlRepository
 from adapters.storage.sql.repositories.devices import DEVICE_COLUMNS, device_from_row
 from adapters.storage.sql.row_mapper import RowMapper, upsert
 from adapters.storage.sql.tables import credentials, devices
@@ -39,15 +39,12 @@ REKEY_CREDENTIALS = (
 )
 
 
-class SqlDeviceCredentialsRepository:
-    def __init__(self, session: DbSession) -> None:
-        self._session = session
-
+class SqlDeviceCredentialsRepository(SqlRepository):
     async def get_for_update(self, device_id: DeviceId) -> DeviceCredentials | None:
-        return CREDENTIALS.first_or_none(await self._session.read(GET_CREDENTIALS, at_id=device_id))
+        return await self._first(CREDENTIALS, GET_CREDENTIALS, at_id=device_id)
 
     async def upsert(self, credentials: DeviceCredentials) -> None:
-        await self._session.write(UPSERT_CREDENTIALS[self._session.dialect], **CREDENTIALS.values(credentials))
+        await self._session.write(UPSERT_CREDENTIALS, **CREDENTIALS.values(credentials))
 
     async def delete(self, device_id: DeviceId) -> None:
         await self._session.write(DELETE_CREDENTIALS, at_id=device_id)
@@ -58,11 +55,10 @@ class SqlDeviceCredentialsRepository:
         return [(device_from_row(row), CREDENTIALS.from_row(row[width:])) for row in rows]
 
     async def page(self, after: DeviceId | None, limit: int) -> Sequence[DeviceCredentials]:
-        rows = await self._session.read(PAGE_CREDENTIALS, at_after=after or "", at_limit=limit)
-        return [CREDENTIALS.from_row(row) for row in rows]
+        return await self._list(CREDENTIALS, PAGE_CREDENTIALS, at_after=after or "", at_limit=limit)
 
     async def count(self) -> int:
-        return int((await self._session.read(COUNT_CREDENTIALS))[0][0])
+        return await self._number(COUNT_CREDENTIALS)
 
     async def rekey(self, device_id: DeviceId, before: bytes, after: bytes) -> bool:
         return bool(await self._session.write(REKEY_CREDENTIALS, at_id=device_id, at_before=before, at_after=after))

@@ -5,64 +5,30 @@ from __future__ import annotations
 from collections.abc import Collection, Mapping, Sequence
 
 from sqlalchemy import bindparam, or_, select, update
-from sqlalchemy.dialects import postgresql, sqlite
-from sqlalchemy.sql.expression import ClauseElement
 
-from adapters.storage.sql.db_session import POSTGRES, SQLITE, DbSession
-from adapters.storage.sql.row_mapper import json_integer_list, to_json, upsert
+from adapters.storage.sql.entity_repository import SqlRepository
+from adapters.storage.sql.row_mapper import listed_integers, to_json, upsert
 from adapters.storage.sql.tables import device_drops, device_health
 from domain.devices.health import DeviceConnectionRecord, DeviceHealth, DroppedMessages, LastDroppedMessage
 
 h, d = device_health.c, device_drops.c
 
 
-def _upsert_connections() -> dict[str, ClauseElement]:
-    on_sqlite, on_postgres = sqlite.insert(device_health), postgresql.insert(device_health)
-    return {
-        dialect: insert.on_conflict_do_update(
-            index_elements=[h.device_no],
-            set_={
-                "connects": h.connects + insert.excluded.connects,
-                "max_packet_size": insert.excluded.max_packet_size,
-            },
-        )
-        for dialect, insert in ((SQLITE, on_sqlite), (POSTGRES, on_postgres))
-    }
-
-
-def _upsert_drops() -> dict[str, ClauseElement]:
-    on_sqlite, on_postgres = sqlite.insert(device_drops), postgresql.insert(device_drops)
-    return {
-        dialect: insert.on_conflict_do_update(
-            index_elements=[d.device_no, d.reason],
-            set_={"unannounced": d.unannounced + insert.excluded.unannounced, "last_ms": insert.excluded.last_ms},
-        )
-        for dialect, insert in ((SQLITE, on_sqlite), (POSTGRES, on_postgres))
-    }
-
-
-LIST = {
-    dialect: select(h.device_no, h.clock_offset_ms, h.connects, h.firmware, h.max_packet_size).where(h.device_no.in_(among))
-    for dialect, among in json_integer_list().items()
-}
-LIST_DROPS = {
-    dialect: select(d.device_no, d.reason, d.last_ms).where(d.device_no.in_(among))
-    for dialect, among in json_integer_list().items()
-}
-ADD_CONNECTIONS = _upsert_connections()
+LIST = select(h.device_no, h.clock_offset_ms, h.connects, h.firmware, h.max_packet_size).where(h.device_no.in_(listed_integers()))
+LIST_DROPS = select(d.device_no, d.reason, d.last_ms).where(d.device_no.in_(listed_integers()))
+ADD_CONNECTIONS = upsert(device_health, "max_packet_size", adding=("connects",))
 SET_FIRMWARE = upsert(device_health, "firmware")
 SET_CLOCK_OFFSET = upsert(device_health, "clock_offset_ms")
-ADD_DROPS = _upsert_drops()
-LIST_UNANNOUNCED = {
-    dialect: select(d.device_no, d.reason, d.unannounced, d.last_ms)
+ADD_DROPS = upsert(device_drops, "last_ms", adding=("unannounced",))
+LIST_UNANNOUNCED = (
+    select(d.device_no, d.reason, d.unannounced, d.last_ms)
     .where(
-        d.device_no.in_(among),
+        d.device_no.in_(listed_integers()),
         d.unannounced > 0,
         or_(d.announced_ms.is_(None), d.announced_ms <= bindparam("at_before", type_=d.announced_ms.type)),
     )
     .order_by(d.device_no, d.reason)
-    for dialect, among in json_integer_list().items()
-}
+)
 MARK_ANNOUNCED = (
     update(device_drops)
     .where(d.device_no == bindparam("at_no"), d.reason == bindparam("at_reason"))
@@ -71,17 +37,12 @@ MARK_ANNOUNCED = (
 NEVER_CONNECTED = 0
 
 
-class SqlDeviceHealthRepository:
-    def __init__(self, session: DbSession) -> None:
-        self._session = session
-
+class SqlDeviceHealthRepository(SqlRepository):
     async def list_by_numbers(self, numbers: Collection[int]) -> Mapping[int, DeviceHealth]:
         if not numbers:
             return {}
-        dialect, listed = self._session.dialect, to_json(sorted(numbers))
-        rows, dropped = await self._session.read_batch(
-            (LIST[dialect], {"at_listed": listed}), (LIST_DROPS[dialect], {"at_listed": listed})
-        )
+        among = {"at_listed": to_json(sorted(numbers))}
+        rows, dropped = await self._session.read_batch((LIST, among), (LIST_DROPS, among))
         last_drops = {
             device_no: LastDroppedMessage(reason, at_ms)
             for device_no, reason, at_ms in sorted(dropped, key=lambda row: (row[2], row[1]))
@@ -100,21 +61,21 @@ class SqlDeviceHealthRepository:
             {"device_no": device_no, "connects": record.count, "max_packet_size": record.max_packet_size}
             for device_no, record in sorted(connections.items())
         ]
-        await self._session.execute_many(ADD_CONNECTIONS[self._session.dialect], rows, defer=True)
+        await self._session.execute_many(ADD_CONNECTIONS, rows, defer=True)
 
     async def set_firmware(self, versions: Mapping[int, str]) -> None:
         rows = [
             {"device_no": device_no, "connects": NEVER_CONNECTED, "firmware": version}
             for device_no, version in sorted(versions.items())
         ]
-        await self._session.execute_many(SET_FIRMWARE[self._session.dialect], rows, defer=True)
+        await self._session.execute_many(SET_FIRMWARE, rows, defer=True)
 
     async def set_clock_offsets(self, offsets_ms: Mapping[int, int]) -> None:
         rows = [
             {"device_no": device_no, "connects": NEVER_CONNECTED, "clock_offset_ms": offset_ms}
             for device_no, offset_ms in sorted(offsets_ms.items())
         ]
-        await self._session.execute_many(SET_CLOCK_OFFSET[self._session.dialect], rows, defer=True)
+        await self._session.execute_many(SET_CLOCK_OFFSET, rows, defer=True)
 
     async def add_drops(self, drops: Sequence[DroppedMessages]) -> None:
         rows = [
@@ -122,16 +83,14 @@ class SqlDeviceHealthRepository:
             for drop in sorted(drops, key=lambda drop: (drop.device_no, drop.reason))
         ]
         if rows:
-            await self._session.execute_many(ADD_DROPS[self._session.dialect], rows)
+            await self._session.execute_many(ADD_DROPS, rows)
 
     async def take_unannounced_drops(
         self, numbers: Collection[int], announced_before_ms: int, now_ms: int
     ) -> Sequence[DroppedMessages]:
         if not numbers:
             return ()
-        rows = await self._session.read(
-            LIST_UNANNOUNCED[self._session.dialect], at_listed=to_json(sorted(numbers)), at_before=announced_before_ms
-        )
+        rows = await self._session.read(LIST_UNANNOUNCED, at_listed=to_json(sorted(numbers)), at_before=announced_before_ms)
         taken = [DroppedMessages(*row) for row in rows]
         if taken:
             marks = [

@@ -9,7 +9,7 @@ from typing import Any
 
 from sqlalchemy import ColumnElement, Select, Text, and_, bindparam, case, func, select
 
-from adapters.storage.sql.db_session import DbSession
+from adapters.storage.sql.entity_repository import SqlRepository
 from adapters.storage.sql.repositories.devices import DEVICE_COLUMNS, device_from_row
 from adapters.storage.sql.row_mapper import escape_like, to_json
 from adapters.storage.sql.tables import dead_letters, devices, group_members
@@ -100,10 +100,7 @@ def _parameters(account_id: AccountId, search: DeviceSearch) -> dict[str, Any]:
     return {"at_account": account_id, **words, **{name: value for name, value in named.items() if value is not None}}
 
 
-class SqlDeviceSearchRepository:
-    def __init__(self, session: DbSession) -> None:
-        self._session = session
-
+class SqlDeviceSearchRepository(SqlRepository):
     async def find(self, account_id: AccountId, search: DeviceSearch) -> Sequence[Device]:
         limited = search.limit is not None
         statement = find_statement(_SearchFilters.of(search), search.sort, limited)
@@ -113,7 +110,7 @@ class SqlDeviceSearchRepository:
 
     async def count(self, account_id: AccountId, search: DeviceSearch) -> int:
         statement = count_statement(_SearchFilters.of(search))
-        return int((await self._session.read(statement, **_parameters(account_id, search)))[0][0])
+        return await self._number(statement, **_parameters(account_id, search))
 
     async def count_by_state(self, account_id: AccountId) -> DeviceCounts:
         total, *counts = map(int, (await self._session.read(COUNT_BY_STATE, at_account=account_id))[0])

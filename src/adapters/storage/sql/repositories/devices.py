@@ -21,15 +21,9 @@ from sqlalchemy import (
     update,
 )
 
-from adapters.storage.sql.db_session import LOOK_UP, POSTGRES, SQLITE, DbSession, Row, UniqueViolationError
-from adapters.storage.sql.row_mapper import (
-    for_update,
-    from_json,
-    insert_or_ignore,
-    json_integer_list,
-    json_list,
-    to_json,
-)
+from adapters.storage.sql.db_session import LOOK_UP, POSTGRES, SQLITE, Row
+from adapters.storage.sql.entity_repository import SqlRepository, unique_violation_as
+from adapters.storage.sql.row_mapper import for_update, from_json, insert_or_ignore, listed, listed_integers, to_json
 from adapters.storage.sql.tables import (
     deliveries,
     device_drops,
@@ -97,7 +91,7 @@ _ONLINE = bindparam("at_online", type_=d.is_online.type)
 
 def _select_device_numbers(dialect: str) -> Select[Any]:
     """Device numbers in order; PostgreSQL locks the rows in this order, so that two transactions cannot deadlock."""
-    among = select(d.device_no).where(d.device_id.in_(json_list()[dialect]))
+    among = select(d.device_no).where(d.device_id.in_(listed()))
     return among if dialect == SQLITE else among.order_by(d.device_no).with_for_update(key_share=True)
 
 
@@ -105,22 +99,14 @@ ADD = insert(devices).returning(d.device_no)
 GET = _SELECT.where(_ID, d.account_id == bindparam("at_account")).execution_options(**LOOK_UP)
 GET_FOR_UPDATE = for_update(GET)
 FIND = _SELECT.where(_ID)
-LIST_BY_IDS = {dialect: _SELECT.where(d.device_id.in_(among)) for dialect, among in json_list().items()}
-LIST_BY_EXTERNAL_IDS = {
-    dialect: _SELECT.where(d.account_id == bindparam("at_account"), d.external_id.in_(among))
-    for dialect, among in json_list().items()
-}
-LIST_BY_NUMBERS = {dialect: _SELECT.where(d.device_no.in_(among)) for dialect, among in json_integer_list().items()}
+LIST_BY_IDS = _SELECT.where(d.device_id.in_(listed()))
+LIST_BY_EXTERNAL_IDS = _SELECT.where(d.account_id == bindparam("at_account"), d.external_id.in_(listed()))
+LIST_BY_NUMBERS = _SELECT.where(d.device_no.in_(listed_integers()))
 LIST = _SELECT.where(d.account_id == bindparam("at_account")).order_by(d.device_no)
-LIST_BY_PROJECT = _SELECT.where(d.account_id == bindparam("at_account"), d.project_id == bindparam("at_project")).order_by(
-    d.device_no
-)
+LIST_BY_PROJECT = LIST.where(d.project_id == bindparam("at_project"))
 COUNT = select(func.count()).select_from(devices).where(d.account_id == bindparam("at_account"))
 SAVE = update(devices).where(_ID, d.version == bindparam("at_version")).returning(d.device_no)
-SET_RELAYS = {
-    dialect: update(devices).where(d.device_id.in_(among), or_(d.relay.is_(None), d.relay != _RELAY)).values(relay=_RELAY)
-    for dialect, among in json_list().items()
-}
+SET_RELAYS = update(devices).where(d.device_id.in_(listed()), or_(d.relay.is_(None), d.relay != _RELAY)).values(relay=_RELAY)
 SET_ONLINE = update(devices).where(_ID, d.is_online != _ONLINE).values(is_online=_ONLINE).returning(d.device_no)
 _SET_ONLINE = update(devices).where(d.is_online != _ONLINE).values(is_online=_ONLINE).returning(d.device_id)
 SET_ONLINE_MANY = {dialect: _SET_ONLINE.where(d.device_no.in_(_select_device_numbers(dialect))) for dialect in (SQLITE, POSTGRES)}
@@ -129,10 +115,7 @@ TOUCH = (
     .where(d.device_no == bindparam("at_no"), or_(d.last_seen_ms.is_(None), d.last_seen_ms < _SEEN_MS))
     .values(last_seen_ms=_SEEN_MS)
 )
-INCREMENT_SCHED_REVS = {
-    dialect: update(devices).where(d.device_id.in_(among)).values(sched_rev=d.sched_rev + 1)
-    for dialect, among in json_list().items()
-}
+INCREMENT_SCHED_REVS = update(devices).where(d.device_id.in_(listed())).values(sched_rev=d.sched_rev + 1)
 SET_SCHED_REV_DEVICE = update(devices).where(_ID).values(sched_rev_device=bindparam("at_rev", type_=d.sched_rev_device.type))
 LIST_ONLINE = _SELECT.where(d.is_online).order_by(d.device_no)
 LIST_DELETING = _SELECT.where(d.status == DeviceStatus.DELETING.value)
@@ -177,71 +160,56 @@ def device_values(device: Device) -> dict[str, Any]:
     return found
 
 
-class SqlDeviceRepository:
-    def __init__(self, session: DbSession) -> None:
-        self._session = session
-
+class SqlDeviceRepository(SqlRepository):
     async def add(self, device: Device) -> Device:
         values = device_values(device)
         del values["device_no"]
-        try:
+        with unique_violation_as(lambda: external_id_taken_error(device.external_id)):
             rows = await self._session.write(ADD, **values)
-        except UniqueViolationError:
-            raise external_id_taken_error(device.external_id) from None
         return replace(device, device_no=rows[0][0])
 
     async def get(self, account_id: AccountId, device_id: DeviceId) -> Device | None:
         return _first_or_none(await self._session.read(GET, at_id=device_id, at_account=account_id))
 
     async def get_for_update(self, account_id: AccountId, device_id: DeviceId) -> Device | None:
-        return _first_or_none(
-            await self._session.read(GET_FOR_UPDATE[self._session.writable], at_id=device_id, at_account=account_id)
-        )
+        statement = GET_FOR_UPDATE[self._session.writable]
+        return _first_or_none(await self._session.read(statement, at_id=device_id, at_account=account_id))
 
     async def find(self, device_id: DeviceId) -> Device | None:
         return _first_or_none(await self._session.read(FIND, at_id=device_id))
 
     async def list_by_ids(self, device_ids: Collection[DeviceId]) -> Sequence[Device]:
-        if not device_ids:
-            return []
-        rows = await self._session.read(LIST_BY_IDS[self._session.dialect], at_listed=to_json(sorted(set(device_ids))))
-        return [device_from_row(row) for row in rows]
+        return await self._list_devices(LIST_BY_IDS, at_listed=to_json(sorted(set(device_ids)))) if device_ids else []
 
     async def list_by_external_ids(self, account_id: AccountId, external_ids: Collection[str]) -> Sequence[Device]:
         if not external_ids:
             return []
         among = to_json(sorted(set(external_ids)))
-        rows = await self._session.read(LIST_BY_EXTERNAL_IDS[self._session.dialect], at_account=account_id, at_listed=among)
-        return [device_from_row(row) for row in rows]
+        return await self._list_devices(LIST_BY_EXTERNAL_IDS, at_account=account_id, at_listed=among)
 
     async def list_by_numbers(self, numbers: Collection[int]) -> Sequence[Device]:
-        rows = await self._session.read(LIST_BY_NUMBERS[self._session.dialect], at_listed=to_json(sorted(numbers)))
-        return [device_from_row(row) for row in rows]
+        return await self._list_devices(LIST_BY_NUMBERS, at_listed=to_json(sorted(numbers)))
 
     async def list(self, account_id: AccountId, project_id: ProjectId | None = None) -> Sequence[Device]:
         if project_id is None:
-            rows = await self._session.read(LIST, at_account=account_id)
-        else:
-            rows = await self._session.read(LIST_BY_PROJECT, at_account=account_id, at_project=project_id)
-        return [device_from_row(row) for row in rows]
+            return await self._list_devices(LIST, at_account=account_id)
+        return await self._list_devices(LIST_BY_PROJECT, at_account=account_id, at_project=project_id)
 
     async def count(self, account_id: AccountId) -> int:
-        return int((await self._session.read(COUNT, at_account=account_id))[0][0])
+        return await self._number(COUNT, at_account=account_id)
 
     async def save(self, device: Device) -> bool:
         values = {name: value for name, value in device_values(device).items() if name not in _NOT_SAVED}
         values["version"] = device.version + 1
-        try:
+        with unique_violation_as(lambda: external_id_taken_error(device.external_id)):
             return bool(await self._session.write(SAVE, at_id=device.device_id, at_version=device.version, **values))
-        except UniqueViolationError:
-            raise external_id_taken_error(device.external_id) from None
 
     async def set_relay_many(self, relays: Mapping[DeviceId, bool]) -> None:
         for state in (False, True):
             among = sorted(device_id for device_id, relay in relays.items() if relay is state)
             if among:
                 rows = [{"at_listed": to_json(among), "at_relay": state}]
-                await self._session.execute_many(SET_RELAYS[self._session.dialect], rows, defer=True)
+                await self._session.execute_many(SET_RELAYS, rows, defer=True)
 
     async def set_online(self, device_id: DeviceId, online: bool) -> bool:
         return bool(await self._session.write(SET_ONLINE, at_id=device_id, at_online=online))
@@ -257,7 +225,7 @@ class SqlDeviceRepository:
     async def increment_plan_revisions(self, device_ids: Collection[DeviceId]) -> None:
         if device_ids:
             among = to_json(sorted(device_ids))
-            await self._session.execute_many(INCREMENT_SCHED_REVS[self._session.dialect], [{"at_listed": among}], defer=True)
+            await self._session.execute_many(INCREMENT_SCHED_REVS, [{"at_listed": among}], defer=True)
 
     async def set_device_plan_revisions(self, revs: Mapping[DeviceId, int]) -> None:
         await self._session.execute_many(
@@ -265,14 +233,14 @@ class SqlDeviceRepository:
         )
 
     async def list_online(self) -> Sequence[Device]:
-        return [device_from_row(row) for row in await self._session.read(LIST_ONLINE)]
+        return await self._list_devices(LIST_ONLINE)
 
     async def list_deleting(self) -> Sequence[Device]:
-        return [device_from_row(row) for row in await self._session.read(LIST_DELETING)]
+        return await self._list_devices(LIST_DELETING)
 
     async def delete_batch(self, device_id: DeviceId, limit: int) -> int:
         gone = await self._session.write(DELETE_EXECUTION_BATCH, at_id=device_id, at_limit=limit)
-        return len(gone) + len(await self._session.write(DELETE_DELIVERY_BATCH, at_id=device_id, at_limit=limit))
+        return len(gone) + await self._count_changed(DELETE_DELIVERY_BATCH, at_id=device_id, at_limit=limit)
 
     async def delete(self, device_id: DeviceId, at_ms: int) -> None:
         """Deletes the rows that no foreign key deletes with the device."""
@@ -280,7 +248,7 @@ class SqlDeviceRepository:
         await self._session.write(DELETE_DELIVERIES, at_id=device_id)
         for row in rows:
             await self.delete_reported_data(row[0])
-            await self._session.write(ADD_TOMBSTONE[self._session.dialect], device_no=row[0], deleted_ms=at_ms)
+            await self._session.write(ADD_TOMBSTONE, device_no=row[0], deleted_ms=at_ms)
         await self._session.write(DELETE, at_id=device_id)
 
     async def list_tombstones(self) -> Sequence[tuple[int, int]]:
@@ -292,6 +260,9 @@ class SqlDeviceRepository:
 
     async def delete_tombstone(self, device_no: int) -> None:
         await self._session.write(DELETE_TOMBSTONE, at_no=device_no)
+
+    async def _list_devices(self, statement: Select[Any], **params: Any) -> Sequence[Device]:
+        return [device_from_row(row) for row in await self._session.read(statement, **params)]
 
 
 def _first_or_none(rows: Sequence[Row]) -> Device | None:

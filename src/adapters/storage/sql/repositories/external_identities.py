@@ -5,7 +5,7 @@ from __future__ import annotations
 from sqlalchemy import bindparam
 
 from adapters.storage import errors
-from adapters.storage.sql.db_session import DbSession, UniqueViolationError
+from adapters.storage.sql.entity_repository import SqlRepository, unique_violation_as
 from adapters.storage.sql.row_mapper import RowMapper, delete_batch, insert_or_ignore, upsert
 from adapters.storage.sql.tables import external_identities, used_sign_in_states
 from domain.kernel.ids import UserId
@@ -23,25 +23,20 @@ DELETE_STATES = delete_batch(
 )
 
 
-class SqlExternalIdentityRepository:
-    def __init__(self, session: DbSession) -> None:
-        self._session = session
-
+class SqlExternalIdentityRepository(SqlRepository):
     async def get(self, issuer: str, subject: str) -> ExternalIdentity | None:
-        return IDENTITY.first_or_none(await self._session.read(GET, at_issuer=issuer, at_subject=subject))
+        return await self._first(IDENTITY, GET, at_issuer=issuer, at_subject=subject)
 
     async def find_by_user(self, user_id: UserId, issuer: str) -> ExternalIdentity | None:
-        return IDENTITY.first_or_none(await self._session.read(FIND_BY_USER, at_issuer=issuer, at_user=user_id))
+        return await self._first(IDENTITY, FIND_BY_USER, at_issuer=issuer, at_user=user_id)
 
     async def upsert(self, identity: ExternalIdentity) -> None:
-        try:
-            await self._session.write(UPSERT[self._session.dialect], **IDENTITY.values(identity))
-        except UniqueViolationError:
-            raise errors.identity_taken_error() from None
+        with unique_violation_as(errors.identity_taken_error):
+            await self._session.write(UPSERT, **IDENTITY.values(identity))
 
     async def mark_state_used(self, state_hash: bytes, expires_ms: int) -> bool:
-        rows = await self._session.write(MARK_STATE[self._session.dialect], state_hash=state_hash, expires_ms=expires_ms)
+        rows = await self._session.write(MARK_STATE, state_hash=state_hash, expires_ms=expires_ms)
         return bool(rows)
 
     async def delete_states_older_than(self, expires_ms: int, limit: int) -> int:
-        return len(await self._session.write(DELETE_STATES, at_before=expires_ms, at_limit=limit))
+        return await self._count_changed(DELETE_STATES, at_before=expires_ms, at_limit=limit)

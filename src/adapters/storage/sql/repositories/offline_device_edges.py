@@ -7,8 +7,8 @@ from typing import Any
 
 from sqlalchemy import bindparam, delete, insert, update
 
-from adapters.storage.sql.db_session import DbSession
-from adapters.storage.sql.row_mapper import RowMapper, enum_converter, json_list, to_json
+from adapters.storage.sql.entity_repository import SqlRepository
+from adapters.storage.sql.row_mapper import RowMapper, enum_converter, listed, to_json
 from adapters.storage.sql.tables import devices, left_edges
 from domain.kernel.ids import DeviceId
 from domain.schedules.model import OfflineDeviceEdge, SwitchEdge
@@ -24,7 +24,7 @@ _KEY = (
 )
 
 ADD_LEFT = insert(left_edges)
-LIST_LEFT_BY_DEVICES = {dialect: LEFT_EDGE.select().where(e.device_id.in_(among)) for dialect, among in json_list().items()}
+LIST_LEFT_BY_DEVICES = LEFT_EDGE.select().where(e.device_id.in_(listed()))
 LIST_LEFT_OF_ONLINE = (
     LEFT_EDGE.select()
     .join(devices, d.device_id == e.device_id)
@@ -46,20 +46,17 @@ def _key(edge: OfflineDeviceEdge) -> dict[str, Any]:
     }
 
 
-class SqlOfflineDeviceEdgeMixin:
+class SqlOfflineDeviceEdgeMixin(SqlRepository):
     """The part of the schedule repository that stores left edges."""
-
-    _session: DbSession
 
     async def add_left(self, edges: Sequence[OfflineDeviceEdge]) -> None:
         await self._session.execute_many(ADD_LEFT, [LEFT_EDGE.values(edge) for edge in edges])
 
     async def list_left_by_devices(self, device_ids: Collection[DeviceId]) -> Sequence[OfflineDeviceEdge]:
-        rows = await self._session.read(LIST_LEFT_BY_DEVICES[self._session.dialect], at_listed=to_json(sorted(device_ids)))
-        return [LEFT_EDGE.from_row(row) for row in rows]
+        return await self._list(LEFT_EDGE, LIST_LEFT_BY_DEVICES, at_listed=to_json(sorted(device_ids)))
 
     async def list_left_of_online_devices(self, limit: int) -> Sequence[OfflineDeviceEdge]:
-        return [LEFT_EDGE.from_row(row) for row in await self._session.read(LIST_LEFT_OF_ONLINE, at_limit=limit)]
+        return await self._list(LEFT_EDGE, LIST_LEFT_OF_ONLINE, at_limit=limit)
 
     async def set_plan_held(self, edges: Sequence[OfflineDeviceEdge], holds: bool) -> None:
         await self._session.execute_many(SET_PLAN_HELD, [_key(edge) | {"at_holds": holds} for edge in edges])

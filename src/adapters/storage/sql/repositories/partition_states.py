@@ -9,8 +9,9 @@ from collections.abc import Sequence
 
 from sqlalchemy import BigInteger, TextClause, bindparam, text
 
-from adapters.storage.sql.db_session import POSTGRES, SQLITE, DbSession
-from adapters.storage.sql.repositories.rules import SELECT_RULES, rule_from_row
+from adapters.storage.sql.db_session import POSTGRES, SQLITE
+from adapters.storage.sql.entity_repository import SqlRepository
+from adapters.storage.sql.repositories.rules import RULE
 from adapters.storage.sql.tables import PARTITION_HASH, rules
 from domain.ingest.partition_state_ports import HashRange
 from domain.rules.model import Rule
@@ -41,15 +42,14 @@ LIST_NEWER_THAN_CHECKPOINT = {
     # LIMIT in the subquery: the planner must look up each device's rows by their key, and not read the whole table.
     POSTGRES: _of_partition(f"{_WITH_CHECKPOINT} CROSS JOIN LATERAL ({_ROWS_OF_DEVICE}) AS r WHERE {_PAGE}"),
 }
-LIST_ENABLED_RULES = SELECT_RULES.where(
-    rules.c.enabled, rules.c.device_no.in_(_of_partition("SELECT device_no FROM d"))
-).order_by(rules.c.device_no, rules.c.priority, rules.c.rule_no)
+LIST_ENABLED_RULES = (
+    RULE.select()
+    .where(rules.c.enabled, rules.c.device_no.in_(_of_partition("SELECT device_no FROM d")))
+    .order_by(rules.c.device_no, rules.c.priority, rules.c.rule_no)
+)
 
 
-class SqlPartitionStateRepository:
-    def __init__(self, session: DbSession) -> None:
-        self._session = session
-
+class SqlPartitionStateRepository(SqlRepository):
     async def list_checkpoints(self, hashes: HashRange) -> Sequence[tuple[int, int, bytes]]:
         low, high = hashes
         return [(row[0], row[1], row[2]) for row in await self._session.read(LIST_CHECKPOINTS, at_low=low, at_high=high)]
@@ -71,4 +71,4 @@ class SqlPartitionStateRepository:
 
     async def list_enabled_rules(self, hashes: HashRange) -> Sequence[Rule]:
         low, high = hashes
-        return [rule_from_row(row) for row in await self._session.read(LIST_ENABLED_RULES, at_low=low, at_high=high)]
+        return await self._list(RULE, LIST_ENABLED_RULES, at_low=low, at_high=high)

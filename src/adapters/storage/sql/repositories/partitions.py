@@ -7,9 +7,10 @@ from collections.abc import Collection, Sequence
 
 from sqlalchemy import BindParameter, bindparam, column, delete, func, select, table, text, update
 
-from adapters.storage.sql.db_session import POSTGRES, DbSession, Row
+from adapters.storage.sql.db_session import POSTGRES, Row
+from adapters.storage.sql.entity_repository import SqlRepository
 from adapters.storage.sql.postgres_session_settings import session_name
-from adapters.storage.sql.row_mapper import insert_or_ignore, json_integer_list, json_list, to_json
+from adapters.storage.sql.row_mapper import insert_or_ignore, listed, listed_integers, to_json
 from adapters.storage.sql.tables import members, partitions
 from domain.partitions.model import (
     NOBODY,
@@ -32,7 +33,7 @@ CLAIM = (
     update(partitions)
     .where(*_UNCHANGED)
     .values(owner=bindparam("at_owner"), log_id=bindparam("at_log"), epoch=p.epoch + 1)
-    .returning(p.part, p.epoch, p.position, p.owner, p.log_id)
+    .returning(*ROW.selected_columns)
 )
 RELEASE = update(partitions).where(*_UNCHANGED).values(owner=NOBODY, epoch=p.epoch + 1).returning(p.part)
 ADVANCE = (
@@ -41,10 +42,7 @@ ADVANCE = (
     .values(position=bindparam("at_after", type_=p.position.type))
     .returning(p.part)
 )
-LOCK_FOR_SHARE = {
-    dialect: select(p.part, p.epoch).where(p.part.in_(among)).order_by(p.part).with_for_update(read=True)
-    for dialect, among in json_integer_list().items()
-}
+LOCK_FOR_SHARE = select(p.part, p.epoch).where(p.part.in_(listed_integers())).order_by(p.part).with_for_update(read=True)
 BEAT = text(
     "INSERT INTO members (instance, beats, log_reach) VALUES (:at_instance, 1, :at_reach) "
     "ON CONFLICT (instance) DO UPDATE SET beats = members.beats + 1, log_reach = excluded.log_reach"
@@ -53,24 +51,21 @@ LIST_MEMBERS = select(m.instance, m.beats, m.log_reach).order_by(m.instance)
 END_SESSIONS = (
     select(func.pg_terminate_backend(column("pid")))
     .where(
-        column("application_name").in_(json_list()[POSTGRES]),
+        column("application_name").in_(listed()),
         column("usename") == func.current_user(),
         column("pid") != func.pg_backend_pid(),
     )
     .select_from(table("pg_stat_activity"))
 )
-REMOVE_MEMBERS = {dialect: delete(members).where(m.instance.in_(among)) for dialect, among in json_list().items()}
+REMOVE_MEMBERS = delete(members).where(m.instance.in_(listed()))
 
 
-class SqlPartitionRepository:
-    def __init__(self, session: DbSession) -> None:
-        self._session = session
-
+class SqlPartitionRepository(SqlRepository):
     async def create_missing(self, count: int) -> int:
         found = await self.list_all()
         if not found:
             rows = [{"part": number, "epoch": 0, "position": 0, "owner": NOBODY, "log_id": ""} for number in range(count)]
-            await self._session.execute_many(CREATE[self._session.dialect], rows)
+            await self._session.execute_many(CREATE, rows)
             found = await self.list_all()
         return len(found)
 
@@ -95,16 +90,13 @@ class SqlPartitionRepository:
         raise PartitionLostError(f"Partition {part} changed while this instance stored its messages.")
 
     async def require_owned(self, epochs: Collection[tuple[int, int]]) -> None:
-        listed = to_json(sorted(partition for partition, _ in epochs))
-        found = await self._session.read(LOCK_FOR_SHARE[self._session.dialect], at_listed=listed)
+        among = to_json(sorted(partition for partition, _ in epochs))
+        found = await self._session.read(LOCK_FOR_SHARE, at_listed=among)
         if changed := set(epochs) - {(int(part), int(epoch)) for part, epoch in found}:
             raise PartitionLostError(f"This instance does not own {len(changed)} of these partitions any more.")
 
 
-class SqlClusterMemberRepository:
-    def __init__(self, session: DbSession) -> None:
-        self._session = session
-
+class SqlClusterMemberRepository(SqlRepository):
     async def beat(self, instance: str, log_reach: InboundLogReachability) -> None:
         await self._session.write(BEAT, at_instance=instance, at_reach=int(log_reach))
 
@@ -114,7 +106,7 @@ class SqlClusterMemberRepository:
 
     async def remove(self, instances: Collection[str]) -> None:
         if instances:
-            await self._session.write(REMOVE_MEMBERS[self._session.dialect], at_listed=to_json(sorted(instances)))
+            await self._session.write(REMOVE_MEMBERS, at_listed=to_json(sorted(instances)))
 
     async def end_sessions(self, instances: Collection[str]) -> int:
         if self._session.dialect != POSTGRES or not instances:

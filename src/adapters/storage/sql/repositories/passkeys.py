@@ -4,57 +4,51 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from sqlalchemy import bindparam, delete, insert, select, update
+from sqlalchemy import bindparam, delete, select
 
-from adapters.storage.sql.db_session import DbSession
-from adapters.storage.sql.row_mapper import RowMapper, delete_batch, for_update, from_json, insert_or_ignore, to_json
+from adapters.storage.sql.entity_repository import EntityStatements, SqlRepository
+from adapters.storage.sql.row_mapper import JSON_TUPLE, RowMapper, delete_batch, insert_or_ignore
 from adapters.storage.sql.tables import passkeys, used_passkey_challenges
 from domain.kernel.errors import Conflict
 from domain.kernel.ids import PasskeyId, UserId
 from domain.sign_in.passkeys.model import Passkey, PasskeyChallenge
 
-TRANSPORTS = (to_json, lambda text: tuple(from_json(text)))
-PASSKEY = RowMapper(passkeys, Passkey, {"transports": TRANSPORTS})
+PASSKEY = RowMapper(passkeys, Passkey, {"transports": JSON_TUPLE})
+PASSKEYS = EntityStatements(PASSKEY, "passkey_id")
 
 k, c = passkeys.c, used_passkey_challenges.c
-ADD = insert(passkeys)
 FIND_BY_CREDENTIAL = PASSKEY.select().where(k.credential_id == bindparam("at_credential"))
-GET = for_update(PASSKEY.select().where(k.passkey_id == bindparam("at_id")))
 LIST = PASSKEY.select().where(k.user_id == bindparam("at_user")).order_by(k.created_ms, k.passkey_id)
-RECORD_USE = update(passkeys).where(k.passkey_id == bindparam("at_id"))
 DELETE = delete(passkeys).where(k.user_id == bindparam("at_user"), k.passkey_id == bindparam("at_id")).returning(k.passkey_id)
 CREDENTIAL_EXISTS = select(k.passkey_id).where(k.credential_id == bindparam("at_credential"))
 USE_CHALLENGE = insert_or_ignore(used_passkey_challenges)
 DELETE_CHALLENGES = delete_batch(used_passkey_challenges, c.expires_ms < bindparam("at_before"), c.expires_ms)
 
 
-class SqlPasskeyRepository:
-    def __init__(self, session: DbSession) -> None:
-        self._session = session
-
+class SqlPasskeyRepository(SqlRepository):
     async def add(self, passkey: Passkey) -> None:
         if await self._session.read(CREDENTIAL_EXISTS, at_credential=passkey.credential_id):
             raise Conflict("This passkey is registered already.", code="PASSKEY_EXISTS")
-        await self._session.write(ADD, **PASSKEY.values(passkey))
+        await self._session.write(PASSKEYS.add, **PASSKEY.values(passkey))
 
     async def find_by_credential(self, credential_id: bytes) -> Passkey | None:
-        return PASSKEY.first_or_none(await self._session.read(FIND_BY_CREDENTIAL, at_credential=credential_id))
+        return await self._first(PASSKEY, FIND_BY_CREDENTIAL, at_credential=credential_id)
 
     async def get_for_update(self, passkey_id: PasskeyId) -> Passkey | None:
-        return PASSKEY.first_or_none(await self._session.read(GET[self._session.writable], at_id=passkey_id))
+        return await self._first(PASSKEY, PASSKEYS.get[self._session.writable], at_id=passkey_id)
 
     async def list_by_user(self, user_id: UserId) -> Sequence[Passkey]:
-        return [PASSKEY.from_row(row) for row in await self._session.read(LIST, at_user=user_id)]
+        return await self._list(PASSKEY, LIST, at_user=user_id)
 
     async def record_use(self, passkey_id: PasskeyId, sign_count: int, at_ms: int) -> None:
-        await self._session.write(RECORD_USE, at_id=passkey_id, sign_count=sign_count, last_used_ms=at_ms)
+        await self._session.write(PASSKEYS.save, at_id=passkey_id, sign_count=sign_count, last_used_ms=at_ms)
 
     async def delete(self, user_id: UserId, passkey_id: PasskeyId) -> bool:
         return bool(await self._session.write(DELETE, at_user=user_id, at_id=passkey_id))
 
     async def use_challenge(self, challenge: PasskeyChallenge) -> bool:
         values = {"challenge_hash": challenge.challenge_hash, "expires_ms": challenge.expires_ms}
-        return bool(await self._session.write(USE_CHALLENGE[self._session.dialect], **values))
+        return bool(await self._session.write(USE_CHALLENGE, **values))
 
     async def delete_challenges_older_than(self, expires_ms: int, limit: int) -> int:
-        return len(await self._session.write(DELETE_CHALLENGES, at_before=expires_ms, at_limit=limit))
+        return await self._count_changed(DELETE_CHALLENGES, at_before=expires_ms, at_limit=limit)

@@ -14,7 +14,8 @@ from datetime import UTC, datetime
 
 from sqlalchemy import text
 
-from adapters.storage.sql.db_session import POSTGRES, DbSession
+from adapters.storage.sql.db_session import POSTGRES
+from adapters.storage.sql.entity_repository import SqlRepository
 from domain.kernel.clock import DAY_MS, HOUR_MS
 
 RANGES_AHEAD = 3
@@ -58,10 +59,7 @@ class RangePartition:
     """An estimate."""
 
 
-class SqlRangePartitionRepository:
-    def __init__(self, session: DbSession) -> None:
-        self._session = session
-
+class SqlRangePartitionRepository(SqlRepository):
     async def prepare(self, now_ms: int) -> None:
         if await self._may_change():
             for table in (READINGS, ROLLUPS):

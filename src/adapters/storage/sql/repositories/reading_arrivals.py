@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence
 
-from sqlalchemy import bindparam, func, select, text, tuple_, update
-from sqlalchemy import delete as sql_delete
-from sqlalchemy.dialects import postgresql, sqlite
-from sqlalchemy.sql.expression import ClauseElement
+from sqlalchemy import bindparam, delete, func, select, text, tuple_, update
+from sqlalchemy.dialects.postgresql import insert
 
-from adapters.storage.sql.db_session import POSTGRES, SQLITE, DbSession
-from adapters.storage.sql.row_mapper import json_integer_list, to_json
+from adapters.storage.sql.db_session import POSTGRES, SQLITE
+from adapters.storage.sql.dialect_functions import greatest, least
+from adapters.storage.sql.entity_repository import SqlRepository
+from adapters.storage.sql.row_mapper import listed_integers, to_json
 from adapters.storage.sql.tables import late_readings, reading_store_time
 from domain.kernel.clock import MINUTE_MS, SECOND_MS
 from domain.telemetry.ports import PackedRow
@@ -20,48 +20,27 @@ s, m = reading_store_time.c, late_readings.c
 _ONLY_ROW = 1
 
 
-def _upsert_store_time() -> dict[str, ClauseElement]:
-    on_sqlite, on_postgres = sqlite.insert(reading_store_time), postgresql.insert(reading_store_time)
-    later = func.max(s.store_time_s, on_sqlite.excluded.store_time_s)
-    greatest = func.greatest(s.store_time_s, on_postgres.excluded.store_time_s)
-    keys = [s.row_id]
-    return {
-        SQLITE: on_sqlite.on_conflict_do_update(index_elements=keys, set_={"store_time_s": later}).returning(s.store_time_s),
-        POSTGRES: on_postgres.on_conflict_do_update(index_elements=keys, set_={"store_time_s": greatest}).returning(
-            s.store_time_s
-        ),
-    }
-
-
-def _upsert_late() -> dict[str, ClauseElement]:
-    on_sqlite, on_postgres = sqlite.insert(late_readings), postgresql.insert(late_readings)
-    keys = [m.device_no, m.stored_minute]
-    wider_on_sqlite = {
-        "from_ms": func.min(m.from_ms, on_sqlite.excluded.from_ms),
-        "until_ms": func.max(m.until_ms, on_sqlite.excluded.until_ms),
-    }
-    wider_on_postgres = {
-        "from_ms": func.least(m.from_ms, on_postgres.excluded.from_ms),
-        "until_ms": func.greatest(m.until_ms, on_postgres.excluded.until_ms),
-    }
-    return {
-        SQLITE: on_sqlite.on_conflict_do_update(index_elements=keys, set_=wider_on_sqlite),
-        POSTGRES: on_postgres.on_conflict_do_update(index_elements=keys, set_=wider_on_postgres),
-    }
-
-
 STORE_TIME = select(s.store_time_s, s.marks_since_s).where(s.row_id == _ONLY_ROW)
 SET_MARKS_SINCE = update(reading_store_time).where(s.row_id == _ONLY_ROW, s.marks_since_s < bindparam("at_since"))
-UPSERT_STORE_TIME = _upsert_store_time()
-UPSERT_LATE = _upsert_late()
-LIST_LATE = {
-    dialect: select(m.device_no, func.min(m.from_ms), func.max(m.until_ms))
-    .where(m.device_no.in_(among), m.stored_minute >= bindparam("at_minute"))
+_set_time = insert(reading_store_time)
+UPSERT_STORE_TIME = _set_time.on_conflict_do_update(
+    index_elements=[s.row_id], set_={"store_time_s": greatest(s.store_time_s, _set_time.excluded.store_time_s)}
+).returning(s.store_time_s)
+_mark = insert(late_readings)
+UPSERT_LATE = _mark.on_conflict_do_update(
+    index_elements=[m.device_no, m.stored_minute],
+    set_={
+        "from_ms": least(m.from_ms, _mark.excluded.from_ms),
+        "until_ms": greatest(m.until_ms, _mark.excluded.until_ms),
+    },
+)
+LIST_LATE = (
+    select(m.device_no, func.min(m.from_ms), func.max(m.until_ms))
+    .where(m.device_no.in_(listed_integers()), m.stored_minute >= bindparam("at_minute"))
     .group_by(m.device_no)
-    for dialect, among in json_integer_list().items()
-}
+)
 DELETE_LATE = (
-    sql_delete(late_readings)
+    delete(late_readings)
     .where(
         tuple_(m.device_no, m.stored_minute).in_(
             select(m.device_no, m.stored_minute).where(m.stored_minute < bindparam("at_minute")).limit(bindparam("at_limit"))
@@ -94,10 +73,7 @@ LIST_MESSAGES = {
 }
 
 
-class SqlReadingArrivalRepository:
-    def __init__(self, session: DbSession) -> None:
-        self._session = session
-
+class SqlReadingArrivalRepository(SqlRepository):
     async def store_time(self) -> int:
         rows = await self._session.read(STORE_TIME)
         return int(rows[0][0]) if rows else 0
@@ -107,23 +83,19 @@ class SqlReadingArrivalRepository:
         return int(rows[0][1]) if rows else 0
 
     async def advance_store_time(self, now_s: int) -> int:
-        [[store_time_s]] = await self._session.write(
-            UPSERT_STORE_TIME[self._session.dialect], row_id=_ONLY_ROW, store_time_s=now_s, marks_since_s=0
-        )
+        [[store_time_s]] = await self._session.write(UPSERT_STORE_TIME, row_id=_ONLY_ROW, store_time_s=now_s, marks_since_s=0)
         return int(store_time_s)
 
     async def mark_late(self, marks: Sequence[LateMark]) -> None:
         rows = [dict(zip(("device_no", "stored_minute", "from_ms", "until_ms"), mark, strict=True)) for mark in marks]
-        await self._session.execute_many(UPSERT_LATE[self._session.dialect], rows, defer=True)
+        await self._session.execute_many(UPSERT_LATE, rows, defer=True)
 
     async def list_late(self, device_nos: Collection[int], since_minute: int) -> Mapping[int, tuple[int, int]]:
-        rows = await self._session.read(
-            LIST_LATE[self._session.dialect], at_listed=to_json(sorted(device_nos)), at_minute=since_minute
-        )
+        rows = await self._session.read(LIST_LATE, at_listed=to_json(sorted(device_nos)), at_minute=since_minute)
         return {row[0]: (row[1], row[2]) for row in rows}
 
     async def delete_late_before(self, minute: int, limit: int) -> int:
-        deleted = len(await self._session.write(DELETE_LATE, at_minute=minute, at_limit=limit))
+        deleted = await self._count_changed(DELETE_LATE, at_minute=minute, at_limit=limit)
         if deleted:
             since_s = minute * MINUTE_MS // SECOND_MS
             await self._session.write(SET_MARKS_SINCE, at_since=since_s, marks_since_s=since_s)

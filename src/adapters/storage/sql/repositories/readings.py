@@ -12,8 +12,9 @@ from collections.abc import Collection, Mapping, Sequence, Set
 from sqlalchemy import BigInteger, BindParameter, TextClause, bindparam, select, text, tuple_
 
 from adapters.storage.sql.bulk_insert import BulkStatement
-from adapters.storage.sql.db_session import POSTGRES, SQLITE, DbSession
-from adapters.storage.sql.row_mapper import json_integer_list, json_list, to_json, upsert
+from adapters.storage.sql.db_session import POSTGRES, SQLITE
+from adapters.storage.sql.entity_repository import SqlRepository
+from adapters.storage.sql.row_mapper import listed, listed_integers, to_json, upsert
 from adapters.storage.sql.tables import device_latest, device_metrics, metric_names, readings
 from domain.telemetry.ports import MAX_TIME_MS, MessageKey, PackedRow, RowKey
 
@@ -69,10 +70,7 @@ ADD_METRIC_NAMES = {
         )
     ),
 }
-FIND_METRIC_NUMBERS = {
-    dialect: select(metric_names.c.metric_no, metric_names.c.name).where(metric_names.c.name.in_(among))
-    for dialect, among in json_list().items()
-}
+FIND_METRIC_NUMBERS = select(metric_names.c.metric_no, metric_names.c.name).where(metric_names.c.name.in_(listed()))
 LIST_METRIC_NAMES = select(metric_names.c.metric_no, metric_names.c.name).order_by(metric_names.c.metric_no)
 UPSERT_METRICS = upsert(device_metrics, "unit")
 LIST_METRICS = (
@@ -81,12 +79,11 @@ LIST_METRICS = (
     .where(device_metrics.c.device_no == bindparam("at_device"))
     .order_by(metric_names.c.name)
 )
-LIST_METRICS_OF_DEVICES = {
-    dialect: select(device_metrics.c.device_no, device_metrics.c.metric_no, metric_names.c.name, device_metrics.c.unit)
+LIST_METRICS_OF_DEVICES = (
+    select(device_metrics.c.device_no, device_metrics.c.metric_no, metric_names.c.name, device_metrics.c.unit)
     .join(metric_names, device_metrics.c.metric_no == metric_names.c.metric_no)
-    .where(device_metrics.c.device_no.in_(among))
-    for dialect, among in json_integer_list().items()
-}
+    .where(device_metrics.c.device_no.in_(listed_integers()))
+)
 UPSERT_LATEST = upsert(device_latest, "ts", "packed")
 LIST_LATEST = select(device_latest.c.device_no, device_latest.c.ts, device_latest.c.packed).order_by(device_latest.c.device_no)
 FIND_LATEST = select(device_latest.c.ts, device_latest.c.packed).where(device_latest.c.device_no == bindparam("at_device"))
@@ -167,10 +164,7 @@ DELETE_UP_TO = _text_with_bigints(
 _BELOW_ANY_DIGEST = -(2**31) - 1
 
 
-class SqlReadingRepository:
-    def __init__(self, session: DbSession) -> None:
-        self._session = session
-
+class SqlReadingRepository(SqlRepository):
     async def add_many(self, rows: Sequence[PackedRow]) -> None:
         await self._session.bulk_write(ADD_MANY, rows)
 
@@ -201,32 +195,32 @@ class SqlReadingRepository:
         return [(row[0], row[1], row[2]) for row in rows]
 
     async def assign_metric_numbers(self, names: Sequence[str]) -> Sequence[tuple[int, str]]:
-        dialect, listed = self._session.dialect, to_json(list(dict.fromkeys(names)))
+        dialect, among = self._session.dialect, to_json(list(dict.fromkeys(names)))
         if dialect == POSTGRES:
-            known = await self._session.read(FIND_METRIC_NUMBERS[dialect], at_listed=listed)
+            known = await self._session.read(FIND_METRIC_NUMBERS, at_listed=among)
             if len(known) == len(set(names)):
                 return [(row[0], row[1]) for row in known]
             await self._session.write(LOCK_METRIC_NAMES)
-        await self._session.write(ADD_METRIC_NAMES[dialect], at_listed=listed)
-        return [(row[0], row[1]) for row in await self._session.read(FIND_METRIC_NUMBERS[dialect], at_listed=listed)]
+        await self._session.write(ADD_METRIC_NAMES[dialect], at_listed=among)
+        return [(row[0], row[1]) for row in await self._session.read(FIND_METRIC_NUMBERS, at_listed=among)]
 
     async def list_metric_names(self) -> Sequence[tuple[int, str]]:
         return [(row[0], row[1]) for row in await self._session.read(LIST_METRIC_NAMES)]
 
     async def upsert_device_metrics(self, metrics: Sequence[tuple[int, int, str | None]]) -> None:
         rows = [{"device_no": device, "metric_no": metric, "unit": unit} for device, metric, unit in metrics]
-        await self._session.execute_many(UPSERT_METRICS[self._session.dialect], rows)
+        await self._session.execute_many(UPSERT_METRICS, rows)
 
     async def list_device_metrics(self, device_no: int) -> Sequence[tuple[int, str, str | None]]:
         return [(row[0], row[1], row[2]) for row in await self._session.read(LIST_METRICS, at_device=device_no)]
 
     async def list_metrics_of_devices(self, device_nos: Collection[int]) -> Mapping[tuple[int, int], tuple[str, str | None]]:
-        rows = await self._session.read(LIST_METRICS_OF_DEVICES[self._session.dialect], at_listed=to_json(sorted(device_nos)))
+        rows = await self._session.read(LIST_METRICS_OF_DEVICES, at_listed=to_json(sorted(device_nos)))
         return {(row[0], row[1]): (row[2], row[3]) for row in rows}
 
     async def upsert_checkpoints(self, checkpoints: Sequence[tuple[int, int, bytes]]) -> None:
         rows = [{"device_no": device, "ts": at_ms, "packed": packed} for device, at_ms, packed in checkpoints]
-        await self._session.execute_many(UPSERT_LATEST[self._session.dialect], rows)
+        await self._session.execute_many(UPSERT_LATEST, rows)
 
     async def list_checkpoints(self) -> Sequence[tuple[int, int, bytes]]:
         return [(row[0], row[1], row[2]) for row in await self._session.read(LIST_LATEST)]
@@ -250,7 +244,7 @@ class SqlReadingRepository:
     async def delete_batch(self, device_no: int, limit: int, before_ms: int = MAX_TIME_MS) -> int:
         found = await self._session.read(LAST_OF_BATCH, at_device=device_no, at_before=before_ms, at_offset=limit - 1)
         ts, digest = found[0] if found else (before_ms, _BELOW_ANY_DIGEST)
-        return len(await self._session.write(DELETE_UP_TO, at_device=device_no, at_ts=ts, at_digest=digest))
+        return await self._count_changed(DELETE_UP_TO, at_device=device_no, at_ts=ts, at_digest=digest)
 
     async def delete_messages(self, device_no: int, keys: Sequence[MessageKey]) -> None:
         if keys:

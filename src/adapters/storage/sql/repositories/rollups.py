@@ -5,11 +5,12 @@ from __future__ import annotations
 import re
 from collections.abc import Collection, Mapping, Sequence, Set
 
-from sqlalchemy import BigInteger, ColumnElement, bindparam, delete, func, literal_column, select, text
-from sqlalchemy.dialects import postgresql, sqlite
-from sqlalchemy.sql.expression import ClauseElement
+from sqlalchemy import BigInteger, bindparam, delete, func, literal_column, select, text
+from sqlalchemy.dialects.postgresql import insert
 
-from adapters.storage.sql.db_session import POSTGRES, SQLITE, DbSession
+from adapters.storage.sql.db_session import POSTGRES, SQLITE
+from adapters.storage.sql.dialect_functions import greatest
+from adapters.storage.sql.entity_repository import SqlRepository
 from adapters.storage.sql.row_mapper import to_json, upsert
 from adapters.storage.sql.tables import rollups, rollups_due
 from domain.telemetry.ports import DueRollup
@@ -17,22 +18,12 @@ from domain.telemetry.ports import DueRollup
 d, u = rollups_due.c, rollups.c
 
 
-def _upsert_due_hours() -> dict[str, ClauseElement]:
-    """Marking an hour again changes the mark's time, so a worker that read the old mark does not delete the new one."""
-    on_sqlite, on_postgres = sqlite.insert(rollups_due), postgresql.insert(rollups_due)
-    keys = [d.device_no, d.hour]
-    later: ColumnElement[int] = literal_column("rollups_due.marked_ms + 1")
-    return {
-        SQLITE: on_sqlite.on_conflict_do_update(
-            index_elements=keys, set_={"marked_ms": func.max(on_sqlite.excluded.marked_ms, later)}
-        ),
-        POSTGRES: on_postgres.on_conflict_do_update(
-            index_elements=keys, set_={"marked_ms": func.greatest(on_postgres.excluded.marked_ms, later)}
-        ),
-    }
-
-
-UPSERT_DUE_HOURS = _upsert_due_hours()
+_mark = insert(rollups_due)
+UPSERT_DUE_HOURS = _mark.on_conflict_do_update(
+    index_elements=[d.device_no, d.hour],
+    set_={"marked_ms": greatest(_mark.excluded.marked_ms, literal_column("rollups_due.marked_ms + 1"))},
+)
+"""Marking an hour again changes the mark's time, so a worker that read the old mark does not delete the new one."""
 LIST_DUE = (
     select(d.device_no, d.hour, d.marked_ms)
     .where(d.hour < bindparam("at_before"))
@@ -107,20 +98,16 @@ LIST_DEVICES_WITH_OLDER = {
 _END_OF_TIME_HOUR = 2**40
 
 
-class SqlRollupRepository:
-    def __init__(self, session: DbSession) -> None:
-        self._session = session
-
+class SqlRollupRepository(SqlRepository):
     async def mark_due(self, hours: Sequence[tuple[int, int]], at_ms: int) -> None:
         rows = [{"device_no": device_no, "hour": hour, "marked_ms": at_ms} for device_no, hour in hours]
-        await self._session.execute_many(UPSERT_DUE_HOURS[self._session.dialect], rows)
+        await self._session.execute_many(UPSERT_DUE_HOURS, rows)
 
     async def list_due(self, before_hour: int, limit: int) -> Sequence[DueRollup]:
         return [(row[0], row[1], row[2]) for row in await self._session.read(LIST_DUE, at_before=before_hour, at_limit=limit)]
 
     async def find_oldest_due_hour(self) -> int | None:
-        [[hour]] = await self._session.read(OLDEST_DUE_HOUR)
-        return None if hour is None else int(hour)
+        return await self._number_or_none(OLDEST_DUE_HOUR)
 
     async def list_due_hours(self, device_no: int, from_hour: int, until_hour: int) -> Sequence[int]:
         rows = await self._session.read(LIST_DUE_BY_DEVICE, at_device=device_no, at_from=from_hour, at_until=until_hour)
@@ -136,7 +123,7 @@ class SqlRollupRepository:
 
     async def upsert(self, rows: Sequence[tuple[int, int, bytes]]) -> None:
         values = [{"device_no": device_no, "hour": hour, "packed": packed} for device_no, hour, packed in rows]
-        await self._session.execute_many(UPSERT[self._session.dialect], values)
+        await self._session.execute_many(UPSERT, values)
 
     async def list_between(self, device_no: int, from_hour: int, until_hour: int, limit: int) -> Sequence[tuple[int, bytes]]:
         rows = await self._session.read(LIST_BETWEEN, at_device=device_no, at_from=from_hour, at_until=until_hour, at_limit=limit)
@@ -151,7 +138,7 @@ class SqlRollupRepository:
 
     async def delete_older_than(self, device_no: int, hour: int, limit: int) -> int:
         last = await self._session.read(LAST_OF_BATCH, at_device=device_no, at_before=hour, at_offset=limit - 1)
-        return len(await self._session.write(DELETE_BATCH, at_device=device_no, at_hour=last[0][0] if last else hour - 1))
+        return await self._count_changed(DELETE_BATCH, at_device=device_no, at_hour=last[0][0] if last else hour - 1)
 
     async def list_devices_with_rollups_before(self, hour: int, first_device: int, limit: int) -> Sequence[int]:
         rows = await self._session.read(

@@ -5,13 +5,14 @@ from __future__ import annotations
 from collections.abc import Collection, Sequence
 from operator import attrgetter
 
-from sqlalchemy import BindParameter, bindparam, func, insert, select, text, tuple_, update
+from sqlalchemy import BindParameter, bindparam, func, select, text, tuple_, update
 
 from adapters.storage import errors
 from adapters.storage.sql.bulk_insert import bulk_insert, bulk_update
-from adapters.storage.sql.db_session import POSTGRES, SQLITE, DbSession, UniqueViolationError
+from adapters.storage.sql.db_session import POSTGRES, SQLITE
+from adapters.storage.sql.entity_repository import EntityStatements, StoredEntityRepository, unique_violation_as
 from adapters.storage.sql.repositories.offline_device_edges import SqlOfflineDeviceEdgeMixin
-from adapters.storage.sql.row_mapper import RowMapper, delete_batch, enum_converter, from_json, json_list, to_json
+from adapters.storage.sql.row_mapper import RowMapper, delete_batch, enum_converter, from_json, listed, to_json
 from adapters.storage.sql.tables import devices, schedule_edges, schedules
 from adapters.storage.sql.tables.devices_and_automation import ENDED, LIVE, WAITING_POSTGRES, WAITING_SQLITE
 from domain.kernel.ids import AccountId, DeviceId, ScheduleId
@@ -25,12 +26,7 @@ from domain.schedules.model import (
     SwitchEdge,
 )
 
-
-def _command_from_json(stored: str) -> ScheduleSlotCommand:
-    return ScheduleSlotCommand(*from_json(stored))
-
-
-_COMMAND_CONVERTER = (lambda slot: to_json([slot.command, slot.params]), _command_from_json)
+_COMMAND_CONVERTER = (lambda slot: to_json([slot.command, slot.params]), lambda text: ScheduleSlotCommand(*from_json(text)))
 
 SCHEDULE = RowMapper(
     schedules,
@@ -53,17 +49,18 @@ _DEVICE = s.device_id == bindparam("at_device")
 _LIMIT: BindParameter[int] = bindparam("at_limit")
 _ORDER = (s.next_fire_ts, s.seq)
 
-ADD = insert(schedules)
-SAVE = update(schedules).where(s.schedule_id == bindparam("at_id"))
+SCHEDULES = EntityStatements(
+    SCHEDULE,
+    "schedule_id",
+    unchanged=("account_id", "device_id", "device_no", "created_ms"),
+    exists_error=lambda _: errors.slot_taken_error(),
+)
 GET_IN_SLOT = SCHEDULE.select().where(_DEVICE, LIVE, s.slot == bindparam("at_slot"))
 GET_IN_SLOT_FOR_UPDATE = GET_IN_SLOT.with_for_update()
 LIST_ACTIVE = SCHEDULE.select().where(_DEVICE, LIVE).order_by(s.slot)
-LIST_ACTIVE_BY_DEVICES = {
-    dialect: SCHEDULE.select().where(s.device_id.in_(among), LIVE).order_by(s.device_id, s.slot)
-    for dialect, among in json_list().items()
-}
-LIST_BY_IDS = {dialect: SCHEDULE.select().where(s.schedule_id.in_(among)) for dialect, among in json_list().items()}
-LOCK_BY_IDS = LIST_BY_IDS[POSTGRES].with_for_update()
+LIST_ACTIVE_BY_DEVICES = SCHEDULE.select().where(s.device_id.in_(listed()), LIVE).order_by(s.device_id, s.slot)
+LIST_BY_IDS = SCHEDULE.select().where(s.schedule_id.in_(listed()))
+LOCK_BY_IDS = LIST_BY_IDS.with_for_update()
 LIST_ACTIVE_BY_ACCOUNT = (
     SCHEDULE.select()
     .where(s.device_id.in_(select(devices.c.device_id).where(devices.c.account_id == bindparam("at_account"))), LIVE)
@@ -105,72 +102,44 @@ SET_OUTCOME = (
 DELETE_OLDER_THAN = delete_batch(schedules, text(ENDED.text) & (s.updated_ms < bindparam("at_before")), s.updated_ms)
 
 
-class SqlScheduleRepository(SqlOfflineDeviceEdgeMixin):
-    def __init__(self, session: DbSession) -> None:
-        self._session = session
-
-    async def add(self, schedule: Schedule) -> None:
-        try:
-            await self._session.write(ADD, **SCHEDULE.values(schedule))
-        except UniqueViolationError:
-            raise errors.slot_taken_error() from None
-
-    async def save(self, schedule: Schedule) -> None:
-        values = SCHEDULE.values(schedule, "schedule_id", "account_id", "device_id", "device_no", "created_ms")
-        try:
-            await self._session.write(SAVE, at_id=schedule.schedule_id, **values)
-        except UniqueViolationError:
-            raise errors.slot_taken_error() from None
+class SqlScheduleRepository(StoredEntityRepository[Schedule], SqlOfflineDeviceEdgeMixin):
+    statements = SCHEDULES
 
     async def get_by_slot(self, device_id: DeviceId, slot: int) -> Schedule | None:
-        if self._session.dialect == POSTGRES and self._session.writable:
-            return SCHEDULE.first_or_none(await self._session.write(GET_IN_SLOT_FOR_UPDATE, at_device=device_id, at_slot=slot))
-        return SCHEDULE.first_or_none(await self._session.read(GET_IN_SLOT, at_device=device_id, at_slot=slot))
+        statement = GET_IN_SLOT_FOR_UPDATE if self._takes_locks else GET_IN_SLOT
+        return await self._first(SCHEDULE, statement, at_device=device_id, at_slot=slot)
 
     async def list_active(self, device_id: DeviceId) -> Sequence[Schedule]:
-        return [SCHEDULE.from_row(row) for row in await self._session.read(LIST_ACTIVE, at_device=device_id)]
+        return await self._list(SCHEDULE, LIST_ACTIVE, at_device=device_id)
 
     async def list_active_by_devices(self, device_ids: Collection[DeviceId]) -> Sequence[Schedule]:
         if not device_ids:
             return []
-        rows = await self._session.read(LIST_ACTIVE_BY_DEVICES[self._session.dialect], at_listed=to_json(sorted(device_ids)))
-        return [SCHEDULE.from_row(row) for row in rows]
+        return await self._list(SCHEDULE, LIST_ACTIVE_BY_DEVICES, at_listed=to_json(sorted(device_ids)))
 
     async def list_active_by_account(self, account_id: AccountId) -> Sequence[Schedule]:
-        return [SCHEDULE.from_row(row) for row in await self._session.read(LIST_ACTIVE_BY_ACCOUNT, at_account=account_id)]
+        return await self._list(SCHEDULE, LIST_ACTIVE_BY_ACCOUNT, at_account=account_id)
 
     async def list_history(self, device_id: DeviceId, limit: int, before: ScheduleId | None = None) -> Sequence[Schedule]:
         if before is None:
-            rows = await self._session.read(LIST_HISTORY, at_device=device_id, at_limit=limit)
-        else:
-            rows = await self._session.read(LIST_HISTORY_BEFORE, at_device=device_id, at_limit=limit, at_before=before)
-        return [SCHEDULE.from_row(row) for row in rows]
+            return await self._list(SCHEDULE, LIST_HISTORY, at_device=device_id, at_limit=limit)
+        return await self._list(SCHEDULE, LIST_HISTORY_BEFORE, at_device=device_id, at_limit=limit, at_before=before)
 
     async def list_due(self, now_ts: int, limit: int) -> Sequence[Schedule]:
-        if self._session.dialect == POSTGRES and self._session.writable:
-            rows = await self._session.write(LIST_DUE_FOR_UPDATE, at_now=now_ts, at_limit=limit)
-        else:
-            rows = await self._session.read(LIST_DUE[self._session.dialect], at_now=now_ts, at_limit=limit)
-        return [SCHEDULE.from_row(row) for row in rows]
+        statement = LIST_DUE_FOR_UPDATE if self._takes_locks else LIST_DUE[self._session.dialect]
+        return await self._list(SCHEDULE, statement, at_now=now_ts, at_limit=limit)
 
     async def next_due_ts(self) -> int | None:
-        found: int | None = (await self._session.read(NEXT_DUE[self._session.dialect]))[0][0]
-        return found
+        return await self._number_or_none(NEXT_DUE[self._session.dialect])
 
     async def save_decisions(self, schedules: Sequence[Schedule], edges: Sequence[ScheduleEdgeRecord]) -> None:
-        try:
-            saved, added = list(map(_fired_values, schedules)), list(map(_edge_values, edges))
+        saved, added = list(map(_fired_values, schedules)), list(map(_edge_values, edges))
+        with unique_violation_as(errors.edge_recorded_error):
             await self._session.bulk_write_all([(SAVE_FIRED, saved), (ADD_EDGES, added)])
-        except UniqueViolationError:
-            raise errors.edge_recorded_error() from None
 
     async def list_by_ids(self, schedule_ids: Collection[ScheduleId]) -> Sequence[Schedule]:
-        among = to_json(sorted(schedule_ids))
-        if self._session.dialect == POSTGRES and self._session.writable:
-            rows = await self._session.write(LOCK_BY_IDS, at_listed=among)
-        else:
-            rows = await self._session.read(LIST_BY_IDS[self._session.dialect], at_listed=among)
-        return [SCHEDULE.from_row(row) for row in rows]
+        statement = LOCK_BY_IDS if self._takes_locks else LIST_BY_IDS
+        return await self._list(SCHEDULE, statement, at_listed=to_json(sorted(schedule_ids)))
 
     async def save_resolved(self, schedule: Schedule, edge: ScheduleEdgeRecord) -> None:
         await self._session.bulk_write(SAVE_FIRED, [_fired_values(schedule)])
@@ -178,4 +147,4 @@ class SqlScheduleRepository(SqlOfflineDeviceEdgeMixin):
         await self._session.execute_many(SET_OUTCOME, [key | {"outcome": edge.outcome.value, "at_ms": edge.at_ms}])
 
     async def delete_older_than(self, updated_ms: int, limit: int) -> int:
-        return len(await self._session.write(DELETE_OLDER_THAN, at_before=updated_ms, at_limit=limit))
+        return await self._count_changed(DELETE_OLDER_THAN, at_before=updated_ms, at_limit=limit)

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 from sqlalchemy import BindParameter, bindparam, delete, func, insert, select, update
 
-from adapters.storage.sql.db_session import POSTGRES, DbSession
+from adapters.storage.sql.entity_repository import SqlRepository
 from adapters.storage.sql.repositories.sign_in import LOCK_USER
 from adapters.storage.sql.row_mapper import RowMapper, delete_batch, upsert
 from adapters.storage.sql.tables import login_challenges, passkeys, recovery_codes, totp_secrets
@@ -53,10 +53,7 @@ DELETE_OLD_CHALLENGES = delete_batch(
 )
 
 
-class SqlSecondFactorRepository:
-    def __init__(self, session: DbSession) -> None:
-        self._session = session
-
+class SqlSecondFactorRepository(SqlRepository):
     async def is_enabled(self, user_id: UserId) -> bool:
         return bool(await self._session.read(IS_ENABLED, at_user=user_id))
 
@@ -67,21 +64,21 @@ class SqlSecondFactorRepository:
         return bool(await self._session.write(DELETE_TOTP, at_user=user_id))
 
     async def get_totp_for_update(self, user_id: UserId) -> TotpSecret | None:
-        if self._session.writable and self._session.dialect == POSTGRES:
+        if self._takes_locks:
             await self._session.write(LOCK_USER, at_user=user_id)
-        return TOTP.first_or_none(await self._session.read(GET_TOTP, at_user=user_id))
+        return await self._first(TOTP, GET_TOTP, at_user=user_id)
 
     async def upsert_totp(self, secret: TotpSecret) -> None:
-        await self._session.write(UPSERT_TOTP[self._session.dialect], **TOTP.values(secret))
+        await self._session.write(UPSERT_TOTP, **TOTP.values(secret))
 
     async def list_totp_page(self, after: UserId | None, limit: int) -> Sequence[TotpSecret]:
-        return [TOTP.from_row(row) for row in await self._session.read(LIST_TOTP, at_after=after or "", at_limit=limit)]
+        return await self._list(TOTP, LIST_TOTP, at_after=after or "", at_limit=limit)
 
     async def rekey_totp(self, user_id: UserId, before: bytes, sealed: bytes) -> int:
-        return len(await self._session.write(REKEY_TOTP, at_user=user_id, at_sealed=before, sealed=sealed))
+        return await self._count_changed(REKEY_TOTP, at_user=user_id, at_sealed=before, sealed=sealed)
 
     async def count_totp(self) -> int:
-        return int((await self._session.read(COUNT_TOTP))[0][0])
+        return await self._number(COUNT_TOTP)
 
     async def replace_recovery_codes(self, user_id: UserId, code_hashes: Sequence[bytes]) -> None:
         await self._session.write(DELETE_CODES, at_user=user_id)
@@ -91,7 +88,7 @@ class SqlSecondFactorRepository:
         return bool(await self._session.write(USE_CODE, at_user=user_id, at_hash=code_hash))
 
     async def count_recovery_codes(self, user_id: UserId) -> int:
-        return int((await self._session.read(COUNT_CODES, at_user=user_id))[0][0])
+        return await self._number(COUNT_CODES, at_user=user_id)
 
     async def delete_all(self, user_id: UserId) -> bool:
         await self._session.write(DELETE_CODES, at_user=user_id)
@@ -102,10 +99,10 @@ class SqlSecondFactorRepository:
         await self._session.write(ADD_CHALLENGE, **CHALLENGE.values(challenge))
 
     async def get_challenge(self, token_hash: bytes) -> LoginChallenge | None:
-        return CHALLENGE.first_or_none(await self._session.read(GET_CHALLENGE, at_hash=token_hash))
+        return await self._first(CHALLENGE, GET_CHALLENGE, at_hash=token_hash)
 
     async def delete_challenge(self, token_hash: bytes) -> bool:
         return bool(await self._session.write(DELETE_CHALLENGE, at_hash=token_hash))
 
     async def delete_challenges_older_than(self, expires_ms: int, limit: int) -> int:
-        return len(await self._session.write(DELETE_OLD_CHALLENGES, at_before=expires_ms, at_limit=limit))
+        return await self._count_changed(DELETE_OLD_CHALLENGES, at_before=expires_ms, at_limit=limit)

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 from sqlalchemy import bindparam, select, update
 
-from adapters.storage.sql.db_session import DbSession
+from adapters.storage.sql.entity_repository import SqlRepository
 from adapters.storage.sql.row_mapper import insert_or_ignore
 from adapters.storage.sql.tables import service_secrets
 
@@ -19,19 +19,16 @@ LIST_SECRETS = select(s.name, s.sealed).order_by(s.name)
 REKEY_SECRET = update(service_secrets).where(_NAME, s.sealed == bindparam("at_before")).returning(s.name)
 
 
-class SqlServiceSecretRepository:
-    def __init__(self, session: DbSession) -> None:
-        self._session = session
-
+class SqlServiceSecretRepository(SqlRepository):
     async def get(self, name: str) -> bytes | None:
         rows = await self._session.read(GET_SECRET, at_name=name)
         return bytes(rows[0][0]) if rows else None
 
     async def add_if_absent(self, name: str, sealed: bytes) -> None:
-        await self._session.write(ADD_SECRET[self._session.dialect], name=name, sealed=sealed)
+        await self._session.write(ADD_SECRET, name=name, sealed=sealed)
 
     async def list_all(self) -> Sequence[tuple[str, bytes]]:
         return [(name, bytes(sealed)) for name, sealed in await self._session.read(LIST_SECRETS)]
 
     async def rekey(self, name: str, before: bytes, sealed: bytes) -> int:
-        return len(await self._session.write(REKEY_SECRET, at_name=name, at_before=before, sealed=sealed))
+        return await self._count_changed(REKEY_SECRET, at_name=name, at_before=before, sealed=sealed)

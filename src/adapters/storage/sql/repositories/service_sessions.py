@@ -6,15 +6,14 @@ from collections.abc import Mapping, Sequence
 
 from sqlalchemy import bindparam, insert, or_, update
 
-from adapters.storage.sql.db_session import DbSession
-from adapters.storage.sql.row_mapper import Converter, RowMapper, enum_converter, from_json, to_json
+from adapters.storage.sql.entity_repository import SqlRepository
+from adapters.storage.sql.row_mapper import JSON_TUPLE, RowMapper, enum_converter
 from adapters.storage.sql.tables import service_sessions, user_sessions
 from domain.kernel.caller import Role
 from domain.kernel.ids import AccountId, SessionId
 from domain.team.service_sessions import ServiceSession
 
-_OPERATIONS: Converter = (to_json, lambda text: tuple(from_json(text)))
-SERVICE_SESSION = RowMapper(service_sessions, ServiceSession, {"role": enum_converter(Role), "operations": _OPERATIONS})
+SERVICE_SESSION = RowMapper(service_sessions, ServiceSession, {"role": enum_converter(Role), "operations": JSON_TUPLE})
 
 s = service_sessions.c
 ADD = insert(service_sessions)
@@ -36,23 +35,19 @@ TOUCH = (
 """The time of use is in this table: `user_sessions` is locked by each change that the service session makes."""
 
 
-class SqlServiceSessionRepository:
-    def __init__(self, session: DbSession) -> None:
-        self._session = session
-
+class SqlServiceSessionRepository(SqlRepository):
     async def add(self, session: ServiceSession) -> None:
         await self._session.write(ADD, **SERVICE_SESSION.values(session))
 
     async def find_by_hash(self, secret_hash: bytes) -> ServiceSession | None:
-        return SERVICE_SESSION.first_or_none(await self._session.read(FIND, at_hash=secret_hash))
+        return await self._first(SERVICE_SESSION, FIND, at_hash=secret_hash)
 
     async def find_open_for_share(self, session_id: SessionId, now_ms: int) -> ServiceSession | None:
         statement = FIND_OPEN_FOR_SHARE[self._session.writable]
-        return SERVICE_SESSION.first_or_none(await self._session.read(statement, at_id=session_id, at_now=now_ms))
+        return await self._first(SERVICE_SESSION, statement, at_id=session_id, at_now=now_ms)
 
     async def list_open(self, account_id: AccountId, now_ms: int) -> Sequence[ServiceSession]:
-        rows = await self._session.read(LIST_OPEN, at_account=account_id, at_now=now_ms)
-        return [SERVICE_SESSION.from_row(row) for row in rows]
+        return await self._list(SERVICE_SESSION, LIST_OPEN, at_account=account_id, at_now=now_ms)
 
     async def update_last_used(self, used: Mapping[SessionId, int]) -> None:
         await self._session.execute_many(TOUCH, [{"at_id": each, "at_used": used[each]} for each in sorted(used)])

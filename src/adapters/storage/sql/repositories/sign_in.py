@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from sqlalchemy import BindParameter, and_, bindparam, delete, func, insert, not_, select, update
 
-from adapters.storage.sql.db_session import POSTGRES, DbSession
+from adapters.storage.sql.entity_repository import SqlRepository
 from adapters.storage.sql.row_mapper import RowMapper, delete_batch, upsert
 from adapters.storage.sql.tables import login_failures, one_time_codes, refresh_tokens, users
 from domain.accounts.model import KNOWN_LOGIN_PREFIX, LoginFailures, OneTimeCode, RefreshToken
@@ -48,15 +48,12 @@ DELETE_OLD_KNOWN_LOCATIONS = delete_batch(
 )
 
 
-class SqlRefreshTokenRepository:
-    def __init__(self, session: DbSession) -> None:
-        self._session = session
-
+class SqlRefreshTokenRepository(SqlRepository):
     async def add(self, token: RefreshToken) -> None:
         await self._session.write(ADD_TOKEN, **REFRESH_TOKEN.values(token))
 
     async def get(self, token_hash: bytes) -> RefreshToken | None:
-        return REFRESH_TOKEN.first_or_none(await self._session.read(GET_TOKEN, at_hash=token_hash))
+        return await self._first(REFRESH_TOKEN, GET_TOKEN, at_hash=token_hash)
 
     async def mark_spent(self, token_hash: bytes, at_ms: int) -> bool:
         return bool(await self._session.write(SPEND_TOKEN, at_hash=token_hash, spent_ms=at_ms))
@@ -68,39 +65,33 @@ class SqlRefreshTokenRepository:
         await self._session.write(REVOKE_USER, at_user=user_id, at_keep=keep or "", revoked_ms=at_ms)
 
     async def delete_older_than(self, expires_ms: int, limit: int) -> int:
-        return len(await self._session.write(DELETE_EXPIRED_TOKENS, at_before=expires_ms, at_limit=limit))
+        return await self._count_changed(DELETE_EXPIRED_TOKENS, at_before=expires_ms, at_limit=limit)
 
 
-class SqlOneTimeCodeRepository:
-    def __init__(self, session: DbSession) -> None:
-        self._session = session
-
+class SqlOneTimeCodeRepository(SqlRepository):
     async def get_for_update(self, user_id: UserId) -> OneTimeCode | None:
-        if self._session.writable and self._session.dialect == POSTGRES:
+        if self._takes_locks:
             await self._session.write(LOCK_USER, at_user=user_id)
-        return ONE_TIME_CODE.first_or_none(await self._session.read(GET_CODE, at_user=user_id))
+        return await self._first(ONE_TIME_CODE, GET_CODE, at_user=user_id)
 
     async def upsert(self, code: OneTimeCode) -> None:
-        await self._session.write(UPSERT_CODE[self._session.dialect], **ONE_TIME_CODE.values(code))
+        await self._session.write(UPSERT_CODE, **ONE_TIME_CODE.values(code))
 
 
-class SqlLoginFailureRepository:
-    def __init__(self, session: DbSession) -> None:
-        self._session = session
-
+class SqlLoginFailureRepository(SqlRepository):
     async def get_for_update(self, subject: str) -> LoginFailures | None:
-        if self._session.writable and self._session.dialect == POSTGRES:
+        if self._takes_locks:
             await self._session.write(LOCK_SUBJECT, at_subject=subject)
-        return LOGIN_FAILURES.first_or_none(await self._session.read(GET_FAILURES, at_subject=subject))
+        return await self._first(LOGIN_FAILURES, GET_FAILURES, at_subject=subject)
 
     async def upsert(self, failures: LoginFailures) -> None:
-        await self._session.write(UPSERT_FAILURES[self._session.dialect], **LOGIN_FAILURES.values(failures))
+        await self._session.write(UPSERT_FAILURES, **LOGIN_FAILURES.values(failures))
 
     async def delete(self, subject: str) -> None:
         await self._session.write(CLEAR_FAILURES, at_subject=subject)
 
     async def delete_older_than(self, last_ms: int, limit: int) -> int:
-        return len(await self._session.write(DELETE_OLD_FAILURES, at_before=last_ms, at_limit=limit))
+        return await self._count_changed(DELETE_OLD_FAILURES, at_before=last_ms, at_limit=limit)
 
     async def delete_known_logins_older_than(self, last_ms: int, limit: int) -> int:
-        return len(await self._session.write(DELETE_OLD_KNOWN_LOCATIONS, at_before=last_ms, at_limit=limit))
+        return await self._count_changed(DELETE_OLD_KNOWN_LOCATIONS, at_before=last_ms, at_limit=limit)

@@ -5,7 +5,8 @@ from __future__ import annotations
 
 from sqlalchemy import BigInteger, bindparam, text
 
-from adapters.storage.sql.db_session import POSTGRES, SQLITE, DbSession
+from adapters.storage.sql.db_session import POSTGRES, SQLITE
+from adapters.storage.sql.entity_repository import SqlRepository
 from domain.kernel.steady_time import StoredSteadyTime
 
 _WALL_MS = {SQLITE: ":at_wall", POSTGRES: "CAST(extract(epoch FROM clock_timestamp()) * 1000 AS bigint)"}
@@ -24,10 +25,7 @@ ADVANCE = {
 }
 
 
-class SqlSteadyTimeRepository:
-    def __init__(self, session: DbSession) -> None:
-        self._session = session
-
+class SqlSteadyTimeRepository(SqlRepository):
     async def find(self, wall_ms: int) -> StoredSteadyTime | None:
         rows = await self._session.read(FIND[self._session.dialect], **self._wall(wall_ms))
         return StoredSteadyTime(*rows[0]) if rows else None

@@ -7,7 +7,8 @@ from typing import Any
 
 from sqlalchemy import BindParameter, bindparam, delete, func, select, tuple_, update
 
-from adapters.storage.sql.db_session import POSTGRES, DbSession
+from adapters.storage.sql.db_session import POSTGRES
+from adapters.storage.sql.entity_repository import SqlRepository
 from adapters.storage.sql.process_liveness import is_process_alive
 from adapters.storage.sql.row_mapper import RowMapper, delete_batch, insert_or_ignore
 from adapters.storage.sql.tables import stored_responses
@@ -54,15 +55,12 @@ RELEASE_CLAIM = DISCARD_CLAIM.where(stored_responses.c.status.is_(None))
 DELETE_OLD_RESPONSES = delete_batch(stored_responses, stored_responses.c.at_ms < _BEFORE, stored_responses.c.at_ms)
 
 
-class SqlStoredResponseRepository:
-    def __init__(self, session: DbSession) -> None:
-        self._session = session
-
+class SqlStoredResponseRepository(SqlRepository):
     async def get(self, caller: str, key: str) -> StoredResponse | None:
-        return STORED_RESPONSE.first_or_none(await self._session.read(FIND_RESPONSE, at_caller=caller, at_key=key))
+        return await self._first(STORED_RESPONSE, FIND_RESPONSE, at_caller=caller, at_key=key)
 
     async def claim(self, answer: StoredResponse) -> bool:
-        return bool(await self._session.write(CLAIM_KEY[self._session.dialect], **STORED_RESPONSE.values(answer)))
+        return bool(await self._session.write(CLAIM_KEY, **STORED_RESPONSE.values(answer)))
 
     async def mark_committed(self, claim: StoredResponse) -> None:
         if not await self._session.write(MARK_COMMITTED, **_claim_params(claim)):
@@ -87,18 +85,17 @@ class SqlStoredResponseRepository:
 
     async def page(self, after: StoredResponse | None, limit: int) -> Sequence[StoredResponse]:
         place = {"at_caller": "", "at_key": ""} if after is None else {"at_caller": after.caller, "at_key": after.key}
-        rows = await self._session.read(PAGE_RESPONSES, **place, at_limit=limit)
-        return [STORED_RESPONSE.from_row(row) for row in rows]
+        return await self._list(STORED_RESPONSE, PAGE_RESPONSES, **place, at_limit=limit)
 
     async def count(self) -> int:
-        return int((await self._session.read(COUNT_RESPONSES))[0][0])
+        return await self._number(COUNT_RESPONSES)
 
     async def rekey(self, response: StoredResponse, after: bytes) -> bool:
         params = {"at_caller": response.caller, "at_key": response.key, "at_before": response.body, "at_after": after}
         return bool(await self._session.write(REKEY_RESPONSE, **params))
 
     async def delete_older_than(self, at_ms: int, limit: int) -> int:
-        return len(await self._session.write(DELETE_OLD_RESPONSES, at_before=at_ms, at_limit=limit))
+        return await self._count_changed(DELETE_OLD_RESPONSES, at_before=at_ms, at_limit=limit)
 
 
 def _claim_params(claim: StoredResponse) -> dict[str, Any]:

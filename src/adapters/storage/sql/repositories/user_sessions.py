@@ -4,12 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from sqlalchemy import bindparam, func, insert, select, update
+from sqlalchemy import bindparam, func, select, update
 
-from adapters.storage.sql.db_session import LOOK_UP, POSTGRES, DbSession
+from adapters.storage.sql.db_session import LOOK_UP
+from adapters.storage.sql.entity_repository import EntityRepository, EntityStatements, SqlRepository
 from adapters.storage.sql.repositories.accounts import MEMBERSHIP
 from adapters.storage.sql.repositories.sign_in import LOCK_USER
-from adapters.storage.sql.row_mapper import RowMapper, delete_batch, for_update, upsert
+from adapters.storage.sql.row_mapper import RowMapper, delete_batch, upsert
 from adapters.storage.sql.tables import approvals, memberships, service_sessions, unlock_links, user_sessions
 from adapters.storage.sql.tables.permissions import PENDING_APPROVAL
 from domain.accounts.model import Membership, UnlockLink, UserSession
@@ -17,17 +18,14 @@ from domain.kernel.ids import SessionId, UserId
 
 USER_SESSION = RowMapper(user_sessions, UserSession)
 
-_IS_ID = user_sessions.c.session_id == bindparam("at_id")
 _IS_USER = user_sessions.c.user_id == bindparam("at_user")
 _NOT_REVOKED = user_sessions.c.revoked_ms.is_(None)
 
-ADD_SESSION = insert(user_sessions)
-GET_SESSION = USER_SESSION.select().where(_IS_ID)
-GET_FOR_UPDATE = for_update(GET_SESSION)
+SESSIONS = EntityStatements(USER_SESSION, "session_id")
 FIND_WITH_MEMBERSHIP = (
     select(*USER_SESSION.columns, *MEMBERSHIP.columns)
     .join(memberships, memberships.c.membership_id == user_sessions.c.membership_id)
-    .where(_IS_ID)
+    .where(SESSIONS.is_id)
     .execution_options(**LOOK_UP)
 )
 _LAST_USED = func.coalesce(service_sessions.c.last_used_ms, user_sessions.c.last_used_ms)
@@ -38,8 +36,7 @@ LIST_OPEN = (
     .where(_IS_USER, _NOT_REVOKED, user_sessions.c.signed_out_ms.is_(None), user_sessions.c.expires_ms > bindparam("at_now"))
     .order_by(_LAST_USED.desc())
 )
-UPDATE_SESSION = update(user_sessions).where(_IS_ID)
-REVOKE_SESSION = update(user_sessions).where(_IS_ID, _NOT_REVOKED)
+REVOKE_SESSION = SESSIONS.save.where(_NOT_REVOKED)
 REVOKE_BY_USER = update(user_sessions).where(_IS_USER, user_sessions.c.session_id != bindparam("at_keep"), _NOT_REVOKED)
 LAST_REVOKED = (
     select(func.max(user_sessions.c.revoked_ms))
@@ -63,34 +60,21 @@ FIND_LINK = UNLOCK_LINK.select().where(unlock_links.c.token_hash == bindparam("a
 UPSERT_LINK = upsert(unlock_links, "token_hash", "issued_ms", "expires_ms", "used")
 
 
-class SqlUnlockLinkRepository:
-    def __init__(self, session: DbSession) -> None:
-        self._session = session
-
+class SqlUnlockLinkRepository(SqlRepository):
     async def get_for_update(self, user_id: UserId) -> UnlockLink | None:
-        if self._session.writable and self._session.dialect == POSTGRES:
+        if self._takes_locks:
             await self._session.write(LOCK_USER, at_user=user_id)
-        return UNLOCK_LINK.first_or_none(await self._session.read(GET_LINK, at_user=user_id))
+        return await self._first(UNLOCK_LINK, GET_LINK, at_user=user_id)
 
     async def find_by_token(self, token_hash: bytes) -> UnlockLink | None:
-        return UNLOCK_LINK.first_or_none(await self._session.read(FIND_LINK, at_hash=token_hash))
+        return await self._first(UNLOCK_LINK, FIND_LINK, at_hash=token_hash)
 
     async def upsert(self, link: UnlockLink) -> None:
-        await self._session.write(UPSERT_LINK[self._session.dialect], **UNLOCK_LINK.values(link))
+        await self._session.write(UPSERT_LINK, **UNLOCK_LINK.values(link))
 
 
-class SqlUserSessionRepository:
-    def __init__(self, session: DbSession) -> None:
-        self._session = session
-
-    async def add(self, session: UserSession) -> None:
-        await self._session.write(ADD_SESSION, **USER_SESSION.values(session))
-
-    async def get(self, session_id: SessionId) -> UserSession | None:
-        return USER_SESSION.first_or_none(await self._session.read(GET_SESSION, at_id=session_id))
-
-    async def get_for_update(self, session_id: SessionId) -> UserSession | None:
-        return USER_SESSION.first_or_none(await self._session.read(GET_FOR_UPDATE[self._session.writable], at_id=session_id))
+class SqlUserSessionRepository(EntityRepository[UserSession]):
+    statements = SESSIONS
 
     async def find_with_membership(self, session_id: SessionId) -> tuple[UserSession, Membership] | None:
         rows = await self._session.read(FIND_WITH_MEMBERSHIP, at_id=session_id)
@@ -99,18 +83,18 @@ class SqlUserSessionRepository:
         return USER_SESSION.from_row(rows[0]), MEMBERSHIP.from_row(rows[0][len(USER_SESSION.columns) :])
 
     async def list_open(self, user_id: UserId, now_ms: int) -> Sequence[UserSession]:
-        return [USER_SESSION.from_row(row) for row in await self._session.read(LIST_OPEN, at_user=user_id, at_now=now_ms)]
+        return await self._list(USER_SESSION, LIST_OPEN, at_user=user_id, at_now=now_ms)
 
     async def record_use(self, session_id: SessionId, at_ms: int, expires_ms: int, address: str, user_agent: str) -> None:
         await self._session.write(
-            UPDATE_SESSION, at_id=session_id, last_used_ms=at_ms, expires_ms=expires_ms, address=address, user_agent=user_agent
+            SESSIONS.save, at_id=session_id, last_used_ms=at_ms, expires_ms=expires_ms, address=address, user_agent=user_agent
         )
 
     async def record_verification(self, session_id: SessionId, at_ms: int) -> None:
-        await self._session.write(UPDATE_SESSION, at_id=session_id, verified_ms=at_ms)
+        await self._session.write(SESSIONS.save, at_id=session_id, verified_ms=at_ms)
 
     async def sign_out(self, session_id: SessionId, at_ms: int) -> None:
-        await self._session.write(UPDATE_SESSION, at_id=session_id, signed_out_ms=at_ms)
+        await self._session.write(SESSIONS.save, at_id=session_id, signed_out_ms=at_ms)
 
     async def revoke(self, session_id: SessionId, at_ms: int) -> None:
         await self._session.write(REVOKE_SESSION, at_id=session_id, revoked_ms=at_ms)
@@ -121,8 +105,7 @@ class SqlUserSessionRepository:
         await self._session.write(END_REQUESTS_BY_USER, at_user=user_id, at_keep=keep or "", at_ms=at_ms)
 
     async def last_revoked_ms(self, user_id: UserId) -> int | None:
-        found: int | None = (await self._session.read(LAST_REVOKED, at_user=user_id))[0][0]
-        return found
+        return await self._number_or_none(LAST_REVOKED, at_user=user_id)
 
     async def delete_older_than(self, expires_ms: int, limit: int) -> int:
-        return len(await self._session.write(DELETE_EXPIRED, at_before=expires_ms, at_limit=limit))
+        return await self._count_changed(DELETE_EXPIRED, at_before=expires_ms, at_limit=limit)

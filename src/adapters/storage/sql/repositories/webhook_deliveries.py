@@ -10,7 +10,8 @@ from sqlalchemy import BigInteger, BindParameter, Table, TextClause, bindparam, 
 from sqlalchemy.dialects import postgresql
 
 from adapters.storage.sql.bulk_insert import BulkStatement
-from adapters.storage.sql.db_session import POSTGRES, SQLITE, DbSession
+from adapters.storage.sql.db_session import POSTGRES, SQLITE
+from adapters.storage.sql.entity_repository import SqlRepository
 from adapters.storage.sql.row_mapper import RowMapper, delete_batch, enum_converter, to_json
 from adapters.storage.sql.tables import attempts, deliveries, webhooks
 from adapters.storage.sql.tables.events_and_telemetry import FINISHED_DELIVERY, PENDING_DELIVERY
@@ -199,16 +200,13 @@ def _insert_row(delivery: WebhookDelivery) -> dict[str, Any]:
     return {f"at_{name}": values[name] for name in _INSERT_COLUMNS}
 
 
-class SqlWebhookDeliveryRepository:
-    def __init__(self, session: DbSession) -> None:
-        self._session = session
-
+class SqlWebhookDeliveryRepository(SqlRepository):
     async def add_many(self, deliveries: Sequence[WebhookDelivery]) -> None:
         """Skips deliveries whose webhook has been deleted in the meantime."""
         await self._session.execute_many(ADD, [_insert_row(delivery) for delivery in deliveries])
 
     async def get(self, no: int) -> WebhookDelivery | None:
-        return DELIVERY.first_or_none(await self._session.read(GET, at_no=no))
+        return await self._first(DELIVERY, GET, at_no=no)
 
     async def claim(self, now_ms: int, until_ms: int, limit: int, *, busy: Sequence[WebhookId] = ()) -> Sequence[WebhookDelivery]:
         numbers = {"at_now": now_ms, "at_until": until_ms, "at_limit": limit}
@@ -227,7 +225,7 @@ class SqlWebhookDeliveryRepository:
         return rows[0][0] if rows else None
 
     async def cancel_pending(self, webhook_id: WebhookId, limit: int) -> int:
-        return len(await self._session.write(CANCEL[self._session.dialect], at_id=webhook_id, at_limit=limit))
+        return await self._count_changed(CANCEL[self._session.dialect], at_id=webhook_id, at_limit=limit)
 
     async def has_pending(self, webhook_id: WebhookId) -> bool:
         return bool(await self._session.read(HAS_PENDING, at_id=webhook_id))
@@ -242,11 +240,10 @@ class SqlWebhookDeliveryRepository:
         await self._session.execute_many(DELETE_ATTEMPT, [{"at_id": delivery_id} for delivery_id in delivery_ids])
 
     async def list_attempts(self, webhook_id: WebhookId, limit: int) -> Sequence[DeliveryAttempt]:
-        rows = await self._session.read(LIST_ATTEMPTS, at_webhook=webhook_id, at_limit=limit)
-        return [ATTEMPT.from_row(row) for row in rows]
+        return await self._list(ATTEMPT, LIST_ATTEMPTS, at_webhook=webhook_id, at_limit=limit)
 
     async def get_attempt(self, webhook_id: WebhookId, delivery_id: DeliveryId) -> DeliveryAttempt | None:
-        found = ATTEMPT.first_or_none(await self._session.read(GET_ATTEMPT, at_id=delivery_id))
+        found = await self._first(ATTEMPT, GET_ATTEMPT, at_id=delivery_id)
         return found if found is not None and found.webhook_id == webhook_id else None
 
     async def find_orphaned_webhook_id(self) -> WebhookId | None:
@@ -258,4 +255,4 @@ class SqlWebhookDeliveryRepository:
         return sorted(row[0] for row in await self._session.write(statement, at_id=webhook_id, at_after=after, at_limit=limit))
 
     async def delete_older_than(self, created_ms: int, limit: int) -> int:
-        return len(await self._session.write(DELETE_OLDER_THAN, at_before=created_ms, at_limit=limit))
+        return await self._count_changed(DELETE_OLDER_THAN, at_before=created_ms, at_limit=limit)
