@@ -189,7 +189,7 @@ class InProcessFeedHub:
         for subscription in self._list_subscriptions():
             subscription.close()
 
-    def close_those_of_readings(self) -> None:
+    def close_reading_subscriptions(self) -> None:
         """Close the subscriptions whose clients want readings. They reconnect with their cursors."""
         for subscription in self._list_subscriptions():
             if subscription.filter.wants_readings:

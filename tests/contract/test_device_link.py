@@ -227,10 +227,10 @@ async def test_a_link_without_its_broker_names_the_address_until_the_broker_answ
     link = MosquittoDeviceLink(settings, StillClock(), _native.TelemetryBatch, store)
     try:
         await link.start()
-        assert f"127.0.0.1:{broker.port}" in (link.trouble() or "")
+        assert f"127.0.0.1:{broker.port}" in (link.connection_problem() or "")
         await asyncio.to_thread(broker.start)
         async with asyncio.timeout(TIMEOUT_S):
-            while link.trouble() is not None:
+            while link.connection_problem() is not None:
                 await asyncio.sleep(0.02)
     finally:
         await link.stop()

@@ -51,7 +51,7 @@ class TelemetryWorld(DeviceWorld):
             engine=ReferenceEngine(),
             create_engine=ReferenceEngine,
             authorizer=self.gate,
-            is_elsewhere=lambda device_no: True,
+            is_stored_elsewhere=lambda device_no: True,
         )
         """Reads what another instance stores."""
         self.downsampling = DownsamplingService(**shared, engine=self.engine, authorizer=self.gate)

@@ -163,7 +163,7 @@ class EmbeddedDeviceLink:
         # It waits up to 1.5 seconds for the last packets of connections.
         await asyncio.to_thread(self._broker.stop)
 
-    def hold(self, partitions: Collection[int]) -> None:
+    def hold_partitions(self, partitions: Collection[int]) -> None:
         """Devices connect to any instance."""
 
     def suspend(self) -> None:
@@ -186,11 +186,11 @@ class EmbeddedDeviceLink:
         ready: asyncio.Future[None] = loop.create_future()
         descriptor = self._broker.fileno()
 
-        def tell() -> None:
+        def mark_ready() -> None:
             if not ready.done():
                 ready.set_result(None)
 
-        loop.add_reader(descriptor, tell)
+        loop.add_reader(descriptor, mark_ready)
         try:
             await ready
         finally:
@@ -219,7 +219,7 @@ class EmbeddedDeviceLink:
     def disconnect(self, device_id: str) -> bool:
         return self._broker.disconnect(device_id)
 
-    def trouble(self) -> str | None:
+    def connection_problem(self) -> str | None:
         return "The device link is not running." if self.stats().get("stopped") else None
 
     def warning(self) -> str | None:

@@ -219,9 +219,9 @@ def _watch_connack(paho: Any, watch: MosquittoHealthMonitor) -> None:
     """aiomqtt waits for the CONNACK in paho's callback, and does not pass on what it contains."""
     on_connect = paho.on_connect
 
-    def look(client: Any, data: Any, flags: Any, reason: Any, properties: Any) -> None:
+    def on_connack(client: Any, data: Any, flags: Any, reason: Any, properties: Any) -> None:
         if not reason.is_failure:
             watch.on_connack(flags.session_present, properties, _SESSION_EXPIRY_S)
         on_connect(client, data, flags, reason, properties)
 
-    paho.on_connect = look
+    paho.on_connect = on_connack

@@ -100,7 +100,7 @@ class MosquittoDeviceLink:
             await self._credentials.start()
         await asyncio.to_thread(self._watch.check_config)
         await self._sessions.start()
-        if trouble := self.trouble():
+        if trouble := self.connection_problem():
             log.error("the service starts without its broker, and goes on trying: %s", trouble)
 
     async def stop(self) -> None:
@@ -110,7 +110,7 @@ class MosquittoDeviceLink:
         await self._sessions.stop()
         self._queue.close()
 
-    def hold(self, partitions: Collection[int]) -> None:
+    def hold_partitions(self, partitions: Collection[int]) -> None:
         """Read and send for the owner of these partitions of the log, as `mosquitto_sessions` says."""
         self._sessions.hold(sessions_of(partitions))
         if not self._sessions.holds_main:
@@ -181,7 +181,7 @@ class MosquittoDeviceLink:
     def warning(self) -> str | None:
         return as_text(self._watch.warnings())
 
-    def trouble(self) -> str | None:
+    def connection_problem(self) -> str | None:
         errors = self._sessions.errors()
         if not errors:
             return None

@@ -23,7 +23,7 @@ class NullDeviceLink:
     async def stop(self) -> None:
         self._stopped.set()
 
-    def hold(self, partitions: Collection[int]) -> None:
+    def hold_partitions(self, partitions: Collection[int]) -> None:
         """No device is connected."""
 
     def suspend(self) -> None:
@@ -54,7 +54,7 @@ class NullDeviceLink:
     def disconnect(self, device_id: str) -> bool:
         return False
 
-    def trouble(self) -> str | None:
+    def connection_problem(self) -> str | None:
         return None
 
     def warning(self) -> str | None:

@@ -29,8 +29,8 @@ class StandbyDeviceLink:
         if self.is_active:
             await self._link.stop()
 
-    def hold(self, partitions: Collection[int]) -> None:
-        self._link.hold(partitions)
+    def hold_partitions(self, partitions: Collection[int]) -> None:
+        self._link.hold_partitions(partitions)
 
     def suspend(self) -> None:
         self._link.suspend()
@@ -61,8 +61,8 @@ class StandbyDeviceLink:
     def disconnect(self, device_id: str) -> bool:
         return self.is_active and self._link.disconnect(device_id)
 
-    def trouble(self) -> str | None:
-        return self._link.trouble() if self.is_active else None
+    def connection_problem(self) -> str | None:
+        return self._link.connection_problem() if self.is_active else None
 
     def warning(self) -> str | None:
         return self._link.warning() if self.is_active else None

@@ -83,7 +83,7 @@ class JetStreamLog:
         except _ERRORS as error:
             await self.close()
             raise Unavailable(
-                f"The cluster's log does not answer ({_reason(error)}). Check LATCHBOARD_CLUSTER, that NATS runs with JetStream, "
+                f"The cluster's log does not answer ({_error_text(error)}). Check LATCHBOARD_CLUSTER, that NATS runs with JetStream, "
                 f"and that {self._replicas} of its nodes are up."
             ) from error
 
@@ -108,7 +108,7 @@ class JetStreamLog:
 
     async def _log_id(self, partition: int) -> str | None:
         try:
-            created = (await self._info(partition)).created
+            created = (await self._stream_info(partition)).created
         except InboundLogDamagedError:
             return MISSING
         except Unavailable:
@@ -120,8 +120,8 @@ class JetStreamLog:
         try:
             found = {info.config.name: info.state.last_seq for info in await self._js.streams_info()}
         except _ERRORS as error:
-            raise Unavailable(f"The cluster's log does not answer ({_reason(error)}).") from error
-        names = {partition: self._stream(partition) for partition in range(self._count)}
+            raise Unavailable(f"The cluster's log does not answer ({_error_text(error)}).") from error
+        names = {partition: self._stream_name(partition) for partition in range(self._count)}
         return {partition: found[name] for partition, name in names.items() if name in found}
 
     async def append(self, partition: int, body: bytes, entry_id: str) -> int:
@@ -132,22 +132,22 @@ class JetStreamLog:
                     self._subject(partition),
                     body,
                     timeout=APPEND_TIMEOUT_S,
-                    stream=self._stream(partition),
+                    stream=self._stream_name(partition),
                     headers={"Nats-Msg-Id": entry_id},
                 )
                 break
             except _ERRORS as error:
                 if monotonic() > give_up_at:
                     raise AppendUnconfirmedError(
-                        f"The cluster's log did not confirm an entry within {GIVE_UP_S:.0f} s ({_reason(error)}). "
+                        f"The cluster's log did not confirm an entry within {GIVE_UP_S:.0f} s ({_error_text(error)}). "
                         "The devices send it again. Check that a majority of the NATS nodes is up and that their disks have room."
                     ) from error
                 self.append_retries += 1
                 await asyncio.sleep(RETRY_S)
         self.appends += 1
         self._own[partition].add(InboundLogEntry(ack.seq, body), is_duplicate=bool(ack.duplicate))
-        self._note_growth(partition, ack.seq)
-        await self._announce(partition, ack.seq)
+        self._record_growth(partition, ack.seq)
+        await self._notify_owner(partition, ack.seq)
         return ack.seq
 
     async def read(self, partition: int, after: int, limit: int, wait_s: float) -> Sequence[InboundLogEntry]:
@@ -172,16 +172,16 @@ class JetStreamLog:
 
     async def trim(self, partition: int, up_to: int) -> None:
         try:
-            await self._js.purge_stream(self._stream(partition), seq=up_to + 1)
+            await self._js.purge_stream(self._stream_name(partition), seq=up_to + 1)
         except _ERRORS as error:
-            raise Unavailable(f"The cluster's log cannot delete old entries now ({_reason(error)}).") from error
+            raise Unavailable(f"The cluster's log cannot delete old entries now ({_error_text(error)}).") from error
         self._own[partition].drop_to(up_to)
 
-    def last_known(self, partition: int) -> int:
+    def last_known_position(self, partition: int) -> int:
         """The last position of the partition that this instance knows to exist."""
         return self._last_known[partition]
 
-    def _stream(self, partition: int) -> str:
+    def _stream_name(self, partition: int) -> str:
         return f"{self._prefix}-inbound-{partition:03d}"
 
     def _subject(self, partition: int) -> str:
@@ -189,29 +189,29 @@ class JetStreamLog:
 
     async def _ensure_stream(self, partition: int) -> None:
         try:
-            await self._js.stream_info(self._stream(partition))
+            await self._js.stream_info(self._stream_name(partition))
         except js_errors.NotFoundError:
-            config = inbound_stream(self._stream(partition), self._subject(partition), self._replicas, self._max_bytes)
+            config = inbound_stream(self._stream_name(partition), self._subject(partition), self._replicas, self._max_bytes)
             await self._js.add_stream(config)
 
-    async def _info(self, partition: int) -> api.StreamInfo:
+    async def _stream_info(self, partition: int) -> api.StreamInfo:
         try:
-            return await self._js.stream_info(self._stream(partition))
+            return await self._js.stream_info(self._stream_name(partition))
         except js_errors.NotFoundError as error:
             raise InboundLogDamagedError(
-                f"The stream {self._stream(partition)} does not exist in the cluster's log any more. Find out what deleted it; "
+                f"The stream {self._stream_name(partition)} does not exist in the cluster's log any more. Find out what deleted it; "
                 "docs/how-to/cluster.md says how to continue without its entries."
             ) from error
         except _ERRORS as error:
-            raise Unavailable(f"The cluster's log does not answer ({_reason(error)}).") from error
+            raise Unavailable(f"The cluster's log does not answer ({_error_text(error)}).") from error
 
     async def _check_end(self, partition: int, after: int) -> None:
         """Raises InboundLogDamagedError if the stream ends before what was read from it."""
         give_up_at = monotonic() + STALE_LEADER_S
-        while (last := (await self._info(partition)).state.last_seq) < after:
+        while (last := (await self._stream_info(partition)).state.last_seq) < after:
             if monotonic() > give_up_at:
                 raise InboundLogDamagedError(
-                    f"The stream {self._stream(partition)} ends at entry {last}, but entry {after} was read from it: the "
+                    f"The stream {self._stream_name(partition)} ends at entry {last}, but entry {after} was read from it: the "
                     "cluster's log has lost confirmed entries. docs/how-to/cluster.md says how to continue."
                 )
             await asyncio.sleep(RETRY_S)
@@ -223,15 +223,15 @@ class JetStreamLog:
         give_up_at = monotonic() + STALE_LEADER_S
         while True:
             try:
-                await self._js.get_msg(self._stream(partition), seq=after + 1)
+                await self._js.get_msg(self._stream_name(partition), seq=after + 1)
             except js_errors.NotFoundError as error:
                 if monotonic() > give_up_at:
                     raise InboundLogDamagedError(
-                        f"The stream {self._stream(partition)} has no entry {after + 1}, although later ones exist: the "
+                        f"The stream {self._stream_name(partition)} has no entry {after + 1}, although later ones exist: the "
                         "cluster's log has lost or deleted confirmed entries. docs/how-to/cluster.md says how to continue."
                     ) from error
             except _ERRORS as error:
-                raise Unavailable(f"The cluster's log does not answer ({_reason(error)}).") from error
+                raise Unavailable(f"The cluster's log does not answer ({_error_text(error)}).") from error
             else:
                 return
             await asyncio.sleep(RETRY_S)
@@ -244,11 +244,11 @@ class JetStreamLog:
         try:
             answers = await self.client.subscribe(inbox)
             try:
-                topic = f"$JS.API.DIRECT.GET.{self._stream(partition)}"
+                topic = f"$JS.API.DIRECT.GET.{self._stream_name(partition)}"
                 await self.client.publish(topic, json.dumps(request).encode(), reply=inbox)
                 while True:
                     message = await answers.next_msg(timeout=READ_TIMEOUT_S)
-                    sequence = _sequence(message)
+                    sequence = _entry_position(message)
                     if sequence is None or (entries and sequence != entries[-1].position + 1):
                         break
                     entries.append(InboundLogEntry(sequence, message.data))
@@ -256,7 +256,7 @@ class JetStreamLog:
                 await answers.unsubscribe()
         except _ERRORS as error:
             if not entries:
-                raise Unavailable(f"The cluster's log does not answer ({_reason(error)}).") from error
+                raise Unavailable(f"The cluster's log does not answer ({_error_text(error)}).") from error
         return entries
 
     async def _wait_for_growth(self, partition: int, after: int, left_s: float) -> None:
@@ -269,32 +269,32 @@ class JetStreamLog:
         except TimeoutError:
             pass
 
-    async def _announce(self, partition: int, position: int) -> None:
+    async def _notify_owner(self, partition: int, position: int) -> None:
         """Tell the owner. A lost announcement costs POLL_S."""
         try:
             await self.client.publish(f"{self._prefix}.appended.{partition}", b"%d" % position)
         except _ERRORS as error:
-            log.debug("a new entry was not announced", partition=partition, error=_reason(error))
+            log.debug("a new entry was not announced", partition=partition, error=_error_text(error))
 
     async def _on_appended(self, message: Msg) -> None:
         partition, position = int(message.subject.rpartition(".")[2]), int(message.data)
         if partition < self._count:
-            self._note_growth(partition, position)
+            self._record_growth(partition, position)
 
-    def _note_growth(self, partition: int, position: int) -> None:
+    def _record_growth(self, partition: int, position: int) -> None:
         self._last_known[partition] = max(self._last_known[partition], position)
         self._grown[partition].set()
 
 
-def _sequence(message: Msg) -> int | None:
+def _entry_position(message: Msg) -> int | None:
     """The entry's sequence; None for the end of the answer."""
     headers: dict[str, Any] = message.headers or {}
     return None if "Status" in headers else int(headers["Nats-Sequence"])
 
 
-def _reason(error: BaseException) -> str:
+def _error_text(error: BaseException) -> str:
     return str(error) or type(error).__name__
 
 
 async def _log_error(error: Exception) -> None:
-    log.warning("the connection to the cluster's log has a problem", error=_reason(error))
+    log.warning("the connection to the cluster's log has a problem", error=_error_text(error))

@@ -52,7 +52,7 @@ async def stream_log(settings: Settings, request: AuditStreamOptions) -> None:
     stop, loop = asyncio.Event(), asyncio.get_running_loop()
     for number in (signal.SIGINT, signal.SIGTERM):
         loop.add_signal_handler(number, stop.set)
-    with _only_one(request.cursor_file):
+    with _exclusive_cursor_file(request.cursor_file):
         async with open_database(settings) as uow:
             account_id = await choose_account(uow, request.account)
             stored = AuditCursorFile(request.cursor_file, account_id)
@@ -112,7 +112,7 @@ class _AuditStream:
         cursor = self._stored.read()
         while True:
             try:
-                found = await self._advance(cursor)
+                found = await self._deliver_next_batch(cursor)
             except (SinkUnavailableError, Unavailable) as error:
                 await self._pause(error)
                 continue
@@ -125,7 +125,7 @@ class _AuditStream:
             else:
                 await asyncio.sleep(POLL_S)
 
-    async def _advance(self, cursor: AuditCursor) -> AuditCursor | None:
+    async def _deliver_next_batch(self, cursor: AuditCursor) -> AuditCursor | None:
         """Deliver the next batch; None if nothing is new."""
         batch = await self._tail.read(self._account_id, cursor)
         if not batch.lines:
@@ -163,7 +163,7 @@ def make_sink(request: AuditStreamOptions) -> AuditSink:
 def _make_http(request: AuditStreamOptions, url: SplitResult) -> AuditSink:
     if request.secret is not None:
         standard_key(request.secret)
-    return HttpAuditSink(url.geturl(), request.secret, _trusted(request.ca_file), SystemClock())
+    return HttpAuditSink(url.geturl(), request.secret, _tls_context(request.ca_file), SystemClock())
 
 
 def _make_syslog(request: AuditStreamOptions, url: SplitResult, port: int) -> AuditSink:
@@ -174,10 +174,10 @@ def _make_syslog(request: AuditStreamOptions, url: SplitResult, port: int) -> Au
         raise StartupError("A syslog receiver has a host and a port, and no path.")
     if url.scheme == "syslog+udp":
         return UdpSyslogSink(host, port)
-    return TcpSyslogSink(host, port, _trusted(request.ca_file) if url.scheme == "syslog+tls" else None)
+    return TcpSyslogSink(host, port, _tls_context(request.ca_file) if url.scheme == "syslog+tls" else None)
 
 
-def _trusted(ca_file: Path | None) -> ssl.SSLContext:
+def _tls_context(ca_file: Path | None) -> ssl.SSLContext:
     try:
         return ssl.create_default_context(cafile=ca_file)
     except OSError as error:
@@ -185,17 +185,17 @@ def _trusted(ca_file: Path | None) -> ssl.SSLContext:
 
 
 @contextlib.contextmanager
-def _only_one(cursor_file: Path) -> Iterator[None]:
+def _exclusive_cursor_file(cursor_file: Path) -> Iterator[None]:
     """Two streams with one cursor file would overwrite each other's place."""
     descriptor = os.open(cursor_file.with_name(f"{cursor_file.name}.lock"), os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
     try:
-        _lock(descriptor, cursor_file)
+        _lock_cursor_file(descriptor, cursor_file)
         yield
     finally:
         os.close(descriptor)
 
 
-def _lock(descriptor: int, cursor_file: Path) -> None:
+def _lock_cursor_file(descriptor: int, cursor_file: Path) -> None:
     try:
         fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except BlockingIOError:

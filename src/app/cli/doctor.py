@@ -79,10 +79,10 @@ async def _is_service_running(settings: Settings) -> bool:
     """Whether the service of these settings runs. An SQLite file is locked by its service, so that a service with other settings
     that uses the same ports is not taken for it; with PostgreSQL, the answer at the HTTP address decides."""
     database = SqlDatabase(settings.effective_database_url, pool_size=1).file
-    return await _answers(settings) if database is None else InstanceLock(database).is_held()
+    return await _is_answering(settings) if database is None else InstanceLock(database).is_held()
 
 
-async def _answers(settings: Settings) -> bool:
+async def _is_answering(settings: Settings) -> bool:
     try:
         async with httpx.AsyncClient(timeout=CONNECT_TIMEOUT_S) as client:
             return (await client.get(f"{http_url(settings)}/healthz")).status_code == 200

@@ -99,7 +99,7 @@ def config() -> None:
     """Show all settings, their sources and values; secrets are masked."""
     settings = load_settings_or_exit()
     sources = setting_sources()
-    for name, value in settings.masked().items():
+    for name, value in settings.masked_values().items():
         stdout_console.print(f"{name:<36}{sources[name]:<17}{value or '–'}", markup=False)
     for message in unknown_variable_warnings():
         stdout_console.print(message)

@@ -234,7 +234,7 @@ class Settings(
             return self.database_url.get_secret_value()
         return f"sqlite+aiosqlite:///{self.data_dir / 'latchboard.db'}"
 
-    def masked(self) -> dict[str, str]:
+    def masked_values(self) -> dict[str, str]:
         """Variable name → value with secrets masked, as `latchboard config` prints them."""
         shown: dict[str, str] = {}
         host, database = self.effective_mqtt_public_host, SecretStr(self.effective_database_url)

@@ -118,7 +118,7 @@ class ServiceAdapters:
         """The name of this instance of a cluster."""
         return None if self.cluster is None else self.cluster.instance
 
-    def is_elsewhere(self, device_no: int) -> bool:
+    def is_stored_elsewhere(self, device_no: int) -> bool:
         """Whether another instance stores the device's telemetry, so that this one's engine may be behind."""
         return not self.is_leader if self.cluster is None else not self.cluster.holds(device_no)
 

@@ -12,7 +12,7 @@ def register_cluster_metrics(metrics: Metrics, cluster: ClusterComponents, worke
 
     def lag() -> int:
         owned = ownership.partitions
-        return sum(max(0, inbound_log.last_known(each) - ownership.position(each)) for each in owned)
+        return sum(max(0, inbound_log.last_known_position(each) - ownership.position(each)) for each in owned)
 
     metrics.register_gauge("partitions_owned", "Partitions that this instance owns.", lambda: len(ownership))
     metrics.register_gauge(

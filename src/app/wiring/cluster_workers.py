@@ -139,7 +139,7 @@ def _create_membership(
     async def adopt(live: frozenset[str]) -> None:
         """One instance does it; the others would find nothing left."""
         if cluster.instance == min(live, default=""):
-            await services.presence.adopt(live)
+            await services.presence.start_grace_of_lost_instances(live)
 
     ownership = PartitionOwnershipWorker(
         partitions=partitions,
@@ -147,7 +147,7 @@ def _create_membership(
         wake_event=cluster.ownership_wake,
         announce=cluster.bus.announce_move,
         adopt_devices=adopt,
-        on_round=lambda: adapters.link.hold(cluster.ownership.partitions),
+        on_round=lambda: adapters.link.hold_partitions(cluster.ownership.partitions),
     )
     return membership, ownership
 
@@ -193,7 +193,7 @@ async def leave_cluster(program: ComposedService) -> None:
     cluster, workers = program.adapters.cluster, program.workers.cluster
     if cluster is None or workers is None:
         return
-    program.adapters.link.hold(())
+    program.adapters.link.hold_partitions(())
     await workers.inbound.stop()
     await workers.partitions.leave()
     await cluster.bus.announce_move()

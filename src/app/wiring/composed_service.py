@@ -155,7 +155,7 @@ class ComposedService:
         """Why devices cannot connect here; empty when they can. In a cluster they can while the database is away."""
         errors = self.supervisor.current_errors()
         found = {f"worker {name}": errors[name] for name in ("front",) if name in errors}
-        if (trouble := self.adapters.link.trouble()) is not None:
+        if (trouble := self.adapters.link.connection_problem()) is not None:
             found["broker"] = trouble
         if self.workers.device_lease is not None:
             found |= self.workers.device_lease.readiness_errors()

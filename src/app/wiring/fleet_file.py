@@ -50,8 +50,8 @@ def create_fleet_file_service(
             definitions=CommandDefinitionService(
                 **shared, authorizer=services.authorizer, validator=adapters.params_checker, commands=services.commands
             ),
-            schedules=services.schedules.joining(uow),
-            rules=services.rules.joining(uow),
+            schedules=services.schedules.with_unit_of_work(uow),
+            rules=services.rules.with_unit_of_work(uow),
             groups=DeviceGroupService(
                 **shared, authorizer=services.authorizer, on_access_changed=adapters.feed.mark_access_stale
             ),

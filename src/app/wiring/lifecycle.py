@@ -165,7 +165,7 @@ def _resume_readings(program: ComposedService) -> None:
     """The feed's clients here got no readings until now, or not the last ones of a leader that is gone: they resume, and miss
     none."""
     if program.workers.shared_feed is None or _is_first_worker(program):
-        program.adapters.feed.close_those_of_readings()
+        program.adapters.feed.close_reading_subscriptions()
     else:
         program.workers.shared_feed.on_takeover()
 

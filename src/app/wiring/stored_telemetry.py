@@ -33,7 +33,9 @@ class StoredTelemetryServices:
         stored = ReadingHistoryReader(self._older)
         shared: dict[str, Any] = {"uow": uow, "clock": clock, "engine": engine.engine}
         reading: dict[str, Any] = {**shared, "authorizer": authorizer, "stored": stored}
-        self.queries = TelemetryQueryService(**reading, create_engine=engine.create_engine, is_elsewhere=adapters.is_elsewhere)
+        self.queries = TelemetryQueryService(
+            **reading, create_engine=engine.create_engine, is_stored_elsewhere=adapters.is_stored_elsewhere
+        )
         self.downsampling = DownsamplingService(**reading)
         self.rollups = RollupService(**shared)
         self.rule_dry_runs = RuleDryRunService(

@@ -40,7 +40,7 @@ class LocalReadingsFeed(Protocol):
 
     def filters(self) -> Sequence[FeedFilter]: ...
 
-    def close_those_of_readings(self) -> None: ...
+    def close_reading_subscriptions(self) -> None: ...
 
 
 class ClusterFeedWorker(DueTaskWorker):
@@ -183,4 +183,4 @@ class ClusterFeedWorker(DueTaskWorker):
     def _resume_clients(self, reason: str) -> None:
         self.gaps += 1
         self._log.warning("clients of the feed resume their readings", reason=reason)
-        self._hub.close_those_of_readings()
+        self._hub.close_reading_subscriptions()

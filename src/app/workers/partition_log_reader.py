@@ -90,7 +90,7 @@ class PartitionInboundLink:
         owned = {partition: self._ownership.epoch(partition) for partition in self._ownership.partitions}
         for partition, reader in list(self._readers.items()):
             if owned.get(partition) != reader.epoch:
-                self._end(reader.task)
+                self._end_reader(reader.task)
                 del self._readers[partition]
         for partition in owned.keys() - self._readers.keys():
             entries: asyncio.Queue[Sequence[InboundLogEntry]] = asyncio.Queue(1)
@@ -100,11 +100,11 @@ class PartitionInboundLink:
 
     async def stop(self) -> None:
         for reader in self._readers.values():
-            self._end(reader.task)
+            self._end_reader(reader.task)
         self._readers.clear()
         await asyncio.gather(*self._ending, return_exceptions=True)
 
-    def _end(self, task: asyncio.Task[None]) -> None:
+    def _end_reader(self, task: asyncio.Task[None]) -> None:
         self._ending.add(task)
         task.add_done_callback(self._ending.discard)
         task.cancel()
@@ -114,12 +114,12 @@ class PartitionInboundLink:
         while True:
             await self._arrived.wait()
             self._arrived.clear()
-            if taken := self._take():
-                batch = self._join(taken)
+            if taken := self._take_entries():
+                batch = self._merge_entries(taken)
                 if batch is not None:
                     return batch
 
-    def _take(self) -> dict[int, Sequence[InboundLogEntry]]:
+    def _take_entries(self) -> dict[int, Sequence[InboundLogEntry]]:
         taken: dict[int, Sequence[InboundLogEntry]] = {}
         size = 0
         for partition, reader in self._readers.items():
@@ -134,12 +134,12 @@ class PartitionInboundLink:
                 size += sum(len(entry.body) for entry in entries)
         return taken
 
-    def _join(self, taken: Mapping[int, Sequence[InboundLogEntry]]) -> PartitionBatch | None:
+    def _merge_entries(self, taken: Mapping[int, Sequence[InboundLogEntry]]) -> PartitionBatch | None:
         try:
             telemetry = self._read_blocks([entry.body for entries in taken.values() for entry in entries])
         except ValueError:
             readable = {partition: entries for partition, entries in taken.items() if self._is_readable(partition, entries)}
-            return self._join(readable) if readable else None
+            return self._merge_entries(readable) if readable else None
         progress = [self._ownership.progress_to(partition, taken[partition][-1].position) for partition in sorted(taken)]
         return PartitionBatch(self, taken, telemetry, progress)
 

@@ -102,7 +102,7 @@ class WebhookDeliveryWorker(DueTaskWorker):
         """False when the webhook has changed since the transaction of the batch; the attempt then counts as cancelled."""
         if self._deliveries.is_current(attempt):
             return True
-        self._note_end(attempt, None, WallAndSteadyTime.now(self._clock))
+        self._record_attempt_end(attempt, None, WallAndSteadyTime.now(self._clock))
         return False
 
     def _start_attempts(self, attempts: list[InFlightDelivery]) -> None:
@@ -111,9 +111,9 @@ class WebhookDeliveryWorker(DueTaskWorker):
         now = WallAndSteadyTime.now(self._clock)
         for attempt, request in built:
             if isinstance(request, WebhookResponse):
-                self._note_end(attempt, request, now)
+                self._record_attempt_end(attempt, request, now)
             elif now.steady_ms > self._deliveries.send_before_ms(attempt):
-                self._note_end(attempt, NOT_SENT, now)
+                self._record_attempt_end(attempt, NOT_SENT, now)
             else:
                 ticket = next(self._attempt_ids)
                 self._in_flight[ticket] = attempt
@@ -125,16 +125,16 @@ class WebhookDeliveryWorker(DueTaskWorker):
         self._courier.cancel(tickets)
         now = WallAndSteadyTime.now(self._clock)
         for ticket in tickets:
-            self._note_end(self._in_flight.pop(ticket), None, now)
+            self._record_attempt_end(self._in_flight.pop(ticket), None, now)
 
     def _on_responses(self, responses: Sequence[tuple[int, WebhookResponse]]) -> None:
         now = WallAndSteadyTime.now(self._clock)
         for ticket, response in responses:
             attempt = self._in_flight.pop(ticket, None)
             if attempt is not None:  # None: it was cancelled at the same moment
-                self._note_end(attempt, response, now)
+                self._record_attempt_end(attempt, response, now)
 
-    def _note_end(self, attempt: InFlightDelivery, response: WebhookResponse | None, at: WallAndSteadyTime) -> None:
+    def _record_attempt_end(self, attempt: InFlightDelivery, response: WebhookResponse | None, at: WallAndSteadyTime) -> None:
         """`response`: None for a cancelled attempt, NOT_SENT for one whose time to send was over."""
         if attempt.is_manual:
             self._manual_in_flight -= 1

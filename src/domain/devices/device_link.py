@@ -189,7 +189,7 @@ class DeviceLink(InboundLink, OutboundLink, CredentialLink, Protocol):
     async def stop(self) -> None:
         """Stop listening and disconnect every device within two seconds. A waiting `receive` raises Unavailable."""
 
-    def hold(self, partitions: Collection[int]) -> None:
+    def hold_partitions(self, partitions: Collection[int]) -> None:
         """In a cluster: this instance owns these partitions of the log now. Of an external broker, which devices of all
         instances share, it reads the part that belongs to them."""
 
@@ -200,7 +200,7 @@ class DeviceLink(InboundLink, OutboundLink, CredentialLink, Protocol):
     def resume(self) -> None:
         """Let devices connect again, on the same addresses."""
 
-    def trouble(self) -> str | None:
+    def connection_problem(self) -> str | None:
         """Why no messages of devices arrive at present, and what to check; None: they can."""
 
     def warning(self) -> str | None:

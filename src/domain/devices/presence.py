@@ -98,7 +98,7 @@ class PresenceService:
         """At startup, and after connections ended without events: start the grace period of every device stored as online, unless
         another instance has its connection. Returns how many."""
         async with self._uow.read() as tx:
-            online = await self._without_front(tx, await tx.devices.list_online())
+            online = await self._not_held_elsewhere(tx, await tx.devices.list_online())
         self.needs_recovery = False
         return self._start_restart_grace(online)
 
@@ -107,7 +107,7 @@ class PresenceService:
         self.needs_recovery = True
         self._wake()
 
-    async def adopt(self, live: Collection[str]) -> int:
+    async def start_grace_of_lost_instances(self, live: Collection[str]) -> int:
         """Start the grace period of the devices that were connected to instances which are not `live`. Returns how many. In a
         cluster only."""
         if self._front is None:
@@ -119,7 +119,7 @@ class PresenceService:
             await tx.device_sessions.detach(numbers - {device.device_no for device in online}, self._front)
         return self._start_restart_grace(online)
 
-    async def _without_front(self, tx: PresenceServiceTx, devices: Sequence[Device]) -> Sequence[Device]:
+    async def _not_held_elsewhere(self, tx: PresenceServiceTx, devices: Sequence[Device]) -> Sequence[Device]:
         if self._front is None or not devices:
             return devices
         fronts = await tx.device_sessions.fronts({device.device_no for device in devices})
@@ -147,7 +147,7 @@ class PresenceService:
         by_id = dict(due)
         async with self._uow.write(caller=None) as tx:
             batch = PresenceBatch()
-            devices = await self._without_front(tx, await tx.devices.list_by_ids({device_id for device_id, _ in due}))
+            devices = await self._not_held_elsewhere(tx, await tx.devices.list_by_ids({device_id for device_id, _ in due}))
             for device in devices:
                 pending = by_id[device.device_id]
                 if self._pending_offline.get(device.device_id) is pending and not self._link.is_connected(device.device_id):

@@ -112,7 +112,7 @@ async def reconcile(
     for each in wanted:
         try:
             resolved = await section.resolve(run, each)
-            stored = _take(found, resolved.key)
+            stored = _pop_match(found, resolved.key)
             outcomes.append(await _reconcile_one(section, run, resolved, stored))
         except DomainError as error:
             raise with_place(error, each.path) from None
@@ -160,7 +160,7 @@ def _find_changes(wanted: DesiredFleetObject, stored: StoredFleetObject) -> tupl
     )
 
 
-def _take(found: list[StoredFleetObject], key: Key) -> StoredFleetObject | None:
+def _pop_match(found: list[StoredFleetObject], key: Key) -> StoredFleetObject | None:
     """The first with this key, which then matches nothing else."""
     for index, stored in enumerate(found):
         if key in stored.keys:

@@ -114,7 +114,7 @@ class FleetFileService:
             found = {kind: await each.stored(run, None) for kind, each in chosen.items() if kind in readable}
             _check_size(sum(map(len, found.values())))
             if FleetKind.DEVICES in found:
-                devices = [await _with_parts(run, each, readable) for each in found[FleetKind.DEVICES]]
+                devices = [await _load_with_parts(run, each, readable) for each in found[FleetKind.DEVICES]]
                 _check_size(sum(map(len, found.values())) + sum(len(part) for each in devices for part in each.children.values()))
                 found[FleetKind.DEVICES] = devices
         hidden = [kind for kind in FleetKind if kind in {**chosen, **parts} and kind not in readable]
@@ -124,7 +124,7 @@ class FleetFileService:
         """What an apply would do. Raises what it would raise. Nothing is changed."""
         outcomes: Sequence[FleetObjectOutcome] = ()
         with suppress(ReplayAuthorizedError):
-            async with self._changing(replace(caller, is_replay=True), request) as run:
+            async with self._open_write_context(replace(caller, is_replay=True), request) as run:
                 outcomes = await self._reconcile(run, request)
         return outcomes
 
@@ -134,15 +134,15 @@ class FleetFileService:
         Who asks for the answer of an apply again, and so for its secrets, must be allowed to change all that the document names:
         it changes nothing any more, so that nothing else would ask."""
         if caller.is_replay:
-            for section in self._named(request):
+            for section in self._named_sections(request):
                 section.check_writable(caller)
-        async with self._changing(caller, request) as run:
+        async with self._open_write_context(caller, request) as run:
             outcomes = await self._reconcile(run, request)
-        await self._finish(replace(caller, claim=None), run.postponed)
+        await self._finish_after_commit(replace(caller, claim=None), run.postponed)
         return outcomes
 
     @asynccontextmanager
-    async def _changing(self, caller: Session, request: FleetFileRequest) -> AsyncIterator[FleetFileWriteContext]:
+    async def _open_write_context(self, caller: Session, request: FleetFileRequest) -> AsyncIterator[FleetFileWriteContext]:
         """The transaction of an apply; for a replay, it is rolled back at the end, and the services inside take the caller for a
         first one. Rules change only under the engine's lock, which comes before the database's."""
         document = request.document
@@ -167,7 +167,7 @@ class FleetFileService:
 
     async def _reconcile(self, run: FleetFileWriteContext, request: FleetFileRequest) -> Sequence[FleetObjectOutcome]:
         sections = request.document.sections
-        for section in self._named(request):
+        for section in self._named_sections(request):
             section.check_readable(run.caller)
         kept: list[FleetObjectOutcome] = []
         gone: list[list[FleetObjectOutcome]] = []
@@ -188,7 +188,7 @@ class FleetFileService:
                     gone.append(await prune(section, run, list(ids), path))
         return [*kept, *(each for some in gone for each in some)]
 
-    def _named(self, request: FleetFileRequest) -> list[FleetFileSection]:
+    def _named_sections(self, request: FleetFileRequest) -> list[FleetFileSection]:
         """The sections that the document names."""
         parts = {kind: part(DeviceId(""), "") for kind, part in PARTS.items()}
         return [section for kind, section in {**self.sections, **parts}.items() if kind in request.document.kinds()]
@@ -213,7 +213,7 @@ class FleetFileService:
                     outcomes += found
         return outcomes
 
-    async def _finish(self, caller: Session, postponed: AfterApplyWork) -> None:
+    async def _finish_after_commit(self, caller: Session, postponed: AfterApplyWork) -> None:
         """After the commit. What a crash leaves undone here, the start of the service does, or the next apply."""
         for device_id in dict.fromkeys(postponed.synced):
             await self._credential_sync.sync(device_id)
@@ -240,7 +240,7 @@ def _may_read(section: FleetFileSection, caller: Session) -> bool:
     return True
 
 
-async def _with_parts(run: FleetFileReadContext, device: StoredFleetObject, readable: set[FleetKind]) -> StoredFleetObject:
+async def _load_with_parts(run: FleetFileReadContext, device: StoredFleetObject, readable: set[FleetKind]) -> StoredFleetObject:
     parts = {kind: part(DeviceId(device.id), device.name) for kind, part in PARTS.items() if kind in readable}
     metrics = await known_metrics(run, device.source)
     fields = {**device.fields, "metrics": metrics} if metrics else device.fields

@@ -190,7 +190,7 @@ class Authorizer:
             elif spend:
                 spent = await self._count_use(tx, passing, request, now_ms)
             else:
-                spent = await _lock(tx, passing[0])
+                spent = await _lock_grant(tx, passing[0])
             if spent is not None:
                 return spent
             assert principal.subject is not None  # noqa: S101 - the grants belong to this subject
@@ -206,7 +206,7 @@ class Authorizer:
         for grant in passing:
             limit = grant.rate_limit_per_minute
             if limit is None:
-                return await _lock(tx, grant)
+                return await _lock_grant(tx, grant)
             uses = await tx.grants.list_recent_uses(grant, *rate_window(now_ms), limit)
             if uses is None:
                 return None
@@ -223,7 +223,7 @@ async def _lock_memberships(tx: AuthorizationTx, grants: Sequence[Grant], device
     return all([await tx.grants.lock_membership(grant, device.device_id) for grant in grants if grant.group_id is not None])
 
 
-async def _lock(tx: AuthorizationTx, grant: Grant) -> tuple[Grant, None] | None:
+async def _lock_grant(tx: AuthorizationTx, grant: Grant) -> tuple[Grant, None] | None:
     """The grant, which nobody can take away before the commit; None when it has changed since it was read."""
     return (grant, None) if await tx.grants.lock_for_share(grant) else None
 

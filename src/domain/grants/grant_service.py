@@ -101,7 +101,7 @@ class GrantService(Generic[TxT]):
     async def list(self, caller: Session, on: DeviceId | GroupId) -> Sequence[GrantListItem]:
         require_role(caller, Role.ADMIN)
         async with self.uow.read() as tx:
-            grants = await (await self._find_place(tx, caller.account_id, on)).list_grants(tx)
+            grants = await (await self._find_target(tx, caller.account_id, on)).list_grants(tx)
             names = await _subject_names(tx, caller.account_id)
         return [GrantListItem(grant, names.get(grant.subject, "")) for grant in grants]
 
@@ -112,10 +112,10 @@ class GrantService(Generic[TxT]):
         now_ms = self.clock.now_ms()
         grant_input = check_input(draft.input, now_ms, self.windows)
         async with self.uow.write(caller, Role.ADMIN, locks_account=True) as tx:
-            place = await self._find_place(tx, caller.account_id, on)
+            place = await self._find_target(tx, caller.account_id, on)
             subject = await _resolve_subject(tx, place.account_id, draft)
             grant = self._build_grant(caller, place, draft, grant_input, subject, now_ms)
-            await _check_no_request_waits(tx, caller, grant)
+            await _check_no_pending_request(tx, caller, grant)
             message = "A device or group has at most {limit} grants, those on the device's project and groups included"
             check_capacity(len(await place.list_grants(tx)), "GRANT_LIMIT", message)
             await tx.grants.add(grant)
@@ -130,14 +130,14 @@ class GrantService(Generic[TxT]):
         Raises ValidationFailed, NotFound, PermissionDenied `ROLE_REQUIRED`."""
         now_ms = self.clock.now_ms()
         async with self.uow.write(caller, Role.ADMIN) as tx:
-            place = await self._find_place(tx, caller.account_id, on)
+            place = await self._find_target(tx, caller.account_id, on)
             before = await _get_grant_for_update(tx, place, grant_id)
             grant_input = GrantInput.from_grant(before).with_changes(changes)
             expiry_kept = grant_input.expires_ms == before.expires_ms
             grant_input = check_input(grant_input, now_ms, self.windows, expiry_kept=expiry_kept)
             grant = _apply_input(before, grant_input, caller)
             if is_wider(grant, before):
-                await _check_no_request_waits(tx, caller, grant)
+                await _check_no_pending_request(tx, caller, grant)
             await tx.grants.save(grant)
             await self._emit_change(tx, caller, place, grant, "grant_updated", now_ms)
             return GrantWithWarnings(grant, await self._list_warnings(tx, place, grant_input))
@@ -145,12 +145,12 @@ class GrantService(Generic[TxT]):
     async def delete(self, caller: Session, on: DeviceId | GroupId, grant_id: GrantId) -> None:
         now_ms = self.clock.now_ms()
         async with self.uow.write(caller, Role.ADMIN) as tx:
-            place = await self._find_place(tx, caller.account_id, on)
+            place = await self._find_target(tx, caller.account_id, on)
             grant = await _get_grant_for_update(tx, place, grant_id)
             await tx.grants.delete(grant_id)
             await self._emit_change(tx, caller, place, grant, "grant_revoked", now_ms)
 
-    async def _find_place(self, tx: TxT, account_id: AccountId, on: str) -> GrantTarget:
+    async def _find_target(self, tx: TxT, account_id: AccountId, on: str) -> GrantTarget:
         """Raises NotFound."""
         device = await get_device(tx, account_id, DeviceId(on))
         return GrantTarget(account_id, device.project_id, device=device)
@@ -196,7 +196,7 @@ class GrantService(Generic[TxT]):
 class GroupGrantService(GrantService[TxT]):
     """Grants on a group: they cover every device while it is a member."""
 
-    async def _find_place(self, tx: TxT, account_id: AccountId, on: str) -> GrantTarget:
+    async def _find_target(self, tx: TxT, account_id: AccountId, on: str) -> GrantTarget:
         group = await get_group(tx, account_id, GroupId(on), for_update=True)
         return GrantTarget(account_id, group.project_id, group=group)
 
@@ -231,7 +231,7 @@ def _apply_input(grant: Grant, grant_input: GrantInput, caller: Session) -> Gran
     )
 
 
-async def _check_no_request_waits(tx: GrantTx, caller: Session, grant: Grant) -> None:
+async def _check_no_pending_request(tx: GrantTx, caller: Session, grant: Grant) -> None:
     """While a request of a key waits for approval, an Admin does not give the key more on that device; an Owner may.
 
     Raises Conflict `REQUEST_PENDING`."""

@@ -73,7 +73,7 @@ class DeviceGroupService:
         for group_id, device_id in members:
             if device_id in devices:
                 found[group_id].append(devices[device_id])
-        views = [GroupView(group, sorted(found[group.group_id], key=_age)) for group in groups]
+        views = [GroupView(group, sorted(found[group.group_id], key=_registration_order)) for group in groups]
         return [view for view in views if view.devices or not isinstance(caller, ApiKeyCaller)]
 
     async def get(self, caller: Viewer, group_id: GroupId) -> GroupView:
@@ -162,13 +162,13 @@ class DeviceGroupService:
                 message = f"device {device_id} is in another project than the group. Move it to {group.project_id} first."
                 raise ValidationFailed.for_field("add", message)
         if device_ids:
-            await _check_no_request_waits(tx, caller, group, device_ids)
+            await _check_no_pending_request(tx, caller, group, device_ids)
             await tx.groups.add_devices(group.group_id, device_ids, caller.label, now_ms)
         return device_ids
 
     async def _visible(self, tx: GroupReadTx, caller: Viewer, device_ids: Collection[DeviceId]) -> Sequence[Device]:
         found = [each for each in await tx.devices.list_by_ids(device_ids) if each.status is not DeviceStatus.DELETING]
-        return await self.authorizer.filter_readable(tx, caller, sorted(found, key=_age), self.clock.now_ms())
+        return await self.authorizer.filter_readable(tx, caller, sorted(found, key=_registration_order), self.clock.now_ms())
 
     async def _emit_members(
         self, tx: GroupTx, caller: Session, group: DeviceGroup, added: set[DeviceId], gone: set[DeviceId]
@@ -192,7 +192,7 @@ async def _get_project(tx: GroupTx, account_id: AccountId, project_id: ProjectId
     return project
 
 
-async def _check_no_request_waits(tx: GroupTx, caller: Session, group: DeviceGroup, device_ids: set[DeviceId]) -> None:
+async def _check_no_pending_request(tx: GroupTx, caller: Session, group: DeviceGroup, device_ids: set[DeviceId]) -> None:
     """While a request of a key waits for approval, an Admin does not give the key more on that device; an Owner may.
 
     Raises Conflict `REQUEST_PENDING`."""
@@ -208,5 +208,5 @@ async def _check_no_request_waits(tx: GroupTx, caller: Session, group: DeviceGro
             )
 
 
-def _age(device: Device) -> int:
+def _registration_order(device: Device) -> int:
     return device.device_no

@@ -167,14 +167,14 @@ class DeviceMessageService:
                 await self._apply_message(context, device, message)
         await self._plans.on_plan_revisions(tx, list(context.plan_revisions.values()))
         if self._front is not None:
-            await self._attach(tx, self._front, messages)
+            await self._record_sessions(tx, self._front, messages)
         await context.presence.write(tx)
         await context.health.write(tx)
         await self._reports.write_changes(context.changes)
         await self._resolve_left_edges(context)
         return context.follow_ups
 
-    async def _attach(self, tx: DeviceMessagesTx, front: str, messages: Sequence[DecodedMessage]) -> None:
+    async def _record_sessions(self, tx: DeviceMessagesTx, front: str, messages: Sequence[DecodedMessage]) -> None:
         """Call this before presence is written: an instance whose grace period ends just now either sees the row or is seen. What
         the instance before may have sent, and not recorded, is treated as after a crash."""
         connected = {

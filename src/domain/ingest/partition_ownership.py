@@ -178,7 +178,7 @@ class PartitionOwnershipService:
 
     async def _claim(self, rows: Sequence[Partition]) -> None:
         log_ids = await self._log.log_ids([row.partition for row in rows])
-        self.foreign_logs = {row.partition: _foreign_log(row) for row in rows if _is_of_another_log(row, log_ids)}
+        self.foreign_logs = {row.partition: _foreign_log_message(row) for row in rows if _is_of_another_log(row, log_ids)}
         wanted = [row for row in rows if row.partition in log_ids and row.partition not in self.foreign_logs]
         async with self._membership_uow.write(caller=None) as tx:
             claims = [await tx.partitions.claim(row, self._ownership.instance, log_ids[row.partition]) for row in wanted]
@@ -208,7 +208,7 @@ def _is_of_another_log(row: Partition, log_ids: Mapping[int, str]) -> bool:
     return found == MISSING or row.log_id not in ("", found)
 
 
-def _foreign_log(row: Partition) -> str:
+def _foreign_log_message(row: Partition) -> str:
     return (
         f"Partition {row.partition} was read up to entry {row.position} of a log that does not exist any more, so telemetry of "
         "its devices is not stored. docs/how-to/cluster.md says how to continue."

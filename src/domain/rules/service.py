@@ -48,7 +48,7 @@ class RuleService:
     engine_commit_lock: EngineCommitLock
     wake_timers: Callable[[], None] = lambda: None
 
-    def joining(self, uow: UnitOfWork[RuleTx]) -> RuleService:
+    def with_unit_of_work(self, uow: UnitOfWork[RuleTx]) -> RuleService:
         """The same use cases inside a transaction that is open already, and that holds the engine's commit lock."""
         return replace(self, uow=uow, engine_commit_lock=nullcontext())
 

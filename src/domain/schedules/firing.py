@@ -111,7 +111,11 @@ class ScheduleFiringService:
             for edge in _edge_records(slot, one.outcome, self.clock.now_ms())
         ]
         await tx.schedules.save_decisions(after, edges)
-        left = [_left_edge(slot) for slot, one in zip(slots, decisions, strict=True) if one.outcome is EdgeOutcome.LEFT_TO_DEVICE]
+        left = [
+            _offline_device_edge(slot)
+            for slot, one in zip(slots, decisions, strict=True)
+            if one.outcome is EdgeOutcome.LEFT_TO_DEVICE
+        ]
         if left:
             await tx.schedules.add_left(left)
         for slot, decision in zip(slots, decisions, strict=True):
@@ -171,7 +175,7 @@ async def _emit_edge_events(tx: ScheduleTx, slot: DueScheduleSlot, result: Sched
         await tx.emit(edge_event(slot, result, now_ms))
 
 
-def _left_edge(slot: DueScheduleSlot) -> OfflineDeviceEdge:
+def _offline_device_edge(slot: DueScheduleSlot) -> OfflineDeviceEdge:
     schedule, device, decision = slot.schedule, slot.device, slot.decision
     assert device is not None  # noqa: S101 - only a device that was loaded can hold its plan
     next_ts = None if decision.next_edge is None else decision.next_edge.ts

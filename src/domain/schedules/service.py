@@ -75,7 +75,7 @@ class ScheduleService:
     plans: DevicePlanService
     wake: Callable[[], None]
 
-    def joining(self, uow: UnitOfWork[ScheduleTx]) -> ScheduleService:
+    def with_unit_of_work(self, uow: UnitOfWork[ScheduleTx]) -> ScheduleService:
         """The same use cases inside a transaction that is open already."""
         return replace(self, uow=uow)
 

@@ -35,6 +35,6 @@ def test_without_a_default_route_it_is_the_loopback_address(
 
 def test_the_printed_settings_show_the_host_that_devices_get(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("LATCHBOARD_MQTT_HOST", "10.0.0.9")
-    assert load_settings().masked()["LATCHBOARD_MQTT_PUBLIC_HOST"] == "10.0.0.9"
+    assert load_settings().masked_values()["LATCHBOARD_MQTT_PUBLIC_HOST"] == "10.0.0.9"
     monkeypatch.setenv("LATCHBOARD_MQTT_PUBLIC_HOST", "mqtt.example.com")
-    assert load_settings().masked()["LATCHBOARD_MQTT_PUBLIC_HOST"] == "mqtt.example.com"
+    assert load_settings().masked_values()["LATCHBOARD_MQTT_PUBLIC_HOST"] == "mqtt.example.com"

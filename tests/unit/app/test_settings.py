@@ -122,7 +122,7 @@ def test_secrets_appear_neither_in_messages_nor_in_the_printed_settings(monkeypa
     monkeypatch.setenv("LATCHBOARD_BROKER", "mqtt://service:hunter2@host:1883")
     monkeypatch.setenv("LATCHBOARD_OWNER_EMAIL", "ada@example.com")
     monkeypatch.setenv("LATCHBOARD_OWNER_PASSWORD", "hunter2hunter2")
-    shown = load_settings().masked()
+    shown = load_settings().masked_values()
     assert "hunter2" not in str(shown)
     assert shown["LATCHBOARD_DATABASE_URL"] == "postgresql+asyncpg://ada:***@db/latch"
 

@@ -200,7 +200,7 @@ class FeedStream:
                 await self._check_access(subscription)
                 if frame.position and self._log.covers(frame.writer, frame.position):
                     continue  # sent already
-                self._log = self._log_after(frame)
+                self._log = self._cursor_after(frame)
                 self._store_time_s = max(self._store_time_s, frame.store_time_s)
                 if self._can_see(frame.device_id):
                     await self._send(event_json(frame.unclosed_json, self._log, self._store_time_s))
@@ -215,13 +215,13 @@ class FeedStream:
             return False
         if frame.position and self._log.covers(frame.writer, frame.position):
             return True
-        log, store_time_s = self._log_after(frame), max(self._store_time_s, frame.store_time_s)
+        log, store_time_s = self._cursor_after(frame), max(self._store_time_s, frame.store_time_s)
         if not self._sender.try_send_event(frame, log, store_time_s):
             return False
         self._log, self._store_time_s = log, store_time_s
         return True
 
-    def _log_after(self, frame: FeedFrame) -> LogCursor:
+    def _cursor_after(self, frame: FeedFrame) -> LogCursor:
         """The client's cursor once it has the frame. It has received, or may not see, all that the hub published before.
         `_follows_hub`: the hub has published all that the client has, so from then on both cursors are the same."""
         if frame.log is None or self._follows_hub:
@@ -257,16 +257,16 @@ class FeedStream:
         view = await self._audience.get_visibility(self.identity.viewer)
         if view is None:
             raise _FeedEndedError(WebSocketCloseReason(ACCESS_REVOKED, "The key or membership has been revoked or disabled."))
-        self._set_view(view)
+        self._set_visibility(view)
 
     async def _load_snapshot(self) -> FeedSnapshot:
         snapshot = await self._audience.snapshot(self.identity.viewer, with_devices=self._query.with_devices)
         if snapshot is None:
             raise _FeedEndedError(WebSocketCloseReason(ACCESS_REVOKED, "The key or membership has been revoked or disabled."))
-        self._set_view(snapshot.visibility)
+        self._set_visibility(snapshot.visibility)
         return snapshot
 
-    def _set_view(self, view: FeedVisibility) -> None:
+    def _set_visibility(self, view: FeedVisibility) -> None:
         self._view = view
         self._refresh_due_ms = self._clock.monotonic_ms() + int(VIEW_REFRESH_INTERVAL_S * SECOND_MS)
 

@@ -73,7 +73,7 @@ class ReferenceEngine:
         device = self._get_or_create_device(device_no)
         device.metrics = {
             name: MetricState(
-                metric.metric_no, metric.unit, LastMetricValue(metric.value, metric.ts_ms, _not_after(metric.arrived_ms, now_ms))
+                metric.metric_no, metric.unit, LastMetricValue(metric.value, metric.ts_ms, _at_most(metric.arrived_ms, now_ms))
             )
             for name, metric in named.items()
         }
@@ -81,7 +81,7 @@ class ReferenceEngine:
             state = device.metrics.setdefault(name, MetricState(metric.metric_no, metric.unit))
             state.later = LastMetricValue(metric.value, metric.ts_ms, metric.arrived_ms)
         arrived_ms = max((each.last_report.arrived_ms for each in device.metrics.values() if each.last_report), default=newest_ms)
-        device.set_newest(MessageTime(_not_after(newest_ms, now_ms)), arrived_ms)
+        device.set_newest(MessageTime(_at_most(newest_ms, now_ms)), arrived_ms)
         device.at_checkpoint = True
         device.reset_timers()
 
@@ -92,7 +92,7 @@ class ReferenceEngine:
             return
         is_late = device.newest_ms is not None and ts_ms < device.newest_ms
         behind_ms = 0 if device.newest_ms is None else device.arrived_ms - device.newest_ms
-        report_time = ts_ms, _not_after(ts_ms + behind_ms, now_ms)
+        report_time = ts_ms, _at_most(ts_ms + behind_ms, now_ms)
         reports = [(device.metrics.setdefault(name, MetricState(number)), value) for name, number, value in named]
         if is_late:
             if sum(metric.report_late(LastMetricValue(value, *report_time), now_ms) for metric, value in reports):
@@ -105,7 +105,7 @@ class ReferenceEngine:
         device.reset_timers()
 
     def ingest(self, batch: TelemetryBatch, now_ms: int | None = None, start: int = 0) -> ReferenceBatchResult:
-        messages = [(device_no, self._arrival(at_ms, now_ms), payload) for device_no, at_ms, payload in batch.messages()]
+        messages = [(device_no, self._arrival_ms(at_ms, now_ms), payload) for device_no, at_ms, payload in batch.messages()]
         result = ReferenceBatchResult(consumed=len(messages))
         for index, (device_no, arrived_ms, payload) in enumerate(messages[start:], start):
             parsed = parse_payload(payload, arrived_ms)
@@ -193,9 +193,9 @@ class ReferenceEngine:
     def create_aggregator(self, step_ms: int, metric_no: int | None = None) -> Aggregator:
         return ReferenceAggregator(step_ms, metric_no)
 
-    def _arrival(self, stamped_ms: int, now_ms: int | None) -> int:
+    def _arrival_ms(self, stamped_ms: int, now_ms: int | None) -> int:
         """A message that arrived before the service's clock was set has a stamp of the clock as it was: it arrived just now."""
-        stamped_ms = _not_after(stamped_ms, now_ms)
+        stamped_ms = _at_most(stamped_ms, now_ms)
         return self._old_stamps.stop if stamped_ms in self._old_stamps else stamped_ms
 
     def _ingest_message(
@@ -292,5 +292,5 @@ class ReferenceEngine:
         return device.number, newest_ms, reading_packing.pack_latest(newest_ms, metrics, later)
 
 
-def _not_after(at_ms: int, now_ms: int | None) -> int:
+def _at_most(at_ms: int, now_ms: int | None) -> int:
     return at_ms if now_ms is None else min(at_ms, now_ms)

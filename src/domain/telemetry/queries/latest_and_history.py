@@ -66,13 +66,13 @@ class TelemetryQueryService:
         create_engine: Callable[[], TelemetryEngine],
         authorizer: Authorizer,
         stored: ReadingHistoryReader | None = None,
-        is_elsewhere: Callable[[int], bool] = lambda device_no: False,
+        is_stored_elsewhere: Callable[[int], bool] = lambda device_no: False,
     ) -> None:
-        """`is_elsewhere`: whether another instance ingests the telemetry of this device number now. If so, its latest values come
-        from the database, by an engine of `create_engine`."""
+        """`is_stored_elsewhere`: whether another instance ingests the telemetry of this device number now. If so, its latest
+        values come from the database, by an engine of `create_engine`."""
         self._uow = uow
         self._clock = clock
-        self._is_elsewhere = is_elsewhere
+        self._is_elsewhere = is_stored_elsewhere
         self._engine = engine
         self._create_engine = create_engine
         self._authorizer = authorizer

@@ -50,7 +50,7 @@ m = group_members.c
 ON_PROJECT: ColumnElement[bool] = and_(g.device_id.is_(None), g.group_id.is_(None))
 
 
-def _on_group_of(members: ColumnElement[bool]) -> ColumnElement[bool]:
+def _group_has_member(members: ColumnElement[bool]) -> ColumnElement[bool]:
     return g.group_id.in_(select(m.group_id).where(members))
 
 
@@ -61,7 +61,7 @@ _MEMBERSHIP = g.membership_id == bindparam("at_subject")
 
 def _applying(statement: Select[Any], device: Any, project: Any, member: Any) -> Select[Any]:
     """Grants on the devices that the conditions name, on their projects and on their groups."""
-    return statement.where(or_(device, and_(project, ON_PROJECT), _on_group_of(member))).order_by(g.seq)
+    return statement.where(or_(device, and_(project, ON_PROJECT), _group_has_member(member))).order_by(g.seq)
 
 
 def _applying_to_device(statement: Select[Any]) -> Select[Any]:
@@ -90,7 +90,7 @@ REACH_BY_DEVICES = _REACH.where(
     or_(
         g.device_id.in_(listed()),
         and_(ON_PROJECT, g.project_id.in_(select(devices.c.project_id).where(devices.c.device_id.in_(listed())))),
-        _on_group_of(m.device_id.in_(listed())),
+        _group_has_member(m.device_id.in_(listed())),
     ),
 )
 
@@ -145,12 +145,12 @@ class SqlGrantRepository(StoredEntityRepository[Grant]):
         return await self._list(GRANT, statement, at_subject=subject.key_id or subject.membership_id, at_account=account_id)
 
     async def list_read_access_by_keys(self, key_ids: Sequence[KeyId]) -> Sequence[ApiKeyReadAccess]:
-        return await self._list_reach(REACH_BY_KEYS, key_ids)
+        return await self._list_read_access(REACH_BY_KEYS, key_ids)
 
     async def list_read_access_by_devices(self, device_ids: Collection[DeviceId]) -> Sequence[ApiKeyReadAccess]:
-        return await self._list_reach(REACH_BY_DEVICES, device_ids)
+        return await self._list_read_access(REACH_BY_DEVICES, device_ids)
 
-    async def _list_reach(self, statement: Select[Any], among: Collection[str]) -> Sequence[ApiKeyReadAccess]:
+    async def _list_read_access(self, statement: Select[Any], among: Collection[str]) -> Sequence[ApiKeyReadAccess]:
         if not among:
             return []
         rows = await self._session.read(statement, at_listed=to_json(sorted(set(among))))
