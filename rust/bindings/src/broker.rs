@@ -8,8 +8,8 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use latchboard_broker::{
-    Broker, BrokerStartError, EnqueueResult, FirmwareProfile, Limits, ListenAddress, Network, OutboundMessage, ServerCertificate,
-    TransportKind,
+    Broker, BrokerLimits, BrokerStartError, EnqueueResult, FirmwareProfile, IpNetwork, ListenAddress, OutboundMessage,
+    ServerCertificate, TransportKind,
 };
 use pyo3::exceptions::{PyOSError, PyRuntimeError, PyValueError};
 use pyo3::prelude::*;
@@ -68,12 +68,12 @@ struct PendingLimits {
 }
 
 impl PendingLimits {
-    fn apply(self, limits: Limits) -> PyResult<Limits> {
+    fn apply(self, limits: BrokerLimits) -> PyResult<BrokerLimits> {
         let networks = self.trusted_networks.map(|networks| {
             let networks = networks.into_iter();
-            networks.map(|(address, prefix)| Network::new(address, prefix)).collect()
+            networks.map(|(address, prefix)| IpNetwork::new(address, prefix)).collect()
         });
-        Ok(Limits {
+        Ok(BrokerLimits {
             max_pending: self.max_pending.unwrap_or(limits.max_pending),
             max_pending_per_address: self.max_pending_per_address.unwrap_or(limits.max_pending_per_address),
             ban_after: self.ban_after.unwrap_or(limits.ban_after),
@@ -126,8 +126,8 @@ impl PyBroker {
         rate_burst: Option<f64>,
         pending: Option<PendingLimits>,
     ) -> PyResult<Self> {
-        let default = Limits::default();
-        let limits = Limits {
+        let default = BrokerLimits::default();
+        let limits = BrokerLimits {
             threads: threads.unwrap_or(default.threads),
             max_connections: max_connections.unwrap_or(default.max_connections),
             max_connections_per_device: max_connections_per_device.unwrap_or(default.max_connections_per_device),

@@ -5,7 +5,9 @@ use std::os::fd::RawFd;
 use std::time::Duration;
 
 use bytes::Bytes;
-use latchboard_courier::{AttemptFailure, AttemptResult, Courier, CourierEvent, CourierStartError, Endpoint, WebhookRequest};
+use latchboard_courier::{
+    AttemptFailure, AttemptResult, Courier, CourierEvent, CourierStartError, WebhookEndpoint, WebhookRequest,
+};
 use pyo3::exceptions::{PyOSError, PyValueError};
 use pyo3::prelude::*;
 use pyo3::types::{PyBytes, PyTuple};
@@ -22,7 +24,7 @@ type RequestTuple<'py> = (
     Bound<'py, PyBytes>,
     f64,
 );
-/// `(kind, error number, detail)`; `adapters/delivery/answers.py` has a sentence for each kind.
+/// `(kind, error number, detail)`; `adapters/delivery/error_messages.py` has a sentence for each kind.
 type FailureTuple = (&'static str, i32, String);
 /// `(results, lookups)`; a lookup is `(lookup id, host, port, https)`.
 type EventTuples<'py> = (Vec<Bound<'py, PyTuple>>, Vec<(u64, String, u16, bool)>);
@@ -35,7 +37,7 @@ fn webhook_request(
     Ok(WebhookRequest {
         attempt_id,
         queue_key,
-        endpoint: Endpoint { https, host, port },
+        endpoint: WebhookEndpoint { https, host, port },
         path_and_query,
         headers,
         body: Bytes::copy_from_slice(body.as_bytes()),

@@ -11,8 +11,8 @@ mod webhook_signing;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use latchboard_engine::engine::Engine;
-use latchboard_engine::packing::{self, DecodeError};
 use latchboard_engine::payload_parser::MetricValue;
+use latchboard_engine::reading_packing::{self, DecodeError};
 use pyo3::exceptions::PyValueError;
 use pyo3::prelude::*;
 use pyo3::types::{PyBool, PyBytes, PyFloat, PyString};
@@ -193,7 +193,7 @@ fn unpack_readings(rows: &Bound<'_, PyAny>, metric_no: Option<u32>) -> PyResult<
     let mut readings = Vec::new();
     for row in rows.try_iter()? {
         let (ts_ms, packed): (i64, Bound<'_, PyBytes>) = row?.extract()?;
-        let (ahead_ms, packed_readings) = packing::decode_row(packed.as_bytes()).map_err(decode_error)?;
+        let (ahead_ms, packed_readings) = reading_packing::decode_row(packed.as_bytes()).map_err(decode_error)?;
         let reported_ms = ahead_ms.map(|ahead_ms| ts_ms.saturating_add(ahead_ms));
         for reading in packed_readings {
             let (metric, value) = reading.map_err(decode_error)?;
@@ -219,9 +219,9 @@ fn source_digest() -> &'static str {
 pub fn register(module: &Bound<'_, PyModule>) -> PyResult<()> {
     module.add_class::<PyEngine>()?;
     module.add_class::<PyIngestResult>()?;
-    module.add_class::<webhook_signing::PySigner>()?;
+    module.add_class::<webhook_signing::PyWebhookSigner>()?;
     module.add_class::<aggregator::PyAggregator>()?;
-    module.add_class::<grant_window::PyWindow>()?;
+    module.add_class::<grant_window::PyGrantWindow>()?;
     module.add_function(wrap_pyfunction!(grant_window::allowance, module)?)?;
     module.add_function(wrap_pyfunction!(event_chain::chain_events, module)?)?;
     module.add_function(wrap_pyfunction!(unpack_readings, module)?)?;

@@ -10,7 +10,7 @@ use pyo3::prelude::*;
 use pyo3::types::{PyBytes, PyList, PyTuple};
 
 /// A telemetry message: the device's number, its arrival in Unix milliseconds, the payload.
-pub struct Message {
+pub struct BatchMessage {
     pub device: u32,
     pub arrived_ms: i64,
     pub payload: Bytes,
@@ -18,7 +18,7 @@ pub struct Message {
 
 #[pyclass(module = "adapters.engine._native", frozen)]
 pub struct TelemetryBatch {
-    pub messages: Vec<Message>,
+    pub messages: Vec<BatchMessage>,
 }
 
 #[pymethods]
@@ -44,7 +44,7 @@ impl TelemetryBatch {
             let end = begin + payload.as_bytes().len();
             let payload = arena.slice(begin..end);
             begin = end;
-            Message {
+            BatchMessage {
                 device,
                 arrived_ms,
                 payload,
@@ -61,7 +61,7 @@ impl TelemetryBatch {
 
     /// `(device number, arrival ms, payload)` tuples.
     fn messages<'py>(&self, py: Python<'py>) -> Vec<(u32, i64, Bound<'py, PyBytes>)> {
-        let tuple = |message: &Message| (message.device, message.arrived_ms, PyBytes::new(py, &message.payload));
+        let tuple = |message: &BatchMessage| (message.device, message.arrived_ms, PyBytes::new(py, &message.payload));
         self.messages.iter().map(tuple).collect()
     }
 
@@ -92,12 +92,12 @@ impl TelemetryBatch {
     }
 }
 
-fn messages_of(blocks: &[Bytes]) -> Result<Vec<Message>, String> {
+fn messages_of(blocks: &[Bytes]) -> Result<Vec<BatchMessage>, String> {
     let mut messages = Vec::new();
     for (index, bytes) in blocks.iter().enumerate() {
         let found =
             telemetry_block_codec::read_block(bytes).map_err(|error| format!("block {index} cannot be read at {error}"))?;
-        messages.extend(found.into_iter().map(|message| Message {
+        messages.extend(found.into_iter().map(|message| BatchMessage {
             device: message.device,
             arrived_ms: message.arrived_ms,
             payload: bytes.slice(message.begin..message.end),

@@ -15,7 +15,7 @@ use tokio::runtime::Runtime;
 use crate::broker_state::BrokerState;
 use crate::connection_mailbox::{CloseReason, EnqueueResult, OutboundPublish};
 use crate::inbound_queue::InboundBatch;
-use crate::limits::Limits;
+use crate::limits::BrokerLimits;
 use crate::listener::{self, ListenAddress};
 use crate::tls::ServerCertificate;
 use crate::topic_authorization::{FirmwareProfile, TOPIC_ROOT};
@@ -57,7 +57,7 @@ const SHUTDOWN_GRACE: Duration = Duration::from_millis(1200);
 
 impl Broker {
     /// Fails when the system gives no random bytes or no socket pair.
-    pub fn new(limits: Limits) -> std::io::Result<Self> {
+    pub fn new(limits: BrokerLimits) -> std::io::Result<Self> {
         Ok(Self {
             shared: Arc::new(BrokerState::new(limits)?),
             runtime: Mutex::new(None),

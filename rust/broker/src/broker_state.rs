@@ -8,18 +8,18 @@ use tokio::sync::{Semaphore, watch};
 
 use crate::device_registry::DeviceRegistry;
 use crate::inbound_queue::InboundQueue;
-use crate::limits::Limits;
-use crate::stats::Stats;
+use crate::limits::BrokerLimits;
+use crate::stats::BrokerStats;
 use crate::unauthenticated_connections::PendingConnections;
 
 pub struct BrokerState {
     pub registry: DeviceRegistry,
     pub inbound_queue: InboundQueue,
-    pub stats: Arc<Stats>,
+    pub stats: Arc<BrokerStats>,
     /// One permit for each socket that may be open.
     pub socket_permits: Arc<Semaphore>,
     pub pending: Arc<PendingConnections>,
-    pub limits: Limits,
+    pub limits: BrokerLimits,
     pub shutdown: watch::Sender<bool>,
     /// No socket listens and no connection stays open while it is true.
     pub suspended: watch::Sender<bool>,
@@ -28,8 +28,8 @@ pub struct BrokerState {
 
 impl BrokerState {
     /// Fails when the system gives no random bytes or no socket pair.
-    pub fn new(limits: Limits) -> std::io::Result<Self> {
-        let stats = Arc::new(Stats::default());
+    pub fn new(limits: BrokerLimits) -> std::io::Result<Self> {
+        let stats = Arc::new(BrokerStats::default());
         let mut key = [0u8; 32];
         getrandom::fill(&mut key).map_err(std::io::Error::from)?;
         Ok(Self {

@@ -16,7 +16,7 @@ use self::device_state::DeviceState;
 use crate::connection_mailbox::{CloseReason, Connection, EnqueueResult, OutboundPublish, Subscription};
 use crate::drop_reason::DropReason;
 use crate::inbound_queue::InboundQueue;
-use crate::limits::Limits;
+use crate::limits::BrokerLimits;
 use crate::rate_limit::TokenBucket;
 use crate::stats::QueueDepths;
 
@@ -32,7 +32,7 @@ pub struct RegisteredDevice {
 const DROP_REPORT_INTERVAL_MS: i64 = 60_000;
 
 impl RegisteredDevice {
-    pub fn new(id: Arc<str>, limits: &Limits) -> Self {
+    pub fn new(id: Arc<str>, limits: &BrokerLimits) -> Self {
         let state = DeviceState {
             credentials: None,
             connections: Vec::new(),
@@ -102,7 +102,7 @@ impl RegisteredDevice {
     }
 
     /// Take one message from the device's rate limit: None when it may pass, else how long to wait before the next attempt.
-    pub fn take_rate_token(&self, now: Instant, limits: &Limits) -> Option<Duration> {
+    pub fn take_rate_token(&self, now: Instant, limits: &BrokerLimits) -> Option<Duration> {
         if limits.rate_per_second <= 0.0 {
             return None;
         }
@@ -132,7 +132,7 @@ impl RegisteredDevice {
         connection: &Connection,
         subscriptions: Vec<(Subscription, u8)>,
         has_new: bool,
-        limits: &Limits,
+        limits: &BrokerLimits,
     ) -> usize {
         let mut state = self.state.lock();
         if has_new {
@@ -173,7 +173,7 @@ impl RegisteredDevice {
     }
 
     /// Retain the message if its retain flag is set, and queue it for every connection. `topic` is relative to the device's prefix.
-    pub fn publish(&self, topic: &str, message: &OutboundPublish, limits: &Limits) -> Vec<EnqueueResult> {
+    pub fn publish(&self, topic: &str, message: &OutboundPublish, limits: &BrokerLimits) -> Vec<EnqueueResult> {
         let mut state = self.state.lock();
         if message.retain {
             state.retained.retain(|(retained, _)| &**retained != topic);

@@ -10,7 +10,7 @@ use parking_lot::RwLock;
 
 use crate::connection_mailbox::CloseReason;
 use crate::device::{CredentialSnapshot, RegisteredDevice};
-use crate::limits::Limits;
+use crate::limits::BrokerLimits;
 use crate::stats::QueueDepths;
 use crate::topic_authorization::FirmwareProfile;
 
@@ -32,7 +32,14 @@ impl DeviceRegistry {
         blake3::keyed_hash(&self.digest_key, password)
     }
 
-    pub fn upsert_credentials(&self, device_id: &str, number: u32, password: &str, profile: FirmwareProfile, limits: &Limits) {
+    pub fn upsert_credentials(
+        &self,
+        device_id: &str,
+        number: u32,
+        password: &str,
+        profile: FirmwareProfile,
+        limits: &BrokerLimits,
+    ) {
         let password_digest = self.digest(password.as_bytes());
         let device = self.find(device_id).unwrap_or_else(|| {
             let id: Arc<str> = device_id.into();

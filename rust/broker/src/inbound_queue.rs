@@ -23,7 +23,7 @@ use tokio::sync::{AcquireError, OwnedSemaphorePermit, Semaphore};
 
 use self::message::QueuedMessage;
 use self::priorities::{Priority, PriorityQueues};
-use crate::stats::Stats;
+use crate::stats::BrokerStats;
 
 pub use self::batch::InboundBatch;
 pub use self::message::{AckHandle, DeviceEvent, EventSource, InboundMessage, MESSAGE_OVERHEAD, TelemetryMessage};
@@ -40,7 +40,7 @@ pub struct InboundQueue {
     capacity: usize,
     signal_writer: UnixStream,
     signal_reader: UnixStream,
-    stats: Arc<Stats>,
+    stats: Arc<BrokerStats>,
 }
 
 /// Bytes reserved in the queue, for one message or several. Dropped unused, it frees them.
@@ -62,7 +62,7 @@ impl QueuePermit {
 
 impl InboundQueue {
     /// `capacity` in bytes.
-    pub fn new(capacity: usize, stats: Arc<Stats>) -> std::io::Result<Self> {
+    pub fn new(capacity: usize, stats: Arc<BrokerStats>) -> std::io::Result<Self> {
         let (signal_writer, signal_reader) = UnixStream::pair()?;
         signal_writer.set_nonblocking(true)?;
         signal_reader.set_nonblocking(true)?;

@@ -19,12 +19,12 @@ impl AddressBlock {
 
 /// A network in CIDR notation.
 #[derive(Debug, Clone, Copy)]
-pub struct Network {
+pub struct IpNetwork {
     bits: u128,
     mask: u128,
 }
 
-impl Network {
+impl IpNetwork {
     /// `prefix`: bits of the network part, at most 32 for IPv4 and 128 for IPv6.
     pub fn new(address: IpAddr, prefix: u8) -> Self {
         let (bits, prefix) = match address {
@@ -72,11 +72,11 @@ mod tests {
 
     #[test]
     fn a_network_contains_its_addresses_and_no_other() {
-        let loopback = Network::new(ip("127.0.0.0"), 8);
+        let loopback = IpNetwork::new(ip("127.0.0.0"), 8);
         assert!(loopback.contains(ip("127.9.9.9")) && loopback.contains(ip("::ffff:127.0.0.1")));
         assert!(!loopback.contains(ip("128.0.0.1")) && !loopback.contains(ip("::1")));
-        assert!(Network::new(ip("::1"), 128).contains(ip("::1")));
-        assert!(Network::new(ip("0.0.0.0"), 0).contains(ip("9.9.9.9")));
-        assert!(!Network::new(ip("0.0.0.0"), 0).contains(ip("2001:db8::1")));
+        assert!(IpNetwork::new(ip("::1"), 128).contains(ip("::1")));
+        assert!(IpNetwork::new(ip("0.0.0.0"), 0).contains(ip("9.9.9.9")));
+        assert!(!IpNetwork::new(ip("0.0.0.0"), 0).contains(ip("2001:db8::1")));
     }
 }

@@ -14,7 +14,6 @@
 mod address_bans;
 mod broker;
 mod broker_state;
-pub mod clock;
 mod connection_mailbox;
 mod device;
 mod device_registry;
@@ -30,13 +29,14 @@ mod tls;
 pub mod topic_authorization;
 pub mod transport;
 mod unauthenticated_connections;
+pub mod wall_clock;
 mod wire;
 
 pub use broker::{Broker, BrokerStartError, OutboundMessage};
 pub use connection_mailbox::EnqueueResult;
 pub use inbound_queue::{DeviceEvent, InboundBatch, TelemetryMessage};
-pub use ip_address_block::Network;
-pub use limits::Limits;
+pub use ip_address_block::IpNetwork;
+pub use limits::BrokerLimits;
 pub use listener::{ListenAddress, TransportKind};
 pub use tls::ServerCertificate;
 pub use topic_authorization::FirmwareProfile;

@@ -3,13 +3,13 @@
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 use std::time::Duration;
 
-use crate::ip_address_block::Network;
+use crate::ip_address_block::IpNetwork;
 
 /// Bytes of a PUBLISH beside its payload: fixed header, topic and MQTT 5 properties.
 const PUBLISH_HEADER_BYTES: usize = 4096;
 
 #[derive(Debug, Clone)]
-pub struct Limits {
+pub struct BrokerLimits {
     /// Threads that serve sockets. Two carry more than the service behind them can store.
     pub threads: usize,
     /// Open sockets in all, those that have not sent a CONNECT included.
@@ -22,7 +22,7 @@ pub struct Limits {
     pub ban_after: u32,
     pub max_ban: Duration,
     /// Addresses behind which anybody may be, such as proxies: neither limited alone nor banned.
-    pub trusted_networks: Vec<Network>,
+    pub trusted_networks: Vec<IpNetwork>,
     /// Open connections of one device; a takeover by the same client id counts once.
     pub max_connections_per_device: usize,
     /// From the accepted socket to a complete CONNECT, TLS and WebSocket handshakes included.
@@ -53,14 +53,14 @@ pub struct Limits {
     pub write_timeout: Duration,
 }
 
-impl Limits {
+impl BrokerLimits {
     /// Bytes; announced to MQTT 5 clients as Maximum Packet Size.
     pub fn max_packet_size(&self) -> usize {
         self.max_payload + PUBLISH_HEADER_BYTES
     }
 }
 
-impl Default for Limits {
+impl Default for BrokerLimits {
     fn default() -> Self {
         Self {
             threads: 2,
@@ -70,8 +70,8 @@ impl Default for Limits {
             ban_after: 50,
             max_ban: Duration::from_secs(600),
             trusted_networks: vec![
-                Network::new(IpAddr::V4(Ipv4Addr::LOCALHOST), 8),
-                Network::new(IpAddr::V6(Ipv6Addr::LOCALHOST), 128),
+                IpNetwork::new(IpAddr::V4(Ipv4Addr::LOCALHOST), 8),
+                IpNetwork::new(IpAddr::V6(Ipv6Addr::LOCALHOST), 128),
             ],
             max_connections_per_device: 4,
             connect_timeout: Duration::from_secs(10),

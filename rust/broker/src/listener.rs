@@ -16,7 +16,7 @@ use crate::connection_mailbox::CloseReason;
 use crate::session::{self, PeerInfo};
 use crate::tls::certificate_names;
 use crate::transport::{MaybeTlsStream, TransportStream, WebSocketByteStream};
-use crate::unauthenticated_connections::{AcceptedSocket, RefusalReason};
+use crate::unauthenticated_connections::{AcceptedSocket, ConnectionRefusalReason};
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum TransportKind {
@@ -145,11 +145,11 @@ async fn reopen(address: SocketAddr, shared: &BrokerState) -> Option<TcpListener
     None
 }
 
-fn count_refusal(shared: &BrokerState, reason: RefusalReason) {
+fn count_refusal(shared: &BrokerState, reason: ConnectionRefusalReason) {
     match reason {
-        RefusalReason::Banned => shared.stats.refused_banned.increment(),
-        RefusalReason::AddressFull => shared.stats.refused_address_full.increment(),
-        RefusalReason::Full => shared.stats.refused_full.increment(),
+        ConnectionRefusalReason::Banned => shared.stats.refused_banned.increment(),
+        ConnectionRefusalReason::AddressFull => shared.stats.refused_address_full.increment(),
+        ConnectionRefusalReason::Full => shared.stats.refused_full.increment(),
     }
 }
 

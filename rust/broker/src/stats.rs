@@ -5,8 +5,8 @@ use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 macro_rules! counters {
     ($($name:ident),* $(,)?) => {
         #[derive(Default)]
-        pub struct Stats { $(pub $name: Counter),* }
-        impl Stats {
+        pub struct BrokerStats { $(pub $name: Counter),* }
+        impl BrokerStats {
             pub fn snapshot(&self) -> Vec<(&'static str, u64)> {
                 vec![$((stringify!($name), self.$name.get())),*]
             }

@@ -15,15 +15,15 @@ use parking_lot::Mutex;
 use tokio::sync::oneshot;
 
 use crate::address_bans::AddressBans;
-use crate::ip_address_block::{AddressBlock, Network};
-use crate::limits::Limits;
+use crate::ip_address_block::{AddressBlock, IpNetwork};
+use crate::limits::BrokerLimits;
 
 /// How long a connection has for its CONNECT before it may be closed to make room.
 const SPARED: Duration = Duration::from_secs(1);
 
 /// Why a socket is closed as soon as it is accepted.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum RefusalReason {
+pub enum ConnectionRefusalReason {
     Banned,
     AddressFull,
     Full,
@@ -48,7 +48,7 @@ pub struct PendingConnections {
     max: usize,
     max_per_address: usize,
     /// Loopback and proxies: behind them is anybody, so they have no limit of their own and are never banned.
-    trusted: Vec<Network>,
+    trusted: Vec<IpNetwork>,
     state: Mutex<State>,
 }
 
@@ -63,10 +63,10 @@ pub struct AcceptedSocket {
 }
 
 /// Becomes ready when the socket must make room, and never once its CONNECT is accepted.
-pub struct Eviction(oneshot::Receiver<()>);
+pub struct EvictionSignal(oneshot::Receiver<()>);
 
 impl PendingConnections {
-    pub fn new(limits: &Limits) -> Self {
+    pub fn new(limits: &BrokerLimits) -> Self {
         Self {
             max: limits.max_pending.max(1),
             max_per_address: limits.max_pending_per_address.max(1),
@@ -81,19 +81,23 @@ impl PendingConnections {
     }
 
     /// Count a newly accepted socket. It may evict another one.
-    pub fn open(self: &Arc<Self>, address: IpAddr, now: Instant) -> Result<(AcceptedSocket, Eviction), RefusalReason> {
+    pub fn open(
+        self: &Arc<Self>,
+        address: IpAddr,
+        now: Instant,
+    ) -> Result<(AcceptedSocket, EvictionSignal), ConnectionRefusalReason> {
         let block = AddressBlock::of(address);
         let is_trusted = self.trusted.iter().any(|network| network.contains(address));
         let mut state = self.state.lock();
         if !is_trusted && state.bans.is_banned(block, now) {
-            return Err(RefusalReason::Banned);
+            return Err(ConnectionRefusalReason::Banned);
         }
         let of_address = state.waiting.get(&block).map_or(0, VecDeque::len);
         if !is_trusted && of_address >= self.max_per_address && !state.evict_oldest(block, now) {
-            return Err(RefusalReason::AddressFull);
+            return Err(ConnectionRefusalReason::AddressFull);
         }
         if state.count >= self.max && !self.evict_any(&mut state, now) {
-            return Err(RefusalReason::Full);
+            return Err(ConnectionRefusalReason::Full);
         }
         let (evict, evicted) = oneshot::channel();
         let ticket = state.next_ticket;
@@ -114,7 +118,7 @@ impl PendingConnections {
             is_connected: AtomicBool::new(false),
             has_failed: AtomicBool::new(false),
         };
-        Ok((socket, Eviction(evicted)))
+        Ok((socket, EvictionSignal(evicted)))
     }
 
     /// Make room at the address that holds the most.
@@ -206,7 +210,7 @@ impl Drop for AcceptedSocket {
     }
 }
 
-impl Eviction {
+impl EvictionSignal {
     pub async fn wait(self) {
         if self.0.await.is_err() {
             pending::<()>().await;

@@ -23,10 +23,10 @@ use tokio_rustls::rustls;
 use tokio_rustls::rustls::pki_types::ServerName;
 use tower_service::Service;
 
+use crate::address_lookup::Lookups;
 use crate::byte_stream::{AsyncStream, ByteStream};
 use crate::error::AttemptFailure;
-use crate::lookup::Lookups;
-use crate::model::Endpoint;
+use crate::model::WebhookEndpoint;
 
 const NEXT_ADDRESS_AFTER: Duration = Duration::from_millis(250);
 /// The client finishes a connection it has begun even when its request has found another one or is cancelled: then no request's
@@ -49,7 +49,7 @@ impl GuardedConnector {
         }
     }
 
-    async fn connect(&self, endpoint: Endpoint) -> Result<TokioIo<ByteStream>, AttemptFailure> {
+    async fn connect(&self, endpoint: WebhookEndpoint) -> Result<TokioIo<ByteStream>, AttemptFailure> {
         let addresses = self.lookups.resolve(&endpoint).await?;
         let connected = connect_any(&addresses, endpoint.port).await;
         let stream = connected.map_err(|error| AttemptFailure::Connect(error.raw_os_error().unwrap_or(0), error.to_string()))?;
@@ -97,9 +97,9 @@ impl Service<Uri> for GuardedConnector {
 }
 
 /// The server of a URI as the client asks for it: with scheme and port.
-fn endpoint(server: &Uri) -> Endpoint {
+fn endpoint(server: &Uri) -> WebhookEndpoint {
     let host = server.host().unwrap_or_default();
-    Endpoint {
+    WebhookEndpoint {
         https: server.scheme_str() == Some("https"),
         host: host.trim_matches(['[', ']']).to_owned(),
         port: server.port_u16().unwrap_or_default(),

@@ -10,13 +10,13 @@ use tokio::runtime::Runtime;
 use tokio::task::AbortHandle;
 use tokio::time::{Instant, timeout};
 
+use crate::address_lookup::Lookups;
 use crate::connector::GuardedConnector;
 use crate::endpoint_queue::EndpointQueues;
 use crate::error::{AttemptFailure, CourierStartError};
 use crate::event_queue::CourierEventQueue;
 use crate::http_exchange::{HttpClient, exchange, http_client};
 use crate::limits::QUEUE_TIMEOUT;
-use crate::lookup::Lookups;
 use crate::model::{AttemptResult, CourierEvent, WebhookRequest};
 use crate::tls;
 

@@ -21,11 +21,11 @@ use hyper_util::client::legacy::connect::{CaptureConnection, Connected, capture_
 use hyper_util::client::legacy::{self, Client};
 use hyper_util::rt::{TokioExecutor, TokioTimer};
 
-use crate::byte_stream::ConnectionState;
+use crate::byte_stream::PooledConnectionState;
 use crate::connector::GuardedConnector;
 use crate::error::AttemptFailure;
 use crate::limits::{MAX_EXCERPT, MAX_RESPONSE};
-use crate::model::{Endpoint, WebhookRequest, WebhookResponse};
+use crate::model::{WebhookEndpoint, WebhookRequest, WebhookResponse};
 
 /// Below the shortest idle timeout of common servers (2 s): an attempt fails if the server closes the connection while the request
 /// is on its way.
@@ -83,7 +83,7 @@ impl Drop for AbortOnDrop {
     }
 }
 
-fn connection_state(connected: &Connected) -> Option<ConnectionState> {
+fn connection_state(connected: &Connected) -> Option<PooledConnectionState> {
     let mut extras = Extensions::new();
     connected.get_extras(&mut extras);
     extras.remove()
@@ -108,9 +108,9 @@ fn http_request(request: &WebhookRequest) -> Result<Request<Full<Bytes>>, Attemp
     Ok(http_request)
 }
 
-fn uri(endpoint: &Endpoint, path_and_query: &str) -> Result<Uri, AttemptFailure> {
+fn uri(endpoint: &WebhookEndpoint, path_and_query: &str) -> Result<Uri, AttemptFailure> {
     let scheme = if endpoint.https { "https" } else { "http" };
-    let Endpoint { host, port, .. } = endpoint;
+    let WebhookEndpoint { host, port, .. } = endpoint;
     let authority = if host.contains(':') {
         format!("[{host}]:{port}")
     } else {

@@ -12,6 +12,7 @@
 //! - every request has one result, unless it is cancelled: then nothing more is sent or reported;
 //! - a request that a receiver may have read is never sent again.
 
+mod address_lookup;
 mod byte_stream;
 mod connector;
 mod courier;
@@ -20,10 +21,9 @@ mod error;
 mod event_queue;
 mod http_exchange;
 mod limits;
-mod lookup;
 mod model;
 mod tls;
 
 pub use courier::Courier;
 pub use error::{AttemptFailure, CourierStartError};
-pub use model::{AttemptResult, CourierEvent, Endpoint, WebhookRequest, WebhookResponse};
+pub use model::{AttemptResult, CourierEvent, WebhookEndpoint, WebhookRequest, WebhookResponse};

@@ -1,8 +1,8 @@
 //! Count, minimum, maximum, sum and last value of stored numbers, per time bucket and metric. Defined by
 //! `domain/telemetry/engine/bucket_aggregator.py`.
 
-use crate::packing::{DecodeError, decode_row};
 use crate::payload_parser::MetricValue;
+use crate::reading_packing::{DecodeError, decode_row};
 
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct AggregateBucket {
@@ -98,7 +98,7 @@ impl Aggregator {
 #[cfg(test)]
 mod tests {
     use super::Aggregator;
-    use crate::packing::put_number;
+    use crate::reading_packing::put_number;
 
     fn row(metric: u32, value: f64) -> Vec<u8> {
         let mut packed = Vec::new();

@@ -2,12 +2,12 @@
 
 use crate::batch_result::BatchResult;
 use crate::compiled_rules::NEVER;
-use crate::device::RareState;
+use crate::device::RareDeviceState;
 use crate::device_table::DeviceMetrics;
 use crate::engine::Engine;
-use crate::out_of_order_values::LaterValue;
-use crate::packing::{self, DecodeError, LatestValue};
+use crate::out_of_order_values::OutOfOrderValue;
 use crate::payload_parser::{MAX_AHEAD_MS, MessageTime, MetricValue};
+use crate::reading_packing::{self, DecodeError, LatestValue};
 use crate::rule_installation::current_specs;
 
 /// (device, time of its newest message, checkpoint)
@@ -20,7 +20,7 @@ impl Engine {
     /// Replaces the device's values by those of a checkpoint, of which none arrived after `now_ms`. Fails if it is not readable or
     /// has a metric without a name.
     pub fn restore(&mut self, device: u32, checkpoint: &[u8], now_ms: i64) -> Result<(), DecodeError> {
-        let (newest_ms, metrics, later) = packing::read_checkpoint(checkpoint)?;
+        let (newest_ms, metrics, later) = reading_packing::read_checkpoint(checkpoint)?;
         let (ids, later_slots) = self.checkpoint_metrics(&metrics, &later)?;
         let place = self.devices.place(device);
         let specs = current_specs(self.devices.metrics_of(place));
@@ -33,9 +33,9 @@ impl Engine {
         header.at_checkpoint = true;
         if let Some(rare) = header.rare.as_mut() {
             let queued_ms = rare.queued_ms;
-            **rare = RareState {
+            **rare = RareDeviceState {
                 queued_ms,
-                ..RareState::default()
+                ..RareDeviceState::default()
             };
         }
         let place = self.devices.install(place, &ids, &specs);
@@ -43,7 +43,7 @@ impl Engine {
         record.store_checkpoint(&metrics, now_ms);
         for (slot, entry) in later_slots.into_iter().zip(later) {
             let LatestValue { value, ts_ms, .. } = entry;
-            record.put_later(LaterValue::new(slot, value, ts_ms));
+            record.put_later(OutOfOrderValue::new(slot, value, ts_ms));
         }
         self.reset_deadlines(place);
         Ok(())
@@ -83,7 +83,7 @@ impl Engine {
     /// Ignores one from so far after `now_ms` that the service's clock was ahead when it was stored, if the device has other values.
     pub fn replay(&mut self, device: u32, ts_ms: i64, packed: &[u8], now_ms: i64) -> Result<(), DecodeError> {
         let mut readings = Vec::new();
-        for reading in packing::decode_row(packed)?.1 {
+        for reading in reading_packing::decode_row(packed)?.1 {
             let (metric, value) = reading?;
             readings.push((self.metric_id(metric)?, value));
         }
@@ -253,15 +253,15 @@ fn latest_value<'a>(
 fn packed(device: DeviceMetrics<'_>) -> Vec<u8> {
     let newest_ms = device.header.newest_ms;
     let mut checkpoint = Vec::new();
-    packing::put_checkpoint_header(&mut checkpoint, newest_ms);
+    reading_packing::put_checkpoint_header(&mut checkpoint, newest_ms);
     for (_, latest) in last_reports(device) {
-        packing::put_checkpoint_entry(&mut checkpoint, newest_ms, &latest);
+        reading_packing::put_checkpoint_entry(&mut checkpoint, newest_ms, &latest);
     }
     if device.header.rare.as_ref().is_some_and(|rare| !rare.later.is_empty()) {
-        packing::begin_later(&mut checkpoint);
+        reading_packing::begin_later(&mut checkpoint);
     }
     for (_, later) in (0..device.len()).filter_map(|slot| later_value(device, slot)) {
-        packing::put_checkpoint_entry(&mut checkpoint, newest_ms, &later);
+        reading_packing::put_checkpoint_entry(&mut checkpoint, newest_ms, &later);
     }
     checkpoint
 }

@@ -6,8 +6,8 @@ use crate::compiled_rules::{ConditionTest, NEVER, NO_DEADLINE, TimedRule};
 use crate::device::DeviceHeader;
 use crate::device_record::DeviceRecord;
 use crate::engine::Engine;
-use crate::firing::{Evaluation, EvaluationKind, report_transition};
 use crate::payload_parser::MAX_AHEAD_MS;
+use crate::rule_firing::{RuleEvaluation, RuleEvaluationKind, report_transition};
 
 /// How long before the clock was set a message may have arrived that is ingested after it.
 const MAX_QUEUED_MS: i64 = 600_000;
@@ -26,9 +26,9 @@ impl Engine {
             let mut record = self.devices.record(place);
             shift_arrivals(record.header, step_ms, now_ms);
             self.fired.clear();
-            let mut evaluation = Evaluation {
+            let mut evaluation = RuleEvaluation {
                 at_ms: now_ms,
-                kind: EvaluationKind::Due,
+                kind: RuleEvaluationKind::Due,
                 fired: &mut self.fired,
                 result: &mut result,
             };
@@ -66,7 +66,7 @@ fn shift_arrivals(header: &mut DeviceHeader, step_ms: i64, now_ms: i64) {
     }
 }
 
-fn shift_rules(record: &mut DeviceRecord<'_>, step_ms: i64, evaluation: &mut Evaluation<'_>) {
+fn shift_rules(record: &mut DeviceRecord<'_>, step_ms: i64, evaluation: &mut RuleEvaluation<'_>) {
     for (timed_index, index) in record.timed_rules().into_iter().enumerate() {
         let last_fired = record.header.last_fired(record.words, index);
         let Some(rule) = record

@@ -12,7 +12,7 @@
 //! │ flags                  │  7 │ watched, changed, …                                    │
 //! │ newest_ms, received_ms │ 16 │ time and arrival of the newest message                 │
 //! │ matched                │  8 │ one bit for each of the first 64 rules                 │
-//! │ rare                   │  8 │ pointer to RareState, or null                          │
+//! │ rare                   │  8 │ pointer to RareDeviceState, or null                          │
 //! └────────────────────────┴────┴────────────────────────────────────────────────────────┘
 //!
 //! Record, words of 8 bytes; what a message that changes no rule reads comes first
@@ -26,11 +26,11 @@
 //! ```
 //!
 //! Five metrics and five rules of two conditions take 56 + 240 bytes. Nothing is shared between devices but the table of metrics, so a
-//! device costs the same whatever the others report. A slot without a value, or with text, holds NaN. `RareState` has what most
+//! device costs the same whatever the others report. A slot without a value, or with text, holds NaN. `RareDeviceState` has what most
 //! devices do not need (text, booleans, times that differ between metrics, late values, timed rules) and costs the others nothing.
 
 use crate::compiled_rules::{CompactRule, NEVER, NO_DEADLINE, TimedRule};
-use crate::out_of_order_values::LaterValue;
+use crate::out_of_order_values::OutOfOrderValue;
 use crate::payload_parser::{MAX_AHEAD_MS, MessageTime, MetricValue};
 
 pub const WORD_BITS: usize = 64;
@@ -62,7 +62,7 @@ pub struct DeviceHeader {
     pub received_ms: i64,
     /// One bit for each of the first 64 rules, so that an evaluation that changes nothing reads no more.
     pub matched: u64,
-    pub rare: Option<Box<RareState>>,
+    pub rare: Option<Box<RareDeviceState>>,
 }
 
 const _: () = assert!(size_of::<DeviceHeader>() == 56);
@@ -74,7 +74,7 @@ pub enum ValueKind {
     Text,
 }
 
-pub struct RareState {
+pub struct RareDeviceState {
     /// By slot; empty while all values are numbers.
     pub kinds: Vec<ValueKind>,
     /// (slot, text)
@@ -82,7 +82,7 @@ pub struct RareState {
     /// By slot (time, arrival); empty while all values are the newest message's.
     pub times: Vec<(i64, i64)>,
     /// At most one of each slot.
-    pub later: Vec<LaterValue>,
+    pub later: Vec<OutOfOrderValue>,
     pub timed_rules: Vec<TimedRule>,
     /// The earliest deadline of the timed rules.
     pub deadline_ms: i64,
@@ -92,7 +92,7 @@ pub struct RareState {
     pub late_since_ms: i64,
 }
 
-impl Default for RareState {
+impl Default for RareDeviceState {
     fn default() -> Self {
         Self {
             kinds: vec![],
@@ -107,7 +107,7 @@ impl Default for RareState {
     }
 }
 
-impl RareState {
+impl RareDeviceState {
     pub fn update_deadline(&mut self) {
         let deadlines = self.timed_rules.iter().map(|rule| rule.deadline_ms);
         self.deadline_ms = deadlines.min().unwrap_or(NO_DEADLINE);
@@ -200,7 +200,7 @@ impl DeviceHeader {
         CompactRule::from_bits((words[self.rules_offset() + index] >> 32) as u32)
     }
 
-    pub(crate) fn rare_mut(&mut self) -> &mut RareState {
+    pub(crate) fn rare_mut(&mut self) -> &mut RareDeviceState {
         self.rare.get_or_insert_default()
     }
 

@@ -2,8 +2,8 @@
 
 use crate::compiled_rules::NO_DEADLINE;
 use crate::device::{DeviceHeader, ValueKind, WORD_BITS};
-use crate::packing::LatestValue;
 use crate::payload_parser::{MessageTime, MetricValue};
+use crate::reading_packing::LatestValue;
 
 pub struct DeviceRecord<'a> {
     pub header: &'a mut DeviceHeader,

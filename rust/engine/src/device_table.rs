@@ -10,7 +10,7 @@ use foldhash::fast::RandomState;
 use prefetch_index::prefetch_index;
 
 use crate::device::DeviceHeader;
-use crate::device_index::PlaceIndex;
+use crate::device_index::DevicePlaceIndex;
 use crate::device_record::DeviceRecord;
 use crate::metric_table::{Metric, MetricTable};
 use crate::payload_parser::MAX_METRICS;
@@ -31,7 +31,7 @@ struct Page {
 #[derive(Default)]
 pub struct DeviceTable {
     pub metrics: MetricTable,
-    index: PlaceIndex,
+    index: DevicePlaceIndex,
     pages: Vec<Page>,
     /// By size the numbers of its pages; all are full but the last.
     classes: HashMap<usize, Vec<u32>, RandomState>,

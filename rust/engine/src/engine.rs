@@ -1,14 +1,14 @@
-//! The engine: messages in; rows, rule transitions and fired rules out. Defined by `domain/telemetry/reference.py`.
+//! The engine: messages in; rows, rule transitions and fired rules out. Defined by `domain/telemetry/engine/reference_engine.py`.
 
 use std::collections::{HashMap, VecDeque};
 
 use crate::batch_result::BatchResult;
 use crate::compiled_rules::{NEVER, RuleSpec};
 use crate::device_table::DeviceTable;
-use crate::evaluate::evaluate;
 use crate::fast_json::ScanBuffer;
-use crate::firing::{Evaluation, EvaluationKind, OFF, ON};
 use crate::row_writer::RowWriter;
+use crate::rule_evaluation::evaluate;
+use crate::rule_firing::{OFF, ON, RuleEvaluation, RuleEvaluationKind};
 use crate::timed_rules::reset_deadlines;
 use crate::timer_queue::TimerQueue;
 
@@ -90,9 +90,9 @@ impl Engine {
             let place = self.devices.place(number);
             let mut record = self.devices.record(place);
             self.fired.clear();
-            let mut evaluation = Evaluation {
+            let mut evaluation = RuleEvaluation {
                 at_ms: now_ms,
-                kind: EvaluationKind::Due,
+                kind: RuleEvaluationKind::Due,
                 fired: &mut self.fired,
                 result: &mut result,
             };

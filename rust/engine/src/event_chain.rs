@@ -1,13 +1,13 @@
-//! The hash chain of the event log. Defined by `domain/events/chain.py`.
+//! The hash chain of the event log. Defined by `domain/events/hash_chain.py`.
 
 use sha2::{Digest, Sha256};
 
 use crate::canonical_json::{write_integer, write_string};
 
-pub type Hash = [u8; 32];
+pub type EventHash = [u8; 32];
 
 /// An event as it is hashed, without its data.
-pub struct Record<'a> {
+pub struct EventRecord<'a> {
     pub account_id: &'a str,
     pub address: &'a str,
     pub description: &'a str,
@@ -22,7 +22,7 @@ pub struct Record<'a> {
     pub writer: i64,
 }
 
-impl Record<'_> {
+impl EventRecord<'_> {
     /// In canonical JSON. `write_data` writes the event's data where it belongs.
     pub fn write<E>(&self, out: &mut Vec<u8>, write_data: impl FnOnce(&mut Vec<u8>) -> Result<(), E>) -> Result<(), E> {
         text(out, "{\"accountId\":", self.account_id);
@@ -55,7 +55,7 @@ fn number(out: &mut Vec<u8>, name: &str, value: i64) {
 }
 
 /// The hash of a record in canonical JSON: SHA-256 of the hash before it and of the record's digest.
-pub fn link(previous: &Hash, record: &[u8]) -> Hash {
+pub fn link(previous: &EventHash, record: &[u8]) -> EventHash {
     let mut both = [0; 64];
     both[..32].copy_from_slice(previous);
     both[32..].copy_from_slice(&Sha256::digest(record));

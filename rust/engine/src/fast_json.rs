@@ -17,7 +17,7 @@ pub struct ScanBuffer {
     /// The ids of metrics that the device has not reported before; their slots follow those it has.
     pub new_metrics: Vec<u32>,
     /// Values that are not numbers, with their indices in `readings`.
-    pub non_numbers: Vec<(usize, NonNumber)>,
+    pub non_numbers: Vec<(usize, NonNumericValue)>,
     /// The messages of an array.
     pub messages: Vec<ScannedMessage>,
     /// Where the readings of the current message begin.
@@ -29,7 +29,7 @@ pub struct ScanBuffer {
 }
 
 #[derive(Debug, Clone, Copy)]
-pub enum NonNumber {
+pub enum NonNumericValue {
     Bool(bool),
     /// Where it begins and ends in the payload.
     Text(usize, usize),
@@ -238,12 +238,12 @@ impl Scanner<'_> {
     fn non_number(self, at: usize, slot: usize, scan: &mut ScanBuffer) -> Option<usize> {
         let rest = self.payload.get(at..)?;
         let (value, number, end) = if rest.starts_with(b"true") {
-            (NonNumber::Bool(true), 1.0, at + 4)
+            (NonNumericValue::Bool(true), 1.0, at + 4)
         } else if rest.starts_with(b"false") {
-            (NonNumber::Bool(false), 0.0, at + 5)
+            (NonNumericValue::Bool(false), 0.0, at + 5)
         } else {
             let end = text(self.payload, at)?;
-            (NonNumber::Text(at + 1, end), f64::NAN, end + 1)
+            (NonNumericValue::Text(at + 1, end), f64::NAN, end + 1)
         };
         let index = scan.readings.len();
         scan.non_numbers.push((index, value));

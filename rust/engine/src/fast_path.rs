@@ -4,10 +4,10 @@ use std::ops::Range;
 
 use crate::batch_result::BatchResult;
 use crate::engine::Engine;
-use crate::fast_json::{NonNumber, ScanBuffer, scan_array, scan_object};
+use crate::fast_json::{NonNumericValue, ScanBuffer, scan_array, scan_object};
 use crate::ingest::{RawMessage, finish_row, watched_reading};
-use crate::packing;
 use crate::payload_parser::{MessageTime, MetricValue, TimeFault, message_time};
+use crate::reading_packing;
 
 impl Engine {
     /// False, with nothing done, when the payload needs the general path.
@@ -104,7 +104,7 @@ impl Engine {
         let ts_ms = time.ts_ms;
         let begin = result.arena.len();
         if let Some(ahead_ms) = time.ahead_ms() {
-            packing::put_ahead(&mut result.arena, ahead_ms);
+            reading_packing::put_ahead(&mut result.arena, ahead_ms);
         }
         result.arena.extend_from_slice(self.row_writer.bytes());
         finish_row(device.header.number, ts_ms, begin, result);
@@ -146,8 +146,8 @@ fn mixed_values<'a>(
         .collect();
     for (index, value) in &scan.non_numbers[non_numbers] {
         values[index - first].1 = match *value {
-            NonNumber::Bool(value) => MetricValue::Bool(value),
-            NonNumber::Text(begin, end) => MetricValue::Text(String::from_utf8_lossy(&payload[begin..end])),
+            NonNumericValue::Bool(value) => MetricValue::Bool(value),
+            NonNumericValue::Text(begin, end) => MetricValue::Text(String::from_utf8_lossy(&payload[begin..end])),
         };
     }
     values

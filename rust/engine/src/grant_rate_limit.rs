@@ -1,4 +1,4 @@
-//! A grant's rolling limit. Defined by `domain/grants/reference_windows.py`.
+//! A grant's rolling limit. Defined by `domain/grants/reference_window_and_rate_limit.py`.
 //!
 //! Uses are Unix milliseconds. The caller reads them under the lock of the grant's row, so that the decision is exact across
 //! instances. Uses of the last 60 seconds count, and so do later ones, from an instance whose clock is ahead.

@@ -1,4 +1,4 @@
-//! A grant's weekly window. Defined by `domain/grants/reference_windows.py`.
+//! A grant's weekly window. Defined by `domain/grants/reference_window_and_rate_limit.py`.
 //!
 //! The caller passes the time zone as TZif bytes (RFC 9636), the same that Python reads. The window remembers how long the current UTC
 //! offset holds, so that nearly every call only adds and compares integers.

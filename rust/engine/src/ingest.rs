@@ -5,16 +5,16 @@
 
 use std::borrow::Borrow;
 
-use crate::batch_result::{BatchResult, Row, WatchedReading};
+use crate::batch_result::{BatchResult, ReadingRow, WatchedReading};
 use crate::device_table::DeviceMetrics;
 use crate::engine::{Engine, PREFETCH_AHEAD};
-use crate::evaluate::evaluate;
-use crate::firing::{Evaluation, EvaluationKind};
 use crate::new_metric_names::UnknownNames;
-use crate::packing;
 use crate::payload_parser::{
     self, MAX_AHEAD_MS, MAX_METRICS, MAX_PAYLOAD, MessageTime, MetricValue, ParsedReading, PayloadFault,
 };
+use crate::reading_packing;
+use crate::rule_evaluation::evaluate;
+use crate::rule_firing::{RuleEvaluation, RuleEvaluationKind};
 
 /// A message as it arrived, with the place of its device.
 #[derive(Clone, Copy)]
@@ -120,10 +120,10 @@ impl Engine {
         let begin = result.arena.len();
         let ts_ms = time.ts_ms;
         if let Some(ahead_ms) = time.ahead_ms() {
-            packing::put_ahead(&mut result.arena, ahead_ms);
+            reading_packing::put_ahead(&mut result.arena, ahead_ms);
         }
         for (slot, value) in values {
-            packing::put_value(&mut result.arena, device.metric(*slot).number, value.borrow());
+            reading_packing::put_value(&mut result.arena, device.metric(*slot).number, value.borrow());
         }
         finish_row(device.header.number, ts_ms, begin, result);
         if device.header.watched {
@@ -176,9 +176,9 @@ impl Engine {
         self.mark_changed(raw.place);
         let mut record = self.devices.record(raw.place);
         self.fired.clear();
-        let mut evaluation = Evaluation {
+        let mut evaluation = RuleEvaluation {
             at_ms: raw.received_ms,
-            kind: EvaluationKind::All,
+            kind: RuleEvaluationKind::All,
             fired: &mut self.fired,
             result,
         };
@@ -250,8 +250,8 @@ impl Engine {
 #[inline]
 pub(crate) fn finish_row(device: u32, ts_ms: i64, begin: usize, result: &mut BatchResult) {
     let end = result.arena.len();
-    let digest = packing::digest(&result.arena[begin..end]);
-    result.rows.push(Row {
+    let digest = reading_packing::digest(&result.arena[begin..end]);
+    result.rows.push(ReadingRow {
         device,
         digest,
         ts_ms,

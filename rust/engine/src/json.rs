@@ -19,21 +19,25 @@ pub enum Json<'a> {
     Number(f64),
     Text(Cow<'a, str>),
     Array(Vec<Json<'a>>),
-    Object(Object<'a>),
+    Object(JsonObject<'a>),
 }
 
-pub type Object<'a> = Vec<(Cow<'a, str>, Json<'a>)>;
+pub type JsonObject<'a> = Vec<(Cow<'a, str>, Json<'a>)>;
 
 #[derive(Debug, PartialEq, Eq)]
-pub struct Malformed;
+pub struct MalformedJson;
 
 /// The one value in `payload`.
-pub fn parse(payload: &[u8]) -> Result<Json<'_>, Malformed> {
-    let text = std::str::from_utf8(payload).map_err(|_| Malformed)?;
+pub fn parse(payload: &[u8]) -> Result<Json<'_>, MalformedJson> {
+    let text = std::str::from_utf8(payload).map_err(|_| MalformedJson)?;
     let mut parser = Parser { text, at: 0 };
     let value = parser.value(0)?;
     parser.skip_space();
-    if parser.at == text.len() { Ok(value) } else { Err(Malformed) }
+    if parser.at == text.len() {
+        Ok(value)
+    } else {
+        Err(MalformedJson)
+    }
 }
 
 struct Parser<'a> {
@@ -60,17 +64,17 @@ impl<'a> Parser<'a> {
         found
     }
 
-    fn literal(&mut self, word: &str, value: Json<'a>) -> Result<Json<'a>, Malformed> {
+    fn literal(&mut self, word: &str, value: Json<'a>) -> Result<Json<'a>, MalformedJson> {
         if !self.text.as_bytes()[self.at..].starts_with(word.as_bytes()) {
-            return Err(Malformed);
+            return Err(MalformedJson);
         }
         self.at += word.len();
         Ok(value)
     }
 
-    fn value(&mut self, depth: usize) -> Result<Json<'a>, Malformed> {
+    fn value(&mut self, depth: usize) -> Result<Json<'a>, MalformedJson> {
         self.skip_space();
-        match self.peek().ok_or(Malformed)? {
+        match self.peek().ok_or(MalformedJson)? {
             b'{' => self.object(depth + 1),
             b'[' => self.array(depth + 1),
             b'"' => Ok(Json::Text(self.string()?)),
@@ -83,14 +87,14 @@ impl<'a> Parser<'a> {
                 self.literal("-Infinity", Json::Number(f64::NEG_INFINITY))
             }
             _ => {
-                let (value, end) = json_number::parse(self.text.as_bytes(), self.at).ok_or(Malformed)?;
+                let (value, end) = json_number::parse(self.text.as_bytes(), self.at).ok_or(MalformedJson)?;
                 self.at = end;
                 Ok(Json::Number(value))
             }
         }
     }
 
-    fn array(&mut self, depth: usize) -> Result<Json<'a>, Malformed> {
+    fn array(&mut self, depth: usize) -> Result<Json<'a>, MalformedJson> {
         self.open(depth)?;
         let mut items = Vec::new();
         if self.skip_byte(b']') {
@@ -102,12 +106,12 @@ impl<'a> Parser<'a> {
                 return Ok(Json::Array(items));
             }
             if !self.skip_byte(b',') {
-                return Err(Malformed);
+                return Err(MalformedJson);
             }
         }
     }
 
-    fn object(&mut self, depth: usize) -> Result<Json<'a>, Malformed> {
+    fn object(&mut self, depth: usize) -> Result<Json<'a>, MalformedJson> {
         self.open(depth)?;
         let mut members = Members::default();
         if self.skip_byte(b'}') {
@@ -116,34 +120,34 @@ impl<'a> Parser<'a> {
         loop {
             self.skip_space();
             if self.peek() != Some(b'"') {
-                return Err(Malformed);
+                return Err(MalformedJson);
             }
             let key = self.string()?;
             if !self.skip_byte(b':') {
-                return Err(Malformed);
+                return Err(MalformedJson);
             }
             members.put(key, self.value(depth)?);
             if self.skip_byte(b'}') {
                 return Ok(Json::Object(members.list));
             }
             if !self.skip_byte(b',') {
-                return Err(Malformed);
+                return Err(MalformedJson);
             }
         }
     }
 
-    fn open(&mut self, depth: usize) -> Result<(), Malformed> {
+    fn open(&mut self, depth: usize) -> Result<(), MalformedJson> {
         self.at += 1;
-        if depth > MAX_DEPTH { Err(Malformed) } else { Ok(()) }
+        if depth > MAX_DEPTH { Err(MalformedJson) } else { Ok(()) }
     }
 
     /// The string whose opening quote comes next.
-    fn string(&mut self) -> Result<Cow<'a, str>, Malformed> {
+    fn string(&mut self) -> Result<Cow<'a, str>, MalformedJson> {
         self.at += 1;
         let mut run = self.at;
         let mut decoded: Option<String> = None;
         loop {
-            match self.peek().ok_or(Malformed)? {
+            match self.peek().ok_or(MalformedJson)? {
                 b'"' => {
                     let tail = &self.text[run..self.at];
                     self.at += 1;
@@ -159,14 +163,14 @@ impl<'a> Parser<'a> {
                     head.push(self.escape()?);
                     run = self.at;
                 }
-                0..=0x1f => return Err(Malformed),
+                0..=0x1f => return Err(MalformedJson),
                 _ => self.at += 1,
             }
         }
     }
 
-    fn escape(&mut self) -> Result<char, Malformed> {
-        let letter = self.peek().ok_or(Malformed)?;
+    fn escape(&mut self) -> Result<char, MalformedJson> {
+        let letter = self.peek().ok_or(MalformedJson)?;
         self.at += 1;
         Ok(match letter {
             b'"' | b'\\' | b'/' => char::from(letter),
@@ -176,31 +180,31 @@ impl<'a> Parser<'a> {
             b'r' => '\r',
             b't' => '\t',
             b'u' => return self.unicode(),
-            _ => return Err(Malformed),
+            _ => return Err(MalformedJson),
         })
     }
 
-    fn unicode(&mut self) -> Result<char, Malformed> {
+    fn unicode(&mut self) -> Result<char, MalformedJson> {
         let first = self.hex4()?;
         if !(0xd800..0xdc00).contains(&first) {
-            return char::from_u32(first).ok_or(Malformed);
+            return char::from_u32(first).ok_or(MalformedJson);
         }
         if !self.text.as_bytes()[self.at..].starts_with(b"\\u") {
-            return Err(Malformed);
+            return Err(MalformedJson);
         }
         self.at += 2;
         let second = self.hex4()?;
         if !(0xdc00..0xe000).contains(&second) {
-            return Err(Malformed);
+            return Err(MalformedJson);
         }
-        char::from_u32(0x10000 + ((first - 0xd800) << 10) + (second - 0xdc00)).ok_or(Malformed)
+        char::from_u32(0x10000 + ((first - 0xd800) << 10) + (second - 0xdc00)).ok_or(MalformedJson)
     }
 
-    fn hex4(&mut self) -> Result<u32, Malformed> {
-        let digits = self.text.as_bytes().get(self.at..self.at + 4).ok_or(Malformed)?;
+    fn hex4(&mut self) -> Result<u32, MalformedJson> {
+        let digits = self.text.as_bytes().get(self.at..self.at + 4).ok_or(MalformedJson)?;
         let mut code = 0;
         for &digit in digits {
-            code = code * 16 + char::from(digit).to_digit(16).ok_or(Malformed)?;
+            code = code * 16 + char::from(digit).to_digit(16).ok_or(MalformedJson)?;
         }
         self.at += 4;
         Ok(code)
@@ -209,7 +213,7 @@ impl<'a> Parser<'a> {
 
 #[derive(Default)]
 struct Members<'a> {
-    list: Object<'a>,
+    list: JsonObject<'a>,
     table: HashMap<Cow<'a, str>, usize>,
 }
 

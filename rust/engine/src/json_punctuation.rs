@@ -11,17 +11,17 @@ pub fn open_object(payload: &[u8], at: usize, name: u8) -> Option<usize> {
 }
 
 /// Where the next member begins or, after the last member, the text behind the object.
-pub struct MemberEnd {
+pub struct JsonMemberEnd {
     pub at: usize,
     pub is_last: bool,
 }
 
 #[inline(always)]
-pub fn member_end(payload: &[u8], at: usize) -> Option<MemberEnd> {
+pub fn member_end(payload: &[u8], at: usize) -> Option<JsonMemberEnd> {
     let at = skip_space(payload, at);
     let byte = *payload.get(at)?;
     let is_last = byte == b'}';
-    (is_last || byte == b',').then_some(MemberEnd { at: at + 1, is_last })
+    (is_last || byte == b',').then_some(JsonMemberEnd { at: at + 1, is_last })
 }
 
 #[inline]

@@ -1,7 +1,7 @@
 //! The pure engine: parses telemetry, evaluates rules, grant windows and rate limits, signs webhooks, hashes the event
 //! log.
 //!
-//! Each part has a readable twin in Python (`domain/<part>/reference.py`) that defines it; this crate must equal it and only
+//! Each part has a readable twin in Python (`domain/<part>/reference_*.py`) that defines it; this crate must equal it and only
 //! be faster. It does no I/O, reads no clock and knows no Python. Read `engine`, `ingest` and `device` first.
 
 #![forbid(unsafe_code)]
@@ -16,9 +16,9 @@ pub mod event_chain;
 pub mod grant_rate_limit;
 pub mod grant_window;
 pub mod hex;
-pub mod packing;
 pub mod partition;
 pub mod payload_parser;
+pub mod reading_packing;
 pub mod telemetry_block_codec;
 pub mod webhook_signing;
 
@@ -27,10 +27,8 @@ mod device;
 mod device_index;
 mod device_record;
 mod device_table;
-mod evaluate;
 mod fast_json;
 mod fast_path;
-mod firing;
 mod ingest;
 mod json;
 mod json_number;
@@ -39,6 +37,8 @@ mod metric_table;
 mod new_metric_names;
 mod out_of_order_values;
 mod row_writer;
+mod rule_evaluation;
+mod rule_firing;
 mod rule_installation;
 mod timed_rules;
 mod timer_queue;

@@ -1,8 +1,8 @@
-//! Parses a telemetry payload in every form that devices may send. Defined by `domain/telemetry/parse.py`.
+//! Parses a telemetry payload in every form that devices may send. Defined by `domain/telemetry/engine/payload_parser.py`.
 
 use std::borrow::Cow;
 
-use crate::json::{self, Json, Object};
+use crate::json::{self, Json, JsonObject};
 
 pub const MAX_PAYLOAD: usize = 64 * 1024;
 pub const MAX_METRICS: usize = 128;
@@ -22,7 +22,7 @@ pub enum PayloadFault {
     BadMetricName,
     BadValue,
     Future,
-    Malformed,
+    MalformedJson,
     NotFinite,
     TooLarge,
     TooManyMetrics,
@@ -34,7 +34,7 @@ impl PayloadFault {
             Self::BadMetricName => "BAD_METRIC_NAME",
             Self::BadValue => "BAD_VALUE",
             Self::Future => "FUTURE",
-            Self::Malformed => "MALFORMED",
+            Self::MalformedJson => "MALFORMED",
             Self::NotFinite => "NOT_FINITE",
             Self::TooLarge => "TOO_LARGE",
             Self::TooManyMetrics => "TOO_MANY_METRICS",
@@ -124,14 +124,14 @@ pub fn parse(payload: &[u8], received_ms: i64) -> ParsedPayload<'_> {
         Ok(Json::Array(elements)) => elements,
         Ok(element) => vec![element],
         Err(_) => {
-            parsed.faults.push(PayloadFault::Malformed);
+            parsed.faults.push(PayloadFault::MalformedJson);
             return parsed;
         }
     };
     for element in elements {
         match element {
             Json::Object(members) => parse_message(members, received_ms, &mut parsed),
-            _ => parsed.faults.push(PayloadFault::Malformed),
+            _ => parsed.faults.push(PayloadFault::MalformedJson),
         }
     }
     parsed
@@ -154,7 +154,7 @@ pub fn message_time(ts: f64, received_ms: i64) -> Result<MessageTime, TimeFault>
 fn unusual_message_time(ts: f64, received_ms: i64) -> Result<MessageTime, TimeFault> {
     if !ts.is_finite() || ts < 0.0 {
         return Err(TimeFault {
-            fault: PayloadFault::Malformed,
+            fault: PayloadFault::MalformedJson,
             ahead_ms: None,
         });
     }
@@ -174,11 +174,11 @@ fn unusual_message_time(ts: f64, received_ms: i64) -> Result<MessageTime, TimeFa
     })
 }
 
-fn parse_message<'a>(mut members: Object<'a>, received_ms: i64, parsed: &mut ParsedPayload<'a>) {
+fn parse_message<'a>(mut members: JsonObject<'a>, received_ms: i64, parsed: &mut ParsedPayload<'a>) {
     let ts = match remove_member(&mut members, "ts") {
         None | Some(Json::Null) => Ok(MessageTime::arrival(received_ms)),
         Some(Json::Number(ts)) => message_time(ts, received_ms),
-        Some(_) => return parsed.faults.push(PayloadFault::Malformed),
+        Some(_) => return parsed.faults.push(PayloadFault::MalformedJson),
     };
     let time = match ts {
         Ok(time) => time,
@@ -203,7 +203,7 @@ fn parse_message<'a>(mut members: Object<'a>, received_ms: i64, parsed: &mut Par
 }
 
 /// (values, units) of a message: in the members `m` and `u`, or values as members themselves.
-fn split_envelope<'a>(mut members: Object<'a>, faults: &mut Vec<PayloadFault>) -> (Object<'a>, Object<'a>) {
+fn split_envelope<'a>(mut members: JsonObject<'a>, faults: &mut Vec<PayloadFault>) -> (JsonObject<'a>, JsonObject<'a>) {
     let enveloped = members
         .iter()
         .any(|(key, value)| key == "m" && matches!(value, Json::Object(_)));
@@ -227,7 +227,7 @@ fn split_envelope<'a>(mut members: Object<'a>, faults: &mut Vec<PayloadFault>) -
     }
 }
 
-fn remove_member<'a>(members: &mut Object<'a>, key: &str) -> Option<Json<'a>> {
+fn remove_member<'a>(members: &mut JsonObject<'a>, key: &str) -> Option<Json<'a>> {
     let index = members.iter().position(|(known, _)| known == key)?;
     Some(members.remove(index).1)
 }
@@ -246,7 +246,7 @@ fn check_reading<'a>(name: &str, value: Json<'a>) -> Result<MetricValue<'a>, Pay
 }
 
 /// Units of readings that were not accepted are ignored.
-fn attach_units<'a>(units: Object<'a>, readings: &mut [ParsedReading<'a>], faults: &mut Vec<PayloadFault>) {
+fn attach_units<'a>(units: JsonObject<'a>, readings: &mut [ParsedReading<'a>], faults: &mut Vec<PayloadFault>) {
     let mut units: std::collections::HashMap<_, _> = units.into_iter().collect();
     for reading in readings {
         match units.remove(&reading.name) {

@@ -1,6 +1,6 @@
-//! Packs a message of numbers in a buffer of its own, word by word; the row is then copied in one piece. Same bytes as `packing.rs`.
+//! Packs a message of numbers in a buffer of its own, word by word; the row is then copied in one piece. Same bytes as `reading_packing.rs`.
 
-use crate::packing::{TAG_DOUBLE, TAG_INTEGER, key, put_varint, zigzag};
+use crate::reading_packing::{TAG_DOUBLE, TAG_INTEGER, key, put_varint, zigzag};
 
 /// Room for 128 metrics of at most 13 bytes, and for the word that the last one is written with.
 pub struct RowWriter {
@@ -28,9 +28,9 @@ impl RowWriter {
         &self.bytes[..self.len]
     }
 
-    /// Same bytes as `packing::put_number`. Panics beyond `CAPACITY`.
+    /// Same bytes as `reading_packing::put_number`. Panics beyond `CAPACITY`.
     #[inline(always)]
-    pub fn put_number(&mut self, key: EncodedKey, value: f64) {
+    pub fn put_number(&mut self, key: EncodedMetricKey, value: f64) {
         let entry = &mut self.bytes[self.len..self.len + MAX_ENTRY];
         let integer = value as i32;
         let size = usize::from(key.size) & (KEY_WORD - 1);
@@ -57,9 +57,9 @@ impl RowWriter {
     }
 }
 
-/// The key of this metric's doubles as `packing.rs` encodes it, as one word; the tag is in the lowest bits of the first byte.
+/// The key of this metric's doubles as `reading_packing.rs` encodes it, as one word; the tag is in the lowest bits of the first byte.
 #[derive(Debug, Clone, Copy)]
-pub struct EncodedKey {
+pub struct EncodedMetricKey {
     bytes: u64,
     size: u8,
 }
@@ -69,7 +69,7 @@ const KEY_WORD: usize = 8;
 /// A key word and eight bytes of value.
 const MAX_ENTRY: usize = KEY_WORD + 8;
 
-impl EncodedKey {
+impl EncodedMetricKey {
     pub fn new(metric: u32) -> Self {
         let mut encoded = Vec::with_capacity(KEY_WORD);
         put_varint(&mut encoded, key(metric, TAG_DOUBLE));
@@ -82,8 +82,8 @@ impl EncodedKey {
 
 #[cfg(test)]
 mod tests {
-    use super::{EncodedKey, RowWriter};
-    use crate::packing::put_number;
+    use super::{EncodedMetricKey, RowWriter};
+    use crate::reading_packing::put_number;
 
     #[test]
     fn the_bytes_equal_those_of_packing_one_by_one() {
@@ -94,7 +94,7 @@ mod tests {
             writer.clear();
             let mut expected = Vec::new();
             for value in values {
-                writer.put_number(EncodedKey::new(metric), value);
+                writer.put_number(EncodedMetricKey::new(metric), value);
                 put_number(&mut expected, metric, value);
             }
             assert_eq!(writer.bytes(), expected, "{metric}");

@@ -1,5 +1,5 @@
 //! Webhook signatures: HMAC-SHA256 (RFC 2104), with the key's two padded blocks hashed once per key. Defined by
-//! `domain/webhooks/reference.py`. sha2 uses the processor's SHA instructions where it has them.
+//! `domain/webhooks/signature_reference.py`. sha2 uses the processor's SHA instructions where it has them.
 
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
@@ -18,7 +18,7 @@ const SECRET_PREFIX: &str = "whsec_";
 
 /// The secret is not `whsec_` followed by base64.
 #[derive(Debug, PartialEq, Eq)]
-pub struct InvalidSecret;
+pub struct InvalidWebhookSecret;
 
 struct HmacKey {
     inner: [u32; 8],
@@ -84,15 +84,15 @@ fn finish(mut state: [u32; 8], tail: &[u8]) -> [u8; 32] {
 }
 
 /// Signs in both schemes with one secret.
-pub struct Signer {
+pub struct WebhookSigner {
     service_key: HmacKey,
     standard_key: HmacKey,
 }
 
-impl Signer {
-    pub fn new(secret: &str) -> Result<Self, InvalidSecret> {
+impl WebhookSigner {
+    pub fn new(secret: &str) -> Result<Self, InvalidWebhookSecret> {
         let standard_key = secret.strip_prefix(SECRET_PREFIX).and_then(|rest| STANDARD.decode(rest).ok());
-        let standard_key = standard_key.filter(|key| !key.is_empty()).ok_or(InvalidSecret)?;
+        let standard_key = standard_key.filter(|key| !key.is_empty()).ok_or(InvalidWebhookSecret)?;
         Ok(Self {
             service_key: HmacKey::new(secret.as_bytes()),
             standard_key: HmacKey::new(&standard_key),
@@ -123,7 +123,7 @@ impl Signer {
 
 #[cfg(test)]
 mod tests {
-    use super::{HmacKey, Signer};
+    use super::{HmacKey, WebhookSigner};
 
     #[test]
     fn hmac_equals_rfc_4231() {
@@ -136,7 +136,7 @@ mod tests {
     #[test]
     fn a_secret_without_prefix_or_base64_is_rejected() {
         for secret in ["", "whsec_", "abcd", "whsec_%%%%"] {
-            assert!(Signer::new(secret).is_err(), "{secret}");
+            assert!(WebhookSigner::new(secret).is_err(), "{secret}");
         }
     }
 }

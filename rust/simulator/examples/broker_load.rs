@@ -4,7 +4,7 @@
 
 use std::time::{Duration, Instant};
 
-use latchboard_broker::{Broker, FirmwareProfile, Limits, ListenAddress, TransportKind};
+use latchboard_broker::{Broker, BrokerLimits, FirmwareProfile, ListenAddress, TransportKind};
 use latchboard_simulator::{ConnectionConfig, DeviceCredentials, Simulation, SimulationConfig};
 
 fn argument(index: usize, default: f64) -> f64 {
@@ -27,9 +27,9 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
         argument(3, 5.0),
         argument(4, 1.0),
     );
-    let broker = Broker::new(Limits {
+    let broker = Broker::new(BrokerLimits {
         rate_per_second: 0.0,
-        ..Limits::default()
+        ..BrokerLimits::default()
     })?;
     let address = ListenAddress {
         transport: TransportKind::Tcp,

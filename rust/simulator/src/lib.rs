@@ -4,10 +4,10 @@
 //! its profile does: it subscribes, publishes that it is online, publishes telemetry at its share of the fleet's rate, and runs
 //! commands. Faults of real devices are injected on request (`FaultConfig`) and counted.
 //!
-//! Read `config`, `simulation`, `reconnect`, then `session` and `scenario`, then `firmware`.
+//! Read `config`, `simulation`, `device_loop`, then `session` and `scenario`, then `firmware`.
 
 mod client_packets;
-mod commands;
+mod command_handling;
 mod config;
 mod counters;
 mod device;

@@ -3,7 +3,7 @@
 use std::io;
 use std::time::{Duration, Instant};
 
-use latchboard_broker::clock::now_ms;
+use latchboard_broker::wall_clock::now_ms;
 use tokio::time::sleep_until;
 
 use crate::client_packets::ServerPacket;

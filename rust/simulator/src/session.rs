@@ -4,8 +4,8 @@ use std::collections::VecDeque;
 use std::io;
 use std::time::{Duration, Instant};
 
-use latchboard_broker::clock::now_ms;
 use latchboard_broker::topic_authorization::TOPIC_ROOT;
+use latchboard_broker::wall_clock::now_ms;
 
 use crate::counters::Counters;
 use crate::device::SimulatedDevice;

@@ -3,7 +3,7 @@
 use std::collections::HashMap;
 
 use latchboard_engine::canonical_json::{compare_names, is_exact, write_double, write_integer, write_string};
-use latchboard_engine::event_chain::{Hash, Record, link};
+use latchboard_engine::event_chain::{EventHash, EventRecord, link};
 use latchboard_engine::hex::{parse_hash, write_hex};
 use pyo3::exceptions::{PyRecursionError, PyTypeError, PyValueError};
 use pyo3::intern;
@@ -12,7 +12,7 @@ use pyo3::types::{PyBool, PyDict, PyFloat, PyInt, PyList, PyMapping, PyString, P
 
 /// Data nested deeper is an error, as it is in Python; the stack has room for much more.
 const MAX_DEPTH: usize = 500;
-const NO_HASH: Hash = [0; 32];
+const NO_HASH: EventHash = [0; 32];
 
 type Place<'py> = (i64, Bound<'py, PyString>);
 
@@ -44,7 +44,7 @@ pub fn chain_events<'py>(
     Ok(places)
 }
 
-fn parse_heads(heads: HashMap<String, (i64, String)>) -> PyResult<HashMap<String, (i64, Hash)>> {
+fn parse_heads(heads: HashMap<String, (i64, String)>) -> PyResult<HashMap<String, (i64, EventHash)>> {
     let parse = |(account, (sequence, hash)): (String, (i64, String))| {
         let hash = parse_hash(&hash).ok_or_else(|| PyValueError::new_err("a hash is 64 hexadecimal digits"))?;
         Ok((account, (sequence, hash)))
@@ -52,7 +52,7 @@ fn parse_heads(heads: HashMap<String, (i64, String)>) -> PyResult<HashMap<String
     heads.into_iter().map(parse).collect()
 }
 
-fn hex_text<'py>(py: Python<'py>, hash: &Hash) -> PyResult<Bound<'py, PyString>> {
+fn hex_text<'py>(py: Python<'py>, hash: &EventHash) -> PyResult<Bound<'py, PyString>> {
     let mut digits = [0; 64];
     write_hex(hash, &mut digits);
     PyString::from_bytes(py, &digits)
@@ -67,7 +67,7 @@ fn write_record(event: &Bound<'_, PyAny>, account_id: &str, sequence: i64, out: 
     let kind = event.getattr(intern!(py, "kind"))?;
     let event_id = event.getattr(intern!(py, "event_id"))?;
     let source = event.getattr(intern!(py, "source"))?;
-    let record = Record {
+    let record = EventRecord {
         account_id,
         address: text_of(&address)?,
         description: text_of(&description)?,

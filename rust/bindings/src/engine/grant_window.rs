@@ -6,12 +6,12 @@ use pyo3::exceptions::PyValueError;
 use pyo3::prelude::*;
 
 #[pyclass(module = "adapters.engine._native", name = "Window")]
-pub struct PyWindow {
+pub struct PyGrantWindow {
     inner: GrantWindow,
 }
 
 #[pymethods]
-impl PyWindow {
+impl PyGrantWindow {
     /// `days_mask`: bit 0 is Sunday. `tzif`: the time zone (RFC 9636).
     #[new]
     fn new(days_mask: u8, from_minute: Option<u16>, to_minute: Option<u16>, tzif: &[u8], name: &str) -> PyResult<Self> {

@@ -1,4 +1,4 @@
-//! Rules from Python: tuples, as `adapters/engine/native.py` builds them.
+//! Rules from Python: tuples, as `adapters/engine/native_engine.py` builds them.
 
 use latchboard_engine::compiled_rules::{Condition, ConditionTest, EQUAL, GREATER, LESS, NEVER, RuleSpec};
 use latchboard_engine::engine::Engine;

@@ -1,21 +1,21 @@
 //! Bindings of the webhook signatures.
 
-use latchboard_engine::webhook_signing::Signer;
+use latchboard_engine::webhook_signing::WebhookSigner;
 use pyo3::exceptions::PyValueError;
 use pyo3::prelude::*;
 use pyo3::types::{PyBytes, PyString};
 
 /// Signs for one webhook; keeps hash states, not the secret.
 #[pyclass(module = "adapters.engine._native", name = "Signer", frozen)]
-pub struct PySigner {
-    inner: Signer,
+pub struct PyWebhookSigner {
+    inner: WebhookSigner,
 }
 
 #[pymethods]
-impl PySigner {
+impl PyWebhookSigner {
     #[new]
     fn new(secret: &str) -> PyResult<Self> {
-        let inner = Signer::new(secret);
+        let inner = WebhookSigner::new(secret);
         let inner = inner.map_err(|_| PyValueError::new_err("a webhook secret is whsec_ followed by base64"))?;
         Ok(Self { inner })
     }

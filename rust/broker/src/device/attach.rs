@@ -9,10 +9,10 @@ use parking_lot::Mutex;
 use super::RegisteredDevice;
 use super::delayed_will::DelayedWill;
 use super::device_state::{CredentialSnapshot, DeviceState, StoredSession};
-use crate::clock::now_ms;
 use crate::connection_mailbox::{Connection, ConnectionMailbox, SessionState};
 use crate::inbound_queue::InboundQueue;
-use crate::limits::Limits;
+use crate::limits::BrokerLimits;
+use crate::wall_clock::now_ms;
 
 /// The password has changed, or the device was removed, since authentication.
 pub struct CredentialsChanged;
@@ -46,7 +46,7 @@ impl RegisteredDevice {
         &self,
         credentials: CredentialSnapshot,
         request: SessionRequest,
-        limits: &Limits,
+        limits: &BrokerLimits,
         queue: &InboundQueue,
         announce: impl FnOnce(bool, i64),
     ) -> Result<AttachedConnection, CredentialsChanged> {
@@ -86,7 +86,7 @@ impl RegisteredDevice {
         &self,
         connection: &Arc<Connection>,
         ending: SessionEnd,
-        limits: &Limits,
+        limits: &BrokerLimits,
         queue: &InboundQueue,
         announce: impl FnOnce(bool, i64),
     ) -> Option<Instant> {

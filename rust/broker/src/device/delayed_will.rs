@@ -2,8 +2,8 @@
 
 use std::time::Instant;
 
-use crate::clock::now_ms;
 use crate::inbound_queue::{DeviceEvent, EventSource, InboundQueue, QueuePermit};
+use crate::wall_clock::now_ms;
 use crate::wire::Will;
 
 pub struct DelayedWill {

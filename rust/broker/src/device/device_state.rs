@@ -7,11 +7,11 @@ use blake3::Hash;
 use bytestring::ByteString;
 
 use super::delayed_will::DelayedWill;
-use crate::clock::now_ms;
 use crate::connection_mailbox::{CloseReason, Connection, OutboundPublish, SessionState, Subscription};
 use crate::inbound_queue::InboundQueue;
 use crate::rate_limit::TokenBucket;
 use crate::topic_authorization::{FirmwareProfile, filter_matches};
+use crate::wall_clock::now_ms;
 
 /// A device's number, profile and password digest, as they were when a connection was opened.
 /// `Hash` compares in constant time.

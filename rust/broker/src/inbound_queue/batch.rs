@@ -4,18 +4,18 @@ use std::sync::Arc;
 
 use super::message::{AckHandle, DeviceEvent, InboundMessage, QueuedMessage, TelemetryMessage};
 use crate::connection_mailbox::CloseReason;
-use crate::stats::Stats;
+use crate::stats::BrokerStats;
 
 pub struct InboundBatch {
     pub telemetry: Vec<TelemetryMessage>,
     pub events: Vec<DeviceEvent>,
     telemetry_acks: Vec<AckHandle>,
     event_acks: Vec<AckHandle>,
-    stats: Arc<Stats>,
+    stats: Arc<BrokerStats>,
 }
 
 impl InboundBatch {
-    pub(super) fn new(messages: Vec<QueuedMessage>, stats: Arc<Stats>) -> Self {
+    pub(super) fn new(messages: Vec<QueuedMessage>, stats: Arc<BrokerStats>) -> Self {
         let mut batch = Self {
             telemetry: Vec::new(),
             events: Vec::new(),
@@ -61,7 +61,7 @@ impl InboundBatch {
     }
 }
 
-fn acknowledge(acks: &mut Vec<AckHandle>, stats: &Stats) {
+fn acknowledge(acks: &mut Vec<AckHandle>, stats: &BrokerStats) {
     stats.inbound_acked.add(acks.len() as u64);
     for ack in acks.drain(..) {
         ack.connection.acknowledge(ack.sequence);

@@ -9,15 +9,15 @@ use bytestring::ByteString;
 
 use super::socket::{poll_read, write_final};
 use crate::broker_state::BrokerState;
-use crate::clock::now_ms;
 use crate::connection_mailbox::Connection;
 use crate::device::{AttachedConnection, CredentialSnapshot, RegisteredDevice, SessionRequest};
 use crate::inbound_queue::{DeviceEvent, EventSource, MESSAGE_OVERHEAD, QueuePermit};
-use crate::limits::Limits;
-use crate::stats::Stats;
+use crate::limits::BrokerLimits;
+use crate::stats::BrokerStats;
 use crate::topic_authorization;
 use crate::transport::TransportStream;
 use crate::unauthenticated_connections::AcceptedSocket;
+use crate::wall_clock::now_ms;
 use crate::wire::{ConnackProperties, Connect, PacketCodec, Will, read_connect, reason};
 
 /// How a client has reached the broker.
@@ -241,7 +241,7 @@ async fn reserve_permits(shared: &BrokerState, will: Option<&Will>, deadline: In
     Ok((connect_permit, final_permit))
 }
 
-fn credentials_changed(stats: &Stats) -> u8 {
+fn credentials_changed(stats: &BrokerStats) -> u8 {
     stats.refused_credentials.increment();
     reason::BAD_USER_NAME_OR_PASSWORD
 }
@@ -254,14 +254,14 @@ fn session_request(connect: &Connect, client_id: ByteString) -> SessionRequest {
     }
 }
 
-fn count_connect(stats: &Stats, attached: &AttachedConnection) {
+fn count_connect(stats: &BrokerStats, attached: &AttachedConnection) {
     stats.connects.increment();
     stats.connections.increment();
     stats.takeovers.add(u64::from(attached.took_over));
     stats.closed_evicted.add(attached.evicted as u64);
 }
 
-fn session_expiry(connect: &Connect, limits: &Limits) -> Duration {
+fn session_expiry(connect: &Connect, limits: &BrokerLimits) -> Duration {
     Duration::from_secs(u64::from(connect.session_expiry_s)).min(limits.max_session_expiry)
 }
 
@@ -272,7 +272,7 @@ fn keep_alive_timeout(keep_alive_s: u16) -> Option<Duration> {
 
 fn connack_properties(
     connect: &Connect,
-    limits: &Limits,
+    limits: &BrokerLimits,
     session_present: bool,
     assigned_client_id: Option<ByteString>,
 ) -> ConnackProperties {

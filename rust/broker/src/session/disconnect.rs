@@ -5,10 +5,10 @@ use std::time::{Duration, Instant};
 
 use super::state::Session;
 use crate::broker_state::BrokerState;
-use crate::clock::now_ms;
 use crate::connection_mailbox::CloseReason;
 use crate::device::{DelayedWill, RegisteredDevice, SessionEnd};
 use crate::inbound_queue::{DeviceEvent, EventSource, MESSAGE_OVERHEAD};
+use crate::wall_clock::now_ms;
 use crate::wire::{ProtocolViolation, reason};
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

@@ -7,10 +7,10 @@ use bytes::Bytes;
 
 use super::disconnect::DisconnectCause;
 use super::state::Session;
-use crate::clock::now_ms;
 use crate::drop_reason::DropReason;
 use crate::inbound_queue::{AckHandle, DeviceEvent, InboundMessage, MESSAGE_OVERHEAD, QueuePermit, TelemetryMessage};
 use crate::topic_authorization::{self, FirmwareProfile};
+use crate::wall_clock::now_ms;
 use crate::wire::{Publish, reason};
 
 impl Session {

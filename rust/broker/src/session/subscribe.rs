@@ -7,13 +7,13 @@ use super::state::Session;
 use crate::connection_mailbox::Subscription;
 use crate::inbound_queue::{DeviceEvent, MESSAGE_OVERHEAD};
 use crate::topic_authorization;
-use crate::wire::{TopicFilter, reason};
+use crate::wire::{SubscribeFilter, reason};
 
 impl Session {
     pub(super) async fn subscribe(
         &mut self,
         packet_id: u16,
-        filters: Vec<TopicFilter>,
+        filters: Vec<SubscribeFilter>,
         has_subscription_id: bool,
     ) -> Result<(), DisconnectCause> {
         self.throttle(0).await?;
@@ -61,7 +61,7 @@ impl Session {
     }
 
     /// The granted QoS, or the reason code of a refusal. `count`: subscriptions of the session so far.
-    fn subscribe_code(&self, filter: &TopicFilter, count: usize, has_subscription_id: bool) -> u8 {
+    fn subscribe_code(&self, filter: &SubscribeFilter, count: usize, has_subscription_id: bool) -> u8 {
         let limits = &self.shared.limits;
         if has_subscription_id {
             return reason::SUBSCRIPTION_IDENTIFIERS_NOT_SUPPORTED;

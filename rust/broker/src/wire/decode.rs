@@ -7,7 +7,7 @@ use bytestring::ByteString;
 use rmqtt_codec::types::{Publish as CodecPublish, QoS};
 use rmqtt_codec::{v3, v5};
 
-use super::packet::{Connect, Packet, ProtocolViolation, Publish, TopicFilter, Will};
+use super::packet::{Connect, Packet, ProtocolViolation, Publish, SubscribeFilter, Will};
 use super::reason;
 
 pub(super) fn connect_from_v3(connect: v3::Connect) -> Connect {
@@ -86,7 +86,7 @@ pub(super) fn packet_from_v3(packet: v3::Packet) -> Result<Packet, ProtocolViola
             packet_id,
             topic_filters,
         } => {
-            let without_options = |(filter, qos): (ByteString, QoS)| TopicFilter {
+            let without_options = |(filter, qos): (ByteString, QoS)| SubscribeFilter {
                 filter,
                 qos: qos.value(),
                 retain_as_published: false,
@@ -122,7 +122,7 @@ pub(super) fn packet_from_v5(packet: v5::Packet) -> Result<Packet, ProtocolViola
         v5::Packet::PublishAck(ack) => Packet::PubAck(ack.packet_id.get()),
         v5::Packet::PublishRelease(release) => Packet::PubRel(release.packet_id.get()),
         v5::Packet::Subscribe(subscribe) => {
-            let with_options = |(filter, options): (ByteString, v5::SubscriptionOptions)| TopicFilter {
+            let with_options = |(filter, options): (ByteString, v5::SubscriptionOptions)| SubscribeFilter {
                 filter,
                 qos: options.qos.value(),
                 retain_as_published: options.retain_as_published,

@@ -11,7 +11,7 @@ pub mod reason;
 
 pub use self::codec::PacketCodec;
 pub use self::connect::read_connect;
-pub use self::packet::{ConnackProperties, Connect, Packet, ProtocolViolation, Publish, TopicFilter, Will};
+pub use self::packet::{ConnackProperties, Connect, Packet, ProtocolViolation, Publish, SubscribeFilter, Will};
 
 #[cfg(test)]
 mod tests;

@@ -51,7 +51,7 @@ pub struct Publish {
 }
 
 /// One topic filter of a SUBSCRIBE with its options.
-pub struct TopicFilter {
+pub struct SubscribeFilter {
     pub filter: ByteString,
     pub qos: u8,
     pub retain_as_published: bool,
@@ -68,7 +68,7 @@ pub enum Packet {
     PubRel(u16),
     Subscribe {
         packet_id: u16,
-        filters: Vec<TopicFilter>,
+        filters: Vec<SubscribeFilter>,
         has_subscription_id: bool,
     },
     Unsubscribe {

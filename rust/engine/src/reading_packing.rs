@@ -1,4 +1,4 @@
-//! The binary form of readings and checkpoints in the database. Defined by `domain/telemetry/packing.py`, described in docs/engine.md.
+//! The binary form of readings and checkpoints in the database. Defined by `domain/telemetry/reading_packing.py`, described in docs/explanation/engine.md.
 
 use crate::payload_parser::MetricValue;
 

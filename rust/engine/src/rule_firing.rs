@@ -10,16 +10,16 @@ pub const OFF: u32 = 1;
 
 /// Which rules an evaluation covers.
 #[derive(Clone, Copy, PartialEq, Eq)]
-pub enum EvaluationKind {
+pub enum RuleEvaluationKind {
     All,
     /// Timed rules whose deadline has passed; plain rules have no deadline.
     Due,
 }
 
 /// One evaluation of a device's rules.
-pub struct Evaluation<'a> {
+pub struct RuleEvaluation<'a> {
     pub at_ms: i64,
-    pub kind: EvaluationKind,
+    pub kind: RuleEvaluationKind,
     /// (command, rule) of the rules that have fired in it; empty at first.
     pub fired: &'a mut Vec<(u32, u32)>,
     pub result: &'a mut BatchResult,
@@ -33,8 +33,8 @@ pub(crate) fn satisfies(mask: u8, value: f64, threshold: f64) -> bool {
 }
 
 /// Fires the rule, unless an earlier rule has fired with the same or the opposite command.
-pub(crate) fn fire(record: &mut DeviceRecord<'_>, index: usize, evaluation: &mut Evaluation<'_>) {
-    let Evaluation { at_ms, result, .. } = evaluation;
+pub(crate) fn fire(record: &mut DeviceRecord<'_>, index: usize, evaluation: &mut RuleEvaluation<'_>) {
+    let RuleEvaluation { at_ms, result, .. } = evaluation;
     let at_ms = *at_ms;
     let command = record.header.rule(record.words, index).command();
     let device = record.header.number;
@@ -61,7 +61,7 @@ pub(crate) fn report_transition(
     index: usize,
     held_since: i64,
     changed: bool,
-    evaluation: &mut Evaluation<'_>,
+    evaluation: &mut RuleEvaluation<'_>,
 ) {
     let (header, words) = (&*record.header, &*record.words);
     let last_fired = header.last_fired(words, index);

@@ -4,7 +4,7 @@ use std::io;
 use std::sync::atomic::Ordering::Relaxed;
 use std::time::{Duration, Instant};
 
-use latchboard_broker::clock::now_ms;
+use latchboard_broker::wall_clock::now_ms;
 
 use crate::client_packets::ReceivedPublish;
 use crate::counters::Counters;
