@@ -33,7 +33,7 @@ from adapters.storage.sql.repositories import event_retention
 from adapters.storage.sql.repositories import events as queries
 from adapters.storage.sql.repositories.event_writer_numbers import RESERVE_POSITIONS
 from domain.accounts.model import Account
-from domain.events.log_cursor import LogCursor
+from domain.events.event_log_cursor import EventLogCursor
 from domain.events.model import Event
 from domain.events.service import DomainEventRecorder
 from domain.kernel.ids import AccountId, DeviceId, EventId, IdPrefix
@@ -141,7 +141,7 @@ async def query(url: str) -> None:
 
     async def resume() -> None:
         async with uow.read() as tx:
-            await tx.events.list_public_after(ACCOUNT, LogCursor(last // 2), 500)
+            await tx.events.list_public_after(ACCOUNT, EventLogCursor(last // 2), 500)
 
     async def device() -> None:
         async with uow.read() as tx:

@@ -15,7 +15,7 @@ from contextlib import contextmanager
 
 import msgspec
 
-from domain.events.log_cursor import LogCursor
+from domain.events.event_log_cursor import EventLogCursor
 from domain.events.model import Event, FeedFilter, FeedFrame
 from domain.events.policy import is_access_change
 from domain.kernel.ids import AccountId, DeviceId
@@ -28,12 +28,12 @@ AUDIT_TYPE = "audit"
 _encode_json = msgspec.json.Encoder().encode
 
 
-def encode_frame(event: Event, store_time_s: int = 0, log: LogCursor | None = None) -> FeedFrame:
+def encode_frame(event: Event, store_time_s: int = 0, log: EventLogCursor | None = None) -> FeedFrame:
     """The frame with the encoded payload; the sender appends the cursor."""
     return _frame(event, event.payload, store_time_s, log)
 
 
-def encode_audit_frame(event: Event, store_time_s: int = 0, log: LogCursor | None = None) -> FeedFrame:
+def encode_audit_frame(event: Event, store_time_s: int = 0, log: EventLogCursor | None = None) -> FeedFrame:
     """An event that is not public, as clients with `audit` get it: the record of the log without the address of the request."""
     record = {
         "type": AUDIT_TYPE,
@@ -49,7 +49,7 @@ def encode_audit_frame(event: Event, store_time_s: int = 0, log: LogCursor | Non
     return _frame(event, record, store_time_s, log)
 
 
-def _frame(event: Event, payload: object, store_time_s: int, log: LogCursor | None) -> FeedFrame:
+def _frame(event: Event, payload: object, store_time_s: int, log: EventLogCursor | None) -> FeedFrame:
     json = _encode_json(payload)[:-1]
     return FeedFrame(event.position, event.writer, event.kind, event.device_id, json, store_time_s, log)
 
@@ -128,9 +128,9 @@ class InProcessFeedHub:
 
     def publish(self, event: Event) -> None:
         """For the only process that writes to the log: events come in the order of their positions."""
-        self.publish_logged(event, LogCursor(event.position) if event.position else None)
+        self.publish_logged(event, EventLogCursor(event.position) if event.position else None)
 
-    def publish_logged(self, event: Event, log: LogCursor | None) -> None:
+    def publish_logged(self, event: Event, log: EventLogCursor | None) -> None:
         """`log` covers this event and all that were published before it."""
         subscriptions = self._subscriptions.get(event.account_id)
         if event.is_public:
@@ -214,7 +214,7 @@ class LogOrderedFeedPublisher:
         self._hub = hub
         self._wake_follower = wake
         self._own_positions: set[int] = set()
-        self._published = LogCursor()
+        self._published = EventLogCursor()
         self.notify_instances: Callable[[], None] = lambda: None
         """Called after each commit of this process; tells the other instances that the log has grown."""
 
@@ -235,7 +235,7 @@ class LogOrderedFeedPublisher:
         self._hub.set_store_time(store_time_s)
         self.on_store_time(store_time_s)
 
-    def publish_from_log(self, event: Event, log: LogCursor) -> bool:
+    def publish_from_log(self, event: Event, log: EventLogCursor) -> bool:
         """The next event of the log; `log` covers it and all before. True when another instance wrote it."""
         self._published = log
         self._hub.publish_logged(event, log)

@@ -7,7 +7,7 @@ import random
 from dataclasses import replace
 from typing import Any
 
-from domain.events.log_cursor import LogCursor
+from domain.events.event_log_cursor import EventLogCursor
 from domain.events.model import Event, EventSearch
 from support.sealing import seal
 from support.storage import NOW, StoredAccount, an_account, an_event, new_id
@@ -33,7 +33,7 @@ async def test_positions_are_unique_and_the_log_is_read_by_position(world: Store
 
     written = await asyncio.gather(*[write() for _ in range(50)])
     async with world.uow.read() as tx:
-        found = await tx.events.list_public_after(world.account.account_id, LogCursor(), 99)
+        found = await tx.events.list_public_after(world.account.account_id, EventLogCursor(), 99)
     assert list(found) == sorted(written, key=lambda event: event.position)
     assert len({event.position for event in found}) == 50
 
@@ -43,7 +43,7 @@ async def test_a_reader_misses_and_doubles_nothing_while_eight_writers_commit_ou
     chance = random.Random(3)
     writing = True
     followed: list[Event] = []
-    cursor = LogCursor()
+    cursor = EventLogCursor()
 
     async def write() -> None:
         for _ in range(12):
@@ -58,7 +58,7 @@ async def test_a_reader_misses_and_doubles_nothing_while_eight_writers_commit_ou
             last_look = not writing
             async with world.uow.read() as tx:
                 found = await tx.events.list_after(cursor, 5)
-                end = await tx.events.end() if len(found) < 5 and chance.random() < 0.3 else LogCursor()
+                end = await tx.events.end() if len(found) < 5 and chance.random() < 0.3 else EventLogCursor()
             followed.extend(found)
             cursor = cursor.after(found).union(end)
             if last_look and len(found) < 5:
@@ -74,7 +74,7 @@ async def test_a_reader_misses_and_doubles_nothing_while_eight_writers_commit_ou
         writing = False
         await following
     async with world.uow.read() as tx:
-        log = list(await tx.events.list_after(LogCursor(), 10_000))
+        log = list(await tx.events.list_after(EventLogCursor(), 10_000))
     assert sorted(followed, key=lambda event: event.position) == log
     assert len(log) >= 96
     for writer in {event.writer for event in log}:
@@ -157,16 +157,16 @@ async def test_a_feed_resumes_with_public_events_only(world: StoredAccount) -> N
         first = await append(tx, an_event(world))
         await append(tx, an_event(world, kind="grant_created"))
         third = await append(tx, an_event(world, kind="device_online"))
-        assert list(await tx.events.list_public_after(account_id, LogCursor(), 9)) == [first, third]
-        assert list(await tx.events.list_public_after(account_id, LogCursor().after([first]), 9)) == [third]
-        assert list(await tx.events.list_public_after(account_id, LogCursor(), 1)) == [first]
+        assert list(await tx.events.list_public_after(account_id, EventLogCursor(), 9)) == [first, third]
+        assert list(await tx.events.list_public_after(account_id, EventLogCursor().after([first]), 9)) == [third]
+        assert list(await tx.events.list_public_after(account_id, EventLogCursor(), 1)) == [first]
 
 
 async def test_the_log_has_an_oldest_position_and_an_end(world: StoredAccount) -> None:
     other = an_account()
     async with world.uow.write() as tx:
         await tx.accounts.add(other)
-        assert (await tx.events.oldest_position(), await tx.events.end()) == (0, LogCursor())
+        assert (await tx.events.oldest_position(), await tx.events.end()) == (0, EventLogCursor())
         first = await append(tx, an_event(world))
     assert await seal(world.uow, NOW - 1) == 1
     async with world.uow.write() as tx:
@@ -220,7 +220,7 @@ async def test_many_events_are_appended_in_their_order_and_counted(world: Stored
     positions = [event.position for event in (*stored, last)]
     assert positions == sorted(set(positions))
     async with world.uow.read() as tx:
-        assert list(await tx.events.list_public_after(world.account.account_id, LogCursor(), 99)) == [*stored[:5], last]
+        assert list(await tx.events.list_public_after(world.account.account_id, EventLogCursor(), 99)) == [*stored[:5], last]
         assert await tx.events.count(world.account.account_id) == 6
         assert await tx.events.count(other.account_id) == 1
 
@@ -229,19 +229,19 @@ async def test_the_log_of_all_accounts_can_be_followed_in_its_order(world: Store
     other = an_account()
     async with world.uow.write() as tx:
         await tx.accounts.add(other)
-        assert await tx.events.end() == LogCursor()
+        assert await tx.events.end() == EventLogCursor()
         first = [await append(tx, an_event(world, kind="grant_created")) for _ in range(2)]
         second = await append(tx, an_event(world, account_id=other.account_id))
     async with world.uow.read() as tx:
         end = await tx.events.end()
-        assert list(await tx.events.list_after(LogCursor(), 9)) == [*first, second]
-        assert list(await tx.events.list_kinds_after(LogCursor(), 9)) == ["grant_created", "grant_created", "relay_changed"]
-        assert list(await tx.events.list_after(LogCursor().after(first[:1]), 1)) == [first[1]]
-        for cursor in (LogCursor(second.position), LogCursor().after([second]), end):
+        assert list(await tx.events.list_after(EventLogCursor(), 9)) == [*first, second]
+        assert list(await tx.events.list_kinds_after(EventLogCursor(), 9)) == ["grant_created", "grant_created", "relay_changed"]
+        assert list(await tx.events.list_after(EventLogCursor().after(first[:1]), 1)) == [first[1]]
+        for cursor in (EventLogCursor(second.position), EventLogCursor().after([second]), end):
             assert list(await tx.events.list_after(cursor, 9)) == []
     async with world.uow.write() as tx:
         await tx.events.advance_idle_writers()
     async with world.uow.write() as tx:
-        assert await tx.events.end() == LogCursor(second.position)
+        assert await tx.events.end() == EventLogCursor(second.position)
         third = await append(tx, an_event(world))
-        assert list(await tx.events.list_after(LogCursor(second.position), 9)) == [third]
+        assert list(await tx.events.list_after(EventLogCursor(second.position), 9)) == [third]

@@ -10,7 +10,7 @@ import pytest
 from adapters.storage.sql.bulk_insert import bulk_insert, bulk_update
 from adapters.storage.sql.db_session import DbSession, UniqueViolationError
 from adapters.storage.sql.tables import devices, event_counts, events
-from domain.events.log_cursor import LogCursor
+from domain.events.event_log_cursor import EventLogCursor
 from support import storage
 
 KEPT = ("event_id", "account_id", "device_id", "kind", "description", "at_ms", "source", "address", "payload", "public")
@@ -103,4 +103,4 @@ async def test_rows_that_are_being_written_when_it_fails_leave_nothing_behind(ki
             assert await tx.events.oldest_position() == 0
             await tx.session.bulk_write(EVENTS, rows)
         async with uow.read() as tx:
-            assert [one.event_id for one in await tx.events.list_after(LogCursor(), 1000)] == [row[0] for row in rows]
+            assert [one.event_id for one in await tx.events.list_after(EventLogCursor(), 1000)] == [row[0] for row in rows]

@@ -12,7 +12,7 @@ import pytest
 
 from adapters.storage.sql import SqlDatabase
 from adapters.storage.sql.repositories.event_writer_numbers import reserve_positions
-from domain.events.log_cursor import MAX_WRITERS, LogCursor
+from domain.events.event_log_cursor import MAX_WRITERS, EventLogCursor
 from domain.events.model import Event
 from domain.kernel.errors import Unavailable
 from support import postgres
@@ -65,7 +65,7 @@ async def append(world: StoredAccount) -> Event:
     return event  # type: ignore[no-any-return]
 
 
-async def unread(world: StoredAccount, after: LogCursor) -> list[Event]:
+async def unread(world: StoredAccount, after: EventLogCursor) -> list[Event]:
     async with world.uow.read() as tx:
         return list(await tx.events.list_after(after, 99))
 
@@ -75,16 +75,16 @@ async def test_readers_get_what_is_committed_while_an_earlier_transaction_is_ope
     late, _ = await slow.written()
     quick = [await append(world) for _ in range(2)]
     assert all(event.position > late.position for event in quick)
-    found = await unread(world, LogCursor())
+    found = await unread(world, EventLogCursor())
     assert found == quick
     async with world.uow.write() as tx:
         await tx.events.advance_idle_writers()
     async with world.uow.read() as tx:
         end = await tx.events.end()
-    for cursor in (LogCursor().after(found), end):
+    for cursor in (EventLogCursor().after(found), end):
         assert await unread(world, cursor) == []
     await slow.end()
-    for cursor in (LogCursor().after(found), end):
+    for cursor in (EventLogCursor().after(found), end):
         assert await unread(world, cursor) == [late]
 
 
@@ -99,7 +99,7 @@ async def test_a_writer_that_is_killed_holds_nobody_up_and_its_number_is_used_ag
         await killed.end()
     after = await append(world)
     assert (lost.writer, before.writer, after.writer) == (0, 1, 0)
-    assert await unread(world, LogCursor()) == [before, after]
+    assert await unread(world, EventLogCursor()) == [before, after]
 
 
 async def test_a_transaction_beyond_the_last_number_waits_for_one(world: StoredAccount) -> None:
@@ -112,7 +112,7 @@ async def test_a_transaction_beyond_the_last_number_waits_for_one(world: StoredA
     for one in held:
         await one.end()
     assert (await asyncio.wait_for(waiting, TIMEOUT_S)).position > max(event.position for event in events)
-    assert len(await unread(world, LogCursor())) == MAX_WRITERS + 1
+    assert len(await unread(world, EventLogCursor())) == MAX_WRITERS + 1
 
 
 async def test_a_transaction_that_fails_gives_its_number_back_and_leaves_the_end_where_it_was(world: StoredAccount) -> None:

@@ -17,8 +17,9 @@ from adapters.storage.sql.database import SqlDatabase
 from adapters.storage.sql.postgres.leader_lock import DeviceLeaderLock, LeadershipLostError
 from adapters.storage.sql.postgres.listen_notify import PostgresListener
 from app.runtime.supervisor import Supervisor
-from app.workers.event_log_follower import EventLogFollower, PostgresListenerWorker
-from domain.events.log_cursor import LogCursor
+from app.workers.event_log_follower import EventLogFollower
+from app.workers.postgres_listener import PostgresListenerWorker
+from domain.events.event_log_cursor import EventLogCursor
 from domain.events.model import Event
 from domain.kernel.cursors import EVENTS, encode_cursor
 from domain.kernel.errors import Unavailable
@@ -215,7 +216,7 @@ async def test_clients_that_come_and_go_see_exactly_the_log_that_all_instances_w
         await asyncio.gather(*[write(at, f"{n}") for n, at in enumerate((*pair, *pair, *pair))])
         await cancel_tasks(cutting)
         async with pair[0].feed.world.uow.read() as tx:
-            log += [event.event_id for event in await tx.events.list_public_after(ACCOUNT, LogCursor(), 10_000)]
+            log += [event.event_id for event in await tx.events.list_public_after(ACCOUNT, EventLogCursor(), 10_000)]
         seen = await asyncio.gather(*following)
     assert len(log) > 360
     assert all(sorted(one) == sorted(log) for one in seen)

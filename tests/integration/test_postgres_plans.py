@@ -20,7 +20,7 @@ from adapters.storage.sql import SqlDatabase
 from adapters.storage.sql.db_session import POSTGRES
 from adapters.storage.sql.repositories import events, grants, webhook_deliveries
 from adapters.storage.sql.repositories.event_writer_numbers import cursor_parameters
-from domain.events.log_cursor import LogCursor
+from domain.events.event_log_cursor import EventLogCursor
 from support import postgres
 from support.empty_database import bare_postgres
 from support.query_plans import connect_with_plan_mode, explain, oversized_steps, prepare, values
@@ -71,7 +71,7 @@ def pages() -> Iterator[tuple[str, Any, dict[str, Any]]]:
 
 def unread() -> Iterator[tuple[str, Any, dict[str, Any]]]:
     """What a cursor does not cover; one writer lags a little behind the others."""
-    after = LogCursor(ROWS - 200, ((0, ROWS - 50), (3, ROWS - 300)))
+    after = EventLogCursor(ROWS - 200, ((0, ROWS - 50), (3, ROWS - 300)))
     given = {**cursor_parameters(after), "at_account": "acc_1", "at_limit": LIMIT}
     yield "log after a cursor", events.LIST_AFTER[POSTGRES], given
     yield "kinds after a cursor", events.LIST_KINDS_AFTER[POSTGRES], given

@@ -8,7 +8,7 @@ from typing import Any, cast
 import pytest
 
 from app.workers.changes_of_other_instances import PeerChangeHandler
-from domain.events.log_cursor import LogCursor
+from domain.events.event_log_cursor import EventLogCursor
 from domain.webhooks.model import Webhook
 from support.webhook_receiver import in_sequence, never_respond, respond, webhook_receiver
 from support.webhook_world import WebhookWorld
@@ -33,7 +33,7 @@ async def follow(world: WebhookWorld) -> None:
         wake_events=cast("Any", SimpleNamespace(deliveries=world.wake_event)),
     )
     async with world.uow.read() as tx:
-        events = await tx.events.list_after(LogCursor(), 500)
+        events = await tx.events.list_after(EventLogCursor(), 500)
     for event in events:
         if event.kind.startswith("webhook_"):
             peer_changes.enqueue(event)

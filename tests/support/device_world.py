@@ -14,11 +14,11 @@ from adapters.mqtt.firmware_codec import FirmwareDeviceCodec
 from adapters.params_validator import JsonSchemaParamsValidator
 from domain.accounts.model import Account, Membership, Project, User
 from domain.commands.command_definitions import CommandDefinitionService
+from domain.commands.device_and_execution_queries import DeviceQueryService
 from domain.commands.device_reports import CommandReportService
 from domain.commands.device_types import DeviceTypeService
 from domain.commands.dispatch import CommandDispatchService
 from domain.commands.dispatch_queue import DispatchQueue
-from domain.commands.queries import DeviceQueryService
 from domain.commands.service import CommandService
 from domain.commands.submitted_command_waiter import SubmittedCommandWaiter
 from domain.devices.credential_issuer import CredentialIssuer

@@ -60,7 +60,7 @@ def create_app(
     return app
 
 
-class MountedApp(Protocol):
+class MountedAsgiApp(Protocol):
     """An ASGI application for the requests that it matches."""
 
     def matches(self, scope: dict[str, Any]) -> bool: ...
@@ -68,7 +68,7 @@ class MountedApp(Protocol):
     async def __call__(self, scope: Any, receive: Any, send: Any) -> None: ...
 
 
-def mount(app: Quart, mounted: MountedApp) -> None:
+def mount(app: Quart, mounted: MountedAsgiApp) -> None:
     """Requests that `mounted` matches never reach `app`."""
     beside = app.asgi_app
 

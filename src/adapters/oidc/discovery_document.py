@@ -9,7 +9,7 @@ from typing import Any
 
 import jwt
 
-from adapters.oidc.provider_http import ProviderHttpClient, unavailable_error
+from adapters.oidc.provider_http_client import OidcProviderHttpClient, unavailable_error
 from domain.kernel.clock import HOUR_MS, SECOND_MS, Clock
 
 KEPT_MS = HOUR_MS
@@ -18,7 +18,7 @@ KEYS_REFETCH_MS = 10 * SECOND_MS
 
 
 @dataclass(frozen=True, slots=True)
-class ProviderMetadata:
+class OidcProviderMetadata:
     issuer: str
     authorization_endpoint: str
     token_endpoint: str
@@ -32,16 +32,16 @@ class ProviderMetadata:
     """The provider adds `iss` to each return (RFC 9207)."""
 
 
-class ProviderMetadataCache:
-    def __init__(self, issuer: str, http: ProviderHttpClient, clock: Clock) -> None:
+class OidcProviderMetadataCache:
+    def __init__(self, issuer: str, http: OidcProviderHttpClient, clock: Clock) -> None:
         self._issuer = issuer
         self._http = http
         self._clock = clock
         self._lock = asyncio.Lock()
-        self._document: tuple[int, ProviderMetadata] | None = None
+        self._document: tuple[int, OidcProviderMetadata] | None = None
         self._keys: tuple[int, Sequence[jwt.PyJWK]] | None = None
 
-    async def get(self) -> ProviderMetadata:
+    async def get(self) -> OidcProviderMetadata:
         """Raises Unavailable `PROVIDER_UNAVAILABLE`."""
         async with self._lock:
             now_ms = self._clock.monotonic_ms()
@@ -60,7 +60,7 @@ class ProviderMetadataCache:
                 self._keys = now_ms, _read_keys(await self._http.get(document.jwks_uri))
             return self._keys[1]
 
-    def _read(self, content: dict[str, Any]) -> ProviderMetadata:
+    def _read(self, content: dict[str, Any]) -> OidcProviderMetadata:
         if content.get("issuer") != self._issuer:
             raise unavailable_error(
                 f"its document is of the issuer {content.get('issuer')!r}; LATCHBOARD_OIDC_ISSUER is {self._issuer!r}"
@@ -75,7 +75,7 @@ class ProviderMetadataCache:
             if url is not None or name in ("authorization_endpoint", "token_endpoint", "jwks_uri"):
                 self._http.check_url(str(url))
             urls[name] = None if url is None else str(url)
-        return ProviderMetadata(
+        return OidcProviderMetadata(
             issuer=self._issuer,
             takes_basic="client_secret_basic" in authentication,
             takes_post="client_secret_post" in authentication,

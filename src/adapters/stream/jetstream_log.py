@@ -83,8 +83,8 @@ class JetStreamLog:
         except _ERRORS as error:
             await self.close()
             raise Unavailable(
-                f"The cluster's log does not answer ({_error_text(error)}). Check LATCHBOARD_CLUSTER, that NATS runs with JetStream, "
-                f"and that {self._replicas} of its nodes are up."
+                f"The cluster's log does not answer ({_error_text(error)}). Check LATCHBOARD_CLUSTER, that NATS runs with "
+                f"JetStream, and that {self._replicas} of its nodes are up."
             ) from error
 
     async def _connect(self) -> None:
@@ -199,8 +199,8 @@ class JetStreamLog:
             return await self._js.stream_info(self._stream_name(partition))
         except js_errors.NotFoundError as error:
             raise InboundLogDamagedError(
-                f"The stream {self._stream_name(partition)} does not exist in the cluster's log any more. Find out what deleted it; "
-                "docs/how-to/cluster.md says how to continue without its entries."
+                f"The stream {self._stream_name(partition)} does not exist in the cluster's log any more. Find out what deleted "
+                "it; docs/how-to/cluster.md says how to continue without its entries."
             ) from error
         except _ERRORS as error:
             raise Unavailable(f"The cluster's log does not answer ({_error_text(error)}).") from error

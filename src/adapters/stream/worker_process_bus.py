@@ -29,7 +29,7 @@ log = structlog.get_logger("worker_bus")
 
 
 class WorkerProcessFeedBus:
-    """Implements `FeedBus`."""
+    """Implements `FeedMessageBus`."""
 
     def __init__(self, folder: Path, number: int, count: int, name: str) -> None:
         """`number`: of this worker, 1 to `count`; `name`: of its process, which no other one ever has."""

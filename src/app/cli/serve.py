@@ -11,7 +11,7 @@ from app.cli import startup_banner
 from app.cli.first_account import FirstAccountCredentials, FirstRunLink, create_first_account
 from app.config.settings import Settings
 from app.runtime import open_file_limit
-from app.runtime.worker_processes import WorkerIdentity
+from app.runtime.worker_processes import WorkerProcessIdentity
 from app.wiring import lifecycle
 from app.wiring.compose import compose
 from app.wiring.composed_service import ComposedService
@@ -22,7 +22,7 @@ log = structlog.get_logger("service")
 
 
 async def serve(
-    settings: Settings, *, demo: bool = False, worker: WorkerIdentity | None = None, first_run_token: str | None = None
+    settings: Settings, *, demo: bool = False, worker: WorkerProcessIdentity | None = None, first_run_token: str | None = None
 ) -> int:
     """Serve until a signal. `worker`: set in a worker process; they all have the same `first_run_token`. Returns the exit code.
     Raises what `startup_error_message` has a message for."""

@@ -25,7 +25,7 @@ from app.cli.dead_letter_commands import deadletters
 from app.cli.fleet_commands import apply, export, plan
 from app.cli.secret_key_commands import keys
 from app.cli.simulate import simulate
-from app.cli.tls import tls
+from app.cli.tls_certificates import tls
 from app.config.settings import Settings, setting_sources, unknown_variable_warnings
 from app.runtime import logging
 from app.runtime.startup_errors import PortInUseError, StartupError
@@ -145,7 +145,7 @@ def mcp(
     ] = None,
 ) -> None:
     """Serve the Model Context Protocol on standard input and output: an AI agent acts as one API key."""
-    from app.cli.mcp import run_stdio_server
+    from app.cli.mcp_stdio import run_stdio_server
     from app.cli.startup_banner import http_url
 
     run_async(run_stdio_server(url or http_url(load_settings_or_exit()), key))

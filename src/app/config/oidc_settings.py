@@ -9,7 +9,7 @@ from pydantic import Field, SecretStr, field_validator
 from pydantic_settings import BaseSettings
 
 from domain.kernel.caller import Role
-from domain.oidc.policy import ProviderFactorTrust
+from domain.oidc.policy import OidcFactorTrust
 
 LOOPBACK = ("localhost", "127.0.0.1", "::1")
 
@@ -26,8 +26,8 @@ class OidcSettings(BaseSettings):
     oidc_auto_create: bool = Field(default=False, description="Add unknown people of the provider as members.")
     oidc_account: str | None = Field(default=None, description="Their account, acc_…; default: the only one.")
     oidc_trust_email: bool = Field(default=False, description="Also of a provider that sends no email_verified.")
-    oidc_second_factor: ProviderFactorTrust = Field(
-        ProviderFactorTrust.NEVER,
+    oidc_second_factor: OidcFactorTrust = Field(
+        OidcFactorTrust.NEVER,
         description="When the provider's sign-in stands for the second factor: never, always or claimed.",
     )
     oidc_acr_values: str = Field(default="", max_length=500, description="Asked of the provider, and accepted when claimed.")

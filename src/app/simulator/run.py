@@ -27,7 +27,7 @@ NO_CONNECTION_TIMEOUT_S = 10.0
 """The run fails when no device has connected after this time."""
 
 
-class ProgressReporter(Protocol):
+class SimulationProgressReporter(Protocol):
     def print_line(self, line: str) -> None: ...
 
     def update_progress(self, line: str) -> None:
@@ -35,7 +35,7 @@ class ProgressReporter(Protocol):
 
 
 async def run_simulation(
-    options: SimulationOptions, reporter: ProgressReporter, issue_token: TokenIssuer | None = None
+    options: SimulationOptions, reporter: SimulationProgressReporter, issue_token: TokenIssuer | None = None
 ) -> Sequence[str]:
     """Run until the time is over, or until SIGINT or SIGTERM. Returns the summary lines. `issue_token` supplies an access token
     when `options` have none. Raises SimulationError, and what `issue_token` raises."""
@@ -67,7 +67,7 @@ def _first_error(group: ExceptionGroup[Exception]) -> Exception:
 
 
 async def _run_fleet(
-    options: SimulationOptions, provisioned: ProvisionedFleet, api: ApiClient | None, reporter: ProgressReporter
+    options: SimulationOptions, provisioned: ProvisionedFleet, api: ApiClient | None, reporter: SimulationProgressReporter
 ) -> Sequence[str]:
     host, port = _broker_address(options, provisioned)
     transport = f"{options.connection.transport}, MQTT {options.connection.version}"
@@ -130,7 +130,7 @@ async def _running_in_background(load: CommandLoadGenerator | None) -> AsyncIter
                 await task
 
 
-async def _report_until_done(fleet: extension.Simulation, count: int, reporter: ProgressReporter) -> int:
+async def _report_until_done(fleet: extension.Simulation, count: int, reporter: SimulationProgressReporter) -> int:
     """Print progress until the time is over or a signal arrives. Returns the highest sampled number of connected devices."""
     stop = _stop_on_signal()
     previous: dict[str, int] = {}

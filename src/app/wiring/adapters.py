@@ -41,12 +41,12 @@ from app.config.settings import Settings, SettingsError
 from app.runtime.instance_lock import InstanceLock
 from app.runtime.lost_database_check import KEY_FILE, begin_first_start
 from app.runtime.startup_errors import StartupError
-from app.runtime.worker_processes import WorkerIdentity
+from app.runtime.worker_processes import WorkerProcessIdentity
 from app.wiring.device_link import create_device_link
 from app.wiring.engines import load_engine, own_devices_only
 from domain.accounts.ports import Mailer
 from domain.devices.device_link import DeviceLink
-from domain.feed.feed_between_instances import FeedBus
+from domain.feed.feed_between_instances import FeedMessageBus
 from domain.kernel.clock import Clock
 from domain.kernel.idempotency import PROCESS_ID_LENGTH
 from domain.webhooks.ports import Courier
@@ -59,7 +59,9 @@ READER_POOL_SIZE = 6
 
 
 class ServiceAdapters:
-    def __init__(self, settings: Settings, *, on_interest: Callable[[], None], worker: WorkerIdentity | None = None) -> None:
+    def __init__(
+        self, settings: Settings, *, on_interest: Callable[[], None], worker: WorkerProcessIdentity | None = None
+    ) -> None:
         """`on_interest` is called when the feed gets a client, and when access changes. `worker`: set in a worker process. Raises
         SettingsError, StartupError, and the engine's errors."""
         prepare_data_dir(settings.data_dir)
@@ -109,7 +111,7 @@ class ServiceAdapters:
         return self.front or self.process_id.hex()
 
     @property
-    def feed_bus(self) -> FeedBus | None:
+    def feed_bus(self) -> FeedMessageBus | None:
         """Brings readings to the feeds of other processes."""
         return self.worker_bus if self.cluster is None else self.cluster.bus
 
@@ -136,7 +138,7 @@ def _create_cluster(settings: Settings, process_id: bytes, clock: Clock) -> Clus
     return create_cluster(settings, process_id, clock)
 
 
-def _create_worker_bus(settings: Settings, worker: WorkerIdentity | None, name: str) -> WorkerProcessFeedBus | None:
+def _create_worker_bus(settings: Settings, worker: WorkerProcessIdentity | None, name: str) -> WorkerProcessFeedBus | None:
     if worker is None:
         return None
     from adapters.stream.worker_process_bus import WorkerProcessFeedBus

@@ -9,7 +9,7 @@ from adapters.storage.sql.postgres_session_settings import session_name
 from app.config.settings import Settings
 from app.runtime.metrics import Metrics
 from app.runtime.supervisor import Supervisor, Worker
-from app.runtime.worker_processes import WorkerIdentity
+from app.runtime.worker_processes import WorkerProcessIdentity
 from app.wiring.adapters import ServiceAdapters
 from app.wiring.composed_service import ClusterWorkers, ComposedService, Workers
 from app.wiring.homeassistant import create_homeassistant_workers
@@ -38,7 +38,7 @@ from app.workers.presence_expiry import PresenceExpiryWorker
 from app.workers.retention import RetentionWorker
 from app.workers.rollups import RollupWorker
 from app.workers.rule_timers import RuleTimerWorker
-from app.workers.schedules import DevicePlanWorker, ScheduleWorker
+from app.workers.schedules_and_device_plans import DevicePlanWorker, ScheduleWorker
 from app.workers.steady_time import SteadyTimeWorker
 from app.workers.unusable_message_log import UnusableMessageLog
 from app.workers.wake_event import WakeEvent, WakeEvents
@@ -51,7 +51,7 @@ from domain.ingest.pipeline import IngestPipeline
 from domain.webhooks.deleted_webhook_cleanup import DeletedWebhookCleanup
 
 
-def compose(settings: Settings, worker: WorkerIdentity | None = None) -> ComposedService:
+def compose(settings: Settings, worker: WorkerProcessIdentity | None = None) -> ComposedService:
     """Raises SettingsError, StartupError, EngineMissingError, ExtensionOutdatedError, DatabaseUnusableError."""
     wake_events = WakeEvents()
     adapters = ServiceAdapters(settings, on_interest=wake_events.feed_interest.set, worker=worker)

@@ -14,7 +14,7 @@ from app.config.settings import Settings
 from app.runtime.metrics import Metrics
 from app.runtime.readiness import CachedProbe
 from app.runtime.supervisor import Supervisor, Worker
-from app.runtime.worker_processes import WorkerIdentity
+from app.runtime.worker_processes import WorkerProcessIdentity
 from app.wiring.adapters import ServiceAdapters
 from app.wiring.services import Services
 from app.workers.approval_expiry import ApprovalExpiryWorker
@@ -24,17 +24,18 @@ from app.workers.command_dispatch import CommandDispatchWorker
 from app.workers.device_events import DeviceEventQueue, DeviceEventWorker
 from app.workers.device_lease import DeviceLeaseWorker
 from app.workers.engine_checkpoint import EngineCheckpointWorker
-from app.workers.event_log_follower import EventLogFollower, PostgresListenerWorker
+from app.workers.event_log_follower import EventLogFollower
 from app.workers.feed_interest import FeedInterestWorker
 from app.workers.inbound_log_probe import InboundLogProbeWorker
 from app.workers.ingest import IngestWorker
 from app.workers.instance_lease import InstanceLeaseWorker
 from app.workers.partition_log_reader import PartitionInboundLink
 from app.workers.partition_ownership import PartitionOwnershipWorker
+from app.workers.postgres_listener import PostgresListenerWorker
 from app.workers.retention import RetentionWorker
 from app.workers.rollups import RollupWorker
 from app.workers.rule_timers import RuleTimerWorker
-from app.workers.schedules import ScheduleWorker
+from app.workers.schedules_and_device_plans import ScheduleWorker
 from app.workers.telemetry_append import TelemetryAppendWorker
 from app.workers.unusable_message_log import UnusableMessageLog
 from app.workers.webhook_delivery import WebhookDeliveryWorker
@@ -129,7 +130,7 @@ class ComposedService:
     supervisor: Supervisor
     metrics: Metrics
     http_connections: HttpConnectionLimiter
-    worker: WorkerIdentity | None = None
+    worker: WorkerProcessIdentity | None = None
     """Set in a worker process."""
     http_app: Quart = field(init=False)
     feed_endpoint: FeedEndpoint = field(init=False)

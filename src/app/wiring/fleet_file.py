@@ -12,7 +12,7 @@ from domain.approvals.pending_approval_closer import PendingApprovalCloser
 from domain.commands.command_definitions import CommandDefinitionService
 from domain.commands.device_types import DeviceTypeService
 from domain.devices.service import DeviceService
-from domain.fleet_file.ports import AfterApplyWork, FleetFileTx, FleetFileWriteServices
+from domain.fleet_file.ports import FleetAfterApplyWork, FleetFileTx, FleetFileWriteServices
 from domain.fleet_file.service import FleetFileService
 from domain.grants.grant_service import GrantService, GroupGrantService
 from domain.groups.service import DeviceGroupService
@@ -34,7 +34,7 @@ def create_fleet_file_service(
             on_changed=on_webhook_changed,
         )
 
-    def make_writers(uow: JoinedUnitOfWork[FleetFileTx], postponed: AfterApplyWork) -> FleetFileWriteServices:
+    def make_writers(uow: JoinedUnitOfWork[FleetFileTx], postponed: FleetAfterApplyWork) -> FleetFileWriteServices:
         shared: dict[str, Any] = {"uow": uow, "clock": adapters.clock, "ids": adapters.ids}
         access: dict[str, Any] = {
             **shared,

@@ -21,7 +21,7 @@ from domain.sign_in.login import LoginService
 from domain.team.invitation_acceptance import InvitationAcceptanceService
 
 if TYPE_CHECKING:
-    from adapters.oidc.provider import OidcIdentityProvider
+    from adapters.oidc.identity_provider import OidcIdentityProvider
 
 CALLBACK_PATH = "/dashboard/session/oidc/callback"
 STRONG_METHOD = "mfa"
@@ -83,8 +83,8 @@ def _create_provider(
     settings: Settings, adapters: ServiceAdapters, own: GuardedResolver, others: GuardedResolver
 ) -> OidcIdentityProvider:
     from adapters.delivery.guarded_transport import GuardedTransport
-    from adapters.oidc.provider import OidcClientConfig, OidcIdentityProvider
-    from adapters.oidc.provider_http import ProviderHttpClient
+    from adapters.oidc.identity_provider import OidcClientConfig, OidcIdentityProvider
+    from adapters.oidc.provider_http_client import OidcProviderHttpClient
 
     issuer, public_url = settings.oidc_issuer or "", settings.effective_public_url
     secret = settings.oidc_client_secret
@@ -100,7 +100,7 @@ def _create_provider(
         acr_values=settings.oidc_acr_values,
     )
     tls = _create_tls(settings)
-    http = ProviderHttpClient(issuer, own=GuardedTransport(own, tls), others=GuardedTransport(others, tls))
+    http = OidcProviderHttpClient(issuer, own=GuardedTransport(own, tls), others=GuardedTransport(others, tls))
     return OidcIdentityProvider(config, http, adapters.clock)
 
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from typing import Protocol
 
-from app.workers.schedules import DevicePlanQueue
+from app.workers.schedules_and_device_plans import DevicePlanQueue
 from app.workers.wake_event import WakeEvents
 from app.workers.webhook_delivery import WebhookDeliveryWorker
 from domain.approvals.ports import ApprovalWaiter, HasApprovals

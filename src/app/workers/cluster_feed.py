@@ -16,8 +16,8 @@ from app.workers.base_worker import DueTaskWorker
 from app.workers.wake_event import WakeEvent
 from domain.events.model import Event, FeedFilter
 from domain.feed.feed_between_instances import (
-    FeedBus,
     FeedInterestMessage,
+    FeedMessageBus,
     FeedReadingsMessage,
     ReadingSenderTracker,
     RemoteFeedInterest,
@@ -50,7 +50,7 @@ class ClusterFeedWorker(DueTaskWorker):
         self,
         *,
         instance: str,
-        bus: FeedBus,
+        bus: FeedMessageBus,
         hub: LocalReadingsFeed,
         clock: Clock,
         interest_wake: WakeEvent,

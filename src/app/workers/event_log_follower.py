@@ -6,26 +6,14 @@ notification is lost when its connection is, or when the instance that committed
 
 from __future__ import annotations
 
-import asyncio
-from typing import TYPE_CHECKING
-
-import structlog
-
 from adapters.feed_hub import LogOrderedFeedPublisher
-from app.runtime.supervisor import FatalWorkerError
 from app.workers.base_worker import DueTaskWorker
 from app.workers.changes_of_other_instances import PeerChangeHandler
 from app.workers.wake_event import WakeEvent
-from domain.events.log_cursor import LogCursor
+from domain.events.event_log_cursor import EventLogCursor
 from domain.events.ports import HasEvents
-from domain.kernel.backoff import RETRY_BACKOFF, Backoff
-from domain.kernel.errors import Unavailable
+from domain.kernel.backoff import Backoff
 from domain.kernel.unit_of_work import UnitOfWork
-
-if TYPE_CHECKING:
-    from adapters.storage.sql.postgres.listen_notify import PostgresListener
-
-log = structlog.get_logger("postgres_listener")
 
 PAGE_SIZE = 500
 POLL_INTERVAL_S = 1.0
@@ -50,7 +38,7 @@ class EventLogFollower(DueTaskWorker):
         self._uow = uow
         self._feed = feed
         self._peer_changes = peer_changes
-        self._cursor: LogCursor | None = None
+        self._cursor: EventLogCursor | None = None
         self._since_advance = 0
         self.peer_events = 0
 
@@ -70,7 +58,7 @@ class EventLogFollower(DueTaskWorker):
     async def _process_page(self) -> bool:
         if self._cursor is None:
             await self.seek_to_end()
-        cursor = self._cursor or LogCursor()
+        cursor = self._cursor or EventLogCursor()
         advance = self._since_advance >= ADVANCE_AFTER
         if advance:
             async with self._uow.write(None) as tx:
@@ -87,25 +75,3 @@ class EventLogFollower(DueTaskWorker):
         if end is not None:
             self._cursor, self._since_advance = cursor.union(end), 0
         return len(events) == PAGE_SIZE
-
-
-class PostgresListenerWorker:
-    """Keeps the connection that receives notifications, and opens it again when it is lost."""
-
-    name = "postgres_listener"
-
-    def __init__(self, listener: PostgresListener) -> None:
-        self._listener = listener
-
-    async def run(self) -> None:
-        attempt = 0
-        while True:
-            opened = self._listener.opened
-            try:
-                await self._listener.run_until_lost()
-            except Unavailable as error:
-                if error.code == "DEVICES_HELD_ELSEWHERE":
-                    raise FatalWorkerError(error.message) from None
-                attempt = attempt + 1 if self._listener.opened == opened else 1
-                log.warning("the connection for notifications is lost; it is opened again", error=error.message, attempt=attempt)
-                await asyncio.sleep(RETRY_BACKOFF.pause_s(attempt))

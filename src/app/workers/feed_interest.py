@@ -17,7 +17,7 @@ from typing import Protocol
 
 from app.workers.base_worker import DueTaskWorker
 from app.workers.wake_event import WakeEvent
-from domain.events.log_cursor import LogCursor
+from domain.events.event_log_cursor import EventLogCursor
 from domain.events.model import FeedFilter
 from domain.events.policy import is_access_change
 from domain.events.ports import FeedHub, HasEvents
@@ -42,7 +42,7 @@ class LoggedAccessChangeProbe:
 
     def __init__(self, uow: UnitOfWork[HasEvents]) -> None:
         self._uow = uow
-        self._cursor: LogCursor | None = None
+        self._cursor: EventLogCursor | None = None
 
     async def has_changed(self) -> bool:
         async with self._uow.read() as tx:

@@ -8,7 +8,7 @@ from typing import cast
 import structlog
 
 from app.workers.ingest import IngestWorker
-from app.workers.partition_log_reader import PartitionBatch
+from app.workers.partition_log_reader import PartitionInboundBatch
 from domain.devices.device_link import InboundBatch
 from domain.ingest.device_messages import DecodedBatch
 from domain.ingest.metric_numbering import AssignNames
@@ -22,7 +22,7 @@ class PartitionIngestPipeline(IngestPipeline):
     """Its batches prove their ownership, and advance their positions, in the transaction that stores them."""
 
     async def evaluate(self, batch: InboundBatch, decoded: DecodedBatch, assign_names: AssignNames) -> EvaluatedBatch:
-        owned = cast("PartitionBatch", batch).still_owned()
+        owned = cast("PartitionInboundBatch", batch).still_owned()
         evaluated = await super().evaluate(owned, decoded, assign_names)
         return replace(evaluated, progress=owned.progress)
 

@@ -30,7 +30,7 @@ log = structlog.get_logger("partitions")
 
 
 @dataclass(frozen=True, slots=True)
-class PartitionBatch:
+class PartitionInboundBatch:
     """Entries of one or more partitions, in the form of an inbound batch."""
 
     inbound: PartitionInboundLink
@@ -39,7 +39,7 @@ class PartitionBatch:
     progress: Sequence[PartitionLogAdvance]
     events: Sequence[InboundEvent] = ()
 
-    def still_owned(self) -> PartitionBatch:
+    def still_owned(self) -> PartitionInboundBatch:
         """Without the partitions that this instance has given up since it read them: the engine has no state of them. Call it
         while holding the engine commit lock, before the engine takes the batch."""
         return self.inbound.still_owned(self)
@@ -109,7 +109,7 @@ class PartitionInboundLink:
         task.add_done_callback(self._ending.discard)
         task.cancel()
 
-    async def receive(self, limit: int) -> PartitionBatch:
+    async def receive(self, limit: int) -> PartitionInboundBatch:
         """`limit` is not used: bytes and entries bound a batch."""
         while True:
             await self._arrived.wait()
@@ -134,14 +134,14 @@ class PartitionInboundLink:
                 size += sum(len(entry.body) for entry in entries)
         return taken
 
-    def _merge_entries(self, taken: Mapping[int, Sequence[InboundLogEntry]]) -> PartitionBatch | None:
+    def _merge_entries(self, taken: Mapping[int, Sequence[InboundLogEntry]]) -> PartitionInboundBatch | None:
         try:
             telemetry = self._read_blocks([entry.body for entries in taken.values() for entry in entries])
         except ValueError:
             readable = {partition: entries for partition, entries in taken.items() if self._is_readable(partition, entries)}
             return self._merge_entries(readable) if readable else None
         progress = [self._ownership.progress_to(partition, taken[partition][-1].position) for partition in sorted(taken)]
-        return PartitionBatch(self, taken, telemetry, progress)
+        return PartitionInboundBatch(self, taken, telemetry, progress)
 
     def _is_readable(self, partition: int, entries: Sequence[InboundLogEntry]) -> bool:
         try:
@@ -151,13 +151,13 @@ class PartitionInboundLink:
             return False
         return True
 
-    def still_owned(self, batch: PartitionBatch) -> PartitionBatch:
+    def still_owned(self, batch: PartitionInboundBatch) -> PartitionInboundBatch:
         current = [each for each in batch.progress if self._ownership.is_current(each)]
         if len(current) == len(batch.progress):
             return batch
         entries = {each.partition: batch.entries[each.partition] for each in current}
         telemetry = self._read_blocks([entry.body for each in entries.values() for entry in each])
-        return PartitionBatch(self, entries, telemetry, current)
+        return PartitionInboundBatch(self, entries, telemetry, current)
 
     def on_stored(self, progress: Sequence[PartitionLogAdvance]) -> None:
         for each in progress:

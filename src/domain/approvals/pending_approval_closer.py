@@ -8,7 +8,7 @@ from __future__ import annotations
 from functools import partial
 
 from domain.approvals import policy
-from domain.approvals.decided_event import decided_event
+from domain.approvals.decision_event import decided_event
 from domain.approvals.model import ApprovalStatus
 from domain.approvals.ports import ApprovalEventTx, ApprovalWaiter
 from domain.kernel.caller import Session

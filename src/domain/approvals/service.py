@@ -12,7 +12,7 @@ from collections.abc import Sequence
 from typing import Generic, TypeVar
 
 from domain.approvals import policy
-from domain.approvals.decided_event import decided_event
+from domain.approvals.decision_event import decided_event
 from domain.approvals.model import Approval, ApprovalStatus
 from domain.approvals.ports import ApprovalTx, ApprovalWaiter, ApprovedCommandSubmitter
 from domain.devices.lookup import get_device

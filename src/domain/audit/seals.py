@@ -11,8 +11,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final, Protocol
 
+from domain.events.event_log_cursor import EventLogCursor
 from domain.events.hash_chain import NO_HASH, EventChainHead
-from domain.events.log_cursor import LogCursor
 from domain.kernel.canonical_json import canonical_json
 from domain.kernel.ids import AccountId
 
@@ -63,7 +63,7 @@ class AuditSealRound:
     """The seals of all accounts whose chains have grown. Every event that `log` covers is sealed."""
 
     sealed_ms: int
-    log: LogCursor
+    log: EventLogCursor
     seals: Sequence[AuditSeal]
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from itertools import chain
 
-from domain.events.log_cursor import MAX_WRITERS, LogCursor
+from domain.events.event_log_cursor import MAX_WRITERS, EventLogCursor
 from domain.kernel.cursors import EVENTS, FEED, decode_cursor, encode_cursor, invalid_cursor
 from domain.kernel.errors import ValidationFailed
 
@@ -17,7 +17,7 @@ class FeedCursor:
 
     As text: the base of `log`, the store time, then a writer and its position for each entry of `log`."""
 
-    log: LogCursor
+    log: EventLogCursor
     store_time_s: int | None
 
     def encode(self) -> str:
@@ -29,11 +29,11 @@ class FeedCursor:
         try:
             base, store_time_s, *entries = decode_cursor(FEED, text, *range(2, 2 * MAX_WRITERS + 3, 2))
         except ValidationFailed:
-            return cls(LogCursor(decode_cursor(EVENTS, text)[0]), None)
+            return cls(EventLogCursor(decode_cursor(EVENTS, text)[0]), None)
         positions = dict(zip(entries[::2], entries[1::2], strict=True))
         if any(writer >= MAX_WRITERS for writer in positions):
             raise invalid_cursor()
-        return cls(LogCursor.from_positions(positions, base), store_time_s)
+        return cls(EventLogCursor.from_positions(positions, base), store_time_s)
 
-    def at(self, log: LogCursor) -> FeedCursor:
+    def at(self, log: EventLogCursor) -> FeedCursor:
         return replace(self, log=log)

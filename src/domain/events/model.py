@@ -9,7 +9,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Final
 
-from domain.events.log_cursor import LogCursor
+from domain.events.event_log_cursor import EventLogCursor
 from domain.kernel.domain_events import JsonObject
 from domain.kernel.fast_frozen_dataclass import fast_frozen, fast_replace
 from domain.kernel.ids import AccountId, DeviceId, EventId
@@ -111,9 +111,9 @@ class FeedFrame:
     device_id: DeviceId | None
     unclosed_json: bytes
     store_time_s: int = 0
-    log: LogCursor | None = None
+    log: EventLogCursor | None = None
     websocket_frame: bytes = b""
-    websocket_frame_cursor: tuple[LogCursor, int] | None = None
+    websocket_frame_cursor: tuple[EventLogCursor, int] | None = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -7,8 +7,8 @@ from contextlib import AbstractContextManager
 from typing import Protocol, TypeVar
 
 from domain.devices.ports import HasDevices
+from domain.events.event_log_cursor import EventLogCursor
 from domain.events.hash_chain import ChainHasher, chain_events
-from domain.events.log_cursor import LogCursor
 from domain.events.model import NO_SEARCH, Event, EventSearch, FeedFilter, FeedFrame, ReadingAsEvent
 from domain.kernel.domain_events import DomainEvent
 from domain.kernel.ids import AccountId, DeviceId
@@ -33,16 +33,16 @@ class EventRepository(Protocol):
     ) -> Sequence[Event]:
         """Newest first, positions below `before`."""
 
-    async def list_public_after(self, account_id: AccountId, after: LogCursor, limit: int) -> Sequence[Event]:
+    async def list_public_after(self, account_id: AccountId, after: EventLogCursor, limit: int) -> Sequence[Event]:
         """Public events that `after` does not cover, by position; for a feed client that resumes."""
 
-    async def list_after(self, after: LogCursor, limit: int) -> Sequence[Event]:
+    async def list_after(self, after: EventLogCursor, limit: int) -> Sequence[Event]:
         """Events of all accounts and kinds that `after` does not cover, by position; for an instance that follows the log."""
 
-    async def list_kinds_after(self, after: LogCursor, limit: int) -> Sequence[str]:
+    async def list_kinds_after(self, after: EventLogCursor, limit: int) -> Sequence[str]:
         """The kinds of these events, in no order."""
 
-    async def end(self) -> LogCursor:
+    async def end(self) -> EventLogCursor:
         """Covers all events of this snapshot."""
 
     async def advance_idle_writers(self) -> None:

@@ -13,7 +13,7 @@ from typing import Protocol
 from domain.accounts.ports import HasMemberships, HasUserSessions
 from domain.devices.model import Device, DeviceStatus
 from domain.devices.ports import HasDevices
-from domain.events.log_cursor import LogCursor
+from domain.events.event_log_cursor import EventLogCursor
 from domain.events.model import Event
 from domain.events.ports import HasEvents
 from domain.grants.model import GrantSubject
@@ -43,7 +43,7 @@ class FeedVisibility:
 
 @dataclass(frozen=True, slots=True)
 class FeedSnapshot:
-    log: LogCursor
+    log: EventLogCursor
     devices: Sequence[Device]
     visibility: FeedVisibility
 
@@ -54,7 +54,7 @@ class MissedEventsPage:
     already."""
 
     events: Sequence[Event] | None
-    log: LogCursor
+    log: EventLogCursor
     has_more: bool
 
 
@@ -84,7 +84,7 @@ class FeedAudienceService:
             devices = await _list_devices(tx, viewer) if isinstance(viewer, ApiKeyCaller) else []
             return await self._visibility(tx, viewer, devices)
 
-    async def list_missed(self, viewer: Viewer, after: LogCursor) -> MissedEventsPage:
+    async def list_missed(self, viewer: Viewer, after: EventLogCursor) -> MissedEventsPage:
         """A page of public events that `after` does not cover, oldest first."""
         async with self._uow.read() as tx:
             end = await tx.events.end()
@@ -105,7 +105,7 @@ class FeedAudienceService:
         return FeedVisibility(frozenset(visible), visibility.next_expiry_ms(now_ms))
 
 
-async def _is_still_complete(tx: HasEvents, after: LogCursor) -> bool:
+async def _is_still_complete(tx: HasEvents, after: EventLogCursor) -> bool:
     """Whether no event has been deleted that `after` does not cover. Retention deletes the oldest events first."""
     return after.highest == 0 or 0 < await tx.events.oldest_position() <= after.lowest + 1
 

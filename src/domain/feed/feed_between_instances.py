@@ -49,7 +49,7 @@ def wanted_readings(filters: Iterable[FeedFilter]) -> list[FeedFilter]:
     return sorted(wanted, key=lambda each: (each.account_id, each.device_id or ""))
 
 
-class FeedBus(Protocol):
+class FeedMessageBus(Protocol):
     """Messages to all other instances. The callbacks take the sender, and run on the event loop."""
 
     async def announce_readings(self, readings: FeedReadingsMessage) -> None: ...

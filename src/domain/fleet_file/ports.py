@@ -50,7 +50,7 @@ class FleetFileTx(
 
 
 @dataclass(slots=True)
-class AfterApplyWork:
+class FleetAfterApplyWork:
     """What services do about a device after their commit, kept until the whole apply is committed."""
 
     synced: list[DeviceId] = field(default_factory=list)
@@ -86,4 +86,4 @@ class FleetFileWriteServices:
     webhooks: WebhookService
 
 
-MakeWriters: TypeAlias = Callable[[JoinedUnitOfWork[FleetFileTx], AfterApplyWork], FleetFileWriteServices]
+MakeWriters: TypeAlias = Callable[[JoinedUnitOfWork[FleetFileTx], FleetAfterApplyWork], FleetFileWriteServices]

@@ -23,7 +23,7 @@ from domain.fleet_file.model import (
     with_place,
 )
 from domain.fleet_file.name_references import FleetNameIndex
-from domain.fleet_file.ports import AfterApplyWork, FleetFileTx, FleetFileWriteServices
+from domain.fleet_file.ports import FleetAfterApplyWork, FleetFileTx, FleetFileWriteServices
 from domain.kernel.caller import Role, Session, require_role
 from domain.kernel.errors import DomainError, ValidationFailed
 from domain.team.service_sessions import check_operation
@@ -45,7 +45,7 @@ class FleetFileWriteContext(FleetFileReadContext):
     """A run that changes the account."""
 
     writers: FleetFileWriteServices = field(kw_only=True)
-    postponed: AfterApplyWork = field(kw_only=True)
+    postponed: FleetAfterApplyWork = field(kw_only=True)
     prune: bool = False
     credentials: BulkCredentials = BulkCredentials.NONE
 

@@ -35,7 +35,7 @@ from domain.fleet_file.model import (
     StoredFleetObject,
 )
 from domain.fleet_file.name_references import FleetNameIndex
-from domain.fleet_file.ports import AfterApplyWork, FleetFileTx, MakeWriters
+from domain.fleet_file.ports import FleetAfterApplyWork, FleetFileTx, MakeWriters
 from domain.fleet_file.section import FleetFileReadContext, FleetFileSection, FleetFileWriteContext, prune, reconcile
 from domain.kernel.caller import Role, Session
 from domain.kernel.clock import Clock
@@ -151,7 +151,7 @@ class FleetFileService:
             raise ValidationFailed.for_field("document", message)
         lock = self._engine_commit_lock if FleetKind.RULES in document.kinds() else nullcontext()
         async with lock, self._uow.write(caller, Role.VIEWER, locks_account=True) as tx:
-            postponed, names = AfterApplyWork(), FleetNameIndex(caller.account_id)
+            postponed, names = FleetAfterApplyWork(), FleetNameIndex(caller.account_id)
             await names.load(tx, None)
             yield FleetFileWriteContext(
                 tx,
@@ -213,7 +213,7 @@ class FleetFileService:
                     outcomes += found
         return outcomes
 
-    async def _finish_after_commit(self, caller: Session, postponed: AfterApplyWork) -> None:
+    async def _finish_after_commit(self, caller: Session, postponed: FleetAfterApplyWork) -> None:
         """After the commit. What a crash leaves undone here, the start of the service does, or the next apply."""
         for device_id in dict.fromkeys(postponed.synced):
             await self._credential_sync.sync(device_id)

@@ -55,7 +55,7 @@ class LatestValueSource(Protocol):
 
 
 @dataclass(frozen=True, slots=True)
-class VisibleDevices:
+class HomeAssistantVisibleDevices:
     """`valid_for_s`: seconds until a grant expires and the devices must be loaded again."""
 
     devices: Sequence[Device]
@@ -94,12 +94,14 @@ class HomeAssistantBridge:
         """Topic filters that match everything the bridge publishes, for any account."""
         return (*discovery_filters(self.discovery_prefix), f"{TOPIC_ROOT}/#")
 
-    async def find_visible_devices(self, caller: ApiKeyCaller) -> VisibleDevices | None:
+    async def find_visible_devices(self, caller: ApiKeyCaller) -> HomeAssistantVisibleDevices | None:
         """The devices that the key may read; None if the key has been disabled or deleted."""
         snapshot = await self.audience.snapshot(caller)
         if snapshot is None:
             return None
-        return VisibleDevices(snapshot.devices, max(0.0, (snapshot.visibility.valid_until_ms - self.clock.now_ms()) / SECOND_MS))
+        return HomeAssistantVisibleDevices(
+            snapshot.devices, max(0.0, (snapshot.visibility.valid_until_ms - self.clock.now_ms()) / SECOND_MS)
+        )
 
     async def reload_devices(self, topics: HomeAssistantTopics, device_ids: Collection[DeviceId]) -> Sequence[Device]:
         """Load the current state of these devices of the account."""

@@ -29,7 +29,7 @@ from domain.oidc.policy import (
     no_user_error,
     user_not_verified_error,
 )
-from domain.oidc.ports import ExternalIdentity, HasExternalIdentities, ProviderIdentity
+from domain.oidc.ports import ExternalIdentity, HasExternalIdentities, OidcProviderIdentity
 from domain.team.invitation_acceptance import InvitationAcceptanceService, InvitationAcceptanceTx
 from domain.team.invitation_policy import InvitationStatus, invitation_status
 
@@ -44,7 +44,7 @@ class OidcMemberCandidate:
     """An identity with what is read before its transaction. `account_id`: where the provider decides the roles. `password_hash`:
     of a random password, for a user that the transaction may add."""
 
-    identity: ProviderIdentity
+    identity: OidcProviderIdentity
     account_id: AccountId | None
     password_hash: str
 
@@ -57,7 +57,7 @@ class OidcMemberProvisioner:
     policy: OidcPolicy
     invited: InvitationAcceptanceService
 
-    async def prepare(self, identity: ProviderIdentity) -> OidcMemberCandidate:
+    async def prepare(self, identity: OidcProviderIdentity) -> OidcMemberCandidate:
         """Before the transaction: hashing takes long."""
         async with self.uow.read() as tx:
             account_id = await self._find_account_id(tx)
@@ -100,7 +100,7 @@ class OidcMemberProvisioner:
         found = [AccountId(self.policy.account_id)] if self.policy.account_id else list(await tx.accounts.list_ids())
         return found[0] if len(found) == 1 and await tx.accounts.get(found[0]) is not None else None
 
-    async def _find_by_email(self, tx: OidcMemberTx, identity: ProviderIdentity) -> User | None:
+    async def _find_by_email(self, tx: OidcMemberTx, identity: OidcProviderIdentity) -> User | None:
         """The user with this address. Raises PermissionDenied when it is not known to be the same person."""
         try:
             email = check_email(identity.email)
@@ -186,7 +186,7 @@ class OidcMemberProvisioner:
         return Member(membership, user)
 
 
-def shown_name(identity: ProviderIdentity) -> str:
+def shown_name(identity: OidcProviderIdentity) -> str:
     """The provider's name for the user if it can be one here, else the part of the address before the `@`."""
     try:
         return check_name(identity.name[:NAME_MAX_LENGTH])

@@ -10,7 +10,7 @@ from enum import StrEnum
 from domain.kernel.caller import Role
 from domain.kernel.clock import HOUR_MS, MINUTE_MS
 from domain.kernel.errors import PermissionDenied, ValidationFailed
-from domain.oidc.ports import ProviderIdentity
+from domain.oidc.ports import OidcProviderIdentity
 from domain.sign_in.login_throttle import LoginAttemptLimit
 
 SIGN_IN_TTL_MS = 10 * MINUTE_MS
@@ -24,7 +24,7 @@ SIGN_IN_ATTEMPTS = LoginAttemptLimit(60, 15 * MINUTE_MS)
 _RETURN_PATH = re.compile(r"[A-Za-z0-9_-]{1,40}(?:/[A-Za-z0-9_-]{1,64}){0,3}")
 
 
-class ProviderFactorTrust(StrEnum):
+class OidcFactorTrust(StrEnum):
     """When the sign-in at the provider stands for the second factor: never, always, or when `amr` or `acr` say so."""
 
     NEVER = "never"
@@ -44,25 +44,25 @@ class OidcPolicy:
     role_map: Mapping[str, Role] = field(default_factory=dict)
     default_role: Role | None = None
     account_id: str | None = None
-    provider_factor: ProviderFactorTrust = ProviderFactorTrust.NEVER
+    provider_factor: OidcFactorTrust = OidcFactorTrust.NEVER
     strong_values: frozenset[str] = frozenset({"mfa"})
     session_ms: int = 24 * HOUR_MS
 
-    def role_for(self, identity: ProviderIdentity) -> Role | None:
+    def role_for(self, identity: OidcProviderIdentity) -> Role | None:
         """The highest role that the claim gives. Raises nothing: None means that the provider gives no role."""
         roles = [self.role_map[value] for value in identity.roles if value in self.role_map]
         return min(roles, key=lambda role: role.rank) if roles else self.default_role
 
-    def is_email_verified(self, identity: ProviderIdentity) -> bool:
+    def is_email_verified(self, identity: OidcProviderIdentity) -> bool:
         """A provider that says `false` is believed in any case."""
         return bool(identity.email) and (
             identity.email_verified is True or (identity.email_verified is None and self.trust_email)
         )
 
-    def replaces_second_factor(self, identity: ProviderIdentity) -> bool:
-        if self.provider_factor is ProviderFactorTrust.CLAIMED:
+    def replaces_second_factor(self, identity: OidcProviderIdentity) -> bool:
+        if self.provider_factor is OidcFactorTrust.CLAIMED:
             return not self.strong_values.isdisjoint(identity.authentication)
-        return self.provider_factor is ProviderFactorTrust.ALWAYS
+        return self.provider_factor is OidcFactorTrust.ALWAYS
 
 
 def check_return_path(path: str) -> str:

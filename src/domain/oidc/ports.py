@@ -9,7 +9,7 @@ from domain.kernel.ids import UserId
 
 
 @dataclass(frozen=True, slots=True)
-class ProviderIdentity:
+class OidcProviderIdentity:
     """Who the provider says is signing in, from a verified ID token.
 
     `roles`: the values of the role claim. `authentication`: the values of `amr` and `acr`. `email_verified`: None when the
@@ -55,7 +55,7 @@ class IdentityProvider(Protocol):
     async def authorization_url(self, secrets: OidcFlowSecrets) -> str:
         """Where the browser signs in. Raises Unavailable `PROVIDER_UNAVAILABLE`."""
 
-    async def redeem(self, code: str, secrets: OidcFlowSecrets, issuer: str | None, now_ms: int) -> ProviderIdentity:
+    async def redeem(self, code: str, secrets: OidcFlowSecrets, issuer: str | None, now_ms: int) -> OidcProviderIdentity:
         """Exchange the code that the browser brought back. `issuer`: what came with it (RFC 9207).
 
         Raises Unauthenticated `PROVIDER_REJECTED` when the provider refuses the code or the ID token is not for this

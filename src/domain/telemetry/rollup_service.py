@@ -18,7 +18,7 @@ from domain.kernel.unit_of_work import UnitOfWork
 from domain.rules.telemetry_engine_port import AggregateCell, TelemetryEngine
 from domain.telemetry.engine.rollup_format import merge_by_higher_count, pack_rollup, unpack_rollup
 from domain.telemetry.ports import DueRollup, HasReadings, HasRollups
-from domain.telemetry.queries.paging import TimeRange, read_page
+from domain.telemetry.queries.message_paging import TimeRange, read_page
 
 GRACE_MS = 2 * MINUTE_MS
 """Wait after the end of an hour. No transaction lasts that long, and the clocks of several instances may differ by that much."""

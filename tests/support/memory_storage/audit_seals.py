@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 from domain.audit.seals import AuditSeal
-from domain.events.log_cursor import LogCursor
+from domain.events.event_log_cursor import EventLogCursor
 from domain.kernel.ids import AccountId
 from support.memory_storage.tables import Database, Table
 
 SEALS: Table[tuple[AccountId, int], AuditSeal] = Table("audit_seals")
 ANCHORS: Table[AccountId, int] = Table("audit_anchors")
 """The number of the newest seal whose records retention deletes."""
-ROUNDS: Table[int, LogCursor] = Table("audit_rounds")
+ROUNDS: Table[int, EventLogCursor] = Table("audit_rounds")
 
 
 def purge_seals(database: Database, sealed_ms: int) -> None:

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 
+from domain.events.event_log_cursor import EventLogCursor
 from domain.events.hash_chain import ChainHasher, EventChainHead, chain_events, heads_after
-from domain.events.log_cursor import LogCursor
 from domain.events.model import NO_SEARCH, Event, EventSearch
 from domain.kernel.ids import AccountId, DeviceId
 from support.memory_storage.audit_seals import ROUNDS, purge_seals
@@ -43,17 +43,17 @@ class MemoryEventRepository:
         chosen = self._filter(lambda event: _matches(event, account_id, kind, device_id) and _found(event, search))
         return [event for event in reversed(chosen) if before is None or event.position < before][:limit]
 
-    async def list_public_after(self, account_id: AccountId, after: LogCursor, limit: int) -> Sequence[Event]:
+    async def list_public_after(self, account_id: AccountId, after: EventLogCursor, limit: int) -> Sequence[Event]:
         return self._filter(lambda e: e.account_id == account_id and e.is_public and not after.covers(0, e.position))[:limit]
 
-    async def list_after(self, after: LogCursor, limit: int) -> Sequence[Event]:
+    async def list_after(self, after: EventLogCursor, limit: int) -> Sequence[Event]:
         return self._filter(lambda event: not after.covers(0, event.position))[:limit]
 
-    async def list_kinds_after(self, after: LogCursor, limit: int) -> Sequence[str]:
+    async def list_kinds_after(self, after: EventLogCursor, limit: int) -> Sequence[str]:
         return [event.kind for event in await self.list_after(after, limit)]
 
-    async def end(self) -> LogCursor:
-        return LogCursor(max((event.position for event in self._filter(lambda _: True)), default=0))
+    async def end(self) -> EventLogCursor:
+        return EventLogCursor(max((event.position for event in self._filter(lambda _: True)), default=0))
 
     async def advance_idle_writers(self) -> None: ...
 

@@ -6,8 +6,8 @@ import random
 
 import pytest
 
+from domain.events.event_log_cursor import MAX_WRITERS, EventLogCursor
 from domain.events.feed_cursor import FeedCursor
-from domain.events.log_cursor import MAX_WRITERS, LogCursor
 from domain.events.model import Event, with_position
 from domain.kernel.cursors import EVENTS, FEED, encode_cursor
 from domain.kernel.errors import ValidationFailed
@@ -16,12 +16,12 @@ from domain.kernel.ids import AccountId, EventId
 WRITERS = range(6)
 
 
-def some_cursor(chance: random.Random) -> LogCursor:
+def some_cursor(chance: random.Random) -> EventLogCursor:
     positions = {writer: chance.randrange(12) for writer in WRITERS if chance.random() < 0.5}
-    return LogCursor.from_positions(positions, chance.randrange(12))
+    return EventLogCursor.from_positions(positions, chance.randrange(12))
 
 
-def covered(cursor: LogCursor) -> set[tuple[int, int]]:
+def covered(cursor: EventLogCursor) -> set[tuple[int, int]]:
     return {(writer, position) for writer in WRITERS for position in range(15) if cursor.covers(writer, position)}
 
 
@@ -40,26 +40,26 @@ def test_a_union_covers_what_one_of_both_covers_and_nothing_else(seed: int) -> N
 
 def test_an_event_is_covered_with_all_earlier_ones_of_its_writer_only() -> None:
     event = Event(0, EventId("evt_1"), AccountId("acc_1"), None, None, "relay_changed", "", 0, "device", "", {})
-    cursor = LogCursor(5).after([with_position(event, 9, 2), with_position(event, 7, 2), with_position(event, 4, 1)])
-    assert cursor == LogCursor(5, ((2, 9),))
+    cursor = EventLogCursor(5).after([with_position(event, 9, 2), with_position(event, 7, 2), with_position(event, 4, 1)])
+    assert cursor == EventLogCursor(5, ((2, 9),))
     assert [cursor.covers(2, 9), cursor.covers(2, 10), cursor.covers(1, 5), cursor.covers(1, 6)] == [True, False, True, False]
     assert (cursor.lowest, cursor.highest) == (5, 9)
 
 
 def test_the_most_common_position_is_the_base_so_that_few_writers_are_listed() -> None:
     idle = dict.fromkeys(range(MAX_WRITERS), 80)
-    assert LogCursor.from_all_writers(idle | {0: 95, 3: 78}) == LogCursor(80, ((0, 95), (3, 78)))
-    assert LogCursor.from_all_writers(idle) == LogCursor(80)
+    assert EventLogCursor.from_all_writers(idle | {0: 95, 3: 78}) == EventLogCursor(80, ((0, 95), (3, 78)))
+    assert EventLogCursor.from_all_writers(idle) == EventLogCursor(80)
 
 
 def test_the_cursor_of_an_older_version_covers_its_position_for_every_writer() -> None:
-    assert FeedCursor.decode(encode_cursor(FEED, 57, 1_700_000_000)) == FeedCursor(LogCursor(57), 1_700_000_000)
-    assert FeedCursor.decode(encode_cursor(EVENTS, 57)) == FeedCursor(LogCursor(57), None)
-    assert FeedCursor(LogCursor(57), 1_700_000_000).encode() == encode_cursor(FEED, 57, 1_700_000_000)
+    assert FeedCursor.decode(encode_cursor(FEED, 57, 1_700_000_000)) == FeedCursor(EventLogCursor(57), 1_700_000_000)
+    assert FeedCursor.decode(encode_cursor(EVENTS, 57)) == FeedCursor(EventLogCursor(57), None)
+    assert FeedCursor(EventLogCursor(57), 1_700_000_000).encode() == encode_cursor(FEED, 57, 1_700_000_000)
 
 
 def test_the_longest_cursor_is_read_back() -> None:
-    longest = FeedCursor(LogCursor(10**17, tuple((writer, 10**18 - 1 - writer) for writer in range(MAX_WRITERS))), 2**40)
+    longest = FeedCursor(EventLogCursor(10**17, tuple((writer, 10**18 - 1 - writer) for writer in range(MAX_WRITERS))), 2**40)
     assert FeedCursor.decode(longest.encode()) == longest
 
 

@@ -20,7 +20,7 @@ from domain.ingest.engine_clock import TelemetryEngineClock
 from domain.ingest.pipeline import EvaluatedBatch, IngestPipeline
 from domain.telemetry.engine.reference_batch import InMemoryTelemetryBatch
 from domain.telemetry.model import Reading
-from domain.telemetry.queries.paging import TimeRange
+from domain.telemetry.queries.message_paging import TimeRange
 from support.telemetry_world import TelemetryWorld
 
 

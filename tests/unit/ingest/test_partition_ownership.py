@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from app.workers.partition_log_reader import PartitionBatch, PartitionInboundLink
+from app.workers.partition_log_reader import PartitionInboundBatch, PartitionInboundLink
 from domain.ingest.partition_ownership import PartitionOwnershipService
 from domain.kernel.errors import ValidationFailed
 from domain.partitions.device_hash import partition_of
@@ -92,7 +92,7 @@ class World:
         async with self.uow.read() as tx:
             return [row.owner for row in await tx.partitions.list_all()]
 
-    async def store(self, batch: PartitionBatch) -> None:
+    async def store(self, batch: PartitionInboundBatch) -> None:
         async with self.uow.write() as tx:
             for progress in batch.progress:
                 await tx.partitions.advance(progress)
@@ -352,7 +352,7 @@ async def test_a_batch_goes_on_without_the_partitions_that_were_given_up_since_i
     async with reading(a) as receive:
         batch = await receive()
         while len(batch.progress) < 2:
-            batch = PartitionBatch(
+            batch = PartitionInboundBatch(
                 a.inbound,
                 {**batch.entries, **(other := await receive()).entries},
                 other.telemetry,

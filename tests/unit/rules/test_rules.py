@@ -10,7 +10,7 @@ from domain.kernel.errors import Conflict, NotFound, PermissionDenied, Validatio
 from domain.kernel.ids import CommandId, RuleId
 from domain.rules.model import Comparator, RuleAction, RuleCondition
 from domain.rules.policy import MAX_RULES_PER_DEVICE
-from domain.telemetry.queries.paging import TimeRange
+from domain.telemetry.queries.message_paging import TimeRange
 from support.telemetry_world import TelemetryWorld
 
 

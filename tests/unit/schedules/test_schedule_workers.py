@@ -11,7 +11,7 @@ import pytest
 
 from adapters.mqtt.firmware_codec import FirmwareDeviceCodec
 from app.workers.approval_expiry import ApprovalExpiryWorker
-from app.workers.schedules import DevicePlanQueue, DevicePlanWorker, ScheduleWorker
+from app.workers.schedules_and_device_plans import DevicePlanQueue, DevicePlanWorker, ScheduleWorker
 from app.workers.wake_event import WakeEvent
 from domain.approvals.model import APPROVAL_TTL_MS
 from domain.kernel.caller import Role

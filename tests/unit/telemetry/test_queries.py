@@ -8,7 +8,7 @@ from domain.events.service import EventService
 from domain.kernel.errors import NotFound, PermissionDenied, ValidationFailed
 from domain.kernel.ids import DeviceId
 from domain.telemetry.queries import latest_and_history
-from domain.telemetry.queries.paging import TimeRange
+from domain.telemetry.queries.message_paging import TimeRange
 from domain.telemetry.queries.readings_as_events import ReadingsAsEventsService
 from support.telemetry_world import TelemetryWorld
 

@@ -17,8 +17,8 @@ from domain.telemetry.engine.reference_engine import ReferenceEngine
 from domain.telemetry.queries import latest_and_history
 from domain.telemetry.queries.downsampling import DownsamplingService
 from domain.telemetry.queries.latest_and_history import TelemetryQueryService
+from domain.telemetry.queries.message_paging import TimeRange
 from domain.telemetry.queries.missed_readings import MissedReadingService
-from domain.telemetry.queries.paging import TimeRange
 from domain.telemetry.queries.reading_history import ReadingArchive, ReadingHistoryReader
 from domain.telemetry.reading_mover import ReadingMover
 from domain.telemetry.reading_packing import pack_readings, row_digest

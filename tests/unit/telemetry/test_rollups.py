@@ -14,7 +14,7 @@ from domain.telemetry import rollup_service
 from domain.telemetry.engine.bucket_aggregator import ReferenceAggregator
 from domain.telemetry.engine.rollup_format import combine_cells, merge_by_higher_count, pack_rollup, unpack_rollup
 from domain.telemetry.queries import downsampling
-from domain.telemetry.queries.paging import TimeRange
+from domain.telemetry.queries.message_paging import TimeRange
 from domain.telemetry.retention import RetentionPeriods, RetentionService
 from support.telemetry_world import TelemetryWorld
 

@@ -13,8 +13,8 @@ from collections.abc import Awaitable, Callable
 from functools import lru_cache
 from typing import Any
 
+from domain.events.event_log_cursor import EventLogCursor
 from domain.events.feed_cursor import FeedCursor
-from domain.events.log_cursor import LogCursor
 from domain.events.model import FeedFrame
 
 SET_AUTHENTICATED_EXTENSION = "latchboard.set_authenticated"
@@ -30,7 +30,7 @@ AsgiSend = Callable[[dict[str, Any]], Awaitable[None]]
 
 
 @lru_cache(maxsize=4_096)
-def _cursor_bytes(log: LogCursor, store_time_s: int) -> bytes:
+def _cursor_bytes(log: EventLogCursor, store_time_s: int) -> bytes:
     return FeedCursor(log, store_time_s).encode().encode()
 
 
@@ -44,7 +44,7 @@ def text_frame(text: bytes) -> bytes:
     return b"%b%c%b%b" % (_FINAL_TEXT_FRAME, _LENGTH_IN_64_BITS, size.to_bytes(8, "big"), text)
 
 
-def event_json(head: bytes, log: LogCursor, store_time_s: int) -> bytes:
+def event_json(head: bytes, log: EventLogCursor, store_time_s: int) -> bytes:
     """The event's JSON object with its cursor as the last member."""
     return b'%b,"cursor":"%b"}' % (head, _cursor_bytes(log, store_time_s))
 
@@ -78,7 +78,7 @@ class FeedSender:
         self._send = send
         self._frame_writer = writer
 
-    def try_send_event(self, frame: FeedFrame, log: LogCursor, store_time_s: int) -> bool:
+    def try_send_event(self, frame: FeedFrame, log: EventLogCursor, store_time_s: int) -> bool:
         """Send an event without waiting. False if that is not possible; use `send_text` then."""
         writer = self._frame_writer
         if writer is None or writer.is_buffer_full:

@@ -22,8 +22,8 @@ import msgspec
 from adapters.http.feed.frame_writer import FeedSender, event_json
 from adapters.http.feed.initial_state import initial_state_message
 from adapters.http.feed.websocket_connection import ClientGoneError, WebSocketCloseReason
+from domain.events.event_log_cursor import EventLogCursor
 from domain.events.feed_cursor import FeedCursor
-from domain.events.log_cursor import LogCursor
 from domain.events.model import FeedFilter, FeedFrame
 from domain.events.ports import FeedHub, FeedSubscription
 from domain.feed.feed_audience import FeedAudienceService, FeedSnapshot, FeedVisibility, Viewer
@@ -105,7 +105,7 @@ class FeedStream:
         self._sender = sender
         self._subscription: FeedSubscription | None = None
         self._end_reason: WebSocketCloseReason | BaseException | None = None
-        self._log = LogCursor()
+        self._log = EventLogCursor()
         self._follows_hub = False
         self._store_time_s = 0
         self._view = FeedVisibility(frozenset(), 0)
@@ -221,7 +221,7 @@ class FeedStream:
         self._log, self._store_time_s = log, store_time_s
         return True
 
-    def _cursor_after(self, frame: FeedFrame) -> LogCursor:
+    def _cursor_after(self, frame: FeedFrame) -> EventLogCursor:
         """The client's cursor once it has the frame. It has received, or may not see, all that the hub published before.
         `_follows_hub`: the hub has published all that the client has, so from then on both cursors are the same."""
         if frame.log is None or self._follows_hub:

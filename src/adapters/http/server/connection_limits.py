@@ -24,7 +24,7 @@ from adapters.http.core.trusted_proxies import Network
 from adapters.http.server.address_bans import AddressBans
 
 
-class ConnectionState(Enum):
+class HttpConnectionState(Enum):
     PENDING = "pending"
     """No complete request head, or a feed without credentials."""
     IDLE = "idle"
@@ -57,7 +57,7 @@ class HttpConnection:
     block: str
     is_unlimited: bool
     client: ClientConnection
-    state: ConnectionState = ConnectionState.PENDING
+    state: HttpConnectionState = HttpConnectionState.PENDING
     has_failed: bool = False
 
 
@@ -66,7 +66,7 @@ class HttpConnectionCounts:
     """Since the start: refused by reason, evicted by state."""
 
     refused: Counter[str] = field(default_factory=Counter)
-    evicted: Counter[str] = field(default_factory=lambda: Counter({state.value: 0 for state in ConnectionState}))
+    evicted: Counter[str] = field(default_factory=lambda: Counter({state.value: 0 for state in HttpConnectionState}))
 
 
 class HttpConnectionLimiter:
@@ -99,7 +99,7 @@ class HttpConnectionLimiter:
         self._open += 1
         return connection
 
-    def set_state(self, connection: HttpConnection, state: ConnectionState) -> None:
+    def set_state(self, connection: HttpConnection, state: HttpConnectionState) -> None:
         connection.state = state
         of_address = self._by_address.get(connection.block, {})
         if connection in of_address:  # to the end: who has been in its state for the longest time comes first
@@ -107,7 +107,7 @@ class HttpConnectionLimiter:
 
     def record_request(self, connection: HttpConnection) -> None:
         """A complete request head has come."""
-        self.set_state(connection, ConnectionState.ACTIVE)
+        self.set_state(connection, HttpConnectionState.ACTIVE)
         self.bans.record_success(connection.block, self._clock())
 
     def close(self, connection: HttpConnection) -> None:
@@ -125,7 +125,7 @@ class HttpConnectionLimiter:
     def connection_counts(self) -> dict[str, float]:
         """Open connections by state."""
         found = Counter(each.state.value for of_address in self._by_address.values() for each in of_address)
-        return {state.value: found[state.value] for state in ConnectionState}
+        return {state.value: found[state.value] for state in HttpConnectionState}
 
     def banned_count(self) -> int:
         return self.bans.count(self._clock())
@@ -136,7 +136,7 @@ class HttpConnectionLimiter:
 
     def _make_room(self, by_address: Iterable[dict[HttpConnection, None]]) -> bool:
         addresses = list(by_address)
-        for state in ConnectionState:
+        for state in HttpConnectionState:
             for of_address in addresses:
                 oldest = next((each for each in of_address if each.state is state and _waits_for_client(each)), None)
                 if oldest is not None:
@@ -145,11 +145,11 @@ class HttpConnectionLimiter:
         return False
 
     def _evict(self, connection: HttpConnection) -> None:
-        connection.has_failed = connection.state is ConnectionState.PENDING
+        connection.has_failed = connection.state is HttpConnectionState.PENDING
         self.counts.evicted[connection.state.value] += 1
         self.close(connection)
         connection.client.abort()
 
 
 def _waits_for_client(connection: HttpConnection) -> bool:
-    return connection.state is not ConnectionState.ACTIVE or connection.client.waits_for_client()
+    return connection.state is not HttpConnectionState.ACTIVE or connection.client.waits_for_client()

@@ -32,6 +32,11 @@ from adapters.storage.sql.repositories.events import SqlEventRepository
 from adapters.storage.sql.repositories.external_identities import SqlExternalIdentityRepository
 from adapters.storage.sql.repositories.grants import SqlGrantRepository
 from adapters.storage.sql.repositories.invitations import SqlInvitationRepository
+from adapters.storage.sql.repositories.login_tokens_and_failures import (
+    SqlLoginFailureRepository,
+    SqlOneTimeCodeRepository,
+    SqlRefreshTokenRepository,
+)
 from adapters.storage.sql.repositories.notification_channels import (
     SqlNotificationChannelRepository,
 )
@@ -49,14 +54,10 @@ from adapters.storage.sql.repositories.schedules import SqlScheduleRepository
 from adapters.storage.sql.repositories.second_factors import SqlSecondFactorRepository
 from adapters.storage.sql.repositories.service_secrets import SqlServiceSecretRepository
 from adapters.storage.sql.repositories.service_sessions import SqlServiceSessionRepository
-from adapters.storage.sql.repositories.sign_in import (
-    SqlLoginFailureRepository,
-    SqlOneTimeCodeRepository,
-    SqlRefreshTokenRepository,
-)
 from adapters.storage.sql.repositories.steady_time import SqlSteadyTimeRepository
 from adapters.storage.sql.repositories.stored_responses import SqlStoredResponseRepository
-from adapters.storage.sql.repositories.user_sessions import SqlUnlockLinkRepository, SqlUserSessionRepository
+from adapters.storage.sql.repositories.unlock_links import SqlUnlockLinkRepository
+from adapters.storage.sql.repositories.user_sessions import SqlUserSessionRepository
 from adapters.storage.sql.repositories.webhook_deliveries import SqlWebhookDeliveryRepository
 from adapters.storage.sql.repositories.webhooks import SqlWebhookRepository
 from domain.events.ports import DomainEventDispatcher

@@ -22,7 +22,7 @@ from domain.telemetry.engine.rollup_format import combine_cells, unpack_rollup
 from domain.telemetry.model import TimeBucket
 from domain.telemetry.ports import HasRollups, TelemetryQueryTx
 from domain.telemetry.queries.latest_and_history import DeviceMetricNames, get_readable_device
-from domain.telemetry.queries.paging import TimeRange
+from domain.telemetry.queries.message_paging import TimeRange
 from domain.telemetry.queries.reading_history import ReadingHistoryReader
 
 PAGE_MESSAGES = 2_000

@@ -17,7 +17,7 @@ from domain.rules.model import LatestReading
 from domain.rules.telemetry_engine_port import TelemetryEngine, UnpackedReading
 from domain.telemetry.model import Reading
 from domain.telemetry.ports import MAX_TIME_MS, MessageKey, TelemetryQueryTx
-from domain.telemetry.queries.paging import TimeRange, read_page
+from domain.telemetry.queries.message_paging import TimeRange, read_page
 from domain.telemetry.queries.reading_history import ReadingHistoryReader
 from domain.telemetry.reading_packing import value_columns
 

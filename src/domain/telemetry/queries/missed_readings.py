@@ -33,7 +33,7 @@ class MissedReadingsTx(HasReadingArrivals, HasDevices, HasReadings, Protocol): .
 
 
 @dataclass(frozen=True, slots=True)
-class ReadingReplay:
+class MissedReadingsReplay:
     """What to send: pages of ranges. Readings stored before `store_time_s` are in it, or the client has them."""
 
     store_time_s: int
@@ -56,7 +56,7 @@ class MissedReadingService:
         async with self.uow.read() as tx:
             return await tx.arrivals.store_time()
 
-    async def find(self, wanted: FeedFilter, allowed: Collection[DeviceId] | None, since_s: int) -> ReadingReplay | None:
+    async def find(self, wanted: FeedFilter, allowed: Collection[DeviceId] | None, since_s: int) -> MissedReadingsReplay | None:
         """The messages stored since the store time `since_s`, of the devices that the client may see (`allowed` None: all).
 
         None if there are more than MAX_READINGS of them, if some may be in another store, or if `since_s` is too old, or of
@@ -70,9 +70,9 @@ class MissedReadingService:
             if any(from_ms < self.moved_before_ms() for _, from_ms, _ in ranges):
                 return None
             counted = await _count_messages(tx, ranges)
-        return None if counted is None else ReadingReplay(store_time_s, devices, _to_pages(counted))
+        return None if counted is None else MissedReadingsReplay(store_time_s, devices, _to_pages(counted))
 
-    async def is_too_long(self, replay: ReadingReplay) -> bool:
+    async def is_too_long(self, replay: MissedReadingsReplay) -> bool:
         """Whether it has more than MAX_READINGS; a message may have many."""
         counted = 0
         async for rows in self._list_messages(replay):
@@ -81,19 +81,19 @@ class MissedReadingService:
                 return True
         return False
 
-    async def list_events(self, replay: ReadingReplay) -> AsyncIterator[Sequence[Event]]:
+    async def list_events(self, replay: MissedReadingsReplay) -> AsyncIterator[Sequence[Event]]:
         """The readings as events, some at a time, device by device, oldest first."""
         async for rows in self._list_messages(replay):
             yield await self._to_events(replay, rows)
 
-    async def _list_messages(self, replay: ReadingReplay) -> AsyncIterator[Sequence[PackedRow]]:
+    async def _list_messages(self, replay: MissedReadingsReplay) -> AsyncIterator[Sequence[PackedRow]]:
         for page in replay.pages:
             async with self.uow.read() as tx:
                 rows = await tx.arrivals.list_messages(page)
             for first in range(0, len(rows), PAGE_MESSAGES):
                 yield rows[first : first + PAGE_MESSAGES]
 
-    async def _to_events(self, replay: ReadingReplay, rows: Sequence[PackedRow]) -> Sequence[Event]:
+    async def _to_events(self, replay: MissedReadingsReplay, rows: Sequence[PackedRow]) -> Sequence[Event]:
         by_device: dict[int, list[tuple[int, bytes]]] = {}
         for device_no, at_ms, _, packed in rows:
             by_device.setdefault(device_no, []).append((at_ms, packed))

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from domain.devices.model import Device
 from domain.kernel.clock import HOUR_MS, Clock
 from domain.telemetry.ports import HasReadings, MessageKey
-from domain.telemetry.queries.paging import PackedRows, TimeRange
+from domain.telemetry.queries.message_paging import PackedRows, TimeRange
 from domain.telemetry.reading_packing import pack_readings
 from domain.telemetry.reading_store import ArchivedMessage, ReadingStore, number_of_unnamed, oldest_kept_ms
 

@@ -23,7 +23,7 @@ from domain.rules.service import get_rule
 from domain.rules.storage_ports import HasRules
 from domain.rules.telemetry_engine_port import TelemetryBatch, TelemetryEngine, UnpackedReading
 from domain.telemetry.ports import MessageKey, TelemetryQueryTx
-from domain.telemetry.queries.paging import TimeRange
+from domain.telemetry.queries.message_paging import TimeRange
 from domain.telemetry.queries.reading_history import ReadingHistoryReader
 
 MAX_MESSAGES = 100_000

@@ -9,7 +9,7 @@ from adapters.http.core.operation import ApiBlueprint, operation
 from adapters.http.core.request_handling import ApiResponse
 from adapters.http.core.schemas import OkResponse
 from domain.commands.command_definitions import CommandDefinitionService
-from domain.commands.queries import DeviceQueryService
+from domain.commands.device_and_execution_queries import DeviceQueryService
 from domain.commands.service import CommandService, SubmissionResult
 from domain.commands.submitted_command_waiter import SubmittedCommandWaiter
 from domain.grants.rate_limit import RATE_WINDOW_S

@@ -10,7 +10,7 @@ from adapters.http.core.operation import ApiBlueprint, operation
 from adapters.http.core.paging import next_link
 from adapters.http.core.request_handling import ApiResponse
 from adapters.http.core.schemas import OkResponse
-from domain.commands.queries import DeviceQueryService
+from domain.commands.device_and_execution_queries import DeviceQueryService
 from domain.devices.service import DeviceService
 from domain.kernel.errors import VersionMismatch
 from domain.kernel.ids import DeviceId

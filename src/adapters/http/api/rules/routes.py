@@ -24,7 +24,7 @@ from domain.kernel.errors import ValidationFailed
 from domain.kernel.ids import DeviceId, RuleId
 from domain.rules.metric_declarations import MetricDeclarationService
 from domain.rules.service import RuleService
-from domain.telemetry.queries.paging import TimeRange
+from domain.telemetry.queries.message_paging import TimeRange
 from domain.telemetry.queries.rule_dry_run import RuleDryRunService
 
 INVALID_RULE_CODES = "UNKNOWN_METRIC UNKNOWN_COMMAND INVALID_PARAMS COMMAND_NEEDS_APPROVAL"

@@ -33,7 +33,7 @@ from domain.kernel.ids import DeviceId
 from domain.telemetry.model import Reading
 from domain.telemetry.queries.downsampling import DownsamplingService
 from domain.telemetry.queries.latest_and_history import TelemetryQueryService
-from domain.telemetry.queries.paging import TimeRange
+from domain.telemetry.queries.message_paging import TimeRange
 
 NOT_GRANTED_CODES = "GRANT_MISSING GRANT_EXPIRED"
 _STEP = re.compile(r"([1-9][0-9]{0,4})([smhd])|([1-9][0-9]{3,11})")

@@ -11,7 +11,7 @@ from sqlalchemy import Select, bindparam, delete, func, select
 from adapters.storage.sql.entity_repository import AccountEntityRepository, AccountEntityStatements
 from adapters.storage.sql.row_mapper import JSON, NestedValue, RowMapper, enum_converter
 from adapters.storage.sql.tables import approvals
-from adapters.storage.sql.tables.permissions import PENDING_APPROVAL
+from adapters.storage.sql.tables.grants_and_approvals import PENDING_APPROVAL
 from domain.approvals.model import Approval, ApprovalStatus, Requester
 from domain.kernel.ids import AccountId, ApprovalId, DeviceId, KeyId, MembershipId
 

@@ -11,7 +11,7 @@ from sqlalchemy import BindParameter, Integer, and_, bindparam, delete, literal,
 from adapters.storage.sql.db_session import POSTGRES, SQLITE, DbSession, Row
 from adapters.storage.sql.repositories.event_writer_numbers import NOT_COVERED, cursor_parameters
 from adapters.storage.sql.tables import audit_rounds, audit_seals, events
-from domain.events.log_cursor import LogCursor
+from domain.events.event_log_cursor import EventLogCursor
 
 s, e = audit_seals.c, events.c
 _LIMIT = bindparam("at_limit", type_=Integer())
@@ -55,10 +55,10 @@ async def delete_sealed_events(session: DbSession, sealed_before_ms: int, limit:
     return rows
 
 
-def encode_log_cursor(log: LogCursor) -> str:
+def encode_log_cursor(log: EventLogCursor) -> str:
     return json.dumps([log.base, log.entries])
 
 
-def _decode_cursor(text: str) -> LogCursor:
+def _decode_cursor(text: str) -> EventLogCursor:
     base, entries = json.loads(text)
-    return LogCursor.from_positions(dict(entries), base)
+    return EventLogCursor.from_positions(dict(entries), base)

@@ -2,8 +2,8 @@
 
 The row of a writer number in `event_writers` is its lock, so the transactions of one number commit one after the other, and those
 of different numbers side by side. Its position is the last one committed under this number: the rows of one snapshot are a cursor
-of everything that the snapshot contains (see `domain.events.log_cursor`). The lowest free number is taken, so few numbers are in
-use at a time. PostgreSQL frees the number of a transaction that ends, however it ends; no reader ever waits for one.
+of everything that the snapshot contains (see `domain.events.event_log_cursor`). The lowest free number is taken, so few numbers
+are in use at a time. PostgreSQL frees the number of a transaction that ends, however it ends; no reader ever waits for one.
 """
 
 from __future__ import annotations
@@ -17,8 +17,8 @@ from sqlalchemy.sql.elements import Grouping
 
 from adapters.storage.sql.db_session import DbSession, Row
 from adapters.storage.sql.tables import event_writers, events
+from domain.events.event_log_cursor import MAX_WRITERS, EventLogCursor
 from domain.events.hash_chain import EventChainHead
-from domain.events.log_cursor import MAX_WRITERS, LogCursor
 from domain.kernel.ids import AccountId
 
 LAST_GIVEN = "(SELECT CASE WHEN is_called THEN last_value ELSE last_value - 1 END FROM events_position_seq)"
@@ -78,7 +78,7 @@ END_OF_TOTAL_ORDER = select(func.max(events.c.position))
 """On SQLite, whose transactions commit in the order of their positions."""
 
 
-def cursor_parameters(after: LogCursor) -> dict[str, object]:
+def cursor_parameters(after: EventLogCursor) -> dict[str, object]:
     """Of `NOT_COVERED`."""
     positions = dict(after.entries)
     seen = [positions.get(writer) for writer in range(max(positions, default=-1) + 1)]
@@ -117,5 +117,5 @@ def _heads_by_account(rows: Iterable[Row]) -> dict[AccountId, EventChainHead]:
     return {account: EventChainHead(sequence, hashed, position) for account, sequence, hashed, position in rows if sequence}
 
 
-async def end_of_log(session: DbSession) -> LogCursor:
-    return LogCursor.from_all_writers({row[0]: row[1] for row in await session.read(WRITER_POSITIONS)})
+async def end_of_log(session: DbSession) -> EventLogCursor:
+    return EventLogCursor.from_all_writers({row[0]: row[1] for row in await session.read(WRITER_POSITIONS)})

@@ -29,8 +29,8 @@ from adapters.storage.sql.repositories.event_writer_numbers import (
 )
 from adapters.storage.sql.row_mapper import JSON, RowMapper, delete_batch, escape_like, to_json
 from adapters.storage.sql.tables import event_counts, event_totals, events
+from domain.events.event_log_cursor import EventLogCursor
 from domain.events.hash_chain import ChainHasher, chain_events, heads_after
-from domain.events.log_cursor import LogCursor
 from domain.events.model import NO_SEARCH, Event, EventSearch, with_position
 from domain.kernel.ids import AccountId, DeviceId
 
@@ -180,25 +180,25 @@ class SqlEventRepository:
         rows = await self._session.read(statement, at_account=account_id, at_limit=limit, **params)
         return [EVENT.from_row(row) for row in rows]
 
-    async def list_public_after(self, account_id: AccountId, after: LogCursor, limit: int) -> Sequence[Event]:
+    async def list_public_after(self, account_id: AccountId, after: EventLogCursor, limit: int) -> Sequence[Event]:
         rows = await self._list_unread(LIST_PUBLIC_AFTER, after, at_account=account_id, at_limit=limit)
         return [EVENT.from_row(row) for row in rows]
 
-    async def list_after(self, after: LogCursor, limit: int) -> Sequence[Event]:
+    async def list_after(self, after: EventLogCursor, limit: int) -> Sequence[Event]:
         return [EVENT.from_row(row) for row in await self._list_unread(LIST_AFTER, after, at_limit=limit)]
 
-    async def list_kinds_after(self, after: LogCursor, limit: int) -> Sequence[str]:
+    async def list_kinds_after(self, after: EventLogCursor, limit: int) -> Sequence[str]:
         return [row[0] for row in await self._list_unread(LIST_KINDS_AFTER, after, at_limit=limit)]
 
-    async def _list_unread(self, statement: Mapping[str, Select[Any]], after: LogCursor, **params: object) -> Sequence[Row]:
+    async def _list_unread(self, statement: Mapping[str, Select[Any]], after: EventLogCursor, **params: object) -> Sequence[Row]:
         dialect = self._session.dialect
         seen = cursor_parameters(after) if dialect == POSTGRES else {"at_after": after.position_of(0)}
         return await self._session.read(statement[dialect], **params, **seen)
 
-    async def end(self) -> LogCursor:
+    async def end(self) -> EventLogCursor:
         if self._session.dialect == POSTGRES:
             return await end_of_log(self._session)
-        return LogCursor((await self._session.read(END_OF_TOTAL_ORDER))[0][0] or 0)
+        return EventLogCursor((await self._session.read(END_OF_TOTAL_ORDER))[0][0] or 0)
 
     async def advance_idle_writers(self) -> None:
         if self._session.dialect == POSTGRES:

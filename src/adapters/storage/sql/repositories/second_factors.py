@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from sqlalchemy import BindParameter, bindparam, delete, func, insert, select, update
 
 from adapters.storage.sql.entity_repository import SqlRepository
-from adapters.storage.sql.repositories.sign_in import LOCK_USER
+from adapters.storage.sql.repositories.login_tokens_and_failures import LOCK_USER
 from adapters.storage.sql.row_mapper import RowMapper, delete_batch, upsert
 from adapters.storage.sql.tables import login_challenges, passkeys, recovery_codes, totp_secrets
 from domain.accounts.model import LoginChallenge, TotpSecret

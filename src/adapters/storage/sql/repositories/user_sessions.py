@@ -1,4 +1,4 @@
-"""The sessions of users, one row for each sign-in, and the links that unlock their logins."""
+"""The sessions of users, one row for each sign-in."""
 
 from __future__ import annotations
 
@@ -7,13 +7,12 @@ from collections.abc import Sequence
 from sqlalchemy import bindparam, func, select, update
 
 from adapters.storage.sql.db_session import LOOK_UP
-from adapters.storage.sql.entity_repository import EntityRepository, EntityStatements, SqlRepository
+from adapters.storage.sql.entity_repository import EntityRepository, EntityStatements
 from adapters.storage.sql.repositories.accounts import MEMBERSHIP
-from adapters.storage.sql.repositories.sign_in import LOCK_USER
-from adapters.storage.sql.row_mapper import RowMapper, delete_batch, upsert
-from adapters.storage.sql.tables import approvals, memberships, service_sessions, unlock_links, user_sessions
-from adapters.storage.sql.tables.permissions import PENDING_APPROVAL
-from domain.accounts.model import Membership, UnlockLink, UserSession
+from adapters.storage.sql.row_mapper import RowMapper, delete_batch
+from adapters.storage.sql.tables import approvals, memberships, service_sessions, user_sessions
+from adapters.storage.sql.tables.grants_and_approvals import PENDING_APPROVAL
+from domain.accounts.model import Membership, UserSession
 from domain.kernel.ids import SessionId, UserId
 
 USER_SESSION = RowMapper(user_sessions, UserSession)
@@ -52,25 +51,6 @@ END_REQUESTS_BY_USER = _OVERDUE.where(
 )
 """A request of a person's own session has no session and goes on."""
 DELETE_EXPIRED = delete_batch(user_sessions, user_sessions.c.expires_ms < bindparam("at_before"), user_sessions.c.expires_ms)
-
-
-UNLOCK_LINK = RowMapper(unlock_links, UnlockLink)
-GET_LINK = UNLOCK_LINK.select().where(unlock_links.c.user_id == bindparam("at_user"))
-FIND_LINK = UNLOCK_LINK.select().where(unlock_links.c.token_hash == bindparam("at_hash"))
-UPSERT_LINK = upsert(unlock_links, "token_hash", "issued_ms", "expires_ms", "used")
-
-
-class SqlUnlockLinkRepository(SqlRepository):
-    async def get_for_update(self, user_id: UserId) -> UnlockLink | None:
-        if self._takes_locks:
-            await self._session.write(LOCK_USER, at_user=user_id)
-        return await self._first(UNLOCK_LINK, GET_LINK, at_user=user_id)
-
-    async def find_by_token(self, token_hash: bytes) -> UnlockLink | None:
-        return await self._first(UNLOCK_LINK, FIND_LINK, at_hash=token_hash)
-
-    async def upsert(self, link: UnlockLink) -> None:
-        await self._session.write(UPSERT_LINK, **UNLOCK_LINK.values(link))
 
 
 class SqlUserSessionRepository(EntityRepository[UserSession]):

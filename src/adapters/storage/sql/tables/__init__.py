@@ -35,6 +35,7 @@ from adapters.storage.sql.tables.events_and_telemetry import (
     tombstones,
     webhooks,
 )
+from adapters.storage.sql.tables.grants_and_approvals import approvals, grant_uses, grants
 from adapters.storage.sql.tables.groups import device_groups, group_members
 from adapters.storage.sql.tables.identity import (
     accounts,
@@ -61,7 +62,6 @@ from adapters.storage.sql.tables.notifications import (
     notifications,
 )
 from adapters.storage.sql.tables.passkeys import passkeys, used_passkey_challenges
-from adapters.storage.sql.tables.permissions import approvals, grant_uses, grants
 from adapters.storage.sql.tables.provisioning import device_claims, provisioning_codes
 from adapters.storage.sql.tables.service_sessions import service_sessions
 from adapters.storage.sql.tables.service_state import (

@@ -28,7 +28,7 @@ LOOPBACK = ("localhost", "127.0.0.1", "[::1]", "::1")
 log = structlog.get_logger("oidc")
 
 
-class ProviderHttpClient:
+class OidcProviderHttpClient:
     """`own`: transport to the issuer's host; `others`: to all others. Close it."""
 
     def __init__(self, issuer: str, *, own: httpx.AsyncBaseTransport, others: httpx.AsyncBaseTransport) -> None:

@@ -11,12 +11,12 @@ from urllib.parse import quote_plus, urlencode, urlsplit
 
 import structlog
 
-from adapters.oidc.discovery_document import ProviderMetadata, ProviderMetadataCache
+from adapters.oidc.discovery_document import OidcProviderMetadata, OidcProviderMetadataCache
 from adapters.oidc.id_token import IdTokenError, UnknownSigningKeyError, verify_id_token
-from adapters.oidc.provider_http import ProviderHttpClient, unavailable_error
+from adapters.oidc.provider_http_client import OidcProviderHttpClient, unavailable_error
 from domain.kernel.clock import Clock
 from domain.kernel.errors import Unauthenticated, Unavailable
-from domain.oidc.ports import OidcFlowSecrets, ProviderIdentity
+from domain.oidc.ports import OidcFlowSecrets, OidcProviderIdentity
 
 MAX_ROLES = 1_000
 
@@ -39,10 +39,10 @@ class OidcClientConfig:
 
 
 class OidcIdentityProvider:
-    def __init__(self, config: OidcClientConfig, http: ProviderHttpClient, clock: Clock) -> None:
+    def __init__(self, config: OidcClientConfig, http: OidcProviderHttpClient, clock: Clock) -> None:
         self._config = config
         self._http = http
-        self._documents = ProviderMetadataCache(config.issuer, http, clock)
+        self._documents = OidcProviderMetadataCache(config.issuer, http, clock)
 
     @property
     def name(self) -> str:
@@ -68,7 +68,7 @@ class OidcIdentityProvider:
             parameters["acr_values"] = self._config.acr_values
         return _with_query(document.authorization_endpoint, parameters)
 
-    async def redeem(self, code: str, secrets: OidcFlowSecrets, issuer: str | None, now_ms: int) -> ProviderIdentity:
+    async def redeem(self, code: str, secrets: OidcFlowSecrets, issuer: str | None, now_ms: int) -> OidcProviderIdentity:
         document = await self._documents.get()
         if (issuer is not None or document.names_itself) and issuer != document.issuer:
             raise _rejected_error("the return names another issuer")
@@ -91,7 +91,7 @@ class OidcIdentityProvider:
         sent = {"client_id": self._config.client_id, "post_logout_redirect_uri": self._config.sign_out_return}
         return _with_query(document.end_session_endpoint, sent)
 
-    async def _exchange(self, document: ProviderMetadata, code: str, secrets: OidcFlowSecrets) -> dict[str, Any]:
+    async def _exchange(self, document: OidcProviderMetadata, code: str, secrets: OidcFlowSecrets) -> dict[str, Any]:
         config = self._config
         form = {
             "grant_type": "authorization_code",
@@ -137,7 +137,7 @@ class OidcIdentityProvider:
             raise _rejected_error(f"the ID token is not valid: {error}") from None
 
     async def _with_userinfo(
-        self, document: ProviderMetadata, claims: dict[str, Any], access_token: str | None
+        self, document: OidcProviderMetadata, claims: dict[str, Any], access_token: str | None
     ) -> dict[str, Any]:
         """Many providers give the address and the groups only there. What the ID token says counts more."""
         is_complete = "email" in claims and (
@@ -152,12 +152,12 @@ class OidcIdentityProvider:
             more.pop("email_verified", None)  # it would be about another address
         return more | claims
 
-    def _identity(self, claims: dict[str, Any]) -> ProviderIdentity:
+    def _identity(self, claims: dict[str, Any]) -> OidcProviderIdentity:
         verified = claims.get("email_verified")
         values = _find_claim(claims, self._config.role_claim) if self._config.role_claim else None
         roles = [values] if isinstance(values, str) else values if isinstance(values, list) else []
         methods, level = claims.get("amr"), claims.get("acr")
-        return ProviderIdentity(
+        return OidcProviderIdentity(
             issuer=self._config.issuer,
             subject=claims["sub"],
             email=claims["email"] if isinstance(claims.get("email"), str) else "",

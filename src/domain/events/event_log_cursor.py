@@ -18,7 +18,7 @@ MAX_WRITERS = 32
 """Writer numbers are 0 to 31: so many transactions write to the log at the same time, and a cursor has no more entries."""
 
 
-class LogPosition(Protocol):
+class EventLogPosition(Protocol):
     @property
     def writer(self) -> int: ...
 
@@ -27,7 +27,7 @@ class LogPosition(Protocol):
 
 
 @dataclass(frozen=True, slots=True)
-class LogCursor:
+class EventLogCursor:
     """`base` holds for every writer without an entry in `entries`, pairs of a writer and its last position that has been read.
     The entries are sorted by writer, and none equals `base`."""
 
@@ -35,11 +35,11 @@ class LogCursor:
     entries: tuple[tuple[int, int], ...] = ()
 
     @classmethod
-    def from_positions(cls, positions: Mapping[int, int], base: int = 0) -> LogCursor:
+    def from_positions(cls, positions: Mapping[int, int], base: int = 0) -> EventLogCursor:
         return cls(base, tuple(sorted((writer, position) for writer, position in positions.items() if position != base)))
 
     @classmethod
-    def from_all_writers(cls, positions: Mapping[int, int]) -> LogCursor:
+    def from_all_writers(cls, positions: Mapping[int, int]) -> EventLogCursor:
         """From the positions of all writers that exist; their most common position becomes the base, so the cursor is short."""
         if not positions:
             return cls()
@@ -65,20 +65,20 @@ class LogCursor:
         """No event above this position has been read."""
         return max([self.base, *(position for _, position in self.entries)])
 
-    def after(self, events: Iterable[LogPosition]) -> LogCursor:
+    def after(self, events: Iterable[EventLogPosition]) -> EventLogCursor:
         """Once these events have been read too, and with them all earlier ones of their writers."""
         positions = dict(self.entries)
         for event in events:
             if event.position > positions.get(event.writer, self.base):
                 positions[event.writer] = event.position
-        return LogCursor.from_positions(positions, self.base)
+        return EventLogCursor.from_positions(positions, self.base)
 
-    def union(self, other: LogCursor) -> LogCursor:
+    def union(self, other: EventLogCursor) -> EventLogCursor:
         """What either of the two covers."""
         if self == other:
             return self
         writers = {writer for writer, _ in (*self.entries, *other.entries)}
-        return LogCursor.from_positions(
+        return EventLogCursor.from_positions(
             {writer: max(self.position_of(writer), other.position_of(writer)) for writer in writers},
             max(self.base, other.base),
         )
