@@ -8,10 +8,12 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from enum import Enum
-from typing import Annotated, Any, ClassVar, TypeVar
+from typing import Annotated, Any, ClassVar, Self, TypeVar
 
 from pydantic import (
     AfterValidator,
+    AliasChoices,
+    AliasGenerator,
     BaseModel,
     BeforeValidator,
     ConfigDict,
@@ -24,7 +26,7 @@ from pydantic.alias_generators import to_camel
 from pydantic.config import JsonDict
 from pydantic_core import CoreSchema
 
-from domain.kernel.clock import from_iso
+from domain.kernel.clock import from_iso, to_iso
 from domain.kernel.errors import ValidationFailed
 from domain.kernel.text_validation import FORBIDDEN_IN_LINE, single_line_fault
 
@@ -58,10 +60,12 @@ Remark = Annotated[
 ]
 """A line that a person or a program adds to a request or a decision."""
 
-Timestamp = Annotated[
+TimestampText = Annotated[
     str, Field(json_schema_extra={"format": "date-time", "examples": ["2026-11-21T04:00:00.000Z"]}, max_length=40)
 ]
-"""ISO 8601 with an offset. `request_parsing.parse_timestamp` converts it in requests."""
+"""ISO 8601 with an offset in a request. `request_parsing.parse_timestamp` converts it."""
+Timestamp = Annotated[TimestampText, BeforeValidator(lambda at: to_iso(at) if isinstance(at, int) else at)]
+"""ISO 8601 in a response, made from Unix milliseconds."""
 
 _LATEST_MS = 2**52
 
@@ -160,18 +164,44 @@ class QueryParameters(BaseModel):
     )
 
 
+def _names_of(field: str) -> AliasChoices:
+    """What a response field is read from: its own name, the milliseconds of an instant (`created_at`: `created_ms`, `last_seen`:
+    `last_seen_ms`), or its name on the wire."""
+    return AliasChoices(field, f"{field.removesuffix('_at')}_ms", to_camel(field))
+
+
 class ResponseModel(BaseModel):
-    """A response: constructed with the snake_case names, serialised with the camelCase ones. Every field is always present,
-    unless it has an `exclude_if`."""
+    """A response: constructed with the snake_case names or from domain objects, serialised with the camelCase names. Every field
+    is always present, unless it has an `exclude_if`."""
 
     model_config = ConfigDict(
-        alias_generator=to_camel,
-        validate_by_name=True,
+        alias_generator=AliasGenerator(validation_alias=_names_of, serialization_alias=to_camel),
+        from_attributes=True,
         extra="forbid",
         frozen=True,
         json_schema_serialization_defaults_required=True,
         defer_build=True,
     )
+
+    @classmethod
+    def of(cls, *sources: object, **given: object) -> Self:
+        """A field is what `given` says, else the attribute of its name in the first of the `sources` that has it. So are the
+        fields of nested models."""
+        return cls.model_validate(_Attributes(sources, given))
+
+
+class _Attributes:
+    """Those of several objects as if they were one's."""
+
+    def __init__(self, sources: tuple[object, ...], given: dict[str, object]) -> None:
+        self.__dict__ |= given
+        self.__sources = sources
+
+    def __getattr__(self, name: str) -> object:
+        for source in self.__sources:
+            if hasattr(source, name):
+                return getattr(source, name)
+        raise AttributeError(name)
 
 
 class OkResponse(ResponseModel):

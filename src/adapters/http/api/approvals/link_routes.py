@@ -51,7 +51,7 @@ def approval_links_blueprint(links: ApprovalLinkService[Any]) -> ApiBlueprint:
         errors=LINK_ERRORS,
     )
     async def create_link_passkey_options(body: LinkTokenRequest) -> PasskeyOptionsResponse:
-        return PasskeyOptionsResponse.from_domain(await links.passkey_options(body.token))
+        return PasskeyOptionsResponse(public_key=await links.passkey_options(body.token))
 
     @operation(
         bp,

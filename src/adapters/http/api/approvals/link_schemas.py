@@ -10,7 +10,6 @@ from adapters.http.api.approvals.schemas import ApprovalResponse
 from adapters.http.api.authentication.second_factor_schemas import PasskeyResponseField
 from adapters.http.core.schemas import Remark, RequestBody, ResponseModel, Timestamp
 from domain.approvals.approval_links import ApprovalLinkDetails
-from domain.kernel.clock import to_iso
 from domain.sign_in.second_factor_check import PresentedSecondFactor
 
 
@@ -47,12 +46,12 @@ class ApprovalByLinkResponse(ResponseModel):
 
     @classmethod
     def from_domain(cls, linked: ApprovalLinkDetails) -> ApprovalByLinkResponse:
-        return cls(
+        return cls.of(
             approval=ApprovalResponse.from_domain(linked.approval),
             device_name=linked.device.name,
             decider=linked.user.name,
-            link_expires_at=to_iso(linked.expires_ms),
-            second_factors=list(linked.methods),  # type: ignore[arg-type]
+            link_expires_at=linked.expires_ms,
+            second_factors=linked.methods,
         )
 
 

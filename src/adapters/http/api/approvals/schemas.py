@@ -9,7 +9,6 @@ from pydantic import Field
 from adapters.http.core.schemas import QueryParameters, Remark, RequestBody, ResponseModel, Timestamp
 from domain.approvals.model import Approval, ApprovalStatus
 from domain.approvals.service import LIST_LIMIT
-from domain.kernel.clock import to_iso
 
 
 class ApprovalResponse(ResponseModel):
@@ -29,21 +28,7 @@ class ApprovalResponse(ResponseModel):
 
     @classmethod
     def from_domain(cls, approval: Approval) -> ApprovalResponse:
-        return cls(
-            approval_id=approval.approval_id,
-            device_id=approval.device_id,
-            cmd=approval.cmd,
-            params=approval.params,
-            status=approval.status,
-            created_at=to_iso(approval.created_ms),
-            expires_at=to_iso(approval.expires_ms),
-            requested_by=approval.requested_by.name or approval.requested_by.label,
-            decided_by=approval.decided_by,
-            decided_at=None if approval.decided_ms is None else to_iso(approval.decided_ms),
-            execution_id=approval.execution_id,
-            reason=approval.reason,
-            note=approval.note,
-        )
+        return cls.of(approval, requested_by=approval.requested_by.name or approval.requested_by.label)
 
 
 class DecisionRequest(RequestBody):

@@ -41,8 +41,8 @@ def _add_sign_in_routes(bp: ApiBlueprint, sign_ins: PasskeySignInService) -> Non
     )
     async def create_passkey_login_options(body: PasskeyOptionsRequest) -> PasskeyOptionsResponse:
         if body.challenge_token is None:
-            return PasskeyOptionsResponse.from_domain(sign_ins.sign_in_options())
-        return PasskeyOptionsResponse.from_domain(await sign_ins.second_factor_options(body.challenge_token))
+            return PasskeyOptionsResponse(public_key=sign_ins.sign_in_options())
+        return PasskeyOptionsResponse(public_key=await sign_ins.second_factor_options(body.challenge_token))
 
     @operation(
         bp,
@@ -66,7 +66,7 @@ def _add_sign_in_routes(bp: ApiBlueprint, sign_ins: PasskeySignInService) -> Non
         errors={404: "NOT_FOUND"},
     )
     async def create_step_up_options() -> PasskeyOptionsResponse:
-        return PasskeyOptionsResponse.from_domain(await sign_ins.step_up_options(current_session()))
+        return PasskeyOptionsResponse(public_key=await sign_ins.step_up_options(current_session()))
 
 
 def _add_creation_routes(bp: ApiBlueprint, passkeys: PasskeyRegistrationService) -> None:
@@ -80,7 +80,7 @@ def _add_creation_routes(bp: ApiBlueprint, passkeys: PasskeyRegistrationService)
         errors={403: STEP_UP, 409: "TOO_MANY_PASSKEYS"},
     )
     async def create_passkey_options() -> PasskeyOptionsResponse:
-        return PasskeyOptionsResponse.from_domain(await passkeys.begin(current_session()))
+        return PasskeyOptionsResponse(public_key=await passkeys.begin(current_session()))
 
     @operation(
         bp,
@@ -93,7 +93,8 @@ def _add_creation_routes(bp: ApiBlueprint, passkeys: PasskeyRegistrationService)
         errors={400: "PASSKEY_REFUSED", 403: STEP_UP, 409: "PASSKEY_EXISTS TOO_MANY_PASSKEYS"},
     )
     async def create_passkey(body: PasskeyCreateRequest) -> PasskeyCreatedResponse:
-        return PasskeyCreatedResponse.from_domain(await passkeys.add(current_session(), body.name, body.passkey))
+        added = await passkeys.add(current_session(), body.name, body.passkey)
+        return PasskeyCreatedResponse.of(added, added.passkey)
 
 
 def _add_list_routes(bp: ApiBlueprint, passkeys: PasskeyRegistrationService) -> None:

@@ -8,9 +8,6 @@ from pydantic import Field
 
 from adapters.http.api.authentication.second_factor_schemas import PasskeyResponseField
 from adapters.http.core.schemas import DisplayName, RequestBody, ResponseModel, Timestamp
-from domain.kernel.clock import to_iso
-from domain.kernel.domain_events import JsonObject
-from domain.sign_in.passkey_registration import AddedPasskey
 from domain.sign_in.passkeys.model import Passkey
 
 PublicKeyOptions = Annotated[
@@ -43,10 +40,6 @@ class PasskeyOptionsResponse(ResponseModel):
         "`parseCreationOptionsFromJSON` for a new passkey. Its challenge is valid for five minutes and one response."
     )
 
-    @classmethod
-    def from_domain(cls, options: JsonObject) -> PasskeyOptionsResponse:
-        return cls(public_key=options)
-
 
 class PasskeyResponse(ResponseModel):
     passkey_id: str
@@ -57,19 +50,9 @@ class PasskeyResponse(ResponseModel):
 
     @classmethod
     def from_domain(cls, passkey: Passkey) -> PasskeyResponse:
-        return cls(
-            passkey_id=passkey.passkey_id,
-            name=passkey.name,
-            synced=passkey.is_synced,
-            created_at=to_iso(passkey.created_ms),
-            last_used_at=None if passkey.last_used_ms is None else to_iso(passkey.last_used_ms),
-        )
+        return cls.of(passkey, synced=passkey.is_synced)
 
 
 class PasskeyCreatedResponse(ResponseModel):
     passkey_id: str
     recovery_codes: list[str] = Field(description="With your first second factor; shown only now. Else empty.")
-
-    @classmethod
-    def from_domain(cls, added: AddedPasskey) -> PasskeyCreatedResponse:
-        return cls(passkey_id=added.passkey.passkey_id, recovery_codes=list(added.recovery_codes))

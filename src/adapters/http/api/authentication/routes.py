@@ -117,19 +117,8 @@ def _add_profile_route(bp: ApiBlueprint, sessions: UserSessionService) -> None:
     async def get_current_user() -> CurrentUserResponse:
         """The current state of the user, the account and the role of this session."""
         profile = await sessions.get_profile(current_session())
-        user, membership = profile.member.user, profile.member.membership
-        return CurrentUserResponse(
-            user_id=user.user_id,
-            email=user.email,
-            name=user.name,
-            email_verified=user.email_verified,
-            account_id=membership.account_id,
-            account_name=profile.account.name,
-            plan=profile.account.plan,
-            role=membership.role.value,
-            device_count=profile.device_count,
-            has_password=user.has_password,
-        )
+        member, account = profile.member, profile.account
+        return CurrentUserResponse.of(member.user, member.membership, profile, account, account_name=account.name)
 
 
 def _add_session_routes(bp: ApiBlueprint, sessions: UserSessionService) -> None:

@@ -6,7 +6,6 @@ from pydantic import ConfigDict, Field
 
 from adapters.http.core.schemas import RequestBody, ResponseModel, Timestamp
 from domain.accounts.model import UserSession
-from domain.kernel.clock import to_iso
 from domain.kernel.ids import SessionId
 from domain.sign_in.login import SecondFactorNeeded
 from domain.sign_in.session_opener import LoginResult
@@ -103,42 +102,25 @@ class UserSessionResponse(ResponseModel):
 
     @classmethod
     def from_domain(cls, session: UserSession, current: SessionId | None) -> UserSessionResponse:
-        return cls(
-            session_id=session.session_id,
-            created_at=to_iso(session.created_ms),
-            last_used_at=to_iso(session.last_used_ms),
-            address=session.address,
-            user_agent=session.user_agent,
-            current=session.session_id == current,
-        )
+        return cls.of(session, current=session.session_id == current)
 
 
 def second_factor_needed_response(needed: SecondFactorNeeded) -> SecondFactorNeededResponse:
-    return SecondFactorNeededResponse(challenge_token=needed.token, methods=list(needed.methods), expires_in=needed.expires_in_s)
+    return SecondFactorNeededResponse.of(needed, challenge_token=needed.token, expires_in=needed.expires_in_s)
 
 
 def tokens_response(tokens: TokenPair) -> TokensResponse:
-    return TokensResponse(access_token=tokens.access_token, refresh_token=tokens.refresh_token, expires_in=tokens.expires_in_s)
+    return TokensResponse.of(tokens, expires_in=tokens.expires_in_s)
 
 
 def signed_in_user(signed_in: LoginResult) -> SignedInUserResponse:
-    user, membership = signed_in.member.user, signed_in.member.membership
-    return SignedInUserResponse(
-        account_id=membership.account_id,
-        user_id=user.user_id,
-        email=user.email,
-        name=user.name,
-        plan=signed_in.account.plan,
-        role=membership.role.value,
-        email_verified=user.email_verified,
-        onboarding_completed=True,
-    )
+    member = signed_in.member
+    return SignedInUserResponse.of(member.user, member.membership, signed_in.account, onboarding_completed=True)
 
 
 def login_response(signed_in: LoginResult) -> LoginResponse:
-    return LoginResponse(
-        access_token=signed_in.tokens.access_token,
-        refresh_token=signed_in.tokens.refresh_token,
+    return LoginResponse.of(
+        signed_in.tokens,
         expires_in=signed_in.tokens.expires_in_s,
         device_token=signed_in.device_tokens,
         user=signed_in_user(signed_in),

@@ -74,14 +74,7 @@ def _add_setup_routes(bp: ApiBlueprint, second_factors: SecondFactorService) -> 
         description="For every role.",
     )
     async def get_second_factor() -> SecondFactorStatusResponse:
-        status = await second_factors.get_status(current_session())
-        return SecondFactorStatusResponse(
-            enabled=status.enabled,
-            required=status.required,
-            totp=status.totp,
-            passkeys=status.passkeys,
-            recovery_codes_left=status.recovery_codes_left,
-        )
+        return SecondFactorStatusResponse.of(await second_factors.get_status(current_session()))
 
     @operation(
         bp,
@@ -94,7 +87,7 @@ def _add_setup_routes(bp: ApiBlueprint, second_factors: SecondFactorService) -> 
     )
     async def create_totp_secret() -> TotpSetupResponse:
         setup = await second_factors.begin_totp(current_session())
-        return TotpSetupResponse(secret=setup.secret, otpauth_uri=setup.uri, qr_svg=setup.qr_svg, qr_rows=list(setup.qr_rows))
+        return TotpSetupResponse.of(setup, otpauth_uri=setup.uri)
 
     @operation(
         bp,

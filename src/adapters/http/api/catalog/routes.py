@@ -10,18 +10,8 @@ from domain.devices.board_catalog import APPS, BOARDS
 
 def catalog_blueprint() -> ApiBlueprint:
     bp = ApiBlueprint("catalog", "Catalog")
-    boards = [
-        BoardResponse(
-            id=one.board_type,
-            board_type=one.board_type,
-            name=one.name,
-            description=one.description,
-            profile=one.profile,
-            config_format=one.config_format,
-        )
-        for one in BOARDS
-    ]
-    apps = [AppTypeResponse(id=one.app_type, app_type=one.app_type, name=one.name, description=one.description) for one in APPS]
+    boards = [BoardResponse.of(one, id=one.board_type) for one in BOARDS]
+    apps = [AppTypeResponse.of(one, id=one.app_type) for one in APPS]
 
     @operation(bp, "GET", "/catalog/boards", RequiredAccess.ANYONE, "List known boards")
     async def list_boards() -> list[BoardResponse]:

@@ -7,7 +7,6 @@ from collections import Counter
 from pydantic import Field
 
 from adapters.http.core.schemas import ResponseModel, Timestamp
-from domain.kernel.clock import to_iso
 from domain.partitions.cluster_overview import ClusterOverview
 
 INSTANCE_EXAMPLE = "server-1-5d0c81f2"
@@ -53,22 +52,16 @@ def cluster_response(found: ClusterOverview | None) -> ClusterResponse:
         answered_by=found.instance,
         instances=_instances(found),
         partitions=[
-            ClusterPartitionResponse(
-                partition=row.partition,
+            ClusterPartitionResponse.of(
+                row,
                 owner=row.owner or None,
-                epoch=row.epoch,
                 stored_entries=row.position,
                 waiting_entries=found.waiting(row),
                 problem=found.problems.get(row.partition),
             )
             for row in found.partitions
         ],
-        moves=[
-            ClusterMoveResponse(
-                partition=move.partition, previous_owner=move.previous or None, owner=move.owner, at=to_iso(move.at_ms)
-            )
-            for move in found.moves
-        ],
+        moves=[ClusterMoveResponse.of(move, previous_owner=move.previous or None) for move in found.moves],
     )
 
 

@@ -98,7 +98,7 @@ def _add_definition_routes(bp: ApiBlueprint, definitions: CommandDefinitionServi
     async def list_commands(device_id: str) -> list[schema.CommandDefinitionResponse]:
         """Built-in commands first. One entry per name: the device's definition, or its type's, or the built-in one."""
         found = await definitions.list(current_caller(), DeviceId(device_id))
-        return [schema.CommandDefinitionResponse.from_domain(one) for one in found]
+        return [schema.CommandDefinitionResponse.of(one) for one in found]
 
     @operation(
         bp,
@@ -151,7 +151,7 @@ def _add_execution_routes(bp: ApiBlueprint, control: DeviceQueryService) -> None
         before_seq = None if query.cursor is None else decode_cursor(EXECUTIONS, query.cursor)[0]
         page = await control.list_executions(current_caller(), DeviceId(device_id), limit=query.limit, before_seq=before_seq)
         return schema.ExecutionPageResponse(
-            data=[schema.ExecutionResponse.from_domain(one) for one in page.executions],
+            data=[schema.ExecutionResponse.of(one) for one in page.executions],
             has_more=page.next_seq is not None,
             cursor="" if page.next_seq is None else encode_cursor(EXECUTIONS, page.next_seq),
         )
@@ -167,15 +167,15 @@ def _add_execution_routes(bp: ApiBlueprint, control: DeviceQueryService) -> None
     async def get_execution(device_id: str, execution_id: str) -> schema.ExecutionResponse:
         """The status of the command, and the device's result."""
         found = await control.get_execution(current_caller(), DeviceId(device_id), ExecutionId(execution_id))
-        return schema.ExecutionResponse.from_domain(found)
+        return schema.ExecutionResponse.of(found)
 
 
 def _submission_response(submitted: SubmissionResult, *, with_result: bool = False) -> SendResponse:
     quota = submitted.quota
     headers = {} if quota is None else rate_limit_headers(quota.limit, RATE_WINDOW_S, quota.remaining, quota.reset_s)
     if submitted.approval is not None:
-        return ApiResponse(schema.ApprovalPendingResponse.from_domain(submitted.approval), 202, headers)
+        return ApiResponse(schema.ApprovalPendingResponse.of(submitted.approval), 202, headers)
     if submitted.execution is None:
         raise AssertionError("a submitted command is an execution or an approval")
     kind = schema.CommandResultResponse if with_result else schema.CommandQueuedResponse
-    return ApiResponse(kind.from_domain(submitted.execution), 200, headers)
+    return ApiResponse(kind.of(submitted.execution), 200, headers)

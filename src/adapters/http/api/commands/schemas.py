@@ -18,10 +18,9 @@ from adapters.http.core.schemas import (
     ResponseModel,
     Timestamp,
 )
-from domain.approvals.model import Approval, ApprovalStatus
+from domain.approvals.model import ApprovalStatus
 from domain.commands.command_definitions import CommandDefinitionInput
-from domain.commands.model import CommandDefinition, CommandKind, CommandWidget, Execution, ExecutionStatus, TriggeredBy
-from domain.kernel.clock import to_iso
+from domain.commands.model import CommandKind, CommandWidget, ExecutionStatus, TriggeredBy
 
 MAX_WAIT_S = 30
 DEPRECATED: JsonDict = {"deprecated": True}
@@ -60,19 +59,11 @@ class CommandQueuedResponse(ResponseModel):
     execution_id: str
     status: ExecutionStatus
 
-    @classmethod
-    def from_domain(cls, execution: Execution) -> CommandQueuedResponse:
-        return cls(execution_id=execution.execution_id, status=execution.status)
-
 
 class CommandResultResponse(CommandQueuedResponse):
     """The response with `waitSeconds`: the device's result, or null if it has not answered."""
 
     result: Any
-
-    @classmethod
-    def from_domain(cls, execution: Execution) -> CommandResultResponse:
-        return cls(execution_id=execution.execution_id, status=execution.status, result=execution.result)
 
 
 class ApprovalPendingResponse(ResponseModel):
@@ -83,10 +74,6 @@ class ApprovalPendingResponse(ResponseModel):
     approval_id: str
     status: ApprovalStatus = Field(description="DENIED or EXPIRED: the command was not and will not be sent.")
     note: str | None = Field(description="What the decider says about it.")
-
-    @classmethod
-    def from_domain(cls, approval: Approval) -> ApprovalPendingResponse:
-        return cls(approval_id=approval.approval_id, status=approval.status, note=approval.note)
 
 
 class CommandDefinitionCreateRequest(RequestBody):
@@ -133,10 +120,6 @@ class CommandDefinitionResponse(ResponseModel):
     shape: CommandWidget
     requires_approval: bool
 
-    @classmethod
-    def from_domain(cls, definition: CommandDefinition) -> CommandDefinitionResponse:
-        return cls(**{name: getattr(definition, name) for name in cls.model_fields})
-
 
 class ExecutionsQuery(QueryParameters):
     limit: int = Field(default=50, ge=1, le=200)
@@ -154,21 +137,6 @@ class ExecutionResponse(ResponseModel):
     expires_at: Timestamp
     finished_at: Timestamp | None
     approval_id: str | None = Field(description="The approval that the command waited for.")
-
-    @classmethod
-    def from_domain(cls, execution: Execution) -> ExecutionResponse:
-        return cls(
-            execution_id=execution.execution_id,
-            cmd=execution.cmd,
-            params=execution.params,
-            status=execution.status,
-            source=execution.source,
-            result=execution.result,
-            created_at=to_iso(execution.created_ms),
-            expires_at=to_iso(execution.expires_ms),
-            finished_at=to_iso(execution.finished_ms) if execution.finished_ms is not None else None,
-            approval_id=execution.approval_id,
-        )
 
 
 class ExecutionPageResponse(ResponseModel):

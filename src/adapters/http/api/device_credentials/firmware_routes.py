@@ -29,4 +29,4 @@ def add_config_route(bp: ApiBlueprint, credentials: DeviceCredentialService) -> 
     async def get_device_config(device_id: str, query: schema.DeviceConfigQuery) -> schema.DeviceConfigResponse:
         """Contains a placeholder instead of the password."""
         config = await credentials.get_config(current_session(), DeviceId(device_id), query.format)
-        return schema.DeviceConfigResponse.from_domain(config)
+        return schema.DeviceConfigResponse.of(config)

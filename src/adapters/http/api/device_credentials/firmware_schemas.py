@@ -5,7 +5,6 @@ from __future__ import annotations
 from pydantic import Field
 
 from adapters.http.core.schemas import QueryParameters, ResponseModel
-from domain.devices.credentials import FirmwareConfig
 from domain.devices.firmware_config import PASSWORD_PLACEHOLDER, FirmwareConfigFormat
 from domain.devices.firmware_project import (
     WIFI_NAME_PLACEHOLDER,
@@ -32,16 +31,12 @@ class FirmwareProjectResponse(ResponseModel):
 
     @classmethod
     def from_domain(cls, project: FirmwareProject) -> FirmwareProjectResponse:
-        return cls(
-            format=project.config_format,
-            encrypted=project.encrypted,
-            files=[FirmwareFileResponse(name=one.name, content=one.content, encoding=one.encoding) for one in project.files],
-            placeholders={
-                "mqttPassword": PASSWORD_PLACEHOLDER,
-                "wifiName": WIFI_NAME_PLACEHOLDER,
-                "wifiPassword": WIFI_PASSWORD_PLACEHOLDER,
-            },
-        )
+        placeholders = {
+            "mqttPassword": PASSWORD_PLACEHOLDER,
+            "wifiName": WIFI_NAME_PLACEHOLDER,
+            "wifiPassword": WIFI_PASSWORD_PLACEHOLDER,
+        }
+        return cls.of(project, format=project.config_format, placeholders=placeholders)
 
 
 class DeviceConfigQuery(QueryParameters):
@@ -51,7 +46,3 @@ class DeviceConfigQuery(QueryParameters):
 class DeviceConfigResponse(ResponseModel):
     config_block: str
     note: str
-
-    @classmethod
-    def from_domain(cls, config: FirmwareConfig) -> DeviceConfigResponse:
-        return cls(config_block=config.config_block, note=config.note)

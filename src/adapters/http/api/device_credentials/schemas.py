@@ -27,13 +27,14 @@ class CredentialsResponse(ResponseModel):
 
     @classmethod
     def from_domain(cls, revealed: RevealedCredentials) -> CredentialsResponse:
-        return cls(
+        broker = revealed.endpoint
+        return cls.of(
+            revealed,
+            broker,
             mqtt_username=revealed.device_id,
             mqtt_password=revealed.password,
-            mqtt_host=revealed.endpoint.host,
-            mqtt_port=revealed.endpoint.port,
-            ws_port=revealed.endpoint.ws_port,
-            config_block=revealed.config_block,
+            mqtt_host=broker.host,
+            mqtt_port=broker.port,
         )
 
 

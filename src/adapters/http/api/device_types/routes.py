@@ -6,7 +6,7 @@ from adapters.http.api.device_types import schemas as schema
 from adapters.http.core.auth import RequiredAccess, current_session
 from adapters.http.core.operation import ApiBlueprint, operation
 from adapters.http.core.schemas import OkResponse
-from domain.commands.device_types import DeviceTypeService
+from domain.commands.device_types import DeviceTypeService, DeviceTypeWithCommands
 from domain.kernel.ids import DeviceTypeId
 
 READ_ERRORS = {404: "NOT_FOUND"}
@@ -19,16 +19,20 @@ def device_types_blueprint(types: DeviceTypeService) -> ApiBlueprint:
     return bp
 
 
+def _shown(found: DeviceTypeWithCommands) -> schema.DeviceTypeResponse:
+    return schema.DeviceTypeResponse.of(found.device_type, found)
+
+
 def _add_read_routes(bp: ApiBlueprint, types: DeviceTypeService) -> None:
     @operation(bp, "GET", "/device-types", RequiredAccess.SESSION, "List device types")
     async def list_device_types() -> list[schema.DeviceTypeResponse]:
         """Each device type includes its commands."""
-        return [schema.DeviceTypeResponse.from_domain(one) for one in await types.list(current_session())]
+        return [_shown(one) for one in await types.list(current_session())]
 
     @operation(bp, "GET", "/device-types/<device_type_id>", RequiredAccess.SESSION, "Get a device type", errors=READ_ERRORS)
     async def get_device_type(device_type_id: str) -> schema.DeviceTypeResponse:
         """Includes its commands."""
-        return schema.DeviceTypeResponse.from_domain(await types.get(current_session(), DeviceTypeId(device_type_id)))
+        return _shown(await types.get(current_session(), DeviceTypeId(device_type_id)))
 
 
 def _add_write_routes(bp: ApiBlueprint, types: DeviceTypeService) -> None:
@@ -45,7 +49,7 @@ def _add_write_routes(bp: ApiBlueprint, types: DeviceTypeService) -> None:
     async def create_device_type(body: schema.DeviceTypeCreateRequest) -> schema.DeviceTypeResponse:
         """Its commands apply to every device of the type; a device can override them."""
         drafts = [command.to_input() for command in body.commands]
-        return schema.DeviceTypeResponse.from_domain(await types.create(current_session(), body.name, drafts))
+        return _shown(await types.create(current_session(), body.name, drafts))
 
     @operation(
         bp,
@@ -58,9 +62,7 @@ def _add_write_routes(bp: ApiBlueprint, types: DeviceTypeService) -> None:
     async def update_device_type(device_type_id: str, body: schema.DeviceTypeUpdateRequest) -> schema.DeviceTypeResponse:
         """`commands` replaces the whole list."""
         drafts = None if body.commands is None else [command.to_input() for command in body.commands]
-        return schema.DeviceTypeResponse.from_domain(
-            await types.update(current_session(), DeviceTypeId(device_type_id), body.name, drafts)
-        )
+        return _shown(await types.update(current_session(), DeviceTypeId(device_type_id), body.name, drafts))
 
     @operation(
         bp,

@@ -6,7 +6,6 @@ from pydantic import Field
 
 from adapters.http.api.commands.schemas import CommandDefinitionCreateRequest, CommandDefinitionResponse, Label
 from adapters.http.core.schemas import PatchBody, RequestBody, ResponseModel
-from domain.commands.device_types import DeviceTypeWithCommands
 
 
 class DeviceTypeCreateRequest(RequestBody):
@@ -25,11 +24,3 @@ class DeviceTypeResponse(ResponseModel):
     device_type_id: str
     name: str
     commands: list[CommandDefinitionResponse]
-
-    @classmethod
-    def from_domain(cls, found: DeviceTypeWithCommands) -> DeviceTypeResponse:
-        return cls(
-            device_type_id=found.device_type.device_type_id,
-            name=found.device_type.name,
-            commands=[CommandDefinitionResponse.from_domain(one) for one in found.commands],
-        )

@@ -41,7 +41,7 @@ def _add_registry_routes(bp: ApiBlueprint, devices: DeviceService, control: Devi
     @operation(bp, "GET", "/devices/summary", RequiredAccess.SESSION, "Count devices by state")
     async def summarize_devices() -> schema.DeviceCountsResponse:
         """How many devices the account has, and how many in each state."""
-        return schema.DeviceCountsResponse.from_domain(await control.count_devices(current_session()))
+        return schema.DeviceCountsResponse.of(await control.count_devices(current_session()))
 
     @operation(
         bp,

@@ -17,12 +17,10 @@ from adapters.http.core.schemas import (
     ResponseModel,
     Timestamp,
 )
-from domain.devices.health import DeviceHealth
 from domain.devices.model import DeviceMetadata, DeviceStatus, FirmwareProfile
 from domain.devices.registration import DeviceRegistration
-from domain.devices.search import DeviceCounts, DeviceSearch, DeviceSort, DeviceStateFilter
+from domain.devices.search import DeviceSearch, DeviceSort, DeviceStateFilter
 from domain.devices.service import DeviceDetails
-from domain.kernel.clock import to_iso
 from domain.kernel.errors import ValidationFailed
 from domain.kernel.ids import DeviceTypeId, GroupId, ProjectId
 
@@ -151,10 +149,6 @@ class DeviceCountsResponse(ResponseModel):
     revoked: int
     dead_letters: int = Field(description="Messages of devices that are set aside because the database refused them.")
 
-    @classmethod
-    def from_domain(cls, counts: DeviceCounts) -> DeviceCountsResponse:
-        return cls(**{name: getattr(counts, name) for name in cls.model_fields})
-
 
 class DeviceRegisteredResponse(ResponseModel):
     device_id: str
@@ -178,17 +172,6 @@ class DeviceHealthResponse(ResponseModel):
     reconnects: int = Field(description="Connections after the first one.")
     firmware: str | None
     max_packet_size: int | None = Field(description="Bytes, as the last connection announced them (MQTT 5).")
-
-    @classmethod
-    def from_domain(cls, health: DeviceHealth) -> DeviceHealthResponse:
-        drop = health.last_drop
-        return cls(
-            clock_offset_ms=health.clock_offset_ms,
-            last_drop=None if drop is None else LastDropResponse(reason=drop.reason, at=to_iso(drop.at_ms)),
-            reconnects=health.reconnects,
-            firmware=health.firmware,
-            max_packet_size=health.max_packet_size,
-        )
 
 
 class DeviceResponse(ResponseModel):
@@ -218,27 +201,9 @@ class DeviceResponse(ResponseModel):
 
     @classmethod
     def from_domain(cls, details: DeviceDetails) -> DeviceResponse:
-        device, project = details.device, details.project
-        return cls(
-            device_id=device.device_id,
-            name=device.name,
-            board_type=device.board_type,
-            app_type=device.app_type,
-            app_type_other=device.app_type_other,
-            device_status=device.status,
-            enabled=device.is_active,
-            device_type_id=device.device_type_id,
-            relay_state=device.relay,
-            is_online=device.is_online,
-            last_seen=to_iso(device.last_seen_ms) if device.last_seen_ms is not None else None,
-            created_at=to_iso(device.created_ms),
-            project=DeviceProjectResponse(project_id=project.project_id, name=project.name),
-            profile=device.profile,
-            **{name: getattr(device.about, name) for name in _METADATA_FIELDS},
-            tags=list(device.about.tags),
-            external_id=device.external_id,
-            group_ids=list(device.group_ids),
-            health=DeviceHealthResponse.from_domain(details.health),
+        device = details.device
+        return cls.of(
+            device, device.about, details, device_status=device.status, enabled=device.is_active, relay_state=device.relay
         )
 
 

@@ -39,8 +39,7 @@ def events_blueprint(events: EventService, exporter: AuditExporter) -> ApiBluepr
             device_id=query.device_id,
             search=query.to_search(),
         )
-        records = [event_response(record) for record in page.events]
-        return EventPageResponse(data=records, total=page.total, has_more=page.has_more, cursor=page.cursor or "")
+        return EventPageResponse.of(page, data=[event_response(record) for record in page.events], cursor=page.cursor or "")
 
     @operation(
         bp,

@@ -79,13 +79,11 @@ class EventPageResponse(ResponseModel):
 
 
 def event_response(record: EventView) -> EventResponse:
-    return EventResponse(
+    return EventResponse.of(
+        record,
         id=record.event_id,
         device_id=record.device_id or "",
         device_name=record.device_name or "",
         event_type=record.kind,
-        description=record.description,
         timestamp=record.at_ms,
-        source=record.source,
-        address=record.address,
     )

@@ -77,10 +77,8 @@ def _add_write_routes(bp: ApiBlueprint, grants: GrantService[Any]) -> None:
         """A grant may name a command that the device does not have; `details` then contains a warning. Requires the role Admin or
         Owner."""
         granted = await grants.create(current_session(), DeviceId(device_id), body.to_input())
-        warnings = schema.GrantWarningResponse.list_from_domain(granted)
-        if warnings:
-            return schema.GrantCreatedWithWarningsResponse(grant_id=granted.grant.grant_id, details=warnings)
-        return schema.GrantCreatedResponse(grant_id=granted.grant.grant_id)
+        kind = schema.GrantCreatedWithWarningsResponse if granted.warnings else schema.GrantCreatedResponse
+        return kind.of(granted.grant, details=granted.warnings)
 
     @operation(
         bp,
@@ -94,8 +92,8 @@ def _add_write_routes(bp: ApiBlueprint, grants: GrantService[Any]) -> None:
     async def update_grant(device_id: str, grant_id: str, body: schema.GrantUpdateRequest) -> GrantUpdateResult:
         """Takes effect with the next call. Requires the role Admin or Owner."""
         granted = await grants.update(current_session(), DeviceId(device_id), GrantId(grant_id), body.to_changes())
-        warnings = schema.GrantWarningResponse.list_from_domain(granted)
-        return schema.GrantUpdatedWithWarningsResponse(details=warnings) if warnings else schema.GrantUpdatedResponse()
+        kind = schema.GrantUpdatedWithWarningsResponse if granted.warnings else schema.GrantUpdatedResponse
+        return kind.of(details=granted.warnings)
 
     @operation(
         bp, "DELETE", "/devices/<device_id>/grants/<grant_id>", RequiredAccess.SESSION, "Delete a grant", errors=GRANT_ERRORS

@@ -9,12 +9,11 @@ from typing import Annotated, Any, Literal
 from pydantic import Field
 
 from adapters.http.core.request_parsing import parse_timestamp
-from adapters.http.core.schemas import EnumValue, PatchBody, QueryParameters, RequestBody, ResponseModel, Timestamp
+from adapters.http.core.schemas import EnumValue, PatchBody, QueryParameters, RequestBody, ResponseModel, Timestamp, TimestampText
 from domain.grants.access_explanation import AccessExplanation, GrantCheckResult
 from domain.grants.grant_input import MAX_COMMANDS, MAX_RATE_PER_MINUTE, GrantDraft, GrantInput
-from domain.grants.grant_service import GrantListItem, GrantWithWarnings
+from domain.grants.grant_service import GrantListItem
 from domain.grants.model import AppliesVia, Grant, Scope
-from domain.kernel.clock import to_iso
 from domain.kernel.ids import DeviceId, GroupId, KeyId, MembershipId, ProjectId
 
 CommandNames = Annotated[
@@ -36,7 +35,7 @@ class GrantBody(RequestBody):
 
     commands: CommandNames
     scope: EnumValue[Scope] = Field(default=Scope.WRITE, description="`READ` covers reads and QUERY commands only.")
-    expires_at: Timestamp | None = None
+    expires_at: TimestampText | None = None
     active_days: Weekdays | None = None
     active_from_minute: MinuteOfDay | None = None
     active_to_minute: MinuteOfDay | None = Field(
@@ -90,7 +89,7 @@ class GrantUpdateRequest(PatchBody):
 
     commands: CommandNames | None = None
     scope: EnumValue[Scope] | None = None
-    expires_at: Timestamp | None = None
+    expires_at: TimestampText | None = None
     active_days: Weekdays | None = None
     active_from_minute: MinuteOfDay | None = None
     active_to_minute: MinuteOfDay | None = None
@@ -134,24 +133,19 @@ class GrantResponse(ResponseModel):
 
     @classmethod
     def from_domain(cls, named: GrantListItem) -> GrantResponse:
-        grant = named.grant
-        return cls(
-            grant_id=grant.grant_id,
-            applies_via=grant.applies_via,
-            subject=GrantSubjectResponse(
-                type="apikey" if grant.subject.key_id is not None else "member",
-                id=grant.subject.key_id or grant.subject.membership_id or "",
-                name=named.subject_name,
-            ),
-            commands=list(grant.commands),
-            scope=grant.scope,
-            expires_at=None if grant.expires_ms is None else to_iso(grant.expires_ms),
-            active_days=sorted(grant.window.active_days),
-            active_from_minute=grant.window.from_minute,
-            active_to_minute=grant.window.to_minute,
-            timezone=grant.window.timezone,
-            rate_limit_per_minute=grant.rate_limit_per_minute,
-            created_at=to_iso(grant.created_ms),
+        grant, window = named.grant, named.grant.window
+        subject = GrantSubjectResponse(
+            type="apikey" if grant.subject.key_id is not None else "member",
+            id=grant.subject.key_id or grant.subject.membership_id or "",
+            name=named.subject_name,
+        )
+        return cls.of(
+            grant,
+            subject=subject,
+            active_days=sorted(window.active_days),
+            active_from_minute=window.from_minute,
+            active_to_minute=window.to_minute,
+            timezone=window.timezone,
         )
 
 
@@ -160,10 +154,6 @@ class GrantWarningResponse(ResponseModel):
 
     field: str
     message: str
-
-    @classmethod
-    def list_from_domain(cls, granted: GrantWithWarnings) -> list[GrantWarningResponse]:
-        return [cls(field=fault.field, message=fault.message) for fault in granted.warnings]
 
 
 class GrantCreatedResponse(ResponseModel):
@@ -204,13 +194,7 @@ class GrantCheckResponse(ResponseModel):
 
     @classmethod
     def from_domain(cls, result: GrantCheckResult) -> GrantCheckResponse:
-        return cls(
-            grant_id=result.grant.grant_id,
-            allowed=result.code is None,
-            code=result.code,
-            message=result.message,
-            passes_at=None if result.passes_from_ms is None else to_iso(result.passes_from_ms),
-        )
+        return cls.of(result, grant_id=result.grant.grant_id, allowed=result.code is None, passes_at=result.passes_from_ms)
 
 
 class AccessExplanationResponse(ResponseModel):
@@ -227,13 +211,11 @@ class AccessExplanationResponse(ResponseModel):
 
     @classmethod
     def from_domain(cls, explanation: AccessExplanation) -> AccessExplanationResponse:
-        return cls(
-            allowed=explanation.allowed,
+        return cls.of(
+            explanation,
             waits_for_approval=explanation.needs_approval,
             device_takes_commands=explanation.device_is_active,
-            code=explanation.code,
-            message=explanation.message,
-            passes_at=None if explanation.passes_from_ms is None else to_iso(explanation.passes_from_ms),
+            passes_at=explanation.passes_from_ms,
             grant_id=None if explanation.grant is None else explanation.grant.grant_id,
             grants=[GrantCheckResponse.from_domain(result) for result in explanation.grant_results],
         )
@@ -272,15 +254,9 @@ def api_key_grant_response(
 ) -> ApiKeyGrantResponse:
     device, group = grant.device_id, grant.group_id
     project = grant.project_id if group is None else None
-    return ApiKeyGrantResponse(
-        grant_id=grant.grant_id,
-        applies_via=grant.applies_via,
+    return ApiKeyGrantResponse.of(
+        grant,
         device=None if device is None else GrantedDeviceResponse(device_id=device, name=devices.get(device, "")),
         project=None if project is None else GrantedProjectResponse(project_id=project, name=projects.get(project, "")),
         group=None if group is None else GrantedGroupResponse(group_id=group, name=groups.get(group, "")),
-        commands=list(grant.commands),
-        scope=grant.scope,
-        expires_at=None if grant.expires_ms is None else to_iso(grant.expires_ms),
-        rate_limit_per_minute=grant.rate_limit_per_minute,
-        created_at=to_iso(grant.created_ms),
     )

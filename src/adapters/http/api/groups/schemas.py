@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from enum import StrEnum
-from typing import Annotated, Any
+from typing import Annotated, Any, Self
 
 from pydantic import Field
 
@@ -14,7 +14,6 @@ from domain.commands.service import SubmissionResult
 from domain.devices.groups import MAX_GROUP_DEVICES
 from domain.groups.bulk_actions import GroupActionReport, GroupCommand, GroupDeviceOutcome
 from domain.groups.service import GroupMembershipCounts, GroupView
-from domain.kernel.clock import to_iso
 from domain.kernel.ids import DeviceId
 from domain.rules.model import Rule
 
@@ -58,7 +57,7 @@ class GroupMembersResponse(ResponseModel):
 
     @classmethod
     def from_domain(cls, change: GroupMembershipCounts) -> GroupMembersResponse:
-        return cls(added=change.added, removed=change.removed, device_count=change.total)
+        return cls.of(change, device_count=change.total)
 
 
 class GroupResponse(ResponseModel):
@@ -70,8 +69,8 @@ class GroupResponse(ResponseModel):
     created_at: Timestamp
 
     @classmethod
-    def from_domain(cls, view: GroupView) -> GroupResponse:
-        return cls(**_group_fields(view))
+    def from_domain(cls, view: GroupView) -> Self:
+        return cls.of(view.group, view, device_count=len(view.devices))
 
 
 class GroupMemberResponse(ResponseModel):
@@ -82,25 +81,6 @@ class GroupMemberResponse(ResponseModel):
 
 class GroupDetailsResponse(GroupResponse):
     devices: list[GroupMemberResponse]
-
-    @classmethod
-    def from_domain(cls, view: GroupView) -> GroupDetailsResponse:
-        devices = [
-            GroupMemberResponse(device_id=each.device_id, name=each.name, external_id=each.external_id) for each in view.devices
-        ]
-        return cls(**_group_fields(view), devices=devices)
-
-
-def _group_fields(view: GroupView) -> dict[str, Any]:
-    group = view.group
-    return {
-        "group_id": group.group_id,
-        "project_id": group.project_id,
-        "name": group.name,
-        "description": group.description,
-        "device_count": len(view.devices),
-        "created_at": to_iso(group.created_ms),
-    }
 
 
 class GroupCommandRequest(RequestBody):
@@ -133,15 +113,17 @@ class MemberOutcomeResponse(ResponseModel):
     message: str | None
 
     @classmethod
-    def fields_of(cls, outcome: GroupDeviceOutcome[Any], kind: MemberOutcomeKind) -> dict[str, Any]:
+    def from_domain(
+        cls, outcome: GroupDeviceOutcome[Any], kind: MemberOutcomeKind = MemberOutcomeKind.DONE, **given: object
+    ) -> Self:
         error = outcome.error
-        return {
-            "device_id": outcome.device.device_id,
-            "name": outcome.device.name,
-            "outcome": kind if error is None else MemberOutcomeKind.REFUSED,
-            "error": None if error is None else error.code,
-            "message": None if error is None else error.message,
-        }
+        return cls.of(
+            outcome.device,
+            outcome=kind if error is None else MemberOutcomeKind.REFUSED,
+            error=None if error is None else error.code,
+            message=None if error is None else error.message,
+            **given,
+        )
 
 
 class MemberCommandResponse(MemberOutcomeResponse):
@@ -149,26 +131,17 @@ class MemberCommandResponse(MemberOutcomeResponse):
     approval_id: str | None
 
     @classmethod
-    def from_domain(cls, outcome: GroupDeviceOutcome[SubmissionResult], *, is_preview: bool = False) -> MemberCommandResponse:
+    def from_submission(cls, outcome: GroupDeviceOutcome[SubmissionResult], *, is_preview: bool) -> MemberCommandResponse:
         result = outcome.result or SubmissionResult()
         waits = result.approval is not None
         kind = MemberOutcomeKind.WAITS_FOR_APPROVAL if waits else MemberOutcomeKind.QUEUED
-        execution_id = None if result.execution is None else result.execution.execution_id
-        approval_id = None if result.approval is None else result.approval.approval_id
-        return cls(
-            **cls.fields_of(outcome, kind),
-            execution_id=None if is_preview else execution_id,
-            approval_id=None if is_preview else approval_id,
-        )
+        execution_id = None if is_preview or result.execution is None else result.execution.execution_id
+        approval_id = None if is_preview or result.approval is None else result.approval.approval_id
+        return cls.from_domain(outcome, kind, execution_id=execution_id, approval_id=approval_id)
 
 
 class MemberRuleResponse(MemberOutcomeResponse):
     rule_id: str | None
-
-    @classmethod
-    def from_domain(cls, outcome: GroupDeviceOutcome[Rule]) -> MemberRuleResponse:
-        rule_id = None if outcome.result is None else outcome.result.rule_id
-        return cls(**cls.fields_of(outcome, MemberOutcomeKind.DONE), rule_id=rule_id)
 
 
 class GroupCommandResponse(ResponseModel):
@@ -181,7 +154,7 @@ class GroupCommandResponse(ResponseModel):
 
     @classmethod
     def from_domain(cls, report: GroupActionReport[SubmissionResult], *, is_preview: bool = False) -> GroupCommandResponse:
-        devices = [MemberCommandResponse.from_domain(each, is_preview=is_preview) for each in report.outcomes]
+        devices = [MemberCommandResponse.from_submission(each, is_preview=is_preview) for each in report.outcomes]
         counts = {kind: sum(each.outcome is kind for each in devices) for kind in MemberOutcomeKind}
         return cls(
             queued=counts[MemberOutcomeKind.QUEUED],
@@ -200,9 +173,7 @@ class GroupChangeResponse(ResponseModel):
 
     @classmethod
     def from_domain(cls, report: GroupActionReport[Any]) -> GroupChangeResponse:
-        devices = [
-            MemberOutcomeResponse(**MemberOutcomeResponse.fields_of(each, MemberOutcomeKind.DONE)) for each in report.outcomes
-        ]
+        devices = [MemberOutcomeResponse.from_domain(each) for each in report.outcomes]
         refused = sum(each.error is not None for each in report.outcomes)
         return cls(done=len(devices) - refused, refused=refused, devices=devices)
 
@@ -217,7 +188,10 @@ class GroupRuleResponse(ResponseModel):
     @classmethod
     def from_domain(cls, report: GroupActionReport[Rule]) -> GroupRuleResponse:
         refused = sum(each.error is not None for each in report.outcomes)
-        devices = [MemberRuleResponse.from_domain(each) for each in report.outcomes]
+        devices = [
+            MemberRuleResponse.from_domain(each, rule_id=None if each.result is None else each.result.rule_id)
+            for each in report.outcomes
+        ]
         return cls(done=len(devices) - refused, refused=refused, devices=devices)
 
 

@@ -6,7 +6,6 @@ from pydantic import Field
 
 from adapters.http.core.schemas import DisplayName, EnumValue, RequestBody, ResponseModel, Timestamp
 from domain.kernel.caller import Role
-from domain.kernel.clock import to_iso
 from domain.team.invitation_acceptance import InvitationPreview
 from domain.team.invitation_policy import InvitationStatus
 from domain.team.invitations import InvitationResult, ListedInvitation
@@ -64,36 +63,12 @@ class InvitationAcceptedResponse(ResponseModel):
 
 
 def invitation_response(listed: ListedInvitation) -> InvitationResponse:
-    invitation = listed.invitation
-    return InvitationResponse(
-        invitation_id=invitation.invitation_id,
-        email=invitation.email,
-        name=invitation.name,
-        role=invitation.role,
-        status=listed.status,
-        invited_by=invitation.invited_by,
-        created_at=to_iso(invitation.created_ms),
-        expires_at=to_iso(invitation.expires_ms),
-    )
+    return InvitationResponse.of(listed.invitation, listed)
 
 
 def invitation_sent_response(sent: InvitationResult) -> InvitationSentResponse:
-    invitation = sent.invitation
-    return InvitationSentResponse(
-        invitation_id=invitation.invitation_id,
-        email=invitation.email,
-        expires_at=to_iso(invitation.expires_ms),
-        mailed=sent.link is None,
-        link=sent.link,
-    )
+    return InvitationSentResponse.of(sent.invitation, sent, mailed=sent.link is None)
 
 
 def invitation_preview_response(preview: InvitationPreview) -> InvitationPreviewResponse:
-    invitation = preview.invitation
-    return InvitationPreviewResponse(
-        account_name=preview.account_name,
-        email=invitation.email,
-        name=invitation.name,
-        role=invitation.role,
-        expires_at=to_iso(invitation.expires_ms),
-    )
+    return InvitationPreviewResponse.of(preview.invitation, preview)

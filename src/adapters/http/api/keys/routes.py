@@ -10,8 +10,6 @@ from adapters.http.api.keys.schemas import (
     ApiKeyCreateRequest,
     ApiKeyResponse,
     ApiKeyUpdateRequest,
-    api_key_created_response,
-    api_key_response,
 )
 from adapters.http.core.auth import RequiredAccess, current_session
 from adapters.http.core.operation import ApiBlueprint, operation
@@ -52,7 +50,7 @@ def _add_key_routes(bp: ApiBlueprint, keys: ApiKeyService[Any]) -> None:
     @operation(bp, "GET", "/keys", RequiredAccess.SESSION, "List API keys", paged=True)
     async def list_keys(query: ListQuery) -> ApiResponse[list[ApiKeyResponse]]:
         """Oldest first, without the secrets. `lastUsedAt` may lag by a few seconds."""
-        return list_response(await keys.list(current_session()), query, api_key_response, lambda key: key.key_id)
+        return list_response(await keys.list(current_session()), query, ApiKeyResponse.of, lambda key: key.key_id)
 
     @operation(
         bp,
@@ -66,7 +64,8 @@ def _add_key_routes(bp: ApiBlueprint, keys: ApiKeyService[Any]) -> None:
         errors={403: "ROLE_REQUIRED", 409: "KEY_LIMIT"},
     )
     async def create_key(body: ApiKeyCreateRequest) -> ApiKeyCreatedResponse:
-        return api_key_created_response(await keys.create(current_session(), body.name))
+        made = await keys.create(current_session(), body.name)
+        return ApiKeyCreatedResponse.of(made.key, key=made.secret)
 
 
 def _add_key_update_routes(bp: ApiBlueprint, keys: ApiKeyService[Any]) -> None:

@@ -7,9 +7,6 @@ from typing import Literal
 from pydantic import Field
 
 from adapters.http.core.schemas import DisplayName, PatchBody, RequestBody, ResponseModel, Timestamp
-from domain.kernel.clock import to_iso
-from domain.keys.model import ApiKey
-from domain.keys.service import CreatedApiKey
 
 
 class ApiKeyCreateRequest(RequestBody):
@@ -37,18 +34,3 @@ class ApiKeyCreatedResponse(ResponseModel):
     type: Literal["SECRET"] = "SECRET"
     prefix: str
     key: str = Field(description="The complete key. It is shown only in this response.")
-
-
-def api_key_response(key: ApiKey) -> ApiKeyResponse:
-    return ApiKeyResponse(
-        key_id=key.key_id,
-        name=key.name,
-        prefix=key.prefix,
-        enabled=key.enabled,
-        last_used_at=None if key.last_used_ms is None else to_iso(key.last_used_ms),
-        created_at=to_iso(key.created_ms),
-    )
-
-
-def api_key_created_response(made: CreatedApiKey) -> ApiKeyCreatedResponse:
-    return ApiKeyCreatedResponse(key_id=made.key.key_id, name=made.key.name, prefix=made.key.prefix, key=made.secret)

@@ -53,7 +53,7 @@ def _add_channel_routes(bp: ApiBlueprint, notifications: NotificationSettingsSer
     @operation(bp, "GET", "/auth/notifications/channels", RequiredAccess.SESSION, "List your channels")
     async def list_channels() -> list[ChannelResponse]:
         """Where you are told, the oldest first; at most ten."""
-        return [ChannelResponse.from_domain(one) for one in await notifications.list_channels(current_session())]
+        return [ChannelResponse.of(one) for one in await notifications.list_channels(current_session())]
 
     @operation(
         bp,
@@ -68,7 +68,7 @@ def _add_channel_routes(bp: ApiBlueprint, notifications: NotificationSettingsSer
     async def create_channel(body: ChannelCreateRequest) -> ChannelResponse:
         """A browser, a topic of ntfy or a chat of Telegram. What you send is stored encrypted and never shown again."""
         added = await notifications.add_channel(current_session(), body.name, body.to_destination())
-        return ChannelResponse.from_domain(added)
+        return ChannelResponse.of(added)
 
     @operation(
         bp,

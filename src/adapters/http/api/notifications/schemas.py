@@ -8,7 +8,6 @@ from zoneinfo import ZoneInfo
 from pydantic import AfterValidator, Field, StringConstraints, model_validator
 
 from adapters.http.core.schemas import DisplayName, EnumValue, OneLine, RequestBody, ResponseModel, Timestamp
-from domain.kernel.clock import to_iso
 from domain.kernel.errors import ValidationFailed
 from domain.kernel.ids import AccountId, MembershipId
 from domain.notifications.destinations import (
@@ -23,7 +22,6 @@ from domain.notifications.model import (
     ChannelErrorCode,
     ChannelKind,
     ChannelSendResult,
-    NotificationChannel,
     NotificationSendOutcome,
     NotificationSettings,
     NotificationTopic,
@@ -84,16 +82,7 @@ class NotificationSettingsResponse(ResponseModel):
 
     @classmethod
     def from_domain(cls, own: MemberNotificationSettings) -> NotificationSettingsResponse:
-        settings = own.settings
-        return cls(
-            topics=list(settings.topics),
-            mail=own.mail,
-            offline_minutes=settings.offline_minutes,
-            quiet_from_minute=settings.quiet_from_minute,
-            quiet_to_minute=settings.quiet_to_minute,
-            timezone=settings.timezone,
-            language=settings.language,
-        )
+        return cls.of(own.settings, own)
 
 
 KeyText = Annotated[str, StringConstraints(min_length=1, max_length=128, pattern=r"^[A-Za-z0-9_-]+=*$")]
@@ -165,20 +154,6 @@ class ChannelResponse(ResponseModel):
     last_error: str | None = Field(description="Why the last attempt failed; null after one that was accepted.")
     last_error_code: ChannelErrorCode | None = Field(description="Null too for an error before this field existed.")
     last_error_at: Timestamp | None
-
-    @classmethod
-    def from_domain(cls, channel: NotificationChannel) -> ChannelResponse:
-        return cls(
-            channel_id=channel.channel_id,
-            kind=channel.kind,
-            name=channel.name,
-            target=channel.target,
-            created_at=to_iso(channel.created_ms),
-            last_sent_at=None if channel.last_sent_ms is None else to_iso(channel.last_sent_ms),
-            last_error=channel.last_error,
-            last_error_code=channel.last_error_code,
-            last_error_at=None if channel.last_error_ms is None else to_iso(channel.last_error_ms),
-        )
 
 
 class ChannelTestResponse(ResponseModel):

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from adapters.http.core.schemas import DisplayName, RequestBody, ResponseModel, Timestamp
 from domain.accounts.model import Project
-from domain.kernel.clock import to_iso
 
 
 class ProjectRequest(RequestBody):
@@ -19,6 +18,4 @@ class ProjectResponse(ResponseModel):
 
 
 def project_response(project: Project, devices: int) -> ProjectResponse:
-    return ProjectResponse(
-        project_id=project.project_id, name=project.name, device_count=devices, created_at=to_iso(project.created_ms)
-    )
+    return ProjectResponse.of(project, device_count=devices)

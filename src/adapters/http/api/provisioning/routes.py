@@ -31,7 +31,7 @@ def _add_code_routes(bp: ApiBlueprint, codes: ProvisioningCodeService) -> None:
     async def list_provisioning_codes(query: ListQuery) -> ApiResponse[list[schema.ProvisioningCodeResponse]]:
         """Oldest first, without the codes themselves."""
         found = await codes.list(current_session())
-        return list_response(found, query, schema.ProvisioningCodeResponse.from_domain, lambda code: code.code_id)
+        return list_response(found, query, schema.ProvisioningCodeResponse.of, lambda code: code.code_id)
 
     @operation(
         bp,
@@ -46,7 +46,8 @@ def _add_code_routes(bp: ApiBlueprint, codes: ProvisioningCodeService) -> None:
     async def create_provisioning_code(body: schema.ProvisioningCodeRequest) -> schema.ProvisioningCodeCreatedResponse:
         """Devices with this code in their firmware trade it for credentials of their own. It is void while its maker is no Admin
         or Owner. Requires the role Admin or Owner."""
-        return schema.ProvisioningCodeCreatedResponse.of_created(await codes.create(current_session(), body.to_input()))
+        created = await codes.create(current_session(), body.to_input())
+        return schema.ProvisioningCodeCreatedResponse.of(created.code, code=created.secret)
 
     @operation(
         bp,
@@ -68,7 +69,7 @@ def _add_decision_routes(bp: ApiBlueprint, codes: ProvisioningCodeService) -> No
         """Newest first."""
         before = None if query.before is None else ClaimId(query.before)
         found = await codes.list_claims(current_session(), status=query.status, before=before, limit=query.limit + 1)
-        return page_response(found, query.limit, schema.ClaimResponse.from_domain, lambda claim: claim.claim_id)
+        return page_response(found, query.limit, schema.ClaimResponse.of, lambda claim: claim.claim_id)
 
     @operation(
         bp,
@@ -81,13 +82,13 @@ def _add_decision_routes(bp: ApiBlueprint, codes: ProvisioningCodeService) -> No
     async def approve_claim(claim_id: str) -> schema.ClaimResponse:
         """The device gets its credentials when it asks the next time. Requires the role Admin or Owner."""
         decided = await codes.decide(current_session(), ClaimId(claim_id), approve=True)
-        return schema.ClaimResponse.from_domain(decided)
+        return schema.ClaimResponse.of(decided)
 
     @operation(bp, "POST", "/provisioning-claims/<claim_id>/deny", RequiredAccess.SESSION, "Deny a claim", errors=DECISION_ERRORS)
     async def deny_claim(claim_id: str) -> schema.ClaimResponse:
         """This hardware id is refused from now on; it can be approved later. Requires the role Admin or Owner."""
         decided = await codes.decide(current_session(), ClaimId(claim_id), approve=False)
-        return schema.ClaimResponse.from_domain(decided)
+        return schema.ClaimResponse.of(decided)
 
 
 def _add_claim_route(bp: ApiBlueprint, claims: DeviceClaimService) -> None:

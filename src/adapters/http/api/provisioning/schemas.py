@@ -8,13 +8,20 @@ from pydantic import Field, StringConstraints
 
 from adapters.http.api.devices.schemas import DeviceName, IdText, ShortText, Tags
 from adapters.http.core.request_parsing import parse_timestamp
-from adapters.http.core.schemas import DisplayName, EnumValue, QueryParameters, RequestBody, ResponseModel, Timestamp
+from adapters.http.core.schemas import (
+    DisplayName,
+    EnumValue,
+    QueryParameters,
+    RequestBody,
+    ResponseModel,
+    Timestamp,
+    TimestampText,
+)
 from domain.devices.credential_issuer import RevealedCredentials
 from domain.devices.model import FirmwareProfile
-from domain.kernel.clock import to_iso
 from domain.kernel.ids import DeviceTypeId, ProjectId
-from domain.provisioning.codes import CreatedProvisioningCode, ProvisioningCodeInput
-from domain.provisioning.model import ClaimStatus, DeviceClaim, ProvisioningCode
+from domain.provisioning.codes import ProvisioningCodeInput
+from domain.provisioning.model import ClaimStatus
 from domain.provisioning.policy import MAX_CODE_DEVICES
 
 HardwareId = Annotated[
@@ -34,7 +41,7 @@ class ProvisioningCodeRequest(RequestBody):
     tags: Tags | None = None
     max_devices: Annotated[int, Field(ge=1, le=MAX_CODE_DEVICES)] = Field(default=1, description="How many devices may use it.")
     requires_approval: bool = Field(default=True, description="Each device waits until an Owner or Admin approves it.")
-    expires_at: Timestamp = Field(description="At most a year ahead.")
+    expires_at: TimestampText = Field(description="At most a year ahead.")
 
     def to_input(self) -> ProvisioningCodeInput:
         return ProvisioningCodeInput(
@@ -67,33 +74,9 @@ class ProvisioningCodeResponse(ResponseModel):
     expires_at: Timestamp
     created_at: Timestamp
 
-    @classmethod
-    def from_domain(cls, code: ProvisioningCode) -> ProvisioningCodeResponse:
-        return cls(
-            code_id=code.code_id,
-            name=code.name,
-            prefix=code.prefix,
-            project_id=code.project_id,
-            board_type=code.board_type,
-            app_type=code.app_type,
-            profile=code.profile,
-            device_type_id=code.device_type_id,
-            tags=list(code.tags),
-            max_devices=code.max_devices,
-            claimed_count=code.claimed_count,
-            requires_approval=code.requires_approval,
-            expires_at=to_iso(code.expires_ms),
-            created_at=to_iso(code.created_ms),
-        )
-
 
 class ProvisioningCodeCreatedResponse(ProvisioningCodeResponse):
     code: str = Field(description="Shown only in this response.", json_schema_extra={"format": "password"})
-
-    @classmethod
-    def of_created(cls, created: CreatedProvisioningCode) -> ProvisioningCodeCreatedResponse:
-        shown = ProvisioningCodeResponse.from_domain(created.code)
-        return cls(**shown.model_dump(), code=created.secret)
 
 
 class ClaimsQuery(QueryParameters):
@@ -113,21 +96,6 @@ class ClaimResponse(ResponseModel):
     created_at: Timestamp
     decided_by: str | None
     decided_at: Timestamp | None
-
-    @classmethod
-    def from_domain(cls, claim: DeviceClaim) -> ClaimResponse:
-        return cls(
-            claim_id=claim.claim_id,
-            code_id=claim.code_id,
-            hardware_id=claim.hardware_id,
-            name=claim.name,
-            address=claim.address,
-            status=claim.status,
-            device_id=claim.device_id,
-            created_at=to_iso(claim.created_ms),
-            decided_by=claim.decided_by,
-            decided_at=None if claim.decided_ms is None else to_iso(claim.decided_ms),
-        )
 
 
 class DeviceClaimRequest(RequestBody):
@@ -151,15 +119,16 @@ class DeviceClaimedResponse(ResponseModel):
 
     @classmethod
     def from_domain(cls, issued: RevealedCredentials) -> DeviceClaimedResponse:
-        return cls(
+        broker = issued.endpoint
+        return cls.of(
+            issued,
+            broker,
             status=ClaimStatus.CLAIMED,
-            device_id=issued.device_id,
             mqtt_username=issued.device_id,
             mqtt_password=issued.password,
-            mqtt_host=issued.endpoint.host,
-            mqtt_port=issued.endpoint.port,
-            mqtt_tls_port=issued.endpoint.tls_port,
-            ws_port=issued.endpoint.ws_port,
+            mqtt_host=broker.host,
+            mqtt_port=broker.port,
+            mqtt_tls_port=broker.tls_port,
             topic_prefix=f"devices/{issued.device_id}",
         )
 

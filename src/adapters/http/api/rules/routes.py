@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from adapters.http.api.commands.schemas import CommandDefinitionResponse
 from adapters.http.api.rules.schemas import (
     MetricDeclarationRequest,
     MetricDeclarationResponse,
@@ -42,10 +41,7 @@ def rules_blueprint(rules: RuleService, trials: RuleDryRunService, declarations:
     @operation(bp, "GET", "/devices/<device_id>/rules/context", RequiredAccess.SESSION, "List metrics and commands for rules")
     async def get_rule_context(device_id: str) -> RuleContextResponse:
         """The metrics that conditions can use, and the commands that a rule can run."""
-        context = await rules.get_context(current_session(), DeviceId(device_id))
-        return RuleContextResponse(
-            metrics=list(context.metrics), commands=[CommandDefinitionResponse.from_domain(one) for one in context.commands]
-        )
+        return RuleContextResponse.of(await rules.get_context(current_session(), DeviceId(device_id)))
 
     @operation(
         bp,

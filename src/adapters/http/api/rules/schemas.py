@@ -8,7 +8,6 @@ from pydantic import Field, JsonValue, StringConstraints
 
 from adapters.http.api.commands.schemas import CommandDefinitionResponse
 from adapters.http.core.schemas import DisplayName, PatchBody, RequestBody, ResponseModel, Timestamp
-from domain.kernel.clock import to_iso
 from domain.kernel.errors import FieldFault, ValidationFailed
 from domain.rules.metric_declarations import MAX_METRICS_PER_DEVICE
 from domain.rules.model import Comparator, ConditionEvaluation, MatchMode, Rule, RuleAction, RuleCondition, RuleDryRun, RuleSpec
@@ -194,9 +193,7 @@ def _to_conditions(field: str, given: list[RuleConditionRequest]) -> tuple[RuleC
 
 
 def _condition_response(condition: RuleCondition) -> RuleConditionResponse:
-    return RuleConditionResponse(
-        metric=condition.metric, comparator=condition.comparator.value, value=_integral_as_int(condition.value)
-    )
+    return RuleConditionResponse.of(condition, value=_integral_as_int(condition.value))
 
 
 def _integral_as_int(value: float | str) -> float | str:
@@ -205,44 +202,27 @@ def _integral_as_int(value: float | str) -> float | str:
 
 
 def rule_response(rule: Rule) -> RuleResponse:
-    return RuleResponse(
-        rule_id=rule.rule_id,
-        device_id=rule.device_id,
-        name=rule.name,
-        enabled=rule.enabled,
-        priority=rule.priority,
+    return RuleResponse.of(
+        rule,
         conditions=[_condition_response(condition) for condition in rule.conditions],
-        action=RuleActionResponse(command=rule.action.command, params=rule.action.params),
         last_matched=rule.state.matched,
-        match=rule.match.value,
-        for_seconds=rule.for_seconds,
-        cooldown_seconds=rule.cooldown_seconds,
         clear_conditions=[_condition_response(condition) for condition in rule.clear_conditions],
-        disabled_reason=rule.disabled_reason,
-        created_at=to_iso(rule.created_at),
     )
 
 
 def dry_run_response(run: RuleDryRun, trial: HistoryDryRun | None = None) -> RuleDryRunResponse:
-    return RuleDryRunResponse(
+    return RuleDryRunResponse.of(
         would_fire=run.holds and not run.clears if trial is None else bool(trial.fired_ms),
         conditions=[_condition_evaluation_response(one) for one in run.conditions],
         clear_conditions=[_condition_evaluation_response(one) for one in run.clear_conditions],
-        fired_at=None if trial is None else [to_iso(at_ms) for at_ms in trial.fired_ms],
+        fired_at=None if trial is None else trial.fired_ms,
         messages=None if trial is None else trial.message_count,
         complete=None if trial is None else trial.is_complete,
     )
 
 
 def _condition_evaluation_response(one: ConditionEvaluation) -> ConditionEvaluationResponse:
-    return ConditionEvaluationResponse(
-        metric=one.metric,
-        comparator=one.comparator.value,
-        expected=_integral_as_int(one.expected),
-        actual=one.actual,
-        holds=one.holds,
-        why=one.why,
-    )
+    return ConditionEvaluationResponse.of(one, expected=_integral_as_int(one.expected))
 
 
 class MetricDeclarationRequest(RequestBody):

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from adapters.http.api.commands.schemas import CommandDefinitionResponse
 from adapters.http.api.schedules import schemas as schema
 from adapters.http.core.auth import RequiredAccess, current_session
 from adapters.http.core.operation import ApiBlueprint, operation
@@ -66,7 +65,7 @@ def _add_read_routes(bp: ApiBlueprint, schedules: ScheduleService) -> None:
     async def get_schedule_context(device_id: str) -> schema.ScheduleContextResponse:
         """The device's commands, except those that need approval."""
         found = await schedules.list_schedulable_commands(current_session(), DeviceId(device_id))
-        return schema.ScheduleContextResponse(commands=[CommandDefinitionResponse.from_domain(one) for one in found])
+        return schema.ScheduleContextResponse.of(commands=found)
 
 
 def _add_write_routes(bp: ApiBlueprint, schedules: ScheduleService) -> None:

@@ -17,7 +17,7 @@ from adapters.http.core.schemas import (
     ResponseModel,
     Timestamp,
 )
-from domain.kernel.clock import SECOND_MS, to_iso
+from domain.kernel.clock import SECOND_MS
 from domain.schedules.model import (
     DEFAULT_MISFIRE_GRACE_S,
     MIN_MISFIRE_GRACE_S,
@@ -26,7 +26,6 @@ from domain.schedules.model import (
     SLOTS_PER_DEVICE,
     EdgeOutcome,
     MisfirePolicy,
-    Schedule,
     ScheduleSlotCommand,
     ScheduleStatus,
     SwitchEdge,
@@ -140,10 +139,6 @@ class SlotCommandResponse(ResponseModel):
     command: str
     params: Any
 
-    @classmethod
-    def from_domain(cls, order: ScheduleSlotCommand) -> SlotCommandResponse:
-        return cls(command=order.command, params=order.params)
-
 
 class ScheduleResponse(ResponseModel):
     schedule_id: str
@@ -168,27 +163,12 @@ class ScheduleResponse(ResponseModel):
 
     @classmethod
     def from_domain(cls, shown: ScheduleView) -> ScheduleResponse:
-        schedule: Schedule = shown.schedule
-        return cls(
-            schedule_id=schedule.schedule_id,
-            device_id=schedule.device_id,
-            slot=schedule.slot,
-            on_ts=schedule.on_ts,
-            off_ts=schedule.off_ts,
-            label=schedule.label,
-            enabled=schedule.enabled,
-            status=schedule.status,
-            on_command=SlotCommandResponse.from_domain(schedule.on_command),
-            off_command=SlotCommandResponse.from_domain(schedule.off_command),
-            rrule=schedule.rrule,
-            timezone=schedule.timezone,
-            misfire=schedule.misfire,
+        schedule = shown.schedule
+        return cls.of(
+            schedule,
+            shown,
             misfire_grace_seconds=schedule.misfire_grace_s,
-            next_fire_at=None if schedule.next_fire_ts is None else to_iso(schedule.next_fire_ts * SECOND_MS),
-            next_edge=schedule.next_edge,
-            last_fired_at=None if schedule.last_fired_ms is None else to_iso(schedule.last_fired_ms),
-            last_outcome=schedule.last_outcome,
-            firmware_synced=shown.firmware_synced,
+            next_fire_at=None if schedule.next_fire_ts is None else schedule.next_fire_ts * SECOND_MS,
         )
 
 
@@ -217,20 +197,7 @@ class OccurrenceResponse(ResponseModel):
     def from_domain(cls, occurrence: ScheduleOccurrence) -> OccurrenceResponse:
         schedule = occurrence.schedule
         order = schedule.on_command if occurrence.edge is SwitchEdge.ON else schedule.off_command
-        return cls(
-            schedule_id=schedule.schedule_id,
-            device_id=schedule.device_id,
-            device_name=occurrence.device.name,
-            slot=schedule.slot,
-            label=schedule.label,
-            enabled=schedule.enabled,
-            edge=occurrence.edge,
-            at=to_iso(occurrence.at_ts * SECOND_MS),
-            command=order.command,
-            params=order.params,
-            rrule=schedule.rrule,
-            timezone=schedule.timezone,
-        )
+        return cls.of(schedule, occurrence, order, device_name=occurrence.device.name, at=occurrence.at_ts * SECOND_MS)
 
 
 class OccurrencesResponse(ResponseModel):

@@ -27,7 +27,7 @@ def service_sessions_blueprint(service_sessions: ServiceSessionService) -> ApiBl
     async def list_service_sessions(query: ListQuery) -> ApiResponse[list[schema.ServiceSessionResponse]]:
         """Those that can be used, oldest first, without their tokens. Requires the role Admin or Owner."""
         found = await service_sessions.list(current_session())
-        return list_response(found, query, schema.ServiceSessionResponse.from_domain, lambda each: each.session_id)
+        return list_response(found, query, schema.ServiceSessionResponse.of, lambda each: each.session_id)
 
     @operation(
         bp,
@@ -43,7 +43,7 @@ def service_sessions_blueprint(service_sessions: ServiceSessionService) -> ApiBl
         """Send the token as `Authorization: Bearer lbs_…`. It acts as you, with this role, for these operations. Requires the
         role Admin or Owner, and a recent second factor of those who have one."""
         created = await service_sessions.create(current_session(), body.to_input())
-        return schema.ServiceSessionCreatedResponse.of_created(created)
+        return schema.ServiceSessionCreatedResponse.of(created.session, created)
 
     @operation(
         bp,

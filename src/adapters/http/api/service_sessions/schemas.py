@@ -7,10 +7,9 @@ from typing import Annotated, Literal
 from pydantic import Field
 
 from adapters.http.core.request_parsing import parse_timestamp
-from adapters.http.core.schemas import DisplayName, RequestBody, ResponseModel, Timestamp
+from adapters.http.core.schemas import DisplayName, RequestBody, ResponseModel, Timestamp, TimestampText
 from domain.kernel.caller import Role
-from domain.kernel.clock import to_iso
-from domain.team.service_sessions import RESOURCES, CreatedServiceSession, ServiceSession, ServiceSessionInput
+from domain.team.service_sessions import RESOURCES, ServiceSessionInput
 
 
 class ServiceSessionRequest(RequestBody):
@@ -19,7 +18,7 @@ class ServiceSessionRequest(RequestBody):
     operations: Annotated[list[Annotated[str, Field(max_length=40)]], Field(min_length=1, max_length=2 * len(RESOURCES))] = Field(
         description="`RESOURCE:read` or `RESOURCE:write`; `write` includes `read`.", examples=[["devices:write", "groups:write"]]
     )
-    expires_at: Timestamp = Field(description="At most 366 days ahead.")
+    expires_at: TimestampText = Field(description="At most 366 days ahead.")
 
     def to_input(self) -> ServiceSessionInput:
         expires_ms = parse_timestamp("expiresAt", self.expires_at)
@@ -37,24 +36,6 @@ class ServiceSessionResponse(ResponseModel):
     expires_at: Timestamp
     last_used_at: Timestamp | None = Field(description="Written every few seconds; null until its first use.")
 
-    @classmethod
-    def from_domain(cls, session: ServiceSession) -> ServiceSessionResponse:
-        return cls(
-            session_id=session.session_id,
-            name=session.name,
-            prefix=session.prefix,
-            role=session.role,
-            operations=list(session.operations),
-            membership_id=session.membership_id,
-            created_at=to_iso(session.created_ms),
-            expires_at=to_iso(session.expires_ms),
-            last_used_at=None if session.last_used_ms is None else to_iso(session.last_used_ms),
-        )
-
 
 class ServiceSessionCreatedResponse(ServiceSessionResponse):
     token: str = Field(description="Shown only in this response.", json_schema_extra={"format": "password"})
-
-    @classmethod
-    def of_created(cls, created: CreatedServiceSession) -> ServiceSessionCreatedResponse:
-        return cls(**ServiceSessionResponse.from_domain(created.session).model_dump(), token=created.token)

@@ -7,7 +7,6 @@ from pydantic import Field
 from adapters.http.core.schemas import DisplayName, EnumValue, PatchBody, RequestBody, ResponseModel, Timestamp
 from domain.accounts.model import Member
 from domain.kernel.caller import Role
-from domain.kernel.clock import to_iso
 
 
 class MemberCreateRequest(RequestBody):
@@ -32,11 +31,4 @@ class MemberResponse(ResponseModel):
 
 
 def member_response(member: Member) -> MemberResponse:
-    return MemberResponse(
-        membership_id=member.membership.membership_id,
-        user_id=member.user.user_id,
-        email=member.user.email,
-        name=member.user.name,
-        role=member.membership.role,
-        created_at=to_iso(member.membership.created_ms),
-    )
+    return MemberResponse.of(member.membership, member.user)

@@ -8,7 +8,6 @@ from pydantic import Field
 
 from adapters.http.core.schemas import InstantMs, QueryParameters, ResponseModel, Timestamp
 from domain.devices.model import Device
-from domain.kernel.clock import to_iso
 from domain.telemetry.model import Reading, TimeBucket
 
 END_OF_TIME_MS = 2**52
@@ -72,7 +71,7 @@ class ReadingResponse(ResponseModel):
 
 class BucketResponse(ResponseModel):
     metric: str
-    from_: Timestamp = Field(alias="from")
+    from_: Timestamp = Field(serialization_alias="from")
     min: float
     max: float
     mean: float
@@ -104,25 +103,16 @@ class LatestTelemetryResponse(ResponseModel):
 
 
 def reading_response(reading: Reading) -> ReadingResponse:
-    return ReadingResponse(
-        metric=reading.metric,
-        value=reading.value,
-        value_text=reading.text,
-        unit=reading.unit,
-        recorded_at=to_iso(reading.at_ms),
-        reported_at=None if reading.reported_ms is None else to_iso(reading.reported_ms),
-    )
+    return ReadingResponse.of(reading, value_text=reading.text, recorded_at=reading.at_ms)
 
 
 def series_reading(device: Device, reading: Reading) -> SeriesPointResponse:
-    return SeriesPointResponse(
-        device_id=device.device_id,
+    return SeriesPointResponse.of(
+        reading,
+        device,
         device_name=device.name,
-        metric=reading.metric,
-        unit=reading.unit,
         timestamp=reading.at_ms,
-        time=to_iso(reading.at_ms),
-        value=reading.value,
+        time=reading.at_ms,
         value_text=reading.text,
         min=None,
         max=None,
@@ -131,31 +121,18 @@ def series_reading(device: Device, reading: Reading) -> SeriesPointResponse:
 
 
 def series_bucket(device: Device, bucket: TimeBucket) -> SeriesPointResponse:
-    return SeriesPointResponse(
-        device_id=device.device_id,
+    return SeriesPointResponse.of(
+        bucket,
+        device,
         device_name=device.name,
-        metric=bucket.metric,
-        unit=bucket.unit,
         timestamp=bucket.from_ms,
-        time=to_iso(bucket.from_ms),
+        time=bucket.from_ms,
         value=bucket.mean,
         value_text=None,
         min=bucket.low,
         max=bucket.high,
-        count=bucket.count,
     )
 
 
 def bucket_response(bucket: TimeBucket) -> BucketResponse:
-    return BucketResponse.model_validate(
-        {
-            "metric": bucket.metric,
-            "from": to_iso(bucket.from_ms),
-            "min": bucket.low,
-            "max": bucket.high,
-            "mean": bucket.mean,
-            "count": bucket.count,
-            "sum": bucket.total,
-            "last": bucket.last,
-        }
-    )
+    return BucketResponse.of(bucket, from_=bucket.from_ms, min=bucket.low, max=bucket.high, sum=bucket.total)

@@ -52,10 +52,7 @@ def _add_webhook_routes(bp: ApiBlueprint, webhooks: WebhookService) -> None:
         made = await webhooks.create(
             current_session(), key_id=body.key_id, url=body.url, types=body.types, webhook_format=body.format
         )
-        hook = made.webhook
-        return WebhookCreatedResponse(
-            webhook_id=hook.webhook_id, key_id=hook.key_id, url=body.url, enabled=hook.enabled, secret=made.secret
-        )
+        return WebhookCreatedResponse.of(made.webhook, made, url=body.url)
 
     @operation(
         bp,

@@ -8,7 +8,6 @@ from pydantic import Field
 
 from adapters.http.core.schemas import EnumValue, PatchBody, RequestBody, ResponseModel, Timestamp
 from domain.events.model import DEFAULT_TYPES, PUBLIC_TYPES
-from domain.kernel.clock import to_iso
 from domain.webhooks.model import DeliveryAttempt, Webhook, WebhookFormat
 
 Url = Annotated[str, Field(min_length=1, max_length=2048, examples=["https://example.com/hooks/latchboard"])]
@@ -87,31 +86,8 @@ class DeliveryStartedResponse(ResponseModel):
 
 def webhook_response(webhook: Webhook, url: str) -> WebhookDetailsResponse:
     """`url`: what the caller may see of it."""
-    return WebhookDetailsResponse(
-        webhook_id=webhook.webhook_id,
-        key_id=webhook.key_id,
-        url=url,
-        types=list(webhook.wanted_types),
-        format=webhook.format,
-        secret_prefix=webhook.secret_prefix,
-        enabled=webhook.enabled,
-        disabled_reason=webhook.disabled_reason,
-        created_at=to_iso(webhook.created_ms),
-        updated_at=to_iso(webhook.updated_ms),
-    )
+    return WebhookDetailsResponse.of(webhook, url=url, types=webhook.wanted_types)
 
 
 def delivery_attempt_response(attempt: DeliveryAttempt) -> DeliveryAttemptResponse:
-    return DeliveryAttemptResponse(
-        delivery_id=attempt.delivery_id,
-        webhook_event_id=attempt.event_id,
-        event_type=attempt.event_type,
-        device_id=attempt.device_id,
-        attempt=attempt.number,
-        status_code=attempt.status_code,
-        error=attempt.error,
-        succeeded=attempt.succeeded,
-        created_at=to_iso(attempt.created_ms),
-        duration_ms=attempt.duration_ms,
-        next_attempt_at=None if attempt.next_attempt_ms is None else to_iso(attempt.next_attempt_ms),
-    )
+    return DeliveryAttemptResponse.of(attempt, webhook_event_id=attempt.event_id, attempt=attempt.number)
