@@ -12,7 +12,7 @@ import pytest
 from hypercorn.asyncio import serve
 
 from adapters.http.core.auth import RequiredAccess
-from adapters.http.core.operation import ApiBlueprint, operation
+from adapters.http.core.operation import ApiBlueprint
 from adapters.http.server.connection_limits import HttpConnectionLimiter, HttpConnectionLimits
 from app.wiring.http_server import hypercorn_config
 from support.feed_world import patched_hypercorn
@@ -27,11 +27,11 @@ REQUEST = b"GET /api/v1/%s HTTP/1.1\r\nHost: latchboard\r\n\r\n"
 def probes(_: HttpWorld) -> Sequence[ApiBlueprint]:
     bp = ApiBlueprint("probes", "T")
 
-    @operation(bp, "GET", "/quick", RequiredAccess.ANYONE, "s")
+    @bp.operation("GET /quick", RequiredAccess.ANYONE, "s")
     async def get_quick() -> dict[str, str]:
         return {}
 
-    @operation(bp, "GET", "/slow", RequiredAccess.ANYONE, "s")
+    @bp.operation("GET /slow", RequiredAccess.ANYONE, "s")
     async def get_slow() -> dict[str, str]:
         await asyncio.sleep(3 * IDLE_TIMEOUT_S)
         return {}

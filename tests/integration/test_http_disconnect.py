@@ -10,7 +10,7 @@ import pytest
 from quart import Quart
 
 from adapters.http.core.auth import RequiredAccess
-from adapters.http.core.operation import ApiBlueprint, operation
+from adapters.http.core.operation import ApiBlueprint
 from support.http import HttpWorld
 from support.waiting import TIMEOUT_S
 
@@ -20,7 +20,7 @@ HANDLED: list[str] = []
 def slow(_: HttpWorld) -> Sequence[ApiBlueprint]:
     bp = ApiBlueprint("slow", "T")
 
-    @operation(bp, "GET", "/slow", RequiredAccess.ANYONE, "s")
+    @bp.operation("GET /slow", RequiredAccess.ANYONE, "s")
     async def get_slow() -> dict[str, str]:
         HANDLED.append("began")
         try:
@@ -30,7 +30,7 @@ def slow(_: HttpWorld) -> Sequence[ApiBlueprint]:
             raise
         return {}
 
-    @operation(bp, "GET", "/quick", RequiredAccess.ANYONE, "s")
+    @bp.operation("GET /quick", RequiredAccess.ANYONE, "s")
     async def get_quick() -> dict[str, str]:
         return {}
 

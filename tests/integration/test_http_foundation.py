@@ -13,7 +13,7 @@ from quart import Response
 
 from adapters.http.core.auth import RequiredAccess, current_caller
 from adapters.http.core.middleware import HttpSettings
-from adapters.http.core.operation import ApiBlueprint, operation
+from adapters.http.core.operation import ApiBlueprint
 from adapters.http.core.request_handling import ApiResponse, NonJsonContent
 from adapters.http.core.schemas import DisplayName, QueryParameters, RequestBody, ResponseModel
 from domain.kernel.errors import RateLimited, Unavailable, VersionMismatch
@@ -46,23 +46,23 @@ class Waits(ResponseModel):
 def probes(world: HttpWorld) -> Sequence[ApiBlueprint]:
     bp = ApiBlueprint("probes", "T")
 
-    @operation(bp, "PUT", "/things/<int:slot>", RequiredAccess.ANYONE, "s", status=201)
+    @bp.operation("PUT /things/<int:slot>", RequiredAccess.ANYONE, "s", status=201)
     async def put_thing(slot: int, body: Thing, query: Paging) -> ApiResponse[ThingReply]:
         return ApiResponse(ThingReply(some_name=body.some_name, slot=slot, limit=query.limit), headers={"ETag": '"7"'})
 
-    @operation(bp, "POST", "/maybe", RequiredAccess.ANYONE, "s", returns={200: ThingReply, 202: Waits})
+    @bp.operation("POST /maybe", RequiredAccess.ANYONE, "s", returns={200: ThingReply, 202: Waits})
     async def maybe(body: Thing) -> ThingReply | Waits:
         return Waits(approval_id="apv_1") if body.some_name == "wait" else ThingReply(some_name="x", slot=1, limit=1)
 
-    @operation(bp, "GET", "/who", RequiredAccess.KEY, "s")
+    @bp.operation("GET /who", RequiredAccess.KEY, "s")
     async def who() -> dict[str, str]:
         return {"who": current_caller().label}
 
-    @operation(bp, "GET", "/csv", RequiredAccess.ANYONE, "s", returns={200: NonJsonContent("text/csv")})
+    @bp.operation("GET /csv", RequiredAccess.ANYONE, "s", returns={200: NonJsonContent("text/csv")})
     async def csv() -> Response:
         return Response("a,b\n", content_type="text/csv")
 
-    @operation(bp, "POST", "/fail/<how>", RequiredAccess.ANYONE, "s")
+    @bp.operation("POST /fail/<how>", RequiredAccess.ANYONE, "s")
     async def fail(how: str) -> ThingReply:
         raise {
             "limit": RateLimited("slow down", retry_after=17, limit=5, window_s=60),

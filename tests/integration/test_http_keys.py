@@ -7,7 +7,7 @@ from collections.abc import AsyncIterator, Sequence
 import pytest
 
 from adapters.http.core.auth import RequiredAccess, current_caller
-from adapters.http.core.operation import ApiBlueprint, operation
+from adapters.http.core.operation import ApiBlueprint
 from domain.devices.model import Device, DeviceMetadata, DeviceStatus, FirmwareProfile
 from domain.grants.grant_window import GrantWindow
 from domain.grants.model import Grant, GrantSubject, Scope
@@ -18,7 +18,7 @@ from support.http import HttpClient, HttpWorld, serving
 def control(world: HttpWorld) -> Sequence[ApiBlueprint]:
     bp = ApiBlueprint("control", "T")
 
-    @operation(bp, "GET", "/who", RequiredAccess.KEY, "s")
+    @bp.operation("GET /who", RequiredAccess.KEY, "s")
     async def who() -> dict[str, str]:
         return {"who": current_caller().label}
 

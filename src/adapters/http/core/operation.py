@@ -1,6 +1,6 @@
 """The `operation` decorator: one declaration validates the request, selects the status and documents the endpoint.
 
-    @operation(bp, "POST", "/projects", RequiredAccess.SESSION, "Create a project", status=201, errors={409: "CONFLICT"})
+    @bp.operation("POST /projects", RequiredAccess.SESSION, "Create a project", status=201, errors={409: "CONFLICT"})
     async def create_project(body: ProjectRequest) -> ProjectResponse: ...
 
 A parameter of a `RequestBody` type is the body, of a `QueryParameters` type the query; all others are parts of the path (`str` or
@@ -24,14 +24,6 @@ METHODS_WITH_BODY = ("POST", "PUT", "PATCH")
 Handler = TypeVar("Handler", bound=Callable[..., Awaitable[Any]])
 
 
-class ApiBlueprint(Blueprint):
-    """The OpenAPI document lists its operations under `tag`; without a tag they are not for clients of the API and stay out."""
-
-    def __init__(self, name: str, tag: str | None, url_prefix: str = "/api/v1") -> None:
-        super().__init__(name, __name__, url_prefix=url_prefix)
-        self.tag = tag
-
-
 class ApiOperationOptions(TypedDict, total=False):
     """`status` is 200 by default. `description`: by default the handler's docstring. `returns` is needed only for several success
     statuses (the class of the returned value selects one) or for a `NonJsonContent`. `headers` documents request headers that the
@@ -51,24 +43,32 @@ class ApiOperationOptions(TypedDict, total=False):
     paged: bool
 
 
-def operation(
-    bp: ApiBlueprint, method: str, path: str, access: RequiredAccess, summary: str, **options: Unpack[ApiOperationOptions]
-) -> Callable[[Handler], Handler]:
-    """Route `method path` of `bp` to the decorated handler. `path` uses Quart's syntax (`/devices/<device_id>`)."""
+class ApiBlueprint(Blueprint):
+    """The OpenAPI document lists its operations under `tag`; without a tag they are not for clients of the API and stay out."""
 
-    def decorate(handler: Handler) -> Handler:
-        spec = _build_operation(handler, bp.tag or "", method, path, access, summary, options)
+    def __init__(self, name: str, tag: str | None, url_prefix: str = "/api/v1") -> None:
+        super().__init__(name, __name__, url_prefix=url_prefix)
+        self.tag = tag
 
-        @wraps(handler)
-        async def view(**parts: str) -> Response:
-            return await handle_request(spec, handler, parts)
+    def operation(
+        self, route: str, access: RequiredAccess, summary: str, **options: Unpack[ApiOperationOptions]
+    ) -> Callable[[Handler], Handler]:
+        """Route a method and path, in Quart's syntax (`GET /devices/<device_id>`), to the decorated handler."""
+        method, _, path = route.partition(" ")
 
-        if bp.tag is not None:
-            view.operation = spec  # type: ignore[attr-defined]
-        bp.add_url_rule(path, handler.__name__, view, methods=[method], strict_slashes=True)
-        return handler
+        def decorate(handler: Handler) -> Handler:
+            spec = _build_operation(handler, self.tag or "", method, path, access, summary, options)
 
-    return decorate
+            @wraps(handler)
+            async def view(**parts: str) -> Response:
+                return await handle_request(spec, handler, parts)
+
+            if self.tag is not None:
+                view.operation = spec  # type: ignore[attr-defined]
+            self.add_url_rule(path, handler.__name__, view, methods=[method], strict_slashes=True)
+            return handler
+
+        return decorate
 
 
 def _build_operation(

@@ -12,7 +12,7 @@ from __future__ import annotations
 from pydantic import Field
 
 from adapters.http.core.auth import RequiredAccess, client_info
-from adapters.http.core.operation import ApiBlueprint, operation
+from adapters.http.core.operation import ApiBlueprint
 from adapters.http.core.request_handling import ApiResponse
 from adapters.http.core.schemas import DisplayName, RequestBody, ResponseModel
 from adapters.http.core.trusted_device_cookie import read_device_tokens
@@ -39,15 +39,15 @@ class FirstRunRequest(RequestBody):
 
 def first_run_blueprint(first_run: FirstRunService, *, is_tls: bool) -> ApiBlueprint:
     """`is_tls`: as of `dashboard_session_blueprint`."""
-    bp = ApiBlueprint("first_run", None, f"{URL_PREFIX}/first-run")
+    bp = ApiBlueprint("first_run", None, URL_PREFIX)
     cookie = RefreshTokenCookie(is_tls=is_tls)
 
-    @operation(bp, "POST", "/state", RequiredAccess.ANYONE, "Ask whether the account must still be made")
+    @bp.operation("POST /first-run/state", RequiredAccess.ANYONE, "Ask whether the account must still be made")
     async def first_run_state(body: FirstRunStateRequest) -> FirstRunStateResponse:
         require_own_page()
         return FirstRunStateResponse(state=await first_run.get_state(body.token))
 
-    @operation(bp, "POST", "", RequiredAccess.ANYONE, "Make the first account")
+    @bp.operation("POST /first-run", RequiredAccess.ANYONE, "Make the first account")
     async def create_first_owner(body: FirstRunRequest) -> ApiResponse[DashboardLoginResponse]:
         require_own_page()
         client = client_info(read_device_tokens())

@@ -26,7 +26,7 @@ from adapters.http.api.authentication.schemas import (
 )
 from adapters.http.api.authentication.second_factor_schemas import SecondFactorLoginRequest
 from adapters.http.core.auth import RequiredAccess, client_info
-from adapters.http.core.operation import ApiBlueprint, operation
+from adapters.http.core.operation import ApiBlueprint
 from adapters.http.core.request_handling import ApiResponse
 from adapters.http.core.schemas import ResponseModel
 from adapters.http.core.trusted_device_cookie import device_cookie_header, read_device_tokens
@@ -69,13 +69,8 @@ def dashboard_session_blueprint(
     bp = ApiBlueprint("dashboard_session", None, URL_PREFIX)
     cookie = RefreshTokenCookie(is_tls=is_tls)
 
-    @operation(
-        bp,
-        "POST",
-        "/login",
-        RequiredAccess.ANYONE,
-        "Sign in",
-        returns={200: DashboardLoginResponse, 202: SecondFactorNeededResponse},
+    @bp.operation(
+        "POST /login", RequiredAccess.ANYONE, "Sign in", returns={200: DashboardLoginResponse, 202: SecondFactorNeededResponse}
     )
     async def dashboard_login(body: LoginRequest) -> ApiResponse[Any]:
         require_own_page()
@@ -84,19 +79,19 @@ def dashboard_session_blueprint(
             return ApiResponse(second_factor_needed_response(result))
         return signed_in_response(result, cookie)
 
-    @operation(bp, "POST", "/login/second-factor", RequiredAccess.ANYONE, "Complete the sign-in")
+    @bp.operation("POST /login/second-factor", RequiredAccess.ANYONE, "Complete the sign-in")
     async def dashboard_second_factor(body: SecondFactorLoginRequest) -> ApiResponse[DashboardLoginResponse]:
         require_own_page()
         client = client_info(read_device_tokens())
         return signed_in_response(await logins.complete(body.challenge_token, body.to_factor(), client=client), cookie)
 
-    @operation(bp, "POST", "/login/passkey", RequiredAccess.ANYONE, "Sign in with a passkey")
+    @bp.operation("POST /login/passkey", RequiredAccess.ANYONE, "Sign in with a passkey")
     async def dashboard_passkey(body: PasskeyLoginRequest) -> ApiResponse[DashboardLoginResponse]:
         require_own_page()
         result = await passkeys.sign_in(body.passkey, client=client_info(read_device_tokens()))
         return signed_in_response(result, cookie)
 
-    @operation(bp, "POST", "/refresh", RequiredAccess.ANYONE, "Renew the session")
+    @bp.operation("POST /refresh", RequiredAccess.ANYONE, "Renew the session")
     async def dashboard_refresh() -> ApiResponse[DashboardTokensResponse]:
         require_own_page()
         token = cookie.find()
@@ -106,7 +101,7 @@ def dashboard_session_blueprint(
         content = DashboardTokensResponse(access_token=tokens.access_token, expires_in=tokens.expires_in_s)
         return ApiResponse(content, cookies=[cookie.set_header(tokens)])
 
-    @operation(bp, "POST", "/logout", RequiredAccess.ANYONE, "Sign out")
+    @bp.operation("POST /logout", RequiredAccess.ANYONE, "Sign out")
     async def dashboard_logout() -> ApiResponse[DashboardLogoutResponse]:
         require_own_page()
         if (token := cookie.find()) is not None:

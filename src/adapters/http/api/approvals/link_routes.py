@@ -15,7 +15,7 @@ from adapters.http.api.approvals.link_schemas import (
 from adapters.http.api.approvals.routes import APPROVE_ERRORS
 from adapters.http.api.authentication.passkey_schemas import PasskeyOptionsResponse
 from adapters.http.core.auth import RequiredAccess, client_info
-from adapters.http.core.operation import ApiBlueprint, operation
+from adapters.http.core.operation import ApiBlueprint
 from domain.approvals.approval_links import ApprovalLinkService
 
 LINK_ERRORS = {400: "LINK_INVALID", 403: "ROLE_REQUIRED", 404: "NOT_FOUND"}
@@ -29,34 +29,25 @@ DECIDE_ERRORS = APPROVE_ERRORS | {
 def approval_links_blueprint(links: ApprovalLinkService[Any]) -> ApiBlueprint:
     bp = ApiBlueprint("approval_links", "Approvals")
 
-    @operation(
-        bp,
-        "POST",
-        "/approval-links/preview",
-        RequiredAccess.ANYONE,
-        "Look at the request behind an approval link",
-        description="It changes nothing. The link is in the notification of one member, and valid for an hour.",
-        errors=LINK_ERRORS,
+    @bp.operation(
+        "POST /approval-links/preview", RequiredAccess.ANYONE, "Look at the request behind an approval link", errors=LINK_ERRORS
     )
     async def preview_linked_approval(body: LinkTokenRequest) -> ApprovalByLinkResponse:
+        """It changes nothing. The link is in the notification of one member, and valid for an hour."""
         return ApprovalByLinkResponse.from_domain(await links.preview(body.token))
 
-    @operation(
-        bp,
-        "POST",
-        "/approval-links/passkey-options",
+    @bp.operation(
+        "POST /approval-links/passkey-options",
         RequiredAccess.ANYONE,
         "Get the question to confirm a decision with a passkey",
-        description="The response belongs to `POST /approval-links/decide` with the same link.",
         errors=LINK_ERRORS,
     )
     async def create_link_passkey_options(body: LinkTokenRequest) -> PasskeyOptionsResponse:
+        """The response belongs to `POST /approval-links/decide` with the same link."""
         return PasskeyOptionsResponse(public_key=await links.passkey_options(body.token))
 
-    @operation(
-        bp,
-        "POST",
-        "/approval-links/decide",
+    @bp.operation(
+        "POST /approval-links/decide",
         RequiredAccess.ANYONE,
         "Decide a request by its link",
         description="As the member whom the link was sent to, with the role that they have now. Who has a second factor must "

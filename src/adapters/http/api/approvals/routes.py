@@ -6,7 +6,7 @@ from typing import Any
 
 from adapters.http.api.approvals.schemas import ApprovalResponse, ApprovalsQuery, ApproveResponse, DecisionRequest
 from adapters.http.core.auth import RequiredAccess, current_caller, current_session
-from adapters.http.core.operation import ApiBlueprint, operation
+from adapters.http.core.operation import ApiBlueprint
 from adapters.http.core.paging import page_response
 from adapters.http.core.request_handling import ApiResponse
 from adapters.http.core.schemas import OkResponse
@@ -38,15 +38,13 @@ def _add_list_routes(bp: ApiBlueprint, approvals: ApprovalService[Any]) -> None:
         )
         return page_response(found, query.limit, ApprovalResponse.from_domain, lambda approval: approval.approval_id)
 
-    @operation(bp, "GET", "/approvals", RequiredAccess.SESSION, "List approvals", paged=True)
+    @bp.operation("GET /approvals", RequiredAccess.SESSION, "List approvals", paged=True)
     async def list_approvals(query: ApprovalsQuery) -> ApiResponse[list[ApprovalResponse]]:
         """Newest first."""
         return await page(query, None)
 
-    @operation(
-        bp,
-        "GET",
-        "/devices/<device_id>/approvals",
+    @bp.operation(
+        "GET /devices/<device_id>/approvals",
         RequiredAccess.SESSION,
         "List a device's approvals",
         errors={404: "NOT_FOUND"},
@@ -56,13 +54,8 @@ def _add_list_routes(bp: ApiBlueprint, approvals: ApprovalService[Any]) -> None:
         """Newest first."""
         return await page(query, DeviceId(device_id))
 
-    @operation(
-        bp,
-        "GET",
-        "/devices/<device_id>/approvals/<approval_id>",
-        RequiredAccess.KEY,
-        "Get an approval",
-        errors={404: "NOT_FOUND"},
+    @bp.operation(
+        "GET /devices/<device_id>/approvals/<approval_id>", RequiredAccess.KEY, "Get an approval", errors={404: "NOT_FOUND"}
     )
     async def get_approval(device_id: str, approval_id: str) -> ApprovalResponse:
         """Owners and Admins see every approval; API keys and other members see the ones they requested."""
@@ -71,10 +64,8 @@ def _add_list_routes(bp: ApiBlueprint, approvals: ApprovalService[Any]) -> None:
 
 
 def _add_decision_routes(bp: ApiBlueprint, approvals: ApprovalService[Any]) -> None:
-    @operation(
-        bp,
-        "POST",
-        "/devices/<device_id>/approvals/<approval_id>/approve",
+    @bp.operation(
+        "POST /devices/<device_id>/approvals/<approval_id>/approve",
         RequiredAccess.SESSION,
         "Approve a command",
         errors=APPROVE_ERRORS,
@@ -87,10 +78,8 @@ def _add_decision_routes(bp: ApiBlueprint, approvals: ApprovalService[Any]) -> N
         execution_id = await approvals.approve(current_session(), DeviceId(device_id), ApprovalId(approval_id), note=body.note)
         return ApproveResponse(execution_id=execution_id)
 
-    @operation(
-        bp,
-        "POST",
-        "/devices/<device_id>/approvals/<approval_id>/deny",
+    @bp.operation(
+        "POST /devices/<device_id>/approvals/<approval_id>/deny",
         RequiredAccess.SESSION,
         "Deny a command",
         errors=DENY_ERRORS,

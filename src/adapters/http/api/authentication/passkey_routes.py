@@ -12,7 +12,7 @@ from adapters.http.api.authentication.passkey_schemas import (
 )
 from adapters.http.api.authentication.schemas import LoginResponse, login_response
 from adapters.http.core.auth import RequiredAccess, client_info, current_session
-from adapters.http.core.operation import ApiBlueprint, operation
+from adapters.http.core.operation import ApiBlueprint
 from adapters.http.core.schemas import OkResponse
 from domain.sign_in.passkey_registration import PasskeyRegistrationService
 from domain.sign_in.passkeys.sign_in import PasskeySignInService
@@ -29,10 +29,8 @@ def passkeys_blueprint(*, passkeys: PasskeyRegistrationService, sign_ins: Passke
 
 
 def _add_sign_in_routes(bp: ApiBlueprint, sign_ins: PasskeySignInService) -> None:
-    @operation(
-        bp,
-        "POST",
-        "/auth/login/passkey/options",
+    @bp.operation(
+        "POST /auth/login/passkey/options",
         RequiredAccess.ANYONE,
         "Get the question for a sign-in with a passkey",
         description="Without a `challengeToken` for a sign-in without password: `POST /auth/login/passkey`. With that of a 202 "
@@ -44,74 +42,59 @@ def _add_sign_in_routes(bp: ApiBlueprint, sign_ins: PasskeySignInService) -> Non
             return PasskeyOptionsResponse(public_key=sign_ins.sign_in_options())
         return PasskeyOptionsResponse(public_key=await sign_ins.second_factor_options(body.challenge_token))
 
-    @operation(
-        bp,
-        "POST",
-        "/auth/login/passkey",
-        RequiredAccess.ANYONE,
-        "Sign in with a passkey",
-        description="Instead of password and second factor: the authenticator has checked the person.",
-        errors={400: "PASSKEY_REFUSED"},
-    )
+    @bp.operation("POST /auth/login/passkey", RequiredAccess.ANYONE, "Sign in with a passkey", errors={400: "PASSKEY_REFUSED"})
     async def login_with_passkey(body: PasskeyLoginRequest) -> LoginResponse:
+        """Instead of password and second factor: the authenticator has checked the person."""
         return login_response(await sign_ins.sign_in(body.passkey, client=client_info(body.device_token or "")))
 
-    @operation(
-        bp,
-        "POST",
-        "/auth/step-up/passkey-options",
+    @bp.operation(
+        "POST /auth/step-up/passkey-options",
         RequiredAccess.SESSION,
         "Get the question to confirm with a passkey",
-        description="For every role. The response belongs to `POST /auth/step-up`.",
         errors={404: "NOT_FOUND"},
     )
     async def create_step_up_options() -> PasskeyOptionsResponse:
+        """For every role. The response belongs to `POST /auth/step-up`."""
         return PasskeyOptionsResponse(public_key=await sign_ins.step_up_options(current_session()))
 
 
 def _add_creation_routes(bp: ApiBlueprint, passkeys: PasskeyRegistrationService) -> None:
-    @operation(
-        bp,
-        "POST",
-        "/auth/passkeys/options",
+    @bp.operation(
+        "POST /auth/passkeys/options",
         RequiredAccess.SESSION,
         "Begin to add a passkey",
-        description="For every role; at most ten each. Until the passkey is added nothing changes.",
         errors={403: STEP_UP, 409: "TOO_MANY_PASSKEYS"},
     )
     async def create_passkey_options() -> PasskeyOptionsResponse:
+        """For every role; at most ten each. Until the passkey is added nothing changes."""
         return PasskeyOptionsResponse(public_key=await passkeys.begin(current_session()))
 
-    @operation(
-        bp,
-        "POST",
-        "/auth/passkeys",
+    @bp.operation(
+        "POST /auth/passkeys",
         RequiredAccess.SESSION,
         "Add a passkey",
-        description="If it is your first second factor, all other sessions are signed out and recovery codes are returned.",
         returns={201: PasskeyCreatedResponse},
         errors={400: "PASSKEY_REFUSED", 403: STEP_UP, 409: "PASSKEY_EXISTS TOO_MANY_PASSKEYS"},
     )
     async def create_passkey(body: PasskeyCreateRequest) -> PasskeyCreatedResponse:
+        """If it is your first second factor, all other sessions are signed out and recovery codes are returned."""
         added = await passkeys.add(current_session(), body.name, body.passkey)
         return PasskeyCreatedResponse.of(added, added.passkey)
 
 
 def _add_list_routes(bp: ApiBlueprint, passkeys: PasskeyRegistrationService) -> None:
-    @operation(bp, "GET", "/auth/passkeys", RequiredAccess.SESSION, "List your passkeys")
+    @bp.operation("GET /auth/passkeys", RequiredAccess.SESSION, "List your passkeys")
     async def list_passkeys() -> list[PasskeyResponse]:
         """The oldest first."""
         return [PasskeyResponse.from_domain(one) for one in await passkeys.list(current_session())]
 
-    @operation(
-        bp,
-        "DELETE",
-        "/auth/passkeys/<passkey_id>",
+    @bp.operation(
+        "DELETE /auth/passkeys/<passkey_id>",
         RequiredAccess.SESSION,
         "Remove a passkey",
-        description="With your last second factor, the recovery codes are removed as well.",
         errors={403: STEP_UP, 404: "NOT_FOUND", 409: "SECOND_FACTOR_REQUIRED"},
     )
     async def delete_passkey(passkey_id: str) -> OkResponse:
+        """With your last second factor, the recovery codes are removed as well."""
         await passkeys.remove(current_session(), passkey_id)
         return OkResponse()

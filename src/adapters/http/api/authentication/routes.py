@@ -20,7 +20,7 @@ from adapters.http.api.authentication.schemas import (
     tokens_response,
 )
 from adapters.http.core.auth import RequiredAccess, client_info, current_session, request_language
-from adapters.http.core.operation import ApiBlueprint, operation
+from adapters.http.core.operation import ApiBlueprint
 from adapters.http.core.schemas import OkResponse
 from domain.sign_in.login import LoginService, SecondFactorNeeded
 from domain.sign_in.password_change import PasswordChangeService
@@ -41,10 +41,8 @@ def auth_blueprint(
 
 
 def _add_token_routes(bp: ApiBlueprint, logins: LoginService, sessions: UserSessionService) -> None:
-    @operation(
-        bp,
-        "POST",
-        "/auth/login",
+    @bp.operation(
+        "POST /auth/login",
         RequiredAccess.ANYONE,
         "Sign in",
         description="An unknown email and a wrong password get the same response. `deviceToken` is no credential: a client that "
@@ -59,36 +57,26 @@ def _add_token_routes(bp: ApiBlueprint, logins: LoginService, sessions: UserSess
             return second_factor_needed_response(result)
         return login_response(result)
 
-    @operation(
-        bp,
-        "POST",
-        "/auth/refresh",
+    @bp.operation(
+        "POST /auth/refresh",
         RequiredAccess.ANYONE,
         "Exchange a refresh token for new tokens",
-        description="A refresh token can be used once. Using it again ends all sessions that began with the same login.",
         errors={401: "UNAUTHENTICATED TOKEN_EXPIRED"},
     )
     async def refresh_tokens(body: RefreshTokenRequest) -> TokensResponse:
+        """A refresh token can be used once. Using it again ends all sessions that began with the same login."""
         return tokens_response(await sessions.refresh(body.refresh_token, client=client_info()))
 
-    @operation(
-        bp,
-        "POST",
-        "/auth/logout",
-        RequiredAccess.ANYONE,
-        "Sign out",
-        description="Invalidates the refresh token. An unknown token is accepted. The access token stays valid until it expires.",
-    )
+    @bp.operation("POST /auth/logout", RequiredAccess.ANYONE, "Sign out")
     async def logout_user(body: RefreshTokenRequest) -> OkResponse:
+        """Invalidates the refresh token. An unknown token is accepted. The access token stays valid until it expires."""
         await sessions.logout(body.refresh_token, client=client_info())
         return OkResponse()
 
 
 def _add_unlock_routes(bp: ApiBlueprint, unlock: UnlockLinkService) -> None:
-    @operation(
-        bp,
-        "POST",
-        "/auth/unlock/request",
+    @bp.operation(
+        "POST /auth/unlock/request",
         RequiredAccess.ANYONE,
         "Have an unlock link mailed",
         description="For a user whose logins are throttled because strangers guess: mails a link, at most one in 55 minutes. The "
@@ -99,21 +87,14 @@ def _add_unlock_routes(bp: ApiBlueprint, unlock: UnlockLinkService) -> None:
         await unlock.request_link(body.email, client=client_info(), language=request_language())
         return OkResponse()
 
-    @operation(
-        bp,
-        "POST",
-        "/auth/unlock",
-        RequiredAccess.ANYONE,
-        "Use an unlock link",
-        description="Gives this client its own allowance for wrong passwords. A link can be used once.",
-        errors={400: "LINK_INVALID"},
-    )
+    @bp.operation("POST /auth/unlock", RequiredAccess.ANYONE, "Use an unlock link", errors={400: "LINK_INVALID"})
     async def unlock_login(body: UnlockRequest) -> UnlockResponse:
+        """Gives this client its own allowance for wrong passwords. A link can be used once."""
         return UnlockResponse(device_token=await unlock.open_link(body.token, client=client_info()))
 
 
 def _add_profile_route(bp: ApiBlueprint, sessions: UserSessionService) -> None:
-    @operation(bp, "GET", "/auth/me", RequiredAccess.SESSION, "Get the current user")
+    @bp.operation("GET /auth/me", RequiredAccess.SESSION, "Get the current user")
     async def get_current_user() -> CurrentUserResponse:
         """The current state of the user, the account and the role of this session."""
         profile = await sessions.get_profile(current_session())
@@ -122,10 +103,8 @@ def _add_profile_route(bp: ApiBlueprint, sessions: UserSessionService) -> None:
 
 
 def _add_session_routes(bp: ApiBlueprint, sessions: UserSessionService) -> None:
-    @operation(
-        bp,
-        "GET",
-        "/auth/sessions",
+    @bp.operation(
+        "GET /auth/sessions",
         RequiredAccess.SESSION,
         "List your sessions",
         description="Where you are signed in, the last used first. A session is one sign-in; `lastUsedAt`, `address` and "
@@ -135,37 +114,22 @@ def _add_session_routes(bp: ApiBlueprint, sessions: UserSessionService) -> None:
         caller = current_session()
         return [UserSessionResponse.from_domain(one, caller.session_id) for one in await sessions.list_sessions(caller)]
 
-    @operation(
-        bp,
-        "DELETE",
-        "/auth/sessions",
-        RequiredAccess.SESSION,
-        "Sign out everywhere else",
-        description="Ends all your sessions but the present one, at once: their access tokens are refused as well.",
-    )
+    @bp.operation("DELETE /auth/sessions", RequiredAccess.SESSION, "Sign out everywhere else")
     async def delete_other_sessions() -> OkResponse:
+        """Ends all your sessions but the present one, at once: their access tokens are refused as well."""
         await sessions.end_other_sessions(current_session())
         return OkResponse()
 
-    @operation(
-        bp,
-        "DELETE",
-        "/auth/sessions/<session_id>",
-        RequiredAccess.SESSION,
-        "Sign out one session",
-        description="Ends one of your own sessions at once: its access token is refused as well.",
-        errors={404: "NOT_FOUND"},
-    )
+    @bp.operation("DELETE /auth/sessions/<session_id>", RequiredAccess.SESSION, "Sign out one session", errors={404: "NOT_FOUND"})
     async def delete_session(session_id: str) -> OkResponse:
+        """Ends one of your own sessions at once: its access token is refused as well."""
         await sessions.end_session(current_session(), session_id)
         return OkResponse()
 
 
 def _add_password_routes(bp: ApiBlueprint, passwords: PasswordChangeService) -> None:
-    @operation(
-        bp,
-        "POST",
-        "/auth/password/request-otp",
+    @bp.operation(
+        "POST /auth/password/request-otp",
         RequiredAccess.SESSION,
         "Request a code to change the password",
         description="Sends a code by mail, valid for 10 minutes. A new code can be requested after 60 seconds. Requires the "
@@ -176,23 +140,19 @@ def _add_password_routes(bp: ApiBlueprint, passwords: PasswordChangeService) -> 
         await passwords.send_code(current_session(), language=request_language())
         return OkResponse()
 
-    @operation(
-        bp,
-        "POST",
-        "/auth/change-password",
+    @bp.operation(
+        "POST /auth/change-password",
         RequiredAccess.SESSION,
         "Change the password with a mailed code",
-        description="Ends all sessions of the user, the present one too. A code allows 5 attempts.",
         errors={400: "OTP_INVALID", 403: "ROLE_REQUIRED", 429: "LOGIN_THROTTLED"},
     )
     async def change_password_by_code(body: PasswordChangeByCodeRequest) -> OkResponse:
+        """Ends all sessions of the user, the present one too. A code allows 5 attempts."""
         await passwords.change_password(current_session(), body.otp, body.new_password)
         return OkResponse()
 
-    @operation(
-        bp,
-        "POST",
-        "/auth/password/change",
+    @bp.operation(
+        "POST /auth/password/change",
         RequiredAccess.SESSION,
         "Change the password with the current one",
         description="For every role. Ends all sessions of the user, the present one too: sign in again. A user of an identity "

@@ -13,7 +13,7 @@ from adapters.http.api.authentication.second_factor_schemas import (
     TotpSetupResponse,
 )
 from adapters.http.core.auth import RequiredAccess, client_info, current_session
-from adapters.http.core.operation import ApiBlueprint, operation
+from adapters.http.core.operation import ApiBlueprint
 from adapters.http.core.schemas import OkResponse
 from domain.kernel.clock import to_iso
 from domain.sign_in.login import LoginService
@@ -34,24 +34,19 @@ def second_factor_blueprint(
 
 
 def _add_proof_routes(bp: ApiBlueprint, logins: LoginService, step_ups: StepUpService) -> None:
-    @operation(
-        bp,
-        "POST",
-        "/auth/login/second-factor",
+    @bp.operation(
+        "POST /auth/login/second-factor",
         RequiredAccess.ANYONE,
         "Complete a sign-in with the second factor",
-        description="The second step after `POST /auth/login` answered 202. Send `totp`, `recoveryCode` or `passkey`; each works "
-        "once.",
         errors={400: "CHALLENGE_EXPIRED PASSKEY_REFUSED", 401: "SECOND_FACTOR_INVALID", 429: "LOGIN_THROTTLED"},
     )
     async def login_with_second_factor(body: SecondFactorLoginRequest) -> LoginResponse:
+        """The second step after `POST /auth/login` answered 202. Send `totp`, `recoveryCode` or `passkey`; each works once."""
         client = client_info(body.device_token or "")
         return login_response(await logins.complete(body.challenge_token, body.to_factor(), client=client))
 
-    @operation(
-        bp,
-        "POST",
-        "/auth/step-up",
+    @bp.operation(
+        "POST /auth/step-up",
         RequiredAccess.SESSION,
         "Confirm that it is you",
         description="Send a code of your second factor or a passkey; the password if you have none. For five minutes this "
@@ -65,78 +60,62 @@ def _add_proof_routes(bp: ApiBlueprint, logins: LoginService, step_ups: StepUpSe
 
 
 def _add_setup_routes(bp: ApiBlueprint, second_factors: SecondFactorService) -> None:
-    @operation(
-        bp,
-        "GET",
-        "/auth/second-factor",
-        RequiredAccess.SESSION,
-        "Get the state of your second factor",
-        description="For every role.",
-    )
+    @bp.operation("GET /auth/second-factor", RequiredAccess.SESSION, "Get the state of your second factor")
     async def get_second_factor() -> SecondFactorStatusResponse:
+        """For every role."""
         return SecondFactorStatusResponse.of(await second_factors.get_status(current_session()))
 
-    @operation(
-        bp,
-        "POST",
-        "/auth/second-factor/totp",
+    @bp.operation(
+        "POST /auth/second-factor/totp",
         RequiredAccess.SESSION,
         "Begin to set up an authenticator app",
-        description="Show `qrSvg` or `secret`, and confirm with a code of the app. Until then nothing changes.",
         errors={403: STEP_UP, 409: "SECOND_FACTOR_EXISTS"},
     )
     async def create_totp_secret() -> TotpSetupResponse:
+        """Show `qrSvg` or `secret`, and confirm with a code of the app. Until then nothing changes."""
         setup = await second_factors.begin_totp(current_session())
         return TotpSetupResponse.of(setup, otpauth_uri=setup.uri)
 
-    @operation(
-        bp,
-        "POST",
-        "/auth/second-factor/totp/confirm",
+    @bp.operation(
+        "POST /auth/second-factor/totp/confirm",
         RequiredAccess.SESSION,
         "Confirm an authenticator app",
-        description="Turns the second factor on and signs out all other sessions. The recovery codes are shown only now.",
         errors={400: "SECOND_FACTOR_INVALID", 403: STEP_UP, 404: "NOT_FOUND"},
     )
     async def confirm_totp(body: TotpConfirmRequest) -> RecoveryCodesResponse:
+        """Turns the second factor on and signs out all other sessions. The recovery codes are shown only now."""
         return RecoveryCodesResponse(recovery_codes=list(await second_factors.confirm_totp(current_session(), body.code)))
 
 
 def _add_removal_routes(bp: ApiBlueprint, second_factors: SecondFactorService) -> None:
-    @operation(
-        bp,
-        "POST",
-        "/auth/second-factor/recovery-codes",
+    @bp.operation(
+        "POST /auth/second-factor/recovery-codes",
         RequiredAccess.SESSION,
         "Replace your recovery codes",
-        description="Ten new codes, shown only now; the old ones are void.",
         errors={403: STEP_UP, 404: "NOT_FOUND"},
     )
     async def rotate_recovery_codes() -> RecoveryCodesResponse:
+        """Ten new codes, shown only now; the old ones are void."""
         return RecoveryCodesResponse(recovery_codes=list(await second_factors.renew_recovery_codes(current_session())))
 
-    @operation(
-        bp,
-        "DELETE",
-        "/auth/second-factor",
+    @bp.operation(
+        "DELETE /auth/second-factor",
         RequiredAccess.SESSION,
         "Remove your second factor",
-        description="Removes the authenticator app, all passkeys and the recovery codes.",
         errors={403: STEP_UP, 404: "NOT_FOUND", 409: "SECOND_FACTOR_REQUIRED"},
     )
     async def delete_second_factor() -> OkResponse:
+        """Removes the authenticator app, all passkeys and the recovery codes."""
         await second_factors.remove(current_session())
         return OkResponse()
 
-    @operation(
-        bp,
-        "DELETE",
-        "/auth/second-factor/totp",
+    @bp.operation(
+        "DELETE /auth/second-factor/totp",
         RequiredAccess.SESSION,
         "Remove your authenticator app",
-        description="Passkeys stay. With your last second factor, the recovery codes are removed as well.",
         errors={403: STEP_UP, 404: "NOT_FOUND", 409: "SECOND_FACTOR_REQUIRED"},
     )
     async def delete_totp() -> OkResponse:
+        """Passkeys stay. With your last second factor, the recovery codes are removed as well."""
         await second_factors.remove_totp(current_session())
         return OkResponse()

@@ -6,7 +6,7 @@ from collections.abc import Awaitable, Callable
 
 from adapters.http.api.cluster.schemas import ClusterResponse, cluster_response
 from adapters.http.core.auth import RequiredAccess, current_session
-from adapters.http.core.operation import ApiBlueprint, operation
+from adapters.http.core.operation import ApiBlueprint
 from domain.kernel.caller import Session
 from domain.partitions.cluster_overview import ClusterOverview
 
@@ -14,16 +14,9 @@ from domain.partitions.cluster_overview import ClusterOverview
 def cluster_blueprint(describe: Callable[[Session], Awaitable[ClusterOverview | None]]) -> ApiBlueprint:
     bp = ApiBlueprint("cluster", "Cluster")
 
-    @operation(
-        bp,
-        "GET",
-        "/cluster",
-        RequiredAccess.SESSION,
-        "Get the state of the cluster",
-        description="Requires the role Admin or Owner. Without LATCHBOARD_CLUSTER, `enabled` is false and the lists are empty.",
-        errors={403: "ROLE_REQUIRED"},
-    )
+    @bp.operation("GET /cluster", RequiredAccess.SESSION, "Get the state of the cluster", errors={403: "ROLE_REQUIRED"})
     async def get_cluster() -> ClusterResponse:
+        """Requires the role Admin or Owner. Without LATCHBOARD_CLUSTER, `enabled` is false and the lists are empty."""
         return cluster_response(await describe(current_session()))
 
     return bp

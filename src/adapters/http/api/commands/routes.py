@@ -5,7 +5,7 @@ from __future__ import annotations
 from adapters.http.api.commands import schemas as schema
 from adapters.http.core.auth import RequiredAccess, current_caller, current_session
 from adapters.http.core.errors import rate_limit_headers
-from adapters.http.core.operation import ApiBlueprint, operation
+from adapters.http.core.operation import ApiBlueprint
 from adapters.http.core.request_handling import ApiResponse
 from adapters.http.core.schemas import OkResponse
 from domain.commands.command_definitions import CommandDefinitionService
@@ -40,10 +40,8 @@ def commands_blueprint(
 
 
 def _add_send_routes(bp: ApiBlueprint, commands: CommandService, waiter: SubmittedCommandWaiter) -> None:
-    @operation(
-        bp,
-        "POST",
-        "/devices/<device_id>/command",
+    @bp.operation(
+        "POST /devices/<device_id>/command",
         RequiredAccess.KEY,
         "Send a command",
         returns=SEND_RETURNS,
@@ -62,10 +60,8 @@ def _add_send_routes(bp: ApiBlueprint, commands: CommandService, waiter: Submitt
             submitted = await waiter.wait(submitted, body.wait_seconds)
         return _submission_response(submitted, with_result=bool(body.wait_seconds))
 
-    @operation(
-        bp,
-        "POST",
-        "/devices/<device_id>/command/on",
+    @bp.operation(
+        "POST /devices/<device_id>/command/on",
         RequiredAccess.KEY,
         "Switch on",
         returns=SEND_RETURNS,
@@ -77,10 +73,8 @@ def _add_send_routes(bp: ApiBlueprint, commands: CommandService, waiter: Submitt
         """Sends the command ON without parameters."""
         return _submission_response(await commands.submit(current_caller(), DeviceId(device_id), "ON"))
 
-    @operation(
-        bp,
-        "POST",
-        "/devices/<device_id>/command/off",
+    @bp.operation(
+        "POST /devices/<device_id>/command/off",
         RequiredAccess.KEY,
         "Switch off",
         returns=SEND_RETURNS,
@@ -94,16 +88,14 @@ def _add_send_routes(bp: ApiBlueprint, commands: CommandService, waiter: Submitt
 
 
 def _add_definition_routes(bp: ApiBlueprint, definitions: CommandDefinitionService) -> None:
-    @operation(bp, "GET", "/devices/<device_id>/commands", RequiredAccess.KEY, "List a device's commands", errors=READ_ERRORS)
+    @bp.operation("GET /devices/<device_id>/commands", RequiredAccess.KEY, "List a device's commands", errors=READ_ERRORS)
     async def list_commands(device_id: str) -> list[schema.CommandDefinitionResponse]:
         """Built-in commands first. One entry per name: the device's definition, or its type's, or the built-in one."""
         found = await definitions.list(current_caller(), DeviceId(device_id))
         return [schema.CommandDefinitionResponse.of(one) for one in found]
 
-    @operation(
-        bp,
-        "POST",
-        "/devices/<device_id>/commands",
+    @bp.operation(
+        "POST /devices/<device_id>/commands",
         RequiredAccess.SESSION,
         "Create a command definition",
         status=201,
@@ -117,10 +109,8 @@ def _add_definition_routes(bp: ApiBlueprint, definitions: CommandDefinitionServi
         made = await definitions.create(current_session(), DeviceId(device_id), body.to_input())
         return schema.CommandDefinitionCreatedResponse(command_id=made.command_id or "")
 
-    @operation(
-        bp,
-        "PATCH",
-        "/devices/<device_id>/commands/<command_id>",
+    @bp.operation(
+        "PATCH /devices/<device_id>/commands/<command_id>",
         RequiredAccess.SESSION,
         "Change a command definition",
         errors=DEFINITION_ERRORS,
@@ -130,10 +120,8 @@ def _add_definition_routes(bp: ApiBlueprint, definitions: CommandDefinitionServi
         await definitions.update(current_session(), DeviceId(device_id), CommandId(command_id), body.to_changes())
         return OkResponse()
 
-    @operation(
-        bp,
-        "DELETE",
-        "/devices/<device_id>/commands/<command_id>",
+    @bp.operation(
+        "DELETE /devices/<device_id>/commands/<command_id>",
         RequiredAccess.SESSION,
         "Delete a command definition",
         errors=DEFINITION_ERRORS,
@@ -145,7 +133,7 @@ def _add_definition_routes(bp: ApiBlueprint, definitions: CommandDefinitionServi
 
 
 def _add_execution_routes(bp: ApiBlueprint, control: DeviceQueryService) -> None:
-    @operation(bp, "GET", "/devices/<device_id>/executions", RequiredAccess.KEY, "List command executions", errors=READ_ERRORS)
+    @bp.operation("GET /devices/<device_id>/executions", RequiredAccess.KEY, "List command executions", errors=READ_ERRORS)
     async def list_executions(device_id: str, query: schema.ExecutionsQuery) -> schema.ExecutionPageResponse:
         """Newest first. Pass `cursor` to get the next page."""
         before_seq = None if query.cursor is None else decode_cursor(EXECUTIONS, query.cursor)[0]
@@ -156,13 +144,8 @@ def _add_execution_routes(bp: ApiBlueprint, control: DeviceQueryService) -> None
             cursor="" if page.next_seq is None else encode_cursor(EXECUTIONS, page.next_seq),
         )
 
-    @operation(
-        bp,
-        "GET",
-        "/devices/<device_id>/executions/<execution_id>",
-        RequiredAccess.KEY,
-        "Get a command execution",
-        errors=READ_ERRORS,
+    @bp.operation(
+        "GET /devices/<device_id>/executions/<execution_id>", RequiredAccess.KEY, "Get a command execution", errors=READ_ERRORS
     )
     async def get_execution(device_id: str, execution_id: str) -> schema.ExecutionResponse:
         """The status of the command, and the device's result."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from adapters.http.api.device_credentials import firmware_schemas as schema
 from adapters.http.core.auth import RequiredAccess, current_session
-from adapters.http.core.operation import ApiBlueprint, operation
+from adapters.http.core.operation import ApiBlueprint
 from domain.devices.credentials import DeviceCredentialService
 from domain.devices.firmware_service import DeviceFirmwareService
 from domain.kernel.ids import DeviceId
@@ -13,9 +13,7 @@ READ_ERRORS = {404: "NOT_FOUND"}
 
 
 def add_firmware_route(bp: ApiBlueprint, firmware: DeviceFirmwareService) -> None:
-    @operation(
-        bp, "GET", "/devices/<device_id>/firmware", RequiredAccess.SESSION, "Get the complete firmware", errors=READ_ERRORS
-    )
+    @bp.operation("GET /devices/<device_id>/firmware", RequiredAccess.SESSION, "Get the complete firmware", errors=READ_ERRORS)
     async def get_device_firmware(device_id: str, query: schema.DeviceConfigQuery) -> schema.FirmwareProjectResponse:
         """All files for the board, ready but for three placeholders: the device's password, the network's name and password."""
         project = await firmware.get_project(current_session(), DeviceId(device_id), query.format)
@@ -23,9 +21,7 @@ def add_firmware_route(bp: ApiBlueprint, firmware: DeviceFirmwareService) -> Non
 
 
 def add_config_route(bp: ApiBlueprint, credentials: DeviceCredentialService) -> None:
-    @operation(
-        bp, "GET", "/devices/<device_id>/config", RequiredAccess.SESSION, "Get the firmware configuration", errors=READ_ERRORS
-    )
+    @bp.operation("GET /devices/<device_id>/config", RequiredAccess.SESSION, "Get the firmware configuration", errors=READ_ERRORS)
     async def get_device_config(device_id: str, query: schema.DeviceConfigQuery) -> schema.DeviceConfigResponse:
         """Contains a placeholder instead of the password."""
         config = await credentials.get_config(current_session(), DeviceId(device_id), query.format)

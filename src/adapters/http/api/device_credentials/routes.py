@@ -5,7 +5,7 @@ from __future__ import annotations
 from adapters.http.api.device_credentials import schemas as schema
 from adapters.http.api.device_credentials.firmware_routes import add_config_route, add_firmware_route
 from adapters.http.core.auth import RequiredAccess, current_session
-from adapters.http.core.operation import ApiBlueprint, operation
+from adapters.http.core.operation import ApiBlueprint
 from domain.devices.credentials import DeviceCredentialService
 from domain.devices.firmware_service import DeviceFirmwareService
 from domain.kernel.ids import DeviceId
@@ -23,10 +23,8 @@ def credentials_blueprint(credentials: DeviceCredentialService, firmware: Device
 
 
 def _add_write_routes(bp: ApiBlueprint, credentials: DeviceCredentialService) -> None:
-    @operation(
-        bp,
-        "POST",
-        "/devices/<device_id>/credentials",
+    @bp.operation(
+        "POST /devices/<device_id>/credentials",
         RequiredAccess.SESSION,
         "Generate or rotate MQTT credentials",
         errors=WRITE_ERRORS | {409: "CREDENTIALS_EXIST"},
@@ -37,8 +35,8 @@ def _add_write_routes(bp: ApiBlueprint, credentials: DeviceCredentialService) ->
         made = await credentials.generate(current_session(), DeviceId(device_id), rotate=body.rotate)
         return schema.CredentialsResponse.from_domain(made)
 
-    @operation(
-        bp, "POST", "/devices/<device_id>/revoke", RequiredAccess.SESSION, "Revoke a device's credentials", errors=WRITE_ERRORS
+    @bp.operation(
+        "POST /devices/<device_id>/revoke", RequiredAccess.SESSION, "Revoke a device's credentials", errors=WRITE_ERRORS
     )
     async def revoke_device(device_id: str) -> schema.CredentialsRevokedResponse:
         """Closes the device's connection and rejects its credentials from now on."""
@@ -47,10 +45,8 @@ def _add_write_routes(bp: ApiBlueprint, credentials: DeviceCredentialService) ->
 
 
 def _add_read_routes(bp: ApiBlueprint, credentials: DeviceCredentialService) -> None:
-    @operation(
-        bp,
-        "POST",
-        "/devices/<device_id>/credentials/reveal",
+    @bp.operation(
+        "POST /devices/<device_id>/credentials/reveal",
         RequiredAccess.SESSION,
         "Reveal MQTT credentials",
         errors={

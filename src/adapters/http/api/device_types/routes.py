@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from adapters.http.api.device_types import schemas as schema
 from adapters.http.core.auth import RequiredAccess, current_session
-from adapters.http.core.operation import ApiBlueprint, operation
+from adapters.http.core.operation import ApiBlueprint
 from adapters.http.core.schemas import OkResponse
 from domain.commands.device_types import DeviceTypeService, DeviceTypeWithCommands
 from domain.kernel.ids import DeviceTypeId
@@ -24,22 +24,20 @@ def _shown(found: DeviceTypeWithCommands) -> schema.DeviceTypeResponse:
 
 
 def _add_read_routes(bp: ApiBlueprint, types: DeviceTypeService) -> None:
-    @operation(bp, "GET", "/device-types", RequiredAccess.SESSION, "List device types")
+    @bp.operation("GET /device-types", RequiredAccess.SESSION, "List device types")
     async def list_device_types() -> list[schema.DeviceTypeResponse]:
         """Each device type includes its commands."""
         return [_shown(one) for one in await types.list(current_session())]
 
-    @operation(bp, "GET", "/device-types/<device_type_id>", RequiredAccess.SESSION, "Get a device type", errors=READ_ERRORS)
+    @bp.operation("GET /device-types/<device_type_id>", RequiredAccess.SESSION, "Get a device type", errors=READ_ERRORS)
     async def get_device_type(device_type_id: str) -> schema.DeviceTypeResponse:
         """Includes its commands."""
         return _shown(await types.get(current_session(), DeviceTypeId(device_type_id)))
 
 
 def _add_write_routes(bp: ApiBlueprint, types: DeviceTypeService) -> None:
-    @operation(
-        bp,
-        "POST",
-        "/device-types",
+    @bp.operation(
+        "POST /device-types",
         RequiredAccess.SESSION,
         "Create a device type",
         status=201,
@@ -51,10 +49,8 @@ def _add_write_routes(bp: ApiBlueprint, types: DeviceTypeService) -> None:
         drafts = [command.to_input() for command in body.commands]
         return _shown(await types.create(current_session(), body.name, drafts))
 
-    @operation(
-        bp,
-        "PATCH",
-        "/device-types/<device_type_id>",
+    @bp.operation(
+        "PATCH /device-types/<device_type_id>",
         RequiredAccess.SESSION,
         "Change a device type",
         errors={403: "ROLE_REQUIRED", 404: "NOT_FOUND", 409: "DEVICE_TYPE_EXISTS"},
@@ -64,10 +60,8 @@ def _add_write_routes(bp: ApiBlueprint, types: DeviceTypeService) -> None:
         drafts = None if body.commands is None else [command.to_input() for command in body.commands]
         return _shown(await types.update(current_session(), DeviceTypeId(device_type_id), body.name, drafts))
 
-    @operation(
-        bp,
-        "DELETE",
-        "/device-types/<device_type_id>",
+    @bp.operation(
+        "DELETE /device-types/<device_type_id>",
         RequiredAccess.SESSION,
         "Delete a device type",
         errors={403: "ROLE_REQUIRED", 404: "NOT_FOUND", 409: "DEVICE_TYPE_IN_USE"},

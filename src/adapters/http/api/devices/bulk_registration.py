@@ -9,7 +9,7 @@ from pydantic import Field
 from adapters.http.api.device_credentials.schemas import CredentialsResponse
 from adapters.http.api.devices.schemas import DeviceRegistrationRequest
 from adapters.http.core.auth import RequiredAccess, current_session
-from adapters.http.core.operation import ApiBlueprint, operation
+from adapters.http.core.operation import ApiBlueprint
 from adapters.http.core.schemas import EnumValue, RequestBody, ResponseModel
 from domain.devices.bulk_registration import (
     MAX_DEVICES_PER_REQUEST,
@@ -69,10 +69,8 @@ class BulkRegistrationResponse(ResponseModel):
 def bulk_registration_blueprint(bulk: BulkRegistrationService) -> ApiBlueprint:
     bp = ApiBlueprint("bulk_registration", "Devices")
 
-    @operation(
-        bp,
-        "POST",
-        "/devices/register/bulk",
+    @bp.operation(
+        "POST /devices/register/bulk",
         RequiredAccess.SESSION,
         "Register many devices",
         errors={403: "ROLE_REQUIRED", 409: "CONFLICT"},

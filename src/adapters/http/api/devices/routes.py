@@ -6,7 +6,7 @@ from quart import request
 
 from adapters.http.api.devices import schemas as schema
 from adapters.http.core.auth import RequiredAccess, current_caller, current_session
-from adapters.http.core.operation import ApiBlueprint, operation
+from adapters.http.core.operation import ApiBlueprint
 from adapters.http.core.paging import next_link
 from adapters.http.core.request_handling import ApiResponse
 from adapters.http.core.schemas import OkResponse
@@ -28,7 +28,7 @@ def devices_blueprint(devices: DeviceService, control: DeviceQueryService) -> Ap
 
 
 def _add_registry_routes(bp: ApiBlueprint, devices: DeviceService, control: DeviceQueryService) -> None:
-    @operation(bp, "GET", "/devices", RequiredAccess.KEY, "List devices", errors=READ_ERRORS, paged=True)
+    @bp.operation("GET /devices", RequiredAccess.KEY, "List devices", errors=READ_ERRORS, paged=True)
     async def list_devices(query: schema.DevicesQuery) -> ApiResponse[list[schema.DeviceResponse]]:
         """Oldest first, all of them, unless the query says otherwise. An API key sees only the devices its grants cover. The
         header `X-Total-Count` has the number of matching devices."""
@@ -38,15 +38,13 @@ def _add_registry_routes(bp: ApiBlueprint, devices: DeviceService, control: Devi
             headers["Link"] = next_link("offset", str(query.offset + query.limit))
         return ApiResponse([schema.DeviceResponse.from_domain(one) for one in page.devices], headers=headers)
 
-    @operation(bp, "GET", "/devices/summary", RequiredAccess.SESSION, "Count devices by state")
+    @bp.operation("GET /devices/summary", RequiredAccess.SESSION, "Count devices by state")
     async def summarize_devices() -> schema.DeviceCountsResponse:
         """How many devices the account has, and how many in each state."""
         return schema.DeviceCountsResponse.of(await control.count_devices(current_session()))
 
-    @operation(
-        bp,
-        "POST",
-        "/devices/register",
+    @bp.operation(
+        "POST /devices/register",
         RequiredAccess.SESSION,
         "Register a device",
         status=201,
@@ -58,7 +56,7 @@ def _add_registry_routes(bp: ApiBlueprint, devices: DeviceService, control: Devi
         device = await devices.register(current_session(), body.to_registration())
         return schema.DeviceRegisteredResponse(device_id=device.device_id)
 
-    @operation(bp, "GET", "/devices/<device_id>", RequiredAccess.SESSION, "Get a device", errors=READ_ERRORS)
+    @bp.operation("GET /devices/<device_id>", RequiredAccess.SESSION, "Get a device", errors=READ_ERRORS)
     async def get_device(device_id: str) -> ApiResponse[schema.DeviceResponse]:
         """Send the `ETag` as `If-Match` with an update."""
         found = await devices.get(current_session(), DeviceId(device_id))
@@ -66,10 +64,8 @@ def _add_registry_routes(bp: ApiBlueprint, devices: DeviceService, control: Devi
 
 
 def _add_edit_routes(bp: ApiBlueprint, devices: DeviceService) -> None:
-    @operation(
-        bp,
-        "PUT",
-        "/devices/<device_id>",
+    @bp.operation(
+        "PUT /devices/<device_id>",
         RequiredAccess.SESSION,
         "Update a device",
         errors=WRITE_ERRORS | {409: "REQUEST_PENDING", 412: "PRECONDITION_FAILED"},
@@ -82,7 +78,7 @@ def _add_edit_routes(bp: ApiBlueprint, devices: DeviceService) -> None:
         )
         return ApiResponse(OkResponse(), headers={"ETag": _format_etag(device.version)})
 
-    @operation(bp, "DELETE", "/devices/<device_id>", RequiredAccess.SESSION, "Delete a device", errors=WRITE_ERRORS)
+    @bp.operation("DELETE /devices/<device_id>", RequiredAccess.SESSION, "Delete a device", errors=WRITE_ERRORS)
     async def delete_device(device_id: str) -> OkResponse:
         """Also deletes its schedules, rules, grants, telemetry, approvals and credentials, and closes its connection."""
         await devices.delete(current_session(), DeviceId(device_id))
@@ -90,10 +86,8 @@ def _add_edit_routes(bp: ApiBlueprint, devices: DeviceService) -> None:
 
 
 def _add_lifecycle_routes(bp: ApiBlueprint, devices: DeviceService) -> None:
-    @operation(
-        bp,
-        "PATCH",
-        "/devices/<device_id>/toggle",
+    @bp.operation(
+        "PATCH /devices/<device_id>/toggle",
         RequiredAccess.SESSION,
         "Disable or enable a device",
         errors=WRITE_ERRORS | {409: "DEVICE_STATE"},

@@ -15,7 +15,7 @@ from adapters.http.api.events.schemas import (
     event_response,
 )
 from adapters.http.core.auth import RequiredAccess, current_session
-from adapters.http.core.operation import ApiBlueprint, operation
+from adapters.http.core.operation import ApiBlueprint
 from adapters.http.core.paging import next_link
 from adapters.http.core.request_handling import ApiResponse, NonJsonContent
 from domain.audit.export import AuditExporter
@@ -28,7 +28,7 @@ _LINES_PER_CHUNK = 100
 def events_blueprint(events: EventService, exporter: AuditExporter) -> ApiBlueprint:
     bp = ApiBlueprint("events", "Events")
 
-    @operation(bp, "GET", "/events", RequiredAccess.SESSION, "List events")
+    @bp.operation("GET /events", RequiredAccess.SESSION, "List events")
     async def list_events(query: EventsQuery) -> EventPageResponse:
         """Newest first. New events do not shift the pages."""
         page = await events.page(
@@ -41,10 +41,8 @@ def events_blueprint(events: EventService, exporter: AuditExporter) -> ApiBluepr
         )
         return EventPageResponse.of(page, data=[event_response(record) for record in page.events], cursor=page.cursor or "")
 
-    @operation(
-        bp,
-        "GET",
-        "/events/export",
+    @bp.operation(
+        "GET /events/export",
         RequiredAccess.SESSION,
         "Export the event log",
         returns={200: NonJsonContent("application/x-ndjson", "One JSON object per line.")},
@@ -62,14 +60,8 @@ def events_blueprint(events: EventService, exporter: AuditExporter) -> ApiBluepr
         response.timeout = None
         return response
 
-    @operation(
-        bp,
-        "GET",
-        "/devices/<device_id>/events",
-        RequiredAccess.SESSION,
-        "List a device's events",
-        errors={404: "NOT_FOUND"},
-        paged=True,
+    @bp.operation(
+        "GET /devices/<device_id>/events", RequiredAccess.SESSION, "List a device's events", errors={404: "NOT_FOUND"}, paged=True
     )
     async def list_device_events(device_id: str, query: DeviceEventsQuery) -> ApiResponse[list[EventResponse]]:
         """The audit log, newest first: changes made to the device, its own reports, and denied requests."""

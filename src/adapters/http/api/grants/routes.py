@@ -6,7 +6,7 @@ from typing import Any
 
 from adapters.http.api.grants import schemas as schema
 from adapters.http.core.auth import RequiredAccess, current_caller, current_session
-from adapters.http.core.operation import ApiBlueprint, operation
+from adapters.http.core.operation import ApiBlueprint
 from adapters.http.core.paging import ListQuery, list_response
 from adapters.http.core.request_handling import ApiResponse
 from adapters.http.core.schemas import OkResponse
@@ -27,24 +27,16 @@ def grants_blueprint(grants: GrantService[Any], access: AccessExplainer[Any]) ->
 
 
 def _add_read_routes(bp: ApiBlueprint, grants: GrantService[Any], access: AccessExplainer[Any]) -> None:
-    @operation(
-        bp,
-        "GET",
-        "/devices/<device_id>/grants",
-        RequiredAccess.SESSION,
-        "List a device's grants",
-        errors=GRANT_ERRORS,
-        paged=True,
+    @bp.operation(
+        "GET /devices/<device_id>/grants", RequiredAccess.SESSION, "List a device's grants", errors=GRANT_ERRORS, paged=True
     )
     async def list_grants(device_id: str, query: ListQuery) -> ApiResponse[list[schema.GrantResponse]]:
         """Oldest first, including grants on the device's whole project. Requires the role Admin or Owner."""
         grants_on_device = await grants.list(current_session(), DeviceId(device_id))
         return list_response(grants_on_device, query, schema.GrantResponse.from_domain, lambda named: named.grant.grant_id)
 
-    @operation(
-        bp,
-        "GET",
-        "/devices/<device_id>/access",
+    @bp.operation(
+        "GET /devices/<device_id>/access",
         RequiredAccess.KEY,
         "Explain an access decision",
         errors={400: "VALIDATION_ERROR UNKNOWN_COMMAND", 403: "ROLE_REQUIRED SESSION_REQUIRED", 404: "NOT_FOUND"},
@@ -63,10 +55,8 @@ def _add_read_routes(bp: ApiBlueprint, grants: GrantService[Any], access: Access
 
 
 def _add_write_routes(bp: ApiBlueprint, grants: GrantService[Any]) -> None:
-    @operation(
-        bp,
-        "POST",
-        "/devices/<device_id>/grants",
+    @bp.operation(
+        "POST /devices/<device_id>/grants",
         RequiredAccess.SESSION,
         "Create a grant",
         returns={201: GrantCreateResult},
@@ -80,10 +70,8 @@ def _add_write_routes(bp: ApiBlueprint, grants: GrantService[Any]) -> None:
         kind = schema.GrantCreatedWithWarningsResponse if granted.warnings else schema.GrantCreatedResponse
         return kind.of(granted.grant, details=granted.warnings)
 
-    @operation(
-        bp,
-        "PATCH",
-        "/devices/<device_id>/grants/<grant_id>",
+    @bp.operation(
+        "PATCH /devices/<device_id>/grants/<grant_id>",
         RequiredAccess.SESSION,
         "Change a grant",
         returns={200: GrantUpdateResult},
@@ -95,9 +83,7 @@ def _add_write_routes(bp: ApiBlueprint, grants: GrantService[Any]) -> None:
         kind = schema.GrantUpdatedWithWarningsResponse if granted.warnings else schema.GrantUpdatedResponse
         return kind.of(details=granted.warnings)
 
-    @operation(
-        bp, "DELETE", "/devices/<device_id>/grants/<grant_id>", RequiredAccess.SESSION, "Delete a grant", errors=GRANT_ERRORS
-    )
+    @bp.operation("DELETE /devices/<device_id>/grants/<grant_id>", RequiredAccess.SESSION, "Delete a grant", errors=GRANT_ERRORS)
     async def delete_grant(device_id: str, grant_id: str) -> OkResponse:
         """Takes effect with the next call. Deleting a project-wide grant affects the whole project. Requires the role Admin or
         Owner."""

@@ -11,7 +11,7 @@ from adapters.http.api.grants.schemas import (
     GroupGrantCreateRequest,
 )
 from adapters.http.core.auth import RequiredAccess, current_session
-from adapters.http.core.operation import ApiBlueprint, operation
+from adapters.http.core.operation import ApiBlueprint
 from adapters.http.core.paging import ListQuery, list_response
 from adapters.http.core.request_handling import ApiResponse
 from adapters.http.core.schemas import OkResponse
@@ -24,10 +24,8 @@ GRANT_ERRORS = {403: "ROLE_REQUIRED", 404: "NOT_FOUND"}
 def group_grants_blueprint(grants: GroupGrantService[Any]) -> ApiBlueprint:
     bp = ApiBlueprint("group_grants", "Groups")
 
-    @operation(
-        bp,
-        "GET",
-        "/groups/<group_id>/grants",
+    @bp.operation(
+        "GET /groups/<group_id>/grants",
         RequiredAccess.SESSION,
         "List a group's grants",
         affects="Grants",
@@ -39,10 +37,8 @@ def group_grants_blueprint(grants: GroupGrantService[Any]) -> ApiBlueprint:
         found = await grants.list(current_session(), GroupId(group_id))
         return list_response(found, query, GrantResponse.from_domain, lambda named: named.grant.grant_id)
 
-    @operation(
-        bp,
-        "POST",
-        "/groups/<group_id>/grants",
+    @bp.operation(
+        "POST /groups/<group_id>/grants",
         RequiredAccess.SESSION,
         "Create a grant on a group",
         affects="Grants",
@@ -56,10 +52,8 @@ def group_grants_blueprint(grants: GroupGrantService[Any]) -> ApiBlueprint:
         granted = await grants.create(current_session(), GroupId(group_id), body.to_input())
         return GrantCreatedResponse(grant_id=granted.grant.grant_id)
 
-    @operation(
-        bp,
-        "PATCH",
-        "/groups/<group_id>/grants/<grant_id>",
+    @bp.operation(
+        "PATCH /groups/<group_id>/grants/<grant_id>",
         RequiredAccess.SESSION,
         "Change a grant on a group",
         affects="Grants",
@@ -70,10 +64,8 @@ def group_grants_blueprint(grants: GroupGrantService[Any]) -> ApiBlueprint:
         await grants.update(current_session(), GroupId(group_id), GrantId(grant_id), body.to_changes())
         return OkResponse()
 
-    @operation(
-        bp,
-        "DELETE",
-        "/groups/<group_id>/grants/<grant_id>",
+    @bp.operation(
+        "DELETE /groups/<group_id>/grants/<grant_id>",
         RequiredAccess.SESSION,
         "Delete a grant on a group",
         affects="Grants",

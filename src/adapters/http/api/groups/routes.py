@@ -8,7 +8,7 @@ from adapters.http.api.groups import schemas as schema
 from adapters.http.api.rules.schemas import RuleCreateRequest, to_rule_fields
 from adapters.http.api.schedules.schemas import ScheduleCreateRequest
 from adapters.http.core.auth import RequiredAccess, current_caller, current_session
-from adapters.http.core.operation import ApiBlueprint, operation
+from adapters.http.core.operation import ApiBlueprint
 from adapters.http.core.paging import list_response
 from adapters.http.core.request_handling import ApiResponse
 from adapters.http.core.schemas import OkResponse
@@ -31,24 +31,22 @@ def groups_blueprint(groups: DeviceGroupService, actions: GroupBulkActionService
 
 
 def _add_read_routes(bp: ApiBlueprint, groups: DeviceGroupService) -> None:
-    @operation(bp, "GET", "/groups", RequiredAccess.KEY, "List groups", paged=True)
+    @bp.operation("GET /groups", RequiredAccess.KEY, "List groups", paged=True)
     async def list_groups(query: schema.GroupsQuery) -> ApiResponse[list[schema.GroupResponse]]:
         """Oldest first. An API key sees the groups of the devices that its grants cover."""
         project_id = None if query.project_id is None else ProjectId(query.project_id)
         found = await groups.list(current_caller(), project_id)
         return list_response(found, query, schema.GroupResponse.from_domain, lambda view: view.group.group_id)
 
-    @operation(bp, "GET", "/groups/<group_id>", RequiredAccess.KEY, "Get a group", errors=READ_ERRORS)
+    @bp.operation("GET /groups/<group_id>", RequiredAccess.KEY, "Get a group", errors=READ_ERRORS)
     async def get_group(group_id: str) -> schema.GroupDetailsResponse:
         """With its members, oldest first."""
         return schema.GroupDetailsResponse.from_domain(await groups.get(current_caller(), GroupId(group_id)))
 
 
 def _add_write_routes(bp: ApiBlueprint, groups: DeviceGroupService) -> None:
-    @operation(
-        bp,
-        "POST",
-        "/groups",
+    @bp.operation(
+        "POST /groups",
         RequiredAccess.SESSION,
         "Create a group",
         status=201,
@@ -66,29 +64,22 @@ def _add_write_routes(bp: ApiBlueprint, groups: DeviceGroupService) -> None:
         )
         return schema.GroupDetailsResponse.from_domain(made)
 
-    @operation(
-        bp,
-        "PATCH",
-        "/groups/<group_id>",
-        RequiredAccess.SESSION,
-        "Change a group",
-        errors={**WRITE_ERRORS, 409: "GROUP_EXISTS"},
+    @bp.operation(
+        "PATCH /groups/<group_id>", RequiredAccess.SESSION, "Change a group", errors={**WRITE_ERRORS, 409: "GROUP_EXISTS"}
     )
     async def update_group(group_id: str, body: schema.GroupUpdateRequest) -> OkResponse:
         """Its name or description. Requires the role Admin or Owner."""
         await groups.update(current_session(), GroupId(group_id), body.to_changes())
         return OkResponse()
 
-    @operation(bp, "DELETE", "/groups/<group_id>", RequiredAccess.SESSION, "Delete a group", errors=WRITE_ERRORS)
+    @bp.operation("DELETE /groups/<group_id>", RequiredAccess.SESSION, "Delete a group", errors=WRITE_ERRORS)
     async def delete_group(group_id: str) -> OkResponse:
         """Also deletes the grants on it; the devices stay. Requires the role Admin or Owner."""
         await groups.delete(current_session(), GroupId(group_id))
         return OkResponse()
 
-    @operation(
-        bp,
-        "PATCH",
-        "/groups/<group_id>/devices",
+    @bp.operation(
+        "PATCH /groups/<group_id>/devices",
         RequiredAccess.SESSION,
         "Change the members of a group",
         errors={**WRITE_ERRORS, 409: "GROUP_FULL REQUEST_PENDING"},
@@ -102,10 +93,8 @@ def _add_write_routes(bp: ApiBlueprint, groups: DeviceGroupService) -> None:
 
 
 def _add_command_routes(bp: ApiBlueprint, actions: GroupBulkActionService) -> None:
-    @operation(
-        bp,
-        "POST",
-        "/groups/<group_id>/command",
+    @bp.operation(
+        "POST /groups/<group_id>/command",
         RequiredAccess.KEY,
         "Send a command to a group",
         affects="Commands",
@@ -118,10 +107,8 @@ def _add_command_routes(bp: ApiBlueprint, actions: GroupBulkActionService) -> No
         report = await actions.send(current_caller(), GroupId(group_id), body.to_command())
         return schema.GroupCommandResponse.from_domain(report)
 
-    @operation(
-        bp,
-        "POST",
-        "/groups/<group_id>/command/preview",
+    @bp.operation(
+        "POST /groups/<group_id>/command/preview",
         RequiredAccess.KEY,
         "Preview a command to a group",
         affects="Commands",
@@ -134,10 +121,8 @@ def _add_command_routes(bp: ApiBlueprint, actions: GroupBulkActionService) -> No
 
 
 def _add_automation_routes(bp: ApiBlueprint, actions: GroupBulkActionService) -> None:
-    @operation(
-        bp,
-        "POST",
-        "/groups/<group_id>/schedules",
+    @bp.operation(
+        "POST /groups/<group_id>/schedules",
         RequiredAccess.SESSION,
         "Create or replace a schedule of all members",
         affects="Schedules",
@@ -149,10 +134,8 @@ def _add_automation_routes(bp: ApiBlueprint, actions: GroupBulkActionService) ->
         report = await actions.put_schedule(current_session(), GroupId(group_id), body.slot, body.to_input())
         return schema.GroupChangeResponse.from_domain(report)
 
-    @operation(
-        bp,
-        "DELETE",
-        "/groups/<group_id>/schedules/<slot>",
+    @bp.operation(
+        "DELETE /groups/<group_id>/schedules/<slot>",
         RequiredAccess.SESSION,
         "Cancel a schedule of all members",
         affects="Schedules",
@@ -163,10 +146,8 @@ def _add_automation_routes(bp: ApiBlueprint, actions: GroupBulkActionService) ->
         report: Any = await actions.cancel_schedule(current_session(), GroupId(group_id), slot)
         return schema.GroupChangeResponse.from_domain(report)
 
-    @operation(
-        bp,
-        "POST",
-        "/groups/<group_id>/rules",
+    @bp.operation(
+        "POST /groups/<group_id>/rules",
         RequiredAccess.SESSION,
         "Create a rule on all members",
         affects="Rules",

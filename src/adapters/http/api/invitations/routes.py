@@ -15,7 +15,7 @@ from adapters.http.api.invitations.schemas import (
     invitation_sent_response,
 )
 from adapters.http.core.auth import RequiredAccess, client_info, current_session, request_language
-from adapters.http.core.operation import ApiBlueprint, operation
+from adapters.http.core.operation import ApiBlueprint
 from adapters.http.core.paging import ListQuery, list_response
 from adapters.http.core.request_handling import ApiResponse
 from adapters.http.core.schemas import OkResponse
@@ -32,24 +32,14 @@ def invitations_blueprint(*, invitations: InvitationService, acceptance: Invitat
 
 
 def _add_invite_routes(bp: ApiBlueprint, invitations: InvitationService) -> None:
-    @operation(
-        bp,
-        "GET",
-        "/invitations",
-        RequiredAccess.SESSION,
-        "List invitations",
-        paged=True,
-        description="Those that were not used, oldest first; expired ones for a month. Requires the role Admin or Owner.",
-        errors={403: "ROLE_REQUIRED"},
-    )
+    @bp.operation("GET /invitations", RequiredAccess.SESSION, "List invitations", paged=True, errors={403: "ROLE_REQUIRED"})
     async def list_invitations(query: ListQuery) -> ApiResponse[list[InvitationResponse]]:
+        """Those that were not used, oldest first; expired ones for a month. Requires the role Admin or Owner."""
         found = await invitations.list_invitations(current_session())
         return list_response(found, query, invitation_response, lambda listed: listed.invitation.invitation_id)
 
-    @operation(
-        bp,
-        "POST",
-        "/invitations",
+    @bp.operation(
+        "POST /invitations",
         RequiredAccess.SESSION,
         "Invite a person",
         status=201,
@@ -67,10 +57,8 @@ def _add_invite_routes(bp: ApiBlueprint, invitations: InvitationService) -> None
 
 
 def _add_change_routes(bp: ApiBlueprint, invitations: InvitationService) -> None:
-    @operation(
-        bp,
-        "POST",
-        "/invitations/<invitation_id>/resend",
+    @bp.operation(
+        "POST /invitations/<invitation_id>/resend",
         RequiredAccess.SESSION,
         "Send an invitation again",
         description="With a new link, valid for 7 days; the link before it no longer works. From now on the invitation depends "
@@ -82,43 +70,34 @@ def _add_change_routes(bp: ApiBlueprint, invitations: InvitationService) -> None
         sent = await invitations.resend(current_session(), invitation_id, language=request_language())
         return invitation_sent_response(sent)
 
-    @operation(
-        bp,
-        "DELETE",
-        "/invitations/<invitation_id>",
-        RequiredAccess.SESSION,
-        "Revoke an invitation",
-        description="Its link no longer works. Requires the role Admin or Owner; only an Owner revokes that of an Owner.",
-        errors={403: "ROLE_REQUIRED"},
+    @bp.operation(
+        "DELETE /invitations/<invitation_id>", RequiredAccess.SESSION, "Revoke an invitation", errors={403: "ROLE_REQUIRED"}
     )
     async def delete_invitation(invitation_id: str) -> OkResponse:
+        """Its link no longer works. Requires the role Admin or Owner; only an Owner revokes that of an Owner."""
         await invitations.revoke(current_session(), invitation_id)
         return OkResponse()
 
 
 def _add_acceptance_routes(bp: ApiBlueprint, acceptance: InvitationAcceptanceService) -> None:
-    @operation(
-        bp,
-        "POST",
-        "/invitations/preview",
+    @bp.operation(
+        "POST /invitations/preview",
         RequiredAccess.ANYONE,
         "Look at an invitation",
-        description="What the link is for. It changes nothing.",
         errors={400: "LINK_INVALID", 409: "INVITATION_VOID"},
     )
     async def preview_invitation(body: InvitationPreviewRequest) -> InvitationPreviewResponse:
+        """What the link is for. It changes nothing."""
         return invitation_preview_response(await acceptance.preview(body.token))
 
-    @operation(
-        bp,
-        "POST",
-        "/invitations/accept",
+    @bp.operation(
+        "POST /invitations/accept",
         RequiredAccess.ANYONE,
         "Accept an invitation",
         status=201,
-        description="Makes you a member, with a password of your own. A link can be used once.",
         errors={400: "LINK_INVALID", 409: "EMAIL_TAKEN INVITATION_VOID MEMBER_LIMIT"},
     )
     async def accept_invitation(body: InvitationAcceptRequest) -> InvitationAcceptedResponse:
+        """Makes you a member, with a password of your own. A link can be used once."""
         added = await acceptance.accept(body.token, password=body.password, name=body.name, client=client_info())
         return InvitationAcceptedResponse(membership_id=added.membership.membership_id, email=added.user.email)

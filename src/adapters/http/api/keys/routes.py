@@ -12,7 +12,7 @@ from adapters.http.api.keys.schemas import (
     ApiKeyUpdateRequest,
 )
 from adapters.http.core.auth import RequiredAccess, current_session
-from adapters.http.core.operation import ApiBlueprint, operation
+from adapters.http.core.operation import ApiBlueprint
 from adapters.http.core.paging import ListQuery, list_response
 from adapters.http.core.request_handling import ApiResponse
 from adapters.http.core.schemas import OkResponse
@@ -34,7 +34,7 @@ def keys_blueprint(*, keys: ApiKeyService[Any], uow: UnitOfWork[ApiKeyGrantsTx])
     _add_key_routes(bp, keys)
     _add_key_update_routes(bp, keys)
 
-    @operation(bp, "GET", "/keys/<key_id>/grants", RequiredAccess.SESSION, "List a key's grants", paged=True)
+    @bp.operation("GET /keys/<key_id>/grants", RequiredAccess.SESSION, "List a key's grants", paged=True)
     async def list_key_grants(key_id: str, query: ListQuery) -> ApiResponse[list[ApiKeyGrantResponse]]:
         """The grants of the key, on single devices and on whole projects."""
         caller = current_session()
@@ -47,51 +47,37 @@ def keys_blueprint(*, keys: ApiKeyService[Any], uow: UnitOfWork[ApiKeyGrantsTx])
 
 
 def _add_key_routes(bp: ApiBlueprint, keys: ApiKeyService[Any]) -> None:
-    @operation(bp, "GET", "/keys", RequiredAccess.SESSION, "List API keys", paged=True)
+    @bp.operation("GET /keys", RequiredAccess.SESSION, "List API keys", paged=True)
     async def list_keys(query: ListQuery) -> ApiResponse[list[ApiKeyResponse]]:
         """Oldest first, without the secrets. `lastUsedAt` may lag by a few seconds."""
         return list_response(await keys.list(current_session()), query, ApiKeyResponse.of, lambda key: key.key_id)
 
-    @operation(
-        bp,
-        "POST",
-        "/keys",
+    @bp.operation(
+        "POST /keys",
         RequiredAccess.SESSION,
         "Create an API key",
         status=201,
         idempotent=True,
-        description="Shown only in this response. A key has no permissions without a grant. Requires the role Admin or Owner.",
         errors={403: "ROLE_REQUIRED", 409: "KEY_LIMIT"},
     )
     async def create_key(body: ApiKeyCreateRequest) -> ApiKeyCreatedResponse:
+        """Shown only in this response. A key has no permissions without a grant. Requires the role Admin or Owner."""
         made = await keys.create(current_session(), body.name)
         return ApiKeyCreatedResponse.of(made.key, key=made.secret)
 
 
 def _add_key_update_routes(bp: ApiBlueprint, keys: ApiKeyService[Any]) -> None:
-    @operation(
-        bp,
-        "PATCH",
-        "/keys/<key_id>",
-        RequiredAccess.SESSION,
-        "Rename, disable or enable a key",
-        description="Requires the role Admin or Owner.",
-        errors={403: "ROLE_REQUIRED"},
+    @bp.operation(
+        "PATCH /keys/<key_id>", RequiredAccess.SESSION, "Rename, disable or enable a key", errors={403: "ROLE_REQUIRED"}
     )
     async def update_key(key_id: str, body: ApiKeyUpdateRequest) -> OkResponse:
+        """Requires the role Admin or Owner."""
         await keys.update(current_session(), key_id, name=body.name, enabled=body.enabled)
         return OkResponse()
 
-    @operation(
-        bp,
-        "DELETE",
-        "/keys/<key_id>",
-        RequiredAccess.SESSION,
-        "Delete a key",
-        description="Also deletes its grants and webhooks, at once. Requires the role Admin or Owner.",
-        errors={403: "ROLE_REQUIRED"},
-    )
+    @bp.operation("DELETE /keys/<key_id>", RequiredAccess.SESSION, "Delete a key", errors={403: "ROLE_REQUIRED"})
     async def delete_key(key_id: str) -> OkResponse:
+        """Also deletes its grants and webhooks, at once. Requires the role Admin or Owner."""
         await keys.delete(current_session(), key_id)
         return OkResponse()
 

@@ -6,14 +6,14 @@ from collections.abc import Callable
 
 from adapters.http.api.network.schemas import NetworkResponse
 from adapters.http.core.auth import RequiredAccess
-from adapters.http.core.operation import ApiBlueprint, operation
+from adapters.http.core.operation import ApiBlueprint
 
 
 def network_blueprint(describe: Callable[[], NetworkResponse]) -> ApiBlueprint:
     """`describe` looks anew each time: a machine's address changes."""
     bp = ApiBlueprint("network", "Network")
 
-    @operation(bp, "GET", "/network", RequiredAccess.SESSION, "Get the addresses of this service")
+    @bp.operation("GET /network", RequiredAccess.SESSION, "Get the addresses of this service")
     async def get_network() -> NetworkResponse:
         """Where phones and devices reach the service, and the settings to change where they do not."""
         return describe()

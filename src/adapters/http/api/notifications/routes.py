@@ -11,7 +11,7 @@ from adapters.http.api.notifications.schemas import (
     PushKeyResponse,
 )
 from adapters.http.core.auth import RequiredAccess, current_session
-from adapters.http.core.operation import ApiBlueprint, operation
+from adapters.http.core.operation import ApiBlueprint
 from adapters.http.core.schemas import OkResponse
 from domain.kernel.ids import ChannelId
 from domain.notifications.notification_settings import NotificationSettingsService
@@ -26,18 +26,13 @@ def notifications_blueprint(notifications: NotificationSettingsService, push_key
 
 
 def _add_settings_routes(bp: ApiBlueprint, notifications: NotificationSettingsService) -> None:
-    @operation(bp, "GET", "/auth/notifications", RequiredAccess.SESSION, "Get your notification settings")
+    @bp.operation("GET /auth/notifications", RequiredAccess.SESSION, "Get your notification settings")
     async def get_notification_settings() -> NotificationSettingsResponse:
         """What you are told, on all your channels. Without settings, nothing."""
         return NotificationSettingsResponse.from_domain(await notifications.get_settings(current_session()))
 
-    @operation(
-        bp,
-        "PUT",
-        "/auth/notifications",
-        RequiredAccess.SESSION,
-        "Set your notification settings",
-        errors={409: "CHANNEL_LIMIT"},
+    @bp.operation(
+        "PUT /auth/notifications", RequiredAccess.SESSION, "Set your notification settings", errors={409: "CHANNEL_LIMIT"}
     )
     async def update_notification_settings(body: NotificationSettingsRequest) -> NotificationSettingsResponse:
         """Replaces your settings. Requests for approval are told to Owners and Admins only."""
@@ -45,20 +40,18 @@ def _add_settings_routes(bp: ApiBlueprint, notifications: NotificationSettingsSe
 
 
 def _add_channel_routes(bp: ApiBlueprint, notifications: NotificationSettingsService, push_keys: PushKeyService) -> None:
-    @operation(bp, "GET", "/auth/notifications/push-key", RequiredAccess.SESSION, "Get the key of Web Push")
+    @bp.operation("GET /auth/notifications/push-key", RequiredAccess.SESSION, "Get the key of Web Push")
     async def get_push_key() -> PushKeyResponse:
         """Browsers bind a subscription to it."""
         return PushKeyResponse(public_key=await push_keys.get_public_key())
 
-    @operation(bp, "GET", "/auth/notifications/channels", RequiredAccess.SESSION, "List your channels")
+    @bp.operation("GET /auth/notifications/channels", RequiredAccess.SESSION, "List your channels")
     async def list_channels() -> list[ChannelResponse]:
         """Where you are told, the oldest first; at most ten."""
         return [ChannelResponse.of(one) for one in await notifications.list_channels(current_session())]
 
-    @operation(
-        bp,
-        "POST",
-        "/auth/notifications/channels",
+    @bp.operation(
+        "POST /auth/notifications/channels",
         RequiredAccess.SESSION,
         "Add a channel",
         status=201,
@@ -70,23 +63,16 @@ def _add_channel_routes(bp: ApiBlueprint, notifications: NotificationSettingsSer
         added = await notifications.add_channel(current_session(), body.name, body.to_destination())
         return ChannelResponse.of(added)
 
-    @operation(
-        bp,
-        "DELETE",
-        "/auth/notifications/channels/<channel_id>",
-        RequiredAccess.SESSION,
-        "Delete a channel",
-        errors={404: "NOT_FOUND"},
+    @bp.operation(
+        "DELETE /auth/notifications/channels/<channel_id>", RequiredAccess.SESSION, "Delete a channel", errors={404: "NOT_FOUND"}
     )
     async def delete_channel(channel_id: str) -> OkResponse:
         """What was still owed to it is not sent."""
         await notifications.delete_channel(current_session(), ChannelId(channel_id))
         return OkResponse()
 
-    @operation(
-        bp,
-        "POST",
-        "/auth/notifications/channels/<channel_id>/test",
+    @bp.operation(
+        "POST /auth/notifications/channels/<channel_id>/test",
         RequiredAccess.SESSION,
         "Send a test to a channel",
         errors={404: "NOT_FOUND", 429: "LOGIN_THROTTLED"},

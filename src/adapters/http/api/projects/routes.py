@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from adapters.http.api.projects.schemas import ProjectRequest, ProjectResponse, project_response
 from adapters.http.core.auth import RequiredAccess, current_session
-from adapters.http.core.operation import ApiBlueprint, operation
+from adapters.http.core.operation import ApiBlueprint
 from adapters.http.core.paging import ListQuery, list_response
 from adapters.http.core.request_handling import ApiResponse
 from adapters.http.core.schemas import OkResponse
@@ -14,24 +14,22 @@ from domain.accounts.projects import ProjectService
 def projects_blueprint(*, projects: ProjectService) -> ApiBlueprint:
     bp = ApiBlueprint("projects", "Projects")
 
-    @operation(bp, "GET", "/projects", RequiredAccess.SESSION, "List projects", paged=True)
+    @bp.operation("GET /projects", RequiredAccess.SESSION, "List projects", paged=True)
     async def list_projects(query: ListQuery) -> ApiResponse[list[ProjectResponse]]:
         """Oldest first, including the default project."""
         found = await projects.list(current_session())
         return list_response(found, query, lambda entry: project_response(*entry), lambda entry: entry[0].project_id)
 
-    @operation(
-        bp,
-        "POST",
-        "/projects",
+    @bp.operation(
+        "POST /projects",
         RequiredAccess.SESSION,
         "Create a project",
         status=201,
         idempotent=True,
-        description="Requires the role Admin or Owner.",
         errors={403: "ROLE_REQUIRED", 409: "PROJECT_LIMIT"},
     )
     async def create_project(body: ProjectRequest) -> ProjectResponse:
+        """Requires the role Admin or Owner."""
         return project_response(await projects.create(current_session(), body.name), 0)
 
     _add_project_update_routes(bp, projects)
@@ -39,27 +37,18 @@ def projects_blueprint(*, projects: ProjectService) -> ApiBlueprint:
 
 
 def _add_project_update_routes(bp: ApiBlueprint, projects: ProjectService) -> None:
-    @operation(
-        bp,
-        "PATCH",
-        "/projects/<project_id>",
-        RequiredAccess.SESSION,
-        "Rename a project",
-        description="Requires the role Admin or Owner.",
-        errors={403: "ROLE_REQUIRED"},
-    )
+    @bp.operation("PATCH /projects/<project_id>", RequiredAccess.SESSION, "Rename a project", errors={403: "ROLE_REQUIRED"})
     async def update_project(project_id: str, body: ProjectRequest) -> ProjectResponse:
+        """Requires the role Admin or Owner."""
         return project_response(*await projects.rename(current_session(), project_id, body.name))
 
-    @operation(
-        bp,
-        "DELETE",
-        "/projects/<project_id>",
+    @bp.operation(
+        "DELETE /projects/<project_id>",
         RequiredAccess.SESSION,
         "Delete an empty project",
-        description="The default project cannot be deleted. Requires the role Admin or Owner.",
         errors={403: "ROLE_REQUIRED", 409: "DEFAULT_PROJECT PROJECT_NOT_EMPTY"},
     )
     async def delete_project(project_id: str) -> OkResponse:
+        """The default project cannot be deleted. Requires the role Admin or Owner."""
         await projects.delete(current_session(), project_id)
         return OkResponse()

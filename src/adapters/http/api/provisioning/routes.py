@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from adapters.http.api.provisioning import schemas as schema
 from adapters.http.core.auth import RequiredAccess, client_address, current_session
-from adapters.http.core.operation import ApiBlueprint, operation
+from adapters.http.core.operation import ApiBlueprint
 from adapters.http.core.paging import ListQuery, list_response, page_response
 from adapters.http.core.request_handling import ApiResponse
 from adapters.http.core.schemas import OkResponse
@@ -27,16 +27,14 @@ def provisioning_blueprint(codes: ProvisioningCodeService, claims: DeviceClaimSe
 
 
 def _add_code_routes(bp: ApiBlueprint, codes: ProvisioningCodeService) -> None:
-    @operation(bp, "GET", "/provisioning-codes", RequiredAccess.SESSION, "List provisioning codes", paged=True)
+    @bp.operation("GET /provisioning-codes", RequiredAccess.SESSION, "List provisioning codes", paged=True)
     async def list_provisioning_codes(query: ListQuery) -> ApiResponse[list[schema.ProvisioningCodeResponse]]:
         """Oldest first, without the codes themselves."""
         found = await codes.list(current_session())
         return list_response(found, query, schema.ProvisioningCodeResponse.of, lambda code: code.code_id)
 
-    @operation(
-        bp,
-        "POST",
-        "/provisioning-codes",
+    @bp.operation(
+        "POST /provisioning-codes",
         RequiredAccess.SESSION,
         "Create a provisioning code",
         status=201,
@@ -49,10 +47,8 @@ def _add_code_routes(bp: ApiBlueprint, codes: ProvisioningCodeService) -> None:
         created = await codes.create(current_session(), body.to_input())
         return schema.ProvisioningCodeCreatedResponse.of(created.code, code=created.secret)
 
-    @operation(
-        bp,
-        "DELETE",
-        "/provisioning-codes/<code_id>",
+    @bp.operation(
+        "DELETE /provisioning-codes/<code_id>",
         RequiredAccess.SESSION,
         "Revoke a provisioning code",
         errors={403: "ROLE_REQUIRED", 404: "NOT_FOUND"},
@@ -64,27 +60,22 @@ def _add_code_routes(bp: ApiBlueprint, codes: ProvisioningCodeService) -> None:
 
 
 def _add_decision_routes(bp: ApiBlueprint, codes: ProvisioningCodeService) -> None:
-    @operation(bp, "GET", "/provisioning-claims", RequiredAccess.SESSION, "List claims", paged=True)
+    @bp.operation("GET /provisioning-claims", RequiredAccess.SESSION, "List claims", paged=True)
     async def list_provisioning_claims(query: schema.ClaimsQuery) -> ApiResponse[list[schema.ClaimResponse]]:
         """Newest first."""
         before = None if query.before is None else ClaimId(query.before)
         found = await codes.list_claims(current_session(), status=query.status, before=before, limit=query.limit + 1)
         return page_response(found, query.limit, schema.ClaimResponse.of, lambda claim: claim.claim_id)
 
-    @operation(
-        bp,
-        "POST",
-        "/provisioning-claims/<claim_id>/approve",
-        RequiredAccess.SESSION,
-        "Approve a claim",
-        errors=DECISION_ERRORS,
+    @bp.operation(
+        "POST /provisioning-claims/<claim_id>/approve", RequiredAccess.SESSION, "Approve a claim", errors=DECISION_ERRORS
     )
     async def approve_claim(claim_id: str) -> schema.ClaimResponse:
         """The device gets its credentials when it asks the next time. Requires the role Admin or Owner."""
         decided = await codes.decide(current_session(), ClaimId(claim_id), approve=True)
         return schema.ClaimResponse.of(decided)
 
-    @operation(bp, "POST", "/provisioning-claims/<claim_id>/deny", RequiredAccess.SESSION, "Deny a claim", errors=DECISION_ERRORS)
+    @bp.operation("POST /provisioning-claims/<claim_id>/deny", RequiredAccess.SESSION, "Deny a claim", errors=DECISION_ERRORS)
     async def deny_claim(claim_id: str) -> schema.ClaimResponse:
         """This hardware id is refused from now on; it can be approved later. Requires the role Admin or Owner."""
         decided = await codes.decide(current_session(), ClaimId(claim_id), approve=False)
@@ -92,10 +83,8 @@ def _add_decision_routes(bp: ApiBlueprint, codes: ProvisioningCodeService) -> No
 
 
 def _add_claim_route(bp: ApiBlueprint, claims: DeviceClaimService) -> None:
-    @operation(
-        bp,
-        "POST",
-        "/provisioning/claim",
+    @bp.operation(
+        "POST /provisioning/claim",
         RequiredAccess.ANYONE,
         "Claim credentials with a provisioning code",
         returns={200: schema.DeviceClaimedResponse, 202: schema.DeviceClaimWaitsResponse},

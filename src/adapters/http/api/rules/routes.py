@@ -17,7 +17,7 @@ from adapters.http.api.rules.schemas import (
     to_rule_fields,
 )
 from adapters.http.core.auth import RequiredAccess, current_session
-from adapters.http.core.operation import ApiBlueprint, operation
+from adapters.http.core.operation import ApiBlueprint
 from adapters.http.core.schemas import OkResponse
 from domain.kernel.errors import ValidationFailed
 from domain.kernel.ids import DeviceId, RuleId
@@ -33,20 +33,18 @@ NOT_GRANTED_CODES = "ROLE_REQUIRED GRANT_MISSING COMMAND_NOT_GRANTED SCOPE_TOO_N
 def rules_blueprint(rules: RuleService, trials: RuleDryRunService, declarations: MetricDeclarationService) -> ApiBlueprint:
     bp = ApiBlueprint("rules", "Rules")
 
-    @operation(bp, "GET", "/devices/<device_id>/rules", RequiredAccess.SESSION, "List a device's rules")
+    @bp.operation("GET /devices/<device_id>/rules", RequiredAccess.SESSION, "List a device's rules")
     async def list_rules(device_id: str) -> list[RuleResponse]:
         """Sorted by `priority`, lowest first, then by age, oldest first."""
         return [rule_response(rule) for rule in await rules.list(current_session(), DeviceId(device_id))]
 
-    @operation(bp, "GET", "/devices/<device_id>/rules/context", RequiredAccess.SESSION, "List metrics and commands for rules")
+    @bp.operation("GET /devices/<device_id>/rules/context", RequiredAccess.SESSION, "List metrics and commands for rules")
     async def get_rule_context(device_id: str) -> RuleContextResponse:
         """The metrics that conditions can use, and the commands that a rule can run."""
         return RuleContextResponse.of(await rules.get_context(current_session(), DeviceId(device_id)))
 
-    @operation(
-        bp,
-        "POST",
-        "/devices/<device_id>/rules",
+    @bp.operation(
+        "POST /devices/<device_id>/rules",
         RequiredAccess.SESSION,
         "Create a rule",
         status=201,
@@ -57,36 +55,27 @@ def rules_blueprint(rules: RuleService, trials: RuleDryRunService, declarations:
         """Runs its command on behalf of the member who saved it last, with that member's permissions at the time."""
         return rule_response(await rules.create(current_session(), DeviceId(device_id), to_rule_fields(body)))
 
-    @operation(
-        bp,
-        "PATCH",
-        "/devices/<device_id>/rules/<rule_id>",
+    @bp.operation(
+        "PATCH /devices/<device_id>/rules/<rule_id>",
         RequiredAccess.SESSION,
         "Edit a rule",
-        description="Resets the rule's match state only if its conditions or timing changed, or if it is enabled again.",
         errors={400: INVALID_RULE_CODES, 403: NOT_GRANTED_CODES},
     )
     async def update_rule(device_id: str, rule_id: str, body: RuleUpdateRequest) -> RuleResponse:
+        """Resets the rule's match state only if its conditions or timing changed, or if it is enabled again."""
         fields = to_rule_fields(body)
         return rule_response(await rules.update(current_session(), DeviceId(device_id), RuleId(rule_id), fields))
 
-    @operation(
-        bp,
-        "DELETE",
-        "/devices/<device_id>/rules/<rule_id>",
-        RequiredAccess.SESSION,
-        "Delete a rule",
-        errors={403: "ROLE_REQUIRED"},
+    @bp.operation(
+        "DELETE /devices/<device_id>/rules/<rule_id>", RequiredAccess.SESSION, "Delete a rule", errors={403: "ROLE_REQUIRED"}
     )
     async def delete_rule(device_id: str, rule_id: str) -> OkResponse:
         """The rule no longer fires and no longer appears in lists."""
         await rules.delete(current_session(), DeviceId(device_id), RuleId(rule_id))
         return OkResponse()
 
-    @operation(
-        bp,
-        "POST",
-        "/devices/<device_id>/rules/test",
+    @bp.operation(
+        "POST /devices/<device_id>/rules/test",
         RequiredAccess.SESSION,
         "Dry-run a rule that is not saved",
         errors={400: "VALIDATION_ERROR UNKNOWN_METRIC", 404: "NOT_FOUND"},
@@ -97,10 +86,8 @@ def rules_blueprint(rules: RuleService, trials: RuleDryRunService, declarations:
         trial = await trials.run_draft_on_history(current_session(), DeviceId(device_id), body.to_spec(), span)
         return dry_run_response(trial.final_evaluation, trial)
 
-    @operation(
-        bp,
-        "POST",
-        "/devices/<device_id>/metrics",
+    @bp.operation(
+        "POST /devices/<device_id>/metrics",
         RequiredAccess.SESSION,
         "Make metrics known",
         errors={403: "ROLE_REQUIRED"},
@@ -111,16 +98,9 @@ def rules_blueprint(rules: RuleService, trials: RuleDryRunService, declarations:
         known = await declarations.declare(current_session(), DeviceId(device_id), body.metrics)
         return MetricDeclarationResponse(metrics=list(known))
 
-    @operation(
-        bp,
-        "POST",
-        "/devices/<device_id>/rules/<rule_id>/test",
-        RequiredAccess.SESSION,
-        "Dry-run a rule",
-        description="Evaluates the rule on `readings` and the latest values, or on stored telemetry from `from` to `to`. "
-        "Changes nothing.",
-    )
+    @bp.operation("POST /devices/<device_id>/rules/<rule_id>/test", RequiredAccess.SESSION, "Dry-run a rule")
     async def test_rule(device_id: str, rule_id: str, body: RuleDryRunRequest) -> RuleDryRunResponse:
+        """Evaluates the rule on `readings` and the latest values, or on stored telemetry from `from` to `to`. Changes nothing."""
         caller, device, rule = current_session(), DeviceId(device_id), RuleId(rule_id)
         if body.readings is not None and body.from_ is None and body.to is None:
             return dry_run_response(await trials.run_on_readings(caller, device, rule, body.readings))

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from adapters.http.api.schedules import schemas as schema
 from adapters.http.core.auth import RequiredAccess, current_session
-from adapters.http.core.operation import ApiBlueprint, operation
+from adapters.http.core.operation import ApiBlueprint
 from adapters.http.core.paging import page_response
 from adapters.http.core.request_handling import ApiResponse
 from adapters.http.core.schemas import OkResponse
@@ -31,14 +31,7 @@ def schedules_blueprint(schedules: ScheduleService, calendar: ScheduleCalendarSe
 
 
 def _add_calendar_route(bp: ApiBlueprint, calendar: ScheduleCalendarService) -> None:
-    @operation(
-        bp,
-        "GET",
-        "/schedules/occurrences",
-        RequiredAccess.SESSION,
-        "List planned switches",
-        errors={400: "VALIDATION_ERROR"},
-    )
+    @bp.operation("GET /schedules/occurrences", RequiredAccess.SESSION, "List planned switches", errors={400: "VALIDATION_ERROR"})
     async def list_occurrences(query: schema.OccurrencesQuery) -> schema.OccurrencesResponse:
         """The switches that are still to come, of all devices, from `from` until before `until`, at most 35 days apart; with the
         changes of the clocks in each schedule's zone. At most 1,500; `complete` is false if there are more."""
@@ -46,13 +39,13 @@ def _add_calendar_route(bp: ApiBlueprint, calendar: ScheduleCalendarService) -> 
 
 
 def _add_read_routes(bp: ApiBlueprint, schedules: ScheduleService) -> None:
-    @operation(bp, "GET", SCHEDULES_PATH, RequiredAccess.SESSION, "List a device's schedules", errors=READ_ERRORS)
+    @bp.operation(f"GET {SCHEDULES_PATH}", RequiredAccess.SESSION, "List a device's schedules", errors=READ_ERRORS)
     async def list_schedules(device_id: str) -> list[schema.ScheduleResponse]:
         """The PENDING and ACTIVE schedules, sorted by slot."""
         found = await schedules.list(current_session(), DeviceId(device_id))
         return [schema.ScheduleResponse.from_domain(shown) for shown in found]
 
-    @operation(bp, "GET", f"{SCHEDULES_PATH}/history", RequiredAccess.SESSION, "Schedule history", errors=READ_ERRORS, paged=True)
+    @bp.operation(f"GET {SCHEDULES_PATH}/history", RequiredAccess.SESSION, "Schedule history", errors=READ_ERRORS, paged=True)
     async def list_schedule_history(
         device_id: str, query: schema.ScheduleHistoryQuery
     ) -> ApiResponse[list[schema.ScheduleResponse]]:
@@ -61,7 +54,7 @@ def _add_read_routes(bp: ApiBlueprint, schedules: ScheduleService) -> None:
         found = await schedules.list_history(current_session(), DeviceId(device_id), limit=query.limit + 1, before=before)
         return page_response(found, query.limit, schema.ScheduleResponse.from_domain, lambda view: view.schedule.schedule_id)
 
-    @operation(bp, "GET", f"{SCHEDULES_PATH}/context", RequiredAccess.SESSION, "List commands for schedules", errors=READ_ERRORS)
+    @bp.operation(f"GET {SCHEDULES_PATH}/context", RequiredAccess.SESSION, "List commands for schedules", errors=READ_ERRORS)
     async def get_schedule_context(device_id: str) -> schema.ScheduleContextResponse:
         """The device's commands, except those that need approval."""
         found = await schedules.list_schedulable_commands(current_session(), DeviceId(device_id))
@@ -69,10 +62,8 @@ def _add_read_routes(bp: ApiBlueprint, schedules: ScheduleService) -> None:
 
 
 def _add_write_routes(bp: ApiBlueprint, schedules: ScheduleService) -> None:
-    @operation(
-        bp,
-        "POST",
-        SCHEDULES_PATH,
+    @bp.operation(
+        f"POST {SCHEDULES_PATH}",
         RequiredAccess.SESSION,
         "Create or replace a schedule",
         status=201,
@@ -84,15 +75,15 @@ def _add_write_routes(bp: ApiBlueprint, schedules: ScheduleService) -> None:
         shown = await schedules.put(current_session(), DeviceId(device_id), body.slot, body.to_input())
         return schema.ScheduleResponse.from_domain(shown)
 
-    @operation(bp, "PUT", f"{SCHEDULES_PATH}/<slot>", RequiredAccess.SESSION, "Change a schedule", errors=WRITE_ERRORS)
+    @bp.operation(f"PUT {SCHEDULES_PATH}/<slot>", RequiredAccess.SESSION, "Change a schedule", errors=WRITE_ERRORS)
     async def update_schedule(device_id: str, slot: str, body: schema.ScheduleUpdateRequest) -> schema.ScheduleResponse:
         """Omitted fields keep their value. In an empty slot, `onTs` and `offTs` create a schedule; without them: 404."""
         which = _resolve_slot(_parse_slot(slot), body.slot)
         shown = await schedules.update(current_session(), DeviceId(device_id), which, body.to_changes())
         return schema.ScheduleResponse.from_domain(shown)
 
-    @operation(
-        bp, "PUT", SCHEDULES_PATH, RequiredAccess.SESSION, "Change a schedule by the slot in the body", errors=WRITE_ERRORS
+    @bp.operation(
+        f"PUT {SCHEDULES_PATH}", RequiredAccess.SESSION, "Change a schedule by the slot in the body", errors=WRITE_ERRORS
     )
     async def update_named_schedule(device_id: str, body: schema.ScheduleUpdateRequest) -> schema.ScheduleResponse:
         """Works like the call with the slot in the path."""
@@ -100,10 +91,8 @@ def _add_write_routes(bp: ApiBlueprint, schedules: ScheduleService) -> None:
         shown = await schedules.update(current_session(), DeviceId(device_id), which, body.to_changes())
         return schema.ScheduleResponse.from_domain(shown)
 
-    @operation(
-        bp,
-        "DELETE",
-        f"{SCHEDULES_PATH}/<slot>",
+    @bp.operation(
+        f"DELETE {SCHEDULES_PATH}/<slot>",
         RequiredAccess.SESSION,
         "Cancel a schedule",
         errors={400: "VALIDATION_ERROR", 403: "ROLE_REQUIRED", **READ_ERRORS},

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from adapters.http.api.service_sessions import schemas as schema
 from adapters.http.core.auth import RequiredAccess, current_session
-from adapters.http.core.operation import ApiBlueprint, operation
+from adapters.http.core.operation import ApiBlueprint
 from adapters.http.core.paging import ListQuery, list_response
 from adapters.http.core.request_handling import ApiResponse
 from adapters.http.core.schemas import OkResponse
@@ -15,24 +15,16 @@ from domain.team.service_sessions import ServiceSessionService
 def service_sessions_blueprint(service_sessions: ServiceSessionService) -> ApiBlueprint:
     bp = ApiBlueprint("service_sessions", "Service sessions")
 
-    @operation(
-        bp,
-        "GET",
-        "/service-sessions",
-        RequiredAccess.SESSION,
-        "List service sessions",
-        errors={403: "ROLE_REQUIRED"},
-        paged=True,
+    @bp.operation(
+        "GET /service-sessions", RequiredAccess.SESSION, "List service sessions", errors={403: "ROLE_REQUIRED"}, paged=True
     )
     async def list_service_sessions(query: ListQuery) -> ApiResponse[list[schema.ServiceSessionResponse]]:
         """Those that can be used, oldest first, without their tokens. Requires the role Admin or Owner."""
         found = await service_sessions.list(current_session())
         return list_response(found, query, schema.ServiceSessionResponse.of, lambda each: each.session_id)
 
-    @operation(
-        bp,
-        "POST",
-        "/service-sessions",
+    @bp.operation(
+        "POST /service-sessions",
         RequiredAccess.SESSION,
         "Create a service session",
         status=201,
@@ -45,10 +37,8 @@ def service_sessions_blueprint(service_sessions: ServiceSessionService) -> ApiBl
         created = await service_sessions.create(current_session(), body.to_input())
         return schema.ServiceSessionCreatedResponse.of(created.session, created)
 
-    @operation(
-        bp,
-        "DELETE",
-        "/service-sessions/<session_id>",
+    @bp.operation(
+        "DELETE /service-sessions/<session_id>",
         RequiredAccess.SESSION,
         "Revoke a service session",
         errors={403: "ROLE_REQUIRED", 404: "NOT_FOUND"},

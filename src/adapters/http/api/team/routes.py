@@ -6,7 +6,7 @@ from typing import Any
 
 from adapters.http.api.team.schemas import MemberCreateRequest, MemberResponse, MemberUpdateRequest, member_response
 from adapters.http.core.auth import RequiredAccess, current_session
-from adapters.http.core.operation import ApiBlueprint, operation
+from adapters.http.core.operation import ApiBlueprint
 from adapters.http.core.paging import ListQuery, list_response
 from adapters.http.core.request_handling import ApiResponse
 from adapters.http.core.schemas import OkResponse
@@ -16,24 +16,22 @@ from domain.team.members import MemberService
 def team_blueprint(*, team: MemberService[Any]) -> ApiBlueprint:
     bp = ApiBlueprint("team", "Team")
 
-    @operation(bp, "GET", "/members", RequiredAccess.SESSION, "List members", paged=True)
+    @bp.operation("GET /members", RequiredAccess.SESSION, "List members", paged=True)
     async def list_members(query: ListQuery) -> ApiResponse[list[MemberResponse]]:
         """Oldest first. Every role may list them."""
         found = await team.list_members(current_session())
         return list_response(found, query, member_response, lambda member: member.membership.membership_id)
 
-    @operation(
-        bp,
-        "POST",
-        "/members",
+    @bp.operation(
+        "POST /members",
         RequiredAccess.SESSION,
         "Add a member",
         status=201,
         idempotent=True,
-        description="Requires the role Admin or Owner; only an Owner can add an Owner.",
         errors={403: "ROLE_REQUIRED", 409: "EMAIL_TAKEN MEMBER_LIMIT"},
     )
     async def create_member(body: MemberCreateRequest) -> MemberResponse:
+        """Requires the role Admin or Owner; only an Owner can add an Owner."""
         added = await team.add_member(current_session(), email=body.email, name=body.name, role=body.role, password=body.password)
         return member_response(added)
 
@@ -42,27 +40,23 @@ def team_blueprint(*, team: MemberService[Any]) -> ApiBlueprint:
 
 
 def _add_member_update_routes(bp: ApiBlueprint, team: MemberService[Any]) -> None:
-    @operation(
-        bp,
-        "PATCH",
-        "/members/<membership_id>",
+    @bp.operation(
+        "PATCH /members/<membership_id>",
         RequiredAccess.SESSION,
         "Change a member's role or name",
-        description="Requires the role Admin or Owner; only an Owner can change an Owner. The last Owner keeps the role.",
         errors={403: "ROLE_REQUIRED", 409: "LAST_OWNER"},
     )
     async def update_member(membership_id: str, body: MemberUpdateRequest) -> MemberResponse:
+        """Requires the role Admin or Owner; only an Owner can change an Owner. The last Owner keeps the role."""
         return member_response(await team.update_member(current_session(), membership_id, role=body.role, name=body.name))
 
-    @operation(
-        bp,
-        "DELETE",
-        "/members/<membership_id>",
+    @bp.operation(
+        "DELETE /members/<membership_id>",
         RequiredAccess.SESSION,
         "Remove a member",
-        description="Ends the member's grants and sessions. Requires the role Admin or Owner; only an Owner removes an Owner.",
         errors={403: "ROLE_REQUIRED", 409: "LAST_OWNER"},
     )
     async def delete_member(membership_id: str) -> OkResponse:
+        """Ends the member's grants and sessions. Requires the role Admin or Owner; only an Owner removes an Owner."""
         await team.remove_member(current_session(), membership_id)
         return OkResponse()

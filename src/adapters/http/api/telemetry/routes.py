@@ -25,7 +25,7 @@ from adapters.http.api.telemetry.schemas import (
     series_reading,
 )
 from adapters.http.core.auth import RequiredAccess, current_caller
-from adapters.http.core.operation import ApiBlueprint, operation
+from adapters.http.core.operation import ApiBlueprint
 from adapters.http.core.request_handling import NonJsonContent
 from domain.kernel.clock import DAY_MS, HOUR_MS, MINUTE_MS, SECOND_MS, to_iso
 from domain.kernel.errors import ValidationFailed
@@ -43,10 +43,8 @@ _UNITS_MS = {"s": SECOND_MS, "m": MINUTE_MS, "h": HOUR_MS, "d": DAY_MS}
 def telemetry_blueprint(telemetry: TelemetryQueryService, downsampling: DownsamplingService) -> ApiBlueprint:
     bp = ApiBlueprint("telemetry", "Telemetry")
 
-    @operation(
-        bp,
-        "GET",
-        "/devices/<device_id>/telemetry",
+    @bp.operation(
+        "GET /devices/<device_id>/telemetry",
         RequiredAccess.KEY,
         "List telemetry",
         returns={200: list[ReadingResponse] | list[BucketResponse]},
@@ -63,10 +61,8 @@ def telemetry_blueprint(telemetry: TelemetryQueryService, downsampling: Downsamp
         buckets = await downsampling.query_buckets(caller, device, span, metric=query.metric, step_ms=step_ms, limit=query.limit)
         return [bucket_response(bucket) for bucket in buckets[::turn]]
 
-    @operation(
-        bp,
-        "GET",
-        "/telemetry/series",
+    @bp.operation(
+        "GET /telemetry/series",
         RequiredAccess.KEY,
         "List telemetry of several devices",
         returns={200: list[SeriesPointResponse]},
@@ -89,10 +85,8 @@ def telemetry_blueprint(telemetry: TelemetryQueryService, downsampling: Downsamp
                 points += [series_bucket(device, bucket) for bucket in buckets]
         return sorted(points, key=lambda point: (point.timestamp, point.device_name, point.device_id, point.metric))
 
-    @operation(
-        bp,
-        "GET",
-        "/devices/<device_id>/telemetry/latest",
+    @bp.operation(
+        "GET /devices/<device_id>/telemetry/latest",
         RequiredAccess.KEY,
         "Get the latest telemetry",
         errors={403: NOT_GRANTED_CODES},
@@ -107,10 +101,8 @@ def telemetry_blueprint(telemetry: TelemetryQueryService, downsampling: Downsamp
             telemetry=[reading_response(reading) for reading in latest.readings],
         )
 
-    @operation(
-        bp,
-        "GET",
-        "/devices/<device_id>/telemetry/export",
+    @bp.operation(
+        "GET /devices/<device_id>/telemetry/export",
         RequiredAccess.KEY,
         "Export telemetry",
         returns={

@@ -14,7 +14,7 @@ from adapters.http.api.webhooks.schemas import (
     webhook_response,
 )
 from adapters.http.core.auth import RequiredAccess, current_session
-from adapters.http.core.operation import ApiBlueprint, operation
+from adapters.http.core.operation import ApiBlueprint
 from adapters.http.core.schemas import OkResponse
 from domain.webhooks.delivery_log import WebhookDeliveryLogService
 from domain.webhooks.service import WebhookService
@@ -31,16 +31,14 @@ def webhooks_blueprint(webhooks: WebhookService, log: WebhookDeliveryLogService)
 
 
 def _add_webhook_routes(bp: ApiBlueprint, webhooks: WebhookService) -> None:
-    @operation(bp, "GET", "/webhooks", RequiredAccess.SESSION, "List webhooks")
+    @bp.operation("GET /webhooks", RequiredAccess.SESSION, "List webhooks")
     async def list_webhooks() -> list[WebhookDetailsResponse]:
         """The webhooks of all API keys, oldest first. A secret is shown only when it is created or rotated."""
         caller = current_session()
         return [webhook_response(webhook, webhooks.visible_url(caller, webhook)) for webhook in await webhooks.list(caller)]
 
-    @operation(
-        bp,
-        "POST",
-        "/webhooks",
+    @bp.operation(
+        "POST /webhooks",
         RequiredAccess.SESSION,
         "Create a webhook",
         status=201,
@@ -54,13 +52,8 @@ def _add_webhook_routes(bp: ApiBlueprint, webhooks: WebhookService) -> None:
         )
         return WebhookCreatedResponse.of(made.webhook, made, url=body.url)
 
-    @operation(
-        bp,
-        "PATCH",
-        "/webhooks/<webhook_id>",
-        RequiredAccess.SESSION,
-        "Change, disable or enable a webhook",
-        errors=WEBHOOK_ERRORS,
+    @bp.operation(
+        "PATCH /webhooks/<webhook_id>", RequiredAccess.SESSION, "Change, disable or enable a webhook", errors=WEBHOOK_ERRORS
     )
     async def update_webhook(webhook_id: str, body: WebhookUpdateRequest) -> OkResponse:
         """Disabling a webhook discards its pending deliveries. Enabling it again delivers new events only."""
@@ -74,7 +67,7 @@ def _add_webhook_routes(bp: ApiBlueprint, webhooks: WebhookService) -> None:
         )
         return OkResponse()
 
-    @operation(bp, "DELETE", "/webhooks/<webhook_id>", RequiredAccess.SESSION, "Delete a webhook", errors=WEBHOOK_ERRORS)
+    @bp.operation("DELETE /webhooks/<webhook_id>", RequiredAccess.SESSION, "Delete a webhook", errors=WEBHOOK_ERRORS)
     async def delete_webhook(webhook_id: str) -> OkResponse:
         """Also deletes its delivery log and discards pending deliveries."""
         await webhooks.delete(current_session(), webhook_id)
@@ -82,10 +75,8 @@ def _add_webhook_routes(bp: ApiBlueprint, webhooks: WebhookService) -> None:
 
 
 def _add_delivery_routes(bp: ApiBlueprint, webhooks: WebhookService, log: WebhookDeliveryLogService) -> None:
-    @operation(
-        bp,
-        "POST",
-        "/webhooks/<webhook_id>/rotate-secret",
+    @bp.operation(
+        "POST /webhooks/<webhook_id>/rotate-secret",
         RequiredAccess.SESSION,
         "Rotate the signing secret",
         errors=WEBHOOK_ERRORS,
@@ -96,22 +87,15 @@ def _add_delivery_routes(bp: ApiBlueprint, webhooks: WebhookService, log: Webhoo
         made = await webhooks.rotate_secret(current_session(), webhook_id)
         return WebhookSecretRotatedResponse(webhook_id=made.webhook.webhook_id, secret=made.secret)
 
-    @operation(
-        bp,
-        "GET",
-        "/webhooks/<webhook_id>/deliveries",
-        RequiredAccess.SESSION,
-        "List delivery attempts",
-        errors={404: "NOT_FOUND"},
+    @bp.operation(
+        "GET /webhooks/<webhook_id>/deliveries", RequiredAccess.SESSION, "List delivery attempts", errors={404: "NOT_FOUND"}
     )
     async def list_webhook_deliveries(webhook_id: str) -> list[DeliveryAttemptResponse]:
         """The latest 50 attempts, newest first."""
         return [delivery_attempt_response(attempt) for attempt in await log.list_attempts(current_session(), webhook_id)]
 
-    @operation(
-        bp,
-        "POST",
-        "/webhooks/<webhook_id>/ping",
+    @bp.operation(
+        "POST /webhooks/<webhook_id>/ping",
         RequiredAccess.SESSION,
         "Send a test event",
         errors=MANUAL_DELIVERY_ERRORS,
@@ -121,10 +105,8 @@ def _add_delivery_routes(bp: ApiBlueprint, webhooks: WebhookService, log: Webhoo
         """Sends an event of the type `ping` at once."""
         return DeliveryStartedResponse(delivery_id=await log.ping(current_session(), webhook_id))
 
-    @operation(
-        bp,
-        "POST",
-        "/webhooks/<webhook_id>/deliveries/<delivery_id>/redeliver",
+    @bp.operation(
+        "POST /webhooks/<webhook_id>/deliveries/<delivery_id>/redeliver",
         RequiredAccess.SESSION,
         "Redeliver an event",
         errors=MANUAL_DELIVERY_ERRORS,
