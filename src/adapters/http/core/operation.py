@@ -3,8 +3,8 @@
     @bp.operation("POST /projects", RequiredAccess.SESSION, "Create a project", status=201, errors={409: "CONFLICT"})
     async def create_project(body: ProjectRequest) -> ProjectResponse: ...
 
-A parameter of a `RequestBody` type is the body, of a `QueryParameters` type the query; all others are parts of the path (`str` or
-`int`).
+A parameter of a `RequestBody` type is the body, of a `QueryParameters` type the query; all others are parts of the path: an id,
+`str` or `int`. A handler that returns nothing answers `{"ok": true}`.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from quart import Blueprint, Response
 
 from adapters.http.core.auth import RequiredAccess
 from adapters.http.core.request_handling import ApiOperation, ApiResponse, ResponseSerializers, handle_request
-from adapters.http.core.schemas import EmptyBody, QueryParameters, RequestBody
+from adapters.http.core.schemas import EmptyBody, OkResponse, QueryParameters, RequestBody
 
 METHODS_WITH_BODY = ("POST", "PUT", "PATCH")
 Handler = TypeVar("Handler", bound=Callable[..., Awaitable[Any]])
@@ -59,9 +59,13 @@ class ApiBlueprint(Blueprint):
         def decorate(handler: Handler) -> Handler:
             spec = _build_operation(handler, self.tag or "", method, path, access, summary, options)
 
+            async def answer(**arguments: Any) -> Any:
+                result = await handler(**arguments)
+                return OkResponse() if result is None else result
+
             @wraps(handler)
             async def view(**parts: str) -> Response:
-                return await handle_request(spec, handler, parts)
+                return await handle_request(spec, answer, parts)
 
             if self.tag is not None:
                 view.operation = spec  # type: ignore[attr-defined]
@@ -84,6 +88,8 @@ def _build_operation(
     result = hints.pop("return", None)
     if get_origin(result) is ApiResponse:
         result = get_args(result)[0]
+    elif result is type(None):
+        result = OkResponse
     returns = options.get("returns") or {options.get("status", 200): None}
     types = {code: result if kind is None else kind for code, kind in returns.items()}
     body, query = _find_parameter(hints, RequestBody), _find_parameter(hints, QueryParameters)

@@ -9,7 +9,6 @@ from adapters.http.core.auth import RequiredAccess, current_caller, current_sess
 from adapters.http.core.operation import ApiBlueprint
 from adapters.http.core.paging import page_response
 from adapters.http.core.request_handling import ApiResponse
-from adapters.http.core.schemas import OkResponse
 from domain.approvals.service import ApprovalService
 from domain.kernel.ids import ApprovalId, DeviceId
 
@@ -50,16 +49,16 @@ def _add_list_routes(bp: ApiBlueprint, approvals: ApprovalService[Any]) -> None:
         errors={404: "NOT_FOUND"},
         paged=True,
     )
-    async def list_device_approvals(device_id: str, query: ApprovalsQuery) -> ApiResponse[list[ApprovalResponse]]:
+    async def list_device_approvals(device_id: DeviceId, query: ApprovalsQuery) -> ApiResponse[list[ApprovalResponse]]:
         """Newest first."""
-        return await page(query, DeviceId(device_id))
+        return await page(query, device_id)
 
     @bp.operation(
         "GET /devices/<device_id>/approvals/<approval_id>", RequiredAccess.KEY, "Get an approval", errors={404: "NOT_FOUND"}
     )
-    async def get_approval(device_id: str, approval_id: str) -> ApprovalResponse:
+    async def get_approval(device_id: DeviceId, approval_id: ApprovalId) -> ApprovalResponse:
         """Owners and Admins see every approval; API keys and other members see the ones they requested."""
-        found = await approvals.get(current_caller(), DeviceId(device_id), ApprovalId(approval_id))
+        found = await approvals.get(current_caller(), device_id, approval_id)
         return ApprovalResponse.from_domain(found)
 
 
@@ -71,11 +70,11 @@ def _add_decision_routes(bp: ApiBlueprint, approvals: ApprovalService[Any]) -> N
         errors=APPROVE_ERRORS,
         idempotent=True,
     )
-    async def approve_command(device_id: str, approval_id: str, body: DecisionRequest) -> ApproveResponse:
+    async def approve_command(device_id: DeviceId, approval_id: ApprovalId, body: DecisionRequest) -> ApproveResponse:
         """Sends the command at once, provided the requester still has permission and the device is enabled; otherwise the request
         stays PENDING. Requires the role Admin or Owner; nobody can approve their own request. A request of an API key counts as
         that of the Admin who made the key or its grant."""
-        execution_id = await approvals.approve(current_session(), DeviceId(device_id), ApprovalId(approval_id), note=body.note)
+        execution_id = await approvals.approve(current_session(), device_id, approval_id, note=body.note)
         return ApproveResponse(execution_id=execution_id)
 
     @bp.operation(
@@ -85,7 +84,6 @@ def _add_decision_routes(bp: ApiBlueprint, approvals: ApprovalService[Any]) -> N
         errors=DENY_ERRORS,
         idempotent=True,
     )
-    async def deny_command(device_id: str, approval_id: str, body: DecisionRequest) -> OkResponse:
+    async def deny_command(device_id: DeviceId, approval_id: ApprovalId, body: DecisionRequest) -> None:
         """The command is never sent. Requires the role Admin or Owner."""
-        await approvals.deny(current_session(), DeviceId(device_id), ApprovalId(approval_id), note=body.note)
-        return OkResponse()
+        await approvals.deny(current_session(), device_id, approval_id, note=body.note)

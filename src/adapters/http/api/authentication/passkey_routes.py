@@ -13,7 +13,6 @@ from adapters.http.api.authentication.passkey_schemas import (
 from adapters.http.api.authentication.schemas import LoginResponse, login_response
 from adapters.http.core.auth import RequiredAccess, client_info, current_session
 from adapters.http.core.operation import ApiBlueprint
-from adapters.http.core.schemas import OkResponse
 from domain.sign_in.passkey_registration import PasskeyRegistrationService
 from domain.sign_in.passkeys.sign_in import PasskeySignInService
 
@@ -94,7 +93,6 @@ def _add_list_routes(bp: ApiBlueprint, passkeys: PasskeyRegistrationService) -> 
         "Remove a passkey",
         errors={403: STEP_UP, 404: "NOT_FOUND", 409: "SECOND_FACTOR_REQUIRED"},
     )
-    async def delete_passkey(passkey_id: str) -> OkResponse:
+    async def delete_passkey(passkey_id: str) -> None:
         """With your last second factor, the recovery codes are removed as well."""
         await passkeys.remove(current_session(), passkey_id)
-        return OkResponse()

@@ -21,7 +21,6 @@ from adapters.http.api.authentication.schemas import (
 )
 from adapters.http.core.auth import RequiredAccess, client_info, current_session, request_language
 from adapters.http.core.operation import ApiBlueprint
-from adapters.http.core.schemas import OkResponse
 from domain.sign_in.login import LoginService, SecondFactorNeeded
 from domain.sign_in.password_change import PasswordChangeService
 from domain.sign_in.unlock_link import UnlockLinkService
@@ -68,10 +67,9 @@ def _add_token_routes(bp: ApiBlueprint, logins: LoginService, sessions: UserSess
         return tokens_response(await sessions.refresh(body.refresh_token, client=client_info()))
 
     @bp.operation("POST /auth/logout", RequiredAccess.ANYONE, "Sign out")
-    async def logout_user(body: RefreshTokenRequest) -> OkResponse:
+    async def logout_user(body: RefreshTokenRequest) -> None:
         """Invalidates the refresh token. An unknown token is accepted. The access token stays valid until it expires."""
         await sessions.logout(body.refresh_token, client=client_info())
-        return OkResponse()
 
 
 def _add_unlock_routes(bp: ApiBlueprint, unlock: UnlockLinkService) -> None:
@@ -83,9 +81,8 @@ def _add_unlock_routes(bp: ApiBlueprint, unlock: UnlockLinkService) -> None:
         "response is the same for an unknown email.",
         errors={429: "LOGIN_THROTTLED"},
     )
-    async def request_unlock_link(body: UnlockLinkRequest) -> OkResponse:
+    async def request_unlock_link(body: UnlockLinkRequest) -> None:
         await unlock.request_link(body.email, client=client_info(), language=request_language())
-        return OkResponse()
 
     @bp.operation("POST /auth/unlock", RequiredAccess.ANYONE, "Use an unlock link", errors={400: "LINK_INVALID"})
     async def unlock_login(body: UnlockRequest) -> UnlockResponse:
@@ -115,16 +112,14 @@ def _add_session_routes(bp: ApiBlueprint, sessions: UserSessionService) -> None:
         return [UserSessionResponse.from_domain(one, caller.session_id) for one in await sessions.list_sessions(caller)]
 
     @bp.operation("DELETE /auth/sessions", RequiredAccess.SESSION, "Sign out everywhere else")
-    async def delete_other_sessions() -> OkResponse:
+    async def delete_other_sessions() -> None:
         """Ends all your sessions but the present one, at once: their access tokens are refused as well."""
         await sessions.end_other_sessions(current_session())
-        return OkResponse()
 
     @bp.operation("DELETE /auth/sessions/<session_id>", RequiredAccess.SESSION, "Sign out one session", errors={404: "NOT_FOUND"})
-    async def delete_session(session_id: str) -> OkResponse:
+    async def delete_session(session_id: str) -> None:
         """Ends one of your own sessions at once: its access token is refused as well."""
         await sessions.end_session(current_session(), session_id)
-        return OkResponse()
 
 
 def _add_password_routes(bp: ApiBlueprint, passwords: PasswordChangeService) -> None:
@@ -136,9 +131,8 @@ def _add_password_routes(bp: ApiBlueprint, passwords: PasswordChangeService) -> 
         "role Admin or Owner.",
         errors={403: "ROLE_REQUIRED", 429: "OTP_COOLDOWN LOGIN_THROTTLED"},
     )
-    async def request_password_code() -> OkResponse:
+    async def request_password_code() -> None:
         await passwords.send_code(current_session(), language=request_language())
-        return OkResponse()
 
     @bp.operation(
         "POST /auth/change-password",
@@ -146,10 +140,9 @@ def _add_password_routes(bp: ApiBlueprint, passwords: PasswordChangeService) -> 
         "Change the password with a mailed code",
         errors={400: "OTP_INVALID", 403: "ROLE_REQUIRED", 429: "LOGIN_THROTTLED"},
     )
-    async def change_password_by_code(body: PasswordChangeByCodeRequest) -> OkResponse:
+    async def change_password_by_code(body: PasswordChangeByCodeRequest) -> None:
         """Ends all sessions of the user, the present one too. A code allows 5 attempts."""
         await passwords.change_password(current_session(), body.otp, body.new_password)
-        return OkResponse()
 
     @bp.operation(
         "POST /auth/password/change",
@@ -159,9 +152,8 @@ def _add_password_routes(bp: ApiBlueprint, passwords: PasswordChangeService) -> 
         "provider who has no password yet sets one without `currentPassword`, within five minutes after signing in.",
         errors={403: "PASSWORD_MISMATCH STEP_UP_REQUIRED", 429: "LOGIN_THROTTLED"},
     )
-    async def change_password(body: PasswordChangeRequest) -> OkResponse:
+    async def change_password(body: PasswordChangeRequest) -> None:
         if body.current_password is None:
             await passwords.set_first_password(current_session(), body.new_password)
         else:
             await passwords.change_password_with_current(current_session(), body.current_password, body.new_password)
-        return OkResponse()

@@ -14,7 +14,6 @@ from adapters.http.api.authentication.second_factor_schemas import (
 )
 from adapters.http.core.auth import RequiredAccess, client_info, current_session
 from adapters.http.core.operation import ApiBlueprint
-from adapters.http.core.schemas import OkResponse
 from domain.kernel.clock import to_iso
 from domain.sign_in.login import LoginService
 from domain.sign_in.second_factor import SecondFactorService
@@ -104,10 +103,9 @@ def _add_removal_routes(bp: ApiBlueprint, second_factors: SecondFactorService) -
         "Remove your second factor",
         errors={403: STEP_UP, 404: "NOT_FOUND", 409: "SECOND_FACTOR_REQUIRED"},
     )
-    async def delete_second_factor() -> OkResponse:
+    async def delete_second_factor() -> None:
         """Removes the authenticator app, all passkeys and the recovery codes."""
         await second_factors.remove(current_session())
-        return OkResponse()
 
     @bp.operation(
         "DELETE /auth/second-factor/totp",
@@ -115,7 +113,6 @@ def _add_removal_routes(bp: ApiBlueprint, second_factors: SecondFactorService) -
         "Remove your authenticator app",
         errors={403: STEP_UP, 404: "NOT_FOUND", 409: "SECOND_FACTOR_REQUIRED"},
     )
-    async def delete_totp() -> OkResponse:
+    async def delete_totp() -> None:
         """Passkeys stay. With your last second factor, the recovery codes are removed as well."""
         await second_factors.remove_totp(current_session())
-        return OkResponse()

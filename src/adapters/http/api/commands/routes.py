@@ -7,7 +7,6 @@ from adapters.http.core.auth import RequiredAccess, current_caller, current_sess
 from adapters.http.core.errors import rate_limit_headers
 from adapters.http.core.operation import ApiBlueprint
 from adapters.http.core.request_handling import ApiResponse
-from adapters.http.core.schemas import OkResponse
 from domain.commands.command_definitions import CommandDefinitionService
 from domain.commands.device_and_execution_queries import DeviceQueryService
 from domain.commands.service import CommandService, SubmissionResult
@@ -49,13 +48,11 @@ def _add_send_routes(bp: ApiBlueprint, commands: CommandService, waiter: Submitt
         idempotent=True,
         limited=True,
     )
-    async def send_command(device_id: str, body: schema.CommandSendRequest) -> SendResponse:
+    async def send_command(device_id: DeviceId, body: schema.CommandSendRequest) -> SendResponse:
         """Responds with 202 if the command needs approval first. With `waitSeconds`, the response waits for the device's
         `result`, and for the decision before that."""
         ttl_ms = body.ttl_seconds * 1000 if body.ttl_seconds is not None else None
-        submitted = await commands.submit(
-            current_caller(), DeviceId(device_id), body.cmd, body.params, ttl_ms=ttl_ms, reason=body.reason
-        )
+        submitted = await commands.submit(current_caller(), device_id, body.cmd, body.params, ttl_ms=ttl_ms, reason=body.reason)
         if body.wait_seconds:
             submitted = await waiter.wait(submitted, body.wait_seconds)
         return _submission_response(submitted, with_result=bool(body.wait_seconds))
@@ -69,9 +66,9 @@ def _add_send_routes(bp: ApiBlueprint, commands: CommandService, waiter: Submitt
         idempotent=True,
         limited=True,
     )
-    async def switch_on(device_id: str) -> SendResponse:
+    async def switch_on(device_id: DeviceId) -> SendResponse:
         """Sends the command ON without parameters."""
-        return _submission_response(await commands.submit(current_caller(), DeviceId(device_id), "ON"))
+        return _submission_response(await commands.submit(current_caller(), device_id, "ON"))
 
     @bp.operation(
         "POST /devices/<device_id>/command/off",
@@ -82,16 +79,16 @@ def _add_send_routes(bp: ApiBlueprint, commands: CommandService, waiter: Submitt
         idempotent=True,
         limited=True,
     )
-    async def switch_off(device_id: str) -> SendResponse:
+    async def switch_off(device_id: DeviceId) -> SendResponse:
         """Sends the command OFF without parameters."""
-        return _submission_response(await commands.submit(current_caller(), DeviceId(device_id), "OFF"))
+        return _submission_response(await commands.submit(current_caller(), device_id, "OFF"))
 
 
 def _add_definition_routes(bp: ApiBlueprint, definitions: CommandDefinitionService) -> None:
     @bp.operation("GET /devices/<device_id>/commands", RequiredAccess.KEY, "List a device's commands", errors=READ_ERRORS)
-    async def list_commands(device_id: str) -> list[schema.CommandDefinitionResponse]:
+    async def list_commands(device_id: DeviceId) -> list[schema.CommandDefinitionResponse]:
         """Built-in commands first. One entry per name: the device's definition, or its type's, or the built-in one."""
-        found = await definitions.list(current_caller(), DeviceId(device_id))
+        found = await definitions.list(current_caller(), device_id)
         return [schema.CommandDefinitionResponse.of(one) for one in found]
 
     @bp.operation(
@@ -103,10 +100,10 @@ def _add_definition_routes(bp: ApiBlueprint, definitions: CommandDefinitionServi
         idempotent=True,
     )
     async def create_command(
-        device_id: str, body: schema.CommandDefinitionCreateRequest
+        device_id: DeviceId, body: schema.CommandDefinitionCreateRequest
     ) -> schema.CommandDefinitionCreatedResponse:
         """A definition with the name of a built-in command, or of a command of the device type, overrides it for this device."""
-        made = await definitions.create(current_session(), DeviceId(device_id), body.to_input())
+        made = await definitions.create(current_session(), device_id, body.to_input())
         return schema.CommandDefinitionCreatedResponse(command_id=made.command_id or "")
 
     @bp.operation(
@@ -115,10 +112,9 @@ def _add_definition_routes(bp: ApiBlueprint, definitions: CommandDefinitionServi
         "Change a command definition",
         errors=DEFINITION_ERRORS,
     )
-    async def update_command(device_id: str, command_id: str, body: schema.CommandDefinitionUpdateRequest) -> OkResponse:
+    async def update_command(device_id: DeviceId, command_id: CommandId, body: schema.CommandDefinitionUpdateRequest) -> None:
         """Omitted fields keep their value. Only an Owner or Admin can change a command that needs approval."""
-        await definitions.update(current_session(), DeviceId(device_id), CommandId(command_id), body.to_changes())
-        return OkResponse()
+        await definitions.update(current_session(), device_id, command_id, body.to_changes())
 
     @bp.operation(
         "DELETE /devices/<device_id>/commands/<command_id>",
@@ -126,18 +122,17 @@ def _add_definition_routes(bp: ApiBlueprint, definitions: CommandDefinitionServi
         "Delete a command definition",
         errors=DEFINITION_ERRORS,
     )
-    async def delete_command(device_id: str, command_id: str) -> OkResponse:
+    async def delete_command(device_id: DeviceId, command_id: CommandId) -> None:
         """The definition that it overrode applies again."""
-        await definitions.delete(current_session(), DeviceId(device_id), CommandId(command_id))
-        return OkResponse()
+        await definitions.delete(current_session(), device_id, command_id)
 
 
 def _add_execution_routes(bp: ApiBlueprint, control: DeviceQueryService) -> None:
     @bp.operation("GET /devices/<device_id>/executions", RequiredAccess.KEY, "List command executions", errors=READ_ERRORS)
-    async def list_executions(device_id: str, query: schema.ExecutionsQuery) -> schema.ExecutionPageResponse:
+    async def list_executions(device_id: DeviceId, query: schema.ExecutionsQuery) -> schema.ExecutionPageResponse:
         """Newest first. Pass `cursor` to get the next page."""
         before_seq = None if query.cursor is None else decode_cursor(EXECUTIONS, query.cursor)[0]
-        page = await control.list_executions(current_caller(), DeviceId(device_id), limit=query.limit, before_seq=before_seq)
+        page = await control.list_executions(current_caller(), device_id, limit=query.limit, before_seq=before_seq)
         return schema.ExecutionPageResponse(
             data=[schema.ExecutionResponse.of(one) for one in page.executions],
             has_more=page.next_seq is not None,
@@ -147,9 +142,9 @@ def _add_execution_routes(bp: ApiBlueprint, control: DeviceQueryService) -> None
     @bp.operation(
         "GET /devices/<device_id>/executions/<execution_id>", RequiredAccess.KEY, "Get a command execution", errors=READ_ERRORS
     )
-    async def get_execution(device_id: str, execution_id: str) -> schema.ExecutionResponse:
+    async def get_execution(device_id: DeviceId, execution_id: ExecutionId) -> schema.ExecutionResponse:
         """The status of the command, and the device's result."""
-        found = await control.get_execution(current_caller(), DeviceId(device_id), ExecutionId(execution_id))
+        found = await control.get_execution(current_caller(), device_id, execution_id)
         return schema.ExecutionResponse.of(found)
 
 

@@ -14,15 +14,15 @@ READ_ERRORS = {404: "NOT_FOUND"}
 
 def add_firmware_route(bp: ApiBlueprint, firmware: DeviceFirmwareService) -> None:
     @bp.operation("GET /devices/<device_id>/firmware", RequiredAccess.SESSION, "Get the complete firmware", errors=READ_ERRORS)
-    async def get_device_firmware(device_id: str, query: schema.DeviceConfigQuery) -> schema.FirmwareProjectResponse:
+    async def get_device_firmware(device_id: DeviceId, query: schema.DeviceConfigQuery) -> schema.FirmwareProjectResponse:
         """All files for the board, ready but for three placeholders: the device's password, the network's name and password."""
-        project = await firmware.get_project(current_session(), DeviceId(device_id), query.format)
+        project = await firmware.get_project(current_session(), device_id, query.format)
         return schema.FirmwareProjectResponse.from_domain(project)
 
 
 def add_config_route(bp: ApiBlueprint, credentials: DeviceCredentialService) -> None:
     @bp.operation("GET /devices/<device_id>/config", RequiredAccess.SESSION, "Get the firmware configuration", errors=READ_ERRORS)
-    async def get_device_config(device_id: str, query: schema.DeviceConfigQuery) -> schema.DeviceConfigResponse:
+    async def get_device_config(device_id: DeviceId, query: schema.DeviceConfigQuery) -> schema.DeviceConfigResponse:
         """Contains a placeholder instead of the password."""
-        config = await credentials.get_config(current_session(), DeviceId(device_id), query.format)
+        config = await credentials.get_config(current_session(), device_id, query.format)
         return schema.DeviceConfigResponse.of(config)

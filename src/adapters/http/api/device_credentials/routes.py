@@ -30,17 +30,17 @@ def _add_write_routes(bp: ApiBlueprint, credentials: DeviceCredentialService) ->
         errors=WRITE_ERRORS | {409: "CREDENTIALS_EXIST"},
         idempotent=True,
     )
-    async def generate_credentials(device_id: str, body: schema.CredentialsCreateRequest) -> schema.CredentialsResponse:
+    async def generate_credentials(device_id: DeviceId, body: schema.CredentialsCreateRequest) -> schema.CredentialsResponse:
         """A PENDING or REVOKED device becomes ACTIVE."""
-        made = await credentials.generate(current_session(), DeviceId(device_id), rotate=body.rotate)
+        made = await credentials.generate(current_session(), device_id, rotate=body.rotate)
         return schema.CredentialsResponse.from_domain(made)
 
     @bp.operation(
         "POST /devices/<device_id>/revoke", RequiredAccess.SESSION, "Revoke a device's credentials", errors=WRITE_ERRORS
     )
-    async def revoke_device(device_id: str) -> schema.CredentialsRevokedResponse:
+    async def revoke_device(device_id: DeviceId) -> schema.CredentialsRevokedResponse:
         """Closes the device's connection and rejects its credentials from now on."""
-        device = await credentials.revoke(current_session(), DeviceId(device_id))
+        device = await credentials.revoke(current_session(), device_id)
         return schema.CredentialsRevokedResponse(device_status=device.status)
 
 
@@ -57,10 +57,8 @@ def _add_read_routes(bp: ApiBlueprint, credentials: DeviceCredentialService) -> 
         },
         on_record=True,
     )
-    async def reveal_credentials(device_id: str, body: schema.CredentialsRevealRequest) -> schema.CredentialsResponse:
+    async def reveal_credentials(device_id: DeviceId, body: schema.CredentialsRevealRequest) -> schema.CredentialsResponse:
         """Requires the password of the user again; of a user with a second factor also a step-up in the last five minutes.
 
         Every call is recorded in the device's audit log, also a denied one."""
-        return schema.CredentialsResponse.from_domain(
-            await credentials.reveal(current_session(), DeviceId(device_id), body.password)
-        )
+        return schema.CredentialsResponse.from_domain(await credentials.reveal(current_session(), device_id, body.password))

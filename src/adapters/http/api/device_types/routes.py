@@ -5,7 +5,6 @@ from __future__ import annotations
 from adapters.http.api.device_types import schemas as schema
 from adapters.http.core.auth import RequiredAccess, current_session
 from adapters.http.core.operation import ApiBlueprint
-from adapters.http.core.schemas import OkResponse
 from domain.commands.device_types import DeviceTypeService, DeviceTypeWithCommands
 from domain.kernel.ids import DeviceTypeId
 
@@ -30,9 +29,9 @@ def _add_read_routes(bp: ApiBlueprint, types: DeviceTypeService) -> None:
         return [_shown(one) for one in await types.list(current_session())]
 
     @bp.operation("GET /device-types/<device_type_id>", RequiredAccess.SESSION, "Get a device type", errors=READ_ERRORS)
-    async def get_device_type(device_type_id: str) -> schema.DeviceTypeResponse:
+    async def get_device_type(device_type_id: DeviceTypeId) -> schema.DeviceTypeResponse:
         """Includes its commands."""
-        return _shown(await types.get(current_session(), DeviceTypeId(device_type_id)))
+        return _shown(await types.get(current_session(), device_type_id))
 
 
 def _add_write_routes(bp: ApiBlueprint, types: DeviceTypeService) -> None:
@@ -55,10 +54,10 @@ def _add_write_routes(bp: ApiBlueprint, types: DeviceTypeService) -> None:
         "Change a device type",
         errors={403: "ROLE_REQUIRED", 404: "NOT_FOUND", 409: "DEVICE_TYPE_EXISTS"},
     )
-    async def update_device_type(device_type_id: str, body: schema.DeviceTypeUpdateRequest) -> schema.DeviceTypeResponse:
+    async def update_device_type(device_type_id: DeviceTypeId, body: schema.DeviceTypeUpdateRequest) -> schema.DeviceTypeResponse:
         """`commands` replaces the whole list."""
         drafts = None if body.commands is None else [command.to_input() for command in body.commands]
-        return _shown(await types.update(current_session(), DeviceTypeId(device_type_id), body.name, drafts))
+        return _shown(await types.update(current_session(), device_type_id, body.name, drafts))
 
     @bp.operation(
         "DELETE /device-types/<device_type_id>",
@@ -66,7 +65,6 @@ def _add_write_routes(bp: ApiBlueprint, types: DeviceTypeService) -> None:
         "Delete a device type",
         errors={403: "ROLE_REQUIRED", 404: "NOT_FOUND", 409: "DEVICE_TYPE_IN_USE"},
     )
-    async def delete_device_type(device_type_id: str) -> OkResponse:
+    async def delete_device_type(device_type_id: DeviceTypeId) -> None:
         """Fails while any device has this type."""
-        await types.delete(current_session(), DeviceTypeId(device_type_id))
-        return OkResponse()
+        await types.delete(current_session(), device_type_id)

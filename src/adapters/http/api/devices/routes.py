@@ -57,9 +57,9 @@ def _add_registry_routes(bp: ApiBlueprint, devices: DeviceService, control: Devi
         return schema.DeviceRegisteredResponse(device_id=device.device_id)
 
     @bp.operation("GET /devices/<device_id>", RequiredAccess.SESSION, "Get a device", errors=READ_ERRORS)
-    async def get_device(device_id: str) -> ApiResponse[schema.DeviceResponse]:
+    async def get_device(device_id: DeviceId) -> ApiResponse[schema.DeviceResponse]:
         """Send the `ETag` as `If-Match` with an update."""
-        found = await devices.get(current_session(), DeviceId(device_id))
+        found = await devices.get(current_session(), device_id)
         return ApiResponse(schema.DeviceResponse.from_domain(found), headers={"ETag": _format_etag(found.device.version)})
 
 
@@ -71,18 +71,17 @@ def _add_edit_routes(bp: ApiBlueprint, devices: DeviceService) -> None:
         errors=WRITE_ERRORS | {409: "REQUEST_PENDING", 412: "PRECONDITION_FAILED"},
         headers={"If-Match": "The `ETag` of the version you read. The update fails with 412 if the device has changed since."},
     )
-    async def update_device(device_id: str, body: schema.DeviceUpdateRequest) -> ApiResponse[OkResponse]:
+    async def update_device(device_id: DeviceId, body: schema.DeviceUpdateRequest) -> ApiResponse[OkResponse]:
         """Omitted fields keep their value."""
         device = await devices.update(
-            current_session(), DeviceId(device_id), body.to_changes(), version=_parse_if_match(request.headers.get("If-Match"))
+            current_session(), device_id, body.to_changes(), version=_parse_if_match(request.headers.get("If-Match"))
         )
         return ApiResponse(OkResponse(), headers={"ETag": _format_etag(device.version)})
 
     @bp.operation("DELETE /devices/<device_id>", RequiredAccess.SESSION, "Delete a device", errors=WRITE_ERRORS)
-    async def delete_device(device_id: str) -> OkResponse:
+    async def delete_device(device_id: DeviceId) -> None:
         """Also deletes its schedules, rules, grants, telemetry, approvals and credentials, and closes its connection."""
-        await devices.delete(current_session(), DeviceId(device_id))
-        return OkResponse()
+        await devices.delete(current_session(), device_id)
 
 
 def _add_lifecycle_routes(bp: ApiBlueprint, devices: DeviceService) -> None:
@@ -92,9 +91,9 @@ def _add_lifecycle_routes(bp: ApiBlueprint, devices: DeviceService) -> None:
         "Disable or enable a device",
         errors=WRITE_ERRORS | {409: "DEVICE_STATE"},
     )
-    async def toggle_device(device_id: str) -> schema.DeviceToggledResponse:
+    async def toggle_device(device_id: DeviceId) -> schema.DeviceToggledResponse:
         """Switches between ACTIVE and DISABLED. A disabled device is disconnected and accepts no commands."""
-        device = await devices.toggle_enabled(current_session(), DeviceId(device_id))
+        device = await devices.toggle_enabled(current_session(), device_id)
         return schema.DeviceToggledResponse(enabled=device.is_active, device_status=device.status)
 
 

@@ -9,7 +9,6 @@ from adapters.http.core.auth import RequiredAccess, current_caller, current_sess
 from adapters.http.core.operation import ApiBlueprint
 from adapters.http.core.paging import ListQuery, list_response
 from adapters.http.core.request_handling import ApiResponse
-from adapters.http.core.schemas import OkResponse
 from domain.grants.access_explanation import AccessExplainer
 from domain.grants.grant_service import GrantService
 from domain.kernel.ids import DeviceId, GrantId, KeyId, MembershipId
@@ -30,9 +29,9 @@ def _add_read_routes(bp: ApiBlueprint, grants: GrantService[Any], access: Access
     @bp.operation(
         "GET /devices/<device_id>/grants", RequiredAccess.SESSION, "List a device's grants", errors=GRANT_ERRORS, paged=True
     )
-    async def list_grants(device_id: str, query: ListQuery) -> ApiResponse[list[schema.GrantResponse]]:
+    async def list_grants(device_id: DeviceId, query: ListQuery) -> ApiResponse[list[schema.GrantResponse]]:
         """Oldest first, including grants on the device's whole project. Requires the role Admin or Owner."""
-        grants_on_device = await grants.list(current_session(), DeviceId(device_id))
+        grants_on_device = await grants.list(current_session(), device_id)
         return list_response(grants_on_device, query, schema.GrantResponse.from_domain, lambda named: named.grant.grant_id)
 
     @bp.operation(
@@ -41,12 +40,12 @@ def _add_read_routes(bp: ApiBlueprint, grants: GrantService[Any], access: Access
         "Explain an access decision",
         errors={400: "VALIDATION_ERROR UNKNOWN_COMMAND", 403: "ROLE_REQUIRED SESSION_REQUIRED", 404: "NOT_FOUND"},
     )
-    async def explain_access(device_id: str, query: schema.AccessExplanationQuery) -> schema.AccessExplanationResponse:
+    async def explain_access(device_id: DeviceId, query: schema.AccessExplanationQuery) -> schema.AccessExplanationResponse:
         """Returns the grant that allows the call, or the first check that fails and when it would pass. Does not count against a
         rate limit. An API key can ask for itself before it acts."""
         explanation = await access.explain(
             current_caller(),
-            DeviceId(device_id),
+            device_id,
             command=query.cmd,
             key_id=None if query.api_key_id is None else KeyId(query.api_key_id),
             membership_id=None if query.membership_id is None else MembershipId(query.membership_id),
@@ -63,10 +62,10 @@ def _add_write_routes(bp: ApiBlueprint, grants: GrantService[Any]) -> None:
         errors={**GRANT_ERRORS, 409: "GRANT_LIMIT"},
         idempotent=True,
     )
-    async def create_grant(device_id: str, body: schema.GrantCreateRequest) -> GrantCreateResult:
+    async def create_grant(device_id: DeviceId, body: schema.GrantCreateRequest) -> GrantCreateResult:
         """A grant may name a command that the device does not have; `details` then contains a warning. Requires the role Admin or
         Owner."""
-        granted = await grants.create(current_session(), DeviceId(device_id), body.to_input())
+        granted = await grants.create(current_session(), device_id, body.to_input())
         kind = schema.GrantCreatedWithWarningsResponse if granted.warnings else schema.GrantCreatedResponse
         return kind.of(granted.grant, details=granted.warnings)
 
@@ -77,15 +76,14 @@ def _add_write_routes(bp: ApiBlueprint, grants: GrantService[Any]) -> None:
         returns={200: GrantUpdateResult},
         errors=GRANT_ERRORS,
     )
-    async def update_grant(device_id: str, grant_id: str, body: schema.GrantUpdateRequest) -> GrantUpdateResult:
+    async def update_grant(device_id: DeviceId, grant_id: GrantId, body: schema.GrantUpdateRequest) -> GrantUpdateResult:
         """Takes effect with the next call. Requires the role Admin or Owner."""
-        granted = await grants.update(current_session(), DeviceId(device_id), GrantId(grant_id), body.to_changes())
+        granted = await grants.update(current_session(), device_id, grant_id, body.to_changes())
         kind = schema.GrantUpdatedWithWarningsResponse if granted.warnings else schema.GrantUpdatedResponse
         return kind.of(details=granted.warnings)
 
     @bp.operation("DELETE /devices/<device_id>/grants/<grant_id>", RequiredAccess.SESSION, "Delete a grant", errors=GRANT_ERRORS)
-    async def delete_grant(device_id: str, grant_id: str) -> OkResponse:
+    async def delete_grant(device_id: DeviceId, grant_id: GrantId) -> None:
         """Takes effect with the next call. Deleting a project-wide grant affects the whole project. Requires the role Admin or
         Owner."""
-        await grants.delete(current_session(), DeviceId(device_id), GrantId(grant_id))
-        return OkResponse()
+        await grants.delete(current_session(), device_id, grant_id)

@@ -14,7 +14,6 @@ from adapters.http.core.auth import RequiredAccess, current_session
 from adapters.http.core.operation import ApiBlueprint
 from adapters.http.core.paging import ListQuery, list_response
 from adapters.http.core.request_handling import ApiResponse
-from adapters.http.core.schemas import OkResponse
 from domain.grants.grant_service import GroupGrantService
 from domain.kernel.ids import GrantId, GroupId
 
@@ -32,9 +31,9 @@ def group_grants_blueprint(grants: GroupGrantService[Any]) -> ApiBlueprint:
         errors=GRANT_ERRORS,
         paged=True,
     )
-    async def list_group_grants(group_id: str, query: ListQuery) -> ApiResponse[list[GrantResponse]]:
+    async def list_group_grants(group_id: GroupId, query: ListQuery) -> ApiResponse[list[GrantResponse]]:
         """Oldest first. Requires the role Admin or Owner."""
-        found = await grants.list(current_session(), GroupId(group_id))
+        found = await grants.list(current_session(), group_id)
         return list_response(found, query, GrantResponse.from_domain, lambda named: named.grant.grant_id)
 
     @bp.operation(
@@ -46,10 +45,10 @@ def group_grants_blueprint(grants: GroupGrantService[Any]) -> ApiBlueprint:
         errors={**GRANT_ERRORS, 409: "GRANT_LIMIT REQUEST_PENDING"},
         idempotent=True,
     )
-    async def create_group_grant(group_id: str, body: GroupGrantCreateRequest) -> GrantCreatedResponse:
+    async def create_group_grant(group_id: GroupId, body: GroupGrantCreateRequest) -> GrantCreatedResponse:
         """Covers every device while it is a member. A rate limit is for all members together. Requires the role Admin or
         Owner."""
-        granted = await grants.create(current_session(), GroupId(group_id), body.to_input())
+        granted = await grants.create(current_session(), group_id, body.to_input())
         return GrantCreatedResponse(grant_id=granted.grant.grant_id)
 
     @bp.operation(
@@ -59,10 +58,9 @@ def group_grants_blueprint(grants: GroupGrantService[Any]) -> ApiBlueprint:
         affects="Grants",
         errors={**GRANT_ERRORS, 409: "REQUEST_PENDING"},
     )
-    async def update_group_grant(group_id: str, grant_id: str, body: GrantUpdateRequest) -> OkResponse:
+    async def update_group_grant(group_id: GroupId, grant_id: GrantId, body: GrantUpdateRequest) -> None:
         """Takes effect with the next call. Requires the role Admin or Owner."""
-        await grants.update(current_session(), GroupId(group_id), GrantId(grant_id), body.to_changes())
-        return OkResponse()
+        await grants.update(current_session(), group_id, grant_id, body.to_changes())
 
     @bp.operation(
         "DELETE /groups/<group_id>/grants/<grant_id>",
@@ -71,9 +69,8 @@ def group_grants_blueprint(grants: GroupGrantService[Any]) -> ApiBlueprint:
         affects="Grants",
         errors=GRANT_ERRORS,
     )
-    async def delete_group_grant(group_id: str, grant_id: str) -> OkResponse:
+    async def delete_group_grant(group_id: GroupId, grant_id: GrantId) -> None:
         """Takes effect with the next call. Requires the role Admin or Owner."""
-        await grants.delete(current_session(), GroupId(group_id), GrantId(grant_id))
-        return OkResponse()
+        await grants.delete(current_session(), group_id, grant_id)
 
     return bp

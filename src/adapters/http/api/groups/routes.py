@@ -11,7 +11,6 @@ from adapters.http.core.auth import RequiredAccess, current_caller, current_sess
 from adapters.http.core.operation import ApiBlueprint
 from adapters.http.core.paging import list_response
 from adapters.http.core.request_handling import ApiResponse
-from adapters.http.core.schemas import OkResponse
 from domain.groups.bulk_actions import GroupBulkActionService
 from domain.groups.service import DeviceGroupService
 from domain.kernel.ids import GroupId, ProjectId
@@ -39,9 +38,9 @@ def _add_read_routes(bp: ApiBlueprint, groups: DeviceGroupService) -> None:
         return list_response(found, query, schema.GroupResponse.from_domain, lambda view: view.group.group_id)
 
     @bp.operation("GET /groups/<group_id>", RequiredAccess.KEY, "Get a group", errors=READ_ERRORS)
-    async def get_group(group_id: str) -> schema.GroupDetailsResponse:
+    async def get_group(group_id: GroupId) -> schema.GroupDetailsResponse:
         """With its members, oldest first."""
-        return schema.GroupDetailsResponse.from_domain(await groups.get(current_caller(), GroupId(group_id)))
+        return schema.GroupDetailsResponse.from_domain(await groups.get(current_caller(), group_id))
 
 
 def _add_write_routes(bp: ApiBlueprint, groups: DeviceGroupService) -> None:
@@ -67,16 +66,14 @@ def _add_write_routes(bp: ApiBlueprint, groups: DeviceGroupService) -> None:
     @bp.operation(
         "PATCH /groups/<group_id>", RequiredAccess.SESSION, "Change a group", errors={**WRITE_ERRORS, 409: "GROUP_EXISTS"}
     )
-    async def update_group(group_id: str, body: schema.GroupUpdateRequest) -> OkResponse:
+    async def update_group(group_id: GroupId, body: schema.GroupUpdateRequest) -> None:
         """Its name or description. Requires the role Admin or Owner."""
-        await groups.update(current_session(), GroupId(group_id), body.to_changes())
-        return OkResponse()
+        await groups.update(current_session(), group_id, body.to_changes())
 
     @bp.operation("DELETE /groups/<group_id>", RequiredAccess.SESSION, "Delete a group", errors=WRITE_ERRORS)
-    async def delete_group(group_id: str) -> OkResponse:
+    async def delete_group(group_id: GroupId) -> None:
         """Also deletes the grants on it; the devices stay. Requires the role Admin or Owner."""
-        await groups.delete(current_session(), GroupId(group_id))
-        return OkResponse()
+        await groups.delete(current_session(), group_id)
 
     @bp.operation(
         "PATCH /groups/<group_id>/devices",
@@ -84,11 +81,11 @@ def _add_write_routes(bp: ApiBlueprint, groups: DeviceGroupService) -> None:
         "Change the members of a group",
         errors={**WRITE_ERRORS, 409: "GROUP_FULL REQUEST_PENDING"},
     )
-    async def update_group_members(group_id: str, body: schema.GroupMembersRequest) -> schema.GroupMembersResponse:
+    async def update_group_members(group_id: GroupId, body: schema.GroupMembersRequest) -> schema.GroupMembersResponse:
         """Grants on the group cover a new member, and no longer a removed one, from the next call on. Requires the role Admin or
         Owner."""
         add, remove = schema.to_device_ids(body.add), schema.to_device_ids(body.remove)
-        change = await groups.change_members(current_session(), GroupId(group_id), add, remove)
+        change = await groups.change_members(current_session(), group_id, add, remove)
         return schema.GroupMembersResponse.from_domain(change)
 
 
@@ -101,10 +98,10 @@ def _add_command_routes(bp: ApiBlueprint, actions: GroupBulkActionService) -> No
         errors=READ_ERRORS,
         idempotent=True,
     )
-    async def send_group_command(group_id: str, body: schema.GroupCommandRequest) -> schema.GroupCommandResponse:
+    async def send_group_command(group_id: GroupId, body: schema.GroupCommandRequest) -> schema.GroupCommandResponse:
         """Each member is decided on its own, as by a single command: its definition, the caller's grants and limits, approval. An
         API key sends to the members that its grants cover."""
-        report = await actions.send(current_caller(), GroupId(group_id), body.to_command())
+        report = await actions.send(current_caller(), group_id, body.to_command())
         return schema.GroupCommandResponse.from_domain(report)
 
     @bp.operation(
@@ -114,9 +111,9 @@ def _add_command_routes(bp: ApiBlueprint, actions: GroupBulkActionService) -> No
         affects="Commands",
         errors=READ_ERRORS,
     )
-    async def preview_group_command(group_id: str, body: schema.GroupCommandRequest) -> schema.GroupCommandResponse:
+    async def preview_group_command(group_id: GroupId, body: schema.GroupCommandRequest) -> schema.GroupCommandResponse:
         """Who is meant, and what would come of it now. Sends nothing, and uses up no rate limit."""
-        report = await actions.preview(current_caller(), GroupId(group_id), body.to_command())
+        report = await actions.preview(current_caller(), group_id, body.to_command())
         return schema.GroupCommandResponse.from_domain(report, is_preview=True)
 
 
@@ -129,9 +126,9 @@ def _add_automation_routes(bp: ApiBlueprint, actions: GroupBulkActionService) ->
         errors=WRITE_ERRORS,
         idempotent=True,
     )
-    async def create_group_schedule(group_id: str, body: ScheduleCreateRequest) -> schema.GroupChangeResponse:
+    async def create_group_schedule(group_id: GroupId, body: ScheduleCreateRequest) -> schema.GroupChangeResponse:
         """A copy for each member; a device that joins later gets none."""
-        report = await actions.put_schedule(current_session(), GroupId(group_id), body.slot, body.to_input())
+        report = await actions.put_schedule(current_session(), group_id, body.slot, body.to_input())
         return schema.GroupChangeResponse.from_domain(report)
 
     @bp.operation(
@@ -141,9 +138,9 @@ def _add_automation_routes(bp: ApiBlueprint, actions: GroupBulkActionService) ->
         affects="Schedules",
         errors={400: "VALIDATION_ERROR", **WRITE_ERRORS},
     )
-    async def cancel_group_schedule(group_id: str, slot: int) -> schema.GroupChangeResponse:
+    async def cancel_group_schedule(group_id: GroupId, slot: int) -> schema.GroupChangeResponse:
         """Cancels whatever the slot of each member holds."""
-        report: Any = await actions.cancel_schedule(current_session(), GroupId(group_id), slot)
+        report: Any = await actions.cancel_schedule(current_session(), group_id, slot)
         return schema.GroupChangeResponse.from_domain(report)
 
     @bp.operation(
@@ -154,7 +151,7 @@ def _add_automation_routes(bp: ApiBlueprint, actions: GroupBulkActionService) ->
         errors=WRITE_ERRORS,
         idempotent=True,
     )
-    async def create_group_rule(group_id: str, body: RuleCreateRequest) -> schema.GroupRuleResponse:
+    async def create_group_rule(group_id: GroupId, body: RuleCreateRequest) -> schema.GroupRuleResponse:
         """A copy for each member that has no rule of this name; the others are REFUSED with `RULE_EXISTS`."""
-        report = await actions.create_rule(current_session(), GroupId(group_id), to_rule_fields(body))
+        report = await actions.create_rule(current_session(), group_id, to_rule_fields(body))
         return schema.GroupRuleResponse.from_domain(report)

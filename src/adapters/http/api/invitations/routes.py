@@ -18,7 +18,6 @@ from adapters.http.core.auth import RequiredAccess, client_info, current_session
 from adapters.http.core.operation import ApiBlueprint
 from adapters.http.core.paging import ListQuery, list_response
 from adapters.http.core.request_handling import ApiResponse
-from adapters.http.core.schemas import OkResponse
 from domain.team.invitation_acceptance import InvitationAcceptanceService
 from domain.team.invitations import InvitationService
 
@@ -73,10 +72,9 @@ def _add_change_routes(bp: ApiBlueprint, invitations: InvitationService) -> None
     @bp.operation(
         "DELETE /invitations/<invitation_id>", RequiredAccess.SESSION, "Revoke an invitation", errors={403: "ROLE_REQUIRED"}
     )
-    async def delete_invitation(invitation_id: str) -> OkResponse:
+    async def delete_invitation(invitation_id: str) -> None:
         """Its link no longer works. Requires the role Admin or Owner; only an Owner revokes that of an Owner."""
         await invitations.revoke(current_session(), invitation_id)
-        return OkResponse()
 
 
 def _add_acceptance_routes(bp: ApiBlueprint, acceptance: InvitationAcceptanceService) -> None:

@@ -15,7 +15,6 @@ from adapters.http.core.auth import RequiredAccess, current_session
 from adapters.http.core.operation import ApiBlueprint
 from adapters.http.core.paging import ListQuery, list_response
 from adapters.http.core.request_handling import ApiResponse
-from adapters.http.core.schemas import OkResponse
 from domain.accounts.ports import HasProjects
 from domain.devices.groups import HasDeviceGroups
 from domain.devices.ports import HasDevices
@@ -70,16 +69,14 @@ def _add_key_update_routes(bp: ApiBlueprint, keys: ApiKeyService[Any]) -> None:
     @bp.operation(
         "PATCH /keys/<key_id>", RequiredAccess.SESSION, "Rename, disable or enable a key", errors={403: "ROLE_REQUIRED"}
     )
-    async def update_key(key_id: str, body: ApiKeyUpdateRequest) -> OkResponse:
+    async def update_key(key_id: str, body: ApiKeyUpdateRequest) -> None:
         """Requires the role Admin or Owner."""
         await keys.update(current_session(), key_id, name=body.name, enabled=body.enabled)
-        return OkResponse()
 
     @bp.operation("DELETE /keys/<key_id>", RequiredAccess.SESSION, "Delete a key", errors={403: "ROLE_REQUIRED"})
-    async def delete_key(key_id: str) -> OkResponse:
+    async def delete_key(key_id: str) -> None:
         """Also deletes its grants and webhooks, at once. Requires the role Admin or Owner."""
         await keys.delete(current_session(), key_id)
-        return OkResponse()
 
 
 async def _load_key_grants(tx: ApiKeyGrantsTx, key: ApiKey) -> list[ApiKeyGrantResponse]:

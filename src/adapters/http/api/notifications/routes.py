@@ -12,7 +12,6 @@ from adapters.http.api.notifications.schemas import (
 )
 from adapters.http.core.auth import RequiredAccess, current_session
 from adapters.http.core.operation import ApiBlueprint
-from adapters.http.core.schemas import OkResponse
 from domain.kernel.ids import ChannelId
 from domain.notifications.notification_settings import NotificationSettingsService
 from domain.notifications.push_keys import PushKeyService
@@ -66,10 +65,9 @@ def _add_channel_routes(bp: ApiBlueprint, notifications: NotificationSettingsSer
     @bp.operation(
         "DELETE /auth/notifications/channels/<channel_id>", RequiredAccess.SESSION, "Delete a channel", errors={404: "NOT_FOUND"}
     )
-    async def delete_channel(channel_id: str) -> OkResponse:
+    async def delete_channel(channel_id: ChannelId) -> None:
         """What was still owed to it is not sent."""
-        await notifications.delete_channel(current_session(), ChannelId(channel_id))
-        return OkResponse()
+        await notifications.delete_channel(current_session(), channel_id)
 
     @bp.operation(
         "POST /auth/notifications/channels/<channel_id>/test",
@@ -77,6 +75,6 @@ def _add_channel_routes(bp: ApiBlueprint, notifications: NotificationSettingsSer
         "Send a test to a channel",
         errors={404: "NOT_FOUND", 429: "LOGIN_THROTTLED"},
     )
-    async def send_test_notification(channel_id: str) -> ChannelTestResponse:
+    async def send_test_notification(channel_id: ChannelId) -> ChannelTestResponse:
         """At once, also in the quiet hours; at most 20 in an hour."""
-        return ChannelTestResponse.from_domain(await notifications.send_test(current_session(), ChannelId(channel_id)))
+        return ChannelTestResponse.from_domain(await notifications.send_test(current_session(), channel_id))

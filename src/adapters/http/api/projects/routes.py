@@ -7,7 +7,6 @@ from adapters.http.core.auth import RequiredAccess, current_session
 from adapters.http.core.operation import ApiBlueprint
 from adapters.http.core.paging import ListQuery, list_response
 from adapters.http.core.request_handling import ApiResponse
-from adapters.http.core.schemas import OkResponse
 from domain.accounts.projects import ProjectService
 
 
@@ -48,7 +47,6 @@ def _add_project_update_routes(bp: ApiBlueprint, projects: ProjectService) -> No
         "Delete an empty project",
         errors={403: "ROLE_REQUIRED", 409: "DEFAULT_PROJECT PROJECT_NOT_EMPTY"},
     )
-    async def delete_project(project_id: str) -> OkResponse:
+    async def delete_project(project_id: str) -> None:
         """The default project cannot be deleted. Requires the role Admin or Owner."""
         await projects.delete(current_session(), project_id)
-        return OkResponse()

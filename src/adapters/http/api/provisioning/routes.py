@@ -7,7 +7,6 @@ from adapters.http.core.auth import RequiredAccess, client_address, current_sess
 from adapters.http.core.operation import ApiBlueprint
 from adapters.http.core.paging import ListQuery, list_response, page_response
 from adapters.http.core.request_handling import ApiResponse
-from adapters.http.core.schemas import OkResponse
 from domain.kernel.ids import ClaimId, ProvisioningCodeId
 from domain.provisioning.claiming import DeviceClaimInput, DeviceClaimService
 from domain.provisioning.codes import ProvisioningCodeService
@@ -53,10 +52,9 @@ def _add_code_routes(bp: ApiBlueprint, codes: ProvisioningCodeService) -> None:
         "Revoke a provisioning code",
         errors={403: "ROLE_REQUIRED", 404: "NOT_FOUND"},
     )
-    async def revoke_provisioning_code(code_id: str) -> OkResponse:
+    async def revoke_provisioning_code(code_id: ProvisioningCodeId) -> None:
         """Also removes the claims that wait. Devices that have their credentials keep them. Requires the role Admin or Owner."""
-        await codes.revoke(current_session(), ProvisioningCodeId(code_id))
-        return OkResponse()
+        await codes.revoke(current_session(), code_id)
 
 
 def _add_decision_routes(bp: ApiBlueprint, codes: ProvisioningCodeService) -> None:
@@ -70,15 +68,15 @@ def _add_decision_routes(bp: ApiBlueprint, codes: ProvisioningCodeService) -> No
     @bp.operation(
         "POST /provisioning-claims/<claim_id>/approve", RequiredAccess.SESSION, "Approve a claim", errors=DECISION_ERRORS
     )
-    async def approve_claim(claim_id: str) -> schema.ClaimResponse:
+    async def approve_claim(claim_id: ClaimId) -> schema.ClaimResponse:
         """The device gets its credentials when it asks the next time. Requires the role Admin or Owner."""
-        decided = await codes.decide(current_session(), ClaimId(claim_id), approve=True)
+        decided = await codes.decide(current_session(), claim_id, approve=True)
         return schema.ClaimResponse.of(decided)
 
     @bp.operation("POST /provisioning-claims/<claim_id>/deny", RequiredAccess.SESSION, "Deny a claim", errors=DECISION_ERRORS)
-    async def deny_claim(claim_id: str) -> schema.ClaimResponse:
+    async def deny_claim(claim_id: ClaimId) -> schema.ClaimResponse:
         """This hardware id is refused from now on; it can be approved later. Requires the role Admin or Owner."""
-        decided = await codes.decide(current_session(), ClaimId(claim_id), approve=False)
+        decided = await codes.decide(current_session(), claim_id, approve=False)
         return schema.ClaimResponse.of(decided)
 
 

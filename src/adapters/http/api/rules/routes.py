@@ -18,7 +18,6 @@ from adapters.http.api.rules.schemas import (
 )
 from adapters.http.core.auth import RequiredAccess, current_session
 from adapters.http.core.operation import ApiBlueprint
-from adapters.http.core.schemas import OkResponse
 from domain.kernel.errors import ValidationFailed
 from domain.kernel.ids import DeviceId, RuleId
 from domain.rules.metric_declarations import MetricDeclarationService
@@ -34,14 +33,14 @@ def rules_blueprint(rules: RuleService, trials: RuleDryRunService, declarations:
     bp = ApiBlueprint("rules", "Rules")
 
     @bp.operation("GET /devices/<device_id>/rules", RequiredAccess.SESSION, "List a device's rules")
-    async def list_rules(device_id: str) -> list[RuleResponse]:
+    async def list_rules(device_id: DeviceId) -> list[RuleResponse]:
         """Sorted by `priority`, lowest first, then by age, oldest first."""
-        return [rule_response(rule) for rule in await rules.list(current_session(), DeviceId(device_id))]
+        return [rule_response(rule) for rule in await rules.list(current_session(), device_id)]
 
     @bp.operation("GET /devices/<device_id>/rules/context", RequiredAccess.SESSION, "List metrics and commands for rules")
-    async def get_rule_context(device_id: str) -> RuleContextResponse:
+    async def get_rule_context(device_id: DeviceId) -> RuleContextResponse:
         """The metrics that conditions can use, and the commands that a rule can run."""
-        return RuleContextResponse.of(await rules.get_context(current_session(), DeviceId(device_id)))
+        return RuleContextResponse.of(await rules.get_context(current_session(), device_id))
 
     @bp.operation(
         "POST /devices/<device_id>/rules",
@@ -51,9 +50,9 @@ def rules_blueprint(rules: RuleService, trials: RuleDryRunService, declarations:
         errors={400: INVALID_RULE_CODES, 403: NOT_GRANTED_CODES, 409: "TOO_MANY_RULES"},
         idempotent=True,
     )
-    async def create_rule(device_id: str, body: RuleCreateRequest) -> RuleResponse:
+    async def create_rule(device_id: DeviceId, body: RuleCreateRequest) -> RuleResponse:
         """Runs its command on behalf of the member who saved it last, with that member's permissions at the time."""
-        return rule_response(await rules.create(current_session(), DeviceId(device_id), to_rule_fields(body)))
+        return rule_response(await rules.create(current_session(), device_id, to_rule_fields(body)))
 
     @bp.operation(
         "PATCH /devices/<device_id>/rules/<rule_id>",
@@ -61,18 +60,17 @@ def rules_blueprint(rules: RuleService, trials: RuleDryRunService, declarations:
         "Edit a rule",
         errors={400: INVALID_RULE_CODES, 403: NOT_GRANTED_CODES},
     )
-    async def update_rule(device_id: str, rule_id: str, body: RuleUpdateRequest) -> RuleResponse:
+    async def update_rule(device_id: DeviceId, rule_id: RuleId, body: RuleUpdateRequest) -> RuleResponse:
         """Resets the rule's match state only if its conditions or timing changed, or if it is enabled again."""
         fields = to_rule_fields(body)
-        return rule_response(await rules.update(current_session(), DeviceId(device_id), RuleId(rule_id), fields))
+        return rule_response(await rules.update(current_session(), device_id, rule_id, fields))
 
     @bp.operation(
         "DELETE /devices/<device_id>/rules/<rule_id>", RequiredAccess.SESSION, "Delete a rule", errors={403: "ROLE_REQUIRED"}
     )
-    async def delete_rule(device_id: str, rule_id: str) -> OkResponse:
+    async def delete_rule(device_id: DeviceId, rule_id: RuleId) -> None:
         """The rule no longer fires and no longer appears in lists."""
-        await rules.delete(current_session(), DeviceId(device_id), RuleId(rule_id))
-        return OkResponse()
+        await rules.delete(current_session(), device_id, rule_id)
 
     @bp.operation(
         "POST /devices/<device_id>/rules/test",
@@ -80,10 +78,10 @@ def rules_blueprint(rules: RuleService, trials: RuleDryRunService, declarations:
         "Dry-run a rule that is not saved",
         errors={400: "VALIDATION_ERROR UNKNOWN_METRIC", 404: "NOT_FOUND"},
     )
-    async def test_rule_draft(device_id: str, body: RuleDraftDryRunRequest) -> RuleDryRunResponse:
+    async def test_rule_draft(device_id: DeviceId, body: RuleDraftDryRunRequest) -> RuleDryRunResponse:
         """Evaluates the conditions on stored telemetry from `from` to `to`. Changes nothing."""
         span = TimeRange(body.from_, body.to)
-        trial = await trials.run_draft_on_history(current_session(), DeviceId(device_id), body.to_spec(), span)
+        trial = await trials.run_draft_on_history(current_session(), device_id, body.to_spec(), span)
         return dry_run_response(trial.final_evaluation, trial)
 
     @bp.operation(
@@ -93,15 +91,15 @@ def rules_blueprint(rules: RuleService, trials: RuleDryRunService, declarations:
         errors={403: "ROLE_REQUIRED"},
         affects="Devices",
     )
-    async def declare_metrics(device_id: str, body: MetricDeclarationRequest) -> MetricDeclarationResponse:
+    async def declare_metrics(device_id: DeviceId, body: MetricDeclarationRequest) -> MetricDeclarationResponse:
         """Rules may name them before the device has reported them. None is forgotten. Requires the role Member or higher."""
-        known = await declarations.declare(current_session(), DeviceId(device_id), body.metrics)
+        known = await declarations.declare(current_session(), device_id, body.metrics)
         return MetricDeclarationResponse(metrics=list(known))
 
     @bp.operation("POST /devices/<device_id>/rules/<rule_id>/test", RequiredAccess.SESSION, "Dry-run a rule")
-    async def test_rule(device_id: str, rule_id: str, body: RuleDryRunRequest) -> RuleDryRunResponse:
+    async def test_rule(device_id: DeviceId, rule_id: RuleId, body: RuleDryRunRequest) -> RuleDryRunResponse:
         """Evaluates the rule on `readings` and the latest values, or on stored telemetry from `from` to `to`. Changes nothing."""
-        caller, device, rule = current_session(), DeviceId(device_id), RuleId(rule_id)
+        caller, device, rule = current_session(), device_id, rule_id
         if body.readings is not None and body.from_ is None and body.to is None:
             return dry_run_response(await trials.run_on_readings(caller, device, rule, body.readings))
         if body.readings is None and body.from_ is not None and body.to is not None:

@@ -7,7 +7,6 @@ from adapters.http.core.auth import RequiredAccess, current_session
 from adapters.http.core.operation import ApiBlueprint
 from adapters.http.core.paging import page_response
 from adapters.http.core.request_handling import ApiResponse
-from adapters.http.core.schemas import OkResponse
 from domain.kernel.errors import ValidationFailed
 from domain.kernel.ids import DeviceId, ScheduleId
 from domain.schedules.occurrence_calendar import ScheduleCalendarService
@@ -40,24 +39,24 @@ def _add_calendar_route(bp: ApiBlueprint, calendar: ScheduleCalendarService) -> 
 
 def _add_read_routes(bp: ApiBlueprint, schedules: ScheduleService) -> None:
     @bp.operation(f"GET {SCHEDULES_PATH}", RequiredAccess.SESSION, "List a device's schedules", errors=READ_ERRORS)
-    async def list_schedules(device_id: str) -> list[schema.ScheduleResponse]:
+    async def list_schedules(device_id: DeviceId) -> list[schema.ScheduleResponse]:
         """The PENDING and ACTIVE schedules, sorted by slot."""
-        found = await schedules.list(current_session(), DeviceId(device_id))
+        found = await schedules.list(current_session(), device_id)
         return [schema.ScheduleResponse.from_domain(shown) for shown in found]
 
     @bp.operation(f"GET {SCHEDULES_PATH}/history", RequiredAccess.SESSION, "Schedule history", errors=READ_ERRORS, paged=True)
     async def list_schedule_history(
-        device_id: str, query: schema.ScheduleHistoryQuery
+        device_id: DeviceId, query: schema.ScheduleHistoryQuery
     ) -> ApiResponse[list[schema.ScheduleResponse]]:
         """The COMPLETED and CANCELLED schedules, newest first."""
         before = None if query.before is None else ScheduleId(query.before)
-        found = await schedules.list_history(current_session(), DeviceId(device_id), limit=query.limit + 1, before=before)
+        found = await schedules.list_history(current_session(), device_id, limit=query.limit + 1, before=before)
         return page_response(found, query.limit, schema.ScheduleResponse.from_domain, lambda view: view.schedule.schedule_id)
 
     @bp.operation(f"GET {SCHEDULES_PATH}/context", RequiredAccess.SESSION, "List commands for schedules", errors=READ_ERRORS)
-    async def get_schedule_context(device_id: str) -> schema.ScheduleContextResponse:
+    async def get_schedule_context(device_id: DeviceId) -> schema.ScheduleContextResponse:
         """The device's commands, except those that need approval."""
-        found = await schedules.list_schedulable_commands(current_session(), DeviceId(device_id))
+        found = await schedules.list_schedulable_commands(current_session(), device_id)
         return schema.ScheduleContextResponse.of(commands=found)
 
 
@@ -70,25 +69,25 @@ def _add_write_routes(bp: ApiBlueprint, schedules: ScheduleService) -> None:
         errors=WRITE_ERRORS,
         idempotent=True,
     )
-    async def create_schedule(device_id: str, body: schema.ScheduleCreateRequest) -> schema.ScheduleResponse:
+    async def create_schedule(device_id: DeviceId, body: schema.ScheduleCreateRequest) -> schema.ScheduleResponse:
         """Cancels the present schedule of the slot and moves it to the history. A Member needs a grant for both commands."""
-        shown = await schedules.put(current_session(), DeviceId(device_id), body.slot, body.to_input())
+        shown = await schedules.put(current_session(), device_id, body.slot, body.to_input())
         return schema.ScheduleResponse.from_domain(shown)
 
     @bp.operation(f"PUT {SCHEDULES_PATH}/<slot>", RequiredAccess.SESSION, "Change a schedule", errors=WRITE_ERRORS)
-    async def update_schedule(device_id: str, slot: str, body: schema.ScheduleUpdateRequest) -> schema.ScheduleResponse:
+    async def update_schedule(device_id: DeviceId, slot: str, body: schema.ScheduleUpdateRequest) -> schema.ScheduleResponse:
         """Omitted fields keep their value. In an empty slot, `onTs` and `offTs` create a schedule; without them: 404."""
         which = _resolve_slot(_parse_slot(slot), body.slot)
-        shown = await schedules.update(current_session(), DeviceId(device_id), which, body.to_changes())
+        shown = await schedules.update(current_session(), device_id, which, body.to_changes())
         return schema.ScheduleResponse.from_domain(shown)
 
     @bp.operation(
         f"PUT {SCHEDULES_PATH}", RequiredAccess.SESSION, "Change a schedule by the slot in the body", errors=WRITE_ERRORS
     )
-    async def update_named_schedule(device_id: str, body: schema.ScheduleUpdateRequest) -> schema.ScheduleResponse:
+    async def update_named_schedule(device_id: DeviceId, body: schema.ScheduleUpdateRequest) -> schema.ScheduleResponse:
         """Works like the call with the slot in the path."""
         which = _resolve_slot(None, body.slot)
-        shown = await schedules.update(current_session(), DeviceId(device_id), which, body.to_changes())
+        shown = await schedules.update(current_session(), device_id, which, body.to_changes())
         return schema.ScheduleResponse.from_domain(shown)
 
     @bp.operation(
@@ -97,10 +96,9 @@ def _add_write_routes(bp: ApiBlueprint, schedules: ScheduleService) -> None:
         "Cancel a schedule",
         errors={400: "VALIDATION_ERROR", 403: "ROLE_REQUIRED", **READ_ERRORS},
     )
-    async def cancel_schedule(device_id: str, slot: str) -> OkResponse:
+    async def cancel_schedule(device_id: DeviceId, slot: str) -> None:
         """The schedule becomes CANCELLED and stays in the history. It switches nothing any more, not even off."""
-        await schedules.cancel(current_session(), DeviceId(device_id), _resolve_slot(_parse_slot(slot), None))
-        return OkResponse()
+        await schedules.cancel(current_session(), device_id, _resolve_slot(_parse_slot(slot), None))
 
 
 def _parse_slot(text: str) -> int | None:

@@ -7,7 +7,6 @@ from adapters.http.core.auth import RequiredAccess, current_session
 from adapters.http.core.operation import ApiBlueprint
 from adapters.http.core.paging import ListQuery, list_response
 from adapters.http.core.request_handling import ApiResponse
-from adapters.http.core.schemas import OkResponse
 from domain.kernel.ids import SessionId
 from domain.team.service_sessions import ServiceSessionService
 
@@ -43,9 +42,8 @@ def service_sessions_blueprint(service_sessions: ServiceSessionService) -> ApiBl
         "Revoke a service session",
         errors={403: "ROLE_REQUIRED", 404: "NOT_FOUND"},
     )
-    async def revoke_service_session(session_id: str) -> OkResponse:
+    async def revoke_service_session(session_id: SessionId) -> None:
         """At once: also a request of it that has begun commits nothing more. Requires the role Admin or Owner."""
-        await service_sessions.revoke(current_session(), SessionId(session_id))
-        return OkResponse()
+        await service_sessions.revoke(current_session(), session_id)
 
     return bp

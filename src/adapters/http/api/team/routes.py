@@ -9,7 +9,6 @@ from adapters.http.core.auth import RequiredAccess, current_session
 from adapters.http.core.operation import ApiBlueprint
 from adapters.http.core.paging import ListQuery, list_response
 from adapters.http.core.request_handling import ApiResponse
-from adapters.http.core.schemas import OkResponse
 from domain.team.members import MemberService
 
 
@@ -56,7 +55,6 @@ def _add_member_update_routes(bp: ApiBlueprint, team: MemberService[Any]) -> Non
         "Remove a member",
         errors={403: "ROLE_REQUIRED", 409: "LAST_OWNER"},
     )
-    async def delete_member(membership_id: str) -> OkResponse:
+    async def delete_member(membership_id: str) -> None:
         """Ends the member's grants and sessions. Requires the role Admin or Owner; only an Owner removes an Owner."""
         await team.remove_member(current_session(), membership_id)
-        return OkResponse()

@@ -50,9 +50,9 @@ def telemetry_blueprint(telemetry: TelemetryQueryService, downsampling: Downsamp
         returns={200: list[ReadingResponse] | list[BucketResponse]},
         errors={403: NOT_GRANTED_CODES},
     )
-    async def list_telemetry(device_id: str, query: TelemetryHistoryQuery) -> list[ReadingResponse] | list[BucketResponse]:
+    async def list_telemetry(device_id: DeviceId, query: TelemetryHistoryQuery) -> list[ReadingResponse] | list[BucketResponse]:
         """Readings, newest first. With `step`, one entry per time interval: minimum, maximum, mean, sum, count and last value."""
-        caller, device, span = current_caller(), DeviceId(device_id), TimeRange(query.since, query.until)
+        caller, device, span = current_caller(), device_id, TimeRange(query.since, query.until)
         turn = -1 if query.order == "asc" else 1
         if query.step is None:
             found = await telemetry.history(caller, device, span, metric=query.metric, limit=query.limit)
@@ -91,9 +91,9 @@ def telemetry_blueprint(telemetry: TelemetryQueryService, downsampling: Downsamp
         "Get the latest telemetry",
         errors={403: NOT_GRANTED_CODES},
     )
-    async def get_latest_telemetry(device_id: str) -> LatestTelemetryResponse:
+    async def get_latest_telemetry(device_id: DeviceId) -> LatestTelemetryResponse:
         """The relay state and the latest value of each metric, from memory."""
-        latest = await telemetry.latest(current_caller(), DeviceId(device_id))
+        latest = await telemetry.latest(current_caller(), device_id)
         relay = latest.device.relay
         return LatestTelemetryResponse(
             state=None if relay is None else "ON" if relay else "OFF",
@@ -110,10 +110,10 @@ def telemetry_blueprint(telemetry: TelemetryQueryService, downsampling: Downsamp
         },
         errors={403: NOT_GRANTED_CODES},
     )
-    async def export_telemetry(device_id: str, query: TelemetryExportQuery) -> Response:
+    async def export_telemetry(device_id: DeviceId, query: TelemetryExportQuery) -> Response:
         """All readings as a stream, oldest first: CSV, or NDJSON with `format=ndjson`."""
         span = TimeRange(query.since, query.until)
-        pages = telemetry.export(current_caller(), DeviceId(device_id), span, metric=query.metric)
+        pages = telemetry.export(current_caller(), device_id, span, metric=query.metric)
         first: list[Reading] = await anext(pages, [])  # an error of the first page must come before the first byte
         as_csv = query.format == "csv"
         content_type = "text/csv; charset=utf-8; header=present" if as_csv else "application/x-ndjson"

@@ -15,7 +15,6 @@ from adapters.http.api.webhooks.schemas import (
 )
 from adapters.http.core.auth import RequiredAccess, current_session
 from adapters.http.core.operation import ApiBlueprint
-from adapters.http.core.schemas import OkResponse
 from domain.webhooks.delivery_log import WebhookDeliveryLogService
 from domain.webhooks.service import WebhookService
 
@@ -55,7 +54,7 @@ def _add_webhook_routes(bp: ApiBlueprint, webhooks: WebhookService) -> None:
     @bp.operation(
         "PATCH /webhooks/<webhook_id>", RequiredAccess.SESSION, "Change, disable or enable a webhook", errors=WEBHOOK_ERRORS
     )
-    async def update_webhook(webhook_id: str, body: WebhookUpdateRequest) -> OkResponse:
+    async def update_webhook(webhook_id: str, body: WebhookUpdateRequest) -> None:
         """Disabling a webhook discards its pending deliveries. Enabling it again delivers new events only."""
         await webhooks.update(
             current_session(),
@@ -65,13 +64,11 @@ def _add_webhook_routes(bp: ApiBlueprint, webhooks: WebhookService) -> None:
             types=body.types,
             webhook_format=body.format,
         )
-        return OkResponse()
 
     @bp.operation("DELETE /webhooks/<webhook_id>", RequiredAccess.SESSION, "Delete a webhook", errors=WEBHOOK_ERRORS)
-    async def delete_webhook(webhook_id: str) -> OkResponse:
+    async def delete_webhook(webhook_id: str) -> None:
         """Also deletes its delivery log and discards pending deliveries."""
         await webhooks.delete(current_session(), webhook_id)
-        return OkResponse()
 
 
 def _add_delivery_routes(bp: ApiBlueprint, webhooks: WebhookService, log: WebhookDeliveryLogService) -> None:
