@@ -13,7 +13,7 @@ from pydantic import Field
 from quart import request
 
 from adapters.http.core.request_handling import ApiResponse
-from adapters.http.core.schemas import QueryParameters
+from adapters.http.core.schemas import IdText, QueryParameters
 from domain.kernel.errors import ValidationFailed
 from domain.kernel.quotas import MAX_LISTED
 
@@ -25,7 +25,7 @@ class ListQuery(QueryParameters):
     """Of a list that is bounded: without a limit, the whole of it."""
 
     limit: Annotated[int, Field(ge=1, le=MAX_LISTED)] = MAX_LISTED
-    after: Annotated[str, Field(min_length=1, max_length=64)] | None = Field(
+    after: IdText[str] | None = Field(
         default=None, description="The id of an entry: only those after it. The `Link` header carries it."
     )
 

@@ -6,7 +6,8 @@ request body passes `parse_json_object` (json_body.py) first, which refuses JSON
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
+from dataclasses import fields
 from enum import Enum
 from typing import Annotated, Any, ClassVar, Self, TypeVar
 
@@ -96,23 +97,43 @@ InstantMs = Annotated[
 ]
 """An instant in a query: Unix milliseconds, or ISO 8601 as dashboards such as Grafana write it."""
 
+Id = TypeVar("Id", bound=str)
+IdText = Annotated[Id, Field(min_length=1, max_length=64)]
+"""An id in a request, such as `IdText[DeviceId]`. Whether there is such a thing is the domain's question."""
+
 E = TypeVar("E", bound=Enum)
 EnumValue = Annotated[E, Field(strict=False)]
 """An enumeration in a request body, given by its value. A strict model would accept only the Python member."""
 
+Made = TypeVar("Made")
 
-class RequestBody(BaseModel):
-    """A request body. It accepts the camelCase names only."""
+
+class RequestModel(BaseModel):
+    """What a client sends, with the camelCase names only. Unknown names are refused."""
 
     model_config = ConfigDict(
         alias_generator=to_camel,
-        strict=True,
         extra="forbid",
         frozen=True,
         allow_inf_nan=False,
         hide_input_in_errors=True,
         defer_build=True,
     )
+
+    def to_domain(self, kind: Callable[..., Made], **given: object) -> Made:
+        """An object of a data class: a field is what `given` says, else this model's field of the same name, else its default."""
+        names = {field.name for field in fields(kind)} & type(self).model_fields.keys() - given.keys()  # type: ignore[arg-type]
+        return kind(**{name: getattr(self, name) for name in names}, **given)
+
+
+class QueryParameters(RequestModel):
+    """Query parameters: text on the wire, so numbers and booleans are parsed from text."""
+
+
+class RequestBody(RequestModel):
+    """A request body. Nothing is converted: `"1"` is no number."""
+
+    model_config = ConfigDict(strict=True)
 
 
 class EmptyBody(RequestBody):
@@ -123,6 +144,10 @@ class PatchBody(RequestBody):
     """A partial update: omitted fields keep their value. `null` clears a field, and only the fields in `nullable` accept it."""
 
     nullable: ClassVar[frozenset[str]] = frozenset()
+
+    def to_changes(self) -> dict[str, Any]:
+        """The fields that were sent."""
+        return {name: getattr(self, name) for name in self.model_fields_set}
 
     @classmethod
     def reject_nulls(cls, content: Mapping[str, Any]) -> None:
@@ -149,19 +174,6 @@ def without_null(schema: dict[str, Any]) -> dict[str, Any]:
     if len(alternatives) == 1:
         return {**alternatives[0], **rest}
     return {**rest, "anyOf": alternatives} if alternatives else rest
-
-
-class QueryParameters(BaseModel):
-    """Query parameters: text on the wire, so numbers and booleans are parsed from text. Unknown names are refused."""
-
-    model_config = ConfigDict(
-        alias_generator=to_camel,
-        extra="forbid",
-        frozen=True,
-        allow_inf_nan=False,
-        hide_input_in_errors=True,
-        defer_build=True,
-    )
 
 
 def _names_of(field: str) -> AliasChoices:

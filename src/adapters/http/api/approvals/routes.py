@@ -31,9 +31,8 @@ def approvals_blueprint(approvals: ApprovalService[Any]) -> ApiBlueprint:
 
 def _add_list_routes(bp: ApiBlueprint, approvals: ApprovalService[Any]) -> None:
     async def page(query: ApprovalsQuery, device_id: DeviceId | None) -> ApiResponse[list[ApprovalResponse]]:
-        before = None if query.before is None else ApprovalId(query.before)
         found = await approvals.list(
-            current_session(), device_id=device_id, status=query.status, limit=query.limit + 1, before=before
+            current_session(), device_id=device_id, status=query.status, limit=query.limit + 1, before=query.before
         )
         return page_response(found, query.limit, ApprovalResponse.from_domain, lambda approval: approval.approval_id)
 

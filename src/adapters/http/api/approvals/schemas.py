@@ -6,9 +6,10 @@ from typing import Annotated, Any
 
 from pydantic import Field
 
-from adapters.http.core.schemas import QueryParameters, Remark, RequestBody, ResponseModel, Timestamp
+from adapters.http.core.schemas import IdText, QueryParameters, Remark, RequestBody, ResponseModel, Timestamp
 from domain.approvals.model import Approval, ApprovalStatus
 from domain.approvals.service import LIST_LIMIT
+from domain.kernel.ids import ApprovalId
 
 
 class ApprovalResponse(ResponseModel):
@@ -43,6 +44,6 @@ class ApproveResponse(ResponseModel):
 class ApprovalsQuery(QueryParameters):
     status: ApprovalStatus | None = None
     limit: Annotated[int, Field(ge=1, le=LIST_LIMIT)] = LIST_LIMIT
-    before: Annotated[str, Field(min_length=1, max_length=64)] | None = Field(
+    before: IdText[ApprovalId] | None = Field(
         default=None, description="The id of an approval: only older ones. The `Link` header carries it."
     )

@@ -86,7 +86,7 @@ class CommandDefinitionCreateRequest(RequestBody):
     requires_approval: bool = False
 
     def to_input(self) -> CommandDefinitionInput:
-        return CommandDefinitionInput(**{name: getattr(self, name) for name in type(self).model_fields})
+        return self.to_domain(CommandDefinitionInput)
 
 
 class CommandDefinitionUpdateRequest(PatchBody):
@@ -101,9 +101,6 @@ class CommandDefinitionUpdateRequest(PatchBody):
     params_schema: dict[str, Any] | None = None
     shape: EnumValue[CommandWidget] | None = None
     requires_approval: bool | None = None
-
-    def to_changes(self) -> dict[str, Any]:
-        return {name: getattr(self, name) for name in self.model_fields_set}
 
 
 class CommandDefinitionCreatedResponse(ResponseModel):

@@ -10,6 +10,7 @@ from adapters.http.core.schemas import (
     SINGLE_LINE_SCHEMA,
     VISIBLE_LINE_SCHEMA,
     EnumValue,
+    IdText,
     OneLine,
     PatchBody,
     QueryParameters,
@@ -32,7 +33,6 @@ DeviceName = Annotated[str, StringConstraints(min_length=1, max_length=128, stri
 ShortText = Annotated[str, StringConstraints(min_length=1, max_length=64, strip_whitespace=True), OneLine, _VISIBLE_LINE]
 SingleLineText = Annotated[str, StringConstraints(max_length=256, strip_whitespace=True), OneLine, _SINGLE_LINE]
 DescriptionText = Annotated[str, StringConstraints(max_length=2000)]
-IdText = Annotated[str, StringConstraints(min_length=1, max_length=64)]
 ExternalId = Annotated[str, StringConstraints(min_length=1, max_length=128, strip_whitespace=True), OneLine, _VISIBLE_LINE]
 Tags = Annotated[list[ShortText], Field(max_length=MAX_TAGS)]
 
@@ -44,8 +44,8 @@ class DeviceRegistrationRequest(RequestBody):
     board_type: ShortText = Field(examples=["ESP32"])
     app_type: ShortText = Field(examples=["PUMP"])
     app_type_other: SingleLineText | None = None
-    project_id: IdText | None = Field(default=None, description="Omitted: the account's default project.")
-    device_type_id: IdText | None = None
+    project_id: IdText[ProjectId] | None = Field(default=None, description="Omitted: the account's default project.")
+    device_type_id: IdText[DeviceTypeId] | None = None
     profile: EnumValue[FirmwareProfile] | None = Field(
         default=None, description="The firmware's message format. Omitted: derived from board and application."
     )
@@ -60,19 +60,8 @@ class DeviceRegistrationRequest(RequestBody):
     )
 
     def to_registration(self) -> DeviceRegistration:
-        return DeviceRegistration(
-            name=self.name,
-            board_type=self.board_type,
-            app_type=self.app_type,
-            app_type_other=self.app_type_other,
-            project_id=ProjectId(self.project_id) if self.project_id is not None else None,
-            device_type_id=DeviceTypeId(self.device_type_id) if self.device_type_id is not None else None,
-            profile=self.profile,
-            about=DeviceMetadata(
-                **{name: getattr(self, name) for name in _METADATA_FIELDS}, tags=tuple(dict.fromkeys(self.tags or ()))
-            ),
-            external_id=self.external_id,
-        )
+        about = self.to_domain(DeviceMetadata, tags=tuple(dict.fromkeys(self.tags or ())))
+        return self.to_domain(DeviceRegistration, about=about)
 
 
 class DeviceUpdateRequest(PatchBody):
@@ -84,8 +73,8 @@ class DeviceUpdateRequest(PatchBody):
     board_type: ShortText | None = None
     app_type: ShortText | None = None
     app_type_other: SingleLineText | None = None
-    project_id: IdText | None = None
-    device_type_id: IdText | None = None
+    project_id: IdText[ProjectId] | None = None
+    device_type_id: IdText[DeviceTypeId] | None = None
     profile: EnumValue[FirmwareProfile] | None = None
     description: DescriptionText | None = None
     location: SingleLineText | None = None
@@ -96,20 +85,20 @@ class DeviceUpdateRequest(PatchBody):
     external_id: ExternalId | None = None
 
     def to_changes(self) -> dict[str, Any]:
-        given = {name: getattr(self, name) for name in self.model_fields_set}
+        given = super().to_changes()
         if "tags" in given:
             given["tags"] = tuple(dict.fromkeys(given["tags"] or ()))
         return given
 
 
 class DevicesQuery(QueryParameters):
-    project_id: IdText | None = None
+    project_id: IdText[ProjectId] | None = None
     external_id: ExternalId | None = Field(default=None, description="Only the device with this `externalId`.")
     search: Annotated[str, Field(max_length=128)] | None = Field(
         default=None,
         description="Words that must all be in the name, id, location, tags or application; case is ignored for a–z.",
     )
-    group_id: IdText | None = Field(default=None, description="Only the members of this group.")
+    group_id: IdText[GroupId] | None = Field(default=None, description="Only the members of this group.")
     tag: ShortText | None = Field(default=None, description="Only devices with exactly this tag.")
     state: DeviceStateFilter | None = Field(default=None, description="`online` and `offline` are of ACTIVE devices.")
     sort: DeviceSort = Field(
@@ -123,17 +112,7 @@ class DevicesQuery(QueryParameters):
     def to_search(self) -> DeviceSearch:
         if self.offset and self.limit is None:
             raise ValidationFailed.for_field("offset", "needs `limit`: the number of devices on a page.")
-        return DeviceSearch(
-            words=DeviceSearch.words_of(self.search or ""),
-            state=self.state,
-            project_id=None if self.project_id is None else ProjectId(self.project_id),
-            external_id=self.external_id,
-            group_id=None if self.group_id is None else GroupId(self.group_id),
-            tag=self.tag,
-            sort=self.sort,
-            limit=self.limit,
-            offset=self.offset,
-        )
+        return self.to_domain(DeviceSearch, words=DeviceSearch.words_of(self.search or ""))
 
 
 class DeviceCountsResponse(ResponseModel):

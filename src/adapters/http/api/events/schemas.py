@@ -6,7 +6,7 @@ from typing import Annotated
 
 from pydantic import Field
 
-from adapters.http.core.schemas import InstantMs, QueryParameters, ResponseModel
+from adapters.http.core.schemas import IdText, InstantMs, QueryParameters, ResponseModel
 from domain.audit.export_selection import AuditSelection
 from domain.events.model import EventSearch
 from domain.events.policy import DEFAULT_LIMIT, MAX_LIMIT
@@ -16,14 +16,11 @@ from domain.kernel.domain_events import EventKind
 PageLimit = Annotated[int, Field(ge=1, le=MAX_LIMIT)]
 
 
-DeviceIdText = Annotated[str, Field(min_length=1, max_length=64)]
-
-
 class EventsQuery(QueryParameters):
     limit: PageLimit = DEFAULT_LIMIT
     cursor: str | None = Field(default=None, max_length=128, description="The `cursor` of the previous page.")
     type: EventKind | None = Field(default=None, description="Only events of this type. `telemetry` reads the telemetry history.")
-    device_id: DeviceIdText | None = Field(default=None, description="Only events of this device, which may have been deleted.")
+    device_id: IdText[str] | None = Field(default=None, description="Only events of this device, which may have been deleted.")
     since: InstantMs | None = Field(default=None, description="Only events at or after this time.")
     until: InstantMs | None = Field(default=None, description="Only events before this time.")
     source: Annotated[str, Field(min_length=1, max_length=128)] | None = Field(
@@ -40,7 +37,7 @@ class EventsQuery(QueryParameters):
 class EventsExportQuery(QueryParameters):
     since: InstantMs | None = Field(default=None, description="Only records at or after this time.")
     until: InstantMs | None = Field(default=None, description="Only records before this time.")
-    command_id: DeviceIdText | None = Field(
+    command_id: IdText[str] | None = Field(
         default=None, description="Only the story of a command: the id of an execution or of an approval. Not with a time."
     )
     after_seal: Annotated[int, Field(ge=0, le=2**52)] | None = Field(

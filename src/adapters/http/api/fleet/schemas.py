@@ -11,7 +11,6 @@ from adapters.http.api.devices.schemas import (
     DescriptionText,
     DeviceName,
     ExternalId,
-    IdText,
     ShortText,
     SingleLineText,
     Tags,
@@ -20,7 +19,7 @@ from adapters.http.api.grants.schemas import GrantBody
 from adapters.http.api.rules.schemas import DeviceMetricNames, RuleCreateRequest
 from adapters.http.api.schedules.schemas import ScheduleCreateRequest
 from adapters.http.api.webhooks.schemas import FORMAT, EventTypes, Url
-from adapters.http.core.schemas import DisplayName, EnumValue, QueryParameters, RequestBody
+from adapters.http.core.schemas import DisplayName, EnumValue, IdText, QueryParameters, RequestBody
 from domain.devices.bulk_registration import BulkCredentials
 from domain.devices.groups import MAX_GROUP_DEVICES
 from domain.devices.model import FirmwareProfile
@@ -48,7 +47,7 @@ class FleetDevice(RequestBody):
     """Give `externalId`, or the `deviceId` of a stored device; with both, the device gets the `externalId`."""
 
     external_id: ExternalId | None = Field(default=None, description="Your own id of the device; unique in the account.")
-    device_id: IdText | None = None
+    device_id: IdText[str] | None = None
     name: DeviceName
     board_type: ShortText = Field(examples=["ESP32"])
     app_type: ShortText = Field(examples=["PUMP"])

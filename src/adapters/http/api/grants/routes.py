@@ -11,7 +11,7 @@ from adapters.http.core.paging import ListQuery, list_response
 from adapters.http.core.request_handling import ApiResponse
 from domain.grants.access_explanation import AccessExplainer
 from domain.grants.grant_service import GrantService
-from domain.kernel.ids import DeviceId, GrantId, KeyId, MembershipId
+from domain.kernel.ids import DeviceId, GrantId
 
 GRANT_ERRORS = {403: "ROLE_REQUIRED", 404: "NOT_FOUND"}
 GrantCreateResult = schema.GrantCreatedResponse | schema.GrantCreatedWithWarningsResponse
@@ -47,8 +47,8 @@ def _add_read_routes(bp: ApiBlueprint, grants: GrantService[Any], access: Access
             current_caller(),
             device_id,
             command=query.cmd,
-            key_id=None if query.api_key_id is None else KeyId(query.api_key_id),
-            membership_id=None if query.membership_id is None else MembershipId(query.membership_id),
+            key_id=query.api_key_id,
+            membership_id=query.membership_id,
         )
         return schema.AccessExplanationResponse.from_domain(explanation)
 

@@ -27,7 +27,6 @@ Weekdays = Annotated[
 MinuteOfDay = Annotated[int, Field(ge=0, le=1439, description="Minute of the day in `timezone`, 0 to 1439.")]
 RatePerMinute = Annotated[int, Field(ge=1, le=MAX_RATE_PER_MINUTE, description="Maximum number of commands in any 60 seconds.")]
 TimeZoneName = Annotated[str, Field(max_length=64, examples=["Europe/Berlin"], description="An IANA time zone.")]
-_DOMAIN_FIELD_NAMES = {"expires_at": "expires_ms"}
 
 
 class GrantBody(RequestBody):
@@ -45,30 +44,22 @@ class GrantBody(RequestBody):
     rate_limit_per_minute: RatePerMinute | None = None
 
     def to_content(self) -> GrantInput:
-        return GrantInput(
+        return self.to_domain(
+            GrantInput,
             commands=tuple(self.commands),
-            scope=self.scope,
             expires_ms=None if self.expires_at is None else parse_timestamp("expiresAt", self.expires_at),
             active_days=tuple(self.active_days or ()),
-            active_from_minute=self.active_from_minute,
-            active_to_minute=self.active_to_minute,
-            timezone=self.timezone,
-            rate_limit_per_minute=self.rate_limit_per_minute,
         )
 
 
 class GroupGrantCreateRequest(GrantBody):
     """Give exactly one of `apiKeyId` and `membershipId`."""
 
-    api_key_id: str | None = Field(default=None, max_length=64)
-    membership_id: str | None = Field(default=None, max_length=64)
+    api_key_id: KeyId | None = Field(default=None, max_length=64)
+    membership_id: MembershipId | None = Field(default=None, max_length=64)
 
     def to_input(self) -> GrantDraft:
-        return GrantDraft(
-            input=self.to_content(),
-            key_id=None if self.api_key_id is None else KeyId(self.api_key_id),
-            membership_id=None if self.membership_id is None else MembershipId(self.membership_id),
-        )
+        return GrantDraft(self.to_content(), self.api_key_id, self.membership_id)
 
 
 class GrantCreateRequest(GroupGrantCreateRequest):
@@ -98,16 +89,12 @@ class GrantUpdateRequest(PatchBody):
 
     def to_changes(self) -> dict[str, Any]:
         """The changed fields by their names in `GrantInput`."""
-        given: dict[str, Any] = {}
-        for name in self.model_fields_set:
-            value = getattr(self, name)
-            if name == "active_days":
-                value = tuple(value or ())
-            elif name == "commands":
-                value = tuple(value)
-            elif name == "expires_at" and value is not None:
-                value = parse_timestamp("expiresAt", value)
-            given[_DOMAIN_FIELD_NAMES.get(name, name)] = value
+        given = super().to_changes()
+        for name in given.keys() & {"active_days", "commands"}:
+            given[name] = tuple(given[name] or ())
+        if "expires_at" in given:
+            text = given.pop("expires_at")
+            given["expires_ms"] = None if text is None else parse_timestamp("expiresAt", text)
         return given
 
 
@@ -181,8 +168,8 @@ class AccessExplanationQuery(QueryParameters):
     asks for itself only."""
 
     cmd: str | None = Field(default=None, min_length=1, max_length=64)
-    api_key_id: str | None = Field(default=None, max_length=64)
-    membership_id: str | None = Field(default=None, max_length=64)
+    api_key_id: KeyId | None = Field(default=None, max_length=64)
+    membership_id: MembershipId | None = Field(default=None, max_length=64)
 
 
 class GrantCheckResponse(ResponseModel):

@@ -13,7 +13,7 @@ from adapters.http.core.paging import list_response
 from adapters.http.core.request_handling import ApiResponse
 from domain.groups.bulk_actions import GroupBulkActionService
 from domain.groups.service import DeviceGroupService
-from domain.kernel.ids import GroupId, ProjectId
+from domain.kernel.ids import GroupId
 
 TAG = "Groups"
 READ_ERRORS = {404: "NOT_FOUND"}
@@ -33,8 +33,7 @@ def _add_read_routes(bp: ApiBlueprint, groups: DeviceGroupService) -> None:
     @bp.operation("GET /groups", RequiredAccess.KEY, "List groups", paged=True)
     async def list_groups(query: schema.GroupsQuery) -> ApiResponse[list[schema.GroupResponse]]:
         """Oldest first. An API key sees the groups of the devices that its grants cover."""
-        project_id = None if query.project_id is None else ProjectId(query.project_id)
-        found = await groups.list(current_caller(), project_id)
+        found = await groups.list(current_caller(), query.project_id)
         return list_response(found, query, schema.GroupResponse.from_domain, lambda view: view.group.group_id)
 
     @bp.operation("GET /groups/<group_id>", RequiredAccess.KEY, "Get a group", errors=READ_ERRORS)
@@ -57,9 +56,9 @@ def _add_write_routes(bp: ApiBlueprint, groups: DeviceGroupService) -> None:
         made = await groups.create(
             current_session(),
             body.name,
-            project_id=None if body.project_id is None else ProjectId(body.project_id),
+            project_id=body.project_id,
             description=body.description,
-            device_ids=schema.to_device_ids(body.device_ids),
+            device_ids=body.device_ids or (),
         )
         return schema.GroupDetailsResponse.from_domain(made)
 
@@ -84,8 +83,7 @@ def _add_write_routes(bp: ApiBlueprint, groups: DeviceGroupService) -> None:
     async def update_group_members(group_id: GroupId, body: schema.GroupMembersRequest) -> schema.GroupMembersResponse:
         """Grants on the group cover a new member, and no longer a removed one, from the next call on. Requires the role Admin or
         Owner."""
-        add, remove = schema.to_device_ids(body.add), schema.to_device_ids(body.remove)
-        change = await groups.change_members(current_session(), group_id, add, remove)
+        change = await groups.change_members(current_session(), group_id, body.add or (), body.remove or ())
         return schema.GroupMembersResponse.from_domain(change)
 
 

@@ -7,26 +7,26 @@ from typing import Annotated, Any, Self
 
 from pydantic import Field
 
-from adapters.http.api.devices.schemas import DescriptionText, IdText
+from adapters.http.api.devices.schemas import DescriptionText
 from adapters.http.core.paging import ListQuery
-from adapters.http.core.schemas import DisplayName, PatchBody, Remark, RequestBody, ResponseModel, Timestamp
+from adapters.http.core.schemas import DisplayName, IdText, PatchBody, Remark, RequestBody, ResponseModel, Timestamp
 from domain.commands.service import SubmissionResult
 from domain.devices.groups import MAX_GROUP_DEVICES
 from domain.groups.bulk_actions import GroupActionReport, GroupCommand, GroupDeviceOutcome
 from domain.groups.service import GroupMembershipCounts, GroupView
-from domain.kernel.ids import DeviceId
+from domain.kernel.ids import DeviceId, ProjectId
 from domain.rules.model import Rule
 
-DeviceIds = Annotated[list[IdText], Field(max_length=MAX_GROUP_DEVICES)]
+DeviceIds = Annotated[list[IdText[DeviceId]], Field(max_length=MAX_GROUP_DEVICES)]
 
 
 class GroupsQuery(ListQuery):
-    project_id: IdText | None = None
+    project_id: IdText[ProjectId] | None = None
 
 
 class GroupCreateRequest(RequestBody):
     name: DisplayName
-    project_id: IdText | None = Field(default=None, description="Omitted: the account's default project.")
+    project_id: IdText[ProjectId] | None = Field(default=None, description="Omitted: the account's default project.")
     description: DescriptionText | None = None
     device_ids: DeviceIds | None = Field(default=None, description="Devices of the same project.")
 
@@ -38,9 +38,6 @@ class GroupUpdateRequest(PatchBody):
 
     name: DisplayName | None = None
     description: DescriptionText | None = None
-
-    def to_changes(self) -> dict[str, Any]:
-        return {name: getattr(self, name) for name in self.model_fields_set}
 
 
 class GroupMembersRequest(RequestBody):
@@ -193,7 +190,3 @@ class GroupRuleResponse(ResponseModel):
             for each in report.outcomes
         ]
         return cls(done=len(devices) - refused, refused=refused, devices=devices)
-
-
-def to_device_ids(texts: list[str] | None) -> list[DeviceId]:
-    return [DeviceId(text) for text in texts or ()]

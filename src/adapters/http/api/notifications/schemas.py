@@ -58,15 +58,11 @@ class NotificationSettingsRequest(RequestBody):
     def to_settings(self) -> MemberNotificationSettings:
         if (self.quiet_from_minute is None) != (self.quiet_to_minute is None):
             raise ValidationFailed.for_field("quietToMinute", "and quietFromMinute go together: set both or neither.")
-        settings = NotificationSettings(
-            MembershipId(""),
-            AccountId(""),
-            tuple(dict.fromkeys(self.topics)),
-            self.offline_minutes,
-            self.quiet_from_minute,
-            self.quiet_to_minute,
-            self.timezone,
-            self.language,
+        settings = self.to_domain(
+            NotificationSettings,
+            membership_id=MembershipId(""),
+            account_id=AccountId(""),
+            topics=tuple(dict.fromkeys(self.topics)),
         )
         return MemberNotificationSettings(settings, self.mail)
 

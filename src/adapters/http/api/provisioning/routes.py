@@ -61,8 +61,7 @@ def _add_decision_routes(bp: ApiBlueprint, codes: ProvisioningCodeService) -> No
     @bp.operation("GET /provisioning-claims", RequiredAccess.SESSION, "List claims", paged=True)
     async def list_provisioning_claims(query: schema.ClaimsQuery) -> ApiResponse[list[schema.ClaimResponse]]:
         """Newest first."""
-        before = None if query.before is None else ClaimId(query.before)
-        found = await codes.list_claims(current_session(), status=query.status, before=before, limit=query.limit + 1)
+        found = await codes.list_claims(current_session(), status=query.status, before=query.before, limit=query.limit + 1)
         return page_response(found, query.limit, schema.ClaimResponse.of, lambda claim: claim.claim_id)
 
     @bp.operation(

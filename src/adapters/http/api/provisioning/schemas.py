@@ -6,11 +6,12 @@ from typing import Annotated
 
 from pydantic import Field, StringConstraints
 
-from adapters.http.api.devices.schemas import DeviceName, IdText, ShortText, Tags
+from adapters.http.api.devices.schemas import DeviceName, ShortText, Tags
 from adapters.http.core.request_parsing import parse_timestamp
 from adapters.http.core.schemas import (
     DisplayName,
     EnumValue,
+    IdText,
     QueryParameters,
     RequestBody,
     ResponseModel,
@@ -19,7 +20,7 @@ from adapters.http.core.schemas import (
 )
 from domain.devices.credential_issuer import RevealedCredentials
 from domain.devices.model import FirmwareProfile
-from domain.kernel.ids import DeviceTypeId, ProjectId
+from domain.kernel.ids import ClaimId, DeviceTypeId, ProjectId
 from domain.provisioning.codes import ProvisioningCodeInput
 from domain.provisioning.model import ClaimStatus
 from domain.provisioning.policy import MAX_CODE_DEVICES
@@ -35,8 +36,8 @@ class ProvisioningCodeRequest(RequestBody):
     name: DisplayName
     board_type: ShortText = Field(examples=["ESP32"])
     app_type: ShortText = Field(examples=["PUMP"])
-    project_id: IdText | None = Field(default=None, description="Omitted: the account's default project.")
-    device_type_id: IdText | None = None
+    project_id: IdText[ProjectId] | None = Field(default=None, description="Omitted: the account's default project.")
+    device_type_id: IdText[DeviceTypeId] | None = None
     profile: EnumValue[FirmwareProfile] | None = None
     tags: Tags | None = None
     max_devices: Annotated[int, Field(ge=1, le=MAX_CODE_DEVICES)] = Field(default=1, description="How many devices may use it.")
@@ -44,18 +45,8 @@ class ProvisioningCodeRequest(RequestBody):
     expires_at: TimestampText = Field(description="At most a year ahead.")
 
     def to_input(self) -> ProvisioningCodeInput:
-        return ProvisioningCodeInput(
-            name=self.name,
-            board_type=self.board_type,
-            app_type=self.app_type,
-            expires_ms=parse_timestamp("expiresAt", self.expires_at),
-            max_devices=self.max_devices,
-            requires_approval=self.requires_approval,
-            project_id=None if self.project_id is None else ProjectId(self.project_id),
-            device_type_id=None if self.device_type_id is None else DeviceTypeId(self.device_type_id),
-            profile=self.profile,
-            tags=tuple(dict.fromkeys(self.tags or ())),
-        )
+        expires_ms = parse_timestamp("expiresAt", self.expires_at)
+        return self.to_domain(ProvisioningCodeInput, expires_ms=expires_ms, tags=tuple(dict.fromkeys(self.tags or ())))
 
 
 class ProvisioningCodeResponse(ResponseModel):
@@ -82,7 +73,7 @@ class ProvisioningCodeCreatedResponse(ProvisioningCodeResponse):
 class ClaimsQuery(QueryParameters):
     status: ClaimStatus | None = None
     limit: Annotated[int, Field(ge=1, le=200)] = 50
-    before: IdText | None = Field(default=None, description="The id of a claim: only those older than it.")
+    before: IdText[ClaimId] | None = Field(default=None, description="The id of a claim: only those older than it.")
 
 
 class ClaimResponse(ResponseModel):

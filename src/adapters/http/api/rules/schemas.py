@@ -97,14 +97,13 @@ class RuleDraftDryRunRequest(RequestBody):
     to: UnixMs = Field(description="Unix milliseconds.")
 
     def to_spec(self) -> RuleSpec:
-        return RuleSpec(
+        return self.to_domain(
+            RuleSpec,
             rule_no=1,
             conditions=_to_conditions("conditions", self.conditions),
             command="ON",
             match=MatchMode(self.match),
             clear_conditions=_to_conditions("clearConditions", self.clear_conditions),
-            for_seconds=self.for_seconds,
-            cooldown_seconds=self.cooldown_seconds,
         )
 
 

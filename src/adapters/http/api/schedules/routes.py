@@ -8,7 +8,7 @@ from adapters.http.core.operation import ApiBlueprint
 from adapters.http.core.paging import page_response
 from adapters.http.core.request_handling import ApiResponse
 from domain.kernel.errors import ValidationFailed
-from domain.kernel.ids import DeviceId, ScheduleId
+from domain.kernel.ids import DeviceId
 from domain.schedules.occurrence_calendar import ScheduleCalendarService
 from domain.schedules.service import ScheduleService
 
@@ -49,8 +49,7 @@ def _add_read_routes(bp: ApiBlueprint, schedules: ScheduleService) -> None:
         device_id: DeviceId, query: schema.ScheduleHistoryQuery
     ) -> ApiResponse[list[schema.ScheduleResponse]]:
         """The COMPLETED and CANCELLED schedules, newest first."""
-        before = None if query.before is None else ScheduleId(query.before)
-        found = await schedules.list_history(current_session(), device_id, limit=query.limit + 1, before=before)
+        found = await schedules.list_history(current_session(), device_id, limit=query.limit + 1, before=query.before)
         return page_response(found, query.limit, schema.ScheduleResponse.from_domain, lambda view: view.schedule.schedule_id)
 
     @bp.operation(f"GET {SCHEDULES_PATH}/context", RequiredAccess.SESSION, "List commands for schedules", errors=READ_ERRORS)

@@ -10,6 +10,7 @@ from adapters.http.api.commands.schemas import CommandDefinitionResponse
 from adapters.http.core.schemas import (
     SINGLE_LINE_SCHEMA,
     EnumValue,
+    IdText,
     OneLine,
     PatchBody,
     QueryParameters,
@@ -18,6 +19,7 @@ from adapters.http.core.schemas import (
     Timestamp,
 )
 from domain.kernel.clock import SECOND_MS
+from domain.kernel.ids import ScheduleId
 from domain.schedules.model import (
     DEFAULT_MISFIRE_GRACE_S,
     MIN_MISFIRE_GRACE_S,
@@ -219,6 +221,6 @@ class ScheduleContextResponse(ResponseModel):
 
 class ScheduleHistoryQuery(QueryParameters):
     limit: Annotated[int, Field(ge=1, le=200)] = HISTORY_LIMIT
-    before: Annotated[str, Field(min_length=1, max_length=64)] | None = Field(
+    before: IdText[ScheduleId] | None = Field(
         default=None, description="The id of an ended schedule: only those after it in the list. The `Link` header carries it."
     )

@@ -6,7 +6,7 @@ from typing import Annotated
 
 from pydantic import Field
 
-from adapters.http.core.schemas import EnumValue, PatchBody, RequestBody, ResponseModel, Timestamp
+from adapters.http.core.schemas import EnumValue, IdText, PatchBody, RequestBody, ResponseModel, Timestamp
 from domain.events.model import DEFAULT_TYPES, PUBLIC_TYPES
 from domain.webhooks.model import DeliveryAttempt, Webhook, WebhookFormat
 
@@ -26,7 +26,7 @@ EventTypes = Annotated[
 
 
 class WebhookCreateRequest(RequestBody):
-    key_id: Annotated[str, Field(min_length=1, max_length=64)]
+    key_id: IdText[str]
     url: Url
     types: EventTypes | None = None
     format: Annotated[EnumValue[WebhookFormat], Field(description=FORMAT)] = WebhookFormat.STANDARD
