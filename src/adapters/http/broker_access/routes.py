@@ -102,7 +102,13 @@ def broker_access_blueprint(access: BrokerAccessService, guard: BrokerAuthReques
     _add(bp, "/mosquitto/user", questions.may_connect, _go_auth)
     _add(bp, "/mosquitto/superuser", questions.is_service, _go_auth)
     _add(bp, "/mosquitto/acl", questions.go_auth_topic, _go_auth)
-    _add_vernemq(bp, questions)
+
+    @bp.post("/vernemq")
+    async def vernemq() -> Response:
+        hook = request.headers.get("vernemq-hook", "")
+        allowed = await _refused_if_unknown(questions.vernemq(hook, await _json_object()))
+        return _json({"result": "ok" if allowed else {"error": "not_allowed"}})
+
     return bp
 
 
@@ -111,14 +117,6 @@ def _add(bp: Blueprint, path: str, decide: Decide, answer: Answer) -> None:
         return answer(await _refused_if_unknown(decide(await _fields())))
 
     bp.add_url_rule(path, path.strip("/").replace("/", "_"), handle, methods=["POST"])
-
-
-def _add_vernemq(bp: Blueprint, questions: BrokerAuthRequestHandler) -> None:
-    @bp.post("/vernemq")
-    async def vernemq() -> Response:
-        hook = request.headers.get("vernemq-hook", "")
-        allowed = await _refused_if_unknown(questions.vernemq(hook, await _json_object()))
-        return _json({"result": "ok" if allowed else {"error": "not_allowed"}})
 
 
 async def _refused_if_unknown(decision: Awaitable[bool]) -> bool:

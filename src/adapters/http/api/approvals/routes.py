@@ -24,12 +24,7 @@ APPROVE_ERRORS = {
 
 def approvals_blueprint(approvals: ApprovalService[Any]) -> ApiBlueprint:
     bp = ApiBlueprint("approvals", "Approvals")
-    _add_list_routes(bp, approvals)
-    _add_decision_routes(bp, approvals)
-    return bp
 
-
-def _add_list_routes(bp: ApiBlueprint, approvals: ApprovalService[Any]) -> None:
     async def page(query: ApprovalsQuery, device_id: DeviceId | None) -> ApiResponse[list[ApprovalResponse]]:
         found = await approvals.list(
             current_session(), device_id=device_id, status=query.status, limit=query.limit + 1, before=query.before
@@ -60,8 +55,6 @@ def _add_list_routes(bp: ApiBlueprint, approvals: ApprovalService[Any]) -> None:
         found = await approvals.get(current_caller(), device_id, approval_id)
         return ApprovalResponse.from_domain(found)
 
-
-def _add_decision_routes(bp: ApiBlueprint, approvals: ApprovalService[Any]) -> None:
     @bp.operation(
         "POST /devices/<device_id>/approvals/<approval_id>/approve",
         RequiredAccess.SESSION,
@@ -86,3 +79,5 @@ def _add_decision_routes(bp: ApiBlueprint, approvals: ApprovalService[Any]) -> N
     async def deny_command(device_id: DeviceId, approval_id: ApprovalId, body: DecisionRequest) -> None:
         """The command is never sent. Requires the role Admin or Owner."""
         await approvals.deny(current_session(), device_id, approval_id, note=body.note)
+
+    return bp

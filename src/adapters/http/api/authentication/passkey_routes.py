@@ -21,13 +21,7 @@ STEP_UP = "STEP_UP_REQUIRED"
 
 def passkeys_blueprint(*, passkeys: PasskeyRegistrationService, sign_ins: PasskeySignInService) -> ApiBlueprint:
     bp = ApiBlueprint("passkeys", "Authentication")
-    _add_sign_in_routes(bp, sign_ins)
-    _add_creation_routes(bp, passkeys)
-    _add_list_routes(bp, passkeys)
-    return bp
 
-
-def _add_sign_in_routes(bp: ApiBlueprint, sign_ins: PasskeySignInService) -> None:
     @bp.operation(
         "POST /auth/login/passkey/options",
         RequiredAccess.ANYONE,
@@ -56,8 +50,6 @@ def _add_sign_in_routes(bp: ApiBlueprint, sign_ins: PasskeySignInService) -> Non
         """For every role. The response belongs to `POST /auth/step-up`."""
         return PasskeyOptionsResponse(public_key=await sign_ins.step_up_options(current_session()))
 
-
-def _add_creation_routes(bp: ApiBlueprint, passkeys: PasskeyRegistrationService) -> None:
     @bp.operation(
         "POST /auth/passkeys/options",
         RequiredAccess.SESSION,
@@ -80,8 +72,6 @@ def _add_creation_routes(bp: ApiBlueprint, passkeys: PasskeyRegistrationService)
         added = await passkeys.add(current_session(), body.name, body.passkey)
         return PasskeyCreatedResponse.of(added, added.passkey)
 
-
-def _add_list_routes(bp: ApiBlueprint, passkeys: PasskeyRegistrationService) -> None:
     @bp.operation("GET /auth/passkeys", RequiredAccess.SESSION, "List your passkeys")
     async def list_passkeys() -> list[PasskeyResponse]:
         """The oldest first."""
@@ -96,3 +86,5 @@ def _add_list_routes(bp: ApiBlueprint, passkeys: PasskeyRegistrationService) -> 
     async def delete_passkey(passkey_id: str) -> None:
         """With your last second factor, the recovery codes are removed as well."""
         await passkeys.remove(current_session(), passkey_id)
+
+    return bp

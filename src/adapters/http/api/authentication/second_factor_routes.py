@@ -26,13 +26,7 @@ def second_factor_blueprint(
     *, logins: LoginService, second_factors: SecondFactorService, step_ups: StepUpService
 ) -> ApiBlueprint:
     bp = ApiBlueprint("second_factor", "Authentication")
-    _add_proof_routes(bp, logins, step_ups)
-    _add_setup_routes(bp, second_factors)
-    _add_removal_routes(bp, second_factors)
-    return bp
 
-
-def _add_proof_routes(bp: ApiBlueprint, logins: LoginService, step_ups: StepUpService) -> None:
     @bp.operation(
         "POST /auth/login/second-factor",
         RequiredAccess.ANYONE,
@@ -57,8 +51,6 @@ def _add_proof_routes(bp: ApiBlueprint, logins: LoginService, step_ups: StepUpSe
         until_ms = await step_ups.step_up(current_session(), password=body.password, factor=body.to_factor())
         return StepUpResponse(valid_until=to_iso(until_ms))
 
-
-def _add_setup_routes(bp: ApiBlueprint, second_factors: SecondFactorService) -> None:
     @bp.operation("GET /auth/second-factor", RequiredAccess.SESSION, "Get the state of your second factor")
     async def get_second_factor() -> SecondFactorStatusResponse:
         """For every role."""
@@ -85,8 +77,6 @@ def _add_setup_routes(bp: ApiBlueprint, second_factors: SecondFactorService) -> 
         """Turns the second factor on and signs out all other sessions. The recovery codes are shown only now."""
         return RecoveryCodesResponse(recovery_codes=list(await second_factors.confirm_totp(current_session(), body.code)))
 
-
-def _add_removal_routes(bp: ApiBlueprint, second_factors: SecondFactorService) -> None:
     @bp.operation(
         "POST /auth/second-factor/recovery-codes",
         RequiredAccess.SESSION,
@@ -116,3 +106,5 @@ def _add_removal_routes(bp: ApiBlueprint, second_factors: SecondFactorService) -
     async def delete_totp() -> None:
         """Passkeys stay. With your last second factor, the recovery codes are removed as well."""
         await second_factors.remove_totp(current_session())
+
+    return bp

@@ -16,13 +16,7 @@ WRITE_ERRORS = {403: "ROLE_REQUIRED", 404: "NOT_FOUND", 409: "CONFLICT"}
 def credentials_blueprint(credentials: DeviceCredentialService, firmware: DeviceFirmwareService) -> ApiBlueprint:
     bp = ApiBlueprint("credentials", "Devices")
     add_firmware_route(bp, firmware)
-    _add_write_routes(bp, credentials)
-    _add_read_routes(bp, credentials)
-    add_config_route(bp, credentials)
-    return bp
 
-
-def _add_write_routes(bp: ApiBlueprint, credentials: DeviceCredentialService) -> None:
     @bp.operation(
         "POST /devices/<device_id>/credentials",
         RequiredAccess.SESSION,
@@ -43,8 +37,6 @@ def _add_write_routes(bp: ApiBlueprint, credentials: DeviceCredentialService) ->
         device = await credentials.revoke(current_session(), device_id)
         return schema.CredentialsRevokedResponse(device_status=device.status)
 
-
-def _add_read_routes(bp: ApiBlueprint, credentials: DeviceCredentialService) -> None:
     @bp.operation(
         "POST /devices/<device_id>/credentials/reveal",
         RequiredAccess.SESSION,
@@ -62,3 +54,6 @@ def _add_read_routes(bp: ApiBlueprint, credentials: DeviceCredentialService) -> 
 
         Every call is recorded in the device's audit log, also a denied one."""
         return schema.CredentialsResponse.from_domain(await credentials.reveal(current_session(), device_id, body.password))
+
+    add_config_route(bp, credentials)
+    return bp

@@ -13,16 +13,7 @@ READ_ERRORS = {404: "NOT_FOUND"}
 
 def device_types_blueprint(types: DeviceTypeService) -> ApiBlueprint:
     bp = ApiBlueprint("device_types", "Device types")
-    _add_read_routes(bp, types)
-    _add_write_routes(bp, types)
-    return bp
 
-
-def _shown(found: DeviceTypeWithCommands) -> schema.DeviceTypeResponse:
-    return schema.DeviceTypeResponse.of(found.device_type, found)
-
-
-def _add_read_routes(bp: ApiBlueprint, types: DeviceTypeService) -> None:
     @bp.operation("GET /device-types", RequiredAccess.SESSION, "List device types")
     async def list_device_types() -> list[schema.DeviceTypeResponse]:
         """Each device type includes its commands."""
@@ -33,8 +24,6 @@ def _add_read_routes(bp: ApiBlueprint, types: DeviceTypeService) -> None:
         """Includes its commands."""
         return _shown(await types.get(current_session(), device_type_id))
 
-
-def _add_write_routes(bp: ApiBlueprint, types: DeviceTypeService) -> None:
     @bp.operation(
         "POST /device-types",
         RequiredAccess.SESSION,
@@ -68,3 +57,9 @@ def _add_write_routes(bp: ApiBlueprint, types: DeviceTypeService) -> None:
     async def delete_device_type(device_type_id: DeviceTypeId) -> None:
         """Fails while any device has this type."""
         await types.delete(current_session(), device_type_id)
+
+    return bp
+
+
+def _shown(found: DeviceTypeWithCommands) -> schema.DeviceTypeResponse:
+    return schema.DeviceTypeResponse.of(found.device_type, found)

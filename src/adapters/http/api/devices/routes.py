@@ -21,13 +21,7 @@ WRITE_ERRORS = {403: "ROLE_REQUIRED", 404: "NOT_FOUND", 409: "CONFLICT"}
 
 def devices_blueprint(devices: DeviceService, control: DeviceQueryService) -> ApiBlueprint:
     bp = ApiBlueprint("devices", "Devices")
-    _add_registry_routes(bp, devices, control)
-    _add_edit_routes(bp, devices)
-    _add_lifecycle_routes(bp, devices)
-    return bp
 
-
-def _add_registry_routes(bp: ApiBlueprint, devices: DeviceService, control: DeviceQueryService) -> None:
     @bp.operation("GET /devices", RequiredAccess.KEY, "List devices", errors=READ_ERRORS, paged=True)
     async def list_devices(query: schema.DevicesQuery) -> ApiResponse[list[schema.DeviceResponse]]:
         """Oldest first, all of them, unless the query says otherwise. An API key sees only the devices its grants cover. The
@@ -62,8 +56,6 @@ def _add_registry_routes(bp: ApiBlueprint, devices: DeviceService, control: Devi
         found = await devices.get(current_session(), device_id)
         return ApiResponse(schema.DeviceResponse.from_domain(found), headers={"ETag": _format_etag(found.device.version)})
 
-
-def _add_edit_routes(bp: ApiBlueprint, devices: DeviceService) -> None:
     @bp.operation(
         "PUT /devices/<device_id>",
         RequiredAccess.SESSION,
@@ -83,8 +75,6 @@ def _add_edit_routes(bp: ApiBlueprint, devices: DeviceService) -> None:
         """Also deletes its schedules, rules, grants, telemetry, approvals and credentials, and closes its connection."""
         await devices.delete(current_session(), device_id)
 
-
-def _add_lifecycle_routes(bp: ApiBlueprint, devices: DeviceService) -> None:
     @bp.operation(
         "PATCH /devices/<device_id>/toggle",
         RequiredAccess.SESSION,
@@ -95,6 +85,8 @@ def _add_lifecycle_routes(bp: ApiBlueprint, devices: DeviceService) -> None:
         """Switches between ACTIVE and DISABLED. A disabled device is disconnected and accepts no commands."""
         device = await devices.toggle_enabled(current_session(), device_id)
         return schema.DeviceToggledResponse(enabled=device.is_active, device_status=device.status)
+
+    return bp
 
 
 def _format_etag(version: int) -> str:

@@ -20,12 +20,7 @@ GrantUpdateResult = schema.GrantUpdatedResponse | schema.GrantUpdatedWithWarning
 
 def grants_blueprint(grants: GrantService[Any], access: AccessExplainer[Any]) -> ApiBlueprint:
     bp = ApiBlueprint("grants", "Grants")
-    _add_read_routes(bp, grants, access)
-    _add_write_routes(bp, grants)
-    return bp
 
-
-def _add_read_routes(bp: ApiBlueprint, grants: GrantService[Any], access: AccessExplainer[Any]) -> None:
     @bp.operation(
         "GET /devices/<device_id>/grants", RequiredAccess.SESSION, "List a device's grants", errors=GRANT_ERRORS, paged=True
     )
@@ -52,8 +47,6 @@ def _add_read_routes(bp: ApiBlueprint, grants: GrantService[Any], access: Access
         )
         return schema.AccessExplanationResponse.from_domain(explanation)
 
-
-def _add_write_routes(bp: ApiBlueprint, grants: GrantService[Any]) -> None:
     @bp.operation(
         "POST /devices/<device_id>/grants",
         RequiredAccess.SESSION,
@@ -87,3 +80,5 @@ def _add_write_routes(bp: ApiBlueprint, grants: GrantService[Any]) -> None:
         """Takes effect with the next call. Deleting a project-wide grant affects the whole project. Requires the role Admin or
         Owner."""
         await grants.delete(current_session(), device_id, grant_id)
+
+    return bp

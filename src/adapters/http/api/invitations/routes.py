@@ -24,13 +24,7 @@ from domain.team.invitations import InvitationService
 
 def invitations_blueprint(*, invitations: InvitationService, acceptance: InvitationAcceptanceService) -> ApiBlueprint:
     bp = ApiBlueprint("invitations", "Team")
-    _add_invite_routes(bp, invitations)
-    _add_change_routes(bp, invitations)
-    _add_acceptance_routes(bp, acceptance)
-    return bp
 
-
-def _add_invite_routes(bp: ApiBlueprint, invitations: InvitationService) -> None:
     @bp.operation("GET /invitations", RequiredAccess.SESSION, "List invitations", paged=True, errors={403: "ROLE_REQUIRED"})
     async def list_invitations(query: ListQuery) -> ApiResponse[list[InvitationResponse]]:
         """Those that were not used, oldest first; expired ones for a month. Requires the role Admin or Owner."""
@@ -54,8 +48,6 @@ def _add_invite_routes(bp: ApiBlueprint, invitations: InvitationService) -> None
         )
         return invitation_sent_response(sent)
 
-
-def _add_change_routes(bp: ApiBlueprint, invitations: InvitationService) -> None:
     @bp.operation(
         "POST /invitations/<invitation_id>/resend",
         RequiredAccess.SESSION,
@@ -76,8 +68,6 @@ def _add_change_routes(bp: ApiBlueprint, invitations: InvitationService) -> None
         """Its link no longer works. Requires the role Admin or Owner; only an Owner revokes that of an Owner."""
         await invitations.revoke(current_session(), invitation_id)
 
-
-def _add_acceptance_routes(bp: ApiBlueprint, acceptance: InvitationAcceptanceService) -> None:
     @bp.operation(
         "POST /invitations/preview",
         RequiredAccess.ANYONE,
@@ -99,3 +89,5 @@ def _add_acceptance_routes(bp: ApiBlueprint, acceptance: InvitationAcceptanceSer
         """Makes you a member, with a password of your own. A link can be used once."""
         added = await acceptance.accept(body.token, password=body.password, name=body.name, client=client_info())
         return InvitationAcceptedResponse(membership_id=added.membership.membership_id, email=added.user.email)
+
+    return bp

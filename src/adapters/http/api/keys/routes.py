@@ -30,22 +30,7 @@ class ApiKeyGrantsTx(HasApiKeys, HasDeviceGroups, HasDevices, HasGrants, HasProj
 
 def keys_blueprint(*, keys: ApiKeyService[Any], uow: UnitOfWork[ApiKeyGrantsTx]) -> ApiBlueprint:
     bp = ApiBlueprint("keys", "API keys")
-    _add_key_routes(bp, keys)
-    _add_key_update_routes(bp, keys)
 
-    @bp.operation("GET /keys/<key_id>/grants", RequiredAccess.SESSION, "List a key's grants", paged=True)
-    async def list_key_grants(key_id: str, query: ListQuery) -> ApiResponse[list[ApiKeyGrantResponse]]:
-        """The grants of the key, on single devices and on whole projects."""
-        caller = current_session()
-        async with uow.read() as tx:
-            key = await get_api_key(tx, caller, key_id)
-            found = await _load_key_grants(tx, key)
-        return list_response(found, query, lambda grant: grant, lambda grant: grant.grant_id)
-
-    return bp
-
-
-def _add_key_routes(bp: ApiBlueprint, keys: ApiKeyService[Any]) -> None:
     @bp.operation("GET /keys", RequiredAccess.SESSION, "List API keys", paged=True)
     async def list_keys(query: ListQuery) -> ApiResponse[list[ApiKeyResponse]]:
         """Oldest first, without the secrets. `lastUsedAt` may lag by a few seconds."""
@@ -64,8 +49,6 @@ def _add_key_routes(bp: ApiBlueprint, keys: ApiKeyService[Any]) -> None:
         made = await keys.create(current_session(), body.name)
         return ApiKeyCreatedResponse.of(made.key, key=made.secret)
 
-
-def _add_key_update_routes(bp: ApiBlueprint, keys: ApiKeyService[Any]) -> None:
     @bp.operation(
         "PATCH /keys/<key_id>", RequiredAccess.SESSION, "Rename, disable or enable a key", errors={403: "ROLE_REQUIRED"}
     )
@@ -77,6 +60,17 @@ def _add_key_update_routes(bp: ApiBlueprint, keys: ApiKeyService[Any]) -> None:
     async def delete_key(key_id: str) -> None:
         """Also deletes its grants and webhooks, at once. Requires the role Admin or Owner."""
         await keys.delete(current_session(), key_id)
+
+    @bp.operation("GET /keys/<key_id>/grants", RequiredAccess.SESSION, "List a key's grants", paged=True)
+    async def list_key_grants(key_id: str, query: ListQuery) -> ApiResponse[list[ApiKeyGrantResponse]]:
+        """The grants of the key, on single devices and on whole projects."""
+        caller = current_session()
+        async with uow.read() as tx:
+            key = await get_api_key(tx, caller, key_id)
+            found = await _load_key_grants(tx, key)
+        return list_response(found, query, lambda grant: grant, lambda grant: grant.grant_id)
+
+    return bp
 
 
 async def _load_key_grants(tx: ApiKeyGrantsTx, key: ApiKey) -> list[ApiKeyGrantResponse]:

@@ -19,12 +19,7 @@ from domain.notifications.push_keys import PushKeyService
 
 def notifications_blueprint(notifications: NotificationSettingsService, push_keys: PushKeyService) -> ApiBlueprint:
     bp = ApiBlueprint("notifications", "Notifications")
-    _add_settings_routes(bp, notifications)
-    _add_channel_routes(bp, notifications, push_keys)
-    return bp
 
-
-def _add_settings_routes(bp: ApiBlueprint, notifications: NotificationSettingsService) -> None:
     @bp.operation("GET /auth/notifications", RequiredAccess.SESSION, "Get your notification settings")
     async def get_notification_settings() -> NotificationSettingsResponse:
         """What you are told, on all your channels. Without settings, nothing."""
@@ -37,8 +32,6 @@ def _add_settings_routes(bp: ApiBlueprint, notifications: NotificationSettingsSe
         """Replaces your settings. Requests for approval are told to Owners and Admins only."""
         return NotificationSettingsResponse.from_domain(await notifications.put_settings(current_session(), body.to_settings()))
 
-
-def _add_channel_routes(bp: ApiBlueprint, notifications: NotificationSettingsService, push_keys: PushKeyService) -> None:
     @bp.operation("GET /auth/notifications/push-key", RequiredAccess.SESSION, "Get the key of Web Push")
     async def get_push_key() -> PushKeyResponse:
         """Browsers bind a subscription to it."""
@@ -78,3 +71,5 @@ def _add_channel_routes(bp: ApiBlueprint, notifications: NotificationSettingsSer
     async def send_test_notification(channel_id: ChannelId) -> ChannelTestResponse:
         """At once, also in the quiet hours; at most 20 in an hour."""
         return ChannelTestResponse.from_domain(await notifications.send_test(current_session(), channel_id))
+
+    return bp

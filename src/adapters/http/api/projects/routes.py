@@ -31,11 +31,6 @@ def projects_blueprint(*, projects: ProjectService) -> ApiBlueprint:
         """Requires the role Admin or Owner."""
         return project_response(await projects.create(current_session(), body.name), 0)
 
-    _add_project_update_routes(bp, projects)
-    return bp
-
-
-def _add_project_update_routes(bp: ApiBlueprint, projects: ProjectService) -> None:
     @bp.operation("PATCH /projects/<project_id>", RequiredAccess.SESSION, "Rename a project", errors={403: "ROLE_REQUIRED"})
     async def update_project(project_id: str, body: ProjectRequest) -> ProjectResponse:
         """Requires the role Admin or Owner."""
@@ -50,3 +45,5 @@ def _add_project_update_routes(bp: ApiBlueprint, projects: ProjectService) -> No
     async def delete_project(project_id: str) -> None:
         """The default project cannot be deleted. Requires the role Admin or Owner."""
         await projects.delete(current_session(), project_id)
+
+    return bp

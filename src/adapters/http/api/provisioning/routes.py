@@ -19,13 +19,7 @@ DECISION_ERRORS = {403: "ROLE_REQUIRED", 404: "NOT_FOUND", 409: "ALREADY_CLAIMED
 
 def provisioning_blueprint(codes: ProvisioningCodeService, claims: DeviceClaimService) -> ApiBlueprint:
     bp = ApiBlueprint("provisioning", TAG)
-    _add_code_routes(bp, codes)
-    _add_decision_routes(bp, codes)
-    _add_claim_route(bp, claims)
-    return bp
 
-
-def _add_code_routes(bp: ApiBlueprint, codes: ProvisioningCodeService) -> None:
     @bp.operation("GET /provisioning-codes", RequiredAccess.SESSION, "List provisioning codes", paged=True)
     async def list_provisioning_codes(query: ListQuery) -> ApiResponse[list[schema.ProvisioningCodeResponse]]:
         """Oldest first, without the codes themselves."""
@@ -56,8 +50,6 @@ def _add_code_routes(bp: ApiBlueprint, codes: ProvisioningCodeService) -> None:
         """Also removes the claims that wait. Devices that have their credentials keep them. Requires the role Admin or Owner."""
         await codes.revoke(current_session(), code_id)
 
-
-def _add_decision_routes(bp: ApiBlueprint, codes: ProvisioningCodeService) -> None:
     @bp.operation("GET /provisioning-claims", RequiredAccess.SESSION, "List claims", paged=True)
     async def list_provisioning_claims(query: schema.ClaimsQuery) -> ApiResponse[list[schema.ClaimResponse]]:
         """Newest first."""
@@ -78,8 +70,6 @@ def _add_decision_routes(bp: ApiBlueprint, codes: ProvisioningCodeService) -> No
         decided = await codes.decide(current_session(), claim_id, approve=False)
         return schema.ClaimResponse.of(decided)
 
-
-def _add_claim_route(bp: ApiBlueprint, claims: DeviceClaimService) -> None:
     @bp.operation(
         "POST /provisioning/claim",
         RequiredAccess.ANYONE,
@@ -101,3 +91,5 @@ def _add_claim_route(bp: ApiBlueprint, claims: DeviceClaimService) -> None:
         if issued is None:
             return schema.DeviceClaimWaitsResponse(status=ClaimStatus.WAITING, retry_after=POLL_AFTER_S)
         return schema.DeviceClaimedResponse.from_domain(issued)
+
+    return bp

@@ -23,21 +23,7 @@ SCHEDULES_PATH = "/devices/<device_id>/schedules"
 
 def schedules_blueprint(schedules: ScheduleService, calendar: ScheduleCalendarService) -> ApiBlueprint:
     bp = ApiBlueprint("schedules", "Schedules")
-    _add_read_routes(bp, schedules)
-    _add_write_routes(bp, schedules)
-    _add_calendar_route(bp, calendar)
-    return bp
 
-
-def _add_calendar_route(bp: ApiBlueprint, calendar: ScheduleCalendarService) -> None:
-    @bp.operation("GET /schedules/occurrences", RequiredAccess.SESSION, "List planned switches", errors={400: "VALIDATION_ERROR"})
-    async def list_occurrences(query: schema.OccurrencesQuery) -> schema.OccurrencesResponse:
-        """The switches that are still to come, of all devices, from `from` until before `until`, at most 35 days apart; with the
-        changes of the clocks in each schedule's zone. At most 1,500; `complete` is false if there are more."""
-        return schema.OccurrencesResponse.from_domain(await calendar.list(current_session(), query.from_, query.until))
-
-
-def _add_read_routes(bp: ApiBlueprint, schedules: ScheduleService) -> None:
     @bp.operation(f"GET {SCHEDULES_PATH}", RequiredAccess.SESSION, "List a device's schedules", errors=READ_ERRORS)
     async def list_schedules(device_id: DeviceId) -> list[schema.ScheduleResponse]:
         """The PENDING and ACTIVE schedules, sorted by slot."""
@@ -58,8 +44,6 @@ def _add_read_routes(bp: ApiBlueprint, schedules: ScheduleService) -> None:
         found = await schedules.list_schedulable_commands(current_session(), device_id)
         return schema.ScheduleContextResponse.of(commands=found)
 
-
-def _add_write_routes(bp: ApiBlueprint, schedules: ScheduleService) -> None:
     @bp.operation(
         f"POST {SCHEDULES_PATH}",
         RequiredAccess.SESSION,
@@ -98,6 +82,14 @@ def _add_write_routes(bp: ApiBlueprint, schedules: ScheduleService) -> None:
     async def cancel_schedule(device_id: DeviceId, slot: str) -> None:
         """The schedule becomes CANCELLED and stays in the history. It switches nothing any more, not even off."""
         await schedules.cancel(current_session(), device_id, _resolve_slot(_parse_slot(slot), None))
+
+    @bp.operation("GET /schedules/occurrences", RequiredAccess.SESSION, "List planned switches", errors={400: "VALIDATION_ERROR"})
+    async def list_occurrences(query: schema.OccurrencesQuery) -> schema.OccurrencesResponse:
+        """The switches that are still to come, of all devices, from `from` until before `until`, at most 35 days apart; with the
+        changes of the clocks in each schedule's zone. At most 1,500; `complete` is false if there are more."""
+        return schema.OccurrencesResponse.from_domain(await calendar.list(current_session(), query.from_, query.until))
+
+    return bp
 
 
 def _parse_slot(text: str) -> int | None:

@@ -34,11 +34,6 @@ def team_blueprint(*, team: MemberService[Any]) -> ApiBlueprint:
         added = await team.add_member(current_session(), email=body.email, name=body.name, role=body.role, password=body.password)
         return member_response(added)
 
-    _add_member_update_routes(bp, team)
-    return bp
-
-
-def _add_member_update_routes(bp: ApiBlueprint, team: MemberService[Any]) -> None:
     @bp.operation(
         "PATCH /members/<membership_id>",
         RequiredAccess.SESSION,
@@ -58,3 +53,5 @@ def _add_member_update_routes(bp: ApiBlueprint, team: MemberService[Any]) -> Non
     async def delete_member(membership_id: str) -> None:
         """Ends the member's grants and sessions. Requires the role Admin or Owner; only an Owner removes an Owner."""
         await team.remove_member(current_session(), membership_id)
+
+    return bp

@@ -24,12 +24,7 @@ MANUAL_DELIVERY_ERRORS = {403: "ROLE_REQUIRED GRANT_MISSING", 404: "NOT_FOUND", 
 
 def webhooks_blueprint(webhooks: WebhookService, log: WebhookDeliveryLogService) -> ApiBlueprint:
     bp = ApiBlueprint("webhooks", "Webhooks")
-    _add_webhook_routes(bp, webhooks)
-    _add_delivery_routes(bp, webhooks, log)
-    return bp
 
-
-def _add_webhook_routes(bp: ApiBlueprint, webhooks: WebhookService) -> None:
     @bp.operation("GET /webhooks", RequiredAccess.SESSION, "List webhooks")
     async def list_webhooks() -> list[WebhookDetailsResponse]:
         """The webhooks of all API keys, oldest first. A secret is shown only when it is created or rotated."""
@@ -70,8 +65,6 @@ def _add_webhook_routes(bp: ApiBlueprint, webhooks: WebhookService) -> None:
         """Also deletes its delivery log and discards pending deliveries."""
         await webhooks.delete(current_session(), webhook_id)
 
-
-def _add_delivery_routes(bp: ApiBlueprint, webhooks: WebhookService, log: WebhookDeliveryLogService) -> None:
     @bp.operation(
         "POST /webhooks/<webhook_id>/rotate-secret",
         RequiredAccess.SESSION,
@@ -112,3 +105,5 @@ def _add_delivery_routes(bp: ApiBlueprint, webhooks: WebhookService, log: Webhoo
     async def redeliver_webhook(webhook_id: str, delivery_id: str) -> DeliveryStartedResponse:
         """Sends the event of an earlier delivery again, as a new delivery."""
         return DeliveryStartedResponse(delivery_id=await log.redeliver(current_session(), webhook_id, delivery_id))
+
+    return bp
