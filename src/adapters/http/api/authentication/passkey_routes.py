@@ -75,7 +75,7 @@ def passkeys_blueprint(*, passkeys: PasskeyRegistrationService, sign_ins: Passke
     @bp.operation("GET /auth/passkeys", RequiredAccess.SESSION, "List your passkeys")
     async def list_passkeys() -> list[PasskeyResponse]:
         """The oldest first."""
-        return [PasskeyResponse.from_domain(one) for one in await passkeys.list(current_session())]
+        return [PasskeyResponse.of(one, synced=one.is_synced) for one in await passkeys.list(current_session())]
 
     @bp.operation(
         "DELETE /auth/passkeys/<passkey_id>",

@@ -8,7 +8,6 @@ from pydantic import Field
 
 from adapters.http.api.authentication.second_factor_schemas import PasskeyResponseField
 from adapters.http.core.schemas import DisplayName, RequestBody, ResponseModel, Timestamp
-from domain.sign_in.passkeys.model import Passkey
 
 PublicKeyOptions = Annotated[
     dict[str, Any], Field(json_schema_extra={"examples": [{"challenge": "c2hvdy1tZQ", "timeout": 300000}]})
@@ -47,10 +46,6 @@ class PasskeyResponse(ResponseModel):
     synced: bool = Field(description="Whether a password manager keeps it on several devices.")
     created_at: Timestamp
     last_used_at: Timestamp | None
-
-    @classmethod
-    def from_domain(cls, passkey: Passkey) -> PasskeyResponse:
-        return cls.of(passkey, synced=passkey.is_synced)
 
 
 class PasskeyCreatedResponse(ResponseModel):

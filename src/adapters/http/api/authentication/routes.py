@@ -17,7 +17,6 @@ from adapters.http.api.authentication.schemas import (
     UserSessionResponse,
     login_response,
     second_factor_needed_response,
-    tokens_response,
 )
 from adapters.http.core.auth import RequiredAccess, client_info, current_session, request_language
 from adapters.http.core.operation import ApiBlueprint
@@ -64,7 +63,8 @@ def _add_token_routes(bp: ApiBlueprint, logins: LoginService, sessions: UserSess
     )
     async def refresh_tokens(body: RefreshTokenRequest) -> TokensResponse:
         """A refresh token can be used once. Using it again ends all sessions that began with the same login."""
-        return tokens_response(await sessions.refresh(body.refresh_token, client=client_info()))
+        tokens = await sessions.refresh(body.refresh_token, client=client_info())
+        return TokensResponse.of(tokens, expires_in=tokens.expires_in_s)
 
     @bp.operation("POST /auth/logout", RequiredAccess.ANYONE, "Sign out")
     async def logout_user(body: RefreshTokenRequest) -> None:
@@ -109,7 +109,8 @@ def _add_session_routes(bp: ApiBlueprint, sessions: UserSessionService) -> None:
     )
     async def list_sessions() -> list[UserSessionResponse]:
         caller = current_session()
-        return [UserSessionResponse.from_domain(one, caller.session_id) for one in await sessions.list_sessions(caller)]
+        found = await sessions.list_sessions(caller)
+        return [UserSessionResponse.of(one, current=one.session_id == caller.session_id) for one in found]
 
     @bp.operation("DELETE /auth/sessions", RequiredAccess.SESSION, "Sign out everywhere else")
     async def delete_other_sessions() -> None:

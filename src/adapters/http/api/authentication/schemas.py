@@ -5,11 +5,8 @@ from __future__ import annotations
 from pydantic import ConfigDict, Field
 
 from adapters.http.core.schemas import RequestBody, ResponseModel, Timestamp
-from domain.accounts.model import UserSession
-from domain.kernel.ids import SessionId
 from domain.sign_in.login import SecondFactorNeeded
 from domain.sign_in.session_opener import LoginResult
-from domain.sign_in.token_issuer import TokenPair
 
 
 class LoginRequest(RequestBody):
@@ -100,17 +97,9 @@ class UserSessionResponse(ResponseModel):
     user_agent: str
     current: bool = Field(description="Whether this is the session of the present call.")
 
-    @classmethod
-    def from_domain(cls, session: UserSession, current: SessionId | None) -> UserSessionResponse:
-        return cls.of(session, current=session.session_id == current)
-
 
 def second_factor_needed_response(needed: SecondFactorNeeded) -> SecondFactorNeededResponse:
     return SecondFactorNeededResponse.of(needed, challenge_token=needed.token, expires_in=needed.expires_in_s)
-
-
-def tokens_response(tokens: TokenPair) -> TokensResponse:
-    return TokensResponse.of(tokens, expires_in=tokens.expires_in_s)
 
 
 def signed_in_user(signed_in: LoginResult) -> SignedInUserResponse:

@@ -84,7 +84,7 @@ def _add_write_routes(bp: ApiBlueprint, groups: DeviceGroupService) -> None:
         """Grants on the group cover a new member, and no longer a removed one, from the next call on. Requires the role Admin or
         Owner."""
         change = await groups.change_members(current_session(), group_id, body.add or (), body.remove or ())
-        return schema.GroupMembersResponse.from_domain(change)
+        return schema.GroupMembersResponse.of(change, device_count=change.total)
 
 
 def _add_command_routes(bp: ApiBlueprint, actions: GroupBulkActionService) -> None:

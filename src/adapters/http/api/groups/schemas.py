@@ -13,7 +13,7 @@ from adapters.http.core.schemas import DisplayName, IdText, PatchBody, Remark, R
 from domain.commands.service import SubmissionResult
 from domain.devices.groups import MAX_GROUP_DEVICES
 from domain.groups.bulk_actions import GroupActionReport, GroupCommand, GroupDeviceOutcome
-from domain.groups.service import GroupMembershipCounts, GroupView
+from domain.groups.service import GroupView
 from domain.kernel.ids import DeviceId, ProjectId
 from domain.rules.model import Rule
 
@@ -51,10 +51,6 @@ class GroupMembersResponse(ResponseModel):
     added: int
     removed: int
     device_count: int
-
-    @classmethod
-    def from_domain(cls, change: GroupMembershipCounts) -> GroupMembersResponse:
-        return cls.of(change, device_count=change.total)
 
 
 class GroupResponse(ResponseModel):

@@ -10,8 +10,6 @@ from adapters.http.api.invitations.schemas import (
     InvitationPreviewResponse,
     InvitationResponse,
     InvitationSentResponse,
-    invitation_preview_response,
-    invitation_response,
     invitation_sent_response,
 )
 from adapters.http.core.auth import RequiredAccess, client_info, current_session, request_language
@@ -29,7 +27,9 @@ def invitations_blueprint(*, invitations: InvitationService, acceptance: Invitat
     async def list_invitations(query: ListQuery) -> ApiResponse[list[InvitationResponse]]:
         """Those that were not used, oldest first; expired ones for a month. Requires the role Admin or Owner."""
         found = await invitations.list_invitations(current_session())
-        return list_response(found, query, invitation_response, lambda listed: listed.invitation.invitation_id)
+        return list_response(
+            found, query, lambda each: InvitationResponse.of(each.invitation, each), lambda each: each.invitation.invitation_id
+        )
 
     @bp.operation(
         "POST /invitations",
@@ -76,7 +76,8 @@ def invitations_blueprint(*, invitations: InvitationService, acceptance: Invitat
     )
     async def preview_invitation(body: InvitationPreviewRequest) -> InvitationPreviewResponse:
         """What the link is for. It changes nothing."""
-        return invitation_preview_response(await acceptance.preview(body.token))
+        preview = await acceptance.preview(body.token)
+        return InvitationPreviewResponse.of(preview.invitation, preview)
 
     @bp.operation(
         "POST /invitations/accept",

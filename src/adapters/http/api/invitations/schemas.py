@@ -6,9 +6,8 @@ from pydantic import Field
 
 from adapters.http.core.schemas import DisplayName, EnumValue, RequestBody, ResponseModel, Timestamp
 from domain.kernel.caller import Role
-from domain.team.invitation_acceptance import InvitationPreview
 from domain.team.invitation_policy import InvitationStatus
-from domain.team.invitations import InvitationResult, ListedInvitation
+from domain.team.invitations import InvitationResult
 
 
 class InvitationCreateRequest(RequestBody):
@@ -62,13 +61,5 @@ class InvitationAcceptedResponse(ResponseModel):
     email: str = Field(description="Sign in with it and the new password.")
 
 
-def invitation_response(listed: ListedInvitation) -> InvitationResponse:
-    return InvitationResponse.of(listed.invitation, listed)
-
-
 def invitation_sent_response(sent: InvitationResult) -> InvitationSentResponse:
     return InvitationSentResponse.of(sent.invitation, sent, mailed=sent.link is None)
-
-
-def invitation_preview_response(preview: InvitationPreview) -> InvitationPreviewResponse:
-    return InvitationPreviewResponse.of(preview.invitation, preview)

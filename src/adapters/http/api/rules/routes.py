@@ -13,7 +13,6 @@ from adapters.http.api.rules.schemas import (
     RuleResponse,
     RuleUpdateRequest,
     dry_run_response,
-    rule_response,
     to_rule_fields,
 )
 from adapters.http.core.auth import RequiredAccess, current_session
@@ -21,6 +20,7 @@ from adapters.http.core.operation import ApiBlueprint
 from domain.kernel.errors import ValidationFailed
 from domain.kernel.ids import DeviceId, RuleId
 from domain.rules.metric_declarations import MetricDeclarationService
+from domain.rules.model import Rule
 from domain.rules.service import RuleService
 from domain.telemetry.queries.message_paging import TimeRange
 from domain.telemetry.queries.rule_dry_run import RuleDryRunService
@@ -29,13 +29,17 @@ INVALID_RULE_CODES = "UNKNOWN_METRIC UNKNOWN_COMMAND INVALID_PARAMS COMMAND_NEED
 NOT_GRANTED_CODES = "ROLE_REQUIRED GRANT_MISSING COMMAND_NOT_GRANTED SCOPE_TOO_NARROW GRANT_EXPIRED"
 
 
+def _shown(rule: Rule) -> RuleResponse:
+    return RuleResponse.of(rule, last_matched=rule.state.matched)
+
+
 def rules_blueprint(rules: RuleService, trials: RuleDryRunService, declarations: MetricDeclarationService) -> ApiBlueprint:
     bp = ApiBlueprint("rules", "Rules")
 
     @bp.operation("GET /devices/<device_id>/rules", RequiredAccess.SESSION, "List a device's rules")
     async def list_rules(device_id: DeviceId) -> list[RuleResponse]:
         """Sorted by `priority`, lowest first, then by age, oldest first."""
-        return [rule_response(rule) for rule in await rules.list(current_session(), device_id)]
+        return [_shown(rule) for rule in await rules.list(current_session(), device_id)]
 
     @bp.operation("GET /devices/<device_id>/rules/context", RequiredAccess.SESSION, "List metrics and commands for rules")
     async def get_rule_context(device_id: DeviceId) -> RuleContextResponse:
@@ -52,7 +56,7 @@ def rules_blueprint(rules: RuleService, trials: RuleDryRunService, declarations:
     )
     async def create_rule(device_id: DeviceId, body: RuleCreateRequest) -> RuleResponse:
         """Runs its command on behalf of the member who saved it last, with that member's permissions at the time."""
-        return rule_response(await rules.create(current_session(), device_id, to_rule_fields(body)))
+        return _shown(await rules.create(current_session(), device_id, to_rule_fields(body)))
 
     @bp.operation(
         "PATCH /devices/<device_id>/rules/<rule_id>",
@@ -63,7 +67,7 @@ def rules_blueprint(rules: RuleService, trials: RuleDryRunService, declarations:
     async def update_rule(device_id: DeviceId, rule_id: RuleId, body: RuleUpdateRequest) -> RuleResponse:
         """Resets the rule's match state only if its conditions or timing changed, or if it is enabled again."""
         fields = to_rule_fields(body)
-        return rule_response(await rules.update(current_session(), device_id, rule_id, fields))
+        return _shown(await rules.update(current_session(), device_id, rule_id, fields))
 
     @bp.operation(
         "DELETE /devices/<device_id>/rules/<rule_id>", RequiredAccess.SESSION, "Delete a rule", errors={403: "ROLE_REQUIRED"}

@@ -10,7 +10,7 @@ from adapters.http.api.commands.schemas import CommandDefinitionResponse
 from adapters.http.core.schemas import DisplayName, PatchBody, RequestBody, ResponseModel, Timestamp
 from domain.kernel.errors import FieldFault, ValidationFailed
 from domain.rules.metric_declarations import MAX_METRICS_PER_DEVICE
-from domain.rules.model import Comparator, ConditionEvaluation, MatchMode, Rule, RuleAction, RuleCondition, RuleDryRun, RuleSpec
+from domain.rules.model import Comparator, MatchMode, RuleAction, RuleCondition, RuleDryRun, RuleSpec
 from domain.telemetry.queries.rule_dry_run import HistoryDryRun
 
 MetricName = Annotated[str, StringConstraints(min_length=1, max_length=64)]
@@ -191,37 +191,14 @@ def _to_conditions(field: str, given: list[RuleConditionRequest]) -> tuple[RuleC
     return tuple(made)
 
 
-def _condition_response(condition: RuleCondition) -> RuleConditionResponse:
-    return RuleConditionResponse.of(condition, value=_integral_as_int(condition.value))
-
-
-def _integral_as_int(value: float | str) -> float | str:
-    """30.0 becomes 30, as the user wrote it."""
-    return int(value) if isinstance(value, float) and value.is_integer() and abs(value) < 2**53 else value
-
-
-def rule_response(rule: Rule) -> RuleResponse:
-    return RuleResponse.of(
-        rule,
-        conditions=[_condition_response(condition) for condition in rule.conditions],
-        last_matched=rule.state.matched,
-        clear_conditions=[_condition_response(condition) for condition in rule.clear_conditions],
-    )
-
-
 def dry_run_response(run: RuleDryRun, trial: HistoryDryRun | None = None) -> RuleDryRunResponse:
     return RuleDryRunResponse.of(
+        run,
         would_fire=run.holds and not run.clears if trial is None else bool(trial.fired_ms),
-        conditions=[_condition_evaluation_response(one) for one in run.conditions],
-        clear_conditions=[_condition_evaluation_response(one) for one in run.clear_conditions],
         fired_at=None if trial is None else trial.fired_ms,
         messages=None if trial is None else trial.message_count,
         complete=None if trial is None else trial.is_complete,
     )
-
-
-def _condition_evaluation_response(one: ConditionEvaluation) -> ConditionEvaluationResponse:
-    return ConditionEvaluationResponse.of(one, expected=_integral_as_int(one.expected))
 
 
 class MetricDeclarationRequest(RequestBody):

@@ -10,8 +10,6 @@ from adapters.http.api.webhooks.schemas import (
     WebhookDetailsResponse,
     WebhookSecretRotatedResponse,
     WebhookUpdateRequest,
-    delivery_attempt_response,
-    webhook_response,
 )
 from adapters.http.core.auth import RequiredAccess, current_session
 from adapters.http.core.operation import ApiBlueprint
@@ -29,7 +27,10 @@ def webhooks_blueprint(webhooks: WebhookService, log: WebhookDeliveryLogService)
     async def list_webhooks() -> list[WebhookDetailsResponse]:
         """The webhooks of all API keys, oldest first. A secret is shown only when it is created or rotated."""
         caller = current_session()
-        return [webhook_response(webhook, webhooks.visible_url(caller, webhook)) for webhook in await webhooks.list(caller)]
+        return [
+            WebhookDetailsResponse.of(each, url=webhooks.visible_url(caller, each), types=each.wanted_types)
+            for each in await webhooks.list(caller)
+        ]
 
     @bp.operation(
         "POST /webhooks",
@@ -82,7 +83,8 @@ def webhooks_blueprint(webhooks: WebhookService, log: WebhookDeliveryLogService)
     )
     async def list_webhook_deliveries(webhook_id: str) -> list[DeliveryAttemptResponse]:
         """The latest 50 attempts, newest first."""
-        return [delivery_attempt_response(attempt) for attempt in await log.list_attempts(current_session(), webhook_id)]
+        found = await log.list_attempts(current_session(), webhook_id)
+        return [DeliveryAttemptResponse.of(each, webhook_event_id=each.event_id, attempt=each.number) for each in found]
 
     @bp.operation(
         "POST /webhooks/<webhook_id>/ping",

@@ -8,7 +8,7 @@ from pydantic import Field
 
 from adapters.http.core.schemas import EnumValue, IdText, PatchBody, RequestBody, ResponseModel, Timestamp
 from domain.events.model import DEFAULT_TYPES, PUBLIC_TYPES
-from domain.webhooks.model import DeliveryAttempt, Webhook, WebhookFormat
+from domain.webhooks.model import WebhookFormat
 
 Url = Annotated[str, Field(min_length=1, max_length=2048, examples=["https://example.com/hooks/latchboard"])]
 FORMAT = (
@@ -82,12 +82,3 @@ class DeliveryAttemptResponse(ResponseModel):
 class DeliveryStartedResponse(ResponseModel):
     ok: bool = True
     delivery_id: str
-
-
-def webhook_response(webhook: Webhook, url: str) -> WebhookDetailsResponse:
-    """`url`: what the caller may see of it."""
-    return WebhookDetailsResponse.of(webhook, url=url, types=webhook.wanted_types)
-
-
-def delivery_attempt_response(attempt: DeliveryAttempt) -> DeliveryAttemptResponse:
-    return DeliveryAttemptResponse.of(attempt, webhook_event_id=attempt.event_id, attempt=attempt.number)
