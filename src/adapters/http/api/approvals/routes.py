@@ -12,12 +12,11 @@ from adapters.http.core.request_handling import ApiResponse
 from domain.approvals.service import ApprovalService
 from domain.kernel.ids import ApprovalId, DeviceId
 
-DENY_ERRORS = {403: "ROLE_REQUIRED", 404: "NOT_FOUND", 409: "ALREADY_DECIDED"}
+DENY_ERRORS = {403: "ROLE_REQUIRED", 409: "ALREADY_DECIDED"}
 APPROVE_ERRORS = {
     400: "UNKNOWN_COMMAND INVALID_PARAMS",
     403: "ROLE_REQUIRED OWN_REQUEST DEVICE_DISABLED GRANT_MISSING COMMAND_NOT_GRANTED SCOPE_TOO_NARROW GRANT_EXPIRED "
     "OUTSIDE_GRANT_WINDOW",
-    404: "NOT_FOUND",
     409: "ALREADY_DECIDED TOO_MANY_QUEUED",
 }
 
@@ -36,20 +35,12 @@ def approvals_blueprint(approvals: ApprovalService[Any]) -> ApiBlueprint:
         """Newest first."""
         return await page(query, None)
 
-    @bp.operation(
-        "GET /devices/<device_id>/approvals",
-        RequiredAccess.SESSION,
-        "List a device's approvals",
-        errors={404: "NOT_FOUND"},
-        paged=True,
-    )
+    @bp.operation("GET /devices/<device_id>/approvals", RequiredAccess.SESSION, "List a device's approvals", paged=True)
     async def list_device_approvals(device_id: DeviceId, query: ApprovalsQuery) -> ApiResponse[list[ApprovalResponse]]:
         """Newest first."""
         return await page(query, device_id)
 
-    @bp.operation(
-        "GET /devices/<device_id>/approvals/<approval_id>", RequiredAccess.KEY, "Get an approval", errors={404: "NOT_FOUND"}
-    )
+    @bp.operation("GET /devices/<device_id>/approvals/<approval_id>", RequiredAccess.KEY, "Get an approval")
     async def get_approval(device_id: DeviceId, approval_id: ApprovalId) -> ApprovalResponse:
         """Owners and Admins see every approval; API keys and other members see the ones they requested."""
         found = await approvals.get(current_caller(), device_id, approval_id)

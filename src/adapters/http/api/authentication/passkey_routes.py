@@ -81,7 +81,7 @@ def passkeys_blueprint(*, passkeys: PasskeyRegistrationService, sign_ins: Passke
         "DELETE /auth/passkeys/<passkey_id>",
         RequiredAccess.SESSION,
         "Remove a passkey",
-        errors={403: STEP_UP, 404: "NOT_FOUND", 409: "SECOND_FACTOR_REQUIRED"},
+        errors={403: STEP_UP, 409: "SECOND_FACTOR_REQUIRED"},
     )
     async def delete_passkey(passkey_id: str) -> None:
         """With your last second factor, the recovery codes are removed as well."""

@@ -117,7 +117,7 @@ def _add_session_routes(bp: ApiBlueprint, sessions: UserSessionService) -> None:
         """Ends all your sessions but the present one, at once: their access tokens are refused as well."""
         await sessions.end_other_sessions(current_session())
 
-    @bp.operation("DELETE /auth/sessions/<session_id>", RequiredAccess.SESSION, "Sign out one session", errors={404: "NOT_FOUND"})
+    @bp.operation("DELETE /auth/sessions/<session_id>", RequiredAccess.SESSION, "Sign out one session")
     async def delete_session(session_id: str) -> None:
         """Ends one of your own sessions at once: its access token is refused as well."""
         await sessions.end_session(current_session(), session_id)

@@ -16,15 +16,14 @@ from domain.kernel.cursors import EXECUTIONS, decode_cursor, encode_cursor
 from domain.kernel.ids import CommandId, DeviceId, ExecutionId
 
 SendResponse = ApiResponse[schema.CommandResultResponse | schema.CommandQueuedResponse | schema.ApprovalPendingResponse]
-READ_ERRORS = {403: "GRANT_MISSING GRANT_EXPIRED", 404: "NOT_FOUND"}
+READ_ERRORS = {403: "GRANT_MISSING GRANT_EXPIRED"}
 SEND_ERRORS = {
-    400: "VALIDATION_ERROR INVALID_JSON UNKNOWN_COMMAND INVALID_PARAMS",
+    400: "UNKNOWN_COMMAND INVALID_PARAMS",
     403: "DEVICE_DISABLED ROLE_REQUIRED GRANT_MISSING COMMAND_NOT_GRANTED SCOPE_TOO_NARROW GRANT_EXPIRED OUTSIDE_GRANT_WINDOW",
-    404: "NOT_FOUND",
     409: "TOO_MANY_QUEUED",
     429: "RATE_LIMITED",
 }
-DEFINITION_ERRORS = {403: "ROLE_REQUIRED", 404: "NOT_FOUND", 409: "COMMAND_EXISTS"}
+DEFINITION_ERRORS = {403: "ROLE_REQUIRED", 409: "COMMAND_EXISTS"}
 SEND_RETURNS = {200: schema.CommandResultResponse | schema.CommandQueuedResponse, 202: schema.ApprovalPendingResponse}
 
 

@@ -9,11 +9,9 @@ from domain.devices.credentials import DeviceCredentialService
 from domain.devices.firmware_service import DeviceFirmwareService
 from domain.kernel.ids import DeviceId
 
-READ_ERRORS = {404: "NOT_FOUND"}
-
 
 def add_firmware_route(bp: ApiBlueprint, firmware: DeviceFirmwareService) -> None:
-    @bp.operation("GET /devices/<device_id>/firmware", RequiredAccess.SESSION, "Get the complete firmware", errors=READ_ERRORS)
+    @bp.operation("GET /devices/<device_id>/firmware", RequiredAccess.SESSION, "Get the complete firmware")
     async def get_device_firmware(device_id: DeviceId, query: schema.DeviceConfigQuery) -> schema.FirmwareProjectResponse:
         """All files for the board, ready but for three placeholders: the device's password, the network's name and password."""
         project = await firmware.get_project(current_session(), device_id, query.format)
@@ -21,7 +19,7 @@ def add_firmware_route(bp: ApiBlueprint, firmware: DeviceFirmwareService) -> Non
 
 
 def add_config_route(bp: ApiBlueprint, credentials: DeviceCredentialService) -> None:
-    @bp.operation("GET /devices/<device_id>/config", RequiredAccess.SESSION, "Get the firmware configuration", errors=READ_ERRORS)
+    @bp.operation("GET /devices/<device_id>/config", RequiredAccess.SESSION, "Get the firmware configuration")
     async def get_device_config(device_id: DeviceId, query: schema.DeviceConfigQuery) -> schema.DeviceConfigResponse:
         """Contains a placeholder instead of the password."""
         config = await credentials.get_config(current_session(), device_id, query.format)

@@ -10,7 +10,7 @@ from domain.devices.credentials import DeviceCredentialService
 from domain.devices.firmware_service import DeviceFirmwareService
 from domain.kernel.ids import DeviceId
 
-WRITE_ERRORS = {403: "ROLE_REQUIRED", 404: "NOT_FOUND", 409: "CONFLICT"}
+WRITE_ERRORS = {403: "ROLE_REQUIRED", 409: "CONFLICT"}
 
 
 def credentials_blueprint(credentials: DeviceCredentialService, firmware: DeviceFirmwareService) -> ApiBlueprint:
@@ -41,12 +41,7 @@ def credentials_blueprint(credentials: DeviceCredentialService, firmware: Device
         "POST /devices/<device_id>/credentials/reveal",
         RequiredAccess.SESSION,
         "Reveal MQTT credentials",
-        errors={
-            403: "ROLE_REQUIRED PASSWORD_MISMATCH STEP_UP_REQUIRED",
-            404: "NOT_FOUND",
-            409: "CREDENTIALS_REVOKED",
-            429: "LOGIN_THROTTLED",
-        },
+        errors={403: "ROLE_REQUIRED PASSWORD_MISMATCH STEP_UP_REQUIRED", 409: "CREDENTIALS_REVOKED", 429: "LOGIN_THROTTLED"},
         on_record=True,
     )
     async def reveal_credentials(device_id: DeviceId, body: schema.CredentialsRevealRequest) -> schema.CredentialsResponse:

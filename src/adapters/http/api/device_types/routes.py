@@ -8,8 +8,6 @@ from adapters.http.core.operation import ApiBlueprint
 from domain.commands.device_types import DeviceTypeService, DeviceTypeWithCommands
 from domain.kernel.ids import DeviceTypeId
 
-READ_ERRORS = {404: "NOT_FOUND"}
-
 
 def device_types_blueprint(types: DeviceTypeService) -> ApiBlueprint:
     bp = ApiBlueprint("device_types", "Device types")
@@ -19,7 +17,7 @@ def device_types_blueprint(types: DeviceTypeService) -> ApiBlueprint:
         """Each device type includes its commands."""
         return [_shown(one) for one in await types.list(current_session())]
 
-    @bp.operation("GET /device-types/<device_type_id>", RequiredAccess.SESSION, "Get a device type", errors=READ_ERRORS)
+    @bp.operation("GET /device-types/<device_type_id>", RequiredAccess.SESSION, "Get a device type")
     async def get_device_type(device_type_id: DeviceTypeId) -> schema.DeviceTypeResponse:
         """Includes its commands."""
         return _shown(await types.get(current_session(), device_type_id))
@@ -41,7 +39,7 @@ def device_types_blueprint(types: DeviceTypeService) -> ApiBlueprint:
         "PATCH /device-types/<device_type_id>",
         RequiredAccess.SESSION,
         "Change a device type",
-        errors={403: "ROLE_REQUIRED", 404: "NOT_FOUND", 409: "DEVICE_TYPE_EXISTS"},
+        errors={403: "ROLE_REQUIRED", 409: "DEVICE_TYPE_EXISTS"},
     )
     async def update_device_type(device_type_id: DeviceTypeId, body: schema.DeviceTypeUpdateRequest) -> schema.DeviceTypeResponse:
         """`commands` replaces the whole list."""
@@ -52,7 +50,7 @@ def device_types_blueprint(types: DeviceTypeService) -> ApiBlueprint:
         "DELETE /device-types/<device_type_id>",
         RequiredAccess.SESSION,
         "Delete a device type",
-        errors={403: "ROLE_REQUIRED", 404: "NOT_FOUND", 409: "DEVICE_TYPE_IN_USE"},
+        errors={403: "ROLE_REQUIRED", 409: "DEVICE_TYPE_IN_USE"},
     )
     async def delete_device_type(device_type_id: DeviceTypeId) -> None:
         """Fails while any device has this type."""

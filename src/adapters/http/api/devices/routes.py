@@ -15,14 +15,13 @@ from domain.devices.service import DeviceService
 from domain.kernel.errors import VersionMismatch
 from domain.kernel.ids import DeviceId
 
-READ_ERRORS = {404: "NOT_FOUND"}
-WRITE_ERRORS = {403: "ROLE_REQUIRED", 404: "NOT_FOUND", 409: "CONFLICT"}
+WRITE_ERRORS = {403: "ROLE_REQUIRED", 409: "CONFLICT"}
 
 
 def devices_blueprint(devices: DeviceService, control: DeviceQueryService) -> ApiBlueprint:
     bp = ApiBlueprint("devices", "Devices")
 
-    @bp.operation("GET /devices", RequiredAccess.KEY, "List devices", errors=READ_ERRORS, paged=True)
+    @bp.operation("GET /devices", RequiredAccess.KEY, "List devices", errors={404: "NOT_FOUND"}, paged=True)
     async def list_devices(query: schema.DevicesQuery) -> ApiResponse[list[schema.DeviceResponse]]:
         """Oldest first, all of them, unless the query says otherwise. An API key sees only the devices its grants cover. The
         header `X-Total-Count` has the number of matching devices."""
@@ -50,7 +49,7 @@ def devices_blueprint(devices: DeviceService, control: DeviceQueryService) -> Ap
         device = await devices.register(current_session(), body.to_registration())
         return schema.DeviceRegisteredResponse(device_id=device.device_id)
 
-    @bp.operation("GET /devices/<device_id>", RequiredAccess.SESSION, "Get a device", errors=READ_ERRORS)
+    @bp.operation("GET /devices/<device_id>", RequiredAccess.SESSION, "Get a device")
     async def get_device(device_id: DeviceId) -> ApiResponse[schema.DeviceResponse]:
         """Send the `ETag` as `If-Match` with an update."""
         found = await devices.get(current_session(), device_id)

@@ -60,9 +60,7 @@ def events_blueprint(events: EventService, exporter: AuditExporter) -> ApiBluepr
         response.timeout = None
         return response
 
-    @bp.operation(
-        "GET /devices/<device_id>/events", RequiredAccess.SESSION, "List a device's events", errors={404: "NOT_FOUND"}, paged=True
-    )
+    @bp.operation("GET /devices/<device_id>/events", RequiredAccess.SESSION, "List a device's events", paged=True)
     async def list_device_events(device_id: str, query: DeviceEventsQuery) -> ApiResponse[list[EventResponse]]:
         """The audit log, newest first: changes made to the device, its own reports, and denied requests."""
         found, more = await events.list_by_device(

@@ -13,7 +13,7 @@ from domain.grants.access_explanation import AccessExplainer
 from domain.grants.grant_service import GrantService
 from domain.kernel.ids import DeviceId, GrantId
 
-GRANT_ERRORS = {403: "ROLE_REQUIRED", 404: "NOT_FOUND"}
+GRANT_ERRORS = {403: "ROLE_REQUIRED"}
 GrantCreateResult = schema.GrantCreatedResponse | schema.GrantCreatedWithWarningsResponse
 GrantUpdateResult = schema.GrantUpdatedResponse | schema.GrantUpdatedWithWarningsResponse
 
@@ -33,7 +33,7 @@ def grants_blueprint(grants: GrantService[Any], access: AccessExplainer[Any]) ->
         "GET /devices/<device_id>/access",
         RequiredAccess.KEY,
         "Explain an access decision",
-        errors={400: "VALIDATION_ERROR UNKNOWN_COMMAND", 403: "ROLE_REQUIRED SESSION_REQUIRED", 404: "NOT_FOUND"},
+        errors={400: "UNKNOWN_COMMAND", 403: "ROLE_REQUIRED SESSION_REQUIRED"},
     )
     async def explain_access(device_id: DeviceId, query: schema.AccessExplanationQuery) -> schema.AccessExplanationResponse:
         """Returns the grant that allows the call, or the first check that fails and when it would pass. Does not count against a

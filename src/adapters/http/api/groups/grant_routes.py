@@ -17,7 +17,7 @@ from adapters.http.core.request_handling import ApiResponse
 from domain.grants.grant_service import GroupGrantService
 from domain.kernel.ids import GrantId, GroupId
 
-GRANT_ERRORS = {403: "ROLE_REQUIRED", 404: "NOT_FOUND"}
+GRANT_ERRORS = {403: "ROLE_REQUIRED"}
 
 
 def group_grants_blueprint(grants: GroupGrantService[Any]) -> ApiBlueprint:

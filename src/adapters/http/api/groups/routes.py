@@ -16,8 +16,7 @@ from domain.groups.service import DeviceGroupService
 from domain.kernel.ids import GroupId
 
 TAG = "Groups"
-READ_ERRORS = {404: "NOT_FOUND"}
-WRITE_ERRORS = {403: "ROLE_REQUIRED", 404: "NOT_FOUND"}
+WRITE_ERRORS = {403: "ROLE_REQUIRED"}
 
 
 def groups_blueprint(groups: DeviceGroupService, actions: GroupBulkActionService) -> ApiBlueprint:
@@ -36,7 +35,7 @@ def _add_read_routes(bp: ApiBlueprint, groups: DeviceGroupService) -> None:
         found = await groups.list(current_caller(), query.project_id)
         return list_response(found, query, schema.GroupResponse.from_domain, lambda view: view.group.group_id)
 
-    @bp.operation("GET /groups/<group_id>", RequiredAccess.KEY, "Get a group", errors=READ_ERRORS)
+    @bp.operation("GET /groups/<group_id>", RequiredAccess.KEY, "Get a group")
     async def get_group(group_id: GroupId) -> schema.GroupDetailsResponse:
         """With its members, oldest first."""
         return schema.GroupDetailsResponse.from_domain(await groups.get(current_caller(), group_id))
@@ -48,7 +47,7 @@ def _add_write_routes(bp: ApiBlueprint, groups: DeviceGroupService) -> None:
         RequiredAccess.SESSION,
         "Create a group",
         status=201,
-        errors={**WRITE_ERRORS, 409: "GROUP_EXISTS GROUP_LIMIT GROUP_FULL"},
+        errors={**WRITE_ERRORS, 404: "NOT_FOUND", 409: "GROUP_EXISTS GROUP_LIMIT GROUP_FULL"},
         idempotent=True,
     )
     async def create_group(body: schema.GroupCreateRequest) -> schema.GroupDetailsResponse:
@@ -89,12 +88,7 @@ def _add_write_routes(bp: ApiBlueprint, groups: DeviceGroupService) -> None:
 
 def _add_command_routes(bp: ApiBlueprint, actions: GroupBulkActionService) -> None:
     @bp.operation(
-        "POST /groups/<group_id>/command",
-        RequiredAccess.KEY,
-        "Send a command to a group",
-        affects="Commands",
-        errors=READ_ERRORS,
-        idempotent=True,
+        "POST /groups/<group_id>/command", RequiredAccess.KEY, "Send a command to a group", affects="Commands", idempotent=True
     )
     async def send_group_command(group_id: GroupId, body: schema.GroupCommandRequest) -> schema.GroupCommandResponse:
         """Each member is decided on its own, as by a single command: its definition, the caller's grants and limits, approval. An
@@ -103,11 +97,7 @@ def _add_command_routes(bp: ApiBlueprint, actions: GroupBulkActionService) -> No
         return schema.GroupCommandResponse.from_domain(report)
 
     @bp.operation(
-        "POST /groups/<group_id>/command/preview",
-        RequiredAccess.KEY,
-        "Preview a command to a group",
-        affects="Commands",
-        errors=READ_ERRORS,
+        "POST /groups/<group_id>/command/preview", RequiredAccess.KEY, "Preview a command to a group", affects="Commands"
     )
     async def preview_group_command(group_id: GroupId, body: schema.GroupCommandRequest) -> schema.GroupCommandResponse:
         """Who is meant, and what would come of it now. Sends nothing, and uses up no rate limit."""
@@ -134,7 +124,7 @@ def _add_automation_routes(bp: ApiBlueprint, actions: GroupBulkActionService) ->
         RequiredAccess.SESSION,
         "Cancel a schedule of all members",
         affects="Schedules",
-        errors={400: "VALIDATION_ERROR", **WRITE_ERRORS},
+        errors=WRITE_ERRORS,
     )
     async def cancel_group_schedule(group_id: GroupId, slot: int) -> schema.GroupChangeResponse:
         """Cancels whatever the slot of each member holds."""

@@ -55,9 +55,7 @@ def notifications_blueprint(notifications: NotificationSettingsService, push_key
         added = await notifications.add_channel(current_session(), body.name, body.to_destination())
         return ChannelResponse.of(added)
 
-    @bp.operation(
-        "DELETE /auth/notifications/channels/<channel_id>", RequiredAccess.SESSION, "Delete a channel", errors={404: "NOT_FOUND"}
-    )
+    @bp.operation("DELETE /auth/notifications/channels/<channel_id>", RequiredAccess.SESSION, "Delete a channel")
     async def delete_channel(channel_id: ChannelId) -> None:
         """What was still owed to it is not sent."""
         await notifications.delete_channel(current_session(), channel_id)
@@ -66,7 +64,7 @@ def notifications_blueprint(notifications: NotificationSettingsService, push_key
         "POST /auth/notifications/channels/<channel_id>/test",
         RequiredAccess.SESSION,
         "Send a test to a channel",
-        errors={404: "NOT_FOUND", 429: "LOGIN_THROTTLED"},
+        errors={429: "LOGIN_THROTTLED"},
     )
     async def send_test_notification(channel_id: ChannelId) -> ChannelTestResponse:
         """At once, also in the quiet hours; at most 20 in an hour."""

@@ -14,7 +14,7 @@ from domain.provisioning.model import ClaimStatus
 from domain.provisioning.policy import POLL_AFTER_S
 
 TAG = "Provisioning"
-DECISION_ERRORS = {403: "ROLE_REQUIRED", 404: "NOT_FOUND", 409: "ALREADY_CLAIMED"}
+DECISION_ERRORS = {403: "ROLE_REQUIRED", 409: "ALREADY_CLAIMED"}
 
 
 def provisioning_blueprint(codes: ProvisioningCodeService, claims: DeviceClaimService) -> ApiBlueprint:
@@ -44,7 +44,7 @@ def provisioning_blueprint(codes: ProvisioningCodeService, claims: DeviceClaimSe
         "DELETE /provisioning-codes/<code_id>",
         RequiredAccess.SESSION,
         "Revoke a provisioning code",
-        errors={403: "ROLE_REQUIRED", 404: "NOT_FOUND"},
+        errors={403: "ROLE_REQUIRED"},
     )
     async def revoke_provisioning_code(code_id: ProvisioningCodeId) -> None:
         """Also removes the claims that wait. Devices that have their credentials keep them. Requires the role Admin or Owner."""

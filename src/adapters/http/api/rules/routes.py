@@ -80,7 +80,7 @@ def rules_blueprint(rules: RuleService, trials: RuleDryRunService, declarations:
         "POST /devices/<device_id>/rules/test",
         RequiredAccess.SESSION,
         "Dry-run a rule that is not saved",
-        errors={400: "VALIDATION_ERROR UNKNOWN_METRIC", 404: "NOT_FOUND"},
+        errors={400: "UNKNOWN_METRIC"},
     )
     async def test_rule_draft(device_id: DeviceId, body: RuleDraftDryRunRequest) -> RuleDryRunResponse:
         """Evaluates the conditions on stored telemetry from `from` to `to`. Changes nothing."""

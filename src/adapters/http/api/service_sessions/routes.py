@@ -37,10 +37,7 @@ def service_sessions_blueprint(service_sessions: ServiceSessionService) -> ApiBl
         return schema.ServiceSessionCreatedResponse.of(created.session, created)
 
     @bp.operation(
-        "DELETE /service-sessions/<session_id>",
-        RequiredAccess.SESSION,
-        "Revoke a service session",
-        errors={403: "ROLE_REQUIRED", 404: "NOT_FOUND"},
+        "DELETE /service-sessions/<session_id>", RequiredAccess.SESSION, "Revoke a service session", errors={403: "ROLE_REQUIRED"}
     )
     async def revoke_service_session(session_id: SessionId) -> None:
         """At once: also a request of it that has begun commits nothing more. Requires the role Admin or Owner."""

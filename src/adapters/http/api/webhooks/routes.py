@@ -16,8 +16,8 @@ from adapters.http.core.operation import ApiBlueprint
 from domain.webhooks.delivery_log import WebhookDeliveryLogService
 from domain.webhooks.service import WebhookService
 
-WEBHOOK_ERRORS = {403: "ROLE_REQUIRED", 404: "NOT_FOUND"}
-MANUAL_DELIVERY_ERRORS = {403: "ROLE_REQUIRED GRANT_MISSING", 404: "NOT_FOUND", 409: "WEBHOOK_DISABLED"}
+WEBHOOK_ERRORS = {403: "ROLE_REQUIRED"}
+MANUAL_DELIVERY_ERRORS = {403: "ROLE_REQUIRED GRANT_MISSING", 409: "WEBHOOK_DISABLED"}
 
 
 def webhooks_blueprint(webhooks: WebhookService, log: WebhookDeliveryLogService) -> ApiBlueprint:
@@ -78,9 +78,7 @@ def webhooks_blueprint(webhooks: WebhookService, log: WebhookDeliveryLogService)
         made = await webhooks.rotate_secret(current_session(), webhook_id)
         return WebhookSecretRotatedResponse(webhook_id=made.webhook.webhook_id, secret=made.secret)
 
-    @bp.operation(
-        "GET /webhooks/<webhook_id>/deliveries", RequiredAccess.SESSION, "List delivery attempts", errors={404: "NOT_FOUND"}
-    )
+    @bp.operation("GET /webhooks/<webhook_id>/deliveries", RequiredAccess.SESSION, "List delivery attempts")
     async def list_webhook_deliveries(webhook_id: str) -> list[DeliveryAttemptResponse]:
         """The latest 50 attempts, newest first."""
         found = await log.list_attempts(current_session(), webhook_id)
