@@ -36,8 +36,6 @@ class KeyRingFile:
         self._file_version = _read_file_version(path)
         self._ring = _load(path)
         self._keys_by_id = {key.key_id: key for key in self._ring.keys}
-        self.read_failures = 0
-        """How often a changed file could not be read; the previous ring stayed in use."""
 
     @property
     def keys(self) -> tuple[MasterKey, ...]:
@@ -90,8 +88,7 @@ class KeyRingFile:
             self._file_version = stamp
             self._ring = _load(self.path)
         except (OSError, ValueError):
-            self.read_failures += 1
-            return
+            return  # the previous ring stays in use
         self._keys_by_id |= {key.key_id: key for key in self._ring.keys}
 
 

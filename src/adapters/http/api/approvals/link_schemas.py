@@ -8,7 +8,7 @@ from pydantic import Field, model_validator
 
 from adapters.http.api.approvals.schemas import ApprovalResponse
 from adapters.http.api.authentication.second_factor_schemas import PasskeyResponseField
-from adapters.http.core.schemas import Remark, RequestBody, ResponseModel, Timestamp
+from adapters.http.core.schemas import OkResponse, Remark, RequestBody, ResponseModel, Timestamp
 from domain.approvals.approval_links import ApprovalLinkDetails
 from domain.sign_in.second_factor_check import PresentedSecondFactor
 
@@ -55,6 +55,5 @@ class ApprovalByLinkResponse(ResponseModel):
         )
 
 
-class LinkDecisionResponse(ResponseModel):
-    ok: bool = True
+class LinkDecisionResponse(OkResponse):
     execution_id: str | None = Field(description="Of the approved command; null when it was denied.")

@@ -6,7 +6,7 @@ from typing import Annotated, Any
 
 from pydantic import Field
 
-from adapters.http.core.schemas import IdText, QueryParameters, Remark, RequestBody, ResponseModel, Timestamp
+from adapters.http.core.schemas import IdText, OkResponse, QueryParameters, Remark, RequestBody, ResponseModel, Timestamp
 from domain.approvals.model import Approval, ApprovalStatus
 from domain.approvals.service import LIST_LIMIT
 from domain.kernel.ids import ApprovalId
@@ -36,8 +36,7 @@ class DecisionRequest(RequestBody):
     note: Remark | None = Field(default=None, description="A line for the requester, who sees it in the approval.")
 
 
-class ApproveResponse(ResponseModel):
-    ok: bool = True
+class ApproveResponse(OkResponse):
     execution_id: str
 
 

@@ -6,7 +6,7 @@ from typing import Annotated, Any
 
 from pydantic import Field, model_validator
 
-from adapters.http.core.schemas import RequestBody, ResponseModel, Timestamp
+from adapters.http.core.schemas import OkResponse, RequestBody, ResponseModel, Timestamp
 from domain.sign_in.second_factor_check import PresentedSecondFactor
 
 PasskeyResponseField = Annotated[
@@ -55,8 +55,7 @@ class TotpConfirmRequest(RequestBody):
     code: str = Field(min_length=6, max_length=16)
 
 
-class StepUpResponse(ResponseModel):
-    ok: bool = True
+class StepUpResponse(OkResponse):
     valid_until: Timestamp
 
 

@@ -10,6 +10,7 @@ from pydantic.config import JsonDict
 from adapters.http.core.schemas import (
     VISIBLE_LINE_SCHEMA,
     EnumValue,
+    OkResponse,
     OneLine,
     PatchBody,
     QueryParameters,
@@ -52,10 +53,9 @@ class CommandSendRequest(RequestBody):
     target: None = Field(default=None, description="Accepted from older clients; must be null.", json_schema_extra=DEPRECATED)
 
 
-class CommandQueuedResponse(ResponseModel):
+class CommandQueuedResponse(OkResponse):
     """The command is queued or sent. `status` is its present status; a published command is not yet an executed one."""
 
-    ok: bool = True
     execution_id: str
     status: ExecutionStatus
 
@@ -66,10 +66,9 @@ class CommandResultResponse(CommandQueuedResponse):
     result: Any
 
 
-class ApprovalPendingResponse(ResponseModel):
+class ApprovalPendingResponse(OkResponse):
     """The command waits for the approval of an Owner or Admin. After `waitSeconds`, `status` tells if it has been denied."""
 
-    ok: bool = True
     approval_required: bool = True
     approval_id: str
     status: ApprovalStatus = Field(description="DENIED or EXPIRED: the command was not and will not be sent.")

@@ -4,7 +4,11 @@ from __future__ import annotations
 
 from pydantic import Field
 
-from adapters.http.core.schemas import RequestBody, ResponseModel
+from adapters.http.core.schemas import (
+    OkResponse,
+    RequestBody,
+    ResponseModel,
+)
 from domain.devices.credential_issuer import RevealedCredentials
 from domain.devices.model import DeviceStatus
 
@@ -38,6 +42,5 @@ class CredentialsResponse(ResponseModel):
         )
 
 
-class CredentialsRevokedResponse(ResponseModel):
-    ok: bool = True
+class CredentialsRevokedResponse(OkResponse):
     device_status: DeviceStatus

@@ -11,6 +11,7 @@ from adapters.http.core.schemas import (
     VISIBLE_LINE_SCHEMA,
     EnumValue,
     IdText,
+    OkResponse,
     OneLine,
     PatchBody,
     QueryParameters,
@@ -186,7 +187,6 @@ class DeviceResponse(ResponseModel):
         )
 
 
-class DeviceToggledResponse(ResponseModel):
-    ok: bool = True
+class DeviceToggledResponse(OkResponse):
     enabled: bool
     device_status: DeviceStatus

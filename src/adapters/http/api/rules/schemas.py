@@ -6,7 +6,7 @@ from typing import Annotated, Any, Literal
 
 from pydantic import Field, JsonValue, StringConstraints
 
-from adapters.http.api.commands.schemas import CommandDefinitionResponse
+from adapters.http.api.commands.schemas import CommandDefinitionResponse, CommandName
 from adapters.http.core.schemas import DisplayName, PatchBody, RequestBody, ResponseModel, Timestamp
 from domain.kernel.errors import FieldFault, ValidationFailed
 from domain.rules.metric_declarations import MAX_METRICS_PER_DEVICE
@@ -22,7 +22,6 @@ DeviceMetricNames = Annotated[
         examples=[["temperature"]],
     ),
 ]
-CommandName = Annotated[str, StringConstraints(pattern=r"^[A-Z0-9_]{1,64}$")]
 ConditionText = Annotated[str, StringConstraints(max_length=256)]
 ComparatorSymbol = Literal[">", ">=", "<", "<=", "==", "!=", "silent"]
 Priority = Annotated[int, Field(ge=-1_000_000, le=1_000_000)]

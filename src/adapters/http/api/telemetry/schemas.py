@@ -90,10 +90,12 @@ class SeriesPointResponse(ResponseModel):
     timestamp: int = Field(description="Unix milliseconds.", examples=[1795233602120])
     time: Timestamp = Field(description="The same as text.")
     value: float | None
-    value_text: str | None
-    min: float | None = Field(description="With `step`: the least value of the interval. Else null, as `max` and `count`.")
-    max: float | None
-    count: int | None
+    value_text: str | None = None
+    min: float | None = Field(
+        default=None, description="With `step`: the least value of the interval. Else null, as `max` and `count`."
+    )
+    max: float | None = None
+    count: int | None = None
 
 
 class LatestTelemetryResponse(ResponseModel):
@@ -114,9 +116,6 @@ def series_reading(device: Device, reading: Reading) -> SeriesPointResponse:
         timestamp=reading.at_ms,
         time=reading.at_ms,
         value_text=reading.text,
-        min=None,
-        max=None,
-        count=None,
     )
 
 
@@ -128,7 +127,6 @@ def series_bucket(device: Device, bucket: TimeBucket) -> SeriesPointResponse:
         timestamp=bucket.from_ms,
         time=bucket.from_ms,
         value=bucket.mean,
-        value_text=None,
         min=bucket.low,
         max=bucket.high,
     )

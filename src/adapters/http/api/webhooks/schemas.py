@@ -6,7 +6,7 @@ from typing import Annotated
 
 from pydantic import Field
 
-from adapters.http.core.schemas import EnumValue, IdText, PatchBody, RequestBody, ResponseModel, Timestamp
+from adapters.http.core.schemas import EnumValue, IdText, OkResponse, PatchBody, RequestBody, ResponseModel, Timestamp
 from domain.events.model import DEFAULT_TYPES, PUBLIC_TYPES
 from domain.webhooks.model import WebhookFormat
 
@@ -79,6 +79,5 @@ class DeliveryAttemptResponse(ResponseModel):
     next_attempt_at: Timestamp | None
 
 
-class DeliveryStartedResponse(ResponseModel):
-    ok: bool = True
+class DeliveryStartedResponse(OkResponse):
     delivery_id: str
