@@ -6,12 +6,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from adapters.http.api.approvals.link_schemas import (
-    ApprovalByLinkResponse,
-    LinkDecisionRequest,
-    LinkDecisionResponse,
-    LinkTokenRequest,
-)
+from adapters.http.api.approvals import link_schemas as schema
 from adapters.http.api.approvals.routes import APPROVE_ERRORS
 from adapters.http.api.authentication.passkey_schemas import PasskeyOptionsResponse
 from adapters.http.core.auth import RequiredAccess, client_info
@@ -33,9 +28,9 @@ def approval_links_blueprint(links: ApprovalLinkService[Any]) -> ApiBlueprint:
     @bp.operation(
         "POST /approval-links/preview", RequiredAccess.ANYONE, "Look at the request behind an approval link", errors=LINK_ERRORS
     )
-    async def preview_linked_approval(body: LinkTokenRequest) -> ApprovalByLinkResponse:
+    async def preview_linked_approval(body: schema.LinkTokenRequest) -> schema.ApprovalByLinkResponse:
         """It changes nothing. The link is in the notification of one member, and valid for an hour."""
-        return ApprovalByLinkResponse.from_domain(await links.preview(body.token))
+        return schema.ApprovalByLinkResponse.from_domain(await links.preview(body.token))
 
     @bp.operation(
         "POST /approval-links/passkey-options",
@@ -43,7 +38,7 @@ def approval_links_blueprint(links: ApprovalLinkService[Any]) -> ApiBlueprint:
         "Get the question to confirm a decision with a passkey",
         errors=LINK_ERRORS,
     )
-    async def create_link_passkey_options(body: LinkTokenRequest) -> PasskeyOptionsResponse:
+    async def create_link_passkey_options(body: schema.LinkTokenRequest) -> PasskeyOptionsResponse:
         """The response belongs to `POST /approval-links/decide` with the same link."""
         return PasskeyOptionsResponse(public_key=await links.passkey_options(body.token))
 
@@ -55,7 +50,7 @@ def approval_links_blueprint(links: ApprovalLinkService[Any]) -> ApiBlueprint:
         "show it. A link decides once.",
         errors=DECIDE_ERRORS,
     )
-    async def approve_or_deny_linked(body: LinkDecisionRequest) -> LinkDecisionResponse:
+    async def approve_or_deny_linked(body: schema.LinkDecisionRequest) -> schema.LinkDecisionResponse:
         execution_id = await links.decide(
             body.token,
             approve=body.decision == "APPROVE",
@@ -63,6 +58,6 @@ def approval_links_blueprint(links: ApprovalLinkService[Any]) -> ApiBlueprint:
             factor=body.to_factor(),
             address=client_info().address,
         )
-        return LinkDecisionResponse(execution_id=execution_id)
+        return schema.LinkDecisionResponse(execution_id=execution_id)
 
     return bp

@@ -2,14 +2,7 @@
 
 from __future__ import annotations
 
-from adapters.http.api.authentication.passkey_schemas import (
-    PasskeyCreatedResponse,
-    PasskeyCreateRequest,
-    PasskeyLoginRequest,
-    PasskeyOptionsRequest,
-    PasskeyOptionsResponse,
-    PasskeyResponse,
-)
+from adapters.http.api.authentication import passkey_schemas as schema
 from adapters.http.api.authentication.schemas import LoginResponse, login_response
 from adapters.http.core.auth import RequiredAccess, client_info, current_session
 from adapters.http.core.operation import ApiBlueprint
@@ -30,13 +23,13 @@ def passkeys_blueprint(*, passkeys: PasskeyRegistrationService, sign_ins: Passke
         "response for its second step: `POST /auth/login/second-factor`.",
         errors={400: "CHALLENGE_EXPIRED", 404: "NOT_FOUND"},
     )
-    async def create_passkey_login_options(body: PasskeyOptionsRequest) -> PasskeyOptionsResponse:
+    async def create_passkey_login_options(body: schema.PasskeyOptionsRequest) -> schema.PasskeyOptionsResponse:
         if body.challenge_token is None:
-            return PasskeyOptionsResponse(public_key=sign_ins.sign_in_options())
-        return PasskeyOptionsResponse(public_key=await sign_ins.second_factor_options(body.challenge_token))
+            return schema.PasskeyOptionsResponse(public_key=sign_ins.sign_in_options())
+        return schema.PasskeyOptionsResponse(public_key=await sign_ins.second_factor_options(body.challenge_token))
 
     @bp.operation("POST /auth/login/passkey", RequiredAccess.ANYONE, "Sign in with a passkey", errors={400: "PASSKEY_REFUSED"})
-    async def login_with_passkey(body: PasskeyLoginRequest) -> LoginResponse:
+    async def login_with_passkey(body: schema.PasskeyLoginRequest) -> LoginResponse:
         """Instead of password and second factor: the authenticator has checked the person."""
         return login_response(await sign_ins.sign_in(body.passkey, client=client_info(body.device_token or "")))
 
@@ -46,9 +39,9 @@ def passkeys_blueprint(*, passkeys: PasskeyRegistrationService, sign_ins: Passke
         "Get the question to confirm with a passkey",
         errors={404: "NOT_FOUND"},
     )
-    async def create_step_up_options() -> PasskeyOptionsResponse:
+    async def create_step_up_options() -> schema.PasskeyOptionsResponse:
         """For every role. The response belongs to `POST /auth/step-up`."""
-        return PasskeyOptionsResponse(public_key=await sign_ins.step_up_options(current_session()))
+        return schema.PasskeyOptionsResponse(public_key=await sign_ins.step_up_options(current_session()))
 
     @bp.operation(
         "POST /auth/passkeys/options",
@@ -56,26 +49,26 @@ def passkeys_blueprint(*, passkeys: PasskeyRegistrationService, sign_ins: Passke
         "Begin to add a passkey",
         errors={403: STEP_UP, 409: "TOO_MANY_PASSKEYS"},
     )
-    async def create_passkey_options() -> PasskeyOptionsResponse:
+    async def create_passkey_options() -> schema.PasskeyOptionsResponse:
         """For every role; at most ten each. Until the passkey is added nothing changes."""
-        return PasskeyOptionsResponse(public_key=await passkeys.begin(current_session()))
+        return schema.PasskeyOptionsResponse(public_key=await passkeys.begin(current_session()))
 
     @bp.operation(
         "POST /auth/passkeys",
         RequiredAccess.SESSION,
         "Add a passkey",
-        returns={201: PasskeyCreatedResponse},
+        returns={201: schema.PasskeyCreatedResponse},
         errors={400: "PASSKEY_REFUSED", 403: STEP_UP, 409: "PASSKEY_EXISTS TOO_MANY_PASSKEYS"},
     )
-    async def create_passkey(body: PasskeyCreateRequest) -> PasskeyCreatedResponse:
+    async def create_passkey(body: schema.PasskeyCreateRequest) -> schema.PasskeyCreatedResponse:
         """If it is your first second factor, all other sessions are signed out and recovery codes are returned."""
         added = await passkeys.add(current_session(), body.name, body.passkey)
-        return PasskeyCreatedResponse.of(added, added.passkey)
+        return schema.PasskeyCreatedResponse.of(added, added.passkey)
 
     @bp.operation("GET /auth/passkeys", RequiredAccess.SESSION, "List your passkeys")
-    async def list_passkeys() -> list[PasskeyResponse]:
+    async def list_passkeys() -> list[schema.PasskeyResponse]:
         """The oldest first."""
-        return [PasskeyResponse.of(one, synced=one.is_synced) for one in await passkeys.list(current_session())]
+        return [schema.PasskeyResponse.of(one, synced=one.is_synced) for one in await passkeys.list(current_session())]
 
     @bp.operation(
         "DELETE /auth/passkeys/<passkey_id>",

@@ -2,22 +2,7 @@
 
 from __future__ import annotations
 
-from adapters.http.api.authentication.schemas import (
-    CurrentUserResponse,
-    LoginRequest,
-    LoginResponse,
-    PasswordChangeByCodeRequest,
-    PasswordChangeRequest,
-    RefreshTokenRequest,
-    SecondFactorNeededResponse,
-    TokensResponse,
-    UnlockLinkRequest,
-    UnlockRequest,
-    UnlockResponse,
-    UserSessionResponse,
-    login_response,
-    second_factor_needed_response,
-)
+from adapters.http.api.authentication import schemas as schema
 from adapters.http.core.auth import RequiredAccess, client_info, current_session, request_language
 from adapters.http.core.operation import ApiBlueprint
 from domain.sign_in.login import LoginService, SecondFactorNeeded
@@ -46,14 +31,14 @@ def _add_token_routes(bp: ApiBlueprint, logins: LoginService, sessions: UserSess
         description="An unknown email and a wrong password get the same response. `deviceToken` is no credential: a client that "
         "sends it at its next login has its own allowance for wrong passwords, so that strangers who guess cannot keep it out. "
         "A user with a second factor gets 202 and a `challengeToken`; `POST /auth/login/second-factor` completes the sign-in.",
-        returns={200: LoginResponse, 202: SecondFactorNeededResponse},
+        returns={200: schema.LoginResponse, 202: schema.SecondFactorNeededResponse},
         errors={401: "INVALID_CREDENTIALS", 429: "LOGIN_THROTTLED"},
     )
-    async def login_user(body: LoginRequest) -> LoginResponse | SecondFactorNeededResponse:
+    async def login_user(body: schema.LoginRequest) -> schema.LoginResponse | schema.SecondFactorNeededResponse:
         result = await logins.login(body.email, body.password, client=client_info(body.device_token or ""))
         if isinstance(result, SecondFactorNeeded):
-            return second_factor_needed_response(result)
-        return login_response(result)
+            return schema.second_factor_needed_response(result)
+        return schema.login_response(result)
 
     @bp.operation(
         "POST /auth/refresh",
@@ -61,13 +46,13 @@ def _add_token_routes(bp: ApiBlueprint, logins: LoginService, sessions: UserSess
         "Exchange a refresh token for new tokens",
         errors={401: "UNAUTHENTICATED TOKEN_EXPIRED"},
     )
-    async def refresh_tokens(body: RefreshTokenRequest) -> TokensResponse:
+    async def refresh_tokens(body: schema.RefreshTokenRequest) -> schema.TokensResponse:
         """A refresh token can be used once. Using it again ends all sessions that began with the same login."""
         tokens = await sessions.refresh(body.refresh_token, client=client_info())
-        return TokensResponse.of(tokens, expires_in=tokens.expires_in_s)
+        return schema.TokensResponse.of(tokens, expires_in=tokens.expires_in_s)
 
     @bp.operation("POST /auth/logout", RequiredAccess.ANYONE, "Sign out")
-    async def logout_user(body: RefreshTokenRequest) -> None:
+    async def logout_user(body: schema.RefreshTokenRequest) -> None:
         """Invalidates the refresh token. An unknown token is accepted. The access token stays valid until it expires."""
         await sessions.logout(body.refresh_token, client=client_info())
 
@@ -81,22 +66,22 @@ def _add_unlock_routes(bp: ApiBlueprint, unlock: UnlockLinkService) -> None:
         "response is the same for an unknown email.",
         errors={429: "LOGIN_THROTTLED"},
     )
-    async def request_unlock_link(body: UnlockLinkRequest) -> None:
+    async def request_unlock_link(body: schema.UnlockLinkRequest) -> None:
         await unlock.request_link(body.email, client=client_info(), language=request_language())
 
     @bp.operation("POST /auth/unlock", RequiredAccess.ANYONE, "Use an unlock link", errors={400: "LINK_INVALID"})
-    async def unlock_login(body: UnlockRequest) -> UnlockResponse:
+    async def unlock_login(body: schema.UnlockRequest) -> schema.UnlockResponse:
         """Gives this client its own allowance for wrong passwords. A link can be used once."""
-        return UnlockResponse(device_token=await unlock.open_link(body.token, client=client_info()))
+        return schema.UnlockResponse(device_token=await unlock.open_link(body.token, client=client_info()))
 
 
 def _add_profile_route(bp: ApiBlueprint, sessions: UserSessionService) -> None:
     @bp.operation("GET /auth/me", RequiredAccess.SESSION, "Get the current user")
-    async def get_current_user() -> CurrentUserResponse:
+    async def get_current_user() -> schema.CurrentUserResponse:
         """The current state of the user, the account and the role of this session."""
         profile = await sessions.get_profile(current_session())
         member, account = profile.member, profile.account
-        return CurrentUserResponse.of(member.user, member.membership, profile, account, account_name=account.name)
+        return schema.CurrentUserResponse.of(member.user, member.membership, profile, account, account_name=account.name)
 
 
 def _add_session_routes(bp: ApiBlueprint, sessions: UserSessionService) -> None:
@@ -107,10 +92,10 @@ def _add_session_routes(bp: ApiBlueprint, sessions: UserSessionService) -> None:
         description="Where you are signed in, the last used first. A session is one sign-in; `lastUsedAt`, `address` and "
         "`userAgent` are those of its last use of a refresh token.",
     )
-    async def list_sessions() -> list[UserSessionResponse]:
+    async def list_sessions() -> list[schema.UserSessionResponse]:
         caller = current_session()
         found = await sessions.list_sessions(caller)
-        return [UserSessionResponse.of(one, current=one.session_id == caller.session_id) for one in found]
+        return [schema.UserSessionResponse.of(one, current=one.session_id == caller.session_id) for one in found]
 
     @bp.operation("DELETE /auth/sessions", RequiredAccess.SESSION, "Sign out everywhere else")
     async def delete_other_sessions() -> None:
@@ -141,7 +126,7 @@ def _add_password_routes(bp: ApiBlueprint, passwords: PasswordChangeService) -> 
         "Change the password with a mailed code",
         errors={400: "OTP_INVALID", 403: "ROLE_REQUIRED", 429: "LOGIN_THROTTLED"},
     )
-    async def change_password_by_code(body: PasswordChangeByCodeRequest) -> None:
+    async def change_password_by_code(body: schema.PasswordChangeByCodeRequest) -> None:
         """Ends all sessions of the user, the present one too. A code allows 5 attempts."""
         await passwords.change_password(current_session(), body.otp, body.new_password)
 
@@ -153,7 +138,7 @@ def _add_password_routes(bp: ApiBlueprint, passwords: PasswordChangeService) -> 
         "provider who has no password yet sets one without `currentPassword`, within five minutes after signing in.",
         errors={403: "PASSWORD_MISMATCH STEP_UP_REQUIRED", 429: "LOGIN_THROTTLED"},
     )
-    async def change_password(body: PasswordChangeRequest) -> None:
+    async def change_password(body: schema.PasswordChangeRequest) -> None:
         if body.current_password is None:
             await passwords.set_first_password(current_session(), body.new_password)
         else:

@@ -2,16 +2,8 @@
 
 from __future__ import annotations
 
+from adapters.http.api.authentication import second_factor_schemas as schema
 from adapters.http.api.authentication.schemas import LoginResponse, login_response
-from adapters.http.api.authentication.second_factor_schemas import (
-    RecoveryCodesResponse,
-    SecondFactorLoginRequest,
-    SecondFactorStatusResponse,
-    StepUpRequest,
-    StepUpResponse,
-    TotpConfirmRequest,
-    TotpSetupResponse,
-)
 from adapters.http.core.auth import RequiredAccess, client_info, current_session
 from adapters.http.core.operation import ApiBlueprint
 from domain.kernel.clock import to_iso
@@ -33,7 +25,7 @@ def second_factor_blueprint(
         "Complete a sign-in with the second factor",
         errors={400: "CHALLENGE_EXPIRED PASSKEY_REFUSED", 401: "SECOND_FACTOR_INVALID", 429: "LOGIN_THROTTLED"},
     )
-    async def login_with_second_factor(body: SecondFactorLoginRequest) -> LoginResponse:
+    async def login_with_second_factor(body: schema.SecondFactorLoginRequest) -> LoginResponse:
         """The second step after `POST /auth/login` answered 202. Send `totp`, `recoveryCode` or `passkey`; each works once."""
         client = client_info(body.device_token or "")
         return login_response(await logins.complete(body.challenge_token, body.to_factor(), client=client))
@@ -47,14 +39,14 @@ def second_factor_blueprint(
         "approve requests for 15.",
         errors={400: "PASSKEY_REFUSED", 403: "PASSWORD_MISMATCH SECOND_FACTOR_INVALID", 429: "LOGIN_THROTTLED"},
     )
-    async def confirm_presence(body: StepUpRequest) -> StepUpResponse:
+    async def confirm_presence(body: schema.StepUpRequest) -> schema.StepUpResponse:
         until_ms = await step_ups.step_up(current_session(), password=body.password, factor=body.to_factor())
-        return StepUpResponse(valid_until=to_iso(until_ms))
+        return schema.StepUpResponse(valid_until=to_iso(until_ms))
 
     @bp.operation("GET /auth/second-factor", RequiredAccess.SESSION, "Get the state of your second factor")
-    async def get_second_factor() -> SecondFactorStatusResponse:
+    async def get_second_factor() -> schema.SecondFactorStatusResponse:
         """For every role."""
-        return SecondFactorStatusResponse.of(await second_factors.get_status(current_session()))
+        return schema.SecondFactorStatusResponse.of(await second_factors.get_status(current_session()))
 
     @bp.operation(
         "POST /auth/second-factor/totp",
@@ -62,10 +54,10 @@ def second_factor_blueprint(
         "Begin to set up an authenticator app",
         errors={403: STEP_UP, 409: "SECOND_FACTOR_EXISTS"},
     )
-    async def create_totp_secret() -> TotpSetupResponse:
+    async def create_totp_secret() -> schema.TotpSetupResponse:
         """Show `qrSvg` or `secret`, and confirm with a code of the app. Until then nothing changes."""
         setup = await second_factors.begin_totp(current_session())
-        return TotpSetupResponse.of(setup, otpauth_uri=setup.uri)
+        return schema.TotpSetupResponse.of(setup, otpauth_uri=setup.uri)
 
     @bp.operation(
         "POST /auth/second-factor/totp/confirm",
@@ -73,9 +65,9 @@ def second_factor_blueprint(
         "Confirm an authenticator app",
         errors={400: "SECOND_FACTOR_INVALID", 403: STEP_UP, 404: "NOT_FOUND"},
     )
-    async def confirm_totp(body: TotpConfirmRequest) -> RecoveryCodesResponse:
+    async def confirm_totp(body: schema.TotpConfirmRequest) -> schema.RecoveryCodesResponse:
         """Turns the second factor on and signs out all other sessions. The recovery codes are shown only now."""
-        return RecoveryCodesResponse(recovery_codes=list(await second_factors.confirm_totp(current_session(), body.code)))
+        return schema.RecoveryCodesResponse(recovery_codes=list(await second_factors.confirm_totp(current_session(), body.code)))
 
     @bp.operation(
         "POST /auth/second-factor/recovery-codes",
@@ -83,9 +75,9 @@ def second_factor_blueprint(
         "Replace your recovery codes",
         errors={403: STEP_UP, 404: "NOT_FOUND"},
     )
-    async def rotate_recovery_codes() -> RecoveryCodesResponse:
+    async def rotate_recovery_codes() -> schema.RecoveryCodesResponse:
         """Ten new codes, shown only now; the old ones are void."""
-        return RecoveryCodesResponse(recovery_codes=list(await second_factors.renew_recovery_codes(current_session())))
+        return schema.RecoveryCodesResponse(recovery_codes=list(await second_factors.renew_recovery_codes(current_session())))
 
     @bp.operation(
         "DELETE /auth/second-factor",

@@ -6,14 +6,7 @@ from collections.abc import AsyncIterator
 
 from quart import Response
 
-from adapters.http.api.events.schemas import (
-    DeviceEventsQuery,
-    EventPageResponse,
-    EventResponse,
-    EventsExportQuery,
-    EventsQuery,
-    event_response,
-)
+from adapters.http.api.events import schemas as schema
 from adapters.http.core.auth import RequiredAccess, current_session
 from adapters.http.core.operation import ApiBlueprint
 from adapters.http.core.paging import next_link
@@ -29,7 +22,7 @@ def events_blueprint(events: EventService, exporter: AuditExporter) -> ApiBluepr
     bp = ApiBlueprint("events", "Events")
 
     @bp.operation("GET /events", RequiredAccess.SESSION, "List events")
-    async def list_events(query: EventsQuery) -> EventPageResponse:
+    async def list_events(query: schema.EventsQuery) -> schema.EventPageResponse:
         """Newest first. New events do not shift the pages."""
         page = await events.page(
             current_session(),
@@ -39,7 +32,9 @@ def events_blueprint(events: EventService, exporter: AuditExporter) -> ApiBluepr
             device_id=query.device_id,
             search=query.to_search(),
         )
-        return EventPageResponse.of(page, data=[event_response(record) for record in page.events], cursor=page.cursor or "")
+        return schema.EventPageResponse.of(
+            page, data=[schema.event_response(record) for record in page.events], cursor=page.cursor or ""
+        )
 
     @bp.operation(
         "GET /events/export",
@@ -48,7 +43,7 @@ def events_blueprint(events: EventService, exporter: AuditExporter) -> ApiBluepr
         returns={200: NonJsonContent("application/x-ndjson", "One JSON object per line.")},
         errors={403: "ROLE_REQUIRED", 404: "NOT_FOUND"},
     )
-    async def export_events(query: EventsExportQuery) -> Response:
+    async def export_events(query: schema.EventsExportQuery) -> Response:
         """The log as proof, oldest first: records that are linked by hashes, and signed seals. For Owners and Admins.
         `latchboard audit verify` verifies the lines; the audit format says how to do it without this service."""
         caller = current_session()
@@ -61,13 +56,13 @@ def events_blueprint(events: EventService, exporter: AuditExporter) -> ApiBluepr
         return response
 
     @bp.operation("GET /devices/<device_id>/events", RequiredAccess.SESSION, "List a device's events", paged=True)
-    async def list_device_events(device_id: str, query: DeviceEventsQuery) -> ApiResponse[list[EventResponse]]:
+    async def list_device_events(device_id: str, query: schema.DeviceEventsQuery) -> ApiResponse[list[schema.EventResponse]]:
         """The audit log, newest first: changes made to the device, its own reports, and denied requests."""
         found, more = await events.list_by_device(
             current_session(), device_id, limit=query.limit, before_ms=query.before, cursor=query.cursor
         )
         headers = {} if more is None else {"Link": next_link("cursor", more, "before")}
-        return ApiResponse([event_response(record) for record in found], headers=headers)
+        return ApiResponse([schema.event_response(record) for record in found], headers=headers)
 
     return bp
 

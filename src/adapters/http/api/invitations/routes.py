@@ -2,16 +2,7 @@
 
 from __future__ import annotations
 
-from adapters.http.api.invitations.schemas import (
-    InvitationAcceptedResponse,
-    InvitationAcceptRequest,
-    InvitationCreateRequest,
-    InvitationPreviewRequest,
-    InvitationPreviewResponse,
-    InvitationResponse,
-    InvitationSentResponse,
-    invitation_sent_response,
-)
+from adapters.http.api.invitations import schemas as schema
 from adapters.http.core.auth import RequiredAccess, client_info, current_session, request_language
 from adapters.http.core.operation import ApiBlueprint
 from adapters.http.core.paging import ListQuery, list_response
@@ -24,11 +15,14 @@ def invitations_blueprint(*, invitations: InvitationService, acceptance: Invitat
     bp = ApiBlueprint("invitations", "Team")
 
     @bp.operation("GET /invitations", RequiredAccess.SESSION, "List invitations", paged=True, errors={403: "ROLE_REQUIRED"})
-    async def list_invitations(query: ListQuery) -> ApiResponse[list[InvitationResponse]]:
+    async def list_invitations(query: ListQuery) -> ApiResponse[list[schema.InvitationResponse]]:
         """Those that were not used, oldest first; expired ones for a month. Requires the role Admin or Owner."""
         found = await invitations.list_invitations(current_session())
         return list_response(
-            found, query, lambda each: InvitationResponse.of(each.invitation, each), lambda each: each.invitation.invitation_id
+            found,
+            query,
+            lambda each: schema.InvitationResponse.of(each.invitation, each),
+            lambda each: each.invitation.invitation_id,
         )
 
     @bp.operation(
@@ -42,11 +36,11 @@ def invitations_blueprint(*, invitations: InvitationService, acceptance: Invitat
         "Owner; only an Owner can invite an Owner.",
         errors={403: "ROLE_REQUIRED", 409: "EMAIL_TAKEN INVITATION_EXISTS MEMBER_LIMIT", 429: "LOGIN_THROTTLED"},
     )
-    async def create_invitation(body: InvitationCreateRequest) -> InvitationSentResponse:
+    async def create_invitation(body: schema.InvitationCreateRequest) -> schema.InvitationSentResponse:
         sent = await invitations.invite(
             current_session(), email=body.email, name=body.name, role=body.role, language=request_language()
         )
-        return invitation_sent_response(sent)
+        return schema.invitation_sent_response(sent)
 
     @bp.operation(
         "POST /invitations/<invitation_id>/resend",
@@ -57,9 +51,9 @@ def invitations_blueprint(*, invitations: InvitationService, acceptance: Invitat
         idempotent=True,
         errors={403: "ROLE_REQUIRED", 409: "EMAIL_TAKEN", 429: "LOGIN_THROTTLED"},
     )
-    async def resend_invitation(invitation_id: str) -> InvitationSentResponse:
+    async def resend_invitation(invitation_id: str) -> schema.InvitationSentResponse:
         sent = await invitations.resend(current_session(), invitation_id, language=request_language())
-        return invitation_sent_response(sent)
+        return schema.invitation_sent_response(sent)
 
     @bp.operation(
         "DELETE /invitations/<invitation_id>", RequiredAccess.SESSION, "Revoke an invitation", errors={403: "ROLE_REQUIRED"}
@@ -74,10 +68,10 @@ def invitations_blueprint(*, invitations: InvitationService, acceptance: Invitat
         "Look at an invitation",
         errors={400: "LINK_INVALID", 409: "INVITATION_VOID"},
     )
-    async def preview_invitation(body: InvitationPreviewRequest) -> InvitationPreviewResponse:
+    async def preview_invitation(body: schema.InvitationPreviewRequest) -> schema.InvitationPreviewResponse:
         """What the link is for. It changes nothing."""
         preview = await acceptance.preview(body.token)
-        return InvitationPreviewResponse.of(preview.invitation, preview)
+        return schema.InvitationPreviewResponse.of(preview.invitation, preview)
 
     @bp.operation(
         "POST /invitations/accept",
@@ -86,9 +80,9 @@ def invitations_blueprint(*, invitations: InvitationService, acceptance: Invitat
         status=201,
         errors={400: "LINK_INVALID", 409: "EMAIL_TAKEN INVITATION_VOID MEMBER_LIMIT"},
     )
-    async def accept_invitation(body: InvitationAcceptRequest) -> InvitationAcceptedResponse:
+    async def accept_invitation(body: schema.InvitationAcceptRequest) -> schema.InvitationAcceptedResponse:
         """Makes you a member, with a password of your own. A link can be used once."""
         added = await acceptance.accept(body.token, password=body.password, name=body.name, client=client_info())
-        return InvitationAcceptedResponse(membership_id=added.membership.membership_id, email=added.user.email)
+        return schema.InvitationAcceptedResponse(membership_id=added.membership.membership_id, email=added.user.email)
 
     return bp

@@ -5,12 +5,7 @@ from __future__ import annotations
 from typing import Any, Protocol
 
 from adapters.http.api.grants.schemas import ApiKeyGrantResponse, api_key_grant_response
-from adapters.http.api.keys.schemas import (
-    ApiKeyCreatedResponse,
-    ApiKeyCreateRequest,
-    ApiKeyResponse,
-    ApiKeyUpdateRequest,
-)
+from adapters.http.api.keys import schemas as schema
 from adapters.http.core.auth import RequiredAccess, current_session
 from adapters.http.core.operation import ApiBlueprint
 from adapters.http.core.paging import ListQuery, list_response
@@ -32,9 +27,9 @@ def keys_blueprint(*, keys: ApiKeyService[Any], uow: UnitOfWork[ApiKeyGrantsTx])
     bp = ApiBlueprint("keys", "API keys")
 
     @bp.operation("GET /keys", RequiredAccess.SESSION, "List API keys", paged=True)
-    async def list_keys(query: ListQuery) -> ApiResponse[list[ApiKeyResponse]]:
+    async def list_keys(query: ListQuery) -> ApiResponse[list[schema.ApiKeyResponse]]:
         """Oldest first, without the secrets. `lastUsedAt` may lag by a few seconds."""
-        return list_response(await keys.list(current_session()), query, ApiKeyResponse.of, lambda key: key.key_id)
+        return list_response(await keys.list(current_session()), query, schema.ApiKeyResponse.of, lambda key: key.key_id)
 
     @bp.operation(
         "POST /keys",
@@ -44,15 +39,15 @@ def keys_blueprint(*, keys: ApiKeyService[Any], uow: UnitOfWork[ApiKeyGrantsTx])
         idempotent=True,
         errors={403: "ROLE_REQUIRED", 409: "KEY_LIMIT"},
     )
-    async def create_key(body: ApiKeyCreateRequest) -> ApiKeyCreatedResponse:
+    async def create_key(body: schema.ApiKeyCreateRequest) -> schema.ApiKeyCreatedResponse:
         """Shown only in this response. A key has no permissions without a grant. Requires the role Admin or Owner."""
         made = await keys.create(current_session(), body.name)
-        return ApiKeyCreatedResponse.of(made.key, key=made.secret)
+        return schema.ApiKeyCreatedResponse.of(made.key, key=made.secret)
 
     @bp.operation(
         "PATCH /keys/<key_id>", RequiredAccess.SESSION, "Rename, disable or enable a key", errors={403: "ROLE_REQUIRED"}
     )
-    async def update_key(key_id: str, body: ApiKeyUpdateRequest) -> None:
+    async def update_key(key_id: str, body: schema.ApiKeyUpdateRequest) -> None:
         """Requires the role Admin or Owner."""
         await keys.update(current_session(), key_id, name=body.name, enabled=body.enabled)
 

@@ -2,14 +2,7 @@
 
 from __future__ import annotations
 
-from adapters.http.api.notifications.schemas import (
-    ChannelCreateRequest,
-    ChannelResponse,
-    ChannelTestResponse,
-    NotificationSettingsRequest,
-    NotificationSettingsResponse,
-    PushKeyResponse,
-)
+from adapters.http.api.notifications import schemas as schema
 from adapters.http.core.auth import RequiredAccess, current_session
 from adapters.http.core.operation import ApiBlueprint
 from domain.kernel.ids import ChannelId
@@ -21,26 +14,28 @@ def notifications_blueprint(notifications: NotificationSettingsService, push_key
     bp = ApiBlueprint("notifications", "Notifications")
 
     @bp.operation("GET /auth/notifications", RequiredAccess.SESSION, "Get your notification settings")
-    async def get_notification_settings() -> NotificationSettingsResponse:
+    async def get_notification_settings() -> schema.NotificationSettingsResponse:
         """What you are told, on all your channels. Without settings, nothing."""
-        return NotificationSettingsResponse.from_domain(await notifications.get_settings(current_session()))
+        return schema.NotificationSettingsResponse.from_domain(await notifications.get_settings(current_session()))
 
     @bp.operation(
         "PUT /auth/notifications", RequiredAccess.SESSION, "Set your notification settings", errors={409: "CHANNEL_LIMIT"}
     )
-    async def update_notification_settings(body: NotificationSettingsRequest) -> NotificationSettingsResponse:
+    async def update_notification_settings(body: schema.NotificationSettingsRequest) -> schema.NotificationSettingsResponse:
         """Replaces your settings. Requests for approval are told to Owners and Admins only."""
-        return NotificationSettingsResponse.from_domain(await notifications.put_settings(current_session(), body.to_settings()))
+        return schema.NotificationSettingsResponse.from_domain(
+            await notifications.put_settings(current_session(), body.to_settings())
+        )
 
     @bp.operation("GET /auth/notifications/push-key", RequiredAccess.SESSION, "Get the key of Web Push")
-    async def get_push_key() -> PushKeyResponse:
+    async def get_push_key() -> schema.PushKeyResponse:
         """Browsers bind a subscription to it."""
-        return PushKeyResponse(public_key=await push_keys.get_public_key())
+        return schema.PushKeyResponse(public_key=await push_keys.get_public_key())
 
     @bp.operation("GET /auth/notifications/channels", RequiredAccess.SESSION, "List your channels")
-    async def list_channels() -> list[ChannelResponse]:
+    async def list_channels() -> list[schema.ChannelResponse]:
         """Where you are told, the oldest first; at most ten."""
-        return [ChannelResponse.of(one) for one in await notifications.list_channels(current_session())]
+        return [schema.ChannelResponse.of(one) for one in await notifications.list_channels(current_session())]
 
     @bp.operation(
         "POST /auth/notifications/channels",
@@ -50,10 +45,10 @@ def notifications_blueprint(notifications: NotificationSettingsService, push_key
         idempotent=True,
         errors={409: "CHANNEL_LIMIT"},
     )
-    async def create_channel(body: ChannelCreateRequest) -> ChannelResponse:
+    async def create_channel(body: schema.ChannelCreateRequest) -> schema.ChannelResponse:
         """A browser, a topic of ntfy or a chat of Telegram. What you send is stored encrypted and never shown again."""
         added = await notifications.add_channel(current_session(), body.name, body.to_destination())
-        return ChannelResponse.of(added)
+        return schema.ChannelResponse.of(added)
 
     @bp.operation("DELETE /auth/notifications/channels/<channel_id>", RequiredAccess.SESSION, "Delete a channel")
     async def delete_channel(channel_id: ChannelId) -> None:
@@ -66,8 +61,8 @@ def notifications_blueprint(notifications: NotificationSettingsService, push_key
         "Send a test to a channel",
         errors={429: "LOGIN_THROTTLED"},
     )
-    async def send_test_notification(channel_id: ChannelId) -> ChannelTestResponse:
+    async def send_test_notification(channel_id: ChannelId) -> schema.ChannelTestResponse:
         """At once, also in the quiet hours; at most 20 in an hour."""
-        return ChannelTestResponse.from_domain(await notifications.send_test(current_session(), channel_id))
+        return schema.ChannelTestResponse.from_domain(await notifications.send_test(current_session(), channel_id))
 
     return bp

@@ -10,20 +10,7 @@ from collections.abc import AsyncIterator, Callable, Iterator, Sequence
 import msgspec
 from quart import Response
 
-from adapters.http.api.telemetry.schemas import (
-    MAX_SERIES_DEVICES,
-    BucketResponse,
-    LatestTelemetryResponse,
-    ReadingResponse,
-    SeriesPointResponse,
-    TelemetryExportQuery,
-    TelemetryHistoryQuery,
-    TelemetrySeriesQuery,
-    bucket_response,
-    reading_response,
-    series_bucket,
-    series_reading,
-)
+from adapters.http.api.telemetry import schemas as schema
 from adapters.http.core.auth import RequiredAccess, current_caller
 from adapters.http.core.operation import ApiBlueprint
 from adapters.http.core.request_handling import NonJsonContent
@@ -47,42 +34,44 @@ def telemetry_blueprint(telemetry: TelemetryQueryService, downsampling: Downsamp
         "GET /devices/<device_id>/telemetry",
         RequiredAccess.KEY,
         "List telemetry",
-        returns={200: list[ReadingResponse] | list[BucketResponse]},
+        returns={200: list[schema.ReadingResponse] | list[schema.BucketResponse]},
         errors={403: NOT_GRANTED_CODES},
     )
-    async def list_telemetry(device_id: DeviceId, query: TelemetryHistoryQuery) -> list[ReadingResponse] | list[BucketResponse]:
+    async def list_telemetry(
+        device_id: DeviceId, query: schema.TelemetryHistoryQuery
+    ) -> list[schema.ReadingResponse] | list[schema.BucketResponse]:
         """Readings, newest first. With `step`, one entry per time interval: minimum, maximum, mean, sum, count and last value."""
         caller, device, span = current_caller(), device_id, TimeRange(query.since, query.until)
         turn = -1 if query.order == "asc" else 1
         if query.step is None:
             found = await telemetry.history(caller, device, span, metric=query.metric, limit=query.limit)
-            return [reading_response(reading) for reading in found[::turn]]
+            return [schema.reading_response(reading) for reading in found[::turn]]
         step_ms = parse_step_ms(query.step)
         buckets = await downsampling.query_buckets(caller, device, span, metric=query.metric, step_ms=step_ms, limit=query.limit)
-        return [bucket_response(bucket) for bucket in buckets[::turn]]
+        return [schema.bucket_response(bucket) for bucket in buckets[::turn]]
 
     @bp.operation(
         "GET /telemetry/series",
         RequiredAccess.KEY,
         "List telemetry of several devices",
-        returns={200: list[SeriesPointResponse]},
+        returns={200: list[schema.SeriesPointResponse]},
         errors={403: NOT_GRANTED_CODES, 404: "NOT_FOUND"},
     )
-    async def list_telemetry_series(query: TelemetrySeriesQuery) -> list[SeriesPointResponse]:
+    async def list_telemetry_series(query: schema.TelemetrySeriesQuery) -> list[schema.SeriesPointResponse]:
         """Flat rows, oldest first, as dashboards such as Grafana take them: one row per reading, or with `step` per interval."""
         caller, span = current_caller(), TimeRange(query.since, query.until)
         step_ms = None if query.step is None else parse_step_ms(query.step)
-        points: list[SeriesPointResponse] = []
+        points: list[schema.SeriesPointResponse] = []
         for device_id in _parse_device_ids(query.device_id):
             device = await telemetry.readable_device(caller, device_id)
             if step_ms is None:
                 readings = await telemetry.history(caller, device_id, span, metric=query.metric, limit=query.limit)
-                points += [series_reading(device, reading) for reading in readings]
+                points += [schema.series_reading(device, reading) for reading in readings]
             else:
                 buckets = await downsampling.query_buckets(
                     caller, device_id, span, metric=query.metric, step_ms=step_ms, limit=query.limit
                 )
-                points += [series_bucket(device, bucket) for bucket in buckets]
+                points += [schema.series_bucket(device, bucket) for bucket in buckets]
         return sorted(points, key=lambda point: (point.timestamp, point.device_name, point.device_id, point.metric))
 
     @bp.operation(
@@ -91,14 +80,14 @@ def telemetry_blueprint(telemetry: TelemetryQueryService, downsampling: Downsamp
         "Get the latest telemetry",
         errors={403: NOT_GRANTED_CODES},
     )
-    async def get_latest_telemetry(device_id: DeviceId) -> LatestTelemetryResponse:
+    async def get_latest_telemetry(device_id: DeviceId) -> schema.LatestTelemetryResponse:
         """The relay state and the latest value of each metric, from memory."""
         latest = await telemetry.latest(current_caller(), device_id)
         relay = latest.device.relay
-        return LatestTelemetryResponse(
+        return schema.LatestTelemetryResponse(
             state=None if relay is None else "ON" if relay else "OFF",
             relay_state=relay,
-            telemetry=[reading_response(reading) for reading in latest.readings],
+            telemetry=[schema.reading_response(reading) for reading in latest.readings],
         )
 
     @bp.operation(
@@ -110,7 +99,7 @@ def telemetry_blueprint(telemetry: TelemetryQueryService, downsampling: Downsamp
         },
         errors={403: NOT_GRANTED_CODES},
     )
-    async def export_telemetry(device_id: DeviceId, query: TelemetryExportQuery) -> Response:
+    async def export_telemetry(device_id: DeviceId, query: schema.TelemetryExportQuery) -> Response:
         """All readings as a stream, oldest first: CSV, or NDJSON with `format=ndjson`."""
         span = TimeRange(query.since, query.until)
         pages = telemetry.export(current_caller(), device_id, span, metric=query.metric)
@@ -140,8 +129,8 @@ def parse_step_ms(text: str) -> int:
 def _parse_device_ids(text: str) -> list[DeviceId]:
     """Without repetitions, in order. Raises ValidationFailed."""
     ids = dict.fromkeys(DeviceId(part) for part in (each.strip() for each in text.split(",")) if part)
-    if not 1 <= len(ids) <= MAX_SERIES_DEVICES:
-        raise ValidationFailed.for_field("deviceId", f"must name 1 to {MAX_SERIES_DEVICES} devices, separated by commas.")
+    if not 1 <= len(ids) <= schema.MAX_SERIES_DEVICES:
+        raise ValidationFailed.for_field("deviceId", f"must name 1 to {schema.MAX_SERIES_DEVICES} devices, separated by commas.")
     return list(ids)
 
 

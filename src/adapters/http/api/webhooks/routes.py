@@ -2,15 +2,7 @@
 
 from __future__ import annotations
 
-from adapters.http.api.webhooks.schemas import (
-    DeliveryAttemptResponse,
-    DeliveryStartedResponse,
-    WebhookCreatedResponse,
-    WebhookCreateRequest,
-    WebhookDetailsResponse,
-    WebhookSecretRotatedResponse,
-    WebhookUpdateRequest,
-)
+from adapters.http.api.webhooks import schemas as schema
 from adapters.http.core.auth import RequiredAccess, current_session
 from adapters.http.core.operation import ApiBlueprint
 from domain.webhooks.delivery_log import WebhookDeliveryLogService
@@ -24,11 +16,11 @@ def webhooks_blueprint(webhooks: WebhookService, log: WebhookDeliveryLogService)
     bp = ApiBlueprint("webhooks", "Webhooks")
 
     @bp.operation("GET /webhooks", RequiredAccess.SESSION, "List webhooks")
-    async def list_webhooks() -> list[WebhookDetailsResponse]:
+    async def list_webhooks() -> list[schema.WebhookDetailsResponse]:
         """The webhooks of all API keys, oldest first. A secret is shown only when it is created or rotated."""
         caller = current_session()
         return [
-            WebhookDetailsResponse.of(each, url=webhooks.visible_url(caller, each), types=each.wanted_types)
+            schema.WebhookDetailsResponse.of(each, url=webhooks.visible_url(caller, each), types=each.wanted_types)
             for each in await webhooks.list(caller)
         ]
 
@@ -40,17 +32,17 @@ def webhooks_blueprint(webhooks: WebhookService, log: WebhookDeliveryLogService)
         errors={403: "ROLE_REQUIRED", 409: "WEBHOOK_LIMIT"},
         idempotent=True,
     )
-    async def create_webhook(body: WebhookCreateRequest) -> WebhookCreatedResponse:
+    async def create_webhook(body: schema.WebhookCreateRequest) -> schema.WebhookCreatedResponse:
         """The webhook receives the events of its `types` of the devices that the grants of its key cover."""
         made = await webhooks.create(
             current_session(), key_id=body.key_id, url=body.url, types=body.types, webhook_format=body.format
         )
-        return WebhookCreatedResponse.of(made.webhook, made, url=body.url)
+        return schema.WebhookCreatedResponse.of(made.webhook, made, url=body.url)
 
     @bp.operation(
         "PATCH /webhooks/<webhook_id>", RequiredAccess.SESSION, "Change, disable or enable a webhook", errors=WEBHOOK_ERRORS
     )
-    async def update_webhook(webhook_id: str, body: WebhookUpdateRequest) -> None:
+    async def update_webhook(webhook_id: str, body: schema.WebhookUpdateRequest) -> None:
         """Disabling a webhook discards its pending deliveries. Enabling it again delivers new events only."""
         await webhooks.update(
             current_session(),
@@ -73,16 +65,16 @@ def webhooks_blueprint(webhooks: WebhookService, log: WebhookDeliveryLogService)
         errors=WEBHOOK_ERRORS,
         idempotent=True,
     )
-    async def rotate_webhook_secret(webhook_id: str) -> WebhookSecretRotatedResponse:
+    async def rotate_webhook_secret(webhook_id: str) -> schema.WebhookSecretRotatedResponse:
         """All deliveries from now on are signed with the new secret, including retries."""
         made = await webhooks.rotate_secret(current_session(), webhook_id)
-        return WebhookSecretRotatedResponse(webhook_id=made.webhook.webhook_id, secret=made.secret)
+        return schema.WebhookSecretRotatedResponse(webhook_id=made.webhook.webhook_id, secret=made.secret)
 
     @bp.operation("GET /webhooks/<webhook_id>/deliveries", RequiredAccess.SESSION, "List delivery attempts")
-    async def list_webhook_deliveries(webhook_id: str) -> list[DeliveryAttemptResponse]:
+    async def list_webhook_deliveries(webhook_id: str) -> list[schema.DeliveryAttemptResponse]:
         """The latest 50 attempts, newest first."""
         found = await log.list_attempts(current_session(), webhook_id)
-        return [DeliveryAttemptResponse.of(each, webhook_event_id=each.event_id, attempt=each.number) for each in found]
+        return [schema.DeliveryAttemptResponse.of(each, webhook_event_id=each.event_id, attempt=each.number) for each in found]
 
     @bp.operation(
         "POST /webhooks/<webhook_id>/ping",
@@ -91,9 +83,9 @@ def webhooks_blueprint(webhooks: WebhookService, log: WebhookDeliveryLogService)
         errors=MANUAL_DELIVERY_ERRORS,
         idempotent=True,
     )
-    async def ping_webhook(webhook_id: str) -> DeliveryStartedResponse:
+    async def ping_webhook(webhook_id: str) -> schema.DeliveryStartedResponse:
         """Sends an event of the type `ping` at once."""
-        return DeliveryStartedResponse(delivery_id=await log.ping(current_session(), webhook_id))
+        return schema.DeliveryStartedResponse(delivery_id=await log.ping(current_session(), webhook_id))
 
     @bp.operation(
         "POST /webhooks/<webhook_id>/deliveries/<delivery_id>/redeliver",
@@ -102,8 +94,8 @@ def webhooks_blueprint(webhooks: WebhookService, log: WebhookDeliveryLogService)
         errors=MANUAL_DELIVERY_ERRORS,
         idempotent=True,
     )
-    async def redeliver_webhook(webhook_id: str, delivery_id: str) -> DeliveryStartedResponse:
+    async def redeliver_webhook(webhook_id: str, delivery_id: str) -> schema.DeliveryStartedResponse:
         """Sends the event of an earlier delivery again, as a new delivery."""
-        return DeliveryStartedResponse(delivery_id=await log.redeliver(current_session(), webhook_id, delivery_id))
+        return schema.DeliveryStartedResponse(delivery_id=await log.redeliver(current_session(), webhook_id, delivery_id))
 
     return bp
