@@ -26,13 +26,12 @@ from sqlalchemy import (
     select,
     tuple_,
 )
-from sqlalchemy.dialects import postgresql
-from sqlalchemy.dialects.postgresql import Insert
 from sqlalchemy.sql.dml import ReturningDelete
 from sqlalchemy.sql.expression import ClauseElement
 
 from adapters.storage.sql.db_session import POSTGRES, SQLITE, Row
 from adapters.storage.sql.dialect_functions import json_elements
+from adapters.storage.sql.dialect_inserts import Insert, insert
 
 T = TypeVar("T")
 Converter = tuple[Callable[[Any], Any], Callable[[Any], Any]]
@@ -171,14 +170,13 @@ class RowMapper(Generic[T]):
 
 
 def insert_or_ignore(table: Table) -> ClauseElement:
-    """INSERT that skips rows whose key exists; RETURNING has only the inserted ones. SQLite writes ON CONFLICT in the same
-    way."""
-    return postgresql.insert(table).on_conflict_do_nothing().returning(next(iter(table.primary_key.columns)))
+    """INSERT that skips rows whose key exists; RETURNING has only the inserted ones."""
+    return insert(table).on_conflict_do_nothing().returning(next(iter(table.primary_key.columns)))
 
 
 def upsert(table: Table, *columns: str, adding: Sequence[str] = ()) -> Insert:
     """INSERT that updates `columns`, and adds to those of `adding`, if the primary key exists."""
-    one = postgresql.insert(table)
+    one = insert(table)
     changes = {name: one.excluded[name] for name in columns} | {name: table.c[name] + one.excluded[name] for name in adding}
     return one.on_conflict_do_update(index_elements=list(table.primary_key.columns), set_=changes)
 

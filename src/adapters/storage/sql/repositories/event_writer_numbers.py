@@ -11,8 +11,7 @@ from __future__ import annotations
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
-from sqlalchemy import BigInteger, BindParameter, Integer, Text, TextClause, and_, bindparam, func, select, text
-from sqlalchemy.dialects.postgresql import ARRAY
+from sqlalchemy import ARRAY, BigInteger, BindParameter, Integer, Text, TextClause, and_, bindparam, func, select, text
 from sqlalchemy.sql.elements import Grouping
 
 from adapters.storage.sql.db_session import DbSession, Row

@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Collection, Mapping, Sequence
 
 from sqlalchemy import bindparam, delete, func, select, text, tuple_, update
-from sqlalchemy.dialects.postgresql import insert
 
 from adapters.storage.sql.db_session import POSTGRES, SQLITE
 from adapters.storage.sql.dialect_functions import greatest, least
+from adapters.storage.sql.dialect_inserts import insert
 from adapters.storage.sql.entity_repository import SqlRepository
 from adapters.storage.sql.row_mapper import listed_integers, to_json
 from adapters.storage.sql.tables import late_readings, reading_store_time

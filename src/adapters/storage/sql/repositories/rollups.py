@@ -6,10 +6,10 @@ import re
 from collections.abc import Collection, Mapping, Sequence, Set
 
 from sqlalchemy import BigInteger, bindparam, delete, func, literal_column, select, text
-from sqlalchemy.dialects.postgresql import insert
 
 from adapters.storage.sql.db_session import POSTGRES, SQLITE
 from adapters.storage.sql.dialect_functions import greatest
+from adapters.storage.sql.dialect_inserts import insert
 from adapters.storage.sql.entity_repository import SqlRepository
 from adapters.storage.sql.row_mapper import to_json, upsert
 from adapters.storage.sql.tables import rollups, rollups_due

@@ -7,7 +7,6 @@ from operator import attrgetter
 from typing import Any
 
 from sqlalchemy import BigInteger, BindParameter, Table, TextClause, bindparam, delete, insert, select, text
-from sqlalchemy.dialects import postgresql
 
 from adapters.storage.sql.bulk_insert import BulkStatement
 from adapters.storage.sql.db_session import POSTGRES, SQLITE
@@ -140,8 +139,7 @@ GET_ATTEMPT = ATTEMPT.select().where(attempts.c.delivery_id == bindparam("at_id"
 
 def _unnest(table: Table, *names: str) -> str:
     """PostgreSQL's array parameters for these columns, as the rows `x`."""
-    dialect = postgresql.asyncpg.dialect()  # type: ignore[no-untyped-call]
-    kinds = [table.c[name].type.compile(dialect=dialect) for name in names]
+    kinds = [table.c[name].type.compile() for name in names]
     arrays = ", ".join(f"${number}::{kind}[]" for number, kind in enumerate(kinds, 1))
     return f"unnest({arrays}) AS x({', '.join(names)})"
 

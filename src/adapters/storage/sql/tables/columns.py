@@ -5,7 +5,7 @@ All constraints follow one naming convention, so that a migration can name what 
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 
 from sqlalchemy import BigInteger, CheckConstraint, Column, ForeignKey, Integer, MetaData, Text
 
@@ -38,6 +38,12 @@ def text_column(name: str, *, null: bool = False, unique: bool = False) -> Colum
 
 def foreign_key_column(name: str, target: str, *, null: bool = False, ondelete: str = "CASCADE") -> Column[str]:
     return Column(name, Text, ForeignKey(target, ondelete=ondelete), nullable=null)
+
+
+def on_postgres(**options: object) -> dict[str, Mapping[str, object]]:
+    """What a table or an index has on PostgreSQL alone, for its `info`. The migrations create it; as an option with the prefix
+    `postgresql_` it would import SQLAlchemy's PostgreSQL dialect, which a service on SQLite does not need."""
+    return {"postgresql": options}
 
 
 def one_of_check(column: str, values: Iterable[str]) -> CheckConstraint:

@@ -10,6 +10,7 @@ from adapters.storage.sql.tables.columns import (
     foreign_key_column,
     integer_column,
     metadata,
+    on_postgres,
     one_of_check,
     sql_literals,
     text_column,
@@ -74,7 +75,7 @@ Index(
     "ix_devices__online",
     devices.c.device_no,
     sqlite_where=devices.c.is_online == text("1"),
-    postgresql_where=devices.c.is_online,
+    info=on_postgres(where=devices.c.is_online),
 )
 
 credentials = Table(
@@ -136,10 +137,10 @@ executions = Table(
     one_of_check("status", [status.value for status in ExecutionStatus]),
     one_of_check("source", [source.value for source in TriggeredBy]),
     Index(None, "device_id", "seq"),
-    Index("ix_executions__queued", "seq", sqlite_where=QUEUED, postgresql_where=QUEUED),
-    Index("ix_executions__open", "device_id", "seq", sqlite_where=OPEN, postgresql_where=OPEN),
-    Index("ix_executions__expiry", "expires_ms", "seq", sqlite_where=UNFINISHED, postgresql_where=UNFINISHED),
-    Index("ix_executions__finished", "created_ms", sqlite_where=FINISHED, postgresql_where=FINISHED),
+    Index("ix_executions__queued", "seq", sqlite_where=QUEUED, info=on_postgres(where=QUEUED)),
+    Index("ix_executions__open", "device_id", "seq", sqlite_where=OPEN, info=on_postgres(where=OPEN)),
+    Index("ix_executions__expiry", "expires_ms", "seq", sqlite_where=UNFINISHED, info=on_postgres(where=UNFINISHED)),
+    Index("ix_executions__finished", "created_ms", sqlite_where=FINISHED, info=on_postgres(where=FINISHED)),
     sqlite_autoincrement=True,
 )
 
@@ -180,10 +181,10 @@ schedules = Table(
     one_of_check("status", [status.value for status in ScheduleStatus]),
     one_of_check("misfire", [misfire.value for misfire in MisfirePolicy]),
     one_of_check("next_edge", [edge.value for edge in SwitchEdge]),
-    Index("uq_schedules__slot", "device_id", "slot", unique=True, sqlite_where=LIVE, postgresql_where=LIVE),
-    Index("ix_schedules__history", "device_id", "updated_ms", "seq", sqlite_where=ENDED, postgresql_where=ENDED),
-    Index("ix_schedules__ended", "updated_ms", sqlite_where=ENDED, postgresql_where=ENDED),
-    Index("ix_schedules__due", "next_fire_ts", "seq", sqlite_where=WAITING_SQLITE, postgresql_where=WAITING_POSTGRES),
+    Index("uq_schedules__slot", "device_id", "slot", unique=True, sqlite_where=LIVE, info=on_postgres(where=LIVE)),
+    Index("ix_schedules__history", "device_id", "updated_ms", "seq", sqlite_where=ENDED, info=on_postgres(where=ENDED)),
+    Index("ix_schedules__ended", "updated_ms", sqlite_where=ENDED, info=on_postgres(where=ENDED)),
+    Index("ix_schedules__due", "next_fire_ts", "seq", sqlite_where=WAITING_SQLITE, info=on_postgres(where=WAITING_POSTGRES)),
 )
 
 schedule_edges = Table(
@@ -251,5 +252,5 @@ Index(
     rules.c.priority,
     rules.c.rule_no,
     sqlite_where=rules.c.enabled == text("1"),
-    postgresql_where=rules.c.enabled,
+    info=on_postgres(where=rules.c.enabled),
 )

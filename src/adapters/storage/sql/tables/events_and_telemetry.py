@@ -10,6 +10,7 @@ from adapters.storage.sql.tables.columns import (
     foreign_key_column,
     integer_column,
     metadata,
+    on_postgres,
     one_of_check,
     text_column,
 )
@@ -99,7 +100,7 @@ readings = Table(
     Column("digest", Int64, primary_key=True, autoincrement=False),
     Column("packed", LargeBinary, nullable=False),
     sqlite_with_rowid=False,
-    postgresql_partition_by="RANGE (ts)",
+    info=on_postgres(partition_by="RANGE (ts)"),
 )
 
 rollups = Table(
@@ -109,7 +110,7 @@ rollups = Table(
     Column("hour", Int64, primary_key=True, autoincrement=False),
     Column("packed", LargeBinary, nullable=False),
     sqlite_with_rowid=False,
-    postgresql_partition_by="RANGE (hour)",
+    info=on_postgres(partition_by="RANGE (hour)"),
 )
 
 rollups_due = Table(
@@ -239,12 +240,22 @@ deliveries = Table(
     Index(None, "webhook_id", "no"),  # with `no`, so that a scan can continue where it stopped
     Index(None, "device_id"),
     Index(
-        "ix_deliveries__owed", "ready_ms", "no", "webhook_id", sqlite_where=PENDING_DELIVERY, postgresql_where=PENDING_DELIVERY
+        "ix_deliveries__owed",
+        "ready_ms",
+        "no",
+        "webhook_id",
+        sqlite_where=PENDING_DELIVERY,
+        info=on_postgres(where=PENDING_DELIVERY),
     ),
     Index(
-        "ix_deliveries__owed_to", "webhook_id", "ready_ms", "no", sqlite_where=PENDING_DELIVERY, postgresql_where=PENDING_DELIVERY
+        "ix_deliveries__owed_to",
+        "webhook_id",
+        "ready_ms",
+        "no",
+        sqlite_where=PENDING_DELIVERY,
+        info=on_postgres(where=PENDING_DELIVERY),
     ),
-    Index("ix_deliveries__settled", "created_ms", sqlite_where=FINISHED_DELIVERY, postgresql_where=FINISHED_DELIVERY),
+    Index("ix_deliveries__settled", "created_ms", sqlite_where=FINISHED_DELIVERY, info=on_postgres(where=FINISHED_DELIVERY)),
     sqlite_autoincrement=True,
 )
 

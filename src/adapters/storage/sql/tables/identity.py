@@ -9,6 +9,7 @@ from adapters.storage.sql.tables.columns import (
     foreign_key_column,
     integer_column,
     metadata,
+    on_postgres,
     one_of_check,
     text_column,
 )
@@ -85,7 +86,7 @@ Index(
     projects.c.account_id,
     unique=True,
     sqlite_where=projects.c.is_default == text("1"),
-    postgresql_where=projects.c.is_default,
+    info=on_postgres(where=projects.c.is_default),
 )
 
 user_sessions = Table(
