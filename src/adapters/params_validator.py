@@ -4,6 +4,8 @@ The cost of a schema is bounded before it is compiled: its size, its depth, and 
 expanded (a few nested references can expand to millions); circular references are rejected. Patterns run on an engine without
 backtracking, in time linear in the text, so look-around and back-references are not supported. The cost of a check is bounded
 before it runs: schema nodes, including enum values, times parameter values. Nothing is fetched: a `$ref` must be local.
+
+The validator takes 3 MiB, so it is imported with the first schema.
 """
 
 from __future__ import annotations
@@ -11,13 +13,14 @@ from __future__ import annotations
 import json
 from collections import OrderedDict
 from collections.abc import Iterator, Sequence
-from typing import Any
-
-import jsonschema_rs
+from typing import TYPE_CHECKING, Any
 
 from domain.kernel.domain_events import Json, JsonObject
 from domain.kernel.errors import FieldFault
 from domain.kernel.json_depth import is_nested_deeper_than
+
+if TYPE_CHECKING:
+    import jsonschema_rs
 
 MAX_SCHEMA_BYTES = 16 * 1024
 MAX_DEPTH = 24
@@ -59,6 +62,8 @@ class JsonSchemaParamsValidator:
 
     def validate_schema(self, schema: JsonObject) -> Sequence[FieldFault]:
         """The faults of the schema itself; empty when it can be used."""
+        import jsonschema_rs
+
         try:
             _check_schema_bounds(schema)
             self._compile(schema)
@@ -90,6 +95,8 @@ class JsonSchemaParamsValidator:
             self._cache.move_to_end(key)
             return known
         self.compilation_count += 1
+        import jsonschema_rs
+
         options = jsonschema_rs.RegexOptions(size_limit=MAX_REGEX_BYTES, dfa_size_limit=MAX_REGEX_BYTES)
         validator = jsonschema_rs.Draft202012Validator(schema, pattern_options=options, offline=True)
         try:
@@ -201,6 +208,8 @@ def _field_path(start: str, path: Sequence[str | int]) -> str:
 
 def _field_faults(error: jsonschema_rs.ValidationError) -> Iterator[FieldFault]:
     """A missing or unknown property is reported with its own path, not that of its object."""
+    import jsonschema_rs
+
     kind: Any = error.kind
     path = _field_path("params", error.instance_path)
     if isinstance(kind, jsonschema_rs.ValidationErrorKind.Required):

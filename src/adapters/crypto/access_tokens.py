@@ -1,15 +1,14 @@
 """Access tokens: JWT (RFC 7519) with HS256 only; `kid` names the key, never an algorithm or a URL.
 
 Time comes from the `Clock` port, so PyJWT's time checks are off; the claims are required and checked here. A verified signature
-stays valid, so verified tokens are cached; expiry, session and membership are checked on each call.
+stays valid, so verified tokens are cached; expiry, session and membership are checked on each call. PyJWT
+imports what signatures by key pairs need too, 2 MiB, so it is imported with the first token.
 """
 
 from __future__ import annotations
 
 from functools import lru_cache
 from typing import Any
-
-import jwt
 
 from adapters.crypto.key_ring import MasterKey, SecretKeyProvider
 from domain.accounts.model import AccessTokenClaims, Membership
@@ -36,6 +35,8 @@ class JwtAccessTokenCodec:
         self._verify_cached = lru_cache(VERIFIED_CACHE_SIZE)(self._verify_signature)
 
     def issue(self, membership: Membership, session_id: SessionId, now_ms: int) -> str:
+        import jwt
+
         issued = now_ms // SECOND_MS
         claims = {
             "iss": ISSUER,
@@ -68,6 +69,8 @@ class JwtAccessTokenCodec:
         )
 
     def _verify_signature(self, token: str) -> dict[str, Any]:
+        import jwt
+
         if len(token) > MAX_TOKEN_LENGTH:
             raise _invalid_token_error()
         try:

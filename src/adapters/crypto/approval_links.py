@@ -1,12 +1,10 @@
 """Tokens of approval links: JWT (RFC 7519) with HS256 and a key of their own, so that an access token is no link and a link no
-access token. Expiry is checked by the domain's clock.
+access token. Expiry is checked by the domain's clock. PyJWT is imported with the first link.
 """
 
 from __future__ import annotations
 
 from typing import Any
-
-import jwt
 
 from adapters.crypto.key_ring import SecretKeyProvider
 from domain.approvals.approval_link_ports import ApprovalLinkClaims
@@ -24,11 +22,15 @@ class JwtApprovalLinkCodec:
         self._key_provider = ring
 
     def issue(self, membership_id: MembershipId, approval_id: ApprovalId, issued_ms: int, expires_ms: int) -> str:
+        import jwt
+
         claims = {"aud": AUDIENCE, "sub": membership_id, "apv": approval_id, "ims": issued_ms, "exp": expires_ms // SECOND_MS}
         newest = self._key_provider.newest
         return jwt.encode(claims, newest.derive(PURPOSE), algorithm=ALGORITHM, headers={"kid": newest.key_id})
 
     def read(self, token: str) -> ApprovalLinkClaims | None:
+        import jwt
+
         if len(token) > MAX_TOKEN_LENGTH:
             return None
         try:

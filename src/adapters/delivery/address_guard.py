@@ -14,8 +14,6 @@ import re
 from dataclasses import dataclass
 from functools import lru_cache
 
-from yarl import URL
-
 IpAddress = ipaddress.IPv4Address | ipaddress.IPv6Address
 IpNetwork = ipaddress.IPv4Network | ipaddress.IPv6Network
 
@@ -95,6 +93,8 @@ class AddressGuard:
             return f"is longer than {MAX_URL_LENGTH} characters."
         if not url.isascii() or not url.isprintable() or " " in url or "\\" in url:
             return "must be plain printable ASCII without spaces; percent-encode the rest."
+        from yarl import URL  # takes 1 MiB, and a service without webhooks has no URL
+
         try:
             parts = URL(url)
             host, port = parts.host, parts.port

@@ -12,7 +12,6 @@ from collections.abc import Sequence
 from functools import lru_cache
 
 import structlog
-from yarl import URL
 
 from adapters.delivery import error_messages
 from adapters.delivery.address_guard import AddressGuard, ForbiddenAddressError
@@ -121,6 +120,8 @@ class NativeCourier:
 @lru_cache(maxsize=4_096)
 def _split_url(url: str) -> tuple[tuple[bool, str, int], str, str]:
     """Endpoint, path with query, and `Host` of a URL that the guard allows."""
+    from yarl import URL
+
     parts = URL(url)
     https = parts.scheme == "https"
     return (https, parts.raw_host or "", parts.port or 0), parts.raw_path_qs, parts.host_port_subcomponent or ""

@@ -11,7 +11,6 @@ from collections.abc import Awaitable, Callable, Sequence
 import structlog
 
 from adapters.notifications.channel_requests import ntfy_request, result_of, telegram_request
-from adapters.notifications.web_push import GONE, push_request
 from domain.accounts.ports import Mailer
 from domain.kernel.clock import Clock
 from domain.kernel.errors import DomainError
@@ -122,6 +121,8 @@ class ChannelNotificationSender:
             case TelegramDestination():
                 return result_of(await self._http.send(telegram_request(self._telegram_url, to, message)))
             case WebPushDestination():
+                from adapters.notifications.web_push import GONE, push_request  # takes 2 MiB
+
                 key, now_ms = await self._push_key(), self._clock.now_ms()
                 request = push_request(to, message, private_key=key, contact=self._contact, now_ms=now_ms)
                 return result_of(await self._http.send(request), gone=GONE)

@@ -5,7 +5,6 @@ from __future__ import annotations
 from dataclasses import replace
 from urllib.parse import SplitResult, urlsplit
 
-from adapters.crypto.certificate_authority import find_authority
 from app.config.settings import Settings
 from domain.devices.firmware_config import BrokerEndpoint
 
@@ -28,6 +27,8 @@ def _authority_pem(settings: Settings) -> str | None:
     """The certificate that `latchboard tls init` left beside the server's, if it is the one that certified the server."""
     if settings.mqtt_tls_port is None or settings.mqtt_tls_certificate is None:
         return None
+    from adapters.crypto.certificate_authority import find_authority  # few use MQTT over TLS
+
     chain = settings.mqtt_tls_certificate
     try:
         return find_authority(chain.read_bytes(), chain.with_name("ca.pem").read_bytes())

@@ -4,15 +4,17 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from functools import partial
+from typing import TYPE_CHECKING
 from urllib.parse import unquote, urlsplit
 
 from app.config.settings import Settings
 from app.runtime.metrics import Metrics
 from app.wiring.adapters import ServiceAdapters
 from app.wiring.services import Services
-from app.workers.homeassistant import HomeAssistantWorker
 from domain.feed.feed_audience import FeedAudienceService
-from domain.homeassistant.bridge import HomeAssistantBridge
+
+if TYPE_CHECKING:
+    from app.workers.homeassistant import HomeAssistantWorker
 
 
 def create_homeassistant_workers(
@@ -26,6 +28,8 @@ def create_homeassistant_workers(
         HomeAssistantBrokerSettings,
         HomeAssistantMqttClient,
     )
+    from app.workers.homeassistant import HomeAssistantWorker
+    from domain.homeassistant.bridge import HomeAssistantBridge
 
     bridge = HomeAssistantBridge(
         uow=services.uow,

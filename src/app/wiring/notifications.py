@@ -10,7 +10,6 @@ import structlog
 from adapters.crypto.approval_links import JwtApprovalLinkCodec
 from adapters.delivery.address_guard import AddressGuard
 from adapters.notifications.sender import ChannelNotificationSender
-from adapters.notifications.web_push import VapidKeyCodec
 from adapters.storage.sql.unit_of_work import SqlUnitOfWork
 from app.config.settings import Settings
 from app.wiring import adapters as adapter_wiring
@@ -21,9 +20,28 @@ from domain.approvals.service import ApprovalService
 from domain.kernel.errors import SecretUnreadable
 from domain.notifications.delivery import NotificationDeliveryService
 from domain.notifications.notification_settings import NotificationSettingsService
+from domain.notifications.ports import PushKeyCodec
 from domain.notifications.push_keys import PushKeyService
 
 log = structlog.get_logger("notifications")
+
+
+class VapidKeyCodecOnDemand:
+    """Imports the codec with its first call: a key is made once in the life of an installation, and few use Web Push."""
+
+    def generate(self) -> str:
+        return self._codec().generate()
+
+    def public_key(self, private_key: str) -> str:
+        return self._codec().public_key(private_key)
+
+    def are_browser_keys(self, p256dh: str, auth: str) -> bool:
+        return self._codec().are_browser_keys(p256dh, auth)
+
+    def _codec(self) -> PushKeyCodec:
+        from adapters.notifications.web_push import VapidKeyCodec
+
+        return VapidKeyCodec()
 
 
 class NotificationServices:
@@ -38,7 +56,7 @@ class NotificationServices:
         approvals: ApprovalService[Any],
     ) -> None:
         clock, vault, public_url = adapters.clock, adapters.vault, settings.effective_public_url
-        codec, self.link_codec = VapidKeyCodec(), JwtApprovalLinkCodec(adapters.key_ring)
+        codec, self.link_codec = VapidKeyCodecOnDemand(), JwtApprovalLinkCodec(adapters.key_ring)
         self.push_keys = PushKeyService(uow=uow, vault=vault, codec=codec)
         self.sender = _create_sender(settings, adapters, self.push_keys)
         self.service = NotificationSettingsService(
