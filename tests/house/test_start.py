@@ -1,28 +1,49 @@
-"""A start imports only what a service in its default setting uses: imports are most of its time and half of its memory."""
+"""A start imports only what a service in its default setting uses: imports are most of its time and two thirds of its memory."""
 
 from __future__ import annotations
 
+import socket
 from pathlib import Path
 
+import pytest
+
 from support.service import Service
+from support.waiting import TIMEOUT_S
+
+UPGRADE = (
+    b"GET /healthz HTTP/1.1\r\nHost: x\r\nConnection: Upgrade, HTTP2-Settings\r\nUpgrade: h2c\r\nHTTP2-Settings: AAMAAABk\r\n\r\n"
+)
+PREFACE = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n" + bytes(3) + b"\x04" + bytes(5)
 
 RARELY_NEEDED = {
     "adapters.http.asyncapi.document": "the first request of /asyncapi.json",
     "adapters.http.openapi.document": "the first request of /openapi.json",
-    "adapters.mcp.api_client": "the first request of /mcp",
     "adapters.mail.smtp": "LATCHBOARD_SMTP_URL",
+    "adapters.mcp.api_client": "the first request of /mcp",
     "aiomqtt": "an external broker",
     "aiosmtplib": "LATCHBOARD_SMTP_URL",
     "alembic": "a database that needs migrations",
+    "app.cli.top_level_commands": "commands of an operator",
     "app.simulator.run": "latchboard simulate",
+    "app.workers.homeassistant": "LATCHBOARD_HOMEASSISTANT",
     "asyncpg": "PostgreSQL",
+    "cryptography.x509": "MQTT over TLS",
+    "greenlet._greenlet": "PostgreSQL",
+    "h2": "nothing",
+    "http_ece": "Web Push",
     "httpx": "an agent, an identity provider, or the second courier",
+    "jsonschema_rs": "a command with parameters",
+    "jwt": "the first sign-in",
     "mcp": "the first request of /mcp",
     "nats": "a cluster",
-    "rich.progress": "latchboard keys rotate",
+    "pdb": "nothing",
+    "pygments": "nothing",
+    "rich.console": "commands of an operator",
     "segno": "a second factor that is set up",
+    "sqlalchemy.dialects.postgresql": "PostgreSQL",
     "sqlalchemy.orm": "nothing",
     "webauthn": "a passkey",
+    "yarl": "a webhook",
 }
 
 
@@ -40,3 +61,13 @@ def test_a_start_with_the_default_settings_does_not_import_what_few_need(tmp_pat
         imported = imported_modules(service)
     assert {"app.wiring.lifecycle", "quart", "sqlalchemy"} <= imported
     assert {name: why for name, why in RARELY_NEEDED.items() if name in imported} == {}
+
+
+@pytest.mark.parametrize("opening", [UPGRADE, PREFACE], ids=["upgrade", "preface"])
+def test_a_client_that_wants_http_2_gets_an_answer_without_it(tmp_path: Path, opening: bytes) -> None:
+    """`tests/security/test_wire.py` for a process that has no h2, unlike those of the fork server."""
+    with Service(tmp_path, tmp_path / "nothing") as service:
+        with socket.create_connection(("127.0.0.1", service.port), timeout=TIMEOUT_S) as connection:
+            connection.sendall(opening)
+            assert connection.recv(100).startswith((b"HTTP/1.1 200", b"HTTP/1.1 404", b"HTTP/1.1 505"))
+        assert service.error_lines() == []

@@ -131,18 +131,18 @@ class _AuditStream:
         if not batch.lines:
             return None
         for lost in batch.lost:
-            stderr_console.print(f"latchboard: LOST: retention deleted the records {lost} before they were sent.", markup=False)
+            stderr_console().print(f"latchboard: LOST: retention deleted the records {lost} before they were sent.", markup=False)
         await self._sink.deliver(batch.lines)
         self._stored.write(batch.cursor)
         if self._failures:
-            stderr_console.print(f"latchboard: delivered again after {self._failures} failures.", markup=False)
+            stderr_console().print(f"latchboard: delivered again after {self._failures} failures.", markup=False)
         self._failures = 0
         return batch.cursor
 
     async def _pause(self, error: Exception) -> None:
         pause_s = min(LONGEST_PAUSE_S, FIRST_PAUSE_S * 2.0 ** min(self._failures, 10)) * (1 + RandomJitter().spread() / 5)
         self._failures += 1
-        stderr_console.print(f"latchboard: not delivered: {error}. The next attempt is in {pause_s:.0f} s.", markup=False)
+        stderr_console().print(f"latchboard: not delivered: {error}. The next attempt is in {pause_s:.0f} s.", markup=False)
         await asyncio.sleep(pause_s)
 
 

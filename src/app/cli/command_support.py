@@ -3,22 +3,30 @@
 from __future__ import annotations
 
 from collections.abc import Coroutine
-from typing import Any, NoReturn, TypeVar
+from functools import cache
+from typing import TYPE_CHECKING, Any, NoReturn, TypeVar
 
 import typer
 import uvloop
-from rich.console import Console
 
 from app.config.settings import Settings, SettingsError, load_settings
 from app.runtime.startup_errors import startup_error_message
 from domain.kernel.errors import DomainError
+
+if TYPE_CHECKING:
+    from rich.console import Console
 
 EXIT_USAGE = 2
 EXIT_FAILURE = 1
 
 Result = TypeVar("Result")
 
-stderr_console = Console(stderr=True, highlight=False, soft_wrap=True)
+
+@cache
+def stderr_console() -> Console:
+    from rich.console import Console  # the service needs it only to say why it cannot start
+
+    return Console(stderr=True, highlight=False, soft_wrap=True)
 
 
 def load_settings_or_exit(**overrides: Any) -> Settings:
@@ -40,8 +48,8 @@ def run_async(work: Coroutine[Any, Any, Result]) -> Result:
 
 
 def exit_with(message: str, code: int) -> NoReturn:
-    stderr_console.print(
-        f"[bold red]latchboard:[/] {message}" if stderr_console.is_terminal else f"latchboard: {message}",
-        markup=stderr_console.is_terminal,
+    console = stderr_console()
+    console.print(
+        f"[bold red]latchboard:[/] {message}" if console.is_terminal else f"latchboard: {message}", markup=console.is_terminal
     )
     raise typer.Exit(code)

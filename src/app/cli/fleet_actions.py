@@ -60,7 +60,7 @@ def export_file(file: Path | None, url: str | None, token: str, *, project: str 
             exit_with(str(error), EXIT_FAILURE)
     if exported["leftOut"]:
         hidden = ", ".join(exported["leftOut"])
-        stderr_console.print(f"latchboard: left out, because you may not read them: {hidden}", markup=False)
+        stderr_console().print(f"latchboard: left out, because you may not read them: {hidden}", markup=False)
     text = format_fleet_file(exported["document"])
     if file is None:
         sys.stdout.write(text)

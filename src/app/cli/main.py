@@ -1,13 +1,24 @@
-"""Where the program begins. It sets the garbage collector before the rest is imported."""
+"""Where the program begins. It sets the garbage collector before the rest is imported, and imports for the service only its own
+commands."""
 
 from __future__ import annotations
 
-from app.runtime import garbage_collector
+import sys
+
+from app.runtime import garbage_collector, lean_imports
+
+SERVICE_COMMANDS = ("serve", "demo")
 
 
 def main() -> None:
     garbage_collector.pause()
-    from app.cli.top_level_commands import app
+    lean_imports.import_structlog()
+    if sys.argv[1:2] and sys.argv[1] in SERVICE_COMMANDS:
+        lean_imports.import_hypercorn()
+        lean_imports.import_click()
+        from app.cli.service_commands import app
+    else:
+        from app.cli.top_level_commands import app
 
     garbage_collector.relax()
     app()

@@ -8,16 +8,17 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from rich.console import Console
-from rich.table import Table
-from rich.text import Text
-
 from app.cli.first_account import FIRST_LOGIN_FILE, FirstAccountCredentials, FirstRunLink
+from app.cli.screen import FAINT, HEADING, NOTICE, STRONG, Screen
 from app.config.reachable_server_address import is_loopback, reachable_address
 from app.config.settings import Settings
 
 WILDCARD_HOSTS = {"0.0.0.0": "127.0.0.1", "::": "[::1]"}  # noqa: S104 - compared, not bound
 """Addresses that mean all interfaces → the address by which this machine reaches itself."""
+
+
+NAME_WIDTH = 11
+"""Characters of the first column of the addresses."""
 
 
 def http_url(settings: Settings) -> str:
@@ -36,68 +37,77 @@ def print_banner(
     *,
     highlights: Sequence[str] = (),
     demo: bool = False,
-    console: Console | None = None,
+    screen: Screen | None = None,
 ) -> None:
     """`highlights`: lines about what there is to see."""
-    console = console or Console(highlight=False, soft_wrap=True)
-    console.print()
-    console.print(Text("Latchboard is running", style="bold green"), Text("(demo)" if demo else ""), sep="  ")
-    console.print(_address_table(settings, http_url(settings)))
+    screen = screen or Screen()
+    screen.print()
+    screen.print(screen.style("Latchboard is running", HEADING) + ("  (demo)" if demo else ""))
+    _print_addresses(screen, settings, http_url(settings))
     if isinstance(login, FirstRunLink):
-        _print_link(console, settings, login)
+        _print_link(screen, settings, login)
     else:
-        _print_login(console, settings, login)
+        _print_login(screen, settings, login)
     if highlights:
-        console.print(Text("\nLook at:", style="bold"))
+        screen.print()
+        screen.print(screen.style("Look at:", STRONG))
         for line in highlights:
-            console.print(Text(f"  {line}"), soft_wrap=True)
-    console.print(Text("\nCtrl-C stops the service.\n", style="dim"))
+            screen.print(f"  {line}")
+    screen.print()
+    screen.print(screen.style("Ctrl-C stops the service.", FAINT))
+    screen.print()
 
 
-def _address_table(settings: Settings, url: str) -> Table:
-    table = Table.grid(padding=(0, 2))
+def _print_addresses(screen: Screen, settings: Settings, url: str) -> None:
     host = _reachable_host(settings.mqtt_host)
-    table.add_row("Dashboard", f"{url}/")
-    table.add_row("API, docs", f"{url}/docs")
-    table.add_row("Live feed", f"{url.replace('http', 'ws', 1)}/api/v1/ws")
+    _print_row(screen, "Dashboard", f"{url}/")
+    _print_row(screen, "API, docs", f"{url}/docs")
+    _print_row(screen, "Live feed", f"{url.replace('http', 'ws', 1)}/api/v1/ws")
     if settings.broker == "embedded":
         tls = f"   mqtts://{host}:{settings.mqtt_tls_port}" if settings.mqtt_tls_port is not None else ""
-        table.add_row("MQTT", f"mqtt://{host}:{settings.mqtt_port}   ws://{host}:{settings.mqtt_ws_port}/mqtt{tls}")
+        _print_row(screen, "MQTT", f"mqtt://{host}:{settings.mqtt_port}   ws://{host}:{settings.mqtt_ws_port}/mqtt{tls}")
         if is_loopback(settings.mqtt_host):
-            table.add_row(
-                "", Text("this machine only; set LATCHBOARD_MQTT_HOST=0.0.0.0 to accept devices from the network", style="dim")
-            )
+            hint = "this machine only; set LATCHBOARD_MQTT_HOST=0.0.0.0 to accept devices from the network"
+            _print_row(screen, "", screen.style(hint, FAINT))
     else:
-        table.add_row("MQTT", "external broker" if settings.has_broker else "none: another instance serves the devices")
-    table.add_row("Data", str(settings.data_dir.resolve()))
-    return table
+        _print_row(screen, "MQTT", "external broker" if settings.has_broker else "none: another instance serves the devices")
+    _print_row(screen, "Data", str(settings.data_dir.resolve()))
 
 
-def _print_link(console: Console, settings: Settings, link: FirstRunLink) -> None:
-    if not console.is_terminal:
-        console.print(Text(f"\nThe one-time link that makes the first login is in {link.path.resolve()}", style="bold yellow"))
+def _print_row(screen: Screen, name: str, value: str) -> None:
+    screen.print(f"{name:<{NAME_WIDTH}}{value}")
+
+
+def _print_link(screen: Screen, settings: Settings, link: FirstRunLink) -> None:
+    screen.print()
+    if not screen.is_terminal:
+        screen.print(f"The one-time link that makes the first login is in {link.path.resolve()}")
         return
-    console.print(Text("\nOpen this link to make your login. It works once, for a day:", style="bold yellow"))
-    console.print(Text(f"  {link.url}"), soft_wrap=True)
+    screen.print(screen.style("Open this link to make your login. It works once, for a day:", NOTICE))
+    screen.print(f"  {link.url}")
     if settings.public_url is None and is_loopback(settings.http_host):
         port = settings.http_port
-        hint = f"  On another computer, first: ssh -L {port}:127.0.0.1:{port} <this machine>"
-        console.print(Text(hint, style="dim"), soft_wrap=True)
-    console.print(Text("  A try without hardware of your own: make demo", style="dim"))
+        screen.print(screen.style(f"  On another computer, first: ssh -L {port}:127.0.0.1:{port} <this machine>", FAINT))
+    screen.print(screen.style("  A try without hardware of your own: make demo", FAINT))
 
 
-def _print_login(console: Console, settings: Settings, login: FirstAccountCredentials | None) -> None:
+def _print_login(screen: Screen, settings: Settings, login: FirstAccountCredentials | None) -> None:
     file = settings.data_dir / FIRST_LOGIN_FILE
-    if login is not None and login.password is not None and not console.is_terminal:
-        console.print(Text(f"\nThe first login, {login.email} and its password, is in {file.resolve()}", style="bold yellow"))
-    elif login is not None and login.password is not None:
-        console.print()
-        console.print(Text("First login, shown only once", style="bold yellow"), Text(f"(also in {file})", style="dim"))
-        console.print(Text(f"  email    {login.email}\n  password {login.password}"))
-    elif login is not None:
-        console.print(Text(f"\nCreated the account of {login.email} with the password from the settings."))
-    elif file.exists():
-        console.print(Text(f"\nThe first login is in {file}; delete the file after you have changed the password.", style="dim"))
+    if login is None:
+        if file.exists():
+            screen.print()
+            screen.print(
+                screen.style(f"The first login is in {file}; delete the file after you have changed the password.", FAINT)
+            )
+        return
+    screen.print()
+    if login.password is None:
+        screen.print(f"Created the account of {login.email} with the password from the settings.")
+    elif screen.is_terminal:
+        screen.print(f"{screen.style('First login, shown only once', NOTICE)} {screen.style(f'(also in {file})', FAINT)}")
+        screen.print(f"  email    {login.email}\n  password {login.password}")
+    else:
+        screen.print(f"The first login, {login.email} and its password, is in {file.resolve()}")
 
 
 def _reachable_host(host: str) -> str:

@@ -1,17 +1,13 @@
-"""The command line: `latchboard serve`, and the commands of an operator.
+"""The command line: `latchboard serve`, from `service_commands.py`, and the commands of an operator.
 
 Exit codes: 0 for success or a requested stop, 2 for wrong settings or usage, 1 for any other error.
 """
 
 from __future__ import annotations
 
-import os
-import sys
-import threading
 from pathlib import Path
-from typing import Annotated, Any, NoReturn
+from typing import Annotated
 
-import structlog
 import typer
 from rich.console import Console
 from rich.table import Table
@@ -24,21 +20,16 @@ from app.cli.command_support import EXIT_FAILURE, exit_with, load_settings_or_ex
 from app.cli.dead_letter_commands import deadletters
 from app.cli.fleet_commands import apply, export, plan
 from app.cli.secret_key_commands import keys
+from app.cli.service_commands import app
 from app.cli.simulate import simulate
 from app.cli.tls_certificates import tls
-from app.config.settings import Settings, setting_sources, unknown_variable_warnings
+from app.config.settings import setting_sources, unknown_variable_warnings
 from app.runtime import logging
-from app.runtime.startup_errors import PortInUseError, StartupError
-from app.version import VERSION
+from app.runtime.startup_errors import StartupError
 from domain.kernel.errors import Unavailable
 
-app = typer.Typer(
-    name="latchboard",
-    help="Control plane for relay devices: who may switch what, when, and with whose approval.",
-    no_args_is_help=True,
-    pretty_exceptions_enable=False,
-    add_completion=False,
-)
+__all__ = ["app"]
+
 app.add_typer(accounts, name="account")
 app.add_typer(users, name="user")
 app.add_typer(keys, name="keys")
@@ -48,40 +39,6 @@ app.add_typer(tls, name="tls")
 app.add_typer(broker_config, name="broker-config")
 
 stdout_console = Console(highlight=False, soft_wrap=True)
-
-
-def _print_version(show: bool) -> None:
-    if show:
-        stdout_console.print(f"latchboard {VERSION}")
-        raise typer.Exit
-
-
-@app.callback()
-def global_options(
-    version: Annotated[bool, typer.Option("--version", callback=_print_version, is_eager=True, help="Show the version.")] = False,
-) -> None:
-    """Control plane for relay devices: who may switch what, when, and with whose approval."""
-
-
-@app.command()
-def serve(
-    workers: Annotated[
-        int | None, typer.Option(help="Processes that share the HTTP port; needs PostgreSQL. Default: LATCHBOARD_WORKERS, or 1.")
-    ] = None,
-) -> None:
-    """Run the service until Ctrl-C or SIGTERM."""
-    _run_service(load_settings_or_exit(**({} if workers is None else {"workers": workers})), demo=False)
-
-
-@app.command()
-def demo() -> None:
-    """Run the service with ten simulated devices in an account to look at, in a separate data directory."""
-    settings = load_settings_or_exit()
-    changes: dict[str, Any] = {"webhook_allow_private": True, "workers": 1}
-    if "data_dir" not in settings.model_fields_set:
-        run_async(_create_data_dir(settings.data_dir))
-        changes["data_dir"] = settings.data_dir / "demo"
-    _run_service(settings.model_copy(update=changes), demo=True)
 
 
 app.command()(simulate)
@@ -190,47 +147,3 @@ def doctor() -> None:
     stdout_console.print(table)
     if not all(finding.passed for finding in findings):
         raise typer.Exit(EXIT_FAILURE)
-
-
-def _run_service(settings: Settings, *, demo: bool) -> None:
-    logging.configure_logging(settings.log_format, settings.log_level)
-    for message in unknown_variable_warnings():
-        structlog.get_logger("settings").warning(f"ignored: {message}")
-    if settings.workers > 1:
-        _exit_process(_run_workers(settings))
-    from app.cli.serve import serve as run
-    from app.wiring.adapters import with_free_ports
-
-    try:
-        code = run_async(run(with_free_ports(settings), demo=demo))
-    except typer.Exit as exit_request:
-        code = exit_request.exit_code
-    _exit_process(code)
-
-
-def _run_workers(settings: Settings) -> int:
-    from app.cli.worker_processes import run_workers
-
-    try:
-        return run_workers(settings)
-    except PortInUseError as error:
-        exit_with(str(error), EXIT_FAILURE)
-
-
-def _exit_process(code: int) -> NoReturn:
-    """Exit even if a thread is left, for example of a database that did not close in time: a normal exit would wait for it
-    forever."""
-    left = [thread.name for thread in threading.enumerate() if not thread.daemon and thread is not threading.main_thread()]
-    if not left:
-        raise typer.Exit(code)
-    structlog.get_logger("service").debug("threads are still running", threads=left)
-    sys.stdout.flush()
-    sys.stderr.flush()
-    os._exit(code)
-
-
-async def _create_data_dir(data_dir: Path) -> None:
-    """The demo uses a directory below the data directory; this creates the parent with mode 0700 too."""
-    from app.wiring.adapters import prepare_data_dir
-
-    prepare_data_dir(data_dir)

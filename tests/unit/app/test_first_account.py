@@ -7,13 +7,13 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
-from rich.console import Console
 
 from adapters.clock import SystemClock
 from adapters.crypto.password_hasher import Argon2PasswordHasher
 from adapters.id_generator import RandomIdGenerator
 from app.cli import startup_banner
 from app.cli.first_account import DEFAULT_EMAIL, FIRST_LOGIN_FILE, FirstAccountCredentials, FirstRunLink, create_first_account
+from app.cli.screen import Screen
 from app.config.settings import Settings
 from app.runtime.lost_database_check import FIRST_RUN_FILE
 from domain.team.operator_accounts import OperatorAccountService
@@ -39,11 +39,9 @@ def fake_program(hasher: Argon2PasswordHasher, settings: Settings) -> Any:
 
 
 def banner_text(settings: Settings, login: FirstAccountCredentials | FirstRunLink | None, *, terminal: bool = True) -> str:
-    screen = io.StringIO()
-    startup_banner.print_banner(
-        settings, login, console=Console(file=screen, width=300, highlight=False, force_terminal=terminal)
-    )
-    return screen.getvalue()
+    file = io.StringIO()
+    startup_banner.print_banner(settings, login, screen=Screen(file, is_terminal=terminal))
+    return file.getvalue()
 
 
 async def test_an_empty_installation_gets_a_link_in_a_file_that_only_its_owner_can_read_and_no_account(

@@ -1,0 +1,44 @@
+"""Imports libraries without parts of theirs that this program never uses and that would stay in its memory, 8 MiB.
+
+They import these parts where they begin, so they are imported here before anything else imports them.
+"""
+
+from __future__ import annotations
+
+import importlib
+import sys
+from types import ModuleType
+from typing import Any
+
+STRUCTLOG_EXTRAS = ("rich", "greenlet")
+"""It does without them where they are not installed. Rich, with Pygments, is for tracebacks in colour, which the log never has;
+greenlet is for values by greenlet, and here they are kept by context."""
+HTTP2 = ("h2", "h2.connection", "h2.events", "h2.exceptions", "priority")
+"""Hypercorn uses them with the first HTTP/2 connection, and `adapters/http/server/hypercorn_http11.py` accepts none."""
+
+DEBUGGER = ("pdb",)
+"""Quart imports Click's test runner, which takes the debugger along."""
+
+
+def import_structlog() -> None:
+    _import_with("structlog", dict.fromkeys(STRUCTLOG_EXTRAS))  # None: the import system says that there is none
+
+
+def import_hypercorn() -> None:
+    _import_with("hypercorn.asyncio", {name: ModuleType(name) for name in HTTP2})
+
+
+def import_click() -> None:
+    _import_with("click.testing", {name: ModuleType(name) for name in DEBUGGER})
+
+
+def _import_with(library: str, stand_ins: dict[str, Any]) -> None:
+    """`stand_ins`: what the library gets instead of these modules, unless they are there already. Everybody else gets the modules
+    themselves."""
+    ours = {name: stand_in for name, stand_in in stand_ins.items() if name not in sys.modules}
+    sys.modules.update(ours)
+    try:
+        importlib.import_module(library)
+    finally:
+        for name in ours:
+            del sys.modules[name]
