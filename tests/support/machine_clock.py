@@ -8,6 +8,9 @@
 The monotonic clock stays real, as on a machine whose clock is set. The offset is in a file that the library reads again each second.
 Not at each call: the file would be opened and read under one lock at every reading of any clock, of which a service under load makes
 thousands a second, and it would do nothing else.
+
+`FAKETIME_FORCE_MONOTONIC_FIX=0`: the library corrects waits by the monotonic clock for an old C library, and each wait of a thread
+for Python's global lock would end at once. The thread would try again and again and take a whole processor.
 """
 
 from __future__ import annotations
@@ -46,6 +49,7 @@ class MachineClock:
             "FAKETIME_TIMESTAMP_FILE": self._offset_file,
             "FAKETIME_CACHE_DURATION": CACHE_S,
             "FAKETIME_DONT_FAKE_MONOTONIC": 1,
+            "FAKETIME_FORCE_MONOTONIC_FIX": 0,
             "DONT_FAKE_MONOTONIC": 1,
             "NO_FAKE_STAT": 1,
         }
