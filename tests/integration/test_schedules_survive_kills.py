@@ -31,10 +31,10 @@ async def empty(kind: str, folder: Path) -> str:
     return empty_database.empty_sqlite(folder / "latchboard.db") if kind == "sqlite" else await empty_database.empty_postgres()
 
 
-async def start(what: str, url: str) -> Process:
+async def start(what: str, url: str, *more: str) -> Process:
     environment = os.environ | {"PYTHONPATH": f"{ROOT / 'src'}{os.pathsep}{ROOT / 'tests'}"}
     return await asyncio.create_subprocess_exec(
-        sys.executable, "-m", "support.schedule_process", what, url, stdout=PIPE, env=environment
+        sys.executable, "-m", "support.schedule_process", what, url, *more, stdout=PIPE, env=environment
     )
 
 
@@ -50,8 +50,8 @@ async def populate(url: str) -> None:
 
 
 async def fire_and_kill(url: str, batches: int, pause_s: float) -> bool:
-    """Kill the ticker some time after so many batches; True when it had done all by then."""
-    process = await start("fire", url)
+    """Kill the ticker some time after so many batches, in the next one or after it; True when it had done all by then."""
+    process = await start("fire", url, str(batches + 1))
     try:
         for _ in range(batches):
             if await line_of(process) == "done":

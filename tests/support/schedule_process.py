@@ -1,6 +1,8 @@
 """The schedule worker in its own process, for kill tests: prints `batch` after each committed batch and `done` at the end.
 
-python -m support.schedule_process populate|fire DATABASE-URL
+python -m support.schedule_process populate|fire DATABASE-URL [BATCHES]
+
+After so many batches it waits to be killed, so that a busy machine, on which the kill comes late, leaves work for the next one.
 """
 
 from __future__ import annotations
@@ -56,18 +58,22 @@ async def populate(world: SqlScheduleWorld) -> None:
             )
 
 
-async def fire(world: SqlScheduleWorld) -> None:
+async def fire(world: SqlScheduleWorld, batches: int) -> None:
     world.clock.ms = (NOW + 60) * 1000
     while await world.firing.next_due_ts() == NOW + 60:
+        if not batches:
+            await asyncio.sleep(TIMEOUT_S)
         if await world.firing.fire_due(world.clock.now_ms(), limit=3):
             print("batch", flush=True)
+            batches -= 1
 
 
-async def main(what: str, url: str) -> None:
+async def main(what: str, url: str, batches: str = str(SLOTS)) -> None:
     database = SqlDatabase(url, acquire_timeout_s=TIMEOUT_S)
     await database.start()
     try:
-        await (populate if what == "populate" else fire)(SqlScheduleWorld(database))
+        world = SqlScheduleWorld(database)
+        await (populate(world) if what == "populate" else fire(world, int(batches)))
         print("done", flush=True)
     finally:
         await database.stop()
