@@ -15,7 +15,7 @@ from hypothesis import given, settings
 
 from domain.devices.model import Device
 from domain.kernel.clock import DAY_MS, HOUR_MS, MINUTE_MS
-from domain.telemetry.queries.message_paging import TimeRange
+from domain.telemetry.queries.message_paging import MessageTimeRange
 from support.telemetry_world import TelemetryWorld
 
 METRICS = ("temperature", "power", "mode")
@@ -77,7 +77,9 @@ async def run_scenario(steps: list[Any], queries: list[Any]) -> None:
             await report_all(world, model, device, step)
     for (one, other), step_ms in queries:
         now_ms = world.clock.now_ms()
-        await assert_equal_to_model(world, model, device, TimeRange(now_ms - max(one, other), now_ms - min(one, other)), step_ms)
+        await assert_equal_to_model(
+            world, model, device, MessageTimeRange(now_ms - max(one, other), now_ms - min(one, other)), step_ms
+        )
 
 
 async def report_all(world: TelemetryWorld, model: Model, device: Device, messages: list[Message]) -> None:
@@ -87,7 +89,9 @@ async def report_all(world: TelemetryWorld, model: Model, device: Device, messag
         await world.report(device, ts=at_ms, m=values)
 
 
-async def assert_equal_to_model(world: TelemetryWorld, model: Model, device: Device, span: TimeRange, step_ms: int) -> None:
+async def assert_equal_to_model(
+    world: TelemetryWorld, model: Model, device: Device, span: MessageTimeRange, step_ms: int
+) -> None:
     found = await world.downsampling.query_buckets(
         world.session(), device.device_id, span, metric=None, step_ms=step_ms, limit=1000
     )

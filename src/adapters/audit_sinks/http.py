@@ -9,7 +9,7 @@ from typing import Final
 
 import httpx
 
-from domain.audit.log_tail import AuditLine, SinkRefusedError, SinkUnavailableError
+from domain.audit.log_tail import AuditExportLine, SinkRefusedError, SinkUnavailableError
 from domain.kernel.clock import Clock
 from domain.webhooks.signature_reference import service_signature, standard_signature
 
@@ -27,7 +27,7 @@ class HttpAuditSink:
         self._clock = clock
         self._client = httpx.AsyncClient(timeout=TIMEOUT_S, verify=tls)
 
-    async def deliver(self, lines: Sequence[AuditLine]) -> None:
+    async def deliver(self, lines: Sequence[AuditExportLine]) -> None:
         body = "".join(f"{line.text}\n" for line in lines).encode()
         try:
             async with self._client.stream("POST", self._url, content=body, headers=self._headers(body)) as response:

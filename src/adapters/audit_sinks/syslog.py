@@ -17,7 +17,7 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Final
 
-from domain.audit.log_tail import AuditLine, SinkRefusedError, SinkUnavailableError
+from domain.audit.log_tail import AuditExportLine, SinkRefusedError, SinkUnavailableError
 
 TIMEOUT_S: Final = 10.0
 _PRIORITY: Final = 13 * 8 + 6
@@ -27,7 +27,7 @@ _TCP_CLOSED: Final = 7
 """The state of a Linux socket after both sides have ended, ours first."""
 
 
-def syslog_message(line: AuditLine, host: str) -> bytes:
+def syslog_message(line: AuditExportLine, host: str) -> bytes:
     """The message id is the kind of the event; the text is the line, in UTF-8."""
     moment = datetime.fromtimestamp(line.at_ms / 1000, UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z")
     return f"<{_PRIORITY}>1 {moment} {host} latchboard - {line.kind[:32]} - {line.text}".encode()
@@ -40,14 +40,14 @@ def own_host_name() -> str:
 
 
 @dataclass(frozen=True, slots=True)
-class UdpSyslogSink:
+class UdpSyslogAuditSink:
     host: str
     port: int
 
-    async def deliver(self, lines: Sequence[AuditLine]) -> None:
+    async def deliver(self, lines: Sequence[AuditExportLine]) -> None:
         await asyncio.to_thread(self._send, lines)
 
-    def _send(self, lines: Sequence[AuditLine]) -> None:
+    def _send(self, lines: Sequence[AuditExportLine]) -> None:
         name = own_host_name()
         try:
             family, kind, protocol, _, address = socket.getaddrinfo(self.host, self.port, type=socket.SOCK_DGRAM)[0]
@@ -60,14 +60,14 @@ class UdpSyslogSink:
             raise SinkUnavailableError(_reason(error)) from error
 
 
-def _datagram(line: AuditLine, name: str) -> bytes:
+def _datagram(line: AuditExportLine, name: str) -> bytes:
     message = syslog_message(line, name)
     if len(message) > _MAX_DATAGRAM:
         raise SinkRefusedError(f"a record has {len(message)} bytes and fits in no datagram. Use syslog+tcp or syslog+tls")
     return message
 
 
-class TcpSyslogSink:
+class TcpSyslogAuditSink:
     """`tls`: None for plain TCP."""
 
     def __init__(self, host: str, port: int, tls: ssl.SSLContext | None = None) -> None:
@@ -75,7 +75,7 @@ class TcpSyslogSink:
         self._tls = tls
         self._open: socket.socket | None = None
 
-    async def deliver(self, lines: Sequence[AuditLine]) -> None:
+    async def deliver(self, lines: Sequence[AuditExportLine]) -> None:
         name = own_host_name()
         messages = [syslog_message(line, name) for line in lines]
         content = b"".join(b"%d %b" % (len(message), message) for message in messages)

@@ -16,7 +16,7 @@ from typing import Final
 from urllib.parse import SplitResult, urlsplit
 
 from adapters.audit_sinks.http import HttpAuditSink
-from adapters.audit_sinks.syslog import TcpSyslogSink, UdpSyslogSink
+from adapters.audit_sinks.syslog import TcpSyslogAuditSink, UdpSyslogAuditSink
 from adapters.clock import SystemClock
 from adapters.delivery.retry_jitter import RandomJitter
 from app.cli.audit_actions import choose_account, open_database
@@ -173,8 +173,8 @@ def _make_syslog(request: AuditStreamOptions, url: SplitResult, port: int) -> Au
     if url.path.strip("/") or url.query:
         raise StartupError("A syslog receiver has a host and a port, and no path.")
     if url.scheme == "syslog+udp":
-        return UdpSyslogSink(host, port)
-    return TcpSyslogSink(host, port, _tls_context(request.ca_file) if url.scheme == "syslog+tls" else None)
+        return UdpSyslogAuditSink(host, port)
+    return TcpSyslogAuditSink(host, port, _tls_context(request.ca_file) if url.scheme == "syslog+tls" else None)
 
 
 def _tls_context(ca_file: Path | None) -> ssl.SSLContext:

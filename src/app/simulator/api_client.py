@@ -14,7 +14,7 @@ RESPONSE_TIMEOUT_S = 40.0
 TokenIssuer = Callable[[], Awaitable[str]]
 
 
-class ApiClient:
+class SimulatorApiClient:
     """Every method raises SimulationError."""
 
     def __init__(self, credentials: ApiCredentials, issue_token: TokenIssuer | None = None) -> None:

@@ -8,7 +8,7 @@ import time
 from collections import Counter
 from collections.abc import Sequence
 
-from app.simulator.api_client import ApiClient
+from app.simulator.api_client import SimulatorApiClient
 from app.simulator.options import DeviceLogin, SimulationError
 
 RESULT_WAIT_S = 10
@@ -19,7 +19,7 @@ class CommandLoadGenerator:
     """Sends `rate` commands per second, ON in one round over all devices and OFF in the next. `outcomes` counts commands by final
     status, or by error code when the service refuses one."""
 
-    def __init__(self, api: ApiClient, logins: Sequence[DeviceLogin], rate: float) -> None:
+    def __init__(self, api: SimulatorApiClient, logins: Sequence[DeviceLogin], rate: float) -> None:
         self._api = api
         self._logins = logins
         self._rate = rate

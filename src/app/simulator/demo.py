@@ -8,7 +8,7 @@ from collections.abc import Sequence
 
 import structlog
 
-from app.simulator.api_client import ApiClient
+from app.simulator.api_client import SimulatorApiClient
 from app.simulator.demo_history import send_history
 from app.simulator.demo_seed import furnish_account
 from app.simulator.device_logins import ProvisionedFleet
@@ -79,7 +79,7 @@ class DemoFleet:
         credentials = ApiCredentials(url, token=await services.operator.issue_owner_token(issuer))
         by_name = {device.name: str(device.device_id) for device in devices}
         try:
-            async with ApiClient(credentials) as api:
+            async with SimulatorApiClient(credentials) as api:
                 await furnish_account(api, url, by_name, self._password, adapters.clock.now_ms())
         except SimulationError as error:
             log.warning("the demo could not furnish its account", error=str(error))

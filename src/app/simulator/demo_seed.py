@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from app.simulator.api_client import ApiClient
+from app.simulator.api_client import SimulatorApiClient
 from app.simulator.options import ApiCredentials
 from domain.kernel.clock import HOUR_MS, SECOND_MS
 
@@ -20,7 +20,7 @@ HIGHLIGHTS = (
 )
 
 
-async def furnish_account(api: ApiClient, url: str, devices: Mapping[str, str], password: str, now_ms: int) -> None:
+async def furnish_account(api: SimulatorApiClient, url: str, devices: Mapping[str, str], password: str, now_ms: int) -> None:
     """`devices`: name → id. Nothing changes in an account that was furnished before. Raises SimulationError."""
     projects = await api.get("/projects")
     if any(project["name"] == GREENHOUSE for project in projects):
@@ -37,7 +37,7 @@ async def furnish_account(api: ApiClient, url: str, devices: Mapping[str, str], 
     await api.post("/members", viewer)
 
 
-async def _allow_irrigation(api: ApiClient, pump: str) -> None:
+async def _allow_irrigation(api: SimulatorApiClient, pump: str) -> None:
     """On weekdays in the daytime, at most five times a minute, anything in the greenhouse."""
     key = await api.post("/keys", {"name": "Irrigation bot"})
     limits = {"activeDays": [1, 2, 3, 4, 5], "activeFromMinute": 6 * 60, "activeToMinute": 20 * 60, "rateLimitPerMinute": 5}
@@ -45,7 +45,7 @@ async def _allow_irrigation(api: ApiClient, pump: str) -> None:
     await api.post(f"/devices/{pump}/grants", grant)
 
 
-async def _request_gate(api: ApiClient, url: str, gate: str) -> None:
+async def _request_gate(api: SimulatorApiClient, url: str, gate: str) -> None:
     """The robot's request waits for a person."""
     seconds: dict[str, Any] = {"type": "object", "properties": {"seconds": {"type": "integer", "minimum": 1, "maximum": 300}}}
     definition = {"name": "OPEN", "label": "Open", "requiresApproval": True, "paramsSchema": seconds}
@@ -53,11 +53,11 @@ async def _request_gate(api: ApiClient, url: str, gate: str) -> None:
     key = await api.post("/keys", {"name": "Delivery robot"})
     await api.post(f"/devices/{gate}/grants", {"apiKeyId": key["keyId"], "commands": ["OPEN"]})
     request = {"cmd": "OPEN", "params": {"seconds": 60}, "reason": "A parcel at the gate; the driver waits"}
-    async with ApiClient(ApiCredentials(url, token=key["key"])) as robot:
+    async with SimulatorApiClient(ApiCredentials(url, token=key["key"])) as robot:
         await robot.post(f"/devices/{gate}/command", request)
 
 
-async def _plan_watering(api: ApiClient, pump: str, now_ms: int) -> None:
+async def _plan_watering(api: SimulatorApiClient, pump: str, now_ms: int) -> None:
     """From the next full hour but one, 20 minutes, each day."""
     on_ts = (now_ms // HOUR_MS + 2) * HOUR_MS // SECOND_MS
     slot = {"slot": 0, "onTs": on_ts, "offTs": on_ts + 20 * 60, "rrule": "FREQ=DAILY", "label": "Watering"}

@@ -8,7 +8,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from app.simulator.api_client import ApiClient
+from app.simulator.api_client import SimulatorApiClient
 from app.simulator.options import DeviceLogin, SimulationError, SimulationOptions
 from domain.devices.model import FirmwareProfile
 
@@ -50,7 +50,7 @@ def write_logins(path: Path, logins: Sequence[DeviceLogin]) -> None:
         file.writelines(f"{login.device_id} {login.password}\n" for login in logins)
 
 
-async def provision(api: ApiClient, options: SimulationOptions, print_line: PrintLine) -> ProvisionedFleet:
+async def provision(api: SimulatorApiClient, options: SimulationOptions, print_line: PrintLine) -> ProvisionedFleet:
     """Register missing devices and give every device a new password. Raises SimulationError."""
     known, profile = await (_selected_devices(api, options) if options.device_ids else _devices_of_earlier_run(api, options))
     slots = asyncio.Semaphore(MAX_IN_FLIGHT)
@@ -74,14 +74,14 @@ async def provision(api: ApiClient, options: SimulationOptions, print_line: Prin
     return ProvisionedFleet([task.result() for task in tasks], profile, created_devices=not options.device_ids, **ports)
 
 
-async def _selected_devices(api: ApiClient, options: SimulationOptions) -> tuple[Sequence[str], FirmwareProfile]:
+async def _selected_devices(api: SimulatorApiClient, options: SimulationOptions) -> tuple[Sequence[str], FirmwareProfile]:
     profiles = {FirmwareProfile((await api.get(f"/devices/{device_id}"))["profile"]) for device_id in options.device_ids}
     if len(profiles) > 1:
         raise SimulationError("These devices have different profiles; simulate one profile at a time.")
     return options.device_ids, profiles.pop()
 
 
-async def _devices_of_earlier_run(api: ApiClient, options: SimulationOptions) -> tuple[Sequence[str], FirmwareProfile]:
+async def _devices_of_earlier_run(api: SimulatorApiClient, options: SimulationOptions) -> tuple[Sequence[str], FirmwareProfile]:
     """The devices of an earlier run, by number, up to the first missing one."""
     by_name = {str(device["name"]): str(device["deviceId"]) for device in await api.get("/devices")}
     names = (_device_name(options.profile, number) for number in range(options.device_count))
@@ -97,12 +97,12 @@ def _device_name(profile: FirmwareProfile, number: int) -> str:
     return f"Simulated {profile} {number + 1}"
 
 
-async def _register_device(api: ApiClient, profile: FirmwareProfile, number: int) -> str:
+async def _register_device(api: SimulatorApiClient, profile: FirmwareProfile, number: int) -> str:
     body = {"name": _device_name(profile, number), "boardType": "ESP32", "appType": "PUMP", "profile": str(profile)}
     return str((await api.post("/devices/register", body | {"tags": ["simulated"]}))["deviceId"])
 
 
-async def delete_devices(api: ApiClient, logins: Sequence[DeviceLogin]) -> None:
+async def delete_devices(api: SimulatorApiClient, logins: Sequence[DeviceLogin]) -> None:
     slots = asyncio.Semaphore(MAX_IN_FLIGHT)
 
     async def delete(device_id: str) -> None:

@@ -16,7 +16,7 @@ import httpx
 
 from adapters.engine import _native as extension  # noqa: TID251 - the fleet is part of the extension
 from app.simulator import text_report
-from app.simulator.api_client import ApiClient, TokenIssuer
+from app.simulator.api_client import SimulatorApiClient, TokenIssuer
 from app.simulator.command_load import CommandLoadGenerator
 from app.simulator.device_logins import ProvisionedFleet, delete_devices, provision, read_logins, write_logins
 from app.simulator.options import DEFAULT_TLS_PORT, SimulationError, SimulationOptions
@@ -41,7 +41,7 @@ async def run_simulation(
     when `options` have none. Raises SimulationError, and what `issue_token` raises."""
     if options.logins_file is not None:
         return await _run_fleet(options, read_logins(options.logins_file, options.profile), None, reporter)
-    async with ApiClient(options.credentials, issue_token) as api:
+    async with SimulatorApiClient(options.credentials, issue_token) as api:
         reporter.print_line(
             f"requesting {len(options.device_ids) or options.device_count:,} devices from {options.credentials.url}"
         )
@@ -67,7 +67,10 @@ def _first_error(group: ExceptionGroup[Exception]) -> Exception:
 
 
 async def _run_fleet(
-    options: SimulationOptions, provisioned: ProvisionedFleet, api: ApiClient | None, reporter: SimulationProgressReporter
+    options: SimulationOptions,
+    provisioned: ProvisionedFleet,
+    api: SimulatorApiClient | None,
+    reporter: SimulationProgressReporter,
 ) -> Sequence[str]:
     host, port = _broker_address(options, provisioned)
     transport = f"{options.connection.transport}, MQTT {options.connection.version}"

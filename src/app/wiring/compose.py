@@ -46,7 +46,7 @@ from app.workers.webhook_cleanup import WebhookCleanupWorker
 from app.workers.webhook_delivery import WebhookDeliveryWorker
 from domain.commands.crash_recovery import CommandCrashRecovery
 from domain.feed.watched_devices import WatchedDeviceFinder
-from domain.ingest.fenced_ingest import FencedIngestStore
+from domain.ingest.fenced_timer_results import FencedTimerResultStore
 from domain.ingest.pipeline import IngestPipeline
 from domain.webhooks.deleted_webhook_cleanup import DeletedWebhookCleanup
 
@@ -244,7 +244,9 @@ def _create_ingest_pipeline(
 def _create_rule_timer_worker(adapters: ServiceAdapters, services: Services, wake_events: WakeEvents) -> RuleTimerWorker:
     return RuleTimerWorker(
         engine=adapters.engine.engine,
-        ingest=services.ingest if adapters.cluster is None else FencedIngestStore(services.ingest, adapters.cluster.ownership),
+        ingest=services.ingest
+        if adapters.cluster is None
+        else FencedTimerResultStore(services.ingest, adapters.cluster.ownership),
         uow=services.leader_uow,
         engine_clock=services.engine_clock,
         engine_commit_lock=services.engine_commit_lock,

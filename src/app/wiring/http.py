@@ -46,7 +46,7 @@ from adapters.http.dashboard.first_run_routes import first_run_blueprint
 from adapters.http.dashboard.oidc_routes import oidc_blueprint
 from adapters.http.dashboard.routes import dashboard_blueprint
 from adapters.http.dashboard.session_routes import dashboard_session_blueprint
-from adapters.http.feed.connection_limits import ConnectionLimits
+from adapters.http.feed.connection_limits import FeedConnectionLimits
 from adapters.http.feed.endpoint import FeedEndpoint
 from adapters.http.feed.stream import FeedDependencies
 from adapters.http.openapi.routes import openapi_blueprint
@@ -133,7 +133,7 @@ STORE_TIME_OVERLAP_S = 30
 def _create_feed(program: ComposedService, proxies: TrustedProxies) -> FeedEndpoint:
     settings, adapters, services = program.settings, program.adapters, program.services
     half = max(4, (settings.http_connections or open_file_limit.default_http_connections()) // 2)  # the rest is for requests
-    limits = ConnectionLimits(
+    limits = FeedConnectionLimits(
         total=half,
         unauthenticated=min(settings.feed_pending, max(4, half // 2)),
         unauthenticated_per_address=settings.feed_pending_per_address,

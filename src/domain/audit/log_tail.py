@@ -40,7 +40,7 @@ def _head(sequence: int, position: int, hashed: str) -> EventChainHead:
 
 
 @dataclass(frozen=True, slots=True)
-class AuditLine:
+class AuditExportLine:
     """A line as an export has it, of a record or a seal. `kind`: the event's type, or `audit_seal`."""
 
     kind: str
@@ -52,7 +52,7 @@ class AuditLine:
 class AuditBatch:
     """`cursor` holds once the lines are delivered. `lost` names records that retention deleted before they were read."""
 
-    lines: Sequence[AuditLine]
+    lines: Sequence[AuditExportLine]
     cursor: AuditCursor
     lost: Sequence[str] = ()
 
@@ -60,7 +60,7 @@ class AuditBatch:
 class AuditSink(Protocol):
     """Port: where the stream goes."""
 
-    async def deliver(self, lines: Sequence[AuditLine]) -> None:
+    async def deliver(self, lines: Sequence[AuditExportLine]) -> None:
         """Returns when the receiver has them all. Raises SinkUnavailableError, after which it may have some of them, and
         SinkRefusedError."""
 
@@ -98,6 +98,6 @@ def _batch(after: AuditCursor, records: Sequence[ChainedEvent], seals: Sequence[
         if writer in heads and record.sequence > expected:
             lost.append(f"{expected} to {record.sequence - 1} of writer {writer}")
         heads[writer] = EventChainHead(record.sequence, record.hash, record.event.position)
-    lines = [AuditLine(record.event.kind, record.event.at_ms, record_line(record)) for record in records]
-    lines += [AuditLine(SEAL_KIND, seal.sealed_ms, seal_line(seal)) for seal in seals]
+    lines = [AuditExportLine(record.event.kind, record.event.at_ms, record_line(record)) for record in records]
+    lines += [AuditExportLine(SEAL_KIND, seal.sealed_ms, seal_line(seal)) for seal in seals]
     return AuditBatch(lines, AuditCursor(heads, seals[-1].number if seals else after.seal), lost)

@@ -18,7 +18,7 @@ from domain.kernel.unit_of_work import UnitOfWork
 from domain.rules.telemetry_engine_port import AggregateCell, TelemetryEngine
 from domain.telemetry.engine.rollup_format import merge_by_higher_count, pack_rollup, unpack_rollup
 from domain.telemetry.ports import DueRollup, HasReadings, HasRollups
-from domain.telemetry.queries.message_paging import TimeRange, read_page
+from domain.telemetry.queries.message_paging import MessageTimeRange, read_page
 
 GRACE_MS = 2 * MINUTE_MS
 """Wait after the end of an hour. No transaction lasts that long, and the clocks of several instances may differ by that much."""
@@ -75,7 +75,7 @@ class RollupService:
         """The hour's cells and its number of messages. Each page is a read of its own; the mark changes when readings arrive
         in between."""
         device_no, hour, _ = mark
-        span = TimeRange(hour * HOUR_MS, (hour + 1) * HOUR_MS)
+        span = MessageTimeRange(hour * HOUR_MS, (hour + 1) * HOUR_MS)
         aggregator, messages, after = self._engine.create_aggregator(HOUR_MS), 0, None
         while True:
             async with self._uow.read() as tx:

@@ -20,7 +20,7 @@ from domain.ingest.engine_clock import TelemetryEngineClock
 from domain.ingest.pipeline import EvaluatedBatch, IngestPipeline
 from domain.telemetry.engine.reference_batch import InMemoryTelemetryBatch
 from domain.telemetry.model import Reading
-from domain.telemetry.queries.message_paging import TimeRange
+from domain.telemetry.queries.message_paging import MessageTimeRange
 from support.telemetry_world import TelemetryWorld
 
 
@@ -91,7 +91,7 @@ def message(device: Device, topic: str) -> DeadLetter:
 
 
 async def stored(world: TelemetryWorld, device: Device) -> Sequence[Reading]:
-    return await world.telemetry.history(world.session(), device.device_id, TimeRange(0, 2**50), metric=None, limit=10)
+    return await world.telemetry.history(world.session(), device.device_id, MessageTimeRange(0, 2**50), metric=None, limit=10)
 
 
 async def test_replayed_telemetry_is_stored_at_its_arrival_and_drives_no_rules(world: TelemetryWorld) -> None:

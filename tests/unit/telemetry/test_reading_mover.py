@@ -17,7 +17,7 @@ from domain.telemetry.engine.reference_engine import ReferenceEngine
 from domain.telemetry.queries import latest_and_history
 from domain.telemetry.queries.downsampling import DownsamplingService
 from domain.telemetry.queries.latest_and_history import TelemetryQueryService
-from domain.telemetry.queries.message_paging import TimeRange
+from domain.telemetry.queries.message_paging import MessageTimeRange
 from domain.telemetry.queries.missed_readings import MissedReadingService
 from domain.telemetry.queries.reading_history import ReadingArchive, ReadingHistoryReader
 from domain.telemetry.reading_mover import ReadingMover
@@ -26,7 +26,7 @@ from domain.telemetry.retention import RetentionPeriods, RetentionService
 from support.clickhouse import MemoryReadingStore
 from support.telemetry_world import TelemetryWorld
 
-ALL = TimeRange(0, 2**50)
+ALL = MessageTimeRange(0, 2**50)
 DAYS = 2
 
 
@@ -53,7 +53,9 @@ class MovedWorld(TelemetryWorld):
         while await self.rollups.run_once():
             pass
 
-    async def history(self, device: Device, span: TimeRange = ALL, metric: str | None = None, limit: int = 1_000) -> list[Any]:
+    async def history(
+        self, device: Device, span: MessageTimeRange = ALL, metric: str | None = None, limit: int = 1_000
+    ) -> list[Any]:
         return await self.both.history(self.session(), device.device_id, span, metric=metric, limit=limit)
 
     async def reported(self, days: int = 4) -> Device:
@@ -75,7 +77,12 @@ async def moved() -> MovedWorld:
 
 async def answers(world: MovedWorld, queries: TelemetryQueryService, by_time: DownsamplingService, device: Device) -> list[Any]:
     caller, now_ms = world.session(), world.clock.now_ms()
-    spans = [ALL, TimeRange(now_ms - 3 * DAY_MS, now_ms - DAY_MS), TimeRange(0, now_ms - 3 * DAY_MS), TimeRange(now_ms, 2**50)]
+    spans = [
+        ALL,
+        MessageTimeRange(now_ms - 3 * DAY_MS, now_ms - DAY_MS),
+        MessageTimeRange(0, now_ms - 3 * DAY_MS),
+        MessageTimeRange(now_ms, 2**50),
+    ]
     found: list[Any] = []
     for span in spans:
         for metric in (None, "temperature", "mode", "unknown"):
@@ -132,7 +139,7 @@ async def test_while_the_store_is_away_nothing_is_deleted_and_no_answer_is_short
     with pytest.raises(Unavailable):
         await moved.history(device, limit=25 * 3)
     assert len(await moved.history(device, limit=20 * 3)) == 20 * 3, "the database has these"
-    assert len(await moved.history(device, TimeRange(moved.clock.now_ms() - DAY_MS, 2**50))) == 12 * 3
+    assert len(await moved.history(device, MessageTimeRange(moved.clock.now_ms() - DAY_MS, 2**50))) == 12 * 3
     with pytest.raises(Unavailable):
         await moved.history(await moved.device())
 
@@ -155,7 +162,7 @@ async def test_a_late_reading_is_found_and_moved_like_any_other(moved: MovedWorl
     payload = b'{"ts": %d, "m": {"temperature": 99}}' % at_ms
     await moved.store(await moved.ingest_all([(device.device_no, moved.clock.now_ms(), payload)]))
     for _ in range(2):
-        [found] = await moved.history(device, TimeRange(at_ms, at_ms + 1))
+        [found] = await moved.history(device, MessageTimeRange(at_ms, at_ms + 1))
         assert (found.value, found.at_ms) == (99, at_ms)
         await moved.complete_rollups()
         await moved.move()
@@ -204,9 +211,9 @@ async def test_a_metric_without_a_name_keeps_its_number(moved: MovedWorld) -> No
     packed = pack_readings([(700, 1.5)])
     async with moved.uow.write() as tx:
         await tx.readings.add_many([(device.device_no, 5, 1, packed)])
-    before = await moved.history(device, TimeRange(0, 6))
+    before = await moved.history(device, MessageTimeRange(0, 6))
     await moved.move()
-    assert await moved.history(device, TimeRange(0, 6)) == before
+    assert await moved.history(device, MessageTimeRange(0, 6)) == before
     assert [(each.metric, each.value) for each in before] == [("#700", 1.5)]
 
 

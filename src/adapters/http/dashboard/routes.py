@@ -38,7 +38,7 @@ MIN_COMPRESSED_BYTES = 512
 
 
 @dataclass(frozen=True)
-class StaticAsset:
+class DashboardAsset:
     content: bytes
     content_type: str
 
@@ -79,7 +79,7 @@ def dashboard_blueprint() -> Blueprint:
     return bp
 
 
-def _asset_response(asset: StaticAsset) -> Response:
+def _asset_response(asset: DashboardAsset) -> Response:
     use_gzip = asset.compressed is not None and request.accept_encodings.quality("gzip") > 0
     content = asset.compressed if use_gzip and asset.compressed is not None else asset.content
     response = Response(content, content_type=asset.content_type)
@@ -97,12 +97,12 @@ def _asset_response(asset: StaticAsset) -> Response:
     return response
 
 
-def _load_assets(folder: Traversable, below: str = "") -> list[tuple[str, StaticAsset]]:
-    found: list[tuple[str, StaticAsset]] = []
+def _load_assets(folder: Traversable, below: str = "") -> list[tuple[str, DashboardAsset]]:
+    found: list[tuple[str, DashboardAsset]] = []
     for each in folder.iterdir():
         name = below + each.name
         if each.is_dir():
             found += _load_assets(each, f"{name}/")
         elif (kind := CONTENT_TYPES.get(each.name.rpartition(".")[2])) is not None:
-            found.append((name, StaticAsset(each.read_bytes(), kind)))
+            found.append((name, DashboardAsset(each.read_bytes(), kind)))
     return found

@@ -18,12 +18,12 @@ from domain.kernel.caller import ApiKeyCaller, Session
 _SEND_EARLY = "Send the token in the query or a header."
 
 
-class ConnectionLimitError(Exception):
+class FeedConnectionLimitError(Exception):
     """A limit is reached. The message is the close reason, at most 120 bytes."""
 
 
 @dataclass(frozen=True, slots=True)
-class ConnectionLimits:
+class FeedConnectionLimits:
     """Concurrent connections: in total, per member or key, and of clients without credentials in query or header; of these, per
     address. `unlimited` addresses have no limit of their own."""
 
@@ -34,8 +34,8 @@ class ConnectionLimits:
     unlimited: tuple[Network, ...] = ()
 
 
-class ConnectionLimiter:
-    def __init__(self, limits: ConnectionLimits) -> None:
+class FeedConnectionLimiter:
+    def __init__(self, limits: FeedConnectionLimits) -> None:
         self._limits = limits
         self.connection_count = 0
         self._unauthenticated: Counter[str] = Counter()
@@ -45,7 +45,7 @@ class ConnectionLimiter:
 
     @contextmanager
     def reserve(self) -> Iterator[None]:
-        """Hold one of the connections. Raises ConnectionLimitError."""
+        """Hold one of the connections. Raises FeedConnectionLimitError."""
         if self.connection_count >= self._limits.total:
             raise self._refusal("full", "Too many connections. Try again in a moment.")
         self.connection_count += 1
@@ -56,7 +56,7 @@ class ConnectionLimiter:
 
     @contextmanager
     def reserve_unauthenticated(self, address: str) -> Iterator[None]:
-        """Hold one of the connections that wait for credentials. Raises ConnectionLimitError."""
+        """Hold one of the connections that wait for credentials. Raises FeedConnectionLimitError."""
         block, waiting = address_block(address), self._unauthenticated
         is_unlimited = is_in_networks(address, self._limits.unlimited)
         if waiting.total() >= self._limits.unauthenticated:
@@ -73,7 +73,7 @@ class ConnectionLimiter:
 
     @contextmanager
     def reserve_for_caller(self, viewer: Session | ApiKeyCaller) -> Iterator[None]:
-        """Hold one of this caller's connections. Raises ConnectionLimitError."""
+        """Hold one of this caller's connections. Raises FeedConnectionLimitError."""
         caller = viewer.key_id if isinstance(viewer, ApiKeyCaller) else viewer.membership_id
         if self._by_caller[caller] >= self._limits.per_caller:
             raise self._refusal("caller_full", f"You have {self._limits.per_caller} connections open. Close some, or share one.")
@@ -85,6 +85,6 @@ class ConnectionLimiter:
             if not self._by_caller[caller]:
                 del self._by_caller[caller]
 
-    def _refusal(self, reason: str, message: str) -> ConnectionLimitError:
+    def _refusal(self, reason: str, message: str) -> FeedConnectionLimitError:
         self.refused[reason] += 1
-        return ConnectionLimitError(message)
+        return FeedConnectionLimitError(message)

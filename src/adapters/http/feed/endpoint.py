@@ -14,7 +14,7 @@ import msgspec
 
 from adapters.http.core.auth import Authenticator, RequestCredentials, second_factor_required_error
 from adapters.http.core.trusted_proxies import TrustedProxies
-from adapters.http.feed.connection_limits import ConnectionLimiter, ConnectionLimitError, ConnectionLimits
+from adapters.http.feed.connection_limits import FeedConnectionLimiter, FeedConnectionLimitError, FeedConnectionLimits
 from adapters.http.feed.frame_writer import AsgiSend
 from adapters.http.feed.stream import CREDENTIALS_EXPIRED, AuthenticatedFeedClient, FeedDependencies, FeedQuery, FeedStream
 from adapters.http.feed.websocket_connection import (
@@ -52,13 +52,13 @@ class FeedEndpoint:
         authenticator: Authenticator,
         clock: Clock,
         proxies: TrustedProxies | None = None,
-        limits: ConnectionLimits | None = None,
+        limits: FeedConnectionLimits | None = None,
     ) -> None:
         self._sources = sources
         self._authenticator = authenticator
         self._clock = clock
         self._proxies = proxies
-        self._limiter = ConnectionLimiter(limits or ConnectionLimits())
+        self._limiter = FeedConnectionLimiter(limits or FeedConnectionLimits())
 
     @property
     def connection_count(self) -> int:
@@ -81,7 +81,7 @@ class FeedEndpoint:
                 close_reason = await self._handle_connection(connection)
         except ClientGoneError:
             return
-        except ConnectionLimitError as error:
+        except FeedConnectionLimitError as error:
             close_reason = WebSocketCloseReason(TRY_AGAIN_LATER, str(error))
         except MessageTooLongError:
             close_reason = MESSAGE_TOO_LONG

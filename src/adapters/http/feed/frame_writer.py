@@ -49,7 +49,7 @@ def event_json(head: bytes, log: EventLogCursor, store_time_s: int) -> bytes:
     return b'%b,"cursor":"%b"}' % (head, _cursor_bytes(log, store_time_s))
 
 
-class FrameWriter:
+class WebSocketFrameWriter:
     """Writes complete frames to the socket of a WebSocket connection."""
 
     def __init__(self, writer: asyncio.StreamWriter) -> None:
@@ -74,7 +74,7 @@ class FrameWriter:
 
 
 class FeedSender:
-    def __init__(self, send: AsgiSend, writer: FrameWriter | None) -> None:
+    def __init__(self, send: AsgiSend, writer: WebSocketFrameWriter | None) -> None:
         self._send = send
         self._frame_writer = writer
 

@@ -10,7 +10,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from adapters.http.openapi.example_values import FIELD_EXAMPLES, REQUEST_EXAMPLES
-from adapters.http.openapi.model_field_examples import MODEL_FIELD_EXAMPLES
+from adapters.http.openapi.example_values_by_model import MODEL_FIELD_EXAMPLES
 
 Schema = Mapping[str, Any]
 

@@ -12,7 +12,7 @@ it overrides or calls is still there.
 - One write per response. Hypercorn writes head, body and end separately, each with a system call and a task switch. Here the
   head is held back until the part that follows it, and an end without bytes is not written.
 - No WebSocket compression, whatever the client offers: a frame that is the same for all clients cannot be compressed for each.
-  The application gets the socket itself (`adapters.http.feed.frame_writer.FrameWriter`) in its ASGI scope.
+  The application gets the socket itself (`adapters.http.feed.frame_writer.WebSocketFrameWriter`) in its ASGI scope.
 - A WebSocket message that is too long is skipped and reported to the application. Hypercorn stops reading the chunk at that
   point and would miss a close frame behind it.
 """
@@ -38,7 +38,7 @@ from adapters.http.feed.frame_writer import (
     FRAME_WRITER_EXTENSION,
     MESSAGE_TOO_LONG_KEY,
     SET_AUTHENTICATED_EXTENSION,
-    FrameWriter,
+    WebSocketFrameWriter,
 )
 from adapters.http.server.limited_server import LimitedTCPServer
 
@@ -148,7 +148,7 @@ class _SocketScopeMiddleware:
 
     async def __call__(self, scope: Any, *others: Any) -> None:
         if scope["type"] == "websocket" and self._server is not None:
-            scope["extensions"][FRAME_WRITER_EXTENSION] = FrameWriter(self._server.writer)
+            scope["extensions"][FRAME_WRITER_EXTENSION] = WebSocketFrameWriter(self._server.writer)
             if isinstance(self._server, LimitedTCPServer):
                 self._server.set_authenticated(False)
                 scope["extensions"][SET_AUTHENTICATED_EXTENSION] = self._server.set_authenticated

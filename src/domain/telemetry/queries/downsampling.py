@@ -22,7 +22,7 @@ from domain.telemetry.engine.rollup_format import combine_cells, unpack_rollup
 from domain.telemetry.model import TimeBucket
 from domain.telemetry.ports import HasRollups, TelemetryQueryTx
 from domain.telemetry.queries.latest_and_history import DeviceMetricNames, get_readable_device
-from domain.telemetry.queries.message_paging import TimeRange
+from domain.telemetry.queries.message_paging import MessageTimeRange
 from domain.telemetry.queries.reading_history import ReadingHistoryReader
 
 PAGE_MESSAGES = 2_000
@@ -38,7 +38,7 @@ class DownsamplingTx(TelemetryQueryTx, HasRollups, Protocol): ...
 @dataclass(slots=True)
 class _AggregationQuery:
     device: Device
-    span: TimeRange
+    span: MessageTimeRange
     metric_no: int | None
     step_ms: int
     messages_read: int = 0
@@ -61,7 +61,7 @@ class DownsamplingService:
         self._authorizer = authorizer
 
     async def query_buckets(
-        self, caller: Caller, device_id: DeviceId, span: TimeRange, *, metric: str | None, step_ms: int, limit: int
+        self, caller: Caller, device_id: DeviceId, span: MessageTimeRange, *, metric: str | None, step_ms: int, limit: int
     ) -> list[TimeBucket]:
         """At most `limit` buckets, newest first. An open end means now; an open start follows from `limit`.
 
@@ -84,7 +84,9 @@ class DownsamplingService:
             for name, unit in [names.name_and_unit(no)]
         ]
 
-    async def _clip_range(self, tx: DownsamplingTx, device_no: int, span: TimeRange, step_ms: int, count: int) -> TimeRange:
+    async def _clip_range(
+        self, tx: DownsamplingTx, device_no: int, span: MessageTimeRange, step_ms: int, count: int
+    ) -> MessageTimeRange:
         """The last `count` buckets of the range that can contain readings."""
         until_ms = min(span.until_ms, self._clock.now_ms() + DAY_MS)
         if until_ms == span.until_ms and span.since_ms > 0:
@@ -94,7 +96,7 @@ class DownsamplingService:
         ends += [(hour + 1) * HOUR_MS for hour, _ in hours]
         until_ms = min(until_ms, max(ends, default=until_ms))
         first_ms = (until_ms - 1) // step_ms * step_ms - (count - 1) * step_ms
-        return TimeRange(max(span.since_ms, first_ms, 0), until_ms)
+        return MessageTimeRange(max(span.since_ms, first_ms, 0), until_ms)
 
     async def _aggregate(self, tx: DownsamplingTx, query: _AggregationQuery) -> list[AggregateCell]:
         since_ms, until_ms = query.span.since_ms, query.span.until_ms
@@ -103,9 +105,9 @@ class DownsamplingService:
         first, end = -(-since_ms // HOUR_MS), until_ms // HOUR_MS
         if first >= end:
             return combine_cells(await self._aggregate_readings(tx, query, query.span, HOUR_MS), query.step_ms)
-        cells = await self._aggregate_readings(tx, query, TimeRange(end * HOUR_MS, until_ms), HOUR_MS)
+        cells = await self._aggregate_readings(tx, query, MessageTimeRange(end * HOUR_MS, until_ms), HOUR_MS)
         cells += await self._aggregate_whole_hours(tx, query, first, end)
-        cells += await self._aggregate_readings(tx, query, TimeRange(since_ms, first * HOUR_MS), HOUR_MS)
+        cells += await self._aggregate_readings(tx, query, MessageTimeRange(since_ms, first * HOUR_MS), HOUR_MS)
         return combine_cells(cells, query.step_ms)
 
     async def _aggregate_whole_hours(
@@ -115,7 +117,7 @@ class DownsamplingService:
         due = await tx.rollups.list_due_hours(query.device.device_no, first, end)
         cells: list[AggregateCell] = []
         for hour in due:
-            cells += await self._aggregate_readings(tx, query, TimeRange(hour * HOUR_MS, (hour + 1) * HOUR_MS), HOUR_MS)
+            cells += await self._aggregate_readings(tx, query, MessageTimeRange(hour * HOUR_MS, (hour + 1) * HOUR_MS), HOUR_MS)
         readings_only, before = frozenset(due), end
         while True:
             rows = await tx.rollups.list_between(query.device.device_no, first, before, PAGE_HOURS)
@@ -127,7 +129,7 @@ class DownsamplingService:
             before = rows[-1][0]
 
     async def _aggregate_readings(
-        self, tx: DownsamplingTx, query: _AggregationQuery, span: TimeRange, step_ms: int
+        self, tx: DownsamplingTx, query: _AggregationQuery, span: MessageTimeRange, step_ms: int
     ) -> list[AggregateCell]:
         """Cells computed from the readings."""
         aggregator = self._engine.create_aggregator(step_ms, query.metric_no)

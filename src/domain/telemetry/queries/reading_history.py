@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from domain.devices.model import Device
 from domain.kernel.clock import HOUR_MS, Clock
 from domain.telemetry.ports import HasReadings, MessageKey
-from domain.telemetry.queries.message_paging import PackedRows, TimeRange
+from domain.telemetry.queries.message_paging import MessageTimeRange, PackedRows
 from domain.telemetry.reading_packing import pack_readings
 from domain.telemetry.reading_store import ArchivedMessage, ReadingStore, number_of_unnamed, oldest_kept_ms
 
@@ -38,7 +38,14 @@ class ReadingHistoryReader:
         self._older = older
 
     async def read_page(
-        self, tx: HasReadings, device: Device, span: TimeRange, size: int, after: MessageKey | None, *, newest_first: bool = True
+        self,
+        tx: HasReadings,
+        device: Device,
+        span: MessageTimeRange,
+        size: int,
+        after: MessageKey | None,
+        *,
+        newest_first: bool = True,
     ) -> tuple[PackedRows, MessageKey | None]:
         """The rows, and the key after which the next page starts; None after the last page. Raises Unavailable."""
         found = await tx.readings.list_page(
@@ -55,7 +62,9 @@ class ReadingHistoryReader:
         )
         return _page(await _merge(tx, device, found, older, newest_first=newest_first), size)
 
-    async def iterate_pages(self, tx: HasReadings, device: Device, span: TimeRange, size: int) -> AsyncIterator[PackedRows]:
+    async def iterate_pages(
+        self, tx: HasReadings, device: Device, span: MessageTimeRange, size: int
+    ) -> AsyncIterator[PackedRows]:
         """Yield all pages, newest first, in the snapshot of the transaction. Raises Unavailable."""
         after: MessageKey | None = None
         while True:
@@ -66,7 +75,7 @@ class ReadingHistoryReader:
                 return
 
 
-def _has_older(span: TimeRange, end_ms: int, after: MessageKey | None) -> bool:
+def _has_older(span: MessageTimeRange, end_ms: int, after: MessageKey | None) -> bool:
     """Whether the range has times before `end_ms`, after the key `after` if there is one."""
     return span.since_ms < end_ms and (after is None or after[0] < end_ms)
 

@@ -23,7 +23,7 @@ from domain.rules.service import get_rule
 from domain.rules.storage_ports import HasRules
 from domain.rules.telemetry_engine_port import TelemetryBatch, TelemetryEngine, UnpackedReading
 from domain.telemetry.ports import MessageKey, TelemetryQueryTx
-from domain.telemetry.queries.message_paging import TimeRange
+from domain.telemetry.queries.message_paging import MessageTimeRange
 from domain.telemetry.queries.reading_history import ReadingHistoryReader
 
 MAX_MESSAGES = 100_000
@@ -80,14 +80,18 @@ class RuleDryRunService:
             rule = await get_rule(tx, device_id, rule_id)
         return self._engine.dry_run(device.device_no, rule.to_spec(), readings, self._clock.now_ms())
 
-    async def run_on_history(self, caller: Session, device_id: DeviceId, rule_id: RuleId, span: TimeRange) -> HistoryDryRun:
+    async def run_on_history(
+        self, caller: Session, device_id: DeviceId, rule_id: RuleId, span: MessageTimeRange
+    ) -> HistoryDryRun:
         _check_span(span)
         async with self._uow.read() as tx:
             device = await get_device(tx, caller.account_id, device_id)
             rule = await get_rule(tx, device_id, rule_id)
         return await self._run(device, _enabled_spec(rule), span)
 
-    async def run_draft_on_history(self, caller: Session, device_id: DeviceId, spec: RuleSpec, span: TimeRange) -> HistoryDryRun:
+    async def run_draft_on_history(
+        self, caller: Session, device_id: DeviceId, spec: RuleSpec, span: MessageTimeRange
+    ) -> HistoryDryRun:
         """The same for a rule that is not saved. Raises ValidationFailed for a metric that the device has never reported."""
         _check_span(span)
         async with self._uow.read() as tx:
@@ -96,7 +100,7 @@ class RuleDryRunService:
         check_metrics_known(known, spec.conditions, spec.clear_conditions)
         return await self._run(device, spec, span)
 
-    async def _run(self, device: Device, spec: RuleSpec, span: TimeRange) -> HistoryDryRun:
+    async def _run(self, device: Device, spec: RuleSpec, span: MessageTimeRange) -> HistoryDryRun:
         async with self._uow.read() as tx:
             names = {number: name for number, name, _ in await tx.readings.list_device_metrics(device.device_no)}
         engine = self._create_engine()
@@ -107,7 +111,7 @@ class RuleDryRunService:
         evaluation = engine.dry_run(device.device_no, spec, {}, span.until_ms if complete else run.last_message_ms)
         return HistoryDryRun(tuple(run.fired_ms[:MAX_FIRINGS]), run.message_count, complete, evaluation)
 
-    async def _replay_history(self, run: _HistoryReplay, device: Device, span: TimeRange) -> bool:
+    async def _replay_history(self, run: _HistoryReplay, device: Device, span: MessageTimeRange) -> bool:
         """Replay stored messages; each page is a short read of its own. Returns whether the whole range was replayed."""
         after: MessageKey | None = None
         while run.message_count < MAX_MESSAGES and len(run.fired_ms) < MAX_FIRINGS:
@@ -162,7 +166,7 @@ class _HistoryReplay:
                 return  # the engine made no progress: avoid an endless loop
 
 
-def _check_span(span: TimeRange) -> None:
+def _check_span(span: MessageTimeRange) -> None:
     if span.since_ms >= span.until_ms:
         raise ValidationFailed.for_field("from", "must be before `to` (both Unix milliseconds).")
 

@@ -10,7 +10,7 @@ from domain.kernel.ids import DeviceId, RuleId
 from domain.rules.metric_declarations import MetricDeclarationService
 from domain.rules.model import Rule
 from domain.rules.service import RuleService
-from domain.telemetry.queries.message_paging import TimeRange
+from domain.telemetry.queries.message_paging import MessageTimeRange
 from domain.telemetry.queries.rule_dry_run import RuleDryRunService
 
 INVALID_RULE_CODES = "UNKNOWN_METRIC UNKNOWN_COMMAND INVALID_PARAMS COMMAND_NEEDS_APPROVAL"
@@ -72,7 +72,7 @@ def rules_blueprint(rules: RuleService, trials: RuleDryRunService, declarations:
     )
     async def test_rule_draft(device_id: DeviceId, body: schema.RuleDraftDryRunRequest) -> schema.RuleDryRunResponse:
         """Evaluates the conditions on stored telemetry from `from` to `to`. Changes nothing."""
-        span = TimeRange(body.from_, body.to)
+        span = MessageTimeRange(body.from_, body.to)
         trial = await trials.run_draft_on_history(current_session(), device_id, body.to_spec(), span)
         return schema.dry_run_response(trial.final_evaluation, trial)
 
@@ -95,7 +95,7 @@ def rules_blueprint(rules: RuleService, trials: RuleDryRunService, declarations:
         if body.readings is not None and body.from_ is None and body.to is None:
             return schema.dry_run_response(await trials.run_on_readings(caller, device, rule, body.readings))
         if body.readings is None and body.from_ is not None and body.to is not None:
-            trial = await trials.run_on_history(caller, device, rule, TimeRange(body.from_, body.to))
+            trial = await trials.run_on_history(caller, device, rule, MessageTimeRange(body.from_, body.to))
             return schema.dry_run_response(trial.final_evaluation, trial)
         raise ValidationFailed("Give either `readings`, or both `from` and `to` in Unix milliseconds.")
 

@@ -13,17 +13,17 @@ from domain.partitions.owned_partitions import PartitionOwnership
 from domain.partitions.ports import HasPartitions
 
 
-class FencedIngestTx(IngestTx, HasPartitions, Protocol): ...
+class FencedTimerResultTx(IngestTx, HasPartitions, Protocol): ...
 
 
-class FencedIngestStore:
+class FencedTimerResultStore:
     """`store` of `IngestService`, in a transaction that holds the partitions of the result."""
 
     def __init__(self, ingest: IngestService, ownership: PartitionOwnership) -> None:
         self._ingest = ingest
         self._ownership = ownership
 
-    async def store(self, tx: FencedIngestTx, result: IngestResult) -> None:
+    async def store(self, tx: FencedTimerResultTx, result: IngestResult) -> None:
         """Raises PartitionLostError."""
         partitions = {partition_of(device_no, self._ownership.count) for device_no in result.device_nos}
         await tx.partitions.require_owned([(partition, self._ownership.epoch(partition)) for partition in sorted(partitions)])
