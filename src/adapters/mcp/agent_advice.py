@@ -21,9 +21,9 @@ ADVICE = {
     "UNAVAILABLE": "It is not known to be done. Look with get_execution or list_executions before you send it again.",
 }
 OUTCOME_ADVICE = {
-    "QUEUED": "The device is offline. The command runs only if the device returns before expiresAt; get_execution tells.",
-    "SENT": "The device has not answered yet. Do not report it as done; get_execution tells.",
-    "ACKED": "The device has the command and works on it. Do not report it as done; get_execution tells.",
+    "QUEUED": "The device is offline. The command runs only if the device returns before expiresAt; see get_execution.",
+    "SENT": "The device has not answered yet. Do not report it as done; see get_execution.",
+    "ACKED": "The device has the command and works on it. Do not report it as done; see get_execution.",
     "FAILED": "The device could not do it; `result` says why. Tell the person.",
     "TIMED_OUT": "The device did not answer, so it is unknown whether it acted. Tell the person before you try again.",
     "EXPIRED": "The device was away until the deadline. The command was not run and never will be.",

@@ -19,7 +19,7 @@ PasskeyResponseField = Annotated[
 
 
 class SecondFactorLoginRequest(RequestBody):
-    challenge_token: str = Field(min_length=1, max_length=128, description="Of the 202 response.")
+    challenge_token: str = Field(min_length=1, max_length=128, description="From the 202 response of the login.")
     totp: str | None = Field(default=None, max_length=16, description="The 6-digit code that the app shows.")
     recovery_code: str | None = Field(default=None, max_length=32)
     passkey: PasskeyResponseField | None = None
@@ -63,7 +63,7 @@ class SecondFactorStatusResponse(ResponseModel):
     enabled: bool
     required: bool = Field(description="Whether this installation requires one for your role.")
     totp: bool = Field(description="Whether you have an authenticator app.")
-    passkeys: int = Field(description="How many you have.")
+    passkeys: int = Field(description="Number of your passkeys.")
     recovery_codes_left: int
 
 

@@ -13,15 +13,17 @@ INSTANCE_EXAMPLE = "server-1-5d0c81f2"
 
 
 class ClusterInstanceResponse(ResponseModel):
-    instance: str = Field(description="Names one run of an instance; a restart is another one.", examples=[INSTANCE_EXAMPLE])
+    instance: str = Field(
+        description="The name of one run of an instance; it has another name after a restart.", examples=[INSTANCE_EXAMPLE]
+    )
     is_alive: bool
-    partitions: int = Field(description="How many it owns.", examples=[21])
+    partitions: int = Field(description="Number of partitions that the instance owns.", examples=[21])
 
 
 class ClusterPartitionResponse(ResponseModel):
     partition: int = Field(examples=[0])
-    owner: str | None = Field(description="Null while it is on its way to another instance.", examples=[INSTANCE_EXAMPLE])
-    epoch: int = Field(description="Rises with every change of owner.", examples=[4])
+    owner: str | None = Field(description="Null while the partition moves to another instance.", examples=[INSTANCE_EXAMPLE])
+    epoch: int = Field(description="The number of the owner since the first; it grows with every change.", examples=[4])
     stored_entries: int = Field(description="Position up to which its log is stored.", examples=[81277])
     waiting_entries: int | None = Field(
         description="Entries that are not stored yet. Null: its log does not answer.", examples=[2]

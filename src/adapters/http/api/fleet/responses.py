@@ -60,8 +60,8 @@ class FleetObjectPlan(ResponseModel):
 
 class FleetObjectResult(FleetObjectPlan):
     id: str
-    secret: str | None = Field(description="Of a new API key or webhook. Shown only in this response.")
-    credentials: CredentialsResponse | None = Field(description="New ones of a device. Shown only in this response.")
+    secret: str | None = Field(description="The secret of a new API key or webhook. Shown only in this response.")
+    credentials: CredentialsResponse | None = Field(description="The new credentials of a device. Shown only in this response.")
 
 
 class FleetCounts(ResponseModel):

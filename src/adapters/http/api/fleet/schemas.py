@@ -101,7 +101,7 @@ class FleetDocumentRequest(RequestBody):
     """A section that is left out is not managed: nothing of it is changed or deleted. An optional field that is left out keeps
     the value that it has."""
 
-    version: int = Field(default=1, ge=1, le=1, description="Of this form: 1.")
+    version: int = Field(default=1, ge=1, le=1, description="The version of the document's format.")
     project: ProjectName | None = Field(
         default=None, description="The one project that the document is about: the default of its devices, groups and grants."
     )

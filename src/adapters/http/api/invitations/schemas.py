@@ -21,7 +21,7 @@ class InvitationPreviewRequest(RequestBody):
 
 
 class InvitationAcceptRequest(InvitationPreviewRequest):
-    password: str = Field(min_length=8, max_length=256, description="Of your own; nobody else gets to know it.")
+    password: str = Field(min_length=8, max_length=256, description="The password of the new member.")
     name: DisplayName | None = Field(default=None, description="Instead of the name in the invitation.")
 
 

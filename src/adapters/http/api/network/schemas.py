@@ -10,7 +10,9 @@ from adapters.http.core.schemas import ResponseModel
 class NetworkProblemResponse(ResponseModel):
     code: str = Field(examples=["MQTT_LOOPBACK_ONLY"])
     message: str
-    settings: list[str] = Field(description="Lines of settings that solve it.", examples=[["LATCHBOARD_MQTT_HOST=0.0.0.0"]])
+    settings: list[str] = Field(
+        description="The lines of settings that solve the problem.", examples=[["LATCHBOARD_MQTT_HOST=0.0.0.0"]]
+    )
 
 
 class NetworkResponse(ResponseModel):

@@ -45,15 +45,19 @@ LanguageCode = Annotated[str, StringConstraints(pattern=r"^[a-z]{2,3}$")]
 
 
 class NotificationSettingsRequest(RequestBody):
-    topics: list[EnumValue[NotificationTopic]] = Field(max_length=len(NotificationTopic), description="Empty: nothing.")
+    topics: list[EnumValue[NotificationTopic]] = Field(
+        max_length=len(NotificationTopic), description="What to be notified of. Empty: of nothing."
+    )
     mail: bool = Field(default=True, description="Whether to send mails, beside the channels that you added.")
     offline_minutes: Annotated[int, Field(ge=1, le=MAX_OFFLINE_MINUTES)] = Field(
-        default=DEFAULT_OFFLINE_MINUTES, description="A device that is offline for this long is told."
+        default=DEFAULT_OFFLINE_MINUTES, description="After so many minutes offline, a notification about the device is sent."
     )
     quiet_from_minute: MinuteOfDay | None = Field(default=None, description="Start of the quiet hours; both or neither.")
     quiet_to_minute: MinuteOfDay | None = Field(default=None, description="Their end, when what waited is sent.")
     timezone: TimeZoneName = "UTC"
-    language: LanguageCode = Field(default="en", description="Of the messages; English where there are no texts in it.")
+    language: LanguageCode = Field(
+        default="en", description="The language of the messages; English for a language without translated texts."
+    )
 
     def to_settings(self) -> MemberNotificationSettings:
         if (self.quiet_from_minute is None) != (self.quiet_to_minute is None):
@@ -94,7 +98,7 @@ class WebPushSubscription(RequestBody):
     """As `PushSubscription.toJSON()` gives it."""
 
     endpoint: ReceiverUrl = Field(examples=["https://push.example.net/send/q8Zr2Lk5"])
-    expiration_time: float | None = Field(default=None, description="Of the browser; not used.")
+    expiration_time: float | None = Field(default=None, description="The browser sends it; it is not used.")
     keys: WebPushKeys
 
     def to_destination(self) -> WebPushDestination:
@@ -102,7 +106,9 @@ class WebPushSubscription(RequestBody):
 
 
 class NtfyTopic(RequestBody):
-    url: ReceiverUrl = Field(default="https://ntfy.sh", examples=["https://ntfy.sh"], description="Of the server.")
+    url: ReceiverUrl = Field(
+        default="https://ntfy.sh", examples=["https://ntfy.sh"], description="The address of the ntfy server."
+    )
     topic: Annotated[str, StringConstraints(pattern=r"^[-_A-Za-z0-9]{1,64}$")] = Field(examples=["latch-k3v9x2"])
     token: Annotated[str, StringConstraints(pattern=r"^[!-~]{1,256}$")] | None = Field(
         default=None, description="An access token of the server."

@@ -28,7 +28,7 @@ from domain.provisioning.policy import MAX_CODE_DEVICES
 HardwareId = Annotated[
     str,
     StringConstraints(min_length=4, max_length=64, pattern=r"^[A-Za-z0-9._:-]+$"),
-    Field(description="What tells this piece of hardware from every other, such as its MAC address or chip id."),
+    Field(description="Identifies this piece of hardware, such as its MAC address or chip id."),
 ]
 
 
@@ -40,7 +40,9 @@ class ProvisioningCodeRequest(RequestBody):
     device_type_id: IdText[DeviceTypeId] | None = None
     profile: EnumValue[FirmwareProfile] | None = None
     tags: Tags | None = None
-    max_devices: Annotated[int, Field(ge=1, le=MAX_CODE_DEVICES)] = Field(default=1, description="How many devices may use it.")
+    max_devices: Annotated[int, Field(ge=1, le=MAX_CODE_DEVICES)] = Field(
+        default=1, description="How many devices may use the code."
+    )
     requires_approval: bool = Field(default=True, description="Each device waits until an Owner or Admin approves it.")
     expires_at: TimestampText = Field(description="At most a year ahead.")
 
