@@ -32,10 +32,9 @@ class SqlScheduleWorld(ScheduleWorld):
         uow = database.unit_of_work(DomainEventRecorder(ids=RandomIdGenerator(), observers=(), feed=NoFeed()))
         super().__init__()
         self.uow = uow  # type: ignore[assignment]
-        for made in (self.schedules, self.firing, self.devices, self.credentials):
-            made.uow = uow  # type: ignore[attr-defined]
-        for service in (self.commands, self.plans, self.presence):
-            service._uow = uow  # type: ignore[attr-defined]
+        for service in (self.schedules, self.plans, self.firing, self.devices, self.credentials, self.presence):
+            service.uow = uow  # type: ignore[attr-defined]
+        self.commands._uow = uow  # type: ignore[assignment]
         self.admission._uow = uow  # type: ignore[assignment]
         self.commands._ids = RandomIdGenerator()
 

@@ -7,7 +7,7 @@ announced as lost unless it reconnects. A connection that the service itself clo
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Protocol
 
 from domain.devices.device_link import LOST, REVOKED, STOPPED, TAKEN_OVER, OutboundLink
@@ -17,6 +17,7 @@ from domain.devices.session_holders import NO_FRONT, HasDeviceSessions
 from domain.kernel.clock import Clock
 from domain.kernel.domain_events import DomainEvent, EventKind
 from domain.kernel.ids import DeviceId
+from domain.kernel.service_class import service
 from domain.kernel.unit_of_work import UnitOfWork
 
 OFFLINE_GRACE_MS = 2_000
@@ -36,30 +37,21 @@ class PendingOfflineDevice:
 class PresenceServiceTx(PresenceTx, HasDeviceSessions, Protocol): ...
 
 
+@service
 class PresenceService:
-    def __init__(
-        self,
-        *,
-        uow: UnitOfWork[PresenceServiceTx],
-        clock: Clock,
-        link: OutboundLink,
-        wake: Callable[[], None],
-        grace_ms: int = OFFLINE_GRACE_MS,
-        restart_grace_ms: int = RESTART_GRACE_MS,
-        front: str | None = None,
-    ) -> None:
-        """`wake` wakes the worker that calls `expire_due` at `next_due_ms`. `front`: this instance of a cluster; it
-        announces only those devices as offline that have not connected to another instance."""
-        self._uow = uow
-        self._clock = clock
-        self._link = link
-        self._wake = wake
-        self._grace_ms = grace_ms
-        self._restart_grace_ms = restart_grace_ms
-        self._front = front
-        self._pending_offline: dict[DeviceId, PendingOfflineDevice] = {}
-        self.needs_recovery = True
-        """Whether connections may have ended without an event."""
+    """`wake` wakes the worker that calls `expire_due` at `next_due_ms`. `front`: this instance of a cluster; it
+    announces only those devices as offline that have not connected to another instance."""
+
+    uow: UnitOfWork[PresenceServiceTx]
+    clock: Clock
+    link: OutboundLink
+    wake: Callable[[], None]
+    grace_ms: int = OFFLINE_GRACE_MS
+    restart_grace_ms: int = RESTART_GRACE_MS
+    front: str | None = None
+    _pending_offline: dict[DeviceId, PendingOfflineDevice] = field(default_factory=dict, init=False)
+    needs_recovery: bool = field(default=True, init=False)
+    """Whether connections may have ended without an event."""
 
     def on_connected(self, batch: PresenceBatch, device: Device, at_ms: int) -> None:
         if device.status is not DeviceStatus.ACTIVE:
@@ -73,9 +65,9 @@ class PresenceService:
             self._pending_offline.pop(device.device_id, None)
             batch.set_online(device, False, _presence_event(device, "device_offline", REVOKED, at_ms))
         elif reason in (STOPPED, TAKEN_OVER):  # a device that was taken over is found at its new instance when the period ends
-            self._start_grace(device, LOST, self._restart_grace_ms)
+            self._start_grace(device, LOST, self.restart_grace_ms)
         else:
-            self._start_grace(device, reason, self._grace_ms)
+            self._start_grace(device, reason, self.grace_ms)
 
     def on_status(self, batch: PresenceBatch, device: Device, online: bool, at_ms: int) -> None:
         """A status message of the device or its will. The will of a replaced connection may arrive late, so `offline` starts a
@@ -83,7 +75,7 @@ class PresenceService:
         if online:
             self.on_connected(batch, device, at_ms)
         elif device.device_id not in self._pending_offline:
-            self._start_grace(device, LOST, self._grace_ms)
+            self._start_grace(device, LOST, self.grace_ms)
 
     async def mark_revoked(self, tx: PresenceTx, device: Device, at_ms: int) -> None:
         """Announce the device as offline at once: the service has disconnected it."""
@@ -97,7 +89,7 @@ class PresenceService:
     async def recover(self) -> int:
         """At startup, and after connections ended without events: start the grace period of every device stored as online, unless
         another instance has its connection. Returns how many."""
-        async with self._uow.read() as tx:
+        async with self.uow.read() as tx:
             online = await self._not_held_elsewhere(tx, await tx.devices.list_online())
         self.needs_recovery = False
         return self._start_restart_grace(online)
@@ -105,31 +97,31 @@ class PresenceService:
     def on_suspension_ended(self) -> None:
         """Devices were disconnected, and what they told then was not stored."""
         self.needs_recovery = True
-        self._wake()
+        self.wake()
 
     async def start_grace_of_lost_instances(self, live: Collection[str]) -> int:
         """Start the grace period of the devices that were connected to instances which are not `live`. Returns how many. In a
         cluster only."""
-        if self._front is None:
+        if self.front is None:
             return 0
-        async with self._uow.write(caller=None) as tx:
+        async with self.uow.write(caller=None) as tx:
             numbers = set(await tx.device_sessions.abandon(live))
             found = await tx.devices.list_by_numbers(numbers) if numbers else ()
             online = [device for device in found if device.is_online]
-            await tx.device_sessions.detach(numbers - {device.device_no for device in online}, self._front)
+            await tx.device_sessions.detach(numbers - {device.device_no for device in online}, self.front)
         return self._start_restart_grace(online)
 
     async def _not_held_elsewhere(self, tx: PresenceServiceTx, devices: Sequence[Device]) -> Sequence[Device]:
-        if self._front is None or not devices:
+        if self.front is None or not devices:
             return devices
         fronts = await tx.device_sessions.fronts({device.device_no for device in devices})
-        return [device for device in devices if fronts.get(device.device_no, NO_FRONT) in (NO_FRONT, self._front)]
+        return [device for device in devices if fronts.get(device.device_no, NO_FRONT) in (NO_FRONT, self.front)]
 
     def _start_restart_grace(self, online: Sequence[Device]) -> int:
-        due_ms = self._clock.monotonic_ms() + self._restart_grace_ms
+        due_ms = self.clock.monotonic_ms() + self.restart_grace_ms
         for device in online:
             self._pending_offline.setdefault(device.device_id, PendingOfflineDevice(due_ms, LOST))
-        self._wake()
+        self.wake()
         return len(online)
 
     def next_due_ms(self) -> int | None:
@@ -138,32 +130,32 @@ class PresenceService:
 
     async def expire_due(self) -> int:
         """Announce a bounded number of devices whose grace period is over, in one transaction. Returns how many were handled."""
-        now_ms, monotonic_ms = self._clock.now_ms(), self._clock.monotonic_ms()
+        now_ms, monotonic_ms = self.clock.now_ms(), self.clock.monotonic_ms()
         due = [(device_id, pending) for device_id, pending in self._pending_offline.items() if pending.due_ms <= monotonic_ms][
             :BATCH_SIZE
         ]
         if not due:
             return 0
         by_id = dict(due)
-        async with self._uow.write(caller=None) as tx:
+        async with self.uow.write(caller=None) as tx:
             batch = PresenceBatch()
             devices = await self._not_held_elsewhere(tx, await tx.devices.list_by_ids({device_id for device_id, _ in due}))
             for device in devices:
                 pending = by_id[device.device_id]
-                if self._pending_offline.get(device.device_id) is pending and not self._link.is_connected(device.device_id):
+                if self._pending_offline.get(device.device_id) is pending and not self.link.is_connected(device.device_id):
                     batch.set_online(device, False, _presence_event(device, "device_offline", pending.reason, now_ms))
             await batch.write(tx)
-            if self._front is not None:
-                offline = {device.device_no for device in devices if not self._link.is_connected(device.device_id)}
-                await tx.device_sessions.detach(offline, self._front)
+            if self.front is not None:
+                offline = {device.device_no for device in devices if not self.link.is_connected(device.device_id)}
+                await tx.device_sessions.detach(offline, self.front)
         for device_id, pending in due:
             if self._pending_offline.get(device_id) is pending:
                 del self._pending_offline[device_id]
         return len(due)
 
     def _start_grace(self, device: Device, reason: str, grace_ms: int) -> None:
-        self._pending_offline[device.device_id] = PendingOfflineDevice(self._clock.monotonic_ms() + grace_ms, reason)
-        self._wake()
+        self._pending_offline[device.device_id] = PendingOfflineDevice(self.clock.monotonic_ms() + grace_ms, reason)
+        self.wake()
 
 
 def _presence_event(device: Device, kind: EventKind, reason: str, at_ms: int) -> DomainEvent:

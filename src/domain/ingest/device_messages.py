@@ -41,6 +41,7 @@ from domain.devices.presence_batch import PresenceBatch, PresenceTx
 from domain.devices.session_holders import HasDeviceSessions
 from domain.kernel.clock import SECOND_MS, Clock
 from domain.kernel.ids import DeviceId
+from domain.kernel.service_class import service
 from domain.kernel.unit_of_work import UnitOfWork
 from domain.schedules.device_plan_sync import DevicePlanService
 from domain.schedules.offline_device_edge_policy import RelayEvidence
@@ -105,35 +106,24 @@ class AfterCommitActions:
         self.subscribed_devices += other.subscribed_devices
 
 
+@service
 class DeviceMessageService:
-    def __init__(
-        self,
-        *,
-        uow: UnitOfWork[DeviceMessagesTx],
-        clock: Clock,
-        codec: DeviceCodec,
-        reports: CommandReportService,
-        presence: PresenceService,
-        plans: DevicePlanService,
-        left_edges: OfflineDeviceEdgeService,
-        front: str | None = None,
-        is_connected: Callable[[str], bool] = lambda _: True,
-    ) -> None:
-        """`front`: this instance of a cluster, whose devices these are. `is_connected`: whether a device has a connection here
-        now; the event that says so may have waited while the device has connected elsewhere."""
-        self._uow = uow
-        self._front = front
-        self._is_connected = is_connected
-        self._clock = clock
-        self._codec = codec
-        self._reports = reports
-        self._presence = presence
-        self._plans = plans
-        self._left_edges = left_edges
-        self._senders: dict[int, Device] = {}
-        """Device number → device, for its profile. Refreshed at every connect; as large as the connected fleet."""
-        self._connected_ms: dict[int, int] = {}
-        """Device number → when it connected, Unix ms."""
+    """`front`: this instance of a cluster, whose devices these are. `is_connected`: whether a device has a connection here
+    now; the event that says so may have waited while the device has connected elsewhere."""
+
+    uow: UnitOfWork[DeviceMessagesTx]
+    clock: Clock
+    codec: DeviceCodec
+    reports: CommandReportService
+    presence: PresenceService
+    plans: DevicePlanService
+    left_edges: OfflineDeviceEdgeService
+    front: str | None = None
+    is_connected: Callable[[str], bool] = lambda _: True
+    _senders: dict[int, Device] = field(default_factory=dict, init=False)
+    """Device number → device, for its profile. Refreshed at every connect; as large as the connected fleet."""
+    _connected_ms: dict[int, int] = field(default_factory=dict, init=False)
+    """Device number → when it connected, Unix ms."""
 
     async def decode(self, events: Sequence[InboundEvent]) -> DecodedBatch:
         await self._load_senders(events)
@@ -160,17 +150,17 @@ class DeviceMessageService:
         found = await tx.devices.list_by_ids({DeviceId(message.event.device_id) for message in messages})
         devices = {device.device_id: device for device in found}
         execution_ids = {execution_id for message in messages for execution_id in _execution_ids(message)}
-        context = MessageBatchChanges(tx, await self._reports.load_changes(tx, execution_ids))
+        context = MessageBatchChanges(tx, await self.reports.load_changes(tx, execution_ids))
         for message in messages:
             device = devices.get(DeviceId(message.event.device_id))
             if device is not None:  # None: deleted after it sent the message
                 await self._apply_message(context, device, message)
-        await self._plans.on_plan_revisions(tx, list(context.plan_revisions.values()))
-        if self._front is not None:
-            await self._record_sessions(tx, self._front, messages)
+        await self.plans.on_plan_revisions(tx, list(context.plan_revisions.values()))
+        if self.front is not None:
+            await self._record_sessions(tx, self.front, messages)
         await context.presence.write(tx)
         await context.health.write(tx)
-        await self._reports.write_changes(context.changes)
+        await self.reports.write_changes(context.changes)
         await self._resolve_left_edges(context)
         return context.follow_ups
 
@@ -180,10 +170,10 @@ class DeviceMessageService:
         connected = {
             message.event.device_no: DeviceId(message.event.device_id)
             for message in messages
-            if isinstance(message.event, DeviceConnected) and self._is_connected(message.event.device_id)
+            if isinstance(message.event, DeviceConnected) and self.is_connected(message.event.device_id)
         }
         if connected and (moved := await tx.device_sessions.attach(connected, front)):
-            await tx.executions.mark_possibly_sent(self._clock.now_ms(), {connected[device_no] for device_no in moved})
+            await tx.executions.mark_possibly_sent(self.clock.now_ms(), {connected[device_no] for device_no in moved})
 
     async def _resolve_left_edges(self, context: MessageBatchChanges) -> None:
         revisions = {
@@ -192,20 +182,20 @@ class DeviceMessageService:
             if device.has_left_edges and context.presence.is_online(device)
         }
         if revisions:
-            await self._left_edges.on_plan_revisions(context.tx, revisions)
+            await self.left_edges.on_plan_revisions(context.tx, revisions)
         evidence = [(device, relay) for device, relay in context.relay_evidence if context.presence.is_online(device)]
         if evidence:
-            await self._left_edges.on_relay_reports(context.tx, evidence)
+            await self.left_edges.on_relay_reports(context.tx, evidence)
 
     async def _apply_message(self, context: MessageBatchChanges, device: Device, message: DecodedMessage) -> None:
         match message.event:
             case DeviceConnected(at_ms=at_ms, max_packet_size=max_packet_size):
                 context.health.add_connection(device.device_no, max_packet_size)
-                self._presence.on_connected(context.presence, device, at_ms)
+                self.presence.on_connected(context.presence, device, at_ms)
             case DeviceDisconnected(reason=reason, at_ms=at_ms):
-                self._presence.on_disconnected(context.presence, device, reason, at_ms)
+                self.presence.on_disconnected(context.presence, device, reason, at_ms)
             case DeviceSubscribed(topic_filter=topic_filter, at_ms=at_ms, held_until_ms=held_until_ms):
-                if self._codec.is_command_subscription(device.profile, topic_filter):
+                if self.codec.is_command_subscription(device.profile, topic_filter):
                     context.follow_ups.ready_devices.append((device.device_no, at_ms, held_until_ms))
                 else:
                     context.follow_ups.subscribed_devices.append((device.device_no, at_ms))
@@ -216,19 +206,19 @@ class DeviceMessageService:
     async def _apply_report(self, context: MessageBatchChanges, device: Device, report: DeviceReport, at_ms: int) -> None:
         match report:
             case RelayReport(relay, execution_id, by):
-                await self._reports.on_relay_report(
+                await self.reports.on_relay_report(
                     context.changes, device, relay, execution_id=execution_id, reported_cause=by, at_ms=at_ms
                 )
                 if device.has_left_edges:
                     evidence = RelayEvidence(relay, at_ms, by, is_by_command=execution_id is not None)
                     context.relay_evidence.append((device, evidence))
             case CommandResultReport(execution_id, status, code, relay, data):
-                await self._reports.on_result_report(context.changes, device, execution_id, status, code, relay, data, at_ms)
+                await self.reports.on_result_report(context.changes, device, execution_id, status, code, relay, data, at_ms)
             case PresenceReport(online):
-                self._presence.on_status(context.presence, device, online, at_ms)
+                self.presence.on_status(context.presence, device, online, at_ms)
                 if online:
-                    self._plans.on_online(context.tx, device)
-                    queries = self._codec.state_queries(device.profile)
+                    self.plans.on_online(context.tx, device)
+                    queries = self.codec.state_queries(device.profile)
                     context.follow_ups.messages += [(device.device_id, query) for query in queries]
             case PlanRevisionReport(rev):
                 context.add_plan_revision(device, rev)
@@ -238,7 +228,7 @@ class DeviceMessageService:
                 if rev is not None:
                     context.add_plan_revision(device, rev)
             case TimeRequest():
-                context.follow_ups.messages.append((device.device_id, self._codec.encode_time(self._clock.now_ms())))
+                context.follow_ups.messages.append((device.device_id, self.codec.encode_time(self.clock.now_ms())))
             case _:
                 pass  # the engine has evaluated telemetry; unreadable messages have been counted
 
@@ -249,13 +239,13 @@ class DeviceMessageService:
         if device is None or connected_ms is None or event.reason != FORBIDDEN_TOPIC:
             return False
         is_recent = event.at_ms - connected_ms <= CONNECT_SEQUENCE_MS
-        return is_recent and self._codec.publishes_elsewhere_on_connect(device.profile)
+        return is_recent and self.codec.publishes_elsewhere_on_connect(device.profile)
 
     def _decode_publish(self, event: InboundMessage, decoded: DecodedBatch) -> None:
         device = self._senders.get(event.device_no)
         if device is None:
             return
-        reports = tuple(self._codec.decode(device.profile, event.topic, event.payload, event.retain))
+        reports = tuple(self.codec.decode(device.profile, event.topic, event.payload, event.retain))
         for report in reports:
             if isinstance(report, TelemetryReport):
                 decoded.telemetry.append((event.device_no, event.at_ms, report.payload))
@@ -271,7 +261,7 @@ class DeviceMessageService:
             if isinstance(event, DeviceConnected) or (isinstance(event, InboundMessage) and event.device_no not in self._senders)
         }
         if wanted:
-            async with self._uow.read(one_statement=True) as tx:
+            async with self.uow.read(one_statement=True) as tx:
                 self._senders |= {device.device_no: device for device in await tx.devices.list_by_numbers(wanted)}
 
 

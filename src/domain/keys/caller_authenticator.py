@@ -8,7 +8,7 @@ call. A crash loses a few seconds of it, which is acceptable for a value that is
 from __future__ import annotations
 
 import hmac
-from dataclasses import replace
+from dataclasses import field, replace
 from typing import Protocol
 
 from domain.accounts.model import AccessTokenClaims
@@ -18,6 +18,7 @@ from domain.kernel.clock import MINUTE_MS, Clock
 from domain.kernel.denied_request_log import DeniedRequestLog
 from domain.kernel.errors import RateLimited, Unauthenticated
 from domain.kernel.ids import KeyId, SessionId
+from domain.kernel.service_class import service
 from domain.kernel.unit_of_work import UnitOfWork
 from domain.keys.key_format import check_key_format
 from domain.keys.ports import HasApiKeys
@@ -32,36 +33,27 @@ class AuthenticationTx(HasApiKeys, HasMemberships, HasSecondFactors, HasServiceS
 SERVICE_REQUESTS_PER_MINUTE = 1_200
 
 
+@service
 class CallerAuthenticator:
     """The `Authenticator` of the HTTP and feed adapters."""
 
-    def __init__(
-        self,
-        *,
-        uow: UnitOfWork[AuthenticationTx],
-        clock: Clock,
-        tokens: AccessTokenCodec,
-        secret_hasher: SecretHasher,
-        denied_requests: DeniedRequestLog | None = None,
-        requirement: SecondFactorRequirement = SecondFactorRequirement.NOBODY,
-    ) -> None:
-        self._uow = uow
-        self._clock = clock
-        self._tokens = tokens
-        self._digest = secret_hasher
-        self._denied_request_log = denied_requests
-        self._requirement = requirement
-        self._keys_last_used_ms: dict[KeyId, int] = {}
-        self._services_last_used_ms: dict[SessionId, int] = {}
-        self._service_requests: dict[SessionId, tuple[int, int]] = {}
-        """The minute, and the requests in it, of each service session."""
+    uow: UnitOfWork[AuthenticationTx]
+    clock: Clock
+    tokens: AccessTokenCodec
+    secret_hasher: SecretHasher
+    denied_requests: DeniedRequestLog | None = None
+    requirement: SecondFactorRequirement = SecondFactorRequirement.NOBODY
+    _keys_last_used_ms: dict[KeyId, int] = field(default_factory=dict, init=False)
+    _services_last_used_ms: dict[SessionId, int] = field(default_factory=dict, init=False)
+    _service_requests: dict[SessionId, tuple[int, int]] = field(default_factory=dict, init=False)
+    """The minute, and the requests in it, of each service session."""
 
     async def authenticate_token(self, token: str, address: str) -> tuple[Session, int]:
         """The session and its expiry in Unix ms. Raises Unauthenticated, `TOKEN_EXPIRED` for a valid token that has expired."""
         if token.startswith(SERVICE_TOKEN_PREFIX):
             return await self._authenticate_service(token, address)
-        claims = self._tokens.verify(token, self._clock.now_ms())
-        async with self._uow.read(one_statement=True) as tx:
+        claims = self.tokens.verify(token, self.clock.now_ms())
+        async with self.uow.read(one_statement=True) as tx:
             found = await tx.user_sessions.find_with_membership(claims.session_id)
         if found is not None:
             session, membership = found
@@ -75,9 +67,9 @@ class CallerAuthenticator:
 
     async def _authenticate_service(self, token: str, address: str) -> tuple[Session, int]:
         """A service session. Raises Unauthenticated; RateLimited."""
-        now_ms = self._clock.now_ms()
-        async with self._uow.read() as tx:
-            service = await tx.service_sessions.find_by_hash(self._digest.sha256(token))
+        now_ms = self.clock.now_ms()
+        async with self.uow.read() as tx:
+            service = await tx.service_sessions.find_by_hash(self.secret_hasher.sha256(token))
             found = None if service is None else await tx.user_sessions.find_with_membership(service.session_id)
         check_usable(service, None if found is None else found[0], now_ms)
         if service is None or found is None:
@@ -104,14 +96,14 @@ class CallerAuthenticator:
             )
 
     async def _with_requirement(self, caller: Session) -> Session:
-        if not self._requirement.applies_to(caller.role):
+        if not self.requirement.applies_to(caller.role):
             return caller
-        async with self._uow.read() as tx:
+        async with self.uow.read() as tx:
             return replace(caller, lacks_second_factor=not await tx.second_factors.is_enabled(caller.user_id))
 
     async def _refuse(self, claims: AccessTokenClaims, address: str) -> Unauthenticated:
         """The error for a valid token whose session or membership is over; it is logged."""
-        async with self._uow.read() as tx:
+        async with self.uow.read() as tx:
             membership = await tx.memberships.get(claims.membership_id)
         caller = Session(claims.account_id, claims.user_id, claims.membership_id, Role.VIEWER, address)
         if membership is None:
@@ -125,8 +117,8 @@ class CallerAuthenticator:
     async def authenticate_key(self, secret: str, address: str) -> ApiKeyCaller:
         """Raises Unauthenticated for a key that is malformed, unknown or disabled."""
         check_key_format(secret)
-        secret_hash = self._digest.sha256(secret)
-        async with self._uow.read(one_statement=True) as tx:
+        secret_hash = self.secret_hasher.sha256(secret)
+        async with self.uow.read(one_statement=True) as tx:
             key = await tx.api_keys.find_by_hash(secret_hash)
         if key is None or not hmac.compare_digest(key.secret_hash, secret_hash):
             raise Unauthenticated("This API key does not exist or was deleted. Create a new one.")
@@ -135,12 +127,12 @@ class CallerAuthenticator:
             error = Unauthenticated("This API key is disabled. Enable it or use another one.")
             await self._log_denied(caller, "a call with a disabled key", error)
             raise error
-        self._keys_last_used_ms[key.key_id] = self._clock.now_ms()
+        self._keys_last_used_ms[key.key_id] = self.clock.now_ms()
         return caller
 
     async def _log_denied(self, caller: Session | ApiKeyCaller, act: str, error: Unauthenticated) -> None:
-        if self._denied_request_log is not None:
-            await self._denied_request_log.log_denied(caller, act, error, {})
+        if self.denied_requests is not None:
+            await self.denied_requests.log_denied(caller, act, error, {})
 
     async def flush_last_used(self) -> None:
         """Write the buffered last-use times. Called every few seconds and at shutdown."""
@@ -149,7 +141,7 @@ class CallerAuthenticator:
         if not keys and not services:
             return
         try:
-            async with self._uow.write(caller=None) as tx:
+            async with self.uow.write(caller=None) as tx:
                 await tx.api_keys.update_last_used(keys)
                 await tx.service_sessions.update_last_used(services)
         except BaseException:

@@ -15,6 +15,7 @@ from domain.kernel.domain_events import DomainEvent, EventKind
 from domain.kernel.errors import NotFound
 from domain.kernel.ids import IdGenerator, IdPrefix, KeyId, has_id_format
 from domain.kernel.quotas import check_capacity
+from domain.kernel.service_class import service
 from domain.kernel.unit_of_work import Transaction, UnitOfWork
 from domain.keys.key_format import RANDOM_LENGTH, compose_key, display_prefix
 from domain.keys.model import ApiKey
@@ -35,36 +36,34 @@ class CreatedApiKey:
 TxT = TypeVar("TxT", bound=ApiKeyTx)
 
 
+@service
 class ApiKeyService(Generic[TxT]):
-    def __init__(
-        self, *, uow: UnitOfWork[TxT], clock: Clock, ids: IdGenerator, digest: SecretHasher, requests: PendingRequestCloser[TxT]
-    ) -> None:
-        self._uow = uow
-        self._clock = clock
-        self._ids = ids
-        self._digest = digest
-        self._requests = requests
+    uow: UnitOfWork[TxT]
+    clock: Clock
+    ids: IdGenerator
+    digest: SecretHasher
+    requests: PendingRequestCloser[TxT]
 
     async def list(self, caller: Session) -> Sequence[ApiKey]:
-        async with self._uow.read() as tx:
+        async with self.uow.read() as tx:
             return await tx.api_keys.list_by_account(caller.account_id)
 
     async def create(self, caller: Session, name: str) -> CreatedApiKey:
         require_role(caller, Role.ADMIN)
-        secret = compose_key(self._ids.random_alphanumeric(RANDOM_LENGTH))
-        now_ms = self._clock.now_ms()
+        secret = compose_key(self.ids.random_alphanumeric(RANDOM_LENGTH))
+        now_ms = self.clock.now_ms()
         key = ApiKey(
-            key_id=KeyId(self._ids.new_id(IdPrefix.KEY)),
+            key_id=KeyId(self.ids.new_id(IdPrefix.KEY)),
             account_id=caller.account_id,
             name=check_name(name),
             prefix=display_prefix(secret),
-            secret_hash=self._digest.sha256(secret),
+            secret_hash=self.digest.sha256(secret),
             enabled=True,
             last_used_ms=None,
             created_ms=now_ms,
             created_by=caller.label,
         )
-        async with self._uow.write(caller, Role.ADMIN, locks_account=True) as tx:
+        async with self.uow.write(caller, Role.ADMIN, locks_account=True) as tx:
             existing = await tx.api_keys.list_by_account(caller.account_id)
             check_capacity(len(existing), "KEY_LIMIT", "An account has at most {limit} API keys")
             await tx.api_keys.add(key)
@@ -73,7 +72,7 @@ class ApiKeyService(Generic[TxT]):
 
     async def update(self, caller: Session, key_id: str, *, name: str | None = None, enabled: bool | None = None) -> None:
         """A disabled key is rejected from the next call on. Raises NotFound."""
-        async with self._uow.write(caller, Role.ADMIN) as tx:
+        async with self.uow.write(caller, Role.ADMIN) as tx:
             key = await get_api_key(tx, caller, key_id, held=True)
             changed = replace(
                 key,
@@ -88,14 +87,14 @@ class ApiKeyService(Generic[TxT]):
 
     async def delete(self, caller: Session, key_id: str) -> None:
         """Also deletes its grants and webhooks, and ends its requests that wait for approval. Raises NotFound."""
-        async with self._uow.write(caller, Role.ADMIN) as tx:
+        async with self.uow.write(caller, Role.ADMIN) as tx:
             key = await get_api_key(tx, caller, key_id, held=True)
-            await self._requests.close_requests(tx, caller, self._clock.now_ms(), key_id=key.key_id)
+            await self.requests.close_requests(tx, caller, self.clock.now_ms(), key_id=key.key_id)
             await tx.api_keys.delete(key.key_id)
             await self._emit(tx, caller, "key_deleted", f"API key {key.name} ({key.prefix}…) was deleted")
 
     async def _emit(self, tx: ApiKeyTx, caller: Session, kind: EventKind, description: str) -> None:
-        await tx.emit(DomainEvent.from_caller(caller, kind, description, self._clock.now_ms()))
+        await tx.emit(DomainEvent.from_caller(caller, kind, description, self.clock.now_ms()))
 
 
 async def get_api_key(tx: HasApiKeys, caller: Session, key_id: str, *, held: bool = False) -> ApiKey:

@@ -8,7 +8,7 @@ been decided meanwhile is not sent any more.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 
 from domain.accounts.model import Membership
 from domain.accounts.ports import Translator
@@ -19,6 +19,7 @@ from domain.approvals.policy import is_own_request
 from domain.kernel.caller import Role
 from domain.kernel.clock import MINUTE_MS, SECOND_MS, Clock, WallAndSteadyTime
 from domain.kernel.errors import SecretUnreadable
+from domain.kernel.service_class import service
 from domain.kernel.unit_of_work import UnitOfWork
 from domain.kernel.vault import Vault
 from domain.notifications import policy
@@ -58,45 +59,35 @@ class _ClaimedNotifications:
         return [each.seq for each in self.group]
 
 
+@service
 class NotificationDeliveryService:
-    def __init__(
-        self,
-        *,
-        uow: UnitOfWork[NotificationDeliveryTx],
-        clock: Clock,
-        vault: Vault,
-        sender: NotificationSender,
-        links: ApprovalLinkCodec,
-        translator: Translator,
-        public_url: str,
-    ) -> None:
-        self._uow = uow
-        self._clock = clock
-        self._vault = vault
-        self._sender = sender
-        self._links = links
-        self._translator = translator
-        self._public_url = public_url
-        self.sent_by_channel: dict[str, float] = dict.fromkeys(ChannelKind, 0)
-        self.unsent_by_outcome: dict[str, float] = dict.fromkeys(UNSENT_OUTCOMES, 0)
-        self.pending = 0
-        """How many were owed when last looked at."""
+    uow: UnitOfWork[NotificationDeliveryTx]
+    clock: Clock
+    vault: Vault
+    sender: NotificationSender
+    links: ApprovalLinkCodec
+    translator: Translator
+    public_url: str
+    sent_by_channel: dict[str, float] = field(default_factory=lambda: dict.fromkeys(ChannelKind, 0), init=False)
+    unsent_by_outcome: dict[str, float] = field(default_factory=lambda: dict.fromkeys(UNSENT_OUTCOMES, 0), init=False)
+    pending: int = field(default=0, init=False)
+    """How many were owed when last looked at."""
 
     async def send_due(self) -> bool:
         """Send a batch of what is due. True if there may be more. What fails is sent again later."""
-        now = WallAndSteadyTime.now(self._clock)
-        async with self._uow.write(caller=None) as tx:
+        now = WallAndSteadyTime.now(self.clock)
+        async with self.uow.write(caller=None) as tx:
             due = await tx.notifications.list_due(now.steady_ms, BATCH)
             claimed = [one for group in policy.group(due) if (one := await self._claim(tx, group, now)) is not None]
         if claimed:
-            results = await self._sender.send_many([(one.destination, one.message) for one in claimed])
-            async with self._uow.write(caller=None) as tx:
+            results = await self.sender.send_many([(one.destination, one.message) for one in claimed])
+            async with self.uow.write(caller=None) as tx:
                 for one, result in zip(claimed, results, strict=True):
                     await self._finish(tx, one, result)
         return len(due) == BATCH
 
     async def next_due_ms(self) -> int | None:
-        async with self._uow.read() as tx:
+        async with self.uow.read() as tx:
             self.pending = await tx.notifications.count()
             return await tx.notifications.next_due_ms()
 
@@ -142,12 +133,12 @@ class NotificationDeliveryService:
         user = await tx.users.get(membership.user_id)
         await tx.notifications.postpone(seqs, now.steady_ms + policy.RETRY_PAUSES_MS[attempt], attempt + 1)
         try:
-            destination = open_destination(self._vault, channel, "" if user is None else user.email)
+            destination = open_destination(self.vault, channel, "" if user is None else user.email)
         except SecretUnreadable as error:
             code = ChannelErrorCode.SECRET_UNREADABLE
             await tx.notification_channels.record_error(channel.channel_id, code, error.message, now.wall_ms)
             return None
-        message = policy.message_of(group, self._public_url, lambda text: self._translator.translate(text, language))
+        message = policy.message_of(group, self.public_url, lambda text: self.translator.translate(text, language))
         if approval is not None:
             message = await self._with_link(tx, message, approval, membership, destination, now.wall_ms)
         return _ClaimedNotifications(channel, group, destination, message)
@@ -168,8 +159,8 @@ class NotificationDeliveryService:
         is_open = isinstance(destination, NtfyDestination) and destination.token is None
         if is_open and not await tx.second_factors.is_enabled(membership.user_id):
             return message
-        token = self._links.issue(membership.membership_id, approval.approval_id, now_ms, expires_ms)
-        return replace(message, link=f"{self._public_url}/#/decide/{token}")
+        token = self.links.issue(membership.membership_id, approval.approval_id, now_ms, expires_ms)
+        return replace(message, link=f"{self.public_url}/#/decide/{token}")
 
     async def _finish(self, tx: NotificationDeliveryTx, claimed: _ClaimedNotifications, result: ChannelSendResult) -> None:
         if result.outcome is NotificationSendOutcome.SENT:
@@ -181,8 +172,8 @@ class NotificationDeliveryService:
         elif result.retry_after_s is not None:
             attempt = max(each.attempt for each in claimed.group)
             pause_ms = min(max(policy.RETRY_PAUSES_MS[attempt], result.retry_after_s * SECOND_MS), policy.RETRY_PAUSES_MS[-1])
-            await tx.notifications.postpone(claimed.seqs, self._clock.steady_ms() + pause_ms, attempt + 1)
-        await record_result(tx, claimed.channel, result, self._clock.now_ms())
+            await tx.notifications.postpone(claimed.seqs, self.clock.steady_ms() + pause_ms, attempt + 1)
+        await record_result(tx, claimed.channel, result, self.clock.now_ms())
 
 
 async def _find_decidable(

@@ -14,10 +14,11 @@ These are refused until the database answers: a revocation that was committed a 
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Collection, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Protocol
 
 from domain.kernel.clock import Clock
+from domain.kernel.service_class import service
 from domain.partitions.instance_liveness import OWN_LEASE_MS
 from domain.partitions.model import LeaseLostError
 
@@ -52,38 +53,27 @@ class LeasePoller(Protocol):
         carries messages. `expected` are those that should."""
 
 
+@service
 class InstanceLease:
-    def __init__(
-        self,
-        *,
-        instance: str,
-        clock: Clock,
-        calls: LeasePoller,
-        renewed_ms: Callable[[], int],
-        members: Callable[[], frozenset[str]],
-        changes: Callable[[int], Sequence[str] | None],
-        unknown: Callable[[], Collection[str]],
-        refuse: Callable[[str], Awaitable[None]],
-        is_replaced: Callable[[], bool] = lambda: False,
-    ) -> None:
-        """`renewed_ms`: the start of the last beat that was confirmed, monotonic. `members`: those that were known then, also
-        silent ones. `changes` returns the devices whose credentials this instance has changed in the last ms, None if it does
-        not know all of them; `unknown` those whose stored credentials it could not read after a change. `refuse` closes the
-        connections of a device and lets it in no more until the database answers. `is_replaced`: whether others replace this
-        instance although it renews, because it does not reach the log."""
-        self._instance = instance
-        self._clock = clock
-        self._calls = calls
-        self._renewed_ms = renewed_ms
-        self._members = members
-        self._changes = changes
-        self._unknown = unknown
-        self._refuse = refuse
-        self._is_replaced = is_replaced
-        self._permitted_until_ms = 0
-        """Until then the others' answers hold, monotonic."""
-        self._answered: set[str] = set()
-        self._answered_since_ms = 0
+    """`renewed_ms`: the start of the last beat that was confirmed, monotonic. `members`: those that were known then, also
+    silent ones. `changes` returns the devices whose credentials this instance has changed in the last ms, None if it does
+    not know all of them; `unknown` those whose stored credentials it could not read after a change. `refuse` closes the
+    connections of a device and lets it in no more until the database answers. `is_replaced`: whether others replace this
+    instance although it renews, because it does not reach the log."""
+
+    instance: str
+    clock: Clock
+    calls: LeasePoller
+    renewed_ms: Callable[[], int]
+    members: Callable[[], frozenset[str]]
+    changes: Callable[[int], Sequence[str] | None]
+    unknown: Callable[[], Collection[str]]
+    refuse: Callable[[str], Awaitable[None]]
+    is_replaced: Callable[[], bool] = lambda: False
+    _permitted_until_ms: int = field(default=0, init=False)
+    """Until then the others' answers hold, monotonic."""
+    _answered: set[str] = field(default_factory=set, init=False)
+    _answered_since_ms: int = field(default=0, init=False)
 
     @property
     def is_valid(self) -> bool:
@@ -93,7 +83,7 @@ class InstanceLease:
     @property
     def is_database_away(self) -> bool:
         """Whether the lease holds by the others' answers alone."""
-        return self.is_valid and self._own_until_ms() <= self._clock.monotonic_ms()
+        return self.is_valid and self._own_until_ms() <= self.clock.monotonic_ms()
 
     @property
     def must_poll(self) -> bool:
@@ -107,22 +97,22 @@ class InstanceLease:
             )
 
     def remaining_s(self) -> float:
-        if self._is_replaced():
+        if self.is_replaced():
             return 0.0
-        return (max(self._own_until_ms(), self._permitted_until_ms) - self._clock.monotonic_ms()) / 1000
+        return (max(self._own_until_ms(), self._permitted_until_ms) - self.clock.monotonic_ms()) / 1000
 
     def answer(self, question: LeasePollRequest) -> LeasePollResponse:
-        changed = self._changes(question.period_ms)
-        return LeasePollResponse(self._renewed_ms_ago(), None if changed is None else sorted({*changed, *self._unknown()}))
+        changed = self.changes(question.period_ms)
+        return LeasePollResponse(self._renewed_ms_ago(), None if changed is None else sorted({*changed, *self.unknown()}))
 
     async def poll(self) -> None:
         """Prolong the lease if no instance renews; refuse the devices whose credentials have changed."""
-        polled_ms = self._clock.monotonic_ms()
-        found = await self._calls.poll_leases(self.question(), self._expected())
+        polled_ms = self.clock.monotonic_ms()
+        found = await self.calls.poll_leases(self.question(), self._expected())
         changed = self.find_changed(polled_ms, found)
         if changed is not None:
             for device_id in changed:
-                await self._refuse(device_id)
+                await self.refuse(device_id)
             self.prolong(polled_ms)
 
     def on_joined(self, instance: str) -> None:
@@ -136,9 +126,9 @@ class InstanceLease:
     def find_changed(self, polled_ms: int, answers: Mapping[str, LeasePollResponse]) -> Sequence[str] | None:
         """The devices to refuse before the lease is prolonged; None if the answers to what was asked then do not prolong it."""
         self._answered |= answers.keys()
-        away_ms = min(AWAY_MS, polled_ms - self._renewed_ms() - BEAT_SPREAD_MS)
-        changed = set(self._unknown())
-        for answer in [answer for name, answer in answers.items() if name != self._instance]:
+        away_ms = min(AWAY_MS, polled_ms - self.renewed_ms() - BEAT_SPREAD_MS)
+        changed = set(self.unknown())
+        for answer in [answer for name, answer in answers.items() if name != self.instance]:
             if answer.changed is None or answer.renewed_ms_ago < away_ms:
                 return None
             changed |= set(answer.changed)
@@ -150,12 +140,12 @@ class InstanceLease:
 
     def _expected(self) -> frozenset[str]:
         """This instance, the members at the last beat, and those that have answered since: they have joined."""
-        if self._renewed_ms() != self._answered_since_ms:
-            self._answered_since_ms, self._answered = self._renewed_ms(), set()
-        return self._members() | self._answered | {self._instance}
+        if self.renewed_ms() != self._answered_since_ms:
+            self._answered_since_ms, self._answered = self.renewed_ms(), set()
+        return self.members() | self._answered | {self.instance}
 
     def _own_until_ms(self) -> int:
-        return self._renewed_ms() + OWN_LEASE_MS
+        return self.renewed_ms() + OWN_LEASE_MS
 
     def _renewed_ms_ago(self) -> int:
-        return self._clock.monotonic_ms() - self._renewed_ms()
+        return self.clock.monotonic_ms() - self.renewed_ms()

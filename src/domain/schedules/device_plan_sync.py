@@ -9,6 +9,7 @@ reporting a wrong revision gets the plan at most once a minute.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import field
 from typing import Protocol
 
 from domain.devices.device_codec import DeviceCodec
@@ -17,6 +18,7 @@ from domain.devices.model import Device, DeviceStatus, FirmwareProfile
 from domain.devices.ports import HasDeviceCredentials
 from domain.kernel.clock import MINUTE_MS, Clock
 from domain.kernel.ids import DeviceId
+from domain.kernel.service_class import service
 from domain.kernel.unit_of_work import UnitOfWork
 from domain.schedules.device_plan import PlanRow, build_plan
 from domain.schedules.model import Schedule
@@ -31,22 +33,14 @@ PlanPublisher = Callable[[DeviceId], None]
 class DevicePlanSyncTx(DevicePlanTx, HasDeviceCredentials, Protocol): ...
 
 
+@service
 class DevicePlanService:
-    def __init__(
-        self,
-        *,
-        uow: UnitOfWork[DevicePlanSyncTx],
-        clock: Clock,
-        link: OutboundLink,
-        codec: DeviceCodec,
-        publisher: PlanPublisher,
-    ) -> None:
-        self._uow = uow
-        self._clock = clock
-        self._link = link
-        self._codec = codec
-        self._publisher = publisher
-        self._republished_ms: dict[DeviceId, int] = {}
+    uow: UnitOfWork[DevicePlanSyncTx]
+    clock: Clock
+    link: OutboundLink
+    codec: DeviceCodec
+    publisher: PlanPublisher
+    _republished_ms: dict[DeviceId, int] = field(default_factory=dict, init=False)
 
     async def plan_rows(self, tx: DevicePlanTx, device: Device) -> tuple[PlanRow, ...]:
         return build_plan(device, await tx.schedules.list_active(device.device_id))
@@ -57,7 +51,7 @@ class DevicePlanService:
             return False
         await tx.devices.increment_plan_revisions([device.device_id])
         device_id = device.device_id
-        tx.after_commit(lambda: self._publisher(device_id))
+        tx.after_commit(lambda: self.publisher(device_id))
         return True
 
     async def plan_rows_by_device(self, tx: DevicePlanTx, devices: Sequence[Device]) -> Mapping[DeviceId, tuple[PlanRow, ...]]:
@@ -79,27 +73,27 @@ class DevicePlanService:
 
         def publish() -> None:
             for device_id in changed:
-                self._publisher(device_id)
+                self.publisher(device_id)
 
         tx.after_commit(publish)
 
     async def publish_plan(self, device_id: DeviceId) -> None:
         """Publish the current plan. Does nothing for a deleted device, or one that never had a plan."""
-        async with self._uow.read() as tx:
+        async with self.uow.read() as tx:
             device = await tx.devices.find(device_id)
             if device is None or device.status is DeviceStatus.DELETING or device.sched_rev == 0:
                 return
             if device.profile is not FirmwareProfile.NATIVE and device.sched_rev == device.sched_rev_device:
                 return  # it keeps its timers over a restart; no retained message must be restored
             rows = await self.plan_rows(tx, device)
-        for message in self._codec.encode_plan(device.profile, device_id, device.sched_rev, rows, self._clock.now_ms()):
-            sent = await self._link.send(device_id, message)
+        for message in self.codec.encode_plan(device.profile, device_id, device.sched_rev, rows, self.clock.now_ms()):
+            sent = await self.link.send(device_id, message)
             if not sent and not message.retain:
                 return  # the whole plan is sent when the device is back
 
     async def list_devices_with_plans(self) -> Sequence[DeviceId]:
         """Every ACTIVE device that ever had a plan: the embedded broker loses retained messages at a restart."""
-        async with self._uow.read() as tx:
+        async with self.uow.read() as tx:
             active = await tx.credentials.list_of_active_devices()
         return [device.device_id for device, _ in active if device.sched_rev > 0]
 
@@ -119,10 +113,10 @@ class DevicePlanService:
             self._publish_after_commit(tx, device.device_id)
 
     def _publish_after_commit(self, tx: DevicePlanTx, device_id: DeviceId) -> None:
-        tx.after_commit(lambda: self._publisher(device_id))
+        tx.after_commit(lambda: self.publisher(device_id))
 
     def _can_republish(self, device_id: DeviceId) -> bool:
-        now_ms = self._clock.now_ms()
+        now_ms = self.clock.now_ms()
         if abs(now_ms - self._republished_ms.get(device_id, -MINUTE_MS)) < MINUTE_MS:
             return False
         if len(self._republished_ms) >= MAX_TRACKED_DEVICES:

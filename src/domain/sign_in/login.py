@@ -22,6 +22,7 @@ from domain.kernel.clock import SECOND_MS, Clock
 from domain.kernel.domain_events import DomainEvent
 from domain.kernel.errors import RateLimited, Unauthenticated
 from domain.kernel.ids import IdGenerator, UserId
+from domain.kernel.service_class import service
 from domain.kernel.unit_of_work import Transaction, UnitOfWork
 from domain.sign_in.login_throttle import LoginThrottleSubjects, check_login_backoff, increment_failures
 from domain.sign_in.passkeys.challenges import purpose_of_second_factor
@@ -67,47 +68,36 @@ class _LoginCandidate:
     account: Account
 
 
+@service
 class LoginService:
-    def __init__(
-        self,
-        *,
-        uow: UnitOfWork[LoginTx],
-        clock: Clock,
-        hasher: PasswordHasher,
-        opener: SessionOpener,
-        devices: TrustedDevices,
-        factors: SecondFactorChecker,
-        ids: IdGenerator,
-        digest: SecretHasher,
-    ) -> None:
-        self._uow = uow
-        self._clock = clock
-        self._hasher = hasher
-        self._opener = opener
-        self._devices = devices
-        self._factors = factors
-        self._ids = ids
-        self._digest = digest
-        self._throttled_counts: dict[tuple[str, str], int] = {}
+    uow: UnitOfWork[LoginTx]
+    clock: Clock
+    hasher: PasswordHasher
+    opener: SessionOpener
+    devices: TrustedDevices
+    factors: SecondFactorChecker
+    ids: IdGenerator
+    digest: SecretHasher
+    _throttled_counts: dict[tuple[str, str], int] = field(default_factory=dict, init=False)
 
     async def login(self, email: str, password: str, *, client: ClientInfo) -> LoginResult | SecondFactorNeeded:
         """Raises Unauthenticated `INVALID_CREDENTIALS` or RateLimited `LOGIN_THROTTLED`."""
         email = normalize_email(email)[:EMAIL_MAX_LENGTH]
         address = client.address
         try:
-            async with self._uow.read() as tx:
+            async with self.uow.read() as tx:
                 candidate = await _find_candidate(tx, email)
-                known = None if candidate is None else self._devices.find_device(client.device_tokens, candidate.user.user_id)
+                known = None if candidate is None else self.devices.find_device(client.device_tokens, candidate.user.user_id)
                 subjects = LoginThrottleSubjects.for_attempt(email, address, known)
-                await _check_login_backoff(tx, subjects, self._clock.now_ms())
+                await _check_login_backoff(tx, subjects, self.clock.now_ms())
         except RateLimited:
             self._count_throttled(email, address)
             raise
         is_correct, new_hash = await self._verify_password(candidate, password)
-        now_ms = self._clock.now_ms()
+        now_ms = self.clock.now_ms()
         # Checked again in the transaction that counts, so that concurrent guesses gain nothing over sequential ones.
         throttled: RateLimited | None = None
-        async with self._uow.write(caller=None) as tx:
+        async with self.uow.write(caller=None) as tx:
             try:
                 await _check_login_backoff(tx, subjects, now_ms)
             except RateLimited as error:
@@ -132,8 +122,8 @@ class LoginService:
         throttled_counts, self._throttled_counts = self._throttled_counts, {}
         if not throttled_counts:
             return
-        now_ms = self._clock.now_ms()
-        async with self._uow.write(caller=None) as tx:
+        now_ms = self.clock.now_ms()
+        async with self.uow.write(caller=None) as tx:
             for (email, address), count in throttled_counts.items():
                 candidate = await _find_candidate(tx, email)
                 if candidate is not None:
@@ -145,13 +135,13 @@ class LoginService:
         """Whether the password is correct, and a new hash if the stored one uses outdated parameters."""
         password = password[: PASSWORD_MAX_LENGTH + 1]  # a longer one is never correct and must not take longer
         if candidate is None:
-            await self._hasher.verify_dummy(password)
+            await self.hasher.verify_dummy(password)
             return False, None
-        if not await self._hasher.verify(candidate.user.password_hash, password):
+        if not await self.hasher.verify(candidate.user.password_hash, password):
             return False, None
-        if not self._hasher.needs_rehash(candidate.user.password_hash):
+        if not self.hasher.needs_rehash(candidate.user.password_hash):
             return True, None
-        return True, await self._hasher.hash(password)
+        return True, await self.hasher.hash(password)
 
     async def _complete_login(
         self,
@@ -188,18 +178,18 @@ class LoginService:
 
         `factor_at_provider`: the provider's sign-in stands for it. `how` and `ends_ms`: as of `SessionOpener.open`."""
         if factor_at_provider:
-            return await self._opener.open(
+            return await self.opener.open(
                 tx, member, account, client, now_ms, how=how, ends_ms=ends_ms, provider_factor_ms=now_ms
             )
         if await tx.second_factors.is_enabled(member.user.user_id):
             return await self._add_challenge(tx, member.membership, now_ms, ends_ms)
-        return await self._opener.open(tx, member, account, client, now_ms, how=how, ends_ms=ends_ms)
+        return await self.opener.open(tx, member, account, client, now_ms, how=how, ends_ms=ends_ms)
 
     async def _add_challenge(self, tx: LoginTx, membership: Membership, now_ms: int, ends_ms: int | None) -> SecondFactorNeeded:
-        token = self._ids.random_alphanumeric(CHALLENGE_TOKEN_LENGTH)
+        token = self.ids.random_alphanumeric(CHALLENGE_TOKEN_LENGTH)
         await tx.second_factors.add_challenge(
             LoginChallenge(
-                self._digest.sha256(token), membership.user_id, membership.membership_id, now_ms + CHALLENGE_TTL_MS, ends_ms
+                self.digest.sha256(token), membership.user_id, membership.membership_id, now_ms + CHALLENGE_TTL_MS, ends_ms
             )
         )
         return SecondFactorNeeded(token, await _factor_methods(tx, membership.user_id))
@@ -207,10 +197,10 @@ class LoginService:
     async def complete(self, token: str, factor: PresentedSecondFactor, *, client: ClientInfo) -> LoginResult:
         """The second step of a sign-in. Raises ValidationFailed `CHALLENGE_EXPIRED` or `PASSKEY_REFUSED`, Unauthenticated,
         RateLimited after too many wrong factors."""
-        token_hash = self._digest.sha256(token)
-        prepared = await self._factors.prepare(factor, purpose_of_second_factor(token_hash))
-        now_ms = self._clock.now_ms()
-        async with self._uow.write(caller=None) as tx:
+        token_hash = self.digest.sha256(token)
+        prepared = await self.factors.prepare(factor, purpose_of_second_factor(token_hash))
+        now_ms = self.clock.now_ms()
+        async with self.uow.write(caller=None) as tx:
             challenge = await tx.second_factors.get_challenge(token_hash)
             if challenge is None or now_ms >= challenge.expires_ms:
                 raise challenge_expired_error()
@@ -221,10 +211,10 @@ class LoginService:
                 raise Unauthenticated("This user is no longer a member of the account.")
             if user.password_changed_ms > challenge.expires_ms - CHALLENGE_TTL_MS:
                 raise challenge_expired_error()  # the password that began this sign-in no longer lets anybody in
-            is_correct = await self._factors.check(tx, user.user_id, prepared, now_ms)
+            is_correct = await self.factors.check(tx, user.user_id, prepared, now_ms)
             if is_correct and await tx.second_factors.delete_challenge(token_hash):
                 member = Member(membership, user)
-                return await self._opener.open(tx, member, account, client, now_ms, ends_ms=challenge.session_ends_ms)
+                return await self.opener.open(tx, member, account, client, now_ms, ends_ms=challenge.session_ends_ms)
             caller, text = membership.to_session(client.address), f"Wrong second factor for {user.email}"
             await tx.emit(DomainEvent.from_caller(caller, "second_factor_failed", text, now_ms))
         raise Unauthenticated(

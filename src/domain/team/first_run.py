@@ -17,6 +17,7 @@ from domain.accounts.ports import SecretHasher
 from domain.kernel.clock import DAY_MS, Clock
 from domain.kernel.errors import Conflict, PermissionDenied
 from domain.kernel.ids import IdGenerator
+from domain.kernel.service_class import service
 from domain.sign_in.login import LoginService, SecondFactorNeeded
 from domain.sign_in.session_opener import LoginResult
 from domain.team.operator_accounts import OperatorAccountService
@@ -41,41 +42,32 @@ class _IssuedLink:
     expires_ms: int
 
 
+@service
 class FirstRunService:
     """The link lives in memory: each start of the service issues another, and the earlier one ends."""
 
-    def __init__(
-        self,
-        *,
-        operator: OperatorAccountService,
-        logins: LoginService,
-        clock: Clock,
-        ids: IdGenerator,
-        digest: SecretHasher,
-        on_done: Callable[[], None] = lambda: None,
-    ) -> None:
-        self._operator = operator
-        self._logins = logins
-        self._clock = clock
-        self._ids = ids
-        self._digest = digest
-        self._on_done = on_done
-        self._link: _IssuedLink | None = None
-        self._is_done = False
+    operator: OperatorAccountService
+    logins: LoginService
+    clock: Clock
+    ids: IdGenerator
+    digest: SecretHasher
+    on_done: Callable[[], None] = lambda: None
+    _link: _IssuedLink | None = field(default=None, init=False)
+    _is_done: bool = field(default=False, init=False)
 
     def issue_token(self, token: str | None = None) -> str:
         """The token of a new link; with `token`, that one. Call it when the installation has no account."""
-        token = token or self._ids.random_alphanumeric(FIRST_RUN_TOKEN_LENGTH)
-        self._link = _IssuedLink(self._digest.sha256(token), self._clock.monotonic_ms() + FIRST_RUN_TTL_MS)
+        token = token or self.ids.random_alphanumeric(FIRST_RUN_TOKEN_LENGTH)
+        self._link = _IssuedLink(self.digest.sha256(token), self.clock.monotonic_ms() + FIRST_RUN_TTL_MS)
         return token
 
     async def get_state(self, token: str) -> FirstRunLinkStatus:
         if await self._has_account():
             return FirstRunLinkStatus.DONE
         link = self._link
-        if link is None or not hmac.compare_digest(link.token_hash, self._digest.sha256(token)):
+        if link is None or not hmac.compare_digest(link.token_hash, self.digest.sha256(token)):
             return FirstRunLinkStatus.LINK_NEEDED
-        return FirstRunLinkStatus.READY if self._clock.monotonic_ms() < link.expires_ms else FirstRunLinkStatus.LINK_EXPIRED
+        return FirstRunLinkStatus.READY if self.clock.monotonic_ms() < link.expires_ms else FirstRunLinkStatus.LINK_EXPIRED
 
     async def create_owner(self, token: str, *, name: str, email: str, password: str, client: ClientInfo) -> LoginResult:
         """Create the account and sign its Owner in. Of several visitors at once, one wins.
@@ -85,21 +77,21 @@ class FirstRunService:
         state = await self.get_state(token)
         if state is not FirstRunLinkStatus.READY:
             raise _refusal(state)
-        created = await self._operator.create_account(
+        created = await self.operator.create_account(
             name=ACCOUNT_NAME, email=email, password=password, owner_name=name, only_first=True
         )
         self._link, self._is_done = None, True
         if created is None:
             raise _refusal(FirstRunLinkStatus.DONE)
-        self._on_done()
-        result = await self._logins.login(email, password, client=client)
+        self.on_done()
+        result = await self.logins.login(email, password, client=client)
         if isinstance(result, SecondFactorNeeded):
             raise RuntimeError("a new user has no second factor")
         return result
 
     async def _has_account(self) -> bool:
         """An account is never deleted, so the database is asked only until there is one."""
-        self._is_done = self._is_done or not await self._operator.has_no_accounts()
+        self._is_done = self._is_done or not await self.operator.has_no_accounts()
         return self._is_done
 
 

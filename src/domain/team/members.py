@@ -23,6 +23,7 @@ from domain.kernel.domain_events import DomainEvent
 from domain.kernel.errors import Conflict, NotFound
 from domain.kernel.ids import IdGenerator, IdPrefix, MembershipId, UserId, has_id_format
 from domain.kernel.quotas import check_capacity
+from domain.kernel.service_class import service
 from domain.kernel.unit_of_work import Transaction, UnitOfWork
 
 
@@ -32,31 +33,29 @@ class MemberTx(Transaction, HasMemberships, HasUsers, Protocol): ...
 TxT = TypeVar("TxT", bound=MemberTx)
 
 
+@service
 class MemberService(Generic[TxT]):
-    def __init__(
-        self, *, uow: UnitOfWork[TxT], clock: Clock, ids: IdGenerator, hasher: PasswordHasher, requests: PendingRequestCloser[TxT]
-    ) -> None:
-        self._uow = uow
-        self._clock = clock
-        self._ids = ids
-        self._hasher = hasher
-        self._requests = requests
+    uow: UnitOfWork[TxT]
+    clock: Clock
+    ids: IdGenerator
+    hasher: PasswordHasher
+    requests: PendingRequestCloser[TxT]
 
     async def list_members(self, caller: Session) -> Sequence[Member]:
-        async with self._uow.read() as tx:
+        async with self.uow.read() as tx:
             return await tx.memberships.list_members(caller.account_id)
 
     async def add_member(self, caller: Session, *, email: str, name: str, role: Role, password: str) -> Member:
         """Raises PermissionDenied, ValidationFailed, or Conflict `EMAIL_TAKEN` when the address is in use."""
         check_can_assign_role(caller, role)
         email, name = check_email(email), check_name(name)
-        password_hash = await self._hasher.hash(check_password(password))
-        now_ms = self._clock.now_ms()
-        user_id = UserId(self._ids.new_id(IdPrefix.USER))
-        membership_id = MembershipId(self._ids.new_id(IdPrefix.MEMBERSHIP))
+        password_hash = await self.hasher.hash(check_password(password))
+        now_ms = self.clock.now_ms()
+        user_id = UserId(self.ids.new_id(IdPrefix.USER))
+        membership_id = MembershipId(self.ids.new_id(IdPrefix.MEMBERSHIP))
         user = User(user_id, email, name, password_hash, False, now_ms, now_ms)
         membership = Membership(membership_id, caller.account_id, user_id, role, now_ms)
-        async with self._uow.write(caller, Role.ADMIN, locks_account=True) as tx:
+        async with self.uow.write(caller, Role.ADMIN, locks_account=True) as tx:
             await check_email_is_free(tx, email)
             existing = await tx.memberships.list_members(caller.account_id)
             check_capacity(len(existing), "MEMBER_LIMIT", "An account has at most {limit} members")
@@ -69,7 +68,7 @@ class MemberService(Generic[TxT]):
         self, caller: Session, membership_id: str, *, role: Role | None = None, name: str | None = None
     ) -> Member:
         """Raises PermissionDenied, NotFound, or Conflict `LAST_OWNER`."""
-        async with self._uow.write(caller, Role.ADMIN, locks_account=True) as tx:
+        async with self.uow.write(caller, Role.ADMIN, locks_account=True) as tx:
             owners = await tx.memberships.count_owners(caller.account_id)
             target = await _get_member_for_update(tx, caller, membership_id)
             check_can_change_member(caller, target.membership)
@@ -89,20 +88,20 @@ class MemberService(Generic[TxT]):
     async def remove_member(self, caller: Session, member_id: str) -> None:
         """Also ends the membership's grants, sessions and requests that wait for approval, and deletes a user
         without another membership."""
-        async with self._uow.write(caller, Role.ADMIN, locks_account=True) as tx:
+        async with self.uow.write(caller, Role.ADMIN, locks_account=True) as tx:
             owners = await tx.memberships.count_owners(caller.account_id)
             target = await _get_member_for_update(tx, caller, member_id)
             check_can_change_member(caller, target.membership)
             check_not_last_owner(target.membership, None, owners)
             membership_id = target.membership.membership_id
-            await self._requests.close_requests(tx, caller, self._clock.now_ms(), membership_id=membership_id)
+            await self.requests.close_requests(tx, caller, self.clock.now_ms(), membership_id=membership_id)
             await tx.memberships.delete(membership_id)
             if not await tx.memberships.list_by_user(target.user.user_id):
                 await tx.users.delete(target.user.user_id)
             await self._emit(tx, caller, f"{target.user.name} was removed")
 
     async def _emit(self, tx: MemberTx, caller: Session, description: str) -> None:
-        await tx.emit(DomainEvent.from_caller(caller, "member_changed", description, self._clock.now_ms()))
+        await tx.emit(DomainEvent.from_caller(caller, "member_changed", description, self.clock.now_ms()))
 
 
 async def check_email_is_free(tx: HasUsers, email: str) -> None:

@@ -8,12 +8,14 @@ and a late reading is moved like any other. Messages of deleted devices are dele
 from __future__ import annotations
 
 from collections.abc import AsyncIterator, Mapping, Sequence
+from dataclasses import field
 from itertools import groupby
 from typing import Protocol
 
 from domain.devices.model import DeviceStatus
 from domain.devices.ports import HasDevices
 from domain.kernel.clock import Clock
+from domain.kernel.service_class import service
 from domain.kernel.unit_of_work import UnitOfWork
 from domain.telemetry.ports import HasReadings, HasRollups, PackedRow
 from domain.telemetry.reading_packing import unpack_row
@@ -35,48 +37,41 @@ DELETED_PER_TRANSACTION = 2_000
 class ReadingMoverTx(HasDevices, HasReadings, HasRollups, Protocol): ...
 
 
+@service
 class ReadingMover:
-    def __init__(
-        self,
-        *,
-        uow: UnitOfWork[ReadingMoverTx],
-        clock: Clock,
-        store: ReadingStore,
-        days: int,
-        messages_per_step: int = MESSAGES_PER_STEP,
-    ) -> None:
-        """`days`: how many the database keeps."""
-        self._uow = uow
-        self._clock = clock
-        self._store = store
-        self._days = days
-        self._messages_per_step = messages_per_step
-        self.damaged_messages = 0
-        """Messages that could not be read and were deleted."""
-        self.waits_for_rollups = False
-        """Whether the last step left older readings because an hour has no roll-up yet."""
+    """`days`: how many the database keeps."""
+
+    uow: UnitOfWork[ReadingMoverTx]
+    clock: Clock
+    store: ReadingStore
+    days: int
+    messages_per_step: int = MESSAGES_PER_STEP
+    damaged_messages: int = field(default=0, init=False)
+    """Messages that could not be read and were deleted."""
+    waits_for_rollups: bool = field(default=False, init=False)
+    """Whether the last step left older readings because an hour has no roll-up yet."""
 
     async def move_steps(self) -> AsyncIterator[int]:
         """Yield after each step how many messages were moved. Ends when nothing is left to move. Raises Unavailable."""
         first: int | None = 0
         while first is not None:
-            async with self._uow.read() as tx:
+            async with self.uow.read() as tx:
                 rows, first = await self._list_expired(tx, first)
                 messages = await self._to_messages(tx, rows)
             if messages:
-                await self._store.add_many(messages)
+                await self.store.add_many(messages)
             await self._delete(rows)
             yield len(rows)
 
     async def _list_expired(self, tx: ReadingMoverTx, first: int) -> tuple[list[PackedRow], int | None]:
         """Some expired rows, by device and time, and the device to continue with."""
-        now_ms = self._clock.now_ms()
-        before_ms = await expired_readings_ms(tx, now_ms, self._days)
-        self.waits_for_rollups = before_ms < oldest_kept_ms(now_ms, self._days)
+        now_ms = self.clock.now_ms()
+        before_ms = await expired_readings_ms(tx, now_ms, self.days)
+        self.waits_for_rollups = before_ms < oldest_kept_ms(now_ms, self.days)
         devices = await tx.readings.list_devices_with_rows_before(before_ms, first, DEVICES_PER_STEP, in_ranges=True)
         rows: list[PackedRow] = []
         for device_no in devices:
-            room = self._messages_per_step - len(rows)
+            room = self.messages_per_step - len(rows)
             found = await tx.readings.list_page(device_no, 0, before_ms, room, None, newest_first=False)
             rows += [(device_no, *row) for row in found]
             if len(found) == room:
@@ -103,7 +98,7 @@ class ReadingMover:
 
     async def _delete(self, rows: Sequence[PackedRow]) -> None:
         for start in range(0, len(rows), DELETED_PER_TRANSACTION):
-            async with self._uow.write(caller=None) as tx:
+            async with self.uow.write(caller=None) as tx:
                 for device_no, some in groupby(rows[start : start + DELETED_PER_TRANSACTION], key=lambda row: row[0]):
                     await tx.readings.delete_messages(device_no, [(at_ms, digest) for _, at_ms, digest, _ in some])
 

@@ -86,7 +86,7 @@ async def test_a_key_authenticates_as_itself_in_its_account(world: HttpWorld, ow
 
 async def test_a_mistyped_key_is_rejected_without_a_look_up(world: HttpWorld, owner: Session) -> None:
     counting = CountingUow(world.uow)
-    world.callers._uow = counting
+    world.callers.uow = counting
     for text in ("sk_live_short", compose_key("a" * 40)[:-1] + "!", "sk_test_" + "a" * 46):
         with pytest.raises(Unauthenticated):
             await world.callers.authenticate_key(text, "")
@@ -108,7 +108,7 @@ async def test_a_disabled_or_deleted_key_is_rejected_from_the_next_call_on(world
 async def test_last_use_is_written_in_batches_not_per_call(world: HttpWorld, owner: Session) -> None:
     made = await world.keys.create(owner, "CI")
     counting = CountingUow(world.uow)
-    world.callers._uow = counting
+    world.callers.uow = counting
     for _ in range(100):
         await world.callers.authenticate_key(made.secret, "")
     assert counting.writes == 0
@@ -127,10 +127,10 @@ async def test_last_use_is_kept_when_a_write_fails(world: HttpWorld, owner: Sess
         def write(self, caller: object) -> object:
             raise RuntimeError("disk full")
 
-    world.callers._uow, working = Broken(), world.callers._uow
+    world.callers.uow, working = Broken(), world.callers.uow
     with pytest.raises(RuntimeError):
         await world.callers.flush_last_used()
-    world.callers._uow = working
+    world.callers.uow = working
     await world.callers.flush_last_used()
     assert [key.last_used_ms for key in await world.keys.list(owner)] == [world.clock.now_ms()]
 
