@@ -53,14 +53,14 @@ def check_password(password: str, field: str = "password") -> str:
     return password
 
 
-def check_name(name: str, field: str = "name") -> str:
+def check_name(name: str) -> str:
     """The name without surrounding spaces. Raises ValidationFailed unless 1 to 64 characters remain."""
     name = name.strip()
     if not 1 <= len(name) <= NAME_MAX_LENGTH:
-        raise ValidationFailed.for_field(field, f"must have 1 to {NAME_MAX_LENGTH} characters.")
+        raise ValidationFailed.for_field("name", f"must have 1 to {NAME_MAX_LENGTH} characters.")
     fault = single_line_fault(name)
     if fault is not None:
-        raise ValidationFailed.for_field(field, fault)
+        raise ValidationFailed.for_field("name", fault)
     return name
 
 

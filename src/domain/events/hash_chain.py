@@ -13,7 +13,6 @@ from typing import Final
 
 from domain.events.model import Event
 from domain.kernel.canonical_json import canonical_json, quote
-from domain.kernel.domain_events import Json, JsonObject
 from domain.kernel.ids import AccountId
 
 NO_HASH: Final = "0" * 64
@@ -40,7 +39,8 @@ class ChainedEvent:
 
 
 def record_json(event: Event, sequence: int) -> str:
-    """`canonical_json(record_object(event, sequence))`, written out for speed."""
+    """What is hashed of an event, in canonical JSON: all that an Owner sees of it, its data, and its place. Empty strings where
+    it is of no device."""
     return (
         f'{{"accountId":{quote(event.account_id)},"address":{quote(event.address)},"data":{canonical_json(event.payload)},'
         f'"description":{quote(event.description)},"deviceId":{quote(event.device_id or "")},'
@@ -48,27 +48,6 @@ def record_json(event: Event, sequence: int) -> str:
         f'"position":{event.position},"sequence":{sequence},"source":{quote(event.source)},"timestamp":{event.at_ms},'
         f'"writer":{event.writer}}}'
     )
-
-
-def record_object(event: Event, sequence: int) -> JsonObject:
-    """What is hashed of an event: all that an Owner sees of it, its data, and its place. Empty strings where it is of no
-    device."""
-    found: dict[str, Json] = {
-        "id": event.event_id,
-        "accountId": event.account_id,
-        "deviceId": event.device_id or "",
-        "deviceName": event.device_name or "",
-        "eventType": event.kind,
-        "description": event.description,
-        "timestamp": event.at_ms,
-        "source": event.source,
-        "address": event.address,
-        "data": event.payload,
-        "position": event.position,
-        "writer": event.writer,
-        "sequence": sequence,
-    }
-    return found
 
 
 def digest_of(record: str) -> bytes:

@@ -81,9 +81,9 @@ class DeviceGroupService:
         async with self.uow.read() as tx:
             return await self.view(tx, caller, group_id)
 
-    async def view(self, tx: GroupReadTx, caller: Viewer, group_id: GroupId, *, for_update: bool = False) -> GroupView:
+    async def view(self, tx: GroupReadTx, caller: Viewer, group_id: GroupId) -> GroupView:
         """`get` as a part of a transaction. Oldest device first. Raises NotFound, for a key also if it sees no member."""
-        group = await get_group(tx, caller.account_id, group_id, for_update=for_update)
+        group = await get_group(tx, caller.account_id, group_id)
         members = await tx.groups.list_device_ids([group_id])
         devices = await self._visible(tx, caller, {device_id for _, device_id in members})
         if not devices and isinstance(caller, ApiKeyCaller):

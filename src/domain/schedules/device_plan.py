@@ -10,14 +10,12 @@ from __future__ import annotations
 import json
 from collections.abc import Iterable
 
+from domain.devices.device_codec import PlanRow
 from domain.devices.model import Device, FirmwareProfile
 from domain.schedules.model import PLAIN_OFF, PLAIN_ON, Schedule
 
 MAX_PLAN_BYTES = 200
 """The buffer size of our firmware for this message."""
-
-PlanRow = tuple[int, int, int, bool]
-"""(slot, onTs, offTs, enabled)"""
 
 
 _MAX_HORIZON_S: dict[FirmwareProfile, int] = {FirmwareProfile.TASMOTA: 6 * 86_400, FirmwareProfile.SHELLY: 300 * 86_400}

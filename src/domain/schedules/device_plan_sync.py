@@ -12,7 +12,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import field
 from typing import Protocol
 
-from domain.devices.device_codec import DeviceCodec
+from domain.devices.device_codec import DeviceCodec, PlanRow
 from domain.devices.device_link import OutboundLink
 from domain.devices.model import Device, DeviceStatus, FirmwareProfile
 from domain.devices.ports import HasDeviceCredentials
@@ -20,7 +20,7 @@ from domain.kernel.clock import MINUTE_MS, Clock
 from domain.kernel.ids import DeviceId
 from domain.kernel.service_class import service
 from domain.kernel.unit_of_work import UnitOfWork
-from domain.schedules.device_plan import PlanRow, build_plan
+from domain.schedules.device_plan import build_plan
 from domain.schedules.model import Schedule
 from domain.schedules.ports import DevicePlanTx
 

@@ -13,6 +13,7 @@ from typing import Any
 from domain.commands.model import CommandDefinition
 from domain.commands.policy import action_fault
 from domain.commands.service import CommandService
+from domain.devices.device_codec import PlanRow
 from domain.devices.lookup import get_device
 from domain.devices.model import Device
 from domain.kernel.caller import Role, Session, require_role
@@ -203,9 +204,7 @@ class ScheduleService:
             except ValidationFailed as error:
                 raise action_fault(field, error) from None
 
-    async def _revise_plan(
-        self, tx: ScheduleTx, device: Device, schedule: Schedule, rows: tuple[tuple[int, int, int, bool], ...]
-    ) -> ScheduleView:
+    async def _revise_plan(self, tx: ScheduleTx, device: Device, schedule: Schedule, rows: tuple[PlanRow, ...]) -> ScheduleView:
         if await self.plans.revise_if_changed(tx, device, rows):
             return ScheduleView(schedule, False)
         return _schedule_view(device, schedule)

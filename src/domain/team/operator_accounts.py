@@ -86,9 +86,9 @@ class OperatorAccountService:
             owner = await self._add_member(tx, account.account_id, user, Role.OWNER)
         return CreatedAccount(account, owner, project)
 
-    async def add_user(self, account_id: str, *, email: str, password: str, role: Role, name: str | None = None) -> Member:
+    async def add_user(self, account_id: str, *, email: str, password: str, role: Role) -> Member:
         """Raises NotFound for an unknown account, ValidationFailed, or Conflict `EMAIL_TAKEN`."""
-        user = await self._build_user(email, password, name)
+        user = await self._build_user(email, password)
         async with self._uow.write(caller=None) as tx:
             account = await tx.accounts.get(AccountId(account_id))
             if account is None:
@@ -141,7 +141,7 @@ class OperatorAccountService:
             found = [await tx.accounts.get(account_id) for account_id in await tx.accounts.list_ids()]
         return [account for account in found if account is not None]
 
-    async def _build_user(self, email: str, password: str, name: str | None) -> User:
+    async def _build_user(self, email: str, password: str, name: str | None = None) -> User:
         email = check_email(email)
         password_hash = await self._hasher.hash(check_password(password))
         now_ms = self._clock.now_ms()

@@ -60,7 +60,8 @@ class WebhookDeliveryLogService:
                     "timestamp": now_ms,
                 }
             )
-            return await self._start_attempt(tx, webhook, _ping_delivery(webhook, event_id, data, now_ms), now_ms)
+            ping = WebhookDelivery.pending(webhook, None, event_id, policy.PING_EVENT_TYPE, data, DUE_FIRST_MS, now_ms)
+            return await self._start_attempt(tx, webhook, ping, now_ms)
 
     async def redeliver(self, caller: Session, webhook_id: str, delivery_id: str) -> DeliveryId:
         """Sends the same event again, with up to six attempts, if the key still sees the device.
@@ -93,23 +94,6 @@ class WebhookDeliveryLogService:
         await tx.deliveries.add_attempts([in_flight.attempt])
         tx.after_commit(lambda: self.send(in_flight))
         return in_flight.attempt.delivery_id
-
-
-def _ping_delivery(webhook: Webhook, event_id: EventId, data: bytes, now_ms: int) -> WebhookDelivery:
-    return WebhookDelivery(
-        no=0,
-        webhook_id=webhook.webhook_id,
-        account_id=webhook.account_id,
-        device_id=None,
-        event_id=event_id,
-        event_type=policy.PING_EVENT_TYPE,
-        data=data,
-        state=WebhookDeliveryState.PENDING,
-        attempts=0,
-        due_ms=DUE_FIRST_MS,
-        claimed_until_ms=None,
-        created_ms=now_ms,
-    )
 
 
 def _redelivery(earlier: WebhookDelivery, now_ms: int) -> WebhookDelivery:

@@ -10,7 +10,7 @@ from collections.abc import Callable, Sequence
 from domain.events.model import Event
 from domain.kernel.clock import Clock, WallAndSteadyTime
 from domain.kernel.ids import AccountId
-from domain.webhooks.model import Webhook, WebhookDelivery, WebhookDeliveryState
+from domain.webhooks.model import WebhookDelivery
 from domain.webhooks.policy import encode_payload
 from domain.webhooks.ports import WebhookFanoutTx
 from domain.webhooks.recipients import WebhookRecipientCache, WebhookRecipients
@@ -47,21 +47,7 @@ def _deliveries_for(recipients: WebhookRecipients, event: Event, now: WallAndSte
     visible = [] if event.device_id is None else recipients.list_for_device(event.device_id, now.wall_ms)
     webhooks = [webhook for webhook in visible if event.kind in webhook.wanted_types]
     data = encode_payload(event.payload) if webhooks else b""
-    return [new_delivery(webhook, event, data, now) for webhook in webhooks]
-
-
-def new_delivery(webhook: Webhook, event: Event, data: bytes, now: WallAndSteadyTime) -> WebhookDelivery:
-    return WebhookDelivery(
-        no=0,
-        webhook_id=webhook.webhook_id,
-        account_id=event.account_id,
-        device_id=event.device_id,
-        event_id=event.event_id,
-        event_type=event.kind,
-        data=data,
-        state=WebhookDeliveryState.PENDING,
-        attempts=0,
-        due_ms=now.steady_ms,
-        claimed_until_ms=None,
-        created_ms=now.wall_ms,
-    )
+    return [
+        WebhookDelivery.pending(webhook, event.device_id, event.event_id, event.kind, data, now.steady_ms, now.wall_ms)
+        for webhook in webhooks
+    ]

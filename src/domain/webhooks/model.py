@@ -105,6 +105,14 @@ class WebhookDelivery:
     claimed_until_ms: int | None
     created_ms: int
 
+    @classmethod
+    def pending(
+        cls, of: Webhook, device_id: DeviceId | None, event_id: EventId, event_type: str, data: bytes, due_ms: int, now_ms: int
+    ) -> WebhookDelivery:
+        """One that is not stored yet. `now_ms`: wall time."""
+        state = WebhookDeliveryState.PENDING
+        return cls(0, of.webhook_id, of.account_id, device_id, event_id, event_type, data, state, 0, due_ms, None, now_ms)
+
 
 @dataclass(frozen=True, slots=True)
 class DeliveryAttempt:
