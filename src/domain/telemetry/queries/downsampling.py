@@ -7,7 +7,7 @@ readings alone would give, to the last bit, and reaches beyond the retention of 
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Protocol
 
 from domain.devices.model import Device
@@ -16,6 +16,7 @@ from domain.kernel.caller import Caller
 from domain.kernel.clock import DAY_MS, HOUR_MS, Clock
 from domain.kernel.errors import ValidationFailed
 from domain.kernel.ids import DeviceId
+from domain.kernel.service_class import service
 from domain.kernel.unit_of_work import UnitOfWork
 from domain.rules.telemetry_engine_port import AggregateCell, TelemetryEngine
 from domain.telemetry.engine.rollup_format import combine_cells, unpack_rollup
@@ -44,21 +45,13 @@ class _AggregationQuery:
     messages_read: int = 0
 
 
+@service
 class DownsamplingService:
-    def __init__(
-        self,
-        *,
-        uow: UnitOfWork[DownsamplingTx],
-        clock: Clock,
-        engine: TelemetryEngine,
-        authorizer: Authorizer,
-        stored: ReadingHistoryReader | None = None,
-    ) -> None:
-        self._stored = stored or ReadingHistoryReader()
-        self._uow = uow
-        self._clock = clock
-        self._engine = engine
-        self._authorizer = authorizer
+    uow: UnitOfWork[DownsamplingTx]
+    clock: Clock
+    engine: TelemetryEngine
+    authorizer: Authorizer
+    stored: ReadingHistoryReader = field(default_factory=ReadingHistoryReader)
 
     async def query_buckets(
         self, caller: Caller, device_id: DeviceId, span: MessageTimeRange, *, metric: str | None, step_ms: int, limit: int
@@ -66,8 +59,8 @@ class DownsamplingService:
         """At most `limit` buckets, newest first. An open end means now; an open start follows from `limit`.
 
         Raises NotFound, PermissionDenied, and ValidationFailed if the range has too many buckets or messages."""
-        async with self._uow.read() as tx:
-            device = await get_readable_device(tx, self._authorizer, caller, device_id, self._clock.now_ms())
+        async with self.uow.read() as tx:
+            device = await get_readable_device(tx, self.authorizer, caller, device_id, self.clock.now_ms())
             names = await DeviceMetricNames.load(tx, device)
             number = None if metric is None else names.find_number(metric)
             if metric is not None and number is None:
@@ -88,7 +81,7 @@ class DownsamplingService:
         self, tx: DownsamplingTx, device_no: int, span: MessageTimeRange, step_ms: int, count: int
     ) -> MessageTimeRange:
         """The last `count` buckets of the range that can contain readings."""
-        until_ms = min(span.until_ms, self._clock.now_ms() + DAY_MS)
+        until_ms = min(span.until_ms, self.clock.now_ms() + DAY_MS)
         if until_ms == span.until_ms and span.since_ms > 0:
             return span
         ends = [at_ms + 1 for at_ms, _ in await tx.readings.list_between(device_no, span.since_ms, until_ms, 1)]
@@ -132,9 +125,9 @@ class DownsamplingService:
         self, tx: DownsamplingTx, query: _AggregationQuery, span: MessageTimeRange, step_ms: int
     ) -> list[AggregateCell]:
         """Cells computed from the readings."""
-        aggregator = self._engine.create_aggregator(step_ms, query.metric_no)
+        aggregator = self.engine.create_aggregator(step_ms, query.metric_no)
         if span.since_ms < span.until_ms:
-            async for rows in self._stored.iterate_pages(tx, query.device, span, PAGE_MESSAGES):
+            async for rows in self.stored.iterate_pages(tx, query.device, span, PAGE_MESSAGES):
                 aggregator.add(rows)
                 query.messages_read += len(rows)
                 if query.messages_read > MAX_MESSAGES:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import suppress
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 
 from domain.devices.lookup import get_device
 from domain.devices.model import Device
@@ -12,6 +12,7 @@ from domain.grants.authorizer import Authorizer
 from domain.kernel.caller import Caller
 from domain.kernel.clock import Clock
 from domain.kernel.ids import DeviceId
+from domain.kernel.service_class import service
 from domain.kernel.unit_of_work import UnitOfWork
 from domain.rules.model import LatestReading
 from domain.rules.telemetry_engine_port import TelemetryEngine, UnpackedReading
@@ -56,41 +57,32 @@ class DeviceMetricNames:
         return Reading(name, value, text, unit, at_ms, reported_ms)
 
 
+@service
 class TelemetryQueryService:
-    def __init__(
-        self,
-        *,
-        uow: UnitOfWork[TelemetryQueryTx],
-        clock: Clock,
-        engine: TelemetryEngine,
-        create_engine: Callable[[], TelemetryEngine],
-        authorizer: Authorizer,
-        stored: ReadingHistoryReader | None = None,
-        is_stored_elsewhere: Callable[[int], bool] = lambda device_no: False,
-    ) -> None:
-        """`is_stored_elsewhere`: whether another instance ingests the telemetry of this device number now. If so, its latest
-        values come from the database, by an engine of `create_engine`."""
-        self._uow = uow
-        self._clock = clock
-        self._is_elsewhere = is_stored_elsewhere
-        self._engine = engine
-        self._create_engine = create_engine
-        self._authorizer = authorizer
-        self._stored = stored or ReadingHistoryReader()
+    """`is_stored_elsewhere`: whether another instance ingests the telemetry of this device number now. If so, its latest
+    values come from the database, by an engine of `create_engine`."""
+
+    uow: UnitOfWork[TelemetryQueryTx]
+    clock: Clock
+    engine: TelemetryEngine
+    create_engine: Callable[[], TelemetryEngine]
+    authorizer: Authorizer
+    stored: ReadingHistoryReader = field(default_factory=ReadingHistoryReader)
+    is_stored_elsewhere: Callable[[int], bool] = lambda device_no: False
 
     async def readable_device(self, caller: Caller, device_id: DeviceId) -> Device:
         """The device, if the caller may read its telemetry. Raises NotFound, PermissionDenied."""
-        async with self._uow.read() as tx:
+        async with self.uow.read() as tx:
             return await self._get_readable_device(tx, caller, device_id)
 
     async def latest(self, caller: Caller, device_id: DeviceId) -> DeviceLatestReadings:
         """The latest value of each metric, ordered by name. Raises NotFound, PermissionDenied."""
-        async with self._uow.read() as tx:
+        async with self.uow.read() as tx:
             device = await self._get_readable_device(tx, caller, device_id)
-            if self._is_elsewhere(device.device_no):
+            if self.is_stored_elsewhere(device.device_no):
                 latest = await self._stored_latest(tx, device)
             else:
-                latest = self._engine.latest(device.device_no)
+                latest = self.engine.latest(device.device_no)
         values = sorted(latest, key=lambda reading: reading.metric)
         return DeviceLatestReadings(
             device, tuple(Reading(each.metric, *value_columns(each.value), each.unit, each.ts_ms) for each in values)
@@ -98,7 +90,7 @@ class TelemetryQueryService:
 
     async def _stored_latest(self, tx: TelemetryQueryTx, device: Device) -> Sequence[LatestReading]:
         """What the device's own instance would have after a restart: its checkpoint, and the messages after that."""
-        engine, number, now_ms = self._create_engine(), device.device_no, self._clock.now_ms()
+        engine, number, now_ms = self.create_engine(), device.device_no, self.clock.now_ms()
         metrics = await tx.readings.list_device_metrics(number)
         engine.add_metric_names([(metric_no, name) for metric_no, name, _ in metrics])
         after_ms = -1
@@ -122,15 +114,15 @@ class TelemetryQueryService:
     ) -> list[Reading]:
         """At most `limit` readings, newest first. Raises NotFound, PermissionDenied."""
         found: list[Reading] = []
-        async with self._uow.read() as tx:
+        async with self.uow.read() as tx:
             device = await self._get_readable_device(tx, caller, device_id)
             names = await DeviceMetricNames.load(tx, device)
             number = None if metric is None else names.find_number(metric)
             if metric is not None and number is None:
                 return []
             scanned = 0
-            async for rows in self._stored.iterate_pages(tx, device, span, PAGE_MESSAGES):
-                found += [names.to_reading(unpacked) for unpacked in self._engine.unpack_readings(rows, number)]
+            async for rows in self.stored.iterate_pages(tx, device, span, PAGE_MESSAGES):
+                found += [names.to_reading(unpacked) for unpacked in self.engine.unpack_readings(rows, number)]
                 scanned += len(rows)
                 if len(found) >= limit or scanned >= MAX_SCANNED_MESSAGES:
                     break
@@ -142,7 +134,7 @@ class TelemetryQueryService:
         """Readings, oldest first, a page of messages at a time. Each page is a short read of its own, so an export blocks nobody.
 
         Raises NotFound and PermissionDenied with the first page."""
-        async with self._uow.read() as tx:
+        async with self.uow.read() as tx:
             device = await self._get_readable_device(tx, caller, device_id)
             names = await DeviceMetricNames.load(tx, device)
         number = None if metric is None else names.find_number(metric)
@@ -150,14 +142,14 @@ class TelemetryQueryService:
             return
         after: MessageKey | None = None
         while True:
-            async with self._uow.read() as tx:
-                rows, after = await self._stored.read_page(tx, device, span, EXPORT_PAGE_MESSAGES, after, newest_first=False)
-            yield [names.to_reading(unpacked) for unpacked in self._engine.unpack_readings(rows, number)]
+            async with self.uow.read() as tx:
+                rows, after = await self.stored.read_page(tx, device, span, EXPORT_PAGE_MESSAGES, after, newest_first=False)
+            yield [names.to_reading(unpacked) for unpacked in self.engine.unpack_readings(rows, number)]
             if after is None:
                 return
 
     async def _get_readable_device(self, tx: TelemetryQueryTx, caller: Caller, device_id: DeviceId) -> Device:
-        return await get_readable_device(tx, self._authorizer, caller, device_id, self._clock.now_ms())
+        return await get_readable_device(tx, self.authorizer, caller, device_id, self.clock.now_ms())
 
 
 async def get_readable_device(

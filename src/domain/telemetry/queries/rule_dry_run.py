@@ -7,7 +7,7 @@ what would happen. It changes nothing.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import Protocol
 
 from domain.devices.lookup import get_device
@@ -16,6 +16,7 @@ from domain.kernel.caller import Session
 from domain.kernel.clock import Clock
 from domain.kernel.errors import ValidationFailed
 from domain.kernel.ids import DeviceId, RuleId
+from domain.kernel.service_class import service
 from domain.kernel.unit_of_work import UnitOfWork
 from domain.rules.model import MetricValue, Rule, RuleDryRun, RuleSpec, RuleState
 from domain.rules.policy import check_metrics_known
@@ -52,39 +53,29 @@ class HistoryDryRun:
     final_evaluation: RuleDryRun
 
 
+@service
 class RuleDryRunService:
-    def __init__(
-        self,
-        *,
-        uow: UnitOfWork[RuleDryRunTx],
-        clock: Clock,
-        engine: TelemetryEngine,
-        create_engine: Callable[[], TelemetryEngine],
-        make_batch: Callable[[TelemetryMessages], TelemetryBatch],
-        encode: TelemetryEncoder,
-        stored: ReadingHistoryReader | None = None,
-    ) -> None:
-        self._stored = stored or ReadingHistoryReader()
-        self._uow = uow
-        self._clock = clock
-        self._engine = engine
-        self._create_engine = create_engine
-        self._make_batch = make_batch
-        self._encode = encode
+    uow: UnitOfWork[RuleDryRunTx]
+    clock: Clock
+    engine: TelemetryEngine
+    create_engine: Callable[[], TelemetryEngine]
+    make_batch: Callable[[TelemetryMessages], TelemetryBatch]
+    encode: TelemetryEncoder
+    stored: ReadingHistoryReader = field(default_factory=ReadingHistoryReader)
 
     async def run_on_readings(
         self, caller: Session, device_id: DeviceId, rule_id: RuleId, readings: Mapping[str, MetricValue]
     ) -> RuleDryRun:
-        async with self._uow.read() as tx:
+        async with self.uow.read() as tx:
             device = await get_device(tx, caller.account_id, device_id)
             rule = await get_rule(tx, device_id, rule_id)
-        return self._engine.dry_run(device.device_no, rule.to_spec(), readings, self._clock.now_ms())
+        return self.engine.dry_run(device.device_no, rule.to_spec(), readings, self.clock.now_ms())
 
     async def run_on_history(
         self, caller: Session, device_id: DeviceId, rule_id: RuleId, span: MessageTimeRange
     ) -> HistoryDryRun:
         _check_span(span)
-        async with self._uow.read() as tx:
+        async with self.uow.read() as tx:
             device = await get_device(tx, caller.account_id, device_id)
             rule = await get_rule(tx, device_id, rule_id)
         return await self._run(device, _enabled_spec(rule), span)
@@ -94,19 +85,19 @@ class RuleDryRunService:
     ) -> HistoryDryRun:
         """The same for a rule that is not saved. Raises ValidationFailed for a metric that the device has never reported."""
         _check_span(span)
-        async with self._uow.read() as tx:
+        async with self.uow.read() as tx:
             device = await get_device(tx, caller.account_id, device_id)
             known = {name for _, name, _ in await tx.readings.list_device_metrics(device.device_no)}
         check_metrics_known(known, spec.conditions, spec.clear_conditions)
         return await self._run(device, spec, span)
 
     async def _run(self, device: Device, spec: RuleSpec, span: MessageTimeRange) -> HistoryDryRun:
-        async with self._uow.read() as tx:
+        async with self.uow.read() as tx:
             names = {number: name for number, name, _ in await tx.readings.list_device_metrics(device.device_no)}
-        engine = self._create_engine()
+        engine = self.create_engine()
         engine.add_metric_names(list(names.items()))
         engine.set_rules(device.device_no, [spec])
-        run = _HistoryReplay(engine, self._make_batch, self._encode, device.device_no, names)
+        run = _HistoryReplay(engine, self.make_batch, self.encode, device.device_no, names)
         complete = await self._replay_history(run, device, span)
         evaluation = engine.dry_run(device.device_no, spec, {}, span.until_ms if complete else run.last_message_ms)
         return HistoryDryRun(tuple(run.fired_ms[:MAX_FIRINGS]), run.message_count, complete, evaluation)
@@ -115,8 +106,8 @@ class RuleDryRunService:
         """Replay stored messages; each page is a short read of its own. Returns whether the whole range was replayed."""
         after: MessageKey | None = None
         while run.message_count < MAX_MESSAGES and len(run.fired_ms) < MAX_FIRINGS:
-            async with self._uow.read() as tx:
-                rows, after = await self._stored.read_page(tx, device, span, PAGE_MESSAGES, after, newest_first=False)
+            async with self.uow.read() as tx:
+                rows, after = await self.stored.read_page(tx, device, span, PAGE_MESSAGES, after, newest_first=False)
             run.feed_rows(rows)
             if after is None:
                 run.run_due_timers(span.until_ms)
