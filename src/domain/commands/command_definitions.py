@@ -22,6 +22,7 @@ from domain.devices.model import Device
 from domain.devices.ports import HasDevices, HasDeviceTypes
 from domain.grants.authorizer import Authorizer
 from domain.grants.ports import AuthorizationTx
+from domain.grants.readable_device import get_readable_device
 from domain.kernel.caller import Caller, Role, Session, require_role
 from domain.kernel.clock import Clock
 from domain.kernel.domain_events import DomainEvent, EventKind, Json, JsonObject
@@ -88,9 +89,7 @@ class CommandDefinitionService:
     async def list(self, caller: Caller, device_id: DeviceId) -> Sequence[CommandDefinition]:
         """The device's commands. An API key needs a grant that allows reading the device."""
         async with self.uow.read() as tx:
-            device = await get_device(tx, caller.account_id, device_id)
-            now_ms = self.clock.now_ms()
-            await self.authorizer.authorize(tx, caller, device, command=None, is_query=True, now_ms=now_ms)
+            device = await get_readable_device(tx, self.authorizer, caller, device_id, self.clock.now_ms())
             return await self.commands.effective_definitions(tx, device)
 
     async def create(self, caller: Session, device_id: DeviceId, definition_input: CommandDefinitionInput) -> CommandDefinition:

@@ -13,13 +13,13 @@ from domain.accounts.ports import HasProjects
 from domain.commands.model import Execution
 from domain.commands.ports import HasExecutions
 from domain.devices.health import UNKNOWN_HEALTH, HasDeviceHealth
-from domain.devices.lookup import get_device
 from domain.devices.model import Device
 from domain.devices.ports import HasDevices
 from domain.devices.search import DeviceCounts, DeviceSearch, HasDeviceSearch
 from domain.devices.service import DeviceDetails
 from domain.grants.authorizer import Authorizer
 from domain.grants.ports import AuthorizationTx
+from domain.grants.readable_device import get_readable_device
 from domain.kernel.caller import ApiKeyCaller, Caller, Session
 from domain.kernel.clock import Clock
 from domain.kernel.errors import NotFound
@@ -94,20 +94,15 @@ class DeviceQueryService:
     ) -> ExecutionPage:
         """Newest first."""
         async with self._uow.read() as tx:
-            await self._check_readable(tx, caller, device_id)
+            await get_readable_device(tx, self._authorizer, caller, device_id, self._clock.now_ms())
             found = await tx.executions.page(device_id, limit=min(limit, MAX_PAGE_SIZE) + 1, before_seq=before_seq)
         page = tuple(found[: min(limit, MAX_PAGE_SIZE)])
         return ExecutionPage(page, page[-1].seq if len(found) > len(page) else None)
 
     async def get_execution(self, caller: Caller, device_id: DeviceId, execution_id: ExecutionId) -> Execution:
         async with self._uow.read() as tx:
-            await self._check_readable(tx, caller, device_id)
+            await get_readable_device(tx, self._authorizer, caller, device_id, self._clock.now_ms())
             execution = await tx.executions.get(caller.account_id, execution_id)
         if execution is None or execution.device_id != device_id:
             raise NotFound.for_resource("execution of this device", execution_id)
         return execution
-
-    async def _check_readable(self, tx: DeviceQueryTx, caller: Caller, device_id: DeviceId) -> None:
-        device = await get_device(tx, caller.account_id, device_id)
-        now_ms = self._clock.now_ms()
-        await self._authorizer.authorize(tx, caller, device, command=None, is_query=True, now_ms=now_ms)

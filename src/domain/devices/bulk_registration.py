@@ -38,6 +38,12 @@ class BulkCredentials(StrEnum):
     NEW = "NEW"
     UNUSED = "UNUSED"
 
+    def are_due(self, device: Device) -> bool:
+        """Whether the device gets new ones."""
+        is_unused = device.status is DeviceStatus.ACTIVE and device.last_seen_ms is None and not device.is_online
+        is_new = device.status is DeviceStatus.PENDING
+        return (is_new and self is not BulkCredentials.NONE) or (is_unused and self is BulkCredentials.UNUSED)
+
 
 class BulkOutcome(StrEnum):
     CREATED = "CREATED"
@@ -112,12 +118,9 @@ class BulkRegistrationService:
         now_ms: int,
     ) -> BulkRegistrationResult:
         device = result.device
-        if device is None or wanted is BulkCredentials.NONE:
+        if device is None or not wanted.are_due(device):
             return result
         is_new = device.status is DeviceStatus.PENDING
-        is_unused = device.status is DeviceStatus.ACTIVE and device.last_seen_ms is None and not device.is_online
-        if not is_new and not (is_unused and wanted is BulkCredentials.UNUSED):
-            return result
         issued = await self.issuer.issue(tx, caller, device, now_ms, rotated=not is_new)
         return BulkRegistrationResult(result.outcome, device, issued)
 

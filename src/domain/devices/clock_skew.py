@@ -11,6 +11,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Protocol
 
+from domain.devices.device_event import device_event
 from domain.devices.health import HasDeviceHealth
 from domain.devices.model import Device
 from domain.devices.ports import HasDevices
@@ -134,16 +135,8 @@ def _is_forgotten(state: _SkewState, now_ms: int) -> bool:
 
 def _skew_event(device: Device, offset_ms: int, at_ms: int) -> DomainEvent:
     direction = "ahead" if offset_ms > 0 else "behind"
-    return DomainEvent(
-        account_id=device.account_id,
-        kind="device_clock_skew",
-        description=f"The clock of the device is {_duration(offset_ms)} {direction}; set it, or let the device send no time",
-        at_ms=at_ms,
-        source="device",
-        device_id=device.device_id,
-        data={"clockOffsetMs": offset_ms},
-        device_name=device.name,
-    )
+    text = f"The clock of the device is {_duration(offset_ms)} {direction}; set it, or let the device send no time"
+    return device_event(device, "device_clock_skew", text, at_ms, {"clockOffsetMs": offset_ms})
 
 
 def _duration(offset_ms: int) -> str:

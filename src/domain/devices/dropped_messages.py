@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Protocol
 
+from domain.devices.device_event import device_event
 from domain.devices.health import DroppedMessages, HasDeviceHealth
 from domain.devices.model import Device
 from domain.devices.ports import HasDevices
@@ -86,13 +87,4 @@ def _dropped_event(device: Device, drop: DroppedMessages, now_ms: int) -> Domain
     text = f"Dropped what the device sent, {times}: {drop.reason}"
     if drop.reason in EXPLANATIONS:
         text = f"Dropped what the device sent, {times}: {drop.reason} ({EXPLANATIONS[drop.reason]})"
-    return DomainEvent(
-        account_id=device.account_id,
-        kind="device_message_dropped",
-        description=text,
-        at_ms=now_ms,
-        source="device",
-        device_id=device.device_id,
-        data={"reason": drop.reason, "count": drop.count},
-        device_name=device.name,
-    )
+    return device_event(device, "device_message_dropped", text, now_ms, {"reason": drop.reason, "count": drop.count})

@@ -10,6 +10,7 @@ from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass, field
 from typing import Protocol
 
+from domain.devices.device_event import device_event
 from domain.devices.device_link import LOST, REVOKED, STOPPED, TAKEN_OVER, OutboundLink
 from domain.devices.model import Device, DeviceStatus
 from domain.devices.presence_batch import PresenceBatch, PresenceTx
@@ -160,13 +161,4 @@ class PresenceService:
 
 def _presence_event(device: Device, kind: EventKind, reason: str, at_ms: int) -> DomainEvent:
     state = "online" if kind == "device_online" else "offline"
-    return DomainEvent(
-        account_id=device.account_id,
-        kind=kind,
-        description=f"Device is {state} ({reason})",
-        at_ms=at_ms,
-        source="device",
-        device_id=device.device_id,
-        data={"reason": reason},
-        device_name=device.name,
-    )
+    return device_event(device, kind, f"Device is {state} ({reason})", at_ms, {"reason": reason})

@@ -44,8 +44,7 @@ async def with_credentials(run: FleetFileWriteContext, outcome: FleetObjectOutco
         return outcome
     device = await get_device(run.tx, run.caller.account_id, DeviceId(outcome.id))
     is_new = device.status is DeviceStatus.PENDING
-    is_unused = device.status is DeviceStatus.ACTIVE and device.last_seen_ms is None and not device.is_online
-    if not is_new and not (is_unused and run.credentials is BulkCredentials.UNUSED):
+    if not run.credentials.are_due(device):
         return outcome
     try:
         _check_write(run)

@@ -11,11 +11,11 @@ from dataclasses import dataclass, replace
 from enum import StrEnum
 from typing import Protocol
 
+from domain.devices.device_event import device_event
 from domain.devices.model import Device
 from domain.devices.ports import HasDevices
 from domain.ingest.engine_restore import find_rules
 from domain.kernel.clock import HOUR_MS, Clock
-from domain.kernel.domain_events import DomainEvent
 from domain.kernel.ids import DeviceId
 from domain.kernel.unit_of_work import Transaction, UnitOfWork
 from domain.rules.model import RuleSpec
@@ -124,17 +124,8 @@ class DeadLetterService:
         if len(self._announced_ms) >= MAX_ANNOUNCED:
             self._announced_ms.clear()  # rather told twice than never
         tx.after_commit(lambda: self._announced_ms.__setitem__(device.device_no, now))
-        await tx.emit(
-            DomainEvent(
-                account_id=device.account_id,
-                kind="device_message_set_aside",
-                description="The database refused what the device sent. It is set aside: latchboard deadletters shows it",
-                at_ms=now_ms,
-                source="device",
-                device_id=device.device_id,
-                device_name=device.name,
-            )
-        )
+        text = "The database refused what the device sent. It is set aside: latchboard deadletters shows it"
+        await tx.emit(device_event(device, "device_message_set_aside", text, now_ms))
 
     async def list_for_replay(self, limit: int) -> Sequence[DeadLetter]:
         async with self._uow.read() as tx:

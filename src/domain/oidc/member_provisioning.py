@@ -12,13 +12,13 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from typing import Protocol
 
-from domain.accounts.model import Account, ClientInfo, Member, Membership, User
+from domain.accounts.model import Account, ClientInfo, Member, User
 from domain.accounts.policy import NAME_MAX_LENGTH, check_email, check_name
 from domain.accounts.ports import PasswordHasher
 from domain.kernel.caller import Role
 from domain.kernel.domain_events import DomainEvent
 from domain.kernel.errors import PermissionDenied, Unavailable, ValidationFailed
-from domain.kernel.ids import AccountId, IdGenerator, IdPrefix, MembershipId, UserId
+from domain.kernel.ids import AccountId, IdGenerator, IdPrefix, UserId
 from domain.kernel.quotas import check_capacity
 from domain.kernel.service_class import service
 from domain.kernel.unit_of_work import UnitOfWork
@@ -32,6 +32,7 @@ from domain.oidc.policy import (
 from domain.oidc.ports import ExternalIdentity, HasExternalIdentities, OidcProviderIdentity
 from domain.team.invitation_acceptance import InvitationAcceptanceService, InvitationAcceptanceTx
 from domain.team.invitation_policy import InvitationStatus, invitation_status
+from domain.team.members import store_member
 
 PASSWORD_OF_NOBODY_LENGTH = 40
 
@@ -177,13 +178,10 @@ class OidcMemberProvisioner:
             raise no_role_error()
         members = await tx.memberships.list_members(account_id)
         check_capacity(len(members), "MEMBER_LIMIT", "An account has at most {limit} members")
-        membership_id = MembershipId(self.ids.new_id(IdPrefix.MEMBERSHIP))
-        membership = Membership(membership_id, account_id, user.user_id, role, now_ms)
-        await tx.users.add(user)
-        await tx.memberships.add(membership)
+        member = await store_member(tx, self.ids, account_id, user, role)
         text = f"{user.name} was added as {role}, as the provider says"
-        await tx.emit(DomainEvent.from_caller(membership.to_session(client.address), "member_changed", text, now_ms))
-        return Member(membership, user)
+        await tx.emit(DomainEvent.from_caller(member.membership.to_session(client.address), "member_changed", text, now_ms))
+        return member
 
 
 def shown_name(identity: OidcProviderIdentity) -> str:

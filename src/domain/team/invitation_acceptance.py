@@ -9,19 +9,19 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Protocol
 
-from domain.accounts.model import ClientInfo, Invitation, Member, Membership, User
+from domain.accounts.model import ClientInfo, Invitation, Member, User
 from domain.accounts.policy import check_name, check_password
 from domain.accounts.ports import HasAccounts, HasMemberships, HasUsers, PasswordHasher, SecretHasher
 from domain.kernel.clock import Clock
 from domain.kernel.domain_events import DomainEvent
 from domain.kernel.errors import Conflict, ValidationFailed
-from domain.kernel.ids import IdGenerator, IdPrefix, MembershipId, UserId
+from domain.kernel.ids import IdGenerator, IdPrefix, UserId
 from domain.kernel.quotas import check_capacity
 from domain.kernel.service_class import service
 from domain.kernel.unit_of_work import Transaction, UnitOfWork
 from domain.team.invitation_policy import InvitationStatus, invitation_status
 from domain.team.invitation_ports import HasInvitations
-from domain.team.members import check_email_is_free
+from domain.team.members import check_email_is_free, store_member
 
 
 class InvitationAcceptanceTx(Transaction, HasAccounts, HasInvitations, HasMemberships, HasUsers, Protocol): ...
@@ -67,14 +67,13 @@ class InvitationAcceptanceService:
         await check_email_is_free(tx, invitation.email)
         members = await tx.memberships.list_members(invitation.account_id)
         check_capacity(len(members), "MEMBER_LIMIT", "An account has at most {limit} members")
-        membership_id = MembershipId(self.ids.new_id(IdPrefix.MEMBERSHIP))
-        membership = Membership(membership_id, invitation.account_id, user.user_id, invitation.role, user.created_ms)
-        await tx.users.add(user)
-        await tx.memberships.add(membership)
+        member = await store_member(tx, self.ids, invitation.account_id, user, invitation.role)
         await tx.invitations.delete(invitation.invitation_id)
         text = f"{user.name} accepted the invitation as {invitation.role}"
-        await tx.emit(DomainEvent.from_caller(membership.to_session(client.address), "member_changed", text, user.created_ms))
-        return Member(membership, user)
+        await tx.emit(
+            DomainEvent.from_caller(member.membership.to_session(client.address), "member_changed", text, user.created_ms)
+        )
+        return member
 
     async def _get_valid(self, tx: InvitationAcceptanceTx, token: str) -> Invitation:
         invitation = await tx.invitations.find_by_token(self.digest.sha256(token))

@@ -21,7 +21,7 @@ from domain.kernel.caller import Role, Session
 from domain.kernel.clock import Clock
 from domain.kernel.domain_events import DomainEvent
 from domain.kernel.errors import Conflict, NotFound
-from domain.kernel.ids import IdGenerator, IdPrefix, MembershipId, UserId, has_id_format
+from domain.kernel.ids import AccountId, IdGenerator, IdPrefix, MembershipId, UserId, has_id_format
 from domain.kernel.quotas import check_capacity
 from domain.kernel.service_class import service
 from domain.kernel.unit_of_work import Transaction, UnitOfWork
@@ -51,18 +51,14 @@ class MemberService(Generic[TxT]):
         email, name = check_email(email), check_name(name)
         password_hash = await self.hasher.hash(check_password(password))
         now_ms = self.clock.now_ms()
-        user_id = UserId(self.ids.new_id(IdPrefix.USER))
-        membership_id = MembershipId(self.ids.new_id(IdPrefix.MEMBERSHIP))
-        user = User(user_id, email, name, password_hash, False, now_ms, now_ms)
-        membership = Membership(membership_id, caller.account_id, user_id, role, now_ms)
+        user = User(UserId(self.ids.new_id(IdPrefix.USER)), email, name, password_hash, False, now_ms, now_ms)
         async with self.uow.write(caller, Role.ADMIN, locks_account=True) as tx:
             await check_email_is_free(tx, email)
             existing = await tx.memberships.list_members(caller.account_id)
             check_capacity(len(existing), "MEMBER_LIMIT", "An account has at most {limit} members")
-            await tx.users.add(user)
-            await tx.memberships.add(membership)
+            member = await store_member(tx, self.ids, caller.account_id, user, role)
             await self._emit(tx, caller, f"{name} was added as {role}")
-        return Member(membership, user)
+        return member
 
     async def update_member(
         self, caller: Session, membership_id: str, *, role: Role | None = None, name: str | None = None
@@ -102,6 +98,14 @@ class MemberService(Generic[TxT]):
 
     async def _emit(self, tx: MemberTx, caller: Session, description: str) -> None:
         await tx.emit(DomainEvent.from_caller(caller, "member_changed", description, self.clock.now_ms()))
+
+
+async def store_member(tx: MemberTx, ids: IdGenerator, account_id: AccountId, user: User, role: Role) -> Member:
+    """A new user, who is a member of the account from the same moment on."""
+    membership = Membership(MembershipId(ids.new_id(IdPrefix.MEMBERSHIP)), account_id, user.user_id, role, user.created_ms)
+    await tx.users.add(user)
+    await tx.memberships.add(membership)
+    return Member(membership, user)
 
 
 async def check_email_is_free(tx: HasUsers, email: str) -> None:

@@ -20,12 +20,12 @@ from domain.kernel.caller import Role, SystemCaller
 from domain.kernel.clock import Clock
 from domain.kernel.domain_events import DomainEvent, EventKind
 from domain.kernel.errors import NotFound
-from domain.kernel.ids import AccountId, IdGenerator, IdPrefix, MembershipId, ProjectId, UserId
+from domain.kernel.ids import AccountId, IdGenerator, IdPrefix, ProjectId, UserId
 from domain.kernel.unit_of_work import Transaction, UnitOfWork
 from domain.sign_in.second_factor_ports import HasSecondFactors
 from domain.sign_in.session_revocation import revoke_user_sessions
 from domain.sign_in.token_issuer import SessionTokenIssuer
-from domain.team.members import check_email_is_free
+from domain.team.members import check_email_is_free, store_member
 
 DEFAULT_PLAN = "self-hosted"
 DEFAULT_PROJECT_NAME = "Default"
@@ -149,12 +149,9 @@ class OperatorAccountService:
         return User(UserId(self._ids.new_id(IdPrefix.USER)), email, shown, password_hash, True, now_ms, now_ms)
 
     async def _add_member(self, tx: OperatorAccountTx, account_id: AccountId, user: User, role: Role) -> Member:
-        membership_id = MembershipId(self._ids.new_id(IdPrefix.MEMBERSHIP))
-        membership = Membership(membership_id, account_id, user.user_id, role, self._clock.now_ms())
-        await tx.users.add(user)
-        await tx.memberships.add(membership)
+        member = await store_member(tx, self._ids, account_id, user, role)
         await self._emit(tx, account_id, "member_changed", f"{user.name} was added as {role}")
-        return Member(membership, user)
+        return member
 
     async def _emit(self, tx: OperatorAccountTx, account_id: AccountId, kind: EventKind, description: str) -> None:
         caller = SystemCaller(account_id, "operator")

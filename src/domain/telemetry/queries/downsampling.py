@@ -12,6 +12,7 @@ from typing import Protocol
 
 from domain.devices.model import Device
 from domain.grants.authorizer import Authorizer
+from domain.grants.readable_device import get_readable_device
 from domain.kernel.caller import Caller
 from domain.kernel.clock import DAY_MS, HOUR_MS, Clock
 from domain.kernel.errors import ValidationFailed
@@ -22,7 +23,7 @@ from domain.rules.telemetry_engine_port import AggregateCell, TelemetryEngine
 from domain.telemetry.engine.rollup_format import combine_cells, unpack_rollup
 from domain.telemetry.model import TimeBucket
 from domain.telemetry.ports import HasRollups, TelemetryQueryTx
-from domain.telemetry.queries.latest_and_history import DeviceMetricNames, get_readable_device
+from domain.telemetry.queries.latest_and_history import DeviceMetricNames
 from domain.telemetry.queries.message_paging import MessageTimeRange
 from domain.telemetry.queries.reading_history import ReadingHistoryReader
 

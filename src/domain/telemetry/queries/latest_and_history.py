@@ -6,9 +6,9 @@ from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
 
-from domain.devices.lookup import get_device
 from domain.devices.model import Device
 from domain.grants.authorizer import Authorizer
+from domain.grants.readable_device import get_readable_device
 from domain.kernel.caller import Caller
 from domain.kernel.clock import Clock
 from domain.kernel.ids import DeviceId
@@ -150,12 +150,3 @@ class TelemetryQueryService:
 
     async def _get_readable_device(self, tx: TelemetryQueryTx, caller: Caller, device_id: DeviceId) -> Device:
         return await get_readable_device(tx, self.authorizer, caller, device_id, self.clock.now_ms())
-
-
-async def get_readable_device(
-    tx: TelemetryQueryTx, authorizer: Authorizer, caller: Caller, device_id: DeviceId, now_ms: int
-) -> Device:
-    """The device, if the caller may read it. Raises NotFound, PermissionDenied."""
-    device = await get_device(tx, caller.account_id, device_id)
-    await authorizer.authorize(tx, caller, device, command=None, is_query=True, now_ms=now_ms)
-    return device

@@ -1,0 +1,25 @@
+"""A device, for a caller who may read it."""
+
+from __future__ import annotations
+
+from typing import Protocol
+
+from domain.devices.lookup import get_device
+from domain.devices.model import Device
+from domain.devices.ports import HasDevices
+from domain.grants.authorizer import Authorizer
+from domain.grants.ports import AuthorizationTx
+from domain.kernel.caller import Caller
+from domain.kernel.ids import DeviceId
+
+
+class DeviceReadTx(AuthorizationTx, HasDevices, Protocol): ...
+
+
+async def get_readable_device(
+    tx: DeviceReadTx, authorizer: Authorizer, caller: Caller, device_id: DeviceId, now_ms: int
+) -> Device:
+    """Raises NotFound, PermissionDenied."""
+    device = await get_device(tx, caller.account_id, device_id)
+    await authorizer.authorize(tx, caller, device, command=None, is_query=True, now_ms=now_ms)
+    return device
