@@ -2,24 +2,53 @@
 
 from __future__ import annotations
 
+from typing import Annotated
 from urllib.parse import urlsplit
 
-from pydantic import Field, SecretStr, field_validator
+from pydantic import Field, SecretStr
 
+from app.config.checked_settings import checked
 from app.config.connection_limit_settings import ConnectionLimitSettings
 from domain.partitions.model import MAX_PARTITIONS
 
 _ADVICE = "must be the nodes of a NATS cluster, such as nats://user:password@nats-1:4222,nats-2:4222,nats-3:4222"
 
 
+def split_servers(text: str) -> list[str]:
+    """`nats://user:password@a:4222,b:4222` names two servers with the same scheme and credentials."""
+    first, *others = [part.strip() for part in text.split(",")]
+    prefix = first[: first.rfind("@") + 1] or first[: first.find("//") + 2]
+    return [first, *(other if "://" in other else prefix + other for other in others)]
+
+
+def _check_url(text: str, schemes: tuple[str, ...], advice: str) -> None:
+    try:
+        url = urlsplit(text)
+        is_known = url.scheme in schemes and bool(url.hostname) and url.port != 0 and not url.path.strip("/")
+    except ValueError:
+        is_known = False
+    if not is_known:
+        raise ValueError(advice)
+
+
+def _check_servers(value: str) -> None:
+    for server in split_servers(value):
+        _check_url(server, ("nats", "tls"), _ADVICE)
+
+
+def _check_monitors(value: str) -> None:
+    for address in filter(None, value.split(",")):
+        _check_url(address.strip(), ("http", "https"), "must be addresses such as http://nats-1:8222,http://nats-2:8222")
+
+
 class ClusterSettings(ConnectionLimitSettings):
-    cluster: SecretStr | None = Field(
+    cluster: Annotated[SecretStr, checked(_check_servers)] | None = Field(
         default=None, description="Nodes of NATS, nats://a:4222,b:4222,c:4222: share the devices with other instances."
     )
     cluster_partitions: int = Field(
         default=64, ge=1, le=MAX_PARTITIONS, description="Parts of the fleet; fixed by the cluster's first start."
     )
-    cluster_monitor: str = Field(
+    cluster_monitor: Annotated[str, checked(_check_monitors)] = Field(
         default="",
         description="Monitoring addresses of all NATS nodes, http://a:8222,http://b:8222,…, for the check of the start.",
     )
@@ -27,21 +56,6 @@ class ClusterSettings(ConnectionLimitSettings):
     cluster_unsafe: bool = Field(
         default=False, description="Start although the log may lose confirmed messages; for development only."
     )
-
-    @field_validator("cluster")
-    @classmethod
-    def _check_cluster_url(cls, value: SecretStr | None) -> SecretStr | None:
-        if value is not None:
-            for server in split_servers(value.get_secret_value()):
-                _check_url(server, ("nats", "tls"), _ADVICE)
-        return value
-
-    @field_validator("cluster_monitor")
-    @classmethod
-    def _check_monitor_urls(cls, value: str) -> str:
-        for address in filter(None, value.split(",")):
-            _check_url(address.strip(), ("http", "https"), "must be addresses such as http://nats-1:8222,http://nats-2:8222")
-        return value
 
     @property
     def cluster_servers(self) -> list[str]:
@@ -64,20 +78,3 @@ class ClusterSettings(ConnectionLimitSettings):
                 "LATCHBOARD_CLUSTER cannot write the files of Mosquitto; unset LATCHBOARD_MOSQUITTO_*, and let the broker ask "
                 "over HTTP (docs/how-to/other-brokers.md)"
             )
-
-
-def split_servers(text: str) -> list[str]:
-    """`nats://user:password@a:4222,b:4222` names two servers with the same scheme and credentials."""
-    first, *others = [part.strip() for part in text.split(",")]
-    prefix = first[: first.rfind("@") + 1] or first[: first.find("//") + 2]
-    return [first, *(other if "://" in other else prefix + other for other in others)]
-
-
-def _check_url(text: str, schemes: tuple[str, ...], advice: str) -> None:
-    try:
-        url = urlsplit(text)
-        is_known = url.scheme in schemes and bool(url.hostname) and url.port != 0 and not url.path.strip("/")
-    except ValueError:
-        is_known = False
-    if not is_known:
-        raise ValueError(advice)

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from typing import Annotated
 
-from pydantic import Field, field_validator
+from pydantic import Field
 from pydantic_settings import BaseSettings
 
 from adapters.http.core.trusted_proxies import Network, parse_networks
+from app.config.checked_settings import Networks
 
 Count = Annotated[int, Field(ge=8, le=1_000_000)]
 
@@ -26,16 +27,10 @@ class ConnectionLimitSettings(BaseSettings):
         default=50, ge=0, le=1_000_000, description="Failed connections in a row before an address is banned; 0: never."
     )
     ban_max_seconds: int = Field(default=600, ge=1, le=86_400, description="The longest ban; the first one lasts a second.")
-    unlimited_addresses: str = Field(
+    unlimited_addresses: Networks = Field(
         default="127.0.0.0/8, ::1",
         description="Addresses without limits of their own and without bans, comma-separated; trusted proxies are added.",
     )
-
-    @field_validator("unlimited_addresses")
-    @classmethod
-    def _check_unlimited_addresses(cls, value: str) -> str:
-        parse_networks(value)
-        return value
 
     def unlimited_networks(self, trusted_proxies: str) -> tuple[Network, ...]:
         return parse_networks(self.unlimited_addresses) + parse_networks(trusted_proxies)

@@ -2,19 +2,13 @@
 
 from __future__ import annotations
 
-from pydantic import Field, field_validator
+from pydantic import Field
 from pydantic_settings import BaseSettings
 
-from app.config.url_checks import check_public_url
+from app.config.checked_settings import PublicUrl
 
 
 class NotificationChannelSettings(BaseSettings):
-    telegram_url: str = Field(
+    telegram_url: PublicUrl = Field(
         default="https://api.telegram.org", description="Server of the Telegram Bot API, or of another one that speaks it."
     )
-
-    @field_validator("telegram_url")
-    @classmethod
-    def _check_telegram_url(cls, value: str) -> str:
-        check_public_url(value)
-        return value.rstrip("/")

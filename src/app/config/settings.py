@@ -12,18 +12,18 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
-from pydantic import Field, SecretStr, ValidationError, field_validator, model_validator
+from pydantic import BeforeValidator, Field, SecretStr, ValidationError, model_validator
 from pydantic_settings import BaseSettings, PydanticBaseSettingsSource, SettingsConfigDict, TomlConfigSettingsSource
 
-from adapters.http.core.trusted_proxies import parse_networks
 from app.config.broker_auth_settings import BrokerAuthSettings
+from app.config.checked_settings import Networks, PublicUrl, checked
 from app.config.cluster_settings import ClusterSettings
 from app.config.notification_channel_settings import NotificationChannelSettings
 from app.config.oidc_settings import OidcSettings
 from app.config.reachable_server_address import reachable_address
 from app.config.sources import DOTENV, ENVIRONMENT, PREFIX, TOML, source_of, unknown_variable_messages, variables_by_source
 from app.config.telemetry_settings import TelemetrySettings
-from app.config.url_checks import check_mqtt_url, check_public_url, is_ip_address
+from app.config.url_checks import check_mqtt_url, is_ip_address
 from app.config.webhook_settings import WebhookSettings
 from app.config.worker_process_settings import WorkerProcessSettings
 from domain.accounts.policy import check_email, check_password
@@ -35,6 +35,42 @@ _URL_SECRET = re.compile(r"(://[^:/@]*:)[^@]*(@)")
 
 Port = Annotated[int, Field(ge=0, le=65_535)]
 """0 selects any free port; the banner and the log show which."""
+
+
+def _uppercase(value: Any) -> Any:
+    return value.upper() if isinstance(value, str) else value
+
+
+def _check_broker(value: str) -> None:
+    if value not in ("embedded", "none"):
+        check_mqtt_url(value, "must be `embedded`, `none`, or")
+
+
+def _check_homeassistant(value: str) -> None:
+    check_mqtt_url(value, "must be")
+
+
+def _check_host(value: str) -> None:
+    """The name appears in configurations of five languages, so only characters of host names and addresses are allowed."""
+    if not _HOST.fullmatch(value) and not is_ip_address(value):
+        raise ValueError("must be a host name or an address such as mqtt.example.com: no scheme, port or brackets")
+
+
+def _check_database_url(value: str) -> None:
+    if not value.startswith(("sqlite+aiosqlite:///", "postgresql+asyncpg://")):
+        raise ValueError("must begin with sqlite+aiosqlite:/// or postgresql+asyncpg://")
+
+
+def _domain_rule(check: Callable[[str], str]) -> Callable[[str], None]:
+    """A rule of the domain as the check of a setting."""
+
+    def check_setting(value: str) -> None:
+        try:
+            check(value)
+        except ValidationFailed as error:
+            raise ValueError(error.details[0].message.rstrip(".")) from None
+
+    return check_setting
 
 
 class SettingsError(Exception):
@@ -65,7 +101,7 @@ class Settings(
     )
     http_host: str = Field(default="127.0.0.1", description="Address of the API, the feed and the dashboard.")
     http_port: Port = 8080
-    public_url: str | None = Field(
+    public_url: PublicUrl | None = Field(
         default=None, description="Where people reach the dashboard, https://latchboard.example.com: links, passkeys."
     )
     require_second_factor: SecondFactorRequirement = Field(SecondFactorRequirement.NOBODY, description="nobody, admins or all")
@@ -76,27 +112,37 @@ class Settings(
     mqtt_tls_certificate: Path | None = None
     mqtt_tls_key: Path | None = None
     mqtt_client_ca: Path | None = Field(default=None, description="Authority whose certificates devices must show with TLS.")
-    mqtt_public_host: str | None = Field(default=None, description="Host in device credentials; default: this machine's address.")
-    broker: str = Field(default="embedded", description="`embedded`, mqtt://user:password@host:1883, or `none`.")
+    mqtt_public_host: Annotated[str, checked(_check_host)] | None = Field(
+        default=None, description="Host in device credentials; default: this machine's address."
+    )
+    broker: Annotated[str, checked(_check_broker)] = Field(
+        default="embedded", description="`embedded`, mqtt://user:password@host:1883, or `none`."
+    )
     mosquitto_password_file: Path | None = Field(default=None, description="External Mosquitto: file for device credentials.")
     mosquitto_acl_file: Path | None = None
     mosquitto_pid_file: Path | None = None
-    database_url: SecretStr | None = Field(
+    database_url: Annotated[SecretStr, checked(_check_database_url)] | None = Field(
         default=None, description="postgresql+asyncpg://…; default: SQLite in the data directory."
     )
     engine: Literal["native", "reference"] = "native"
-    owner_email: str | None = Field(default=None, description="Owner of the first account in an empty database.")
-    owner_password: SecretStr | None = None
+    owner_email: Annotated[str, checked(_domain_rule(check_email))] | None = Field(
+        default=None, description="Owner of the first account in an empty database."
+    )
+    owner_password: Annotated[SecretStr, checked(_domain_rule(check_password))] | None = None
     secret_keys: SecretStr | None = Field(
         default=None, description="Key ring, newest key first; default: a file in the data directory."
     )
     smtp_url: SecretStr | None = Field(default=None, description="smtp://user:password@host:587")
     smtp_from: str | None = None
-    homeassistant: SecretStr | None = Field(default=None, description="Broker of Home Assistant, mqtt://user:password@host:1883.")
+    homeassistant: Annotated[SecretStr, checked(_check_homeassistant)] | None = Field(
+        default=None, description="Broker of Home Assistant, mqtt://user:password@host:1883."
+    )
     homeassistant_key: SecretStr | None = Field(default=None, description="API key that Home Assistant acts with.")
     homeassistant_prefix: str = Field(default="homeassistant", pattern=r"^[A-Za-z0-9_-]{1,32}(/[A-Za-z0-9_-]{1,32}){0,3}$")
     cors_origins: str = Field(default="", description="Origins allowed in browsers, comma-separated; default: none.")
-    trusted_proxies: str = Field(default="", description="Addresses or networks of trusted reverse proxies, comma-separated.")
+    trusted_proxies: Networks = Field(
+        default="", description="Addresses or networks of trusted reverse proxies, comma-separated."
+    )
     forwarded_header: Literal["X-Forwarded-For", "Forwarded"] = Field(
         default="X-Forwarded-For", description="The header that these proxies write."
     )
@@ -113,69 +159,7 @@ class Settings(
     log_format: Literal["console", "json"] | None = Field(
         default=None, description="Default: console on a terminal, json elsewhere."
     )
-    log_level: Literal["DEBUG", "INFO", "WARNING", "ERROR"] = "INFO"
-
-    @field_validator("log_level", mode="before")
-    @classmethod
-    def _uppercase(cls, value: Any) -> Any:
-        return value.upper() if isinstance(value, str) else value
-
-    @field_validator("public_url")
-    @classmethod
-    def _check_public_url(cls, value: str | None) -> str | None:
-        if value is not None:
-            check_public_url(value)
-        return value and value.rstrip("/")
-
-    @field_validator("broker")
-    @classmethod
-    def _check_broker(cls, value: str) -> str:
-        if value not in ("embedded", "none"):
-            check_mqtt_url(value, "must be `embedded`, `none`, or")
-        return value
-
-    @field_validator("mqtt_public_host")
-    @classmethod
-    def _check_host(cls, value: str | None) -> str | None:
-        """The name appears in configurations of five languages, so only characters of host names and addresses are allowed."""
-        if value is not None and not _HOST.fullmatch(value) and not is_ip_address(value):
-            raise ValueError("must be a host name or an address such as mqtt.example.com: no scheme, port or brackets")
-        return value
-
-    @field_validator("trusted_proxies")
-    @classmethod
-    def _check_networks(cls, value: str) -> str:
-        parse_networks(value)
-        return value
-
-    @field_validator("owner_email")
-    @classmethod
-    def _check_email(cls, value: str | None) -> str | None:
-        if value is not None:
-            _apply_domain_rule(check_email, value)
-        return value
-
-    @field_validator("owner_password")
-    @classmethod
-    def _check_owner_password(cls, value: SecretStr | None) -> SecretStr | None:
-        if value is not None:
-            _apply_domain_rule(check_password, value.get_secret_value())
-        return value
-
-    @field_validator("homeassistant")
-    @classmethod
-    def _check_homeassistant_url(cls, value: SecretStr | None) -> SecretStr | None:
-        if value is not None:
-            check_mqtt_url(value.get_secret_value(), "must be")
-        return value
-
-    @field_validator("database_url")
-    @classmethod
-    def _check_database_url(cls, value: SecretStr | None) -> SecretStr | None:
-        known = ("sqlite+aiosqlite:///", "postgresql+asyncpg://")
-        if value is not None and not value.get_secret_value().startswith(known):
-            raise ValueError("must begin with sqlite+aiosqlite:/// or postgresql+asyncpg://")
-        return value
+    log_level: Annotated[Literal["DEBUG", "INFO", "WARNING", "ERROR"], BeforeValidator(_uppercase)] = "INFO"
 
     @model_validator(mode="after")
     def _check_consistency(self) -> Settings:
@@ -279,14 +263,6 @@ def setting_sources() -> dict[str, str]:
 
 def _known_variables() -> set[str]:
     return {PREFIX + name.upper() for name in Settings.model_fields}
-
-
-def _apply_domain_rule(check: Callable[[str], str], value: str) -> None:
-    """Apply a rule of the domain to a setting."""
-    try:
-        check(value)
-    except ValidationFailed as error:
-        raise ValueError(error.details[0].message.rstrip(".")) from None
 
 
 def _format_error(item: Any) -> str:

@@ -2,27 +2,28 @@
 
 from __future__ import annotations
 
-from pydantic import Field, SecretStr, field_validator
+from typing import Annotated
+
+from pydantic import Field, SecretStr
 from pydantic_settings import BaseSettings
+
+from app.config.checked_settings import checked
+
+
+def _check_clickhouse_url(value: str) -> None:
+    from adapters.clickhouse.reading_store import ClickHouseServerConfig  # imports httpx
+
+    ClickHouseServerConfig.parse(value)
 
 
 class TelemetrySettings(BaseSettings):
     readings_days: int = Field(default=30, ge=1, le=3_650, description="Days to keep raw telemetry.")
     rollups_days: int = Field(default=365, ge=1, le=3_650, description="Days to keep hourly roll-ups of telemetry.")
-    clickhouse_url: SecretStr | None = Field(
+    clickhouse_url: Annotated[SecretStr, checked(_check_clickhouse_url)] | None = Field(
         default=None,
         description="https://user:password@host:8443/database: ClickHouse, which gets the raw telemetry that is older.",
     )
     clickhouse_days: int = Field(default=365, ge=1, le=3_650, description="Days to keep raw telemetry in ClickHouse.")
-
-    @field_validator("clickhouse_url")
-    @classmethod
-    def _check_clickhouse_url(cls, value: SecretStr | None) -> SecretStr | None:
-        if value is not None:
-            from adapters.clickhouse.reading_store import ClickHouseServerConfig  # imports httpx
-
-            ClickHouseServerConfig.parse(value.get_secret_value())
-        return value
 
     def check_days(self) -> None:
         """Raises ValueError."""

@@ -6,7 +6,8 @@ import ipaddress
 from urllib.parse import urlsplit
 
 
-def check_public_url(value: str) -> None:
+def public_url(value: str) -> str:
+    """The URL without a slash at its end."""
     try:
         url = urlsplit(value)
         is_origin = url.scheme in ("http", "https") and url.hostname and not url.path.strip("/") and url.port != 0
@@ -14,6 +15,7 @@ def check_public_url(value: str) -> None:
         is_origin = False
     if not is_origin or url.query or url.fragment or url.username:
         raise ValueError("must be a URL without a path, such as https://latchboard.example.com")
+    return value.rstrip("/")
 
 
 def check_mqtt_url(value: str, allowed: str) -> None:
