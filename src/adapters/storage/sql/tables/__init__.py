@@ -1,144 +1,70 @@
 """The schema for both dialects. SQLite and PostgreSQL differ only in the conditions of partial indexes."""
 
-from adapters.storage.sql.tables.cluster import device_sessions, members, partitions
-from adapters.storage.sql.tables.columns import metadata
-from adapters.storage.sql.tables.devices_and_automation import (
-    PARTITION_HASH,
-    credentials,
-    definitions,
-    device_types,
-    devices,
-    executions,
-    left_edges,
-    rules,
-    schedule_edges,
-    schedules,
-)
-from adapters.storage.sql.tables.events_and_telemetry import (
-    attempts,
-    audit_rounds,
-    audit_seals,
-    dead_letters,
-    deliveries,
-    device_drops,
-    device_health,
-    device_latest,
-    device_metrics,
-    event_counts,
-    event_totals,
-    event_writers,
-    events,
-    metric_names,
-    readings,
-    rollups,
-    rollups_due,
-    tombstones,
-    webhooks,
-)
-from adapters.storage.sql.tables.grants_and_approvals import approvals, grant_uses, grants
-from adapters.storage.sql.tables.groups import device_groups, group_members
-from adapters.storage.sql.tables.identity import (
-    accounts,
-    api_keys,
-    external_identities,
-    invitations,
-    login_challenges,
-    login_failures,
-    memberships,
-    one_time_codes,
-    projects,
-    recovery_codes,
-    refresh_tokens,
-    stored_responses,
-    totp_secrets,
-    unlock_links,
-    used_sign_in_states,
-    user_sessions,
-    users,
-)
-from adapters.storage.sql.tables.notifications import (
-    notification_channels,
-    notification_settings,
-    notifications,
-)
-from adapters.storage.sql.tables.passkeys import passkeys, used_passkey_challenges
-from adapters.storage.sql.tables.provisioning import device_claims, provisioning_codes
-from adapters.storage.sql.tables.service_sessions import service_sessions
-from adapters.storage.sql.tables.service_state import (
-    late_readings,
-    reading_store_time,
-    service_secrets,
-    steady_time,
-    write_probes,
-)
-
-__all__ = [
-    "PARTITION_HASH",
-    "accounts",
-    "api_keys",
-    "approvals",
-    "attempts",
-    "audit_rounds",
-    "audit_seals",
-    "credentials",
-    "dead_letters",
-    "definitions",
-    "deliveries",
-    "device_claims",
-    "device_drops",
-    "device_groups",
-    "device_health",
-    "device_latest",
-    "device_metrics",
-    "device_sessions",
-    "device_types",
-    "devices",
-    "event_counts",
-    "event_totals",
-    "event_writers",
-    "events",
-    "executions",
-    "external_identities",
-    "grant_uses",
-    "grants",
-    "group_members",
-    "invitations",
-    "late_readings",
-    "left_edges",
-    "login_challenges",
-    "login_failures",
-    "members",
-    "memberships",
-    "metadata",
-    "metric_names",
-    "notification_channels",
-    "notification_settings",
-    "notifications",
-    "one_time_codes",
-    "partitions",
-    "passkeys",
-    "projects",
-    "provisioning_codes",
-    "reading_store_time",
-    "readings",
-    "recovery_codes",
-    "refresh_tokens",
-    "rollups",
-    "rollups_due",
-    "rules",
-    "schedule_edges",
-    "schedules",
-    "service_secrets",
-    "service_sessions",
-    "steady_time",
-    "stored_responses",
-    "tombstones",
-    "totp_secrets",
-    "unlock_links",
-    "used_passkey_challenges",
-    "used_sign_in_states",
-    "user_sessions",
-    "users",
-    "webhooks",
-    "write_probes",
-]
+from adapters.storage.sql.tables.cluster import device_sessions as device_sessions
+from adapters.storage.sql.tables.cluster import members as members
+from adapters.storage.sql.tables.cluster import partitions as partitions
+from adapters.storage.sql.tables.columns import metadata as metadata
+from adapters.storage.sql.tables.devices_and_automation import PARTITION_HASH as PARTITION_HASH
+from adapters.storage.sql.tables.devices_and_automation import credentials as credentials
+from adapters.storage.sql.tables.devices_and_automation import definitions as definitions
+from adapters.storage.sql.tables.devices_and_automation import device_types as device_types
+from adapters.storage.sql.tables.devices_and_automation import devices as devices
+from adapters.storage.sql.tables.devices_and_automation import executions as executions
+from adapters.storage.sql.tables.devices_and_automation import left_edges as left_edges
+from adapters.storage.sql.tables.devices_and_automation import rules as rules
+from adapters.storage.sql.tables.devices_and_automation import schedule_edges as schedule_edges
+from adapters.storage.sql.tables.devices_and_automation import schedules as schedules
+from adapters.storage.sql.tables.events_and_telemetry import attempts as attempts
+from adapters.storage.sql.tables.events_and_telemetry import audit_rounds as audit_rounds
+from adapters.storage.sql.tables.events_and_telemetry import audit_seals as audit_seals
+from adapters.storage.sql.tables.events_and_telemetry import dead_letters as dead_letters
+from adapters.storage.sql.tables.events_and_telemetry import deliveries as deliveries
+from adapters.storage.sql.tables.events_and_telemetry import device_drops as device_drops
+from adapters.storage.sql.tables.events_and_telemetry import device_health as device_health
+from adapters.storage.sql.tables.events_and_telemetry import device_latest as device_latest
+from adapters.storage.sql.tables.events_and_telemetry import device_metrics as device_metrics
+from adapters.storage.sql.tables.events_and_telemetry import event_counts as event_counts
+from adapters.storage.sql.tables.events_and_telemetry import event_totals as event_totals
+from adapters.storage.sql.tables.events_and_telemetry import event_writers as event_writers
+from adapters.storage.sql.tables.events_and_telemetry import events as events
+from adapters.storage.sql.tables.events_and_telemetry import metric_names as metric_names
+from adapters.storage.sql.tables.events_and_telemetry import readings as readings
+from adapters.storage.sql.tables.events_and_telemetry import rollups as rollups
+from adapters.storage.sql.tables.events_and_telemetry import rollups_due as rollups_due
+from adapters.storage.sql.tables.events_and_telemetry import tombstones as tombstones
+from adapters.storage.sql.tables.events_and_telemetry import webhooks as webhooks
+from adapters.storage.sql.tables.grants_and_approvals import approvals as approvals
+from adapters.storage.sql.tables.grants_and_approvals import grant_uses as grant_uses
+from adapters.storage.sql.tables.grants_and_approvals import grants as grants
+from adapters.storage.sql.tables.groups import device_groups as device_groups
+from adapters.storage.sql.tables.groups import group_members as group_members
+from adapters.storage.sql.tables.identity import accounts as accounts
+from adapters.storage.sql.tables.identity import api_keys as api_keys
+from adapters.storage.sql.tables.identity import external_identities as external_identities
+from adapters.storage.sql.tables.identity import invitations as invitations
+from adapters.storage.sql.tables.identity import login_challenges as login_challenges
+from adapters.storage.sql.tables.identity import login_failures as login_failures
+from adapters.storage.sql.tables.identity import memberships as memberships
+from adapters.storage.sql.tables.identity import one_time_codes as one_time_codes
+from adapters.storage.sql.tables.identity import projects as projects
+from adapters.storage.sql.tables.identity import recovery_codes as recovery_codes
+from adapters.storage.sql.tables.identity import refresh_tokens as refresh_tokens
+from adapters.storage.sql.tables.identity import stored_responses as stored_responses
+from adapters.storage.sql.tables.identity import totp_secrets as totp_secrets
+from adapters.storage.sql.tables.identity import unlock_links as unlock_links
+from adapters.storage.sql.tables.identity import used_sign_in_states as used_sign_in_states
+from adapters.storage.sql.tables.identity import user_sessions as user_sessions
+from adapters.storage.sql.tables.identity import users as users
+from adapters.storage.sql.tables.notifications import notification_channels as notification_channels
+from adapters.storage.sql.tables.notifications import notification_settings as notification_settings
+from adapters.storage.sql.tables.notifications import notifications as notifications
+from adapters.storage.sql.tables.passkeys import passkeys as passkeys
+from adapters.storage.sql.tables.passkeys import used_passkey_challenges as used_passkey_challenges
+from adapters.storage.sql.tables.provisioning import device_claims as device_claims
+from adapters.storage.sql.tables.provisioning import provisioning_codes as provisioning_codes
+from adapters.storage.sql.tables.service_sessions import service_sessions as service_sessions
+from adapters.storage.sql.tables.service_state import late_readings as late_readings
+from adapters.storage.sql.tables.service_state import reading_store_time as reading_store_time
+from adapters.storage.sql.tables.service_state import service_secrets as service_secrets
+from adapters.storage.sql.tables.service_state import steady_time as steady_time
+from adapters.storage.sql.tables.service_state import write_probes as write_probes
