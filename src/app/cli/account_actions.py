@@ -1,22 +1,20 @@
-"""Commands that change accounts and users in the database, also while the service runs: SQLite serializes the two processes."""
+"""Commands that change accounts and users in the database."""
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
 
 from adapters.clock import SystemClock
 from adapters.crypto.access_tokens import JwtAccessTokenCodec
 from adapters.crypto.password_hasher import Argon2PasswordHasher
 from adapters.crypto.secret_hasher import KeyRingSecretHasher
-from adapters.feed_hub import InProcessFeedHub
 from adapters.id_generator import RandomIdGenerator
-from adapters.storage.sql import SqlDatabase
+from app.cli.command_support import Result, load_settings_or_exit, run_async
+from app.cli.open_database import open_database
 from app.config.settings import Settings
-from app.runtime.lost_database_check import require_database
 from app.runtime.startup_errors import StartupError
-from app.wiring.adapters import load_key_ring, prepare_data_dir
-from domain.events.service import DomainEventRecorder
+from app.wiring.adapters import load_key_ring
 from domain.kernel.caller import Role
 from domain.sign_in.token_issuer import SessionTokenIssuer
 from domain.team.operator_accounts import OperatorAccountService
@@ -24,53 +22,36 @@ from domain.team.operator_accounts import OperatorAccountService
 
 @asynccontextmanager
 async def open_operator_service(settings: Settings) -> AsyncIterator[OperatorAccountService]:
-    prepare_data_dir(settings.data_dir)
-    database = SqlDatabase(settings.effective_database_url, pool_size=1)
-    ids, hasher = RandomIdGenerator(), Argon2PasswordHasher(threads=1)
-    uow = database.unit_of_work(DomainEventRecorder(ids=ids, observers=[], feed=InProcessFeedHub()))
+    hasher = Argon2PasswordHasher(threads=1)
     try:
-        require_database(settings, database.file)
-        await database.start()
-        yield OperatorAccountService(uow=uow, clock=SystemClock(), ids=ids, hasher=hasher)
+        async with open_database(settings) as uow:
+            yield OperatorAccountService(uow=uow, clock=SystemClock(), ids=RandomIdGenerator(), hasher=hasher)
     finally:
-        await database.stop()
         hasher.close()
 
 
-async def create_account(settings: Settings, name: str, email: str, password: str) -> str:
-    async with open_operator_service(settings) as operator:
-        created = await operator.create_account(name=name, email=email, password=password)
+def run_as_operator(action: Callable[[OperatorAccountService], Awaitable[Result]]) -> Result:
+    """Run one method of the service. An error of ours exits the program with its message."""
+
+    async def run() -> Result:
+        async with open_operator_service(load_settings_or_exit()) as operator:
+            return await action(operator)
+
+    return run_async(run())
+
+
+async def create_account(operator: OperatorAccountService, name: str, email: str, password: str) -> str:
+    created = await operator.create_account(name=name, email=email, password=password)
     if created is None:
         raise StartupError("The account was not created.")
     return created.account.account_id
 
 
-async def list_accounts(settings: Settings) -> list[tuple[str, str]]:
-    async with open_operator_service(settings) as operator:
-        return [(account.account_id, account.name) for account in await operator.list_accounts()]
-
-
-async def add_user(settings: Settings, account_id: str | None, email: str, password: str, role: Role) -> None:
-    async with open_operator_service(settings) as operator:
-        known = [account.account_id for account in await operator.list_accounts()]
-        if account_id is None and len(known) != 1:
-            raise StartupError(f"There are {len(known)} accounts; name one with --account (see `latchboard account list`).")
-        await operator.add_user(account_id or known[0], email=email, password=password, role=role)
-
-
-async def set_password(settings: Settings, email: str, password: str) -> None:
-    async with open_operator_service(settings) as operator:
-        await operator.set_password(email, password)
-
-
-async def confirm_email(settings: Settings, email: str) -> None:
-    async with open_operator_service(settings) as operator:
-        await operator.confirm_email(email)
-
-
-async def reset_second_factor(settings: Settings, email: str) -> None:
-    async with open_operator_service(settings) as operator:
-        await operator.reset_second_factor(email)
+async def add_user(operator: OperatorAccountService, account_id: str | None, email: str, password: str, role: Role) -> None:
+    known = [account.account_id for account in await operator.list_accounts()]
+    if account_id is None and len(known) != 1:
+        raise StartupError(f"There are {len(known)} accounts; name one with --account (see `latchboard account list`).")
+    await operator.add_user(account_id or known[0], email=email, password=password, role=role)
 
 
 async def issue_owner_token(settings: Settings) -> str:

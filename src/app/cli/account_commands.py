@@ -5,15 +5,12 @@ from __future__ import annotations
 from typing import Annotated
 
 import typer
-from rich.console import Console
 
-from app.cli.command_support import load_settings_or_exit, run_async
+from app.cli.operator_console import stdout_console
 from domain.kernel.caller import Role
 
 accounts = typer.Typer(help="Manage the accounts of this installation.", no_args_is_help=True)
 users = typer.Typer(help="Manage the users of an account.", no_args_is_help=True)
-
-stdout_console = Console(highlight=False, soft_wrap=True)
 
 Email = Annotated[str, typer.Option(help="Email address of the user.")]
 Password = Annotated[
@@ -27,36 +24,36 @@ Password = Annotated[
 @accounts.command("create")
 def account_create(name: Annotated[str, typer.Option(help="Name of the account.")], email: Email, password: Password) -> None:
     """Create an account with an Owner."""
-    from app.cli.account_actions import create_account
+    from app.cli.account_actions import create_account, run_as_operator
 
-    account_id = run_async(create_account(load_settings_or_exit(), name, email, password))
+    account_id = run_as_operator(lambda operator: create_account(operator, name, email, password))
     stdout_console.print(f"{account_id}  {name}: {email} is its Owner.")
 
 
 @accounts.command("list")
 def account_list() -> None:
     """List all accounts."""
-    from app.cli.account_actions import list_accounts
+    from app.cli.account_actions import run_as_operator
 
-    for account_id, name in run_async(list_accounts(load_settings_or_exit())):
-        stdout_console.print(f"{account_id}  {name}")
+    for account in run_as_operator(lambda operator: operator.list_accounts()):
+        stdout_console.print(f"{account.account_id}  {account.name}")
 
 
 @accounts.command("reset-second-factor")
 def account_reset_second_factor(email: Email) -> None:
     """Remove the second factor of a user who has lost it. All sessions of the user end."""
-    from app.cli.account_actions import reset_second_factor
+    from app.cli.account_actions import run_as_operator
 
-    run_async(reset_second_factor(load_settings_or_exit(), email))
+    run_as_operator(lambda operator: operator.reset_second_factor(email))
     stdout_console.print(f"{email} has no second factor any more; all sessions have ended.")
 
 
 @accounts.command("confirm-email")
 def account_confirm_email(email: Email) -> None:
     """Confirm that a user's address is theirs, so that the identity provider may sign them in."""
-    from app.cli.account_actions import confirm_email
+    from app.cli.account_actions import run_as_operator
 
-    run_async(confirm_email(load_settings_or_exit(), email))
+    run_as_operator(lambda operator: operator.confirm_email(email))
     stdout_console.print(f"The address {email} is confirmed.")
 
 
@@ -68,16 +65,16 @@ def user_add(
     account: Annotated[str | None, typer.Option(help="Account id; needed only with more than one account.")] = None,
 ) -> None:
     """Add a user to an account."""
-    from app.cli.account_actions import add_user
+    from app.cli.account_actions import add_user, run_as_operator
 
-    run_async(add_user(load_settings_or_exit(), account, email, password, role))
+    run_as_operator(lambda operator: add_user(operator, account, email, password, role))
     stdout_console.print(f"Added {email} as {role}.")
 
 
 @users.command("password")
 def user_password(email: Email, password: Password) -> None:
     """Set a new password for a user. All sessions of the user end."""
-    from app.cli.account_actions import set_password
+    from app.cli.account_actions import run_as_operator
 
-    run_async(set_password(load_settings_or_exit(), email, password))
+    run_as_operator(lambda operator: operator.set_password(email, password))
     stdout_console.print(f"{email} has a new password; all sessions have ended.")

@@ -2,18 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Sequence
-from contextlib import asynccontextmanager
+from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any, TextIO
+from typing import TextIO
 
 from adapters.clock import SystemClock
 from adapters.crypto.seal_keys import Ed25519SealKeyProvider
-from adapters.storage.sql import SqlDatabase
+from adapters.storage.sql.unit_of_work import SqlUnitOfWork
+from app.cli.open_database import open_database, open_key_ring
 from app.config.settings import Settings
-from app.runtime.lost_database_check import require_database
 from app.runtime.startup_errors import StartupError
-from app.wiring.adapters import load_key_ring, prepare_data_dir
 from domain.audit.export import AuditExporter
 from domain.audit.export_selection import AuditSelection
 from domain.audit.sealing import AuditSealService
@@ -39,12 +37,12 @@ class AuditExportOptions:
 
 def list_public_keys(settings: Settings) -> Sequence[tuple[str, str]]:
     """Ids and public keys, newest first. Raises StartupError."""
-    return [(key.key_id, key.public_key) for key in _seal_keys(settings).all()]
+    return [(key.key_id, key.public_key) for key in Ed25519SealKeyProvider(open_key_ring(settings)).all()]
 
 
 async def seal_log(settings: Settings) -> int:
     """How many accounts were sealed. Raises StartupError, Conflict, and what the database raises."""
-    keys = _seal_keys(settings)
+    keys = Ed25519SealKeyProvider(open_key_ring(settings))
     async with open_database(settings) as uow:
         return await AuditSealService(uow=uow, clock=SystemClock(), keys=keys).seal()
 
@@ -59,27 +57,14 @@ async def export_log(settings: Settings, request: AuditExportOptions, file: Text
             file.write(line + "\n")
 
 
-@asynccontextmanager
-async def open_database(settings: Settings) -> AsyncIterator[Any]:
-    """Its unit of work."""
-    prepare_data_dir(settings.data_dir)
-    database = SqlDatabase(settings.effective_database_url, pool_size=1)
-    try:
-        require_database(settings, database.file)
-        await database.start()
-        yield database.uow
-    finally:
-        await database.stop()
-
-
-async def choose_account(uow: Any, named: str | None) -> AccountId:
+async def choose_account(uow: SqlUnitOfWork, named: str | None) -> AccountId:
     """Raises StartupError."""
     async with uow.read() as tx:
         known = await tx.accounts.list_ids()
     if named is not None and named in known:
         return AccountId(named)
     if named is None and len(known) == 1:
-        return known[0]  # type: ignore[no-any-return]
+        return known[0]
     raise StartupError(
         f"There is no account {named}. See: latchboard account list" if named else "Name the account with --account ID."
     )
@@ -91,10 +76,3 @@ def _time(option: str, text: str | None) -> int | None:
         return None if text is None else from_iso(text)
     except (ValueError, OverflowError):
         raise ValidationFailed(f"{option} {text} is no ISO 8601 date-time with offset, such as 2026-11-21T04:00:00Z.") from None
-
-
-def _seal_keys(settings: Settings) -> Ed25519SealKeyProvider:
-    prepare_data_dir(settings.data_dir)
-    if settings.secret_keys is None and not (settings.data_dir / "secret_keys").exists():
-        raise StartupError(f"There is no key ring in {settings.data_dir}. Set LATCHBOARD_DATA_DIR to where the service keeps it.")
-    return Ed25519SealKeyProvider(load_key_ring(settings))

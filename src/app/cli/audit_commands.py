@@ -12,14 +12,12 @@ from pathlib import Path
 from typing import Annotated
 
 import typer
-from rich.console import Console
 
 from app.cli.command_support import EXIT_FAILURE, EXIT_USAGE, exit_with, load_settings_or_exit, run_async
+from app.cli.operator_console import stdout_console
 from domain.audit.verify import AuditVerificationError, AuditVerificationReport, AuditVerifier
 
 audit = typer.Typer(help="The event log as proof: seal, export, verify.", no_args_is_help=True)
-
-stdout_console = Console(highlight=False, soft_wrap=True)
 
 Account = Annotated[str | None, typer.Option(help="Account id from `account list`. Not needed if there is only one account.")]
 

@@ -19,8 +19,9 @@ from adapters.audit_sinks.http import HttpAuditSink
 from adapters.audit_sinks.syslog import TcpSyslogAuditSink, UdpSyslogAuditSink
 from adapters.clock import SystemClock
 from adapters.delivery.retry_jitter import RandomJitter
-from app.cli.audit_actions import choose_account, open_database
+from app.cli.audit_actions import choose_account
 from app.cli.command_support import stderr_console
+from app.cli.open_database import open_database
 from app.config.settings import Settings
 from app.runtime.startup_errors import StartupError
 from domain.audit.log_tail import AuditCursor, AuditSink, AuditTailReader, SinkRefusedError, SinkUnavailableError

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Coroutine
+from collections.abc import Coroutine, Iterator
+from contextlib import contextmanager
 from functools import cache
 from typing import TYPE_CHECKING, Any, NoReturn, TypeVar
 
@@ -37,9 +38,16 @@ def load_settings_or_exit(**overrides: Any) -> Settings:
 
 
 def run_async(work: Coroutine[Any, Any, Result]) -> Result:
-    """Run `work`. An error of ours exits the program with its message; any other error propagates."""
-    try:
+    """Run `work`. An error of ours exits the program with its message."""
+    with our_errors_exit():
         return uvloop.run(work)
+
+
+@contextmanager
+def our_errors_exit() -> Iterator[None]:
+    """An error of ours exits the program with its message; any other error propagates."""
+    try:
+        yield
     except Exception as error:
         message = startup_error_message(error) or (error.message if isinstance(error, DomainError) else None)
         if message is None:

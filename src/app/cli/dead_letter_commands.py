@@ -3,24 +3,20 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import AsyncIterator, Sequence
-from contextlib import asynccontextmanager
+from collections.abc import Awaitable, Callable, Sequence
 from datetime import UTC, datetime
 from typing import Annotated
 
 import typer
-from rich.console import Console
 
-from adapters.storage.sql import SqlDatabase
-from adapters.storage.sql.unit_of_work import SqlTransaction
-from app.cli.command_support import EXIT_FAILURE, EXIT_USAGE, exit_with, load_settings_or_exit, run_async
-from app.wiring.adapters import prepare_data_dir
+from adapters.storage.sql.repositories.dead_letters import SqlDeadLetterRepository
+from app.cli.command_support import EXIT_FAILURE, EXIT_USAGE, Result, exit_with, load_settings_or_exit, run_async
+from app.cli.open_database import open_database
+from app.cli.operator_console import stdout_console
 from domain.ingest.dead_letters import DeadLetter
 from domain.kernel.ids import DeviceId
 
 deadletters = typer.Typer(help="Messages from devices that the database refused.", no_args_is_help=True)
-
-stdout_console = Console(highlight=False, soft_wrap=True)
 
 LetterIds = Annotated[list[int] | None, typer.Argument(help="Ids from `deadletters list`.", metavar="[ID]...")]
 
@@ -32,12 +28,11 @@ def deadletters_list(
 ) -> None:
     """List the messages that are set aside, newest first."""
 
-    async def run() -> tuple[Sequence[DeadLetter], int]:
-        async with _transaction() as tx:
-            device_id = None if device is None else DeviceId(device)
-            return await tx.dead_letters.list(limit, device_id=device_id), await tx.dead_letters.count()
+    async def read(dead_letters: SqlDeadLetterRepository) -> tuple[Sequence[DeadLetter], int]:
+        device_id = None if device is None else DeviceId(device)
+        return await dead_letters.list(limit, device_id=device_id), await dead_letters.count()
 
-    letters, count = run_async(run())
+    letters, count = _run(read)
     for each in letters:
         line = f"{each.letter_id:>6}  {each.state:<9}  {_iso(each.arrived_ms)}  {_device_of(each)}  {each.kind}  "
         stdout_console.print(f"{line}{len(each.payload)} bytes  {each.reason}", markup=False)
@@ -50,12 +45,7 @@ def deadletters_show(
     raw: Annotated[bool, typer.Option("--raw", help="Write only the bytes of the message to standard output.")] = False,
 ) -> None:
     """Show one message with its bytes and why it was refused."""
-
-    async def run() -> DeadLetter | None:
-        async with _transaction() as tx:
-            return await tx.dead_letters.find(letter_id)
-
-    found = run_async(run())
+    found = _run(lambda dead_letters: dead_letters.find(letter_id))
     if found is None:
         exit_with(f"There is no dead letter {letter_id}. See `latchboard deadletters list`.", EXIT_FAILURE)
     if raw:
@@ -81,12 +71,7 @@ def deadletters_replay(
 ) -> None:
     """Mark messages for replay. The running service, or the next start, stores them as late messages and deletes them here."""
     chosen = _chosen(ids, every)
-
-    async def run() -> int:
-        async with _transaction() as tx:
-            return await tx.dead_letters.mark_for_replay(chosen)
-
-    count = run_async(run())
+    count = _run(lambda dead_letters: dead_letters.mark_for_replay(chosen))
     stdout_console.print(f"{count} marked. The service replays them within seconds; those that fail again stay listed.")
 
 
@@ -96,25 +81,18 @@ def deadletters_purge(
 ) -> None:
     """Delete messages for good."""
     chosen = _chosen(ids, every)
-
-    async def run() -> int:
-        async with _transaction() as tx:
-            return await tx.dead_letters.delete(chosen)
-
-    stdout_console.print(f"{run_async(run())} deleted.")
+    count = _run(lambda dead_letters: dead_letters.delete(chosen))
+    stdout_console.print(f"{count} deleted.")
 
 
-@asynccontextmanager
-async def _transaction() -> AsyncIterator[SqlTransaction]:
-    settings = load_settings_or_exit()
-    prepare_data_dir(settings.data_dir)
-    database = SqlDatabase(settings.effective_database_url, pool_size=1)
-    try:
-        await database.start()
-        async with database.uow.write() as tx:
-            yield tx
-    finally:
-        await database.stop()
+def _run(action: Callable[[SqlDeadLetterRepository], Awaitable[Result]]) -> Result:
+    """In one transaction."""
+
+    async def run() -> Result:
+        async with open_database(load_settings_or_exit()) as uow, uow.write() as tx:
+            return await action(tx.dead_letters)
+
+    return run_async(run())
 
 
 def _chosen(ids: list[int] | None, every: bool) -> list[int] | None:

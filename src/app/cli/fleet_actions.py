@@ -10,14 +10,13 @@ from pathlib import Path
 from typing import Any, NoReturn, TextIO
 
 import typer
-from rich.console import Console
 
 from app.cli.command_support import EXIT_FAILURE, EXIT_USAGE, exit_with, load_settings_or_exit, stderr_console
 from app.cli.fleet_api_client import FleetApiClient, FleetApiError, fleet_client
 from app.cli.fleet_document import FleetFile, FleetFileError, format_fleet_file, parse_fleet_file
+from app.cli.operator_console import stdout_console
 from app.cli.startup_banner import http_url
 
-stdout_console = Console(highlight=False, soft_wrap=True)
 _SIGNS = {"CREATE": "+", "CHANGE": "~", "DELETE": "-"}
 _WITH_SECRETS = ("apiKeys", "webhooks")
 

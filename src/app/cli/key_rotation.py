@@ -15,13 +15,9 @@ from adapters.clock import SystemClock
 from adapters.crypto.key_ring import KeyRing, SecretKeyProvider
 from adapters.crypto.key_ring_file import KeyRingFile, RotationInProgressError
 from adapters.crypto.vault import AesVault, sealing_key_id
-from adapters.feed_hub import InProcessFeedHub
-from adapters.id_generator import RandomIdGenerator
-from adapters.storage.sql import SqlDatabase
+from app.cli.open_database import open_database, open_key_ring
 from app.config.settings import Settings
 from app.runtime.startup_errors import StartupError
-from app.wiring.adapters import load_key_ring, prepare_data_dir
-from domain.events.service import DomainEventRecorder
 from domain.kernel.clock import HOUR_MS, Clock
 from domain.secrets.rekey import RekeyReport, RekeyService
 
@@ -140,14 +136,6 @@ def _count_outdated(report: RekeyReport, ring: SecretKeyProvider) -> int:
 
 @asynccontextmanager
 async def _open_keys(settings: Settings) -> AsyncIterator[_KeyRotationContext]:
-    prepare_data_dir(settings.data_dir)
-    if settings.secret_keys is None and not (settings.data_dir / "secret_keys").exists():
-        raise StartupError(f"There is no key ring in {settings.data_dir}. Set LATCHBOARD_DATA_DIR to where the service keeps it.")
-    ring = load_key_ring(settings)
-    database = SqlDatabase(settings.effective_database_url, pool_size=1)
-    uow = database.unit_of_work(DomainEventRecorder(ids=RandomIdGenerator(), observers=[], feed=InProcessFeedHub()))
-    try:
-        await database.start()
+    ring = open_key_ring(settings)
+    async with open_database(settings) as uow:
         yield _KeyRotationContext(ring, RekeyService(uow=uow, vault=AesVault(ring), key_of=sealing_key_id), SystemClock())
-    finally:
-        await database.stop()

@@ -14,11 +14,10 @@ from typing import Annotated, Any, NoReturn
 import structlog
 import typer
 
-from app.cli.command_support import EXIT_FAILURE, exit_with, load_settings_or_exit, run_async
+from app.cli.command_support import load_settings_or_exit, our_errors_exit, run_async
 from app.cli.screen import Screen
 from app.config.settings import Settings, unknown_variable_warnings
 from app.runtime import logging
-from app.runtime.startup_errors import PortInUseError
 from app.version import VERSION
 
 app = typer.Typer(
@@ -83,10 +82,8 @@ def _run_service(settings: Settings, *, demo: bool) -> None:
 def _run_workers(settings: Settings) -> int:
     from app.cli.worker_processes import run_workers
 
-    try:
+    with our_errors_exit():
         return run_workers(settings)
-    except PortInUseError as error:
-        exit_with(str(error), EXIT_FAILURE)
 
 
 def _exit_process(code: int) -> NoReturn:

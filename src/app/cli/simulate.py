@@ -10,6 +10,7 @@ import typer
 from rich.console import Console
 
 from app.cli.command_support import EXIT_FAILURE, EXIT_USAGE, exit_with, load_settings_or_exit, run_async
+from app.cli.operator_console import stdout_console
 from app.cli.startup_banner import http_url
 from app.config.settings import Settings
 from app.runtime import logging
@@ -26,8 +27,6 @@ from domain.devices.model import FirmwareProfile
 
 PLAIN_PROGRESS_EVERY_S = 10.0
 """Interval of progress lines when the output is not a terminal."""
-
-stdout_console = Console(highlight=False, soft_wrap=True)
 
 
 class ConsoleProgressReporter:

@@ -9,11 +9,11 @@ from pathlib import Path
 from typing import Annotated
 
 import typer
-from rich.console import Console
 
 from adapters.clock import SystemClock
 from adapters.crypto.certificate_authority import CertificateAuthority, PemCertificateAndKey
 from app.cli.command_support import EXIT_FAILURE, exit_with, load_settings_or_exit
+from app.cli.operator_console import stdout_console
 from domain.kernel.clock import SECOND_MS
 from domain.kernel.ids import IdPrefix, has_id_format
 
@@ -23,8 +23,6 @@ DEVICE_DAYS = 3_650
 _SERVER_NAME = re.compile(r"[A-Za-z0-9]([A-Za-z0-9.:-]{0,251}[A-Za-z0-9])?")
 
 tls = typer.Typer(help="Certificates for MQTT over TLS: an authority, its server, its devices.", no_args_is_help=True)
-
-stdout_console = Console(highlight=False, soft_wrap=True)
 
 Days = Annotated[int, typer.Option(min=1, max=36_500, help="How long the certificate is valid.")]
 

@@ -9,24 +9,22 @@ from pathlib import Path
 from typing import Annotated
 
 import typer
-from rich.console import Console
 from rich.table import Table
 
 from app.cli.account_commands import accounts, users
 from app.cli.api_documents import asyncapi, openapi
 from app.cli.audit_commands import audit
 from app.cli.broker_config import broker_config
-from app.cli.command_support import EXIT_FAILURE, exit_with, load_settings_or_exit, run_async
+from app.cli.command_support import EXIT_FAILURE, load_settings_or_exit, our_errors_exit, run_async
 from app.cli.dead_letter_commands import deadletters
 from app.cli.fleet_commands import apply, export, plan
+from app.cli.operator_console import stdout_console
 from app.cli.secret_key_commands import keys
 from app.cli.service_commands import app
 from app.cli.simulate import simulate
 from app.cli.tls_certificates import tls
 from app.config.settings import setting_sources, unknown_variable_warnings
 from app.runtime import logging
-from app.runtime.startup_errors import StartupError
-from domain.kernel.errors import Unavailable
 
 __all__ = ["app"]
 
@@ -37,8 +35,6 @@ app.add_typer(audit, name="audit")
 app.add_typer(deadletters, name="deadletters")
 app.add_typer(tls, name="tls")
 app.add_typer(broker_config, name="broker-config")
-
-stdout_console = Console(highlight=False, soft_wrap=True)
 
 
 app.command()(simulate)
@@ -67,10 +63,8 @@ def backup(folder: Annotated[Path, typer.Argument(help="A new or empty directory
     """Copy the SQLite database and its secret keys. The service may run meanwhile. The copy is a data directory."""
     from app.cli.backup import create_backup
 
-    try:
+    with our_errors_exit():
         result = create_backup(load_settings_or_exit(), folder)
-    except StartupError as error:
-        exit_with(str(error), EXIT_FAILURE)
     keys = "latchboard.db and secret_keys" if result.includes_keys else "latchboard.db; keep LATCHBOARD_SECRET_KEYS with it"
     stdout_console.print(
         f"{result.folder}: {keys}, {result.size_bytes / 1_000_000:.1f} MB. To restore it, start on a copy of this directory."
@@ -113,10 +107,8 @@ def health() -> None:
     """Ask the running service whether it is ready. Exit code 0: it is; 1: it is not, with the reason."""
     from app.cli.health_check import check_readiness
 
-    try:
+    with our_errors_exit():
         stdout_console.print(check_readiness(load_settings_or_exit()), markup=False)
-    except StartupError as error:
-        exit_with(str(error), EXIT_FAILURE)
 
 
 @app.command()
@@ -124,10 +116,8 @@ def compact() -> None:
     """Give the space of deleted rows back to the file system. While the service runs it releases only unused pages."""
     from app.cli.compact_database import compact as compact_database
 
-    try:
+    with our_errors_exit():
         result = compact_database(load_settings_or_exit())
-    except (StartupError, Unavailable) as error:
-        exit_with(str(error), EXIT_FAILURE)
     how = "while the service runs" if result.is_online else "rewritten"
     sizes = f"{result.before / 1_000_000:.1f} MB before, {result.after / 1_000_000:.1f} MB now"
     stdout_console.print(f"{result.path}: {sizes} ({how}).")
