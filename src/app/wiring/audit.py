@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 from adapters.crypto.seal_keys import Ed25519SealKeyProvider
+from adapters.storage.sql.unit_of_work import SqlUnitOfWork
 from app.runtime.metrics import Metrics
 from app.wiring.adapters import ServiceAdapters
+from app.wiring.shared_ports import shared_ports
 from app.workers.audit_seals import AuditSealWorker
 from domain.audit.export import AuditExporter
 from domain.audit.sealing import AuditSealService
@@ -14,10 +14,10 @@ from domain.kernel.clock import SECOND_MS, Clock
 
 
 class AuditServices:
-    def __init__(self, uow: Any, adapters: ServiceAdapters) -> None:
+    def __init__(self, uow: SqlUnitOfWork, adapters: ServiceAdapters) -> None:
         self._clock: Clock = adapters.clock
-        self.exporter = AuditExporter(uow=uow, clock=adapters.clock)
-        self.seals = AuditSealService(uow=uow, clock=adapters.clock, keys=Ed25519SealKeyProvider(adapters.key_ring))
+        self.exporter = AuditExporter(**shared_ports(uow, adapters))
+        self.seals = AuditSealService(**shared_ports(uow, adapters), keys=Ed25519SealKeyProvider(adapters.key_ring))
 
     def create_worker(self) -> AuditSealWorker:
         return AuditSealWorker(seals=self.seals, clock=self._clock)

@@ -277,7 +277,7 @@ def _create_feed_interest_worker(
     adapters: ServiceAdapters, services: Services, wake_events: WakeEvents, shared_feed: ClusterFeedWorker | None
 ) -> FeedInterestWorker:
     return FeedInterestWorker(
-        watched_devices=WatchedDeviceFinder(uow=services.uow, clock=adapters.clock),
+        watched_devices=WatchedDeviceFinder(**services.shared),
         hub=adapters.feed,
         engine=adapters.engine.engine,
         wake_event=wake_events.feed_interest,

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from app.wiring.adapters import ServiceAdapters
+from app.wiring.shared_ports import creating_ports, secret_ports
 from domain.devices.bulk_registration import BulkRegistrationService
 from domain.devices.credential_issuer import CredentialIssuer
 from domain.devices.credential_sync import CredentialSync
@@ -14,8 +15,7 @@ from domain.provisioning.codes import ProvisioningCodeService
 
 class DeviceRegistrationServices:
     def __init__(self, uow: Any, adapters: ServiceAdapters, issuer: CredentialIssuer, credential_sync: CredentialSync) -> None:
-        shared: dict[str, Any] = {"uow": uow, "clock": adapters.clock, "ids": adapters.ids}
-        making: dict[str, Any] = {**shared, "issuer": issuer, "credential_sync": credential_sync}
-        self.bulk_registration = BulkRegistrationService(**making)
-        self.provisioning_codes = ProvisioningCodeService(**shared, digest=adapters.digest)
-        self.device_claims = DeviceClaimService(**making, digest=adapters.digest)
+        creating, secret = creating_ports(uow, adapters), secret_ports(uow, adapters)
+        self.bulk_registration = BulkRegistrationService(**creating, issuer=issuer, credential_sync=credential_sync)
+        self.provisioning_codes = ProvisioningCodeService(**secret)
+        self.device_claims = DeviceClaimService(**secret, issuer=issuer, credential_sync=credential_sync)

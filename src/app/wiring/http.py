@@ -24,6 +24,8 @@ from adapters.http.api.devices.routes import devices_blueprint
 from adapters.http.api.events.routes import events_blueprint
 from adapters.http.api.fleet.routes import fleet_blueprint
 from adapters.http.api.grants.routes import grants_blueprint
+from adapters.http.api.groups.grant_routes import group_grants_blueprint
+from adapters.http.api.groups.routes import groups_blueprint
 from adapters.http.api.invitations.routes import invitations_blueprint
 from adapters.http.api.keys.routes import keys_blueprint
 from adapters.http.api.network.routes import network_blueprint
@@ -62,12 +64,12 @@ from app.wiring.broker_access import create_broker_access
 from app.wiring.cluster_overview import create_cluster_overview
 from app.wiring.composed_service import ComposedService
 from app.wiring.fleet_file import create_fleet_file_service
-from app.wiring.groups import group_blueprints
 from app.wiring.network_reachability import describe_network
 from app.wiring.services import Services
 from domain.devices.firmware_service import DeviceFirmwareService
 from domain.feed.feed_audience import FeedAudienceService
 from domain.feed.feed_between_instances import no_other_instances
+from domain.groups.bulk_actions import GroupBulkActionService
 from domain.rules.metric_declarations import MetricDeclarationService
 from domain.team.service_sessions import ServiceSessionService
 from domain.telemetry.queries.missed_readings import MissedReadingService
@@ -88,9 +90,7 @@ def create_http_app(program: ComposedService) -> Quart:
         ],
         authenticator=services.callers,
         feed=program.feed_endpoint,
-        idempotency_store=IdempotencyStore(
-            uow=services.uow, clock=adapters.clock, vault=adapters.vault, process_id=adapters.process_id
-        ),
+        idempotency_store=IdempotencyStore(**services.shared, vault=adapters.vault, process_id=adapters.process_id),
         denial_log=services.denial_log,
         proxies=proxies,
         settings=HttpSettings(cors_origins=origins, hsts=settings.tls_at_proxy),
@@ -139,7 +139,7 @@ def _create_feed(program: ComposedService, proxies: TrustedProxies) -> FeedEndpo
         unauthenticated_per_address=settings.feed_pending_per_address,
         unlimited=settings.unlimited_networks(settings.trusted_proxies),
     )
-    audience = FeedAudienceService(uow=services.uow, clock=adapters.clock)
+    audience = FeedAudienceService(**services.shared)
     cluster = program.workers.cluster
     missed_readings = MissedReadingService(
         uow=services.uow,
@@ -162,17 +162,10 @@ def _create_feed(program: ComposedService, proxies: TrustedProxies) -> FeedEndpo
 
 def _create_blueprints(program: ComposedService) -> list[Blueprint]:
     s, adapters, workers = program.services, program.adapters, program.workers
-    hooks = WebhookService(
-        uow=s.uow,
-        clock=adapters.clock,
-        ids=adapters.ids,
-        vault=adapters.vault,
-        courier=adapters.courier,
-        on_changed=workers.webhook_delivery.cancel_webhook,
+    webhooks = WebhookService(
+        **s.creating, vault=adapters.vault, courier=adapters.courier, on_changed=workers.webhook_delivery.cancel_webhook
     )
-    log = WebhookDeliveryLogService(
-        uow=s.uow, clock=adapters.clock, ids=adapters.ids, deliveries=s.deliveries, send=workers.webhook_delivery.send_manual
-    )
+    log = WebhookDeliveryLogService(**s.creating, deliveries=s.deliveries, send=workers.webhook_delivery.send_manual)
     return [
         *_operation_blueprints(program),
         *_sign_in_blueprints(program),
@@ -182,20 +175,18 @@ def _create_blueprints(program: ComposedService) -> list[Blueprint]:
         catalog_blueprint(),
         dashboard_blueprint(),
         devices_blueprint(s.devices, s.control),
-        *_fleet_blueprints(program),
+        *_fleet_blueprints(program, webhooks),
         credentials_blueprint(s.credentials, _create_firmware_service(s)),
         device_types_blueprint(s.device_types),
         commands_blueprint(s.commands, s.submission_waiter, s.definitions, s.control),
         notifications_blueprint(s.notifications.service, s.notifications.push_keys),
         schedules_blueprint(s.schedules, s.schedule_calendar),
-        rules_blueprint(
-            s.rules, s.stored_telemetry.rule_dry_runs, MetricDeclarationService(uow=s.uow, clock=program.adapters.clock)
-        ),
+        rules_blueprint(s.rules, s.stored_telemetry.rule_dry_runs, MetricDeclarationService(**s.shared)),
         grants_blueprint(s.grants, s.access_explanations),
         *_approval_blueprints(s),
         telemetry_blueprint(s.stored_telemetry.queries, s.stored_telemetry.downsampling),
         events_blueprint(s.events, s.audit.exporter),
-        webhooks_blueprint(webhooks=hooks, log=log),
+        webhooks_blueprint(webhooks=webhooks, log=log),
     ]
 
 
@@ -218,15 +209,22 @@ def _operation_blueprints(program: ComposedService) -> list[Blueprint]:
     ]
 
 
-def _fleet_blueprints(program: ComposedService) -> list[Blueprint]:
-    fleet = program.services.fleet
+def _fleet_blueprints(program: ComposedService, webhooks: WebhookService) -> list[Blueprint]:
+    s, fleet = program.services, program.services.fleet
+    actions = GroupBulkActionService(
+        **s.shared,
+        groups=s.groups,
+        commands=s.commands,
+        schedules=s.schedules,
+        rules=s.rules,
+        engine_commit_lock=LockWithTimeout(s.engine_commit_lock),
+    )
     return [
-        *group_blueprints(program.services, program.adapters),
+        groups_blueprint(s.groups, actions),
+        group_grants_blueprint(s.group_grants),
         bulk_registration_blueprint(fleet.bulk_registration),
         provisioning_blueprint(fleet.provisioning_codes, fleet.device_claims),
-        fleet_blueprint(
-            create_fleet_file_service(program.services, program.adapters, program.workers.webhook_delivery.cancel_webhook)
-        ),
+        fleet_blueprint(create_fleet_file_service(s, program.adapters, webhooks)),
     ]
 
 
@@ -239,9 +237,7 @@ def _create_firmware_service(services: Services) -> DeviceFirmwareService:
 def _sign_in_blueprints(program: ComposedService) -> list[Blueprint]:
     s = program.services
     oidc = None if s.sign_in.oidc is None else s.sign_in.oidc.sign_in
-    service_sessions = ServiceSessionService(
-        uow=s.uow, clock=program.adapters.clock, ids=program.adapters.ids, digest=program.adapters.digest
-    )
+    service_sessions = ServiceSessionService(**s.creating, digest=program.adapters.digest)
     return [
         service_sessions_blueprint(service_sessions),
         auth_blueprint(logins=s.logins, unlock=s.sign_in.unlock, sessions=s.sessions, passwords=s.passwords),

@@ -14,6 +14,7 @@ from adapters.storage.sql.unit_of_work import SqlUnitOfWork
 from app.config.settings import Settings
 from app.wiring import adapters as adapter_wiring
 from app.wiring.adapters import ServiceAdapters
+from app.wiring.shared_ports import creating_ports, shared_ports
 from app.wiring.sign_in import SignInServices
 from domain.approvals.approval_links import ApprovalLinkService
 from domain.approvals.service import ApprovalService
@@ -55,14 +56,12 @@ class NotificationServices:
         sign_in: SignInServices,
         approvals: ApprovalService[Any],
     ) -> None:
-        clock, vault, public_url = adapters.clock, adapters.vault, settings.effective_public_url
+        shared, vault, public_url = shared_ports(uow, adapters), adapters.vault, settings.effective_public_url
         codec, self.link_codec = VapidKeyCodecOnDemand(), JwtApprovalLinkCodec(adapters.key_ring)
         self.push_keys = PushKeyService(uow=uow, vault=vault, codec=codec)
         self.sender = _create_sender(settings, adapters, self.push_keys)
         self.service = NotificationSettingsService(
-            uow=uow,
-            clock=clock,
-            ids=adapters.ids,
+            **creating_ports(uow, adapters),
             vault=vault,
             sender=self.sender,
             push_keys=codec,
@@ -72,8 +71,7 @@ class NotificationServices:
             translator=adapters.translator,
         )
         self.delivery = NotificationDeliveryService(
-            uow=uow,
-            clock=clock,
+            **shared,
             vault=vault,
             sender=self.sender,
             links=self.link_codec,
@@ -81,8 +79,7 @@ class NotificationServices:
             translator=adapters.translator,
         )
         self.links = ApprovalLinkService(
-            uow=uow,
-            clock=clock,
+            **shared,
             codec=self.link_codec,
             approvals=approvals,
             factors=sign_in.factors,

@@ -13,6 +13,7 @@ from app.config.oidc_settings import parse_role_map
 from app.config.settings import Settings
 from app.runtime.startup_errors import StartupError
 from app.wiring.adapters import ServiceAdapters
+from app.wiring.shared_ports import secret_ports
 from domain.kernel.clock import HOUR_MS
 from domain.oidc.member_provisioning import OidcMemberProvisioner
 from domain.oidc.policy import OidcPolicy
@@ -46,10 +47,7 @@ class OidcServices:
         self._resolvers = (own, others)
         self.provider = _create_provider(settings, adapters, own, others)
         self.sign_in = OidcSignInService(
-            uow=uow,
-            clock=adapters.clock,
-            ids=adapters.ids,
-            digest=adapters.digest,
+            **secret_ports(uow, adapters),
             vault=adapters.vault,
             provider=self.provider,
             policy=policy,

@@ -15,6 +15,7 @@ from app.wiring.audit import AuditServices
 from app.wiring.broker_endpoint import broker_endpoint
 from app.wiring.device_registration import DeviceRegistrationServices
 from app.wiring.notifications import NotificationServices
+from app.wiring.shared_ports import creating_ports, shared_ports
 from app.wiring.sign_in import SignInServices
 from app.wiring.stored_telemetry import StoredTelemetryServices
 from app.workers.rule_timers import log_clock_step
@@ -44,7 +45,8 @@ from domain.events.rate_limited_denied_request_log import RateLimitedDeniedReque
 from domain.events.service import DomainEventRecorder, EventService
 from domain.grants.access_explanation import AccessExplainer
 from domain.grants.authorizer import Authorizer
-from domain.grants.grant_service import GrantService
+from domain.grants.grant_service import GrantService, GroupGrantService
+from domain.groups.service import DeviceGroupService
 from domain.ingest.dead_letters import DeadLetterService
 from domain.ingest.device_messages import DeviceMessageService
 from domain.ingest.engine_clock import TelemetryEngineClock
@@ -92,6 +94,7 @@ class Services:
         self.uow = adapters.database.unit_of_work(self.event_recorder)
         self.leader_uow = self.uow if adapters.fence is None else FencedUnitOfWork(self.uow, adapters.fence)
         """For writes that only the leader makes."""
+        self.shared, self.creating = shared_ports(self.uow, adapters), creating_ports(self.uow, adapters)
         self.steady_time = SteadyTimeService(uow=self.uow, clock=adapters.clock)
         self._wire_accounts(settings, adapters)
         self.authorizer = Authorizer(evaluator=adapters.engine.grant_evaluator)
@@ -107,33 +110,32 @@ class Services:
         self._wire_webhooks(adapters)
 
     def _wire_accounts(self, settings: Settings, adapters: ServiceAdapters) -> None:
-        uow, clock, ids, hasher = self.uow, adapters.clock, adapters.ids, adapters.hasher
-        self.operator = OperatorAccountService(uow=uow, clock=clock, ids=ids, hasher=hasher)
-        self.sign_in = SignInServices(uow, settings, adapters, self.operator)
+        hasher = adapters.hasher
+        self.operator = OperatorAccountService(**self.creating, hasher=hasher)
+        self.sign_in = SignInServices(self.uow, settings, adapters, self.operator)
         self.logins, self.sessions, self.passwords = self.sign_in.logins, self.sign_in.sessions, self.sign_in.passwords
         requests = PendingApprovalCloser(adapters.approval_waiter)
-        self.team = MemberService(uow=uow, clock=clock, ids=ids, hasher=hasher, requests=requests)
-        self.projects = ProjectService(uow=uow, clock=clock, ids=ids)
-        self.keys = ApiKeyService(uow=uow, clock=clock, ids=ids, digest=adapters.digest, requests=requests)
-        self.denial_log = RateLimitedDeniedRequestLog(uow=uow, clock=clock)
+        self.team = MemberService(**self.creating, hasher=hasher, requests=requests)
+        self.projects = ProjectService(**self.creating)
+        self.keys = ApiKeyService(**self.creating, digest=adapters.digest, requests=requests)
+        self.denial_log = RateLimitedDeniedRequestLog(**self.shared)
         self.callers = CallerAuthenticator(
-            uow=uow,
-            clock=clock,
+            **self.shared,
             tokens=adapters.tokens,
             secret_hasher=adapters.digest,
             denied_requests=self.denial_log,
             requirement=settings.require_second_factor,
         )
-        log = ReadingsAsEventsService(uow=uow, engine=adapters.engine.engine)
-        self.events = EventService(uow=uow, clock=clock, telemetry=log)
+        log = ReadingsAsEventsService(uow=self.uow, engine=adapters.engine.engine)
+        self.events = EventService(**self.shared, telemetry=log)
 
     def _wire_devices(self, settings: Settings, adapters: ServiceAdapters, wake_events: WakeEvents) -> None:
-        uow, clock, ids = self.uow, adapters.clock, adapters.ids
+        clock = adapters.clock
         self.presence = PresenceService(
             uow=self.leader_uow, clock=clock, link=adapters.link, wake=wake_events.presence.set, front=adapters.front
         )
         self.credential_sync = CredentialSync(
-            uow=uow,
+            uow=self.uow,
             link=adapters.link,
             vault=adapters.vault,
             lock=asyncio.Lock(),
@@ -142,8 +144,7 @@ class Services:
             changes=None if adapters.cluster is None else adapters.cluster.credential_changes,
         )
         self.device_erasure = DeviceErasureService(
-            uow=uow,
-            clock=clock,
+            **self.shared,
             wake=wake_events.device_cleanup.set,
             on_deleted=lambda number: adapters.engine.engine.remove_device(number),
             erase_elsewhere=None if self.stored_telemetry.store is None else self.stored_telemetry.store.delete_device,
@@ -151,17 +152,11 @@ class Services:
         self.clock_offsets = ClockOffsetService(uow=self.leader_uow, clock=clock)
         self.dropped_messages = DroppedMessageService(uow=self.leader_uow, clock=clock, wake=wake_events.dropped_messages.set)
         self.devices = DeviceService(
-            uow=uow,
-            clock=clock,
-            ids=ids,
-            credential_sync=self.credential_sync,
-            presence=self.presence,
-            erasure=self.device_erasure,
+            **self.creating, credential_sync=self.credential_sync, presence=self.presence, erasure=self.device_erasure
         )
-        self.credential_issuer = CredentialIssuer(ids=ids, vault=adapters.vault, endpoint=broker_endpoint(settings))
+        self.credential_issuer = CredentialIssuer(ids=adapters.ids, vault=adapters.vault, endpoint=broker_endpoint(settings))
         self.credentials = DeviceCredentialService(
-            uow=uow,
-            clock=clock,
+            **self.shared,
             issuer=self.credential_issuer,
             vault=adapters.vault,
             hasher=adapters.hasher,
@@ -170,29 +165,26 @@ class Services:
         )
 
     def _wire_commands(self, adapters: ServiceAdapters, wake_events: WakeEvents) -> None:
-        uow, clock, ids, gate = self.uow, adapters.clock, adapters.ids, self.authorizer
+        gate = self.authorizer
         self.dispatch_queue = DispatchQueue(wake_events.dispatch.set)
         self.commands = CommandService(
-            uow=uow,
-            clock=clock,
-            ids=ids,
+            **self.creating,
             authorizer=gate,
             validator=adapters.params_checker,
             dispatch_queue=self.dispatch_queue,
             wake_approvals=wake_events.approvals.set,
         )
         self.submission_waiter = SubmittedCommandWaiter(
-            uow=uow, clock=clock, execution_waiter=adapters.execution_waiter, approval_waiter=adapters.approval_waiter
+            **self.shared, execution_waiter=adapters.execution_waiter, approval_waiter=adapters.approval_waiter
         )
         self.definitions = CommandDefinitionService(
-            uow=uow, clock=clock, ids=ids, authorizer=gate, validator=adapters.params_checker, commands=self.commands
+            **self.creating, authorizer=gate, validator=adapters.params_checker, commands=self.commands
         )
-        self.device_types = DeviceTypeService(uow=uow, clock=clock, ids=ids, validator=adapters.params_checker)
-        self.control = DeviceQueryService(uow=uow, clock=clock, authorizer=gate)
+        self.device_types = DeviceTypeService(**self.creating, validator=adapters.params_checker)
+        self.control = DeviceQueryService(**self.shared, authorizer=gate)
         self.execution_waiter = MeasuredExecutionWaiter(adapters.execution_waiter)
         self.dispatch = CommandDispatchService(
-            uow=uow,
-            clock=clock,
+            **self.shared,
             link=adapters.link,
             codec=adapters.codec,
             execution_waiter=self.execution_waiter,
@@ -202,39 +194,30 @@ class Services:
         self.reports = CommandReportService(execution_waiter=self.execution_waiter)
 
     def _wire_grants(self, adapters: ServiceAdapters) -> None:
-        windows = adapters.engine.grant_evaluator
-        self.grants = GrantService(
-            uow=self.uow,
-            clock=adapters.clock,
-            ids=adapters.ids,
-            windows=windows,
-            commands=self.commands,
-            on_grants_changed=adapters.feed.mark_access_stale,
-        )
-        self.access_explanations = AccessExplainer(uow=self.uow, clock=adapters.clock, evaluator=windows, commands=self.commands)
-        self.approvals = ApprovalService(
-            uow=self.uow, clock=adapters.clock, submitter=self.commands, waiter=adapters.approval_waiter
-        )
+        windows, mark_stale = adapters.engine.grant_evaluator, adapters.feed.mark_access_stale
+        granting: dict[str, Any] = {"windows": windows, "commands": self.commands, "on_grants_changed": mark_stale}
+        self.grants: GrantService[Any] = GrantService(**self.creating, **granting)
+        self.group_grants: GroupGrantService[Any] = GroupGrantService(**self.creating, **granting)
+        self.groups = DeviceGroupService(**self.creating, authorizer=self.authorizer, on_access_changed=mark_stale)
+        self.access_explanations = AccessExplainer(**self.shared, evaluator=windows, commands=self.commands)
+        self.approvals = ApprovalService(**self.shared, submitter=self.commands, waiter=adapters.approval_waiter)
 
     def _wire_schedules(self, adapters: ServiceAdapters, wake_events: WakeEvents) -> None:
-        uow, clock, recurrence = self.uow, adapters.clock, adapters.recurrence
+        recurrence = adapters.recurrence
         self.device_plans = DevicePlanService(
-            uow=uow, clock=clock, link=adapters.link, codec=adapters.codec, publisher=self.device_plan_queue.enqueue
+            **self.shared, link=adapters.link, codec=adapters.codec, publisher=self.device_plan_queue.enqueue
         )
         self.schedules = ScheduleService(
-            uow=uow,
-            clock=clock,
-            ids=adapters.ids,
+            **self.creating,
             recurrence=recurrence,
             commands=self.commands,
             plans=self.device_plans,
             wake=wake_events.schedules.set,
         )
-        self.left_edges = OfflineDeviceEdgeService(uow=uow, clock=clock, commands=self.commands)
-        self.schedule_calendar = ScheduleCalendarService(uow=uow, clock=clock, recurrence=recurrence)
+        self.left_edges = OfflineDeviceEdgeService(**self.shared, commands=self.commands)
+        self.schedule_calendar = ScheduleCalendarService(**self.shared, recurrence=recurrence)
         self.firing = ScheduleFiringService(
-            uow=uow,
-            clock=clock,
+            **self.shared,
             recurrence=recurrence,
             commands=self.commands,
             plans=self.device_plans,
@@ -242,12 +225,10 @@ class Services:
         )
 
     def _wire_telemetry(self, adapters: ServiceAdapters, wake_events: WakeEvents) -> None:
-        uow, clock, engine = self.uow, adapters.clock, adapters.engine.engine
+        clock, engine = adapters.clock, adapters.engine.engine
         commit_lock = LockWithTimeout(self.engine_commit_lock)
         self.rules = RuleService(
-            uow=uow,
-            clock=clock,
-            ids=adapters.ids,
+            **self.creating,
             engine=engine,
             commands=self.commands,
             engine_commit_lock=commit_lock,
@@ -256,8 +237,7 @@ class Services:
         self.ingest = IngestService(clock=clock, engine=engine, commands=self.commands, publisher=self.event_recorder)
         self.dead_letters = DeadLetterService(uow=self.leader_uow, clock=clock)
         self.device_messages = DeviceMessageService(
-            uow=uow,
-            clock=clock,
+            **self.shared,
             codec=adapters.codec,
             reports=self.reports,
             presence=self.presence,
@@ -269,9 +249,7 @@ class Services:
 
     def _wire_webhooks(self, adapters: ServiceAdapters) -> None:
         self.deliveries = WebhookDeliveryService(
-            uow=self.uow,
-            clock=adapters.clock,
-            ids=adapters.ids,
+            **self.creating,
             vault=adapters.vault,
             signers=adapters.engine.signer_factory,
             recipients=self.recipient_cache,

@@ -1,5 +1,4 @@
-"""Constructs the services by which people sign in: logins, sessions, second factors, unlock links,
-invitations."""
+"""Constructs the services by which people sign in: logins, sessions, second factors, unlock links, invitations."""
 
 from __future__ import annotations
 
@@ -8,6 +7,7 @@ from app.config.settings import Settings
 from app.runtime.lost_database_check import finish_first_start
 from app.wiring.adapters import ServiceAdapters
 from app.wiring.oidc import OidcServices
+from app.wiring.shared_ports import creating_ports, secret_ports, shared_ports
 from domain.sign_in.login import LoginService
 from domain.sign_in.passkey_registration import PasskeyRegistrationService
 from domain.sign_in.passkeys.challenges import PasskeyChallenges
@@ -33,114 +33,74 @@ class SignInServices:
     def __init__(
         self, uow: SqlUnitOfWork, settings: Settings, adapters: ServiceAdapters, operator: OperatorAccountService
     ) -> None:
-        clock, ids, digest = adapters.clock, adapters.ids, adapters.digest
+        self._shared, self._secret = shared_ports(uow, adapters), secret_ports(uow, adapters)
+        ids, digest = adapters.ids, adapters.digest
         self.challenges = challenges = PasskeyChallenges(ids=ids, digest=digest)
-        verifier = PasskeyVerifier(uow=uow, clock=clock, codec=adapters.passkeys, challenges=challenges)
+        verifier = PasskeyVerifier(**self._shared, codec=adapters.passkeys, challenges=challenges)
         self.factors = factors = SecondFactorChecker(totp=adapters.totp, vault=adapters.vault, digest=digest, passkeys=verifier)
         devices = TrustedDevices(ids=ids, digest=digest)
         issuer = SessionTokenIssuer(ids=ids, tokens=adapters.tokens, digest=digest)
         opener = SessionOpener(issuer=issuer, devices=devices)
-        self.logins = LoginService(
-            uow=uow,
-            clock=clock,
-            hasher=adapters.login_hasher,
-            opener=opener,
-            devices=devices,
-            factors=factors,
+        self.logins = LoginService(**self._secret, hasher=adapters.login_hasher, opener=opener, devices=devices, factors=factors)
+        self.first_run = FirstRunService(
+            operator=operator,
+            logins=self.logins,
+            clock=adapters.clock,
             ids=ids,
             digest=digest,
+            on_done=lambda: finish_first_start(settings.data_dir),
         )
-        self.first_run = _create_first_run(settings, adapters, operator, self.logins)
         self.passkey_sign_ins = PasskeySignInService(
-            uow=uow,
-            clock=clock,
-            codec=adapters.passkeys,
-            challenges=challenges,
-            verifier=verifier,
-            opener=opener,
-            digest=digest,
+            **self._shared, codec=adapters.passkeys, challenges=challenges, verifier=verifier, opener=opener, digest=digest
         )
-        self.sessions = UserSessionService(uow=uow, clock=clock, issuer=issuer)
-        self.step_ups = StepUpService(uow=uow, clock=clock, hasher=adapters.hasher, factors=factors)
-        self._wire_factors(uow, settings, adapters, challenges)
-        self._wire_passwords(uow, settings, adapters, devices)
-        self._wire_invitations(uow, settings, adapters)
+        self.sessions = UserSessionService(**self._shared, issuer=issuer)
+        self.step_ups = StepUpService(**self._shared, hasher=adapters.hasher, factors=factors)
+        self._wire_factors(uow, settings, adapters)
+        self._wire_passwords(settings, adapters, devices)
+        self._wire_invitations(settings, adapters)
+        self.oidc: OidcServices | None = None
+        """Set when an identity provider is configured."""
+        if settings.oidc_issuer is not None:
+            self.oidc = OidcServices(uow, settings, adapters, logins=self.logins, invited=self.acceptance)
 
-    def _wire_factors(
-        self, uow: SqlUnitOfWork, settings: Settings, adapters: ServiceAdapters, challenges: PasskeyChallenges
-    ) -> None:
-        clock, ids = adapters.clock, adapters.ids
-        recovery_codes = RecoveryCodeIssuer(ids=ids, digest=adapters.digest)
+    def _wire_factors(self, uow: SqlUnitOfWork, settings: Settings, adapters: ServiceAdapters) -> None:
+        recovery_codes = RecoveryCodeIssuer(ids=adapters.ids, digest=adapters.digest)
         self.second_factors = SecondFactorService(
-            uow=uow,
-            clock=clock,
+            **self._shared,
             vault=adapters.vault,
             totp=adapters.totp,
             recovery_codes=recovery_codes,
             requirement=settings.require_second_factor,
         )
         self.passkeys = PasskeyRegistrationService(
-            uow=uow,
-            clock=clock,
-            ids=ids,
+            **creating_ports(uow, adapters),
             codec=adapters.passkeys,
-            challenges=challenges,
+            challenges=self.challenges,
             recovery_codes=recovery_codes,
             requirement=settings.require_second_factor,
         )
 
-    def _wire_passwords(self, uow: SqlUnitOfWork, settings: Settings, adapters: ServiceAdapters, devices: TrustedDevices) -> None:
-        clock, ids, digest = adapters.clock, adapters.ids, adapters.digest
+    def _wire_passwords(self, settings: Settings, adapters: ServiceAdapters, devices: TrustedDevices) -> None:
         self.passwords = PasswordChangeService(
-            uow=uow,
-            clock=clock,
-            ids=ids,
-            hasher=adapters.hasher,
-            digest=digest,
-            mailer=adapters.mailer,
-            translator=adapters.translator,
+            **self._secret, hasher=adapters.hasher, mailer=adapters.mailer, translator=adapters.translator
         )
         self.unlock = UnlockLinkService(
-            uow=uow,
-            clock=clock,
-            ids=ids,
-            digest=digest,
+            **self._secret,
             mails=adapters.mail_queue,
             devices=devices,
             link_url=f"{settings.effective_public_url}/account/unlock?token=",
             translator=adapters.translator,
         )
 
-    def _wire_invitations(self, uow: SqlUnitOfWork, settings: Settings, adapters: ServiceAdapters) -> None:
-        clock, ids, digest = adapters.clock, adapters.ids, adapters.digest
+    def _wire_invitations(self, settings: Settings, adapters: ServiceAdapters) -> None:
         self.invitations = InvitationService(
-            uow=uow,
-            clock=clock,
-            ids=ids,
-            digest=digest,
+            **self._secret,
             mailer=adapters.mailer if settings.smtp_url is not None else None,
             link_url=f"{settings.effective_public_url}/#/invitation/",
             translator=adapters.translator,
         )
-        self.acceptance = InvitationAcceptanceService(uow=uow, clock=clock, ids=ids, hasher=adapters.login_hasher, digest=digest)
-        self.oidc: OidcServices | None = None
-        """Set when an identity provider is configured."""
-        if settings.oidc_issuer is not None:
-            self.oidc = OidcServices(uow, settings, adapters, logins=self.logins, invited=self.acceptance)
+        self.acceptance = InvitationAcceptanceService(**self._secret, hasher=adapters.login_hasher)
 
     async def close(self) -> None:
         if self.oidc is not None:
             await self.oidc.close()
-
-
-def _create_first_run(
-    settings: Settings, adapters: ServiceAdapters, operator: OperatorAccountService, logins: LoginService
-) -> FirstRunService:
-    return FirstRunService(
-        operator=operator,
-        logins=logins,
-        clock=adapters.clock,
-        ids=adapters.ids,
-        digest=adapters.digest,
-        on_done=lambda: finish_first_start(settings.data_dir),
-    )

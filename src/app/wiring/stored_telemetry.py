@@ -2,22 +2,23 @@
 
 from __future__ import annotations
 
+import json
+from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
 from app.config.settings import Settings
 from app.wiring.adapters import ServiceAdapters
-from app.wiring.dry_run_telemetry_encoding import encode_telemetry
-from app.wiring.retention_periods import retention_periods
 from app.workers.reading_mover import ReadingMoverWorker
 from domain.grants.authorizer import Authorizer
 from domain.kernel.unit_of_work import UnitOfWork
+from domain.rules.model import MetricValue
 from domain.telemetry.ports import MAX_TIME_MS
 from domain.telemetry.queries.downsampling import DownsamplingService
 from domain.telemetry.queries.latest_and_history import TelemetryQueryService
 from domain.telemetry.queries.reading_history import ReadingArchive, ReadingHistoryReader
 from domain.telemetry.queries.rule_dry_run import RuleDryRunService
 from domain.telemetry.reading_mover import ReadingMover
-from domain.telemetry.retention import RetentionService
+from domain.telemetry.retention import RetentionPeriods, RetentionService
 from domain.telemetry.rollup_service import RollupService
 
 if TYPE_CHECKING:
@@ -39,11 +40,12 @@ class StoredTelemetryServices:
         self.downsampling = DownsamplingService(**reading)
         self.rollups = RollupService(**shared)
         self.rule_dry_runs = RuleDryRunService(
-            **shared, create_engine=engine.create_engine, make_batch=engine.make_batch, encode=encode_telemetry, stored=stored
+            **shared, create_engine=engine.create_engine, make_batch=engine.make_batch, encode=_encode_telemetry, stored=stored
         )
-        self.retention = RetentionService(
-            uow=uow, clock=clock, periods=retention_periods(settings), moves_readings=self.store is not None
+        periods = RetentionPeriods(
+            readings=days, rollups=settings.rollups_days, events=settings.events_days, deliveries=settings.deliveries_days
         )
+        self.retention = RetentionService(uow=uow, clock=clock, periods=periods, moves_readings=self.store is not None)
         self.mover: ReadingMoverWorker | None = None
         if self.store is not None:
             self.mover = ReadingMoverWorker(mover=ReadingMover(uow=uow, clock=clock, store=self.store, days=days), clock=clock)
@@ -55,6 +57,11 @@ class StoredTelemetryServices:
     async def close(self) -> None:
         if self.store is not None:
             await self.store.close()
+
+
+def _encode_telemetry(at_ms: int, values: Mapping[str, MetricValue]) -> bytes:
+    """As a native payload, so that a rule dry run can replay history."""
+    return json.dumps({"ts": at_ms, "m": dict(values)}).encode()
 
 
 def _create_store(settings: Settings) -> ClickHouseReadingStore | None:

@@ -1,0 +1,40 @@
+"""What almost every service of the domain is given; unpacked into its constructor."""
+
+from __future__ import annotations
+
+from typing import TypedDict
+
+from adapters.storage.sql.unit_of_work import SqlUnitOfWork
+from app.wiring.adapters import ServiceAdapters
+from domain.accounts.ports import SecretHasher
+from domain.kernel.clock import Clock
+from domain.kernel.ids import IdGenerator
+
+
+class SharedPorts(TypedDict):
+    uow: SqlUnitOfWork
+    clock: Clock
+
+
+class CreatingPorts(SharedPorts):
+    """For services that create something with an id."""
+
+    ids: IdGenerator
+
+
+class SecretPorts(CreatingPorts):
+    """For services that hand out a secret of which only the digest is stored."""
+
+    digest: SecretHasher
+
+
+def shared_ports(uow: SqlUnitOfWork, adapters: ServiceAdapters) -> SharedPorts:
+    return {"uow": uow, "clock": adapters.clock}
+
+
+def creating_ports(uow: SqlUnitOfWork, adapters: ServiceAdapters) -> CreatingPorts:
+    return {**shared_ports(uow, adapters), "ids": adapters.ids}
+
+
+def secret_ports(uow: SqlUnitOfWork, adapters: ServiceAdapters) -> SecretPorts:
+    return {**creating_ports(uow, adapters), "digest": adapters.digest}
