@@ -2,23 +2,26 @@
 
 from __future__ import annotations
 
+from dataclasses import field
+
 from app.workers.base_worker import DueTaskWorker, seconds_until
 from app.workers.wake_event import WakeEvent
 from domain.audit.sealing import AuditSealService
 from domain.kernel.clock import Clock
+from domain.kernel.service_class import service
 
 
+@service
 class AuditSealWorker(DueTaskWorker):
     name = "audit_seals"
 
-    def __init__(self, *, seals: AuditSealService, clock: Clock) -> None:
-        super().__init__(WakeEvent())
-        self._seals = seals
-        self._clock = clock
+    seals: AuditSealService
+    clock: Clock
+    wake_event: WakeEvent = field(default_factory=WakeEvent, init=False)
 
     async def run_once(self) -> float:
-        due_ms = await self._seals.next_due_ms()
-        if due_ms <= self._clock.now_ms():
-            await self._seals.seal()
-            due_ms = await self._seals.next_due_ms()
-        return seconds_until(due_ms, self._clock.now_ms())
+        due_ms = await self.seals.next_due_ms()
+        if due_ms <= self.clock.now_ms():
+            await self.seals.seal()
+            due_ms = await self.seals.next_due_ms()
+        return seconds_until(due_ms, self.clock.now_ms())

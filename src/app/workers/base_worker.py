@@ -7,25 +7,26 @@ for a moment, and the work stays due.
 from __future__ import annotations
 
 import asyncio
+from dataclasses import field
 
 import structlog
 
 from app.workers.wake_event import WakeEvent
 from domain.kernel.backoff import RETRY_BACKOFF
+from domain.kernel.service_class import service
 
 MAX_SLEEP_S = 30.0
 """Upper bound of a sleep: the wall clock may be set meanwhile, and another instance may add work."""
 MIN_SLEEP_S = 0.001
 
 
+@service
 class DueTaskWorker:
     name = ""
     backoff = RETRY_BACKOFF
 
-    def __init__(self, wake_event: WakeEvent) -> None:
-        self._wake_event = wake_event
-        self._log = structlog.get_logger(self.name)
-        self.failures = 0
+    wake_event: WakeEvent
+    failures: int = field(default=0, init=False)
 
     async def run(self) -> None:
         attempt = 0
@@ -36,7 +37,8 @@ class DueTaskWorker:
                 self.failures += 1
                 attempt += 1
                 pause_s = self.backoff.pause_s(attempt)
-                self._log.warning("the worker failed and tries again", error=repr(error), attempt=attempt, pause_s=pause_s)
+                log = structlog.get_logger(self.name)
+                log.warning("the worker failed and tries again", error=repr(error), attempt=attempt, pause_s=pause_s)
                 await asyncio.sleep(pause_s)
                 continue
             attempt = 0
@@ -47,7 +49,7 @@ class DueTaskWorker:
         raise NotImplementedError
 
     async def sleep(self, sleep_s: float) -> None:
-        await self._wake_event.wait(sleep_s)
+        await self.wake_event.wait(sleep_s)
 
 
 def seconds_until(due_ms: int | None, now_ms: int, longest_s: float = MAX_SLEEP_S) -> float:

@@ -6,6 +6,7 @@ so an event that arrives late or twice does no harm, and a thousand events for o
 
 from __future__ import annotations
 
+from dataclasses import field
 from typing import Protocol
 
 from app.workers.schedules_and_device_plans import DevicePlanQueue
@@ -17,6 +18,7 @@ from domain.commands.ports import ExecutionWaiter, HasExecutions
 from domain.devices.credential_sync import CredentialSync
 from domain.events.model import DEFAULT_TYPES, Event
 from domain.kernel.ids import AccountId, ApprovalId, DeviceId, ExecutionId, WebhookId
+from domain.kernel.service_class import service
 from domain.kernel.unit_of_work import UnitOfWork
 from domain.rules.service import RuleService
 from domain.webhooks.ports import HasWebhooks
@@ -28,94 +30,82 @@ MAX_PENDING_RESULTS = 10_000
 class PeerChangeTx(HasApprovals, HasExecutions, HasWebhooks, Protocol): ...
 
 
+@service
 class PeerChangeHandler:
-    def __init__(
-        self,
-        *,
-        uow: UnitOfWork[PeerChangeTx],
-        rules: RuleService,
-        credential_sync: CredentialSync,
-        dispatch: CommandDispatchService,
-        device_plans: DevicePlanQueue,
-        execution_waiter: ExecutionWaiter,
-        approval_waiter: ApprovalWaiter,
-        deliveries: WebhookDeliveryWorker,
-        wake_events: WakeEvents,
-    ) -> None:
-        self._uow = uow
-        self._rules = rules
-        self._credential_sync = credential_sync
-        self._dispatch = dispatch
-        self._device_plans = device_plans
-        self._execution_waiter = execution_waiter
-        self._approval_waiter = approval_waiter
-        self._deliveries = deliveries
-        self._wake_events = wake_events
-        self._changed_rules: set[DeviceId] = set()
-        self._changed_credentials: set[DeviceId] = set()
-        self._awaited_results: set[ExecutionId] = set()
-        self._awaited_decisions: set[tuple[AccountId, ApprovalId]] = set()
-        self._changed_webhooks: set[WebhookId] = set()
+    uow: UnitOfWork[PeerChangeTx]
+    rules: RuleService
+    credential_sync: CredentialSync
+    dispatch: CommandDispatchService
+    device_plans: DevicePlanQueue
+    execution_waiter: ExecutionWaiter
+    approval_waiter: ApprovalWaiter
+    deliveries: WebhookDeliveryWorker
+    wake_events: WakeEvents
+    _changed_rules: set[DeviceId] = field(default_factory=set, init=False)
+    _changed_credentials: set[DeviceId] = field(default_factory=set, init=False)
+    _awaited_results: set[ExecutionId] = field(default_factory=set, init=False)
+    _awaited_decisions: set[tuple[AccountId, ApprovalId]] = field(default_factory=set, init=False)
+    _changed_webhooks: set[WebhookId] = field(default_factory=set, init=False)
 
     def enqueue(self, event: Event) -> None:
         """Note an event of another instance; `apply` does the work."""
         kind, _, _ = event.kind.partition("_")
         device_id = event.device_id
         if event.is_public:
-            self._wake_events.deliveries.set()
+            self.wake_events.deliveries.set()
         if event.kind in DEFAULT_TYPES:
             return  # of the device's own doing: nothing to reload
         if kind in ("command", "approval"):
             self._enqueue_command(event)
         elif kind == "schedule":
-            self._wake_events.schedules.set()
+            self.wake_events.schedules.set()
             if device_id is not None:
-                self._device_plans.enqueue(device_id)
+                self.device_plans.enqueue(device_id)
         elif kind == "rule" and device_id is not None:
             self._changed_rules.add(device_id)
         elif kind in ("device", "credentials") and device_id is not None:
             self._changed_credentials.add(device_id)
-            self._wake_events.device_cleanup.set()
+            self.wake_events.device_cleanup.set()
         elif kind == "webhook":
             self._changed_webhooks.add(WebhookId(str(event.payload.get("webhookId"))))
-            self._wake_events.deliveries.set()
+            self.wake_events.deliveries.set()
 
     async def apply(self) -> None:
         """Reload everything noted. A part whose reload fails stays noted."""
         while self._changed_rules:
             device_id = next(iter(self._changed_rules))
-            await self._rules.reload_device(device_id)
+            await self.rules.reload_device(device_id)
             self._changed_rules.discard(device_id)
         while self._changed_credentials:
             device_id = next(iter(self._changed_credentials))
-            await self._credential_sync.sync(device_id)  # the device cleanup retries what the link did not take
+            await self.credential_sync.sync(device_id)  # the device cleanup retries what the link did not take
             self._changed_credentials.discard(device_id)
         while self._changed_webhooks:
             webhook_id = next(iter(self._changed_webhooks))
-            async with self._uow.read() as tx:
-                self._deliveries.refresh_webhook(webhook_id, await tx.webhooks.find(webhook_id))
+            async with self.uow.read() as tx:
+                self.deliveries.refresh_webhook(webhook_id, await tx.webhooks.find(webhook_id))
             self._changed_webhooks.discard(webhook_id)
         while self._awaited_results:
             execution_id = next(iter(self._awaited_results))
-            async with self._uow.read(one_statement=True) as tx:
+            async with self.uow.read(one_statement=True) as tx:
                 execution = await tx.executions.find(execution_id)
             if execution is not None:
-                self._execution_waiter.notify(execution)
+                self.execution_waiter.notify(execution)
             self._awaited_results.discard(execution_id)
         while self._awaited_decisions:
             account_id, approval_id = next(iter(self._awaited_decisions))
-            async with self._uow.read() as tx:
+            async with self.uow.read() as tx:
                 approval = await tx.approvals.get(account_id, approval_id)
             if approval is not None:
-                self._approval_waiter.notify(approval)
+                self.approval_waiter.notify(approval)
             self._awaited_decisions.discard((account_id, approval_id))
 
     def _enqueue_command(self, event: Event) -> None:
-        self._wake_events.approvals.set()
-        self._dispatch.rescan()
-        self._wake_events.dispatch.set()
+        self.wake_events.approvals.set()
+        self.dispatch.rescan()
+        self.wake_events.dispatch.set()
         approval_id = ApprovalId(str(event.payload.get("approvalId")))
-        if event.kind == "approval_decided" and self._approval_waiter.has_waiters(approval_id):
+        if event.kind == "approval_decided" and self.approval_waiter.has_waiters(approval_id):
             self._awaited_decisions.add((event.account_id, approval_id))
         execution_id = event.payload.get("executionId")
         if (
@@ -124,5 +114,5 @@ class PeerChangeHandler:
             or len(self._awaited_results) >= MAX_PENDING_RESULTS
         ):
             return
-        if self._execution_waiter.has_waiters(ExecutionId(execution_id)):
+        if self.execution_waiter.has_waiters(ExecutionId(execution_id)):
             self._awaited_results.add(ExecutionId(execution_id))

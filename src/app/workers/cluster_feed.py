@@ -12,6 +12,8 @@ from collections.abc import Sequence
 from contextlib import AbstractAsyncContextManager
 from typing import Protocol
 
+import structlog
+
 from app.workers.base_worker import DueTaskWorker
 from app.workers.wake_event import WakeEvent
 from domain.events.model import Event, FeedFilter
@@ -31,6 +33,8 @@ EVENTS_PER_MESSAGE = 500
 """Some 150 KB; a message may have a megabyte."""
 MAX_QUEUED_EVENTS = 20_000
 """More than these are dropped, and the clients of the other instances resume."""
+
+log = structlog.get_logger("cluster_feed")
 
 
 class LocalReadingsFeed(Protocol):
@@ -58,7 +62,7 @@ class ClusterFeedWorker(DueTaskWorker):
     ) -> None:
         """`interest_wake` makes the engine's interest be refreshed. `commit_lock` is held while a batch of readings is evaluated
         and stored."""
-        super().__init__(WakeEvent())
+        super().__init__(wake_event=WakeEvent())
         self._instance = instance
         self._bus = bus
         self._hub = hub
@@ -101,7 +105,7 @@ class ClusterFeedWorker(DueTaskWorker):
             self._outgoing.clear()
             self._sequence += 1  # the receivers notice
         self._outgoing.append(event)
-        self._wake_event.set()
+        self.wake_event.set()
 
     def set_store_time(self, store_time_s: int) -> None:
         self._store_time_s = store_time_s
@@ -137,7 +141,7 @@ class ClusterFeedWorker(DueTaskWorker):
         sent, so all clients of readings resume, here and at the other instances."""
         self._resume_clients("partitions were taken over")
         self._sequence += 1  # the receivers notice
-        self._wake_event.set()
+        self.wake_event.set()
 
     async def flush(self) -> None:
         """Call before another instance may store the next readings of a device: clients hear them in their order."""
@@ -165,7 +169,7 @@ class ClusterFeedWorker(DueTaskWorker):
     def _on_interest(self, sender: str, interest: FeedInterestMessage) -> None:
         if self._remote.update(sender, interest, self._clock.monotonic_ms()):
             self._interest_wake.set()
-            self._wake_event.set()
+            self.wake_event.set()
 
     async def _on_readings(self, sender: str, readings: FeedReadingsMessage) -> None:
         if not self._senders.accept(sender, readings, self._clock.monotonic_ms()):
@@ -182,5 +186,5 @@ class ClusterFeedWorker(DueTaskWorker):
 
     def _resume_clients(self, reason: str) -> None:
         self.gaps += 1
-        self._log.warning("clients of the feed resume their readings", reason=reason)
+        log.warning("clients of the feed resume their readings", reason=reason)
         self._hub.close_reading_subscriptions()

@@ -10,9 +10,9 @@ import asyncio
 from collections.abc import Callable
 
 from app.workers.base_worker import DueTaskWorker
-from app.workers.wake_event import WakeEvent
 from domain.ingest.partition_ownership import PartitionOwnershipService
 from domain.kernel.backoff import Backoff
+from domain.kernel.service_class import service
 from domain.partitions.instance_liveness import BEAT_MS
 
 BEAT_INTERVAL_S = BEAT_MS / 1000
@@ -20,25 +20,17 @@ BEAT_TIMEOUT_S = 2.0
 """A connection that swallows everything would hold up the next beats for as long as a statement may take."""
 
 
+@service
 class ClusterMembershipWorker(DueTaskWorker):
     name = "cluster_membership"
     backoff = Backoff((0.05, 0.2, BEAT_INTERVAL_S))
     """The first instance that reaches the database again waits for the others only as long as a lease."""
 
-    def __init__(
-        self,
-        *,
-        partitions: PartitionOwnershipService,
-        wake_event: WakeEvent,
-        on_beat: Callable[[], None],
-    ) -> None:
-        """`wake_event` is set when another instance joins, leaves or releases."""
-        super().__init__(wake_event)
-        self._partitions = partitions
-        self._on_beat = on_beat
+    partitions: PartitionOwnershipService
+    on_beat: Callable[[], None]
 
     async def run_once(self) -> float:
         async with asyncio.timeout(BEAT_TIMEOUT_S):
-            await self._partitions.beat()
-        self._on_beat()
-        return min(BEAT_INTERVAL_S, self._partitions.next_judgement_s())
+            await self.partitions.beat()
+        self.on_beat()
+        return min(BEAT_INTERVAL_S, self.partitions.next_judgement_s())

@@ -20,7 +20,7 @@ class CommandDispatchWorker(DueTaskWorker):
 
     def __init__(self, *, dispatch: CommandDispatchService, recovery: CommandCrashRecovery | None, wake_event: WakeEvent) -> None:
         """`recovery`: None in a cluster, where a device that moves is recovered by itself."""
-        super().__init__(wake_event)
+        super().__init__(wake_event=wake_event)
         self._recovery = recovery
         self._dispatch = dispatch
         self._last_rescan_at = monotonic()
@@ -37,7 +37,7 @@ class CommandDispatchWorker(DueTaskWorker):
             self._dispatch.on_subscribed(device_no, at_ms)
 
     async def sleep(self, sleep_s: float) -> None:
-        await self._wake_event.wait(sleep_s)
+        await self.wake_event.wait(sleep_s)
         if monotonic() - self._last_rescan_at >= MAX_SLEEP_S:
             self._last_rescan_at = monotonic()
             self._dispatch.rescan_and_reset()

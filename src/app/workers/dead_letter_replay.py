@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 
 from app.workers.base_worker import DueTaskWorker
 from app.workers.batch_store import RetryingBatchStore
@@ -20,6 +20,7 @@ from domain.devices.device_link import InboundEvent, InboundMessage
 from domain.ingest.dead_letters import TELEMETRY_KIND, DeadLetter, DeadLetterService, reason_of
 from domain.ingest.device_messages import DecodedBatch, DecodedMessage
 from domain.ingest.pipeline import BatchFactory, IngestPipeline
+from domain.kernel.service_class import service
 from domain.rules.telemetry_engine_port import TelemetryBatch, TelemetryEngine
 
 POLL_INTERVAL_S = 5.0
@@ -43,30 +44,23 @@ class DeadLetterInboundBatch:
     def nack(self) -> None: ...
 
 
+@service
 class DeadLetterReplayWorker(DueTaskWorker):
     name = "dead_letters"
 
-    def __init__(
-        self,
-        *,
-        dead_letters: DeadLetterService,
-        pipeline: IngestPipeline,
-        engine: TelemetryEngine,
-        make_batch: BatchFactory,
-        engine_commit_lock: asyncio.Lock,
-        rule_timer_wake: WakeEvent,
-        owns_device: Callable[[int], bool] = lambda _: True,
-    ) -> None:
-        """`owns_device`: whether this instance holds the rules of the device; the letters of others are theirs."""
-        super().__init__(WakeEvent())
-        self._dead_letters = dead_letters
-        self._pipeline = pipeline
-        self._engine = engine
-        self._make_batch = make_batch
-        self._engine_commit_lock = engine_commit_lock
-        self._rule_timer_wake = rule_timer_wake
-        self._batch_store = RetryingBatchStore(pipeline)
-        self._owns_device = owns_device
+    dead_letters: DeadLetterService
+    pipeline: IngestPipeline
+    engine: TelemetryEngine
+    make_batch: BatchFactory
+    engine_commit_lock: asyncio.Lock
+    rule_timer_wake: WakeEvent
+    owns_device: Callable[[int], bool] = lambda _: True
+    """Whether this instance holds the rules of the device; the letters of others are theirs."""
+
+    wake_event: WakeEvent = field(default_factory=WakeEvent, init=False)
+
+    def __post_init__(self) -> None:
+        self._batch_store = RetryingBatchStore(self.pipeline)
 
     async def run_once(self) -> float:
         while letters := await self._list_own():
@@ -75,36 +69,36 @@ class DeadLetterReplayWorker(DueTaskWorker):
         return POLL_INTERVAL_S
 
     async def _list_own(self) -> Sequence[DeadLetter]:
-        marked = await self._dead_letters.list_for_replay(LETTERS_PER_READ)
-        return [letter for letter in marked if self._owns_device(letter.device_no)]
+        marked = await self.dead_letters.list_for_replay(LETTERS_PER_READ)
+        return [letter for letter in marked if self.owns_device(letter.device_no)]
 
     async def _replay(self, letter: DeadLetter) -> None:
         batch = self._to_batch(letter)
-        decoded = _without_current_state(await self._pipeline.decode(batch))
-        async with self._engine_commit_lock:
-            rules = await self._dead_letters.find_rules(letter.device_no)
+        decoded = _without_current_state(await self.pipeline.decode(batch))
+        async with self.engine_commit_lock:
+            rules = await self.dead_letters.find_rules(letter.device_no)
             if rules is None:
-                await self._dead_letters.complete_replay(letter)  # the device was deleted
+                await self.dead_letters.complete_replay(letter)  # the device was deleted
                 return
-            self._engine.set_rules(letter.device_no, [])
+            self.engine.set_rules(letter.device_no, [])
             try:
-                evaluated = await self._pipeline.evaluate(batch, decoded, self._batch_store.assign_names)
+                evaluated = await self.pipeline.evaluate(batch, decoded, self._batch_store.assign_names)
             finally:
-                self._engine.set_rules(letter.device_no, rules)
+                self.engine.set_rules(letter.device_no, rules)
             _, refused = await self._batch_store.store(evaluated)
-        self._rule_timer_wake.set()
+        self.rule_timer_wake.set()
         if refused := [*evaluated.unnamed, *refused]:
-            await self._dead_letters.fail_replay(letter, reason_of(refused[0].error))
+            await self.dead_letters.fail_replay(letter, reason_of(refused[0].error))
         else:
-            await self._dead_letters.complete_replay(letter)
+            await self.dead_letters.complete_replay(letter)
 
     def _to_batch(self, letter: DeadLetter) -> DeadLetterInboundBatch:
         if letter.kind == TELEMETRY_KIND:
-            return DeadLetterInboundBatch(self._make_batch([(letter.device_no, letter.arrived_ms, letter.payload)]), ())
+            return DeadLetterInboundBatch(self.make_batch([(letter.device_no, letter.arrived_ms, letter.payload)]), ())
         message = InboundMessage(
             letter.device_no, letter.device_id or "", letter.kind, letter.payload, qos=1, retain=False, at_ms=letter.arrived_ms
         )
-        return DeadLetterInboundBatch(self._make_batch([]), (message,))
+        return DeadLetterInboundBatch(self.make_batch([]), (message,))
 
 
 def _without_current_state(decoded: DecodedBatch) -> DecodedBatch:

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import time
+from dataclasses import field
 
 import structlog
 
@@ -18,6 +19,7 @@ from domain.devices.credential_sync import CredentialSync
 from domain.devices.erasure import DeviceErasureService
 from domain.kernel.backoff import RETRY_BACKOFF
 from domain.kernel.clock import Clock
+from domain.kernel.service_class import service
 
 MAX_SLEEP_S = 3600.0
 MIN_PAUSE_S = 0.002
@@ -26,34 +28,32 @@ MAX_PAUSE_S = 1.0
 log = structlog.get_logger("device_cleanup")
 
 
+@service
 class DeviceCleanupWorker:
     name = "device_cleanup"
 
-    def __init__(
-        self, *, erasure: DeviceErasureService, credential_sync: CredentialSync, clock: Clock, wake_event: WakeEvent
-    ) -> None:
-        self._erasure = erasure
-        self._credential_sync = credential_sync
-        self._clock = clock
-        self._wake_event = wake_event
-        self.failures = 0
+    erasure: DeviceErasureService
+    credential_sync: CredentialSync
+    clock: Clock
+    wake_event: WakeEvent
+    failures: int = field(default=0, init=False)
 
     async def run(self) -> None:
         attempt = 0
         while True:
             synced, due_ms = False, None
             try:
-                synced = await self._credential_sync.retry_pending()
-                due_ms = await self._erasure.erase_pending(ProportionalPause())
+                synced = await self.credential_sync.retry_pending()
+                due_ms = await self.erasure.erase_pending(ProportionalPause())
             except Exception as error:
                 self.failures += 1
                 synced = False
                 log.warning("the device cleanup failed and tries again", error=repr(error), attempt=attempt)
             if synced:
                 attempt = 0
-                await self._wake_event.wait(seconds_until(due_ms, self._clock.now_ms(), MAX_SLEEP_S))
+                await self.wake_event.wait(seconds_until(due_ms, self.clock.now_ms(), MAX_SLEEP_S))
             else:
-                pending = self._credential_sync.pending_count
+                pending = self.credential_sync.pending_count
                 log.warning("the device link did not take a change of credentials; it is sent again", pending=pending)
                 attempt += 1
                 await asyncio.sleep(RETRY_BACKOFF.pause_s(attempt))

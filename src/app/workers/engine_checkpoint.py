@@ -18,6 +18,7 @@ from app.workers.last_seen_buffer import LastSeenBuffer
 from domain.devices.clock_skew import ClockOffsetService
 from domain.devices.ports import HasDevices
 from domain.kernel.errors import Unavailable
+from domain.kernel.service_class import service
 from domain.kernel.unit_of_work import UnitOfWork
 from domain.partitions.model import PartitionLostError
 from domain.partitions.ports import HasPartitions
@@ -47,26 +48,17 @@ class OwnedPartitionSet(Protocol):
         """Raises PartitionLostError."""
 
 
+@service
 class EngineCheckpointWorker:
     name = "checkpoint"
 
-    def __init__(
-        self,
-        *,
-        engine: TelemetryEngine,
-        uow: UnitOfWork[EngineCheckpointTx],
-        last_seen: LastSeenBuffer,
-        clock_offsets: ClockOffsetService,
-        engine_commit_lock: asyncio.Lock,
-        owned: OwnedPartitionSet | None = None,
-    ) -> None:
-        """`owned`: None where this instance has all devices."""
-        self._owned = owned
-        self._engine = engine
-        self._uow = uow
-        self._last_seen = last_seen
-        self._clock_offsets = clock_offsets
-        self._engine_commit_lock = engine_commit_lock
+    engine: TelemetryEngine
+    uow: UnitOfWork[EngineCheckpointTx]
+    last_seen: LastSeenBuffer
+    clock_offsets: ClockOffsetService
+    engine_commit_lock: asyncio.Lock
+    owned: OwnedPartitionSet | None = None
+    """None where this instance has all devices."""
 
     async def run(self) -> None:
         while True:
@@ -79,12 +71,12 @@ class EngineCheckpointWorker:
     async def write(self) -> None:
         """Write everything that has changed since the last call, in bounded steps."""
         await self._write_last_seen()
-        if self._owned is None:
-            await self._write_checkpoints(self._engine.checkpoint)
+        if self.owned is None:
+            await self._write_checkpoints(self.engine.checkpoint)
         else:
-            for partition in self._owned.partitions:
-                await self._write_partition(self._owned, partition)
-        await self._clock_offsets.write_pending()
+            for partition in self.owned.partitions:
+                await self._write_partition(self.owned, partition)
+        await self.clock_offsets.write_pending()
 
     async def _write_partition(self, owned: OwnedPartitionSet, partition: int) -> None:
         try:
@@ -98,7 +90,7 @@ class EngineCheckpointWorker:
         async def is_owned(tx: EngineCheckpointTx) -> None:
             await tx.partitions.require_owned([(partition, owned.epoch(partition))])
 
-        await self._write_checkpoints(partial(self._engine.checkpoint_partition, partition, owned.count), is_owned)
+        await self._write_checkpoints(partial(self.engine.checkpoint_partition, partition, owned.count), is_owned)
 
     async def _write_checkpoints(
         self,
@@ -107,9 +99,9 @@ class EngineCheckpointWorker:
     ) -> None:
         while True:
             # A checkpoint may contain committed values only, and must not replace one that a later batch has stored.
-            async with self._engine_commit_lock:
+            async with self.engine_commit_lock:
                 checkpoints = take(BATCH_SIZE)
-                self._clock_offsets.on_offsets(self._engine.clock_offsets([device_no for device_no, _, _ in checkpoints]))
+                self.clock_offsets.on_offsets(self.engine.clock_offsets([device_no for device_no, _, _ in checkpoints]))
                 if checkpoints:
                     await self._store(checkpoints, check)
             if len(checkpoints) < BATCH_SIZE:
@@ -118,18 +110,18 @@ class EngineCheckpointWorker:
     async def _store(
         self, checkpoints: Sequence[Checkpoint], check: Callable[[EngineCheckpointTx], Awaitable[None]] | None
     ) -> None:
-        async with self._uow.write(caller=None) as tx:
+        async with self.uow.write(caller=None) as tx:
             if check is not None:
                 await check(tx)
             await tx.readings.upsert_checkpoints(checkpoints)
 
     async def _write_last_seen(self) -> None:
-        last_seen = self._last_seen.drain()
+        last_seen = self.last_seen.drain()
         if not last_seen:
             return
         try:
-            async with self._uow.write(caller=None) as tx:
+            async with self.uow.write(caller=None) as tx:
                 await tx.devices.update_last_seen(last_seen)
         except BaseException:
-            self._last_seen.put_back(last_seen)
+            self.last_seen.put_back(last_seen)
             raise

@@ -71,7 +71,7 @@ class FeedInterestWorker(DueTaskWorker):
         """`wake_event` is set by every new client and change of access of this process. `peer_changes`: None where no other
         instance writes to the database. `remote_filters`: what the feed clients of other instances want."""
         self._remote_filters = remote_filters
-        super().__init__(wake_event)
+        super().__init__(wake_event=wake_event)
         self._live_subscriptions = watched_devices
         self._hub = hub
         self._engine = engine
@@ -86,7 +86,7 @@ class FeedInterestWorker(DueTaskWorker):
         return REFRESH_INTERVAL_S
 
     async def sleep(self, sleep_s: float) -> None:
-        await self._wake_event.wait(sleep_s)
+        await self.wake_event.wait(sleep_s)
         await asyncio.sleep(DEBOUNCE_S)
 
     async def ensure_current(self) -> None:
@@ -94,7 +94,7 @@ class FeedInterestWorker(DueTaskWorker):
         if self._peer_changes is not None and await self._peer_changes.has_changed():
             self._hub.mark_all_access_stale()
             await self.refresh()
-        elif self._wake_event.set_count != self._seen_changes:
+        elif self.wake_event.set_count != self._seen_changes:
             await self.refresh()
 
     def repeat(self) -> None:
@@ -105,7 +105,7 @@ class FeedInterestWorker(DueTaskWorker):
     async def refresh(self) -> None:
         """Also called once before the device link opens, so that the engine returns every reading of a watched device."""
         async with self._refreshing:
-            changes = self._wake_event.set_count
+            changes = self.wake_event.set_count
             wanted = await self._live_subscriptions.list_watched_devices([*self._hub.filters(), *self._remote_filters()])
             for device_no in wanted - self.watched_device_nos:
                 self._engine.set_watched(device_no, True)

@@ -29,8 +29,6 @@ class InstanceLeaseWorker:
         self._was_valid = False
         self._retry_credentials = retry_credentials
         self._is_away = False
-        self.outages = 0
-        """How often the database was away for all instances."""
 
     async def run(self) -> None:
         while True:
@@ -48,7 +46,6 @@ class InstanceLeaseWorker:
 
     def _note(self, is_away: bool) -> None:
         if is_away and not self._is_away:
-            self.outages += 1
             log.error("no instance reaches the database; telemetry goes on into the log and is stored later")
         elif self._is_away and not is_away:
             log.info("the database is back, or other instances reach it")

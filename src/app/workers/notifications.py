@@ -3,20 +3,19 @@
 from __future__ import annotations
 
 from app.workers.base_worker import DueTaskWorker, seconds_until
-from app.workers.wake_event import WakeEvent
 from domain.kernel.clock import Clock
+from domain.kernel.service_class import service
 from domain.notifications.delivery import NotificationDeliveryService
 
 
+@service
 class NotificationWorker(DueTaskWorker):
     name = "notifications"
 
-    def __init__(self, *, notifications: NotificationDeliveryService, clock: Clock, wake_event: WakeEvent) -> None:
-        super().__init__(wake_event)
-        self._notifications = notifications
-        self._clock = clock
+    notifications: NotificationDeliveryService
+    clock: Clock
 
     async def run_once(self) -> float:
-        while await self._notifications.send_due():
+        while await self.notifications.send_due():
             pass
-        return seconds_until(await self._notifications.next_due_ms(), self._clock.steady_ms())
+        return seconds_until(await self.notifications.next_due_ms(), self.clock.steady_ms())

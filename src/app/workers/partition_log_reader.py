@@ -7,12 +7,13 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Collection, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 import structlog
 
 from domain.devices.device_link import InboundEvent
 from domain.kernel.errors import Unavailable
+from domain.kernel.service_class import service
 from domain.partitions.model import PartitionLogAdvance
 from domain.partitions.owned_partitions import PartitionOwnership
 from domain.partitions.ports import InboundLog, InboundLogDamagedError, InboundLogEntry
@@ -63,31 +64,27 @@ class _PartitionReader:
     entries: asyncio.Queue[Sequence[InboundLogEntry]]
 
 
+@service
 class PartitionInboundLink:
     """Implements `InboundLink`."""
 
-    def __init__(
-        self,
-        *,
-        log: InboundLog,
-        ownership: PartitionOwnership,
-        read_blocks: BlockReader,
-        drop: Callable[[Collection[int]], None],
-    ) -> None:
-        """`drop` forgets the state of partitions whose batch was not stored. `read_blocks` raises ValueError."""
-        self._log = log
-        self._ownership = ownership
-        self._read_blocks = read_blocks
-        self._drop = drop
-        self._ending: set[asyncio.Task[None]] = set()
-        self._readers: dict[int, _PartitionReader] = {}
-        self._arrived = asyncio.Event()
-        self.damaged: dict[int, str] = {}
-        """Partitions that stand still, with the reason."""
+    log: InboundLog
+    ownership: PartitionOwnership
+    read_blocks: BlockReader
+    """Raises ValueError."""
+
+    drop: Callable[[Collection[int]], None]
+    """Forgets the state of partitions whose batch was not stored."""
+
+    _ending: set[asyncio.Task[None]] = field(default_factory=set, init=False)
+    _readers: dict[int, _PartitionReader] = field(default_factory=dict, init=False)
+    _arrived: asyncio.Event = field(default_factory=asyncio.Event, init=False)
+    damaged: dict[int, str] = field(default_factory=dict, init=False)
+    """Partitions that stand still, with the reason."""
 
     def follow_ownership(self) -> None:
         """Start readers for gained partitions and end those of lost ones. Call it after each round."""
-        owned = {partition: self._ownership.epoch(partition) for partition in self._ownership.partitions}
+        owned = {partition: self.ownership.epoch(partition) for partition in self.ownership.partitions}
         for partition, reader in list(self._readers.items()):
             if owned.get(partition) != reader.epoch:
                 self._end_reader(reader.task)
@@ -129,49 +126,49 @@ class PartitionInboundLink:
                 self._arrived.set()
                 break
             entries = reader.entries.get_nowait()
-            if partition in self._ownership and self._ownership.position(partition) == entries[0].position - 1:
+            if partition in self.ownership and self.ownership.position(partition) == entries[0].position - 1:
                 taken[partition] = entries
                 size += sum(len(entry.body) for entry in entries)
         return taken
 
     def _merge_entries(self, taken: Mapping[int, Sequence[InboundLogEntry]]) -> PartitionInboundBatch | None:
         try:
-            telemetry = self._read_blocks([entry.body for entries in taken.values() for entry in entries])
+            telemetry = self.read_blocks([entry.body for entries in taken.values() for entry in entries])
         except ValueError:
             readable = {partition: entries for partition, entries in taken.items() if self._is_readable(partition, entries)}
             return self._merge_entries(readable) if readable else None
-        progress = [self._ownership.progress_to(partition, taken[partition][-1].position) for partition in sorted(taken)]
+        progress = [self.ownership.progress_to(partition, taken[partition][-1].position) for partition in sorted(taken)]
         return PartitionInboundBatch(self, taken, telemetry, progress)
 
     def _is_readable(self, partition: int, entries: Sequence[InboundLogEntry]) -> bool:
         try:
-            self._read_blocks([entry.body for entry in entries])
+            self.read_blocks([entry.body for entry in entries])
         except ValueError as error:
             self._stop_damaged(partition, f"An entry after {entries[0].position - 1} cannot be read: {error}")
             return False
         return True
 
     def still_owned(self, batch: PartitionInboundBatch) -> PartitionInboundBatch:
-        current = [each for each in batch.progress if self._ownership.is_current(each)]
+        current = [each for each in batch.progress if self.ownership.is_current(each)]
         if len(current) == len(batch.progress):
             return batch
         entries = {each.partition: batch.entries[each.partition] for each in current}
-        telemetry = self._read_blocks([entry.body for each in entries.values() for entry in each])
+        telemetry = self.read_blocks([entry.body for each in entries.values() for entry in each])
         return PartitionInboundBatch(self, entries, telemetry, current)
 
     def on_stored(self, progress: Sequence[PartitionLogAdvance]) -> None:
         for each in progress:
-            self._ownership.on_committed(each)
+            self.ownership.on_committed(each)
 
     def on_rejected(self, progress: Sequence[PartitionLogAdvance]) -> None:
         """The engine has moved on and the database has not: forget what the engine holds of these partitions."""
-        self._drop([each.partition for each in progress if self._ownership.is_current(each)])
+        self.drop([each.partition for each in progress if self.ownership.is_current(each)])
 
     async def _read(self, partition: int, ready: asyncio.Queue[Sequence[InboundLogEntry]]) -> None:
-        after = self._ownership.position(partition)
+        after = self.ownership.position(partition)
         while True:
             try:
-                entries = await self._log.read(partition, after, READ_ENTRIES, READ_WAIT_S)
+                entries = await self.log.read(partition, after, READ_ENTRIES, READ_WAIT_S)
             except InboundLogDamagedError as error:
                 self._stop_damaged(partition, error.message)
                 return

@@ -3,10 +3,14 @@
 from __future__ import annotations
 
 import asyncio
+from dataclasses import field
+
+import structlog
 
 from app.workers.base_worker import DueTaskWorker
 from app.workers.wake_event import WakeEvent
 from domain.kernel.clock import Clock
+from domain.kernel.service_class import service
 from domain.telemetry.reading_mover import ReadingMover
 
 INTERVAL_S = 900.0
@@ -16,22 +20,24 @@ PAUSE_S = 0.02
 LATE_AFTER_S = 3_600.0
 """Without a complete round for so long, `/readyz` warns."""
 
+log = structlog.get_logger("reading_mover")
 
+
+@service
 class ReadingMoverWorker(DueTaskWorker):
     name = "reading_mover"
 
-    def __init__(self, *, mover: ReadingMover, clock: Clock) -> None:
-        super().__init__(WakeEvent())
-        self._mover = mover
-        self._clock = clock
-        self._completed_ms: int | None = None
-        """Monotonic; None: not running on this instance."""
-        self.moved_messages = 0
+    mover: ReadingMover
+    clock: Clock
+    wake_event: WakeEvent = field(default_factory=WakeEvent, init=False)
+    _completed_ms: int | None = field(default=None, init=False)
+    """Monotonic; None: not running on this instance."""
+    moved_messages: int = field(default=0, init=False)
 
     @property
     def behind_s(self) -> float:
         """Seconds since all readings that are due were moved."""
-        return 0.0 if self._completed_ms is None else (self._clock.monotonic_ms() - self._completed_ms) / 1_000
+        return 0.0 if self._completed_ms is None else (self.clock.monotonic_ms() - self._completed_ms) / 1_000
 
     def warning(self) -> str | None:
         if self.behind_s < LATE_AFTER_S:
@@ -39,20 +45,20 @@ class ReadingMoverWorker(DueTaskWorker):
         return "ClickHouse has not taken all older readings for an hour; they stay in the database. See the log."
 
     async def run(self) -> None:
-        self._completed_ms = self._clock.monotonic_ms()
+        self._completed_ms = self.clock.monotonic_ms()
         try:
             await super().run()
         finally:
             self._completed_ms = None
 
     async def run_once(self) -> float:
-        damaged = self._mover.damaged_messages
-        async for moved in self._mover.move_steps():
+        damaged = self.mover.damaged_messages
+        async for moved in self.mover.move_steps():
             self.moved_messages += moved
             await asyncio.sleep(PAUSE_S)
-        if self._mover.damaged_messages > damaged:
-            self._log.error(
-                "damaged readings were deleted instead of moved; check the disk", messages=self._mover.damaged_messages - damaged
+        if self.mover.damaged_messages > damaged:
+            log.error(
+                "damaged readings were deleted instead of moved; check the disk", messages=self.mover.damaged_messages - damaged
             )
-        self._completed_ms = self._clock.monotonic_ms()
-        return ROLLUP_WAIT_S if self._mover.waits_for_rollups else INTERVAL_S
+        self._completed_ms = self.clock.monotonic_ms()
+        return ROLLUP_WAIT_S if self.mover.waits_for_rollups else INTERVAL_S

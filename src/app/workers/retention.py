@@ -5,11 +5,13 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Callable
+from dataclasses import field
 
 import structlog
 
 from app.workers.wake_event import WakeEvent
 from domain.kernel.errors import Unavailable
+from domain.kernel.service_class import service
 from domain.telemetry.retention import RetentionService
 
 INITIAL_DELAY_S = 60.0
@@ -19,27 +21,26 @@ PAUSE_S = 0.02
 log = structlog.get_logger("retention")
 
 
+@service
 class RetentionWorker:
     name = "retention"
 
-    def __init__(
-        self, *, retention: RetentionService, release_space: Callable[[], Awaitable[int]], wake_event: WakeEvent
-    ) -> None:
-        """`release_space` does one step and returns what it released; 0 when there is no more."""
-        self._retention = retention
-        self._release_space = release_space
-        self.wake_event = wake_event
-        self.deleted_rows = 0
+    retention: RetentionService
+    release_space: Callable[[], Awaitable[int]]
+    """Does one step and returns what it released; 0 when there is no more."""
+
+    wake_event: WakeEvent
+    deleted_rows: int = field(default=0, init=False)
 
     async def run(self) -> None:
         await self.wake_event.wait(INITIAL_DELAY_S)
         while True:
             try:
-                async for deleted in self._retention.purge_steps():
+                async for deleted in self.retention.purge_steps():
                     self.deleted_rows += deleted
                     await asyncio.sleep(PAUSE_S)
                 while True:
-                    if not await self._release_space():
+                    if not await self.release_space():
                         break
                     await asyncio.sleep(PAUSE_S)
             except Unavailable as error:

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import asyncio
+from dataclasses import field
 
 from app.workers.base_worker import DueTaskWorker
 from app.workers.wake_event import WakeEvent
+from domain.kernel.service_class import service
 from domain.telemetry.rollup_service import RollupService
 
 POLL_INTERVAL_S = 5.0
@@ -13,17 +15,17 @@ POLL_INTERVAL_S = 5.0
 PAUSE_S = 0.01
 
 
+@service
 class RollupWorker(DueTaskWorker):
     name = "rollups"
 
-    def __init__(self, *, rollups: RollupService) -> None:
-        super().__init__(WakeEvent())
-        self._rollups = rollups
-        self.processed_hours = 0
-        """Hours of single devices that have been checked."""
+    rollups: RollupService
+    wake_event: WakeEvent = field(default_factory=WakeEvent, init=False)
+    processed_hours: int = field(default=0, init=False)
+    """Hours of single devices that have been checked."""
 
     async def run_once(self) -> float:
-        while processed := await self._rollups.run_once():
+        while processed := await self.rollups.run_once():
             self.processed_hours += processed
             await asyncio.sleep(PAUSE_S)
         return POLL_INTERVAL_S

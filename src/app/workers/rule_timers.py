@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Callable
+from dataclasses import field
 from functools import partial
 from typing import Protocol, TypeVar
 
@@ -20,6 +21,7 @@ from domain.ingest.ingest_service import IngestResult
 from domain.ingest.pipeline import IngestPipelineTx
 from domain.kernel.clock import SECOND_MS
 from domain.kernel.errors import Unavailable
+from domain.kernel.service_class import service
 from domain.kernel.unit_of_work import UnitOfWork
 from domain.rules.telemetry_engine_port import TelemetryEngine
 
@@ -38,45 +40,36 @@ class IngestResultStore(Protocol):
         """Write the result in the caller's transaction."""
 
 
+@service
 class RuleTimerWorker:
     name = "rule_timers"
 
-    def __init__(
-        self,
-        *,
-        engine: TelemetryEngine,
-        ingest: IngestResultStore,
-        uow: UnitOfWork[IngestPipelineTx],
-        engine_clock: TelemetryEngineClock,
-        engine_commit_lock: asyncio.Lock,
-        wake_event: WakeEvent,
-    ) -> None:
-        self._engine = engine
-        self._ingest = ingest
-        self._uow = uow
-        self._engine_clock = engine_clock
-        self._engine_commit_lock = engine_commit_lock
-        self._wake_event = wake_event
-        self.refused = 0
-        """Evaluations of a device's rules that the database refused; each is repeated."""
+    engine: TelemetryEngine
+    ingest: IngestResultStore
+    uow: UnitOfWork[IngestPipelineTx]
+    engine_clock: TelemetryEngineClock
+    engine_commit_lock: asyncio.Lock
+    wake_event: WakeEvent
+    refused: int = field(default=0, init=False)
+    """Evaluations of a device's rules that the database refused; each is repeated."""
 
     async def run(self) -> None:
         while True:
             await self._follow_clock()
-            due_ms = self._engine.next_timer_ms()
-            now_ms = self._engine_clock.now_ms()
+            due_ms = self.engine.next_timer_ms()
+            now_ms = self.engine_clock.now_ms()
             if due_ms is None or due_ms > now_ms:
                 sleep_s = MAX_SLEEP_S if due_ms is None else min((due_ms - now_ms) / 1000, MAX_SLEEP_S)
-                await self._wake_event.wait(sleep_s)
+                await self.wake_event.wait(sleep_s)
                 continue
-            async with self._engine_commit_lock:
-                complete = await self._store_or_take_back(IngestResult.of(self._engine.tick(now_ms)))
+            async with self.engine_commit_lock:
+                complete = await self._store_or_take_back(IngestResult.of(self.engine.tick(now_ms)))
             if not complete:
                 await asyncio.sleep(RETRY_PAUSE_S)
 
     async def _follow_clock(self) -> None:
-        async with self._engine_commit_lock:
-            shifted = self._engine_clock.follow_steps()
+        async with self.engine_commit_lock:
+            shifted = self.engine_clock.follow_steps()
             if shifted is not None:
                 await self._store_or_take_back(shifted)
 
@@ -100,14 +93,14 @@ class RuleTimerWorker:
 
     async def _store(self, result: IngestResult) -> None:
         if not result.is_empty:
-            async with self._uow.write(caller=None) as tx:
-                await self._ingest.store(tx, result)
+            async with self.uow.write(caller=None) as tx:
+                await self.ingest.store(tx, result)
 
     async def _take_back(self, part: IngestResult) -> None:
         for device_no in part.device_nos:
             self.refused += 1
-            rules = await self._retry_while_unavailable(partial(find_rules, self._uow, device_no))
-            self._engine.set_rules(device_no, rules or ())
+            rules = await self._retry_while_unavailable(partial(find_rules, self.uow, device_no))
+            self.engine.set_rules(device_no, rules or ())
 
     async def _retry_while_unavailable(self, work: Callable[[], Awaitable[Result]]) -> Result:
         while True:

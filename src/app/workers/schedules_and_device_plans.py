@@ -9,6 +9,7 @@ allowance. When nothing is due, the worker resolves the edges that were left to 
 from __future__ import annotations
 
 import asyncio
+from dataclasses import field
 
 import structlog
 
@@ -16,6 +17,7 @@ from app.workers.base_worker import MAX_SLEEP_S, DueTaskWorker, seconds_until
 from app.workers.wake_event import WakeEvent
 from domain.kernel.clock import SECOND_MS, Clock
 from domain.kernel.ids import DeviceId
+from domain.kernel.service_class import service
 from domain.schedules.device_plan_sync import DevicePlanService
 from domain.schedules.firing import ScheduleFiringService, ScheduleSlotError
 from domain.schedules.offline_device_edge_service import OfflineDeviceEdgeService
@@ -27,56 +29,53 @@ MAX_PENDING_DEVICES = 100_000
 log = structlog.get_logger("schedules")
 
 
+@service
 class ScheduleWorker(DueTaskWorker):
     name = "schedules"
 
-    def __init__(
-        self, *, firing: ScheduleFiringService, left_edges: OfflineDeviceEdgeService, clock: Clock, wake_event: WakeEvent
-    ) -> None:
-        super().__init__(wake_event)
-        self._firing = firing
-        self._left_edges = left_edges
-        self._clock = clock
-        self._caught_up_ms: int | None = None
-        """Unix ms of the last time when nothing was due, or of the first check."""
-        self.fired = 0
-        self.quarantined = 0
-        self.lateness_ms = 0
-        """How late the last edge was decided."""
+    firing: ScheduleFiringService
+    left_edges: OfflineDeviceEdgeService
+    clock: Clock
+    _caught_up_ms: int | None = field(default=None, init=False)
+    """Unix ms of the last time when nothing was due, or of the first check."""
+    fired: int = field(default=0, init=False)
+    quarantined: int = field(default=0, init=False)
+    lateness_ms: int = field(default=0, init=False)
+    """How late the last edge was decided."""
 
     async def run_once(self) -> float:
         while True:
-            now_ms = self._clock.now_ms()
-            due_ts = await self._firing.next_due_ts()
+            now_ms = self.clock.now_ms()
+            due_ts = await self.firing.next_due_ts()
             if self._caught_up_ms is None or self._caught_up_ms > now_ms:
                 self._caught_up_ms = now_ms
             if due_ts is None or due_ts * SECOND_MS > now_ms:
                 self._caught_up_ms = now_ms
-                pause_ms = await self._left_edges.resolve_due()
-                due_s = seconds_until(due_ts and due_ts * SECOND_MS, self._clock.now_ms())
+                pause_ms = await self.left_edges.resolve_due()
+                due_s = seconds_until(due_ts and due_ts * SECOND_MS, self.clock.now_ms())
                 return min(due_s, seconds_until(pause_ms, 0))
             if not await self._fire_batches(self._caught_up_ms):
                 return CLAIM_RETRY_S
-            self.lateness_ms = self._clock.now_ms() - due_ts * SECOND_MS
+            self.lateness_ms = self.clock.now_ms() - due_ts * SECOND_MS
 
     async def _fire_batches(self, caught_up_ms: int) -> int:
         """Fire batches until one is not full. Returns the number of slots."""
         total = 0
         while True:
-            now_ms = self._clock.now_ms()
+            now_ms = self.clock.now_ms()
             fired = await self._fire_batch(now_ms, max(0, now_ms - caught_up_ms) // SECOND_MS)
             total += fired
-            if fired < self._firing.batch_size:
+            if fired < self.firing.batch_size:
                 return total
             await asyncio.sleep(0)  # let other tasks run between batches
 
     async def _fire_batch(self, now_ms: int, lateness_allowance_s: int) -> int:
         try:
-            fired = await self._firing.fire_due(now_ms, lateness_allowance_s=lateness_allowance_s)
+            fired = await self.firing.fire_due(now_ms, lateness_allowance_s=lateness_allowance_s)
         except ScheduleSlotError as error:
             self.quarantined += 1
             log.error("a slot failed and is quarantined", schedule_id=error.schedule.schedule_id, exc_info=error.__cause__)
-            await self._firing.quarantine(error.schedule, now_ms)
+            await self.firing.quarantine(error.schedule, now_ms)
             return 1
         self.fired += fired
         return fired
@@ -110,7 +109,7 @@ class DevicePlanWorker(DueTaskWorker):
     name = "device_plans"
 
     def __init__(self, *, plans: DevicePlanService, queue: DevicePlanQueue) -> None:
-        super().__init__(queue.wake_event)
+        super().__init__(wake_event=queue.wake_event)
         self._plans = plans
         self._queue = queue
         self.published = 0

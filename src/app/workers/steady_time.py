@@ -2,18 +2,21 @@
 
 from __future__ import annotations
 
+from dataclasses import field
+
 from app.workers.base_worker import DueTaskWorker
 from app.workers.wake_event import WakeEvent
+from domain.kernel.service_class import service
 from domain.kernel.steady_time import KEEP_INTERVAL_S, SteadyTimeService
 
 
+@service
 class SteadyTimeWorker(DueTaskWorker):
     name = "steady_time"
 
-    def __init__(self, *, steady_time: SteadyTimeService) -> None:
-        super().__init__(WakeEvent())
-        self._steady_time = steady_time
+    steady_time: SteadyTimeService
+    wake_event: WakeEvent = field(default_factory=WakeEvent, init=False)
 
     async def run_once(self) -> float:
-        await self._steady_time.keep()
+        await self.steady_time.keep()
         return KEEP_INTERVAL_S

@@ -6,22 +6,21 @@ import asyncio
 import time
 
 from app.workers.base_worker import MAX_SLEEP_S, DueTaskWorker
-from app.workers.wake_event import WakeEvent
+from domain.kernel.service_class import service
 from domain.webhooks.deleted_webhook_cleanup import DeletedWebhookCleanup
 
 MIN_PAUSE_S = 0.005
 
 
+@service
 class WebhookCleanupWorker(DueTaskWorker):
     name = "webhook_cleanup"
 
-    def __init__(self, *, cleanup: DeletedWebhookCleanup, wake_event: WakeEvent) -> None:
-        super().__init__(wake_event)
-        self._cleanup = cleanup
+    cleanup: DeletedWebhookCleanup
 
     async def run_once(self) -> float:
         while True:
             started = time.perf_counter()
-            if not await self._cleanup.run_once():
+            if not await self.cleanup.run_once():
                 return MAX_SLEEP_S
             await asyncio.sleep(max(MIN_PAUSE_S, 3 * (time.perf_counter() - started)))

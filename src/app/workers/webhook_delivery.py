@@ -12,6 +12,8 @@ import asyncio
 import itertools
 from collections.abc import Sequence
 
+import structlog
+
 from app.workers.base_worker import MAX_SLEEP_S, DueTaskWorker, seconds_until
 from app.workers.wake_event import WakeEvent
 from domain.kernel.clock import SECOND_MS, Clock, WallAndSteadyTime
@@ -29,12 +31,14 @@ DRAIN_TIMEOUT_S = 1.5
 """How long a stop waits for responses."""
 MAX_MANUAL_IN_FLIGHT = 64
 
+log = structlog.get_logger("webhook_delivery")
+
 
 class WebhookDeliveryWorker(DueTaskWorker):
     name = "webhook_delivery"
 
     def __init__(self, *, deliveries: WebhookDeliveryService, courier: Courier, clock: Clock, wake_event: WakeEvent) -> None:
-        super().__init__(wake_event)
+        super().__init__(wake_event=wake_event)
         self._deliveries = deliveries
         self._courier = courier
         self._clock = clock
@@ -149,7 +153,7 @@ class WebhookDeliveryWorker(DueTaskWorker):
         self._ended_attempts.append(DeliveryAttemptResult(attempt, response, at))
         was_sent = response is not None and response is not NOT_SENT
         self._deliveries.release(attempt, response.duration_ms / SECOND_MS if was_sent and response else None)
-        self._wake_event.set()
+        self.wake_event.set()
         if not self._in_flight:
             self._idle.set()
 
@@ -165,9 +169,7 @@ class WebhookDeliveryWorker(DueTaskWorker):
         try:
             await self._deliveries.stop(self._ended_attempts)
         except Exception as error:
-            self._log.warning(
-                "the last results could not be stored; their deliveries wait for the lease to end", error=repr(error)
-            )
+            log.warning("the last results could not be stored; their deliveries wait for the lease to end", error=repr(error))
         else:
             self._ended_attempts.clear()
 
