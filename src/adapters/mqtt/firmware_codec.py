@@ -1,12 +1,15 @@
-"""The `DeviceCodec` for all firmware profiles: it dispatches to the module of the device's profile."""
+"""The `DeviceCodec` for all firmware profiles: it dispatches to the module of the device's profile, whose `decode` raises what
+msgspec raises for a payload that is not the expected JSON."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from types import ModuleType
 
+import msgspec
+
 from adapters.mqtt.profiles import esphome, native, shelly, tasmota
-from domain.devices.device_codec import DeviceCommand, DeviceReport, OutboundMessage, PlanRow
+from domain.devices.device_codec import DeviceCommand, DeviceReport, OutboundMessage, PlanRow, UnreadableMessage
 from domain.devices.model import FirmwareProfile
 from domain.kernel.ids import DeviceId
 
@@ -26,7 +29,11 @@ class FirmwareDeviceCodec:
         return messages
 
     def decode(self, profile: FirmwareProfile, topic: str, payload: bytes, retain: bool) -> Sequence[DeviceReport]:
-        reports: Sequence[DeviceReport] = _CODECS[profile].decode(topic, payload, retain)
+        reports: Sequence[DeviceReport]
+        try:
+            reports = _CODECS[profile].decode(topic, payload, retain)
+        except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as error:
+            reports = (UnreadableMessage("MALFORMED", f"{topic}: {error}"),)
         return reports
 
     def is_command_subscription(self, profile: FirmwareProfile, topic_filter: str) -> bool:

@@ -50,10 +50,7 @@ def decode(topic: str, payload: bytes, retain: bool) -> Sequence[DeviceReport]:
     read = _DECODERS.get(topic)
     if read is None:
         return (UnreadableMessage("UNKNOWN_TOPIC", f"nothing is expected on {topic[:64]!r}"),)
-    try:
-        return (read(payload),)
-    except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as error:
-        return (UnreadableMessage("MALFORMED", f"{topic}: {error}"),)
+    return (read(payload),)
 
 
 def is_command_subscription(topic_filter: str) -> bool:

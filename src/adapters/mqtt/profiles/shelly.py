@@ -54,10 +54,7 @@ def encode_command(device_id: str, command: DeviceCommand, now_ms: int) -> Seque
 def decode(topic: str, payload: bytes, retain: bool) -> Sequence[DeviceReport]:
     if topic == "online":
         return (PresenceReport(payload.strip() == b"true"),)
-    try:
-        document = _decode_object(payload)
-    except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as error:
-        return (UnreadableMessage("MALFORMED", f"{topic}: {error}"),)
+    document = _decode_object(payload)
     if topic == "status/switch:0":
         return _decode_switch_status(document)
     if topic == "answer/rpc":

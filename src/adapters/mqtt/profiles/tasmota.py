@@ -122,10 +122,7 @@ def _decode_plan_revision(word: bytes) -> Sequence[DeviceReport]:
 
 def _decode_version(payload: bytes) -> Sequence[DeviceReport]:
     """`{"Info1": {"Module": "Sonoff Basic", "Version": "14.2.0(tasmota)", …}}`; before version 10 without `Info1` around it."""
-    try:
-        document = _decode_object(payload)
-    except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as error:
-        return (UnreadableMessage("MALFORMED", f"tele/INFO1: {error}"),)
+    document = _decode_object(payload)
     info = document.get("Info1", document)
     version = info.get("Version") if isinstance(info, dict) else None
     return (HelloReport(version[:64], None),) if isinstance(version, str) else ()
@@ -159,10 +156,7 @@ def _decode_power(word: str) -> Sequence[DeviceReport]:
 
 
 def _decode_json(topic: str, payload: bytes) -> Sequence[DeviceReport]:
-    try:
-        document = _decode_object(payload)
-    except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as error:
-        return (UnreadableMessage("MALFORMED", f"{topic}: {error}"),)
+    document = _decode_object(payload)
     if topic == "tele/SENSOR":
         flat = sensor_json.flatten(document, skip=_SKIPPED_FIELDS, skip_names=_SKIPPED_NAMES, lists=True)
         return sensor_json.to_reports(flat, _units(document, flat.values))
