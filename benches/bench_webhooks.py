@@ -156,14 +156,14 @@ async def isolation(fast: str, dead: str, dead_count: int) -> list[float]:
         for _ in range(dead_count):
             await world.webhook(dead, device)
         took: list[float] = []
-        original = world.loop._note_end
+        original = world.loop._record_attempt_end
 
         def note(attempt: InFlightDelivery, response: WebhookResponse | None, at: WallAndSteadyTime) -> None:
             if attempt.webhook.webhook_id in fast_hooks:
                 took.append(at.wall_ms - attempt.delivery.created_ms)
             original(attempt, response, at)
 
-        world.loop._note_end = note  # type: ignore[method-assign]
+        world.loop._record_attempt_end = note  # type: ignore[method-assign]
         async with world.delivering():
             for _ in range(100):
                 await world.switch(device)
@@ -232,14 +232,14 @@ async def left(world: WebhookWorld) -> bool:
 async def latencies(world: WebhookWorld, device: Device, events: int = 200) -> list[float]:
     """Milliseconds from an event to each of its deliveries, 20 events per second; other events do not count."""
     took: list[float] = []
-    original = world.loop._note_end
+    original = world.loop._record_attempt_end
 
     def note(attempt: InFlightDelivery, response: WebhookResponse | None, at: WallAndSteadyTime) -> None:
         if attempt.delivery.device_id == device.device_id:
             took.append(at.wall_ms - attempt.delivery.created_ms)
         original(attempt, response, at)
 
-    world.loop._note_end = note  # type: ignore[method-assign]
+    world.loop._record_attempt_end = note  # type: ignore[method-assign]
     task = asyncio.create_task(world.loop.run())
     for _ in range(events):
         await world.switch(device)
@@ -249,7 +249,7 @@ async def latencies(world: WebhookWorld, device: Device, events: int = 200) -> l
             await asyncio.sleep(0.01)
     task.cancel()
     await asyncio.wait([task])
-    world.loop._note_end = original  # type: ignore[method-assign]
+    world.loop._record_attempt_end = original  # type: ignore[method-assign]
     return took
 
 
