@@ -140,7 +140,7 @@ async def test_the_old_state_of_a_leader_that_was_replaced_is_no_loss(
 
 async def test_a_stream_that_was_made_again_has_another_id(jetstream: JetStreamLog) -> None:
     before = await jetstream.log_ids([0])
-    await jetstream._js.delete_stream(jetstream._stream(0))
+    await jetstream._js.delete_stream(jetstream._stream_name(0))
     assert await jetstream.log_ids([0]) == {0: MISSING}
     await jetstream._ensure_stream(0)
     assert (await jetstream.log_ids([0]))[0] not in (MISSING, before[0])
@@ -192,7 +192,7 @@ async def test_a_position_that_is_given_twice_stops_the_partition(jetstream: Jet
         await jetstream.append(0, b"x", f"id-{number}")
     await jetstream.append(0, b"x", "id-1")  # a repeated append of the same entry is none
     assert len(await jetstream.read(0, 0, 10, 1)) == 2
-    await jetstream._js.delete_stream(jetstream._stream(0))
+    await jetstream._js.delete_stream(jetstream._stream_name(0))
     await jetstream._ensure_stream(0)
     await jetstream.append(0, b"y", "new-1")
     with pytest.raises(InboundLogDamagedError, match="position 1 to a second entry"):

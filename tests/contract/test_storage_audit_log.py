@@ -27,7 +27,8 @@ KEY = Ed25519SealKeyProvider(RING).newest().public_key
 
 async def append(world: StoredAccount, count: int, **changes: Any) -> list[Any]:
     async with world.uow.write() as tx:
-        return list(await tx.events.append_many([an_event(world, **changes) for _ in range(count)]))
+        stored = await tx.events.append_many([an_event(world, **changes) for _ in range(count)])
+    return list(stored)
 
 
 async def export(world: StoredAccount, selection: AuditSelection = EVERYTHING, **more: Any) -> list[str]:

@@ -42,6 +42,21 @@ async def test_an_execution_moves_on_from_the_status_its_caller_saw(world: Store
         assert await tx.executions.find(queued.execution_id) == done
 
 
+async def test_moves_are_recorded_without_an_answer_and_only_from_the_expected_status(world: StoredAccount) -> None:
+    async with world.uow.write() as tx:
+        queued, done = [await add_execution(tx, an_execution(world)) for _ in range(2)]
+        await tx.executions.transition_many([(replace(done, status=ExecutionStatus.DONE), ExecutionStatus.QUEUED)])
+    sent = [replace(one, status=ExecutionStatus.SENT, sent_ms=NOW) for one in (queued, done)]
+    async with world.uow.write() as tx:
+        await tx.executions.record_many([(one, ExecutionStatus.QUEUED) for one in sent])
+        await tx.executions.record_many([])
+    async with world.uow.read() as tx:
+        assert await tx.executions.find(queued.execution_id) == sent[0]
+        found = await tx.executions.find(done.execution_id)
+        assert found is not None
+        assert found.status is ExecutionStatus.DONE
+
+
 async def test_many_executions_are_added_found_and_moved_together(world: StoredAccount) -> None:
     made = [an_execution(world, params={"n": number}) for number in range(5)]
     async with world.uow.write() as tx:

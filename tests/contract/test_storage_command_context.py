@@ -1,4 +1,4 @@
-"""`command_contexts.get` returns in one read what the single repositories return one by one."""
+"""`command_contexts` returns in one read what the single repositories return one by one."""
 
 from __future__ import annotations
 
@@ -53,6 +53,17 @@ async def test_without_a_subject_there_are_no_grants_and_a_foreign_account_gets_
         assert (
             await tx.command_contexts.get(world.account.account_id, new_id("dev"), GrantSubject(key_id=world.key.key_id)) is None
         )
+
+
+async def test_what_reports_name_is_listed_as_far_as_it_exists(world: StoredAccount) -> None:
+    async with world.uow.write() as tx:
+        execution = await add_execution(tx, an_execution(world))
+        await add_execution(tx, an_execution(world))
+        named = [execution.execution_id, new_id("exe"), execution.execution_id]
+        devices, executions = await tx.command_contexts.list_reported([world.device.device_id, new_id("dev")], named)
+        assert (list(devices), list(executions)) == ([world.device], [execution])
+        devices, executions = await tx.command_contexts.list_reported([world.device.device_id], [])
+        assert (list(devices), list(executions)) == ([world.device], [])
 
 
 async def test_the_context_includes_what_the_transaction_has_written(world: StoredAccount) -> None:

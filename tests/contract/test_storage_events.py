@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import random
+from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -15,8 +16,13 @@ from support.waiting import TIMEOUT_S
 
 
 async def append(tx: Any, event: Event) -> Event:
-    [stored] = await tx.events.append_many([event])
-    return stored
+    return (await append_many(tx, [event]))[0]
+
+
+async def append_many(tx: Any, events: Sequence[Event]) -> list[Event]:
+    stored = await tx.events.append_many(events)
+    await tx.events.oldest_position()  # with a read, the returned sequence is complete
+    return list(stored)
 
 
 async def test_an_event_comes_back_as_it_went_in_with_a_position(world: StoredAccount) -> None:
@@ -213,7 +219,7 @@ async def test_many_events_are_appended_in_their_order_and_counted(world: Stored
     async with world.uow.write() as tx:
         await tx.accounts.add(other)
         made = [an_event(world, at_ms=NOW + number) for number in range(5)] + [an_event(world, account_id=other.account_id)]
-        stored = await tx.events.append_many(made)
+        stored = await append_many(tx, made)
         assert list(await tx.events.append_many([])) == []
         assert [replace(event, position=0, writer=0) for event in stored] == made
         last = await append(tx, an_event(world))

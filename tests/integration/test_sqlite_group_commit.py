@@ -11,13 +11,14 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from sqlalchemy import TextClause, text
 
 from adapters.storage.sql import SqlDatabase
 from adapters.storage.sql.sqlite import group_commit, wal_checkpoints
 from adapters.storage.sql.sqlite.backend import SqliteBackend
 from adapters.storage.sql.sqlite.wal_checkpoints import WalCheckpointer
 from adapters.storage.sql.unit_of_work import SqlUnitOfWork
-from domain.kernel.errors import Unavailable
+from domain.kernel.errors import Unavailable, UnstorableValue
 from support.empty_database import empty_sqlite
 from support.storage import an_account
 from support.waiting import TIMEOUT_S, until
@@ -132,6 +133,51 @@ async def test_a_transaction_that_cannot_be_rolled_back_alone_takes_its_group_do
     assert isinstance(results[0], Unavailable)
     assert isinstance(results[1], ValueError)
     assert bench.stored() == {results[2]}
+
+
+NAME = text("UPDATE accounts SET name = :new_name WHERE account_id = :at_id")
+REFUSED = text("UPDATE accounts SET account_id = NULL WHERE account_id = :at_id")
+
+
+@pytest.mark.parametrize("refused", [REFUSED, text("UPDATE no_table SET name = :at_id")])
+async def test_a_deferred_statement_that_fails_after_the_end_fails_its_own_transaction_only(
+    bench: Bench, refused: TextClause
+) -> None:
+    """All three share one group: what the second deferred runs with the third's first statement or with COMMIT."""
+    first = await bench.add()
+    calls: list[str] = []
+
+    async def rename(name: str, *then: TextClause) -> None:
+        async with bench.uow.write() as tx:
+            await tx.session.execute_many(NAME, [{"new_name": name, "at_id": first}], defer=True)
+            for statement in then:
+                await tx.session.execute_many(statement, [{"at_id": first}], defer=True)
+            await tx.session.execute_many(NAME, [{"new_name": f"{name} again", "at_id": first}], defer=True)
+            tx.after_commit(lambda: calls.append(name))
+
+    results = await asyncio.gather(rename("one"), rename("two", refused), bench.add(), rename("three"), return_exceptions=True)
+    failure = UnstorableValue if refused is REFUSED else Unavailable
+    assert [type(result) for result in results] == [type(None), failure, str, type(None)]
+    assert calls == ["one", "three"]
+    assert bench.backend.writer.commit_count < 4
+    assert bench.stored() == {first, results[2]}
+    with closing(sqlite3.connect(bench.path)) as connection:
+        assert connection.execute("SELECT name FROM accounts WHERE account_id = ?", (first,)).fetchone() == ("three again",)
+
+
+async def test_a_group_is_lost_when_what_was_deferred_cannot_be_rolled_back_alone(bench: Bench) -> None:
+    """ROLLBACK in the place of an error that makes SQLite end the whole transaction, such as a full disk."""
+    ends_all = text("INSERT OR ROLLBACK INTO accounts (account_id) VALUES (:at_id)")
+
+    async def lose() -> None:
+        async with bench.uow.write() as tx:
+            await tx.session.execute_many(ends_all, [{"at_id": "x"}], defer=True)
+
+    results = await asyncio.gather(bench.add(), lose(), bench.add(), return_exceptions=True)
+    assert isinstance(results[1], UnstorableValue)
+    assert [isinstance(result, Unavailable) for result in (results[0], results[2])] == [True, True]
+    assert bench.stored() == set()
+    assert await bench.add() in bench.stored()
 
 
 async def test_a_commit_that_stalls_is_answered_in_time(bench: Bench) -> None:

@@ -117,6 +117,20 @@ async def test_a_cancelled_read_does_not_disturb_the_next_one(backend: SqliteBac
             assert (await session.read(ONE))[0][0] == 10
 
 
+@contextlib.asynccontextmanager
+async def borrowed(readers: ReaderPool) -> AsyncIterator[SqliteReader]:
+    connection = await readers.acquire()
+    try:
+        yield connection
+    finally:
+        await readers.release(connection)
+
+
+async def look_up(connection: SqliteReader) -> Any:
+    found = connection.try_look_up(str(ONE))
+    return await connection.fetch(str(ONE)) if found is None else found
+
+
 async def lock(holder: sqlite3.Connection) -> None:
     """As soon as the idle connections have ended their snapshots."""
 
@@ -134,18 +148,18 @@ async def test_waiting_for_a_lock_leaves_the_event_loop_free(path: Path) -> None
     holder.execute("PRAGMA journal_mode=DELETE")
     readers = ReaderPool(path, size=1, busy_timeout_ms=int(BUSY_S * 1_000))
     try:
-        async with readers.connection() as connection:
+        async with borrowed(readers) as connection:
             assert await connection.fetch(str(ONE)) == [(10,)]
-        async with readers.connection() as connection:
+        async with borrowed(readers) as connection:
             await connection.flush()
         await lock(holder)
-        async with readers.connection() as connection:
+        async with borrowed(readers) as connection:
             working = asyncio.ensure_future(connection.fetch(str(ONE)))
             assert await count_loop_turns(working) > 5
             with pytest.raises(Unavailable):
                 await working
         holder.execute("ROLLBACK")
-        async with readers.connection() as connection:
+        async with borrowed(readers) as connection:
             assert await connection.fetch(str(ONE)) == [(10,)]
     finally:
         holder.close()
@@ -212,19 +226,19 @@ async def test_a_look_up_that_meets_a_lock_waits_for_it_in_the_thread(path: Path
     holder.execute("PRAGMA journal_mode=DELETE")
     readers = ReaderPool(path, size=1, busy_timeout_ms=int(BUSY_S * 1_000))
     try:
-        async with readers.connection() as connection:
-            assert await connection.look_up(str(ONE)) == [(10,)]
-        async with readers.connection() as connection:
+        async with borrowed(readers) as connection:
+            assert await look_up(connection) == [(10,)]
+        async with borrowed(readers) as connection:
             await connection.flush()
         await lock(holder)
-        async with readers.connection() as connection:
-            working = asyncio.ensure_future(connection.look_up(str(ONE)))
+        async with borrowed(readers) as connection:
+            working = asyncio.ensure_future(look_up(connection))
             assert await count_loop_turns(working) > 5
             with pytest.raises(Unavailable):
                 await working
         holder.execute("ROLLBACK")
-        async with readers.connection() as connection:
-            assert await connection.look_up(str(ONE)) == [(10,)]
+        async with borrowed(readers) as connection:
+            assert await look_up(connection) == [(10,)]
     finally:
         holder.close()
         await readers.close()

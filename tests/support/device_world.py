@@ -19,6 +19,7 @@ from domain.commands.device_reports import CommandReportService
 from domain.commands.device_types import DeviceTypeService
 from domain.commands.dispatch import CommandDispatchService
 from domain.commands.dispatch_queue import DispatchQueue
+from domain.commands.report_batch import ExecutionChanges
 from domain.commands.service import CommandService
 from domain.commands.submitted_command_waiter import SubmittedCommandWaiter
 from domain.devices.credential_issuer import CredentialIssuer
@@ -40,7 +41,7 @@ from domain.grants.model import Grant, GrantSubject, Scope
 from domain.grants.rate_limit import RateLimitDecision
 from domain.grants.reference_window_and_rate_limit import rate_allowance
 from domain.kernel.caller import ApiKeyCaller, Role, Session
-from domain.kernel.ids import AccountId, DeviceId, GrantId, IdPrefix, KeyId, MembershipId, ProjectId, UserId
+from domain.kernel.ids import AccountId, DeviceId, ExecutionId, GrantId, IdPrefix, KeyId, MembershipId, ProjectId, UserId
 from domain.keys.model import ApiKey
 from support.manual_clock import START_MS, ManualClock
 from support.memory_storage.unit_of_work import MemoryUnitOfWork
@@ -366,7 +367,8 @@ class DeviceWorld:
             named = [
                 one.execution_id for one in reports if isinstance(one, RelayReport | CommandResultReport) and one.execution_id
             ]
-            changes = await self.reports.load_changes(tx, named)
+            _, executions = await tx.command_contexts.list_reported((), [ExecutionId(one) for one in named])
+            changes = ExecutionChanges(tx, executions)
             for one in reports:
                 if isinstance(one, RelayReport):
                     await self.reports.on_relay_report(

@@ -7,13 +7,12 @@ knows best. Everything runs in the transaction of one inbound batch, on one `Exe
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Collection
 from dataclasses import replace
 
 from domain.commands import policy
 from domain.commands.model import Execution, ExecutionStatus, TriggeredBy
 from domain.commands.ports import ExecutionTransition, ExecutionWaiter
-from domain.commands.report_batch import NO_ANSWER, NOT_DELIVERED, ExecutionChanges, ReportTx
+from domain.commands.report_batch import NO_ANSWER, NOT_DELIVERED, ExecutionChanges
 from domain.devices.model import Device, DeviceStatus, FirmwareProfile
 from domain.kernel.domain_events import DomainEvent, Json
 from domain.kernel.ids import ExecutionId
@@ -33,11 +32,8 @@ class CommandReportService:
         self.ignored: Counter[str] = Counter()
         """Number of results that changed nothing, by reason: `unknown`, `duplicate`, `late`."""
 
-    async def load_changes(self, tx: ReportTx, execution_ids: Collection[str]) -> ExecutionChanges:
-        """Load the executions that the reports of one batch name. Finish with `write_changes`."""
-        return await ExecutionChanges.load(tx, {ExecutionId(execution_id) for execution_id in execution_ids})
-
     async def write_changes(self, changes: ExecutionChanges) -> None:
+        """Call this after all reports of a batch."""
         await changes.write(self._execution_waiter)
         self.ignored += changes.ignored
 

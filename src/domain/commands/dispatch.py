@@ -13,6 +13,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
+from functools import partial
 from typing import Protocol
 
 from domain.commands import policy
@@ -287,14 +288,10 @@ class CommandDispatchService:
 
     async def _write_transitions(self, tx: DispatchTx, transitions: Sequence[ExecutionTransition], now_ms: int) -> None:
         """If a transition affects no row, the device's result was stored first and wins."""
+        if not any(after.status.is_final for after, _ in transitions):
+            await tx.executions.record_many(transitions)
+            return
         stored = await tx.executions.transition_many(transitions)
-        final = [after for after, _ in transitions if after.status.is_final and after.execution_id in stored]
-        for execution in final:
+        for execution in [after for after, _ in transitions if after.status.is_final and after.execution_id in stored]:
             await tx.emit(command_result_event(execution, "service", now_ms))
-
-        def announce() -> None:
-            for execution in final:
-                self._execution_waiter.notify(execution)
-
-        if final:
-            tx.after_commit(announce)
+            tx.after_commit(partial(self._execution_waiter.notify, execution))

@@ -22,6 +22,11 @@ class CommandContextRepository(Protocol):
     async def get(self, account_id: AccountId, device_id: DeviceId, subject: GrantSubject | None) -> CommandContext | None:
         """None when the account has no such device. Without `subject`, no grants."""
 
+    async def list_reported(
+        self, device_ids: Collection[DeviceId], execution_ids: Collection[ExecutionId]
+    ) -> tuple[Sequence[Device], Sequence[Execution]]:
+        """What the reports of a batch name, as far as it exists; in no particular order."""
+
 
 class CommandDefinitionRepository(Protocol):
     async def add(self, definition: CommandDefinition) -> None:
@@ -58,6 +63,10 @@ class ExecutionRepository(Protocol):
     async def transition_many(self, moves: Sequence[ExecutionTransition]) -> Collection[ExecutionId]:
         """Write status, times and result of each execution whose stored status is the expected one. Returns the ids that changed;
         of concurrent callers, one wins."""
+
+    async def record_many(self, moves: Sequence[ExecutionTransition]) -> None:
+        """`transition_many` for a caller who need not know which changed. On SQLite it runs with the next statement of the
+        transaction, or after its end."""
 
     async def mark_possibly_sent(self, at_ms: int, device_ids: Collection[DeviceId] | None = None) -> int:
         """Set `sent_ms` of the QUEUED executions of devices that are stored as online, or of these devices, where it is not set.

@@ -11,12 +11,12 @@ replaced by a report that comes later, and the event of it says what it replaces
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Collection, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
 from typing import Protocol
 
 from domain.commands.model import ALLOWED_TRANSITIONS, Execution, ExecutionStatus
-from domain.commands.ports import ExecutionTransition, ExecutionWaiter, HasExecutions
+from domain.commands.ports import ExecutionTransition, ExecutionWaiter, HasCommandContexts, HasExecutions
 from domain.devices.model import Device
 from domain.devices.ports import HasDevices
 from domain.kernel.domain_events import DomainEvent, Json
@@ -41,11 +41,12 @@ def can_report(execution: Execution, status: ExecutionStatus) -> bool:
     return execution.status.is_final and code in _ASSUMED_CODES and status in _REPORTED_ENDS
 
 
-class ReportTx(Transaction, HasDevices, HasExecutions, Protocol): ...
+class ReportTx(Transaction, HasCommandContexts, HasDevices, HasExecutions, Protocol): ...
 
 
 class ExecutionChanges:
     def __init__(self, tx: ReportTx, executions: Sequence[Execution]) -> None:
+        """`executions`: those that the reports of the batch name."""
         self.tx = tx
         self._stored = {execution.execution_id: execution for execution in executions}
         self._current = dict(self._stored)
@@ -54,10 +55,6 @@ class ExecutionChanges:
         self._events: list[tuple[DomainEvent, ExecutionId | None]] = []
         """Each with the execution whose transition it reports, if any."""
         self.ignored: Counter[str] = Counter()
-
-    @classmethod
-    async def load(cls, tx: ReportTx, execution_ids: Collection[ExecutionId]) -> ExecutionChanges:
-        return cls(tx, await tx.executions.list_by_ids(execution_ids) if execution_ids else ())
 
     def get(self, execution_id: ExecutionId) -> Execution | None:
         """The execution after the reports so far."""

@@ -17,9 +17,9 @@ from domain.kernel.unit_of_work import Transaction
 
 class EventRepository(Protocol):
     async def append_many(self, events: Sequence[Event], hasher: ChainHasher = chain_events) -> Sequence[Event]:
-        """Stores the events in this order, linked by `hasher`, and returns them with their `writer` and `position`. Positions of
-        one writer follow the order of commits; and an event that was written by somebody who had read another one has the
-        higher position."""
+        """Stores the events in this order, linked by `hasher`, and returns them with their `writer` and `position`. The returned
+        sequence may be empty until the transaction's next read; after the commit it is complete. Positions of one writer follow
+        the order of commits; and an event that was written by somebody who had read another one has the higher position."""
 
     async def page(
         self,

@@ -55,11 +55,14 @@ class DomainEventRecorder(Generic[TxT]):
             )
             for event in domain_events
         ]
-        await self._notify_and_publish(tx, await tx.events.append_many(events, self._hasher))
+        stored = await tx.events.append_many(events, self._hasher)
+        await self._notify(tx, events)
+        self._publish_after_commit(tx, stored)
 
     async def publish_transient(self, tx: TxT, events: Sequence[Event]) -> None:
         """The same for events that are not stored in the log (telemetry: position 0)."""
-        await self._notify_and_publish(tx, events)
+        await self._notify(tx, events)
+        self._publish_after_commit(tx, events)
 
     async def publish_to_feed(self, tx: TxT, events: Sequence[Event]) -> None:
         """Publish events whose deliveries are stored already."""
@@ -69,10 +72,9 @@ class DomainEventRecorder(Generic[TxT]):
         """After the commit, and before the events that are published after this call."""
         tx.after_commit(lambda: self._feed.set_store_time(store_time_s))
 
-    async def _notify_and_publish(self, tx: TxT, events: Sequence[Event]) -> None:
+    async def _notify(self, tx: TxT, events: Sequence[Event]) -> None:
         for observer in self._observers:
             await observer.on_events(tx, events)
-        self._publish_after_commit(tx, events)
 
     def _publish_after_commit(self, tx: TxT, events: Sequence[Event]) -> None:
         def publish() -> None:

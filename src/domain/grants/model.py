@@ -12,6 +12,7 @@ from enum import StrEnum
 
 from domain.devices.model import Device
 from domain.grants.grant_window import GrantWindow
+from domain.kernel.fast_frozen_dataclass import fast_frozen
 from domain.kernel.ids import AccountId, DeviceId, GrantId, GroupId, KeyId, MembershipId, ProjectId
 
 ANY_COMMAND = "*"
@@ -54,6 +55,7 @@ class ApiKeyReadAccess:
         return self.device_id or self.group_id or self.project_id or ""
 
 
+@fast_frozen
 @dataclass(frozen=True, slots=True)
 class Grant:
     """`device_id` is set for a device grant, `project_id` for a project grant. A group grant has `group_id`, and the group's

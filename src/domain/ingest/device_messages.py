@@ -40,7 +40,7 @@ from domain.devices.presence import PresenceService
 from domain.devices.presence_batch import PresenceBatch, PresenceTx
 from domain.devices.session_holders import HasDeviceSessions
 from domain.kernel.clock import SECOND_MS, Clock
-from domain.kernel.ids import DeviceId
+from domain.kernel.ids import DeviceId, ExecutionId
 from domain.kernel.service_class import service
 from domain.kernel.unit_of_work import UnitOfWork
 from domain.schedules.device_plan_sync import DevicePlanService
@@ -147,10 +147,11 @@ class DeviceMessageService:
         """Apply the messages in their order. Devices and commands are loaded together and written together."""
         if not messages:
             return AfterCommitActions()
-        found = await tx.devices.list_by_ids({DeviceId(message.event.device_id) for message in messages})
+        senders = {DeviceId(message.event.device_id) for message in messages}
+        named = {ExecutionId(execution_id) for message in messages for execution_id in _execution_ids(message)}
+        found, executions = await tx.command_contexts.list_reported(senders, named)
         devices = {device.device_id: device for device in found}
-        execution_ids = {execution_id for message in messages for execution_id in _execution_ids(message)}
-        context = MessageBatchChanges(tx, await self.reports.load_changes(tx, execution_ids))
+        context = MessageBatchChanges(tx, ExecutionChanges(tx, executions))
         for message in messages:
             device = devices.get(DeviceId(message.event.device_id))
             if device is not None:  # None: deleted after it sent the message

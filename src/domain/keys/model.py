@@ -4,9 +4,11 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from domain.kernel.fast_frozen_dataclass import fast_frozen
 from domain.kernel.ids import AccountId, KeyId
 
 
+@fast_frozen
 @dataclass(frozen=True, slots=True)
 class ApiKey:
     key_id: KeyId

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
-from domain.commands.model import CommandContext
+from collections.abc import Collection, Sequence
+
+from domain.commands.model import CommandContext, Execution
+from domain.devices.model import Device
 from domain.grants.model import GrantSubject
-from domain.kernel.ids import AccountId, DeviceId
+from domain.kernel.ids import AccountId, DeviceId, ExecutionId
 from support.memory_storage.commands import MemoryCommandDefinitionRepository, MemoryExecutionRepository
 from support.memory_storage.devices import MemoryDeviceRepository
 from support.memory_storage.grants import MemoryGrantRepository
@@ -32,3 +35,8 @@ class MemoryCommandContextRepository:
         opened = (await self._executions.count_open_by_device({device_id})).get(device_id, 0)
         held = [] if subject is None else await self._grants.list_by_subject_and_device(subject, device)
         return CommandContext.from_definitions(device, own, opened, held)
+
+    async def list_reported(
+        self, device_ids: Collection[DeviceId], execution_ids: Collection[ExecutionId]
+    ) -> tuple[Sequence[Device], Sequence[Execution]]:
+        return await self._devices.list_by_ids(device_ids), await self._executions.list_by_ids(execution_ids)

@@ -80,6 +80,9 @@ class MemoryExecutionRepository:
     async def transition_many(self, moves: Sequence[ExecutionTransition]) -> Collection[ExecutionId]:
         return {after.execution_id for after, expected in moves if self._transition(after, expected)}
 
+    async def record_many(self, moves: Sequence[ExecutionTransition]) -> None:
+        await self.transition_many(moves)
+
     def _transition(self, execution: Execution, expected: ExecutionStatus) -> bool:
         rows = self._database.writable_rows(EXECUTIONS)
         stored = rows.get(execution.execution_id)

@@ -12,6 +12,7 @@ from typing import Protocol
 
 from quart import current_app, g, request
 
+from adapters.http.core.quart_application import header_value
 from adapters.http.core.trusted_proxies import TrustedProxies
 from adapters.sentence_translator import LANGUAGES
 from domain.accounts.model import ClientInfo
@@ -80,7 +81,7 @@ async def authenticate(access: RequiredAccess, authenticator: Authenticator, *, 
     g.caller = None
     if access is RequiredAccess.ANYONE:
         return
-    shown = parse_credentials(request.headers.get("Authorization"), request.headers.get("X-Api-Key"))
+    shown = parse_credentials(header_value(b"authorization"), header_value(b"x-api-key"))
     if shown.token is not None:
         g.caller, _ = await authenticator.authenticate_token(shown.token, client_address())
         if g.caller.lacks_second_factor and not is_sign_in_path:

@@ -10,15 +10,16 @@ import asyncio
 import re
 import secrets
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
-from quart import Quart, Request, Response, g
+from quart import Request, Response, g
 from quart.globals import request_ctx
 from structlog.contextvars import bind_contextvars, clear_contextvars
 from werkzeug.exceptions import RequestEntityTooLarge
 
 from adapters.http.core.early_response import DRAIN_BODY_TIMEOUT_S
+from adapters.http.core.quart_application import QuartApplication, header_value
 
 ResponseObserver = Callable[[str, str, int, float], None]
 
@@ -31,18 +32,14 @@ API_CONTENT_SECURITY_POLICY = "default-src 'none'; frame-ancestors 'none'"
 """For responses that are not pages. A blueprint that serves pages sets its own Content-Security-Policy."""
 
 
-def _header_pairs(*pairs: tuple[str, str]) -> tuple[tuple[str, tuple[str, str]], ...]:
-    return tuple((name.lower(), (name, value)) for name, value in pairs)
-
-
-_DEFAULT_HEADERS = _header_pairs(
-    ("X-Content-Type-Options", "nosniff"),
-    ("X-Frame-Options", "DENY"),
-    ("Referrer-Policy", "no-referrer"),
-    ("Cross-Origin-Resource-Policy", "same-origin"),
-    ("Content-Security-Policy", API_CONTENT_SECURITY_POLICY),
+_DEFAULT_HEADERS = (
+    (b"x-content-type-options", b"nosniff"),
+    (b"x-frame-options", b"DENY"),
+    (b"referrer-policy", b"no-referrer"),
+    (b"cross-origin-resource-policy", b"same-origin"),
+    (b"content-security-policy", API_CONTENT_SECURITY_POLICY.encode()),
 )
-_JSON_HEADERS = (*_DEFAULT_HEADERS, *_header_pairs(("Cache-Control", "no-store")))
+_JSON_HEADERS = (*_DEFAULT_HEADERS, (b"cache-control", b"no-store"))
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,14 +52,19 @@ class HttpSettings:
     body_timeout_s: float = 10.0
 
 
-def install_middleware(app: Quart, settings: HttpSettings, observer: ResponseObserver | None) -> None:
+def _default_headers(response: Response) -> Sequence[tuple[bytes, bytes]]:
+    return _JSON_HEADERS if response.content_type == "application/json" else _DEFAULT_HEADERS
+
+
+def install_middleware(app: QuartApplication, settings: HttpSettings, observer: ResponseObserver | None) -> None:
     """Register the hooks that set the request id and the response headers."""
+    app.default_headers = _default_headers
 
     @app.before_request
     async def begin() -> Response | None:
         request = request_ctx.request  # not the proxy, which looks the request up at each attribute
         g.began = time.perf_counter()
-        given = request.headers.get("X-Request-Id", "")
+        given = header_value(b"x-request-id") or ""
         g.request_id = given if _REQUEST_ID.fullmatch(given) else f"req_{secrets.token_hex(10)}"
         clear_contextvars()
         bind_contextvars(request_id=g.request_id)
@@ -73,9 +75,6 @@ def install_middleware(app: Quart, settings: HttpSettings, observer: ResponseObs
     @app.after_request
     async def finish(response: Response) -> Response:
         request, headers = request_ctx.request, response.headers
-        present = {name.lower() for name, _ in headers}
-        wanted = _JSON_HEADERS if response.content_type == "application/json" else _DEFAULT_HEADERS
-        headers.extend([pair for name, pair in wanted if name not in present])
         headers.add("X-Request-Id", g.get("request_id", ""))
         if not g.get("has_read_body") and not await _drain_body(request):
             headers["Connection"] = "close"

@@ -11,11 +11,12 @@ handler is a coroutine function. Together this takes a third of the processor ti
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any, NoReturn, cast
 
 from quart import Quart, Response
 from quart.asgi import ASGIHTTPConnection
+from quart.globals import request_ctx
 from quart.routing import QuartMap, QuartRule
 from quart.sessions import NullSession, SessionInterface
 from quart.utils import encode_headers
@@ -52,11 +53,17 @@ class SingleTaskConnection(ASGIHTTPConnection):
 
     async def _send_response(self, send: Any, response: Any) -> None:
         """A body that is in memory is sent in one message."""
+        defaults = cast(QuartApplication, self.app).default_headers(response)
         body = response.response if isinstance(response, Response) else None
         if not isinstance(body, DataBody):
+            present = {name.lower() for name, _ in response.headers}
+            response.headers.extend([(name.decode(), value.decode()) for name, value in defaults if name.decode() not in present])
             await super()._send_response(send, response)
             return
-        await send({"type": "http.response.start", "status": response.status_code, "headers": encode_headers(response.headers)})
+        headers = encode_headers(response.headers)
+        given = {name for name, _ in headers}
+        headers += [pair for pair in defaults if pair[0] not in given]
+        await send({"type": "http.response.start", "status": response.status_code, "headers": headers})
         await send({"type": "http.response.body", "body": bytes(body.data[body.begin : body.end]), "more_body": False})
 
 
@@ -75,6 +82,15 @@ class HostIndependentUrlMap(QuartMap):
         return MapAdapter(self, PLACEHOLDER_HOST, "/", "", request.scheme, request.path, request.method, query)
 
 
+def header_value(name: bytes) -> str | None:
+    """The first value of a header of the present request; `name` in lower case. `request.headers` takes ten times as long to find
+    that a header is not there."""
+    for key, value in request_ctx.request.scope["headers"]:
+        if key == name:
+            return value.decode("latin-1")
+    return None
+
+
 def _build_no_url(*_: Any, **__: Any) -> NoReturn:
     raise NotImplementedError("This application has no url_for.")
 
@@ -89,6 +105,10 @@ class QuartApplication(Quart):
     session_interface: SessionInterface = NoSessions()  # type: ignore[assignment]
     url_map_class = HostIndependentUrlMap
     url_rule_class = MatchOnlyUrlRule
+
+    default_headers: Callable[[Response], Sequence[tuple[bytes, bytes]]] = staticmethod(lambda _: ())
+    """Headers of a response that it does not have itself; names in lower case. As bytes they cost a quarter of what they cost in
+    a hook of Quart."""
 
     def ensure_async(self, func: Any) -> Any:
         """`func`: all handlers of this application are coroutine functions."""

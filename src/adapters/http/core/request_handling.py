@@ -21,6 +21,7 @@ from werkzeug.exceptions import HTTPException
 
 from adapters.http.core.auth import Authenticator, RequiredAccess, authenticate, current_caller
 from adapters.http.core.idempotency import IdempotencyStore, execute_once
+from adapters.http.core.quart_application import header_value
 from adapters.http.core.request_parsing import read_body, read_query
 from domain.kernel.caller import ApiKeyCaller, Session
 from domain.kernel.denied_request_log import DeniedRequestLog
@@ -176,7 +177,7 @@ async def _handle(
         g.caller = caller
         return _build_response(spec, await handler(**arguments))
 
-    if spec.idempotent and dependencies.idempotency_store is not None and "Idempotency-Key" in request.headers:
+    if spec.idempotent and dependencies.idempotency_store is not None and header_value(b"idempotency-key") is not None:
         return await execute_once(dependencies.idempotency_store, current_caller(), raw, run, spec.act)
     return await run(g.caller)
 
@@ -216,7 +217,8 @@ def _build_response(spec: ApiOperation, result: Any) -> Response:
     status: int = response_value.status or _success_status(spec, response_value.value)
     content = spec.type_adapters[status].dump_json(response_value.value, by_alias=True)
     response = Response(content, status=status, content_type="application/json")
-    response.headers.update(dict(response_value.headers))
+    if response_value.headers:
+        response.headers.update(dict(response_value.headers))
     for cookie in response_value.cookies:
         response.headers.add("Set-Cookie", cookie)
     return response

@@ -86,7 +86,7 @@ class DbSession(Protocol):
         """`bulk_write` to different tables; PostgreSQL does all of it in one statement."""
 
     async def read_then_write(self, statement: ClauseElement, plan: WritePlan, **params: Any) -> None:
-        """Runs a statement that returns rows, and writes what `plan` makes of them. On SQLite all of it shares one thread hop;
-        `plan` then runs in the database's thread, so it only computes."""
+        """Runs a statement that returns rows, and writes what `plan` makes of them. SQLite defers all of it, as in
+        `execute_many`; `plan` then runs in the database's thread, so it only computes."""
 
     def after_commit(self, call: Callable[[], None]) -> None: ...

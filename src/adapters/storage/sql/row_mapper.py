@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, fields
 from enum import StrEnum
+from functools import lru_cache
 from operator import attrgetter
 from typing import Any, Generic, TypeVar
 
@@ -104,9 +105,10 @@ class RowMapper(Generic[T]):
         *,
         always: Sequence[str] = (),
         nested: Mapping[str, NestedValue] | None = None,
+        cached: int = 0,
     ) -> None:
         """`convert`: by column. `always` names columns whose converters also take None (JSON has its own null). `nested`: by
-        field."""
+        field. `cached`: how many values are kept by their whole row, for entities that are read often and seldom change."""
         convert = dict(convert or {})
         self.table = table
         self._entity_type = kind
@@ -130,6 +132,9 @@ class RowMapper(Generic[T]):
         self._from_database = [(convert[name][1] if name in convert else None, name in always) for name in self.names]
         self._convert_none = frozenset(always)
         self._value_plans: dict[tuple[str, ...], _ValuePlan] = {}
+        if cached:
+            from_cached_row = lru_cache(cached)(self.from_row)
+            self.from_row = lambda row: from_cached_row(tuple(row))  # type: ignore[method-assign]
 
     def select(self) -> Select[Any]:
         return select(*self.columns)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import AsyncIterator, Callable
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
+from types import TracebackType
 from typing import Generic, Protocol, TypeVar
 
 from adapters.storage.errors import ReadOnlyTransactionError
@@ -204,7 +205,18 @@ class SqlUnitOfWork:
                 await tx.stored_responses.mark_committed(caller.claim)
             await tx.flush_events()
 
-    @asynccontextmanager
-    async def read(self, *, one_statement: bool = False) -> AsyncIterator[SqlTransaction]:
-        async with self._backend.read(one_statement=one_statement) as session:
-            yield SqlTransaction(session, self._event_dispatcher)
+    def read(self, *, one_statement: bool = False) -> SqlReadTransaction:
+        return SqlReadTransaction(self._backend.read(one_statement=one_statement))
+
+
+class SqlReadTransaction:
+    __slots__ = ("_snapshot",)
+
+    def __init__(self, snapshot: AbstractAsyncContextManager[DbSession]) -> None:
+        self._snapshot = snapshot
+
+    async def __aenter__(self) -> SqlTransaction:
+        return SqlTransaction(await self._snapshot.__aenter__(), None)
+
+    async def __aexit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
+        await self._snapshot.__aexit__(kind, error, trace)

@@ -13,7 +13,7 @@ from adapters.storage.sql.tables import api_keys
 from domain.kernel.ids import AccountId, KeyId
 from domain.keys.model import ApiKey
 
-API_KEY = RowMapper(api_keys, ApiKey)
+API_KEY = RowMapper(api_keys, ApiKey, cached=1_024)
 
 _USED_MS = bindparam("at_used", type_=api_keys.c.last_used_ms.type)
 

@@ -7,21 +7,24 @@ approvals that they require. One statement also saves three round trips.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from typing import Any
 
 from sqlalchemy import BindParameter, ColumnElement, Select, Text, and_, bindparam, cast, func, or_, select, text
 
 from adapters.storage.sql.db_session import POSTGRES, DbSession, Query, Row
-from adapters.storage.sql.repositories.commands import DEFINITION
+from adapters.storage.sql.repositories.commands import DEFINITION, EXECUTION
+from adapters.storage.sql.repositories.commands import LIST_BY_IDS as LIST_EXECUTIONS
 from adapters.storage.sql.repositories.devices import DEVICE_COLUMNS, GET, device_from_row
+from adapters.storage.sql.repositories.devices import LIST_BY_IDS as LIST_DEVICES
 from adapters.storage.sql.repositories.grants import GRANT_COLUMNS, ON_PROJECT, grant_from_row
-from adapters.storage.sql.row_mapper import from_json
+from adapters.storage.sql.row_mapper import from_json, to_json
 from adapters.storage.sql.tables import definitions, devices, executions, grants, group_members
 from adapters.storage.sql.tables.devices_and_automation import OPEN
-from domain.commands.model import CommandContext
+from domain.commands.model import CommandContext, Execution
+from domain.devices.model import Device
 from domain.grants.model import GrantSubject
-from domain.kernel.ids import AccountId, DeviceId
+from domain.kernel.ids import AccountId, DeviceId, ExecutionId
 
 _DEVICE_ID: BindParameter[str] = bindparam("at_device")
 _DEVICE_TYPE_ID = select(devices.c.device_type_id).where(devices.c.device_id == _DEVICE_ID).scalar_subquery()
@@ -79,6 +82,16 @@ class SqlCommandContextRepository:
             questions.append((held, here | {"at_subject": subject.key_id or subject.membership_id}))
         found, own, [[opened]], *rest = await self._session.read_batch(*questions)
         return _context_from_rows(found[0], own, opened, rest[0] if rest else ()) if found else None
+
+    async def list_reported(
+        self, device_ids: Collection[DeviceId], execution_ids: Collection[ExecutionId]
+    ) -> tuple[Sequence[Device], Sequence[Execution]]:
+        dialect = self._session.dialect
+        queries: list[Query] = [(LIST_DEVICES, {"at_listed": to_json(sorted(set(device_ids)))})]
+        if execution_ids:
+            queries.append((LIST_EXECUTIONS[dialect], {"at_listed": to_json(sorted(set(execution_ids)))}))
+        found, *named = await self._session.read_batch(*queries)
+        return list(map(device_from_row, found)), [EXECUTION.from_row(row) for rows in named for row in rows]
 
     async def _get_in_one_statement(
         self, account_id: AccountId, device_id: DeviceId, subject: GrantSubject | None

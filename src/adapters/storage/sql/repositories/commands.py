@@ -59,23 +59,25 @@ LIST_BY_IDS = {dialect: EXECUTION.select().where(x.execution_id.in_(among)) for 
 _TRANSITION_COLUMNS = ("status", "expires_ms", "sent_ms", "finished_ms", "result")
 
 
-def _transition_many(rows: str, field: str) -> TextClause:
+def _transition_many(rows: str, field: str, returning: str = " RETURNING executions.execution_id") -> TextClause:
     """One statement for many transitions, which are one JSON array of objects."""
     values = ", ".join(f"{name} = {field.format(name)}" for name in _TRANSITION_COLUMNS)
     return text(
         f"UPDATE executions SET {values} FROM {rows} WHERE executions.execution_id = {field.format('id')} "  # noqa: S608
-        f"AND executions.status = {field.format('expected')} RETURNING executions.execution_id"
+        f"AND executions.status = {field.format('expected')}{returning}"
     ).bindparams(bindparam("at_rows", type_=Text()))
 
 
-TRANSITION_MANY = {
-    SQLITE: _transition_many("json_each(:at_rows)", "json_each.value ->> '{}'"),
-    POSTGRES: _transition_many(
+_TRANSITION_ROWS = {
+    SQLITE: ("json_each(:at_rows)", "json_each.value ->> '{}'"),
+    POSTGRES: (
         "json_to_recordset(CAST(:at_rows AS json)) AS r(id text, expected text, status text, expires_ms bigint, "
         "sent_ms bigint, finished_ms bigint, result text)",
         "r.{}",
     ),
 }
+TRANSITION_MANY = {dialect: _transition_many(*rows) for dialect, rows in _TRANSITION_ROWS.items()}
+RECORD_MANY = {dialect: _transition_many(*rows, returning="") for dialect, rows in _TRANSITION_ROWS.items()}
 COUNT_OPEN_BY_DEVICE = {
     dialect: select(x.device_id, func.count()).where(x.device_id.in_(among), OPEN).group_by(x.device_id)
     for dialect, among in json_list().items()
@@ -150,6 +152,11 @@ class SqlCommandDefinitionRepository:
         await self._session.write(DELETE_DEFINITION, at_id=command_id)
 
 
+def _transition_rows(moves: Sequence[ExecutionTransition]) -> str:
+    rows = [_transition_row(after, expected) for after, expected in moves]
+    return to_json(sorted(rows, key=lambda row: str(row["id"])))
+
+
 def _transition_row(after: Execution, expected: ExecutionStatus) -> dict[str, object]:
     return {
         "id": after.execution_id,
@@ -185,9 +192,12 @@ class SqlExecutionRepository:
         """In the order of ids, so that two transactions with the same executions cannot deadlock."""
         if not moves:
             return ()
-        rows = sorted((_transition_row(after, expected) for after, expected in moves), key=lambda row: str(row["id"]))
-        moved = await self._session.write(TRANSITION_MANY[self._session.dialect], at_rows=to_json(rows))
+        moved = await self._session.write(TRANSITION_MANY[self._session.dialect], at_rows=_transition_rows(moves))
         return {row[0] for row in moved}
+
+    async def record_many(self, moves: Sequence[ExecutionTransition]) -> None:
+        rows = [{"at_rows": _transition_rows(moves)}] if moves else []
+        await self._session.execute_many(RECORD_MANY[self._session.dialect], rows, defer=True)
 
     async def mark_possibly_sent(self, at_ms: int, device_ids: Collection[DeviceId] | None = None) -> int:
         if device_ids is None:

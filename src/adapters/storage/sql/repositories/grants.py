@@ -40,6 +40,7 @@ GRANT = RowMapper(
     },
     always=("changed_by",),
     nested={"subject": NestedValue(GrantSubject), "window": NestedValue(GrantWindow)},
+    cached=1_024,
 )
 GRANTS = EntityStatements(GRANT, "grant_id")
 GRANT_COLUMNS = GRANT.columns

@@ -4,6 +4,9 @@ A hop to the thread and back costs more than most statements. So BEGIN, SAVEPOIN
 *deferred*, and run right before the next statement in the same hop. Writes that return nothing, and reads that are asked together
 with another read, are deferred the same way. The statement that runs them raises their errors. If a deferred BEGIN, SAVEPOINT or
 RELEASE fails, it raises TransactionControlError, and everything since the last commit is uncertain.
+
+What a transaction has deferred when it ends runs with the next statement of its group, at the latest with COMMIT. An error then
+concerns this transaction alone: the thread rolls it back to its savepoint, and the writer raises the error to its caller.
 """
 
 from __future__ import annotations
@@ -31,6 +34,8 @@ _UNBINDABLE = (OverflowError, UnicodeEncodeError)
 """An integer of more than 64 bits, or half a character: the driver refuses the value before the database sees it."""
 DRIVER_ERRORS = (sqlite3.Error, ValueError, OverflowError)
 """Everything the driver raises; aiosqlite raises ValueError on a closed connection."""
+SAVEPOINT = "ticket"
+"""The name of each transaction's savepoint: one is released before the next is set."""
 
 
 class TransactionControlError(Unavailable):
@@ -38,33 +43,43 @@ class TransactionControlError(Unavailable):
 
 
 @dataclass(slots=True)
-class DeferredWrite:
-    """`cancelled`: its transaction was rolled back, so it must not run."""
+class EndedTransaction:
+    """A transaction that has ended while it had deferred statements. `error`: why the thread has rolled it back."""
 
-    sql: str
-    rows: Sequence[Sequence[Any]]
+    error: Exception | None = None
+
+
+@dataclass(slots=True, kw_only=True)
+class _Deferred:
+    """`cancelled`: its transaction was rolled back, so it must not run. `transaction`: set when it has ended."""
+
     cancelled: bool = False
+    transaction: EndedTransaction | None = None
 
 
 @dataclass(slots=True)
-class DeferredQuery:
+class DeferredWrite(_Deferred):
+    sql: str
+    rows: Sequence[Sequence[Any]]
+
+
+@dataclass(slots=True)
+class DeferredQuery(_Deferred):
     """`rows` is set when `done`."""
 
     sql: str
     params: Sequence[Any]
     rows: Sequence[Row] = ()
     done: bool = False
-    cancelled: bool = False
 
 
 @dataclass(slots=True)
-class DeferredReadThenWrite:
+class DeferredReadThenWrite(_Deferred):
     """A read, and the writes that `plan` makes of its rows: SQL and rows of each. `plan` runs in the connection's thread."""
 
     sql: str
     params: Sequence[Any]
     plan: Callable[[Sequence[Row]], Iterable[tuple[str, Sequence[Sequence[Any]]]]]
-    cancelled: bool = False
 
 
 DeferredStatement = str | DeferredWrite | DeferredQuery | DeferredReadThenWrite
@@ -88,16 +103,26 @@ class PipelinedConnection(sqlite3.Connection):
             one = self.deferred.popleft()
             if isinstance(one, str):
                 self._run_control(one)
-            elif one.cancelled:
+            elif one.cancelled or (one.transaction is not None and one.transaction.error is not None):
                 continue
-            elif isinstance(one, DeferredWrite):
-                super().executemany(one.sql, one.rows)
-            elif isinstance(one, DeferredReadThenWrite):
-                for sql, rows in one.plan(super().execute(one.sql, one.params).fetchall()):
-                    super().executemany(sql, rows)
+            elif one.transaction is None:
+                self._run(one)
             else:
-                one.rows = super().execute(one.sql, one.params).fetchall()
-                one.done = True
+                try:
+                    self._run(one)
+                except Exception as error:
+                    one.transaction.error = error
+                    self._run_control(f"ROLLBACK TO {SAVEPOINT}")
+
+    def _run(self, one: DeferredWrite | DeferredQuery | DeferredReadThenWrite) -> None:
+        if isinstance(one, DeferredWrite):
+            super().executemany(one.sql, one.rows)
+        elif isinstance(one, DeferredReadThenWrite):
+            for sql, rows in one.plan(super().execute(one.sql, one.params).fetchall()):
+                super().executemany(sql, rows)
+        else:
+            one.rows = super().execute(one.sql, one.params).fetchall()
+            one.done = True
 
     def _run_control(self, sql: str) -> None:
         try:
@@ -174,11 +199,11 @@ class SqliteConnection:
             self.failures += 1
             raise
         except DRIVER_ERRORS as error:
-            raise self._translate(error) from error
+            raise self.translate(error) from error
 
-    async def look_up(self, sql: str, params: Sequence[Any] = ()) -> Sequence[Row]:
-        """`fetch` for a `LOOK_UP` statement."""
-        return await self.fetch(sql, params)
+    def try_look_up(self, sql: str, params: Sequence[Any] = ()) -> Sequence[Row] | None:
+        """The rows of a `LOOK_UP` statement, if they can be had without the thread."""
+        return None
 
     async def execute_many(self, sql: str, rows: Iterable[Any]) -> None:
         try:
@@ -189,9 +214,12 @@ class SqliteConnection:
             self.failures += 1
             raise
         except DRIVER_ERRORS as error:
-            raise self._translate(error) from error
+            raise self.translate(error) from error
 
-    def _translate(self, error: Exception) -> Exception:
+    def translate(self, error: Exception) -> Exception:
+        """The domain's error for an error of a statement; others are as they are."""
+        if not isinstance(error, DRIVER_ERRORS):
+            return error
         translated = translate_error(error)
         self.failures += isinstance(translated, Unavailable)
         return translated

@@ -2,8 +2,9 @@
 
 A task passes the writing connection from one transaction to the next. Each transaction is a savepoint inside an outer
 transaction. Waiting transactions join until `MAX_TRANSACTIONS` or `MAX_GROUP_S` is reached; then the task commits once, and only
-then do the transactions return to their callers. A transaction that fails rolls back to its own savepoint and does not affect the
-others. A commit that fails fails them all. Every wait has a timeout: for the connection, for a statement, for the commit.
+then do the transactions return to their callers. A transaction that fails, with its deferred statements too, rolls back to its
+own savepoint and does not affect the others. A commit that fails fails them all. Every wait has a timeout: for the connection,
+for a statement, for the commit.
 
 A background transaction begins a group and takes turns with the groups of the others. So nobody's commit waits for one that
 came later, and nobody waits for two of them.
@@ -20,7 +21,7 @@ from time import monotonic
 
 from adapters.storage.after_commit import run_callbacks
 from adapters.storage.errors import NestedWriteError
-from adapters.storage.sql.sqlite.connection import SqliteConnection
+from adapters.storage.sql.sqlite.connection import SAVEPOINT, EndedTransaction, SqliteConnection
 from adapters.storage.sql.sqlite.open_database_files import DatabaseFileIdentityCheck
 from adapters.storage.sql.sqlite.wal_checkpoints import WalCheckpointer
 from domain.kernel.errors import DomainError, Unavailable
@@ -38,20 +39,21 @@ _UNCERTAIN = "The database has not answered, so this may or may not have been sa
 class WriteTicket:
     """One transaction's states: granted → ended (to commit or not) → committed."""
 
-    __slots__ = ("after_commit_calls", "committed", "ended", "granted", "owner")
+    __slots__ = ("after_commit_calls", "committed", "deferred", "ended", "granted", "owner")
 
     def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
         self.granted: asyncio.Future[None] = loop.create_future()
         self.ended: asyncio.Future[bool] = loop.create_future()
         self.committed: asyncio.Future[None] = loop.create_future()
         self.after_commit_calls: list[Callable[[], None]] = []
+        self.deferred = EndedTransaction()
         self.owner = asyncio.current_task()
 
     def end(self, keep: bool) -> None:
         if not self.ended.done():
             self.ended.set_result(keep)
 
-    def resolve(self, failure: DomainError | None) -> None:
+    def resolve(self, failure: Exception | None) -> None:
         if self.committed.done():
             return
         if failure is None:
@@ -198,7 +200,7 @@ class GroupCommitWriter:
 
     async def _run_transaction(self, ticket: WriteTicket) -> bool:
         """Grant the ticket and wait until it ends. False if its savepoint could not be rolled back."""
-        self.connection.defer_control("SAVEPOINT ticket")
+        self.connection.defer_control(f"SAVEPOINT {SAVEPOINT}")
         self._current = ticket
         ticket.granted.set_result(None)
         try:
@@ -206,15 +208,15 @@ class GroupCommitWriter:
         finally:
             self._current = None
         if keep:
-            self.connection.defer_control("RELEASE ticket")
+            self.connection.defer_control(f"RELEASE {SAVEPOINT}")
             return True
         if self.connection.transaction_lost:
             return False
         try:
-            await self.connection.fetch("ROLLBACK TO ticket")
+            await self.connection.fetch(f"ROLLBACK TO {SAVEPOINT}")
         except (DomainError, sqlite3.Error):
             return False
-        self.connection.defer_control("RELEASE ticket")
+        self.connection.defer_control(f"RELEASE {SAVEPOINT}")
         return True
 
     async def _commit(self, group: list[WriteTicket], *, intact: bool) -> None:
@@ -236,9 +238,10 @@ class GroupCommitWriter:
         self.commit_count += 1
         self.transaction_count += len(group)
         for ticket in group:
-            if failure is None:
+            refused = ticket.deferred.error
+            if failure is None and refused is None:
                 run_callbacks(ticket.after_commit_calls)
-            ticket.resolve(failure)
+            ticket.resolve(failure if refused is None else self.connection.translate(refused))
 
     async def _roll_back_group(self) -> None:
         """Leave no outer transaction open."""

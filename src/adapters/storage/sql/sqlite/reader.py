@@ -27,7 +27,7 @@ class SqliteReader(SqliteConnection):
     _waits_for_locks = True
     _progress = 0
 
-    async def look_up(self, sql: str, params: Sequence[Any] = ()) -> Sequence[Row]:
+    def try_look_up(self, sql: str, params: Sequence[Any] = ()) -> Sequence[Row] | None:
         if IS_SERIALIZED and not self._statements_in_thread and all(isinstance(one, str) for one in self._deferred):
             try:
                 return self._look_up_at_once(sql, params)
@@ -37,7 +37,7 @@ class SqliteReader(SqliteConnection):
                 raise
             except sqlite3.Error:
                 pass  # the thread waits for the lock, takes its time, or raises the error
-        return await self.fetch(sql, params)
+        return None
 
     def _look_up_at_once(self, sql: str, params: Sequence[Any]) -> Sequence[Row]:
         if self._waits_for_locks:

@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
 from pathlib import Path
 
 from adapters.storage.sql.sqlite.reader import SqliteReader
@@ -27,19 +25,26 @@ class ReaderPool:
         self._closed = False
         self._snapshot_task: asyncio.Task[None] | None = None
 
-    @asynccontextmanager
-    async def connection(self) -> AsyncIterator[SqliteReader]:
-        """A connection in a snapshot that begins with the first statement. Raises Unavailable when none is free in time."""
+    async def acquire(self) -> SqliteReader:
+        """A connection in a snapshot that begins with the first statement. Raises Unavailable when none is free in time. Give it
+        back with `release`."""
         await self._acquire_slot()
         try:
             if self._closed:
                 raise Unavailable("The service is stopping. Try again in a moment.")
             connection = self._idle.pop() if self._idle else await self._open()
-            connection.defer_control("BEGIN")
-            try:
-                yield connection
-            finally:
-                await self._release(connection)
+        except BaseException:
+            self._slots.release()
+            raise
+        connection.defer_control("BEGIN")
+        return connection
+
+    async def release(self, connection: SqliteReader) -> None:
+        try:
+            if connection.transaction_lost:
+                await connection.close()
+            else:
+                self._keep(connection)
         finally:
             self._slots.release()
 
@@ -69,10 +74,7 @@ class ReaderPool:
     async def _open(self) -> SqliteReader:
         return await SqliteReader.open(self._path, reader=True, busy_timeout_ms=self._busy_timeout_ms)
 
-    async def _release(self, connection: SqliteReader) -> None:
-        if connection.transaction_lost:
-            await connection.close()
-            return
+    def _keep(self, connection: SqliteReader) -> None:
         connection.defer_control("ROLLBACK")
         self._idle.append(connection)
         if self._snapshot_task is None or self._snapshot_task.done():
