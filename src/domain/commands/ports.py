@@ -7,6 +7,7 @@ from contextlib import AbstractContextManager
 from typing import Protocol, TypeAlias
 
 from domain.commands.model import CommandContext, CommandDefinition, Execution, ExecutionStatus
+from domain.devices.model import Device
 from domain.grants.model import GrantSubject
 from domain.grants.ports import AuthorizationTx
 from domain.kernel.domain_events import Json, JsonObject
