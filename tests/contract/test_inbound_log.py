@@ -116,7 +116,7 @@ async def test_the_old_state_of_a_leader_that_was_replaced_is_no_loss(
     jetstream: JetStreamLog, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     await jetstream.append(0, b"x", "1")
-    old, get_msg = await jetstream._info(0), jetstream._js.get_msg
+    old, get_msg = await jetstream._stream_info(0), jetstream._js.get_msg
     stale = [old, old]
     await jetstream.append(0, b"y", "2")
 
