@@ -60,6 +60,11 @@ def test_a_field_that_no_object_has_is_an_error() -> None:
         WholeReply.of(Part("p", 3), parts=(), size=1)
 
 
+def test_what_is_given_and_no_field_of_the_response_is_an_error() -> None:
+    with pytest.raises(ValidationError, match="weight"):
+        WholeReply.of(WHOLE, weight=1)
+
+
 def test_a_request_fills_a_data_class_with_its_fields_and_what_is_given() -> None:
     assert WholeQuery(name="x").to_domain(Whole, created_ms=5, parts=()) == Whole("x", 5, ())
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from dataclasses import fields
 from enum import Enum
+from functools import cache
 from typing import Annotated, Any, ClassVar, Self, TypeVar
 
 from pydantic import (
@@ -199,21 +200,27 @@ class ResponseModel(BaseModel):
     def of(cls, *sources: object, **given: object) -> Self:
         """A field is what `given` says, else the attribute of its name in the first of the `sources` that has it. So are the
         fields of nested models."""
-        return cls.model_validate(_Attributes(sources, given))
+        values = dict(given)
+        for name, in_ms in _attributes_of(cls):
+            if name in given:
+                continue
+            for source in sources:
+                found = getattr(source, name, _MISSING)
+                if found is _MISSING:
+                    found = getattr(source, in_ms, _MISSING)
+                if found is not _MISSING:
+                    values[name] = found
+                    break
+        return cls.model_validate(values)
 
 
-class _Attributes:
-    """Those of several objects as if they were one's."""
+_MISSING = object()
 
-    def __init__(self, sources: tuple[object, ...], given: dict[str, object]) -> None:
-        self.__dict__ |= given
-        self.__sources = sources
 
-    def __getattr__(self, name: str) -> object:
-        for source in self.__sources:
-            if hasattr(source, name):
-                return getattr(source, name)
-        raise AttributeError(name)
+@cache
+def _attributes_of(model: type[ResponseModel]) -> tuple[tuple[str, str], ...]:
+    """The name of each field, and of the milliseconds that it may be made from."""
+    return tuple((name, f"{name.removesuffix('_at')}_ms") for name in model.model_fields)
 
 
 class OkResponse(ResponseModel):

@@ -59,8 +59,9 @@ def grants_blueprint(grants: GrantService[Any], access: AccessExplainer[Any]) ->
         """A grant may name a command that the device does not have; `details` then contains a warning. Requires the role Admin or
         Owner."""
         granted = await grants.create(current_session(), device_id, body.to_input())
-        kind = schema.GrantCreatedWithWarningsResponse if granted.warnings else schema.GrantCreatedResponse
-        return kind.of(granted.grant, details=granted.warnings)
+        if granted.warnings:
+            return schema.GrantCreatedWithWarningsResponse.of(granted.grant, details=granted.warnings)
+        return schema.GrantCreatedResponse.of(granted.grant)
 
     @bp.operation(
         "PATCH /devices/<device_id>/grants/<grant_id>",
@@ -72,8 +73,8 @@ def grants_blueprint(grants: GrantService[Any], access: AccessExplainer[Any]) ->
     async def update_grant(device_id: DeviceId, grant_id: GrantId, body: schema.GrantUpdateRequest) -> GrantUpdateResult:
         """Takes effect with the next call. Requires the role Admin or Owner."""
         granted = await grants.update(current_session(), device_id, grant_id, body.to_changes())
-        kind = schema.GrantUpdatedWithWarningsResponse if granted.warnings else schema.GrantUpdatedResponse
-        return kind.of(details=granted.warnings)
+        warnings = granted.warnings
+        return schema.GrantUpdatedWithWarningsResponse.of(details=warnings) if warnings else schema.GrantUpdatedResponse()
 
     @bp.operation("DELETE /devices/<device_id>/grants/<grant_id>", RequiredAccess.SESSION, "Delete a grant", errors=GRANT_ERRORS)
     async def delete_grant(device_id: DeviceId, grant_id: GrantId) -> None:
