@@ -239,7 +239,7 @@ from domain.devices import service
 from domain.fleet_file.service import FleetFileService
 
 HERE = Path(__file__).parent
-register, finish, made = service.add_device, FleetFileService._finish, []
+register, finish, made = service.add_device, FleetFileService._finish_after_commit, []
 
 def kill_once(word):
     if (HERE / word).exists():
@@ -256,7 +256,7 @@ async def finished(*arguments):
     kill_once("after-the-commit")
     await finish(*arguments)
 
-service.add_device, FleetFileService._finish = add_device, finished
+service.add_device, FleetFileService._finish_after_commit = add_device, finished
 """
 
 
