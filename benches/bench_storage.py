@@ -58,7 +58,7 @@ class Bench:
 
     async def read(self) -> None:
         async with self.database.uow.read() as tx:
-            await tx.accounts.get("acc_1")  # type: ignore[arg-type]
+            await tx.accounts.get("acc_1")
 
     async def producers(self, number: int, each: int, job: Callable[[], Awaitable[None]]) -> list[float]:
         """The seconds of each job."""

@@ -16,7 +16,7 @@ from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, Any
 
 from domain.kernel.domain_events import Json, JsonObject
-from domain.kernel.errors import FieldFault
+from domain.kernel.errors import FieldError
 from domain.kernel.json_depth import is_nested_deeper_than
 
 if TYPE_CHECKING:
@@ -51,7 +51,7 @@ class _UnusableSchemaError(Exception):
 
     def __init__(self, field: str, message: str) -> None:
         super().__init__(message)
-        self.fault = FieldFault(field if len(field) <= MAX_FIELD_LENGTH else "…" + field[-MAX_FIELD_LENGTH:], message)
+        self.fault = FieldError(field if len(field) <= MAX_FIELD_LENGTH else "…" + field[-MAX_FIELD_LENGTH:], message)
 
 
 class JsonSchemaParamsValidator:
@@ -60,7 +60,7 @@ class JsonSchemaParamsValidator:
         self._cache: OrderedDict[str, tuple[jsonschema_rs.Validator, int]] = OrderedDict()
         self.compilation_count = 0
 
-    def validate_schema(self, schema: JsonObject) -> Sequence[FieldFault]:
+    def validate_schema(self, schema: JsonObject) -> Sequence[FieldError]:
         """The faults of the schema itself; empty when it can be used."""
         import jsonschema_rs
 
@@ -70,17 +70,17 @@ class JsonSchemaParamsValidator:
         except _UnusableSchemaError as error:
             return (error.fault,)
         except jsonschema_rs.ValidationError as error:
-            return (FieldFault(_field_path("paramsSchema", error.instance_path), _schema_error_message(error)),)
+            return (FieldError(_field_path("paramsSchema", error.instance_path), _schema_error_message(error)),)
         except (ValueError, jsonschema_rs.ReferencingError) as error:
-            return (FieldFault("paramsSchema", f"cannot be used: {str(error)[:200]}"),)
+            return (FieldError("paramsSchema", f"cannot be used: {str(error)[:200]}"),)
         return ()
 
-    def validate(self, schema: JsonObject, params: Json) -> Sequence[FieldFault]:
+    def validate(self, schema: JsonObject, params: Json) -> Sequence[FieldError]:
         """At most `MAX_FAULTS` faults, each with its path."""
-        faults: list[FieldFault] = []
+        faults: list[FieldError] = []
         validator, node_count = self._compile(schema)
         if node_count * _count_values(params) > MAX_CHECK_COST:
-            return (FieldFault("params", "has more values than can be checked against this command's schema; send fewer."),)
+            return (FieldError("params", "has more values than can be checked against this command's schema; send fewer."),)
         for error in validator.iter_errors(params):
             faults += _field_faults(error)
             if len(faults) >= MAX_FAULTS:
@@ -206,19 +206,19 @@ def _field_path(start: str, path: Sequence[str | int]) -> str:
     return ".".join((start, *(str(part) for part in path)))
 
 
-def _field_faults(error: jsonschema_rs.ValidationError) -> Iterator[FieldFault]:
+def _field_faults(error: jsonschema_rs.ValidationError) -> Iterator[FieldError]:
     """A missing or unknown property is reported with its own path, not that of its object."""
     import jsonschema_rs
 
     kind: Any = error.kind
     path = _field_path("params", error.instance_path)
     if isinstance(kind, jsonschema_rs.ValidationErrorKind.Required):
-        yield FieldFault(f"{path}.{kind.property}", "is required.")
+        yield FieldError(f"{path}.{kind.property}", "is required.")
     elif isinstance(kind, jsonschema_rs.ValidationErrorKind.AdditionalProperties):
         for name in kind.unexpected:
-            yield FieldFault(f"{path}.{name}", "is not a parameter of this command.")
+            yield FieldError(f"{path}.{name}", "is not a parameter of this command.")
     else:
-        yield FieldFault(path, f"{error.message[:300]}.")
+        yield FieldError(path, f"{error.message[:300]}.")
 
 
 def _schema_error_message(error: jsonschema_rs.ValidationError) -> str:

@@ -17,7 +17,7 @@ from zoneinfo import ZoneInfo
 from dateutil.rrule import rrule
 
 from adapters.recurrence_rule import FIXED_STEPS, RecurrenceError, RecurrenceRule, parse_rule
-from domain.kernel.errors import FieldFault
+from domain.kernel.errors import FieldError
 
 MIN_INTERVAL = timedelta(minutes=1)
 MAX_SAMPLED_OCCURRENCES = 300
@@ -32,7 +32,7 @@ class DateutilRecurrence:
     def is_known_timezone(self, timezone: str) -> bool:
         return _load_timezone(timezone) is not None
 
-    def find_error(self, rrule: str, timezone: str, first_ts: int, paired_ts: int) -> FieldFault | None:
+    def find_error(self, rrule: str, timezone: str, first_ts: int, paired_ts: int) -> FieldError | None:
         return _find_error(rrule, timezone, first_ts, paired_ts)
 
     def next_occurrence(
@@ -109,14 +109,14 @@ def _load_timezone(name: str) -> ZoneInfo | None:
 
 
 @lru_cache(maxsize=_CACHE_SIZE)
-def _find_error(rrule: str, timezone: str, first_ts: int, paired_ts: int) -> FieldFault | None:
+def _find_error(rrule: str, timezone: str, first_ts: int, paired_ts: int) -> FieldError | None:
     """Cached: the devices of a fleet often have the same slot."""
     try:
         compiled = _compile(rrule, timezone, first_ts)
         _check_first_occurrence(compiled)
         _check_spacing(compiled, abs(compiled.to_local(paired_ts) - compiled.first_local))
     except RecurrenceError as fault:
-        return FieldFault(fault.field, str(fault))
+        return FieldError(fault.field, str(fault))
     return None
 
 

@@ -12,8 +12,8 @@ import pytest
 
 from adapters.engine.native_engine import NativeEngine, make_batch
 from adapters.storage.sql import SqlDatabase
-from app.workers import batch_store
-from app.workers.batch_store import RetryingBatchStore
+from app.workers import retrying_batch_store
+from app.workers.retrying_batch_store import RetryingBatchStore
 from domain.ingest.metric_numbering import MetricNumberingIngest, assign_metric_numbers
 from domain.kernel.backoff import Backoff
 from domain.kernel.errors import Unavailable
@@ -90,7 +90,7 @@ class RefusingPipeline:
 
 
 async def test_a_message_with_a_name_that_the_database_refuses_holds_up_no_other(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(batch_store, "RETRY_BACKOFF", Backoff((0.0,)))
+    monkeypatch.setattr(retrying_batch_store, "RETRY_BACKOFF", Backoff((0.0,)))
     engine = NativeEngine()
     pipeline: Any = RefusingPipeline(engine)
     ingest = MetricNumberingIngest(engine, RetryingBatchStore(pipeline).assign_names)

@@ -19,7 +19,7 @@ from domain.commands.device_reports import CommandReportService
 from domain.commands.device_types import DeviceTypeService
 from domain.commands.dispatch import CommandDispatchService
 from domain.commands.dispatch_queue import DispatchQueue
-from domain.commands.report_batch import ExecutionChanges
+from domain.commands.execution_changes import ExecutionChanges
 from domain.commands.service import CommandService
 from domain.commands.submitted_command_waiter import SubmittedCommandWaiter
 from domain.devices.credential_issuer import CredentialIssuer

@@ -17,7 +17,7 @@ pub trait AsyncStream: AsyncRead + AsyncWrite + Send + Unpin {}
 
 impl<T: AsyncRead + AsyncWrite + Send + Unpin> AsyncStream for T {}
 
-/// CourierState by a connection and the request that uses it.
+/// Shared by a connection and the request that uses it.
 #[derive(Clone, Default)]
 pub struct PooledConnectionState(Arc<ConnectionFlags>);
 

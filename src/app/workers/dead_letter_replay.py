@@ -13,7 +13,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 
 from app.workers.base_worker import DueTaskWorker
-from app.workers.batch_store import RetryingBatchStore
+from app.workers.retrying_batch_store import RetryingBatchStore
 from app.workers.wake_event import WakeEvent
 from domain.devices.device_codec import CommandResultReport, DeviceReport, TelemetryReport
 from domain.devices.device_link import InboundEvent, InboundMessage

@@ -14,9 +14,9 @@ from typing import Any
 
 import structlog
 
-from app.workers.batch_store import RetryingBatchStore
 from app.workers.inbound_log_appender import InboundLogAppender
 from app.workers.ingest import IngestWorker
+from app.workers.retrying_batch_store import RetryingBatchStore
 from domain.devices.device_link import InboundBatch, InboundEvent, InboundMessage
 from domain.ingest.pipeline import BatchFactory, EvaluatedBatch
 from domain.partitions.model import LeaseLostError

@@ -14,8 +14,8 @@ from time import monotonic
 
 import structlog
 
-from app.workers.batch_store import RetryingBatchStore
 from app.workers.last_seen_buffer import LastSeenBuffer
+from app.workers.retrying_batch_store import RetryingBatchStore
 from app.workers.unusable_message_log import UnusableMessageLog
 from app.workers.wake_event import WakeEvent
 from domain.devices.clock_skew import ClockOffsetService

@@ -10,9 +10,9 @@ from collections import Counter
 from dataclasses import replace
 
 from domain.commands import policy
+from domain.commands.execution_changes import NO_ANSWER, NOT_DELIVERED, ExecutionChanges
 from domain.commands.model import Execution, ExecutionStatus, TriggeredBy
 from domain.commands.ports import ExecutionTransition, ExecutionWaiter
-from domain.commands.report_batch import NO_ANSWER, NOT_DELIVERED, ExecutionChanges
 from domain.devices.model import Device, DeviceStatus, FirmwareProfile
 from domain.kernel.domain_events import DomainEvent, Json
 from domain.kernel.ids import ExecutionId

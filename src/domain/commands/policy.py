@@ -23,7 +23,7 @@ from domain.commands.ports import ParamsValidator
 from domain.devices.model import Device, FirmwareProfile
 from domain.kernel.clock import MINUTE_MS
 from domain.kernel.domain_events import Json
-from domain.kernel.errors import Conflict, FieldFault, PermissionDenied, ValidationFailed
+from domain.kernel.errors import Conflict, FieldError, PermissionDenied, ValidationFailed
 from domain.kernel.json_depth import is_nested_deeper_than
 
 NAME_PATTERN = re.compile(r"[A-Z0-9_]{1,64}")
@@ -78,15 +78,15 @@ def require_definition(context: CommandContext, cmd: str) -> CommandDefinition:
     raise ValidationFailed(
         f"This device has no command {cmd[:64]!r}. Names are in capitals; {listed}.",
         code="UNKNOWN_COMMAND",
-        details=(FieldFault("cmd", "is not a command of this device."),),
+        details=(FieldError("cmd", "is not a command of this device."),),
     )
 
 
 def action_fault(field: str, error: ValidationFailed) -> ValidationFailed:
     """The fault of a command that is the action of a slot or rule, with the field names of its body: `field` holds `command` and
     `params`."""
-    inner = [FieldFault("command" if fault.field == "cmd" else fault.field, fault.message) for fault in error.details]
-    named = [FieldFault(f"{field}.{fault.field}", fault.message) for fault in inner or [FieldFault("command", error.message)]]
+    inner = [FieldError("command" if fault.field == "cmd" else fault.field, fault.message) for fault in error.details]
+    named = [FieldError(f"{field}.{fault.field}", fault.message) for fault in inner or [FieldError("command", error.message)]]
     return ValidationFailed(f"{field}: {error.message}", code=error.code, details=named)
 
 
@@ -112,11 +112,11 @@ def release_slot(context: CommandContext) -> None:
 def check_params(definition: CommandDefinition, params: Json, validator: ParamsValidator) -> None:
     """Raises ValidationFailed `INVALID_PARAMS` with a path per fault."""
     fault = json_size_error(params, "params", MAX_PARAMS_BYTES, MAX_PARAMS_DEPTH)
-    faults: Sequence[FieldFault] = (fault,) if fault else ()
+    faults: Sequence[FieldError] = (fault,) if fault else ()
     if not faults and definition.params_schema is not None:
         faults = validator.validate(definition.params_schema, params)
     elif not faults and definition.command_id is None and params not in (None, {}):
-        faults = (FieldFault("params", "this command takes no parameters; leave them out."),)
+        faults = (FieldError("params", "this command takes no parameters; leave them out."),)
     if faults:
         raise ValidationFailed(
             f"The parameters do not fit the command {definition.name}: {faults[0].field}: {faults[0].message}",
@@ -125,29 +125,29 @@ def check_params(definition: CommandDefinition, params: Json, validator: ParamsV
         )
 
 
-def json_size_error(value: Json, field: str, max_bytes: int, max_depth: int) -> FieldFault | None:
+def json_size_error(value: Json, field: str, max_bytes: int, max_depth: int) -> FieldError | None:
     """Why a JSON value is too large, or None."""
     if value is None:
         return None
     if is_nested_deeper_than(value, max_depth):
-        return FieldFault(field, f"is nested deeper than {max_depth} levels; flatten it.")
+        return FieldError(field, f"is nested deeper than {max_depth} levels; flatten it.")
     try:
         size = len(json.dumps(value, allow_nan=False, separators=(",", ":")).encode())
     except ValueError:
-        return FieldFault(field, "contains a number that JSON does not have (NaN or infinity).")
-    return FieldFault(field, f"takes more than {max_bytes} bytes as JSON; shorten it.") if size > max_bytes else None
+        return FieldError(field, "contains a number that JSON does not have (NaN or infinity).")
+    return FieldError(field, f"takes more than {max_bytes} bytes as JSON; shorten it.") if size > max_bytes else None
 
 
 def check_definition(definition: CommandDefinition, validator: ParamsValidator) -> None:
     """Raises ValidationFailed for a bad name, an invalid schema, or a changed kind of a built-in.
 
     Otherwise a grant that allows only queries would allow ON once somebody defines it as a query."""
-    faults: list[FieldFault] = []
+    faults: list[FieldError] = []
     if NAME_PATTERN.fullmatch(definition.name) is None:
-        faults.append(FieldFault("name", "must be 1 to 64 capital letters, digits and underscores, such as SET_LEVEL."))
+        faults.append(FieldError("name", "must be 1 to 64 capital letters, digits and underscores, such as SET_LEVEL."))
     built_in = BUILT_IN_BY_NAME.get(definition.name)
     if built_in is not None and built_in.kind is not definition.kind:
-        faults.append(FieldFault("kind", f"{definition.name} is a built-in {built_in.kind}; an override must keep this kind."))
+        faults.append(FieldError("kind", f"{definition.name} is a built-in {built_in.kind}; an override must keep this kind."))
     if definition.params_schema is not None:
         faults += validator.validate_schema(definition.params_schema)
     if faults:

@@ -11,7 +11,7 @@ from domain.devices.model import Device
 from domain.grants.model import GrantSubject
 from domain.grants.ports import AuthorizationTx
 from domain.kernel.domain_events import Json, JsonObject
-from domain.kernel.errors import FieldFault
+from domain.kernel.errors import FieldError
 from domain.kernel.ids import AccountId, CommandId, DeviceId, DeviceTypeId, ExecutionId
 from domain.kernel.unit_of_work import Transaction
 
@@ -123,10 +123,10 @@ class AutomationTx(Transaction, AuthorizationTx, HasCommandDefinitions, HasExecu
 class ParamsValidator(Protocol):
     """JSON Schema 2020-12; compiled once per schema; remote references are refused."""
 
-    def validate_schema(self, schema: JsonObject) -> Sequence[FieldFault]:
+    def validate_schema(self, schema: JsonObject) -> Sequence[FieldError]:
         """The faults of the schema itself."""
 
-    def validate(self, schema: JsonObject, params: Json) -> Sequence[FieldFault]:
+    def validate(self, schema: JsonObject, params: Json) -> Sequence[FieldError]:
         """The faults of the parameters, each with its path (`params.level`)."""
 
 

@@ -52,7 +52,7 @@ class CommandTx(AutomationTx, HasApiKeys, HasApprovals, HasCommandContexts, HasS
 
 
 @dataclass(frozen=True, slots=True)
-class SubmissionResult:
+class CommandSubmission:
     """Exactly one of the first two is set. `quota`: what is left of the grant's rate limit, where it has one."""
 
     execution: Execution | None = None
@@ -91,7 +91,7 @@ class CommandService:
         *,
         ttl_ms: int | None = None,
         reason: str | None = None,
-    ) -> SubmissionResult:
+    ) -> CommandSubmission:
         """`reason`: a line for who approves and for the log.
 
         Raises, in this order: NotFound; ValidationFailed `UNKNOWN_COMMAND`, `INVALID_PARAMS`; PermissionDenied
@@ -101,11 +101,13 @@ class CommandService:
         now_ms = self._clock.now_ms()
         async with self._uow.write(caller, Role.VIEWER) as tx:  # the authorizer asks for the role or grant that the command needs
             context = await get_context_for_caller(tx, caller, device_id)
-            return await self.submit_in(tx, caller, context, CommandRequest(context.device, cmd, params, ttl_ms, reason), now_ms)
+            return await self.submit_in_transaction(
+                tx, caller, context, CommandRequest(context.device, cmd, params, ttl_ms, reason), now_ms
+            )
 
-    async def submit_in(
+    async def submit_in_transaction(
         self, tx: CommandTx, caller: Session | ApiKeyCaller, context: CommandContext, request: CommandRequest, now_ms: int
-    ) -> SubmissionResult:
+    ) -> CommandSubmission:
         """`submit` as a part of the caller's transaction. When it raises, it has written nothing."""
         if caller.is_replay:
             await end_replay(self._authorizer, tx, caller, context, [request.cmd], now_ms)
@@ -115,11 +117,11 @@ class CommandService:
         permit = await self._authorize(tx, caller, context.device, definition, now_ms, spend=has_room, grants=context.grants)
         if definition.requires_approval and permit.subject_to_approval:
             approval = await self._request_approval(tx, caller, request, permit.grant_id, now_ms)
-            return SubmissionResult(approval=approval, quota=permit.quota)
+            return CommandSubmission(approval=approval, quota=permit.quota)
         policy.reserve_slot(context)
         execution = self._new_execution(caller, request, TriggeredBy.of(caller), permit.grant_id, now_ms)
         await self._queue(tx, [(caller, QueuedCommand(context.device, execution))], now_ms, request.reason)
-        return SubmissionResult(execution=execution, quota=permit.quota)
+        return CommandSubmission(execution=execution, quota=permit.quota)
 
     async def effective_definitions(self, tx: HasCommandDefinitions, device: Device) -> Sequence[CommandDefinition]:
         """The device's commands, one definition per name."""

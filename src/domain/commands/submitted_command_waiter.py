@@ -9,7 +9,7 @@ from domain.approvals.model import Approval, ApprovalStatus
 from domain.approvals.ports import ApprovalWaiter, HasApprovals
 from domain.commands.model import Execution
 from domain.commands.ports import ExecutionWaiter, HasExecutions
-from domain.commands.service import SubmissionResult
+from domain.commands.service import CommandSubmission
 from domain.kernel.clock import SECOND_MS, Clock
 from domain.kernel.errors import NotFound
 from domain.kernel.ids import ExecutionId
@@ -27,7 +27,7 @@ class SubmittedCommandWaiter:
     execution_waiter: ExecutionWaiter
     approval_waiter: ApprovalWaiter
 
-    async def wait(self, submitted: SubmissionResult, wait_s: float) -> SubmissionResult:
+    async def wait(self, submitted: CommandSubmission, wait_s: float) -> CommandSubmission:
         """The finished execution, or the state of the command after `wait_s` seconds. A request that is denied or expires has no
         execution: the result is its approval."""
         began_ms = self.clock.monotonic_ms()

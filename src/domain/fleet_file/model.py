@@ -12,7 +12,7 @@ from enum import StrEnum
 from typing import Any, TypeAlias
 
 from domain.devices.credential_issuer import RevealedCredentials
-from domain.kernel.errors import Conflict, DomainError, FieldFault, NotFound, ValidationFailed
+from domain.kernel.errors import Conflict, DomainError, FieldError, NotFound, ValidationFailed
 
 MAX_OBJECTS = 2_500
 """An apply is one transaction, which must stay short."""
@@ -129,7 +129,7 @@ def display_name(key: Key) -> str:
 
 def with_place(error: DomainError, path: str) -> DomainError:
     """The same error, which says where in the file its cause is."""
-    details = [FieldFault(f"{path}.{fault.field}", fault.message) for fault in error.details] or [FieldFault(path, error.message)]
+    details = [FieldError(f"{path}.{fault.field}", fault.message) for fault in error.details] or [FieldError(path, error.message)]
     message = f"{path}: {error.message}" if not error.details else f"{details[0].field}: {details[0].message}"
     if isinstance(error, ValidationFailed | Conflict | NotFound):
         kind = ValidationFailed if isinstance(error, NotFound) else type(error)

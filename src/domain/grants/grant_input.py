@@ -12,7 +12,7 @@ from typing import Any
 
 from domain.grants.grant_window import GrantWindow, GrantWindowEvaluator
 from domain.grants.model import ANY_COMMAND, AppliesVia, Grant, Scope
-from domain.kernel.errors import FieldFault, ValidationFailed
+from domain.kernel.errors import FieldError, ValidationFailed
 from domain.kernel.ids import KeyId, MembershipId
 from domain.kernel.timezone_names import is_portable_timezone
 
@@ -80,7 +80,7 @@ def check_single_subject(draft: GrantDraft) -> None:
         message = "give exactly one of apiKeyId and membershipId, not both; make two grants for two subjects."
     else:
         return
-    details = [FieldFault("apiKeyId", message), FieldFault("membershipId", message)]
+    details = [FieldError("apiKeyId", message), FieldError("membershipId", message)]
     raise ValidationFailed(f"A grant belongs to one subject: {message}", details=details)
 
 
@@ -100,43 +100,43 @@ def check_input(grant_input: GrantInput, now_ms: int, windows: GrantWindowEvalua
     return replace(grant_input, commands=tuple(dict.fromkeys(grant_input.commands)))
 
 
-def _command_faults(commands: Sequence[str]) -> Iterator[FieldFault]:
+def _command_faults(commands: Sequence[str]) -> Iterator[FieldError]:
     if not commands:
-        yield FieldFault("commands", 'name at least one command, or ["*"] for all.')
+        yield FieldError("commands", 'name at least one command, or ["*"] for all.')
     if len(commands) > MAX_COMMANDS:
-        yield FieldFault("commands", f'takes at most {MAX_COMMANDS} names; use ["*"] for all.')
+        yield FieldError("commands", f'takes at most {MAX_COMMANDS} names; use ["*"] for all.')
     for index, name in enumerate(commands):
         if name != ANY_COMMAND and _COMMAND_NAME_PATTERN.fullmatch(name) is None:
             message = "a command's name is 1 to 64 of A-Z, 0-9 and _, such as SET_LEVEL; or * for all."
-            yield FieldFault(f"commands.{index}", message)
+            yield FieldError(f"commands.{index}", message)
 
 
-def _limit_faults(grant_input: GrantInput, now_ms: int, expiry_kept: bool) -> Iterator[FieldFault]:
+def _limit_faults(grant_input: GrantInput, now_ms: int, expiry_kept: bool) -> Iterator[FieldError]:
     if grant_input.expires_ms is not None and grant_input.expires_ms <= now_ms and not expiry_kept:
-        yield FieldFault("expiresAt", "is in the past; give a later time, or omit it for a grant that does not expire.")
+        yield FieldError("expiresAt", "is in the past; give a later time, or omit it for a grant that does not expire.")
     rate = grant_input.rate_limit_per_minute
     if rate is not None and not 1 <= rate <= MAX_RATE_PER_MINUTE:
-        yield FieldFault("rateLimitPerMinute", f"must be 1 to {MAX_RATE_PER_MINUTE}, or omitted for no limit.")
+        yield FieldError("rateLimitPerMinute", f"must be 1 to {MAX_RATE_PER_MINUTE}, or omitted for no limit.")
 
 
-def _timezone_faults(window: GrantWindow, windows: GrantWindowEvaluator) -> Iterator[FieldFault]:
+def _timezone_faults(window: GrantWindow, windows: GrantWindowEvaluator) -> Iterator[FieldError]:
     if not (is_portable_timezone(window.timezone) and windows.is_known_timezone(window.timezone)):
-        yield FieldFault("timezone", f"{window.timezone!r} is not an IANA time zone such as Europe/Berlin or UTC.")
+        yield FieldError("timezone", f"{window.timezone!r} is not an IANA time zone such as Europe/Berlin or UTC.")
 
 
-def input_warnings(grant_input: GrantInput, kinds: Mapping[str, str]) -> tuple[FieldFault, ...]:
+def input_warnings(grant_input: GrantInput, kinds: Mapping[str, str]) -> tuple[FieldError, ...]:
     """Valid input that may be a mistake. `kinds`: the kind of each of the device's commands, by name."""
     return tuple(_iterate_warnings(grant_input, kinds))
 
 
-def _iterate_warnings(grant_input: GrantInput, kinds: Mapping[str, str]) -> Iterator[FieldFault]:
+def _iterate_warnings(grant_input: GrantInput, kinds: Mapping[str, str]) -> Iterator[FieldError]:
     for index, name in enumerate(grant_input.commands):
         if name == ANY_COMMAND:
             continue
         if name not in kinds:
-            yield FieldFault(
+            yield FieldError(
                 f"commands.{index}", f"this device has no command {name} yet; the grant covers it when it is defined."
             )
         elif grant_input.scope is Scope.READ and kinds[name] != "QUERY":
             message = f"{name} is an ACTION and the scope READ covers QUERY commands only; give the scope WRITE to allow it."
-            yield FieldFault(f"commands.{index}", message)
+            yield FieldError(f"commands.{index}", message)

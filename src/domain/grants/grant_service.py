@@ -20,7 +20,7 @@ from domain.grants.ports import GrantTx
 from domain.kernel.caller import Role, Session, require_role
 from domain.kernel.clock import Clock
 from domain.kernel.domain_events import DomainEvent, EventKind, Json
-from domain.kernel.errors import Conflict, FieldFault, NotFound, ValidationFailed
+from domain.kernel.errors import Conflict, FieldError, NotFound, ValidationFailed
 from domain.kernel.ids import AccountId, DeviceId, GrantId, GroupId, IdGenerator, IdPrefix, ProjectId
 from domain.kernel.quotas import check_capacity
 from domain.kernel.service_class import service
@@ -63,7 +63,7 @@ class GrantListItem:
 @dataclass(frozen=True, slots=True)
 class GrantWithWarnings:
     grant: Grant
-    warnings: tuple[FieldFault, ...]
+    warnings: tuple[FieldError, ...]
 
 
 @dataclass(frozen=True, slots=True)
@@ -175,7 +175,7 @@ class GrantService(Generic[TxT]):
             created_by=caller.label,
         )
 
-    async def _list_warnings(self, tx: TxT, place: GrantTarget, grant_input: GrantInput) -> tuple[FieldFault, ...]:
+    async def _list_warnings(self, tx: TxT, place: GrantTarget, grant_input: GrantInput) -> tuple[FieldError, ...]:
         """None for a group, whose members may have different commands."""
         if place.device is None:
             return ()

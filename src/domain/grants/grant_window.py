@@ -10,7 +10,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Protocol
 
-from domain.kernel.errors import FieldFault, ValidationFailed
+from domain.kernel.errors import FieldError, ValidationFailed
 
 MINUTES_PER_DAY = 1440
 EVERY_DAY: frozenset[int] = frozenset(range(7))
@@ -45,17 +45,17 @@ class GrantWindow:
         return unbounded and self.days == EVERY_DAY
 
 
-def _field_faults(window: GrantWindow) -> list[FieldFault]:
+def _field_faults(window: GrantWindow) -> list[FieldError]:
     faults = []
     if not window.active_days <= EVERY_DAY:
-        faults.append(FieldFault("activeDays", "days must be 0 (Sunday) to 6 (Saturday)."))
+        faults.append(FieldError("activeDays", "days must be 0 (Sunday) to 6 (Saturday)."))
     bounds = (("activeFromMinute", window.from_minute), ("activeToMinute", window.to_minute))
     for name, minute in bounds:
         if minute is not None and not 0 <= minute < MINUTES_PER_DAY:
-            faults.append(FieldFault(name, "a minute of the day must be 0 to 1439."))
+            faults.append(FieldError(name, "a minute of the day must be 0 to 1439."))
     if (window.from_minute is None) != (window.to_minute is None):
         missing = "activeToMinute" if window.to_minute is None else "activeFromMinute"
-        faults.append(FieldFault(missing, "give both activeFromMinute and activeToMinute, or neither."))
+        faults.append(FieldError(missing, "give both activeFromMinute and activeToMinute, or neither."))
     return faults
 
 

@@ -18,7 +18,7 @@ from domain.commands import policy
 from domain.commands.command_context import get_context_for_caller
 from domain.commands.model import DEFAULT_TTL_MS, CommandRequest
 from domain.commands.ports import AutomationTx, HasCommandContexts
-from domain.commands.service import CommandService, SubmissionResult
+from domain.commands.service import CommandService, CommandSubmission
 from domain.devices.groups import DeviceGroup, HasDeviceGroups
 from domain.devices.lookup import get_device
 from domain.devices.model import Device
@@ -97,7 +97,7 @@ class GroupBulkActionService:
 
     async def send(
         self, caller: Session | ApiKeyCaller, group_id: GroupId, command: GroupCommand
-    ) -> GroupActionReport[SubmissionResult]:
+    ) -> GroupActionReport[CommandSubmission]:
         """Raises NotFound; ValidationFailed for a wrong `ttlSeconds`."""
         policy.check_ttl(DEFAULT_TTL_MS if command.ttl_ms is None else command.ttl_ms)
         async with self.uow.write(caller, Role.VIEWER, locks_account=True) as tx:
@@ -105,7 +105,7 @@ class GroupBulkActionService:
 
     async def preview(
         self, caller: Session | ApiKeyCaller, group_id: GroupId, command: GroupCommand
-    ) -> GroupActionReport[SubmissionResult]:
+    ) -> GroupActionReport[CommandSubmission]:
         """What `send` would report now: the same, rolled back. Its ids do not exist."""
         policy.check_ttl(DEFAULT_TTL_MS if command.ttl_ms is None else command.ttl_ms)
         try:
@@ -122,7 +122,9 @@ class GroupBulkActionService:
         now_ms = self.clock.now_ms()
         async with self.uow.write(caller, Role.MEMBER) as tx:
             view = await self._view(tx, caller, group_id)
-            return await _for_each(caller, view, lambda each: self.schedules.put_in(tx, caller, each, slot, schedule, now_ms))
+            return await _for_each(
+                caller, view, lambda each: self.schedules.put_in_transaction(tx, caller, each, slot, schedule, now_ms)
+            )
 
     async def cancel_schedule(self, caller: Session, group_id: GroupId, slot: int) -> GroupActionReport[None]:
         """Cancel the slot of every member. Raises NotFound, PermissionDenied; ValidationFailed for a wrong slot."""
@@ -130,7 +132,9 @@ class GroupBulkActionService:
         now_ms = self.clock.now_ms()
         async with self.uow.write(caller, Role.MEMBER) as tx:
             view = await self._view(tx, caller, group_id)
-            return await _for_each(caller, view, lambda each: self.schedules.cancel_in(tx, caller, each, slot, now_ms))
+            return await _for_each(
+                caller, view, lambda each: self.schedules.cancel_in_transaction(tx, caller, each, slot, now_ms)
+            )
 
     async def create_rule(self, caller: Session, group_id: GroupId, fields: Mapping[str, Any]) -> GroupActionReport[Rule]:
         """Create the rule on every member that has none of this name. Raises NotFound, PermissionDenied."""
@@ -143,14 +147,14 @@ class GroupBulkActionService:
 
     async def _send(
         self, tx: GroupActionTx, caller: Session | ApiKeyCaller, group_id: GroupId, command: GroupCommand
-    ) -> GroupActionReport[SubmissionResult]:
+    ) -> GroupActionReport[CommandSubmission]:
         now_ms = self.clock.now_ms()
         ttl_ms = DEFAULT_TTL_MS if command.ttl_ms is None else command.ttl_ms
 
-        async def submit(device: Device) -> SubmissionResult:
+        async def submit(device: Device) -> CommandSubmission:
             context = await get_context_for_caller(tx, caller, device.device_id)
             request = CommandRequest(context.device, command.cmd, command.params, ttl_ms, command.reason)
-            return await self.commands.submit_in(tx, caller, context, request, now_ms)
+            return await self.commands.submit_in_transaction(tx, caller, context, request, now_ms)
 
         view = await self._view(tx, caller, group_id)
         report = await _for_each(caller, view, submit)
@@ -170,7 +174,7 @@ class GroupBulkActionService:
 class _PreviewRollbackError(Exception):
     """Not a failure: ends and rolls back the transaction of a preview."""
 
-    def __init__(self, report: GroupActionReport[SubmissionResult]) -> None:
+    def __init__(self, report: GroupActionReport[CommandSubmission]) -> None:
         super().__init__()
         self.report = report
 
@@ -193,7 +197,7 @@ async def _for_each(
 
 
 def _command_event(
-    caller: Session | ApiKeyCaller, report: GroupActionReport[SubmissionResult], command: GroupCommand, now_ms: int
+    caller: Session | ApiKeyCaller, report: GroupActionReport[CommandSubmission], command: GroupCommand, now_ms: int
 ) -> DomainEvent:
     refused = Counter(outcome.error.code for outcome in report.outcomes if outcome.error is not None)
     waiting = sum(outcome.result is not None and outcome.result.approval is not None for outcome in report.outcomes)

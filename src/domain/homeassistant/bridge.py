@@ -18,7 +18,7 @@ from domain.approvals.ports import HasApprovals
 from domain.commands.model import Execution
 from domain.commands.policy import effective_definitions
 from domain.commands.ports import HasCommandDefinitions
-from domain.commands.service import SubmissionResult
+from domain.commands.service import CommandSubmission
 from domain.devices.model import Device
 from domain.devices.ports import HasDevices
 from domain.feed.feed_audience import FeedAudienceService
@@ -47,7 +47,7 @@ class ApiKeyAuthenticator(Protocol):
 class CommandSubmitter(Protocol):
     async def submit(
         self, caller: ApiKeyCaller, device_id: DeviceId, cmd: str, params: Json = None, *, ttl_ms: int | None = None
-    ) -> SubmissionResult: ...
+    ) -> CommandSubmission: ...
 
 
 class LatestValueSource(Protocol):

@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 from typing import Protocol
 
 from domain.commands.device_reports import CommandReportService
-from domain.commands.report_batch import ExecutionChanges, ReportTx
+from domain.commands.execution_changes import CommandReportTx, ExecutionChanges
 from domain.devices.device_codec import (
     CommandResultReport,
     DeviceCodec,
@@ -51,7 +51,7 @@ from domain.schedules.ports import ScheduleTx
 CONNECT_SEQUENCE_MS = 10 * SECOND_MS
 
 
-class DeviceMessagesTx(ScheduleTx, PresenceTx, ReportTx, HasDeviceHealth, HasDeviceSessions, Protocol): ...
+class DeviceMessagesTx(ScheduleTx, PresenceTx, CommandReportTx, HasDeviceHealth, HasDeviceSessions, Protocol): ...
 
 
 @dataclass(frozen=True, slots=True)

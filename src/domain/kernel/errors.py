@@ -10,7 +10,7 @@ from dataclasses import dataclass
 
 
 @dataclass(frozen=True, slots=True)
-class FieldFault:
+class FieldError:
     """One invalid field: its dotted path (`conditions.0.metric`) and what to do about it."""
 
     field: str
@@ -22,7 +22,7 @@ class DomainError(Exception):
 
     code = "ERROR"
 
-    def __init__(self, message: str, *, code: str | None = None, details: Sequence[FieldFault] = ()) -> None:
+    def __init__(self, message: str, *, code: str | None = None, details: Sequence[FieldError] = ()) -> None:
         super().__init__(message)
         self.message = message
         self.details = tuple(details)
@@ -39,7 +39,7 @@ class ValidationFailed(DomainError):
 
     @classmethod
     def for_field(cls, field: str, message: str, *, code: str | None = None) -> ValidationFailed:
-        return cls(f"{field}: {message}", code=code, details=(FieldFault(field, message),))
+        return cls(f"{field}: {message}", code=code, details=(FieldError(field, message),))
 
 
 class UnstorableValue(ValidationFailed):

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 from domain.kernel.clock import MINUTE_MS, is_of_earlier_clock
-from domain.kernel.errors import FieldFault, ValidationFailed
+from domain.kernel.errors import FieldError, ValidationFailed
 from domain.rules.model import MAX_CONDITIONS, MAX_COOLDOWN_SECONDS, MAX_FOR_SECONDS, Rule, RuleCondition, RuleFiring
 
 MAX_RULES_PER_DEVICE = 64
@@ -55,20 +55,20 @@ def needs_rearm(before: Rule, after: Rule) -> bool:
     return after.match_criteria != before.match_criteria or (after.enabled and not before.enabled)
 
 
-def _bound_errors(rule: Rule) -> Iterator[FieldFault]:
+def _bound_errors(rule: Rule) -> Iterator[FieldError]:
     if not 1 <= len(rule.conditions) <= MAX_CONDITIONS:
-        yield FieldFault("conditions", f"must have 1 to {MAX_CONDITIONS} conditions, not {len(rule.conditions)}.")
+        yield FieldError("conditions", f"must have 1 to {MAX_CONDITIONS} conditions, not {len(rule.conditions)}.")
     if len(rule.clear_conditions) > MAX_CONDITIONS:
-        yield FieldFault("clearConditions", f"must have at most {MAX_CONDITIONS} conditions.")
+        yield FieldError("clearConditions", f"must have at most {MAX_CONDITIONS} conditions.")
     if not 0 <= rule.for_seconds <= MAX_FOR_SECONDS:
-        yield FieldFault("forSeconds", f"must be 0 to {MAX_FOR_SECONDS} seconds.")
+        yield FieldError("forSeconds", f"must be 0 to {MAX_FOR_SECONDS} seconds.")
     if not 0 <= rule.cooldown_seconds <= MAX_COOLDOWN_SECONDS:
-        yield FieldFault("cooldownSeconds", f"must be 0 to {MAX_COOLDOWN_SECONDS} seconds.")
+        yield FieldError("cooldownSeconds", f"must be 0 to {MAX_COOLDOWN_SECONDS} seconds.")
 
 
-def _unknown_metric_errors(field: str, conditions: Sequence[RuleCondition], known: Collection[str]) -> list[FieldFault]:
+def _unknown_metric_errors(field: str, conditions: Sequence[RuleCondition], known: Collection[str]) -> list[FieldError]:
     return [
-        FieldFault(f"{field}.{index}.metric", f"the device has never reported {condition.metric!r}.")
+        FieldError(f"{field}.{index}.metric", f"the device has never reported {condition.metric!r}.")
         for index, condition in enumerate(conditions)
         if condition.metric not in known
     ]

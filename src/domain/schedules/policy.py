@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from dataclasses import replace
 from enum import StrEnum
 
-from domain.kernel.errors import Conflict, DomainError, FieldFault, NotFound, ValidationFailed
+from domain.kernel.errors import Conflict, DomainError, FieldError, NotFound, ValidationFailed
 from domain.kernel.fast_frozen_dataclass import fast_replace
 from domain.kernel.timezone_names import is_portable_timezone
 from domain.schedules.due_edges import LATE_AFTER_S, ScheduleEdgeOccurrence, initial_edge
@@ -96,7 +96,7 @@ def check_schedule(schedule: Schedule, recurrence: Recurrence) -> None:
     faults = list(_field_errors(schedule))
     if not (is_portable_timezone(schedule.timezone) and recurrence.is_known_timezone(schedule.timezone)):
         message = f"{schedule.timezone[:64]!r} is not an IANA time zone such as Europe/Berlin or UTC."
-        faults.append(FieldFault("timezone", message))
+        faults.append(FieldError("timezone", message))
     elif schedule.rrule is not None and not faults:
         fault = recurrence.find_error(schedule.rrule, schedule.timezone, schedule.on_ts, schedule.off_ts)
         faults += [fault] if fault else []
@@ -104,24 +104,24 @@ def check_schedule(schedule: Schedule, recurrence: Recurrence) -> None:
         raise ValidationFailed(f"The schedule is not valid: {faults[0].field}: {faults[0].message}", details=faults)
 
 
-def _field_errors(schedule: Schedule) -> Iterator[FieldFault]:
+def _field_errors(schedule: Schedule) -> Iterator[FieldError]:
     yield from slot_errors(schedule.slot)
     for field, ts in (("onTs", schedule.on_ts), ("offTs", schedule.off_ts)):
         if ts >= MILLISECONDS_THRESHOLD:
-            yield FieldFault(field, f"must be in Unix seconds; {ts} looks like milliseconds. Divide it by 1000.")
+            yield FieldError(field, f"must be in Unix seconds; {ts} looks like milliseconds. Divide it by 1000.")
         elif ts <= 0:
-            yield FieldFault(field, "must be in Unix seconds, after 1970.")
+            yield FieldError(field, "must be in Unix seconds, after 1970.")
     if schedule.on_ts == schedule.off_ts:
-        yield FieldFault("offTs", "must differ from onTs; a slot cannot switch on and off in the same second.")
+        yield FieldError("offTs", "must differ from onTs; a slot cannot switch on and off in the same second.")
     if len(schedule.label) > MAX_LABEL_LENGTH:
-        yield FieldFault("label", f"must have at most {MAX_LABEL_LENGTH} characters.")
+        yield FieldError("label", f"must have at most {MAX_LABEL_LENGTH} characters.")
     if not MIN_MISFIRE_GRACE_S <= schedule.misfire_grace_s <= MAX_MISFIRE_GRACE_S:
-        yield FieldFault("misfireGraceSeconds", f"must be {MIN_MISFIRE_GRACE_S} to {MAX_MISFIRE_GRACE_S} seconds.")
+        yield FieldError("misfireGraceSeconds", f"must be {MIN_MISFIRE_GRACE_S} to {MAX_MISFIRE_GRACE_S} seconds.")
 
 
-def slot_errors(slot: int) -> Iterator[FieldFault]:
+def slot_errors(slot: int) -> Iterator[FieldError]:
     if not 0 <= slot < SLOTS_PER_DEVICE:
-        yield FieldFault("slot", f"must be 0 to {SLOTS_PER_DEVICE - 1}: a device has {SLOTS_PER_DEVICE} slots.")
+        yield FieldError("slot", f"must be 0 to {SLOTS_PER_DEVICE - 1}: a device has {SLOTS_PER_DEVICE} slots.")
 
 
 def prepare_for_save(schedule: Schedule, before: Schedule | None, now_ts: int, recurrence: Recurrence) -> Schedule:
@@ -135,7 +135,7 @@ def prepare_for_save(schedule: Schedule, before: Schedule | None, now_ts: int, r
     done_ts = 0 if before is None or before.last_fired_ms is None else before.last_fired_ms // 1000
     first = initial_edge(schedule, now_ts, done_ts, recurrence)
     if first is None:
-        details = [FieldFault(field, "is in the past.") for field in ("onTs", "offTs")]
+        details = [FieldError(field, "is in the past.") for field in ("onTs", "offTs")]
         raise ValidationFailed("Both times of the slot are in the past. Set at least one in the future.", details=details)
     running = same and schedule.status is ScheduleStatus.ACTIVE and first.edge is SwitchEdge.OFF
     return replace(

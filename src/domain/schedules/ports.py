@@ -7,7 +7,7 @@ from typing import Protocol
 
 from domain.commands.ports import AutomationTx
 from domain.devices.ports import HasDevices
-from domain.kernel.errors import FieldFault
+from domain.kernel.errors import FieldError
 from domain.kernel.ids import AccountId, DeviceId, ScheduleId
 from domain.kernel.unit_of_work import Transaction
 from domain.schedules.model import OfflineDeviceEdge, Schedule, ScheduleEdgeRecord
@@ -90,7 +90,7 @@ class Recurrence(Protocol):
 
     def is_known_timezone(self, timezone: str) -> bool: ...
 
-    def find_error(self, rrule: str, timezone: str, first_ts: int, paired_ts: int) -> FieldFault | None:
+    def find_error(self, rrule: str, timezone: str, first_ts: int, paired_ts: int) -> FieldError | None:
         """What is wrong with the rule, by the wire's name of the field, or None. The zone is known."""
 
     def next_occurrence(

@@ -108,7 +108,7 @@ class ScheduleService:
         now_ms = self.clock.now_ms()
         async with self.uow.write(caller, Role.MEMBER) as tx:
             device = await get_device(tx, caller.account_id, device_id)
-            return await self.put_in(tx, caller, device, slot, schedule_input, now_ms)
+            return await self.put_in_transaction(tx, caller, device, slot, schedule_input, now_ms)
 
     async def update(self, caller: Session, device_id: DeviceId, slot: int, changes: Mapping[str, Any]) -> ScheduleView:
         """Change fields of `ScheduleInput` in a slot; fills an empty slot if both times are given."""
@@ -121,7 +121,7 @@ class ScheduleService:
             if before is None:
                 if not {"on_ts", "off_ts"} <= changes.keys():
                     raise NotFound(f"Slot {slot} of this device is empty. Set onTs and offTs to fill it.")
-                return await self.put_in(tx, caller, device, slot, ScheduleInput(**changes), now_ms)
+                return await self.put_in_transaction(tx, caller, device, slot, ScheduleInput(**changes), now_ms)
             rows = await self.plans.plan_rows(tx, device)
             schedule = replace(before, **changes, created_by=caller.membership_id, updated_ms=now_ms)
             await self._check_schedule(tx, caller, device, schedule, now_ms)
@@ -136,9 +136,9 @@ class ScheduleService:
         check_slot(slot)
         now_ms = self.clock.now_ms()
         async with self.uow.write(caller, Role.MEMBER) as tx:
-            await self.cancel_in(tx, caller, await get_device(tx, caller.account_id, device_id), slot, now_ms)
+            await self.cancel_in_transaction(tx, caller, await get_device(tx, caller.account_id, device_id), slot, now_ms)
 
-    async def cancel_in(self, tx: ScheduleTx, caller: Session, device: Device, slot: int, now_ms: int) -> None:
+    async def cancel_in_transaction(self, tx: ScheduleTx, caller: Session, device: Device, slot: int, now_ms: int) -> None:
         """`cancel` as a part of the caller's transaction. When it raises, it has written nothing."""
         before = await tx.schedules.get_by_slot(device.device_id, slot)
         if before is None:
@@ -149,7 +149,7 @@ class ScheduleService:
         await self._emit_change(tx, caller, device, cancelled, "schedule_cancelled", now_ms)
         await self.plans.revise_if_changed(tx, device, rows)
 
-    async def put_in(
+    async def put_in_transaction(
         self, tx: ScheduleTx, caller: Session, device: Device, slot: int, schedule_input: ScheduleInput, now_ms: int
     ) -> ScheduleView:
         """`put` as a part of the caller's transaction. When it raises, it has written nothing."""

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from app.workers import batch_store, ingest
+from app.workers import ingest, retrying_batch_store
 from app.workers.ingest import BATCH_SIZE, MIN_BATCH_INTERVAL_S, IngestWorker
 from app.workers.last_seen_buffer import LastSeenBuffer
 from app.workers.wake_event import WakeEvent
@@ -212,7 +212,7 @@ async def test_a_batch_is_acknowledged_after_its_commit_and_before_its_follow_up
 
 
 async def test_a_batch_waits_until_the_database_answers_and_is_evaluated_once(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(batch_store, "RETRY_BACKOFF", Backoff((0.0,)))
+    monkeypatch.setattr(retrying_batch_store, "RETRY_BACKOFF", Backoff((0.0,)))
     failures = [Unavailable("away"), Unavailable("away")]
 
     def fail(_: EvaluatedBatch) -> None:
@@ -271,7 +271,7 @@ async def test_a_refused_connect_has_no_bytes_and_is_counted() -> None:
 
 
 async def test_setting_aside_waits_until_the_database_answers(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(batch_store, "RETRY_BACKOFF", Backoff((0.0,)))
+    monkeypatch.setattr(retrying_batch_store, "RETRY_BACKOFF", Backoff((0.0,)))
     batch = Batch([])
     dead_letters = FakeDeadLetters(batch, Unavailable("away"), Unavailable("away"))
     await process(batch, FakePipeline(batch, refuse(2)), dead_letters)

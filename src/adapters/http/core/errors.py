@@ -17,7 +17,7 @@ from domain.grants.rate_limit import RATE_WINDOW_S
 from domain.kernel.errors import (
     Conflict,
     DomainError,
-    FieldFault,
+    FieldError,
     NotFound,
     PermissionDenied,
     RateLimited,
@@ -61,7 +61,7 @@ def error_response(
     code: str,
     message: str,
     *,
-    details: tuple[FieldFault, ...] = (),
+    details: tuple[FieldError, ...] = (),
     retry_after: int | None = None,
     headers: dict[str, str] | None = None,
 ) -> Response:

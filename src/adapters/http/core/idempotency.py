@@ -147,7 +147,7 @@ def _hash_request(raw: bytes) -> bytes:
 
 
 @dataclass(frozen=True, slots=True)
-class _FoundClaim:
+class _ExistingClaim:
     """What another request has stored under the key."""
 
     stored: StoredResponse
@@ -161,19 +161,19 @@ class _FoundClaim:
         return now_ms - self.stored.at_ms > STORED_RESPONSE_TTL_MS
 
 
-async def _claim(store: IdempotencyStore, claim: StoredResponse) -> _FoundClaim | None:
+async def _claim(store: IdempotencyStore, claim: StoredResponse) -> _ExistingClaim | None:
     """None if this request now owns the claim, otherwise what is stored."""
     async with store.uow.write(caller=None) as tx:
         if await tx.stored_responses.claim(claim):
             return None
         stored = await tx.stored_responses.get(claim.caller, claim.key)
         if stored is not None:
-            found = _FoundClaim(stored, await _is_abandoned(store, tx.stored_responses, stored, claim.at_ms))
+            found = _ExistingClaim(stored, await _is_abandoned(store, tx.stored_responses, stored, claim.at_ms))
             if not found.is_free(claim.at_ms):
                 return found
             if not await tx.stored_responses.delete_if_unchanged(stored):
-                return _FoundClaim(replace(stored, status=None))  # another request was faster and is in progress
-        return None if await tx.stored_responses.claim(claim) else _FoundClaim(replace(stored or claim, status=None))
+                return _ExistingClaim(replace(stored, status=None))  # another request was faster and is in progress
+        return None if await tx.stored_responses.claim(claim) else _ExistingClaim(replace(stored or claim, status=None))
 
 
 async def _is_abandoned(
@@ -225,7 +225,7 @@ def _devices_with_results(content: Any) -> tuple[str, ...]:
     return tuple(each["deviceId"] for each in listed if each.get("outcome", "REFUSED") != "REFUSED")
 
 
-def _replay(store: IdempotencyStore, claim: StoredResponse, found: _FoundClaim) -> Response:
+def _replay(store: IdempotencyStore, claim: StoredResponse, found: _ExistingClaim) -> Response:
     stored = found.stored
     if stored.request_hash != claim.request_hash:
         raise Conflict(

@@ -21,7 +21,7 @@ Entry = TypeVar("Entry")
 Shown = TypeVar("Shown")
 
 
-class ListQuery(QueryParameters):
+class PageQuery(QueryParameters):
     """Of a list that is bounded: without a limit, the whole of it."""
 
     limit: Annotated[int, Field(ge=1, le=MAX_LISTED)] = MAX_LISTED
@@ -31,7 +31,7 @@ class ListQuery(QueryParameters):
 
 
 def list_response(
-    entries: Sequence[Entry], query: ListQuery, show: Callable[[Entry], Shown], id_of: Callable[[Entry], str]
+    entries: Sequence[Entry], query: PageQuery, show: Callable[[Entry], Shown], id_of: Callable[[Entry], str]
 ) -> ApiResponse[list[Shown]]:
     """The page of a whole list that `query` asks for. Raises ValidationFailed for an `after` that is not in it."""
     start = 0

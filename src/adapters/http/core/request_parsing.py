@@ -14,7 +14,7 @@ from adapters.http.core.integer_coercion import INTEGER_TEXT, coerce_integral_fl
 from adapters.http.core.json_body import parse_json_object
 from adapters.http.core.schemas import PatchBody
 from domain.kernel.clock import from_iso
-from domain.kernel.errors import FieldFault, ValidationFailed
+from domain.kernel.errors import FieldError, ValidationFailed
 
 MAX_FAULTS = 20
 MAX_FAULTS_IN_MESSAGE = 3
@@ -96,7 +96,7 @@ def parse_timestamp(field: str, text: str) -> int:
 def _validation_failure(error: ValidationError, root: str) -> ValidationFailed:
     """`root` names the fault of the whole input: `body` or `query`."""
     faults = [
-        FieldFault((field or root)[:MAX_FIELD_LENGTH], _field_message(items)) for field, items in _items_by_field(error).items()
+        FieldError((field or root)[:MAX_FIELD_LENGTH], _field_message(items)) for field, items in _items_by_field(error).items()
     ]
     shown = faults[:MAX_FAULTS_IN_MESSAGE]
     text = "; ".join(f"{fault.field}: {fault.message.rstrip('.')}" for fault in shown)

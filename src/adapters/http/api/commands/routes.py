@@ -9,7 +9,7 @@ from adapters.http.core.operation import ApiBlueprint
 from adapters.http.core.request_handling import ApiResponse
 from domain.commands.command_definitions import CommandDefinitionService
 from domain.commands.device_and_execution_queries import DeviceQueryService
-from domain.commands.service import CommandService, SubmissionResult
+from domain.commands.service import CommandService, CommandSubmission
 from domain.commands.submitted_command_waiter import SubmittedCommandWaiter
 from domain.grants.rate_limit import RATE_WINDOW_S
 from domain.kernel.cursors import EXECUTIONS, decode_cursor, encode_cursor
@@ -147,7 +147,7 @@ def _add_execution_routes(bp: ApiBlueprint, control: DeviceQueryService) -> None
         return schema.ExecutionResponse.of(found)
 
 
-def _submission_response(submitted: SubmissionResult, *, with_result: bool = False) -> SendResponse:
+def _submission_response(submitted: CommandSubmission, *, with_result: bool = False) -> SendResponse:
     quota = submitted.quota
     headers = {} if quota is None else rate_limit_headers(quota.limit, RATE_WINDOW_S, quota.remaining, quota.reset_s)
     if submitted.approval is not None:

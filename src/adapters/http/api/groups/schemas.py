@@ -8,9 +8,9 @@ from typing import Annotated, Any, Self
 from pydantic import Field
 
 from adapters.http.api.devices.schemas import DescriptionText
-from adapters.http.core.paging import ListQuery
+from adapters.http.core.paging import PageQuery
 from adapters.http.core.schemas import DisplayName, IdText, PatchBody, Remark, RequestBody, ResponseModel, Timestamp
-from domain.commands.service import SubmissionResult
+from domain.commands.service import CommandSubmission
 from domain.devices.groups import MAX_GROUP_DEVICES
 from domain.groups.bulk_actions import GroupActionReport, GroupCommand, GroupDeviceOutcome
 from domain.groups.service import GroupView
@@ -20,7 +20,7 @@ from domain.rules.model import Rule
 DeviceIds = Annotated[list[IdText[DeviceId]], Field(max_length=MAX_GROUP_DEVICES)]
 
 
-class GroupsQuery(ListQuery):
+class GroupsQuery(PageQuery):
     project_id: IdText[ProjectId] | None = None
 
 
@@ -124,8 +124,8 @@ class MemberCommandResponse(MemberOutcomeResponse):
     approval_id: str | None
 
     @classmethod
-    def from_submission(cls, outcome: GroupDeviceOutcome[SubmissionResult], *, is_preview: bool) -> MemberCommandResponse:
-        result = outcome.result or SubmissionResult()
+    def from_submission(cls, outcome: GroupDeviceOutcome[CommandSubmission], *, is_preview: bool) -> MemberCommandResponse:
+        result = outcome.result or CommandSubmission()
         waits = result.approval is not None
         kind = MemberOutcomeKind.WAITS_FOR_APPROVAL if waits else MemberOutcomeKind.QUEUED
         execution_id = None if is_preview or result.execution is None else result.execution.execution_id
@@ -146,7 +146,7 @@ class GroupCommandResponse(ResponseModel):
     devices: list[MemberCommandResponse]
 
     @classmethod
-    def from_domain(cls, report: GroupActionReport[SubmissionResult], *, is_preview: bool = False) -> GroupCommandResponse:
+    def from_domain(cls, report: GroupActionReport[CommandSubmission], *, is_preview: bool = False) -> GroupCommandResponse:
         devices = [MemberCommandResponse.from_submission(each, is_preview=is_preview) for each in report.outcomes]
         counts = {kind: sum(each.outcome is kind for each in devices) for kind in MemberOutcomeKind}
         return cls(

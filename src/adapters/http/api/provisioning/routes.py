@@ -5,7 +5,7 @@ from __future__ import annotations
 from adapters.http.api.provisioning import schemas as schema
 from adapters.http.core.auth import RequiredAccess, client_address, current_session
 from adapters.http.core.operation import ApiBlueprint
-from adapters.http.core.paging import ListQuery, list_response, page_response
+from adapters.http.core.paging import PageQuery, list_response, page_response
 from adapters.http.core.request_handling import ApiResponse
 from domain.kernel.ids import ClaimId, ProvisioningCodeId
 from domain.provisioning.claiming import DeviceClaimInput, DeviceClaimService
@@ -21,7 +21,7 @@ def provisioning_blueprint(codes: ProvisioningCodeService, claims: DeviceClaimSe
     bp = ApiBlueprint("provisioning", TAG)
 
     @bp.operation("GET /provisioning-codes", RequiredAccess.SESSION, "List provisioning codes", paged=True)
-    async def list_provisioning_codes(query: ListQuery) -> ApiResponse[list[schema.ProvisioningCodeResponse]]:
+    async def list_provisioning_codes(query: PageQuery) -> ApiResponse[list[schema.ProvisioningCodeResponse]]:
         """Oldest first, without the codes themselves."""
         found = await codes.list(current_session())
         return list_response(found, query, schema.ProvisioningCodeResponse.of, lambda code: code.code_id)

@@ -8,7 +8,7 @@ from pydantic import Field, JsonValue, StringConstraints
 
 from adapters.http.api.commands.schemas import CommandDefinitionResponse, CommandName
 from adapters.http.core.schemas import DisplayName, PatchBody, RequestBody, ResponseModel, Timestamp
-from domain.kernel.errors import FieldFault, ValidationFailed
+from domain.kernel.errors import FieldError, ValidationFailed
 from domain.rules.metric_declarations import MAX_METRICS_PER_DEVICE
 from domain.rules.model import Comparator, MatchMode, RuleAction, RuleCondition, RuleDryRun, RuleSpec
 from domain.telemetry.queries.rule_dry_run import HistoryDryRun
@@ -186,7 +186,7 @@ def _to_conditions(field: str, given: list[RuleConditionRequest]) -> tuple[RuleC
         except ValidationFailed as error:
             path = f"{field}.{index}.value"
             message = error.details[0].message if error.details else error.message
-            raise ValidationFailed(f"{path}: {message}", details=[FieldFault(path, message)]) from None
+            raise ValidationFailed(f"{path}: {message}", details=[FieldError(path, message)]) from None
     return tuple(made)
 
 

@@ -9,8 +9,8 @@ from pathlib import Path
 from types import TracebackType
 
 from adapters.storage.sql.sqlite.connection import SqliteConnection
+from adapters.storage.sql.sqlite.database_file_identity import DatabaseFileIdentityCheck
 from adapters.storage.sql.sqlite.group_commit import GroupCommitWriter
-from adapters.storage.sql.sqlite.open_database_files import DatabaseFileIdentityCheck
 from adapters.storage.sql.sqlite.reader_pool import ReaderPool
 from adapters.storage.sql.sqlite.session import SqliteSession
 from adapters.storage.sql.sqlite.wal_checkpoints import WalCheckpointer

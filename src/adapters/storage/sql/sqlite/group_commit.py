@@ -22,7 +22,7 @@ from time import monotonic
 from adapters.storage.after_commit import run_callbacks
 from adapters.storage.errors import NestedWriteError
 from adapters.storage.sql.sqlite.connection import SAVEPOINT, EndedTransaction, SqliteConnection
-from adapters.storage.sql.sqlite.open_database_files import DatabaseFileIdentityCheck
+from adapters.storage.sql.sqlite.database_file_identity import DatabaseFileIdentityCheck
 from adapters.storage.sql.sqlite.wal_checkpoints import WalCheckpointer
 from domain.kernel.errors import DomainError, Unavailable
 

@@ -41,11 +41,11 @@ def can_report(execution: Execution, status: ExecutionStatus) -> bool:
     return execution.status.is_final and code in _ASSUMED_CODES and status in _REPORTED_ENDS
 
 
-class ReportTx(Transaction, HasCommandContexts, HasDevices, HasExecutions, Protocol): ...
+class CommandReportTx(Transaction, HasCommandContexts, HasDevices, HasExecutions, Protocol): ...
 
 
 class ExecutionChanges:
-    def __init__(self, tx: ReportTx, executions: Sequence[Execution]) -> None:
+    def __init__(self, tx: CommandReportTx, executions: Sequence[Execution]) -> None:
         """`executions`: those that the reports of the batch name."""
         self.tx = tx
         self._stored = {execution.execution_id: execution for execution in executions}
