@@ -19,15 +19,16 @@ from support.device import Device, create_device
 from support.external_broker import ExternalBroker
 from support.mosquitto import require_mosquitto
 from support.service import ApiClient, Service, environment
+from support.startup_code import write_startup_code
 from support.waiting import OPERATION_TIMEOUT_S, TIMEOUT_S
 
 BLIND_ONCE_CONNECTED = """
-from adapters.mqtt import socket_flow
-watch_writes = socket_flow.watch_writes
+from adapters.mqtt import aiomqtt_socket_watchdog
+watch_writes = aiomqtt_socket_watchdog.watch_writes
 def watch_until_connected(client, sock):
     if not client._connected.done():
         watch_writes(client, sock)
-socket_flow.watch_writes = watch_until_connected
+aiomqtt_socket_watchdog.watch_writes = watch_until_connected
 """
 MESSAGES = 3_000
 """Three times what Mosquitto queues by default."""
@@ -145,8 +146,7 @@ async def test_a_mosquitto_with_a_short_queue_is_told_by_readyz_and_doctor(tmp_p
 
 async def test_a_connection_whose_socket_the_event_loop_lost_sight_of_goes_on(tmp_path: Path, broker: ExternalBroker) -> None:
     """uvloop may refuse to watch a new socket for writing; the link must not be deaf until its keep alive ends."""
-    (tmp_path / "blind").mkdir()
-    (tmp_path / "blind" / "sitecustomize.py").write_text(BLIND_ONCE_CONNECTED, encoding="utf-8")
+    write_startup_code(tmp_path / "blind", BLIND_ONCE_CONNECTED)
     with Service(tmp_path, tmp_path / "blind", **broker.settings) as service:
         async with service.api() as owner:
             meter = await create_device(owner, "Meter")

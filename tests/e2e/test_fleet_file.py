@@ -14,6 +14,8 @@ import pytest
 
 from support.command_line import command_output
 from support.service import ApiClient, Service, environment
+from support.startup_code import write_startup_code
+from support.waiting import TIMEOUT_S
 
 DEVICES = 50
 HEAD = """
@@ -262,16 +264,15 @@ service.add_device, FleetFileService._finish_after_commit = add_device, finished
 
 @pytest.fixture
 def killable(tmp_path: Path) -> Iterator[Service]:
-    before = tmp_path / "before"
-    before.mkdir()
-    (before / "sitecustomize.py").write_text(KILLS)
-    with Service(tmp_path / "service", before) as service:
+    write_startup_code(tmp_path / "before", KILLS)
+    with Service(tmp_path / "service", tmp_path / "before") as service:
         yield service
 
 
 async def restart_when_killed(service: Service) -> None:
-    while service.is_running:
-        await asyncio.sleep(0.01)
+    async with asyncio.timeout(TIMEOUT_S):
+        while service.is_running:
+            await asyncio.sleep(0.01)
     await asyncio.to_thread(service.start)
 
 

@@ -15,6 +15,7 @@ import pytest
 
 from support.device import DeviceConnection, cancel_tasks, create_device
 from support.service import PASSWORD, PORT_SETTINGS, ApiClient, Service
+from support.startup_code import write_startup_code
 from support.waiting import TIMEOUT_S
 from support.webhook_receiver import never_respond, webhook_receiver
 
@@ -88,14 +89,14 @@ def test_a_file_that_is_not_a_database_is_refused(tmp_path: Path) -> None:
 
 def test_a_missing_native_engine_is_reported_with_both_remedies(tmp_path: Path) -> None:
     blocker = tmp_path / "blocker"
-    blocker.mkdir()
-    (blocker / "sitecustomize.py").write_text(
+    write_startup_code(
+        blocker,
         "import sys\n"
         "class Blocker:\n"
         "    def find_spec(self, name, path=None, target=None):\n"
         "        if name == 'adapters.engine._native':\n"
         "            raise ModuleNotFoundError(name)\n"
-        "sys.meta_path.insert(0, Blocker())\n"
+        "sys.meta_path.insert(0, Blocker())\n",
     )
     assert_refused(Service(tmp_path, blocker), 1, "make setup", "LATCHBOARD_ENGINE=reference")
 
@@ -103,15 +104,15 @@ def test_a_missing_native_engine_is_reported_with_both_remedies(tmp_path: Path) 
 def test_a_worker_that_keeps_failing_ends_the_service_with_exit_code_1_and_its_name(tmp_path: Path) -> None:
     """A process manager can then restart the service; otherwise half a service would look healthy."""
     fault = tmp_path / "fault"
-    fault.mkdir()
-    (fault / "sitecustomize.py").write_text(
+    write_startup_code(
+        fault,
         "from app.runtime import supervisor\n"
         "from app.workers.retention import RetentionWorker\n"
         "from domain.kernel.backoff import Backoff\n"
         "async def run(self):\n"
         "    raise OSError('the disk is on fire')\n"
         "RetentionWorker.run = run\n"
-        "supervisor.RESTART_BACKOFF = Backoff((0.01,))\n"
+        "supervisor.RESTART_BACKOFF = Backoff((0.01,))\n",
     )
     service = Service(tmp_path, fault)
     code, output = service.expect_start_failure()

@@ -9,6 +9,8 @@ from __future__ import annotations
 import time
 from pathlib import Path
 
+from support.startup_code import write_startup_code
+
 _SHIM = """
 import time
 from pathlib import Path
@@ -28,11 +30,10 @@ class AdjustableClock:
     def __init__(self, folder: Path) -> None:
         self.shim_folder = folder / "clock"
         """Put it before the sources in PYTHONPATH."""
-        self.shim_folder.mkdir(parents=True)
         self._offset_file = folder / "hand"
-        self._offset_file.write_text("0")
         self._offset_s = 0
-        (self.shim_folder / "sitecustomize.py").write_text(_SHIM.format(hand=str(self._offset_file)))
+        write_startup_code(self.shim_folder, _SHIM.format(hand=str(self._offset_file)))
+        self._offset_file.write_text("0")
 
     def step(self, seconds: int) -> None:
         """Move the clock forward or back. The file is replaced, so that no reader sees half a number."""
