@@ -159,6 +159,7 @@ class CommandDispatchService:
         items: list[DispatchItem] = []
         commands: Sequence[QueuedCommand] = ()
         next_after_seq: int | None = None
+        after_seq, self._rescan_after_seq = self._rescan_after_seq, None  # `rescan` during the reads starts a new scan
         async with self._uow.read() as tx:
             if ready:
                 ready_devices = {device.device_no: device for device in await tx.devices.list_by_numbers(ready)}
@@ -167,8 +168,8 @@ class CommandDispatchService:
                 )
                 listening = [(ready_devices[number], window) for number, window in ready.items() if number in ready_devices]
                 items = [(device, open_executions.get(device.device_id, ()), window) for device, window in listening]
-            if self._rescan_after_seq is not None:
-                page = await tx.executions.list_queued(PAGE_SIZE, self._rescan_after_seq)
+            if after_seq is not None:
+                page = await tx.executions.list_queued(PAGE_SIZE, after_seq)
                 commands = await QueuedCommand.load_devices(tx, page)
                 next_after_seq = page[-1].seq if len(page) == PAGE_SIZE else None
             new_commands = self._pop_queued()
@@ -180,7 +181,8 @@ class CommandDispatchService:
                 (device, append_queued(open_, by_device.pop(device.device_id, None)), since) for device, open_, since in items
             ]
             items += await self._connected_only(tx, by_device)
-        self._rescan_after_seq = next_after_seq
+        if self._rescan_after_seq is None:
+            self._rescan_after_seq = next_after_seq
         return items
 
     def _pop_queued(self) -> Sequence[QueuedCommand]:

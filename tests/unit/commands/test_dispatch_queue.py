@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
 from typing import Any
 
 import pytest
@@ -54,6 +56,34 @@ async def test_a_queue_entry_that_arrives_after_the_scan_sends_nothing(world: De
     world.dispatch.rescan()
     await world.dispatch_all()
     world.offers.put(late)
+    await world.dispatch_all()
+    assert sent(world) == ["ON"]
+
+
+@pytest.mark.parametrize(
+    "has_begun_to_scan", [True, False], ids=["during a scan", "while a subscribed device's commands are read"]
+)
+async def test_a_command_of_another_instance_that_comes_during_a_read_is_sent(
+    world: DeviceWorld, monkeypatch: pytest.MonkeyPatch, has_begun_to_scan: bool
+) -> None:
+    device = await world.device(online=True)
+    await world.dispatch_all()
+    read = world.uow.read
+
+    @asynccontextmanager
+    async def read_too_early(**more: Any) -> AsyncIterator[Any]:
+        async with read(**more) as tx:
+            yield tx
+        monkeypatch.undo()
+        await world.commands.submit(world.session(), device.device_id, "ON")
+        world.offers.pop_batch(9)  # it is in the database only
+        world.dispatch.rescan()
+
+    monkeypatch.setattr(world.uow, "read", read_too_early)
+    if has_begun_to_scan:
+        world.dispatch.rescan()
+    else:
+        world.dispatch.on_device_ready(device.device_no, world.clock.now_ms())
     await world.dispatch_all()
     assert sent(world) == ["ON"]
 
