@@ -9,8 +9,8 @@ from datetime import UTC, datetime
 import pytest
 from dateutil import tz
 
-from adapters.engine.native_grant_evaluator import NativeGrantEvaluator, read_tzif
-from adapters.engine.reference_grant_evaluator import ReferenceGrantEvaluator
+from adapters.engine.native_grant_evaluator import NativeWindowAndRateEvaluator, read_tzif
+from adapters.engine.reference_grant_evaluator import ReferenceWindowAndRateEvaluator
 from domain.grants.grant_window import GrantWindow
 
 Cpu = Callable[[Callable[[], object], int], float]
@@ -28,7 +28,7 @@ def with_dateutil(at_ms: int) -> bool:
 def test_is_open(cpu: Cpu, contender: str) -> None:
     from adapters.engine import _native
 
-    native, reference = NativeGrantEvaluator(), ReferenceGrantEvaluator()
+    native, reference = NativeWindowAndRateEvaluator(), ReferenceWindowAndRateEvaluator()
     days = sum(1 << day for day in WINDOW.days)
     compiled = _native.Window(days, WINDOW.from_minute, WINDOW.to_minute, read_tzif(WINDOW.timezone), WINDOW.timezone)
     is_open_at: Callable[[int], bool] = {

@@ -25,13 +25,13 @@ from quart import Quart, Response
 from adapters.crypto.access_tokens import ALGORITHM, AUDIENCE, ISSUER, JwtAccessTokenCodec
 from adapters.crypto.key_ring import KeyRing
 from adapters.engine import _native
-from adapters.engine.native_grant_evaluator import NativeGrantEvaluator, read_tzif
-from adapters.engine.reference_grant_evaluator import ReferenceGrantEvaluator
+from adapters.engine.native_grant_evaluator import NativeWindowAndRateEvaluator, read_tzif
+from adapters.engine.reference_grant_evaluator import ReferenceWindowAndRateEvaluator
 from adapters.http.core.quart_application import QuartApplication
 from domain.accounts.model import Membership
 from domain.grants.grant_window import GrantWindow
 from domain.grants.model import Grant, GrantSubject, Scope
-from domain.grants.policy import AccessQuery, filter_applicable
+from domain.grants.policy import AuthorizationRequest, filter_applicable
 from domain.kernel.caller import Role
 from domain.kernel.ids import AccountId, DeviceId, GrantId, KeyId, MembershipId, SessionId, UserId
 from support.ports import free_ports
@@ -61,8 +61,8 @@ GRANT = Grant(
 @pytest.mark.parametrize("windows", ["native", "reference"])
 def bench_five_checks_of_a_grant(cpu: Callable[..., float], windows: str) -> None:
     """Command, scope, expiry, window; the window is checked by the extension."""
-    evaluator = NativeGrantEvaluator() if windows == "native" else ReferenceGrantEvaluator()
-    request, grants = AccessQuery("ON", False), [GRANT]
+    evaluator = NativeWindowAndRateEvaluator() if windows == "native" else ReferenceWindowAndRateEvaluator()
+    request, grants = AuthorizationRequest("ON", False), [GRANT]
     cpu(lambda: [filter_applicable(grants, request, NOW_MS + at, evaluator) for at in range(CALLS)], CALLS)
 
 

@@ -20,7 +20,7 @@ from typing import Any
 
 from adapters.engine import native_chain_hasher
 from adapters.id_generator import RandomIdGenerator
-from adapters.storage.sql.bulk_insert import bulk_insert
+from adapters.storage.sql.bulk_statements import bulk_insert
 from adapters.storage.sql.repositories import events as repository
 from adapters.storage.sql.tables import events as table
 from domain.accounts.model import Account

@@ -7,8 +7,8 @@ from zoneinfo import ZoneInfo
 
 import pytest
 
-from adapters.engine.native_grant_evaluator import NativeGrantEvaluator
-from adapters.engine.reference_grant_evaluator import ReferenceGrantEvaluator
+from adapters.engine.native_grant_evaluator import NativeWindowAndRateEvaluator
+from adapters.engine.reference_grant_evaluator import ReferenceWindowAndRateEvaluator
 from domain.grants.grant_window import GrantWindow, GrantWindowEvaluator
 from domain.kernel.errors import ValidationFailed
 
@@ -16,7 +16,7 @@ BERLIN = "Europe/Berlin"
 SATURDAY = frozenset({6})
 
 
-@pytest.fixture(params=[ReferenceGrantEvaluator, NativeGrantEvaluator], ids=["reference", "native"])
+@pytest.fixture(params=[ReferenceWindowAndRateEvaluator, NativeWindowAndRateEvaluator], ids=["reference", "native"])
 def windows(request: pytest.FixtureRequest) -> GrantWindowEvaluator:
     return request.param()
 

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from adapters.storage.sql.bulk_insert import bulk_insert, bulk_update
+from adapters.storage.sql.bulk_statements import bulk_insert, bulk_update
 from adapters.storage.sql.db_session import DbSession, UniqueViolationError
 from adapters.storage.sql.tables import devices, event_counts, events
 from domain.events.event_log_cursor import EventLogCursor

@@ -14,7 +14,7 @@ from quart import Response
 from adapters.http.core.auth import RequiredAccess, current_caller
 from adapters.http.core.middleware import HttpSettings
 from adapters.http.core.operation import ApiBlueprint
-from adapters.http.core.request_handling import ApiResponse, NonJsonContent
+from adapters.http.core.request_handling import ApiResponse, NonJsonResponse
 from adapters.http.core.schemas import DisplayName, QueryParameters, RequestBody, ResponseModel
 from domain.kernel.errors import RateLimited, Unavailable, VersionMismatch
 from support.http import HttpClient, HttpWorld, listening, serving
@@ -58,7 +58,7 @@ def probes(world: HttpWorld) -> Sequence[ApiBlueprint]:
     async def who() -> dict[str, str]:
         return {"who": current_caller().label}
 
-    @bp.operation("GET /csv", RequiredAccess.ANYONE, "s", returns={200: NonJsonContent("text/csv")})
+    @bp.operation("GET /csv", RequiredAccess.ANYONE, "s", returns={200: NonJsonResponse("text/csv")})
     async def csv() -> Response:
         return Response("a,b\n", content_type="text/csv")
 

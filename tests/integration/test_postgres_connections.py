@@ -12,7 +12,7 @@ from sqlalchemy import text
 
 from adapters.storage.errors import SecondStatementError, TransactionClosedError
 from adapters.storage.sql import SqlDatabase, tables
-from adapters.storage.sql.bulk_insert import bulk_insert
+from adapters.storage.sql.bulk_statements import bulk_insert
 from adapters.storage.sql.postgres import backend, pool
 from adapters.storage.sql.postgres.listen_notify import PostgresListener
 from domain.kernel.errors import Unavailable

@@ -15,7 +15,7 @@ from sqlalchemy.sql.dml import Insert
 from sqlalchemy.sql.expression import ClauseElement, Select, TextClause, UpdateBase
 
 from adapters.storage.sql import repositories
-from adapters.storage.sql.bulk_insert import BulkStatement
+from adapters.storage.sql.bulk_statements import BulkStatement
 from adapters.storage.sql.db_session import SQLITE
 from adapters.storage.sql.entity_repository import EntityStatements
 from adapters.storage.sql.repositories import approvals, events

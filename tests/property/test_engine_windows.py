@@ -8,8 +8,8 @@ from zoneinfo import ZoneInfo
 
 import pytest
 
-from adapters.engine.native_grant_evaluator import NativeGrantEvaluator
-from adapters.engine.reference_grant_evaluator import ReferenceGrantEvaluator
+from adapters.engine.native_grant_evaluator import NativeWindowAndRateEvaluator
+from adapters.engine.reference_grant_evaluator import ReferenceWindowAndRateEvaluator
 from domain.grants.grant_window import GrantWindow
 
 ZONES = (
@@ -47,7 +47,7 @@ def _changes(name: str) -> list[int]:
 @pytest.mark.parametrize("name", ZONES)
 def test_native_windows_equal_the_reference_across_clock_changes(name: str) -> None:
     chance = random.Random(name)
-    native, reference = NativeGrantEvaluator(), ReferenceGrantEvaluator()
+    native, reference = NativeWindowAndRateEvaluator(), ReferenceWindowAndRateEvaluator()
     changes = _changes(name)
     changes = chance.sample(changes, min(len(changes), 250))
     instants = changes + [chance.randrange(0, 3_000_000_000_000) for _ in range(200)]
@@ -62,7 +62,7 @@ def test_native_windows_equal_the_reference_across_clock_changes(name: str) -> N
 @pytest.mark.parametrize("name", ZONES)
 def test_the_next_opening_is_open_and_no_instant_before_it_is(name: str) -> None:
     chance = random.Random(name)
-    windows = NativeGrantEvaluator()
+    windows = NativeWindowAndRateEvaluator()
     for _ in range(40):
         days = frozenset(chance.sample(range(7), chance.randrange(0, 4)))
         window = GrantWindow(days, *chance.choice(SPANS), timezone=name)

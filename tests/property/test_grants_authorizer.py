@@ -12,7 +12,7 @@ import hypothesis.strategies as st
 from hypothesis import settings
 from hypothesis.stateful import Bundle, RuleBasedStateMachine, consumes, initialize, rule
 
-from adapters.engine.reference_grant_evaluator import ReferenceGrantEvaluator
+from adapters.engine.reference_grant_evaluator import ReferenceWindowAndRateEvaluator
 from domain.grants.authorizer import Authorizer
 from domain.grants.grant_window import GrantWindow
 from domain.grants.model import Grant, GrantSubject, Scope
@@ -78,7 +78,7 @@ class Gated(RuleBasedStateMachine):
         self.world = await DeviceWorld().populate()
         self.device = await self.world.device()
         self.key = await self.world.key()
-        self.gate = Authorizer(evaluator=ReferenceGrantEvaluator())
+        self.gate = Authorizer(evaluator=ReferenceWindowAndRateEvaluator())
 
     def teardown(self) -> None:
         if hasattr(self, "runner"):

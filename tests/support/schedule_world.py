@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from adapters.engine.reference_grant_evaluator import ReferenceGrantEvaluator
+from adapters.engine.reference_grant_evaluator import ReferenceWindowAndRateEvaluator
 from adapters.mqtt.firmware_codec import FirmwareDeviceCodec
 from adapters.recurrence import DateutilRecurrence
 from domain.approvals.service import ApprovalService
@@ -34,7 +34,7 @@ class ScheduleWorld(DeviceWorld):
     def __init__(self) -> None:
         super().__init__()
         self.recurrence = DateutilRecurrence()
-        self.real_windows = ReferenceGrantEvaluator()
+        self.real_windows = ReferenceWindowAndRateEvaluator()
         self.grants_changed: list[AccountId] = []
         self.marked: list[DeviceId] = []
         shared: dict[str, Any] = {"uow": self.uow, "clock": self.clock}

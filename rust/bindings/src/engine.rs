@@ -12,14 +12,14 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use latchboard_engine::engine::Engine;
 use latchboard_engine::payload_parser::MetricValue;
-use latchboard_engine::reading_packing::{self, DecodeError};
+use latchboard_engine::reading_packing::{self, UnpackError};
 use pyo3::exceptions::PyValueError;
 use pyo3::prelude::*;
 use pyo3::types::{PyBool, PyBytes, PyFloat, PyString};
 
 use self::ingest_result::{CheckpointTuple, PyIngestResult, checkpoint_tuples};
 use self::rule_spec::RuleTuple;
-use crate::telemetry_batch::TelemetryBatch;
+use crate::message_batch::TelemetryBatch;
 
 /// The native `TelemetryEngine`. Calls from several threads wait for each other; `ingest` and `tick` release the GIL.
 #[pyclass(module = "adapters.engine._native", name = "Engine", frozen)]
@@ -182,7 +182,7 @@ fn python_value<'py>(py: Python<'py>, value: &MetricValue<'_>) -> Bound<'py, PyA
     }
 }
 
-fn decode_error(error: DecodeError) -> PyErr {
+fn decode_error(error: UnpackError) -> PyErr {
     PyValueError::new_err(error.0)
 }
 

@@ -9,15 +9,15 @@ mod broker;
 #[cfg(feature = "broker")]
 mod courier;
 mod engine;
+mod message_batch;
 #[cfg(feature = "simulator")]
 mod simulator;
-mod telemetry_batch;
 
 use pyo3::prelude::*;
 
 #[pymodule]
 fn _native(module: &Bound<'_, PyModule>) -> PyResult<()> {
-    telemetry_batch::register(module)?;
+    message_batch::register(module)?;
     engine::register(module)?;
     #[cfg(feature = "broker")]
     broker::register(module)?;

@@ -26,7 +26,7 @@ use self::priorities::{Priority, PriorityQueues};
 use crate::stats::BrokerStats;
 
 pub use self::batch::InboundBatch;
-pub use self::message::{AckHandle, DeviceEvent, EventSource, InboundMessage, MESSAGE_OVERHEAD, TelemetryMessage};
+pub use self::message::{AckHandle, DeviceEvent, EventDevice, InboundMessage, MESSAGE_OVERHEAD, TelemetryMessage};
 
 struct QueueState {
     messages: PriorityQueues,

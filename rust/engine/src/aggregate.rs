@@ -2,7 +2,7 @@
 //! `domain/telemetry/engine/bucket_aggregator.py`.
 
 use crate::payload_parser::MetricValue;
-use crate::reading_packing::{DecodeError, decode_row};
+use crate::reading_packing::{UnpackError, decode_row};
 
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct AggregateBucket {
@@ -30,7 +30,7 @@ impl AggregateBucket {
     }
 }
 
-pub struct Aggregator {
+pub struct BucketAggregator {
     step_ms: i64,
     only_metric: Option<u32>,
     buckets: Vec<AggregateBucket>,
@@ -38,7 +38,7 @@ pub struct Aggregator {
     current: usize,
 }
 
-impl Aggregator {
+impl BucketAggregator {
     /// `step_ms`: width of a bucket, at least 1. `only_metric`: ignore all other metrics.
     pub fn new(step_ms: i64, only_metric: Option<u32>) -> Self {
         Self {
@@ -50,7 +50,7 @@ impl Aggregator {
     }
 
     /// Adds one stored row; rows must come newest first.
-    pub fn add(&mut self, ts_ms: i64, packed: &[u8]) -> Result<(), DecodeError> {
+    pub fn add(&mut self, ts_ms: i64, packed: &[u8]) -> Result<(), UnpackError> {
         let start_ms = ts_ms - ts_ms.rem_euclid(self.step_ms);
         if self
             .buckets
@@ -97,7 +97,7 @@ impl Aggregator {
 
 #[cfg(test)]
 mod tests {
-    use super::Aggregator;
+    use super::BucketAggregator;
     use crate::reading_packing::put_number;
 
     fn row(metric: u32, value: f64) -> Vec<u8> {
@@ -108,7 +108,7 @@ mod tests {
 
     #[test]
     fn buckets_are_separate_and_the_newest_value_is_the_last() {
-        let mut aggregator = Aggregator::new(10, None);
+        let mut aggregator = BucketAggregator::new(10, None);
         for (ts_ms, value) in [(25, 3.0), (21, 1.0), (19, 5.0)] {
             aggregator.add(ts_ms, &row(1, value)).unwrap();
         }
@@ -124,7 +124,7 @@ mod tests {
 
     #[test]
     fn a_sum_beyond_the_range_of_a_double_saturates() {
-        let mut aggregator = Aggregator::new(10, Some(1));
+        let mut aggregator = BucketAggregator::new(10, Some(1));
         for ts_ms in [3, 2, 1] {
             aggregator.add(ts_ms, &row(1, f64::MAX)).unwrap();
             aggregator.add(ts_ms, &row(2, 1.0)).unwrap();

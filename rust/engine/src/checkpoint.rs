@@ -7,7 +7,7 @@ use crate::device_table::DeviceMetrics;
 use crate::engine::Engine;
 use crate::out_of_order_values::OutOfOrderValue;
 use crate::payload_parser::{MAX_AHEAD_MS, MessageTime, MetricValue};
-use crate::reading_packing::{self, DecodeError, LatestValue};
+use crate::reading_packing::{self, LatestValue, UnpackError};
 use crate::rule_installation::current_specs;
 
 /// (device, time of its newest message, checkpoint)
@@ -19,7 +19,7 @@ const MAX_RESTORED: usize = 4096;
 impl Engine {
     /// Replaces the device's values by those of a checkpoint, of which none arrived after `now_ms`. Fails if it is not readable or
     /// has a metric without a name.
-    pub fn restore(&mut self, device: u32, checkpoint: &[u8], now_ms: i64) -> Result<(), DecodeError> {
+    pub fn restore(&mut self, device: u32, checkpoint: &[u8], now_ms: i64) -> Result<(), UnpackError> {
         let (newest_ms, metrics, later) = reading_packing::read_checkpoint(checkpoint)?;
         let (ids, later_slots) = self.checkpoint_metrics(&metrics, &later)?;
         let place = self.devices.place(device);
@@ -54,9 +54,9 @@ impl Engine {
         &mut self,
         metrics: &[LatestValue<'_>],
         later: &[LatestValue<'_>],
-    ) -> Result<(Vec<u32>, Vec<usize>), DecodeError> {
+    ) -> Result<(Vec<u32>, Vec<usize>), UnpackError> {
         if metrics.len() + later.len() > MAX_RESTORED {
-            return Err(DecodeError("a checkpoint names more metrics than a device can have"));
+            return Err(UnpackError("a checkpoint names more metrics than a device can have"));
         }
         self.devices.sweep_metrics();
         let mut ids = Vec::with_capacity(metrics.len());
@@ -81,7 +81,7 @@ impl Engine {
 
     /// Takes over the values of a stored row without evaluating rules; of a row older than the device's newest, as of a late message.
     /// Ignores one from so far after `now_ms` that the service's clock was ahead when it was stored, if the device has other values.
-    pub fn replay(&mut self, device: u32, ts_ms: i64, packed: &[u8], now_ms: i64) -> Result<(), DecodeError> {
+    pub fn replay(&mut self, device: u32, ts_ms: i64, packed: &[u8], now_ms: i64) -> Result<(), UnpackError> {
         let mut readings = Vec::new();
         for reading in reading_packing::decode_row(packed)?.1 {
             let (metric, value) = reading?;
@@ -122,10 +122,10 @@ impl Engine {
     }
 
     /// The slots of a stored row's readings, with new ones for new metrics, and the device's place, which may be new.
-    fn slots_of(&mut self, place: u32, readings: &[(u32, MetricValue<'_>)]) -> Result<(u32, Vec<usize>), DecodeError> {
+    fn slots_of(&mut self, place: u32, readings: &[(u32, MetricValue<'_>)]) -> Result<(u32, Vec<usize>), UnpackError> {
         let (ids, slots) = extended_metrics(self.devices.metrics_of(place), readings);
         if ids.len() > MAX_RESTORED {
-            return Err(DecodeError("more metrics than a device can have"));
+            return Err(UnpackError("more metrics than a device can have"));
         }
         let place = match ids.len() == self.devices.header(place).slots() {
             true => place,
@@ -196,9 +196,9 @@ impl Engine {
     }
 
     /// Of the metric with this number, without a unit.
-    fn metric_id(&self, number: u32) -> Result<u32, DecodeError> {
+    fn metric_id(&self, number: u32) -> Result<u32, UnpackError> {
         let found = self.devices.metrics.find_number(number);
-        found.ok_or(DecodeError("a metric number has no name; load the names first"))
+        found.ok_or(UnpackError("a metric number has no name; load the names first"))
     }
 }
 

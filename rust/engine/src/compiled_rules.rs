@@ -58,7 +58,7 @@ pub struct RuleSpec {
 
 /// A rule without its numbers: 24 bits of command, 4 bits of plain conditions, then flags.
 #[derive(Debug, Clone, Copy)]
-pub struct CompactRule(u32);
+pub struct RuleHeader(u32);
 
 const COUNT_SHIFT: u32 = 24;
 const MAX_CONDITIONS: usize = 15;
@@ -66,7 +66,7 @@ const ANY: u32 = 1 << 28;
 const TIMED: u32 = 1 << 29;
 const COMMAND: u32 = (1 << 24) - 1;
 
-impl CompactRule {
+impl RuleHeader {
     fn new(spec: &RuleSpec, is_plain: bool) -> Self {
         let count = if is_plain { spec.conditions.len() as u32 } else { 0 };
         let any = if spec.any { ANY } else { 0 };
@@ -124,7 +124,7 @@ pub struct TimedRule {
 
 #[derive(Debug, Default)]
 pub struct CompiledRules {
-    pub rules: Vec<CompactRule>,
+    pub rules: Vec<RuleHeader>,
     /// Of all plain conditions: `slot * 8 + mask`.
     pub condition_codes: Vec<u16>,
     pub thresholds: Vec<f64>,
@@ -143,14 +143,14 @@ pub fn compile(specs: &[RuleSpec], find_slot: &dyn Fn(&str) -> Option<usize>) ->
             .collect();
         match plain_conditions {
             Some(conditions) if may_be_plain(spec) => {
-                compiled.rules.push(CompactRule::new(spec, true));
+                compiled.rules.push(RuleHeader::new(spec, true));
                 for (code, threshold) in conditions {
                     compiled.condition_codes.push(code);
                     compiled.thresholds.push(threshold);
                 }
             }
             _ => {
-                compiled.rules.push(CompactRule::new(spec, false));
+                compiled.rules.push(RuleHeader::new(spec, false));
                 compiled.timed_rules.push(timed_rule(spec, find_slot));
             }
         }

@@ -24,7 +24,7 @@ pub struct LatestValue<'a> {
 }
 
 #[derive(Debug, PartialEq, Eq)]
-pub struct DecodeError(pub &'static str);
+pub struct UnpackError(pub &'static str);
 
 #[inline]
 pub fn put_number(out: &mut Vec<u8>, metric: u32, value: f64) {
@@ -58,7 +58,7 @@ pub fn put_ahead(out: &mut Vec<u8>, ahead_ms: i64) {
 }
 
 /// How far the reported time is after the row's, if the row has one, and its readings in the order of the message.
-pub fn decode_row(packed: &[u8]) -> Result<(Option<i64>, DecodedReadings<'_>), DecodeError> {
+pub fn decode_row(packed: &[u8]) -> Result<(Option<i64>, DecodedReadings<'_>), UnpackError> {
     let mut cursor = Cursor { data: packed };
     let mut ahead_ms = None;
     if packed.first() == Some(&REPORTED) {
@@ -94,10 +94,10 @@ pub fn begin_later(out: &mut Vec<u8>) {
 /// The time of the newest message, the metrics, and their later values that rules do not see.
 type DecodedCheckpoint<'a> = (i64, Vec<LatestValue<'a>>, Vec<LatestValue<'a>>);
 
-pub fn read_checkpoint(checkpoint: &[u8]) -> Result<DecodedCheckpoint<'_>, DecodeError> {
+pub fn read_checkpoint(checkpoint: &[u8]) -> Result<DecodedCheckpoint<'_>, UnpackError> {
     let mut cursor = Cursor { data: checkpoint };
     if cursor.take(1)? != [CHECKPOINT_VERSION] {
-        return Err(DecodeError("this version does not read this checkpoint"));
+        return Err(UnpackError("this version does not read this checkpoint"));
     }
     let newest_ms = cursor.signed()?;
     let (mut metrics, mut later) = (Vec::new(), Vec::new());
@@ -131,7 +131,7 @@ pub struct DecodedReadings<'a> {
 }
 
 impl<'a> Iterator for DecodedReadings<'a> {
-    type Item = Result<(u32, MetricValue<'a>), DecodeError>;
+    type Item = Result<(u32, MetricValue<'a>), UnpackError>;
 
     fn next(&mut self) -> Option<Self::Item> {
         if self.cursor.data.is_empty() {
@@ -168,18 +168,18 @@ struct Cursor<'a> {
 }
 
 impl<'a> Cursor<'a> {
-    fn take(&mut self, size: u64) -> Result<&'a [u8], DecodeError> {
+    fn take(&mut self, size: u64) -> Result<&'a [u8], UnpackError> {
         let split = usize::try_from(size).ok().and_then(|size| self.data.split_at_checked(size));
-        let (part, rest) = split.ok_or(DecodeError("packed readings end in the middle of a value"))?;
+        let (part, rest) = split.ok_or(UnpackError("packed readings end in the middle of a value"))?;
         self.data = rest;
         Ok(part)
     }
 
-    fn text(&mut self, size: u64) -> Result<&'a str, DecodeError> {
-        std::str::from_utf8(self.take(size)?).map_err(|_| DecodeError("packed readings hold text that is not UTF-8"))
+    fn text(&mut self, size: u64) -> Result<&'a str, UnpackError> {
+        std::str::from_utf8(self.take(size)?).map_err(|_| UnpackError("packed readings hold text that is not UTF-8"))
     }
 
-    fn varint(&mut self) -> Result<u64, DecodeError> {
+    fn varint(&mut self) -> Result<u64, UnpackError> {
         let mut number = 0u128;
         for shift in (0..70).step_by(7) {
             let byte = self.take(1)?[0];
@@ -188,17 +188,17 @@ impl<'a> Cursor<'a> {
                 return Ok(number as u64);
             }
         }
-        Err(DecodeError("packed readings hold a number that is too long"))
+        Err(UnpackError("packed readings hold a number that is too long"))
     }
 
-    fn signed(&mut self) -> Result<i64, DecodeError> {
+    fn signed(&mut self) -> Result<i64, UnpackError> {
         let zigzag = self.varint()?;
         Ok((zigzag >> 1).cast_signed() ^ -(zigzag & 1).cast_signed())
     }
 
-    fn reading(&mut self) -> Result<(u32, MetricValue<'a>), DecodeError> {
+    fn reading(&mut self) -> Result<(u32, MetricValue<'a>), UnpackError> {
         let key = self.varint()?;
-        let metric = u32::try_from(key >> 3).map_err(|_| DecodeError("a metric number is too large"))?;
+        let metric = u32::try_from(key >> 3).map_err(|_| UnpackError("a metric number is too large"))?;
         let value = match key & 7 {
             TAG_FALSE => MetricValue::Bool(false),
             TAG_TRUE => MetricValue::Bool(true),
@@ -206,7 +206,7 @@ impl<'a> Cursor<'a> {
                 let bytes = self
                     .take(8)?
                     .try_into()
-                    .map_err(|_| DecodeError("a double has eight bytes"))?;
+                    .map_err(|_| UnpackError("a double has eight bytes"))?;
                 MetricValue::Number(f64::from_le_bytes(bytes))
             }
             TAG_TEXT => {
@@ -214,7 +214,7 @@ impl<'a> Cursor<'a> {
                 MetricValue::Text(self.text(size)?.into())
             }
             TAG_INTEGER => MetricValue::Number(self.signed()? as f64),
-            _ => return Err(DecodeError("packed readings hold an unknown tag")),
+            _ => return Err(UnpackError("packed readings hold an unknown tag")),
         };
         Ok((metric, value))
     }

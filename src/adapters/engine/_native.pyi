@@ -5,9 +5,9 @@ from ipaddress import IPv4Address, IPv6Address
 from typing import Any, Protocol, final
 
 __all__ = [
-    "Aggregator",
     "BatchResult",
     "Broker",
+    "BucketAggregator",
     "Courier",
     "Engine",
     "InboundBatch",
@@ -101,8 +101,8 @@ class Engine:
     def last_reports(self, device_no: int) -> list[tuple[str, Any, int, int]]: ...
 
 @final
-class Aggregator:
-    def __new__(cls, step_ms: int, metric_no: int | None = None) -> Aggregator: ...
+class BucketAggregator:
+    def __new__(cls, step_ms: int, metric_no: int | None = None) -> BucketAggregator: ...
     def add(self, rows: Iterable[tuple[int, bytes]]) -> None: ...
     def cells(self) -> list[tuple[int, int, int, float, float, float, float, int]]: ...
 

@@ -27,8 +27,8 @@ from domain.rules.model import (
 )
 from domain.rules.reference_rules import LastMetricValue, explain_rule
 from domain.rules.telemetry_engine_port import (
-    Aggregator,
     BatchResult,
+    BucketAggregator,
     Checkpoint,
     ClockOffset,
     MessageFault,
@@ -179,8 +179,8 @@ class NativeEngine:
     def unpack_readings(self, rows: Iterable[tuple[int, bytes]], metric_no: int | None = None) -> list[UnpackedReading]:
         return _native.unpack_readings(rows, metric_no)
 
-    def create_aggregator(self, step_ms: int, metric_no: int | None = None) -> Aggregator:
-        return _native.Aggregator(step_ms, metric_no)
+    def create_aggregator(self, step_ms: int, metric_no: int | None = None) -> BucketAggregator:
+        return _native.BucketAggregator(step_ms, metric_no)
 
 
 def _rule_tuple(rule: RuleSpec) -> _RuleTuple:

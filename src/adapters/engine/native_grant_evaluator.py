@@ -22,7 +22,7 @@ except ImportError as missing:
 MAX_CACHED_WINDOWS = 4096
 
 
-class NativeGrantEvaluator:
+class NativeWindowAndRateEvaluator:
     def __init__(self) -> None:
         self._get_compiled = lru_cache(maxsize=MAX_CACHED_WINDOWS)(_compile_window)
 

@@ -10,7 +10,7 @@ from domain.grants.reference_window_and_rate_limit import is_open, load_timezone
 from domain.kernel.errors import ValidationFailed
 
 
-class ReferenceGrantEvaluator:
+class ReferenceWindowAndRateEvaluator:
     def is_known_timezone(self, timezone: str) -> bool:
         try:
             load_timezone(timezone)

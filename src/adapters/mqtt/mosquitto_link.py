@@ -28,7 +28,7 @@ from adapters.mqtt.mosquitto_inbound_queue import (
     TelemetryBatchFactory,
     acknowledge,
 )
-from adapters.mqtt.mosquitto_sessions import MAIN, MosquittoSessionConnections, sessions_of, whole_fleet
+from adapters.mqtt.mosquitto_sessions import MAIN, MosquittoServiceConnections, sessions_of, whole_fleet
 from domain.devices.device_codec import OutboundMessage
 from domain.devices.device_link import (
     LOST,
@@ -70,7 +70,7 @@ class MosquittoDeviceLink:
         self._clock = clock
         self._credentials = credentials
         self._watch = MosquittoHealthMonitor(pid_file)
-        self._sessions = MosquittoSessionConnections(settings, shared or whole_fleet(settings), self._on_message, self._watch)
+        self._sessions = MosquittoServiceConnections(settings, shared or whole_fleet(settings), self._on_message, self._watch)
         self._early = None if shared is None else EarlyMessageBuffer(self._drop_unknown)
         if shared is None:
             self._sessions.hold((MAIN,))

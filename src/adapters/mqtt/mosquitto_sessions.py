@@ -54,7 +54,7 @@ def sessions_of(partitions: Collection[int]) -> frozenset[int]:
     return frozenset(telemetry | {MAIN} if MAIN in partitions else telemetry)
 
 
-class MosquittoSessionConnections:
+class MosquittoServiceConnections:
     """One connection for each session that this instance holds. Nothing is held before `start` and after `stop`."""
 
     def __init__(

@@ -40,7 +40,7 @@ class FatalWorkerError(Exception):
 
 
 @dataclass(slots=True)
-class SupervisedWorker:
+class WorkerState:
     """A worker and its state. `failures` counts since the start; `current_error` is None while the worker is healthy."""
 
     worker: Worker
@@ -51,7 +51,7 @@ class SupervisedWorker:
 
 class Supervisor:
     def __init__(self, workers: Sequence[Worker]) -> None:
-        self.supervised = [SupervisedWorker(worker) for worker in workers]
+        self.supervised = [WorkerState(worker) for worker in workers]
         self.shutdown_requested = asyncio.Event()
 
     def start(self) -> None:
@@ -61,10 +61,10 @@ class Supervisor:
     def add(self, workers: Sequence[Worker]) -> None:
         """Start more workers while the others run. They stop first."""
         for worker in workers:
-            self.supervised.append(supervised := SupervisedWorker(worker))
+            self.supervised.append(supervised := WorkerState(worker))
             self._start_worker(supervised)
 
-    def _start_worker(self, supervised: SupervisedWorker) -> None:
+    def _start_worker(self, supervised: WorkerState) -> None:
         supervised.task = asyncio.create_task(self._run_with_restarts(supervised), name=supervised.worker.name)
 
     async def stop(self) -> None:
@@ -84,7 +84,7 @@ class Supervisor:
             if supervised.current_error is not None
         }
 
-    async def _run_with_restarts(self, supervised: SupervisedWorker) -> None:
+    async def _run_with_restarts(self, supervised: WorkerState) -> None:
         clock = asyncio.get_running_loop()
         tries = faults = 0
         while True:
@@ -116,5 +116,5 @@ class Supervisor:
             await asyncio.sleep(RESTART_BACKOFF.pause_s(tries))
 
 
-def _clear_error(supervised: SupervisedWorker) -> None:
+def _clear_error(supervised: WorkerState) -> None:
     supervised.current_error = None

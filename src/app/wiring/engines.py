@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from domain.events.hash_chain import ChainHasher
-from domain.grants.rate_limit import GrantEvaluator
+from domain.grants.rate_limit import WindowAndRateEvaluator
 from domain.rules.telemetry_engine_port import TelemetryBatch, TelemetryEngine
 from domain.webhooks.signing_ports import WebhookSignerFactory
 
@@ -28,7 +28,7 @@ class EngineComponents:
     engine: TelemetryEngine
     create_engine: Callable[[], TelemetryEngine]
     make_batch: Callable[[Sequence[tuple[int, int, bytes]]], TelemetryBatch]
-    grant_evaluator: GrantEvaluator
+    grant_evaluator: WindowAndRateEvaluator
     signer_factory: WebhookSignerFactory
     chain_hasher: ChainHasher
     read_blocks: Callable[[Sequence[bytes]], TelemetryBatch] = _no_blocks
@@ -46,16 +46,16 @@ def _load_native() -> EngineComponents:
     extension_check.check_extension(SOURCE_ROOT)
     from adapters.engine.native_chain_hasher import chain_events
     from adapters.engine.native_engine import NativeEngine, make_batch
-    from adapters.engine.native_grant_evaluator import NativeGrantEvaluator
+    from adapters.engine.native_grant_evaluator import NativeWindowAndRateEvaluator
     from adapters.engine.native_signer import NativeSignerFactory
 
     return EngineComponents(
-        "native", NativeEngine(), NativeEngine, make_batch, NativeGrantEvaluator(), NativeSignerFactory(), chain_events
+        "native", NativeEngine(), NativeEngine, make_batch, NativeWindowAndRateEvaluator(), NativeSignerFactory(), chain_events
     )
 
 
 def _load_reference() -> EngineComponents:
-    from adapters.engine.reference_grant_evaluator import ReferenceGrantEvaluator
+    from adapters.engine.reference_grant_evaluator import ReferenceWindowAndRateEvaluator
     from adapters.engine.reference_signer import ReferenceSignerFactory
     from domain.events.hash_chain import chain_events
     from domain.telemetry.engine.reference_batch import InMemoryTelemetryBatch
@@ -66,7 +66,7 @@ def _load_reference() -> EngineComponents:
         ReferenceEngine(),
         ReferenceEngine,
         InMemoryTelemetryBatch.of,
-        ReferenceGrantEvaluator(),
+        ReferenceWindowAndRateEvaluator(),
         ReferenceSignerFactory(),
         chain_events,
     )
@@ -74,6 +74,6 @@ def _load_reference() -> EngineComponents:
 
 def own_devices_only(parts: EngineComponents, owns_device: Callable[[int], bool]) -> EngineComponents:
     """The same parts for an instance of a cluster."""
-    from adapters.engine.partitioned_engine import PartitionedEngine, read_blocks
+    from adapters.engine.owned_devices_engine import PartitionedEngine, read_blocks
 
     return replace(parts, engine=PartitionedEngine(owns_device), read_blocks=read_blocks)

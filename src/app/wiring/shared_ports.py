@@ -22,7 +22,7 @@ class CreatingPorts(SharedPorts):
     ids: IdGenerator
 
 
-class SecretPorts(CreatingPorts):
+class SecretIssuerPorts(CreatingPorts):
     """For services that hand out a secret of which only the digest is stored."""
 
     digest: SecretHasher
@@ -36,5 +36,5 @@ def creating_ports(uow: SqlUnitOfWork, adapters: ServiceAdapters) -> CreatingPor
     return {**shared_ports(uow, adapters), "ids": adapters.ids}
 
 
-def secret_ports(uow: SqlUnitOfWork, adapters: ServiceAdapters) -> SecretPorts:
+def secret_ports(uow: SqlUnitOfWork, adapters: ServiceAdapters) -> SecretIssuerPorts:
     return {**creating_ports(uow, adapters), "digest": adapters.digest}

@@ -8,7 +8,7 @@ from typing import Protocol, TypeVar
 
 from domain.accounts.ports import HasUserSessions
 from domain.approvals.model import Approval, ApprovalStatus
-from domain.devices.groups import HasDeviceGroups
+from domain.devices.group_ports import HasDeviceGroups
 from domain.devices.model import Device
 from domain.devices.ports import HasDevices
 from domain.grants.ports import HasGrants

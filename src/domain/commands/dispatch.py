@@ -17,7 +17,7 @@ from functools import partial
 from typing import Protocol
 
 from domain.commands import policy
-from domain.commands.command_subscriptions import CommandLossWindow, CommandSubscriptionTracker, can_be_lost
+from domain.commands.command_topic_subscriptions import CommandLossWindow, CommandSubscriptionTracker, can_be_lost
 from domain.commands.deadline_shift import CommandDeadlineShifter
 from domain.commands.device_reports import build_result, command_result_event, expire_execution
 from domain.commands.dispatch_queue import DispatchQueue, QueuedCommand, QueuedForDevice, append_queued, group_by_device

@@ -35,7 +35,7 @@ from domain.commands.ports import AutomationTx, HasCommandContexts, HasCommandDe
 from domain.devices.model import Device
 from domain.grants.authorizer import AccessPermit, Authorizer, AutomationPermissionRequest
 from domain.grants.model import Grant
-from domain.grants.policy import AccessQuery
+from domain.grants.policy import AuthorizationRequest
 from domain.grants.ports import AuthorizationTx
 from domain.grants.rate_limit import RateLimitQuota
 from domain.kernel.caller import ApiKeyCaller, Caller, Role, Session
@@ -159,7 +159,7 @@ class CommandService:
             AutomationPermissionRequest(
                 command.caller,
                 command.request.device,
-                AccessQuery(definition.name, definition.kind is CommandKind.QUERY),
+                AuthorizationRequest(definition.name, definition.kind is CommandKind.QUERY),
             )
             for command, definition in zip(commands, checked, strict=True)
             if isinstance(definition, CommandDefinition)

@@ -12,9 +12,9 @@ from typing import Protocol
 
 from domain.devices.device_event import device_event
 from domain.devices.device_link import LOST, REVOKED, STOPPED, TAKEN_OVER, OutboundLink
+from domain.devices.device_session_ports import NO_FRONT, HasDeviceSessions
 from domain.devices.model import Device, DeviceStatus
 from domain.devices.presence_batch import PresenceBatch, PresenceTx
-from domain.devices.session_holders import NO_FRONT, HasDeviceSessions
 from domain.kernel.clock import Clock
 from domain.kernel.domain_events import DomainEvent, EventKind
 from domain.kernel.ids import DeviceId

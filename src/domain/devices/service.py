@@ -12,7 +12,7 @@ from typing import Any, Literal, Protocol
 
 from domain.accounts.model import Project
 from domain.accounts.ports import HasProjects
-from domain.devices.groups import HasDeviceGroups
+from domain.devices.group_ports import HasDeviceGroups
 from domain.devices.health import UNKNOWN_HEALTH, DeviceHealth, HasDeviceHealth
 from domain.devices.lookup import get_device, save_device
 from domain.devices.model import Device, DeviceLifecycleTrigger, DeviceMetadata, DeviceStatus

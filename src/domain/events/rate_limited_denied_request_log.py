@@ -28,7 +28,7 @@ MAX_CALLERS = 10_000
 log = logging.getLogger(__name__)
 
 
-class DeniedRequestTx(Transaction, HasDevices, Protocol): ...
+class DeniedRequestLogTx(Transaction, HasDevices, Protocol): ...
 
 
 @dataclass(slots=True)
@@ -43,7 +43,7 @@ class _CallerMinute:
 class RateLimitedDeniedRequestLog:
     """Implements `DeniedRequestLog`."""
 
-    def __init__(self, *, uow: UnitOfWork[DeniedRequestTx], clock: Clock) -> None:
+    def __init__(self, *, uow: UnitOfWork[DeniedRequestLogTx], clock: Clock) -> None:
         self._uow = uow
         self._clock = clock
         self._minutes: dict[str, _CallerMinute] = {}

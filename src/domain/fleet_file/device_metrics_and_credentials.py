@@ -7,9 +7,9 @@ from dataclasses import replace
 from domain.devices.bulk_registration import BulkCredentials
 from domain.devices.lookup import get_device
 from domain.devices.model import Device, DeviceStatus
-from domain.fleet_file.device_sections import FleetDeviceSection
+from domain.fleet_file.device_reconcilers import FleetDeviceReconciler
 from domain.fleet_file.model import DesiredFleetObject, FleetAction, FleetObjectOutcome, PlannedFieldChange, with_place
-from domain.fleet_file.section import FleetFileReadContext, FleetFileWriteContext
+from domain.fleet_file.reconciler import FleetFileReadContext, FleetFileWriteContext
 from domain.kernel.caller import require_role
 from domain.kernel.errors import DomainError
 from domain.kernel.ids import DeviceId
@@ -56,8 +56,8 @@ async def with_credentials(run: FleetFileWriteContext, outcome: FleetObjectOutco
 
 
 def _check_write(run: FleetFileWriteContext) -> None:
-    require_role(run.caller, FleetDeviceSection.writer)
-    check_operation(run.caller, FleetDeviceSection.tag, is_read=False)
+    require_role(run.caller, FleetDeviceReconciler.writer)
+    check_operation(run.caller, FleetDeviceReconciler.tag, is_read=False)
 
 
 def _changed(outcome: FleetObjectOutcome, change: PlannedFieldChange) -> FleetObjectOutcome:

@@ -12,7 +12,7 @@ from domain.approvals.ports import HasApprovals
 from domain.commands.command_definitions import CommandDefinitionService
 from domain.commands.device_types import DeviceTypeService
 from domain.devices.credential_issuer import CredentialIssuer
-from domain.devices.groups import HasDeviceGroups
+from domain.devices.group_ports import HasDeviceGroups
 from domain.devices.health import HasDeviceHealth
 from domain.devices.model import Device
 from domain.devices.ports import HasDeviceCredentials, HasDeviceTypes

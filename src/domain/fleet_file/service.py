@@ -16,15 +16,15 @@ from domain.accounts.projects import ProjectService
 from domain.commands.device_types import DeviceTypeService
 from domain.devices.bulk_registration import BulkCredentials
 from domain.devices.service import DeviceEraser, DeviceLinkSync
-from domain.fleet_file.access_sections import FleetGrantSection, FleetGroupSection
-from domain.fleet_file.account_sections import (
-    FleetApiKeySection,
-    FleetDeviceTypeSection,
-    FleetProjectSection,
-    FleetWebhookSection,
+from domain.fleet_file.access_reconcilers import FleetGrantReconciler, FleetGroupReconciler
+from domain.fleet_file.account_reconcilers import (
+    FleetApiKeyReconciler,
+    FleetDeviceTypeReconciler,
+    FleetProjectReconciler,
+    FleetWebhookReconciler,
 )
 from domain.fleet_file.device_metrics_and_credentials import known_metrics, with_credentials, with_metrics
-from domain.fleet_file.device_sections import PARTS, FleetDeviceSection
+from domain.fleet_file.device_reconcilers import PARTS, FleetDeviceReconciler
 from domain.fleet_file.model import (
     MAX_OBJECTS,
     DesiredFleetObject,
@@ -36,7 +36,7 @@ from domain.fleet_file.model import (
 )
 from domain.fleet_file.name_references import FleetNameIndex
 from domain.fleet_file.ports import FleetAfterApplyWork, FleetFileTx, MakeWriters
-from domain.fleet_file.section import FleetFileReadContext, FleetFileSection, FleetFileWriteContext, prune, reconcile
+from domain.fleet_file.reconciler import FleetFileReadContext, FleetFileReconciler, FleetFileWriteContext, prune, reconcile
 from domain.kernel.caller import Role, Session
 from domain.kernel.clock import Clock
 from domain.kernel.errors import Conflict, PermissionDenied, ValidationFailed
@@ -86,19 +86,19 @@ class FleetFileService:
         self._credential_sync = credential_sync
         self._erasure = erasure
         self._engine_commit_lock = engine_commit_lock
-        account: list[FleetFileSection] = [
-            FleetProjectSection(),
-            FleetDeviceTypeSection(),
-            FleetDeviceSection(),
-            FleetGroupSection(),
+        account: list[FleetFileReconciler] = [
+            FleetProjectReconciler(),
+            FleetDeviceTypeReconciler(),
+            FleetDeviceReconciler(),
+            FleetGroupReconciler(),
         ]
-        account += [FleetApiKeySection(), FleetGrantSection(), FleetWebhookSection(webhooks)]
-        self.sections: Mapping[FleetKind, FleetFileSection] = {section.kind: section for section in account}
+        account += [FleetApiKeyReconciler(), FleetGrantReconciler(), FleetWebhookReconciler(webhooks)]
+        self.reconcilers: Mapping[FleetKind, FleetFileReconciler] = {reconciler.kind: reconciler for reconciler in account}
 
     @property
     def defaults(self) -> Mapping[FleetKind, Fields]:
         """What an export leaves out, by section."""
-        account = {kind: section.defaults for kind, section in self.sections.items()}
+        account = {kind: reconciler.defaults for kind, reconciler in self.reconcilers.items()}
         return account | {kind: part.defaults for kind, part in PARTS.items()}
 
     async def export(self, caller: Session, project: str | None = None) -> ExportedFleet:
@@ -108,7 +108,7 @@ class FleetFileService:
         async with self._uow.read() as tx:
             run = FleetFileReadContext(tx, caller, FleetNameIndex(caller.account_id), self._clock.now_ms(), project)
             await run.names.load(tx, project)
-            chosen = {kind: each for kind, each in self.sections.items() if each.is_scoped or project is None}
+            chosen = {kind: each for kind, each in self.reconcilers.items() if each.is_scoped or project is None}
             parts = {kind: part(DeviceId(""), "") for kind, part in PARTS.items()}
             readable = {kind for kind, each in {**chosen, **parts}.items() if _may_read(each, caller)}
             found = {kind: await each.stored(run, None) for kind, each in chosen.items() if kind in readable}
@@ -134,8 +134,8 @@ class FleetFileService:
         Who asks for the answer of an apply again, and so for its secrets, must be allowed to change all that the document names:
         it changes nothing any more, so that nothing else would ask."""
         if caller.is_replay:
-            for section in self._named_sections(request):
-                section.check_writable(caller)
+            for reconciler in self._named_reconcilers(request):
+                reconciler.check_writable(caller)
         async with self._open_write_context(caller, request) as run:
             outcomes = await self._reconcile(run, request)
         await self._finish_after_commit(replace(caller, claim=None), run.postponed)
@@ -167,38 +167,38 @@ class FleetFileService:
 
     async def _reconcile(self, run: FleetFileWriteContext, request: FleetFileRequest) -> Sequence[FleetObjectOutcome]:
         sections = request.document.sections
-        for section in self._named_sections(request):
-            section.check_readable(run.caller)
+        for reconciler in self._named_reconcilers(request):
+            reconciler.check_readable(run.caller)
         kept: list[FleetObjectOutcome] = []
         gone: list[list[FleetObjectOutcome]] = []
-        later: list[tuple[FleetFileSection, set[str], str]] = []
-        for kind, section in self.sections.items():
+        later: list[tuple[FleetFileReconciler, set[str], str]] = []
+        for kind, reconciler in self.reconcilers.items():
             if kind is FleetKind.DEVICE_TYPES:
                 _choose_project(run)
             if kind not in sections:
                 continue
-            outcomes = await reconcile(section, run, sections[kind])
-            later.append((section, {each.id for each in outcomes}, kind))
+            outcomes = await reconcile(reconciler, run, sections[kind])
+            later.append((reconciler, {each.id for each in outcomes}, kind))
             if kind is FleetKind.DEVICES:
                 outcomes = await self._reconcile_devices(run, sections[kind], outcomes, later)
             kept += outcomes
         if run.prune:
-            for section, ids, path in reversed(later):
-                if section.is_scoped or run.project is None:
-                    gone.append(await prune(section, run, list(ids), path))
+            for reconciler, ids, path in reversed(later):
+                if reconciler.is_scoped or run.project is None:
+                    gone.append(await prune(reconciler, run, list(ids), path))
         return [*kept, *(each for some in gone for each in some)]
 
-    def _named_sections(self, request: FleetFileRequest) -> list[FleetFileSection]:
+    def _named_reconcilers(self, request: FleetFileRequest) -> list[FleetFileReconciler]:
         """The sections that the document names."""
         parts = {kind: part(DeviceId(""), "") for kind, part in PARTS.items()}
-        return [section for kind, section in {**self.sections, **parts}.items() if kind in request.document.kinds()]
+        return [reconciler for kind, reconciler in {**self.reconcilers, **parts}.items() if kind in request.document.kinds()]
 
     async def _reconcile_devices(
         self,
         run: FleetFileWriteContext,
         wanted: Sequence[DesiredFleetObject],
         devices: Sequence[FleetObjectOutcome],
-        later: list[tuple[FleetFileSection, set[str], str]],
+        later: list[tuple[FleetFileReconciler, set[str], str]],
     ) -> list[FleetObjectOutcome]:
         """With their metrics, which rules may name, their parts and, if wanted, their credentials."""
         outcomes: list[FleetObjectOutcome] = []
@@ -207,9 +207,9 @@ class FleetFileService:
             outcomes.append(await with_credentials(run, outcome))
             for kind, part in PARTS.items():
                 if kind in each.children:
-                    section = part(DeviceId(outcome.id), outcome.name)
-                    found = await reconcile(section, run, each.children[kind])
-                    later.append((section, {one.id for one in found}, f"{each.path}.{kind}"))
+                    reconciler = part(DeviceId(outcome.id), outcome.name)
+                    found = await reconcile(reconciler, run, each.children[kind])
+                    later.append((reconciler, {one.id for one in found}, f"{each.path}.{kind}"))
                     outcomes += found
         return outcomes
 
@@ -232,9 +232,9 @@ def _choose_project(run: FleetFileWriteContext) -> None:
         run.names.default_project = run.project
 
 
-def _may_read(section: FleetFileSection, caller: Session) -> bool:
+def _may_read(reconciler: FleetFileReconciler, caller: Session) -> bool:
     try:
-        section.check_readable(caller)
+        reconciler.check_readable(caller)
     except PermissionDenied:
         return False
     return True

@@ -12,9 +12,9 @@ from domain.grants import policy
 from domain.grants.authorizer import Principal, required_grant_subject, session_principal
 from domain.grants.grant_service import GrantableCommandSource
 from domain.grants.model import Grant, GrantSubject
-from domain.grants.policy import AccessQuery, GrantCheckStep, GrantDenial
+from domain.grants.policy import AuthorizationRequest, GrantCheckStep, GrantDenial
 from domain.grants.ports import AccessExplanationTx
-from domain.grants.rate_limit import GrantEvaluator, rate_window
+from domain.grants.rate_limit import WindowAndRateEvaluator, rate_window
 from domain.kernel.caller import ApiKeyCaller, Role, Session, require_role
 from domain.kernel.clock import Clock
 from domain.kernel.errors import PermissionDenied, ValidationFailed
@@ -52,7 +52,7 @@ class AccessExplanation:
 
 class AccessExplainer(Generic[TxT]):
     def __init__(
-        self, *, uow: UnitOfWork[TxT], clock: Clock, evaluator: GrantEvaluator, commands: GrantableCommandSource[TxT]
+        self, *, uow: UnitOfWork[TxT], clock: Clock, evaluator: WindowAndRateEvaluator, commands: GrantableCommandSource[TxT]
     ) -> None:
         self._uow = uow
         self._clock = clock
@@ -84,19 +84,19 @@ class AccessExplainer(Generic[TxT]):
         waits = requires_approval and explanation.allowed and principal.subject_to_approval
         return replace(explanation, needs_approval=waits, device_is_active=device.is_active)
 
-    async def _permission_request(self, tx: TxT, device: Device, command: str | None) -> tuple[AccessQuery, bool]:
+    async def _permission_request(self, tx: TxT, device: Device, command: str | None) -> tuple[AuthorizationRequest, bool]:
         if command is None:
             return policy.READ_REQUEST, False
         for definition in await self._commands.effective_definitions(tx, device):
             if definition.name == command:
-                return AccessQuery(command, is_query=definition.kind == "QUERY"), definition.requires_approval
+                return AuthorizationRequest(command, is_query=definition.kind == "QUERY"), definition.requires_approval
         raise ValidationFailed(
             f"This device has no command {command!r}. GET /devices/{device.device_id}/commands lists those it has.",
             code="UNKNOWN_COMMAND",
         )
 
     async def _explain(
-        self, tx: TxT, device: Device, principal: Principal, request: AccessQuery, now_ms: int
+        self, tx: TxT, device: Device, principal: Principal, request: AuthorizationRequest, now_ms: int
     ) -> AccessExplanation:
         try:
             subject = required_grant_subject(principal, request)
@@ -124,7 +124,7 @@ class AccessExplainer(Generic[TxT]):
         return None if allowance.is_allowed else GrantDenial(grant, GrantCheckStep.RATE, allowance.next_free_ms)
 
 
-def _summarize(grants: Sequence[Grant], denials: Sequence[GrantDenial], request: AccessQuery) -> AccessExplanation:
+def _summarize(grants: Sequence[Grant], denials: Sequence[GrantDenial], request: AuthorizationRequest) -> AccessExplanation:
     denied = {denial.grant.grant_id: denial for denial in denials}
     results = tuple(_grant_result(grant, denied.get(grant.grant_id), request) for grant in grants)
     first = next((grant for grant in grants if grant.grant_id not in denied), None)
@@ -136,7 +136,7 @@ def _summarize(grants: Sequence[Grant], denials: Sequence[GrantDenial], request:
     return AccessExplanation(False, denial.code, policy.explain_denial(denial, request), soonest, denial.grant, False, results)
 
 
-def _grant_result(grant: Grant, denial: GrantDenial | None, request: AccessQuery) -> GrantCheckResult:
+def _grant_result(grant: Grant, denial: GrantDenial | None, request: AuthorizationRequest) -> GrantCheckResult:
     if denial is None:
         return GrantCheckResult(grant, None, "Allows this.", None)
     return GrantCheckResult(grant, denial.code, policy.explain_denial(denial, request), denial.passes_from_ms)

@@ -17,9 +17,9 @@ from domain.accounts.model import Membership
 from domain.devices.model import Device
 from domain.grants import policy
 from domain.grants.model import Grant, GrantSubject
-from domain.grants.policy import AccessQuery, GrantCheckStep, GrantDenial
+from domain.grants.policy import AuthorizationRequest, GrantCheckStep, GrantDenial
 from domain.grants.ports import AuthorizationTx
-from domain.grants.rate_limit import GrantEvaluator, RateLimitQuota, rate_window
+from domain.grants.rate_limit import RateLimitQuota, WindowAndRateEvaluator, rate_window
 from domain.kernel.caller import ApiKeyCaller, Caller, Role, Session, SystemCaller
 from domain.kernel.errors import PermissionDenied, RateLimited, Unavailable
 from domain.kernel.ids import GrantId, MembershipId
@@ -64,11 +64,11 @@ class AutomationPermissionRequest:
 
     caller: SystemCaller
     device: Device
-    request: AccessQuery
+    request: AuthorizationRequest
 
 
 class Authorizer:
-    def __init__(self, *, evaluator: GrantEvaluator) -> None:
+    def __init__(self, *, evaluator: WindowAndRateEvaluator) -> None:
         self._evaluator = evaluator
 
     async def authorize(
@@ -90,13 +90,17 @@ class Authorizer:
         Raises PermissionDenied `GRANT_MISSING`, `COMMAND_NOT_GRANTED`, `SCOPE_TOO_NARROW`, `GRANT_EXPIRED`,
         `OUTSIDE_GRANT_WINDOW` or `ROLE_REQUIRED`, and RateLimited `RATE_LIMITED`.
         """
-        return await self._authorize(tx, caller, device, AccessQuery(command, is_query), now_ms, spend=spend, known=known)
+        return await self._authorize(
+            tx, caller, device, AuthorizationRequest(command, is_query), now_ms, spend=spend, known=known
+        )
 
     async def authorize_later(
         self, tx: AuthorizationTx, caller: Caller, device: Device, *, command: str, is_query: bool, now_ms: int
     ) -> AccessPermit:
         """For a command that will run later: its window and rate are checked when it runs."""
-        return await self._authorize(tx, caller, device, AccessQuery(command, is_query, runs_later=True), now_ms, spend=False)
+        return await self._authorize(
+            tx, caller, device, AuthorizationRequest(command, is_query, runs_later=True), now_ms, spend=False
+        )
 
     async def authorize_many(
         self, tx: AuthorizationTx, requests: Sequence[AutomationPermissionRequest], now_ms: int
@@ -149,7 +153,7 @@ class Authorizer:
         tx: AuthorizationTx,
         caller: Caller,
         device: Device,
-        request: AccessQuery,
+        request: AuthorizationRequest,
         now_ms: int,
         *,
         spend: bool,
@@ -171,7 +175,7 @@ class Authorizer:
         principal: Principal,
         grants: Sequence[Grant],
         device: Device,
-        request: AccessQuery,
+        request: AuthorizationRequest,
         now_ms: int,
         *,
         spend: bool,
@@ -198,7 +202,7 @@ class Authorizer:
         raise Unavailable("The grants on this device are being changed. Try again in a moment.")
 
     async def _count_use(
-        self, tx: AuthorizationTx, passing: Iterable[Grant], request: AccessQuery, now_ms: int
+        self, tx: AuthorizationTx, passing: Iterable[Grant], request: AuthorizationRequest, now_ms: int
     ) -> tuple[Grant, RateLimitQuota | None] | None:
         """Count one use on the first grant that has one left. Raises RateLimited for the grant that is free again soonest. None
         when a grant changed after it was read: a use must be counted against the current limit."""
@@ -278,7 +282,7 @@ def session_principal(membership_id: MembershipId, role: Role, display_name: str
     return Principal(display_name, role, subject, is_session=True)
 
 
-def required_grant_subject(principal: Principal, request: AccessQuery) -> GrantSubject | None:
+def required_grant_subject(principal: Principal, request: AuthorizationRequest) -> GrantSubject | None:
     """The subject whose grant this call needs; None when the role alone is enough.
 
     Raises PermissionDenied `ROLE_REQUIRED` for a Viewer's ACTION."""

@@ -41,7 +41,7 @@ GRANT_MISSING = "GRANT_MISSING"
 
 
 @dataclass(frozen=True, slots=True)
-class AccessQuery:
+class AuthorizationRequest:
     """`command` None is a read. `runs_later`: the command will run at another time, so its window is checked when it runs."""
 
     command: str | None
@@ -49,7 +49,7 @@ class AccessQuery:
     runs_later: bool = False
 
 
-READ_REQUEST = AccessQuery(None)
+READ_REQUEST = AuthorizationRequest(None)
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,7 +65,9 @@ class GrantDenial:
         return DENIAL_CODES[self.check]
 
 
-def first_failed_check(grant: Grant, request: AccessQuery, now_ms: int, evaluator: GrantWindowEvaluator) -> GrantDenial | None:
+def first_failed_check(
+    grant: Grant, request: AuthorizationRequest, now_ms: int, evaluator: GrantWindowEvaluator
+) -> GrantDenial | None:
     """The first failed check, except the rate; None when the grant allows the call."""
     if request.command is not None:
         if not grant.covers_command(request.command):
@@ -83,7 +85,7 @@ def first_failed_check(grant: Grant, request: AccessQuery, now_ms: int, evaluato
 
 
 def filter_applicable(
-    grants: Iterable[Grant], request: AccessQuery, now_ms: int, evaluator: GrantWindowEvaluator
+    grants: Iterable[Grant], request: AuthorizationRequest, now_ms: int, evaluator: GrantWindowEvaluator
 ) -> tuple[list[Grant], list[GrantDenial]]:
     """The grants that allow the call apart from their rate, and the denials of the others; both in the given order."""
     passing: list[Grant] = []
@@ -125,7 +127,7 @@ def _closeness(denial: GrantDenial) -> tuple[int, float]:
     return denial.check, float("-inf") if denial.passes_from_ms is None else -denial.passes_from_ms
 
 
-def denial_error(denial: GrantDenial, request: AccessQuery, now_ms: int) -> PermissionDenied | RateLimited:
+def denial_error(denial: GrantDenial, request: AuthorizationRequest, now_ms: int) -> PermissionDenied | RateLimited:
     """The error to raise for a denial."""
     message = explain_denial(denial, request)
     if denial.check is not GrantCheckStep.RATE:
@@ -139,7 +141,7 @@ def denial_error(denial: GrantDenial, request: AccessQuery, now_ms: int) -> Perm
     )
 
 
-def explain_denial(denial: GrantDenial, request: AccessQuery) -> str:
+def explain_denial(denial: GrantDenial, request: AuthorizationRequest) -> str:
     """What is wrong and what to do about it, in one or two sentences."""
     grant = denial.grant
     name = f"Grant {grant.grant_id}"
@@ -184,7 +186,7 @@ def _format_minute(minute: int) -> str:
     return f"{minute // 60:02d}:{minute % 60:02d}"
 
 
-def missing_grant_error(subject_name: str, device_id: str, request: AccessQuery) -> PermissionDenied:
+def missing_grant_error(subject_name: str, device_id: str, request: AuthorizationRequest) -> PermissionDenied:
     action = "read it" if request.command is None else f"run {request.command} on it"
     return PermissionDenied(
         f"{subject_name} has no grant on device {device_id} and may not {action}. "

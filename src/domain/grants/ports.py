@@ -6,7 +6,7 @@ from collections.abc import Collection, Sequence
 from typing import Protocol
 
 from domain.accounts.ports import HasMemberships
-from domain.devices.groups import HasDeviceGroups
+from domain.devices.group_ports import HasDeviceGroups
 from domain.devices.model import Device
 from domain.devices.ports import HasDevices
 from domain.grants.model import ApiKeyReadAccess, Grant, GrantSubject

@@ -52,5 +52,5 @@ class RateLimitEvaluator(Protocol):
         """`uses`: Unix ms of earlier uses in any order, at least the newest `limit` of the last 60 seconds. `limit` ≥ 1."""
 
 
-class GrantEvaluator(GrantWindowEvaluator, RateLimitEvaluator, Protocol):
+class WindowAndRateEvaluator(GrantWindowEvaluator, RateLimitEvaluator, Protocol):
     """Port: all time-dependent checks of a grant."""

@@ -19,7 +19,7 @@ from domain.commands.command_context import get_context_for_caller
 from domain.commands.model import DEFAULT_TTL_MS, CommandRequest
 from domain.commands.ports import AutomationTx, HasCommandContexts
 from domain.commands.service import CommandService, CommandSubmission
-from domain.devices.groups import DeviceGroup, HasDeviceGroups
+from domain.devices.group_ports import DeviceGroup, HasDeviceGroups
 from domain.devices.lookup import get_device
 from domain.devices.model import Device
 from domain.groups.service import DeviceGroupService, GroupView

@@ -34,11 +34,11 @@ from domain.devices.device_link import (
     InboundMessage,
     MessagesDropped,
 )
+from domain.devices.device_session_ports import HasDeviceSessions
 from domain.devices.health import DeviceHealthBatch, HasDeviceHealth
 from domain.devices.model import Device
 from domain.devices.presence import PresenceService
 from domain.devices.presence_batch import PresenceBatch, PresenceTx
-from domain.devices.session_holders import HasDeviceSessions
 from domain.kernel.clock import SECOND_MS, Clock
 from domain.kernel.ids import DeviceId, ExecutionId
 from domain.kernel.service_class import service

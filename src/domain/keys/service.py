@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Generic, Protocol, TypeVar
 
-from domain.accounts.pending_request_closer import PendingRequestCloser
+from domain.accounts.pending_approval_closer import PendingRequestCloser
 from domain.accounts.policy import check_name
 from domain.accounts.ports import SecretHasher
 from domain.kernel.caller import Role, Session, require_role

@@ -114,7 +114,7 @@ class BatchResult(Protocol):
         """Number of accepted readings."""
 
 
-class Aggregator(Protocol):
+class BucketAggregator(Protocol):
     """Aggregates stored telemetry by time bucket and metric. Numbers and booleans (1 and 0) count, text does not."""
 
     def add(self, rows: Iterable[tuple[int, bytes]]) -> None:
@@ -195,5 +195,5 @@ class TelemetryEngine(Protocol):
     def unpack_readings(self, rows: Iterable[tuple[int, bytes]], metric_no: int | None = None) -> list[UnpackedReading]:
         """Readings of stored `(time, packed)` rows, row by row, of one metric or of all."""
 
-    def create_aggregator(self, step_ms: int, metric_no: int | None = None) -> Aggregator:
+    def create_aggregator(self, step_ms: int, metric_no: int | None = None) -> BucketAggregator:
         """An empty aggregator with buckets of `step_ms`, of one metric or of all."""

@@ -31,7 +31,7 @@ class PresentedSecondFactor:
 
 
 @dataclass(frozen=True, slots=True)
-class PreparedSecondFactor:
+class SecondFactorAttempt:
     """A presented factor; the signature of a passkey is verified already."""
 
     presented: PresentedSecondFactor
@@ -45,14 +45,14 @@ class SecondFactorChecker:
         self._digest = digest
         self._passkeys = passkeys
 
-    async def prepare(self, factor: PresentedSecondFactor, purpose: str) -> PreparedSecondFactor:
+    async def prepare(self, factor: PresentedSecondFactor, purpose: str) -> SecondFactorAttempt:
         """Before the transaction. `purpose`: what a passkey must have been asked for. Raises ValidationFailed
         `PASSKEY_REFUSED`."""
         if factor.passkey is None:
-            return PreparedSecondFactor(factor)
-        return PreparedSecondFactor(factor, await self._passkeys.verify(factor.passkey, purpose))
+            return SecondFactorAttempt(factor)
+        return SecondFactorAttempt(factor, await self._passkeys.verify(factor.passkey, purpose))
 
-    async def check(self, tx: SecondFactorCheckTx, user_id: UserId, factor: PreparedSecondFactor, now_ms: int) -> bool:
+    async def check(self, tx: SecondFactorCheckTx, user_id: UserId, factor: SecondFactorAttempt, now_ms: int) -> bool:
         """Stores what the check uses up, or counts a wrong factor, in `tx`; so commit also after False.
 
         Raises RateLimited after too many wrong ones."""

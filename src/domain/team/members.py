@@ -7,7 +7,7 @@ from dataclasses import replace
 from typing import Generic, Protocol, TypeVar
 
 from domain.accounts.model import Member, Membership, User
-from domain.accounts.pending_request_closer import PendingRequestCloser
+from domain.accounts.pending_approval_closer import PendingRequestCloser
 from domain.accounts.policy import (
     check_can_assign_role,
     check_can_change_member,

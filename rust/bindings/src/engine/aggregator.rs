@@ -2,7 +2,7 @@
 
 use std::sync::{Mutex, PoisonError};
 
-use latchboard_engine::aggregate::Aggregator;
+use latchboard_engine::aggregate::BucketAggregator;
 use pyo3::prelude::*;
 use pyo3::types::PyBytes;
 
@@ -10,9 +10,9 @@ use super::decode_error;
 
 type BucketTuple = (i64, u32, u64, f64, f64, f64, f64, i64);
 
-#[pyclass(module = "adapters.engine._native", name = "Aggregator", frozen)]
+#[pyclass(module = "adapters.engine._native", name = "BucketAggregator", frozen)]
 pub struct PyAggregator {
-    inner: Mutex<Aggregator>,
+    inner: Mutex<BucketAggregator>,
 }
 
 #[pymethods]
@@ -21,7 +21,7 @@ impl PyAggregator {
     #[pyo3(signature = (step_ms, metric_no=None))]
     fn new(step_ms: i64, metric_no: Option<u32>) -> Self {
         Self {
-            inner: Mutex::new(Aggregator::new(step_ms, metric_no)),
+            inner: Mutex::new(BucketAggregator::new(step_ms, metric_no)),
         }
     }
 

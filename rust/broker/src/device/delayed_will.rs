@@ -2,12 +2,12 @@
 
 use std::time::Instant;
 
-use crate::inbound_queue::{DeviceEvent, EventSource, InboundQueue, QueuePermit};
+use crate::inbound_queue::{DeviceEvent, EventDevice, InboundQueue, QueuePermit};
 use crate::wall_clock::now_ms;
 use crate::wire::Will;
 
 pub struct DelayedWill {
-    pub source: EventSource,
+    pub source: EventDevice,
     pub will: Will,
     pub permit: QueuePermit,
     pub due: Instant,

@@ -19,7 +19,7 @@ pub struct TelemetryMessage {
 
 /// The device of an event.
 #[derive(Clone)]
-pub struct EventSource {
+pub struct EventDevice {
     pub device: u32,
     pub device_id: Arc<str>,
 }
@@ -27,7 +27,7 @@ pub struct EventSource {
 /// Times are Unix milliseconds; topics and filters are relative to the device's prefix.
 pub enum DeviceEvent {
     Connect {
-        source: EventSource,
+        source: EventDevice,
         protocol: &'static str,
         address: String,
         at_ms: i64,
@@ -38,21 +38,21 @@ pub enum DeviceEvent {
     },
     /// The last connection of the device has ended.
     Disconnect {
-        source: EventSource,
+        source: EventDevice,
         reason: &'static str,
         at_ms: i64,
         /// That of the device's last connect event.
         session: i64,
     },
     Subscribe {
-        source: EventSource,
+        source: EventDevice,
         filter: String,
         at_ms: i64,
         /// Unix milliseconds; 0 for a new subscription. A resumed session holds what was sent to it before then.
         held_until_ms: i64,
     },
     Publish {
-        source: EventSource,
+        source: EventDevice,
         topic: String,
         payload: Bytes,
         qos: u8,
@@ -61,14 +61,14 @@ pub enum DeviceEvent {
     },
     /// The broker dropped a message of this device; at most one event a minute for each device and kind.
     Fault {
-        source: EventSource,
+        source: EventDevice,
         kind: &'static str,
         at_ms: i64,
     },
 }
 
 impl DeviceEvent {
-    pub(super) fn source(&self) -> &EventSource {
+    pub(super) fn source(&self) -> &EventDevice {
         match self {
             Self::Connect { source, .. }
             | Self::Disconnect { source, .. }

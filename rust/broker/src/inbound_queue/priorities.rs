@@ -89,7 +89,7 @@ impl PriorityQueues {
 mod tests {
     use bytes::Bytes;
 
-    use super::super::message::{DeviceEvent, EventSource, TelemetryMessage};
+    use super::super::message::{DeviceEvent, EventDevice, TelemetryMessage};
     use super::*;
 
     fn queued(message: InboundMessage) -> QueuedMessage {
@@ -101,7 +101,7 @@ mod tests {
     }
 
     fn event(device: u32, at_ms: i64) -> QueuedMessage {
-        let source = EventSource {
+        let source = EventDevice {
             device,
             device_id: "dev".into(),
         };

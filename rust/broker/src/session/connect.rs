@@ -11,7 +11,7 @@ use super::socket::{poll_read, write_final};
 use crate::broker_state::BrokerState;
 use crate::connection_mailbox::Connection;
 use crate::device::{AttachedConnection, CredentialSnapshot, RegisteredDevice, SessionRequest};
-use crate::inbound_queue::{DeviceEvent, EventSource, MESSAGE_OVERHEAD, QueuePermit};
+use crate::inbound_queue::{DeviceEvent, EventDevice, MESSAGE_OVERHEAD, QueuePermit};
 use crate::limits::BrokerLimits;
 use crate::stats::BrokerStats;
 use crate::topic_authorization;
@@ -128,8 +128,8 @@ fn assign_client_id(shared: &BrokerState, connect: &Connect) -> Option<ByteStrin
     (connect.client_id.is_empty()).then(|| shared.assign_client_id())
 }
 
-fn event_source(device: &RegisteredDevice, credentials: CredentialSnapshot) -> EventSource {
-    EventSource {
+fn event_source(device: &RegisteredDevice, credentials: CredentialSnapshot) -> EventDevice {
+    EventDevice {
         device: credentials.number,
         device_id: Arc::clone(&device.id),
     }

@@ -7,7 +7,7 @@ use super::state::Session;
 use crate::broker_state::BrokerState;
 use crate::connection_mailbox::CloseReason;
 use crate::device::{DelayedWill, RegisteredDevice, SessionEnd};
-use crate::inbound_queue::{DeviceEvent, EventSource, MESSAGE_OVERHEAD};
+use crate::inbound_queue::{DeviceEvent, EventDevice, MESSAGE_OVERHEAD};
 use crate::wall_clock::now_ms;
 use crate::wire::{ProtocolViolation, reason};
 
@@ -128,7 +128,7 @@ impl Drop for Session {
     }
 }
 
-fn disconnect_event(source: EventSource, cause: DisconnectCause, session: i64) -> DeviceEvent {
+fn disconnect_event(source: EventDevice, cause: DisconnectCause, session: i64) -> DeviceEvent {
     DeviceEvent::Disconnect {
         source,
         reason: cause.event_reason(),

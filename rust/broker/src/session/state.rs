@@ -12,7 +12,7 @@ use super::inflight_in::InflightIn;
 use crate::broker_state::BrokerState;
 use crate::connection_mailbox::Connection;
 use crate::device::{CredentialSnapshot, RegisteredDevice};
-use crate::inbound_queue::{EventSource, QueuePermit};
+use crate::inbound_queue::{EventDevice, QueuePermit};
 use crate::transport::TransportStream;
 use crate::wire::{PacketCodec, Will};
 
@@ -75,8 +75,8 @@ impl Session {
         }
     }
 
-    pub(super) fn source(&self) -> EventSource {
-        EventSource {
+    pub(super) fn source(&self) -> EventDevice {
+        EventDevice {
             device: self.credentials.number,
             device_id: Arc::clone(&self.device.id),
         }

@@ -26,8 +26,8 @@ Handler = TypeVar("Handler", bound=Callable[..., Awaitable[Any]])
 
 class ApiOperationOptions(TypedDict, total=False):
     """`status` is 200 by default. `description`: by default the handler's docstring. `returns` is needed only for several success
-    statuses (the class of the returned value selects one) or for a `NonJsonContent`. `headers` documents request headers that the
-    handler reads itself. `paged`: a full page has a `Link` header. `limited`: the response may report a grant's rate limit.
+    statuses (the class of the returned value selects one) or for a `NonJsonResponse`. `headers` documents request headers that
+    the handler reads itself. `paged`: a full page has a `Link` header. `limited`: the response may report a grant's rate limit.
     `on_record`: invalid calls are all audited, as denied ones. `affects`: the tag of the operations whose permission a service
     session needs, where it is not that of the blueprint."""
 

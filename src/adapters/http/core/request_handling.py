@@ -49,7 +49,7 @@ class ApiResponse(Generic[Value]):
 
 
 @dataclass(frozen=True, slots=True)
-class NonJsonContent:
+class NonJsonResponse:
     """A success response that is not JSON: the handler returns a Quart `Response`."""
 
     content_type: str
@@ -72,7 +72,7 @@ class ResponseSerializers(dict[int, TypeAdapter[Any]]):
 
     def __init__(self, types: Mapping[int, Any]) -> None:
         super().__init__()
-        self.types = {status: kind for status, kind in types.items() if not isinstance(kind, NonJsonContent)}
+        self.types = {status: kind for status, kind in types.items() if not isinstance(kind, NonJsonResponse)}
 
     def __missing__(self, status: int) -> TypeAdapter[Any]:
         self[status] = adapter = TypeAdapter(self.types[status])

@@ -14,7 +14,7 @@ from quart import Quart
 from adapters.http.asyncapi.webhook_requests import WEBHOOK_ENVELOPES
 from adapters.http.core.auth import RequiredAccess
 from adapters.http.core.json_schemas import REF_TEMPLATE, DocumentSchemaGenerator
-from adapters.http.core.request_handling import ApiOperation, NonJsonContent
+from adapters.http.core.request_handling import ApiOperation, NonJsonResponse
 from adapters.http.core.schemas import ErrorResponse, without_null
 from adapters.http.openapi.example_builder import ExampleBuilder
 from adapters.http.openapi.example_values import EXPORT_EXAMPLES
@@ -237,7 +237,7 @@ def _success_response(rule: str, spec: ApiOperation, status: int, schemas: Mappi
         **(RATE_LIMIT_HEADER_REFS if spec.rate_limited else {}),
         **({"Link": {"$ref": "#/components/headers/Link"}} if spec.paged else {}),
     }
-    if isinstance(kind, NonJsonContent):
+    if isinstance(kind, NonJsonResponse):
         kinds = (kind.content_type, *kind.alternatives)
         return {"description": kind.description, "headers": headers, "content": {name: {} for name in kinds}}
     description = {200: "Success.", 201: "Created.", 202: "Accepted; waits for approval."}.get(status, "Success.")

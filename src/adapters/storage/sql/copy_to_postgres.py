@@ -44,7 +44,7 @@ class DatabaseMoveError(Unavailable):
 
 
 @dataclass(frozen=True, slots=True)
-class TableCopyProgress:
+class TableCopyCheckpoint:
     table: str
     rows: int
     digest: int
@@ -177,7 +177,7 @@ async def _copy_table(
     progress = await _read_progress(target, table)
     while not progress.finished:
         batch = list(_read_batch(source, table, progress.last_key))
-        progress = TableCopyProgress(
+        progress = TableCopyCheckpoint(
             table.name,
             progress.rows + len(batch),
             (progress.digest + sum(map(row_digest, batch))) % _MODULUS,
@@ -189,13 +189,13 @@ async def _copy_table(
     return progress.rows
 
 
-async def _read_progress(target: asyncpg.Connection, table: Table) -> TableCopyProgress:
+async def _read_progress(target: asyncpg.Connection, table: Table) -> TableCopyCheckpoint:
     query = f"SELECT copied, digest, last_key, finished FROM {PROGRESS_TABLE} WHERE name = $1"  # noqa: S608 - our name
     row = await target.fetchrow(query, table.name)
     if row is None:
-        return TableCopyProgress(table.name, 0, 0, None, finished=False)
+        return TableCopyCheckpoint(table.name, 0, 0, None, finished=False)
     key = None if row["last_key"] is None else msgspec.msgpack.decode(row["last_key"])
-    return TableCopyProgress(table.name, row["copied"], int(row["digest"]), key, row["finished"])
+    return TableCopyCheckpoint(table.name, row["copied"], int(row["digest"]), key, row["finished"])
 
 
 def _read_batch(source: sqlite3.Connection, table: Table, after: Sequence[Any] | None) -> Iterator[Row]:
@@ -216,7 +216,7 @@ def _key_of(table: Table, row: Row) -> list[Any]:
     return [row[positions[column.name]] for column in table.primary_key]
 
 
-async def _write_batch(target: asyncpg.Connection, table: Table, batch: list[Row], progress: TableCopyProgress) -> None:
+async def _write_batch(target: asyncpg.Connection, table: Table, batch: list[Row], progress: TableCopyCheckpoint) -> None:
     async with target.transaction():
         if batch:
             columns = [column.name for column in table.columns]

@@ -12,7 +12,7 @@ from typing import Any, Protocol, TypeAlias
 
 from sqlalchemy.sql.expression import ClauseElement
 
-from adapters.storage.sql.bulk_insert import BulkStatement
+from adapters.storage.sql.bulk_statements import BulkStatement
 from domain.kernel.errors import Conflict
 
 SQLITE = "sqlite"

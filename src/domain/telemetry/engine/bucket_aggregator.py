@@ -40,7 +40,7 @@ class _BucketAggregate:
 
 
 class ReferenceAggregator:
-    """The `Aggregator` port in Python."""
+    """The `BucketAggregator` port in Python."""
 
     def __init__(self, step_ms: int, metric_no: int | None = None) -> None:
         self._step_ms = step_ms

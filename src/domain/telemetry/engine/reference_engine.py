@@ -17,7 +17,7 @@ from domain.kernel.clock import MINUTE_MS
 from domain.partitions.device_hash import partition_of
 from domain.rules.model import LatestReading, MetricValue, RuleDryRun, RuleSpec, in_firing_order
 from domain.rules.reference_rules import LastMetricValue, explain_rule, watches_silence
-from domain.rules.telemetry_engine_port import Aggregator, Checkpoint, ClockOffset, TelemetryBatch, UnpackedReading
+from domain.rules.telemetry_engine_port import BucketAggregator, Checkpoint, ClockOffset, TelemetryBatch, UnpackedReading
 from domain.telemetry import reading_packing
 from domain.telemetry.engine.bucket_aggregator import ReferenceAggregator
 from domain.telemetry.engine.device_state import EngineDevice, EngineMetric, TrackedRule, evaluate_rules, shift_device
@@ -190,7 +190,7 @@ class ReferenceEngine:
     def unpack_readings(self, rows: Iterable[tuple[int, bytes]], metric_no: int | None = None) -> list[UnpackedReading]:
         return reading_packing.unpack_rows(rows, metric_no)
 
-    def create_aggregator(self, step_ms: int, metric_no: int | None = None) -> Aggregator:
+    def create_aggregator(self, step_ms: int, metric_no: int | None = None) -> BucketAggregator:
         return ReferenceAggregator(step_ms, metric_no)
 
     def _arrival_ms(self, stamped_ms: int, now_ms: int | None) -> int:

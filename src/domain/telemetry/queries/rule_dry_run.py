@@ -37,7 +37,7 @@ TelemetryMessages = list[tuple[int, int, bytes]]
 class RuleDryRunTx(TelemetryQueryTx, HasRules, Protocol): ...
 
 
-class TelemetryEncoder(Protocol):
+class DevicePayloadEncoder(Protocol):
     """Encodes the readings of one instant as a native telemetry payload."""
 
     def __call__(self, at_ms: int, values: Mapping[str, MetricValue]) -> bytes: ...
@@ -60,7 +60,7 @@ class RuleDryRunService:
     engine: TelemetryEngine
     create_engine: Callable[[], TelemetryEngine]
     make_batch: Callable[[TelemetryMessages], TelemetryBatch]
-    encode: TelemetryEncoder
+    encode: DevicePayloadEncoder
     stored: ReadingHistoryReader = field(default_factory=ReadingHistoryReader)
 
     async def run_on_readings(
@@ -122,7 +122,7 @@ class _HistoryReplay:
         self,
         engine: TelemetryEngine,
         make_batch: Callable[[TelemetryMessages], TelemetryBatch],
-        encode: TelemetryEncoder,
+        encode: DevicePayloadEncoder,
         device_no: int,
         names: Mapping[int, str],
     ) -> None:

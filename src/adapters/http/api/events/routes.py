@@ -10,7 +10,7 @@ from adapters.http.api.events import schemas as schema
 from adapters.http.core.auth import RequiredAccess, current_session
 from adapters.http.core.operation import ApiBlueprint
 from adapters.http.core.paging import next_link
-from adapters.http.core.request_handling import ApiResponse, NonJsonContent
+from adapters.http.core.request_handling import ApiResponse, NonJsonResponse
 from domain.audit.export import AuditExporter
 from domain.events.service import EventService
 from domain.kernel.caller import Role, require_role
@@ -40,7 +40,7 @@ def events_blueprint(events: EventService, exporter: AuditExporter) -> ApiBluepr
         "GET /events/export",
         RequiredAccess.SESSION,
         "Export the event log",
-        returns={200: NonJsonContent("application/x-ndjson", "One JSON object per line.")},
+        returns={200: NonJsonResponse("application/x-ndjson", "One JSON object per line.")},
         errors={403: "ROLE_REQUIRED", 404: "NOT_FOUND"},
     )
     async def export_events(query: schema.EventsExportQuery) -> Response:

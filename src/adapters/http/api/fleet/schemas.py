@@ -21,7 +21,7 @@ from adapters.http.api.schedules.schemas import ScheduleCreateRequest
 from adapters.http.api.webhooks.schemas import FORMAT, EventTypes, Url
 from adapters.http.core.schemas import DisplayName, EnumValue, IdText, QueryParameters, RequestBody
 from domain.devices.bulk_registration import BulkCredentials
-from domain.devices.groups import MAX_GROUP_DEVICES
+from domain.devices.group_ports import MAX_GROUP_DEVICES
 from domain.devices.model import FirmwareProfile
 from domain.fleet_file.model import MAX_OBJECTS
 from domain.rules.policy import MAX_RULES_PER_DEVICE

@@ -11,7 +11,7 @@ from adapters.http.api.devices.schemas import DescriptionText
 from adapters.http.core.paging import PageQuery
 from adapters.http.core.schemas import DisplayName, IdText, PatchBody, Remark, RequestBody, ResponseModel, Timestamp
 from domain.commands.service import CommandSubmission
-from domain.devices.groups import MAX_GROUP_DEVICES
+from domain.devices.group_ports import MAX_GROUP_DEVICES
 from domain.groups.bulk_actions import GroupActionReport, GroupCommand, GroupDeviceOutcome
 from domain.groups.service import GroupView
 from domain.kernel.ids import DeviceId, ProjectId

@@ -11,7 +11,7 @@ from adapters.http.core.operation import ApiBlueprint
 from adapters.http.core.paging import PageQuery, list_response
 from adapters.http.core.request_handling import ApiResponse
 from domain.accounts.ports import HasProjects
-from domain.devices.groups import HasDeviceGroups
+from domain.devices.group_ports import HasDeviceGroups
 from domain.devices.ports import HasDevices
 from domain.grants.ports import HasGrants
 from domain.kernel.unit_of_work import UnitOfWork

@@ -13,7 +13,7 @@ from quart import Response
 from adapters.http.api.telemetry import schemas as schema
 from adapters.http.core.auth import RequiredAccess, current_caller
 from adapters.http.core.operation import ApiBlueprint
-from adapters.http.core.request_handling import NonJsonContent
+from adapters.http.core.request_handling import NonJsonResponse
 from domain.kernel.clock import DAY_MS, HOUR_MS, MINUTE_MS, SECOND_MS, to_iso
 from domain.kernel.errors import ValidationFailed
 from domain.kernel.ids import DeviceId
@@ -95,7 +95,7 @@ def telemetry_blueprint(telemetry: TelemetryQueryService, downsampling: Downsamp
         RequiredAccess.KEY,
         "Export telemetry",
         returns={
-            200: NonJsonContent("text/csv", "CSV with a header line, or NDJSON with `format=ndjson`.", ("application/x-ndjson",))
+            200: NonJsonResponse("text/csv", "CSV with a header line, or NDJSON with `format=ndjson`.", ("application/x-ndjson",))
         },
         errors={403: NOT_GRANTED_CODES},
     )

@@ -22,7 +22,7 @@ from adapters.storage.errors import (
     SecondStatementError,
     TransactionClosedError,
 )
-from adapters.storage.sql.bulk_insert import BulkStatement, join_for_postgres
+from adapters.storage.sql.bulk_statements import BulkStatement, join_for_postgres
 from adapters.storage.sql.compiled_statement import StatementCompiler
 from adapters.storage.sql.db_session import POSTGRES, ForeignKeyViolationError, Query, Row, UniqueViolationError, WritePlan
 from adapters.storage.sql.postgres.pool import OpenConnectionTracker

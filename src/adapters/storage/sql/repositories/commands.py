@@ -8,7 +8,7 @@ from operator import attrgetter
 from sqlalchemy import BindParameter, Text, TextClause, bindparam, case, delete, func, insert, or_, select, text, update
 
 from adapters.storage import errors
-from adapters.storage.sql.bulk_insert import bulk_insert
+from adapters.storage.sql.bulk_statements import bulk_insert
 from adapters.storage.sql.db_session import POSTGRES, SQLITE, DbSession, UniqueViolationError
 from adapters.storage.sql.row_mapper import JSON, RowMapper, delete_batch, enum_converter, for_update, json_list, to_json
 from adapters.storage.sql.tables import definitions, devices, executions

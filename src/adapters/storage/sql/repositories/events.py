@@ -13,7 +13,7 @@ from typing import Any
 
 from sqlalchemy import BindParameter, ColumnElement, Select, and_, bindparam, delete, func, literal_column, or_, select
 
-from adapters.storage.sql.bulk_insert import BulkStatement, bulk_insert
+from adapters.storage.sql.bulk_statements import BulkStatement, bulk_insert
 from adapters.storage.sql.db_session import POSTGRES, SQLITE, DbSession, Row
 from adapters.storage.sql.repositories.event_retention import delete_sealed_events
 from adapters.storage.sql.repositories.event_writer_numbers import (

@@ -8,7 +8,7 @@ from operator import attrgetter
 from sqlalchemy import BindParameter, bindparam, func, select, text, tuple_, update
 
 from adapters.storage import errors
-from adapters.storage.sql.bulk_insert import bulk_insert, bulk_update
+from adapters.storage.sql.bulk_statements import bulk_insert, bulk_update
 from adapters.storage.sql.db_session import POSTGRES, SQLITE
 from adapters.storage.sql.entity_repository import EntityStatements, StoredEntityRepository, unique_violation_as
 from adapters.storage.sql.repositories.offline_device_edges import SqlOfflineDeviceEdgeMixin

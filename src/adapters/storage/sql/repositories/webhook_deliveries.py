@@ -8,7 +8,7 @@ from typing import Any
 
 from sqlalchemy import BigInteger, BindParameter, Table, TextClause, bindparam, delete, insert, select, text
 
-from adapters.storage.sql.bulk_insert import BulkStatement
+from adapters.storage.sql.bulk_statements import BulkStatement
 from adapters.storage.sql.db_session import POSTGRES, SQLITE
 from adapters.storage.sql.entity_repository import SqlRepository
 from adapters.storage.sql.row_mapper import RowMapper, delete_batch, enum_converter, to_json

@@ -11,7 +11,7 @@ from domain.commands.model import CommandDefinition
 from domain.devices.model import DeviceStatus
 from domain.events.model import DEFAULT_TYPES
 from domain.fleet_file.model import CreatedFleetObject, DesiredFleetObject, Fields, FleetKind, StoredFleetObject
-from domain.fleet_file.section import FleetFileReadContext, FleetFileSection, FleetFileWriteContext
+from domain.fleet_file.reconciler import FleetFileReadContext, FleetFileReconciler, FleetFileWriteContext
 from domain.kernel.caller import Role, require_role
 from domain.kernel.errors import Conflict
 from domain.kernel.ids import DeviceTypeId, KeyId, ProjectId
@@ -19,7 +19,7 @@ from domain.webhooks.model import WebhookFormat
 from domain.webhooks.service import WebhookService
 
 
-class FleetProjectSection(FleetFileSection):
+class FleetProjectReconciler(FleetFileReconciler):
     kind = FleetKind.PROJECTS
     tag = "Projects"
     is_scoped = False
@@ -49,7 +49,7 @@ def command_input(definition: CommandDefinition) -> CommandDefinitionInput:
     return CommandDefinitionInput(**{name: getattr(definition, name) for name in EDITABLE_FIELDS})
 
 
-class FleetDeviceTypeSection(FleetFileSection):
+class FleetDeviceTypeReconciler(FleetFileReconciler):
     kind = FleetKind.DEVICE_TYPES
     tag = "Device types"
     is_scoped = False
@@ -83,7 +83,7 @@ class FleetDeviceTypeSection(FleetFileSection):
         run.postponed.deleted_types.append(DeviceTypeId(stored.id))
 
 
-class FleetApiKeySection(FleetFileSection):
+class FleetApiKeyReconciler(FleetFileReconciler):
     kind = FleetKind.API_KEYS
     tag = "API keys"
     is_scoped = False
@@ -108,7 +108,7 @@ class FleetApiKeySection(FleetFileSection):
         run.names.keys.pop(KeyId(stored.id), None)
 
 
-class FleetWebhookSection(FleetFileSection):
+class FleetWebhookReconciler(FleetFileReconciler):
     """Its URL is shown to Admins only."""
 
     kind = FleetKind.WEBHOOKS

@@ -50,7 +50,7 @@ class FleetFileWriteContext(FleetFileReadContext):
     credentials: BulkCredentials = BulkCredentials.NONE
 
 
-class FleetFileSection(ABC):
+class FleetFileReconciler(ABC):
     """`tag`: the group of operations that act on these objects; `reader` and `writer`: the lowest roles that may
     read them all, and change one."""
 
@@ -103,52 +103,52 @@ def defaults_of(model: type[Any], **more: Any) -> Fields:
 
 
 async def reconcile(
-    section: FleetFileSection, run: FleetFileWriteContext, wanted: Sequence[DesiredFleetObject]
+    reconciler: FleetFileReconciler, run: FleetFileWriteContext, wanted: Sequence[DesiredFleetObject]
 ) -> list[FleetObjectOutcome]:
     """Make and change what the file wants. What it does not name is in the result of `surplus`."""
-    _check_distinct(section, wanted)
-    found = list(await section.stored(run, wanted))
+    _check_distinct(reconciler, wanted)
+    found = list(await reconciler.stored(run, wanted))
     outcomes: list[FleetObjectOutcome] = []
     for each in wanted:
         try:
-            resolved = await section.resolve(run, each)
+            resolved = await reconciler.resolve(run, each)
             stored = _pop_match(found, resolved.key)
-            outcomes.append(await _reconcile_one(section, run, resolved, stored))
+            outcomes.append(await _reconcile_one(reconciler, run, resolved, stored))
         except DomainError as error:
             raise with_place(error, each.path) from None
     return outcomes
 
 
 async def prune(
-    section: FleetFileSection, run: FleetFileWriteContext, keep: Sequence[str], path: str
+    reconciler: FleetFileReconciler, run: FleetFileWriteContext, keep: Sequence[str], path: str
 ) -> list[FleetObjectOutcome]:
     """Delete the stored objects whose ids are not in `keep`."""
     outcomes: list[FleetObjectOutcome] = []
-    for stored in reversed(await section.stored(run, None)):
+    for stored in reversed(await reconciler.stored(run, None)):
         if stored.id in keep:
             continue
         try:
-            check_operation(run.caller, section.tag, is_read=False)
-            await section.delete(run, stored)
+            check_operation(run.caller, reconciler.tag, is_read=False)
+            await reconciler.delete(run, stored)
         except DomainError as error:
             raise with_place(error, f"{path} (delete {stored.name})") from None
-        outcomes.append(FleetObjectOutcome(section.kind, FleetAction.DELETE, path, stored.name, stored.id, section.owner))
+        outcomes.append(FleetObjectOutcome(reconciler.kind, FleetAction.DELETE, path, stored.name, stored.id, reconciler.owner))
     return outcomes
 
 
 async def _reconcile_one(
-    section: FleetFileSection, run: FleetFileWriteContext, wanted: DesiredFleetObject, stored: StoredFleetObject | None
+    reconciler: FleetFileReconciler, run: FleetFileWriteContext, wanted: DesiredFleetObject, stored: StoredFleetObject | None
 ) -> FleetObjectOutcome:
-    outcome = FleetObjectOutcome(section.kind, FleetAction.NONE, wanted.path, display_name(wanted.key), "", section.owner)
+    outcome = FleetObjectOutcome(reconciler.kind, FleetAction.NONE, wanted.path, display_name(wanted.key), "", reconciler.owner)
     if stored is None:
-        check_operation(run.caller, section.tag, is_read=False)
-        made = await section.create(run, wanted)
+        check_operation(run.caller, reconciler.tag, is_read=False)
+        made = await reconciler.create(run, wanted)
         return replace(outcome, action=FleetAction.CREATE, id=made.id, secret=made.secret)
     changes = _find_changes(wanted, stored)
     if not changes:
         return replace(outcome, id=stored.id)
-    check_operation(run.caller, section.tag, is_read=False)
-    await section.change(run, stored, {change.name: change.after for change in changes})
+    check_operation(run.caller, reconciler.tag, is_read=False)
+    await reconciler.change(run, stored, {change.name: change.after for change in changes})
     return replace(outcome, action=FleetAction.CHANGE, id=stored.id, changes=changes)
 
 
@@ -168,10 +168,10 @@ def _pop_match(found: list[StoredFleetObject], key: Key) -> StoredFleetObject | 
     return None
 
 
-def _check_distinct(section: FleetFileSection, wanted: Sequence[DesiredFleetObject]) -> None:
+def _check_distinct(reconciler: FleetFileReconciler, wanted: Sequence[DesiredFleetObject]) -> None:
     first: dict[Key, str] = {}
     for each in wanted:
-        if each.key in first and not section.may_repeat:
+        if each.key in first and not reconciler.may_repeat:
             message = f"{display_name(each.key)!r} is in the file twice: also at {first[each.key]}. Give each its own name."
             raise ValidationFailed.for_field(each.path, message)
         first.setdefault(each.key, each.path)

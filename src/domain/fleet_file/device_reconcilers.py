@@ -10,7 +10,7 @@ from domain.commands.command_definitions import EDITABLE_FIELDS, CommandDefiniti
 from domain.devices.model import Device, DeviceMetadata, DeviceStatus
 from domain.devices.registration import DeviceRegistration
 from domain.fleet_file.model import CreatedFleetObject, DesiredFleetObject, Fields, FleetKind, StoredFleetObject
-from domain.fleet_file.section import FleetFileReadContext, FleetFileSection, FleetFileWriteContext, defaults_of
+from domain.fleet_file.reconciler import FleetFileReadContext, FleetFileReconciler, FleetFileWriteContext, defaults_of
 from domain.kernel.caller import Role
 from domain.kernel.errors import ValidationFailed
 from domain.kernel.ids import CommandId, DeviceId, RuleId
@@ -26,7 +26,7 @@ RULE_FIELDS = (
 _SCHEDULE_FIELDS = tuple(one.name for one in fields(ScheduleInput))
 
 
-class FleetDeviceSection(FleetFileSection):
+class FleetDeviceReconciler(FleetFileReconciler):
     kind = FleetKind.DEVICES
     tag = "Devices"
     writer = Role.MEMBER
@@ -101,7 +101,7 @@ def _stored_device(run: FleetFileReadContext, device: Device) -> StoredFleetObje
     return StoredFleetObject(device.device_id, keys, found, device)
 
 
-class FleetDevicePartSection(FleetFileSection):
+class FleetDevicePartReconciler(FleetFileReconciler):
     """Something that belongs to a device."""
 
     writer = Role.MEMBER
@@ -111,7 +111,7 @@ class FleetDevicePartSection(FleetFileSection):
         self.device_id = device_id
 
 
-class FleetCommandSection(FleetDevicePartSection):
+class FleetCommandReconciler(FleetDevicePartReconciler):
     kind = FleetKind.COMMANDS
     tag = "Commands"
     defaults: ClassVar[Fields] = defaults_of(CommandDefinitionInput)
@@ -136,7 +136,7 @@ class FleetCommandSection(FleetDevicePartSection):
         await run.writers.definitions.delete(run.caller, self.device_id, CommandId(stored.id))
 
 
-class FleetScheduleSection(FleetDevicePartSection):
+class FleetScheduleReconciler(FleetDevicePartReconciler):
     """A slot that has run to its end is still what the file wants: it is not made again."""
 
     kind = FleetKind.SCHEDULES
@@ -177,7 +177,7 @@ def _stored_schedule(schedule: Schedule) -> StoredFleetObject:
     return StoredFleetObject(schedule.schedule_id, ((schedule.slot,),), found, schedule)
 
 
-class FleetRuleSection(FleetDevicePartSection):
+class FleetRuleReconciler(FleetDevicePartReconciler):
     kind = FleetKind.RULES
     tag = "Rules"
     may_repeat = True
@@ -200,6 +200,6 @@ class FleetRuleSection(FleetDevicePartSection):
         await run.writers.rules.delete(run.caller, self.device_id, RuleId(stored.id))
 
 
-PARTS: Mapping[FleetKind, type[FleetDevicePartSection]] = {
-    section.kind: section for section in (FleetCommandSection, FleetScheduleSection, FleetRuleSection)
+PARTS: Mapping[FleetKind, type[FleetDevicePartReconciler]] = {
+    reconciler.kind: reconciler for reconciler in (FleetCommandReconciler, FleetScheduleReconciler, FleetRuleReconciler)
 }
