@@ -75,12 +75,9 @@ async def test_will_and_broken_connection_are_one_change(service: Service, owner
 async def test_after_a_kill_who_returns_was_never_gone_and_who_does_not_is_lost_once(service: Service, owner: ApiClient) -> None:
     devices = [await create_device(owner, f"Pump {number}") for number in range(6)]
     returning, absent = devices[:4], devices[4:]
-    for device in devices:
-        async with device.online(service) as line:
-            await line.drain_commands(owner)
     lines = [device.online(service) for device in devices]
     for line in lines:
-        await line.__aenter__()
+        await (await line.__aenter__()).drain_commands(owner)  # then it is stored as online
     await service.kill_and_restart()
     for line in lines:
         await line.__aexit__(None, None, None)
