@@ -25,6 +25,7 @@ async def cli(service: Service, *arguments: str) -> str:
 async def refuse_readings(service: Service, device: Device) -> None:
     of = f"(SELECT device_no FROM devices WHERE device_id = '{device.device_id}')"
     [[number]] = await rows(service, f"SELECT device_no FROM devices WHERE device_no = {of}")
+    await rows(service, "DROP TRIGGER IF EXISTS refuse")  # of a test that failed
     await rows(
         service,
         f"CREATE TRIGGER refuse BEFORE INSERT ON readings WHEN NEW.device_no = {number} "
@@ -57,7 +58,7 @@ async def test_refused_telemetry_is_set_aside_and_a_replay_stores_it(service: Se
     listed = (await cli(service, "list", "--device", bad.device_id)).splitlines()
     ids = [line.split()[0] for line in listed[:-1]]
     assert len(ids) == 3
-    assert all(REFUSAL in line and bad.device_id in line and "SET_ASIDE" in line for line in listed[:-1])
+    assert [line for line in listed[:-1] if not (REFUSAL in line and bad.device_id in line and "SET_ASIDE" in line)] == []
     assert json.loads(await cli(service, "show", ids[-1], "--raw")) == {"m": {"t": 2}}
     assert await metric(owner, service, "latchboard_dead_letters") == 3
 

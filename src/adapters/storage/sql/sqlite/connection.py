@@ -217,10 +217,11 @@ class SqliteConnection:
             raise self.translate(error) from error
 
     def translate(self, error: Exception) -> Exception:
-        """The domain's error for an error of a statement; others are as they are."""
+        """The domain's error for an error of a statement, with that as its cause; others are as they are."""
         if not isinstance(error, DRIVER_ERRORS):
             return error
         translated = translate_error(error)
+        translated.__cause__ = error
         self.failures += isinstance(translated, Unavailable)
         return translated
 
