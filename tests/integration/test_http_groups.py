@@ -169,7 +169,7 @@ async def test_a_rule_is_made_once_on_each_member_that_can_have_it(app: InProces
 
 
 async def test_a_group_is_bounded(ada: ApiCaller, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("domain.group_ports.service.MAX_GROUP_DEVICES", 2)
+    monkeypatch.setattr("domain.groups.service.MAX_GROUP_DEVICES", 2)
     assert group_ports.MAX_GROUP_DEVICES >= 2
     first, second, third = await devices(ada, 3)
     group_id = await group(ada, [first, second])
