@@ -37,12 +37,25 @@ ANALYZE
 """
 A_DAY = {"at_device": 7, "at_since": TODAY - 9 * DAY_MS, "at_until": TODAY - 8 * DAY_MS, "at_limit": 100}
 WHOLE = A_DAY | {"at_since": 0, "at_until": 2**52, "at_limit": 10}
+CURSOR = {"at_device": 7, "at_digest": -1, "at_limit": 10}
 RANGES = json.dumps([[device, A_DAY["at_since"], A_DAY["at_until"]] for device in (1, 2, 3)])
 STATEMENTS = {
     "a day": (readings.LIST_NEWEST_FIRST, A_DAY, PER_DAY, 1),
     "a day, oldest first": (readings.LIST_OLDEST_FIRST, A_DAY, PER_DAY, 1),
     "the newest of all": (readings.LIST_NEWEST_FIRST, WHOLE, 10, math.inf),
     "the oldest of all": (readings.LIST_OLDEST_FIRST, WHOLE, 10, math.inf),
+    "a page of a day, newest first": (
+        readings.PAGE_NEWEST_FIRST[POSTGRES],
+        CURSOR | {"at_since": A_DAY["at_since"], "at_ts": A_DAY["at_until"] - 1},
+        10,
+        1,
+    ),
+    "a page of a day, oldest first": (
+        readings.PAGE_OLDEST_FIRST[POSTGRES],
+        CURSOR | {"at_until": A_DAY["at_until"], "at_ts": A_DAY["at_since"]},
+        10,
+        1,
+    ),
     "replay": (
         readings.LIST_NEWER_THAN_LATEST[POSTGRES],
         {"at_first": 0, "at_device": 0, "at_ts": -1, "at_digest": 0, "at_limit": 10_000},

@@ -48,12 +48,17 @@ LIST_NEWEST_FIRST = select(r.ts, r.packed).where(*_TIME_RANGE).order_by(r.ts.des
 LIST_OLDEST_FIRST = select(r.ts, r.packed).where(*_TIME_RANGE).order_by(r.ts, r.digest).limit(_LIMIT)
 
 _KEY = tuple_(r.ts, r.digest)
-_CURSOR = tuple_(bindparam("at_ts", type_=r.ts.type), bindparam("at_digest", type_=r.digest.type))
+_CURSOR_TS = bindparam("at_ts", type_=r.ts.type)
+_CURSOR = tuple_(_CURSOR_TS, bindparam("at_digest", type_=r.digest.type))
 _OF_DEVICE = select(r.ts, r.digest, r.packed).where(r.device_no == bindparam("at_device"))
-PAGE_NEWEST_FIRST = (
+_NEWEST_FIRST = (
     _OF_DEVICE.where(r.ts >= bindparam("at_since"), _KEY < _CURSOR).order_by(r.ts.desc(), r.digest.desc()).limit(_LIMIT)
 )
-PAGE_OLDEST_FIRST = _OF_DEVICE.where(r.ts < bindparam("at_until"), _KEY > _CURSOR).order_by(r.ts, r.digest).limit(_LIMIT)
+_OLDEST_FIRST = _OF_DEVICE.where(r.ts < bindparam("at_until"), _KEY > _CURSOR).order_by(r.ts, r.digest).limit(_LIMIT)
+# PostgreSQL leaves out no day by a comparison of rows. SQLite would start at the time alone, and pass over all messages of a
+# device whose clock stands still.
+PAGE_NEWEST_FIRST = {SQLITE: _NEWEST_FIRST, POSTGRES: _NEWEST_FIRST.where(r.ts <= _CURSOR_TS)}
+PAGE_OLDEST_FIRST = {SQLITE: _OLDEST_FIRST, POSTGRES: _OLDEST_FIRST.where(r.ts >= _CURSOR_TS)}
 
 # Readers go on, and other writers wait: otherwise two of them would give the same number to different names.
 LOCK_METRIC_NAMES = text("LOCK TABLE metric_names IN SHARE ROW EXCLUSIVE MODE")
@@ -182,15 +187,16 @@ class SqlReadingRepository(SqlRepository):
     async def list_page(
         self, device_no: int, since_ms: int, until_ms: int, limit: int, after: MessageKey | None, *, newest_first: bool = True
     ) -> Sequence[tuple[int, int, bytes]]:
+        dialect = self._session.dialect
         if newest_first:
             ts, digest = after or (until_ms, _BELOW_ANY_DIGEST)
             rows = await self._session.read(
-                PAGE_NEWEST_FIRST, at_device=device_no, at_since=since_ms, at_ts=ts, at_digest=digest, at_limit=limit
+                PAGE_NEWEST_FIRST[dialect], at_device=device_no, at_since=since_ms, at_ts=ts, at_digest=digest, at_limit=limit
             )
         else:
             ts, digest = after or (since_ms, _BELOW_ANY_DIGEST)
             rows = await self._session.read(
-                PAGE_OLDEST_FIRST, at_device=device_no, at_until=until_ms, at_ts=ts, at_digest=digest, at_limit=limit
+                PAGE_OLDEST_FIRST[dialect], at_device=device_no, at_until=until_ms, at_ts=ts, at_digest=digest, at_limit=limit
             )
         return [(row[0], row[1], row[2]) for row in rows]
 
