@@ -7,6 +7,7 @@
     python benches/telemetry_store.py delete DIRECTORY                       delete the busiest device; the delay of other writers
     python benches/telemetry_store.py forget DIRECTORY --days 28             retention of two days' messages; the same
 
+With `--postgres` the database is a PostgreSQL server of its own in DIRECTORY, with default settings, instead of an SQLite file.
 The engine packs the messages, in the order in which a fleet would send them: all devices in turn, for thirty days up to now. One
 device, the busiest, has `--busy` more messages. Run it on an idle machine; figures are printed, nothing is asserted.
 """
@@ -14,13 +15,11 @@ device, the busiest, has `--busy` more messages. Run it on an idle machine; figu
 from __future__ import annotations
 
 import argparse
-import sqlite3
 import statistics
 import sys
 import threading
 import time
 from pathlib import Path
-from typing import Any
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "tests"))
 
@@ -29,18 +28,17 @@ import httpx
 from adapters.engine import _native
 from support.service import EMAIL, PASSWORD, Service
 from support.threaded_device import cpu_seconds
+from telemetry_databases import PostgresDirectory, SqliteDirectory
+from telemetry_filler import fill
 
 DEVICES = 1_000
-DAYS = 30
-DAY_MS = 86_400_000
-ROUNDS_A_BATCH = 20
-BUSY_BATCH = 20_000
 EXPORTED = 10_000_000
-INSERT = "INSERT OR IGNORE INTO readings (device_no, ts, digest, packed) VALUES (?, ?, ?, ?)"
+
+Directory = SqliteDirectory | PostgresDirectory
 
 
-def serving(directory: Path) -> Service:
-    return Service(directory, LATCHBOARD_INGEST_LIMIT="0", LATCHBOARD_LOG_LEVEL="WARNING")
+def serving(directory: Directory) -> Service:
+    return Service(directory.path, LATCHBOARD_INGEST_LIMIT="0", LATCHBOARD_LOG_LEVEL="WARNING", **directory.settings)
 
 
 def sign_in(client: httpx.Client) -> None:
@@ -48,21 +46,7 @@ def sign_in(client: httpx.Client) -> None:
     client.headers["Authorization"] = f"Bearer {login['accessToken']}"
 
 
-def payload(at_ms: int, n: int) -> bytes:
-    return b'{"ts":%d,"m":{"temperature":%d.%02d,"humidity":%d.%d,"pressure":%d.%d,"power":%d,"relay":%s}}' % (
-        at_ms,
-        15 + n % 15,
-        n * 7 % 100,
-        30 + n % 50,
-        n % 10,
-        990 + n % 40,
-        n * 3 % 10,
-        n * 11 % 900,
-        b"true" if n & 64 else b"false",
-    )
-
-
-def load(directory: Path, messages: int, busy: int, count: int) -> None:
+def load(directory: Directory, messages: int, busy: int, count: int) -> None:
     service = serving(directory)
     service.start()
     with httpx.Client(base_url=f"{service.url}/api/v1", timeout=600) as api:
@@ -71,84 +55,11 @@ def load(directory: Path, messages: int, busy: int, count: int) -> None:
             body = {"name": f"Meter {number}", "boardType": "esp32", "appType": "pump"}
             assert api.post("/devices/register", json=body).status_code == 201
     service.stop()
-    path = service.data_dir / "latchboard.db"
-    database = sqlite3.connect(path, isolation_level=None)
-    for pragma in ("synchronous=OFF", "cache_size=-400000", "wal_autocheckpoint=20000"):
-        database.execute(f"PRAGMA {pragma}")
-    numbers = [row[0] for row in database.execute("SELECT device_no FROM devices ORDER BY device_no")]
-    filler = TelemetryLoader(database)
-    rounds = messages // count
-    step_ms = DAYS * DAY_MS // rounds
-    end_ms = int(time.time() * 1000)
-    begun_ms = end_ms - rounds * step_ms
-    began = time.perf_counter()
-    for first in range(0, rounds, ROUNDS_A_BATCH):
-        batch = []
-        for turn in range(first, min(first + ROUNDS_A_BATCH, rounds)):
-            at_ms = begun_ms + turn * step_ms
-            batch += [(no, at_ms + no, payload(at_ms + no, turn * 31 + no)) for no in numbers[:count]]
-        filler.put(batch)
-        if first % (ROUNDS_A_BATCH * 50) == 0:
-            print(f"{filler.rows:,} rows, {filler.rows / (time.perf_counter() - began):,.0f}/s", flush=True)
-    small = sizes(path, database)
-    print(f"{filler.rows:,} messages of {count} devices: {small / filler.rows:.1f} bytes each, {small / 1e9:.2f} GB", flush=True)
-    if busy:
-        step = DAYS * DAY_MS // busy
-        for begin in range(0, busy, BUSY_BATCH):
-            turns = range(begin, min(begin + BUSY_BATCH, busy))
-            filler.put([(numbers[-1], t, payload(t, n)) for n in turns for t in [end_ms - (busy - n) * step]])
-        print(f"{busy:,} more of one device: {(sizes(path, database) - small) / busy:.1f} bytes each", flush=True)
-    filler.close()
+    with directory.tables() as tables:
+        fill(tables, messages, busy, count)
 
 
-class TelemetryLoader:
-    """Writes from the engine to the table without durability, which a benchmark does not need."""
-
-    def __init__(self, database: sqlite3.Connection) -> None:
-        self._database = database
-        self._engine = _native.Engine()
-        self._metrics: list[tuple[int, str]] = []
-        self.rows = 0
-
-    def put(self, messages: list[tuple[int, int, bytes]]) -> None:
-        batch = _native.TelemetryBatch(messages)
-        result = self._engine.ingest(batch)
-        if result.unknown_metric_names:
-            self._number(result.unknown_metric_names)
-            result = self._engine.ingest(batch)
-        assert result.consumed == len(messages)
-        self._database.execute("BEGIN")
-        metrics = [(device, metric, unit) for device, metric, _, unit in result.new_metrics]
-        self._database.executemany("INSERT OR REPLACE INTO device_metrics VALUES (?, ?, ?)", metrics)
-        self._database.executemany(INSERT, result.rows)
-        self._mark(result)
-        self._database.execute("COMMIT")
-        self.rows += result.message_count
-
-    def _number(self, names: list[str]) -> None:
-        for name in names:
-            self._metrics.append((len(self._metrics) + 1, name))
-        self._engine.add_metric_names(self._metrics)
-        self._database.executemany("INSERT OR IGNORE INTO metric_names VALUES (?, ?)", self._metrics)
-
-    def _mark(self, result: Any) -> None:
-        marks = [(device, hour, 1) for device, hour in result.rollup_hours]
-        self._database.executemany("INSERT OR IGNORE INTO rollups_due (device_no, hour, marked_ms) VALUES (?, ?, ?)", marks)
-
-    def close(self) -> None:
-        """Store the last values too, so that the next start has nothing to replay."""
-        while latest := self._engine.checkpoint(2_000):
-            self._database.executemany("INSERT OR REPLACE INTO device_latest (device_no, ts, packed) VALUES (?, ?, ?)", latest)
-        self._database.execute("PRAGMA wal_checkpoint(TRUNCATE)")
-        self._database.close()
-
-
-def sizes(path: Path, database: sqlite3.Connection) -> int:
-    database.execute("PRAGMA wal_checkpoint(TRUNCATE)")
-    return path.stat().st_size
-
-
-def query(directory: Path) -> None:
+def query(directory: Directory) -> None:
     service = serving(directory)
     began = time.perf_counter()
     service.start()
@@ -165,7 +76,7 @@ def query(directory: Path) -> None:
     service.stop()
 
 
-def export(directory: Path) -> None:
+def export(directory: Directory) -> None:
     """Export the readings of the busiest device, at most ten million."""
     service = serving(directory)
     service.start()
@@ -229,7 +140,7 @@ def exported(api: httpx.Client, service: Service, device: str, form: str, most: 
     )
 
 
-def carry(directory: Path) -> None:
+def carry(directory: Directory) -> None:
     service = serving(directory)
     service.start()
     with httpx.Client(base_url=f"{service.url}/api/v1", timeout=600) as api:
@@ -250,41 +161,45 @@ def carry(directory: Path) -> None:
     service.stop()
 
 
-def delete(directory: Path) -> None:
+def delete(directory: Directory) -> None:
     service = serving(directory)
     service.start()
     with httpx.Client(base_url=f"{service.url}/api/v1", timeout=600) as api:
         sign_in(api)
         devices = {each["name"]: each["deviceId"] for each in api.get("/devices").json()}
-        database = sqlite3.connect(f"file:{service.data_dir / 'latchboard.db'}?mode=ro", uri=True)
-        [number] = database.execute("SELECT device_no FROM devices WHERE device_id = ?", [devices[f"Meter {DEVICES}"]]).fetchone()
-        began = time.perf_counter()
-        with WriteDelayProbe(api) as pauses:
-            assert api.delete(f"/devices/{devices[f'Meter {DEVICES}']}").status_code == 200
-            print(f"gone for everybody after {(time.perf_counter() - began) * 1000:.0f} ms")
-            while database.execute("SELECT 1 FROM readings WHERE device_no = ? LIMIT 1", [number]).fetchone():
-                time.sleep(0.5)
+        busy = devices[f"Meter {DEVICES}"]
+        with directory.tables() as tables:
+            number = tables.device_number(busy)
+            began = time.perf_counter()
+            with WriteDelayProbe(api) as pauses:
+                assert api.delete(f"/devices/{busy}").status_code == 200
+                print(f"gone for everybody after {(time.perf_counter() - began) * 1000:.0f} ms", flush=True)
+                while tables.has_readings(number):
+                    time.sleep(0.5)
         print(f"last reading gone after {time.perf_counter() - began:.0f} s; {pauses}")
-        database.close()
     service.stop()
 
 
-def forget(directory: Path, days: int) -> None:
+def forget(directory: Directory, days: int) -> None:
     service = serving(directory)
     service.settings["LATCHBOARD_READINGS_DAYS"] = days
     service.start()
     with httpx.Client(base_url=f"{service.url}/api/v1", timeout=600) as api:
         sign_in(api)
-        while not figure(service, "retention_deleted_rows"):
-            time.sleep(0.2)
-        began, before, last = time.perf_counter(), -1.0, 0.0
         with WriteDelayProbe(api) as pauses:
+            while not figure(service, "retention_deleted_rows"):
+                time.sleep(0.2)
+            began, before, last = time.perf_counter(), -1.0, 0.0
             while last != before:
                 time.sleep(2)
                 before, last = last, figure(service, "retention_deleted_rows")
         took = time.perf_counter() - began - 2
-        print(f"{last:,.0f} rows forgotten in {took:.0f} s: {last / took:,.0f}/s; {pauses}")
+        print(f"{last:,.0f} rows forgotten in {took:.0f} s: {last / max(took, 1):,.0f}/s; {pauses.since(began - FIRST_STEP_S)}")
     service.stop()
+
+
+FIRST_STEP_S = 2
+"""Before rows are seen to be forgotten: one step takes all of them on PostgreSQL, which drops whole days."""
 
 
 class WriteDelayProbe:
@@ -292,7 +207,8 @@ class WriteDelayProbe:
 
     def __init__(self, api: httpx.Client) -> None:
         self._api = api
-        self._took: list[float] = []
+        self._took: list[tuple[float, float]] = []
+        """When each began, and the milliseconds that it took."""
         self._thread = threading.Thread(target=self._run)
         self._stop = threading.Event()
 
@@ -301,7 +217,7 @@ class WriteDelayProbe:
         while not self._stop.wait(0.01):
             began = time.perf_counter()
             assert self._api.put(f"/devices/{device}", json={"location": f"shelf {began}"}).status_code == 200
-            self._took.append((time.perf_counter() - began) * 1000)
+            self._took.append((began, (time.perf_counter() - began) * 1000))
 
     def __enter__(self) -> WriteDelayProbe:
         self._thread.start()
@@ -312,7 +228,11 @@ class WriteDelayProbe:
         self._thread.join()
 
     def __str__(self) -> str:
-        took = sorted(self._took)
+        return self.since(0)
+
+    def since(self, first: float) -> str:
+        """A sentence on the changes since then."""
+        took = sorted(ms for began, ms in self._took if began >= first)
         return (
             f"{len(took)} changes by others: median {statistics.median(took):.1f} ms, p99 {took[len(took) * 99 // 100]:.0f}, "
             f"longest {took[-1]:.0f}"
@@ -339,13 +259,16 @@ if __name__ == "__main__":
     parser.add_argument("--busy", type=int, default=10_000_000)
     parser.add_argument("--devices", type=int, default=DEVICES, help="that share --messages")
     parser.add_argument("--days", type=int, default=28)
+    parser.add_argument("--postgres", action="store_true", help="in a server of its own in the directory")
     given = parser.parse_args()
+    directory = PostgresDirectory(given.directory) if given.postgres else SqliteDirectory(given.directory)
     verbs = {
-        "load": lambda: load(given.directory, given.messages, given.busy, given.devices),
-        "query": lambda: query(given.directory),
-        "export": lambda: export(given.directory),
-        "carry": lambda: carry(given.directory),
-        "delete": lambda: delete(given.directory),
-        "forget": lambda: forget(given.directory, given.days),
+        "load": lambda: load(directory, given.messages, given.busy, given.devices),
+        "query": lambda: query(directory),
+        "export": lambda: export(directory),
+        "carry": lambda: carry(directory),
+        "delete": lambda: delete(directory),
+        "forget": lambda: forget(directory, given.days),
     }
-    verbs[given.verb]()
+    with directory.running(load=given.verb == "load"):
+        verbs[given.verb]()

@@ -45,35 +45,59 @@ def plain_url() -> str:
     return url().replace("+asyncpg", "")
 
 
-def _started() -> str:
-    found = binaries()
-    assert found is not None, f"PostgreSQL is not installed and {REQUIRED} is set; `make apt` installs it"
-    # PostgreSQL refuses to run as root.
-    user = "postgres" if os.geteuid() == 0 else None
-    folder = Path(tempfile.mkdtemp(prefix="latchboard-pg-"))
-    if user:
-        shutil.chown(folder, user)
-    [port] = free_ports(1)
+class Cluster:
+    """A private PostgreSQL server whose data are below `folder`, at a port that was free."""
 
-    def run(program: str, *arguments: str) -> None:
+    def __init__(self, folder: Path) -> None:
+        found = binaries()
+        assert found is not None, f"PostgreSQL is not installed and {REQUIRED} is set; `make apt` installs it"
+        self._binaries = found
+        self._folder = folder
+        self._user = "postgres" if os.geteuid() == 0 else None  # PostgreSQL refuses to run as root
+        [self._port] = free_ports(1)
+
+    def url(self, database: str) -> str:
+        """The URL for SQLAlchemy."""
+        return f"postgresql+asyncpg://postgres@127.0.0.1:{self._port}/{database}"
+
+    def create(self) -> None:
+        self._folder.mkdir(parents=True, exist_ok=True)
+        if self._user:
+            shutil.chown(self._folder, self._user)
+        self._run("initdb", "-A", "trust", "-U", "postgres", "-E", "UTF8", "--locale=C", "--no-sync")
+
+    def start(self, *settings: str) -> None:
+        """`settings`: `name=value`, in place of the server's defaults."""
+        given = " ".join(f"-c {each}" for each in settings)
+        options = f"-p {self._port} -c listen_addresses=127.0.0.1 -c unix_socket_directories={self._folder} {given}"
+        self._run("pg_ctl", "-o", options, "-l", str(self._folder / "log"), "-w", "start")
+
+    def stop(self, mode: str) -> None:
+        """`mode`: `fast` keeps all that was stored, `immediate` leaves it to the next start."""
+        self._run("pg_ctl", "-m", mode, "stop")
+
+    def _run(self, program: str, *arguments: str) -> None:
         subprocess.run(
-            [found / program, "-D", folder / "data", *arguments],
+            [self._binaries / program, "-D", self._folder / "data", *arguments],
             check=True,
-            user=user,
-            cwd=folder,
+            user=self._user,
+            cwd=self._folder,
             timeout=TIMEOUT_S,
             stdout=subprocess.DEVNULL,
             stderr=None,
         )
 
+
+def _started() -> str:
+    folder = Path(tempfile.mkdtemp(prefix="latchboard-pg-"))
+    cluster = Cluster(folder)
+    cluster.create()
+
     def stop() -> None:
-        run("pg_ctl", "-m", "immediate", "stop")
+        cluster.stop("immediate")
         shutil.rmtree(folder, ignore_errors=True)
 
-    run("initdb", "-A", "trust", "-U", "postgres", "-E", "UTF8", "--locale=C", "--no-sync")
-    # The data does not survive the tests, so no write waits for the disk, and nothing tidies up in the background.
-    settings = "-c fsync=off -c full_page_writes=off -c autovacuum=off"
-    options = f"-p {port} -c listen_addresses=127.0.0.1 -c unix_socket_directories={folder} {settings}"
     atexit.register(stop)
-    run("pg_ctl", "-o", options, "-l", str(folder / "log"), "-w", "start")
-    return f"postgresql+asyncpg://postgres@127.0.0.1:{port}/latchboard_tests"
+    # The data does not survive the tests, so no write waits for the disk, and nothing tidies up in the background.
+    cluster.start("fsync=off", "full_page_writes=off", "autovacuum=off")
+    return cluster.url("latchboard_tests")
