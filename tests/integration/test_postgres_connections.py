@@ -15,8 +15,13 @@ from adapters.storage.sql import SqlDatabase, tables
 from adapters.storage.sql.bulk_statements import bulk_insert
 from adapters.storage.sql.postgres import backend, pool
 from adapters.storage.sql.postgres.listen_notify import PostgresListener
+from domain.kernel.clock import HOUR_MS
 from domain.kernel.errors import Unavailable
+from domain.telemetry.engine.reference_engine import ReferenceEngine
+from domain.telemetry.reading_packing import pack_readings
+from domain.telemetry.rollup_service import RollupService
 from support import empty_database, postgres, storage
+from support.manual_clock import ManualClock
 from support.silent_network import silent_network
 from support.waiting import TIMEOUT_S
 
@@ -189,3 +194,20 @@ async def test_nothing_runs_after_a_transaction_that_could_not_begin(tmp_path: P
         monkeypatch.undo()
         async with uow.read() as tx:
             assert not await tx.accounts.has_any()
+
+
+async def test_the_readings_of_an_hour_are_read_without_a_transaction_around_each_page(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A backlog of roll-ups has a page for each hour of a device."""
+    async with storage.open_storage("postgres", tmp_path, pool_size=1) as uow:
+        hour = storage.NOW // HOUR_MS - 5
+        rollups = RollupService(uow=uow, clock=ManualClock(storage.NOW), engine=ReferenceEngine())
+        async with uow.write() as tx:
+            await tx.readings.add_many([(1, hour * HOUR_MS + 7, 1, pack_readings([(1, 20.5)]))])
+            await tx.rollups.mark_due([(1, hour)], storage.NOW)
+        monkeypatch.setitem(backend._BEGIN, False, "BEGIN NONSENSE")
+        assert await rollups.run_once() == 1
+        monkeypatch.undo()
+        async with uow.read() as tx:
+            assert [at for at, _ in await tx.rollups.list_between(1, hour, hour + 1, 10)] == [hour]

@@ -57,7 +57,7 @@ class RollupService:
 
     async def run_once(self) -> int:
         """Compute some roll-ups, oldest hour first. Returns how many marks were processed; 0 when none is due."""
-        async with self._uow.read() as tx:
+        async with self._uow.read(one_statement=True) as tx:
             due = await tx.rollups.list_due((self._clock.now_ms() - GRACE_MS) // HOUR_MS, MARKS_PER_STEP)
         aggregated: list[tuple[DueRollup, list[AggregateCell]]] = []
         messages = 0
@@ -78,7 +78,7 @@ class RollupService:
         span = MessageTimeRange(hour * HOUR_MS, (hour + 1) * HOUR_MS)
         aggregator, messages, after = self._engine.create_aggregator(HOUR_MS), 0, None
         while True:
-            async with self._uow.read() as tx:
+            async with self._uow.read(one_statement=True) as tx:
                 rows, after = await read_page(tx, device_no, span, PAGE_MESSAGES, after)
             aggregator.add(rows)
             messages += len(rows)
