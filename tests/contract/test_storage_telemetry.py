@@ -89,6 +89,20 @@ async def test_readings_of_a_device_are_deleted_in_batches(world: StoredAccount)
         assert len(await tx.readings.list_between(2, 0, 9, 9)) == 5
 
 
+async def test_each_batch_of_readings_to_delete_begins_where_the_last_one_ended(world: StoredAccount) -> None:
+    async with world.uow.write() as tx:
+        await tx.readings.add_many([(device, at, digest, b"x") for device in (1, 2) for at in (1, 2, 3) for digest in (-7, 7)])
+        first, after = await tx.readings.delete_next_batch(1, 3, None)
+        assert (first, after) == (3, (2, -7))
+        await tx.readings.add_many([(1, 1, 5, b"late"), (1, 2, -7, b"late")])
+        second, after = await tx.readings.delete_next_batch(1, 3, after)
+        assert (second, after) == (3, (3, 7))
+        assert await tx.readings.delete_next_batch(1, 3, after) == (0, (3, 7))
+        assert [at for at, _ in await tx.readings.list_between(1, 0, 9, 9)] == [2, 1]
+        assert await tx.readings.delete_batch(1, 9) == 2
+        assert len(await tx.readings.list_between(2, 0, 9, 9)) == 6
+
+
 async def test_old_readings_are_found_by_device_and_deleted_in_batches(world: StoredAccount) -> None:
     async with world.uow.write() as tx:
         await tx.readings.add_many([(device, at, 1, b"x") for device in (1, 7, 9) for at in range(5)])

@@ -38,6 +38,7 @@ ANALYZE
 A_DAY = {"at_device": 7, "at_since": TODAY - 9 * DAY_MS, "at_until": TODAY - 8 * DAY_MS, "at_limit": 100}
 WHOLE = A_DAY | {"at_since": 0, "at_until": 2**52, "at_limit": 10}
 CURSOR = {"at_device": 7, "at_digest": -1, "at_limit": 10}
+AFTER = {"at_device": 7, "at_after_ts": A_DAY["at_since"], "at_after_digest": -1}
 RANGES = json.dumps([[device, A_DAY["at_since"], A_DAY["at_until"]] for device in (1, 2, 3)])
 STATEMENTS = {
     "a day": (readings.LIST_NEWEST_FIRST, A_DAY, PER_DAY, 1),
@@ -79,6 +80,18 @@ STATEMENTS = {
         {"at_device": 7, "at_since": FIRST, "at_until": FIRST, "at_keys": json.dumps([[FIRST, 1], [FIRST, 2]])},
         0,
         2,  # one day, and the table that is changed
+    ),
+    "the end of a batch to delete": (
+        readings.LAST_OF_BATCH,
+        AFTER | {"at_before": 2**52, "at_offset": 9},
+        1,
+        1,
+    ),
+    "a batch to delete": (
+        readings.DELETE_UP_TO,
+        AFTER | {"at_ts": A_DAY["at_until"] - 1, "at_digest": 0},
+        PER_DAY,
+        2,
     ),
     "roll-ups": (
         rollups.LIST_BETWEEN,

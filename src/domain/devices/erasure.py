@@ -31,15 +31,25 @@ Pause = Callable[[], Awaitable[None]]
 """Awaited between two batches."""
 
 
+BatchEnd = tuple[int, int] | None
+"""The key of the last reading that a batch deleted; None before the first batch."""
+
+
 class ErasableRepository(Protocol):
-    """Implemented by the repositories of readings, roll-ups and dead letters."""
+    """Implemented by the repositories of roll-ups and dead letters."""
 
     async def delete_batch(self, device_no: int, limit: int) -> int: ...
 
 
+class ErasableReadings(Protocol):
+    """Implemented by the repository of readings: of millions, each batch begins where the last one ended."""
+
+    async def delete_next_batch(self, device_no: int, limit: int, after: BatchEnd) -> tuple[int, BatchEnd]: ...
+
+
 class DeviceErasureTx(Transaction, HasDevices, Protocol):
     @property
-    def readings(self) -> ErasableRepository: ...
+    def readings(self) -> ErasableReadings: ...
 
     @property
     def rollups(self) -> ErasableRepository: ...
@@ -99,16 +109,17 @@ class DeviceErasureService:
         return min(remaining) + TOMBSTONE_RETENTION_MS if remaining else None
 
     async def _erase_rows(self, device_no: int, pause: Pause) -> None:
-        deleted = 1
+        deleted, after = 1, None
         while deleted:
             await pause()
             async with self.uow.write(caller=None) as tx:
-                deleted = await _delete_batch(tx, device_no)
+                deleted, after = await _delete_batch(tx, device_no, after)
 
     async def _erase_tombstone(self, device_no: int, deleted_ms: int) -> bool:
         """False if it is too early, or if rows have come meanwhile."""
         async with self.uow.write(caller=None) as tx:
-            if await _delete_batch(tx, device_no):
+            deleted, _ = await _delete_batch(tx, device_no, None)
+            if deleted:
                 return False
             await tx.devices.delete_reported_data(device_no)
             if self.clock.now_ms() < deleted_ms + TOMBSTONE_RETENTION_MS:
@@ -118,9 +129,10 @@ class DeviceErasureService:
             return True
 
 
-async def _delete_batch(tx: DeviceErasureTx, device_no: int) -> int:
-    """Returns how many rows; 0 when none are left."""
-    for repository in (tx.readings, tx.rollups, tx.dead_letters):
-        if deleted := await repository.delete_batch(device_no, BATCH_ROWS):
-            return deleted
-    return 0
+async def _delete_batch(tx: DeviceErasureTx, device_no: int, after: BatchEnd) -> tuple[int, BatchEnd]:
+    """Returns how many rows, 0 when none are left, and the `after` of the next batch."""
+    deleted, after = await tx.readings.delete_next_batch(device_no, BATCH_ROWS, after)
+    for repository in (tx.rollups, tx.dead_letters):
+        if not deleted:
+            deleted = await repository.delete_batch(device_no, BATCH_ROWS)
+    return deleted, after

@@ -75,6 +75,10 @@ class ReadingRepository(Protocol):
     async def delete_batch(self, device_no: int, limit: int, before_ms: int = MAX_TIME_MS) -> int:
         """Delete up to `limit` of the device's rows before that time, oldest first. Returns how many; 0 when none are left."""
 
+    async def delete_next_batch(self, device_no: int, limit: int, after: MessageKey | None) -> tuple[int, MessageKey | None]:
+        """Delete up to `limit` of the device's rows that follow `after`, oldest first. Returns how many, and the `after` of the
+        next batch. Rows of earlier times that are stored meanwhile are left."""
+
     async def delete_messages(self, device_no: int, keys: Sequence[MessageKey]) -> None:
         """Delete these messages of the device, and no others. `keys` is in order."""
 

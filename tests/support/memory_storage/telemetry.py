@@ -90,6 +90,11 @@ class MemoryReadingRepository:
         mine = sorted(key for key in self._database.rows(READINGS) if key[0] == device_no and key[1] < before_ms)
         return self._database.delete(READINGS, mine[:limit])
 
+    async def delete_next_batch(self, device_no: int, limit: int, after: MessageKey | None) -> tuple[int, MessageKey | None]:
+        mine = sorted(key for key in self._database.rows(READINGS) if key[0] == device_no and (after is None or key[1:] > after))
+        deleted = self._database.delete(READINGS, mine[:limit])
+        return deleted, mine[deleted - 1][1:] if deleted else after
+
     async def delete_messages(self, device_no: int, keys: Sequence[MessageKey]) -> None:
         self._database.delete(READINGS, [(device_no, *key) for key in keys if (device_no, *key) in self._database.rows(READINGS)])
 

@@ -152,21 +152,34 @@ DELETE_MESSAGES = {
         "FROM json_array_elements(CAST(:at_keys AS json))",
     }.items()
 }
-# A range of keys, because the database would look up each key of a list separately.
+# A range of keys, because the database would look up each key of a list separately. It begins where the last batch ended: on
+# PostgreSQL deleted rows stay in the index for a while, and a search from the first one passes over all of them.
+_AFTER_TS = bindparam("at_after_ts", type_=r.ts.type)
+_AFTER = tuple_(_AFTER_TS, bindparam("at_after_digest", type_=r.digest.type))
 LAST_OF_BATCH = (
     select(r.ts, r.digest)
-    .where(r.device_no == bindparam("at_device"), r.ts < bindparam("at_before"))
+    .where(
+        r.device_no == bindparam("at_device"),
+        r.ts >= _AFTER_TS,
+        _KEY > _AFTER,
+        r.ts < bindparam("at_before"),
+    )
     .order_by(r.ts, r.digest)
     .limit(1)
     .offset(bindparam("at_offset"))
 )
 DELETE_UP_TO = _text_with_bigints(
-    "DELETE FROM readings WHERE device_no = :at_device AND ts <= :at_ts AND (ts, digest) <= (:at_ts, :at_digest) RETURNING ts",
+    "DELETE FROM readings WHERE device_no = :at_device "
+    "AND ts >= :at_after_ts AND (ts, digest) > (:at_after_ts, :at_after_digest) "
+    "AND ts <= :at_ts AND (ts, digest) <= (:at_ts, :at_digest) RETURNING ts",
     "at_device",
+    "at_after_ts",
+    "at_after_digest",
     "at_ts",
     "at_digest",
 )
 _BELOW_ANY_DIGEST = -(2**31) - 1
+_BEFORE_ALL: MessageKey = (0, _BELOW_ANY_DIGEST)
 
 
 class SqlReadingRepository(SqlRepository):
@@ -248,9 +261,19 @@ class SqlReadingRepository(SqlRepository):
         return [(row[0], row[1], row[2], row[3]) for row in rows]
 
     async def delete_batch(self, device_no: int, limit: int, before_ms: int = MAX_TIME_MS) -> int:
-        found = await self._session.read(LAST_OF_BATCH, at_device=device_no, at_before=before_ms, at_offset=limit - 1)
-        ts, digest = found[0] if found else (before_ms, _BELOW_ANY_DIGEST)
-        return await self._count_changed(DELETE_UP_TO, at_device=device_no, at_ts=ts, at_digest=digest)
+        return (await self._delete_after(_BEFORE_ALL, device_no, limit, before_ms))[0]
+
+    async def delete_next_batch(self, device_no: int, limit: int, after: MessageKey | None) -> tuple[int, MessageKey | None]:
+        deleted, last = await self._delete_after(after or _BEFORE_ALL, device_no, limit, MAX_TIME_MS)
+        return deleted, last or after
+
+    async def _delete_after(self, after: MessageKey, device_no: int, limit: int, before_ms: int) -> tuple[int, MessageKey | None]:
+        """How many, and the key of the last one if there were as many as `limit`."""
+        begin = {"at_device": device_no, "at_after_ts": after[0], "at_after_digest": after[1]}
+        found = await self._session.read(LAST_OF_BATCH, **begin, at_before=before_ms, at_offset=limit - 1)
+        last = (found[0][0], found[0][1]) if found else None
+        ts, digest = last or (before_ms, _BELOW_ANY_DIGEST)
+        return await self._count_changed(DELETE_UP_TO, **begin, at_ts=ts, at_digest=digest), last
 
     async def delete_messages(self, device_no: int, keys: Sequence[MessageKey]) -> None:
         if keys:
