@@ -204,8 +204,10 @@ class SqliteDirectory:
     @contextmanager
     def tables(self) -> Iterator[TelemetryTables]:
         tables = SqliteTables(self._path)
-        yield tables
-        tables.close()
+        try:
+            yield tables
+        finally:
+            tables.close()
 
 
 class PostgresDirectory:

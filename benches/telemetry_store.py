@@ -19,6 +19,8 @@ import statistics
 import sys
 import threading
 import time
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "tests"))
@@ -37,35 +39,36 @@ EXPORTED = 10_000_000
 Directory = SqliteDirectory | PostgresDirectory
 
 
-def serving(directory: Directory) -> Service:
-    return Service(directory.path, LATCHBOARD_INGEST_LIMIT="0", LATCHBOARD_LOG_LEVEL="WARNING", **directory.settings)
-
-
-def sign_in(client: httpx.Client) -> None:
-    login = client.post("/auth/login", json={"email": EMAIL, "password": PASSWORD}).json()
-    client.headers["Authorization"] = f"Bearer {login['accessToken']}"
+@contextmanager
+def serving(directory: Directory, **settings: object) -> Iterator[tuple[Service, httpx.Client]]:
+    """The running service, and a client that is signed in."""
+    given = {"LATCHBOARD_INGEST_LIMIT": "0", "LATCHBOARD_LOG_LEVEL": "WARNING", **directory.settings, **settings}
+    service = Service(directory.path, **given)
+    began = time.perf_counter()
+    try:
+        service.start()
+        print(f"ready after {time.perf_counter() - began:.1f} s")
+        with httpx.Client(base_url=f"{service.url}/api/v1", timeout=600) as api:
+            login = api.post("/auth/login", json={"email": EMAIL, "password": PASSWORD}).json()
+            api.headers["Authorization"] = f"Bearer {login['accessToken']}"
+            yield service, api
+        service.stop()
+    finally:
+        if service.is_running:
+            service.kill()
 
 
 def load(directory: Directory, messages: int, busy: int, count: int) -> None:
-    service = serving(directory)
-    service.start()
-    with httpx.Client(base_url=f"{service.url}/api/v1", timeout=600) as api:
-        sign_in(api)
+    with serving(directory) as (_, api):
         for number in [*range(count), DEVICES]:
             body = {"name": f"Meter {number}", "boardType": "esp32", "appType": "pump"}
             assert api.post("/devices/register", json=body).status_code == 201
-    service.stop()
     with directory.tables() as tables:
         fill(tables, messages, busy, count)
 
 
 def query(directory: Directory) -> None:
-    service = serving(directory)
-    began = time.perf_counter()
-    service.start()
-    print(f"ready after {time.perf_counter() - began:.1f} s")
-    with httpx.Client(base_url=f"{service.url}/api/v1", timeout=600) as api:
-        sign_in(api)
+    with serving(directory) as (service, api):
         until_summed_up(api, service)
         devices = {each["name"]: each["deviceId"] for each in api.get("/devices").json()}
         meter, busy = devices["Meter 50"], devices[f"Meter {DEVICES}"]
@@ -73,19 +76,14 @@ def query(directory: Directory) -> None:
             print(name)
             for path in QUESTIONS:
                 timed(api, f"/devices/{device}/telemetry{path}")
-    service.stop()
 
 
 def export(directory: Directory) -> None:
     """Export the readings of the busiest device, at most ten million."""
-    service = serving(directory)
-    service.start()
-    with httpx.Client(base_url=f"{service.url}/api/v1", timeout=600) as api:
-        sign_in(api)
+    with serving(directory) as (service, api):
         busy = next(each["deviceId"] for each in api.get("/devices").json() if each["name"] == f"Meter {DEVICES}")
         for form, most in (("csv", EXPORTED // 10), ("ndjson", EXPORTED)):
             exported(api, service, busy, form, most)
-    service.stop()
 
 
 QUESTIONS = (
@@ -141,10 +139,7 @@ def exported(api: httpx.Client, service: Service, device: str, form: str, most: 
 
 
 def carry(directory: Directory) -> None:
-    service = serving(directory)
-    service.start()
-    with httpx.Client(base_url=f"{service.url}/api/v1", timeout=600) as api:
-        sign_in(api)
+    with serving(directory) as (service, api):
         devices = []
         for each in api.get("/devices").json()[:DEVICES]:
             credentials = api.post(f"/devices/{each['deviceId']}/credentials", json={"rotate": True}).json()
@@ -158,14 +153,10 @@ def carry(directory: Directory) -> None:
                 f"{stats['confirmed'] / seconds:,.0f} messages/s in {seconds:.0f} s, PUBACK median {stats['confirmation_p50_us'] / 1000:.0f} ms"
             )
         print(f"{resident_mib(service)} MiB resident")
-    service.stop()
 
 
 def delete(directory: Directory) -> None:
-    service = serving(directory)
-    service.start()
-    with httpx.Client(base_url=f"{service.url}/api/v1", timeout=600) as api:
-        sign_in(api)
+    with serving(directory) as (_, api):
         devices = {each["name"]: each["deviceId"] for each in api.get("/devices").json()}
         busy = devices[f"Meter {DEVICES}"]
         with directory.tables() as tables:
@@ -177,15 +168,10 @@ def delete(directory: Directory) -> None:
                 while tables.has_readings(number):
                     time.sleep(0.5)
         print(f"last reading gone after {time.perf_counter() - began:.0f} s; {pauses}")
-    service.stop()
 
 
 def forget(directory: Directory, days: int) -> None:
-    service = serving(directory)
-    service.settings["LATCHBOARD_READINGS_DAYS"] = days
-    service.start()
-    with httpx.Client(base_url=f"{service.url}/api/v1", timeout=600) as api:
-        sign_in(api)
+    with serving(directory, LATCHBOARD_READINGS_DAYS=days) as (service, api):
         with WriteDelayProbe(api) as pauses:
             while not figure(service, "retention_deleted_rows"):
                 time.sleep(0.2)
@@ -195,7 +181,6 @@ def forget(directory: Directory, days: int) -> None:
                 before, last = last, figure(service, "retention_deleted_rows")
         took = time.perf_counter() - began - 2
         print(f"{last:,.0f} rows forgotten in {took:.0f} s: {last / max(took, 1):,.0f}/s; {pauses.since(began - FIRST_STEP_S)}")
-    service.stop()
 
 
 FIRST_STEP_S = 2
