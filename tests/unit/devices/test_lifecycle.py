@@ -8,7 +8,9 @@ from domain.devices.registration import DeviceRegistration
 from domain.kernel.caller import Role
 from domain.kernel.errors import Conflict, NotFound, PermissionDenied, Unavailable, VersionMismatch
 from domain.kernel.ids import ProjectId
+from domain.telemetry.ports import MessageKey
 from support.device_world import DeviceWorld
+from support.memory_storage.telemetry import MemoryReadingRepository
 
 
 async def at_once() -> None:
@@ -173,6 +175,27 @@ async def test_a_deleted_device_is_gone_with_its_connection_and_its_readings_fol
     assert len(world.facts("device_deleted")) == 1
     await world.erasure.erase_pending(at_once)
     assert await left_of(world, device.device_no) == 0
+
+
+async def test_each_batch_of_its_readings_begins_where_the_last_one_ended(
+    world: DeviceWorld, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    begins: list[object] = []
+    delete = MemoryReadingRepository.delete_next_batch
+
+    async def recorded(self: MemoryReadingRepository, device_no: int, limit: int, after: MessageKey | None) -> object:
+        begins.append(after)
+        return await delete(self, device_no, limit, after)
+
+    monkeypatch.setattr(MemoryReadingRepository, "delete_next_batch", recorded)
+    device = await world.device()
+    async with world.uow.write() as tx:
+        await tx.readings.add_many([(device.device_no, at, 7, b"x") for at in range(2 * BATCH_ROWS)])
+    await world.devices.delete(world.session(), device.device_id)
+    await world.erasure.erase_pending(at_once)
+    *batches, at_the_end = begins
+    assert batches == [None, (BATCH_ROWS - 1, 7), (2 * BATCH_ROWS - 1, 7)]
+    assert at_the_end is None  # also what was stored meanwhile with an earlier time
 
 
 async def left_of(world: DeviceWorld, device_no: int) -> int:
