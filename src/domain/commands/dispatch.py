@@ -77,7 +77,7 @@ class CommandDispatchService:
         self._recently_sent: dict[ExecutionId, None] = {}
         self._next_expiry_ms: int | None = None
         """A lower bound of the next deadline; None: unknown."""
-        self.sent = self.resent = 0
+        self.sent = self.resent = self._rescans = 0
 
     def on_device_ready(self, device_no: int, since_ms: int, held_until_ms: int = 0) -> None:
         """The device has subscribed to its commands. `held_until_ms` as in `DeviceSubscribed`."""
@@ -94,6 +94,7 @@ class CommandDispatchService:
         """Scan the whole queue, for commands of other instances and for connections without a notification."""
         self._rescan_after_seq = 0
         self._next_expiry_ms = None
+        self._rescans += 1
 
     def rescan_and_reset(self) -> None:
         """Periodic `rescan` that also stops waiting for overdue subscription notifications."""
@@ -125,10 +126,14 @@ class CommandDispatchService:
 
     async def next_expiry_ms(self) -> int | None:
         """A time not later than the next deadline. Read from the database once, then kept up to date by each new command."""
-        if self._next_expiry_ms is None:
-            async with self._uow.read() as tx:
-                self._next_expiry_ms = await tx.executions.next_expiry_ms()
-        return self._next_expiry_ms
+        if self._next_expiry_ms is not None:
+            return self._next_expiry_ms
+        rescans = self._rescans
+        async with self._uow.read() as tx:
+            found = await tx.executions.next_expiry_ms()
+        if rescans == self._rescans:  # otherwise something has changed since the read
+            self._next_expiry_ms = found
+        return found
 
     async def _follow_clock(self) -> None:
         if await self.deadlines.follow():
@@ -143,7 +148,7 @@ class CommandDispatchService:
             items = await self._load_backlog(ready)
         else:
             commands = self._pop_queued()
-            if any(self._has_reconnected(command.device.device_id) for command in commands):
+            if any(map(self._link.is_connected, {one.device.device_id for one in commands} & self._needs_backlog)):
                 async with self._uow.read() as tx:
                     items = await self._connected_only(tx, group_by_device(commands))
             else:
@@ -193,9 +198,6 @@ class CommandDispatchService:
             self._next_expiry_ms = min([self._next_expiry_ms, *(command.execution.expires_ms for command in commands)])
         return commands
 
-    def _has_reconnected(self, device_id: DeviceId) -> bool:
-        return device_id in self._needs_backlog and self._link.is_connected(device_id)
-
     async def _connected_only(
         self, tx: DispatchTx | None, by_device: Mapping[DeviceId, QueuedForDevice]
     ) -> Sequence[DispatchItem]:
@@ -244,10 +246,9 @@ class CommandDispatchService:
 
     def _add_sent(self, device: Device, execution: Execution, now_ms: int) -> None:
         self.sent += 1
-        ends = policy.is_done_when_sent(device, execution.cmd)
-        if ends:
-            after = replace(execution, sent_ms=now_ms)
-            self._add_transition(after, ExecutionStatus.DONE, now_ms, build_result("STATE_MATCH"))
+        if policy.is_done_when_sent(device, execution.cmd):
+            sent = replace(execution, sent_ms=now_ms)
+            self._add_transition(sent, ExecutionStatus.DONE, now_ms, build_result("STATE_MATCH"))
         else:
             self._add_transition(execution, ExecutionStatus.SENT, now_ms, None)
 

@@ -15,6 +15,7 @@ from domain.devices.device_codec import CommandResultReport
 from domain.kernel.caller import SystemCaller
 from domain.kernel.errors import Conflict, PermissionDenied, ValidationFailed
 from support.device_world import ACCOUNT, DeviceWorld
+from support.memory_storage.commands import MemoryExecutionRepository
 
 
 def sent(world: DeviceWorld) -> list[str]:
@@ -86,6 +87,27 @@ async def test_a_command_of_another_instance_that_comes_during_a_read_is_sent(
         world.dispatch.on_device_ready(device.device_no, world.clock.now_ms())
     await world.dispatch_all()
     assert sent(world) == ["ON"]
+
+
+async def test_a_deadline_of_another_instance_that_comes_during_a_read_is_kept(
+    world: DeviceWorld, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    device = await world.device()
+    await world.dispatch_all()
+    world.dispatch.rescan()
+    next_expiry_ms = MemoryExecutionRepository.next_expiry_ms
+
+    async def read_too_early(executions: MemoryExecutionRepository) -> int | None:
+        found = await next_expiry_ms(executions)
+        monkeypatch.undo()
+        await world.commands.submit(world.session(), device.device_id, "ON", ttl_ms=5_000)
+        world.offers.pop_batch(9)  # it is in the database only
+        world.dispatch.rescan()
+        return found
+
+    monkeypatch.setattr(MemoryExecutionRepository, "next_expiry_ms", read_too_early)
+    assert await world.dispatch.next_expiry_ms() is None
+    assert await world.dispatch.next_expiry_ms() == world.clock.now_ms() + 5_000
 
 
 async def test_a_queue_entry_does_not_overtake_commands_on_later_scan_pages(world: DeviceWorld) -> None:
