@@ -8,7 +8,7 @@ import time
 import pytest
 from playwright.async_api import Page, Route, expect
 
-from support.browser import PHONE, open_browser
+from support.browser import PHONE, open_browser_without_worker
 from support.device import Device, create_device
 from support.service import ApiClient, Service
 
@@ -43,7 +43,7 @@ async def test_events_that_arrive_while_more_is_loaded_are_shown_once_and_push_n
     service: Service, owner: ApiClient, place: str
 ) -> None:
     device = await create_device(owner, "Busy pump")
-    async with open_browser(service) as browser, device.online(service):
+    async with open_browser_without_worker(service) as browser, device.online(service):
         await switch(owner, device, COMMANDS, "before")
         page = await browser.open_signed_in()
         held, release = asyncio.Event(), asyncio.Event()
@@ -84,7 +84,7 @@ async def test_the_log_is_german_for_a_german_reader(service: Service, owner: Ap
     await owner.post(f"{device.path}/grants", {"apiKeyId": key["keyId"], "commands": ["OPEN"]}, expect=201)
     async with device.online(service):
         await switch(owner, device, 1, "Probelauf")
-        async with open_browser(service, PHONE, language="de-DE") as browser:
+        async with open_browser_without_worker(service, PHONE, language="de-DE") as browser:
             page = await browser.open_signed_in()
             await page.goto(f"{service.url}/#/device/{device.device_id}/history")
             for text in (
@@ -104,7 +104,7 @@ async def test_the_log_is_german_for_a_german_reader(service: Service, owner: Ap
 async def test_a_history_that_opens_while_the_device_switches_is_shown(service: Service, owner: ApiClient) -> None:
     """Head and history of the page load the same names; the head begins again with each change, and must not end that request."""
     device = await create_device(owner, "Busy pump")
-    async with open_browser(service) as browser, device.online(service):
+    async with open_browser_without_worker(service) as browser, device.online(service):
         page = await browser.open_signed_in()
         held, release = asyncio.Event(), asyncio.Event()
 
@@ -130,7 +130,7 @@ async def test_the_switch_is_on_the_screen_of_a_german_reader_while_the_device_i
     device = await create_device(owner, "Pumpe")
     async with device.online(service):
         await switch(owner, device, 1, "Probelauf")
-    async with open_browser(service, PHONE, language="de-DE") as browser:
+    async with open_browser_without_worker(service, PHONE, language="de-DE") as browser:
         page = await browser.open_signed_in()
         await page.goto(f"{service.url}/#/device/{device.device_id}/rules")
         await expect(page.get_by_text("Ein, zuletzt bekannt").first).to_be_visible()

@@ -10,7 +10,7 @@ import httpx
 import pytest
 from playwright.async_api import CDPSession, Page, Route, expect
 
-from support.browser import PHONE, Browser, expect_live, open_browser
+from support.browser import PHONE, Browser, expect_live, open_browser_without_worker
 from support.device import create_device
 from support.empty_database import empty_postgres
 from support.service import EMAIL, PASSWORD, Service
@@ -71,7 +71,7 @@ async def refuse_once(page: Page, path: str, method: str) -> None:
 
 
 async def test_a_passkey_is_added_signs_in_approves_and_is_removed_on_the_phone(own_service: Service) -> None:
-    async with own_service.api() as owner, open_browser(own_service, PHONE) as phone:
+    async with own_service.api() as owner, open_browser_without_worker(own_service, PHONE) as phone:
         gate = await create_device(owner, "Gate")
         await owner.post(f"{gate.path}/commands", {"name": "OPEN", "label": "Open", "requiresApproval": True}, expect=201)
         key = await owner.post("/keys", {"name": "Robot"}, expect=201)
@@ -119,7 +119,7 @@ async def sign_out(page: Page) -> None:
 
 async def test_who_must_have_a_factor_takes_a_passkey_and_one_that_checks_nobody_is_told(tmp_path: Path) -> None:
     with Service(tmp_path, LATCHBOARD_REQUIRE_SECOND_FACTOR="all") as service:
-        async with open_browser(service, PHONE) as phone:
+        async with open_browser_without_worker(service, PHONE) as phone:
             page, debugger, authenticator = await open_page(phone, is_verified=False)
             await enter_password(page)
             await expect(page.get_by_role("heading", name="Set up a second factor")).to_be_visible()

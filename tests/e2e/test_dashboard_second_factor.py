@@ -11,14 +11,14 @@ import pyotp
 import pytest
 from playwright.async_api import Page, Route, WebSocketRoute, expect
 
-from support.browser import PHONE, Browser, expect_live, open_browser
+from support.browser import PHONE, Browser, expect_live, open_browser_without_worker
 from support.device import create_device
 from support.service import EMAIL, PASSWORD, ApiClient, Service
 
 
 @pytest.fixture
 async def phone(service: Service) -> AsyncIterator[Browser]:
-    async with open_browser(service, PHONE) as made:
+    async with open_browser_without_worker(service, PHONE) as made:
         yield made
 
 
@@ -93,7 +93,7 @@ async def set_up_in(page: Page) -> tuple[pyotp.TOTP, list[str]]:
 
 async def test_a_person_sets_the_second_factor_up_on_the_phone_renews_the_codes_and_turns_it_off(tmp_path: Path) -> None:
     with Service(tmp_path) as service:
-        async with open_browser(service, PHONE) as phone:
+        async with open_browser_without_worker(service, PHONE) as phone:
             await set_up_renew_and_turn_off(phone)
 
 
@@ -120,14 +120,14 @@ async def set_up_renew_and_turn_off(phone: Browser) -> None:
 
 async def test_who_must_have_a_second_factor_sets_it_up_after_the_sign_in_and_goes_on(tmp_path: Path) -> None:
     with Service(tmp_path, LATCHBOARD_REQUIRE_SECOND_FACTOR="admins") as service:
-        async with open_browser(service, PHONE, language="de-DE") as browser:
+        async with open_browser_without_worker(service, PHONE, language="de-DE") as browser:
             page = await browser.open_tab()
             await page.get_by_label("E-Mail").fill(EMAIL)
             await page.get_by_label("Passwort").fill(PASSWORD)
             await page.get_by_role("button", name="Anmelden", exact=True).click()
             await expect(page.get_by_role("heading", name="Einen zweiten Faktor einrichten")).to_be_visible()
             await expect(page.get_by_role("navigation")).to_have_count(0)
-        async with open_browser(service, PHONE) as browser:
+        async with open_browser_without_worker(service, PHONE) as browser:
             page = await browser.open_tab()
             await enter_password(page)
             await let_the_first_call_need_a_proof(page, "**/second-factor/totp", "POST")
@@ -173,7 +173,7 @@ async def test_a_feed_that_ends_because_a_second_factor_is_needed_now_is_not_ope
         await socket.close(code=4001, reason="Your role needs a second factor here.")
 
     with Service(tmp_path) as service:
-        async with open_browser(service, PHONE) as phone:
+        async with open_browser_without_worker(service, PHONE) as phone:
             page = await phone.open_signed_in()
             await page.route("**/api/v1/auth/second-factor", answer)
             await page.route_web_socket("**/api/v1/ws?**", end)

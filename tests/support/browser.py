@@ -7,6 +7,7 @@ import os
 import shutil
 from collections.abc import AsyncIterator
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Literal
 
 import pytest
@@ -101,6 +102,7 @@ async def open_browser(
     language: str = "en-GB",
     theme: Literal["light", "dark"] = "light",
     binary: str | None = HEADLESS_SHELL,
+    service_workers: Literal["allow", "block"] = "allow",
 ) -> AsyncIterator[Browser]:
     """Fails at its end if a page raised an error or violated its Content-Security-Policy."""
     require_chromium()
@@ -113,6 +115,7 @@ async def open_browser(
             locale=language,
             color_scheme=theme,
             reduced_motion="reduce",  # a colour in the middle of a transition has too little contrast
+            service_workers=service_workers,
         )
         try:
             context.set_default_timeout(TIMEOUT_MS)
@@ -121,3 +124,8 @@ async def open_browser(
             assert browser.errors == []
         finally:
             await context.close()
+
+
+open_browser_without_worker = partial(open_browser, service_workers="block")
+"""For tests that answer calls of the page themselves (`page.route`): a service worker makes them behind Playwright's back, as soon
+as it has started."""

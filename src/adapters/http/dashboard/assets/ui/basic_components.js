@@ -28,7 +28,7 @@ export function Button({ act, kind = "", icon, label, small, disabled, children,
   };
   const bare = !children;
   const waiting = busy && openDialogs.value.length <= depth.current; // not while it waits for a person in a dialog
-  return html`<button type=${type} class=${["button", kind, small && "small", bare && "bare"].filter(Boolean).join(" ")} aria-busy=${waiting ? "true" : null} aria-label=${label} title=${bare ? label : null} disabled=${disabled} onClick=${press} ...${rest}>
+  return html`<button type=${type} class=${["button", kind, small && "small", bare && "bare"].filter(Boolean).join(" ")} aria-busy=${waiting ? "true" : null} aria-disabled=${waiting ? "true" : null} aria-label=${label} title=${bare ? label : null} disabled=${disabled} onClick=${press} ...${rest}>
     ${waiting ? html`<${Icon} name="loader-circle" size=${18} spin />` : icon ? html`<${Icon} name=${icon} size=${18} />` : null}
     ${bare ? null : html`<span>${children}</span>`}
   </button>`;
