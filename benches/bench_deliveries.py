@@ -1,6 +1,6 @@
 """Webhook deliveries per second, from the claim to the stored result, signed, to fast receivers that are not the bottleneck.
 
-    PYTHONPATH=src:tests python benches/bench_deliveries.py [--postgres] [--core] [--count 20000] [--profile FILE]
+    PYTHONPATH=src:tests python benches/bench_deliveries.py [--postgres] [--core] [--count 20000] [--profile FILE] [--event]
 
 `--core`: the service has one processor to itself and the receivers have another. `--postgres`: in the database that
 `LATCHBOARD_TEST_POSTGRES_URL` names, which is emptied. The deliveries are stored before the measurement starts.
@@ -16,6 +16,7 @@ import gc
 import os
 import statistics
 import tempfile
+import time
 from collections.abc import AsyncIterator, Iterator
 from typing import Any
 
@@ -115,6 +116,30 @@ def bench_5000_deliveries_with_their_log(benchmark: Any, fast: Receivers, webhoo
     benchmark.pedantic(run, rounds=2, warmup_rounds=0)
 
 
+async def event_cost_us(webhooks: int, *, postgres: bool, events: int = 400) -> float:
+    """Processor time of this process for a transaction of one event, with its deliveries to this many webhooks, in µs. The median
+    of five rounds."""
+    async with service(postgres=postgres) as world:
+        device = await world.device()
+        for _ in range(webhooks):
+            await world.webhook("http://127.0.0.1:1/", device)
+        spent = []
+        for _ in range(6):
+            began = time.process_time()
+            for number in range(events):
+                async with world.uow.write() as tx:
+                    await tx.emit(world.fact("relay_changed", device.device_id, relay="ON", number=number))
+            spent.append((time.process_time() - began) / events * 1e6)
+        return statistics.median(spent[1:])
+
+
+@pytest.mark.parametrize("webhooks", [0, 1, 50])
+def bench_an_event_with_its_deliveries(benchmark: Any, webhooks: int) -> None:
+    """Aim: fifty webhooks cost at most twice as much as none."""
+    cost = benchmark.pedantic(lambda: uvloop.run(event_cost_us(webhooks, postgres=False)), rounds=1)
+    benchmark.extra_info["cpu_us"] = round(cost)
+
+
 def main() -> None:
     parser = argparse.ArgumentParser()
     parser.add_argument("--postgres", action="store_true")
@@ -123,7 +148,12 @@ def main() -> None:
     parser.add_argument("--webhooks", type=int, nargs="*", default=[50, 5, 1])
     parser.add_argument("--rounds", type=int, default=3)
     parser.add_argument("--profile")
+    parser.add_argument("--event", action="store_true", help="only the cost of an event's transaction, by number of webhooks")
     wanted = parser.parse_args()
+    if wanted.event:
+        for webhooks in (0, 1, 5, 50):
+            print(f"{webhooks} webhooks: {uvloop.run(event_cost_us(webhooks, postgres=wanted.postgres)):.0f} µs an event")
+        return
     if wanted.core:
         os.sched_setaffinity(0, {SERVICE_CORE})
     with receivers(0, core=RECEIVER_CORE if wanted.core else None) as there:
