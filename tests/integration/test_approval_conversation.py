@@ -15,7 +15,8 @@ from sqlalchemy import select
 
 from adapters.storage.sql.tables import deliveries
 from domain.commands.model import ExecutionStatus
-from domain.events.model import PUBLIC_TYPES, FeedFilter
+from domain.events.feed_model import FeedFilter
+from domain.events.model import PUBLIC_TYPES
 from domain.kernel.caller import Role
 from support.http import PASSWORD
 from support.in_process_app import RECEIVER_URL, ApiCaller, InProcessApp, in_process_app

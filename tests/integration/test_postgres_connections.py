@@ -205,7 +205,7 @@ async def test_the_readings_of_an_hour_are_read_without_a_transaction_around_eac
         rollups = RollupService(uow=uow, clock=ManualClock(storage.NOW), engine=ReferenceEngine())
         async with uow.write() as tx:
             await tx.readings.add_many([(1, hour * HOUR_MS + 7, 1, pack_readings([(1, 20.5)]))])
-            await tx.rollups.mark_due([(1, hour)], storage.NOW)
+            await tx.due_rollups.mark([(1, hour)], storage.NOW)
         monkeypatch.setitem(backend._BEGIN, False, "BEGIN NONSENSE")
         assert await rollups.run_once() == 1
         monkeypatch.undo()

@@ -40,7 +40,7 @@ async def test_hours_that_have_readings_are_marked_to_be_summed_up(tmp_path: Pat
     database = SqlDatabase(sqlite_url(tmp_path / "db"))
     await database.start()
     async with database.uow.read() as tx:
-        marks = await tx.rollups.list_due(10**9, 100)
+        marks = await tx.due_rollups.list_before(10**9, 100)
     await database.stop()
     assert sorted((device, hour) for device, hour, _ in marks) == HOURS
 
@@ -50,7 +50,7 @@ async def test_a_database_without_readings_has_nothing_to_sum_up(tmp_path: Path)
     database = SqlDatabase(sqlite_url(tmp_path / "db"))
     await database.start()
     async with database.uow.read() as tx:
-        assert list(await tx.rollups.list_due(10**9, 100)) == []
+        assert list(await tx.due_rollups.list_before(10**9, 100)) == []
     await database.stop()
 
 

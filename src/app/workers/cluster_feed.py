@@ -16,7 +16,8 @@ import structlog
 
 from app.workers.base_worker import DueTaskWorker
 from app.workers.wake_event import WakeEvent
-from domain.events.model import Event, FeedFilter
+from domain.events.feed_model import FeedFilter
+from domain.events.model import Event
 from domain.feed.feed_between_instances import (
     FeedInterestMessage,
     FeedMessageBus,

@@ -18,7 +18,7 @@ from typing import Protocol
 from app.workers.base_worker import DueTaskWorker
 from app.workers.wake_event import WakeEvent
 from domain.events.event_log_cursor import EventLogCursor
-from domain.events.model import FeedFilter
+from domain.events.feed_model import FeedFilter
 from domain.events.policy import is_access_change
 from domain.events.ports import FeedHub, HasEvents
 from domain.feed.watched_devices import WatchedDeviceFinder

@@ -17,7 +17,8 @@ from typing import Protocol
 import structlog
 
 from app.workers.homeassistant_retained import RetainedMessagePublisher
-from domain.events.model import TELEMETRY, FeedFilter
+from domain.events.feed_model import FeedFilter
+from domain.events.model import TELEMETRY
 from domain.events.ports import FeedHub, FeedSubscription
 from domain.homeassistant.bridge import HomeAssistantBridge
 from domain.homeassistant.topics import HomeAssistantTopics, find_stale_topics

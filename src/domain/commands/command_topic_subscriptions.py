@@ -10,7 +10,7 @@ from __future__ import annotations
 from itertools import islice
 from typing import NamedTuple
 
-from domain.commands import policy
+from domain.commands import firmware_behaviour
 from domain.commands.model import Execution, ExecutionStatus
 from domain.devices.device_link import OutboundLink
 from domain.devices.model import Device
@@ -36,7 +36,7 @@ def can_be_lost(device: Device, execution: Execution, window: CommandLossWindow 
     it twice does no harm."""
     sent_ms = execution.sent_ms or 0
     is_lost = execution.status is ExecutionStatus.QUEUED or (window is not None and window.from_ms <= sent_ms < window.until_ms)
-    return is_lost and policy.can_resend(device.profile, execution.cmd)
+    return is_lost and firmware_behaviour.can_resend(device.profile, execution.cmd)
 
 
 class CommandSubscriptionTracker:

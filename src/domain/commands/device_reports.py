@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections import Counter
 from dataclasses import replace
 
-from domain.commands import policy
+from domain.commands import firmware_behaviour
 from domain.commands.execution_changes import NO_ANSWER, NOT_DELIVERED, ExecutionChanges
 from domain.commands.model import Execution, ExecutionStatus, TriggeredBy
 from domain.commands.ports import ExecutionTransition, ExecutionWaiter
@@ -74,7 +74,7 @@ class CommandReportService:
             changes.ignored["unknown"] += 1
             execution = None
         if relay is not None:
-            cause = execution if execution and policy.can_have_caused(execution, device, at_ms) else None
+            cause = execution if execution and firmware_behaviour.can_have_caused(execution, device, at_ms) else None
             self._set_relay(changes, device, relay, cause, None, at_ms)
         if execution is not None:
             self._transition(changes, device, execution, STATUS_BY_REPORT[status], build_result(code, relay, data), at_ms)
@@ -85,11 +85,11 @@ class CommandReportService:
         """The execution that the report names; for firmware that names none, the oldest unanswered one that matches."""
         if execution_id is not None:
             named = changes.get(ExecutionId(execution_id))
-            return named if named is not None and policy.can_have_caused(named, device, at_ms) else None
+            return named if named is not None and firmware_behaviour.can_have_caused(named, device, at_ms) else None
         if device.profile is FirmwareProfile.NATIVE:
             return None
         for execution in await changes.list_open_by_device(device):
-            if policy.is_confirmed_by_state(device.profile, execution, relay):
+            if firmware_behaviour.is_confirmed_by_state(device.profile, execution, relay):
                 return execution
         return None
 

@@ -16,7 +16,7 @@ from dataclasses import replace
 from functools import partial
 from typing import Protocol
 
-from domain.commands import policy
+from domain.commands import firmware_behaviour
 from domain.commands.command_topic_subscriptions import CommandLossWindow, CommandSubscriptionTracker, can_be_lost
 from domain.commands.deadline_shift import CommandDeadlineShifter
 from domain.commands.device_reports import build_result, command_result_event, expire_execution
@@ -246,7 +246,7 @@ class CommandDispatchService:
 
     def _add_sent(self, device: Device, execution: Execution, now_ms: int) -> None:
         self.sent += 1
-        if policy.is_done_when_sent(device, execution.cmd):
+        if firmware_behaviour.is_done_when_sent(device, execution.cmd):
             sent = replace(execution, sent_ms=now_ms)
             self._add_transition(sent, ExecutionStatus.DONE, now_ms, build_result("STATE_MATCH"))
         else:

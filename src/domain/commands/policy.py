@@ -1,4 +1,4 @@
-"""Decisions about commands that need no I/O: the effective definition, valid parameters, and what each firmware reports.
+"""Whether a device takes a command: the effective definition, valid parameters and the limits.
 
 For one name, the device's definition overrides its type's, which overrides the built-in: an owner who requires approval for ON on
 one pump can rely on it.
@@ -10,18 +10,9 @@ import json
 import re
 from collections.abc import Iterable, Sequence
 
-from domain.commands.model import (
-    MAX_TTL_MS,
-    CommandContext,
-    CommandDefinition,
-    CommandKind,
-    CommandWidget,
-    Execution,
-    ExecutionStatus,
-)
+from domain.commands.model import MAX_TTL_MS, CommandContext, CommandDefinition, CommandKind, CommandWidget
 from domain.commands.ports import ParamsValidator
-from domain.devices.model import Device, FirmwareProfile
-from domain.kernel.clock import MINUTE_MS
+from domain.devices.model import Device
 from domain.kernel.domain_events import Json
 from domain.kernel.errors import Conflict, FieldError, PermissionDenied, ValidationFailed
 from domain.kernel.json_depth import is_nested_deeper_than
@@ -33,8 +24,6 @@ MAX_OPEN_EXECUTIONS = 100
 MAX_PARAMS_BYTES = 16 * 1024
 """A quarter of the largest message a device link carries."""
 MAX_PARAMS_DEPTH = 32
-CAUSE_WINDOW_MS = MINUTE_MS
-"""How long after its deadline an execution may still count as the cause of a relay change."""
 
 
 def _built_in(name: str, label: str, kind: CommandKind, shape: CommandWidget, description: str) -> CommandDefinition:
@@ -173,31 +162,3 @@ def check_accepts_commands(device: Device) -> None:
     if not device.is_active:
         todo = "Enable it" if device.status == "DISABLED" else "Generate credentials"
         raise PermissionDenied(f"The device is {device.status} and takes no commands. {todo} first.", code="DEVICE_DISABLED")
-
-
-def target_relay_state(cmd: str) -> bool | None:
-    """The relay state that the command sets; None when the command alone does not decide it."""
-    return {"ON": True, "OFF": False}.get(cmd)
-
-
-def can_resend(profile: FirmwareProfile, cmd: str) -> bool:
-    """Our firmware recognises a repeated id. Stock firmware would run the command again, so only idempotent commands may be
-    resent to it."""
-    return profile is FirmwareProfile.NATIVE or target_relay_state(cmd) is not None or cmd in ("STATUS", "GET_SCHEDULES")
-
-
-def is_done_when_sent(device: Device, cmd: str) -> bool:
-    """ESPHome answers only with a change of state: a command for the state it already has gets no answer."""
-    target = target_relay_state(cmd)
-    return device.profile is FirmwareProfile.ESPHOME and target is not None and target == device.relay
-
-
-def is_confirmed_by_state(profile: FirmwareProfile, execution: Execution, relay: bool) -> bool:
-    """Whether this command can explain a relay report that names no execution."""
-    if profile is FirmwareProfile.NATIVE or execution.status is not ExecutionStatus.SENT:
-        return False
-    return execution.cmd == "TOGGLE" or target_relay_state(execution.cmd) == relay
-
-
-def can_have_caused(execution: Execution, device: Device, at_ms: int) -> bool:
-    return execution.device_id == device.device_id and at_ms <= execution.expires_ms + CAUSE_WINDOW_MS

@@ -36,7 +36,7 @@ BatchEnd = tuple[int, int] | None
 
 
 class ErasableRepository(Protocol):
-    """Implemented by the repositories of roll-ups and dead letters."""
+    """Implemented by the repositories of roll-ups, due marks and dead letters."""
 
     async def delete_batch(self, device_no: int, limit: int) -> int: ...
 
@@ -50,6 +50,9 @@ class ErasableReadings(Protocol):
 class DeviceErasureTx(Transaction, HasDevices, Protocol):
     @property
     def readings(self) -> ErasableReadings: ...
+
+    @property
+    def due_rollups(self) -> ErasableRepository: ...
 
     @property
     def rollups(self) -> ErasableRepository: ...
@@ -132,7 +135,7 @@ class DeviceErasureService:
 async def _delete_batch(tx: DeviceErasureTx, device_no: int, after: BatchEnd) -> tuple[int, BatchEnd]:
     """Returns how many rows, 0 when none are left, and the `after` of the next batch."""
     deleted, after = await tx.readings.delete_next_batch(device_no, BATCH_ROWS, after)
-    for repository in (tx.rollups, tx.dead_letters):
+    for repository in (tx.due_rollups, tx.rollups, tx.dead_letters):
         if not deleted:
             deleted = await repository.delete_batch(device_no, BATCH_ROWS)
     return deleted, after

@@ -12,8 +12,9 @@ from typing import Generic, Protocol, TypeVar
 
 from domain.devices.lookup import get_device
 from domain.devices.ports import HasDevices
+from domain.events.feed_model import ReadingAsEvent
 from domain.events.hash_chain import ChainHasher, chain_events
-from domain.events.model import NO_SEARCH, TELEMETRY, Event, EventSearch, ReadingAsEvent
+from domain.events.model import NO_SEARCH, TELEMETRY, Event, EventSearch
 from domain.events.policy import DEFAULT_LIMIT, MAX_COUNTED_READINGS, MAX_LIMIT, reading_event_id, to_event
 from domain.events.ports import EventLogTx, EventObserver, FeedPublisher, HasEvents, ReadingsAsEventsQuery
 from domain.kernel.caller import Role, Session

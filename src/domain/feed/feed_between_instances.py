@@ -11,7 +11,8 @@ from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Protocol
 
-from domain.events.model import TELEMETRY, Event, FeedFilter
+from domain.events.feed_model import FeedFilter
+from domain.events.model import TELEMETRY, Event
 from domain.feed.watched_devices import interests_by_account
 
 MAX_DEVICES = 20

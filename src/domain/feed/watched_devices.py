@@ -6,7 +6,7 @@ from collections.abc import Iterable
 from typing import Protocol
 
 from domain.accounts.ports import HasAccounts
-from domain.events.model import FeedFilter
+from domain.events.feed_model import FeedFilter
 from domain.kernel.clock import Clock
 from domain.kernel.ids import AccountId, DeviceId
 from domain.kernel.unit_of_work import UnitOfWork

@@ -162,7 +162,7 @@ class IngestService:
         now_ms = self._clock.now_ms()
         unmarked = self._rollup_marks.find_unmarked(hours, now_ms)
         if unmarked:
-            await tx.rollups.mark_due(unmarked, now_ms)
+            await tx.due_rollups.mark(unmarked, now_ms)
             tx.after_commit(lambda: self._rollup_marks.remember(unmarked))
 
     async def _run_fired_rules(self, tx: IngestTx, firings: Sequence[RuleFiring]) -> None:

@@ -89,23 +89,30 @@ class ReadingRepository(Protocol):
         `RangePartitionRepository` drops as a whole."""
 
 
-class RollupRepository(Protocol):
-    """Hourly roll-ups (`engine/rollup_format.py`) and marks for hours that are due. Hours count from 1970."""
+class DueRollupRepository(Protocol):
+    """The marks of hours that are due. Hours count from 1970."""
 
-    async def mark_due(self, hours: Sequence[tuple[int, int]], at_ms: int) -> None:
+    async def mark(self, hours: Sequence[tuple[int, int]], at_ms: int) -> None:
         """Mark (device number, hour) pairs that have new readings. The time of an existing mark only increases."""
 
-    async def list_due(self, before_hour: int, limit: int) -> Sequence[DueRollup]:
+    async def list_before(self, before_hour: int, limit: int) -> Sequence[DueRollup]:
         """Marks of hours before `before_hour`, oldest hour first."""
 
-    async def find_oldest_due_hour(self) -> int | None:
+    async def find_oldest_hour(self) -> int | None:
         """The oldest marked hour of all devices."""
 
-    async def list_due_hours(self, device_no: int, from_hour: int, until_hour: int) -> Sequence[int]:
+    async def list_hours(self, device_no: int, from_hour: int, until_hour: int) -> Sequence[int]:
         """The device's marked hours with from ≤ hour < until, newest first."""
 
     async def complete(self, marks: Sequence[DueRollup]) -> Set[tuple[int, int]]:
         """Delete marks. Returns (device number, hour) of those that existed and had not changed since they were read."""
+
+    async def delete_batch(self, device_no: int, limit: int) -> int:
+        """Delete up to `limit` of the device's marks. Returns how many; 0 when none are left."""
+
+
+class RollupRepository(Protocol):
+    """Hourly roll-ups (`engine/rollup_codec.py`). Hours count from 1970."""
 
     async def get_by_hours(self, hours: Collection[tuple[int, int]]) -> Mapping[tuple[int, int], bytes]:
         """The roll-ups that exist for these (device number, hour) pairs."""
@@ -117,7 +124,7 @@ class RollupRepository(Protocol):
         """(hour, packed) of the device's roll-ups with from ≤ hour < until, newest first."""
 
     async def delete_batch(self, device_no: int, limit: int) -> int:
-        """Delete up to `limit` of the device's roll-ups and as many of its marks. Returns how many; 0 when none are left."""
+        """Delete up to `limit` of the device's roll-ups. Returns how many; 0 when none are left."""
 
     async def delete_older_than(self, device_no: int, hour: int, limit: int) -> int:
         """Delete up to `limit` of the device's roll-ups before `hour`. Returns how many."""
@@ -149,6 +156,9 @@ class HasReadings(Protocol):
 class HasRollups(Protocol):
     @property
     def rollups(self) -> RollupRepository: ...
+
+    @property
+    def due_rollups(self) -> DueRollupRepository: ...
 
 
 class HasRangePartitions(Protocol):

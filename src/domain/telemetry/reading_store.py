@@ -56,7 +56,7 @@ def oldest_kept_ms(now_ms: int, days: int) -> int:
 
 async def expired_readings_ms(tx: HasRollups, now_ms: int, days: int) -> int:
     """Older readings need not be kept. None later than the oldest hour that still needs its roll-up."""
-    due = await tx.rollups.find_oldest_due_hour()
+    due = await tx.due_rollups.find_oldest_hour()
     kept_ms = oldest_kept_ms(now_ms, days)
     return kept_ms if due is None else min(kept_ms, due * HOUR_MS)
 

@@ -16,7 +16,8 @@ from typing import Protocol
 from domain.kernel.clock import HOUR_MS, MINUTE_MS, Clock
 from domain.kernel.unit_of_work import UnitOfWork
 from domain.rules.telemetry_engine_port import AggregateCell, TelemetryEngine
-from domain.telemetry.engine.rollup_format import merge_by_higher_count, pack_rollup, unpack_rollup
+from domain.telemetry.engine.rollup_codec import pack_rollup, unpack_rollup
+from domain.telemetry.engine.rollup_merging import merge_by_higher_count
 from domain.telemetry.ports import DueRollup, HasReadings, HasRollups
 from domain.telemetry.queries.message_paging import MessageTimeRange, read_page
 
@@ -58,7 +59,7 @@ class RollupService:
     async def run_once(self) -> int:
         """Compute some roll-ups, oldest hour first. Returns how many marks were processed; 0 when none is due."""
         async with self._uow.read(one_statement=True) as tx:
-            due = await tx.rollups.list_due((self._clock.now_ms() - GRACE_MS) // HOUR_MS, MARKS_PER_STEP)
+            due = await tx.due_rollups.list_before((self._clock.now_ms() - GRACE_MS) // HOUR_MS, MARKS_PER_STEP)
         aggregated: list[tuple[DueRollup, list[AggregateCell]]] = []
         messages = 0
         for mark in due:
@@ -87,7 +88,7 @@ class RollupService:
 
     async def _store(self, aggregated: Sequence[tuple[DueRollup, list[AggregateCell]]]) -> None:
         async with self._uow.write(caller=None) as tx:
-            completed = await tx.rollups.complete([mark for mark, _ in aggregated])
+            completed = await tx.due_rollups.complete([mark for mark, _ in aggregated])
             known = await tx.rollups.get_by_hours(completed)
             rows = []
             for (device_no, hour, _), cells in aggregated:

@@ -11,23 +11,23 @@ ROLLUPS: Table[tuple[int, int], bytes] = Table("rollups")
 ROLLUPS_DUE: Table[tuple[int, int], int] = Table("rollups_due")
 
 
-class MemoryRollupRepository:
+class MemoryDueRollupRepository:
     def __init__(self, database: Database) -> None:
         self._database = database
 
-    async def mark_due(self, hours: Sequence[tuple[int, int]], at_ms: int) -> None:
+    async def mark(self, hours: Sequence[tuple[int, int]], at_ms: int) -> None:
         due = self._database.writable_rows(ROLLUPS_DUE)
         for key in hours:
             due[key] = max(at_ms, due[key] + 1) if key in due else at_ms
 
-    async def list_due(self, before_hour: int, limit: int) -> Sequence[DueRollup]:
+    async def list_before(self, before_hour: int, limit: int) -> Sequence[DueRollup]:
         marks = [(*key, at_ms) for key, at_ms in self._database.rows(ROLLUPS_DUE).items() if key[1] < before_hour]
         return sorted(marks, key=lambda mark: (mark[1], mark[0]))[:limit]
 
-    async def find_oldest_due_hour(self) -> int | None:
+    async def find_oldest_hour(self) -> int | None:
         return min((hour for _, hour in self._database.rows(ROLLUPS_DUE)), default=None)
 
-    async def list_due_hours(self, device_no: int, from_hour: int, until_hour: int) -> Sequence[int]:
+    async def list_hours(self, device_no: int, from_hour: int, until_hour: int) -> Sequence[int]:
         return sorted(
             (h for no, h in self._database.rows(ROLLUPS_DUE) if no == device_no and from_hour <= h < until_hour), reverse=True
         )
@@ -37,6 +37,15 @@ class MemoryRollupRepository:
         same = {mark[:2] for mark in marks if rows.get(mark[:2]) == mark[2]}
         self._database.delete(ROLLUPS_DUE, list(same))
         return same
+
+    async def delete_batch(self, device_no: int, limit: int) -> int:
+        marks = [key for key in self._database.rows(ROLLUPS_DUE) if key[0] == device_no][:limit]
+        return self._database.delete(ROLLUPS_DUE, marks)
+
+
+class MemoryRollupRepository:
+    def __init__(self, database: Database) -> None:
+        self._database = database
 
     async def get_by_hours(self, hours: Collection[tuple[int, int]]) -> Mapping[tuple[int, int], bytes]:
         rows = self._database.rows(ROLLUPS)
@@ -53,9 +62,8 @@ class MemoryRollupRepository:
         return sorted(mine, reverse=True)[:limit]
 
     async def delete_batch(self, device_no: int, limit: int) -> int:
-        marks = [key for key in self._database.rows(ROLLUPS_DUE) if key[0] == device_no][:limit]
         mine = [key for key in self._database.rows(ROLLUPS) if key[0] == device_no][:limit]
-        return self._database.delete(ROLLUPS_DUE, marks) + self._database.delete(ROLLUPS, mine)
+        return self._database.delete(ROLLUPS, mine)
 
     async def delete_older_than(self, device_no: int, hour: int, limit: int) -> int:
         old = sorted(key for key in self._database.rows(ROLLUPS) if key[0] == device_no and key[1] < hour)

@@ -48,7 +48,7 @@ from support.memory_storage.notifications import (
 from support.memory_storage.partition_states import MemoryPartitionStateRepository
 from support.memory_storage.passkeys import MemoryPasskeyRepository
 from support.memory_storage.provisioning import MemoryDeviceClaimRepository, MemoryProvisioningCodeRepository
-from support.memory_storage.rollups import MemoryRangePartitionRepository, MemoryRollupRepository
+from support.memory_storage.rollups import MemoryDueRollupRepository, MemoryRangePartitionRepository, MemoryRollupRepository
 from support.memory_storage.rules import MemoryRuleRepository
 from support.memory_storage.schedules import MemoryScheduleRepository
 from support.memory_storage.second_factors import MemorySecondFactorRepository
@@ -113,6 +113,7 @@ class MemoryTransaction:
         self.arrivals = MemoryArrivalRepository(database)
         self.partition_states = MemoryPartitionStateRepository(database)
         self.dead_letters = MemoryDeadLetterRepository(database)
+        self.due_rollups = MemoryDueRollupRepository(database)
         self.rollups = MemoryRollupRepository(database)
         self.notification_channels = MemoryNotificationChannelRepository(database)
         self.range_partitions = MemoryRangePartitionRepository(database)

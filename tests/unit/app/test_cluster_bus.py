@@ -9,7 +9,8 @@ from typing import Any
 from nats.errors import NoRespondersError
 
 from adapters.stream.nats_cluster_bus import NatsClusterBus
-from domain.events.model import TELEMETRY, Event, FeedFilter
+from domain.events.feed_model import FeedFilter
+from domain.events.model import TELEMETRY, Event
 from domain.feed.feed_between_instances import FeedInterestMessage, FeedReadingsMessage
 from domain.kernel.ids import AccountId, DeviceId, EventId
 from domain.partitions.instance_lease import LeasePollRequest, LeasePollResponse

@@ -11,7 +11,8 @@ from adapters.feed_hub import InProcessFeedHub, QueuedFeedSubscription
 from app.workers import cluster_feed
 from app.workers.cluster_feed import EVENTS_PER_MESSAGE, MAX_QUEUED_EVENTS, ClusterFeedWorker
 from app.workers.wake_event import WakeEvent
-from domain.events.model import TELEMETRY, Event, FeedFilter
+from domain.events.feed_model import FeedFilter
+from domain.events.model import TELEMETRY, Event
 from domain.feed.feed_between_instances import (
     MAX_DEVICES,
     SILENT_AFTER_MS,

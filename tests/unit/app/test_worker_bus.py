@@ -10,7 +10,8 @@ from pathlib import Path
 from typing import Any
 
 from adapters.stream.worker_process_bus import MAX_UNSENT_BYTES, WorkerProcessFeedBus
-from domain.events.model import TELEMETRY, Event, FeedFilter
+from domain.events.feed_model import FeedFilter
+from domain.events.model import TELEMETRY, Event
 from domain.feed.feed_between_instances import FeedInterestMessage, FeedReadingsMessage
 from domain.kernel.ids import AccountId, DeviceId, EventId
 from support.waiting import TIMEOUT_S

@@ -165,7 +165,7 @@ async def test_a_deleted_device_is_gone_with_its_connection_and_its_readings_fol
     async with world.uow.write() as tx:
         await tx.readings.add_many([(device.device_no, at, 0, b"x") for at in range(BATCH_ROWS + 1)])
         await tx.rollups.upsert([(device.device_no, hour, b"") for hour in range(3)])
-        await tx.rollups.mark_due([(device.device_no, 4)], 1)
+        await tx.due_rollups.mark([(device.device_no, 4)], 1)
     await world.devices.delete(world.session(), device.device_id)
     with pytest.raises(NotFound):
         await world.devices.get(world.session(), device.device_id)
@@ -205,7 +205,7 @@ async def left_of(world: DeviceWorld, device_no: int) -> int:
         values = len(await tx.readings.list_device_metrics(device_no)) + sum(
             row[0] == device_no for row in await tx.readings.list_checkpoints()
         )
-        return readings + rollups + values + len(await tx.rollups.list_due_hours(device_no, 0, 10**15))
+        return readings + rollups + values + len(await tx.due_rollups.list_hours(device_no, 0, 10**15))
 
 
 async def test_what_a_deleted_device_had_on_its_way_does_not_stay(world: DeviceWorld) -> None:
@@ -217,7 +217,7 @@ async def test_what_a_deleted_device_had_on_its_way_does_not_stay(world: DeviceW
         await tx.readings.assign_metric_numbers(["temperature"])
         await tx.readings.upsert_device_metrics([(device.device_no, 1, None)])
         await tx.readings.upsert_checkpoints([(device.device_no, 5, b"late")])
-        await tx.rollups.mark_due([(device.device_no, 0)], 1)
+        await tx.due_rollups.mark([(device.device_no, 0)], 1)
     assert again_ms == world.clock.now_ms() + TOMBSTONE_RETENTION_MS
     world.clock.forward(TOMBSTONE_RETENTION_MS)
     assert await world.erasure.erase_pending(at_once) is None

@@ -9,7 +9,7 @@ import pytest
 
 from app.workers.feed_interest import FeedInterestWorker
 from app.workers.wake_event import WakeEvent
-from domain.events.model import FeedFilter
+from domain.events.feed_model import FeedFilter
 from domain.feed.watched_devices import WatchedDeviceFinder
 from support.waiting import TIMEOUT_S
 from support.webhook_world import ACCOUNT, WebhookWorld

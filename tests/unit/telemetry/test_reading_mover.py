@@ -10,7 +10,7 @@ import pytest
 from app.workers.reading_mover import ReadingMoverWorker
 from domain.devices.lookup import save_device
 from domain.devices.model import Device, DeviceLifecycleTrigger
-from domain.events.model import FeedFilter
+from domain.events.feed_model import FeedFilter
 from domain.kernel.clock import DAY_MS, HOUR_MS, MINUTE_MS
 from domain.kernel.errors import Unavailable
 from domain.telemetry.engine.reference_engine import ReferenceEngine

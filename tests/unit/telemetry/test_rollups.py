@@ -12,7 +12,8 @@ from domain.kernel.clock import DAY_MS, HOUR_MS
 from domain.rules.telemetry_engine_port import AggregateCell
 from domain.telemetry import rollup_service
 from domain.telemetry.engine.bucket_aggregator import ReferenceAggregator
-from domain.telemetry.engine.rollup_format import combine_cells, merge_by_higher_count, pack_rollup, unpack_rollup
+from domain.telemetry.engine.rollup_codec import pack_rollup, unpack_rollup
+from domain.telemetry.engine.rollup_merging import combine_cells, merge_by_higher_count
 from domain.telemetry.queries import downsampling
 from domain.telemetry.queries.message_paging import MessageTimeRange
 from domain.telemetry.retention import RetentionPeriods, RetentionService

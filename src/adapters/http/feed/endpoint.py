@@ -26,7 +26,8 @@ from adapters.http.feed.websocket_connection import (
     credentials_from_token,
 )
 from domain.events.feed_cursor import FeedCursor
-from domain.events.model import PUBLIC_TYPES, FeedFilter
+from domain.events.feed_model import FeedFilter
+from domain.events.model import PUBLIC_TYPES
 from domain.kernel.caller import ApiKeyCaller, Session
 from domain.kernel.clock import Clock, to_iso
 from domain.kernel.errors import DomainError, PermissionDenied, Unauthenticated, Unavailable, ValidationFailed

@@ -15,7 +15,7 @@ from typing import Any
 
 from domain.events.event_log_cursor import EventLogCursor
 from domain.events.feed_cursor import FeedCursor
-from domain.events.model import FeedFrame
+from domain.events.feed_model import FeedFrame
 
 SET_AUTHENTICATED_EXTENSION = "latchboard.set_authenticated"
 """In the ASGI scope: tells the limiter of connections whether this client has shown credentials."""

@@ -24,7 +24,7 @@ from adapters.http.feed.initial_state import initial_state_message
 from adapters.http.feed.websocket_connection import ClientGoneError, WebSocketCloseReason
 from domain.events.event_log_cursor import EventLogCursor
 from domain.events.feed_cursor import FeedCursor
-from domain.events.model import FeedFilter, FeedFrame
+from domain.events.feed_model import FeedFilter, FeedFrame
 from domain.events.ports import FeedHub, FeedSubscription
 from domain.feed.feed_audience import FeedAudienceService, FeedSnapshot, FeedVisibility, Viewer
 from domain.feed.feed_between_instances import no_other_instances

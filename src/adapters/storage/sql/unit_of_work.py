@@ -29,6 +29,7 @@ from adapters.storage.sql.repositories.device_search import SqlDeviceSearchRepos
 from adapters.storage.sql.repositories.device_sessions import SqlDeviceSessionRepository
 from adapters.storage.sql.repositories.device_types import SqlDeviceTypeRepository
 from adapters.storage.sql.repositories.devices import SqlDeviceRepository
+from adapters.storage.sql.repositories.due_rollups import SqlDueRollupRepository
 from adapters.storage.sql.repositories.events import SqlEventRepository
 from adapters.storage.sql.repositories.external_identities import SqlExternalIdentityRepository
 from adapters.storage.sql.repositories.grants import SqlGrantRepository
@@ -139,6 +140,7 @@ class SqlTransaction:
     readings = LazyRepository(SqlReadingRepository)
     arrivals = LazyRepository(SqlReadingArrivalRepository)
     partition_states = LazyRepository(SqlPartitionStateRepository)
+    due_rollups = LazyRepository(SqlDueRollupRepository)
     rollups = LazyRepository(SqlRollupRepository)
     range_partitions = LazyRepository(SqlRangePartitionRepository)
     dead_letters = LazyRepository(SqlDeadLetterRepository)

@@ -20,7 +20,8 @@ from domain.kernel.ids import DeviceId
 from domain.kernel.service_class import service
 from domain.kernel.unit_of_work import UnitOfWork
 from domain.rules.telemetry_engine_port import AggregateCell, TelemetryEngine
-from domain.telemetry.engine.rollup_format import combine_cells, unpack_rollup
+from domain.telemetry.engine.rollup_codec import unpack_rollup
+from domain.telemetry.engine.rollup_merging import combine_cells
 from domain.telemetry.model import TimeBucket
 from domain.telemetry.ports import HasRollups, TelemetryQueryTx
 from domain.telemetry.queries.latest_and_history import DeviceMetricNames
@@ -108,7 +109,7 @@ class DownsamplingService:
         self, tx: DownsamplingTx, query: _AggregationQuery, first: int, end: int
     ) -> list[AggregateCell]:
         """Cells of the full hours with first ≤ hour < end."""
-        due = await tx.rollups.list_due_hours(query.device.device_no, first, end)
+        due = await tx.due_rollups.list_hours(query.device.device_no, first, end)
         cells: list[AggregateCell] = []
         for hour in due:
             cells += await self._aggregate_readings(tx, query, MessageTimeRange(hour * HOUR_MS, (hour + 1) * HOUR_MS), HOUR_MS)

@@ -12,7 +12,8 @@ from typing import Protocol
 
 from domain.devices.model import Device, DeviceStatus
 from domain.devices.ports import HasDevices
-from domain.events.model import Event, FeedFilter
+from domain.events.feed_model import FeedFilter
+from domain.events.model import Event
 from domain.kernel.clock import MINUTE_MS, SECOND_MS
 from domain.kernel.ids import DeviceId
 from domain.kernel.service_class import service

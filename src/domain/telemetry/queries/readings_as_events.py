@@ -12,7 +12,7 @@ from typing import Protocol
 
 from domain.devices.model import Device
 from domain.devices.ports import HasDevices
-from domain.events.model import ReadingAsEvent
+from domain.events.feed_model import ReadingAsEvent
 from domain.kernel.ids import AccountId, DeviceId
 from domain.kernel.unit_of_work import UnitOfWork
 from domain.rules.telemetry_engine_port import TelemetryEngine

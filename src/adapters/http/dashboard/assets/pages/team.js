@@ -1,29 +1,27 @@
-/* Members and projects of the account. */
+/* The members of the account, on a page with its invitations and projects. */
 
 import { call, get } from "../core/api.js";
 import { html } from "../core/html.js";
-import { n, t, word } from "../core/i18n.js";
+import { t, word } from "../core/i18n.js";
 import { ofKind, useLoad } from "../core/live_updates.js";
 import { forgetNames, isAdmin, isOwner, me } from "../core/signed_in_user.js";
 import { Badge, Button, Card, Loaded, PageHead, Time } from "../ui/basic_components.js";
-import { ask, confirmed, confirmedByName } from "../ui/dialog.js";
-import { Invitations, invite } from "../ui/invitations.js";
+import { ask, confirmedByName } from "../ui/dialog.js";
+import { Invitations, invite } from "./team/invitations.js";
+import { Projects } from "./team/projects.js";
 
 const ROLES = ["Owner", "Admin", "Member", "Viewer"];
 const roles = () => ROLES.filter((role) => role !== "Owner" || isOwner()).map((role) => [role, word(role)]);
 
 export function Team() {
   const members = useLoad((signal) => get("/members", signal), [], ofKind("member_"));
-  const projects = useLoad((signal) => get("/projects", signal), [], ofKind("project_", "device_registered", "device_deleted"));
   const admin = isAdmin();
   return html`<${PageHead} title=${t("Team")} />
     <${Card} title=${t("People")} actions=${admin ? html`<${Button} kind="main" icon="mail" act=${() => invite(roles())}>${t("Invite a person")}<//><${Button} icon="plus" act=${() => add(members.reload)}>${t("Add a member")}<//>` : null}>
       <${Loaded} of=${members}>${(all) => html`<ul class="lines">${all.map((member) => html`<${Person} key=${member.membershipId} member=${member} reload=${members.reload} />`)}</ul>`}<//>
     <//>
     ${admin ? html`<${Invitations} />` : null}
-    <${Card} title=${t("Projects")} actions=${admin ? html`<${Button} icon="plus" act=${() => name(t("New project"), "", (values) => call("POST", "/projects", values), projects.reload)}>${t("New project")}<//>` : null}>
-      <${Loaded} of=${projects}>${(all) => html`<ul class="lines">${all.map((project) => html`<${Project} key=${project.projectId} project=${project} reload=${projects.reload} />`)}</ul>`}<//>
-    <//>`;
+    <${Projects} />`;
 }
 
 function Person({ member, reload }) {
@@ -56,16 +54,4 @@ async function add(reload) {
     send: (values) => call("POST", "/members", values),
   });
   if (made) await changed(reload);
-}
-
-function Project({ project, reload }) {
-  const path = `/projects/${project.projectId}`;
-  const gone = () => confirmed(t("Delete “{name}”?", { name: project.name }), t("Only an empty project can be deleted."), t("Delete"), () => call("DELETE", path)).then((done) => done && reload());
-  const rename = () => name(t("Rename the project"), project.name, (values) => call("PATCH", path, values), reload);
-  return html`<li class="entry" aria-label=${project.name}><div class="grow"><strong>${project.name}</strong><small><a href=${`#/devices?project=${project.projectId}`}>${n("{count} device", "{count} devices", project.deviceCount)}</a></small></div>
-    ${isAdmin() ? html`<div class="actions"><${Button} small icon="pencil" act=${rename}>${t("Rename")}<//><${Button} small kind="quiet danger" icon="trash" label=${t("Delete {name}", { name: project.name })} act=${gone} /></div>` : null}</li>`;
-}
-
-async function name(title, value, send, reload) {
-  if (await ask({ title, fields: [{ name: "name", label: t("Name"), required: true, value }], action: t("Save"), send })) await reload();
 }

@@ -1,25 +1,21 @@
-/* Groups of devices: their members, their grants, and what is done to all of them with an outcome for each. */
+/* Groups of devices: their members and their grants. */
 
 import { call, get, getPage } from "../../core/api.js";
 import { html, useState } from "../../core/html.js";
-import { errorText, n, t, word } from "../../core/i18n.js";
+import { n, t } from "../../core/i18n.js";
 import { ofKind, useLoad } from "../../core/live_updates.js";
 import { go, place, replace } from "../../core/router.js";
 import { isAdmin, mayEdit } from "../../core/signed_in_user.js";
-import { Badge, Button, Card, Empty, Loaded } from "../../ui/basic_components.js";
+import { Button, Card, Empty, Loaded } from "../../ui/basic_components.js";
 import { ask, confirmed, DialogForm, openDialog } from "../../ui/dialog.js";
-import { editRule } from "../../ui/rule_form.js";
-import { editSlot } from "../../ui/slot_form.js";
 import { Grants } from "../device/access.js";
 import { Search } from "../devices.js";
+import { GroupActionReport, GroupActions } from "./group_actions.js";
 
 const CHANGES = ofKind("group_");
 const DEVICES = ofKind("device_updated", "device_deleted");
-const KINDS = { DONE: "good", QUEUED: "good", WAITS_FOR_APPROVAL: "wait", REFUSED: "bad" };
-const SHOWN = 5;
 const FOUND = 50;
 const MANY = 200;
-
 
 export function Groups() {
   const [, groupId] = place.value.rest;
@@ -44,8 +40,8 @@ function GroupPage({ path }) {
   const back = html`<p class="back"><a href="#/fleet/groups">${t("All groups")}</a></p>`;
   return html`${back}<${Loaded} of=${group}>${(found) => html`
     <${Members} group=${found} path=${path} reload=${group.reload} />
-    ${report ? html`<${Report} ...${report} />` : null}
-    ${mayEdit() && found.devices.length ? html`<${Together} group=${found} path=${path} show=${setReport} />` : null}
+    ${report ? html`<${GroupActionReport} ...${report} />` : null}
+    ${mayEdit() && found.devices.length ? html`<${GroupActions} group=${found} path=${path} show=${setReport} />` : null}
     ${isAdmin() ? html`<${Grants} path=${path} isGroup title=${t("Who may switch the group")} none=${t("Nobody has a grant on this group")} commandsOf=${() => commandsOf(found.devices)} />` : null}`}<//>`;
 }
 
@@ -60,60 +56,6 @@ function Members({ group: { groupId, projectId, name, description, devices }, pa
     <p class="dim">${[n("{count} device", "{count} devices", devices.length), description].filter(Boolean).join(" · ")}</p>
     ${devices.length ? html`<ul class="chips members" aria-label=${t("Devices of “{name}”", { name })}>${devices.slice(0, MANY).map((each) => html`<li key=${each.deviceId}><a href=${`#/device/${each.deviceId}`}>${each.name}</a></li>`)}</ul><p><a href=${`#/devices?group=${groupId}`}>${t("Show them in the device list")}</a></p>` : html`<${Empty} icon="inbox" title=${t("No device is in this group yet")} />`}
   <//>`;
-}
-
-/* What is done to all members: each decides on its own, and the report says what became of each. */
-function Together({ group: { name, devices }, path, show }) {
-  const of = `/devices/${devices[0].deviceId}`;
-  const reported = (title) => (report) => report && show({ title, report });
-  const meant = n("For {count} device: {names}.", "For {count} devices: {names}.", devices.length, { names: nameSome(devices) });
-  const plan = async () => {
-    const chosen = await askSlot(t("Plan a slot of “{name}”", { name }), `${meant} ${t("What the slot of a device holds now is replaced.")}`, t("Next"), Number);
-    if (chosen != null) await editSlot(chosen, null, path, of, meant).then(reported(t("Slot {number} of “{name}”", { number: chosen, name })));
-  };
-  const cancel = () => askSlot(t("Cancel a slot of “{name}”?", { name }), `${meant} ${t("It switches nothing any more, not even off. It stays in the history.")}`, t("Cancel the slot"), (number) => call("DELETE", `${path}/schedules/${number}`), true).then(reported(t("Cancelled at “{name}”", { name })));
-  const rule = () => editRule(null, path, of, `${meant} ${t("It is tried on {name}.", { name: devices[0].name })}`).then(reported(t("New rule for “{name}”", { name })));
-  return html`<${Card} title=${t("For all of them")}>
-    <p class="dim">${t("Each device gets a copy of its own. A device that joins later gets none.")}</p>
-    <div class="actions start"><${Button} kind="main" icon="send" act=${() => send(path, name).then((done) => done && show(done))}>${t("Send a command")}<//>
-      <${Button} icon="calendar-clock" act=${plan}>${t("Plan a slot")}<//><${Button} act=${cancel}>${t("Cancel a slot")}<//><${Button} icon="activity" act=${rule}>${t("New rule")}<//></div>
-  <//>`;
-}
-
-const askSlot = (title, intro, action, send, danger = false) => ask({ title, intro, action, danger, fields: [{ name: "number", label: t("Slot"), options: [0, 1, 2, 3, 4].map((each) => [each, String(each)]) }], send: ({ number }) => send(number) });
-
-function nameSome(devices) {
-  const names = devices.slice(0, SHOWN).map(({ name }) => name).join(", ");
-  return devices.length > SHOWN ? t("{names} and {count} more", { names, count: devices.length - SHOWN }) : names;
-}
-
-/* First who is meant and what would come of it, then the command itself. */
-async function send(path, name) {
-  const previewed = await ask({
-    title: t("A command to “{name}”", { name }),
-    fields: [{ name: "cmd", label: t("Command"), value: "ON", required: true }, { name: "reason", label: t("Reason") }],
-    action: t("Preview"),
-    send: async (command) => ({ command, preview: await call("POST", `${path}/command/preview`, command) }),
-  });
-  if (!previewed) return null;
-  const { command, preview } = previewed;
-  const report = await ask({
-    title: t("Send {cmd} to “{name}”?", { cmd: command.cmd, name }),
-    intro: summary(preview),
-    action: n("Send to {count} device", "Send to {count} devices", preview.queued + preview.waiting),
-    send: () => call("POST", `${path}/command`, command),
-  });
-  return report ? { title: t("{cmd} to “{name}”", { cmd: command.cmd, name }), report } : null;
-}
-
-function summary({ queued, waiting, refused, devices }) {
-  const counts = [[queued, t("{count} would be sent", { count: queued })], [waiting, t("{count} would wait for approval", { count: waiting })], [refused, t("{count} would be refused", { count: refused })]];
-  const reasons = devices.filter(({ error }) => error).slice(0, SHOWN).map((each) => `${each.name}: ${errorText({ code: each.error, message: each.message })}`);
-  return [counts.filter(([count]) => count).map(([, text]) => text).join(", "), ...reasons].join(" · ");
-}
-
-function Report({ title, report: { devices } }) {
-  return html`<${Card} title=${title}><ul class="lines" aria-label=${t("Outcome of each device")}>${devices.map((each) => html`<li class="entry" key=${each.deviceId}><div class="grow"><a href=${`#/device/${each.deviceId}`}>${each.name}</a>${each.error ? html` <small>${errorText({ code: each.error, message: each.message })}</small>` : null}</div><${Badge} kind=${KINDS[each.outcome]}>${word(`GROUP_${each.outcome}`)}<//></li>`)}</ul><//>`;
 }
 
 async function create() {

@@ -1,13 +1,13 @@
 /* Invitations on the team page: invite, and those that nobody has used yet. */
 
-import { call, get } from "../core/api.js";
-import { html } from "../core/html.js";
-import { t, word } from "../core/i18n.js";
-import { ofKind, useLoad } from "../core/live_updates.js";
-import { isOwner } from "../core/signed_in_user.js";
-import { Badge, Button, Card, Loaded, Time } from "./basic_components.js";
-import { ask, confirmed, reveal } from "./dialog.js";
-import { tell } from "./toasts.js";
+import { call, get } from "../../core/api.js";
+import { html } from "../../core/html.js";
+import { t, word } from "../../core/i18n.js";
+import { ofKind, useLoad } from "../../core/live_updates.js";
+import { isOwner } from "../../core/signed_in_user.js";
+import { Badge, Button, Card, Loaded, Time } from "../../ui/basic_components.js";
+import { ask, confirmed, reveal } from "../../ui/dialog.js";
+import { tell } from "../../ui/toasts.js";
 
 const STATES = { PENDING: "wait", EXPIRED: "off", VOID: "bad" };
 
