@@ -155,6 +155,15 @@ async def test_the_event_log_lists_the_devices_events(client: Client) -> None:
     assert (await client.get(f"{path}?limit=0", headers=as_person())).status_code == 400
 
 
+async def test_an_update_logs_the_fields_by_the_names_of_the_api(client: Client, world: DeviceWorld) -> None:
+    path = f"/api/v1/devices/{await register(client)}"
+    changes = {"location": "Yard", "appType": "PUMP", "name": "A", "externalId": "7"}
+    assert (await client.put(path, json=changes, headers=as_person())).status_code == 200
+    (event,) = world.facts("device_updated")
+    assert event.data == {"fields": sorted(changes)}
+    assert event.description == "Device updated: appType, externalId, location, name"
+
+
 async def test_a_key_lists_what_it_may_see_and_manages_nothing(client: Client, world: DeviceWorld) -> None:
     mine, _ = await world.device(), await world.device()
     key = await world.key((mine.device_id, ["ON"]))

@@ -6,6 +6,7 @@ disconnected.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass, fields, replace
 from typing import Any, Literal, Protocol
@@ -117,8 +118,8 @@ class DeviceService:
                 await tx.groups.remove_from_all(device_id)  # they are groups of the former project
             after = _apply_changes(before, changes)
             after = await save_device(tx, after)
-            changed: list[Json] = [str(name) for name in sorted(changes)]
-            text, data = f"Device updated: {', '.join(sorted(changes))}", {"fields": changed}
+            changed: list[Json] = [_api_name(name) for name in sorted(changes)]
+            text, data = f"Device updated: {', '.join(map(str, changed))}", {"fields": changed}
             await tx.emit(DomainEvent.from_caller(caller, "device_updated", text, now_ms, device_id=device_id, data=data))
         if after.profile is not before.profile:
             await self.credential_sync.sync(device_id)
@@ -151,6 +152,11 @@ class DeviceService:
             await tx.emit(DomainEvent.from_caller(caller, "device_deleted", text, now_ms, device_id=device_id))
         await self.credential_sync.sync(device_id)
         await self.erasure.erase(device)
+
+
+def _api_name(field: str) -> str:
+    """The name of a field as the API writes it: `app_type` is `appType`."""
+    return re.sub("_(.)", lambda match: match[1].upper(), field)
 
 
 async def _check_can_leave(tx: DeviceTx, caller: Session, device: Device, place: Literal["type", "project"]) -> None:
