@@ -13,9 +13,10 @@ import asyncpg
 import pytest
 
 from adapters.storage.sql.database import SqlDatabase
-from adapters.storage.sql.postgres.leader_fence import FencedUnitOfWork, LeaderFence, NotLeaderError
+from adapters.storage.sql.postgres.leader_fence import LeaderFence, NotLeaderError
 from adapters.storage.sql.postgres.leader_lock import DeviceLeaderLock
 from adapters.storage.sql.postgres.listen_notify import PostgresListener
+from adapters.storage.sql.unit_of_work import SqlUnitOfWork
 from domain.kernel.errors import Unavailable
 from support import postgres
 from support.empty_database import empty_postgres
@@ -29,7 +30,7 @@ pytestmark = pytest.mark.skipif(not postgres.available(), reason="needs PostgreS
 class Instance:
     database: SqlDatabase
     listener: PostgresListener
-    uow: FencedUnitOfWork
+    uow: SqlUnitOfWork
 
     async def queue_command(self, world: StoredAccount) -> None:
         """As a firing rule does."""
@@ -45,7 +46,7 @@ async def instance(url: str) -> AsyncIterator[Instance]:
         url, on_notify=lambda: None, process_id=secrets.token_bytes(16), leader_lock=DeviceLeaderLock(fence)
     )
     try:
-        yield Instance(database, listener, FencedUnitOfWork(database.unit_of_work(None), fence))
+        yield Instance(database, listener, database.unit_of_work(None).fenced_by(fence))
     finally:
         await listener.close()
         await database.stop()

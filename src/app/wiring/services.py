@@ -6,7 +6,6 @@ import asyncio
 from typing import Any
 
 from adapters.feed_hub import LogOrderedFeedPublisher
-from adapters.storage.sql.postgres.leader_fence import FencedUnitOfWork
 from app.config.settings import Settings
 from app.runtime.command_metrics import MeasuredExecutionWaiter
 from app.runtime.timeout_lock import LockWithTimeout
@@ -92,7 +91,7 @@ class Services:
             hasher=adapters.engine.chain_hasher,
         )
         self.uow = adapters.database.unit_of_work(self.event_recorder)
-        self.leader_uow = self.uow if adapters.fence is None else FencedUnitOfWork(self.uow, adapters.fence)
+        self.leader_uow = self.uow if adapters.fence is None else self.uow.fenced_by(adapters.fence)
         """For writes that only the leader makes."""
         self.shared, self.creating = shared_ports(self.uow, adapters), creating_ports(self.uow, adapters)
         self.steady_time = SteadyTimeService(uow=self.uow, clock=adapters.clock)

@@ -30,7 +30,7 @@ from sqlalchemy import (
 from sqlalchemy.sql.dml import ReturningDelete
 from sqlalchemy.sql.expression import ClauseElement
 
-from adapters.storage.sql.db_session import POSTGRES, SQLITE, Row
+from adapters.storage.sql.db_session import Row
 from adapters.storage.sql.dialect_functions import json_elements
 from adapters.storage.sql.dialect_inserts import Insert, insert
 
@@ -79,13 +79,8 @@ def listed(parameter: str = "at_listed") -> Select[Any]:
     return select(literal_column("value")).select_from(json_elements(bindparam(parameter)))
 
 
-def listed_integers(parameter: str = "at_listed") -> Select[Any]:
-    return listed(parameter).with_only_columns(cast(literal_column("value"), BigInteger))
-
-
-def json_list(parameter: str = "at_listed") -> dict[str, Select[Any]]:
-    """`listed` by dialect."""
-    return dict.fromkeys((SQLITE, POSTGRES), listed(parameter))
+def listed_integers() -> Select[Any]:
+    return listed().with_only_columns(cast(literal_column("value"), BigInteger))
 
 
 @dataclass(frozen=True, slots=True)

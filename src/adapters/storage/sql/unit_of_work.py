@@ -10,6 +10,7 @@ from typing import Generic, Protocol, TypeVar
 from adapters.storage.errors import ReadOnlyTransactionError
 from adapters.storage.sql.caller_recheck import checked_caller
 from adapters.storage.sql.db_session import DbSession
+from adapters.storage.sql.postgres.leader_fence import LeaderFence
 from adapters.storage.sql.repositories.accounts import (
     SqlAccountRepository,
     SqlMembershipRepository,
@@ -175,11 +176,20 @@ class SqlTransaction:
 
 
 class SqlUnitOfWork:
-    """Without a dispatcher, events are dropped."""
+    """Without a dispatcher, events are dropped. With a fence, writing transactions hold it."""
 
-    def __init__(self, backend: SqlBackend, dispatcher: DomainEventDispatcher[SqlTransaction] | None = None) -> None:
+    def __init__(
+        self,
+        backend: SqlBackend,
+        dispatcher: DomainEventDispatcher[SqlTransaction] | None = None,
+        fence: LeaderFence | None = None,
+    ) -> None:
         self._backend = backend
         self._event_dispatcher = dispatcher
+        self._fence = fence
+
+    def fenced_by(self, fence: LeaderFence) -> SqlUnitOfWork:
+        return SqlUnitOfWork(self._backend, self._event_dispatcher, fence)
 
     @asynccontextmanager
     async def write(
@@ -193,6 +203,8 @@ class SqlUnitOfWork:
         if caller is not None:
             check_stated_role(caller, needs)
         async with self._backend.write(background=background) as session:
+            if self._fence is not None:
+                await self._fence.hold(session)
             tx = SqlTransaction(session, self._event_dispatcher)
             if caller is None:
                 yield tx

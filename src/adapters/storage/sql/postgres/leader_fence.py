@@ -10,15 +10,11 @@ not at all.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
 from typing import Any
 
 from sqlalchemy import BigInteger, bindparam, text
 
 from adapters.storage.sql.db_session import DbSession
-from adapters.storage.sql.unit_of_work import SqlTransaction, SqlUnitOfWork
-from domain.kernel.caller import ApiKeyCaller, Role, Session
 from domain.kernel.errors import Unavailable
 
 LEADER_LOCK_KEY = 5492025319
@@ -68,25 +64,3 @@ class LeaderFence:
                 await connection.execute(_TERMINATE_HOLDERS, FENCE_LOCK_KEY)
             await asyncio.sleep(DRAIN_INTERVAL_S)
         return False
-
-
-class FencedUnitOfWork:
-    """A unit of work whose writing transactions hold the fence."""
-
-    def __init__(self, uow: SqlUnitOfWork, fence: LeaderFence) -> None:
-        self._uow = uow
-        self._fence = fence
-        self.read = uow.read
-
-    @asynccontextmanager
-    async def write(
-        self,
-        caller: Session | ApiKeyCaller | None = None,
-        needs: Role = Role.OWNER,
-        *,
-        locks_account: bool = False,
-        background: bool = False,
-    ) -> AsyncIterator[SqlTransaction]:
-        async with self._uow.write(caller, needs, locks_account=locks_account, background=background) as tx:
-            await self._fence.hold(tx.session)
-            yield tx

@@ -12,7 +12,8 @@ from typing import Any
 
 from sqlalchemy import BindParameter, ColumnElement, Select, Text, and_, bindparam, cast, func, or_, select, text
 
-from adapters.storage.sql.db_session import POSTGRES, DbSession, Query, Row
+from adapters.storage.sql.db_session import POSTGRES, Query, Row
+from adapters.storage.sql.entity_repository import SqlRepository
 from adapters.storage.sql.repositories.commands import DEFINITION, EXECUTION
 from adapters.storage.sql.repositories.commands import LIST_BY_IDS as LIST_EXECUTIONS
 from adapters.storage.sql.repositories.devices import DEVICE_COLUMNS, GET, device_from_row
@@ -64,10 +65,7 @@ CONTEXT, CONTEXT_WITH_KEY_GRANTS, CONTEXT_WITH_MEMBERSHIP_GRANTS = (
 )
 
 
-class SqlCommandContextRepository:
-    def __init__(self, session: DbSession) -> None:
-        self._session = session
-
+class SqlCommandContextRepository(SqlRepository):
     async def get(self, account_id: AccountId, device_id: DeviceId, subject: GrantSubject | None) -> CommandContext | None:
         if self._session.dialect == POSTGRES:
             return await self._get_in_one_statement(account_id, device_id, subject)
@@ -86,10 +84,9 @@ class SqlCommandContextRepository:
     async def list_reported(
         self, device_ids: Collection[DeviceId], execution_ids: Collection[ExecutionId]
     ) -> tuple[Sequence[Device], Sequence[Execution]]:
-        dialect = self._session.dialect
         queries: list[Query] = [(LIST_DEVICES, {"at_listed": to_json(sorted(set(device_ids)))})]
         if execution_ids:
-            queries.append((LIST_EXECUTIONS[dialect], {"at_listed": to_json(sorted(set(execution_ids)))}))
+            queries.append((LIST_EXECUTIONS, {"at_listed": to_json(sorted(set(execution_ids)))}))
         found, *named = await self._session.read_batch(*queries)
         return list(map(device_from_row, found)), [EXECUTION.from_row(row) for rows in named for row in rows]
 

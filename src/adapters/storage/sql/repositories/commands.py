@@ -5,17 +5,18 @@ from __future__ import annotations
 from collections.abc import Collection, Mapping, Sequence
 from operator import attrgetter
 
-from sqlalchemy import BindParameter, Text, TextClause, bindparam, case, delete, func, insert, or_, select, text, update
+from sqlalchemy import BindParameter, Text, TextClause, bindparam, case, func, or_, select, text, update
 
 from adapters.storage import errors
 from adapters.storage.sql.bulk_statements import bulk_insert
-from adapters.storage.sql.db_session import POSTGRES, SQLITE, DbSession, UniqueViolationError
-from adapters.storage.sql.row_mapper import JSON, RowMapper, delete_batch, enum_converter, for_update, json_list, to_json
+from adapters.storage.sql.db_session import POSTGRES, SQLITE
+from adapters.storage.sql.entity_repository import AccountEntityRepository, AccountEntityStatements, SqlRepository
+from adapters.storage.sql.row_mapper import JSON, RowMapper, delete_batch, enum_converter, listed, to_json
 from adapters.storage.sql.tables import definitions, devices, executions
 from adapters.storage.sql.tables.devices_and_automation import FINISHED, OPEN, QUEUED, UNFINISHED
 from domain.commands.model import CommandDefinition, CommandKind, CommandWidget, Execution, ExecutionStatus, TriggeredBy
 from domain.commands.ports import ExecutionTransition
-from domain.kernel.ids import AccountId, CommandId, DeviceId, DeviceTypeId, ExecutionId
+from domain.kernel.ids import AccountId, DeviceId, DeviceTypeId, ExecutionId
 
 DEFINITION = RowMapper(
     definitions,
@@ -29,21 +30,18 @@ EXECUTION = RowMapper(
     always=("params", "result"),
 )
 
-_DEFINITION_ID = definitions.c.command_id == bindparam("at_id")
-ADD_DEFINITION = insert(definitions)
-GET_DEFINITION_FOR_UPDATE = for_update(
-    DEFINITION.select().where(_DEFINITION_ID, definitions.c.account_id == bindparam("at_account"))
+DEFINITIONS = AccountEntityStatements(
+    DEFINITION,
+    "command_id",
+    unchanged=("account_id", "created_ms"),
+    exists_error=lambda _: errors.command_exists_error(),
 )
-LIST_BY_DEVICE = DEFINITION.select().where(definitions.c.device_id == bindparam("at_id")).order_by(definitions.c.seq)
-LIST_BY_TYPE = DEFINITION.select().where(definitions.c.device_type_id == bindparam("at_id")).order_by(definitions.c.seq)
-LIST_BY_DEVICES_AND_TYPES = {
-    dialect: DEFINITION.select()
-    .where(or_(definitions.c.device_id.in_(among), definitions.c.device_type_id.in_(json_list("at_types")[dialect])))
-    .order_by(definitions.c.seq)
-    for dialect, among in json_list().items()
-}
-SAVE_DEFINITION = update(definitions).where(_DEFINITION_ID)
-DELETE_DEFINITION = delete(definitions).where(_DEFINITION_ID)
+d = definitions.c
+LIST_BY_DEVICE = DEFINITION.select().where(d.device_id == bindparam("at_id")).order_by(d.seq)
+LIST_BY_TYPE = DEFINITION.select().where(d.device_type_id == bindparam("at_id")).order_by(d.seq)
+LIST_BY_DEVICES_AND_TYPES = (
+    DEFINITION.select().where(or_(d.device_id.in_(listed()), d.device_type_id.in_(listed("at_types")))).order_by(d.seq)
+)
 
 x = executions.c
 _ID = x.execution_id == bindparam("at_id")
@@ -55,7 +53,7 @@ ADD_MANY = bulk_insert(executions, _INSERT_COLUMNS, json=("params", "result"))
 _insert_values = attrgetter(*_INSERT_COLUMNS)
 GET = EXECUTION.select().where(_ID, x.account_id == bindparam("at_account"))
 FIND = EXECUTION.select().where(_ID)
-LIST_BY_IDS = {dialect: EXECUTION.select().where(x.execution_id.in_(among)) for dialect, among in json_list().items()}
+LIST_BY_IDS = EXECUTION.select().where(x.execution_id.in_(listed()))
 _TRANSITION_COLUMNS = ("status", "expires_ms", "sent_ms", "finished_ms", "result")
 
 
@@ -78,21 +76,13 @@ _TRANSITION_ROWS = {
 }
 TRANSITION_MANY = {dialect: _transition_many(*rows) for dialect, rows in _TRANSITION_ROWS.items()}
 RECORD_MANY = {dialect: _transition_many(*rows, returning="") for dialect, rows in _TRANSITION_ROWS.items()}
-COUNT_OPEN_BY_DEVICE = {
-    dialect: select(x.device_id, func.count()).where(x.device_id.in_(among), OPEN).group_by(x.device_id)
-    for dialect, among in json_list().items()
-}
-MARK_POSSIBLY_SENT = (
-    update(executions)
-    .where(QUEUED, x.sent_ms.is_(None), x.device_id.in_(select(devices.c.device_id).where(devices.c.is_online)))
-    .returning(x.execution_id)
-)
-MARK_POSSIBLY_SENT_BY_DEVICES = {
-    dialect: update(executions).where(QUEUED, x.sent_ms.is_(None), x.device_id.in_(among)).returning(x.execution_id)
-    for dialect, among in json_list().items()
-}
+COUNT_OPEN_BY_DEVICE = select(x.device_id, func.count()).where(x.device_id.in_(listed()), OPEN).group_by(x.device_id)
+_MARK_POSSIBLY_SENT = update(executions).where(QUEUED, x.sent_ms.is_(None)).returning(x.execution_id)
+_ONLINE_DEVICES = select(devices.c.device_id).where(devices.c.is_online)
+MARK_POSSIBLY_SENT = _MARK_POSSIBLY_SENT.where(x.device_id.in_(_ONLINE_DEVICES))
+MARK_POSSIBLY_SENT_BY_DEVICES = _MARK_POSSIBLY_SENT.where(x.device_id.in_(listed()))
 LIST_OPEN_BY_DEVICE = EXECUTION.select().where(_DEVICE, OPEN).order_by(x.seq)
-LIST_OPEN_BY_DEVICES = {dialect: EXECUTION.select().where(x.device_id.in_(among), OPEN) for dialect, among in json_list().items()}
+LIST_OPEN_BY_DEVICES = EXECUTION.select().where(x.device_id.in_(listed()), OPEN)
 LIST_QUEUED = EXECUTION.select().where(QUEUED, x.seq > bindparam("at_after")).order_by(x.seq).limit(_LIMIT)
 LIST_EXPIRED = (
     EXECUTION.select().where(UNFINISHED, x.expires_ms <= bindparam("at_now")).order_by(x.expires_ms, x.seq).limit(_LIMIT)
@@ -111,45 +101,25 @@ PAGE_BEFORE = PAGE.where(x.seq < bindparam("at_before"))
 DELETE_OLDER_THAN = delete_batch(executions, FINISHED & (x.created_ms < bindparam("at_before")), x.created_ms)
 
 
-class SqlCommandDefinitionRepository:
-    def __init__(self, session: DbSession) -> None:
-        self._session = session
+class SqlCommandDefinitionRepository(AccountEntityRepository[CommandDefinition]):
+    statements = DEFINITIONS
 
-    async def add(self, definition: CommandDefinition) -> None:
-        if definition.command_id is None:
+    async def add(self, entity: CommandDefinition) -> None:
+        if entity.command_id is None:
             raise ValueError("a built-in command is not stored")
-        try:
-            await self._session.write(ADD_DEFINITION, **DEFINITION.values(definition))
-        except UniqueViolationError:
-            raise errors.command_exists_error() from None
-
-    async def get_for_update(self, account_id: AccountId, command_id: CommandId) -> CommandDefinition | None:
-        return DEFINITION.first_or_none(
-            await self._session.read(GET_DEFINITION_FOR_UPDATE[self._session.writable], at_id=command_id, at_account=account_id)
-        )
+        await super().add(entity)
 
     async def list_by_device(self, device_id: DeviceId) -> Sequence[CommandDefinition]:
-        return [DEFINITION.from_row(row) for row in await self._session.read(LIST_BY_DEVICE, at_id=device_id)]
+        return await self._list(DEFINITION, LIST_BY_DEVICE, at_id=device_id)
 
     async def list_by_device_type(self, device_type_id: DeviceTypeId) -> Sequence[CommandDefinition]:
-        return [DEFINITION.from_row(row) for row in await self._session.read(LIST_BY_TYPE, at_id=device_type_id)]
+        return await self._list(DEFINITION, LIST_BY_TYPE, at_id=device_type_id)
 
     async def list_by_devices_and_types(
         self, device_ids: Collection[DeviceId], type_ids: Collection[DeviceTypeId]
     ) -> Sequence[CommandDefinition]:
         among = {"at_listed": to_json(sorted(device_ids)), "at_types": to_json(sorted(type_ids))}
-        rows = await self._session.read(LIST_BY_DEVICES_AND_TYPES[self._session.dialect], **among)
-        return [DEFINITION.from_row(row) for row in rows]
-
-    async def save(self, definition: CommandDefinition) -> None:
-        values = DEFINITION.values(definition, "command_id", "account_id", "created_ms")
-        try:
-            await self._session.write(SAVE_DEFINITION, at_id=definition.command_id, **values)
-        except UniqueViolationError:
-            raise errors.command_exists_error() from None
-
-    async def delete(self, command_id: CommandId) -> None:
-        await self._session.write(DELETE_DEFINITION, at_id=command_id)
+        return await self._list(DEFINITION, LIST_BY_DEVICES_AND_TYPES, **among)
 
 
 def _transition_rows(moves: Sequence[ExecutionTransition]) -> str:
@@ -169,24 +139,20 @@ def _transition_row(after: Execution, expected: ExecutionStatus) -> dict[str, ob
     }
 
 
-class SqlExecutionRepository:
-    def __init__(self, session: DbSession) -> None:
-        self._session = session
-
+class SqlExecutionRepository(SqlRepository):
     async def add_many(self, executions: Sequence[Execution]) -> None:
         await self._session.bulk_write(ADD_MANY, list(map(_insert_values, executions)))
 
     async def get(self, account_id: AccountId, execution_id: ExecutionId) -> Execution | None:
-        return EXECUTION.first_or_none(await self._session.read(GET, at_id=execution_id, at_account=account_id))
+        return await self._first(EXECUTION, GET, at_id=execution_id, at_account=account_id)
 
     async def find(self, execution_id: ExecutionId) -> Execution | None:
-        return EXECUTION.first_or_none(await self._session.read(FIND, at_id=execution_id))
+        return await self._first(EXECUTION, FIND, at_id=execution_id)
 
     async def list_by_ids(self, execution_ids: Collection[ExecutionId]) -> Sequence[Execution]:
         if not execution_ids:
             return []
-        rows = await self._session.read(LIST_BY_IDS[self._session.dialect], at_listed=to_json(sorted(set(execution_ids))))
-        return [EXECUTION.from_row(row) for row in rows]
+        return await self._list(EXECUTION, LIST_BY_IDS, at_listed=to_json(sorted(set(execution_ids))))
 
     async def transition_many(self, moves: Sequence[ExecutionTransition]) -> Collection[ExecutionId]:
         """In the order of ids, so that two transactions with the same executions cannot deadlock."""
@@ -201,46 +167,39 @@ class SqlExecutionRepository:
 
     async def mark_possibly_sent(self, at_ms: int, device_ids: Collection[DeviceId] | None = None) -> int:
         if device_ids is None:
-            return len(await self._session.write(MARK_POSSIBLY_SENT, sent_ms=at_ms))
-        statement = MARK_POSSIBLY_SENT_BY_DEVICES[self._session.dialect]
-        return len(await self._session.write(statement, sent_ms=at_ms, at_listed=to_json(sorted(device_ids))))
+            return await self._count_changed(MARK_POSSIBLY_SENT, sent_ms=at_ms)
+        return await self._count_changed(MARK_POSSIBLY_SENT_BY_DEVICES, sent_ms=at_ms, at_listed=to_json(sorted(device_ids)))
 
     async def count_open_by_device(self, device_ids: Collection[DeviceId]) -> Mapping[DeviceId, int]:
-        among = to_json(sorted(set(device_ids)))
-        rows = await self._session.read(COUNT_OPEN_BY_DEVICE[self._session.dialect], at_listed=among)
+        rows = await self._session.read(COUNT_OPEN_BY_DEVICE, at_listed=to_json(sorted(set(device_ids))))
         return {row[0]: row[1] for row in rows}
 
     async def list_open_by_device(self, device_id: DeviceId) -> Sequence[Execution]:
-        return [EXECUTION.from_row(row) for row in await self._session.read(LIST_OPEN_BY_DEVICE, at_device=device_id)]
+        return await self._list(EXECUTION, LIST_OPEN_BY_DEVICE, at_device=device_id)
 
     async def list_open_by_devices(self, device_ids: Collection[DeviceId]) -> Mapping[DeviceId, Sequence[Execution]]:
-        among = to_json(sorted(set(device_ids)))
-        rows = await self._session.read(LIST_OPEN_BY_DEVICES[self._session.dialect], at_listed=among)
+        executions = await self._list(EXECUTION, LIST_OPEN_BY_DEVICES, at_listed=to_json(sorted(set(device_ids))))
         found: dict[DeviceId, list[Execution]] = {}
-        for execution in sorted(map(EXECUTION.from_row, rows), key=lambda execution: execution.seq):
+        for execution in sorted(executions, key=lambda execution: execution.seq):
             found.setdefault(execution.device_id, []).append(execution)
         return found
 
     async def list_queued(self, limit: int, after_seq: int = 0) -> Sequence[Execution]:
-        rows = await self._session.read(LIST_QUEUED, at_after=after_seq, at_limit=limit)
-        return [EXECUTION.from_row(row) for row in rows]
+        return await self._list(EXECUTION, LIST_QUEUED, at_after=after_seq, at_limit=limit)
 
     async def list_expired(self, now_ms: int, limit: int) -> Sequence[Execution]:
-        return [EXECUTION.from_row(row) for row in await self._session.read(LIST_EXPIRED, at_now=now_ms, at_limit=limit)]
+        return await self._list(EXECUTION, LIST_EXPIRED, at_now=now_ms, at_limit=limit)
 
     async def next_expiry_ms(self) -> int | None:
-        found: int | None = (await self._session.read(NEXT_EXPIRY))[0][0]
-        return found
+        return await self._number_or_none(NEXT_EXPIRY)
 
     async def shift_expiry(self, step_ms: int, now_ms: int, unshifted_from_ms: int) -> None:
         await self._session.write(SHIFT_EXPIRY, at_step=step_ms, at_now=now_ms, at_unshifted=unshifted_from_ms)
 
     async def page(self, device_id: DeviceId, *, limit: int, before_seq: int | None = None) -> Sequence[Execution]:
         if before_seq is None:
-            rows = await self._session.read(PAGE, at_device=device_id, at_limit=limit)
-        else:
-            rows = await self._session.read(PAGE_BEFORE, at_device=device_id, at_limit=limit, at_before=before_seq)
-        return [EXECUTION.from_row(row) for row in rows]
+            return await self._list(EXECUTION, PAGE, at_device=device_id, at_limit=limit)
+        return await self._list(EXECUTION, PAGE_BEFORE, at_device=device_id, at_limit=limit, at_before=before_seq)
 
     async def delete_older_than(self, created_ms: int, limit: int) -> int:
-        return len(await self._session.write(DELETE_OLDER_THAN, at_before=created_ms, at_limit=limit))
+        return await self._count_changed(DELETE_OLDER_THAN, at_before=created_ms, at_limit=limit)

@@ -14,7 +14,8 @@ from typing import Any
 from sqlalchemy import BindParameter, ColumnElement, Select, and_, bindparam, delete, func, literal_column, or_, select
 
 from adapters.storage.sql.bulk_statements import BulkStatement, bulk_insert
-from adapters.storage.sql.db_session import POSTGRES, SQLITE, DbSession, Row
+from adapters.storage.sql.db_session import POSTGRES, SQLITE, Row
+from adapters.storage.sql.entity_repository import SqlRepository
 from adapters.storage.sql.repositories.event_retention import delete_sealed_events
 from adapters.storage.sql.repositories.event_writer_numbers import (
     ADVANCE_IDLE,
@@ -141,10 +142,7 @@ def _without_none(**params: object) -> dict[str, object]:
     return {name: value for name, value in params.items() if value is not None}
 
 
-class SqlEventRepository:
-    def __init__(self, session: DbSession) -> None:
-        self._session = session
-
+class SqlEventRepository(SqlRepository):
     async def append_many(self, events: Sequence[Event], hasher: ChainHasher = chain_events) -> Sequence[Event]:
         if not events:
             return []
@@ -177,8 +175,7 @@ class SqlEventRepository:
         searched = _search_parameters(search)
         statement = page_statement(before is not None, kind is not None, device_id is not None, frozenset(searched))
         params = _without_none(at_before=before, at_kind=kind, at_device=device_id) | searched
-        rows = await self._session.read(statement, at_account=account_id, at_limit=limit, **params)
-        return [EVENT.from_row(row) for row in rows]
+        return await self._list(EVENT, statement, at_account=account_id, at_limit=limit, **params)
 
     async def list_public_after(self, account_id: AccountId, after: EventLogCursor, limit: int) -> Sequence[Event]:
         rows = await self._list_unread(LIST_PUBLIC_AFTER, after, at_account=account_id, at_limit=limit)
@@ -198,7 +195,7 @@ class SqlEventRepository:
     async def end(self) -> EventLogCursor:
         if self._session.dialect == POSTGRES:
             return await end_of_log(self._session)
-        return EventLogCursor((await self._session.read(END_OF_TOTAL_ORDER))[0][0] or 0)
+        return EventLogCursor(await self._number_or_none(END_OF_TOTAL_ORDER) or 0)
 
     async def advance_idle_writers(self) -> None:
         if self._session.dialect == POSTGRES:
@@ -206,20 +203,18 @@ class SqlEventRepository:
 
     async def count(self, account_id: AccountId, *, kind: str | None = None, device_id: DeviceId | None = None) -> int:
         if kind is None and device_id is None:
-            rows = await self._session.read(GET_TOTAL, at_account=account_id)
-            return int(rows[0][0])
+            return await self._number(GET_TOTAL, at_account=account_id)
         params = _without_none(at_kind=kind, at_device=device_id)
         statement = count_statement(kind is not None, device_id is not None)
-        return int((await self._session.read(statement, at_account=account_id, **params))[0][0])
+        return await self._number(statement, at_account=account_id, **params)
 
     async def oldest_position(self) -> int:
-        return (await self._session.read(OLDEST_POSITION))[0][0] or 0
+        return await self._number_or_none(OLDEST_POSITION) or 0
 
     async def list_by_device(self, device_id: DeviceId, *, limit: int, before: tuple[int, int] | None) -> Sequence[Event]:
         statement = DEVICE_LOG if before is None else DEVICE_LOG_BEFORE
         mark = {} if before is None else {"at_before": before[0], "at_before_position": before[1]}
-        rows = await self._session.read(statement, at_device=device_id, at_limit=limit, **mark)
-        return [EVENT.from_row(row) for row in rows]
+        return await self._list(EVENT, statement, at_device=device_id, at_limit=limit, **mark)
 
     async def delete_older_than(self, at_ms: int, limit: int) -> int:
         rows = list(await delete_sealed_events(self._session, at_ms, limit))
@@ -237,9 +232,6 @@ class SqlEventRepository:
         for (account_id, _, _, writer), number in by.items():
             accounts[account_id, writer] += number
         await self._session.bulk_write(ADD_TO_TOTALS, [(*counted, number) for counted, number in sorted(accounts.items())])
-        await self._add_to_counts(by)
-
-    async def _add_to_counts(self, by: Mapping[CounterKey, int]) -> None:
         await self._session.bulk_write(ADD_TO_COUNTS, _count_rows(by))
 
 
