@@ -34,9 +34,9 @@ class SqlScheduleWorld(ScheduleWorld):
         self.uow = uow  # type: ignore[assignment]
         for service in (self.schedules, self.plans, self.firing, self.devices, self.credentials, self.presence):
             service.uow = uow  # type: ignore[attr-defined]
-        self.commands._uow = uow  # type: ignore[assignment]
+        self.commands.uow = uow  # type: ignore[assignment]
         self.admission._uow = uow  # type: ignore[assignment]
-        self.commands._ids = RandomIdGenerator()
+        self.commands.ids = RandomIdGenerator()
 
 
 async def populate(world: SqlScheduleWorld) -> None:

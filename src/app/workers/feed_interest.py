@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Sequence
+from dataclasses import field
 from typing import Protocol
 
 from app.workers.base_worker import DueTaskWorker
@@ -22,6 +23,7 @@ from domain.events.feed_model import FeedFilter
 from domain.events.policy import is_access_change
 from domain.events.ports import FeedHub, HasEvents
 from domain.feed.watched_devices import WatchedDeviceFinder
+from domain.kernel.service_class import service
 from domain.kernel.unit_of_work import UnitOfWork
 from domain.rules.telemetry_engine_port import TelemetryEngine
 
@@ -55,31 +57,24 @@ class LoggedAccessChangeProbe:
         return len(kinds) == LOG_PAGE or any(map(is_access_change, kinds))
 
 
+@service
 class FeedInterestWorker(DueTaskWorker):
     name = "feed_interest"
 
-    def __init__(
-        self,
-        *,
-        watched_devices: WatchedDeviceFinder,
-        hub: FeedHub,
-        engine: TelemetryEngine,
-        wake_event: WakeEvent,
-        peer_changes: AccessChangeProbe | None = None,
-        remote_filters: Callable[[], Sequence[FeedFilter]] = lambda: (),
-    ) -> None:
-        """`wake_event` is set by every new client and change of access of this process. `peer_changes`: None where no other
-        instance writes to the database. `remote_filters`: what the feed clients of other instances want."""
-        self._remote_filters = remote_filters
-        super().__init__(wake_event=wake_event)
-        self._live_subscriptions = watched_devices
-        self._hub = hub
-        self._engine = engine
-        self._peer_changes = peer_changes
-        self._refreshing = asyncio.Lock()
-        self._seen_changes = -1
-        """`set_count` of the wake event when the last refresh began."""
-        self.watched_device_nos: set[int] = set()
+    watched_devices: WatchedDeviceFinder
+    hub: FeedHub
+    engine: TelemetryEngine
+    wake_event: WakeEvent
+    """Set by every new client and change of access of this process."""
+    peer_changes: AccessChangeProbe | None = None
+    """None where no other instance writes to the database."""
+    remote_filters: Callable[[], Sequence[FeedFilter]] = lambda: ()
+    """What the feed clients of other instances want."""
+
+    watched_device_nos: set[int] = field(default_factory=set, init=False)
+    _refreshing: asyncio.Lock = field(default_factory=asyncio.Lock, init=False)
+    _seen_changes: int = field(default=-1, init=False)
+    """`set_count` of the wake event when the last refresh began."""
 
     async def run_once(self) -> float:
         await self.refresh()
@@ -91,8 +86,8 @@ class FeedInterestWorker(DueTaskWorker):
 
     async def ensure_current(self) -> None:
         """Call this after a batch has been received and before it is evaluated. Raises Unavailable."""
-        if self._peer_changes is not None and await self._peer_changes.has_changed():
-            self._hub.mark_all_access_stale()
+        if self.peer_changes is not None and await self.peer_changes.has_changed():
+            self.hub.mark_all_access_stale()
             await self.refresh()
         elif self.wake_event.set_count != self._seen_changes:
             await self.refresh()
@@ -100,17 +95,17 @@ class FeedInterestWorker(DueTaskWorker):
     def repeat(self) -> None:
         """Call this when the engine has been given devices that it did not have before."""
         for device_no in self.watched_device_nos:
-            self._engine.set_watched(device_no, True)
+            self.engine.set_watched(device_no, True)
 
     async def refresh(self) -> None:
         """Also called once before the device link opens, so that the engine returns every reading of a watched device."""
         async with self._refreshing:
             changes = self.wake_event.set_count
-            wanted = await self._live_subscriptions.list_watched_devices([*self._hub.filters(), *self._remote_filters()])
+            wanted = await self.watched_devices.list_watched_devices([*self.hub.filters(), *self.remote_filters()])
             for device_no in wanted - self.watched_device_nos:
-                self._engine.set_watched(device_no, True)
+                self.engine.set_watched(device_no, True)
                 self.watched_device_nos.add(device_no)
             for device_no in self.watched_device_nos - wanted:
-                self._engine.set_watched(device_no, False)
+                self.engine.set_watched(device_no, False)
             self.watched_device_nos = wanted
             self._seen_changes = changes

@@ -43,6 +43,7 @@ from domain.kernel.clock import Clock
 from domain.kernel.domain_events import Json
 from domain.kernel.errors import DomainError
 from domain.kernel.ids import ApprovalId, DeviceId, ExecutionId, GrantId, IdGenerator, IdPrefix
+from domain.kernel.service_class import service
 from domain.kernel.unit_of_work import UnitOfWork
 from domain.keys.ports import HasApiKeys
 from domain.team.service_sessions import HasServiceSessions
@@ -60,27 +61,17 @@ class CommandSubmission:
     quota: RateLimitQuota | None = None
 
 
+@service
 class CommandService:
     """Implements `ApprovedCommandSubmitter` and `GrantableCommandSource`."""
 
-    def __init__(
-        self,
-        *,
-        uow: UnitOfWork[CommandTx],
-        clock: Clock,
-        ids: IdGenerator,
-        authorizer: Authorizer,
-        validator: ParamsValidator,
-        dispatch_queue: DispatchQueue,
-        wake_approvals: Callable[[], None],
-    ) -> None:
-        self._uow = uow
-        self._clock = clock
-        self._ids = ids
-        self._authorizer = authorizer
-        self._validator = validator
-        self._dispatch_queue = dispatch_queue
-        self._wake_approvals = wake_approvals
+    uow: UnitOfWork[CommandTx]
+    clock: Clock
+    ids: IdGenerator
+    authorizer: Authorizer
+    validator: ParamsValidator
+    dispatch_queue: DispatchQueue
+    wake_approvals: Callable[[], None]
 
     async def submit(
         self,
@@ -98,8 +89,8 @@ class CommandService:
         `DEVICE_DISABLED`; what the authorizer raises; Conflict `TOO_MANY_QUEUED`."""
         ttl_ms = DEFAULT_TTL_MS if ttl_ms is None else ttl_ms
         policy.check_ttl(ttl_ms)
-        now_ms = self._clock.now_ms()
-        async with self._uow.write(caller, Role.VIEWER) as tx:  # the authorizer asks for the role or grant that the command needs
+        now_ms = self.clock.now_ms()
+        async with self.uow.write(caller, Role.VIEWER) as tx:  # the authorizer asks for the role or grant that the command needs
             context = await get_context_for_caller(tx, caller, device_id)
             return await self.submit_in_transaction(
                 tx, caller, context, CommandRequest(context.device, cmd, params, ttl_ms, reason), now_ms
@@ -110,7 +101,7 @@ class CommandService:
     ) -> CommandSubmission:
         """`submit` as a part of the caller's transaction. When it raises, it has written nothing."""
         if caller.is_replay:
-            await end_replay(self._authorizer, tx, caller, context, [request.cmd], now_ms)
+            await end_replay(self.authorizer, tx, caller, context, [request.cmd], now_ms)
         definition = self._require_definition(context, request)
         policy.check_accepts_commands(context.device)
         has_room = definition.requires_approval or not policy.is_queue_full(context)
@@ -137,7 +128,7 @@ class CommandService:
         definition = self._require_definition(context, CommandRequest(device, cmd, params, DEFAULT_TTL_MS))
         policy.check_needs_no_approval(definition)
         is_query = definition.kind is CommandKind.QUERY
-        await self._authorizer.authorize_later(tx, caller, device, command=cmd, is_query=is_query, now_ms=now_ms)
+        await self.authorizer.authorize_later(tx, caller, device, command=cmd, is_query=is_query, now_ms=now_ms)
         return definition
 
     async def authorize_replay(self, tx: AutomationTx, caller: Session, device: Device, cmds: Sequence[str], now_ms: int) -> None:
@@ -146,7 +137,7 @@ class CommandService:
         Raises ReplayAuthorizedError, PermissionDenied."""
         if caller.is_replay:
             context = (await load_contexts(tx, [device]))[device.device_id]
-            await end_replay(self._authorizer, tx, caller, context, cmds, now_ms, run_later=True)
+            await end_replay(self.authorizer, tx, caller, context, cmds, now_ms, run_later=True)
 
     async def run_unattended(
         self, tx: AutomationTx, commands: Sequence[AutomationCommand], now_ms: int
@@ -164,7 +155,7 @@ class CommandService:
             for command, definition in zip(commands, checked, strict=True)
             if isinstance(definition, CommandDefinition)
         ]
-        permits = iter(await self._authorizer.authorize_many(tx, requests, now_ms))
+        permits = iter(await self.authorizer.authorize_many(tx, requests, now_ms))
         outcomes = [
             definition if isinstance(definition, DomainError) else self._build_or_deny(contexts, command, next(permits), now_ms)
             for command, definition in zip(commands, checked, strict=True)
@@ -192,7 +183,7 @@ class CommandService:
 
     def _require_definition(self, context: CommandContext, request: CommandRequest) -> CommandDefinition:
         definition = policy.require_definition(context, request.cmd)
-        policy.check_params(definition, request.params, self._validator)
+        policy.check_params(definition, request.params, self.validator)
         return definition
 
     def _check_before_permission(
@@ -233,7 +224,7 @@ class CommandService:
         grants: Sequence[Grant] | None = None,
     ) -> AccessPermit:
         is_query = definition.kind is CommandKind.QUERY
-        return await self._authorizer.authorize(
+        return await self.authorizer.authorize(
             tx, caller, device, command=definition.name, is_query=is_query, now_ms=now_ms, spend=spend, known=grants
         )
 
@@ -247,7 +238,7 @@ class CommandService:
         approval_id: ApprovalId | None = None,
     ) -> Execution:
         return Execution(
-            execution_id=ExecutionId(self._ids.new_id(IdPrefix.EXECUTION)),
+            execution_id=ExecutionId(self.ids.new_id(IdPrefix.EXECUTION)),
             seq=0,
             account_id=request.device.account_id,
             device_id=request.device.device_id,
@@ -272,13 +263,13 @@ class CommandService:
         await tx.executions.add_many([command.execution for command in commands])
         for caller, command in queued:
             await tx.emit(command_sent_event(caller, command, now_ms, reason))
-        tx.after_commit(lambda: self._dispatch_queue.put(commands))
+        tx.after_commit(lambda: self.dispatch_queue.put(commands))
 
     async def _request_approval(
         self, tx: CommandTx, caller: Session | ApiKeyCaller, request: CommandRequest, grant_id: GrantId | None, now_ms: int
     ) -> Approval:
-        approval_id = ApprovalId(self._ids.new_id(IdPrefix.APPROVAL))
+        approval_id = ApprovalId(self.ids.new_id(IdPrefix.APPROVAL))
         approval = await create_approval(tx, approval_id, caller, request, grant_id, now_ms)
         await tx.emit(approval_requested_event(caller, request, approval, now_ms))
-        tx.after_commit(self._wake_approvals)
+        tx.after_commit(self.wake_approvals)
         return approval

@@ -21,6 +21,7 @@ from domain.ingest.device_messages import AfterCommitActions, DecodedBatch, Deco
 from domain.ingest.engine_clock import TelemetryEngineClock
 from domain.ingest.ingest_service import IngestResult, IngestService, IngestTx
 from domain.ingest.metric_numbering import AssignNames, MetricNumberingIngest, assign_metric_numbers
+from domain.kernel.service_class import service
 from domain.kernel.unit_of_work import UnitOfWork
 from domain.partitions.model import PartitionLogAdvance
 from domain.partitions.ports import HasPartitions
@@ -131,46 +132,34 @@ def refused_messages(batch: InboundBatch, evaluated: EvaluatedBatch, refused: Se
     return letters
 
 
+@service
 class IngestPipeline:
-    def __init__(
-        self,
-        *,
-        uow: UnitOfWork[IngestPipelineTx],
-        link: OutboundLink,
-        engine: TelemetryEngine,
-        engine_clock: TelemetryEngineClock,
-        make_batch: BatchFactory,
-        device_messages: DeviceMessageService,
-        ingest: IngestService,
-        on_devices_ready: ReadyDevicesCallback,
-        on_devices_subscribed: DeviceTimesCallback,
-    ) -> None:
-        self._uow = uow
-        self._link = link
-        self._engine = engine
-        self._engine_clock = engine_clock
-        self._make_batch = make_batch
-        self._device_messages = device_messages
-        self._ingest = ingest
-        self._on_devices_ready = on_devices_ready
-        self._on_devices_subscribed = on_devices_subscribed
+    uow: UnitOfWork[IngestPipelineTx]
+    link: OutboundLink
+    engine: TelemetryEngine
+    engine_clock: TelemetryEngineClock
+    make_batch: BatchFactory
+    device_messages: DeviceMessageService
+    ingest: IngestService
+    on_devices_ready: ReadyDevicesCallback
+    on_devices_subscribed: DeviceTimesCallback
 
     async def decode(self, batch: InboundBatch) -> DecodedBatch:
         """Decode everything but native telemetry. Raises Unavailable."""
-        return await self._device_messages.decode(batch.events)
+        return await self.device_messages.decode(batch.events)
 
     async def assign_names(self, names: Sequence[str]) -> None:
         """Get the engine numbers for metric names. Raises Unavailable, and what the database raises when it refuses one."""
-        await assign_metric_numbers(self._engine, self._uow, names)
+        await assign_metric_numbers(self.engine, self.uow, names)
 
     async def evaluate(self, batch: InboundBatch, decoded: DecodedBatch, assign_names: AssignNames) -> EvaluatedBatch:
         """Run native telemetry, then the telemetry of stock firmware, through the engine."""
         batches: list[TelemetryBatch] = [batch.telemetry]  # type: ignore[list-item]  # one native class behind both Protocols
         if decoded.telemetry:
-            batches.append(self._make_batch(decoded.telemetry))
-        shifted = self._engine_clock.follow_steps()
-        now_ms = self._engine_clock.now_ms()
-        ingest = MetricNumberingIngest(self._engine, assign_names)
+            batches.append(self.make_batch(decoded.telemetry))
+        shifted = self.engine_clock.follow_steps()
+        now_ms = self.engine_clock.now_ms()
+        ingest = MetricNumberingIngest(self.engine, assign_names)
         for telemetry in batches:
             await ingest.run(telemetry, now_ms)
         evaluated = ingest.results
@@ -193,19 +182,19 @@ class IngestPipeline:
         follow_ups = AfterCommitActions()
         if batch.is_empty:
             return follow_ups
-        async with self._uow.write(caller=None) as tx:
+        async with self.uow.write(caller=None) as tx:
             for progress in batch.progress:
                 await tx.partitions.advance(progress)
             for result in batch.results:
-                await self._ingest.store(tx, result)
-            follow_ups.extend(await self._device_messages.apply(tx, batch.messages))
+                await self.ingest.store(tx, result)
+            follow_ups.extend(await self.device_messages.apply(tx, batch.messages))
         return follow_ups
 
     async def follow_up(self, follow_ups: AfterCommitActions) -> None:
         """After the commit: start the commands of devices that are ready, and answer devices."""
         if follow_ups.ready_devices:
-            self._on_devices_ready(follow_ups.ready_devices)
+            self.on_devices_ready(follow_ups.ready_devices)
         if follow_ups.subscribed_devices:
-            self._on_devices_subscribed(follow_ups.subscribed_devices)
+            self.on_devices_subscribed(follow_ups.subscribed_devices)
         for device_id, message in follow_ups.messages:
-            await self._link.send(device_id, message)
+            await self.link.send(device_id, message)
