@@ -66,6 +66,8 @@ class RetentionTx(
 
 FindDevices = Callable[[RetentionTx, int], Awaitable[Sequence[int]]]
 DeleteRows = Callable[[RetentionTx, int, int], Awaitable[int]]
+DeleteExpired = Callable[[RetentionTx, int], Awaitable[int]]
+"""With the most rows that it may delete; returns how many it did."""
 
 
 class RetentionService:
@@ -99,29 +101,12 @@ class RetentionService:
                 yield deleted
         async for deleted in self._purge_by_device(self._devices_with_old_rollups, self._delete_rollups):
             yield deleted
-        for delete_rows in (
-            self._delete_events,
-            self._delete_approvals,
-            self._delete_executions,
-            self._delete_deliveries,
-            self._delete_schedules,
-            self._delete_grant_uses,
-            self._delete_refresh_tokens,
-            self._delete_user_sessions,
-            self._delete_login_challenges,
-            self._delete_invitations,
-            self._delete_passkey_challenges,
-            self._delete_sign_in_states,
-            self._delete_login_failures,
-            self._delete_known_addresses,
-            self._delete_stored_responses,
-            self._delete_late_marks,
-        ):
+        for delete_expired, limit in self._steps():
             while True:
                 async with self._uow.write(caller=None) as tx:
-                    deleted = await delete_rows(tx, self._clock.now_ms())
+                    deleted = await delete_expired(tx, limit)
                 yield deleted
-                if deleted < (self.EVENTS_PER_STEP if delete_rows == self._delete_events else self.ROWS_PER_STEP):
+                if deleted < limit:
                     break
 
     async def _purge_by_device(self, find_devices: FindDevices, delete_rows: DeleteRows) -> AsyncIterator[int]:
@@ -159,58 +144,41 @@ class RetentionService:
         return await tx.rollups.delete_older_than(device_no, self._rollups_cutoff_hour(), limit)
 
     def _rollups_cutoff_hour(self) -> int:
-        return (self._clock.now_ms() - self._periods.rollups * DAY_MS) // HOUR_MS
+        return self._days_ago_ms(self._periods.rollups) // HOUR_MS
 
-    async def _delete_events(self, tx: RetentionTx, now_ms: int) -> int:
-        return await tx.events.delete_older_than(now_ms - self._periods.events * DAY_MS, self.EVENTS_PER_STEP)
-
-    async def _delete_approvals(self, tx: RetentionTx, now_ms: int) -> int:
-        """Decisions on approvals are kept as long as the event log."""
-        return await tx.approvals.delete_older_than(now_ms - self._periods.events * DAY_MS, self.EVENTS_PER_STEP)
-
-    async def _delete_executions(self, tx: RetentionTx, now_ms: int) -> int:
-        return await tx.executions.delete_older_than(now_ms - self._periods.executions * DAY_MS, self.ROWS_PER_STEP)
-
-    async def _delete_deliveries(self, tx: RetentionTx, now_ms: int) -> int:
-        return await tx.deliveries.delete_older_than(now_ms - self._periods.deliveries * DAY_MS, self.ROWS_PER_STEP)
-
-    async def _delete_schedules(self, tx: RetentionTx, now_ms: int) -> int:
-        return await tx.schedules.delete_older_than(now_ms - self._periods.schedules * DAY_MS, self.ROWS_PER_STEP)
-
-    async def _delete_grant_uses(self, tx: RetentionTx, now_ms: int) -> int:
-        return await tx.grants.delete_uses_older_than(now_ms - 2 * MINUTE_MS, self.ROWS_PER_STEP)
-
-    async def _delete_refresh_tokens(self, tx: RetentionTx, now_ms: int) -> int:
-        return await tx.refresh_tokens.delete_older_than(now_ms, self.ROWS_PER_STEP)
-
-    async def _delete_user_sessions(self, tx: RetentionTx, now_ms: int) -> int:
-        return await tx.user_sessions.delete_older_than(now_ms, self.ROWS_PER_STEP)
-
-    async def _delete_login_challenges(self, tx: RetentionTx, now_ms: int) -> int:
-        return await tx.second_factors.delete_challenges_older_than(now_ms, self.ROWS_PER_STEP)
-
-    async def _delete_invitations(self, tx: RetentionTx, now_ms: int) -> int:
-        """Expired ones are listed for a month, to be sent again."""
-        return await tx.invitations.delete_older_than(now_ms - self._periods.expired_invitations * DAY_MS, self.ROWS_PER_STEP)
-
-    async def _delete_passkey_challenges(self, tx: RetentionTx, now_ms: int) -> int:
-        return await tx.passkeys.delete_challenges_older_than(now_ms, self.ROWS_PER_STEP)
-
-    async def _delete_sign_in_states(self, tx: RetentionTx, now_ms: int) -> int:
-        return await tx.external_identities.delete_states_older_than(now_ms, self.ROWS_PER_STEP)
-
-    async def _delete_login_failures(self, tx: RetentionTx, now_ms: int) -> int:
-        return await tx.login_failures.delete_older_than(now_ms - DAY_MS, self.ROWS_PER_STEP)
-
-    async def _delete_known_addresses(self, tx: RetentionTx, now_ms: int) -> int:
-        return await tx.login_failures.delete_known_logins_older_than(
-            now_ms - self._periods.known_login_addresses * DAY_MS, self.ROWS_PER_STEP
+    def _steps(self) -> Sequence[tuple[DeleteExpired, int]]:
+        """What deletes the expired rows of a kind, and how many at a time."""
+        days, rows = self._periods, self.ROWS_PER_STEP
+        return (
+            (lambda tx, limit: tx.events.delete_older_than(self._days_ago_ms(days.events), limit), self.EVENTS_PER_STEP),
+            # Decisions on approvals are kept as long as the event log.
+            (lambda tx, limit: tx.approvals.delete_older_than(self._days_ago_ms(days.events), limit), self.EVENTS_PER_STEP),
+            (lambda tx, limit: tx.executions.delete_older_than(self._days_ago_ms(days.executions), limit), rows),
+            (lambda tx, limit: tx.deliveries.delete_older_than(self._days_ago_ms(days.deliveries), limit), rows),
+            (lambda tx, limit: tx.schedules.delete_older_than(self._days_ago_ms(days.schedules), limit), rows),
+            (lambda tx, limit: tx.grants.delete_uses_older_than(self._clock.now_ms() - 2 * MINUTE_MS, limit), rows),
+            (lambda tx, limit: tx.refresh_tokens.delete_older_than(self._clock.now_ms(), limit), rows),
+            (lambda tx, limit: tx.user_sessions.delete_older_than(self._clock.now_ms(), limit), rows),
+            (lambda tx, limit: tx.second_factors.delete_challenges_older_than(self._clock.now_ms(), limit), rows),
+            # Expired invitations are listed for a month, to be sent again.
+            (lambda tx, limit: tx.invitations.delete_older_than(self._days_ago_ms(days.expired_invitations), limit), rows),
+            (lambda tx, limit: tx.passkeys.delete_challenges_older_than(self._clock.now_ms(), limit), rows),
+            (lambda tx, limit: tx.external_identities.delete_states_older_than(self._clock.now_ms(), limit), rows),
+            (lambda tx, limit: tx.login_failures.delete_older_than(self._days_ago_ms(1), limit), rows),
+            (self._delete_known_logins, rows),
+            (lambda tx, limit: tx.stored_responses.delete_older_than(self._clock.steady_ms() - DAY_MS, limit), rows),
+            (_delete_late_marks, rows),
         )
 
-    async def _delete_stored_responses(self, tx: RetentionTx, now_ms: int) -> int:
-        return await tx.stored_responses.delete_older_than(self._clock.steady_ms() - DAY_MS, self.ROWS_PER_STEP)
+    def _days_ago_ms(self, days: int) -> int:
+        return self._clock.now_ms() - days * DAY_MS
 
-    async def _delete_late_marks(self, tx: RetentionTx, now_ms: int) -> int:
-        """By the store time, which is that of the cursors too."""
-        oldest_ms = (await tx.arrivals.store_time() - LATE_KEPT_S) * SECOND_MS
-        return await tx.arrivals.delete_late_before(oldest_ms // MINUTE_MS, self.ROWS_PER_STEP)
+    async def _delete_known_logins(self, tx: RetentionTx, limit: int) -> int:
+        before_ms = self._days_ago_ms(self._periods.known_login_addresses)
+        return await tx.login_failures.delete_known_logins_older_than(before_ms, limit)
+
+
+async def _delete_late_marks(tx: RetentionTx, limit: int) -> int:
+    """By the store time, which is that of the cursors too."""
+    oldest_ms = (await tx.arrivals.store_time() - LATE_KEPT_S) * SECOND_MS
+    return await tx.arrivals.delete_late_before(oldest_ms // MINUTE_MS, limit)

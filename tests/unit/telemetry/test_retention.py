@@ -4,11 +4,14 @@ from __future__ import annotations
 
 from typing import Any
 
+import pytest
+
 from domain.accounts.model import LoginFailures
+from domain.approvals.model import ApprovalStatus
 from domain.kernel.clock import DAY_MS
 from domain.telemetry.retention import RetentionPeriods, RetentionService
 from support.manual_clock import ManualClock
-from support.storage import MemoryUnitOfWork
+from support.storage import MemoryUnitOfWork, an_approval, populate
 
 KNOWN_ADDRESS, FAILURES = "known:ada@example.org|203.0.113.1", "email:ada@example.org"
 
@@ -32,3 +35,17 @@ async def test_known_login_addresses_are_kept_for_30_days_and_login_failures_for
     assert await _remaining_after(1) == {KNOWN_ADDRESS}
     assert await _remaining_after(29.9) == {KNOWN_ADDRESS}
     assert await _remaining_after(30) == set()
+
+
+async def test_a_round_deletes_all_expired_approvals(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(RetentionService, "EVENTS_PER_STEP", 2)
+    uow: Any = MemoryUnitOfWork()
+    world = await populate(uow)
+    expired = [an_approval(world, status=ApprovalStatus.EXPIRED) for _ in range(5)]
+    async with uow.write() as tx:
+        for approval in expired:
+            await tx.approvals.add(approval)
+    clock: Any = ManualClock(expired[0].created_ms + 365 * DAY_MS + 1)
+    deleted = [number async for number in RetentionService(uow=uow, clock=clock, periods=RetentionPeriods()).purge_steps()]
+    assert sum(deleted) == 5
+    assert max(deleted) == 2
