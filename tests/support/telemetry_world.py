@@ -28,7 +28,7 @@ class FakeEventPublisher:
 
     def publish_store_time(self, tx: object, store_time_s: int) -> None: ...
 
-    async def publish_to_feed(self, tx: object, events: Any) -> None:
+    def publish_to_feed(self, tx: object, events: Any) -> None:
         self.to_feed += events
 
     async def publish_transient(self, tx: object, events: Any) -> None:

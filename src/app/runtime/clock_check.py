@@ -2,19 +2,13 @@
 
 from __future__ import annotations
 
-from typing import Protocol
-
+from adapters.storage.sql import SqlDatabase
 from domain.kernel.clock import SECOND_MS, Clock
 
 MAX_OFFSET_MS = SECOND_MS
 
 
-class DatabaseTimeReader(Protocol):
-    async def clock_ms(self) -> int | None:
-        """Unix ms; None without a server. Raises Unavailable."""
-
-
-async def find_clock_problem(server: DatabaseTimeReader, clock: Clock) -> str | None:
+async def find_clock_problem(server: SqlDatabase, clock: Clock) -> str | None:
     """What to do about a clock that is more than a second off; None if it agrees. The time that the question takes counts for
     neither side."""
     before_ms = clock.now_ms()

@@ -13,7 +13,7 @@ from adapters.stream.jetstream_durability_check import MIN_NODES, find_unsafe
 from adapters.stream.jetstream_log import JetStreamLog
 from adapters.stream.nats_cluster_bus import NatsClusterBus
 from app.config.settings import Settings
-from app.runtime.clock_check import DatabaseTimeReader, find_clock_problem
+from app.runtime.clock_check import find_clock_problem
 from app.runtime.startup_errors import StartupError
 from app.workers.wake_event import WakeEvent
 from domain.devices.recent_credential_changes import RecentCredentialChanges
@@ -68,7 +68,7 @@ def create_cluster(settings: Settings, process_id: bytes, clock: Clock) -> Clust
     return ClusterComponents(instance, ownership, inbound_log, bus, database, RecentCredentialChanges(clock))
 
 
-async def require_same_clock(settings: Settings, database: DatabaseTimeReader, clock: Clock) -> None:
+async def require_same_clock(settings: Settings, database: SqlDatabase, clock: Clock) -> None:
     """Raises StartupError if the clock is not the database's, unless the settings allow it; Unavailable."""
     problem = await find_clock_problem(database, clock)
     if problem and not settings.cluster_unsafe:

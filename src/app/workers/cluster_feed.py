@@ -10,10 +10,10 @@ import asyncio
 from collections import deque
 from collections.abc import Sequence
 from contextlib import AbstractAsyncContextManager
-from typing import Protocol
 
 import structlog
 
+from adapters.feed_hub import InProcessFeedHub
 from app.workers.base_worker import DueTaskWorker
 from app.workers.wake_event import WakeEvent
 from domain.events.feed_model import FeedFilter
@@ -38,16 +38,6 @@ MAX_QUEUED_EVENTS = 20_000
 log = structlog.get_logger("cluster_feed")
 
 
-class LocalReadingsFeed(Protocol):
-    def publish(self, event: Event) -> None: ...
-
-    def set_store_time(self, store_time_s: int) -> None: ...
-
-    def filters(self) -> Sequence[FeedFilter]: ...
-
-    def close_reading_subscriptions(self) -> None: ...
-
-
 class ClusterFeedWorker(DueTaskWorker):
     name = "cluster_feed"
 
@@ -56,7 +46,7 @@ class ClusterFeedWorker(DueTaskWorker):
         *,
         instance: str,
         bus: FeedMessageBus,
-        hub: LocalReadingsFeed,
+        hub: InProcessFeedHub,
         clock: Clock,
         interest_wake: WakeEvent,
         commit_lock: AbstractAsyncContextManager[object],

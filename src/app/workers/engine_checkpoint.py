@@ -21,6 +21,7 @@ from domain.kernel.errors import Unavailable
 from domain.kernel.service_class import service
 from domain.kernel.unit_of_work import UnitOfWork
 from domain.partitions.model import PartitionLostError
+from domain.partitions.owned_partitions import PartitionOwnership
 from domain.partitions.ports import HasPartitions
 from domain.rules.telemetry_engine_port import Checkpoint, TelemetryEngine
 from domain.telemetry.ports import HasReadings
@@ -35,19 +36,6 @@ log = structlog.get_logger("checkpoint")
 class EngineCheckpointTx(HasDevices, HasPartitions, HasReadings, Protocol): ...
 
 
-class OwnedPartitionSet(Protocol):
-    """The partitions of this instance, of `count` in the cluster."""
-
-    @property
-    def count(self) -> int: ...
-
-    @property
-    def partitions(self) -> Sequence[int]: ...
-
-    def epoch(self, partition: int) -> int:
-        """Raises PartitionLostError."""
-
-
 @service
 class EngineCheckpointWorker:
     name = "checkpoint"
@@ -57,7 +45,7 @@ class EngineCheckpointWorker:
     last_seen: LastSeenBuffer
     clock_offsets: ClockOffsetService
     engine_commit_lock: asyncio.Lock
-    owned: OwnedPartitionSet | None = None
+    owned: PartitionOwnership | None = None
     """None where this instance has all devices."""
 
     async def run(self) -> None:
@@ -78,13 +66,13 @@ class EngineCheckpointWorker:
                 await self._write_partition(self.owned, partition)
         await self.clock_offsets.write_pending()
 
-    async def _write_partition(self, owned: OwnedPartitionSet, partition: int) -> None:
+    async def _write_partition(self, owned: PartitionOwnership, partition: int) -> None:
         try:
             await self.write_partition(owned, partition)
         except PartitionLostError:
             log.info("the partition has another owner; its checkpoint is not written", partition=partition)
 
-    async def write_partition(self, owned: OwnedPartitionSet, partition: int) -> None:
+    async def write_partition(self, owned: PartitionOwnership, partition: int) -> None:
         """Also before a partition is handed over, so that its next owner has no rows to replay. Raises PartitionLostError."""
 
         async def is_owned(tx: EngineCheckpointTx) -> None:

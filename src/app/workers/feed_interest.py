@@ -14,7 +14,6 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable, Sequence
 from dataclasses import field
-from typing import Protocol
 
 from app.workers.base_worker import DueTaskWorker
 from app.workers.wake_event import WakeEvent
@@ -34,19 +33,15 @@ LOG_PAGE = 10_000
 """More new events than this count as a change of access, without reading them all."""
 
 
-class AccessChangeProbe(Protocol):
-    async def has_changed(self) -> bool:
-        """Whether another instance may have changed who may see what since the last call. Raises Unavailable."""
-
-
 class LoggedAccessChangeProbe:
-    """`AccessChangeProbe` over the event log, for several instances on one database."""
+    """Asks the event log, for several instances on one database."""
 
     def __init__(self, uow: UnitOfWork[HasEvents]) -> None:
         self._uow = uow
         self._cursor: EventLogCursor | None = None
 
     async def has_changed(self) -> bool:
+        """Whether another instance may have changed who may see what since the last call. Raises Unavailable."""
         async with self._uow.read() as tx:
             if self._cursor is None:
                 self._cursor = await tx.events.end()
@@ -66,7 +61,7 @@ class FeedInterestWorker(DueTaskWorker):
     engine: TelemetryEngine
     wake_event: WakeEvent
     """Set by every new client and change of access of this process."""
-    peer_changes: AccessChangeProbe | None = None
+    peer_changes: LoggedAccessChangeProbe | None = None
     """None where no other instance writes to the database."""
     remote_filters: Callable[[], Sequence[FeedFilter]] = lambda: ()
     """What the feed clients of other instances want."""

@@ -23,26 +23,20 @@ from domain.kernel.cursors import DEVICE_EVENTS, EVENTS, decode_cursor, encode_c
 from domain.kernel.domain_events import DomainEvent
 from domain.kernel.errors import ValidationFailed
 from domain.kernel.ids import DeviceId, EventId, IdGenerator, IdPrefix
+from domain.kernel.service_class import service
 from domain.kernel.unit_of_work import UnitOfWork
 
 TxT = TypeVar("TxT", bound=EventLogTx)
 
 
+@service
 class DomainEventRecorder(Generic[TxT]):
     """Implements `DomainEventDispatcher` for the storage adapter, and publishes telemetry for ingest."""
 
-    def __init__(
-        self,
-        *,
-        ids: IdGenerator,
-        observers: Sequence[EventObserver[TxT]],
-        feed: FeedPublisher,
-        hasher: ChainHasher = chain_events,
-    ) -> None:
-        self._ids = ids
-        self._hasher = hasher
-        self._observers = tuple(observers)
-        self._feed = feed
+    ids: IdGenerator
+    observers: Sequence[EventObserver[TxT]]
+    feed: FeedPublisher
+    hasher: ChainHasher = chain_events
 
     async def dispatch(self, tx: TxT, domain_events: Sequence[DomainEvent]) -> None:
         """Store the events of a transaction, call the observers, and publish to the feed after the commit."""
@@ -51,36 +45,35 @@ class DomainEventRecorder(Generic[TxT]):
         events = [
             to_event(
                 event,
-                EventId(self._ids.new_id(IdPrefix.EVENT)),
+                EventId(self.ids.new_id(IdPrefix.EVENT)),
                 event.device_name or names.get(event.device_id or DeviceId("")),
             )
             for event in domain_events
         ]
-        stored = await tx.events.append_many(events, self._hasher)
+        stored = await tx.events.append_many(events, self.hasher)
         await self._notify(tx, events)
-        self._publish_after_commit(tx, stored)
+        self.publish_to_feed(tx, stored)
 
     async def publish_transient(self, tx: TxT, events: Sequence[Event]) -> None:
         """The same for events that are not stored in the log (telemetry: position 0)."""
         await self._notify(tx, events)
-        self._publish_after_commit(tx, events)
-
-    async def publish_to_feed(self, tx: TxT, events: Sequence[Event]) -> None:
-        """Publish events whose deliveries are stored already."""
-        self._publish_after_commit(tx, events)
+        self.publish_to_feed(tx, events)
 
     def publish_store_time(self, tx: TxT, store_time_s: int) -> None:
-        """After the commit, and before the events that are published after this call."""
-        tx.after_commit(lambda: self._feed.set_store_time(store_time_s))
+        """That all readings stored before this time (Unix seconds) have been published: after the commit, and before the events
+        that are published after this call."""
+        tx.after_commit(lambda: self.feed.set_store_time(store_time_s))
 
     async def _notify(self, tx: TxT, events: Sequence[Event]) -> None:
-        for observer in self._observers:
+        for observer in self.observers:
             await observer.on_events(tx, events)
 
-    def _publish_after_commit(self, tx: TxT, events: Sequence[Event]) -> None:
+    def publish_to_feed(self, tx: TxT, events: Sequence[Event]) -> None:
+        """After the commit: events whose deliveries are stored already."""
+
         def publish() -> None:
             for event in events:
-                self._feed.publish(event)
+                self.feed.publish(event)
 
         tx.after_commit(publish)
 

@@ -18,7 +18,7 @@ from domain.approvals.ports import HasApprovals
 from domain.commands.model import Execution
 from domain.commands.policy import effective_definitions
 from domain.commands.ports import HasCommandDefinitions
-from domain.commands.service import CommandSubmission
+from domain.commands.service import CommandService
 from domain.devices.model import Device
 from domain.devices.ports import HasDevices
 from domain.feed.feed_audience import FeedAudienceService
@@ -32,26 +32,13 @@ from domain.kernel.errors import ValidationFailed
 from domain.kernel.ids import AccountId, DeviceId
 from domain.kernel.service_class import service
 from domain.kernel.unit_of_work import UnitOfWork
-from domain.rules.model import LatestReading
+from domain.keys.caller_authenticator import CallerAuthenticator
+from domain.rules.telemetry_engine_port import TelemetryEngine
 
 DeviceFingerprint = tuple[object, ...]
 
 
 class HomeAssistantTx(HasAccounts, HasApprovals, HasCommandDefinitions, HasDevices, Protocol): ...
-
-
-class ApiKeyAuthenticator(Protocol):
-    async def authenticate_key(self, secret: str, address: str) -> ApiKeyCaller: ...
-
-
-class CommandSubmitter(Protocol):
-    async def submit(
-        self, caller: ApiKeyCaller, device_id: DeviceId, cmd: str, params: Json = None, *, ttl_ms: int | None = None
-    ) -> CommandSubmission: ...
-
-
-class LatestValueSource(Protocol):
-    def latest(self, device_no: int) -> list[LatestReading]: ...
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,9 +61,9 @@ class HomeAssistantBridge:
     uow: UnitOfWork[HomeAssistantTx]
     clock: Clock
     audience: FeedAudienceService
-    authenticator: ApiKeyAuthenticator
-    commands: CommandSubmitter
-    latest_values: LatestValueSource
+    authenticator: CallerAuthenticator
+    commands: CommandService
+    latest_values: TelemetryEngine
     secret: str
     discovery_prefix: str
 

@@ -10,13 +10,14 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from itertools import chain
-from typing import Protocol, TypeVar, cast
+from typing import Any, Protocol, TypeVar, cast
 
 from domain.commands.model import DEFAULT_TTL_MS, AutomationCommand, CommandRequest, TriggeredBy
 from domain.commands.ports import AutomationTx
 from domain.commands.service import CommandService
 from domain.devices.model import DeviceStatus
-from domain.ingest.reading_announcer import NO_ANNOUNCEMENTS, ReadingAnnouncer, ReadingPublisher
+from domain.events.service import DomainEventRecorder
+from domain.ingest.reading_announcer import NO_ANNOUNCEMENTS, ReadingAnnouncer
 from domain.ingest.store_time_recorder import StoreTimeRecorder
 from domain.kernel.caller import SystemCaller
 from domain.kernel.clock import Clock
@@ -128,7 +129,7 @@ class IngestService:
         clock: Clock,
         engine: TelemetryEngine,
         commands: CommandService,
-        publisher: ReadingPublisher,
+        publisher: DomainEventRecorder[Any],
     ) -> None:
         self._announcer = ReadingAnnouncer(publisher)
         self._publisher = publisher

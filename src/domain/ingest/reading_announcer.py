@@ -8,9 +8,10 @@ from __future__ import annotations
 
 from collections.abc import Sequence, Set
 from dataclasses import dataclass
-from typing import Protocol
+from typing import Any, Protocol
 
 from domain.events.model import Event
+from domain.events.service import DomainEventRecorder
 from domain.kernel.ids import EventId
 from domain.rules.telemetry_engine_port import TelemetryRow, WatchedReading
 from domain.telemetry.ports import HasReadings, RowKey
@@ -31,18 +32,6 @@ class ResultWithWatchedReadings(Protocol):
     def watched_readings(self) -> Sequence[WatchedReading]: ...
 
 
-class ReadingPublisher(Protocol):
-    """Publishes events without storing them in the event log."""
-
-    def publish_store_time(self, tx: ReadingAnnouncerTx, store_time_s: int, /) -> None:
-        """That all readings stored before this time (Unix seconds) have been published."""
-
-    async def publish_transient(self, tx: ReadingAnnouncerTx, events: Sequence[Event], /) -> None:
-        """To feed and webhooks."""
-
-    async def publish_to_feed(self, tx: ReadingAnnouncerTx, events: Sequence[Event], /) -> None: ...
-
-
 @dataclass(frozen=True, slots=True)
 class ReadingEvents:
     """Telemetry events for feed and webhooks, and those for the feed alone."""
@@ -55,7 +44,7 @@ NO_ANNOUNCEMENTS = ReadingEvents()
 
 
 class ReadingAnnouncer:
-    def __init__(self, publisher: ReadingPublisher) -> None:
+    def __init__(self, publisher: DomainEventRecorder[Any]) -> None:
         self._publisher = publisher
         self._stored_before: dict[int, tuple[ResultWithWatchedReadings, Set[RowKey]]] = {}
         """By `id` of a result whose transaction has not committed yet: its rows that were stored before the first attempt."""
@@ -92,4 +81,4 @@ class ReadingAnnouncer:
         if announcements.new:
             await self._publisher.publish_transient(tx, announcements.new)
         if announcements.feed_only:
-            await self._publisher.publish_to_feed(tx, announcements.feed_only)
+            self._publisher.publish_to_feed(tx, announcements.feed_only)

@@ -64,7 +64,7 @@ async def world() -> WebhookWorld:
 
 async def test_the_feed_gets_an_event_only_after_the_commit(world: WebhookWorld) -> None:
     listener = RecordingPublisher()
-    world.recorder._feed = listener
+    world.recorder.feed = listener
     device = await world.device()
     listener.messages.clear()
     async with world.uow.write() as tx:
@@ -85,7 +85,7 @@ async def test_the_feed_gets_an_event_only_after_the_commit(world: WebhookWorld)
 
 async def test_a_change_that_is_rolled_back_emits_nothing(world: WebhookWorld) -> None:
     listener = RecordingPublisher()
-    world.recorder._feed = listener
+    world.recorder.feed = listener
     with contextlib.suppress(RuntimeError):
         async with world.uow.write() as tx:
             await tx.emit(world.fact("relay_changed"))
