@@ -36,7 +36,6 @@ RARELY_NEEDED = {
     "jwt": "the first sign-in",
     "mcp": "the first request of /mcp",
     "nats": "a cluster",
-    "pdb": "nothing",
     "pygments": "nothing",
     "rich.console": "commands of an operator",
     "segno": "a second factor that is set up",

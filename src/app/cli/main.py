@@ -15,7 +15,6 @@ def main() -> None:
     lean_imports.import_structlog()
     if sys.argv[1:2] and sys.argv[1] in SERVICE_COMMANDS:
         lean_imports.import_hypercorn()
-        lean_imports.import_click()
         from app.cli.service_commands import app
     else:
         from app.cli.top_level_commands import app

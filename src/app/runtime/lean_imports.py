@@ -1,4 +1,4 @@
-"""Imports libraries without parts of theirs that this program never uses and that would stay in its memory, 8 MiB.
+"""Imports libraries without parts of theirs that this program never uses and that would stay in its memory, 5 MiB.
 
 They import these parts where they begin, so they are imported here before anything else imports them.
 """
@@ -16,9 +16,6 @@ greenlet is for values by greenlet, and here they are kept by context."""
 HTTP2 = ("h2", "h2.connection", "h2.events", "h2.exceptions", "priority")
 """Hypercorn uses them with the first HTTP/2 connection, and `adapters/http/server/hypercorn_http11.py` accepts none."""
 
-DEBUGGER = ("pdb",)
-"""Quart imports Click's test runner, which takes the debugger along."""
-
 
 def import_structlog() -> None:
     _import_with("structlog", dict.fromkeys(STRUCTLOG_EXTRAS))  # None: the import system says that there is none
@@ -26,10 +23,6 @@ def import_structlog() -> None:
 
 def import_hypercorn() -> None:
     _import_with("hypercorn.asyncio", {name: ModuleType(name) for name in HTTP2})
-
-
-def import_click() -> None:
-    _import_with("click.testing", {name: ModuleType(name) for name in DEBUGGER})
 
 
 def _import_with(library: str, stand_ins: dict[str, Any]) -> None:

@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from contextlib import AbstractContextManager
-from typing import Protocol, TypeVar
+from typing import Protocol, TypeAlias, TypeVar
 
 from domain.accounts.ports import HasUserSessions
 from domain.approvals.model import Approval, ApprovalStatus
@@ -14,6 +13,7 @@ from domain.devices.ports import HasDevices
 from domain.grants.ports import HasGrants
 from domain.kernel.ids import AccountId, ApprovalId, DeviceId, ExecutionId, KeyId, MembershipId
 from domain.kernel.unit_of_work import Transaction
+from domain.kernel.waiter import Waiter
 from domain.keys.ports import HasApiKeys
 from domain.sign_in.second_factor_ports import HasSecondFactors
 
@@ -84,22 +84,8 @@ class ApprovalTx(
 ): ...
 
 
-class ApprovalWaitHandle(Protocol):
-    async def wait(self, timeout_s: float) -> Approval | None:
-        """The decided approval, or None after `timeout_s` seconds."""
-
-
-class ApprovalWaiter(Protocol):
-    """Notifies waiting callers of decisions. Best effort: callers read the database as well."""
-
-    def notify(self, approval: Approval) -> None: ...
-
-    def has_waiters(self, approval_id: ApprovalId) -> bool:
-        """Whether a caller of this instance waits for it."""
-
-    def watch(self, approval_id: ApprovalId, by: str) -> AbstractContextManager[ApprovalWaitHandle]:
-        """Receives every notification after entering. When too many callers wait, in total or for `by`, `wait` returns at
-        once."""
+ApprovalWaiter: TypeAlias = Waiter[ApprovalId, Approval]
+"""Of decisions."""
 
 
 TxT_contra = TypeVar("TxT_contra", contravariant=True)

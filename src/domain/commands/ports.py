@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence
-from contextlib import AbstractContextManager
 from typing import Protocol, TypeAlias
 
 from domain.commands.model import CommandContext, CommandDefinition, Execution, ExecutionStatus
@@ -14,6 +13,7 @@ from domain.kernel.domain_events import Json, JsonObject
 from domain.kernel.errors import FieldError
 from domain.kernel.ids import AccountId, CommandId, DeviceId, DeviceTypeId, ExecutionId
 from domain.kernel.unit_of_work import Transaction
+from domain.kernel.waiter import Waiter
 
 ExecutionTransition: TypeAlias = tuple[Execution, ExecutionStatus]
 """An execution after the transition, and the expected stored status before it."""
@@ -130,19 +130,5 @@ class ParamsValidator(Protocol):
         """The faults of the parameters, each with its path (`params.level`)."""
 
 
-class ExecutionWaitHandle(Protocol):
-    async def wait(self, timeout_s: float) -> Execution | None:
-        """The finished execution, or None after `timeout_s` seconds."""
-
-
-class ExecutionWaiter(Protocol):
-    """Notifies waiting callers of finished executions. Best effort: callers read the database as well."""
-
-    def notify(self, execution: Execution) -> None: ...
-
-    def has_waiters(self, execution_id: ExecutionId) -> bool:
-        """Whether a caller of this instance waits for it."""
-
-    def watch(self, execution_id: ExecutionId, by: str) -> AbstractContextManager[ExecutionWaitHandle]:
-        """Receives every notification after entering. When too many callers wait, in total or for `by`, `wait` returns at
-        once."""
+ExecutionWaiter: TypeAlias = Waiter[ExecutionId, Execution]
+"""Of finished executions."""

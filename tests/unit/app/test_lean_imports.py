@@ -12,12 +12,11 @@ import sys
 from app.runtime import lean_imports
 lean_imports.import_structlog()
 lean_imports.import_hypercorn()
-lean_imports.import_click()
-parts = "rich", "pygments", "greenlet", "h2", "h2.events", "priority", "pdb"
+parts = "rich", "pygments", "greenlet", "h2", "h2.events", "priority"
 assert not [name for name in parts if name in sys.modules]
-assert {"structlog", "hypercorn.asyncio", "click.testing"} <= set(sys.modules)
-import greenlet, h2.events, pdb, priority, rich.console
-assert h2.events.RequestReceived and rich.console.Console and greenlet.greenlet and priority.PriorityTree and pdb.Pdb
+assert {"structlog", "hypercorn.asyncio"} <= set(sys.modules)
+import greenlet, h2.events, priority, rich.console
+assert h2.events.RequestReceived and rich.console.Console and greenlet.greenlet and priority.PriorityTree
 """
 ALREADY_THERE = """
 import h2.events, rich
