@@ -9,7 +9,8 @@ from typing import Any
 import aiomqtt
 import pytest
 
-from adapters.mqtt.embedded_link import BrokerListenAddress, EmbeddedBrokerSettings, EmbeddedDeviceLink
+from adapters.mqtt.embedded_broker_settings import BrokerListenAddress, EmbeddedBrokerSettings
+from adapters.mqtt.embedded_link import EmbeddedDeviceLink
 from adapters.mqtt.null_link import NullDeviceLink
 from adapters.mqtt.standby_link import StandbyDeviceLink
 from domain.devices.device_codec import OutboundMessage

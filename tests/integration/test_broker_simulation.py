@@ -13,7 +13,8 @@ from typing import Any
 import pytest
 
 from adapters.engine import _native
-from adapters.mqtt.embedded_link import BrokerListenAddress, EmbeddedBrokerSettings, EmbeddedDeviceLink
+from adapters.mqtt.embedded_broker_settings import BrokerListenAddress, EmbeddedBrokerSettings
+from adapters.mqtt.embedded_link import EmbeddedDeviceLink
 from domain.devices.device_codec import OutboundMessage
 from domain.devices.device_link import DeviceConnected, DeviceDisconnected, InboundMessage
 from support.broker import BrokerWorld, broker

@@ -11,10 +11,11 @@ import pytest
 from pydantic import Field
 from quart import Response
 
+from adapters.http.core.api_operation import NonJsonResponse
 from adapters.http.core.auth import RequiredAccess, current_caller
 from adapters.http.core.middleware import HttpSettings
 from adapters.http.core.operation import ApiBlueprint
-from adapters.http.core.request_handling import ApiResponse, NonJsonResponse
+from adapters.http.core.request_handling import ApiResponse
 from adapters.http.core.schemas import DisplayName, QueryParameters, RequestBody, ResponseModel
 from domain.kernel.errors import RateLimited, Unavailable, VersionMismatch
 from support.http import HttpClient, HttpWorld, listening, serving

@@ -12,7 +12,8 @@ from typing import Any, TypeVar
 
 import aiomqtt
 
-from adapters.mqtt.embedded_link import BrokerLimits, BrokerListenAddress, EmbeddedBrokerSettings, EmbeddedDeviceLink
+from adapters.mqtt.embedded_broker_settings import BrokerLimits, BrokerListenAddress, EmbeddedBrokerSettings
+from adapters.mqtt.embedded_link import EmbeddedDeviceLink
 from domain.devices.device_link import InboundEvent
 from support.waiting import TIMEOUT_S
 

@@ -11,7 +11,8 @@ from typing import Any
 import aiomqtt
 
 from adapters.engine import _native
-from adapters.mqtt.embedded_link import BrokerListenAddress, EmbeddedBrokerSettings, EmbeddedDeviceLink
+from adapters.mqtt.embedded_broker_settings import BrokerListenAddress, EmbeddedBrokerSettings
+from adapters.mqtt.embedded_link import EmbeddedDeviceLink
 from adapters.mqtt.mosquitto_connection import MosquittoSettings
 from adapters.mqtt.mosquitto_credentials import MosquittoCredentialStore
 from adapters.mqtt.mosquitto_link import MosquittoDeviceLink

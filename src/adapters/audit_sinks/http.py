@@ -9,7 +9,7 @@ from typing import Final
 
 import httpx
 
-from domain.audit.log_tail import AuditExportLine, SinkRefusedError, SinkUnavailableError
+from domain.audit.sink import AuditExportLine, SinkRefusedError, SinkUnavailableError
 from domain.kernel.clock import Clock
 from domain.webhooks.signature_reference import service_signature, standard_signature
 

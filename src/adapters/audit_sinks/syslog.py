@@ -17,7 +17,7 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Final
 
-from domain.audit.log_tail import AuditExportLine, SinkRefusedError, SinkUnavailableError
+from domain.audit.sink import AuditExportLine, SinkRefusedError, SinkUnavailableError
 
 TIMEOUT_S: Final = 10.0
 _PRIORITY: Final = 13 * 8 + 6

@@ -24,7 +24,8 @@ from app.cli.command_support import stderr_console
 from app.cli.open_database import open_database
 from app.config.settings import Settings
 from app.runtime.startup_errors import StartupError
-from domain.audit.log_tail import AuditCursor, AuditSink, AuditTailReader, SinkRefusedError, SinkUnavailableError
+from domain.audit.log_tail import AuditCursor, AuditTailReader
+from domain.audit.sink import AuditSink, SinkRefusedError, SinkUnavailableError
 from domain.kernel.errors import Unavailable
 from domain.kernel.ids import AccountId
 from domain.webhooks.signature_reference import standard_key

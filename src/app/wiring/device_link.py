@@ -15,7 +15,7 @@ from domain.devices.device_link import DeviceLink
 from domain.kernel.clock import Clock
 
 if TYPE_CHECKING:
-    from adapters.mqtt.embedded_link import BrokerLimits
+    from adapters.mqtt.embedded_broker_settings import BrokerLimits
 
 
 def create_device_link(settings: Settings, clock: Clock, engine: EngineComponents, front: str = "") -> DeviceLink:
@@ -46,7 +46,8 @@ def _create_external_link(settings: Settings, clock: Clock, engine: EngineCompon
 
 def _create_embedded_link(settings: Settings, front: str) -> DeviceLink:
     try:
-        from adapters.mqtt.embedded_link import BrokerListenAddress, EmbeddedBrokerSettings, EmbeddedDeviceLink
+        from adapters.mqtt.embedded_broker_settings import BrokerListenAddress, EmbeddedBrokerSettings
+        from adapters.mqtt.embedded_link import EmbeddedDeviceLink
     except ImportError as error:
         raise StartupError(
             f"The embedded broker cannot be used: {error}. Build it with `make setup`, "
@@ -64,7 +65,7 @@ def _create_embedded_link(settings: Settings, front: str) -> DeviceLink:
 
 
 def broker_limits(settings: Settings) -> BrokerLimits:
-    from adapters.mqtt.embedded_link import BrokerLimits, UnauthenticatedConnectionLimits
+    from adapters.mqtt.embedded_broker_settings import BrokerLimits, UnauthenticatedConnectionLimits
 
     connections = settings.mqtt_connections or open_file_limit.default_mqtt_connections()
     pending = settings.mqtt_pending or max(8, connections // 4)

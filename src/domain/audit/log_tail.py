@@ -4,11 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, Final, Protocol
+from typing import Any, Final
 
 from domain.audit.export import AuditLogPart, list_part, record_line, seal_line
 from domain.audit.ports import AuditTx
 from domain.audit.seals import AuditSeal, ChainHeads
+from domain.audit.sink import AuditExportLine
 from domain.events.hash_chain import ChainedEvent, EventChainHead
 from domain.kernel.ids import AccountId
 from domain.kernel.unit_of_work import UnitOfWork
@@ -40,37 +41,12 @@ def _head(sequence: int, position: int, hashed: str) -> EventChainHead:
 
 
 @dataclass(frozen=True, slots=True)
-class AuditExportLine:
-    """A line as an export has it, of a record or a seal. `kind`: the event's type, or `audit_seal`."""
-
-    kind: str
-    at_ms: int
-    text: str
-
-
-@dataclass(frozen=True, slots=True)
 class AuditBatch:
     """`cursor` holds once the lines are delivered. `lost` names records that retention deleted before they were read."""
 
     lines: Sequence[AuditExportLine]
     cursor: AuditCursor
     lost: Sequence[str] = ()
-
-
-class AuditSink(Protocol):
-    """Port: where the stream goes."""
-
-    async def deliver(self, lines: Sequence[AuditExportLine]) -> None:
-        """Returns when the receiver has them all. Raises SinkUnavailableError, after which it may have some of them, and
-        SinkRefusedError."""
-
-
-class SinkUnavailableError(Exception):
-    """It is worth trying again later. The message says what happened."""
-
-
-class SinkRefusedError(Exception):
-    """Trying again does not help. The message says what to change."""
 
 
 class AuditTailReader:

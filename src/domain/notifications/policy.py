@@ -9,7 +9,7 @@ from zoneinfo import ZoneInfo
 
 from domain.kernel.clock import DAY_MS, HOUR_MS, MINUTE_MS, SECOND_MS
 from domain.notifications.model import MAIL_FOOTER, Notification, NotificationMessage, NotificationSettings, NotificationTopic
-from domain.sign_in.login_throttle import LoginAttemptLimit
+from domain.sign_in.attempt_limit import LoginAttemptLimit
 
 RETRY_PAUSES_MS = tuple(minutes * MINUTE_MS for minutes in (1, 5, 15, 60, 240))
 """After these pauses a notification that could not be sent is sent again; then it is given up."""

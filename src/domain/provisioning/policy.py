@@ -7,7 +7,7 @@ from domain.kernel.caller import Role
 from domain.kernel.clock import DAY_MS, MINUTE_MS
 from domain.kernel.errors import Conflict, PermissionDenied, Unauthenticated, ValidationFailed
 from domain.provisioning.model import ClaimStatus, DeviceClaim, ProvisioningCode
-from domain.sign_in.login_throttle import LoginAttemptLimit
+from domain.sign_in.attempt_limit import LoginAttemptLimit
 
 CODE_PREFIX = "lbp_"
 CODE_RANDOM_LENGTH = 26

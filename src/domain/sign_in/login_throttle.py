@@ -14,8 +14,9 @@ from dataclasses import dataclass, replace
 
 from domain.accounts.model import KNOWN_LOGIN_PREFIX, LoginFailures
 from domain.kernel.backoff import Backoff
-from domain.kernel.clock import DAY_MS, HOUR_MS, MINUTE_MS, SECOND_MS, is_of_earlier_clock
+from domain.kernel.clock import DAY_MS, HOUR_MS, MINUTE_MS, SECOND_MS
 from domain.kernel.errors import RateLimited
+from domain.sign_in.attempt_limit import LoginAttemptLimit, is_over
 
 LOGIN_FAILURE_WINDOW_MS = 15 * MINUTE_MS
 
@@ -75,14 +76,9 @@ class LoginThrottleSubjects:
         return (self.pair, self.address, self.email) if self.device is None else (self.device,)
 
 
-def _is_over(failures: LoginFailures, window_ms: int, now_ms: int) -> bool:
-    """Whether the window of these failures has ended."""
-    return now_ms >= failures.since_ms + window_ms or is_of_earlier_clock(failures.last_ms, now_ms)
-
-
 def check_login_backoff(failures: LoginFailures | None, now_ms: int) -> None:
     """Raises RateLimited `LOGIN_THROTTLED` while the delay after the last failure lasts."""
-    if failures is None or _is_over(failures, LOGIN_FAILURE_WINDOW_MS, now_ms):
+    if failures is None or is_over(failures, LOGIN_FAILURE_WINDOW_MS, now_ms):
         return
     backoff = LOGIN_BACKOFFS[failures.subject.partition(":")[0]]
     wait_ms = failures.last_ms + backoff.delay_ms(failures.count) - now_ms
@@ -94,27 +90,6 @@ def check_login_backoff(failures: LoginFailures | None, now_ms: int) -> None:
             retry_after=seconds,
             code="LOGIN_THROTTLED",
         )
-
-
-@dataclass(frozen=True, slots=True)
-class LoginAttemptLimit:
-    """At most `max_failures` wrong attempts in the window that begins with the first of them."""
-
-    max_failures: int
-    window_ms: int
-
-    def check(self, failures: LoginFailures | None, now_ms: int, what: str) -> None:
-        """Raises RateLimited `LOGIN_THROTTLED`; `what` names the attempts in its message."""
-        if failures is None or failures.count < self.max_failures or _is_over(failures, self.window_ms, now_ms):
-            return
-        wait_s = max(1, -(-(failures.since_ms + self.window_ms - now_ms) // SECOND_MS))
-        raise RateLimited(f"Too many {what}. Try again in {wait_s} seconds.", code="LOGIN_THROTTLED", retry_after=wait_s)
-
-    def count(self, failures: LoginFailures | None, subject: str, now_ms: int) -> LoginFailures:
-        """One more wrong attempt."""
-        if failures is None or _is_over(failures, self.window_ms, now_ms):
-            return LoginFailures(subject, 1, now_ms, now_ms)
-        return replace(failures, count=failures.count + 1, last_ms=now_ms)
 
 
 UNLOCK_REQUESTS = LoginAttemptLimit(60, HOUR_MS)
@@ -130,6 +105,6 @@ PASSWORD_CONFIRMATIONS = LoginAttemptLimit(10, 15 * MINUTE_MS)
 
 def increment_failures(failures: LoginFailures | None, subject: str, now_ms: int) -> LoginFailures:
     """One more failure. After the window has ended, counting starts again at 1."""
-    if failures is None or _is_over(failures, LOGIN_FAILURE_WINDOW_MS, now_ms):
+    if failures is None or is_over(failures, LOGIN_FAILURE_WINDOW_MS, now_ms):
         return LoginFailures(subject, 1, now_ms, now_ms)
     return replace(failures, count=failures.count + 1, last_ms=now_ms)

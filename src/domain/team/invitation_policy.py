@@ -8,7 +8,7 @@ from domain.accounts.mail_templates import MailTemplate
 from domain.accounts.model import Invitation, Membership
 from domain.accounts.policy import may_assign_role
 from domain.kernel.clock import DAY_MS, HOUR_MS
-from domain.sign_in.login_throttle import LoginAttemptLimit
+from domain.sign_in.attempt_limit import LoginAttemptLimit
 
 INVITATION_TTL_MS = 7 * DAY_MS
 INVITATION_TOKEN_LENGTH = 40

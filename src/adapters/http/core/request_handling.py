@@ -7,19 +7,18 @@ caller comes first, so that validation messages reveal nothing to strangers.
 from __future__ import annotations
 
 import asyncio
-import re
 import time
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Generic, TypeVar
 
-from pydantic import BaseModel, TypeAdapter
 from pydantic.alias_generators import to_camel
 from quart import Request, Response, abort, current_app, g
 from quart.globals import request_ctx
 from werkzeug.exceptions import HTTPException
 
-from adapters.http.core.auth import Authenticator, RequiredAccess, authenticate, current_caller
+from adapters.http.core.api_operation import ApiOperation
+from adapters.http.core.auth import Authenticator, authenticate, current_caller
 from adapters.http.core.idempotency import IdempotencyStore, execute_once
 from adapters.http.core.quart_application import header_value
 from adapters.http.core.request_parsing import read_body, read_query
@@ -32,7 +31,6 @@ from domain.team.service_sessions import check_operation
 MAX_PATH_PARAMETER_LENGTH = 128
 SLOW_BODY_S = 0.05
 """If a body takes longer than this to arrive, the caller is authenticated again: a revoked caller could have delayed it."""
-_PATH_PARAMETER = re.compile(r"<(?:[a-z]+:)?([a-z_]+)>")
 API_DEPENDENCIES = "latchboard.http"
 Value = TypeVar("Value")
 
@@ -49,75 +47,12 @@ class ApiResponse(Generic[Value]):
 
 
 @dataclass(frozen=True, slots=True)
-class NonJsonResponse:
-    """A success response that is not JSON: the handler returns a Quart `Response`."""
-
-    content_type: str
-    description: str = "The content."
-    alternatives: tuple[str, ...] = ()
-    """Other content types of the response."""
-
-
-@dataclass(frozen=True, slots=True)
 class ApiDependencies:
     """The dependencies of all operations; stored in the app's extensions."""
 
     authenticator: Authenticator
     idempotency_store: IdempotencyStore | None
     denial_log: DeniedRequestLog | None = None
-
-
-class ResponseSerializers(dict[int, TypeAdapter[Any]]):
-    """What serialises the JSON of each success status. Each is built at its first use: to build all takes a fifth of a start."""
-
-    def __init__(self, types: Mapping[int, Any]) -> None:
-        super().__init__()
-        self.types = {status: kind for status, kind in types.items() if not isinstance(kind, NonJsonResponse)}
-
-    def __missing__(self, status: int) -> TypeAdapter[Any]:
-        self[status] = adapter = TypeAdapter(self.types[status])
-        return adapter
-
-
-@dataclass(frozen=True, slots=True)
-class ApiOperation:
-    """`returns` maps each success status to its type; `errors` each status to the codes it may carry, space-separated."""
-
-    method: str
-    path: str
-    handler_name: str
-    tag: str
-    affects: str | None
-    access: RequiredAccess
-    summary: str
-    description: str
-    returns: Mapping[int, Any]
-    errors: Mapping[int, str]
-    idempotent: bool
-    request_headers: Mapping[str, str]
-    rate_limited: bool
-    audited: bool
-    paged: bool
-    body: type[BaseModel] | None
-    body_parameter: str | None
-    query: type[BaseModel] | None
-    query_parameter: str | None
-    path_parameters: Mapping[str, type]
-    type_adapters: ResponseSerializers
-
-    @property
-    def openapi_path(self) -> str:
-        """The path as in the document, below `/api/v1`."""
-        return _PATH_PARAMETER.sub(lambda part: f"{{{to_camel(part[1])}}}", self.path)
-
-    @property
-    def act(self) -> str:
-        """What the log calls it."""
-        return f"{self.summary} ({self.method} {self.openapi_path})"
-
-    @property
-    def body_required(self) -> bool:
-        return self.body is not None and any(one.is_required() for one in self.body.model_fields.values())
 
 
 async def handle_request(spec: ApiOperation, handler: Callable[..., Awaitable[Any]], parts: Mapping[str, str]) -> Response:

@@ -15,7 +15,7 @@ import msgspec
 from adapters.http.core.auth import Authenticator, RequestCredentials, second_factor_required_error
 from adapters.http.core.trusted_proxies import TrustedProxies
 from adapters.http.feed.connection_limits import FeedConnectionLimiter, FeedConnectionLimitError, FeedConnectionLimits
-from adapters.http.feed.frame_writer import AsgiSend
+from adapters.http.feed.feed_sender import AsgiSend
 from adapters.http.feed.stream import CREDENTIALS_EXPIRED, AuthenticatedFeedClient, FeedDependencies, FeedQuery, FeedStream
 from adapters.http.feed.websocket_connection import (
     AsgiReceive,

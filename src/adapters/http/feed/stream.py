@@ -19,7 +19,7 @@ from dataclasses import dataclass
 
 import msgspec
 
-from adapters.http.feed.frame_writer import FeedSender, event_json
+from adapters.http.feed.feed_sender import FeedSender, event_json
 from adapters.http.feed.initial_state import initial_state_message
 from adapters.http.feed.websocket_connection import ClientGoneError, WebSocketCloseReason
 from domain.events.event_log_cursor import EventLogCursor

@@ -18,13 +18,8 @@ import msgspec
 
 from adapters.http.core.auth import RequestCredentials, parse_credentials
 from adapters.http.core.trusted_proxies import TrustedProxies
-from adapters.http.feed.frame_writer import (
-    FRAME_WRITER_EXTENSION,
-    MESSAGE_TOO_LONG_KEY,
-    SET_AUTHENTICATED_EXTENSION,
-    AsgiSend,
-    FeedSender,
-)
+from adapters.http.feed.feed_sender import AsgiSend, FeedSender
+from adapters.http.feed.frame_writer import FRAME_WRITER_EXTENSION, MESSAGE_TOO_LONG_KEY, SET_AUTHENTICATED_EXTENSION
 from domain.kernel.errors import ValidationFailed
 from domain.keys.key_format import KEY_PREFIX
 

@@ -12,9 +12,9 @@ from pydantic.alias_generators import to_camel
 from quart import Quart
 
 from adapters.http.asyncapi.webhook_requests import WEBHOOK_ENVELOPES
+from adapters.http.core.api_operation import ApiOperation, NonJsonResponse
 from adapters.http.core.auth import RequiredAccess
 from adapters.http.core.json_schemas import REF_TEMPLATE, DocumentSchemaGenerator
-from adapters.http.core.request_handling import ApiOperation, NonJsonResponse
 from adapters.http.core.schemas import ErrorResponse, without_null
 from adapters.http.openapi.example_builder import ExampleBuilder
 from adapters.http.openapi.example_values import EXPORT_EXAMPLES

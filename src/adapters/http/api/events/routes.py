@@ -7,10 +7,11 @@ from collections.abc import AsyncIterator
 from quart import Response
 
 from adapters.http.api.events import schemas as schema
+from adapters.http.core.api_operation import NonJsonResponse
 from adapters.http.core.auth import RequiredAccess, current_session
 from adapters.http.core.operation import ApiBlueprint
 from adapters.http.core.paging import next_link
-from adapters.http.core.request_handling import ApiResponse, NonJsonResponse
+from adapters.http.core.request_handling import ApiResponse
 from domain.audit.export import AuditExporter
 from domain.events.service import EventService
 from domain.kernel.caller import Role, require_role

@@ -11,9 +11,9 @@ import msgspec
 from quart import Response
 
 from adapters.http.api.telemetry import schemas as schema
+from adapters.http.core.api_operation import NonJsonResponse
 from adapters.http.core.auth import RequiredAccess, current_caller
 from adapters.http.core.operation import ApiBlueprint
-from adapters.http.core.request_handling import NonJsonResponse
 from domain.kernel.clock import DAY_MS, HOUR_MS, MINUTE_MS, SECOND_MS, to_iso
 from domain.kernel.errors import ValidationFailed
 from domain.kernel.ids import DeviceId

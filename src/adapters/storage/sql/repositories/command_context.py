@@ -21,7 +21,7 @@ from adapters.storage.sql.repositories.devices import LIST_BY_IDS as LIST_DEVICE
 from adapters.storage.sql.repositories.grants import GRANT_COLUMNS, ON_PROJECT, grant_from_row
 from adapters.storage.sql.row_mapper import from_json, to_json
 from adapters.storage.sql.tables import definitions, devices, executions, grants, group_members
-from adapters.storage.sql.tables.devices_and_automation import OPEN
+from adapters.storage.sql.tables.commands import OPEN
 from domain.commands.model import CommandContext, Execution
 from domain.devices.model import Device
 from domain.grants.model import GrantSubject

@@ -13,7 +13,7 @@ from adapters.storage.sql.db_session import POSTGRES, SQLITE
 from adapters.storage.sql.entity_repository import AccountEntityRepository, AccountEntityStatements, SqlRepository
 from adapters.storage.sql.row_mapper import JSON, RowMapper, delete_batch, enum_converter, listed, to_json
 from adapters.storage.sql.tables import definitions, devices, executions
-from adapters.storage.sql.tables.devices_and_automation import FINISHED, OPEN, QUEUED, UNFINISHED
+from adapters.storage.sql.tables.commands import FINISHED, OPEN, QUEUED, UNFINISHED
 from domain.commands.model import CommandDefinition, CommandKind, CommandWidget, Execution, ExecutionStatus, TriggeredBy
 from domain.commands.ports import ExecutionTransition
 from domain.kernel.ids import AccountId, DeviceId, DeviceTypeId, ExecutionId

@@ -14,7 +14,7 @@ from adapters.storage.sql.entity_repository import EntityStatements, StoredEntit
 from adapters.storage.sql.repositories.offline_device_edges import SqlOfflineDeviceEdgeMixin
 from adapters.storage.sql.row_mapper import RowMapper, delete_batch, enum_converter, from_json, listed, to_json
 from adapters.storage.sql.tables import devices, schedule_edges, schedules
-from adapters.storage.sql.tables.devices_and_automation import ENDED, LIVE, WAITING_POSTGRES, WAITING_SQLITE
+from adapters.storage.sql.tables.schedules_and_rules import ENDED, LIVE, WAITING_POSTGRES, WAITING_SQLITE
 from domain.kernel.ids import AccountId, DeviceId, ScheduleId
 from domain.schedules.model import (
     EdgeOutcome,

@@ -13,7 +13,7 @@ from adapters.storage.sql.db_session import POSTGRES, SQLITE
 from adapters.storage.sql.entity_repository import SqlRepository
 from adapters.storage.sql.row_mapper import RowMapper, delete_batch, enum_converter, to_json
 from adapters.storage.sql.tables import attempts, deliveries, webhooks
-from adapters.storage.sql.tables.events_and_telemetry import FINISHED_DELIVERY, PENDING_DELIVERY
+from adapters.storage.sql.tables.webhooks import FINISHED_DELIVERY, PENDING_DELIVERY
 from domain.kernel.ids import DeliveryId, WebhookId
 from domain.webhooks.model import DeliveryAttempt, WebhookDelivery, WebhookDeliveryState
 

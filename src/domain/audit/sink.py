@@ -1,0 +1,32 @@
+"""Port: where a stream of the audit log goes, line by line."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Protocol
+
+
+@dataclass(frozen=True, slots=True)
+class AuditExportLine:
+    """A line as an export has it, of a record or a seal. `kind`: the event's type, or `audit_seal`."""
+
+    kind: str
+    at_ms: int
+    text: str
+
+
+class AuditSink(Protocol):
+    """Port: where the stream goes."""
+
+    async def deliver(self, lines: Sequence[AuditExportLine]) -> None:
+        """Returns when the receiver has them all. Raises SinkUnavailableError, after which it may have some of them, and
+        SinkRefusedError."""
+
+
+class SinkUnavailableError(Exception):
+    """It is worth trying again later. The message says what happened."""
+
+
+class SinkRefusedError(Exception):
+    """Trying again does not help. The message says what to change."""
