@@ -10,16 +10,16 @@ from datetime import UTC, datetime
 import pytest
 from standardwebhooks.webhooks import Webhook
 
-from adapters.engine.native_signer import NativeSignerFactory
-from adapters.engine.reference_signer import ReferenceSignerFactory
+from adapters.engine.native_signer import create_native_signer
+from adapters.engine.reference_signer import ReferenceWebhookSigner
 
 Cpu = Callable[[Callable[[], object], int], float]
 SECRET = "whsec_MfKQ9r8GKYqrTwjUPD8ILPZIo2LaLaSw"
 BODY = b'{"id": "evt_01", "type": "relay_changed", "data": "' + b"x" * 247 + b'"}'
 KEY = SECRET.encode()
 CALLS = 100_000
-NATIVE = NativeSignerFactory().create_signer(SECRET)
-REFERENCE = ReferenceSignerFactory().create_signer(SECRET)
+NATIVE = create_native_signer(SECRET)
+REFERENCE = ReferenceWebhookSigner(SECRET)
 
 
 @pytest.mark.parametrize("contender", ["native", "hmac.digest", "hmac.new", "reference"])

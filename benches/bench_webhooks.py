@@ -29,7 +29,7 @@ import loopback_peers
 from adapters.delivery.address_guard import AddressGuard
 from adapters.delivery.httpx_courier import HttpxCourier
 from adapters.delivery.native_courier import NativeCourier
-from adapters.engine.native_signer import NativeSignerFactory
+from adapters.engine.native_signer import create_native_signer
 from adapters.storage.sql.database import SqlDatabase
 from adapters.storage.sql.tables import deliveries
 from app.workers.wake_event import WakeEvent
@@ -72,7 +72,7 @@ def fast_url() -> Iterator[str]:
 
 
 def signed_posts(url: str) -> Iterator[WebhookRequest]:
-    signer = NativeSignerFactory().create_signer(SECRET)
+    signer = create_native_signer(SECRET)
     for number in range(POSTS):
         [(service, standard)] = signer.sign_batch([(f"evt_{number}", 1_800_000_000, BODY)])
         headers = (("Content-Type", "application/json"), ("X-Service-Signature", service), ("webhook-signature", standard))
@@ -141,7 +141,7 @@ async def service() -> AsyncIterator[WebhookWorld]:
     with tempfile.TemporaryDirectory() as folder:
         database = SqlDatabase(f"sqlite+aiosqlite:///{folder}/bench.db", acquire_timeout_s=60)
         await database.start()
-        world = WebhookWorld(database.unit_of_work, signers=NativeSignerFactory())
+        world = WebhookWorld(database.unit_of_work, create_signer=create_native_signer)
         await world.populate()
         yield world
         await database.stop()

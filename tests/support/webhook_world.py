@@ -11,7 +11,7 @@ from typing import Any
 
 from adapters.delivery.address_guard import AddressGuard
 from adapters.delivery.native_courier import NativeCourier
-from adapters.engine.reference_signer import ReferenceSignerFactory
+from adapters.engine.reference_signer import ReferenceWebhookSigner
 from adapters.feed_hub import InProcessFeedHub, LogOrderedFeedPublisher
 from adapters.id_generator import RandomIdGenerator
 from adapters.storage.sql.database import SqlDatabase
@@ -33,7 +33,7 @@ from domain.webhooks.model import DeliveryAttempt
 from domain.webhooks.recipients import WebhookRecipientCache
 from domain.webhooks.send_queues import EndpointQueues
 from domain.webhooks.service import WebhookService, WebhookWithSecret
-from domain.webhooks.signing_ports import WebhookSignerFactory
+from domain.webhooks.signing_ports import CreateSigner
 from support.device_world import TransparentVault
 from support.empty_database import empty_postgres, empty_sqlite
 from support.memory_storage.unit_of_work import MemoryUnitOfWork
@@ -74,7 +74,7 @@ class WebhookWorld:
         *,
         exclusive: bool = True,
         send_queues: EndpointQueues | None = None,
-        signers: WebhookSignerFactory | None = None,
+        create_signer: CreateSigner = ReferenceWebhookSigner,
         followed: bool = False,
         clock: Any = None,
     ) -> None:
@@ -96,7 +96,7 @@ class WebhookWorld:
             **shared,
             ids=self.ids,
             vault=self.vault,
-            signers=signers or ReferenceSignerFactory(),
+            create_signer=create_signer,
             recipients=self.scopes,
             jitter=NoJitter(),
             queues=send_queues or EndpointQueues(),

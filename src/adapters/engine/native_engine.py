@@ -122,25 +122,15 @@ class NativeBatchResult:
 
 class NativeEngine:
     def __init__(self) -> None:
-        self._engine = _native.Engine()
+        self._engine = engine = _native.Engine()
+        self.remove_device, self.drop_partition = engine.remove_device, engine.drop_partition
+        self.set_watched, self.add_metric_names = engine.set_watched, engine.add_metric_names
+        self.restore, self.replay = engine.restore, engine.replay
+        self.checkpoint, self.checkpoint_partition = engine.checkpoint, engine.checkpoint_partition
+        self.next_timer_ms, self.clock_offsets = engine.next_timer_ms, engine.clock_offsets
 
     def set_rules(self, device_no: int, rules: Sequence[RuleSpec]) -> None:
         self._engine.set_rules(device_no, [_rule_tuple(rule) for rule in rules if rule.enabled])
-
-    def remove_device(self, device_no: int) -> None:
-        self._engine.remove_device(device_no)
-
-    def set_watched(self, device_no: int, on: bool) -> None:
-        self._engine.set_watched(device_no, on)
-
-    def add_metric_names(self, names: Sequence[tuple[int, str]]) -> None:
-        self._engine.add_metric_names(names)
-
-    def restore(self, device_no: int, latest: bytes, now_ms: int | None = None) -> None:
-        self._engine.restore(device_no, latest, now_ms)
-
-    def replay(self, device_no: int, ts_ms: int, packed: bytes, now_ms: int | None = None) -> None:
-        self._engine.replay(device_no, ts_ms, packed, now_ms)
 
     def ingest(self, batch: TelemetryBatch, now_ms: int | None = None, start: int = 0) -> BatchResult:
         native = batch if isinstance(batch, _native.TelemetryBatch) else _native.TelemetryBatch(batch.messages())
@@ -151,21 +141,6 @@ class NativeEngine:
 
     def tick(self, now_ms: int) -> BatchResult:
         return NativeBatchResult(self._engine.tick(now_ms))
-
-    def next_timer_ms(self) -> int | None:
-        return self._engine.next_timer_ms()
-
-    def checkpoint(self, limit: int) -> list[Checkpoint]:
-        return self._engine.checkpoint(limit)
-
-    def drop_partition(self, partition: int, partitions: int) -> int:
-        return self._engine.drop_partition(partition, partitions)
-
-    def checkpoint_partition(self, partition: int, partitions: int, limit: int) -> list[Checkpoint]:
-        return self._engine.checkpoint_partition(partition, partitions, limit)
-
-    def clock_offsets(self, device_nos: Sequence[int]) -> list[ClockOffset]:
-        return self._engine.clock_offsets(device_nos)
 
     def latest(self, device_no: int) -> list[LatestReading]:
         return [LatestReading(*latest) for latest in self._engine.latest(device_no)]

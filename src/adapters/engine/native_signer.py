@@ -14,7 +14,7 @@ except ImportError as missing:
     raise EngineMissingError from missing
 
 
-class NativeSignerFactory:
-    def create_signer(self, secret: str) -> _native.Signer:
-        standard_key(secret)
-        return _native.Signer(secret)
+def create_native_signer(secret: str) -> _native.Signer:
+    """Raises ValidationFailed for a secret that is no Standard Webhooks key."""
+    standard_key(secret)
+    return _native.Signer(secret)

@@ -24,8 +24,3 @@ class ReferenceWebhookSigner:
             (self.service_signature(body), self.standard_signature(name, timestamp_s, body))
             for name, timestamp_s, body in messages
         ]
-
-
-class ReferenceSignerFactory:
-    def create_signer(self, secret: str) -> ReferenceWebhookSigner:
-        return ReferenceWebhookSigner(secret)

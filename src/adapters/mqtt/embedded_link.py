@@ -54,24 +54,13 @@ _SEND_RESULTS = {
 class _EmbeddedInboundBatch:
     """An `InboundBatch` that wraps the extension's batch."""
 
-    __slots__ = ("_raw", "events", "telemetry")
+    __slots__ = ("ack", "ack_events", "ack_telemetry", "events", "nack", "telemetry")
 
     def __init__(self, raw: _native.InboundBatch, event_types: Mapping[str, Callable[..., InboundEvent]]) -> None:
-        self._raw = raw
+        self.ack, self.nack = raw.ack, raw.nack
+        self.ack_telemetry, self.ack_events = raw.ack_telemetry, raw.ack_events
         self.telemetry: InboundTelemetry = raw.telemetry
         self.events: Sequence[InboundEvent] = [event_types[event[0]](*event[1:]) for event in raw.events]
-
-    def ack(self) -> None:
-        self._raw.ack()
-
-    def ack_telemetry(self) -> None:
-        self._raw.ack_telemetry()
-
-    def ack_events(self) -> None:
-        self._raw.ack_events()
-
-    def nack(self) -> None:
-        self._raw.nack()
 
 
 class EmbeddedDeviceLink:
@@ -85,6 +74,13 @@ class EmbeddedDeviceLink:
         self._broker = _native.Broker(
             **{name: value for name in limits.__slots__ if (value := getattr(limits, name)) is not None}
         )
+        self.suspend, self.resume, self.disconnect = self._broker.suspend, self._broker.resume, self._broker.disconnect
+        self.is_connected, self.last_subscribed_ms = self._broker.is_connected, self._broker.last_subscribed_ms
+        self.stats: Callable[[], Mapping[str, int]] = self._broker.stats
+        self.max_packet_size = self._broker.max_packet_size
+        """Bytes; what the device's last connection announced. None without a limit."""
+        self.ports = self._broker.ports
+        """The ports listened on, in the order of the listeners."""
 
     async def start(self) -> None:
         files = (self._settings.certificate, self._settings.key, self._settings.client_ca)
@@ -100,22 +96,12 @@ class EmbeddedDeviceLink:
         except ValueError as error:
             raise Unavailable(f"The MQTT broker cannot start: {error}. Check the certificate and key files.") from error
 
-    def ports(self) -> Sequence[int]:
-        """The ports listened on, in the order of the listeners."""
-        return self._broker.ports()
-
     async def stop(self) -> None:
         # It waits up to 1.5 seconds for the last packets of connections.
         await asyncio.to_thread(self._broker.stop)
 
     def hold_partitions(self, partitions: Collection[int]) -> None:
         """Devices connect to any instance."""
-
-    def suspend(self) -> None:
-        self._broker.suspend()
-
-    def resume(self) -> None:
-        self._broker.resume()
 
     async def receive(self, limit: int) -> _EmbeddedInboundBatch:
         while True:
@@ -151,27 +137,11 @@ class EmbeddedDeviceLink:
         result = self._broker.publish(device_id, message.topic, message.payload, message.qos, message.retain, message.expiry_s)
         return _SEND_RESULTS[result]
 
-    def max_packet_size(self, device_id: str) -> int | None:
-        """Bytes; what the device's last connection announced. None without a limit."""
-        return self._broker.max_packet_size(device_id)
-
-    def is_connected(self, device_id: str) -> bool:
-        return self._broker.is_connected(device_id)
-
-    def last_subscribed_ms(self, device_id: str) -> int:
-        return self._broker.last_subscribed_ms(device_id)
-
-    def disconnect(self, device_id: str) -> bool:
-        return self._broker.disconnect(device_id)
-
     def connection_problem(self) -> str | None:
         return "The device link is not running." if self.stats().get("stopped") else None
 
     def warning(self) -> str | None:
         return None
-
-    def stats(self) -> Mapping[str, int]:
-        return self._broker.stats()
 
 
 def _read_pem(path: Path | None) -> bytes | None:

@@ -9,7 +9,7 @@ from pathlib import Path
 from domain.events.hash_chain import ChainHasher
 from domain.grants.rate_limit import WindowAndRateEvaluator
 from domain.rules.telemetry_engine_port import TelemetryBatch, TelemetryEngine
-from domain.webhooks.signing_ports import WebhookSignerFactory
+from domain.webhooks.signing_ports import CreateSigner
 
 SOURCE_ROOT = Path(__file__).resolve().parents[3]
 """The checkout that holds the Rust sources; an installed wheel has none, and the freshness check is skipped."""
@@ -21,7 +21,7 @@ def _no_blocks(blocks: Sequence[bytes]) -> TelemetryBatch:
 
 @dataclass(frozen=True, slots=True)
 class EngineComponents:
-    """The engine of the fleet, a factory of engines for rule dry runs, and grant evaluator, signers and hasher of the same
+    """The engine of the fleet, a factory of engines for rule dry runs, and grant evaluator, signer and hasher of the same
     kind."""
 
     name: str
@@ -29,7 +29,7 @@ class EngineComponents:
     create_engine: Callable[[], TelemetryEngine]
     make_batch: Callable[[Sequence[tuple[int, int, bytes]]], TelemetryBatch]
     grant_evaluator: WindowAndRateEvaluator
-    signer_factory: WebhookSignerFactory
+    create_signer: CreateSigner
     chain_hasher: ChainHasher
     read_blocks: Callable[[Sequence[bytes]], TelemetryBatch] = _no_blocks
     """Reads the entries of a cluster's log. Raises ValueError."""
@@ -47,16 +47,16 @@ def _load_native() -> EngineComponents:
     from adapters.engine.native_chain_hasher import chain_events
     from adapters.engine.native_engine import NativeEngine, make_batch
     from adapters.engine.native_grant_evaluator import NativeWindowAndRateEvaluator
-    from adapters.engine.native_signer import NativeSignerFactory
+    from adapters.engine.native_signer import create_native_signer
 
     return EngineComponents(
-        "native", NativeEngine(), NativeEngine, make_batch, NativeWindowAndRateEvaluator(), NativeSignerFactory(), chain_events
+        "native", NativeEngine(), NativeEngine, make_batch, NativeWindowAndRateEvaluator(), create_native_signer, chain_events
     )
 
 
 def _load_reference() -> EngineComponents:
     from adapters.engine.reference_grant_evaluator import ReferenceWindowAndRateEvaluator
-    from adapters.engine.reference_signer import ReferenceSignerFactory
+    from adapters.engine.reference_signer import ReferenceWebhookSigner
     from domain.events.hash_chain import chain_events
     from domain.telemetry.engine.reference_batch import InMemoryTelemetryBatch
     from domain.telemetry.engine.reference_engine import ReferenceEngine
@@ -67,7 +67,7 @@ def _load_reference() -> EngineComponents:
         ReferenceEngine,
         InMemoryTelemetryBatch.of,
         ReferenceWindowAndRateEvaluator(),
-        ReferenceSignerFactory(),
+        ReferenceWebhookSigner,
         chain_events,
     )
 

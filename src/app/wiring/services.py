@@ -250,7 +250,7 @@ class Services:
         self.deliveries = WebhookDeliveryService(
             **self.creating,
             vault=adapters.vault,
-            signers=adapters.engine.signer_factory,
+            create_signer=adapters.engine.create_signer,
             recipients=self.recipient_cache,
             jitter=adapters.jitter,
             queues=EndpointQueues(),

@@ -35,7 +35,7 @@ from domain.webhooks.ports import WebhookDeliveryTx
 from domain.webhooks.recipients import WebhookRecipientCache
 from domain.webhooks.request_builder import BuiltRequest, WebhookRequestBuilder
 from domain.webhooks.send_queues import EndpointQueues
-from domain.webhooks.signing_ports import WebhookSignerFactory
+from domain.webhooks.signing_ports import CreateSigner
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,7 +56,7 @@ class WebhookDeliveryService:
         clock: Clock,
         ids: IdGenerator,
         vault: Vault,
-        signers: WebhookSignerFactory,
+        create_signer: CreateSigner,
         recipients: WebhookRecipientCache,
         jitter: RetryJitter,
         queues: EndpointQueues,
@@ -66,7 +66,7 @@ class WebhookDeliveryService:
         self._ids = ids
         self._recipients = recipients
         self._queues = queues
-        self._requests = WebhookRequestBuilder(vault=vault, signers=signers)
+        self._requests = WebhookRequestBuilder(vault=vault, create_signer=create_signer)
         self._results = DeliveryAttemptResultWriter(recipients=recipients, jitter=jitter, on_disabled=self.on_webhook_changed)
         self._current_generations: dict[WebhookId, int] = {}
         self._cancelling: dict[WebhookId, None] = {}

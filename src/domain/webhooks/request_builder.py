@@ -16,7 +16,7 @@ from domain.webhooks.attempts import InFlightDelivery
 from domain.webhooks.model import RESPONSE_TIMEOUT_S, Webhook
 from domain.webhooks.ports import WebhookRequest, WebhookResponse
 from domain.webhooks.sealed_url import open_url
-from domain.webhooks.signing_ports import WebhookSigner, WebhookSignerFactory
+from domain.webhooks.signing_ports import CreateSigner, WebhookSigner
 
 MAX_CACHED_RECEIVERS = 1_024
 
@@ -31,9 +31,9 @@ class _WebhookReceiver:
 
 
 class WebhookRequestBuilder:
-    def __init__(self, *, vault: Vault, signers: WebhookSignerFactory) -> None:
+    def __init__(self, *, vault: Vault, create_signer: CreateSigner) -> None:
         self._vault = vault
-        self._signer_factory = signers
+        self._create_signer = create_signer
         self._receiver_cache: dict[tuple[WebhookId, int], _WebhookReceiver] = {}
 
     def build(self, attempts: Sequence[InFlightDelivery]) -> list[BuiltRequest]:
@@ -57,7 +57,7 @@ class WebhookRequestBuilder:
         if receiver is None:
             if len(self._receiver_cache) >= MAX_CACHED_RECEIVERS:
                 del self._receiver_cache[next(iter(self._receiver_cache))]
-            signer = self._signer_factory.create_signer(self._vault.open(webhook.sealed_secret, webhook.webhook_id))
+            signer = self._create_signer(self._vault.open(webhook.sealed_secret, webhook.webhook_id))
             receiver = self._receiver_cache[key] = _WebhookReceiver(open_url(self._vault, webhook), signer)
         return receiver
 

@@ -3,8 +3,8 @@ signatures."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import Protocol
+from collections.abc import Callable, Sequence
+from typing import Protocol, TypeAlias
 
 
 class WebhookSigner(Protocol):
@@ -18,6 +18,5 @@ class WebhookSigner(Protocol):
         """(service signature, standard signature) for each (message id, timestamp in s, body)."""
 
 
-class WebhookSignerFactory(Protocol):
-    def create_signer(self, secret: str) -> WebhookSigner:
-        """Raises ValidationFailed when `secret` is not `whsec_` + base64."""
+CreateSigner: TypeAlias = Callable[[str], WebhookSigner]
+"""For a secret. Raises ValidationFailed when it is not `whsec_` + base64."""
