@@ -16,7 +16,6 @@ import msgspec
 from sqlalchemy import (
     BigInteger,
     Boolean,
-    Column,
     ColumnElement,
     Select,
     Table,
@@ -100,10 +99,12 @@ class RowMapper(Generic[T]):
         *,
         always: Sequence[str] = (),
         nested: Mapping[str, NestedValue] | None = None,
+        computed: Mapping[str, ColumnElement[Any]] | None = None,
         cached: int = 0,
     ) -> None:
         """`convert`: by column. `always` names columns whose converters also take None (JSON has its own null). `nested`: by
-        field. `cached`: how many values are kept by their whole row, for entities that are read often and seldom change."""
+        field. `computed`: fields that an expression reads and nothing writes. `cached`: how many values are kept by their whole
+        row, for entities that are read often and seldom change."""
         convert = dict(convert or {})
         self.table = table
         self._entity_type = kind
@@ -119,10 +120,13 @@ class RowMapper(Generic[T]):
                 self._paths |= {f"{inner.prefix}{part}": f"{name}.{part}" for part in parts}
                 self._nested.append((field, field + len(parts), inner.kind))
         self.names = list(self._paths)
-        self.columns: list[Column[Any]] = [table.c[name] for name in self.names]
-        for column in self.columns:
+        self._computed = computed or {}
+        self.columns: list[ColumnElement[Any]] = [
+            self._computed[name] if name in self._computed else table.c[name] for name in self.names
+        ]
+        for name, column in zip(self.names, self.columns, strict=True):
             if isinstance(column.type, Boolean):
-                convert[column.name] = (bool, bool)
+                convert[name] = (bool, bool)
         self._to_database = {name: pair[0] for name, pair in convert.items()}
         self._from_database = [(convert[name][1] if name in convert else None, name in always) for name in self.names]
         self._convert_none = frozenset(always)
@@ -159,13 +163,13 @@ class RowMapper(Generic[T]):
         return found
 
     def _plan_values(self, without: tuple[str, ...]) -> _ValuePlan:
-        names = [name for name in self.names if name not in without]
+        names = [name for name in self.names if name not in without and name not in self._computed]
         paths = [self._paths[name] for name in names]
         get = attrgetter(*paths) if len(paths) > 1 else _single_getter(paths[0])
         return (
             names,
             get,
-            [(name, out, name in self._convert_none) for name, out in self._to_database.items() if name not in without],
+            [(name, out, name in self._convert_none) for name, out in self._to_database.items() if name in names],
         )
 
 

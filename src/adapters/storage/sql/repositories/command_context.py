@@ -16,9 +16,9 @@ from adapters.storage.sql.db_session import POSTGRES, Query, Row
 from adapters.storage.sql.entity_repository import SqlRepository
 from adapters.storage.sql.repositories.commands import DEFINITION, EXECUTION
 from adapters.storage.sql.repositories.commands import LIST_BY_IDS as LIST_EXECUTIONS
-from adapters.storage.sql.repositories.devices import DEVICE_COLUMNS, GET, device_from_row
+from adapters.storage.sql.repositories.devices import DEVICE, GET
 from adapters.storage.sql.repositories.devices import LIST_BY_IDS as LIST_DEVICES
-from adapters.storage.sql.repositories.grants import GRANT_COLUMNS, ON_PROJECT, grant_from_row
+from adapters.storage.sql.repositories.grants import GRANT, ON_PROJECT
 from adapters.storage.sql.row_mapper import from_json, to_json
 from adapters.storage.sql.tables import definitions, devices, executions, grants, group_members
 from adapters.storage.sql.tables.commands import OPEN
@@ -40,7 +40,7 @@ def _grants_by_subject(subject: Any) -> Select[Any]:
     around = and_(g.project_id == _PROJECT_ID, ON_PROJECT)
     in_group = g.group_id.in_(select(group_members.c.group_id).where(group_members.c.device_id == _DEVICE_ID))
     covering = or_(g.device_id == _DEVICE_ID, around, in_group)
-    return select(*GRANT_COLUMNS).where(subject == bindparam("at_subject"), covering).order_by(g.seq)
+    return GRANT.select().where(subject == bindparam("at_subject"), covering).order_by(g.seq)
 
 
 GRANTS_BY_KEY = _grants_by_subject(g.key_id)
@@ -88,7 +88,7 @@ class SqlCommandContextRepository(SqlRepository):
         if execution_ids:
             queries.append((LIST_EXECUTIONS, {"at_listed": to_json(sorted(set(execution_ids)))}))
         found, *named = await self._session.read_batch(*queries)
-        return list(map(device_from_row, found)), [EXECUTION.from_row(row) for rows in named for row in rows]
+        return list(map(DEVICE.from_row, found)), [EXECUTION.from_row(row) for rows in named for row in rows]
 
     async def _get_in_one_statement(
         self, account_id: AccountId, device_id: DeviceId, subject: GrantSubject | None
@@ -101,11 +101,11 @@ class SqlCommandContextRepository(SqlRepository):
         rows = await self._session.read(statement, **params)
         if not rows:
             return None
-        opened, own, *rest = rows[0][len(DEVICE_COLUMNS) :]
-        return _context_from_rows(rows[0][: len(DEVICE_COLUMNS)], from_json(own), opened, from_json(rest[0]) if rest else ())
+        opened, own, *rest = rows[0][len(DEVICE.columns) :]
+        return _context_from_rows(rows[0][: len(DEVICE.columns)], from_json(own), opened, from_json(rest[0]) if rest else ())
 
 
 def _context_from_rows(device: Row, own: Sequence[Row], opened: int, held: Sequence[Row]) -> CommandContext:
     return CommandContext.from_definitions(
-        device_from_row(device), [DEFINITION.from_row(row) for row in own], opened, [grant_from_row(row) for row in held]
+        DEVICE.from_row(device), [DEFINITION.from_row(row) for row in own], opened, [GRANT.from_row(row) for row in held]
     )

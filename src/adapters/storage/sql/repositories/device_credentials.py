@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from sqlalchemy import bindparam, delete, func, select, update
 
 from adapters.storage.sql.entity_repository import SqlRepository
-from adapters.storage.sql.repositories.devices import DEVICE_COLUMNS, device_from_row
+from adapters.storage.sql.repositories.devices import DEVICE
 from adapters.storage.sql.row_mapper import RowMapper, upsert
 from adapters.storage.sql.tables import credentials, devices
 from domain.devices.model import Device, DeviceCredentials, DeviceStatus
@@ -19,7 +19,7 @@ GET_CREDENTIALS = CREDENTIALS.select().where(credentials.c.device_id == bindpara
 UPSERT_CREDENTIALS = upsert(credentials, "sealed", "created_ms")
 DELETE_CREDENTIALS = delete(credentials).where(credentials.c.device_id == bindparam("at_id"))
 LIST_ACTIVE_WITH_CREDENTIALS = (
-    select(*DEVICE_COLUMNS, *CREDENTIALS.columns)
+    select(*DEVICE.columns, *CREDENTIALS.columns)
     .join(credentials, credentials.c.device_id == devices.c.device_id)
     .where(devices.c.status == DeviceStatus.ACTIVE.value)
     .order_by(devices.c.device_no)
@@ -50,9 +50,9 @@ class SqlDeviceCredentialsRepository(SqlRepository):
         await self._session.write(DELETE_CREDENTIALS, at_id=device_id)
 
     async def list_of_active_devices(self) -> Sequence[tuple[Device, DeviceCredentials]]:
-        width = len(DEVICE_COLUMNS)
+        width = len(DEVICE.columns)
         rows = await self._session.read(LIST_ACTIVE_WITH_CREDENTIALS)
-        return [(device_from_row(row), CREDENTIALS.from_row(row[width:])) for row in rows]
+        return [(DEVICE.from_row(row), CREDENTIALS.from_row(row[width:])) for row in rows]
 
     async def page(self, after: DeviceId | None, limit: int) -> Sequence[DeviceCredentials]:
         return await self._list(CREDENTIALS, PAGE_CREDENTIALS, at_after=after or "", at_limit=limit)

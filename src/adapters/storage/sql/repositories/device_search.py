@@ -10,7 +10,7 @@ from typing import Any
 from sqlalchemy import ColumnElement, Select, Text, and_, bindparam, case, func, select
 
 from adapters.storage.sql.entity_repository import SqlRepository
-from adapters.storage.sql.repositories.devices import DEVICE_COLUMNS, device_from_row
+from adapters.storage.sql.repositories.devices import DEVICE
 from adapters.storage.sql.row_mapper import escape_like, to_json
 from adapters.storage.sql.tables import dead_letters, devices, group_members
 from domain.devices.model import Device, DeviceStatus
@@ -83,7 +83,7 @@ COUNT_DEAD_LETTERS = (
 
 @cache
 def find_statement(filters: _SearchFilters, sort: DeviceSort, limited: bool) -> Select[Any]:
-    statement = filters.apply(select(*DEVICE_COLUMNS)).order_by(*_ORDERS[sort])
+    statement = filters.apply(DEVICE.select()).order_by(*_ORDERS[sort])
     return statement.limit(bindparam("at_limit")).offset(bindparam("at_offset")) if limited else statement
 
 
@@ -105,8 +105,7 @@ class SqlDeviceSearchRepository(SqlRepository):
         limited = search.limit is not None
         statement = find_statement(_SearchFilters.of(search), search.sort, limited)
         page = {"at_limit": search.limit, "at_offset": search.offset} if limited else {}
-        rows = await self._session.read(statement, **_parameters(account_id, search), **page)
-        return [device_from_row(row) for row in rows]
+        return await self._list(DEVICE, statement, **_parameters(account_id, search), **page)
 
     async def count(self, account_id: AccountId, search: DeviceSearch) -> int:
         statement = count_statement(_SearchFilters.of(search))

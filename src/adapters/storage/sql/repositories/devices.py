@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence
-from dataclasses import fields, replace
+from dataclasses import replace
 from typing import Any
 
 from sqlalchemy import (
     BindParameter,
-    ColumnElement,
     Select,
     bindparam,
     delete,
@@ -21,9 +20,19 @@ from sqlalchemy import (
     update,
 )
 
-from adapters.storage.sql.db_session import LOOK_UP, POSTGRES, SQLITE, Row
+from adapters.storage.sql.db_session import LOOK_UP, POSTGRES, SQLITE
 from adapters.storage.sql.entity_repository import SqlRepository, unique_violation_as
-from adapters.storage.sql.row_mapper import for_update, from_json, insert_or_ignore, listed, listed_integers, to_json
+from adapters.storage.sql.row_mapper import (
+    JSON_TUPLE,
+    NestedValue,
+    RowMapper,
+    enum_converter,
+    for_update,
+    insert_or_ignore,
+    listed,
+    listed_integers,
+    to_json,
+)
 from adapters.storage.sql.tables import (
     deliveries,
     device_drops,
@@ -41,28 +50,17 @@ from domain.devices.lookup import external_id_taken_error
 from domain.devices.model import Device, DeviceMetadata, DeviceStatus, FirmwareProfile
 from domain.kernel.ids import AccountId, DeviceId, ProjectId
 
-_ABOUT_FIELDS = [field.name for field in fields(DeviceMetadata) if field.name != "tags"]
-_STORED_FIELDS = [field.name for field in fields(Device) if field.name not in ("about", "has_left_edges", "group_ids")]
-_DEVICE_FIELDS = [*_STORED_FIELDS, "has_left_edges", "group_ids"]
-_ABOUT_INDEX = [field.name for field in fields(Device)].index("about")
-_STATUS_INDEX, _PROFILE_INDEX, _IS_ONLINE_INDEX, _RELAY_INDEX, _LEFT_INDEX, _GROUPS_INDEX = (
-    _DEVICE_FIELDS.index(name) for name in ("status", "profile", "is_online", "relay", "has_left_edges", "group_ids")
-)
-_STATUSES = {status.value: status for status in DeviceStatus}
-_PROFILES = {profile.value: profile for profile in FirmwareProfile}
-_NOT_SAVED = frozenset(
-    {
-        "device_no",
-        "device_id",
-        "account_id",
-        "created_ms",
-        "version",
-        "relay",
-        "is_online",
-        "last_seen_ms",
-        "sched_rev",
-        "sched_rev_device",
-    }
+_NOT_SAVED = (
+    "device_no",
+    "device_id",
+    "account_id",
+    "created_ms",
+    "version",
+    "relay",
+    "is_online",
+    "last_seen_ms",
+    "sched_rev",
+    "sched_rev_device",
 )
 """Columns that `save` does not change: identity, and what the device reports."""
 
@@ -74,16 +72,23 @@ _GROUP_IDS = (
     .scalar_subquery()
     .label("group_ids")
 )
-DEVICE_COLUMNS: list[ColumnElement[Any]] = [
-    *(devices.c[name] for name in _STORED_FIELDS),
-    _HAS_LEFT_EDGES,
-    _GROUP_IDS,
-    *(devices.c[name] for name in (*_ABOUT_FIELDS, "tags")),
-]
+DEVICE = RowMapper(
+    devices,
+    Device,
+    {
+        "status": enum_converter(DeviceStatus),
+        "profile": enum_converter(FirmwareProfile),
+        "tags": JSON_TUPLE,
+        "group_ids": (",".join, lambda text: tuple(sorted(text.split(","))) if text else ()),
+    },
+    always=("group_ids",),
+    nested={"about": NestedValue(DeviceMetadata)},
+    computed={"has_left_edges": _HAS_LEFT_EDGES, "group_ids": _GROUP_IDS},
+)
 
 d = devices.c
 _ID = d.device_id == bindparam("at_id")
-_SELECT = select(*DEVICE_COLUMNS)
+_SELECT = DEVICE.select()
 _SEEN_MS = bindparam("at_ms", type_=d.last_seen_ms.type)
 _RELAY = bindparam("at_relay", type_=d.relay.type)
 _ONLINE = bindparam("at_online", type_=d.is_online.type)
@@ -136,71 +141,44 @@ DELETE_REPORTED = [
 ]
 
 
-def device_from_row(row: Row) -> Device:
-    plain = list(row[: len(_DEVICE_FIELDS)])
-    tags = row[len(DEVICE_COLUMNS) - 1]
-    about = DeviceMetadata(*[*row[len(_DEVICE_FIELDS) : len(DEVICE_COLUMNS) - 1], () if tags == "[]" else tuple(from_json(tags))])
-    plain[_STATUS_INDEX] = _STATUSES[plain[_STATUS_INDEX]]
-    plain[_PROFILE_INDEX] = _PROFILES[plain[_PROFILE_INDEX]]
-    plain[_IS_ONLINE_INDEX] = bool(plain[_IS_ONLINE_INDEX])
-    plain[_LEFT_INDEX] = bool(plain[_LEFT_INDEX])
-    groups = plain[_GROUPS_INDEX]
-    plain[_GROUPS_INDEX] = () if groups is None else tuple(sorted(groups.split(",")))
-    if plain[_RELAY_INDEX] is not None:
-        plain[_RELAY_INDEX] = bool(plain[_RELAY_INDEX])
-    return Device(*[*plain[:_ABOUT_INDEX], about, *plain[_ABOUT_INDEX:]])
-
-
-def device_values(device: Device) -> dict[str, Any]:
-    found = {name: getattr(device, name) for name in _STORED_FIELDS}
-    found |= {name: getattr(device.about, name) for name in _ABOUT_FIELDS}
-    found["tags"] = to_json(device.about.tags)
-    found["status"] = device.status.value
-    found["profile"] = device.profile.value
-    return found
-
-
 class SqlDeviceRepository(SqlRepository):
     async def add(self, device: Device) -> Device:
-        values = device_values(device)
-        del values["device_no"]
         with unique_violation_as(lambda: external_id_taken_error(device.external_id)):
-            rows = await self._session.write(ADD, **values)
+            rows = await self._session.write(ADD, **DEVICE.values(device, "device_no"))
         return replace(device, device_no=rows[0][0])
 
     async def get(self, account_id: AccountId, device_id: DeviceId) -> Device | None:
-        return _first_or_none(await self._session.read(GET, at_id=device_id, at_account=account_id))
+        return await self._first(DEVICE, GET, at_id=device_id, at_account=account_id)
 
     async def get_for_update(self, account_id: AccountId, device_id: DeviceId) -> Device | None:
         statement = GET_FOR_UPDATE[self._session.writable]
-        return _first_or_none(await self._session.read(statement, at_id=device_id, at_account=account_id))
+        return await self._first(DEVICE, statement, at_id=device_id, at_account=account_id)
 
     async def find(self, device_id: DeviceId) -> Device | None:
-        return _first_or_none(await self._session.read(FIND, at_id=device_id))
+        return await self._first(DEVICE, FIND, at_id=device_id)
 
     async def list_by_ids(self, device_ids: Collection[DeviceId]) -> Sequence[Device]:
-        return await self._list_devices(LIST_BY_IDS, at_listed=to_json(sorted(set(device_ids)))) if device_ids else []
+        return await self._list(DEVICE, LIST_BY_IDS, at_listed=to_json(sorted(set(device_ids)))) if device_ids else []
 
     async def list_by_external_ids(self, account_id: AccountId, external_ids: Collection[str]) -> Sequence[Device]:
         if not external_ids:
             return []
         among = to_json(sorted(set(external_ids)))
-        return await self._list_devices(LIST_BY_EXTERNAL_IDS, at_account=account_id, at_listed=among)
+        return await self._list(DEVICE, LIST_BY_EXTERNAL_IDS, at_account=account_id, at_listed=among)
 
     async def list_by_numbers(self, numbers: Collection[int]) -> Sequence[Device]:
-        return await self._list_devices(LIST_BY_NUMBERS, at_listed=to_json(sorted(numbers)))
+        return await self._list(DEVICE, LIST_BY_NUMBERS, at_listed=to_json(sorted(numbers)))
 
     async def list(self, account_id: AccountId, project_id: ProjectId | None = None) -> Sequence[Device]:
         if project_id is None:
-            return await self._list_devices(LIST, at_account=account_id)
-        return await self._list_devices(LIST_BY_PROJECT, at_account=account_id, at_project=project_id)
+            return await self._list(DEVICE, LIST, at_account=account_id)
+        return await self._list(DEVICE, LIST_BY_PROJECT, at_account=account_id, at_project=project_id)
 
     async def count(self, account_id: AccountId) -> int:
         return await self._number(COUNT, at_account=account_id)
 
     async def save(self, device: Device) -> bool:
-        values = {name: value for name, value in device_values(device).items() if name not in _NOT_SAVED}
-        values["version"] = device.version + 1
+        values = DEVICE.values(device, *_NOT_SAVED) | {"version": device.version + 1}
         with unique_violation_as(lambda: external_id_taken_error(device.external_id)):
             return bool(await self._session.write(SAVE, at_id=device.device_id, at_version=device.version, **values))
 
@@ -233,10 +211,10 @@ class SqlDeviceRepository(SqlRepository):
         )
 
     async def list_online(self) -> Sequence[Device]:
-        return await self._list_devices(LIST_ONLINE)
+        return await self._list(DEVICE, LIST_ONLINE)
 
     async def list_deleting(self) -> Sequence[Device]:
-        return await self._list_devices(LIST_DELETING)
+        return await self._list(DEVICE, LIST_DELETING)
 
     async def delete_batch(self, device_id: DeviceId, limit: int) -> int:
         gone = await self._session.write(DELETE_EXECUTION_BATCH, at_id=device_id, at_limit=limit)
@@ -260,10 +238,3 @@ class SqlDeviceRepository(SqlRepository):
 
     async def delete_tombstone(self, device_no: int) -> None:
         await self._session.write(DELETE_TOMBSTONE, at_no=device_no)
-
-    async def _list_devices(self, statement: Select[Any], **params: Any) -> Sequence[Device]:
-        return [device_from_row(row) for row in await self._session.read(statement, **params)]
-
-
-def _first_or_none(rows: Sequence[Row]) -> Device | None:
-    return device_from_row(rows[0]) if rows else None

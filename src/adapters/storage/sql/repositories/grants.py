@@ -43,8 +43,6 @@ GRANT = RowMapper(
     cached=1_024,
 )
 GRANTS = EntityStatements(GRANT, "grant_id")
-GRANT_COLUMNS = GRANT.columns
-grant_from_row = GRANT.from_row
 _SELECT = GRANT.select()
 
 m = group_members.c
@@ -170,7 +168,7 @@ class SqlGrantRepository(StoredEntityRepository[Grant]):
         if not self._takes_locks:
             return True
         rows = await self._session.write(lock, at_id=grant.grant_id)
-        return bool(rows) and grant_from_row(rows[0]) == grant
+        return bool(rows) and GRANT.from_row(rows[0]) == grant
 
     async def list_recent_uses(self, grant: Grant, since_ms: int, until_ms: int, limit: int) -> Sequence[int] | None:
         if not await self._lock_unchanged(LOCK_GRANT, grant):
