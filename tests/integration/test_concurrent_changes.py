@@ -13,7 +13,7 @@ import pytest
 import pytest_asyncio
 
 from domain.accounts.model import ClientInfo
-from domain.kernel import quotas
+from domain.kernel import list_capacity
 from domain.kernel.caller import Role
 from domain.kernel.errors import RateLimited, Unauthenticated, ValidationFailed
 from domain.kernel.ids import CommandId, GrantId, KeyId, UserId, WebhookId
@@ -171,7 +171,7 @@ async def test_of_two_who_take_the_last_place_at_once_one_gets_it(
 ) -> None:
     path, bodies = await bounded_creation(pair, kind)
     before = len(await pair.owner.send_ok("GET", path))
-    monkeypatch.setattr(quotas, "MAX_LISTED", before + 1)
+    monkeypatch.setattr(list_capacity, "MAX_LISTED", before + 1)
     monkeypatch.setattr(policy, "MAX_WEBHOOKS_PER_KEY", 1)
     async with pair.first.services.uow.write() as tx:
         await tx.memberships.lock_account(pair.account.account.account_id)

@@ -16,7 +16,7 @@ from websockets.exceptions import ConnectionClosed
 from adapters.storage.sql.database import SqlDatabase
 from adapters.storage.sql.postgres.leader_lock import DeviceLeaderLock, LeadershipLostError
 from adapters.storage.sql.postgres.listen_notify import PostgresListener
-from app.runtime.supervisor import Supervisor
+from app.runtime.worker_supervisor import WorkerSupervisor
 from app.workers.event_log_follower import EventLogFollower
 from app.workers.postgres_listener import PostgresListenerWorker
 from domain.events.event_log_cursor import EventLogCursor
@@ -69,7 +69,7 @@ async def instance(url: str, *, populate: bool = False) -> AsyncIterator[Instanc
     listener = PostgresListener(url, on_notify=world.log_wake_event.set, process_id=b"a process")
     world.followed.notify_instances = listener.request_notify
     await log.seek_to_end()
-    supervisor = Supervisor([PostgresListenerWorker(listener), log])
+    supervisor = WorkerSupervisor([PostgresListenerWorker(listener), log])
     supervisor.start()
     try:
         async with feed_world(world) as feed:
@@ -254,7 +254,7 @@ async def test_an_instance_that_lost_leadership_ends() -> None:
     )
     await first.open()
     await second.open()
-    supervisor = Supervisor([PostgresListenerWorker(first)])
+    supervisor = WorkerSupervisor([PostgresListenerWorker(first)])
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr("adapters.storage.sql.postgres.leader_lock.REACQUIRE_TRIES", 2)
         await first.close()

@@ -11,7 +11,7 @@ from operator import not_
 import pytest
 from hypercorn.asyncio import serve
 
-from adapters.http.core.auth import RequiredAccess
+from adapters.http.core.caller_authentication import RequiredAccess
 from adapters.http.core.operation import ApiBlueprint
 from adapters.http.server.connection_limits import HttpConnectionLimiter, HttpConnectionLimits
 from app.wiring.http_server import hypercorn_config

@@ -12,7 +12,7 @@ from pydantic import Field
 from quart import Response
 
 from adapters.http.core.api_operation import NonJsonResponse
-from adapters.http.core.auth import RequiredAccess, current_caller
+from adapters.http.core.caller_authentication import RequiredAccess, current_caller
 from adapters.http.core.middleware import HttpSettings
 from adapters.http.core.operation import ApiBlueprint
 from adapters.http.core.request_handling import ApiResponse

@@ -16,8 +16,8 @@ from sqlalchemy import text
 from adapters.storage.sql.db_session import LOOK_UP
 from adapters.storage.sql.sqlite.backend import SqliteBackend
 from adapters.storage.sql.sqlite.connection import PipelinedConnection
-from adapters.storage.sql.sqlite.reader import SqliteReader
-from adapters.storage.sql.sqlite.reader_pool import ReaderPool
+from adapters.storage.sql.sqlite.look_up_connection import SqliteLookUpConnection
+from adapters.storage.sql.sqlite.reader_pool import SqliteReaderPool
 from domain.kernel.errors import Unavailable
 from support.waiting import OPERATION_TIMEOUT_S, TIMEOUT_S, until
 
@@ -118,7 +118,7 @@ async def test_a_cancelled_read_does_not_disturb_the_next_one(backend: SqliteBac
 
 
 @contextlib.asynccontextmanager
-async def borrowed(readers: ReaderPool) -> AsyncIterator[SqliteReader]:
+async def borrowed(readers: SqliteReaderPool) -> AsyncIterator[SqliteLookUpConnection]:
     connection = await readers.acquire()
     try:
         yield connection
@@ -126,7 +126,7 @@ async def borrowed(readers: ReaderPool) -> AsyncIterator[SqliteReader]:
         await readers.release(connection)
 
 
-async def look_up(connection: SqliteReader) -> Any:
+async def look_up(connection: SqliteLookUpConnection) -> Any:
     found = connection.try_look_up(str(ONE))
     return await connection.fetch(str(ONE)) if found is None else found
 
@@ -146,7 +146,7 @@ async def test_waiting_for_a_lock_leaves_the_event_loop_free(path: Path) -> None
     """Without a write-ahead log a writer locks readers out, as a recovery does with one."""
     holder = sqlite3.connect(path, isolation_level=None, timeout=0)
     holder.execute("PRAGMA journal_mode=DELETE")
-    readers = ReaderPool(path, size=1, busy_timeout_ms=int(BUSY_S * 1_000))
+    readers = SqliteReaderPool(path, size=1, busy_timeout_ms=int(BUSY_S * 1_000))
     try:
         async with borrowed(readers) as connection:
             assert await connection.fetch(str(ONE)) == [(10,)]
@@ -201,7 +201,7 @@ async def test_a_look_up_waits_until_the_thread_has_finished_a_cancelled_read(
 ) -> None:
     at_once: list[str] = []
 
-    def look_up_at_once(self: SqliteReader, sql: str, params: Any) -> Any:
+    def look_up_at_once(self: SqliteLookUpConnection, sql: str, params: Any) -> Any:
         """Does not run it: beside the thread's statement it would hold the event loop until that ends."""
         at_once.append(sql)
         raise sqlite3.OperationalError
@@ -213,7 +213,7 @@ async def test_a_look_up_waits_until_the_thread_has_finished_a_cancelled_read(
         await asyncio.wait({working})
     async with backend.read() as session:
         with monkeypatch.context() as patch:
-            patch.setattr(SqliteReader, "_look_up_at_once", look_up_at_once)
+            patch.setattr(SqliteLookUpConnection, "_look_up_at_once", look_up_at_once)
             looking_up = asyncio.ensure_future(session.read(LOOK_UP_ONE))
             await asyncio.sleep(0.01)
         assert (looking_up.done(), at_once) == (False, [])
@@ -224,7 +224,7 @@ async def test_a_look_up_waits_until_the_thread_has_finished_a_cancelled_read(
 async def test_a_look_up_that_meets_a_lock_waits_for_it_in_the_thread(path: Path) -> None:
     holder = sqlite3.connect(path, isolation_level=None, timeout=0)
     holder.execute("PRAGMA journal_mode=DELETE")
-    readers = ReaderPool(path, size=1, busy_timeout_ms=int(BUSY_S * 1_000))
+    readers = SqliteReaderPool(path, size=1, busy_timeout_ms=int(BUSY_S * 1_000))
     try:
         async with borrowed(readers) as connection:
             assert await look_up(connection) == [(10,)]

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
+from adapters.crypto.audit_seal_keys import Ed25519AuditSealKeyProvider
 from adapters.crypto.key_ring import KeyRing
-from adapters.crypto.seal_keys import Ed25519SealKeyProvider
 from domain.audit.sealing import AuditSealService
 from support.manual_clock import ManualClock
 
@@ -14,4 +14,4 @@ RING = KeyRing.generate()
 
 async def seal(uow: Any, at_ms: int, ring: Any = RING) -> int:
     """A round of seals of this time; returns how many accounts were sealed."""
-    return await AuditSealService(uow=uow, clock=ManualClock(at_ms), keys=Ed25519SealKeyProvider(ring)).seal()
+    return await AuditSealService(uow=uow, clock=ManualClock(at_ms), keys=Ed25519AuditSealKeyProvider(ring)).seal()

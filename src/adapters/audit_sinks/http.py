@@ -9,7 +9,7 @@ from typing import Final
 
 import httpx
 
-from domain.audit.sink import AuditExportLine, SinkRefusedError, SinkUnavailableError
+from domain.audit.sink import AuditExportLine, AuditSinkRefusedError, AuditSinkUnavailableError
 from domain.kernel.clock import Clock
 from domain.webhooks.signature_reference import service_signature, standard_signature
 
@@ -33,11 +33,11 @@ class HttpAuditSink:
             async with self._client.stream("POST", self._url, content=body, headers=self._headers(body)) as response:
                 status = response.status_code
         except httpx.HTTPError as error:
-            raise SinkUnavailableError(str(error) or type(error).__name__) from error
+            raise AuditSinkUnavailableError(str(error) or type(error).__name__) from error
         if status >= 500 or status in _TRY_AGAIN:
-            raise SinkUnavailableError(f"the receiver answered {status}")
+            raise AuditSinkUnavailableError(f"the receiver answered {status}")
         if not 200 <= status < 300:
-            raise SinkRefusedError(f"the receiver answered {status}. Check the URL and its access rules")
+            raise AuditSinkRefusedError(f"the receiver answered {status}. Check the URL and its access rules")
 
     def _headers(self, body: bytes) -> dict[str, str]:
         identity, now_s = f"audit_{hashlib.sha256(body).hexdigest()[:32]}", self._clock.now_ms() // 1000

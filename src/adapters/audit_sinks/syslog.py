@@ -17,7 +17,7 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Final
 
-from domain.audit.sink import AuditExportLine, SinkRefusedError, SinkUnavailableError
+from domain.audit.sink import AuditExportLine, AuditSinkRefusedError, AuditSinkUnavailableError
 
 TIMEOUT_S: Final = 10.0
 _PRIORITY: Final = 13 * 8 + 6
@@ -57,13 +57,13 @@ class UdpSyslogAuditSink:
                 for line in lines:
                     datagrams.send(_datagram(line, name))
         except OSError as error:
-            raise SinkUnavailableError(_reason(error)) from error
+            raise AuditSinkUnavailableError(_reason(error)) from error
 
 
 def _datagram(line: AuditExportLine, name: str) -> bytes:
     message = syslog_message(line, name)
     if len(message) > _MAX_DATAGRAM:
-        raise SinkRefusedError(f"a record has {len(message)} bytes and fits in no datagram. Use syslog+tcp or syslog+tls")
+        raise AuditSinkRefusedError(f"a record has {len(message)} bytes and fits in no datagram. Use syslog+tcp or syslog+tls")
     return message
 
 
@@ -94,9 +94,11 @@ class TcpSyslogAuditSink:
                     connection.sendall(content)
                     _end(connection)
         except ssl.SSLCertVerificationError as error:
-            raise SinkRefusedError(f"the receiver's certificate is not trusted: {error.verify_message}. See --ca-file") from error
+            raise AuditSinkRefusedError(
+                f"the receiver's certificate is not trusted: {error.verify_message}. See --ca-file"
+            ) from error
         except OSError as error:
-            raise SinkUnavailableError(_reason(error)) from error
+            raise AuditSinkUnavailableError(_reason(error)) from error
         finally:
             self._open = None
 

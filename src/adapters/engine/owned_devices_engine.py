@@ -13,7 +13,7 @@ from domain.rules.model import RuleSpec
 from domain.rules.telemetry_engine_port import TelemetryBatch
 
 
-class PartitionedEngine(NativeEngine):
+class OwnedDevicesEngine(NativeEngine):
     def __init__(self, owns_device: Callable[[int], bool]) -> None:
         super().__init__()
         self._owns_device = owns_device

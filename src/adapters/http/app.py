@@ -10,9 +10,9 @@ from typing import Any, Protocol
 
 from quart import Blueprint, Quart
 
-from adapters.http.core.auth import TRUSTED_PROXIES, Authenticator
 from adapters.http.core.body_limits import SizeLimitedRequest
-from adapters.http.core.errors import install_error_handlers
+from adapters.http.core.caller_authentication import TRUSTED_PROXIES, Authenticator
+from adapters.http.core.error_responses import install_error_handlers
 from adapters.http.core.idempotency import IdempotencyStore
 from adapters.http.core.middleware import HttpSettings, ResponseObserver, install_middleware
 from adapters.http.core.quart_application import QuartApplication

@@ -28,7 +28,7 @@ from adapters.mqtt.mosquitto_inbound_queue import (
     TelemetryBatchFactory,
     acknowledge,
 )
-from adapters.mqtt.mosquitto_sessions import MAIN, MosquittoServiceConnections, sessions_of, whole_fleet
+from adapters.mqtt.mosquitto_service_connections import MAIN, MosquittoServiceConnections, sessions_of, whole_fleet
 from domain.devices.device_codec import OutboundMessage
 from domain.devices.device_link import (
     LOST,

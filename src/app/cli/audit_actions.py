@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import TextIO
 
 from adapters.clock import SystemClock
-from adapters.crypto.seal_keys import Ed25519SealKeyProvider
+from adapters.crypto.audit_seal_keys import Ed25519AuditSealKeyProvider
 from adapters.storage.sql.unit_of_work import SqlUnitOfWork
 from app.cli.open_database import open_database, open_key_ring
 from app.config.settings import Settings
@@ -37,12 +37,12 @@ class AuditExportOptions:
 
 def list_public_keys(settings: Settings) -> Sequence[tuple[str, str]]:
     """Ids and public keys, newest first. Raises StartupError."""
-    return [(key.key_id, key.public_key) for key in Ed25519SealKeyProvider(open_key_ring(settings)).all()]
+    return [(key.key_id, key.public_key) for key in Ed25519AuditSealKeyProvider(open_key_ring(settings)).all()]
 
 
 async def seal_log(settings: Settings) -> int:
     """How many accounts were sealed. Raises StartupError, Conflict, and what the database raises."""
-    keys = Ed25519SealKeyProvider(open_key_ring(settings))
+    keys = Ed25519AuditSealKeyProvider(open_key_ring(settings))
     async with open_database(settings) as uow:
         return await AuditSealService(uow=uow, clock=SystemClock(), keys=keys).seal()
 

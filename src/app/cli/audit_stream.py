@@ -25,7 +25,7 @@ from app.cli.open_database import open_database
 from app.config.settings import Settings
 from app.runtime.startup_errors import StartupError
 from domain.audit.log_tail import AuditCursor, AuditTailReader
-from domain.audit.sink import AuditSink, SinkRefusedError, SinkUnavailableError
+from domain.audit.sink import AuditSink, AuditSinkRefusedError, AuditSinkUnavailableError
 from domain.kernel.errors import Unavailable
 from domain.kernel.ids import AccountId
 from domain.webhooks.signature_reference import standard_key
@@ -115,10 +115,10 @@ class _AuditStream:
         while True:
             try:
                 found = await self._deliver_next_batch(cursor)
-            except (SinkUnavailableError, Unavailable) as error:
+            except (AuditSinkUnavailableError, Unavailable) as error:
                 await self._pause(error)
                 continue
-            except SinkRefusedError as error:
+            except AuditSinkRefusedError as error:
                 raise StartupError(f"The stream has ended: {error}.") from error
             if found is not None:
                 cursor = found

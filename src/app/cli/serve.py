@@ -11,7 +11,7 @@ from app.cli import startup_banner
 from app.cli.first_account import FirstAccountCredentials, FirstRunLink, create_first_account
 from app.config.settings import Settings
 from app.runtime import open_file_limit
-from app.runtime.worker_processes import WorkerProcessIdentity
+from app.runtime.worker_process_supervisor import WorkerProcessIdentity
 from app.wiring import lifecycle
 from app.wiring.compose import compose
 from app.wiring.composed_service import ComposedService

@@ -15,7 +15,7 @@ import structlog
 import typer
 
 from app.cli.command_support import load_settings_or_exit, our_errors_exit, run_async
-from app.cli.screen import Screen
+from app.cli.terminal_output import TerminalOutput
 from app.config.settings import Settings, unknown_variable_warnings
 from app.runtime import logging
 from app.version import VERSION
@@ -31,7 +31,7 @@ app = typer.Typer(
 
 def _print_version(show: bool) -> None:
     if show:
-        Screen().print(f"latchboard {VERSION}")
+        TerminalOutput().print(f"latchboard {VERSION}")
         raise typer.Exit
 
 
@@ -80,7 +80,7 @@ def _run_service(settings: Settings, *, demo: bool) -> None:
 
 
 def _run_workers(settings: Settings) -> int:
-    from app.cli.worker_processes import run_workers
+    from app.cli.serve_with_worker_processes import run_workers
 
     with our_errors_exit():
         return run_workers(settings)

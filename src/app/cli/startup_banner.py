@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from app.cli.first_account import FIRST_LOGIN_FILE, FirstAccountCredentials, FirstRunLink
-from app.cli.screen import FAINT, HEADING, NOTICE, STRONG, Screen
+from app.cli.terminal_output import FAINT, HEADING, NOTICE, STRONG, TerminalOutput
 from app.config.reachable_server_address import is_loopback, reachable_address
 from app.config.settings import Settings
 
@@ -37,10 +37,10 @@ def print_banner(
     *,
     highlights: Sequence[str] = (),
     demo: bool = False,
-    screen: Screen | None = None,
+    screen: TerminalOutput | None = None,
 ) -> None:
     """`highlights`: lines about what there is to see."""
-    screen = screen or Screen()
+    screen = screen or TerminalOutput()
     screen.print()
     screen.print(screen.style("Latchboard is running", HEADING) + ("  (demo)" if demo else ""))
     _print_addresses(screen, settings, http_url(settings))
@@ -58,7 +58,7 @@ def print_banner(
     screen.print()
 
 
-def _print_addresses(screen: Screen, settings: Settings, url: str) -> None:
+def _print_addresses(screen: TerminalOutput, settings: Settings, url: str) -> None:
     host = _reachable_host(settings.mqtt_host)
     _print_row(screen, "Dashboard", f"{url}/")
     _print_row(screen, "API, docs", f"{url}/docs")
@@ -74,11 +74,11 @@ def _print_addresses(screen: Screen, settings: Settings, url: str) -> None:
     _print_row(screen, "Data", str(settings.data_dir.resolve()))
 
 
-def _print_row(screen: Screen, name: str, value: str) -> None:
+def _print_row(screen: TerminalOutput, name: str, value: str) -> None:
     screen.print(f"{name:<{NAME_WIDTH}}{value}")
 
 
-def _print_link(screen: Screen, settings: Settings, link: FirstRunLink) -> None:
+def _print_link(screen: TerminalOutput, settings: Settings, link: FirstRunLink) -> None:
     screen.print()
     if not screen.is_terminal:
         screen.print(f"The one-time link that makes the first login is in {link.path.resolve()}")
@@ -91,7 +91,7 @@ def _print_link(screen: Screen, settings: Settings, link: FirstRunLink) -> None:
     screen.print(screen.style("  A try without hardware of your own: make demo", FAINT))
 
 
-def _print_login(screen: Screen, settings: Settings, login: FirstAccountCredentials | None) -> None:
+def _print_login(screen: TerminalOutput, settings: Settings, login: FirstAccountCredentials | None) -> None:
     file = settings.data_dir / FIRST_LOGIN_FILE
     if login is None:
         if file.exists():

@@ -21,7 +21,15 @@ from app.config.cluster_settings import ClusterSettings
 from app.config.notification_channel_settings import NotificationChannelSettings
 from app.config.oidc_settings import OidcSettings
 from app.config.reachable_server_address import reachable_address
-from app.config.sources import DOTENV, ENVIRONMENT, PREFIX, TOML, source_of, unknown_variable_messages, variables_by_source
+from app.config.setting_sources import (
+    DOTENV,
+    ENVIRONMENT,
+    PREFIX,
+    TOML,
+    source_of,
+    unknown_variable_messages,
+    variables_by_source,
+)
 from app.config.telemetry_settings import TelemetrySettings
 from app.config.url_checks import check_mqtt_url, is_ip_address
 from app.config.webhook_settings import WebhookSettings

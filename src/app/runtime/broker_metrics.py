@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
 from prometheus_client.registry import Collector
 
-from app.runtime.metrics import PREFIX, labelled_family
+from app.runtime.metrics_registry import PREFIX, labelled_family
 
 LinkStats = Mapping[str, float]
 

@@ -12,7 +12,7 @@ PROBE_INTERVAL_S = 1.0
 PROBE_TIMEOUT_S = 3.0
 
 
-class CachedProbe:
+class CachedReadinessProbe:
     """Runs a check that raises Unavailable, at most once a second: it writes to the database, and anybody may poll `/readyz`."""
 
     def __init__(

@@ -41,7 +41,7 @@ from app.config.settings import Settings, SettingsError
 from app.runtime.instance_lock import InstanceLock
 from app.runtime.lost_database_check import KEY_FILE, begin_first_start
 from app.runtime.startup_errors import StartupError
-from app.runtime.worker_processes import WorkerProcessIdentity
+from app.runtime.worker_process_supervisor import WorkerProcessIdentity
 from app.wiring.device_link import create_device_link
 from app.wiring.engines import load_engine, own_devices_only
 from domain.accounts.ports import Mailer

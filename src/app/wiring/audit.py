@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from adapters.crypto.seal_keys import Ed25519SealKeyProvider
+from adapters.crypto.audit_seal_keys import Ed25519AuditSealKeyProvider
 from adapters.storage.sql.unit_of_work import SqlUnitOfWork
-from app.runtime.metrics import Metrics
+from app.runtime.metrics_registry import MetricsRegistry
 from app.wiring.adapters import ServiceAdapters
 from app.wiring.shared_ports import shared_ports
 from app.workers.audit_seals import AuditSealWorker
@@ -17,12 +17,12 @@ class AuditServices:
     def __init__(self, uow: SqlUnitOfWork, adapters: ServiceAdapters) -> None:
         self._clock: Clock = adapters.clock
         self.exporter = AuditExporter(**shared_ports(uow, adapters))
-        self.seals = AuditSealService(**shared_ports(uow, adapters), keys=Ed25519SealKeyProvider(adapters.key_ring))
+        self.seals = AuditSealService(**shared_ports(uow, adapters), keys=Ed25519AuditSealKeyProvider(adapters.key_ring))
 
     def create_worker(self) -> AuditSealWorker:
         return AuditSealWorker(seals=self.seals, clock=self._clock)
 
-    def register_metrics(self, metrics: Metrics) -> None:
+    def register_metrics(self, metrics: MetricsRegistry) -> None:
         metrics.register_counter("audit_seals", "Accounts whose event log was sealed.", lambda: self.seals.sealed)
         metrics.register_gauge(
             "audit_seal_age_seconds", "Time since the event log was last sealed; it is done every hour.", self._seal_age_s

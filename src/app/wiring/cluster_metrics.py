@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from app.runtime.metrics import Metrics
+from app.runtime.metrics_registry import MetricsRegistry
 from app.wiring.cluster import ClusterComponents
 from app.wiring.composed_service import ClusterWorkers
 
 
-def register_cluster_metrics(metrics: Metrics, cluster: ClusterComponents, workers: ClusterWorkers) -> None:
+def register_cluster_metrics(metrics: MetricsRegistry, cluster: ClusterComponents, workers: ClusterWorkers) -> None:
     ownership, inbound_log, partitions = cluster.ownership, cluster.inbound_log, workers.partitions
 
     def lag() -> int:

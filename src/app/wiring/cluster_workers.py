@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from app.runtime.supervisor import Worker
+from app.runtime.worker_supervisor import BackgroundWorker
 from app.wiring.adapters import ServiceAdapters
 from app.wiring.cluster import ClusterComponents, require_safe_log, require_same_clock
 from app.wiring.composed_service import ClusterWorkers, ComposedService
-from app.wiring.services import Services
+from app.wiring.domain_services import DomainServices
 from app.workers.cluster_feed import ClusterFeedWorker
 from app.workers.cluster_membership import ClusterMembershipWorker
 from app.workers.device_events import DeviceEventQueue, DeviceEventWorker
@@ -36,7 +36,7 @@ ON_ONE_INSTANCE = frozenset({"rollups", "device_cleanup", "webhook_cleanup", "ho
 
 def create_cluster_workers(
     adapters: ServiceAdapters,
-    services: Services,
+    services: DomainServices,
     cluster: ClusterComponents,
     feed_interest: FeedInterestWorker,
     front_pipeline: IngestPipeline,
@@ -82,7 +82,7 @@ def create_cluster_workers(
 
 def _create_partition_service(
     adapters: ServiceAdapters,
-    services: Services,
+    services: DomainServices,
     cluster: ClusterComponents,
     log_reach: InboundLogReachabilityMonitor,
     feed_interest: FeedInterestWorker,
@@ -107,7 +107,7 @@ def _create_partition_service(
 
 
 def _create_lease(
-    adapters: ServiceAdapters, services: Services, cluster: ClusterComponents, partitions: PartitionOwnershipService
+    adapters: ServiceAdapters, services: DomainServices, cluster: ClusterComponents, partitions: PartitionOwnershipService
 ) -> InstanceLease:
     sync = services.credential_sync
     return InstanceLease(
@@ -125,7 +125,7 @@ def _create_lease(
 
 def _create_membership(
     adapters: ServiceAdapters,
-    services: Services,
+    services: DomainServices,
     cluster: ClusterComponents,
     partitions: PartitionOwnershipService,
     inbound: PartitionInboundLink,
@@ -152,7 +152,7 @@ def _create_membership(
     return membership, ownership
 
 
-def on_one_instance(cluster: ClusterComponents, workers: Sequence[Worker]) -> tuple[Worker, ...]:
+def on_one_instance(cluster: ClusterComponents, workers: Sequence[BackgroundWorker]) -> tuple[BackgroundWorker, ...]:
     def is_chosen() -> bool:
         return 0 in cluster.ownership
 

@@ -7,15 +7,15 @@ from typing import Any
 
 from adapters.storage.sql.postgres_session_settings import session_name
 from app.config.settings import Settings
-from app.runtime.metrics import Metrics
-from app.runtime.supervisor import Supervisor, Worker
-from app.runtime.worker_processes import WorkerProcessIdentity
+from app.runtime.metrics_registry import MetricsRegistry
+from app.runtime.worker_process_supervisor import WorkerProcessIdentity
+from app.runtime.worker_supervisor import BackgroundWorker, WorkerSupervisor
 from app.wiring.adapters import ServiceAdapters
 from app.wiring.composed_service import ClusterWorkers, ComposedService, Workers
+from app.wiring.domain_services import DomainServices
 from app.wiring.homeassistant import create_homeassistant_workers
 from app.wiring.http import create_connection_limiter, create_http_app
 from app.wiring.metrics import register_metrics
-from app.wiring.services import Services
 from app.wiring.shared_feed import create_shared_feed
 from app.workers.approval_expiry import ApprovalExpiryWorker
 from app.workers.changes_of_other_instances import PeerChangeHandler
@@ -31,7 +31,7 @@ from app.workers.event_log_follower import EventLogFollower
 from app.workers.feed_interest import FeedInterestWorker, LoggedAccessChangeProbe
 from app.workers.ingest import IngestWorker
 from app.workers.last_seen_buffer import LastSeenBuffer
-from app.workers.notifications import NotificationWorker
+from app.workers.notification_delivery import NotificationDeliveryWorker
 from app.workers.partition_ingest import PartitionIngestPipeline
 from app.workers.periodic_flush import PeriodicFlushWorker
 from app.workers.presence_expiry import PresenceExpiryWorker
@@ -39,7 +39,7 @@ from app.workers.retention import RetentionWorker
 from app.workers.rollups import RollupWorker
 from app.workers.rule_timers import RuleTimerWorker
 from app.workers.schedules_and_device_plans import DevicePlanWorker, ScheduleWorker
-from app.workers.steady_time import SteadyTimeWorker
+from app.workers.steady_time_saving import SteadyTimeSavingWorker
 from app.workers.unusable_message_log import UnusableMessageLog
 from app.workers.wake_event import WakeEvent, WakeEvents
 from app.workers.webhook_cleanup import WebhookCleanupWorker
@@ -55,16 +55,16 @@ def compose(settings: Settings, worker: WorkerProcessIdentity | None = None) -> 
     """Raises SettingsError, StartupError, EngineMissingError, ExtensionOutdatedError, DatabaseUnusableError."""
     wake_events = WakeEvents()
     adapters = ServiceAdapters(settings, on_interest=wake_events.feed_interest.set, worker=worker)
-    services = Services(settings, adapters, wake_events)
+    services = DomainServices(settings, adapters, wake_events)
     workers = _create_workers(adapters, services, wake_events)
     _add_cluster_workers(settings, adapters, services, wake_events, workers)
-    metrics = Metrics()
+    metrics = MetricsRegistry()
     workers.leader_only += create_homeassistant_workers(settings, adapters, services, metrics)
     if adapters.cluster is not None:
         from app.wiring.cluster_workers import on_one_instance
 
         workers.leader_only = on_one_instance(adapters.cluster, workers.leader_only)
-    supervisor = Supervisor(workers.in_start_order(holds_devices=adapters.is_leader))
+    supervisor = WorkerSupervisor(workers.in_start_order(holds_devices=adapters.is_leader))
     connections = create_connection_limiter(settings)
     program = ComposedService(settings, adapters, services, workers, supervisor, metrics, connections, worker)
     program.http_app = create_http_app(program)
@@ -72,7 +72,7 @@ def compose(settings: Settings, worker: WorkerProcessIdentity | None = None) -> 
     return program
 
 
-def _create_workers(adapters: ServiceAdapters, services: Services, wake_events: WakeEvents) -> Workers:
+def _create_workers(adapters: ServiceAdapters, services: DomainServices, wake_events: WakeEvents) -> Workers:
     clock = adapters.clock
     last_seen, faults = LastSeenBuffer(), UnusableMessageLog(clock, services.dropped_messages)
     recovery = None if adapters.cluster else CommandCrashRecovery(uow=services.leader_uow, clock=clock)
@@ -114,7 +114,7 @@ def _create_workers(adapters: ServiceAdapters, services: Services, wake_events: 
 
 def _create_ingest_workers(
     adapters: ServiceAdapters,
-    services: Services,
+    services: DomainServices,
     dispatch: CommandDispatchWorker,
     pipeline: IngestPipeline,
     feed_interest: FeedInterestWorker,
@@ -131,12 +131,12 @@ def _create_ingest_workers(
 
 
 def _create_small_workers(
-    adapters: ServiceAdapters, services: Services, wake_events: WakeEvents, retention: RetentionWorker
-) -> tuple[Worker, ...]:
+    adapters: ServiceAdapters, services: DomainServices, wake_events: WakeEvents, retention: RetentionWorker
+) -> tuple[BackgroundWorker, ...]:
     flushes = (services.callers.flush_last_used, services.logins.flush_throttled_logins, services.denial_log.flush)
     return (
-        SteadyTimeWorker(steady_time=services.steady_time),
-        NotificationWorker(
+        SteadyTimeSavingWorker(steady_time=services.steady_time),
+        NotificationDeliveryWorker(
             notifications=services.notifications.delivery, clock=adapters.clock, wake_event=wake_events.notifications
         ),
         PeriodicFlushWorker(flushes=flushes),
@@ -145,13 +145,15 @@ def _create_small_workers(
     )
 
 
-def _create_schedule_worker(adapters: ServiceAdapters, services: Services, wake_events: WakeEvents) -> ScheduleWorker:
+def _create_schedule_worker(adapters: ServiceAdapters, services: DomainServices, wake_events: WakeEvents) -> ScheduleWorker:
     return ScheduleWorker(
         firing=services.firing, left_edges=services.left_edges, clock=adapters.clock, wake_event=wake_events.schedules
     )
 
 
-def _create_checkpoint_worker(adapters: ServiceAdapters, services: Services, last_seen: LastSeenBuffer) -> EngineCheckpointWorker:
+def _create_checkpoint_worker(
+    adapters: ServiceAdapters, services: DomainServices, last_seen: LastSeenBuffer
+) -> EngineCheckpointWorker:
     return EngineCheckpointWorker(
         engine=adapters.engine.engine,
         uow=services.leader_uow,
@@ -163,8 +165,8 @@ def _create_checkpoint_worker(adapters: ServiceAdapters, services: Services, las
 
 
 def _create_leader_workers(
-    adapters: ServiceAdapters, services: Services, wake_events: WakeEvents, pipeline: IngestPipeline
-) -> Sequence[Worker]:
+    adapters: ServiceAdapters, services: DomainServices, wake_events: WakeEvents, pipeline: IngestPipeline
+) -> Sequence[BackgroundWorker]:
     """Workers that run only on the leader, the instance that holds the devices."""
     clock, mover = adapters.clock, services.stored_telemetry.mover
     return (
@@ -185,7 +187,7 @@ def _create_leader_workers(
 
 
 def _add_cluster_workers(
-    settings: Settings, adapters: ServiceAdapters, services: Services, wake_events: WakeEvents, workers: Workers
+    settings: Settings, adapters: ServiceAdapters, services: DomainServices, wake_events: WakeEvents, workers: Workers
 ) -> None:
     """Follow the event log when other instances may write to the same database."""
     if services.followed_feed is not None:
@@ -218,7 +220,9 @@ def _add_cluster_workers(
         workers.device_lease = _create_device_lease_worker(adapters, services, workers)
 
 
-def _create_device_lease_worker(adapters: ServiceAdapters, services: Services, workers: Workers) -> DeviceLeaseWorker | None:
+def _create_device_lease_worker(
+    adapters: ServiceAdapters, services: DomainServices, workers: Workers
+) -> DeviceLeaseWorker | None:
     if workers.cluster is not None:
         return DeviceLeaseWorker(adapters.link, workers.cluster.lease.remaining_s, services.presence.on_suspension_ended)
     lock = None if workers.postgres_listener is None else workers.postgres_listener.leader_lock
@@ -226,7 +230,10 @@ def _create_device_lease_worker(adapters: ServiceAdapters, services: Services, w
 
 
 def _create_ingest_pipeline(
-    adapters: ServiceAdapters, services: Services, dispatch: CommandDispatchWorker, kind: type[IngestPipeline] = IngestPipeline
+    adapters: ServiceAdapters,
+    services: DomainServices,
+    dispatch: CommandDispatchWorker,
+    kind: type[IngestPipeline] = IngestPipeline,
 ) -> IngestPipeline:
     return kind(
         uow=services.leader_uow,
@@ -241,7 +248,7 @@ def _create_ingest_pipeline(
     )
 
 
-def _create_rule_timer_worker(adapters: ServiceAdapters, services: Services, wake_events: WakeEvents) -> RuleTimerWorker:
+def _create_rule_timer_worker(adapters: ServiceAdapters, services: DomainServices, wake_events: WakeEvents) -> RuleTimerWorker:
     return RuleTimerWorker(
         engine=adapters.engine.engine,
         ingest=services.ingest
@@ -255,7 +262,7 @@ def _create_rule_timer_worker(adapters: ServiceAdapters, services: Services, wak
 
 
 def _create_replay_worker(
-    adapters: ServiceAdapters, services: Services, wake_events: WakeEvents, pipeline: IngestPipeline
+    adapters: ServiceAdapters, services: DomainServices, wake_events: WakeEvents, pipeline: IngestPipeline
 ) -> DeadLetterReplayWorker:
     return DeadLetterReplayWorker(
         dead_letters=services.dead_letters,
@@ -268,13 +275,13 @@ def _create_replay_worker(
     )
 
 
-def _create_retention_worker(adapters: ServiceAdapters, services: Services) -> RetentionWorker:
+def _create_retention_worker(adapters: ServiceAdapters, services: DomainServices) -> RetentionWorker:
     release = adapters.database.release_space
     return RetentionWorker(retention=services.stored_telemetry.retention, release_space=release, wake_event=WakeEvent())
 
 
 def _create_feed_interest_worker(
-    adapters: ServiceAdapters, services: Services, wake_events: WakeEvents, shared_feed: ClusterFeedWorker | None
+    adapters: ServiceAdapters, services: DomainServices, wake_events: WakeEvents, shared_feed: ClusterFeedWorker | None
 ) -> FeedInterestWorker:
     return FeedInterestWorker(
         watched_devices=WatchedDeviceFinder(**services.shared),

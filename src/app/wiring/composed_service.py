@@ -11,12 +11,12 @@ from quart import Quart
 from adapters.http.feed.endpoint import FeedEndpoint
 from adapters.http.server.connection_limits import HttpConnectionLimiter
 from app.config.settings import Settings
-from app.runtime.metrics import Metrics
-from app.runtime.readiness import CachedProbe
-from app.runtime.supervisor import Supervisor, Worker
-from app.runtime.worker_processes import WorkerProcessIdentity
+from app.runtime.metrics_registry import MetricsRegistry
+from app.runtime.readiness import CachedReadinessProbe
+from app.runtime.worker_process_supervisor import WorkerProcessIdentity
+from app.runtime.worker_supervisor import BackgroundWorker, WorkerSupervisor
 from app.wiring.adapters import ServiceAdapters
-from app.wiring.services import Services
+from app.wiring.domain_services import DomainServices
 from app.workers.approval_expiry import ApprovalExpiryWorker
 from app.workers.cluster_feed import ClusterFeedWorker
 from app.workers.cluster_membership import ClusterMembershipWorker
@@ -77,11 +77,11 @@ class Workers:
     checkpoint: EngineCheckpointWorker
     feed_interest: FeedInterestWorker
     fault_log: UnusableMessageLog
-    leader_only: tuple[Worker, ...]
+    leader_only: tuple[BackgroundWorker, ...]
     rollups: RollupWorker
     retention: RetentionWorker
     rule_timers: RuleTimerWorker
-    every_instance: tuple[Worker, ...]
+    every_instance: tuple[BackgroundWorker, ...]
     approval_expiry: ApprovalExpiryWorker
     log_follower: EventLogFollower | None = None
     postgres_listener: PostgresListener | None = None
@@ -91,33 +91,33 @@ class Workers:
     device_lease: DeviceLeaseWorker | None = None
     """Set when other instances may take the devices over."""
 
-    def in_start_order(self, *, holds_devices: bool) -> list[Worker]:
+    def in_start_order(self, *, holds_devices: bool) -> list[BackgroundWorker]:
         """All workers of this instance. A sender starts before the workers that give it work, and the checkpoint stops after the
         ingest worker that feeds it (workers stop in the reverse order). An instance without devices neither sends to them nor
         sets them online or offline."""
-        log_workers: list[Worker] = (
+        log_workers: list[BackgroundWorker] = (
             []
             if self.log_follower is None or self.postgres_listener is None
             else [PostgresListenerWorker(self.postgres_listener), self.log_follower]
         )
-        shared: list[Worker] = [] if self.shared_feed is None else [self.shared_feed]
+        shared: list[BackgroundWorker] = [] if self.shared_feed is None else [self.shared_feed]
         everywhere = (*self.every_instance, self.approval_expiry)
         if not holds_devices:
             return [*log_workers, *shared, self.feed_interest, self.webhook_delivery, *everywhere, self.schedules]
-        senders: list[Worker] = [self.checkpoint, self.feed_interest, self.webhook_delivery, self.command_dispatch]
-        others: list[Worker] = [*everywhere, *self.leader_only, self.rule_timers, self.schedules, self.ingest]
+        senders: list[BackgroundWorker] = [self.checkpoint, self.feed_interest, self.webhook_delivery, self.command_dispatch]
+        others: list[BackgroundWorker] = [*everywhere, *self.leader_only, self.rule_timers, self.schedules, self.ingest]
         if self.cluster is not None:
             cluster = self.cluster
-            beats: list[Worker] = [cluster.log_probe, cluster.membership, cluster.lease_worker, *self._lease()]
+            beats: list[BackgroundWorker] = [cluster.log_probe, cluster.membership, cluster.lease_worker, *self._lease()]
             members = [*beats, cluster.ownership, *shared]
             return [*log_workers, *members, *senders, *others, cluster.front_events, cluster.front]
         return [*log_workers, *shared, *self._lease(), *senders, *others]
 
-    def start_on_leadership(self) -> list[Worker]:
+    def start_on_leadership(self) -> list[BackgroundWorker]:
         """The workers to add when this instance becomes leader while it runs."""
         return [*self._lease(), self.checkpoint, self.command_dispatch, *self.leader_only, self.rule_timers, self.ingest]
 
-    def _lease(self) -> list[Worker]:
+    def _lease(self) -> list[BackgroundWorker]:
         return [] if self.device_lease is None else [self.device_lease]
 
 
@@ -125,19 +125,19 @@ class Workers:
 class ComposedService:
     settings: Settings
     adapters: ServiceAdapters
-    services: Services
+    services: DomainServices
     workers: Workers
-    supervisor: Supervisor
-    metrics: Metrics
+    supervisor: WorkerSupervisor
+    metrics: MetricsRegistry
     http_connections: HttpConnectionLimiter
     worker: WorkerProcessIdentity | None = None
     """Set in a worker process."""
     http_app: Quart = field(init=False)
     feed_endpoint: FeedEndpoint = field(init=False)
-    _database_probe: CachedProbe = field(init=False)
+    _database_probe: CachedReadinessProbe = field(init=False)
 
     def __post_init__(self) -> None:
-        self._database_probe = CachedProbe(self.adapters.database.check)
+        self._database_probe = CachedReadinessProbe(self.adapters.database.check)
 
     async def readiness_errors(self) -> Mapping[str, str]:
         """The current problem of each part; empty when the service is ready."""

@@ -74,6 +74,6 @@ def _load_reference() -> EngineComponents:
 
 def own_devices_only(parts: EngineComponents, owns_device: Callable[[int], bool]) -> EngineComponents:
     """The same parts for an instance of a cluster."""
-    from adapters.engine.owned_devices_engine import PartitionedEngine, read_blocks
+    from adapters.engine.owned_devices_engine import OwnedDevicesEngine, read_blocks
 
-    return replace(parts, engine=PartitionedEngine(owns_device), read_blocks=read_blocks)
+    return replace(parts, engine=OwnedDevicesEngine(owns_device), read_blocks=read_blocks)

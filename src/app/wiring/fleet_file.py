@@ -7,7 +7,7 @@ from typing import Any
 
 from app.runtime.timeout_lock import LockWithTimeout
 from app.wiring.adapters import ServiceAdapters
-from app.wiring.services import Services
+from app.wiring.domain_services import DomainServices
 from domain.accounts.projects import ProjectService
 from domain.approvals.pending_approval_closer import PendingApprovalCloser
 from domain.commands.device_types import DeviceTypeService
@@ -18,7 +18,7 @@ from domain.keys.service import ApiKeyService
 from domain.webhooks.service import WebhookService
 
 
-def create_fleet_file_service(services: Services, adapters: ServiceAdapters, webhooks: WebhookService) -> FleetFileService:
+def create_fleet_file_service(services: DomainServices, adapters: ServiceAdapters, webhooks: WebhookService) -> FleetFileService:
     def make_writers(uow: JoinedUnitOfWork[FleetFileTx], postponed: FleetAfterApplyWork) -> FleetFileWriteServices:
         joined: dict[str, Any] = {"uow": uow}
         creating: dict[str, Any] = {**services.creating, **joined}

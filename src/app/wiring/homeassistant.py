@@ -8,9 +8,9 @@ from typing import TYPE_CHECKING
 from urllib.parse import unquote, urlsplit
 
 from app.config.settings import Settings
-from app.runtime.metrics import Metrics
+from app.runtime.metrics_registry import MetricsRegistry
 from app.wiring.adapters import ServiceAdapters
-from app.wiring.services import Services
+from app.wiring.domain_services import DomainServices
 from domain.feed.feed_audience import FeedAudienceService
 
 if TYPE_CHECKING:
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 
 def create_homeassistant_workers(
-    settings: Settings, outside: ServiceAdapters, services: Services, metrics: Metrics
+    settings: Settings, outside: ServiceAdapters, services: DomainServices, metrics: MetricsRegistry
 ) -> tuple[HomeAssistantWorker, ...]:
     """Empty if Home Assistant is not configured, or if this instance has no broker."""
     url, key = settings.homeassistant, settings.homeassistant_key
@@ -51,7 +51,7 @@ def create_homeassistant_workers(
     return (worker,)
 
 
-def register_metrics(metrics: Metrics, read: Callable[[], Mapping[str, float]]) -> None:
+def register_metrics(metrics: MetricsRegistry, read: Callable[[], Mapping[str, float]]) -> None:
     gauges = {"connected": "1 while the bridge is connected to the broker.", "devices": "Devices that Home Assistant shows."}
     counters = {
         "connections": "Connections to the broker of Home Assistant.",

@@ -8,7 +8,6 @@ from typing import Any
 from quart import Blueprint, Quart
 
 from adapters.firmware_sources import ExampleFirmwareSourceReader
-from adapters.http.account_pages.routes import account_pages_blueprint
 from adapters.http.api.approvals.link_routes import approval_links_blueprint
 from adapters.http.api.approvals.routes import approvals_blueprint
 from adapters.http.api.authentication.passkey_routes import passkeys_blueprint
@@ -40,7 +39,7 @@ from adapters.http.api.telemetry.routes import telemetry_blueprint
 from adapters.http.api.webhooks.routes import webhooks_blueprint
 from adapters.http.app import create_app, mount
 from adapters.http.asyncapi.routes import asyncapi_blueprint
-from adapters.http.core.auth import Authenticator
+from adapters.http.core.caller_authentication import Authenticator
 from adapters.http.core.idempotency import IdempotencyStore
 from adapters.http.core.middleware import HttpSettings
 from adapters.http.core.trusted_proxies import TrustedProxies, parse_networks
@@ -53,19 +52,20 @@ from adapters.http.feed.endpoint import FeedEndpoint
 from adapters.http.feed.stream import FeedDependencies
 from adapters.http.openapi.routes import openapi_blueprint
 from adapters.http.server.connection_limits import HttpConnectionLimiter, HttpConnectionLimits
-from adapters.http.server.health import health_blueprint
+from adapters.http.server.health_and_metrics_routes import health_blueprint
+from adapters.http.unlock_page.routes import unlock_page_blueprint
 from adapters.mcp.endpoint import McpEndpoint
 from app.config.settings import Settings
-from app.runtime import metrics as figures
+from app.runtime import metrics_registry as figures
 from app.runtime import open_file_limit
 from app.runtime.timeout_lock import LockWithTimeout
 from app.version import VERSION
 from app.wiring.broker_access import create_broker_access
 from app.wiring.cluster_overview import create_cluster_overview
 from app.wiring.composed_service import ComposedService
+from app.wiring.domain_services import DomainServices
 from app.wiring.fleet_file import create_fleet_file_service
 from app.wiring.network_reachability import describe_network
-from app.wiring.services import Services
 from domain.devices.firmware_service import DeviceFirmwareService
 from domain.feed.feed_audience import FeedAudienceService
 from domain.feed.feed_between_instances import no_other_instances
@@ -190,7 +190,7 @@ def _create_blueprints(program: ComposedService) -> list[Blueprint]:
     ]
 
 
-def _approval_blueprints(services: Services) -> list[Blueprint]:
+def _approval_blueprints(services: DomainServices) -> list[Blueprint]:
     return [approvals_blueprint(services.approvals), approval_links_blueprint(services.notifications.links)]
 
 
@@ -228,7 +228,7 @@ def _fleet_blueprints(program: ComposedService, webhooks: WebhookService) -> lis
     ]
 
 
-def _create_firmware_service(services: Services) -> DeviceFirmwareService:
+def _create_firmware_service(services: DomainServices) -> DeviceFirmwareService:
     return DeviceFirmwareService(
         uow=services.uow, endpoint=services.credential_issuer.endpoint, sources=ExampleFirmwareSourceReader()
     )
@@ -244,7 +244,7 @@ def _sign_in_blueprints(program: ComposedService) -> list[Blueprint]:
         second_factor_blueprint(logins=s.logins, second_factors=s.sign_in.second_factors, step_ups=s.sign_in.step_ups),
         invitations_blueprint(invitations=s.sign_in.invitations, acceptance=s.sign_in.acceptance),
         passkeys_blueprint(passkeys=s.sign_in.passkeys, sign_ins=s.sign_in.passkey_sign_ins),
-        account_pages_blueprint(unlock=s.sign_in.unlock),
+        unlock_page_blueprint(unlock=s.sign_in.unlock),
         first_run_blueprint(s.sign_in.first_run, is_tls=program.settings.tls_at_proxy),
         oidc_blueprint(oidc=oidc, is_tls=program.settings.tls_at_proxy),
         dashboard_session_blueprint(

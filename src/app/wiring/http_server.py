@@ -13,7 +13,7 @@ from adapters.http.server.connection_limits import HttpConnectionLimiter
 from adapters.http.server.limited_server import LimitedServerConfig
 from app.config.settings import Settings
 from app.runtime.startup_errors import PortInUseError
-from app.runtime.worker_processes import WorkerProcessIdentity
+from app.runtime.worker_process_supervisor import WorkerProcessIdentity
 
 HTTP_GRACEFUL_TIMEOUT_S = 1.0
 LISTEN_BACKLOG = 1_024

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from app.runtime.broker_metrics import BrokerMetricsCollector
-from app.runtime.metrics import Metrics
+from app.runtime.metrics_registry import MetricsRegistry
 from app.version import VERSION
 from app.wiring.adapters import ServiceAdapters
 from app.wiring.composed_service import ComposedService, Workers
-from app.wiring.services import Services
+from app.wiring.domain_services import DomainServices
 from app.workers.reading_mover import ReadingMoverWorker
 from domain.kernel.clock import SECOND_MS
 
@@ -50,7 +50,7 @@ def register_metrics(program: ComposedService) -> None:
     )
 
 
-def _register_worker_process(metrics: Metrics, program: ComposedService) -> None:
+def _register_worker_process(metrics: MetricsRegistry, program: ComposedService) -> None:
     worker, shared_feed = program.worker, program.workers.shared_feed
     if worker is not None:
         metrics.register_counter(
@@ -67,7 +67,7 @@ def _register_worker_process(metrics: Metrics, program: ComposedService) -> None
         )
 
 
-def _register_connections(metrics: Metrics, program: ComposedService) -> None:
+def _register_connections(metrics: MetricsRegistry, program: ComposedService) -> None:
     connections = program.http_connections
     metrics.register_gauge(
         "http_connections",
@@ -96,7 +96,7 @@ def _register_connections(metrics: Metrics, program: ComposedService) -> None:
     )
 
 
-def _register_mails(metrics: Metrics, adapters: ServiceAdapters) -> None:
+def _register_mails(metrics: MetricsRegistry, adapters: ServiceAdapters) -> None:
     queue = adapters.mail_queue
     metrics.register_gauge("background_mails_pending", "Mails that are being sent in the background.", lambda: queue.pending)
     metrics.register_counter(
@@ -107,7 +107,7 @@ def _register_mails(metrics: Metrics, adapters: ServiceAdapters) -> None:
     )
 
 
-def _register_notifications(metrics: Metrics, services: Services) -> None:
+def _register_notifications(metrics: MetricsRegistry, services: DomainServices) -> None:
     delivery, observer = services.notifications.delivery, services.notification_observer
     metrics.register_gauge(
         "notifications_pending", "Notifications that are owed; at most 30 seconds old.", lambda: delivery.pending
@@ -126,7 +126,7 @@ def _register_notifications(metrics: Metrics, services: Services) -> None:
     )
 
 
-def _register_ingest(metrics: Metrics, workers: Workers) -> None:
+def _register_ingest(metrics: MetricsRegistry, workers: Workers) -> None:
     ingest, rollups, retention = workers.ingest, workers.rollups, workers.retention
     metrics.register_counter("ingest_batches", "Stored batches of device messages.", lambda: ingest.batches)
     metrics.register_counter(
@@ -164,7 +164,7 @@ def _register_ingest(metrics: Metrics, workers: Workers) -> None:
     )
 
 
-def _register_moved_readings(metrics: Metrics, mover: ReadingMoverWorker | None) -> None:
+def _register_moved_readings(metrics: MetricsRegistry, mover: ReadingMoverWorker | None) -> None:
     if mover is not None:
         metrics.register_counter("readings_moved", "Messages moved to ClickHouse.", lambda: mover.moved_messages)
         metrics.register_gauge(
@@ -172,7 +172,7 @@ def _register_moved_readings(metrics: Metrics, mover: ReadingMoverWorker | None)
         )
 
 
-def _register_clocks(metrics: Metrics, services: Services) -> None:
+def _register_clocks(metrics: MetricsRegistry, services: DomainServices) -> None:
     clock, offsets = services.engine_clock, services.clock_offsets
     metrics.register_counter("clock_steps", "Times that the clock of the service was set.", lambda: clock.step_count)
     metrics.register_gauge(
@@ -185,7 +185,7 @@ def _register_clocks(metrics: Metrics, services: Services) -> None:
     )
 
 
-def _register_dead_letters(metrics: Metrics, services: Services) -> None:
+def _register_dead_letters(metrics: MetricsRegistry, services: DomainServices) -> None:
     dead_letters = services.dead_letters
     metrics.register_gauge(
         "dead_letters", "Messages that are set aside because the database refused them.", lambda: dead_letters.count
@@ -198,7 +198,7 @@ def _register_dead_letters(metrics: Metrics, services: Services) -> None:
     )
 
 
-def _register_commands(metrics: Metrics, adapters: ServiceAdapters, services: Services, workers: Workers) -> None:
+def _register_commands(metrics: MetricsRegistry, adapters: ServiceAdapters, services: DomainServices, workers: Workers) -> None:
     dispatch, queue, schedules = services.dispatch, services.dispatch_queue, workers.schedules
     metrics.register_collector(services.execution_waiter)
     metrics.register_counter("commands_sent", "Commands sent to devices.", lambda: dispatch.sent)
@@ -227,7 +227,7 @@ def _register_commands(metrics: Metrics, adapters: ServiceAdapters, services: Se
     )
 
 
-def _register_deliveries(metrics: Metrics, adapters: ServiceAdapters, workers: Workers) -> None:
+def _register_deliveries(metrics: MetricsRegistry, adapters: ServiceAdapters, workers: Workers) -> None:
     deliveries = workers.webhook_delivery
     metrics.register_gauge("webhook_attempts_inflight", "Webhook attempts without a result yet.", lambda: deliveries.in_flight)
     metrics.register_counter(

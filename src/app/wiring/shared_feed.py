@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from app.runtime.timeout_lock import LockWithTimeout
 from app.wiring.adapters import ServiceAdapters
-from app.wiring.services import Services
+from app.wiring.domain_services import DomainServices
 from app.workers.cluster_feed import ClusterFeedWorker
 from app.workers.wake_event import WakeEvent
 
 
-def create_shared_feed(adapters: ServiceAdapters, services: Services, interest_wake: WakeEvent) -> ClusterFeedWorker | None:
+def create_shared_feed(adapters: ServiceAdapters, services: DomainServices, interest_wake: WakeEvent) -> ClusterFeedWorker | None:
     """None for an instance that shares no readings."""
     bus = adapters.feed_bus
     if bus is None:

@@ -16,13 +16,13 @@ class SharedPorts(TypedDict):
     clock: Clock
 
 
-class CreatingPorts(SharedPorts):
+class EntityCreationPorts(SharedPorts):
     """For services that create something with an id."""
 
     ids: IdGenerator
 
 
-class SecretIssuerPorts(CreatingPorts):
+class SecretIssuerPorts(EntityCreationPorts):
     """For services that hand out a secret of which only the digest is stored."""
 
     digest: SecretHasher
@@ -32,7 +32,7 @@ def shared_ports(uow: SqlUnitOfWork, adapters: ServiceAdapters) -> SharedPorts:
     return {"uow": uow, "clock": adapters.clock}
 
 
-def creating_ports(uow: SqlUnitOfWork, adapters: ServiceAdapters) -> CreatingPorts:
+def creating_ports(uow: SqlUnitOfWork, adapters: ServiceAdapters) -> EntityCreationPorts:
     return {**shared_ports(uow, adapters), "ids": adapters.ids}
 
 

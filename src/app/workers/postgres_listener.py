@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 import structlog
 
-from app.runtime.supervisor import FatalWorkerError
+from app.runtime.worker_supervisor import FatalWorkerError
 from domain.kernel.backoff import RETRY_BACKOFF
 from domain.kernel.errors import Unavailable
 

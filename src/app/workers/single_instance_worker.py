@@ -9,13 +9,13 @@ import asyncio
 import contextlib
 from collections.abc import Callable
 
-from app.runtime.supervisor import Worker
+from app.runtime.worker_supervisor import BackgroundWorker
 
 CHECK_INTERVAL_S = 1.0
 
 
 class SingleInstanceWorker:
-    def __init__(self, worker: Worker, is_chosen: Callable[[], bool]) -> None:
+    def __init__(self, worker: BackgroundWorker, is_chosen: Callable[[], bool]) -> None:
         self.name = worker.name
         self._worker = worker
         self._is_chosen = is_chosen

@@ -15,7 +15,7 @@ from domain.approvals import policy
 from domain.approvals.decision_event import decided_event
 from domain.approvals.model import Approval, ApprovalStatus
 from domain.approvals.ports import ApprovalTx, ApprovalWaiter, ApprovedCommandSubmitter
-from domain.devices.lookup import get_device
+from domain.devices.load_and_save_device import get_device
 from domain.devices.model import Device
 from domain.grants.model import GrantSubject
 from domain.kernel.caller import ApiKeyCaller, Role, Session, SystemCaller, require_role

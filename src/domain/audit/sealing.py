@@ -6,7 +6,7 @@ import json
 from typing import Final
 
 from domain.audit.ports import AuditTx
-from domain.audit.seals import AuditSeal, AuditSealRound, ChainHeads, SealKeyProvider, heads_of, seal_heads
+from domain.audit.seals import AuditSeal, AuditSealKeyProvider, AuditSealRound, ChainHeads, heads_of, seal_heads
 from domain.kernel.clock import HOUR_MS, Clock
 from domain.kernel.unit_of_work import UnitOfWork
 
@@ -14,7 +14,7 @@ SEAL_INTERVAL_MS: Final = HOUR_MS
 
 
 class AuditSealService:
-    def __init__(self, *, uow: UnitOfWork[AuditTx], clock: Clock, keys: SealKeyProvider) -> None:
+    def __init__(self, *, uow: UnitOfWork[AuditTx], clock: Clock, keys: AuditSealKeyProvider) -> None:
         self._uow = uow
         self._clock = clock
         self._keys = keys

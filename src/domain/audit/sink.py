@@ -20,13 +20,13 @@ class AuditSink(Protocol):
     """Port: where the stream goes."""
 
     async def deliver(self, lines: Sequence[AuditExportLine]) -> None:
-        """Returns when the receiver has them all. Raises SinkUnavailableError, after which it may have some of them, and
-        SinkRefusedError."""
+        """Returns when the receiver has them all. Raises AuditSinkUnavailableError, after which it may have some of them, and
+        AuditSinkRefusedError."""
 
 
-class SinkUnavailableError(Exception):
+class AuditSinkUnavailableError(Exception):
     """It is worth trying again later. The message says what happened."""
 
 
-class SinkRefusedError(Exception):
+class AuditSinkRefusedError(Exception):
     """Trying again does not help. The message says what to change."""

@@ -17,7 +17,7 @@ from domain.commands.approval_waiver_policy import approval_names, check_nothing
 from domain.commands.model import CommandDefinition, CommandKind, CommandWidget
 from domain.commands.ports import HasCommandDefinitions, ParamsValidator
 from domain.commands.service import CommandService
-from domain.devices.lookup import get_device
+from domain.devices.load_and_save_device import get_device
 from domain.devices.model import Device
 from domain.devices.ports import HasDevices, HasDeviceTypes
 from domain.grants.authorizer import Authorizer

@@ -5,9 +5,9 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import Protocol
 
-from domain.devices.board_catalog import default_config_format
+from domain.devices.board_and_application_catalog import default_config_format
 from domain.devices.firmware_config import BrokerEndpoint, FirmwareConfigFormat, FirmwareConfigValues, render_config
-from domain.devices.lookup import save_device
+from domain.devices.load_and_save_device import save_device
 from domain.devices.model import Device, DeviceCredentials, DeviceLifecycleTrigger
 from domain.devices.ports import HasDeviceCredentials, HasDevices
 from domain.kernel.caller import Caller

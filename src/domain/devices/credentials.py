@@ -14,7 +14,7 @@ from domain.accounts.ports import HasLoginFailures, HasUsers, HasUserSessions, P
 from domain.devices.credential_issuer import CredentialIssuer, RevealedCredentials, usual_config_format
 from domain.devices.credential_sync import CredentialSync
 from domain.devices.firmware_config import FirmwareConfigFormat, FirmwareConfigValues, render_config, setup_note
-from domain.devices.lookup import get_device, save_device
+from domain.devices.load_and_save_device import get_device, save_device
 from domain.devices.model import Device, DeviceLifecycleTrigger, DeviceStatus
 from domain.devices.ports import HasDeviceCredentials, HasDevices
 from domain.devices.presence import PresenceService

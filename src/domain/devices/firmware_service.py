@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from domain.devices.credential_issuer import usual_config_format
 from domain.devices.firmware_config import BrokerEndpoint, FirmwareConfigFormat, FirmwareConfigValues
 from domain.devices.firmware_project import FirmwareProject, FirmwareSourceReader, build_project
-from domain.devices.lookup import get_device
+from domain.devices.load_and_save_device import get_device
 from domain.devices.ports import HasDevices
 from domain.kernel.caller import Session
 from domain.kernel.ids import DeviceId

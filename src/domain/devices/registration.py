@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 from typing import Protocol
 
 from domain.accounts.ports import HasProjects
-from domain.devices.board_catalog import infer_profile
+from domain.devices.board_and_application_catalog import infer_profile
 from domain.devices.model import Device, DeviceMetadata, DeviceStatus, FirmwareProfile
 from domain.devices.ports import HasDevices, HasDeviceTypes
 from domain.kernel.caller import Caller

@@ -15,7 +15,7 @@ from domain.accounts.model import Project
 from domain.accounts.ports import HasProjects
 from domain.devices.group_ports import HasDeviceGroups
 from domain.devices.health import UNKNOWN_HEALTH, DeviceHealth, HasDeviceHealth
-from domain.devices.lookup import get_device, save_device
+from domain.devices.load_and_save_device import get_device, save_device
 from domain.devices.model import Device, DeviceLifecycleTrigger, DeviceMetadata, DeviceStatus
 from domain.devices.ports import HasDeviceCredentials, HasDevices, HasDeviceTypes, HasPendingApprovalCounter
 from domain.devices.presence import PresenceService

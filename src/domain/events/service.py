@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Generic, Protocol, TypeVar
 
-from domain.devices.lookup import get_device
+from domain.devices.load_and_save_device import get_device
 from domain.devices.ports import HasDevices
 from domain.events.feed_model import ReadingAsEvent
 from domain.events.hash_chain import ChainHasher, chain_events

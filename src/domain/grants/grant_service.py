@@ -10,7 +10,7 @@ from dataclasses import dataclass, replace
 from typing import Any, Generic, Protocol, TypeVar
 
 from domain.devices.group_ports import DeviceGroup, get_group
-from domain.devices.lookup import get_device
+from domain.devices.load_and_save_device import get_device
 from domain.devices.model import Device
 from domain.grants.grant_input import GrantDraft, GrantInput, check_input, check_single_subject, input_warnings
 from domain.grants.grant_window import GrantWindowEvaluator
@@ -22,7 +22,7 @@ from domain.kernel.clock import Clock
 from domain.kernel.domain_events import DomainEvent, EventKind, Json
 from domain.kernel.errors import Conflict, FieldError, NotFound, ValidationFailed
 from domain.kernel.ids import AccountId, DeviceId, GrantId, GroupId, IdGenerator, IdPrefix, ProjectId
-from domain.kernel.quotas import check_capacity
+from domain.kernel.list_capacity import check_capacity
 from domain.kernel.service_class import service
 from domain.kernel.unit_of_work import UnitOfWork
 

@@ -20,7 +20,7 @@ from domain.commands.model import DEFAULT_TTL_MS, CommandRequest
 from domain.commands.ports import AutomationTx, HasCommandContexts
 from domain.commands.service import CommandService, CommandSubmission
 from domain.devices.group_ports import DeviceGroup, HasDeviceGroups
-from domain.devices.lookup import get_device
+from domain.devices.load_and_save_device import get_device
 from domain.devices.model import Device
 from domain.groups.service import DeviceGroupService, GroupView
 from domain.kernel.caller import ApiKeyCaller, Role, Session

@@ -13,7 +13,7 @@ from typing import Any, Protocol
 from domain.accounts.model import Project
 from domain.accounts.ports import HasProjects
 from domain.devices.group_ports import MAX_GROUP_DEVICES, DeviceGroup, HasDeviceGroups, get_group
-from domain.devices.lookup import get_device
+from domain.devices.load_and_save_device import get_device
 from domain.devices.model import Device, DeviceStatus
 from domain.devices.ports import HasDevices
 from domain.grants.authorizer import Authorizer
@@ -23,7 +23,7 @@ from domain.kernel.clock import Clock
 from domain.kernel.domain_events import DomainEvent, EventKind, Json
 from domain.kernel.errors import Conflict, NotFound, ValidationFailed
 from domain.kernel.ids import AccountId, DeviceId, GroupId, IdGenerator, IdPrefix, ProjectId
-from domain.kernel.quotas import check_capacity
+from domain.kernel.list_capacity import check_capacity
 from domain.kernel.service_class import service
 from domain.kernel.unit_of_work import Transaction, UnitOfWork
 

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Generic, Protocol, TypeVar
 
-from domain.accounts.pending_approval_closer import PendingRequestCloser
+from domain.accounts.pending_approval_closer_port import PendingRequestCloser
 from domain.accounts.policy import check_name
 from domain.accounts.ports import SecretHasher
 from domain.kernel.caller import Role, Session, require_role
@@ -14,7 +14,7 @@ from domain.kernel.clock import Clock
 from domain.kernel.domain_events import DomainEvent, EventKind
 from domain.kernel.errors import NotFound
 from domain.kernel.ids import IdGenerator, IdPrefix, KeyId, has_id_format
-from domain.kernel.quotas import check_capacity
+from domain.kernel.list_capacity import check_capacity
 from domain.kernel.service_class import service
 from domain.kernel.unit_of_work import Transaction, UnitOfWork
 from domain.keys.key_format import RANDOM_LENGTH, compose_key, display_prefix

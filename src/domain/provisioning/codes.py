@@ -16,7 +16,7 @@ from domain.kernel.clock import Clock
 from domain.kernel.domain_events import DomainEvent, EventKind, Json
 from domain.kernel.errors import Conflict, NotFound
 from domain.kernel.ids import ClaimId, DeviceTypeId, IdGenerator, IdPrefix, ProjectId, ProvisioningCodeId
-from domain.kernel.quotas import check_capacity
+from domain.kernel.list_capacity import check_capacity
 from domain.kernel.unit_of_work import Transaction, UnitOfWork
 from domain.provisioning import policy
 from domain.provisioning.model import ClaimStatus, DeviceClaim, ProvisioningCode

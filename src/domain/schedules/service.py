@@ -14,7 +14,7 @@ from domain.commands.model import CommandDefinition
 from domain.commands.policy import action_fault
 from domain.commands.service import CommandService
 from domain.devices.device_codec import PlanRow
-from domain.devices.lookup import get_device
+from domain.devices.load_and_save_device import get_device
 from domain.devices.model import Device
 from domain.kernel.caller import Role, Session, require_role
 from domain.kernel.clock import Clock

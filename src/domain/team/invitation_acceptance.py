@@ -16,7 +16,7 @@ from domain.kernel.clock import Clock
 from domain.kernel.domain_events import DomainEvent
 from domain.kernel.errors import Conflict, ValidationFailed
 from domain.kernel.ids import IdGenerator, IdPrefix, UserId
-from domain.kernel.quotas import check_capacity
+from domain.kernel.list_capacity import check_capacity
 from domain.kernel.service_class import service
 from domain.kernel.unit_of_work import Transaction, UnitOfWork
 from domain.team.invitation_policy import InvitationStatus, invitation_status

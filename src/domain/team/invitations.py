@@ -19,7 +19,7 @@ from domain.kernel.clock import DAY_MS, Clock
 from domain.kernel.domain_events import DomainEvent, EventKind
 from domain.kernel.errors import NotFound, Unavailable
 from domain.kernel.ids import IdGenerator, IdPrefix, InvitationId, has_id_format
-from domain.kernel.quotas import check_capacity
+from domain.kernel.list_capacity import check_capacity
 from domain.kernel.service_class import service
 from domain.kernel.unit_of_work import Transaction, UnitOfWork
 from domain.team.invitation_policy import (

@@ -7,7 +7,7 @@ from dataclasses import replace
 from typing import Generic, Protocol, TypeVar
 
 from domain.accounts.model import Member, Membership, User
-from domain.accounts.pending_approval_closer import PendingRequestCloser
+from domain.accounts.pending_approval_closer_port import PendingRequestCloser
 from domain.accounts.policy import (
     check_can_assign_role,
     check_can_change_member,
@@ -22,7 +22,7 @@ from domain.kernel.clock import Clock
 from domain.kernel.domain_events import DomainEvent
 from domain.kernel.errors import Conflict, NotFound
 from domain.kernel.ids import AccountId, IdGenerator, IdPrefix, MembershipId, UserId, has_id_format
-from domain.kernel.quotas import check_capacity
+from domain.kernel.list_capacity import check_capacity
 from domain.kernel.service_class import service
 from domain.kernel.unit_of_work import Transaction, UnitOfWork
 

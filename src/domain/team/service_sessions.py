@@ -22,7 +22,7 @@ from domain.kernel.clock import DAY_MS, Clock
 from domain.kernel.domain_events import DomainEvent
 from domain.kernel.errors import NotFound, PermissionDenied, Unauthenticated, ValidationFailed
 from domain.kernel.ids import AccountId, IdGenerator, IdPrefix, MembershipId, SessionId
-from domain.kernel.quotas import check_capacity
+from domain.kernel.list_capacity import check_capacity
 from domain.kernel.unit_of_work import Transaction, UnitOfWork
 from domain.sign_in.second_factor_policy import STEP_UP_TTL_MS
 from domain.sign_in.second_factor_ports import HasSecondFactors

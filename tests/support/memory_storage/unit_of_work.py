@@ -6,7 +6,7 @@ import asyncio
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 
-from adapters.storage.after_commit import run_callbacks
+from adapters.storage.after_commit_callbacks import run_callbacks
 from adapters.storage.errors import NestedWriteError, ReadOnlyTransactionError
 from domain.events.ports import DomainEventDispatcher
 from domain.kernel.caller import ApiKeyCaller, Role, Session

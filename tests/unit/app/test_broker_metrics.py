@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from adapters.engine import _native
 from app.runtime.broker_metrics import COUNTERS, GAUGES, BrokerMetricsCollector
-from app.runtime.metrics import Metrics
+from app.runtime.metrics_registry import MetricsRegistry
 
 
 def test_every_metric_reads_a_statistic_of_the_embedded_or_an_external_broker() -> None:
@@ -17,7 +17,7 @@ def test_every_metric_reads_a_statistic_of_the_embedded_or_an_external_broker() 
 
 
 def test_the_page_shows_gauges_and_counters_by_reason() -> None:
-    metrics = Metrics()
+    metrics = MetricsRegistry()
     metrics.register_collector(BrokerMetricsCollector(lambda: {"connections": 3, "refused_will": 2, "connects": 5}))
     page = metrics.render().decode()
     assert "latchboard_mqtt_connections 3.0" in page
@@ -26,6 +26,6 @@ def test_the_page_shows_gauges_and_counters_by_reason() -> None:
 
 
 def test_a_link_without_these_statistics_shows_no_metric() -> None:
-    metrics = Metrics()
+    metrics = MetricsRegistry()
     metrics.register_collector(BrokerMetricsCollector(lambda: {"stopped": 0}))
     assert b"latchboard_mqtt" not in metrics.render()

@@ -9,7 +9,7 @@ import pytest
 
 from adapters.execution_and_approval_waiters import InProcessExecutionWaiter
 from app.runtime.command_metrics import MeasuredExecutionWaiter
-from app.runtime.metrics import Metrics
+from app.runtime.metrics_registry import MetricsRegistry
 from domain.commands.model import Execution, ExecutionStatus
 from domain.kernel.ids import ExecutionId
 
@@ -26,7 +26,7 @@ def waiter() -> MeasuredExecutionWaiter:
 
 
 def page(waiter: MeasuredExecutionWaiter) -> str:
-    metrics = Metrics()
+    metrics = MetricsRegistry()
     metrics.register_collector(waiter)
     return metrics.render().decode()
 

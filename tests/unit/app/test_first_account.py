@@ -13,7 +13,7 @@ from adapters.crypto.password_hasher import Argon2PasswordHasher
 from adapters.id_generator import RandomIdGenerator
 from app.cli import startup_banner
 from app.cli.first_account import DEFAULT_EMAIL, FIRST_LOGIN_FILE, FirstAccountCredentials, FirstRunLink, create_first_account
-from app.cli.screen import Screen
+from app.cli.terminal_output import TerminalOutput
 from app.config.settings import Settings
 from app.runtime.lost_database_check import FIRST_RUN_FILE
 from domain.team.operator_accounts import OperatorAccountService
@@ -40,7 +40,7 @@ def fake_program(hasher: Argon2PasswordHasher, settings: Settings) -> Any:
 
 def banner_text(settings: Settings, login: FirstAccountCredentials | FirstRunLink | None, *, terminal: bool = True) -> str:
     file = io.StringIO()
-    startup_banner.print_banner(settings, login, screen=Screen(file, is_terminal=terminal))
+    startup_banner.print_banner(settings, login, screen=TerminalOutput(file, is_terminal=terminal))
     return file.getvalue()
 
 

@@ -4,7 +4,7 @@ import io
 
 import pytest
 
-from app.cli.screen import HEADING, Screen
+from app.cli.terminal_output import HEADING, TerminalOutput
 
 
 @pytest.fixture(autouse=True)
@@ -14,17 +14,17 @@ def capable_terminal(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_a_terminal_gets_colour() -> None:
-    assert Screen(io.StringIO(), is_terminal=True).style("ready", HEADING) == "\x1b[1;32mready\x1b[0m"
+    assert TerminalOutput(io.StringIO(), is_terminal=True).style("ready", HEADING) == "\x1b[1;32mready\x1b[0m"
 
 
 def test_a_file_gets_plain_text() -> None:
-    assert Screen(io.StringIO()).style("ready", HEADING) == "ready"
+    assert TerminalOutput(io.StringIO()).style("ready", HEADING) == "ready"
 
 
 @pytest.mark.parametrize(("variable", "value"), [("NO_COLOR", "1"), ("TERM", "dumb")])
 def test_a_terminal_that_wants_no_colour_gets_plain_text(monkeypatch: pytest.MonkeyPatch, variable: str, value: str) -> None:
     monkeypatch.setenv(variable, value)
-    screen = Screen(io.StringIO(), is_terminal=True)
+    screen = TerminalOutput(io.StringIO(), is_terminal=True)
     assert screen.is_terminal
     assert screen.style("ready", HEADING) == "ready"
 
@@ -37,5 +37,5 @@ def test_a_line_reaches_the_reader_at_once() -> None:
             self.flushed = self.getvalue()
 
     pipe = Pipe()
-    Screen(pipe).print("ready")
+    TerminalOutput(pipe).print("ready")
     assert pipe.flushed == "ready\n"

@@ -5,8 +5,8 @@ from unittest.mock import MagicMock
 
 import pytest
 
-from app.runtime import supervisor as supervisor_module
-from app.runtime.supervisor import Supervisor
+from app.runtime import worker_supervisor as supervisor_module
+from app.runtime.worker_supervisor import WorkerSupervisor
 from domain.kernel.backoff import Backoff
 from domain.kernel.errors import Unavailable
 from support.waiting import TIMEOUT_S
@@ -52,7 +52,7 @@ def fast_restarts(monkeypatch: pytest.MonkeyPatch) -> None:
 
 async def test_a_worker_that_fails_is_restarted_and_reported() -> None:
     worker = FailingWorker(failures=3)
-    supervisor = Supervisor([worker])
+    supervisor = WorkerSupervisor([worker])
     supervisor.start()
     await asyncio.wait_for(worker.working.wait(), TIMEOUT_S)
     assert worker.starts == 4
@@ -64,7 +64,7 @@ async def test_a_worker_that_fails_is_restarted_and_reported() -> None:
 async def test_a_worker_that_has_run_for_a_while_is_healthy_again(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(supervisor_module, "STABLE_AFTER_S", 0.01)
     worker = FailingWorker()
-    supervisor = Supervisor([worker])
+    supervisor = WorkerSupervisor([worker])
     supervisor.start()
     await asyncio.wait_for(worker.working.wait(), TIMEOUT_S)
     async with asyncio.timeout(TIMEOUT_S):
@@ -75,7 +75,7 @@ async def test_a_worker_that_has_run_for_a_while_is_healthy_again(monkeypatch: p
 
 async def test_a_worker_that_returns_counts_as_failed() -> None:
     worker = ReturningWorker()
-    supervisor = Supervisor([worker])
+    supervisor = WorkerSupervisor([worker])
     supervisor.start()
     async with asyncio.timeout(TIMEOUT_S):
         while worker.starts < 2:
@@ -86,7 +86,7 @@ async def test_a_worker_that_returns_counts_as_failed() -> None:
 
 async def test_a_stop_lets_each_worker_clean_up() -> None:
     workers = [FailingWorker(str(number), failures=0) for number in range(3)]
-    supervisor = Supervisor(workers)
+    supervisor = WorkerSupervisor(workers)
     supervisor.start()
     for worker in workers:
         await asyncio.wait_for(worker.working.wait(), TIMEOUT_S)
@@ -97,7 +97,7 @@ async def test_a_stop_lets_each_worker_clean_up() -> None:
 async def test_a_worker_that_keeps_failing_requests_a_shutdown(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(supervisor_module, "MAX_CONSECUTIVE_FAILURES", 5)
     broken, recovering = FailingWorker("broken", failures=1_000_000), FailingWorker("recovering", failures=3)
-    supervisor = Supervisor([recovering, broken])
+    supervisor = WorkerSupervisor([recovering, broken])
     supervisor.start()
     await asyncio.wait_for(supervisor.shutdown_requested.wait(), TIMEOUT_S)
     assert broken.starts >= 5
@@ -109,7 +109,7 @@ async def test_failures_with_stable_runs_in_between_request_no_shutdown(monkeypa
     monkeypatch.setattr(supervisor_module, "MAX_CONSECUTIVE_FAILURES", 2)
     monkeypatch.setattr(supervisor_module, "STABLE_AFTER_S", 0.0)
     worker = FailingWorker(failures=4)
-    supervisor = Supervisor([worker])
+    supervisor = WorkerSupervisor([worker])
     supervisor.start()
     await asyncio.wait_for(worker.working.wait(), TIMEOUT_S)
     assert not supervisor.shutdown_requested.is_set()
@@ -119,7 +119,7 @@ async def test_failures_with_stable_runs_in_between_request_no_shutdown(monkeypa
 async def test_an_unavailable_database_requests_no_shutdown(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(supervisor_module, "MAX_CONSECUTIVE_FAILURES", 2)
     worker = FailingWorker(failures=4, error=Unavailable("The database does not answer."))
-    supervisor = Supervisor([worker])
+    supervisor = WorkerSupervisor([worker])
     supervisor.start()
     await asyncio.wait_for(worker.working.wait(), TIMEOUT_S)
     assert not supervisor.shutdown_requested.is_set()

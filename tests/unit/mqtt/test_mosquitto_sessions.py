@@ -10,7 +10,7 @@ import pytest
 from adapters.mqtt import early_message_buffer
 from adapters.mqtt.early_message_buffer import EarlyMessageBuffer
 from adapters.mqtt.mosquitto_connection import MosquittoSettings
-from adapters.mqtt.mosquitto_sessions import TELEMETRY_SESSIONS, sessions_of, shared_by_cluster, whole_fleet
+from adapters.mqtt.mosquitto_service_connections import TELEMETRY_SESSIONS, sessions_of, shared_by_cluster, whole_fleet
 from domain.devices.broker_access import BrokerAccessService, BrokerAction, BrokerLogin
 from domain.partitions.assignment import assign
 

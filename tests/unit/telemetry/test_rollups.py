@@ -11,7 +11,7 @@ from domain.devices.model import Device
 from domain.kernel.clock import DAY_MS, HOUR_MS
 from domain.rules.telemetry_engine_port import AggregateCell
 from domain.telemetry import rollup_service
-from domain.telemetry.engine.bucket_aggregator import ReferenceAggregator
+from domain.telemetry.engine.bucket_aggregator import ReferenceBucketAggregator
 from domain.telemetry.engine.rollup_codec import pack_rollup, unpack_rollup
 from domain.telemetry.engine.rollup_merging import combine_cells, merge_by_higher_count
 from domain.telemetry.queries import downsampling
@@ -43,7 +43,7 @@ async def roll_up(world: TelemetryWorld) -> int:
 async def cells_from_readings(world: TelemetryWorld, device: Device, span: MessageTimeRange, step_ms: int) -> list[AggregateCell]:
     async with world.uow.read() as tx:
         rows = await tx.readings.list_between(device.device_no, span.since_ms, span.until_ms, 10**6)
-    aggregator = ReferenceAggregator(HOUR_MS)
+    aggregator = ReferenceBucketAggregator(HOUR_MS)
     aggregator.add(rows)
     return combine_cells(aggregator.cells(), step_ms)
 

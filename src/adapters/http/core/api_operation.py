@@ -10,7 +10,7 @@ from typing import Any
 from pydantic import BaseModel, TypeAdapter
 from pydantic.alias_generators import to_camel
 
-from adapters.http.core.auth import RequiredAccess
+from adapters.http.core.caller_authentication import RequiredAccess
 
 _PATH_PARAMETER = re.compile(r"<(?:[a-z]+:)?([a-z_]+)>")
 

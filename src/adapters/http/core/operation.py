@@ -17,7 +17,7 @@ from typing import Any, TypedDict, TypeVar, Unpack, get_args, get_origin, get_ty
 from quart import Blueprint, Response
 
 from adapters.http.core.api_operation import ApiOperation, ResponseSerializers
-from adapters.http.core.auth import RequiredAccess
+from adapters.http.core.caller_authentication import RequiredAccess
 from adapters.http.core.request_handling import ApiResponse, handle_request
 from adapters.http.core.schemas import EmptyBody, OkResponse, QueryParameters, RequestBody
 

@@ -15,7 +15,7 @@ from quart import request
 from adapters.http.core.request_handling import ApiResponse
 from adapters.http.core.schemas import IdText, QueryParameters
 from domain.kernel.errors import ValidationFailed
-from domain.kernel.quotas import MAX_LISTED
+from domain.kernel.list_capacity import MAX_LISTED
 
 Entry = TypeVar("Entry")
 Shown = TypeVar("Shown")

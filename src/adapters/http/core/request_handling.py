@@ -18,7 +18,7 @@ from quart.globals import request_ctx
 from werkzeug.exceptions import HTTPException
 
 from adapters.http.core.api_operation import ApiOperation
-from adapters.http.core.auth import Authenticator, authenticate, current_caller
+from adapters.http.core.caller_authentication import Authenticator, authenticate, current_caller
 from adapters.http.core.idempotency import IdempotencyStore, execute_once
 from adapters.http.core.quart_application import header_value
 from adapters.http.core.request_parsing import read_body, read_query

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 from pydantic import Field
 
-from adapters.http.core.auth import RequiredAccess, client_info
+from adapters.http.core.caller_authentication import RequiredAccess, client_info
 from adapters.http.core.operation import ApiBlueprint
 from adapters.http.core.request_handling import ApiResponse
 from adapters.http.core.schemas import DisplayName, RequestBody, ResponseModel

@@ -14,7 +14,7 @@ from __future__ import annotations
 from quart import Response, request
 from werkzeug.http import dump_cookie
 
-from adapters.http.core.auth import RequiredAccess, client_info
+from adapters.http.core.caller_authentication import RequiredAccess, client_info
 from adapters.http.core.operation import ApiBlueprint
 from adapters.http.core.request_handling import ApiResponse
 from adapters.http.core.schemas import RequestBody, ResponseModel

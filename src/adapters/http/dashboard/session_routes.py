@@ -25,7 +25,7 @@ from adapters.http.api.authentication.schemas import (
     signed_in_user,
 )
 from adapters.http.api.authentication.second_factor_schemas import SecondFactorLoginRequest
-from adapters.http.core.auth import RequiredAccess, client_info
+from adapters.http.core.caller_authentication import RequiredAccess, client_info
 from adapters.http.core.operation import ApiBlueprint
 from adapters.http.core.request_handling import ApiResponse
 from adapters.http.core.schemas import ResponseModel

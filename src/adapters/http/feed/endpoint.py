@@ -12,7 +12,7 @@ from typing import Any
 
 import msgspec
 
-from adapters.http.core.auth import Authenticator, RequestCredentials, second_factor_required_error
+from adapters.http.core.caller_authentication import Authenticator, RequestCredentials, second_factor_required_error
 from adapters.http.core.trusted_proxies import TrustedProxies
 from adapters.http.feed.connection_limits import FeedConnectionLimiter, FeedConnectionLimitError, FeedConnectionLimits
 from adapters.http.feed.feed_sender import AsgiSend

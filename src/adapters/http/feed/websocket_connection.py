@@ -16,7 +16,7 @@ from urllib.parse import parse_qsl
 
 import msgspec
 
-from adapters.http.core.auth import RequestCredentials, parse_credentials
+from adapters.http.core.caller_authentication import RequestCredentials, parse_credentials
 from adapters.http.core.trusted_proxies import TrustedProxies
 from adapters.http.feed.feed_sender import AsgiSend, FeedSender
 from adapters.http.feed.frame_writer import FRAME_WRITER_EXTENSION, MESSAGE_TOO_LONG_KEY, SET_AUTHENTICATED_EXTENSION

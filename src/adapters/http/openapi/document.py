@@ -13,7 +13,7 @@ from quart import Quart
 
 from adapters.http.asyncapi.webhook_requests import WEBHOOK_ENVELOPES
 from adapters.http.core.api_operation import ApiOperation, NonJsonResponse
-from adapters.http.core.auth import RequiredAccess
+from adapters.http.core.caller_authentication import RequiredAccess
 from adapters.http.core.json_schemas import REF_TEMPLATE, DocumentSchemaGenerator
 from adapters.http.core.schemas import ErrorResponse, without_null
 from adapters.http.openapi.example_builder import ExampleBuilder

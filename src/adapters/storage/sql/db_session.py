@@ -18,7 +18,8 @@ from domain.kernel.errors import Conflict
 SQLITE = "sqlite"
 POSTGRES = "postgresql"
 LOOK_UP: Mapping[str, bool] = {"latchboard_look_up": True}
-"""Execution options of a SELECT that finds a few rows by their keys. SQLite does it without a thread hop (`sqlite/reader.py`)."""
+"""Execution options of a SELECT that finds a few rows by their keys. SQLite needs no thread hop for it
+(`sqlite/look_up_connection.py`)."""
 
 Row: TypeAlias = Sequence[Any]
 Query: TypeAlias = tuple[ClauseElement, Mapping[str, Any]]

@@ -11,7 +11,7 @@ from adapters.storage.errors import ReadOnlyTransactionError
 from adapters.storage.sql.caller_recheck import checked_caller
 from adapters.storage.sql.db_session import DbSession
 from adapters.storage.sql.postgres.leader_fence import LeaderFence
-from adapters.storage.sql.repositories.accounts import (
+from adapters.storage.sql.repositories.accounts_users_and_projects import (
     SqlAccountRepository,
     SqlMembershipRepository,
     SqlProjectRepository,
@@ -21,7 +21,10 @@ from adapters.storage.sql.repositories.api_keys import SqlApiKeyRepository
 from adapters.storage.sql.repositories.approvals import SqlApprovalRepository
 from adapters.storage.sql.repositories.audit_log import SqlAuditLogRepository
 from adapters.storage.sql.repositories.command_context import SqlCommandContextRepository
-from adapters.storage.sql.repositories.commands import SqlCommandDefinitionRepository, SqlExecutionRepository
+from adapters.storage.sql.repositories.command_definitions_and_executions import (
+    SqlCommandDefinitionRepository,
+    SqlExecutionRepository,
+)
 from adapters.storage.sql.repositories.dead_letters import SqlDeadLetterRepository
 from adapters.storage.sql.repositories.device_credentials import SqlDeviceCredentialsRepository
 from adapters.storage.sql.repositories.device_groups import SqlDeviceGroupRepository
@@ -45,7 +48,7 @@ from adapters.storage.sql.repositories.notification_channels import (
 )
 from adapters.storage.sql.repositories.notifications import SqlNotificationOutboxRepository
 from adapters.storage.sql.repositories.partition_states import SqlPartitionStateRepository
-from adapters.storage.sql.repositories.partitions import SqlClusterMemberRepository, SqlPartitionRepository
+from adapters.storage.sql.repositories.partitions_and_members import SqlClusterMemberRepository, SqlPartitionRepository
 from adapters.storage.sql.repositories.passkeys import SqlPasskeyRepository
 from adapters.storage.sql.repositories.provisioning import SqlDeviceClaimRepository, SqlProvisioningCodeRepository
 from adapters.storage.sql.repositories.range_partitions import SqlRangePartitionRepository

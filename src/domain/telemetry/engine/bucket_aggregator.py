@@ -39,7 +39,7 @@ class _BucketAggregate:
         return (self.from_ms, self.metric_no, self.count, self.low, self.high, self.total, self.last, self.last_ms)
 
 
-class ReferenceAggregator:
+class ReferenceBucketAggregator:
     """The `BucketAggregator` port in Python."""
 
     def __init__(self, step_ms: int, metric_no: int | None = None) -> None:

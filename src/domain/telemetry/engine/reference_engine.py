@@ -19,7 +19,7 @@ from domain.rules.model import LatestReading, MetricValue, RuleDryRun, RuleSpec,
 from domain.rules.reference_rules import LastMetricValue, explain_rule, watches_silence
 from domain.rules.telemetry_engine_port import BucketAggregator, Checkpoint, ClockOffset, TelemetryBatch, UnpackedReading
 from domain.telemetry import reading_packing
-from domain.telemetry.engine.bucket_aggregator import ReferenceAggregator
+from domain.telemetry.engine.bucket_aggregator import ReferenceBucketAggregator
 from domain.telemetry.engine.device_state import EngineDevice, EngineMetric, TrackedRule, evaluate_rules, shift_device
 from domain.telemetry.engine.payload_parser import (
     MAX_AHEAD_MS,
@@ -191,7 +191,7 @@ class ReferenceEngine:
         return reading_packing.unpack_rows(rows, metric_no)
 
     def create_aggregator(self, step_ms: int, metric_no: int | None = None) -> BucketAggregator:
-        return ReferenceAggregator(step_ms, metric_no)
+        return ReferenceBucketAggregator(step_ms, metric_no)
 
     def _arrival_ms(self, stamped_ms: int, now_ms: int | None) -> int:
         """A message that arrived before the service's clock was set has a stamp of the clock as it was: it arrived just now."""

@@ -9,7 +9,7 @@ from typing import Any
 from adapters.http.api.approvals import link_schemas as schema
 from adapters.http.api.approvals.routes import APPROVE_ERRORS
 from adapters.http.api.authentication.passkey_schemas import PasskeyOptionsResponse
-from adapters.http.core.auth import RequiredAccess, client_info
+from adapters.http.core.caller_authentication import RequiredAccess, client_info
 from adapters.http.core.operation import ApiBlueprint
 from domain.approvals.approval_links import ApprovalLinkService
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from adapters.http.api.authentication import passkey_schemas as schema
 from adapters.http.api.authentication.schemas import LoginResponse, login_response
-from adapters.http.core.auth import RequiredAccess, client_info, current_session
+from adapters.http.core.caller_authentication import RequiredAccess, client_info, current_session
 from adapters.http.core.operation import ApiBlueprint
 from domain.sign_in.passkey_registration import PasskeyRegistrationService
 from domain.sign_in.passkeys.sign_in import PasskeySignInService

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from adapters.http.api.authentication import schemas as schema
-from adapters.http.core.auth import RequiredAccess, client_info, current_session, request_language
+from adapters.http.core.caller_authentication import RequiredAccess, client_info, current_session, request_language
 from adapters.http.core.operation import ApiBlueprint
 from domain.sign_in.login import LoginService, SecondFactorNeeded
 from domain.sign_in.password_change import PasswordChangeService

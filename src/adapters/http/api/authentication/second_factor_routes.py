@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from adapters.http.api.authentication import second_factor_schemas as schema
 from adapters.http.api.authentication.schemas import LoginResponse, login_response
-from adapters.http.core.auth import RequiredAccess, client_info, current_session
+from adapters.http.core.caller_authentication import RequiredAccess, client_info, current_session
 from adapters.http.core.operation import ApiBlueprint
 from domain.kernel.clock import to_iso
 from domain.sign_in.login import LoginService

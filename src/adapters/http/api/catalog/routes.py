@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from adapters.http.api.catalog.schemas import AppTypeResponse, BoardResponse
-from adapters.http.core.auth import RequiredAccess
+from adapters.http.core.caller_authentication import RequiredAccess
 from adapters.http.core.operation import ApiBlueprint
-from domain.devices.board_catalog import APPS, BOARDS
+from domain.devices.board_and_application_catalog import APPS, BOARDS
 
 
 def catalog_blueprint() -> ApiBlueprint:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Awaitable, Callable
 
 from adapters.http.api.cluster.schemas import ClusterResponse, cluster_response
-from adapters.http.core.auth import RequiredAccess, current_session
+from adapters.http.core.caller_authentication import RequiredAccess, current_session
 from adapters.http.core.operation import ApiBlueprint
 from domain.kernel.caller import Session
 from domain.partitions.cluster_overview import ClusterOverview

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from adapters.http.api.commands import schemas as schema
-from adapters.http.core.auth import RequiredAccess, current_caller, current_session
-from adapters.http.core.errors import rate_limit_headers
+from adapters.http.core.caller_authentication import RequiredAccess, current_caller, current_session
+from adapters.http.core.error_responses import rate_limit_headers
 from adapters.http.core.operation import ApiBlueprint
 from adapters.http.core.request_handling import ApiResponse
 from domain.commands.command_definitions import CommandDefinitionService
@@ -128,7 +128,7 @@ def _add_definition_routes(bp: ApiBlueprint, definitions: CommandDefinitionServi
 
 def _add_execution_routes(bp: ApiBlueprint, control: DeviceQueryService) -> None:
     @bp.operation("GET /devices/<device_id>/executions", RequiredAccess.KEY, "List command executions", errors=READ_ERRORS)
-    async def list_executions(device_id: DeviceId, query: schema.ExecutionsQuery) -> schema.ExecutionPageResponse:
+    async def list_executions(device_id: DeviceId, query: schema.CommandExecutionsQuery) -> schema.ExecutionPageResponse:
         """Newest first. Pass `cursor` to get the next page."""
         before_seq = None if query.cursor is None else decode_cursor(EXECUTIONS, query.cursor)[0]
         page = await control.list_executions(current_caller(), device_id, limit=query.limit, before_seq=before_seq)

@@ -117,7 +117,7 @@ class CommandDefinitionResponse(ResponseModel):
     requires_approval: bool
 
 
-class ExecutionsQuery(QueryParameters):
+class CommandExecutionsQuery(QueryParameters):
     limit: int = Field(default=50, ge=1, le=200)
     cursor: str | None = Field(default=None, max_length=64)
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from adapters.http.api.device_credentials import schemas as schema
 from adapters.http.api.device_credentials.firmware_routes import add_config_route, add_firmware_route
-from adapters.http.core.auth import RequiredAccess, current_session
+from adapters.http.core.caller_authentication import RequiredAccess, current_session
 from adapters.http.core.operation import ApiBlueprint
 from domain.devices.credentials import DeviceCredentialService
 from domain.devices.firmware_service import DeviceFirmwareService

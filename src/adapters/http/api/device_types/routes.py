@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from adapters.http.api.device_types import schemas as schema
-from adapters.http.core.auth import RequiredAccess, current_session
+from adapters.http.core.caller_authentication import RequiredAccess, current_session
 from adapters.http.core.operation import ApiBlueprint
 from domain.commands.device_types import DeviceTypeService, DeviceTypeWithCommands
 from domain.kernel.ids import DeviceTypeId

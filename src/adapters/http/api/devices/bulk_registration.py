@@ -8,7 +8,7 @@ from pydantic import Field
 
 from adapters.http.api.device_credentials.schemas import CredentialsResponse
 from adapters.http.api.devices.schemas import DeviceRegistrationRequest
-from adapters.http.core.auth import RequiredAccess, current_session
+from adapters.http.core.caller_authentication import RequiredAccess, current_session
 from adapters.http.core.operation import ApiBlueprint
 from adapters.http.core.schemas import EnumValue, RequestBody, ResponseModel
 from domain.devices.bulk_registration import (

@@ -5,7 +5,7 @@ from __future__ import annotations
 from quart import request
 
 from adapters.http.api.devices import schemas as schema
-from adapters.http.core.auth import RequiredAccess, current_caller, current_session
+from adapters.http.core.caller_authentication import RequiredAccess, current_caller, current_session
 from adapters.http.core.operation import ApiBlueprint
 from adapters.http.core.paging import next_link
 from adapters.http.core.request_handling import ApiResponse

@@ -8,7 +8,7 @@ from quart import Response
 
 from adapters.http.api.events import schemas as schema
 from adapters.http.core.api_operation import NonJsonResponse
-from adapters.http.core.auth import RequiredAccess, current_session
+from adapters.http.core.caller_authentication import RequiredAccess, current_session
 from adapters.http.core.operation import ApiBlueprint
 from adapters.http.core.paging import next_link
 from adapters.http.core.request_handling import ApiResponse

@@ -126,7 +126,7 @@ class FleetApplyRequest(RequestBody):
     )
 
 
-class FleetQuery(QueryParameters):
+class FleetExportQuery(QueryParameters):
     project: Annotated[str, Field(min_length=1, max_length=64)] | None = Field(
         default=None, description="The name of a project: only its devices and groups, and the grants on them."
     )

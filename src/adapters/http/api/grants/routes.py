@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from adapters.http.api.grants import schemas as schema
-from adapters.http.core.auth import RequiredAccess, current_caller, current_session
+from adapters.http.core.caller_authentication import RequiredAccess, current_caller, current_session
 from adapters.http.core.operation import ApiBlueprint
 from adapters.http.core.paging import PageQuery, list_response
 from adapters.http.core.request_handling import ApiResponse

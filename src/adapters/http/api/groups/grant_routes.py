@@ -10,7 +10,7 @@ from adapters.http.api.grants.schemas import (
     GrantUpdateRequest,
     GroupGrantCreateRequest,
 )
-from adapters.http.core.auth import RequiredAccess, current_session
+from adapters.http.core.caller_authentication import RequiredAccess, current_session
 from adapters.http.core.operation import ApiBlueprint
 from adapters.http.core.paging import PageQuery, list_response
 from adapters.http.core.request_handling import ApiResponse

@@ -20,7 +20,7 @@ from domain.rules.model import Rule
 DeviceIds = Annotated[list[IdText[DeviceId]], Field(max_length=MAX_GROUP_DEVICES)]
 
 
-class GroupsQuery(PageQuery):
+class DeviceGroupsQuery(PageQuery):
     project_id: IdText[ProjectId] | None = None
 
 

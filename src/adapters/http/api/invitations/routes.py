@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from adapters.http.api.invitations import schemas as schema
-from adapters.http.core.auth import RequiredAccess, client_info, current_session, request_language
+from adapters.http.core.caller_authentication import RequiredAccess, client_info, current_session, request_language
 from adapters.http.core.operation import ApiBlueprint
 from adapters.http.core.paging import PageQuery, list_response
 from adapters.http.core.request_handling import ApiResponse

@@ -6,7 +6,7 @@ from typing import Any, Protocol
 
 from adapters.http.api.grants.schemas import ApiKeyGrantResponse, api_key_grant_response
 from adapters.http.api.keys import schemas as schema
-from adapters.http.core.auth import RequiredAccess, current_session
+from adapters.http.core.caller_authentication import RequiredAccess, current_session
 from adapters.http.core.operation import ApiBlueprint
 from adapters.http.core.paging import PageQuery, list_response
 from adapters.http.core.request_handling import ApiResponse

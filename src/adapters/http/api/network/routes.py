@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from adapters.http.api.network.schemas import NetworkResponse
-from adapters.http.core.auth import RequiredAccess
+from adapters.http.core.caller_authentication import RequiredAccess
 from adapters.http.core.operation import ApiBlueprint
 
 

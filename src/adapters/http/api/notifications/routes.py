@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from adapters.http.api.notifications import schemas as schema
-from adapters.http.core.auth import RequiredAccess, current_session
+from adapters.http.core.caller_authentication import RequiredAccess, current_session
 from adapters.http.core.operation import ApiBlueprint
 from domain.kernel.ids import ChannelId
 from domain.notifications.notification_settings import NotificationSettingsService

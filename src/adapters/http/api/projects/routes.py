@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from adapters.http.api.projects.schemas import ProjectRequest, ProjectResponse, project_response
-from adapters.http.core.auth import RequiredAccess, current_session
+from adapters.http.core.caller_authentication import RequiredAccess, current_session
 from adapters.http.core.operation import ApiBlueprint
 from adapters.http.core.paging import PageQuery, list_response
 from adapters.http.core.request_handling import ApiResponse

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from adapters.http.api.provisioning import schemas as schema
-from adapters.http.core.auth import RequiredAccess, client_address, current_session
+from adapters.http.core.caller_authentication import RequiredAccess, client_address, current_session
 from adapters.http.core.operation import ApiBlueprint
 from adapters.http.core.paging import PageQuery, list_response, page_response
 from adapters.http.core.request_handling import ApiResponse
@@ -51,7 +51,7 @@ def provisioning_blueprint(codes: ProvisioningCodeService, claims: DeviceClaimSe
         await codes.revoke(current_session(), code_id)
 
     @bp.operation("GET /provisioning-claims", RequiredAccess.SESSION, "List claims", paged=True)
-    async def list_provisioning_claims(query: schema.ClaimsQuery) -> ApiResponse[list[schema.ClaimResponse]]:
+    async def list_provisioning_claims(query: schema.DeviceClaimsQuery) -> ApiResponse[list[schema.ClaimResponse]]:
         """Newest first."""
         found = await codes.list_claims(current_session(), status=query.status, before=query.before, limit=query.limit + 1)
         return page_response(found, query.limit, schema.ClaimResponse.of, lambda claim: claim.claim_id)

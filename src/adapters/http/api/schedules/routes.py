@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from adapters.http.api.schedules import schemas as schema
-from adapters.http.core.auth import RequiredAccess, current_session
+from adapters.http.core.caller_authentication import RequiredAccess, current_session
 from adapters.http.core.operation import ApiBlueprint
 from adapters.http.core.paging import page_response
 from adapters.http.core.request_handling import ApiResponse
@@ -77,7 +77,7 @@ def schedules_blueprint(schedules: ScheduleService, calendar: ScheduleCalendarSe
         await schedules.cancel(current_session(), device_id, _resolve_slot(_parse_slot(slot), None))
 
     @bp.operation("GET /schedules/occurrences", RequiredAccess.SESSION, "List planned switches")
-    async def list_occurrences(query: schema.OccurrencesQuery) -> schema.OccurrencesResponse:
+    async def list_occurrences(query: schema.ScheduleOccurrencesQuery) -> schema.OccurrencesResponse:
         """The switches that are still to come, of all devices, from `from` until before `until`, at most 35 days apart; with the
         changes of the clocks in each schedule's zone. At most 1,500; `complete` is false if there are more."""
         return schema.OccurrencesResponse.from_domain(await calendar.list(current_session(), query.from_, query.until))

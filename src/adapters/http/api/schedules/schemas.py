@@ -174,7 +174,7 @@ class ScheduleResponse(ResponseModel):
         )
 
 
-class OccurrencesQuery(QueryParameters):
+class ScheduleOccurrencesQuery(QueryParameters):
     from_: UnixMs | None = Field(default=None, alias="from", description="Unix milliseconds, inclusive. Default: now.")
     until: UnixMs | None = Field(default=None, description="Unix milliseconds, exclusive. Default: seven days after `from`.")
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from adapters.http.api.service_sessions import schemas as schema
-from adapters.http.core.auth import RequiredAccess, current_session
+from adapters.http.core.caller_authentication import RequiredAccess, current_session
 from adapters.http.core.operation import ApiBlueprint
 from adapters.http.core.paging import PageQuery, list_response
 from adapters.http.core.request_handling import ApiResponse

@@ -12,7 +12,7 @@ from quart import Response
 
 from adapters.http.api.telemetry import schemas as schema
 from adapters.http.core.api_operation import NonJsonResponse
-from adapters.http.core.auth import RequiredAccess, current_caller
+from adapters.http.core.caller_authentication import RequiredAccess, current_caller
 from adapters.http.core.operation import ApiBlueprint
 from domain.kernel.clock import DAY_MS, HOUR_MS, MINUTE_MS, SECOND_MS, to_iso
 from domain.kernel.errors import ValidationFailed

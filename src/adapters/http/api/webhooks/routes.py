@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from adapters.http.api.webhooks import schemas as schema
-from adapters.http.core.auth import RequiredAccess, current_session
+from adapters.http.core.caller_authentication import RequiredAccess, current_session
 from adapters.http.core.operation import ApiBlueprint
 from domain.webhooks.delivery_log import WebhookDeliveryLogService
 from domain.webhooks.service import WebhookService

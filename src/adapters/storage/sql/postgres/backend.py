@@ -15,7 +15,7 @@ from sqlalchemy.exc import SQLAlchemyError
 from sqlalchemy.ext.asyncio import AsyncConnection, AsyncEngine
 from sqlalchemy.sql.expression import ClauseElement
 
-from adapters.storage.after_commit import run_callbacks
+from adapters.storage.after_commit_callbacks import run_callbacks
 from adapters.storage.errors import (
     NestedWriteError,
     ReadOnlyTransactionError,

@@ -14,8 +14,8 @@ from sqlalchemy import BindParameter, ColumnElement, Select, Text, and_, bindpar
 
 from adapters.storage.sql.db_session import POSTGRES, Query, Row
 from adapters.storage.sql.entity_repository import SqlRepository
-from adapters.storage.sql.repositories.commands import DEFINITION, EXECUTION
-from adapters.storage.sql.repositories.commands import LIST_BY_IDS as LIST_EXECUTIONS
+from adapters.storage.sql.repositories.command_definitions_and_executions import DEFINITION, EXECUTION
+from adapters.storage.sql.repositories.command_definitions_and_executions import LIST_BY_IDS as LIST_EXECUTIONS
 from adapters.storage.sql.repositories.devices import DEVICE, GET
 from adapters.storage.sql.repositories.devices import LIST_BY_IDS as LIST_DEVICES
 from adapters.storage.sql.repositories.grants import GRANT, ON_PROJECT

@@ -11,7 +11,7 @@ from types import TracebackType
 from adapters.storage.sql.sqlite.connection import SqliteConnection
 from adapters.storage.sql.sqlite.database_file_identity import DatabaseFileIdentityCheck
 from adapters.storage.sql.sqlite.group_commit import GroupCommitWriter
-from adapters.storage.sql.sqlite.reader_pool import ReaderPool
+from adapters.storage.sql.sqlite.reader_pool import SqliteReaderPool
 from adapters.storage.sql.sqlite.session import SqliteSession
 from adapters.storage.sql.sqlite.wal_checkpoints import WalCheckpointer
 from adapters.storage.sql.write_probe import write_probe
@@ -40,7 +40,7 @@ class SqliteBackend:
         self._busy_timeout_ms = busy_timeout_ms
         self._writer: GroupCommitWriter | None = None
         self._failures_before_probe = 0
-        self._readers: ReaderPool | None = None
+        self._readers: SqliteReaderPool | None = None
 
     async def start(self) -> None:
         connection = await SqliteConnection.open(self._path, reader=False, busy_timeout_ms=self._busy_timeout_ms)
@@ -51,7 +51,7 @@ class SqliteBackend:
             acquire_timeout_s=self._acquire_timeout_s,
             commit_timeout_s=self._transaction_timeout_s,
         )
-        self._readers = ReaderPool(
+        self._readers = SqliteReaderPool(
             self._path, size=self._reader_count, acquire_timeout_s=self._acquire_timeout_s, busy_timeout_ms=self._busy_timeout_ms
         )
         self._writer.start()
@@ -117,7 +117,7 @@ class SqliteReadTransaction:
 
     __slots__ = ("_connection", "_readers", "_session", "_timeout", "_timeout_s")
 
-    def __init__(self, readers: ReaderPool, timeout_s: float) -> None:
+    def __init__(self, readers: SqliteReaderPool, timeout_s: float) -> None:
         self._readers = readers
         self._timeout_s = timeout_s
 

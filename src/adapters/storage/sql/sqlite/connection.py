@@ -86,7 +86,7 @@ DeferredStatement = str | DeferredWrite | DeferredQuery | DeferredReadThenWrite
 
 
 class PipelinedConnection(sqlite3.Connection):
-    """Runs the deferred statements before each statement. Used in the connection's own thread, except by `SqliteReader`."""
+    """Runs the deferred statements before each statement. Used in its own thread, except by `SqliteLookUpConnection`."""
 
     deferred: deque[DeferredStatement]
 

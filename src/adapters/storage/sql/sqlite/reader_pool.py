@@ -5,14 +5,14 @@ from __future__ import annotations
 import asyncio
 from pathlib import Path
 
-from adapters.storage.sql.sqlite.reader import SqliteReader
+from adapters.storage.sql.sqlite.look_up_connection import SqliteLookUpConnection
 from domain.kernel.errors import DomainError, Unavailable
 
 IDLE_SNAPSHOT_S = 0.1
 """How long an idle connection may keep its old snapshot. Under load the next reader ends it with its first statement."""
 
 
-class ReaderPool:
+class SqliteReaderPool:
     """At most `size` connections, opened when needed. The most recently used one comes first, because its cache is warm."""
 
     def __init__(self, path: Path, *, size: int = 6, acquire_timeout_s: float = 5.0, busy_timeout_ms: int = 5_000) -> None:
@@ -21,11 +21,11 @@ class ReaderPool:
         self._acquire_timeout_s = acquire_timeout_s
         self._busy_timeout_ms = busy_timeout_ms
         self._slots = asyncio.Semaphore(size)
-        self._idle: list[SqliteReader] = []
+        self._idle: list[SqliteLookUpConnection] = []
         self._closed = False
         self._snapshot_task: asyncio.Task[None] | None = None
 
-    async def acquire(self) -> SqliteReader:
+    async def acquire(self) -> SqliteLookUpConnection:
         """A connection in a snapshot that begins with the first statement. Raises Unavailable when none is free in time. Give it
         back with `release`."""
         await self._acquire_slot()
@@ -39,7 +39,7 @@ class ReaderPool:
         connection.defer_control("BEGIN")
         return connection
 
-    async def release(self, connection: SqliteReader) -> None:
+    async def release(self, connection: SqliteLookUpConnection) -> None:
         try:
             if connection.transaction_lost:
                 await connection.close()
@@ -71,10 +71,10 @@ class ReaderPool:
         except TimeoutError:
             raise Unavailable("Too many reads are running. Try again in a moment.") from None
 
-    async def _open(self) -> SqliteReader:
-        return await SqliteReader.open(self._path, reader=True, busy_timeout_ms=self._busy_timeout_ms)
+    async def _open(self) -> SqliteLookUpConnection:
+        return await SqliteLookUpConnection.open(self._path, reader=True, busy_timeout_ms=self._busy_timeout_ms)
 
-    def _keep(self, connection: SqliteReader) -> None:
+    def _keep(self, connection: SqliteLookUpConnection) -> None:
         connection.defer_control("ROLLBACK")
         self._idle.append(connection)
         if self._snapshot_task is None or self._snapshot_task.done():

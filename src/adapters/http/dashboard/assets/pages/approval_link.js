@@ -9,7 +9,7 @@ import { html, useEffect, useState } from "../core/html.js";
 import { errorText, t, word } from "../core/i18n.js";
 import { canUsePasskeys, usePasskey } from "../core/passkeys.js";
 import { Badge, Button, Facts, Skeleton, Time } from "../ui/basic_components.js";
-import { Field } from "../ui/fields.js";
+import { Field } from "../ui/form_fields.js";
 import { paramFacts } from "./approvals.js";
 
 const KINDS = { APPROVED: "good", DENIED: "bad", EXPIRED: "off" };

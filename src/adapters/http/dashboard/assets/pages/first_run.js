@@ -6,7 +6,7 @@ import { html, useEffect, useState } from "../core/html.js";
 import { errorText, t } from "../core/i18n.js";
 import { go, place } from "../core/router.js";
 import { Button, LinkButton, Skeleton } from "../ui/basic_components.js";
-import { Fields } from "../ui/fields.js";
+import { Fields } from "../ui/form_fields.js";
 
 const SPENT = { FIRST_RUN_LINK_INVALID: "LINK_NEEDED", FIRST_RUN_LINK_EXPIRED: "LINK_EXPIRED", ACCOUNT_EXISTS: "DONE" };
 

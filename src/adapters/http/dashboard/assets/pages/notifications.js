@@ -11,7 +11,7 @@ import { canInstall, canPush, install, keepOwnChannel, needsInstall, ownChannel,
 import { me } from "../core/signed_in_user.js";
 import { Badge, Button, Card, Empty, Loaded, Time } from "../ui/basic_components.js";
 import { ask, confirmed } from "../ui/dialog.js";
-import { Fields } from "../ui/fields.js";
+import { Fields } from "../ui/form_fields.js";
 import { tell } from "../ui/toasts.js";
 
 const CHANNELS = "/auth/notifications/channels";

@@ -1,7 +1,7 @@
 /* The pages by their names in the address. */
 
 import { Account } from "./account.js";
-import { Add } from "./add.js";
+import { Add } from "./add_device.js";
 import { Approvals } from "./approvals.js";
 import { Calendar } from "./calendar.js";
 import { DevicePage } from "./device.js";

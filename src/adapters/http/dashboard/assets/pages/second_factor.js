@@ -7,7 +7,7 @@ import { ofKind, useLoad } from "../core/live_updates.js";
 import { me } from "../core/signed_in_user.js";
 import { Badge, Button, Card, LinkButton, Loaded, PageHead } from "../ui/basic_components.js";
 import { confirmed } from "../ui/dialog.js";
-import { Field } from "../ui/fields.js";
+import { Field } from "../ui/form_fields.js";
 import { tell } from "../ui/toasts.js";
 import { addPasskey, AddButton, Passkeys } from "../ui/passkeys.js";
 import { QrCode } from "../ui/qr_code.js";

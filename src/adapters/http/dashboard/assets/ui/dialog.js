@@ -6,7 +6,7 @@ import { errorText, t } from "../core/i18n.js";
 import { Button } from "./basic_components.js";
 import { useCopy } from "./copy_button.js";
 import { openDialogs as open } from "./dialog_stack.js";
-import { Fields, initialValues, readValues } from "./fields.js";
+import { Fields, initialValues, readValues } from "./form_fields.js";
 
 let last = 0;
 

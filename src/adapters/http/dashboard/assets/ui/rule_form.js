@@ -8,7 +8,7 @@ import { loadBuckets } from "../pages/device/telemetry.js";
 import { Button, Choice } from "./basic_components.js";
 import { Chart } from "./chart.js";
 import { ask, DialogForm, openDialog } from "./dialog.js";
-import { Field } from "./fields.js";
+import { Field } from "./form_fields.js";
 import { Icon } from "./icons.js";
 import { COMPARATORS } from "./rule_texts.js";
 import { readParams, SchemaFields, startValues } from "./schema_form.js";

@@ -5,7 +5,7 @@
 
 import { html } from "../core/html.js";
 import { t } from "../core/i18n.js";
-import { Field } from "./fields.js";
+import { Field } from "./form_fields.js";
 
 const isObject = (schema) => schema?.type === "object" && schema.properties !== undefined;
 const isSimple = (schema) => ["string", "number", "integer", "boolean"].includes(schema?.type) || Array.isArray(schema?.enum);

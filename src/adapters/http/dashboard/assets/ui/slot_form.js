@@ -6,7 +6,7 @@ import { html, useState } from "../core/html.js";
 import { t } from "../core/i18n.js";
 import { clockChange, isZone, localIn, toMs } from "../core/time_zone_conversion.js";
 import { DialogForm, openDialog } from "./dialog.js";
-import { Fields } from "./fields.js";
+import { Fields } from "./form_fields.js";
 import { Icon } from "./icons.js";
 import { readParams, SchemaFields, startValues } from "./schema_form.js";
 import { repeatOf, rruleOf } from "./slot_times.js";

@@ -6,7 +6,7 @@ import { t } from "../core/i18n.js";
 import { canUsePasskeys, usePasskey } from "../core/passkeys.js";
 import { Button } from "./basic_components.js";
 import { DialogForm, openDialog } from "./dialog.js";
-import { Field } from "./fields.js";
+import { Field } from "./form_fields.js";
 
 /* Resolves to the result of `send()`, which is called again after the proof; throws if the person closes the dialog. */
 export async function withStepUp(send) {

@@ -7,7 +7,7 @@ import { n, serviceText, t } from "../../core/i18n.js";
 import { ofKind, useLoad } from "../../core/live_updates.js";
 import { Badge, Button, Card, Empty, Loaded, Time } from "../../ui/basic_components.js";
 import { ask, confirmed, DialogForm, openDialog } from "../../ui/dialog.js";
-import { Fields, initialValues, readValues } from "../../ui/fields.js";
+import { Fields, initialValues, readValues } from "../../ui/form_fields.js";
 import { Icon } from "../../ui/icons.js";
 import { activeSpans, WeekPicture } from "../../ui/grant_window_chart.js";
 

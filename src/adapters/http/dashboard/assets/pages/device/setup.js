@@ -7,7 +7,7 @@ import { useLoad } from "../../core/live_updates.js";
 import { mayEdit } from "../../core/signed_in_user.js";
 import { Button, Card, Facts, Loaded } from "../../ui/basic_components.js";
 import { confirmed, confirmedByName, reveal } from "../../ui/dialog.js";
-import { askForCredentials } from "../add/new_device_credentials.js";
+import { askForCredentials } from "../add_device/new_device_credentials.js";
 
 const FORMATS = ["arduino", "micropython", "tasmota", "esphome", "shelly"];
 

@@ -7,7 +7,7 @@ import { errorText, n, serviceText, t, word } from "../../core/i18n.js";
 import { useLoad } from "../../core/live_updates.js";
 import { mayEdit } from "../../core/signed_in_user.js";
 import { Badge, Button, Card, Empty, Loaded } from "../../ui/basic_components.js";
-import { Fields, initialValues } from "../../ui/fields.js";
+import { Fields, initialValues } from "../../ui/form_fields.js";
 import { Icon } from "../../ui/icons.js";
 
 const AT_ONCE = 200;

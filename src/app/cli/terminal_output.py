@@ -14,7 +14,7 @@ HEADING, STRONG, NOTICE, FAINT = "1;32", "1", "1;33", "2"
 """Styles, as parameters of the escape sequence SGR (ECMA-48)."""
 
 
-class Screen:
+class TerminalOutput:
     def __init__(self, file: TextIO | None = None, *, is_terminal: bool | None = None) -> None:
         """Standard output unless `file` is given. `is_terminal`: whether a person reads it; if None, the file is asked."""
         self._file = sys.stdout if file is None else file

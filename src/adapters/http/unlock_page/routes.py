@@ -7,9 +7,9 @@ from __future__ import annotations
 
 from quart import Blueprint, Response, request
 
-from adapters.http.account_pages.html_page import form, text_page
-from adapters.http.core.auth import client_info
+from adapters.http.core.caller_authentication import client_info
 from adapters.http.core.trusted_device_cookie import device_cookie_header, read_device_tokens
+from adapters.http.unlock_page.html_page import form, text_page
 from domain.kernel.errors import ValidationFailed
 from domain.sign_in.unlock_link import UnlockLinkService
 
@@ -17,8 +17,8 @@ UNLOCK_PATH = "/account/unlock"
 MAX_TOKEN_LENGTH = 128
 
 
-def account_pages_blueprint(*, unlock: UnlockLinkService) -> Blueprint:
-    bp = Blueprint("account_pages", __name__)
+def unlock_page_blueprint(*, unlock: UnlockLinkService) -> Blueprint:
+    bp = Blueprint("unlock_page", __name__)
 
     @bp.get(UNLOCK_PATH)
     async def unlock_page() -> Response:

@@ -22,7 +22,7 @@ IS_SERIALIZED = sqlite3.threadsafety == 3
 """Whether SQLite was compiled so that two threads may use a connection in turn."""
 
 
-class SqliteReader(SqliteConnection):
+class SqliteLookUpConnection(SqliteConnection):
     _statements_in_thread = 0
     _waits_for_locks = True
     _progress = 0

@@ -11,7 +11,7 @@ from domain.kernel.steady_time import KEEP_INTERVAL_S, SteadyTimeService
 
 
 @service
-class SteadyTimeWorker(DueTaskWorker):
+class SteadyTimeSavingWorker(DueTaskWorker):
     name = "steady_time"
 
     steady_time: SteadyTimeService

@@ -52,7 +52,7 @@ class CallbackCollector(Collector):
         yield labelled_family(self._family, self._name, self._help, self._label, values)
 
 
-class Metrics:
+class MetricsRegistry:
     def __init__(self) -> None:
         disable_created_metrics()  # type: ignore[no-untyped-call]  # a creation time for each counter would double the page
         self._registry = CollectorRegistry()

@@ -9,7 +9,7 @@ from domain.notifications.delivery import NotificationDeliveryService
 
 
 @service
-class NotificationWorker(DueTaskWorker):
+class NotificationDeliveryWorker(DueTaskWorker):
     name = "notifications"
 
     notifications: NotificationDeliveryService

@@ -69,7 +69,7 @@ from domain.webhooks.recipients import WebhookRecipientCache
 from domain.webhooks.send_queues import EndpointQueues
 
 
-class Services:
+class DomainServices:
     def __init__(self, settings: Settings, adapters: ServiceAdapters, wake_events: WakeEvents) -> None:
         """The order follows the stack of the parts: each service uses services constructed before it."""
         self.device_plan_queue = DevicePlanQueue(wake_events.device_plans)

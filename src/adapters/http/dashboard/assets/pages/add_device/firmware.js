@@ -6,7 +6,7 @@ import { t } from "../../core/i18n.js";
 import { useLoad } from "../../core/live_updates.js";
 import { Button, Card, Choice, Loaded } from "../../ui/basic_components.js";
 import { CopyBlock } from "../../ui/copy_button.js";
-import { Fields } from "../../ui/fields.js";
+import { Fields } from "../../ui/form_fields.js";
 import { QrOfText } from "../../ui/qr_code.js";
 
 const PINS = { arduino: "26", micropython: "26", esphome: "4" };

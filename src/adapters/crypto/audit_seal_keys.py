@@ -8,7 +8,7 @@ from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey,
 from adapters.crypto.key_ring import MasterKey, SecretKeyProvider
 
 
-class Ed25519SealKey:
+class Ed25519AuditSealKey:
     def __init__(self, master: MasterKey) -> None:
         self.key_id = master.key_id
         self._private_key = Ed25519PrivateKey.from_private_bytes(master.derive("audit-seal"))
@@ -18,16 +18,16 @@ class Ed25519SealKey:
         return self._private_key.sign(content).hex()
 
 
-class Ed25519SealKeyProvider:
+class Ed25519AuditSealKeyProvider:
     def __init__(self, ring: SecretKeyProvider) -> None:
         self._ring = ring
 
-    def newest(self) -> Ed25519SealKey:
-        return Ed25519SealKey(self._ring.newest)
+    def newest(self) -> Ed25519AuditSealKey:
+        return Ed25519AuditSealKey(self._ring.newest)
 
-    def all(self) -> list[Ed25519SealKey]:
+    def all(self) -> list[Ed25519AuditSealKey]:
         """Newest first."""
-        return [Ed25519SealKey(key) for key in (self._ring.newest, *self._ring.keys[1:])]
+        return [Ed25519AuditSealKey(key) for key in (self._ring.newest, *self._ring.keys[1:])]
 
 
 def is_signed_by(public_key: str, signature: str, content: bytes) -> bool:

@@ -7,10 +7,10 @@ import { useLoad } from "../core/live_updates.js";
 import { go, place } from "../core/router.js";
 import { mayEdit } from "../core/signed_in_user.js";
 import { Button, Card, Empty, LinkButton, Loaded, PageHead } from "../ui/basic_components.js";
-import { Fields, initialValues, readValues } from "../ui/fields.js";
+import { Fields, initialValues, readValues } from "../ui/form_fields.js";
 import { Icon } from "../ui/icons.js";
-import { keepCredentials } from "./add/new_device_credentials.js";
-import { Onboarding } from "./add/onboarding.js";
+import { keepCredentials } from "./add_device/new_device_credentials.js";
+import { Onboarding } from "./add_device/onboarding.js";
 
 const firmwares = () => [
   { id: "ESP32", icon: "cpu", name: t("ESP32 or ESP8266"), what: t("a sketch for the Arduino IDE") },

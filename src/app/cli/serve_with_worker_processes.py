@@ -16,7 +16,7 @@ import typer
 
 from app.cli.command_support import run_async
 from app.config.settings import Settings
-from app.runtime.worker_processes import WorkerProcessIdentity, WorkerProcessSupervisor
+from app.runtime.worker_process_supervisor import WorkerProcessIdentity, WorkerProcessSupervisor
 from app.wiring.adapters import with_free_ports
 from app.wiring.http_server import reserve_port
 from domain.team.first_run import FIRST_RUN_TOKEN_LENGTH

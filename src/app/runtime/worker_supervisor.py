@@ -27,7 +27,7 @@ STOP_TIMEOUT_S = 3.0
 log = structlog.get_logger("supervisor")
 
 
-class Worker(Protocol):
+class BackgroundWorker(Protocol):
     name: str
 
     async def run(self) -> None:
@@ -43,14 +43,14 @@ class FatalWorkerError(Exception):
 class WorkerState:
     """A worker and its state. `failures` counts since the start; `current_error` is None while the worker is healthy."""
 
-    worker: Worker
+    worker: BackgroundWorker
     failures: int = 0
     current_error: str | None = None
     task: asyncio.Task[None] | None = field(default=None, repr=False)
 
 
-class Supervisor:
-    def __init__(self, workers: Sequence[Worker]) -> None:
+class WorkerSupervisor:
+    def __init__(self, workers: Sequence[BackgroundWorker]) -> None:
         self.supervised = [WorkerState(worker) for worker in workers]
         self.shutdown_requested = asyncio.Event()
 
@@ -58,7 +58,7 @@ class Supervisor:
         for supervised in self.supervised:
             self._start_worker(supervised)
 
-    def add(self, workers: Sequence[Worker]) -> None:
+    def add(self, workers: Sequence[BackgroundWorker]) -> None:
         """Start more workers while the others run. They stop first."""
         for worker in workers:
             self.supervised.append(supervised := WorkerState(worker))

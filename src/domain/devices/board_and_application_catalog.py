@@ -22,7 +22,7 @@ class Board:
 
 
 @dataclass(frozen=True, slots=True)
-class AppType:
+class DeviceApplication:
     app_type: str
     name: str
     description: str
@@ -60,19 +60,19 @@ BOARDS: tuple[Board, ...] = (
     Board("OTHER", "Something else", "Any other board or firmware", FirmwareProfile.NATIVE, "arduino"),
 )
 
-APPS: tuple[AppType, ...] = (
-    AppType("RELAY", "Relay", "Switches any load"),
-    AppType("LIGHT", "Light", "Lamps and light strips"),
-    AppType("SOCKET", "Socket", "Mains socket or plug"),
-    AppType("PUMP", "Pump", "Water or pool pump"),
-    AppType("IRRIGATION", "Irrigation", "Valves that water plants"),
-    AppType("HVAC", "Heating, ventilation, cooling", "Heaters, air conditioners and thermostats"),
-    AppType("FAN", "Fan", "Fans and ventilators"),
-    AppType("MOTOR", "Motor", "Motors, blinds and shutters"),
-    AppType("GATE", "Gate or lock", "Gates, doors and locks"),
-    AppType("ALARM", "Alarm", "Sirens and warning lights"),
-    AppType("SENSOR", "Sensor", "Reports values and switches nothing"),
-    AppType("OTHER", "Something else", "Anything else; say what in `appTypeOther`"),
+APPS: tuple[DeviceApplication, ...] = (
+    DeviceApplication("RELAY", "Relay", "Switches any load"),
+    DeviceApplication("LIGHT", "Light", "Lamps and light strips"),
+    DeviceApplication("SOCKET", "Socket", "Mains socket or plug"),
+    DeviceApplication("PUMP", "Pump", "Water or pool pump"),
+    DeviceApplication("IRRIGATION", "Irrigation", "Valves that water plants"),
+    DeviceApplication("HVAC", "Heating, ventilation, cooling", "Heaters, air conditioners and thermostats"),
+    DeviceApplication("FAN", "Fan", "Fans and ventilators"),
+    DeviceApplication("MOTOR", "Motor", "Motors, blinds and shutters"),
+    DeviceApplication("GATE", "Gate or lock", "Gates, doors and locks"),
+    DeviceApplication("ALARM", "Alarm", "Sirens and warning lights"),
+    DeviceApplication("SENSOR", "Sensor", "Reports values and switches nothing"),
+    DeviceApplication("OTHER", "Something else", "Anything else; say what in `appTypeOther`"),
 )
 
 
