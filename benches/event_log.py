@@ -33,9 +33,9 @@ from adapters.storage.sql.repositories import event_retention
 from adapters.storage.sql.repositories import events as queries
 from adapters.storage.sql.repositories.event_writer_numbers import RESERVE_POSITIONS
 from domain.accounts.model import Account
+from domain.events.domain_event_recorder import DomainEventRecorder
 from domain.events.event_log_cursor import EventLogCursor
 from domain.events.model import Event
-from domain.events.service import DomainEventRecorder
 from domain.kernel.ids import AccountId, DeviceId, EventId, IdPrefix
 from support.postgres import binaries
 from support.sealing import seal

@@ -13,8 +13,8 @@ from dataclasses import replace
 
 from adapters.id_generator import RandomIdGenerator
 from adapters.storage.sql.database import SqlDatabase
+from domain.events.domain_event_recorder import DomainEventRecorder
 from domain.events.model import Event
-from domain.events.service import DomainEventRecorder
 from support.schedule_world import DAY, NOW, ScheduleWorld
 from support.waiting import TIMEOUT_S
 

@@ -19,7 +19,8 @@ from app.workers.wake_event import WakeEvent
 from app.workers.webhook_delivery import WebhookDeliveryWorker
 from domain.accounts.model import Account, Membership, Project, User
 from domain.devices.model import Device, DeviceMetadata, DeviceStatus, FirmwareProfile
-from domain.events.service import DomainEventRecorder, EventService
+from domain.events.domain_event_recorder import DomainEventRecorder
+from domain.events.service import EventService
 from domain.grants.grant_window import GrantWindow
 from domain.grants.model import Grant, GrantSubject, Scope
 from domain.kernel.caller import Role, Session

@@ -14,7 +14,7 @@ from app.config.settings import Settings
 from app.runtime.lost_database_check import KEY_FILE, require_database
 from app.runtime.startup_errors import StartupError
 from app.wiring.adapters import load_key_ring, prepare_data_dir
-from domain.events.service import DomainEventRecorder
+from domain.events.domain_event_recorder import DomainEventRecorder
 
 
 @asynccontextmanager

@@ -39,9 +39,10 @@ from domain.devices.dropped_messages import DroppedMessageService
 from domain.devices.erasure import DeviceErasureService
 from domain.devices.presence import PresenceService
 from domain.devices.service import DeviceService
+from domain.events.domain_event_recorder import DomainEventRecorder
 from domain.events.ports import EventObserver
 from domain.events.rate_limited_denied_request_log import RateLimitedDeniedRequestLog
-from domain.events.service import DomainEventRecorder, EventService
+from domain.events.service import EventService
 from domain.grants.access_explanation import AccessExplainer
 from domain.grants.authorizer import Authorizer
 from domain.grants.grant_service import GrantService, GroupGrantService

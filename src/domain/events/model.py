@@ -1,4 +1,4 @@
-"""The event log: append-only; `log_cursor` says what of it has been read.
+"""The event log: append-only; `event_log_cursor` says what of it has been read.
 
 The public types also go to the live feed, and to the webhooks that want them. All others are the account's audit trail.
 Telemetry is public as well, but is stored with the readings, not in the log.
@@ -34,7 +34,7 @@ PUBLIC_TYPES = frozenset({*DEFAULT_TYPES, APPROVAL_REQUESTED, APPROVAL_DECIDED, 
 @dataclass(frozen=True, slots=True)
 class Event:
     """A row of the log. `payload` is the complete payload for feed and webhooks; `position` is 0 until the row is stored.
-    Positions are unique, and ascend among the events of one `writer` (see `log_cursor`)."""
+    Positions are unique, and ascend among the events of one `writer` (see `event_log_cursor`)."""
 
     position: int
     event_id: EventId

@@ -1,81 +1,23 @@
-"""Writing and reading the event log.
-
-Events are stored in the transaction of the change, and the observers add their rows (deliveries). The feed gets the events after
-the commit and in its order, so a client that reads the log up to a position and then subscribes misses nothing.
-"""
+"""Reading the event log."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Generic, Protocol, TypeVar
+from typing import Protocol
 
 from domain.devices.load_and_save_device import get_device
 from domain.devices.ports import HasDevices
 from domain.events.feed_model import ReadingAsEvent
-from domain.events.hash_chain import ChainHasher, chain_events
 from domain.events.model import NO_SEARCH, TELEMETRY, Event, EventSearch
-from domain.events.policy import DEFAULT_LIMIT, MAX_COUNTED_READINGS, MAX_LIMIT, reading_event_id, to_event
-from domain.events.ports import EventLogTx, EventObserver, FeedPublisher, HasEvents, ReadingsAsEventsQuery
+from domain.events.policy import DEFAULT_LIMIT, MAX_COUNTED_READINGS, MAX_LIMIT, reading_event_id
+from domain.events.ports import HasEvents, ReadingsAsEventsQuery
 from domain.kernel.caller import Role, Session
 from domain.kernel.clock import Clock
 from domain.kernel.cursors import DEVICE_EVENTS, EVENTS, decode_cursor, encode_cursor
-from domain.kernel.domain_events import DomainEvent
 from domain.kernel.errors import ValidationFailed
-from domain.kernel.ids import DeviceId, EventId, IdGenerator, IdPrefix
-from domain.kernel.service_class import service
+from domain.kernel.ids import DeviceId
 from domain.kernel.unit_of_work import UnitOfWork
-
-TxT = TypeVar("TxT", bound=EventLogTx)
-
-
-@service
-class DomainEventRecorder(Generic[TxT]):
-    """Implements `DomainEventDispatcher` for the storage adapter, and publishes telemetry for ingest."""
-
-    ids: IdGenerator
-    observers: Sequence[EventObserver[TxT]]
-    feed: FeedPublisher
-    hasher: ChainHasher = chain_events
-
-    async def dispatch(self, tx: TxT, domain_events: Sequence[DomainEvent]) -> None:
-        """Store the events of a transaction, call the observers, and publish to the feed after the commit."""
-        unnamed = {event.device_id for event in domain_events if event.device_id is not None and event.device_name is None}
-        names = {device.device_id: device.name for device in await tx.devices.list_by_ids(unnamed)} if unnamed else {}
-        events = [
-            to_event(
-                event,
-                EventId(self.ids.new_id(IdPrefix.EVENT)),
-                event.device_name or names.get(event.device_id or DeviceId("")),
-            )
-            for event in domain_events
-        ]
-        stored = await tx.events.append_many(events, self.hasher)
-        await self._notify(tx, events)
-        self.publish_to_feed(tx, stored)
-
-    async def publish_transient(self, tx: TxT, events: Sequence[Event]) -> None:
-        """The same for events that are not stored in the log (telemetry: position 0)."""
-        await self._notify(tx, events)
-        self.publish_to_feed(tx, events)
-
-    def publish_store_time(self, tx: TxT, store_time_s: int) -> None:
-        """That all readings stored before this time (Unix seconds) have been published: after the commit, and before the events
-        that are published after this call."""
-        tx.after_commit(lambda: self.feed.set_store_time(store_time_s))
-
-    async def _notify(self, tx: TxT, events: Sequence[Event]) -> None:
-        for observer in self.observers:
-            await observer.on_events(tx, events)
-
-    def publish_to_feed(self, tx: TxT, events: Sequence[Event]) -> None:
-        """After the commit: events whose deliveries are stored already."""
-
-        def publish() -> None:
-            for event in events:
-                self.feed.publish(event)
-
-        tx.after_commit(publish)
 
 
 @dataclass(frozen=True, slots=True)

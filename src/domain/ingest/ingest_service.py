@@ -16,7 +16,7 @@ from domain.commands.model import DEFAULT_TTL_MS, AutomationCommand, CommandRequ
 from domain.commands.ports import AutomationTx
 from domain.commands.service import CommandService
 from domain.devices.model import DeviceStatus
-from domain.events.service import DomainEventRecorder
+from domain.events.domain_event_recorder import DomainEventRecorder
 from domain.ingest.reading_announcer import NO_ANNOUNCEMENTS, ReadingAnnouncer
 from domain.ingest.store_time_recorder import StoreTimeRecorder
 from domain.kernel.caller import SystemCaller

@@ -10,8 +10,8 @@ from collections.abc import Sequence, Set
 from dataclasses import dataclass
 from typing import Any, Protocol
 
+from domain.events.domain_event_recorder import DomainEventRecorder
 from domain.events.model import Event
-from domain.events.service import DomainEventRecorder
 from domain.kernel.ids import EventId
 from domain.rules.telemetry_engine_port import TelemetryRow, WatchedReading
 from domain.telemetry.ports import HasReadings, RowKey
