@@ -11,6 +11,7 @@ from __future__ import annotations
 from collections.abc import AsyncIterator, Mapping, Sequence
 from contextlib import asynccontextmanager, nullcontext, suppress
 from dataclasses import dataclass, replace
+from functools import cached_property
 
 from domain.accounts.projects import ProjectService
 from domain.commands.device_types import DeviceTypeService
@@ -43,6 +44,7 @@ from domain.kernel.errors import Conflict, PermissionDenied, ValidationFailed
 from domain.kernel.idempotency import ReplayAuthorizedError
 from domain.kernel.ids import DeviceId
 from domain.kernel.joined_unit_of_work import JoinedUnitOfWork
+from domain.kernel.service_class import service
 from domain.kernel.unit_of_work import EngineCommitLock, UnitOfWork
 from domain.webhooks.service import WebhookService
 
@@ -64,36 +66,30 @@ class ExportedFleet:
     left_out: tuple[FleetKind, ...]
 
 
+@service
 class FleetFileService:
-    def __init__(
-        self,
-        *,
-        uow: UnitOfWork[FleetFileTx],
-        clock: Clock,
-        make_writers: MakeWriters,
-        webhooks: WebhookService,
-        projects: ProjectService,
-        device_types: DeviceTypeService,
-        credential_sync: DeviceLinkSync,
-        erasure: DeviceEraser,
-        engine_commit_lock: EngineCommitLock,
-    ) -> None:
-        self._uow = uow
-        self._clock = clock
-        self._make_writers = make_writers
-        self._projects = projects
-        self._device_types = device_types
-        self._credential_sync = credential_sync
-        self._erasure = erasure
-        self._engine_commit_lock = engine_commit_lock
-        account: list[FleetFileReconciler] = [
+    uow: UnitOfWork[FleetFileTx]
+    clock: Clock
+    make_writers: MakeWriters
+    webhooks: WebhookService
+    projects: ProjectService
+    device_types: DeviceTypeService
+    credential_sync: DeviceLinkSync
+    erasure: DeviceEraser
+    engine_commit_lock: EngineCommitLock
+
+    @cached_property
+    def reconcilers(self) -> Mapping[FleetKind, FleetFileReconciler]:
+        account: tuple[FleetFileReconciler, ...] = (
             FleetProjectReconciler(),
             FleetDeviceTypeReconciler(),
             FleetDeviceReconciler(),
             FleetGroupReconciler(),
-        ]
-        account += [FleetApiKeyReconciler(), FleetGrantReconciler(), FleetWebhookReconciler(webhooks)]
-        self.reconcilers: Mapping[FleetKind, FleetFileReconciler] = {reconciler.kind: reconciler for reconciler in account}
+            FleetApiKeyReconciler(),
+            FleetGrantReconciler(),
+            FleetWebhookReconciler(self.webhooks),
+        )
+        return {reconciler.kind: reconciler for reconciler in account}
 
     @property
     def defaults(self) -> Mapping[FleetKind, Fields]:
@@ -105,8 +101,8 @@ class FleetFileService:
         """What a file about the account says; with `project`, its devices and groups, and the grants on them.
 
         Raises ValidationFailed for an unknown project, Conflict `FLEET_TOO_LARGE`."""
-        async with self._uow.read() as tx:
-            run = FleetFileReadContext(tx, caller, FleetNameIndex(caller.account_id), self._clock.now_ms(), project)
+        async with self.uow.read() as tx:
+            run = FleetFileReadContext(tx, caller, FleetNameIndex(caller.account_id), self.clock.now_ms(), project)
             await run.names.load(tx, project)
             chosen = {kind: each for kind, each in self.reconcilers.items() if each.is_scoped or project is None}
             parts = {kind: part(DeviceId(""), "") for kind, part in PARTS.items()}
@@ -149,17 +145,17 @@ class FleetFileService:
         if document.count() > MAX_OBJECTS:
             message = f"names {document.count()} objects; an apply takes at most {MAX_OBJECTS}. Divide the file, as by project."
             raise ValidationFailed.for_field("document", message)
-        lock = self._engine_commit_lock if FleetKind.RULES in document.kinds() else nullcontext()
-        async with lock, self._uow.write(caller, Role.VIEWER, locks_account=True) as tx:
+        lock = self.engine_commit_lock if FleetKind.RULES in document.kinds() else nullcontext()
+        async with lock, self.uow.write(caller, Role.VIEWER, locks_account=True) as tx:
             postponed, names = FleetAfterApplyWork(), FleetNameIndex(caller.account_id)
             await names.load(tx, None)
             yield FleetFileWriteContext(
                 tx,
                 replace(caller, is_replay=False),
                 names,
-                self._clock.now_ms(),
+                self.clock.now_ms(),
                 document.project,
-                writers=self._make_writers(JoinedUnitOfWork(tx), postponed),
+                writers=self.make_writers(JoinedUnitOfWork(tx), postponed),
                 postponed=postponed,
                 prune=request.prune,
                 credentials=request.credentials,
@@ -216,13 +212,13 @@ class FleetFileService:
     async def _finish_after_commit(self, caller: Session, postponed: FleetAfterApplyWork) -> None:
         """After the commit. What a crash leaves undone here, the start of the service does, or the next apply."""
         for device_id in dict.fromkeys(postponed.synced):
-            await self._credential_sync.sync(device_id)
+            await self.credential_sync.sync(device_id)
         for device in postponed.erased:
-            await self._erasure.erase(device)
+            await self.erasure.erase(device)
         for device_type_id in postponed.deleted_types:
-            await self._device_types.delete(caller, device_type_id)
+            await self.device_types.delete(caller, device_type_id)
         for project_id in postponed.deleted_projects:
-            await self._projects.delete(caller, project_id)
+            await self.projects.delete(caller, project_id)
 
 
 def _choose_project(run: FleetFileWriteContext) -> None:

@@ -101,10 +101,7 @@ class OperatorAccountService:
         password_hash = await self._hasher.hash(check_password(password))
         now_ms = self._clock.now_ms()
         async with self._uow.write(caller=None) as tx:
-            found = await tx.users.find_by_email(check_email(email))
-            user = None if found is None else await tx.users.get_for_update(found.user_id)
-            if user is None:
-                raise NotFound(f"There is no user {email!r} here. Check the address.")
+            user = await _get_user_for_update(tx, email)
             await tx.users.save(user.with_password(password_hash, now_ms))
             await revoke_user_sessions(tx, user.user_id, now_ms)
             for membership in await tx.memberships.list_by_user(user.user_id):
@@ -113,10 +110,7 @@ class OperatorAccountService:
     async def confirm_email(self, email: str) -> None:
         """The operator knows that the address is the user's: an identity provider may then sign that user in. Raises NotFound."""
         async with self._uow.write(caller=None) as tx:
-            found = await tx.users.find_by_email(check_email(email))
-            user = None if found is None else await tx.users.get_for_update(found.user_id)
-            if user is None:
-                raise NotFound(f"There is no user {email!r} here. Check the address.")
+            user = await _get_user_for_update(tx, email)
             await tx.users.save(replace(user, email_verified=True))
             for membership in await tx.memberships.list_by_user(user.user_id):
                 text = f"{user.name}: email address was confirmed by the operator"
@@ -126,9 +120,7 @@ class OperatorAccountService:
         """Remove the second factor of a user who has lost it; all sessions of the user end. Raises NotFound."""
         now_ms = self._clock.now_ms()
         async with self._uow.write(caller=None) as tx:
-            user = await tx.users.find_by_email(check_email(email))
-            if user is None:
-                raise NotFound(f"There is no user {email!r} here. Check the address.")
+            user = await _get_user_for_update(tx, email)
             if not await tx.second_factors.delete_all(user.user_id):
                 raise NotFound(f"{email} has no second factor.")
             await revoke_user_sessions(tx, user.user_id, now_ms)
@@ -164,3 +156,12 @@ async def _find_first_owner(tx: OperatorAccountTx) -> Membership | None:
             if member.membership.role is Role.OWNER:
                 return member.membership
     return None
+
+
+async def _get_user_for_update(tx: HasUsers, email: str) -> User:
+    """Raises NotFound."""
+    found = await tx.users.find_by_email(check_email(email))
+    user = None if found is None else await tx.users.get_for_update(found.user_id)
+    if user is None:
+        raise NotFound(f"There is no user {email!r} here. Check the address.")
+    return user

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Collection, Mapping, Sequence
 
 from sqlalchemy import bindparam, or_, select, update
+from sqlalchemy.sql.expression import ClauseElement
 
 from adapters.storage.sql.entity_repository import SqlRepository
 from adapters.storage.sql.row_mapper import listed_integers, to_json, upsert
@@ -64,18 +65,14 @@ class SqlDeviceHealthRepository(SqlRepository):
         await self._session.execute_many(ADD_CONNECTIONS, rows, defer=True)
 
     async def set_firmware(self, versions: Mapping[int, str]) -> None:
-        rows = [
-            {"device_no": device_no, "connects": NEVER_CONNECTED, "firmware": version}
-            for device_no, version in sorted(versions.items())
-        ]
-        await self._session.execute_many(SET_FIRMWARE, rows, defer=True)
+        await self._set_reported(SET_FIRMWARE, "firmware", versions)
 
     async def set_clock_offsets(self, offsets_ms: Mapping[int, int]) -> None:
-        rows = [
-            {"device_no": device_no, "connects": NEVER_CONNECTED, "clock_offset_ms": offset_ms}
-            for device_no, offset_ms in sorted(offsets_ms.items())
-        ]
-        await self._session.execute_many(SET_CLOCK_OFFSET, rows, defer=True)
+        await self._set_reported(SET_CLOCK_OFFSET, "clock_offset_ms", offsets_ms)
+
+    async def _set_reported(self, statement: ClauseElement, column: str, values: Mapping[int, object]) -> None:
+        rows = [{"device_no": no, "connects": NEVER_CONNECTED, column: value} for no, value in sorted(values.items())]
+        await self._session.execute_many(statement, rows, defer=True)
 
     async def add_drops(self, drops: Sequence[DroppedMessages]) -> None:
         rows = [
