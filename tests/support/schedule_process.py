@@ -35,7 +35,7 @@ class SqlScheduleWorld(ScheduleWorld):
         for service in (self.schedules, self.plans, self.firing, self.devices, self.credentials, self.presence):
             service.uow = uow  # type: ignore[attr-defined]
         self.commands.uow = uow  # type: ignore[assignment]
-        self.admission._uow = uow  # type: ignore[assignment]
+        self.admission.uow = uow  # type: ignore[assignment]
         self.commands.ids = RandomIdGenerator()
 
 

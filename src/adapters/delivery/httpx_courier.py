@@ -60,6 +60,7 @@ class HttpxCourier:
         """`extra_ca`: certificates (PEM) to trust beside those of the system. `lookup`: None for the system's resolver."""
         self._clock = clock
         self._guard = guard
+        self.rejection_reason = guard.rejection_reason
         self._resolver = GuardedResolver(guard, lookup)
         tls = ssl.create_default_context()
         if extra_ca:
@@ -75,9 +76,6 @@ class HttpxCourier:
         self._on_responses: ResponseCallback | None = None
         self._tasks: dict[int, asyncio.Task[WebhookResponse]] = {}
         self._semaphores: WeakValueDictionary[str, asyncio.Semaphore] = WeakValueDictionary()
-
-    def rejection_reason(self, url: str) -> str | None:
-        return self._guard.rejection_reason(url)
 
     def on_responses(self, callback: ResponseCallback) -> None:
         self._on_responses = callback

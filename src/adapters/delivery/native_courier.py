@@ -43,6 +43,7 @@ class NativeCourier:
         """`extra_ca`: certificates (PEM) to trust beside those of the system. Raises ValueError when they cannot be read."""
         self._clock = clock
         self._guard = guard
+        self.rejection_reason = guard.rejection_reason
         self._resolver = GuardedResolver(guard, lookup)
         self._courier = _native.Courier(extra_ca, MAX_CONCURRENT_PER_WEBHOOK)
         self._on_responses: ResponseCallback | None = None
@@ -50,9 +51,6 @@ class NativeCourier:
         self._lookups: set[asyncio.Task[None]] = set()
         if not self._courier.trusted_roots():
             log.warning("the system has no root certificates, so no https receiver is trusted; install ca-certificates")
-
-    def rejection_reason(self, url: str) -> str | None:
-        return self._guard.rejection_reason(url)
 
     def on_responses(self, callback: ResponseCallback) -> None:
         self._on_responses = callback

@@ -23,6 +23,7 @@ from domain.kernel.clock import Clock
 from domain.kernel.domain_events import DomainEvent, Json
 from domain.kernel.errors import Conflict, DomainError, NotFound, Unavailable, ValidationFailed
 from domain.kernel.ids import ApprovalId, DeviceId, ExecutionId
+from domain.kernel.service_class import service
 from domain.kernel.unit_of_work import UnitOfWork
 from domain.sign_in.second_factor_policy import APPROVAL_STEP_UP_TTL_MS
 from domain.sign_in.step_up import require_factor_of_link, require_second_factor_if_enabled
@@ -35,14 +36,12 @@ LIST_LIMIT = 200
 TxT = TypeVar("TxT", bound=ApprovalTx)
 
 
+@service
 class ApprovalService(Generic[TxT]):
-    def __init__(
-        self, *, uow: UnitOfWork[TxT], clock: Clock, submitter: ApprovedCommandSubmitter[TxT], waiter: ApprovalWaiter
-    ) -> None:
-        self._uow = uow
-        self._waiter = waiter
-        self._clock = clock
-        self._submitter = submitter
+    uow: UnitOfWork[TxT]
+    clock: Clock
+    submitter: ApprovedCommandSubmitter[TxT]
+    waiter: ApprovalWaiter
 
     async def list(
         self,
@@ -54,7 +53,7 @@ class ApprovalService(Generic[TxT]):
         before: ApprovalId | None = None,
     ) -> Sequence[Approval]:
         """Newest first, for one device or the whole account; `before`: older than that one. Raises ValidationFailed, NotFound."""
-        async with self._uow.read() as tx:
+        async with self.uow.read() as tx:
             if device_id is not None:
                 await get_device(tx, caller.account_id, device_id)
             if before is not None and await tx.approvals.get(caller.account_id, before) is None:
@@ -65,7 +64,7 @@ class ApprovalService(Generic[TxT]):
 
     async def get(self, caller: Session | ApiKeyCaller, device_id: DeviceId, approval_id: ApprovalId) -> Approval:
         """Owners and Admins see every approval, all others the ones they requested. Raises NotFound."""
-        async with self._uow.read() as tx:
+        async with self.uow.read() as tx:
             approval = await _get_approval(tx, caller, device_id, approval_id)
         if not policy.can_see(caller, approval):
             raise NotFound.for_resource("approval of this device", approval_id)
@@ -79,7 +78,7 @@ class ApprovalService(Generic[TxT]):
         Raises PermissionDenied `ROLE_REQUIRED`, `OWN_REQUEST`; NotFound; Conflict `ALREADY_DECIDED`; and the
         errors of submitting the command now."""
         require_role(caller, Role.ADMIN)
-        now_ms = self._clock.now_ms()
+        now_ms = self.clock.now_ms()
         try:
             return await self._approve(caller, device_id, approval_id, note, now_ms)
         except (Conflict, NotFound, Unavailable):
@@ -91,8 +90,8 @@ class ApprovalService(Generic[TxT]):
 
     async def deny(self, caller: Session, device_id: DeviceId, approval_id: ApprovalId, *, note: str | None = None) -> None:
         """Raises PermissionDenied `ROLE_REQUIRED`, NotFound, Conflict `ALREADY_DECIDED`."""
-        now_ms = self._clock.now_ms()
-        async with self._uow.write(caller, Role.ADMIN) as tx:
+        now_ms = self.clock.now_ms()
+        async with self.uow.write(caller, Role.ADMIN) as tx:
             approval = await _get_approval(tx, caller, device_id, approval_id)
             policy.check_can_decide(caller, approval, ApprovalStatus.DENIED)
             await require_factor_of_link(tx, caller)
@@ -101,8 +100,8 @@ class ApprovalService(Generic[TxT]):
 
     async def expire_due(self) -> int:
         """Expire a batch of overdue approvals; returns the size of the batch. Each expires once, also with several instances."""
-        now_ms = self._clock.now_ms()
-        async with self._uow.write(caller=None) as tx:
+        now_ms = self.clock.now_ms()
+        async with self.uow.write(caller=None) as tx:
             overdue = await tx.approvals.list_expired(now_ms, EXPIRY_BATCH_SIZE)
             for approval in overdue:
                 expired = policy.apply_decision(approval, ApprovalStatus.EXPIRED, by=None, now_ms=now_ms)
@@ -112,23 +111,23 @@ class ApprovalService(Generic[TxT]):
 
     async def count_pending(self) -> int:
         """Approvals that wait in all accounts."""
-        async with self._uow.read() as tx:
+        async with self.uow.read() as tx:
             return await tx.approvals.count_all_pending()
 
     async def next_expiry_ms(self) -> int | None:
-        async with self._uow.read() as tx:
+        async with self.uow.read() as tx:
             return await tx.approvals.next_expiry_ms()
 
     async def _approve(
         self, caller: Session, device_id: DeviceId, approval_id: ApprovalId, note: str | None, now_ms: int
     ) -> ExecutionId:
-        async with self._uow.write(caller, Role.ADMIN) as tx:
+        async with self.uow.write(caller, Role.ADMIN) as tx:
             device = await get_device(tx, caller.account_id, device_id)
             approval = await _get_approval(tx, caller, device_id, approval_id)
             policy.check_can_decide(caller, approval, ApprovalStatus.APPROVED, await _list_sponsors(tx, approval, device))
             await require_second_factor_if_enabled(tx, caller, now_ms, APPROVAL_STEP_UP_TTL_MS)
             policy.apply_decision(approval, ApprovalStatus.APPROVED, by=caller.label, now_ms=now_ms)
-            execution_id = await self._submitter.submit_approved(tx, approval, device, now_ms)
+            execution_id = await self.submitter.submit_approved(tx, approval, device, now_ms)
             approved = policy.apply_decision(
                 approval, ApprovalStatus.APPROVED, by=caller.label, now_ms=now_ms, execution_id=execution_id, note=note
             )
@@ -139,7 +138,7 @@ class ApprovalService(Generic[TxT]):
         self, caller: Session, device_id: DeviceId, approval_id: ApprovalId, error: DomainError, now_ms: int
     ) -> None:
         """Log an approval that was attempted and failed; the request stays PENDING."""
-        async with self._uow.write(caller=None) as tx:
+        async with self.uow.write(caller=None) as tx:
             text = f"Approval failed: {error.message}"
             data: dict[str, Json] = {"approvalId": approval_id, "code": error.code}
             await tx.emit(DomainEvent.from_caller(caller, "approval_refused", text, now_ms, device_id=device_id, data=data))
@@ -149,7 +148,7 @@ class ApprovalService(Generic[TxT]):
         if not await tx.approvals.decide_if_pending(approval):
             raise Conflict("Another decision was made at the same moment. Only one takes effect.", code=policy.ALREADY_DECIDED)
         await tx.emit(decided_event(approval, caller))
-        tx.after_commit(lambda: self._waiter.notify(approval))
+        tx.after_commit(lambda: self.waiter.notify(approval))
 
 
 async def _get_approval(tx: ApprovalTx, caller: Session | ApiKeyCaller, device_id: DeviceId, approval_id: ApprovalId) -> Approval:

@@ -19,6 +19,7 @@ from domain.kernel.caller import ApiKeyCaller, Role, Session, require_role
 from domain.kernel.clock import Clock
 from domain.kernel.errors import PermissionDenied, ValidationFailed
 from domain.kernel.ids import DeviceId, KeyId, MembershipId
+from domain.kernel.service_class import service
 from domain.kernel.unit_of_work import UnitOfWork
 
 TxT = TypeVar("TxT", bound=AccessExplanationTx)
@@ -50,14 +51,12 @@ class AccessExplanation:
     """Whether the device takes commands at all; `allowed` is about the permission."""
 
 
+@service
 class AccessExplainer(Generic[TxT]):
-    def __init__(
-        self, *, uow: UnitOfWork[TxT], clock: Clock, evaluator: WindowAndRateEvaluator, commands: GrantableCommandSource[TxT]
-    ) -> None:
-        self._uow = uow
-        self._clock = clock
-        self._evaluator = evaluator
-        self._commands = commands
+    uow: UnitOfWork[TxT]
+    clock: Clock
+    evaluator: WindowAndRateEvaluator
+    commands: GrantableCommandSource[TxT]
 
     async def explain(
         self,
@@ -75,8 +74,8 @@ class AccessExplainer(Generic[TxT]):
         if key_id is not None and membership_id is not None:
             raise ValidationFailed.for_field("membershipId", "give apiKeyId or membershipId, not both.")
         _check_can_explain(caller, key_id, membership_id)
-        now_ms = self._clock.now_ms()
-        async with self._uow.read() as tx:
+        now_ms = self.clock.now_ms()
+        async with self.uow.read() as tx:
             device = await get_device(tx, caller.account_id, device_id)
             principal = await _resolve_principal(tx, caller, key_id, membership_id)
             request, requires_approval = await self._permission_request(tx, device, command)
@@ -87,7 +86,7 @@ class AccessExplainer(Generic[TxT]):
     async def _permission_request(self, tx: TxT, device: Device, command: str | None) -> tuple[AuthorizationRequest, bool]:
         if command is None:
             return policy.READ_REQUEST, False
-        for definition in await self._commands.effective_definitions(tx, device):
+        for definition in await self.commands.effective_definitions(tx, device):
             if definition.name == command:
                 return AuthorizationRequest(command, is_query=definition.kind == "QUERY"), definition.requires_approval
         raise ValidationFailed(
@@ -110,7 +109,7 @@ class AccessExplainer(Generic[TxT]):
         if not grants:
             missing = policy.missing_grant_error(principal.display_name, device.device_id, request)
             return _explain_without_grants(False, missing.code, missing.message)
-        passing, denials = policy.filter_applicable(grants, request, now_ms, self._evaluator)
+        passing, denials = policy.filter_applicable(grants, request, now_ms, self.evaluator)
         rate_denials = [] if request.command is None else [await self._rate_denial(tx, grant, now_ms) for grant in passing]
         return _summarize(grants, [*denials, *(denial for denial in rate_denials if denial is not None)], request)
 
@@ -120,7 +119,7 @@ class AccessExplainer(Generic[TxT]):
         if limit is None:
             return None
         uses = await tx.grants.list_recent_uses(grant, *rate_window(now_ms), limit) or ()
-        allowance = self._evaluator.rate_allowance(uses, limit, now_ms)
+        allowance = self.evaluator.rate_allowance(uses, limit, now_ms)
         return None if allowance.is_allowed else GrantDenial(grant, GrantCheckStep.RATE, allowance.next_free_ms)
 
 

@@ -103,7 +103,7 @@ async def test_a_decision_after_that_of_another_instance_rolls_back_the_command(
             )
             return execution_id
 
-    world.approvals._submitter = SubmitterWithConcurrentDecision()
+    world.approvals.submitter = SubmitterWithConcurrentDecision()
     with pytest.raises(Conflict):
         await world.approvals.approve(world.session(), device.device_id, approval_id)
     assert await world.sent(device) == []
