@@ -23,10 +23,10 @@ from adapters.storage.sql.sqlite.connection import compile_statement
 from adapters.storage.sql.tables import metadata
 
 SMALL_OR_AT_START = {
-    "accounts.HAS_ACCOUNT": "stops at the first row",
-    "accounts.LIST_ACCOUNT_IDS": "a handful of accounts",
+    "accounts_users_and_projects.HAS_ACCOUNT": "stops at the first row",
+    "accounts_users_and_projects.LIST_ACCOUNT_IDS": "a handful of accounts",
     "approvals.COUNT_ALL_PENDING": "reads the partial index of pending approvals, for a metric",
-    "commands.SHIFT_EXPIRY": "reads the index of open commands, at start and when the clock is set",
+    "command_definitions_and_executions.SHIFT_EXPIRY": "reads the index of open commands, at start and when the clock is set",
     "dead_letters.COUNT": "reads an index of at most 100,000 entries, for a metric",
     "dead_letters.DELETE_ALL": "an operator's command",
     "dead_letters.DELETE_OLDEST": "reads the keys of at most 100,000 rows, when a message is set aside",
@@ -63,15 +63,15 @@ ONLY_POSTGRESQL = (
     "RESERVE",
     "WRITER_POSITIONS",
 )
-ONLY_IN_CLUSTERS = {"device_sessions", "partition_states", "partitions"}
+ONLY_IN_CLUSTERS = {"device_sessions", "partition_states", "partitions_and_members"}
 """Their statements run on PostgreSQL only; test_partition_plans.py looks at those plans."""
 SORTS_FEW_ROWS = {
-    "accounts.LIST_ACCOUNT_IDS",
-    "accounts.LIST_MEMBERS",
+    "accounts_users_and_projects.LIST_ACCOUNT_IDS",
+    "accounts_users_and_projects.LIST_MEMBERS",
     "command_context.DEFINITIONS",
-    "commands.LIST_BY_DEVICE",
-    "commands.LIST_BY_DEVICES_AND_TYPES",
-    "commands.LIST_BY_TYPE",
+    "command_definitions_and_executions.LIST_BY_DEVICE",
+    "command_definitions_and_executions.LIST_BY_DEVICES_AND_TYPES",
+    "command_definitions_and_executions.LIST_BY_TYPE",
     "webhook_deliveries.CLAIM_EXCEPT",
     "grants.LIST_BY_DEVICE",
     "offline_device_edges.LIST_LEFT_OF_ONLINE",

@@ -10,13 +10,13 @@ from sqlalchemy import BindParameter, Text, TextClause, bindparam, case, func, o
 from adapters.storage import errors
 from adapters.storage.sql.bulk_statements import bulk_insert
 from adapters.storage.sql.db_session import POSTGRES, SQLITE
-from adapters.storage.sql.entity_repository import AccountEntityRepository, AccountEntityStatements, SqlRepository
-from adapters.storage.sql.row_mapper import JSON, RowMapper, delete_batch, enum_converter, listed, to_json
+from adapters.storage.sql.entity_repository import EntityStatements, SqlRepository, StoredEntityRepository
+from adapters.storage.sql.row_mapper import JSON, RowMapper, delete_batch, enum_converter, for_update, listed, to_json
 from adapters.storage.sql.tables import definitions, devices, executions
 from adapters.storage.sql.tables.commands import FINISHED, OPEN, QUEUED, UNFINISHED
 from domain.commands.model import CommandDefinition, CommandKind, CommandWidget, Execution, ExecutionStatus, TriggeredBy
 from domain.commands.ports import ExecutionTransition
-from domain.kernel.ids import AccountId, DeviceId, DeviceTypeId, ExecutionId
+from domain.kernel.ids import AccountId, CommandId, DeviceId, DeviceTypeId, ExecutionId
 
 DEFINITION = RowMapper(
     definitions,
@@ -30,13 +30,14 @@ EXECUTION = RowMapper(
     always=("params", "result"),
 )
 
-DEFINITIONS = AccountEntityStatements(
+d = definitions.c
+DEFINITIONS = EntityStatements(
     DEFINITION,
     "command_id",
     unchanged=("account_id", "created_ms"),
     exists_error=lambda _: errors.command_exists_error(),
 )
-d = definitions.c
+GET_DEFINITION_FOR_UPDATE = for_update(DEFINITIONS.get[False].where(d.account_id == bindparam("at_account")))
 LIST_BY_DEVICE = DEFINITION.select().where(d.device_id == bindparam("at_id")).order_by(d.seq)
 LIST_BY_TYPE = DEFINITION.select().where(d.device_type_id == bindparam("at_id")).order_by(d.seq)
 LIST_BY_DEVICES_AND_TYPES = (
@@ -101,8 +102,12 @@ PAGE_BEFORE = PAGE.where(x.seq < bindparam("at_before"))
 DELETE_OLDER_THAN = delete_batch(executions, FINISHED & (x.created_ms < bindparam("at_before")), x.created_ms)
 
 
-class SqlCommandDefinitionRepository(AccountEntityRepository[CommandDefinition]):
+class SqlCommandDefinitionRepository(StoredEntityRepository[CommandDefinition]):
     statements = DEFINITIONS
+
+    async def get_for_update(self, account_id: AccountId, command_id: CommandId) -> CommandDefinition | None:
+        statement = GET_DEFINITION_FOR_UPDATE[self._session.writable]
+        return await self._first(DEFINITION, statement, at_id=command_id, at_account=account_id)
 
     async def add(self, entity: CommandDefinition) -> None:
         if entity.command_id is None:
