@@ -8,19 +8,20 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use latchboard_broker::{
-    Broker, BrokerLimits, BrokerStartError, EnqueueResult, FirmwareProfile, IpNetwork, ListenAddress, OutboundMessage,
-    ServerCertificate, TransportKind,
+    Broker, BrokerLimits, BrokerStartError, EnqueueResult, IpNetwork, ListenAddress, OutboundMessage, ServerCertificate,
+    TransportKind,
 };
 use pyo3::exceptions::{PyOSError, PyRuntimeError, PyValueError};
 use pyo3::prelude::*;
-use pyo3::types::{PyBytes, PyDict};
+use pyo3::types::{IntoPyDict, PyBytes, PyDict};
 
-use self::inbound_batch::{PyInboundBatch, to_python};
+use self::inbound_batch::to_python;
+use crate::arguments::{duration, firmware_profile};
+
+pub use self::inbound_batch::PyInboundBatch;
 
 /// `(transport, tls, host, port)`; the transport is `tcp` or `ws`.
 type AddressTuple = (String, bool, String, u16);
-/// `(device id, topic relative to its prefix, payload, qos, retain, expiry in seconds)`.
-type MessageTuple<'py> = (String, String, Bound<'py, PyBytes>, u8, bool, Option<u32>);
 
 fn listen_address((transport, tls, host, port): AddressTuple) -> PyResult<ListenAddress> {
     let transport = match transport.as_str() {
@@ -35,24 +36,6 @@ fn listen_address((transport, tls, host, port): AddressTuple) -> PyResult<Listen
         tls,
         host,
         port,
-    })
-}
-
-fn outbound_message((device_id, topic, payload, qos, retain, expiry_s): MessageTuple<'_>) -> PyResult<OutboundMessage> {
-    if topic.is_empty() || topic.contains(['+', '#', '\0']) {
-        return Err(PyValueError::new_err(format!(
-            "{topic:?} is not a topic that can be published to"
-        )));
-    }
-    let payload = Bytes::copy_from_slice(payload.as_bytes());
-    let expiry = expiry_s.map(|seconds| Duration::from_secs(u64::from(seconds)));
-    Ok(OutboundMessage {
-        device_id,
-        topic,
-        payload,
-        qos,
-        retain,
-        expiry,
     })
 }
 
@@ -85,9 +68,7 @@ impl PendingLimits {
 }
 
 fn seconds(given: Option<f64>, default: Duration) -> PyResult<Duration> {
-    given.map_or(Ok(default), |seconds| {
-        Duration::try_from_secs_f64(seconds).map_err(|error| PyValueError::new_err(error.to_string()))
-    })
+    given.map_or(Ok(default), duration)
 }
 
 fn start_error(error: BrokerStartError) -> PyErr {
@@ -99,7 +80,7 @@ fn start_error(error: BrokerStartError) -> PyErr {
 }
 
 #[pyclass(module = "adapters.engine._native", name = "Broker", frozen)]
-struct PyBroker {
+pub struct PyBroker {
     broker: Broker,
 }
 
@@ -186,9 +167,7 @@ impl PyBroker {
     }
 
     fn upsert_credentials(&self, device_id: &str, device_no: u32, password: &str, profile: &str) -> PyResult<()> {
-        let Some(profile) = FirmwareProfile::from_name(profile) else {
-            return Err(PyValueError::new_err(format!("unknown firmware profile {profile:?}")));
-        };
+        let profile = firmware_profile(profile)?;
         self.broker.upsert_credentials(device_id, device_no, password, profile);
         Ok(())
     }
@@ -223,7 +202,19 @@ impl PyBroker {
         retain: bool,
         expiry_s: Option<u32>,
     ) -> PyResult<&'static str> {
-        let message = outbound_message((device_id, topic, payload, qos, retain, expiry_s))?;
+        if topic.is_empty() || topic.contains(['+', '#', '\0']) {
+            return Err(PyValueError::new_err(format!(
+                "{topic:?} is not a topic that can be published to"
+            )));
+        }
+        let message = OutboundMessage {
+            device_id,
+            topic,
+            payload: Bytes::copy_from_slice(payload.as_bytes()),
+            qos,
+            retain,
+            expiry: expiry_s.map(|seconds| Duration::from_secs(u64::from(seconds))),
+        };
         Ok(match self.broker.publish(message) {
             EnqueueResult::Queued => "queued",
             EnqueueResult::NotSubscribed => "not_subscribed",
@@ -248,15 +239,6 @@ impl PyBroker {
     }
 
     fn stats<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyDict>> {
-        let counters = PyDict::new(py);
-        for (name, value) in self.broker.stats() {
-            counters.set_item(name, value)?;
-        }
-        Ok(counters)
+        self.broker.stats().into_py_dict(py)
     }
-}
-
-pub fn register(module: &Bound<'_, PyModule>) -> PyResult<()> {
-    module.add_class::<PyBroker>()?;
-    module.add_class::<PyInboundBatch>()
 }

@@ -2,7 +2,6 @@
 
 use std::net::IpAddr;
 use std::os::fd::RawFd;
-use std::time::Duration;
 
 use bytes::Bytes;
 use latchboard_courier::{
@@ -11,6 +10,8 @@ use latchboard_courier::{
 use pyo3::exceptions::{PyOSError, PyValueError};
 use pyo3::prelude::*;
 use pyo3::types::{PyBytes, PyTuple};
+
+use crate::arguments::duration;
 
 /// `(https, host, port)`.
 type EndpointTuple = (bool, String, u16);
@@ -33,7 +34,6 @@ fn webhook_request(
     (attempt_id, queue_key, endpoint, path_and_query, headers, body, timeout_s): RequestTuple<'_>,
 ) -> PyResult<WebhookRequest> {
     let (https, host, port) = endpoint;
-    let timeout = Duration::try_from_secs_f64(timeout_s).map_err(|error| PyValueError::new_err(error.to_string()))?;
     Ok(WebhookRequest {
         attempt_id,
         queue_key,
@@ -41,7 +41,7 @@ fn webhook_request(
         path_and_query,
         headers,
         body: Bytes::copy_from_slice(body.as_bytes()),
-        timeout,
+        timeout: duration(timeout_s)?,
     })
 }
 
@@ -82,7 +82,7 @@ fn result_tuple<'py>(py: Python<'py>, attempt: AttemptResult) -> PyResult<Bound<
 }
 
 #[pyclass(module = "adapters.engine._native", name = "Courier", frozen)]
-struct PyCourier {
+pub struct PyCourier {
     courier: Courier,
 }
 
@@ -155,8 +155,4 @@ impl PyCourier {
     fn stop(&self) {
         self.courier.stop();
     }
-}
-
-pub fn register(module: &Bound<'_, PyModule>) -> PyResult<()> {
-    module.add_class::<PyCourier>()
 }

@@ -17,9 +17,15 @@ use pyo3::exceptions::PyValueError;
 use pyo3::prelude::*;
 use pyo3::types::{PyBool, PyBytes, PyFloat, PyString};
 
-use self::ingest_result::{CheckpointTuple, PyIngestResult, checkpoint_tuples};
+use self::ingest_result::{CheckpointTuple, checkpoint_tuples};
 use self::rule_spec::RuleTuple;
 use crate::message_batch::TelemetryBatch;
+
+pub use self::aggregator::PyAggregator;
+pub use self::event_chain::chain_events;
+pub use self::grant_window::{PyGrantWindow, allowance};
+pub use self::ingest_result::PyIngestResult;
+pub use self::webhook_signing::PyWebhookSigner;
 
 /// The native `TelemetryEngine`. Calls from several threads wait for each other; `ingest` and `tick` release the GIL.
 #[pyclass(module = "adapters.engine._native", name = "Engine", frozen)]
@@ -189,7 +195,7 @@ fn decode_error(error: UnpackError) -> PyErr {
 /// (time, metric number, value, text, reported time) of the readings in `(time, packed)` rows; of one metric, or of all.
 #[pyfunction]
 #[pyo3(signature = (rows, metric_no=None))]
-fn unpack_readings(rows: &Bound<'_, PyAny>, metric_no: Option<u32>) -> PyResult<Vec<ReadingTuple>> {
+pub fn unpack_readings(rows: &Bound<'_, PyAny>, metric_no: Option<u32>) -> PyResult<Vec<ReadingTuple>> {
     let mut readings = Vec::new();
     for row in rows.try_iter()? {
         let (ts_ms, packed): (i64, Bound<'_, PyBytes>) = row?.extract()?;
@@ -212,18 +218,6 @@ fn unpack_readings(rows: &Bound<'_, PyAny>, metric_no: Option<u32>) -> PyResult<
 
 /// SHA-256 over the Rust sources this extension was built from.
 #[pyfunction]
-fn source_digest() -> &'static str {
+pub fn source_digest() -> &'static str {
     env!("LATCHBOARD_SOURCE_DIGEST")
-}
-
-pub fn register(module: &Bound<'_, PyModule>) -> PyResult<()> {
-    module.add_class::<PyEngine>()?;
-    module.add_class::<PyIngestResult>()?;
-    module.add_class::<webhook_signing::PyWebhookSigner>()?;
-    module.add_class::<aggregator::PyAggregator>()?;
-    module.add_class::<grant_window::PyGrantWindow>()?;
-    module.add_function(wrap_pyfunction!(grant_window::allowance, module)?)?;
-    module.add_function(wrap_pyfunction!(event_chain::chain_events, module)?)?;
-    module.add_function(wrap_pyfunction!(unpack_readings, module)?)?;
-    module.add_function(wrap_pyfunction!(source_digest, module)?)
 }

@@ -4,21 +4,15 @@
 //! Python object per message.
 
 use bytes::{Bytes, BytesMut};
+use latchboard_broker::TelemetryMessage;
 use latchboard_engine::telemetry_block_codec;
 use pyo3::exceptions::PyValueError;
 use pyo3::prelude::*;
 use pyo3::types::{PyBytes, PyList, PyTuple};
 
-/// A telemetry message: the device's number, its arrival in Unix milliseconds, the payload.
-pub struct BatchMessage {
-    pub device: u32,
-    pub arrived_ms: i64,
-    pub payload: Bytes,
-}
-
 #[pyclass(module = "adapters.engine._native", frozen)]
 pub struct TelemetryBatch {
-    pub messages: Vec<BatchMessage>,
+    pub messages: Vec<TelemetryMessage>,
 }
 
 #[pymethods]
@@ -44,7 +38,7 @@ impl TelemetryBatch {
             let end = begin + payload.as_bytes().len();
             let payload = arena.slice(begin..end);
             begin = end;
-            BatchMessage {
+            TelemetryMessage {
                 device,
                 arrived_ms,
                 payload,
@@ -61,7 +55,7 @@ impl TelemetryBatch {
 
     /// `(device number, arrival ms, payload)` tuples.
     fn messages<'py>(&self, py: Python<'py>) -> Vec<(u32, i64, Bound<'py, PyBytes>)> {
-        let tuple = |message: &BatchMessage| (message.device, message.arrived_ms, PyBytes::new(py, &message.payload));
+        let tuple = |message: &TelemetryMessage| (message.device, message.arrived_ms, PyBytes::new(py, &message.payload));
         self.messages.iter().map(tuple).collect()
     }
 
@@ -92,12 +86,12 @@ impl TelemetryBatch {
     }
 }
 
-fn messages_of(blocks: &[Bytes]) -> Result<Vec<BatchMessage>, String> {
+fn messages_of(blocks: &[Bytes]) -> Result<Vec<TelemetryMessage>, String> {
     let mut messages = Vec::new();
     for (index, bytes) in blocks.iter().enumerate() {
         let found =
             telemetry_block_codec::read_block(bytes).map_err(|error| format!("block {index} cannot be read at {error}"))?;
-        messages.extend(found.into_iter().map(|message| BatchMessage {
+        messages.extend(found.into_iter().map(|message| TelemetryMessage {
             device: message.device,
             arrived_ms: message.arrived_ms,
             payload: bytes.slice(message.begin..message.end),
@@ -115,8 +109,4 @@ fn message_tuple<'py>(message: &Bound<'py, PyAny>) -> PyResult<(u32, i64, Bound<
     }
     let payload = tuple.get_item(2)?.cast_into::<PyBytes>()?;
     Ok((tuple.get_item(0)?.extract()?, tuple.get_item(1)?.extract()?, payload))
-}
-
-pub fn register(module: &Bound<'_, PyModule>) -> PyResult<()> {
-    module.add_class::<TelemetryBatch>()
 }

@@ -3,17 +3,18 @@
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
-use latchboard_broker::FirmwareProfile;
 use latchboard_simulator::{
     AcknowledgedRange, ConnectionConfig, DeviceCredentials, FaultConfig, MqttVersion, Simulation, SimulationConfig,
 };
 use pyo3::exceptions::PyValueError;
 use pyo3::prelude::*;
-use pyo3::types::PyDict;
+use pyo3::types::{IntoPyDict, PyDict};
+
+use crate::arguments::{duration, firmware_profile};
 
 /// A fleet of simulated devices, `(device id, password)` each, that runs from construction until `stop` or until its time is over.
 #[pyclass(module = "adapters.engine._native", name = "Simulation", frozen)]
-struct PySimulation {
+pub struct PySimulation {
     simulation: Mutex<Simulation>,
 }
 
@@ -21,10 +22,6 @@ impl PySimulation {
     fn simulation(&self) -> MutexGuard<'_, Simulation> {
         self.simulation.lock().unwrap_or_else(PoisonError::into_inner)
     }
-}
-
-fn duration(seconds: f64) -> PyResult<Duration> {
-    Duration::try_from_secs_f64(seconds).map_err(|error| PyValueError::new_err(error.to_string()))
 }
 
 fn optional_duration(seconds: Option<f64>) -> PyResult<Option<Duration>> {
@@ -39,10 +36,6 @@ fn mqtt_version(level: u8) -> PyResult<MqttVersion> {
             "unknown MQTT protocol level {other}: 4 is MQTT 3.1.1, 5 is MQTT 5"
         ))),
     }
-}
-
-fn firmware_profile(name: &str) -> PyResult<FirmwareProfile> {
-    FirmwareProfile::from_name(name).ok_or_else(|| PyValueError::new_err(format!("unknown firmware profile {name:?}")))
 }
 
 #[pymethods]
@@ -134,16 +127,13 @@ impl PySimulation {
 
     /// Counters since the start; times in microseconds, `elapsed_ms` since the start.
     fn stats<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyDict>> {
-        let (values, elapsed) = {
+        let values = {
             let simulation = self.simulation();
-            (simulation.counters().snapshot(), simulation.elapsed())
+            let mut values = simulation.counters().snapshot();
+            values.push(("elapsed_ms", simulation.elapsed().as_millis() as u64));
+            values
         };
-        let counters = PyDict::new(py);
-        for (name, value) in values {
-            counters.set_item(name, value)?;
-        }
-        counters.set_item("elapsed_ms", elapsed.as_millis() as u64)?;
-        Ok(counters)
+        values.into_py_dict(py)
     }
 
     /// By device id, the first and last number (`seq`) of each range of telemetry messages that were acknowledged.
@@ -152,8 +142,4 @@ impl PySimulation {
         let devices = simulation.puback_log().into_iter();
         devices.map(|(id, ranges)| (id.to_owned(), ranges)).collect()
     }
-}
-
-pub fn register(module: &Bound<'_, PyModule>) -> PyResult<()> {
-    module.add_class::<PySimulation>()
 }

@@ -166,23 +166,16 @@ impl Broker {
 
     /// `Queued` when the message was queued for at least one open connection of the device.
     pub fn publish(&self, message: OutboundMessage) -> EnqueueResult {
-        let OutboundMessage {
-            device_id,
-            topic,
-            payload,
-            qos,
-            retain,
-            expiry,
-        } = message;
         let publish = OutboundPublish {
-            topic: format!("{TOPIC_ROOT}{device_id}/{topic}").into(),
-            payload,
-            qos: qos.min(1),
-            retain,
-            expires: expiry.map(|expiry| Instant::now() + expiry),
+            topic: format!("{TOPIC_ROOT}{}/{}", message.device_id, message.topic).into(),
+            payload: message.payload,
+            qos: message.qos.min(1),
+            retain: message.retain,
+            expires: message.expiry.map(|expiry| Instant::now() + expiry),
         };
-        let device = self.shared.registry.find(&device_id);
-        let results = device.map_or_else(Vec::new, |device| device.publish(&topic, &publish, &self.shared.limits));
+        let device = self.shared.registry.find(&message.device_id);
+        let limits = &self.shared.limits;
+        let results = device.map_or_else(Vec::new, |device| device.publish(&message.topic, &publish, limits));
         let (counts, any) = (&self.shared.stats, |result| results.contains(&result));
         if any(EnqueueResult::QueueFull) {
             counts.outbound_queue_full.increment();

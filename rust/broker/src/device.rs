@@ -15,7 +15,7 @@ use parking_lot::Mutex;
 use self::device_state::DeviceState;
 use crate::connection_mailbox::{CloseReason, Connection, EnqueueResult, OutboundPublish, Subscription};
 use crate::drop_reason::DropReason;
-use crate::inbound_queue::InboundQueue;
+use crate::inbound_queue::{EventDevice, InboundQueue};
 use crate::limits::BrokerLimits;
 use crate::rate_limit::TokenBucket;
 use crate::stats::QueueDepths;
@@ -47,6 +47,14 @@ impl RegisteredDevice {
         Self {
             id,
             state: Mutex::new(state),
+        }
+    }
+
+    /// The device in its events.
+    pub fn event_source(&self, credentials: CredentialSnapshot) -> EventDevice {
+        EventDevice {
+            device: credentials.number,
+            device_id: Arc::clone(&self.id),
         }
     }
 

@@ -32,18 +32,17 @@ impl EndpointQueues {
     pub fn join<'a>(&'a self, key: &'a str) -> QueueMembership<'a> {
         let slots = (!key.is_empty()).then(|| {
             let mut queues = self.queues.lock();
-            if !queues.contains_key(key) {
-                let slots = Arc::new(Semaphore::new(self.max_concurrent));
-                queues.insert(key.to_owned(), EndpointQueue { slots, members: 0 });
-            }
-            let queue = queues.get_mut(key)?;
+            let queue = queues.entry(key.to_owned()).or_insert_with(|| EndpointQueue {
+                slots: Arc::new(Semaphore::new(self.max_concurrent)),
+                members: 0,
+            });
             queue.members += 1;
-            Some(Arc::clone(&queue.slots))
+            Arc::clone(&queue.slots)
         });
         QueueMembership {
             queues: self,
             key,
-            slots: slots.flatten(),
+            slots,
         }
     }
 }

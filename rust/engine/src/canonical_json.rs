@@ -10,32 +10,8 @@ const MOST_DIGITS: i32 = 21;
 
 /// In quotes; control characters, quotes and backslashes are escaped, nothing else.
 pub fn write_string(out: &mut Vec<u8>, text: &str) {
-    let bytes = text.as_bytes();
-    let mut plain = 0;
-    out.push(b'"');
-    for (at, &byte) in bytes.iter().enumerate() {
-        if byte < 0x20 || byte == b'"' || byte == b'\\' {
-            out.extend_from_slice(&bytes[plain..at]);
-            write_escape(out, byte);
-            plain = at + 1;
-        }
-    }
-    out.extend_from_slice(&bytes[plain..]);
-    out.push(b'"');
-}
-
-#[cold]
-fn write_escape(out: &mut Vec<u8>, byte: u8) {
-    let short = match byte {
-        b'"' | b'\\' => byte,
-        b'\n' => b'n',
-        b'\r' => b'r',
-        b'\t' => b't',
-        0x08 => b'b',
-        0x0c => b'f',
-        _ => return write_text(out, format_args!("\\u{byte:04x}")),
-    };
-    out.extend_from_slice(&[b'\\', short]);
+    // A Vec takes every write.
+    let _ = serde_json::to_writer(out, text);
 }
 
 /// Whether JSON can hold this integer exactly; others are given to `write_double`.
@@ -44,7 +20,7 @@ pub fn is_exact(value: i64) -> bool {
 }
 
 pub fn write_integer(out: &mut Vec<u8>, value: i64) {
-    write_text(out, format_args!("{value}"));
+    let _ = serde_json::to_writer(out, &value);
 }
 
 /// As ECMAScript's Number.toString: the shortest digits that give the same double. NaN and infinity are null.

@@ -61,17 +61,15 @@ impl Engine {
         self.devices.sweep_metrics();
         let mut ids = Vec::with_capacity(metrics.len());
         let mut slots = Vec::with_capacity(later.len());
-        for (index, entry) in metrics.iter().chain(later).enumerate() {
+        for entry in metrics {
             let id = self.metric_id(entry.metric)?;
-            let has_slot = |slot: &u32| self.devices.metrics.get(*slot).number == entry.metric;
-            let known = if index < metrics.len() {
-                None
-            } else {
-                ids.iter().position(has_slot)
-            };
-            if index >= metrics.len() {
-                slots.push(known.unwrap_or(ids.len()));
-            }
+            ids.push(self.devices.metrics.in_unit(id, entry.unit));
+        }
+        for entry in later {
+            let id = self.metric_id(entry.metric)?;
+            let has_slot = |id: &u32| self.devices.metrics.get(*id).number == entry.metric;
+            let known = ids.iter().position(has_slot);
+            slots.push(known.unwrap_or(ids.len()));
             if known.is_none() {
                 ids.push(self.devices.metrics.in_unit(id, entry.unit));
             }

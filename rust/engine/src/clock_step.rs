@@ -25,13 +25,7 @@ impl Engine {
             let place = self.devices.place(number);
             let mut record = self.devices.record(place);
             shift_arrivals(record.header, step_ms, now_ms);
-            self.fired.clear();
-            let mut evaluation = RuleEvaluation {
-                at_ms: now_ms,
-                kind: RuleEvaluationKind::Due,
-                fired: &mut self.fired,
-                result: &mut result,
-            };
+            let mut evaluation = RuleEvaluation::new(now_ms, RuleEvaluationKind::Due, &mut self.fired, &mut result);
             shift_rules(&mut record, step_ms, &mut evaluation);
             if record.header.newest_ms != NEVER && watches_silence(record.header) {
                 self.mark_changed(place);

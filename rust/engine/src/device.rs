@@ -35,6 +35,7 @@ use crate::payload_parser::{MAX_AHEAD_MS, MessageTime, MetricValue};
 
 pub const WORD_BITS: usize = 64;
 
+#[derive(Default)]
 pub struct DeviceHeader {
     pub number: u32,
     /// Its index in the current batch's list of devices seen, if that entry is the device's.
@@ -118,22 +119,10 @@ impl DeviceHeader {
     pub fn new(number: u32) -> Self {
         Self {
             number,
-            seen_index: 0,
-            slot_count: 0,
-            condition_count: 0,
-            rule_count: 0,
-            value_count: 0,
             is_all_plain: true,
-            reports_u: false,
-            reports_envelope: false,
-            watched: false,
-            changed: false,
-            at_checkpoint: false,
-            time_by_device: false,
             newest_ms: NEVER,
             received_ms: NEVER,
-            matched: 0,
-            rare: None,
+            ..Self::default()
         }
     }
 

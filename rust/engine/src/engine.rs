@@ -89,13 +89,7 @@ impl Engine {
         for number in self.timers.take_due(&mut self.devices, now_ms) {
             let place = self.devices.place(number);
             let mut record = self.devices.record(place);
-            self.fired.clear();
-            let mut evaluation = RuleEvaluation {
-                at_ms: now_ms,
-                kind: RuleEvaluationKind::Due,
-                fired: &mut self.fired,
-                result: &mut result,
-            };
+            let mut evaluation = RuleEvaluation::new(now_ms, RuleEvaluationKind::Due, &mut self.fired, &mut result);
             evaluate(&mut record, &mut evaluation);
             self.timers.schedule(record.header);
         }

@@ -41,10 +41,8 @@ impl GrantWindow {
     }
 
     pub fn is_open(&mut self, at_ms: i64) -> bool {
-        let local = {
-            let at_s = at_ms.div_euclid(1000);
-            at_s.saturating_add(self.offset(at_s))
-        };
+        let at_s = at_ms.div_euclid(1000);
+        let local = at_s.saturating_add(self.offset(at_s));
         let day = local.div_euclid(DAY_S);
         let minute = local.rem_euclid(DAY_S) / 60;
         // 1970-01-01 was a Thursday.
@@ -74,29 +72,14 @@ impl GrantWindow {
         let Ok(at) = Timestamp::from_second(at_s) else {
             return OffsetSpan::default();
         };
-        let offset = i64::from(self.zone.to_offset(at).seconds());
-        // `preceding` is strict: a span also begins at an instant that is itself a transition.
-        let start_s = self
-            .zone
-            .preceding(at)
-            .next()
-            .map_or(i64::MIN, |change| change.timestamp().as_second());
-        let end_s = self
-            .zone
-            .following(at)
-            .next()
-            .map_or(i64::MAX, |change| change.timestamp().as_second());
-        let start_s = if self.is_transition(at_s) { at_s } else { start_s };
-        OffsetSpan { start_s, end_s, offset }
-    }
-
-    fn is_transition(&self, at_s: i64) -> bool {
-        let Ok(before) = Timestamp::from_second(at_s - 1) else {
-            return true;
-        };
-        self.zone
-            .following(before)
-            .next()
-            .is_some_and(|change| change.timestamp().as_second() == at_s)
+        // `preceding` is strict, and a span includes the instant of the transition that begins it.
+        let after = Timestamp::from_second(at_s + 1).unwrap_or(Timestamp::MAX);
+        let preceding = self.zone.preceding(after).next();
+        let following = self.zone.following(at).next();
+        OffsetSpan {
+            start_s: preceding.map_or(i64::MIN, |change| change.timestamp().as_second()),
+            end_s: following.map_or(i64::MAX, |change| change.timestamp().as_second()),
+            offset: i64::from(self.zone.to_offset(at).seconds()),
+        }
     }
 }

@@ -175,13 +175,7 @@ impl Engine {
     pub(crate) fn evaluate_rules(&mut self, raw: RawMessage<'_>, result: &mut BatchResult) {
         self.mark_changed(raw.place);
         let mut record = self.devices.record(raw.place);
-        self.fired.clear();
-        let mut evaluation = RuleEvaluation {
-            at_ms: raw.received_ms,
-            kind: RuleEvaluationKind::All,
-            fired: &mut self.fired,
-            result,
-        };
+        let mut evaluation = RuleEvaluation::new(raw.received_ms, RuleEvaluationKind::All, &mut self.fired, result);
         evaluate(&mut record, &mut evaluation);
         self.timers.schedule(record.header);
     }

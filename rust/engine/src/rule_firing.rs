@@ -20,9 +20,23 @@ pub enum RuleEvaluationKind {
 pub struct RuleEvaluation<'a> {
     pub at_ms: i64,
     pub kind: RuleEvaluationKind,
-    /// (command, rule) of the rules that have fired in it; empty at first.
+    /// (command, rule) of the rules that have fired in it.
     pub fired: &'a mut Vec<(u32, u32)>,
     pub result: &'a mut BatchResult,
+}
+
+impl<'a> RuleEvaluation<'a> {
+    /// `fired`: a buffer to reuse.
+    #[inline]
+    pub fn new(at_ms: i64, kind: RuleEvaluationKind, fired: &'a mut Vec<(u32, u32)>, result: &'a mut BatchResult) -> Self {
+        fired.clear();
+        Self {
+            at_ms,
+            kind,
+            fired,
+            result,
+        }
+    }
 }
 
 /// Whether the mask includes the outcome of the comparison. A comparison with NaN has no outcome.

@@ -5,7 +5,7 @@
 use std::time::{Duration, Instant};
 
 use latchboard_broker::{Broker, BrokerLimits, FirmwareProfile, ListenAddress, TransportKind};
-use latchboard_simulator::{ConnectionConfig, DeviceCredentials, Simulation, SimulationConfig};
+use latchboard_simulator::{ConnectionConfig, DeviceCredentials, FaultConfig, MqttVersion, Simulation, SimulationConfig};
 
 fn argument(index: usize, default: f64) -> f64 {
     std::env::args()
@@ -54,13 +54,21 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
     let before = resident_kib();
     let config = SimulationConfig {
         connection: ConnectionConfig {
+            host: "127.0.0.1".to_owned(),
             port: broker.addresses()[0].port(),
-            ..SimulationConfig::default().connection
+            websocket: false,
+            trusted_certificates: None,
+            mqtt_version: MqttVersion::V311,
         },
+        profile: FirmwareProfile::Native,
         rate,
         qos: qos as u8,
+        max_inflight: 20,
+        concurrent_connects: 200,
         duration: Some(Duration::from_secs_f64(seconds)),
-        ..SimulationConfig::default()
+        faults: FaultConfig::default(),
+        puback_log: false,
+        threads: 1,
     };
     let started = Instant::now();
     let simulation = Simulation::start(config, fleet)?;

@@ -28,7 +28,7 @@ pub struct ConnectionConfig {
 }
 
 /// Faults to inject. Shares are of the fleet's devices, 0 to 1; each fault selects other devices.
-#[derive(Debug, Clone)]
+#[derive(Debug, Clone, Default)]
 pub struct FaultConfig {
     /// The share that ignores commands.
     pub silent: f64,
@@ -45,21 +45,6 @@ pub struct FaultConfig {
     pub abrupt_reconnect_every: Option<Duration>,
     /// How often all devices close their connections without a DISCONNECT at the same moment and reconnect at once.
     pub reconnect_storm_every: Option<Duration>,
-}
-
-impl Default for FaultConfig {
-    fn default() -> Self {
-        Self {
-            silent: 0.0,
-            slow: 0.0,
-            slow_delay: Duration::from_secs(2),
-            duplicate: 0.0,
-            late: 0.0,
-            reconnect_every: None,
-            abrupt_reconnect_every: None,
-            reconnect_storm_every: None,
-        }
-    }
 }
 
 #[derive(Debug, Clone)]
@@ -79,27 +64,4 @@ pub struct SimulationConfig {
     /// Number every telemetry message of the native profile (metric `seq`) and keep the numbers that were acknowledged.
     pub puback_log: bool,
     pub threads: usize,
-}
-
-impl Default for SimulationConfig {
-    fn default() -> Self {
-        Self {
-            connection: ConnectionConfig {
-                host: "127.0.0.1".to_owned(),
-                port: 1883,
-                websocket: false,
-                trusted_certificates: None,
-                mqtt_version: MqttVersion::V311,
-            },
-            profile: FirmwareProfile::Native,
-            rate: 100.0,
-            qos: 1,
-            max_inflight: 20,
-            concurrent_connects: 200,
-            duration: None,
-            faults: FaultConfig::default(),
-            puback_log: false,
-            threads: 1,
-        }
-    }
 }

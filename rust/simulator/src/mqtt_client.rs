@@ -120,9 +120,7 @@ impl MqttClient {
     pub fn puback(&mut self, packet_id: NonZeroU16) -> io::Result<()> {
         let v5_packet = || v5::PublishAck {
             packet_id,
-            reason_code: v5::PublishAckReason::Success,
-            properties: Vec::new(),
-            reason_string: None,
+            ..v5::PublishAck::default()
         };
         self.encode(
             || v3::Packet::PublishAck { packet_id },
@@ -135,14 +133,10 @@ impl MqttClient {
     }
 
     pub fn disconnect(&mut self) -> io::Result<()> {
-        let v5_packet = || v5::Disconnect {
-            reason_code: v5::DisconnectReasonCode::NormalDisconnection,
-            session_expiry_interval_secs: None,
-            server_reference: None,
-            reason_string: None,
-            user_properties: Vec::new(),
-        };
-        self.encode(|| v3::Packet::Disconnect, || v5::Packet::Disconnect(v5_packet()))
+        self.encode(
+            || v3::Packet::Disconnect,
+            || v5::Packet::Disconnect(v5::Disconnect::default()),
+        )
     }
 
     pub async fn flush(&mut self) -> io::Result<()> {

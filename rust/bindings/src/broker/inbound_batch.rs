@@ -6,7 +6,7 @@ use latchboard_broker::{DeviceEvent, InboundBatch};
 use pyo3::prelude::*;
 use pyo3::types::{PyBytes, PyList, PyTuple};
 
-use crate::message_batch::{BatchMessage, TelemetryBatch};
+use crate::message_batch::TelemetryBatch;
 
 /// An event as a tuple: its kind, the device's number and id, and the fields of the kind in the order of `domain.devices.device_link`.
 // Easier to read as a table of five rows.
@@ -66,17 +66,7 @@ fn lock(batch: &Mutex<InboundBatch>) -> MutexGuard<'_, InboundBatch> {
 }
 
 pub fn to_python(py: Python<'_>, mut batch: InboundBatch) -> PyResult<PyInboundBatch> {
-    let messages = std::mem::take(&mut batch.telemetry).into_iter().map(|message| BatchMessage {
-        device: message.device,
-        arrived_ms: message.arrived_ms,
-        payload: message.payload,
-    });
-    let telemetry = Py::new(
-        py,
-        TelemetryBatch {
-            messages: messages.collect(),
-        },
-    )?;
+    let messages = std::mem::take(&mut batch.telemetry);
     let tuples: Vec<_> = batch
         .events
         .iter()
@@ -84,7 +74,7 @@ pub fn to_python(py: Python<'_>, mut batch: InboundBatch) -> PyResult<PyInboundB
         .collect::<PyResult<_>>()?;
     batch.events.clear();
     Ok(PyInboundBatch {
-        telemetry,
+        telemetry: Py::new(py, TelemetryBatch { messages })?,
         events: PyList::new(py, tuples)?.unbind(),
         batch: Mutex::new(batch),
     })

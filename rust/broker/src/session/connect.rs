@@ -11,7 +11,7 @@ use super::socket::{poll_read, write_final};
 use crate::broker_state::BrokerState;
 use crate::connection_mailbox::Connection;
 use crate::device::{AttachedConnection, CredentialSnapshot, RegisteredDevice, SessionRequest};
-use crate::inbound_queue::{DeviceEvent, EventDevice, MESSAGE_OVERHEAD, QueuePermit};
+use crate::inbound_queue::{DeviceEvent, MESSAGE_OVERHEAD, QueuePermit};
 use crate::limits::BrokerLimits;
 use crate::stats::BrokerStats;
 use crate::topic_authorization;
@@ -31,6 +31,8 @@ pub struct PeerInfo<'s> {
     pub certificate_names: Option<Vec<String>>,
     pub accepted: &'s AcceptedSocket,
 }
+
+type AuthenticatedDevice = (Arc<RegisteredDevice>, CredentialSnapshot);
 
 /// A connection whose CONNECT was accepted, before its session runs.
 pub(super) struct AcceptedConnection {
@@ -97,7 +99,7 @@ pub(super) async fn accept_connect(
     let max_packet_size = request.max_packet_size;
     let announce = |session_present, session| {
         let event = DeviceEvent::Connect {
-            source: event_source(&device, credentials),
+            source: device.event_source(credentials),
             protocol: protocol_name(level, peer.over_websocket),
             address: peer.address,
             at_ms: now_ms(),
@@ -128,13 +130,6 @@ fn assign_client_id(shared: &BrokerState, connect: &Connect) -> Option<ByteStrin
     (connect.client_id.is_empty()).then(|| shared.assign_client_id())
 }
 
-fn event_source(device: &RegisteredDevice, credentials: CredentialSnapshot) -> EventDevice {
-    EventDevice {
-        device: credentials.number,
-        device_id: Arc::clone(&device.id),
-    }
-}
-
 fn protocol_name(level: u8, over_websocket: bool) -> &'static str {
     match (level, over_websocket) {
         (5, false) => "mqtt/5",
@@ -147,11 +142,7 @@ fn protocol_name(level: u8, over_websocket: bool) -> &'static str {
 }
 
 /// The device that connects. From here on its connection need not make room for others.
-fn authenticate_peer(
-    shared: &BrokerState,
-    connect: &Connect,
-    peer: &PeerInfo<'_>,
-) -> Result<(Arc<RegisteredDevice>, CredentialSnapshot), u8> {
+fn authenticate_peer(shared: &BrokerState, connect: &Connect, peer: &PeerInfo<'_>) -> Result<AuthenticatedDevice, u8> {
     let authenticated = authenticate(shared, connect, peer).inspect_err(|_| peer.accepted.fail())?;
     if peer.accepted.connect() {
         return Ok(authenticated);
@@ -160,11 +151,7 @@ fn authenticate_peer(
     Err(reason::SERVER_BUSY)
 }
 
-fn authenticate(
-    shared: &BrokerState,
-    connect: &Connect,
-    peer: &PeerInfo<'_>,
-) -> Result<(Arc<RegisteredDevice>, CredentialSnapshot), u8> {
+fn authenticate(shared: &BrokerState, connect: &Connect, peer: &PeerInfo<'_>) -> Result<AuthenticatedDevice, u8> {
     let stats = &shared.stats;
     if connect.enhanced_auth {
         stats.refused_credentials.increment();
@@ -187,11 +174,7 @@ fn authenticate(
 
 /// The device that a verified certificate names. A username may be left out; another one than the certificate's is refused. The
 /// password does not matter.
-fn authenticate_by_certificate(
-    shared: &BrokerState,
-    connect: &Connect,
-    names: &[String],
-) -> Result<(Arc<RegisteredDevice>, CredentialSnapshot), u8> {
+fn authenticate_by_certificate(shared: &BrokerState, connect: &Connect, names: &[String]) -> Result<AuthenticatedDevice, u8> {
     let username = connect.username.as_deref().unwrap_or_default();
     let mut named = names.iter().filter(|name| username.is_empty() || *name == username);
     let found = named.find_map(|name| shared.registry.find_with_credentials(name));

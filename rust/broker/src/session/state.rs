@@ -76,9 +76,6 @@ impl Session {
     }
 
     pub(super) fn source(&self) -> EventDevice {
-        EventDevice {
-            device: self.credentials.number,
-            device_id: Arc::clone(&self.device.id),
-        }
+        self.device.event_source(self.credentials)
     }
 }

@@ -2,8 +2,7 @@
 //!
 //! The broker cuts the frames itself, before the codec crate sees them: only so can it skip an oversize payload without buffering it.
 
-use bytes::{Buf, Bytes, BytesMut};
-use bytestring::ByteString;
+use bytes::{Buf, BytesMut};
 use rmqtt_codec::{v3, v5};
 use tokio_util::codec::Decoder;
 
@@ -78,13 +77,9 @@ impl PacketCodec {
         match self.frame(input)? {
             FrameStatus::Incomplete => Ok(None),
             FrameStatus::Oversize { qos, packet_id } => Ok(Some(Packet::OversizePublish(Publish {
-                topic: ByteString::new(),
-                payload: Bytes::new(),
                 qos,
-                retain: false,
-                dup: false,
                 packet_id,
-                message_expiry_s: None,
+                ..Publish::default()
             }))),
             FrameStatus::Complete => self.decode(input),
         }

@@ -20,8 +20,7 @@ fn publish_ack(packet_id: NonZeroU16, code: u8) -> v5::PublishAck {
     v5::PublishAck {
         packet_id,
         reason_code: v5::PublishAckReason::try_from(code).unwrap_or(v5::PublishAckReason::UnspecifiedError),
-        properties: Vec::new(),
-        reason_string: None,
+        ..v5::PublishAck::default()
     }
 }
 
@@ -82,14 +81,7 @@ impl PacketCodec {
 
     /// A CONNACK that refuses the connection.
     pub fn refuse(&mut self, out: &mut BytesMut, code: u8) {
-        let properties = ConnackProperties {
-            session_present: false,
-            session_expiry_s: None,
-            receive_maximum: u16::MAX,
-            maximum_packet_size: 0,
-            assigned_client_id: None,
-        };
-        self.connack(out, code, properties);
+        self.connack(out, code, ConnackProperties::default());
     }
 
     /// Err when the packet is larger than the client's maximum packet size; then nothing is written.
@@ -144,8 +136,7 @@ impl PacketCodec {
             v5::Packet::PublishComplete(v5::PublishAck2 {
                 packet_id,
                 reason_code: v5::PublishAck2Reason::try_from(code).unwrap_or(v5::PublishAck2Reason::Success),
-                properties: Vec::new(),
-                reason_string: None,
+                ..v5::PublishAck2::default()
             })
         };
         self.encode_ack(out, packet_id, v3, v5);
@@ -200,10 +191,7 @@ impl PacketCodec {
             let reason_code = v5::DisconnectReasonCode::try_from(code).unwrap_or(v5::DisconnectReasonCode::UnspecifiedError);
             let packet = v5::Disconnect {
                 reason_code,
-                session_expiry_interval_secs: None,
-                server_reference: None,
-                reason_string: None,
-                user_properties: Vec::new(),
+                ..v5::Disconnect::default()
             };
             let _ = codec.encode(v5::Packet::Disconnect(packet), out);
         }

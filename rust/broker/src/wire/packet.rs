@@ -38,6 +38,7 @@ pub struct Connect {
     pub enhanced_auth: bool,
 }
 
+#[derive(Default)]
 pub struct Publish {
     pub topic: ByteString,
     pub payload: Bytes,
@@ -85,6 +86,7 @@ pub enum Packet {
 }
 
 /// What a CONNACK carries beside its reason code.
+#[derive(Default)]
 pub struct ConnackProperties {
     pub session_present: bool,
     pub session_expiry_s: Option<u32>,

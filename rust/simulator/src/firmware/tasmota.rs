@@ -1,6 +1,8 @@
 //! Tasmota: it publishes on `tele/…` and `stat/…` and receives on `cmnd/…`. A `Backlog` runs several steps; the last publishes the
 //! command's id.
 
+use jiff::Timestamp;
+
 use super::message::{DeviceMessage, ReceivedCommand, ReceivedMessage, RelayAction, SensorSample, on_off};
 
 pub(super) fn online_messages(relay: bool, now_ms: i64) -> Vec<DeviceMessage> {
@@ -108,35 +110,8 @@ pub(super) fn result(command: &ReceivedCommand, _relay: bool, _now_ms: i64) -> V
     vec![DeviceMessage::new("stat/ACK", command.id.clone())]
 }
 
-/// `2026-11-21T08:43:41` in UTC, by Howard Hinnant's algorithm `civil_from_days`.
+/// `2026-11-21T08:43:41` in UTC.
 fn iso_utc(now_ms: i64) -> String {
-    let (days, second) = (now_ms.div_euclid(86_400_000), now_ms.rem_euclid(86_400_000) / 1000);
-    let shifted = days + 719_468;
-    let era = shifted.div_euclid(146_097);
-    let day_of_era = shifted.rem_euclid(146_097);
-    let year_of_era = (day_of_era - day_of_era / 1460 + day_of_era / 36_524 - day_of_era / 146_096) / 365;
-    let day_of_year = day_of_era - (365 * year_of_era + year_of_era / 4 - year_of_era / 100);
-    let shifted_month = (5 * day_of_year + 2) / 153;
-    let day = day_of_year - (153 * shifted_month + 2) / 5 + 1;
-    let month = if shifted_month < 10 {
-        shifted_month + 3
-    } else {
-        shifted_month - 9
-    };
-    let year = year_of_era + era * 400 + i64::from(month <= 2);
-    let (hour, minute) = (second / 3600, second / 60 % 60);
-    format!("{year:04}-{month:02}-{day:02}T{hour:02}:{minute:02}:{:02}", second % 60)
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn times_are_formatted_as_tasmota_formats_them() {
-        assert_eq!(iso_utc(0), "1970-01-01T00:00:00");
-        assert_eq!(iso_utc(951_782_399_000), "2000-02-28T23:59:59");
-        assert_eq!(iso_utc(951_868_799_999), "2000-02-29T23:59:59");
-        assert_eq!(iso_utc(1_795_250_621_000), "2026-11-21T08:43:41");
-    }
+    let now = Timestamp::from_millisecond(now_ms).unwrap_or_default();
+    now.strftime("%Y-%m-%dT%H:%M:%S").to_string()
 }
