@@ -21,7 +21,7 @@ const listeners = new Set();
 /* Whether the service refuses every page because this person must set up a second factor first. */
 export const lacksFactor = signal(false);
 
-export class Refusal extends Error {
+class Refusal extends Error {
   constructor(status, body) {
     super(body.message ?? `The service responded with status ${status}.`);
     this.status = status;
@@ -221,10 +221,7 @@ function forget() {
 }
 
 window.addEventListener("storage", ({ key, newValue }) => {
-  if (key === SIGNED_IN && newValue === null) {
-    access = null;
-    for (const listener of listeners) listener(null);
-  }
+  if (key === SIGNED_IN && newValue === null) forget();
 });
 
 localStorage.removeItem("latchboard.refreshToken"); // releases before the cookie kept the token here

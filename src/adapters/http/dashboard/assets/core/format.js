@@ -53,7 +53,7 @@ export const number = (value, digits = 5) => formatter("NumberFormat", { maximum
 export const whole = (value) => formatter("NumberFormat", {}).format(value);
 
 const SYMBOLS = { celsius: "°C", fahrenheit: "°F", percent: "%", volt: "V", volts: "V", ampere: "A", amperes: "A", watt: "W", watts: "W", dbm: "dBm", hectopascal: "hPa" };
-export const unitSymbol = (unit) => (unit ? (SYMBOLS[unit.toLowerCase()] ?? unit) : "");
+const unitSymbol = (unit) => (unit ? (SYMBOLS[unit.toLowerCase()] ?? unit) : "");
 
 /* A reading as text: `21.4 °C`, `eco`. */
 export function reading({ value, valueText, unit }) {
@@ -66,7 +66,9 @@ export function seconds(count) {
   return formatter("NumberFormat", { style: "unit", unit, unitDisplay: "long" }).format(count / size);
 }
 
-export const minuteClock = (minute) => `${String(Math.floor(minute / 60)).padStart(2, "0")}:${String(minute % 60).padStart(2, "0")}`;
+/* Minutes of the day as `HH:MM`, and back; none is "" and null. */
+export const minuteClock = (minute) => (minute === null || minute === undefined ? "" : `${String(Math.floor(minute / 60)).padStart(2, "0")}:${String(minute % 60).padStart(2, "0")}`);
+export const minuteOf = (text) => (text ? Number(text.slice(0, 2)) * 60 + Number(text.slice(3, 5)) : null);
 
 /* For `datetime-local`, in the browser's time zone. */
 export const localInput = (moment) => new Date(ms(moment) - new Date(ms(moment)).getTimezoneOffset() * 60_000).toISOString().slice(0, 16);

@@ -16,7 +16,7 @@ export const FINAL = new Set(["DONE", "FAILED", "TIMED_OUT", "EXPIRED"]);
 export const KINDS = { QUEUED: "wait", SENT: "wait", ACKED: "wait", DONE: "good", FAILED: "bad", TIMED_OUT: "bad", EXPIRED: "bad" };
 
 /* An idempotency key: a request that is repeated after a lost response is not executed twice. */
-export function requestKey() {
+function requestKey() {
   return [...crypto.getRandomValues(new Uint8Array(16))].map((byte) => byte.toString(16).padStart(2, "0")).join("");
 }
 

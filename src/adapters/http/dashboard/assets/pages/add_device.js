@@ -2,13 +2,13 @@
 
 import { call, get } from "../core/api.js";
 import { html, useState } from "../core/html.js";
-import { errorText, t } from "../core/i18n.js";
+import { t } from "../core/i18n.js";
 import { useLoad } from "../core/live_updates.js";
 import { go, place } from "../core/router.js";
 import { mayEdit } from "../core/signed_in_user.js";
-import { Button, Card, Empty, LinkButton, Loaded, PageHead } from "../ui/basic_components.js";
-import { Fields, initialValues, readValues } from "../ui/form_fields.js";
+import { Card, Empty, LinkButton, Loaded, PageHead } from "../ui/basic_components.js";
 import { Icon } from "../ui/icons.js";
+import { PageForm } from "../ui/page_form.js";
 import { keepCredentials } from "./add_device/new_device_credentials.js";
 import { Onboarding } from "./add_device/onboarding.js";
 
@@ -46,30 +46,10 @@ function Name({ boardType, apps, projects }) {
     ...(projects.length > 1 ? [{ name: "projectId", label: t("Project"), options: projects.map(({ projectId, name }) => [projectId, name]) }] : []),
     { name: "location", label: t("Place"), hint: t("For example: greenhouse 2, north wall") },
   ];
-  const [values, setValues] = useState(() => initialValues(fields));
-  const [faults, setFaults] = useState({});
-  const [said, setSaid] = useState("");
-  const [busy, setBusy] = useState(false);
-  const submit = async (event) => {
-    event.preventDefault();
-    if (busy) return;
-    setBusy(true);
-    setSaid("");
-    try {
-      const { deviceId } = await call("POST", "/devices/register", { boardType, ...readValues(fields, values) });
-      keepCredentials(deviceId, await call("POST", `/devices/${deviceId}/credentials`));
-      go(`add/${deviceId}`);
-    } catch (error) {
-      setFaults(Object.fromEntries((error.details ?? []).map(({ field, message }) => [field, message])));
-      setSaid(errorText(error));
-      setBusy(false);
-    }
+  const send = async (values) => {
+    const { deviceId } = await call("POST", "/devices/register", { boardType, ...values });
+    keepCredentials(deviceId, await call("POST", `/devices/${deviceId}/credentials`));
+    go(`add/${deviceId}`);
   };
-  return html`<${Card} title=${t("2. What is it called?")}>
-    <form onSubmit=${submit}>
-      <${Fields} fields=${fields} values=${values} faults=${faults} prefix="new" onChange=${(name, value) => setValues((before) => ({ ...before, [name]: value }))} />
-      ${said ? html`<div class="problem" role="alert">${said}</div>` : null}
-      <${Button} type="submit" kind="main" icon="chevron-right" aria-busy=${busy ? "true" : null}>${t("Continue")}<//>
-    </form>
-  <//>`;
+  return html`<${Card} title=${t("2. What is it called?")}><${PageForm} fieldsOf=${() => fields} prefix="new" action=${t("Continue")} icon="chevron-right" send=${send} /><//>`;
 }

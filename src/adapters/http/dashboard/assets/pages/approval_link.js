@@ -10,9 +10,7 @@ import { errorText, t, word } from "../core/i18n.js";
 import { canUsePasskeys, usePasskey } from "../core/passkeys.js";
 import { Badge, Button, Facts, Skeleton, Time } from "../ui/basic_components.js";
 import { Field } from "../ui/form_fields.js";
-import { paramFacts } from "./approvals.js";
-
-const KINDS = { APPROVED: "good", DENIED: "bad", EXPIRED: "off" };
+import { KINDS, paramFacts } from "./approvals.js";
 
 export function Decide({ token }) {
   const [linked, setLinked] = useState(null);

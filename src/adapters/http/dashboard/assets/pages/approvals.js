@@ -15,7 +15,7 @@ import { withStepUp } from "../ui/step_up.js";
 import { DeviceIcon, Presence, RelayState } from "../ui/device_switch.js";
 
 const PAGE = 25;
-const KINDS = { APPROVED: "good", DENIED: "bad", EXPIRED: "off", PENDING: "wait" };
+export const KINDS = { APPROVED: "good", DENIED: "bad", EXPIRED: "off", PENDING: "wait" };
 
 export function Approvals() {
   const open = useLoad((signal) => pages("/approvals?status=PENDING&limit=100", signal), [], ofKind("approval_"));

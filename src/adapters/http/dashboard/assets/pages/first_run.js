@@ -5,8 +5,8 @@ import { firstRunState, makeFirstAccount } from "../core/api.js";
 import { html, useEffect, useState } from "../core/html.js";
 import { errorText, t } from "../core/i18n.js";
 import { go, place } from "../core/router.js";
-import { Button, LinkButton, Skeleton } from "../ui/basic_components.js";
-import { Fields } from "../ui/form_fields.js";
+import { LinkButton, Skeleton } from "../ui/basic_components.js";
+import { PageForm } from "../ui/page_form.js";
 
 const SPENT = { FIRST_RUN_LINK_INVALID: "LINK_NEEDED", FIRST_RUN_LINK_EXPIRED: "LINK_EXPIRED", ACCOUNT_EXISTS: "DONE" };
 
@@ -33,37 +33,22 @@ const closed = () => ({
 const Closed = ({ state }) => html`<p role="status">${closed()[state]}</p>${state === "DONE" ? html`<${LinkButton} href="#/devices" kind="main wide">${t("Sign in")}<//>` : null}`;
 
 function OwnerForm({ token, start, spent }) {
-  const [values, setValues] = useState({ name: "", email: "", password: "", shown: false });
-  const [faults, setFaults] = useState({});
-  const [said, setSaid] = useState("");
-  const [busy, setBusy] = useState(false);
-  const fields = [
+  const fieldsOf = ({ shown }) => [
     { name: "name", label: t("Your name"), required: true, autocomplete: "name", autofocus: true },
     { name: "email", label: t("Email"), type: "email", required: true, autocomplete: "username", hint: t("You sign in with it.") },
-    { name: "password", label: t("Password"), type: values.shown ? "text" : "password", required: true, minlength: 8, maxlength: 256, autocomplete: "new-password", hint: t("8 to 256 characters") },
+    { name: "password", label: t("Password"), type: shown ? "text" : "password", required: true, minlength: 8, maxlength: 256, autocomplete: "new-password", hint: t("8 to 256 characters") },
     { name: "shown", label: t("Show the password"), type: "checkbox" },
   ];
-  const submit = async (event) => {
-    event.preventDefault();
-    if (busy) return;
-    setBusy(true);
-    setSaid("");
-    try {
-      const { name, email, password } = values;
-      await makeFirstAccount({ token, name, email, password });
-      go("network");
-      await start();
-    } catch (error) {
-      if (SPENT[error.code]) return spent(SPENT[error.code]);
-      setFaults(Object.fromEntries((error.details ?? []).map(({ field, message }) => [field, message])));
-      setSaid(error.details?.length ? "" : errorText(error));
-      setBusy(false);
-    }
+  const send = async ({ name, email, password }) => {
+    await makeFirstAccount({ token, name, email, password });
+    go("network");
+    await start();
   };
-  return html`<form onSubmit=${submit}>
+  const refused = (error) => {
+    if (SPENT[error.code]) spent(SPENT[error.code]);
+    return error.details?.length ? "" : errorText(error);
+  };
+  return html`<${PageForm} fieldsOf=${fieldsOf} prefix="owner" action=${t("Make my login")} kind="main wide" send=${send} refused=${refused}>
     <p class="dim intro">${t("Make your login. You become the Owner of this installation.")}</p>
-    <${Fields} fields=${fields} values=${values} faults=${faults} prefix="owner" onChange=${(name, value) => setValues((before) => ({ ...before, [name]: value }))} />
-    ${said ? html`<div class="problem" role="alert">${said}</div>` : null}
-    <${Button} type="submit" kind="main wide" aria-busy=${busy ? "true" : null}>${t("Make my login")}<//>
-  </form>`;
+  <//>`;
 }

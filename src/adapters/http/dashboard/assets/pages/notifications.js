@@ -1,7 +1,7 @@
 /* What the person is told and where: by the service on their channels, and in this browser while a tab is open. */
 
 import { call, get } from "../core/api.js";
-import { minuteClock, zone } from "../core/format.js";
+import { minuteClock, minuteOf, zone } from "../core/format.js";
 import { html, useState } from "../core/html.js";
 import { errorText, language, t } from "../core/i18n.js";
 import { useLoad } from "../core/live_updates.js";
@@ -32,7 +32,7 @@ export function NotificationCards() {
 }
 
 function SettingsForm({ settings, reload }) {
-  const [values, setValues] = useState(() => ({ topics: settings.topics, mail: settings.mail, offlineMinutes: settings.offlineMinutes, quietFrom: clockOf(settings.quietFromMinute), quietTo: clockOf(settings.quietToMinute) }));
+  const [values, setValues] = useState(() => ({ topics: settings.topics, mail: settings.mail, offlineMinutes: settings.offlineMinutes, quietFrom: minuteClock(settings.quietFromMinute), quietTo: minuteClock(settings.quietToMinute) }));
   const fields = [
     { name: "topics", label: t("Tell me when"), type: "many", options: topics() },
     { name: "mail", label: t("By mail to {email}", { email: me.value.email }), type: "checkbox" },
@@ -48,9 +48,6 @@ function SettingsForm({ settings, reload }) {
   return html`<${Fields} fields=${fields} values=${values} onChange=${(name, value) => setValues((before) => ({ ...before, [name]: value }))} prefix="told" />
     <${Button} kind="main" act=${save}>${t("Save the notification settings")}<//>`;
 }
-
-const clockOf = (minute) => (minute === null ? "" : minuteClock(minute));
-const minuteOf = (text) => (text ? Number(text.slice(0, 2)) * 60 + Number(text.slice(3, 5)) : null);
 
 function Channels({ channels, reload }) {
   const add = async (name, destination) => {

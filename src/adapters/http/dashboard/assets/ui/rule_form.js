@@ -11,8 +11,7 @@ import { ask, DialogForm, openDialog } from "./dialog.js";
 import { Field } from "./form_fields.js";
 import { Icon } from "./icons.js";
 import { COMPARATORS } from "./rule_texts.js";
-import { readParams, SchemaFields, startValues } from "./schema_form.js";
-import { tell } from "./toasts.js";
+import { readParams, SchemaFields, startParams } from "./schema_form.js";
 
 const WEEK_MS = 7 * 86_400_000;
 const MOST_CONDITIONS = 10;
@@ -45,7 +44,7 @@ function RuleForm({ rule, path, of, intro, metrics, commands, done }) {
   const blank = () => ({ metric: metrics[0], comparator: ">", value: "" });
   const editable = (conditions) => conditions.map((each) => ({ ...each, was: each.value }));
   const [values, setValues] = useState(() => ({ name: rule?.name ?? "", match: rule?.match ?? "ALL", conditions: editable(rule?.conditions ?? [blank()]), clearConditions: editable(rule?.clearConditions ?? []), forSeconds: rule?.forSeconds ?? 0, cooldownSeconds: rule?.cooldownSeconds ?? 0, priority: rule?.priority ?? 100, command: rule?.action.command ?? commands[0]?.name }));
-  const [params, setParams] = useState(() => startOf(commands, values.command, rule?.action.params));
+  const [params, setParams] = useState(() => startParams(commands, values.command, rule?.action.params));
   const [faults, setFaults] = useState({});
   const [trial, setTrial] = useState(null);
   const put = (changes) => setValues((before) => ({ ...before, ...changes }));
@@ -78,7 +77,7 @@ function RuleForm({ rule, path, of, intro, metrics, commands, done }) {
       <${Conditions} name="conditions" label=${t("Condition")} list=${values.conditions} least=${1} metrics=${metrics} faults=${faults} onChange=${(list) => put({ conditions: list })} blank=${blank} />
     </fieldset>
     <fieldset class="group"><legend>${t("Then")}</legend>
-      <${Field} id="rule-command" name="command" label=${t("Command")} options=${commands.map(({ name, label }) => [name, `${label} (${name})`])} value=${values.command} fault=${faults["action.command"]} onChange=${(command) => (put({ command }), setParams(startOf(commands, command, null)))} />
+      <${Field} id="rule-command" name="command" label=${t("Command")} options=${commands.map(({ name, label }) => [name, `${label} (${name})`])} value=${values.command} fault=${faults["action.command"]} onChange=${(command) => (put({ command }), setParams(startParams(commands, command, null)))} />
       ${schema && params ? html`<${SchemaFields} schema=${schema} values=${params} onChange=${setParams} faults=${Object.fromEntries(Object.entries(faults).map(([name, text]) => [name.replace(/^action\./, ""), text]))} />` : null}
     </fieldset>
     <details class="group" open=${Boolean(rule && (rule.forSeconds || rule.cooldownSeconds || rule.clearConditions.length))}><summary>${t("Timing and priority")}</summary>
@@ -90,11 +89,6 @@ function RuleForm({ rule, path, of, intro, metrics, commands, done }) {
     ${trial ? html`<${Trial} ...${trial} />` : null}
   <//>`;
 }
-
-const startOf = (commands, command, given) => {
-  const schema = commands.find(({ name }) => name === command)?.paramsSchema;
-  return schema ? startValues(schema, given) : null;
-};
 
 function Conditions({ name, label, list, least, metrics, faults, onChange, blank }) {
   const put = (index, changes) => onChange(list.map((each, at) => (at === index ? { ...each, ...changes } : each)));

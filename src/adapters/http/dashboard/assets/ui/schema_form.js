@@ -29,6 +29,12 @@ function startObject(schema, given) {
   }));
 }
 
+/* Those of a command, of which some may be given; null for a command that has none. */
+export function startParams(commands, command, given) {
+  const schema = commands.find(({ name }) => name === command)?.paramsSchema;
+  return schema ? startValues(schema, given) : null;
+}
+
 const firstValue = (schema) => schema.enum?.[0] ?? { boolean: false, number: schema.minimum ?? "", integer: schema.minimum ?? "" }[schema.type] ?? "";
 
 /* The parameters as typed. Throws an error that names the field when the JSON is wrong. */

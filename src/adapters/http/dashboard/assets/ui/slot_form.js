@@ -8,7 +8,7 @@ import { clockChange, isZone, localIn, toMs } from "../core/time_zone_conversion
 import { DialogForm, openDialog } from "./dialog.js";
 import { Fields } from "./form_fields.js";
 import { Icon } from "./icons.js";
-import { readParams, SchemaFields, startValues } from "./schema_form.js";
+import { readParams, SchemaFields, startParams } from "./schema_form.js";
 import { repeatOf, rruleOf } from "./slot_times.js";
 
 const DAY_MS = 86_400_000;
@@ -32,12 +32,12 @@ function initial(old) {
 function SlotForm({ slot, old, path, commands, intro, done }) {
   const first = useState(() => initial(old))[0];
   const [values, setValues] = useState(first);
-  const [params, setParams] = useState(() => Object.fromEntries(EDGES.map((edge) => [edge, startOf(commands, old?.[`${edge}Command`])])));
+  const [params, setParams] = useState(() => Object.fromEntries(EDGES.map((edge) => [edge, startParams(commands, old?.[`${edge}Command`].command, old?.[`${edge}Command`].params)])));
   const [faults, setFaults] = useState({});
   const put = (name, value) => {
     setValues((before) => ({ ...before, [name]: value }));
     const edge = { onCommand: "on", offCommand: "off" }[name];
-    if (edge) setParams((before) => ({ ...before, [edge]: startOf(commands, { command: value, params: null }) }));
+    if (edge) setParams((before) => ({ ...before, [edge]: startParams(commands, value, null) }));
   };
   const mark = (details) => {
     setFaults(Object.fromEntries(details.map(({ field, message }) => [place(field, values.repeat), message])));
@@ -55,11 +55,6 @@ function SlotForm({ slot, old, path, commands, intro, done }) {
     <${ClockNote} values=${values} />
   <//>`;
 }
-
-const startOf = (commands, order) => {
-  const schema = order && commands.find(({ name }) => name === order.command)?.paramsSchema;
-  return schema ? startValues(schema, order.params) : null;
-};
 
 const place = (field, repeat) => ({ onTs: repeat === "once" || repeat === "other" ? "on" : "onTime", offTs: repeat === "once" || repeat === "other" ? "off" : "offTime", rrule: "repeat" })[field] ?? field.split(".")[0];
 

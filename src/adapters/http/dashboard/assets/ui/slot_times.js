@@ -4,7 +4,7 @@ import { clock, dayMonth, weekdays, zone } from "../core/format.js";
 import { t } from "../core/i18n.js";
 import { localIn } from "../core/time_zone_conversion.js";
 
-export const DAY_CODES = ["SU", "MO", "TU", "WE", "TH", "FR", "SA"];
+const DAY_CODES = ["SU", "MO", "TU", "WE", "TH", "FR", "SA"];
 
 /* {repeat: "once" | "daily" | "days" | "other", days: [0–6]} of a slot. */
 export function repeatOf({ rrule, onTs, timezone }) {

@@ -45,7 +45,7 @@ async function loadSpark(deviceId, signal) {
 }
 
 /* `values`: [[ms, value]], oldest first. */
-export function Spark({ values }) {
+function Spark({ values }) {
   if (values.length < 2) return html`<svg viewBox=${`0 0 ${WIDTH} ${HEIGHT}`} width=${WIDTH} height=${HEIGHT} aria-hidden="true"><line x1="0" x2=${WIDTH} y1=${HEIGHT / 2} y2=${HEIGHT / 2} class="spark-none" /></svg>`;
   const numbers = values.map(([, value]) => value);
   const low = Math.min(...numbers);

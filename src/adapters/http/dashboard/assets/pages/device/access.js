@@ -1,7 +1,7 @@
 /* Who may switch this device, when and how often; and why a call is allowed or denied. */
 
 import { call, get } from "../../core/api.js";
-import { localInput, minuteClock, near, weekdays, zone } from "../../core/format.js";
+import { localInput, minuteClock, minuteOf, near, weekdays, zone } from "../../core/format.js";
 import { html, useState } from "../../core/html.js";
 import { n, serviceText, t } from "../../core/i18n.js";
 import { ofKind, useLoad } from "../../core/live_updates.js";
@@ -64,8 +64,8 @@ function GrantForm({ grant, path, keys, members, commands, isGroup, done }) {
     ...(grant || isGroup ? [] : [{ name: "appliesVia", label: t("Covers"), options: [["device", t("this device")], ["project", t("every device of its project")]] }]),
     { name: "scope", label: t("Scope"), value: grant?.scope ?? "WRITE", options: Object.entries(SCOPES()) },
     { name: "activeDays", label: t("Days (none: every day)"), type: "days", value: grant?.activeDays ?? [] },
-    { name: "from", label: t("From"), type: "time", value: clockOf(grant?.activeFromMinute) },
-    { name: "to", label: t("To"), type: "time", value: clockOf(grant?.activeToMinute), hint: t("Earlier than the start: the window passes midnight.") },
+    { name: "from", label: t("From"), type: "time", value: minuteClock(grant?.activeFromMinute) },
+    { name: "to", label: t("To"), type: "time", value: minuteClock(grant?.activeToMinute), hint: t("Earlier than the start: the window passes midnight.") },
     { name: "timezone", label: t("Time zone"), value: grant?.timezone ?? zone() },
     { name: "rateLimitPerMinute", label: t("Calls per minute"), type: "integer", min: 1, max: 1000, value: grant?.rateLimitPerMinute ?? "" },
     { name: "expires", label: t("Expires"), type: "datetime-local", value: grant?.expiresAt ? localInput(grant.expiresAt) : "" },
@@ -78,12 +78,12 @@ function GrantForm({ grant, path, keys, members, commands, isGroup, done }) {
   };
   const send = () => {
     const { who, all, from, to, expires, commands: chosen = [], ...rest } = readValues(fields, values);
-    const body = { ...rest, commands: all ? ["*"] : chosen, activeFromMinute: minutes(from), activeToMinute: minutes(to), expiresAt: expires ? new Date(expires).toISOString() : null, rateLimitPerMinute: rest.rateLimitPerMinute ?? null };
+    const body = { ...rest, commands: all ? ["*"] : chosen, activeFromMinute: minuteOf(from), activeToMinute: minuteOf(to), expiresAt: expires ? new Date(expires).toISOString() : null, rateLimitPerMinute: rest.rateLimitPerMinute ?? null };
     if (grant) return call("PATCH", `${path}/grants/${grant.grantId}`, body);
     const [kind, id] = who.split(":");
     return call("POST", `${path}/grants`, { ...Object.fromEntries(Object.entries(body).filter(([, value]) => value !== null)), [kind]: id });
   };
-  const spans = activeSpans({ activeDays: values.activeDays, activeFromMinute: minutes(values.from), activeToMinute: minutes(values.to) ?? minutes(values.from) });
+  const spans = activeSpans({ activeDays: values.activeDays, activeFromMinute: minuteOf(values.from), activeToMinute: minuteOf(values.to) ?? minuteOf(values.from) });
   return html`<${DialogForm} title=${grant ? t("Edit the grant of {name}", { name: grant.subject.name }) : t("New grant")} action=${grant ? t("Save") : t("Grant")} done=${done} mark=${mark} send=${send}>
     <${Fields} fields=${fields} values=${values} faults=${faults} onChange=${(name, value) => setValues((before) => ({ ...before, [name]: value }))} />
     <${WeekPicture} spans=${spans} label=${t("Active")} />
@@ -91,13 +91,6 @@ function GrantForm({ grant, path, keys, members, commands, isGroup, done }) {
 }
 
 const PLACES = { activeFromMinute: "from", activeToMinute: "to", expiresAt: "expires", apiKeyId: "who", membershipId: "who" };
-const clockOf = (minute) => (minute === null || minute === undefined ? "" : minuteClock(minute));
-
-function minutes(text) {
-  if (!text) return null;
-  const [hour, past] = text.split(":").map(Number);
-  return hour * 60 + past;
-}
 
 function Explain({ path }) {
   const [said, setSaid] = useState(null);

@@ -52,7 +52,7 @@ export async function loadBuckets(path, metric, range, signal) {
   return (await get(`${path}/telemetry?${query}`, signal)).reverse();
 }
 
-export async function loadMarks(deviceId, [since, until], signal) {
+async function loadMarks(deviceId, [since, until], signal) {
   const of = async (type, kind) => {
     const query = new URLSearchParams({ deviceId, type, since: Math.floor(since), until: Math.ceil(until), limit: 200 });
     return (await get(`/events?${query}`, signal)).data.map(({ timestamp, description }) => ({ at: timestamp, kind, label: serviceText(description) }));
