@@ -100,7 +100,7 @@ async def _register(service: Service, count: int) -> list[tuple[str, str]]:
     from app.cli.first_account import create_first_account
     from app.config.settings import Settings
     from app.wiring.compose import compose
-    from domain.devices.registration import DeviceRegistration
+    from domain.devices.registration import DeviceRegistrationInput
     from domain.sign_in.token_issuer import SessionTokenIssuer
 
     names = {name.removeprefix("LATCHBOARD_").lower(): value for name, value in service.settings.items()}
@@ -116,7 +116,7 @@ async def _register(service: Service, count: int) -> list[tuple[str, str]]:
 
     async def one(number: int) -> tuple[str, str]:
         async with places:
-            device = await program.services.devices.register(caller, DeviceRegistration(f"Device {number}", "ESP32", "PUMP"))
+            device = await program.services.devices.register(caller, DeviceRegistrationInput(f"Device {number}", "ESP32", "PUMP"))
             made = await program.services.credentials.generate(caller, device.device_id, rotate=False)
             return str(device.device_id), made.password
 

@@ -26,7 +26,7 @@ from c_lower_bound import lower_bound
 from domain.kernel.columnar_records import read_column
 from domain.telemetry.engine.reference_batch import InMemoryTelemetryBatch
 from domain.telemetry.engine.reference_engine import ReferenceEngine
-from domain.telemetry.reading_packing import LatestMetricValue, pack_latest
+from domain.telemetry.reading_packing import CheckpointMetricValue, pack_latest
 from independent_fleet import METRICS, NOW_MS, Device, Message, device, devices, messages, payload
 from other_rule_engines import PEERS
 
@@ -55,7 +55,9 @@ def named_engine(engine: Engine) -> Engine:
 
 
 def checkpoint(of: Device) -> bytes:
-    return pack_latest(NOW_MS - 1, [LatestMetricValue(metric + 1, -100.0, NOW_MS - 1, NOW_MS - 1, None) for metric in of.metrics])
+    return pack_latest(
+        NOW_MS - 1, [CheckpointMetricValue(metric + 1, -100.0, NOW_MS - 1, NOW_MS - 1, None) for metric in of.metrics]
+    )
 
 
 def batches(given: Sequence[Message]) -> list[list[Message]]:

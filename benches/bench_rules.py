@@ -20,7 +20,7 @@ from adapters.engine.native_engine import NativeEngine
 from domain.rules.model import Comparator, RuleCondition, RuleSpec
 from domain.telemetry.engine.reference_batch import InMemoryTelemetryBatch
 from domain.telemetry.engine.reference_engine import ReferenceEngine
-from domain.telemetry.reading_packing import LatestMetricValue, pack_latest
+from domain.telemetry.reading_packing import CheckpointMetricValue, pack_latest
 from support import other_rule_libraries
 
 METRICS = ("temperature", "humidity", "pressure", "voltage", "rssi")
@@ -74,7 +74,9 @@ def create_native_engine(devices: int, rules: int) -> NativeEngine:
     """An engine whose devices have reported every metric, as the API requires before a rule may name one."""
     engine = NativeEngine()
     engine.add_metric_names(list(enumerate(METRICS, 1)))
-    latest = pack_latest(NOW_MS - 1, [LatestMetricValue(number, 60.0, NOW_MS - 1, NOW_MS - 1, None) for number in range(1, 6)])
+    latest = pack_latest(
+        NOW_MS - 1, [CheckpointMetricValue(number, 60.0, NOW_MS - 1, NOW_MS - 1, None) for number in range(1, 6)]
+    )
     for device_no in range(1, devices + 1):
         engine.restore(device_no, latest)
         engine.set_rules(device_no, rules_of(device_no, rules))

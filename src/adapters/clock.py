@@ -9,7 +9,7 @@ _MONOTONIC = getattr(time, "CLOCK_BOOTTIME", time.CLOCK_MONOTONIC)
 
 
 class SystemClock:
-    """Implements `SteadyClock`. Until it is set, steady time is the wall time at the construction, counted on."""
+    """Implements `SettableSteadyClock`. Until it is set, steady time is the wall time at the construction, counted on."""
 
     def __init__(self) -> None:
         self._steady_offset_ms = self.now_ms() - self.monotonic_ms()

@@ -13,7 +13,7 @@ import aiomqtt
 import pytest
 
 from adapters.engine import _native
-from adapters.mqtt.mosquitto_connection import MosquittoSettings
+from adapters.mqtt.mosquitto_connection import MosquittoConnectionSettings
 from adapters.mqtt.mosquitto_credentials import MosquittoCredentialStore
 from adapters.mqtt.mosquitto_link import MosquittoDeviceLink
 from domain.devices.device_codec import OutboundMessage
@@ -222,7 +222,7 @@ async def test_a_link_without_its_broker_names_the_address_until_the_broker_answ
     require_mosquitto()
     broker = ExternalBroker(tmp_path / "mosquitto")
     await asyncio.to_thread(broker.end, signal.SIGTERM)
-    settings = MosquittoSettings("127.0.0.1", broker.port, "latchboard", "p" * 32)
+    settings = MosquittoConnectionSettings("127.0.0.1", broker.port, "latchboard", "p" * 32)
     store = MosquittoCredentialStore(broker.files, settings.username, settings.password)
     link = MosquittoDeviceLink(settings, StillClock(), _native.TelemetryBatch, store)
     try:

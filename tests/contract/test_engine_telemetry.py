@@ -120,7 +120,7 @@ def test_a_device_has_at_most_128_metrics(engine: TelemetryEngine) -> None:
 def test_a_device_that_was_restored_with_more_metrics_may_send_them_all_at_once(engine: TelemetryEngine) -> None:
     names = [(number, f"m{number}") for number in range(1, 301)]
     engine.add_metric_names(names)
-    known = [reading_packing.LatestMetricValue(number, 1.5, T0, T0, None) for number, _ in names]
+    known = [reading_packing.CheckpointMetricValue(number, 1.5, T0, T0, None) for number, _ in names]
     engine.restore(DEVICE, reading_packing.pack_latest(T0, known))
     values = {name: number + 0.25 for number, name in names}
     row = EngineDriver(engine).send(values, 1).rows[0]

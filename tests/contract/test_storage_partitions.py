@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from domain.devices.device_session_ports import NO_FRONT
+from domain.devices.device_connection_ports import NO_FRONT
 from domain.partitions.model import (
     AlreadyCommittedError,
     ClusterMember,

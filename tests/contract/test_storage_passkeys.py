@@ -7,7 +7,7 @@ from dataclasses import replace
 import pytest
 
 from domain.kernel.errors import Conflict
-from domain.sign_in.passkeys.model import Passkey, PasskeyChallenge
+from domain.sign_in.passkeys.model import Passkey, VerifiedPasskeyChallenge
 from support.storage import NOW, StoredAccount, new_id
 
 
@@ -48,7 +48,7 @@ async def test_the_removal_of_all_factors_removes_passkeys(world: StoredAccount)
 
 
 async def test_a_challenge_is_used_once_and_forgotten_after_its_time(world: StoredAccount) -> None:
-    challenge = PasskeyChallenge(b"hash", NOW)
+    challenge = VerifiedPasskeyChallenge(b"hash", NOW)
     async with world.uow.write(caller=None) as tx:
         assert await tx.passkeys.use_challenge(challenge)
         assert not await tx.passkeys.use_challenge(replace(challenge, expires_ms=NOW + 1))

@@ -8,7 +8,7 @@ from adapters.crypto.key_ring import KeyRing
 from adapters.crypto.vault import AesVault
 from domain.kernel.errors import SecretUnreadable, Unavailable
 from domain.webhooks import sealed_url
-from domain.webhooks.sealed_url import WebhookUrlSealer, open_url, seal_url
+from domain.webhooks.sealed_url import WebhookUrlSealingMigration, open_url, seal_url
 from support.storage import StoredAccount, a_webhook
 
 URL = "https://example.org:8443/hook?token=secret"
@@ -38,12 +38,12 @@ async def test_an_interrupted_start_leaves_whole_batches_and_the_next_one_seals_
             await tx.webhooks.add(webhook)
         assert await tx.webhooks.count_sealed() == 7
     with pytest.raises(Unavailable):
-        await WebhookUrlSealer(uow=world.uow, vault=VaultThatFails(ring)).run()
+        await WebhookUrlSealingMigration(uow=world.uow, vault=VaultThatFails(ring)).run()
     async with world.uow.read() as tx:
         assert len(await tx.webhooks.list_unsealed(10)) == 3
         assert await tx.webhooks.count_sealed() == 9
 
-    assert await WebhookUrlSealer(uow=world.uow, vault=vault).run() == 3
+    assert await WebhookUrlSealingMigration(uow=world.uow, vault=vault).run() == 3
     async with world.uow.read() as tx:
         stored = [await tx.webhooks.find(webhook.webhook_id) for webhook in plain]
         assert (await tx.webhooks.find(new.webhook_id)).sealed_url == new_url
@@ -51,7 +51,7 @@ async def test_an_interrupted_start_leaves_whole_batches_and_the_next_one_seals_
     for webhook in stored:
         assert (webhook.origin, webhook.host) == ("https://example.org:8443", "example.org:8443")
         assert open_url(vault, webhook) == URL
-    assert await WebhookUrlSealer(uow=world.uow, vault=vault).run() == 0
+    assert await WebhookUrlSealingMigration(uow=world.uow, vault=vault).run() == 0
 
 
 async def test_a_sealed_url_is_of_its_webhook_and_is_replaced_only_as_it_was_read(world: StoredAccount) -> None:

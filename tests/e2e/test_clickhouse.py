@@ -9,9 +9,9 @@ from collections.abc import Iterator
 
 import pytest
 
-from app.workers.reading_mover import ROLLUP_WAIT_S
+from app.workers.old_reading_mover import ROLLUP_WAIT_S
 from domain.kernel.clock import DAY_MS, HOUR_MS
-from domain.telemetry.reading_store import NOT_ANSWERING
+from domain.telemetry.old_reading_store import NOT_ANSWERING
 from support.clickhouse import NEEDS_CHDB, ClickHouseServer, running_server
 from support.database_probe import rows
 from support.device import Device, create_device

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from app.runtime.lost_database_check import MARKER_FILE
+from app.runtime.first_start_or_lost_database import MARKER_FILE
 from support.device import create_device
 from support.service import Service
 

@@ -10,7 +10,7 @@ import aiomqtt
 import pytest
 
 from adapters.engine import _native
-from adapters.mqtt.mosquitto_connection import MosquittoSettings
+from adapters.mqtt.mosquitto_connection import MosquittoConnectionSettings
 from adapters.mqtt.mosquitto_credentials import MosquittoCredentialStore
 from adapters.mqtt.mosquitto_link import MosquittoDeviceLink
 from support.broker import BrokerDevice, new_device
@@ -31,7 +31,7 @@ class StillClock:
 
 async def started(broker: Mosquitto, *devices: BrokerDevice) -> MosquittoDeviceLink:
     """The service as it starts: every device that may connect, then the link."""
-    settings = MosquittoSettings("127.0.0.1", broker.port, "latchboard", "s" * 32)
+    settings = MosquittoConnectionSettings("127.0.0.1", broker.port, "latchboard", "s" * 32)
     link = MosquittoDeviceLink(
         settings, StillClock(), _native.TelemetryBatch, MosquittoCredentialStore(broker.files, "latchboard", "s" * 32)
     )

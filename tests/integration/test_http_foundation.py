@@ -15,7 +15,7 @@ from adapters.http.core.api_operation import NonJsonResponse
 from adapters.http.core.caller_authentication import RequiredAccess, current_caller
 from adapters.http.core.middleware import HttpSettings
 from adapters.http.core.operation import ApiBlueprint
-from adapters.http.core.request_handling import ApiResponse
+from adapters.http.core.request_handling import HandlerResult
 from adapters.http.core.schemas import DisplayName, QueryParameters, RequestBody, ResponseModel
 from domain.kernel.errors import RateLimited, Unavailable, VersionMismatch
 from support.http import HttpClient, HttpWorld, listening, serving
@@ -48,8 +48,8 @@ def probes(world: HttpWorld) -> Sequence[ApiBlueprint]:
     bp = ApiBlueprint("probes", "T")
 
     @bp.operation("PUT /things/<int:slot>", RequiredAccess.ANYONE, "s", status=201)
-    async def put_thing(slot: int, body: Thing, query: Paging) -> ApiResponse[ThingReply]:
-        return ApiResponse(ThingReply(some_name=body.some_name, slot=slot, limit=query.limit), headers={"ETag": '"7"'})
+    async def put_thing(slot: int, body: Thing, query: Paging) -> HandlerResult[ThingReply]:
+        return HandlerResult(ThingReply(some_name=body.some_name, slot=slot, limit=query.limit), headers={"ETag": '"7"'})
 
     @bp.operation("POST /maybe", RequiredAccess.ANYONE, "s", returns={200: ThingReply, 202: Waits})
     async def maybe(body: Thing) -> ThingReply | Waits:

@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from hypothesis.stateful import Bundle, RuleBasedStateMachine, initialize, invariant, rule
 
 from domain.approvals.model import ApprovalStatus
-from domain.grants.grant_input import GrantDraft, GrantInput
+from domain.grants.grant_input import GrantInput, NewGrantInput
 from domain.grants.model import AppliesVia
 from domain.kernel.caller import Role, Session
 from domain.kernel.errors import Conflict, DomainError
@@ -70,7 +70,7 @@ class Approvals(RuleBasedStateMachine):
         await self._grant()
 
     async def _grant(self) -> None:
-        draft = GrantDraft(GrantInput(("FLUSH",)), KeyId(self.key_id), None, AppliesVia.DEVICE)
+        draft = NewGrantInput(GrantInput(("FLUSH",)), KeyId(self.key_id), None, AppliesVia.DEVICE)
         self.grant_id = (await self.program.services.grants.create(self.owner, self.device_id, draft)).grant.grant_id
 
     def now_ms(self) -> int:

@@ -33,7 +33,7 @@ from domain.devices.firmware_service import DeviceFirmwareService
 from domain.devices.model import Device
 from domain.devices.presence import PresenceService
 from domain.devices.presence_batch import PresenceBatch
-from domain.devices.registration import DeviceRegistration
+from domain.devices.registration import DeviceRegistrationInput
 from domain.devices.service import DeviceService
 from domain.grants.authorizer import Authorizer
 from domain.grants.grant_window import GrantWindow
@@ -300,7 +300,7 @@ class DeviceWorld:
 
     async def device(self, *, active: bool = True, online: bool = False, **fields: Any) -> Device:
         wanted = {"name": "Pump", "board_type": "ESP32", "app_type": "PUMP"} | fields
-        device = await self.devices.register(self.session(), DeviceRegistration(**wanted))
+        device = await self.devices.register(self.session(), DeviceRegistrationInput(**wanted))
         if active:
             await self.credentials.generate(self.session(), device.device_id)
         if online:

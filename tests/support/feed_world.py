@@ -17,7 +17,7 @@ from adapters.http.app import create_app
 from adapters.http.feed.endpoint import FeedEndpoint
 from adapters.http.feed.stream import FeedDependencies
 from adapters.http.server import hypercorn_http11
-from app.runtime.timeout_lock import LockWithTimeout
+from app.runtime.lock_with_timeout import LockWithTimeout
 from domain.feed.feed_audience import FeedAudienceService
 from domain.kernel.caller import ApiKeyCaller, Role, Session
 from domain.kernel.errors import Unauthenticated

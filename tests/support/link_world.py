@@ -13,7 +13,7 @@ import aiomqtt
 from adapters.engine import _native
 from adapters.mqtt.embedded_broker_settings import BrokerListenAddress, EmbeddedBrokerSettings
 from adapters.mqtt.embedded_link import EmbeddedDeviceLink
-from adapters.mqtt.mosquitto_connection import MosquittoSettings
+from adapters.mqtt.mosquitto_connection import MosquittoConnectionSettings
 from adapters.mqtt.mosquitto_credentials import MosquittoCredentialStore
 from adapters.mqtt.mosquitto_link import MosquittoDeviceLink
 from domain.devices.device_link import DeviceLink, InboundEvent
@@ -98,7 +98,7 @@ async def embedded() -> AsyncIterator[World]:
 @contextlib.asynccontextmanager
 async def external(folder: Any) -> AsyncIterator[World]:
     async with mosquitto(folder, "latchboard") as broker:
-        settings = MosquittoSettings("127.0.0.1", broker.port, "latchboard", "s" * 32)
+        settings = MosquittoConnectionSettings("127.0.0.1", broker.port, "latchboard", "s" * 32)
         provisioner = MosquittoCredentialStore(broker.files, "latchboard", "s" * 32)
         link = MosquittoDeviceLink(settings, StillClock(), _native.TelemetryBatch, provisioner)
         await link.start()

@@ -6,7 +6,7 @@ START_MS = 1_800_000_000_000
 
 
 class ManualClock:
-    """Implements `SteadyClock`."""
+    """Implements `SettableSteadyClock`."""
 
     def __init__(self, ms: int = START_MS) -> None:
         self.ms = ms

@@ -19,7 +19,7 @@ from domain.schedules.device_plan_sync import DevicePlanService
 from domain.schedules.firing import ScheduleFiringService
 from domain.schedules.model import Schedule, ScheduleEdgeRecord
 from domain.schedules.offline_device_edge_service import OfflineDeviceEdgeService
-from domain.schedules.service import ScheduleInput, ScheduleService, ScheduleView
+from domain.schedules.service import ScheduleInput, ScheduleService, ScheduleWithSyncState
 from support.device_world import DeviceWorld
 from support.manual_clock import START_MS
 from support.memory_storage.schedules import FIRED_EDGES
@@ -76,7 +76,7 @@ class ScheduleWorld(DeviceWorld):
 
     async def put(
         self, device: Device, on_ts: int, off_ts: int, *, slot: int = 0, role: Role = Role.OWNER, **fields: Any
-    ) -> ScheduleView:
+    ) -> ScheduleWithSyncState:
         return await self.schedules.put(self.session(role), device.device_id, slot, ScheduleInput(on_ts, off_ts, **fields))
 
     async def fire(self, at_ts: int | None = None, *, lateness_allowance_s: int = 0) -> int:

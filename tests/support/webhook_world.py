@@ -29,10 +29,10 @@ from domain.kernel.ids import AccountId, DeviceId, GrantId, IdPrefix, KeyId, Mem
 from domain.keys.model import ApiKey
 from domain.webhooks.delivery import WebhookDeliveryService
 from domain.webhooks.delivery_log import WebhookDeliveryLogService
+from domain.webhooks.endpoint_queues import EndpointQueues
 from domain.webhooks.fanout import WebhookDeliveryFanout
 from domain.webhooks.model import DeliveryAttempt
 from domain.webhooks.recipients import WebhookRecipientCache
-from domain.webhooks.send_queues import EndpointQueues
 from domain.webhooks.service import WebhookService, WebhookWithSecret
 from domain.webhooks.signing_ports import CreateSigner
 from support.device_world import TransparentVault

@@ -9,11 +9,11 @@ from __future__ import annotations
 import hashlib
 import hmac
 
-from adapters.crypto.key_ring import SecretKeyProvider
+from adapters.crypto.key_ring import MasterKeyProvider
 
 
 class KeyRingSecretHasher:
-    def __init__(self, ring: SecretKeyProvider) -> None:
+    def __init__(self, ring: MasterKeyProvider) -> None:
         self._key = ring.keys[-1].derive("digest")
 
     def sha256(self, text: str) -> bytes:

@@ -14,11 +14,11 @@ from adapters.http.core.body_limits import SizeLimitedRequest
 from adapters.http.core.caller_authentication import TRUSTED_PROXIES, Authenticator
 from adapters.http.core.error_responses import install_error_handlers
 from adapters.http.core.idempotency import IdempotencyStore
+from adapters.http.core.known_browser_cookie import TLS_AT_PROXY
 from adapters.http.core.middleware import HttpSettings, ResponseObserver, install_middleware
 from adapters.http.core.quart_application import QuartApplication
 from adapters.http.core.request_body_drain import run_with_whole_body
 from adapters.http.core.request_handling import API_DEPENDENCIES, ApiDependencies
-from adapters.http.core.trusted_device_cookie import TLS_AT_PROXY
 from adapters.http.core.trusted_proxies import TrustedProxies
 from adapters.http.feed.endpoint import FeedEndpoint
 from domain.kernel.denied_request_log import DeniedRequestLog

@@ -24,7 +24,7 @@ from paho.mqtt.subscribeoptions import SubscribeOptions
 
 from adapters.mqtt.aiomqtt_socket_watchdog import KEEP_ALIVE_S, close_socket, guard_socket, kept_flowing
 from adapters.mqtt.mosquitto_config import MAX_INFLIGHT
-from adapters.mqtt.mosquitto_health_watch import DROPPED_TOPIC, MosquittoHealthMonitor
+from adapters.mqtt.mosquitto_health_monitor import DROPPED_TOPIC, MosquittoHealthMonitor
 from adapters.mqtt.mosquitto_inbound_queue import AckHandle
 from domain.devices.device_codec import OutboundMessage
 from domain.kernel.backoff import Backoff
@@ -44,7 +44,7 @@ DEVICE_OPTIONS = SubscribeOptions(qos=1, noLocal=True, retainAsPublished=True)
 
 
 @dataclass(frozen=True, slots=True)
-class MosquittoSettings:
+class MosquittoConnectionSettings:
     """The address of Mosquitto, and the login to use. `client_id` names the session that keeps what is not acknowledged yet."""
 
     host: str
@@ -74,7 +74,7 @@ class MosquittoConnection:
 
     def __init__(
         self,
-        settings: MosquittoSettings,
+        settings: MosquittoConnectionSettings,
         session: MosquittoClientSession,
         on_message: Callable[[Any, AckHandle | None], None],
         watch: MosquittoHealthMonitor | None,

@@ -17,10 +17,9 @@ from collections.abc import Collection, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from adapters.mqtt.early_message_buffer import EarlyMessage, EarlyMessageBuffer
-from adapters.mqtt.mosquitto_connection import FIRST_ERROR_CODE, UNCONFIRMED, MosquittoClientSession, MosquittoSettings
+from adapters.mqtt.mosquitto_connection import FIRST_ERROR_CODE, UNCONFIRMED, MosquittoClientSession, MosquittoConnectionSettings
 from adapters.mqtt.mosquitto_credentials import MosquittoCredentialStore
-from adapters.mqtt.mosquitto_health_watch import MosquittoHealthMonitor, as_text
+from adapters.mqtt.mosquitto_health_monitor import MosquittoHealthMonitor, as_text
 from adapters.mqtt.mosquitto_inbound_queue import (
     AckHandle,
     MosquittoInboundBatch,
@@ -29,6 +28,7 @@ from adapters.mqtt.mosquitto_inbound_queue import (
     acknowledge,
 )
 from adapters.mqtt.mosquitto_service_connections import MAIN, MosquittoServiceConnections, sessions_of, whole_fleet
+from adapters.mqtt.unknown_device_message_buffer import UnknownDeviceMessage, UnknownDeviceMessageBuffer
 from domain.devices.device_codec import OutboundMessage
 from domain.devices.device_link import (
     LOST,
@@ -55,7 +55,7 @@ class MosquittoDeviceLink:
 
     def __init__(
         self,
-        settings: MosquittoSettings,
+        settings: MosquittoConnectionSettings,
         clock: Clock,
         telemetry: TelemetryBatchFactory,
         credentials: MosquittoCredentialStore | None,
@@ -71,7 +71,7 @@ class MosquittoDeviceLink:
         self._credentials = credentials
         self._watch = MosquittoHealthMonitor(pid_file)
         self._sessions = MosquittoServiceConnections(settings, shared or whole_fleet(settings), self._on_message, self._watch)
-        self._early = None if shared is None else EarlyMessageBuffer(self._drop_unknown)
+        self._early = None if shared is None else UnknownDeviceMessageBuffer(self._drop_unknown)
         if shared is None:
             self._sessions.hold((MAIN,))
         self._devices: dict[str, tuple[int, str]] = {}
@@ -214,7 +214,7 @@ class MosquittoDeviceLink:
             return
         self._enqueue(device_id, *device, topic, message, ack_handle)
 
-    def _drop_unknown(self, message: EarlyMessage) -> None:
+    def _drop_unknown(self, message: UnknownDeviceMessage) -> None:
         self._counters["dropped_unknown"] += 1
         if message[1] is not None:
             acknowledge([message[1]])

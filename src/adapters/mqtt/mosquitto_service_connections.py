@@ -17,8 +17,8 @@ from typing import Any
 
 from paho.mqtt.subscribeoptions import SubscribeOptions
 
-from adapters.mqtt.mosquitto_connection import MosquittoClientSession, MosquittoConnection, MosquittoSettings
-from adapters.mqtt.mosquitto_health_watch import MosquittoHealthMonitor
+from adapters.mqtt.mosquitto_connection import MosquittoClientSession, MosquittoConnection, MosquittoConnectionSettings
+from adapters.mqtt.mosquitto_health_monitor import MosquittoHealthMonitor
 from adapters.mqtt.mosquitto_inbound_queue import AckHandle
 from domain.devices.broker_access import DEVICE_PUBLISH_TOPICS, SHARED_PREFIX
 from domain.devices.device_codec import OutboundMessage
@@ -32,11 +32,11 @@ _SHARED_OPTIONS = SubscribeOptions(qos=1, retainAsPublished=True)  # noLocal is 
 _EVERYTHING = tuple(f"devices/+/{topic}" for topic in DEVICE_PUBLISH_TOPICS)
 
 
-def whole_fleet(settings: MosquittoSettings) -> Sequence[MosquittoClientSession]:
+def whole_fleet(settings: MosquittoConnectionSettings) -> Sequence[MosquittoClientSession]:
     return [MosquittoClientSession(settings.client_id, _EVERYTHING, settings.max_inflight)]
 
 
-def shared_by_cluster(settings: MosquittoSettings, partitions: int) -> Sequence[MosquittoClientSession]:
+def shared_by_cluster(settings: MosquittoConnectionSettings, partitions: int) -> Sequence[MosquittoClientSession]:
     """The main session continues that of a single instance."""
     events = [topic for topic in _EVERYTHING if topic != _TELEMETRY]
     main = MosquittoClientSession(settings.client_id, events, settings.max_inflight, left_filters=(_TELEMETRY,))
@@ -59,7 +59,7 @@ class MosquittoServiceConnections:
 
     def __init__(
         self,
-        settings: MosquittoSettings,
+        settings: MosquittoConnectionSettings,
         sessions: Sequence[MosquittoClientSession],
         on_message: Callable[[Any, AckHandle | None], None],
         watch: MosquittoHealthMonitor,

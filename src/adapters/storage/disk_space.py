@@ -17,7 +17,7 @@ class DiskUsage:
     total_bytes: int
 
 
-class DiskSpaceProbe:
+class DiskSpaceMonitor:
     """`percent` of the file system or `mib`, whichever is smaller, is the watermark. 0 in either turns the warning off."""
 
     def __init__(self, folder: Path, *, percent: float, mib: int) -> None:

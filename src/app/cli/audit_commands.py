@@ -14,7 +14,7 @@ from typing import Annotated
 import typer
 
 from app.cli.command_support import EXIT_FAILURE, EXIT_USAGE, exit_with, load_settings_or_exit, run_async
-from app.cli.operator_console import stdout_console
+from app.cli.stdout_console import stdout_console
 from domain.audit.verify import AuditVerificationError, AuditVerificationReport, AuditVerifier
 
 audit = typer.Typer(help="The event log as proof: seal, export, verify.", no_args_is_help=True)

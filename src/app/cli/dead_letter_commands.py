@@ -12,7 +12,7 @@ import typer
 from adapters.storage.sql.repositories.dead_letters import SqlDeadLetterRepository
 from app.cli.command_support import EXIT_FAILURE, EXIT_USAGE, Result, exit_with, load_settings_or_exit, run_async
 from app.cli.open_database import open_database
-from app.cli.operator_console import stdout_console
+from app.cli.stdout_console import stdout_console
 from domain.ingest.dead_letters import DeadLetter
 from domain.kernel.ids import DeviceId
 

@@ -13,14 +13,14 @@ import httpx
 
 from adapters.clock import SystemClock
 from adapters.crypto.certificate_authority import expiry
-from adapters.mqtt.mosquitto_health_watch import MosquittoHealthMonitor, as_text
+from adapters.mqtt.mosquitto_health_monitor import MosquittoHealthMonitor, as_text
 from adapters.storage.sql import SqlDatabase
 from adapters.storage.sql.migrations import HEAD
 from app.cli.startup_banner import http_url
 from app.config.settings import Settings
 from app.runtime.clock_check import find_clock_problem
+from app.runtime.first_start_or_lost_database import require_database
 from app.runtime.instance_lock import InstanceLock
-from app.runtime.lost_database_check import require_database
 from app.runtime.startup_errors import StartupError
 from app.wiring.adapters import create_disk_space, load_key_ring
 from app.wiring.broker_endpoint import broker_port

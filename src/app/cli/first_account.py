@@ -10,7 +10,7 @@ from pathlib import Path
 import structlog
 
 from adapters.crypto.key_ring_file import KeyRingFile
-from app.runtime.lost_database_check import FIRST_RUN_FILE, finish_first_start, require_accounts
+from app.runtime.first_start_or_lost_database import FIRST_RUN_FILE, finish_first_start, require_accounts
 from app.wiring.composed_service import ComposedService
 from domain.team.first_run import ACCOUNT_NAME
 

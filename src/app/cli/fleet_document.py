@@ -27,7 +27,7 @@ class FleetFileError(Exception):
 
 
 @dataclass(slots=True)
-class FleetFile:
+class FleetDocumentWithLines:
     """`lines`: the line, from 1, of each dotted path."""
 
     name: str
@@ -44,7 +44,7 @@ class FleetFile:
         return f"{self.name}:{line}: {shown}" if line is not None else f"{self.name}: {shown}"
 
 
-def parse_fleet_file(name: str, text: str) -> FleetFile:
+def parse_fleet_file(name: str, text: str) -> FleetDocumentWithLines:
     """Raises FleetFileError."""
     if len(text.encode()) > MAX_FILE_BYTES:
         raise FleetFileError(f"{name} is larger than {MAX_FILE_BYTES:,} bytes. Divide it, by project for example.")
@@ -60,7 +60,7 @@ def parse_fleet_file(name: str, text: str) -> FleetFile:
     if not isinstance(node, MappingNode):
         raise FleetFileError(f"{name}: write sections, such as `devices:`, at the top.")
     reader = _NodeReader(name)
-    return FleetFile(name, reader.read(node, ""), reader.lines)
+    return FleetDocumentWithLines(name, reader.read(node, ""), reader.lines)
 
 
 def format_fleet_file(document: dict[str, Any]) -> str:

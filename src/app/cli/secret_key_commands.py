@@ -9,7 +9,7 @@ from rich.console import Console
 from rich.table import Table
 
 from app.cli.command_support import EXIT_FAILURE, exit_with, load_settings_or_exit, run_async
-from app.cli.operator_console import stdout_console
+from app.cli.stdout_console import stdout_console
 
 keys = typer.Typer(help="The secret keys that sign tokens and seal stored secrets.", no_args_is_help=True)
 

@@ -17,11 +17,11 @@ from app.cli.audit_commands import audit
 from app.cli.broker_config import broker_config
 from app.cli.command_support import EXIT_FAILURE, load_settings_or_exit, our_errors_exit, run_async
 from app.cli.dead_letter_commands import deadletters
-from app.cli.fleet_commands import apply, export, plan
-from app.cli.operator_console import stdout_console
+from app.cli.fleet_file_commands import apply, export, plan
 from app.cli.secret_key_commands import keys
 from app.cli.service_commands import app
 from app.cli.simulate import simulate
+from app.cli.stdout_console import stdout_console
 from app.cli.tls_certificates import tls
 from app.config.settings import setting_sources, unknown_variable_warnings
 from app.runtime import logging

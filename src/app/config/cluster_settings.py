@@ -7,7 +7,7 @@ from urllib.parse import urlsplit
 
 from pydantic import Field, SecretStr
 
-from app.config.checked_settings import checked
+from app.config.checked_setting_types import checked
 from app.config.connection_limit_settings import ConnectionLimitSettings
 from domain.partitions.model import MAX_PARTITIONS
 

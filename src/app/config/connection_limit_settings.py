@@ -8,7 +8,7 @@ from pydantic import Field
 from pydantic_settings import BaseSettings
 
 from adapters.http.core.trusted_proxies import Network, parse_networks
-from app.config.checked_settings import Networks
+from app.config.checked_setting_types import Networks
 
 Count = Annotated[int, Field(ge=8, le=1_000_000)]
 

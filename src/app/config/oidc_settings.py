@@ -9,7 +9,7 @@ from urllib.parse import urlsplit
 from pydantic import Field, SecretStr
 from pydantic_settings import BaseSettings
 
-from app.config.checked_settings import checked
+from app.config.checked_setting_types import checked
 from domain.kernel.caller import Role
 from domain.oidc.policy import OidcFactorTrust
 

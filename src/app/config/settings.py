@@ -15,10 +15,9 @@ from typing import Annotated, Any, Literal
 from pydantic import BeforeValidator, Field, SecretStr, ValidationError, model_validator
 from pydantic_settings import BaseSettings, PydanticBaseSettingsSource, SettingsConfigDict, TomlConfigSettingsSource
 
-from app.config.broker_auth_settings import BrokerAuthSettings
-from app.config.checked_settings import Networks, PublicUrl, checked
+from app.config.checked_setting_types import Networks, PublicUrl, checked
 from app.config.cluster_settings import ClusterSettings
-from app.config.notification_channel_settings import NotificationChannelSettings
+from app.config.external_broker_auth_settings import ExternalBrokerAuthSettings
 from app.config.oidc_settings import OidcSettings
 from app.config.reachable_server_address import reachable_address
 from app.config.setting_sources import (
@@ -30,7 +29,8 @@ from app.config.setting_sources import (
     unknown_variable_messages,
     variables_by_source,
 )
-from app.config.telemetry_settings import TelemetrySettings
+from app.config.telegram_settings import TelegramSettings
+from app.config.telemetry_storage_settings import TelemetryStorageSettings
 from app.config.url_checks import check_mqtt_url, is_ip_address
 from app.config.webhook_settings import WebhookSettings
 from app.config.worker_process_settings import WorkerProcessSettings
@@ -86,11 +86,11 @@ class SettingsError(Exception):
 
 
 class Settings(
-    BrokerAuthSettings,
-    NotificationChannelSettings,
+    ExternalBrokerAuthSettings,
+    TelegramSettings,
     ClusterSettings,
     OidcSettings,
-    TelemetrySettings,
+    TelemetryStorageSettings,
     WebhookSettings,
     WorkerProcessSettings,
 ):

@@ -9,7 +9,7 @@ from pydantic import Field
 from pydantic_settings import BaseSettings
 
 from adapters.http.core.trusted_proxies import Network, parse_networks
-from app.config.checked_settings import Networks, checked
+from app.config.checked_setting_types import Networks, checked
 
 
 def _check_low_ports(value: str) -> None:

@@ -11,12 +11,12 @@ import structlog
 from app.simulator.api_client import SimulatorApiClient
 from app.simulator.demo_history import send_history
 from app.simulator.demo_seed import furnish_account
-from app.simulator.device_logins import ProvisionedFleet
+from app.simulator.device_login_provisioning import ProvisionedFleet
 from app.simulator.options import ApiCredentials, DeviceLogin, SimulationError, SimulationOptions
 from app.simulator.run import start_fleet
 from app.wiring.composed_service import ComposedService
 from domain.devices.model import Device, FirmwareProfile
-from domain.devices.registration import DeviceRegistration
+from domain.devices.registration import DeviceRegistrationInput
 from domain.kernel.caller import Role, Session
 from domain.kernel.clock import SECOND_MS
 from domain.kernel.errors import DomainError
@@ -99,7 +99,7 @@ class DemoFleet:
             known = {device.name: device for device in await tx.devices.list(owner.account_id)}
         for name, app_type in DEMO_DEVICES:
             if name not in known:
-                known[name] = await services.devices.register(owner, DeviceRegistration(name, "ESP32", app_type))
+                known[name] = await services.devices.register(owner, DeviceRegistrationInput(name, "ESP32", app_type))
         return [known[name] for name, _ in DEMO_DEVICES]
 
     async def _create_login(self, owner: Session, device: Device) -> DeviceLogin:

@@ -18,7 +18,7 @@ from adapters.engine import _native as extension  # noqa: TID251 - the fleet is 
 from app.simulator import text_report
 from app.simulator.api_client import SimulatorApiClient, TokenIssuer
 from app.simulator.command_load import CommandLoadGenerator
-from app.simulator.device_logins import ProvisionedFleet, delete_devices, provision, read_logins, write_logins
+from app.simulator.device_login_provisioning import ProvisionedFleet, delete_devices, provision, read_logins, write_logins
 from app.simulator.options import DEFAULT_TLS_PORT, SimulationError, SimulationOptions
 
 PROGRESS_EVERY_S = 1.0

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING
 
 from adapters.clock import SystemClock
 from adapters.crypto.access_tokens import JwtAccessTokenCodec
-from adapters.crypto.key_ring import KeyRing, SecretKeyProvider
+from adapters.crypto.key_ring import KeyRing, MasterKeyProvider
 from adapters.crypto.key_ring_file import KeyRingFile
 from adapters.crypto.password_hasher import Argon2PasswordHasher
 from adapters.crypto.secret_hasher import KeyRingSecretHasher
@@ -27,19 +27,19 @@ from adapters.delivery.retry_jitter import RandomJitter
 from adapters.execution_and_approval_waiters import InProcessApprovalWaiter, InProcessExecutionWaiter
 from adapters.feed_hub import InProcessFeedHub
 from adapters.id_generator import RandomIdGenerator
-from adapters.mail.background_mail_queue import BackgroundMailQueue
+from adapters.mail.background_mailer import InProcessBackgroundMailer
 from adapters.mail.log_mailer import LogMailer
 from adapters.mqtt.firmware_codec import FirmwareDeviceCodec
 from adapters.mqtt.standby_link import StandbyDeviceLink
 from adapters.params_validator import JsonSchemaParamsValidator
 from adapters.recurrence import DateutilRecurrence
 from adapters.sentence_translator import SentenceTranslator
-from adapters.storage.disk_space import DiskSpaceProbe
+from adapters.storage.disk_space import DiskSpaceMonitor
 from adapters.storage.sql import SqlDatabase
 from adapters.storage.sql.postgres.leader_fence import LeaderFence
 from app.config.settings import Settings, SettingsError
+from app.runtime.first_start_or_lost_database import KEY_FILE, begin_first_start
 from app.runtime.instance_lock import InstanceLock
-from app.runtime.lost_database_check import KEY_FILE, begin_first_start
 from app.runtime.startup_errors import StartupError
 from app.runtime.worker_process_supervisor import WorkerProcessIdentity
 from app.wiring.device_link import create_device_link
@@ -52,7 +52,7 @@ from domain.kernel.idempotency import PROCESS_ID_LENGTH
 from domain.webhooks.ports import Courier
 
 if TYPE_CHECKING:
-    from adapters.stream.worker_process_bus import WorkerProcessFeedBus
+    from adapters.stream.worker_process_feed_bus import WorkerProcessFeedBus
     from app.wiring.cluster import ClusterComponents
 
 READER_POOL_SIZE = 6
@@ -79,7 +79,7 @@ class ServiceAdapters:
         self.login_hasher = Argon2PasswordHasher()
         """Threads and a queue of their own: strangers who sign in by the hundred do not delay a signed-in person's request."""
         self.mailer = create_mailer(settings)
-        self.mail_queue = BackgroundMailQueue(self.mailer)
+        self.mail_queue = InProcessBackgroundMailer(self.mailer)
         self.cluster = _create_cluster(settings, self.process_id, self.clock)
         self.worker_bus = _create_worker_bus(settings, worker, self.feed_name)
         self.engine = load_engine(settings.engine)
@@ -141,7 +141,7 @@ def _create_cluster(settings: Settings, process_id: bytes, clock: Clock) -> Clus
 def _create_worker_bus(settings: Settings, worker: WorkerProcessIdentity | None, name: str) -> WorkerProcessFeedBus | None:
     if worker is None:
         return None
-    from adapters.stream.worker_process_bus import WorkerProcessFeedBus
+    from adapters.stream.worker_process_feed_bus import WorkerProcessFeedBus
 
     return WorkerProcessFeedBus(worker.folder, worker.number, settings.workers, name)
 
@@ -160,9 +160,9 @@ def prepare_data_dir(path: Path) -> None:
         ) from None
 
 
-def create_disk_space(settings: Settings, database: Path | None) -> DiskSpaceProbe:
+def create_disk_space(settings: Settings, database: Path | None) -> DiskSpaceMonitor:
     folder = settings.data_dir if database is None else database.parent
-    return DiskSpaceProbe(folder, percent=settings.disk_warning_percent, mib=settings.disk_warning_mib)
+    return DiskSpaceMonitor(folder, percent=settings.disk_warning_percent, mib=settings.disk_warning_mib)
 
 
 def create_courier(settings: Settings, clock: Clock) -> Courier:
@@ -189,7 +189,7 @@ def create_courier(settings: Settings, clock: Clock) -> Courier:
         ) from None
 
 
-def load_key_ring(settings: Settings) -> SecretKeyProvider:
+def load_key_ring(settings: Settings) -> MasterKeyProvider:
     if settings.secret_keys is not None:
         try:
             return KeyRing.parse(settings.secret_keys.get_secret_value())

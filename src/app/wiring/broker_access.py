@@ -11,7 +11,7 @@ from adapters.http.broker_access.routes import broker_access_blueprint
 from adapters.http.core.trusted_proxies import parse_networks
 from app.config.settings import Settings
 from app.wiring.composed_service import ComposedService
-from domain.devices.broker_access import BrokerAccessService, BrokerLogin
+from domain.devices.broker_access import BrokerAccessService, ServiceBrokerLogin
 
 
 def create_broker_access(program: ComposedService) -> list[Blueprint]:
@@ -26,7 +26,7 @@ def create_broker_access(program: ComposedService) -> list[Blueprint]:
     return [broker_access_blueprint(access, guard)]
 
 
-def _service_login(settings: Settings) -> BrokerLogin | None:
+def _service_login(settings: Settings) -> ServiceBrokerLogin | None:
     """None unless the URL of the broker has a password."""
     url = urlsplit(settings.broker)
-    return BrokerLogin(unquote(url.username or "latchboard"), unquote(url.password)) if url.password else None
+    return ServiceBrokerLogin(unquote(url.username or "latchboard"), unquote(url.password)) if url.password else None

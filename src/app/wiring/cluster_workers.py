@@ -12,17 +12,17 @@ from app.wiring.composed_service import ClusterWorkers, ComposedService
 from app.wiring.domain_services import DomainServices
 from app.workers.cluster_feed import ClusterFeedWorker
 from app.workers.cluster_membership import ClusterMembershipWorker
-from app.workers.device_events import DeviceEventQueue, DeviceEventWorker
-from app.workers.feed_interest import FeedInterestWorker
+from app.workers.inbound_events import InboundEventQueue, InboundEventWorker
 from app.workers.inbound_log_appender import InboundLogAppender
 from app.workers.inbound_log_probe import InboundLogProbeWorker
 from app.workers.ingest import IngestWorker
-from app.workers.instance_lease import InstanceLeaseWorker
-from app.workers.partition_ingest import PartitionIngestWorker
-from app.workers.partition_log_reader import PartitionInboundLink
+from app.workers.instance_lease_poll import InstanceLeasePollWorker
+from app.workers.owned_partition_log_reader import OwnedPartitionLogReader
+from app.workers.partition_ingest import OwnedPartitionIngestWorker
 from app.workers.partition_ownership import PartitionOwnershipWorker
 from app.workers.single_instance_worker import SingleInstanceWorker
-from app.workers.telemetry_append import TelemetryAppendWorker
+from app.workers.telemetry_to_inbound_log import TelemetryToInboundLogWorker
+from app.workers.watched_devices import WatchedDeviceWorker
 from domain.ingest.partition_ownership import PartitionOwnershipService
 from domain.ingest.pipeline import IngestPipeline
 from domain.kernel.ids import DeviceId
@@ -38,7 +38,7 @@ def create_cluster_workers(
     adapters: ServiceAdapters,
     services: DomainServices,
     cluster: ClusterComponents,
-    feed_interest: FeedInterestWorker,
+    feed_interest: WatchedDeviceWorker,
     front_pipeline: IngestPipeline,
     partition_pipeline: IngestPipeline,
     ingest_parts: Mapping[str, Any],
@@ -47,15 +47,15 @@ def create_cluster_workers(
     """The worker that stores what this instance's partitions get, and the others."""
     log_reach = InboundLogReachabilityMonitor(adapters.clock)
     partitions = _create_partition_service(adapters, services, cluster, log_reach, feed_interest, feed)
-    inbound = PartitionInboundLink(
+    inbound = OwnedPartitionLogReader(
         log=cluster.inbound_log,
         ownership=cluster.ownership,
         read_blocks=adapters.engine.read_blocks,
         drop=partitions.drop,
     )
     lease = _create_lease(adapters, services, cluster, partitions)
-    queue, appender = DeviceEventQueue(), InboundLogAppender(cluster.inbound_log, cluster.ownership.count, cluster.instance)
-    front = TelemetryAppendWorker(
+    queue, appender = InboundEventQueue(), InboundLogAppender(cluster.inbound_log, cluster.ownership.count, cluster.instance)
+    front = TelemetryToInboundLogWorker(
         link=adapters.link,
         outbound=adapters.link,
         appender=appender,
@@ -63,7 +63,7 @@ def create_cluster_workers(
         lease=lease,
         on_connected=cluster.bus.announce_connected,
     )
-    front_events = DeviceEventWorker(
+    front_events = InboundEventWorker(
         queue=queue,
         appender=appender,
         make_batch=adapters.engine.make_batch,
@@ -72,8 +72,8 @@ def create_cluster_workers(
         **ingest_parts,
     )
     membership, ownership = _create_membership(adapters, services, cluster, partitions, inbound)
-    lease_worker = InstanceLeaseWorker(lease, services.credential_sync.retry_pending, on_lost=cluster.bus.announce_move)
-    ingest = PartitionIngestWorker(link=inbound, pipeline=partition_pipeline, **ingest_parts)
+    lease_worker = InstanceLeasePollWorker(lease, services.credential_sync.retry_pending, on_lost=cluster.bus.announce_move)
+    ingest = OwnedPartitionIngestWorker(link=inbound, pipeline=partition_pipeline, **ingest_parts)
     probe = InboundLogProbeWorker(cluster.bus.reaches_itself, log_reach)
     return ingest, ClusterWorkers(
         partitions, inbound, membership, ownership, lease, lease_worker, probe, front, front_events, queue
@@ -85,7 +85,7 @@ def _create_partition_service(
     services: DomainServices,
     cluster: ClusterComponents,
     log_reach: InboundLogReachabilityMonitor,
-    feed_interest: FeedInterestWorker,
+    feed_interest: WatchedDeviceWorker,
     feed: ClusterFeedWorker,
 ) -> PartitionOwnershipService:
     partitions = PartitionOwnershipService(
@@ -128,7 +128,7 @@ def _create_membership(
     services: DomainServices,
     cluster: ClusterComponents,
     partitions: PartitionOwnershipService,
-    inbound: PartitionInboundLink,
+    inbound: OwnedPartitionLogReader,
 ) -> tuple[ClusterMembershipWorker, PartitionOwnershipWorker]:
     membership = ClusterMembershipWorker(
         partitions=partitions,

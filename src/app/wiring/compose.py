@@ -22,17 +22,16 @@ from app.workers.changes_of_other_instances import PeerChangeHandler
 from app.workers.cluster_feed import ClusterFeedWorker
 from app.workers.command_dispatch import CommandDispatchWorker
 from app.workers.dead_letter_replay import DeadLetterReplayWorker
-from app.workers.device_cleanup import DeviceCleanupWorker
-from app.workers.device_lease import DeviceLeaseWorker
+from app.workers.device_erasure_and_credential_sync import DeviceErasureAndCredentialSyncWorker
+from app.workers.device_link_suspension import DeviceLinkSuspensionWorker
 from app.workers.disk_space import DiskSpaceWorker
 from app.workers.dropped_messages import DroppedMessageWorker
 from app.workers.engine_checkpoint import EngineCheckpointWorker
 from app.workers.event_log_follower import EventLogFollower
-from app.workers.feed_interest import FeedInterestWorker, LoggedAccessChangeProbe
 from app.workers.ingest import IngestWorker
 from app.workers.last_seen_buffer import LastSeenBuffer
 from app.workers.notification_delivery import NotificationDeliveryWorker
-from app.workers.partition_ingest import PartitionIngestPipeline
+from app.workers.partition_ingest import OwnedPartitionIngestPipeline
 from app.workers.periodic_flush import PeriodicFlushWorker
 from app.workers.presence_expiry import PresenceExpiryWorker
 from app.workers.retention import RetentionWorker
@@ -42,11 +41,12 @@ from app.workers.schedules_and_device_plans import DevicePlanWorker, ScheduleWor
 from app.workers.steady_time_saving import SteadyTimeSavingWorker
 from app.workers.unusable_message_log import UnusableMessageLog
 from app.workers.wake_event import WakeEvent, WakeEvents
+from app.workers.watched_devices import LoggedAccessChangeProbe, WatchedDeviceWorker
 from app.workers.webhook_cleanup import WebhookCleanupWorker
 from app.workers.webhook_delivery import WebhookDeliveryWorker
 from domain.commands.crash_recovery import CommandCrashRecovery
 from domain.feed.watched_devices import WatchedDeviceFinder
-from domain.ingest.fenced_timer_results import FencedTimerResultStore
+from domain.ingest.fenced_timer_results import FencedTimerResultWriter
 from domain.ingest.pipeline import IngestPipeline
 from domain.webhooks.deleted_webhook_cleanup import DeletedWebhookCleanup
 
@@ -117,7 +117,7 @@ def _create_ingest_workers(
     services: DomainServices,
     dispatch: CommandDispatchWorker,
     pipeline: IngestPipeline,
-    feed_interest: FeedInterestWorker,
+    feed_interest: WatchedDeviceWorker,
     parts: Mapping[str, Any],
     shared_feed: ClusterFeedWorker | None,
 ) -> tuple[IngestWorker, ClusterWorkers | None]:
@@ -126,7 +126,7 @@ def _create_ingest_workers(
         return IngestWorker(link=adapters.link, pipeline=pipeline, **parts), None
     from app.wiring.cluster_workers import create_cluster_workers  # needs NATS' client; a single instance does not
 
-    by_partition = _create_ingest_pipeline(adapters, services, dispatch, PartitionIngestPipeline)
+    by_partition = _create_ingest_pipeline(adapters, services, dispatch, OwnedPartitionIngestPipeline)
     return create_cluster_workers(adapters, services, adapters.cluster, feed_interest, pipeline, by_partition, parts, shared_feed)
 
 
@@ -174,7 +174,7 @@ def _create_leader_workers(
         _create_replay_worker(adapters, services, wake_events, pipeline),
         DevicePlanWorker(plans=services.device_plans, queue=services.device_plan_queue),
         PresenceExpiryWorker(presence=services.presence, clock=clock, wake_event=wake_events.presence),
-        DeviceCleanupWorker(
+        DeviceErasureAndCredentialSyncWorker(
             erasure=services.device_erasure,
             credential_sync=services.credential_sync,
             clock=clock,
@@ -222,11 +222,11 @@ def _add_cluster_workers(
 
 def _create_device_lease_worker(
     adapters: ServiceAdapters, services: DomainServices, workers: Workers
-) -> DeviceLeaseWorker | None:
+) -> DeviceLinkSuspensionWorker | None:
     if workers.cluster is not None:
-        return DeviceLeaseWorker(adapters.link, workers.cluster.lease.remaining_s, services.presence.on_suspension_ended)
+        return DeviceLinkSuspensionWorker(adapters.link, workers.cluster.lease.remaining_s, services.presence.on_suspension_ended)
     lock = None if workers.postgres_listener is None else workers.postgres_listener.leader_lock
-    return None if lock is None else DeviceLeaseWorker(adapters.link, lock.remaining_s)
+    return None if lock is None else DeviceLinkSuspensionWorker(adapters.link, lock.remaining_s)
 
 
 def _create_ingest_pipeline(
@@ -253,7 +253,7 @@ def _create_rule_timer_worker(adapters: ServiceAdapters, services: DomainService
         engine=adapters.engine.engine,
         ingest=services.ingest
         if adapters.cluster is None
-        else FencedTimerResultStore(services.ingest, adapters.cluster.ownership),
+        else FencedTimerResultWriter(services.ingest, adapters.cluster.ownership),
         uow=services.leader_uow,
         engine_clock=services.engine_clock,
         engine_commit_lock=services.engine_commit_lock,
@@ -282,8 +282,8 @@ def _create_retention_worker(adapters: ServiceAdapters, services: DomainServices
 
 def _create_feed_interest_worker(
     adapters: ServiceAdapters, services: DomainServices, wake_events: WakeEvents, shared_feed: ClusterFeedWorker | None
-) -> FeedInterestWorker:
-    return FeedInterestWorker(
+) -> WatchedDeviceWorker:
+    return WatchedDeviceWorker(
         watched_devices=WatchedDeviceFinder(**services.shared),
         hub=adapters.feed,
         engine=adapters.engine.engine,

@@ -21,23 +21,23 @@ from app.workers.approval_expiry import ApprovalExpiryWorker
 from app.workers.cluster_feed import ClusterFeedWorker
 from app.workers.cluster_membership import ClusterMembershipWorker
 from app.workers.command_dispatch import CommandDispatchWorker
-from app.workers.device_events import DeviceEventQueue, DeviceEventWorker
-from app.workers.device_lease import DeviceLeaseWorker
+from app.workers.device_link_suspension import DeviceLinkSuspensionWorker
 from app.workers.engine_checkpoint import EngineCheckpointWorker
 from app.workers.event_log_follower import EventLogFollower
-from app.workers.feed_interest import FeedInterestWorker
+from app.workers.inbound_events import InboundEventQueue, InboundEventWorker
 from app.workers.inbound_log_probe import InboundLogProbeWorker
 from app.workers.ingest import IngestWorker
-from app.workers.instance_lease import InstanceLeaseWorker
-from app.workers.partition_log_reader import PartitionInboundLink
+from app.workers.instance_lease_poll import InstanceLeasePollWorker
+from app.workers.owned_partition_log_reader import OwnedPartitionLogReader
 from app.workers.partition_ownership import PartitionOwnershipWorker
 from app.workers.postgres_listener import PostgresListenerWorker
 from app.workers.retention import RetentionWorker
 from app.workers.rollups import RollupWorker
 from app.workers.rule_timers import RuleTimerWorker
 from app.workers.schedules_and_device_plans import ScheduleWorker
-from app.workers.telemetry_append import TelemetryAppendWorker
+from app.workers.telemetry_to_inbound_log import TelemetryToInboundLogWorker
 from app.workers.unusable_message_log import UnusableMessageLog
+from app.workers.watched_devices import WatchedDeviceWorker
 from app.workers.webhook_delivery import WebhookDeliveryWorker
 from domain.ingest.partition_ownership import PartitionOwnershipService
 from domain.partitions.instance_lease import InstanceLease
@@ -51,15 +51,15 @@ class ClusterWorkers:
     """What an instance of a cluster runs beside the workers of a single one. `Workers.ingest` stores what its partitions get."""
 
     partitions: PartitionOwnershipService
-    inbound: PartitionInboundLink
+    inbound: OwnedPartitionLogReader
     membership: ClusterMembershipWorker
     ownership: PartitionOwnershipWorker
     lease: InstanceLease
-    lease_worker: InstanceLeaseWorker
+    lease_worker: InstanceLeasePollWorker
     log_probe: InboundLogProbeWorker
-    front: TelemetryAppendWorker
-    front_events: DeviceEventWorker
-    front_queue: DeviceEventQueue
+    front: TelemetryToInboundLogWorker
+    front_events: InboundEventWorker
+    front_queue: InboundEventQueue
 
     def readiness_errors(self) -> Mapping[str, str]:
         stopped = {**self.partitions.foreign_logs, **self.inbound.damaged}
@@ -75,7 +75,7 @@ class Workers:
     command_dispatch: CommandDispatchWorker
     schedules: ScheduleWorker
     checkpoint: EngineCheckpointWorker
-    feed_interest: FeedInterestWorker
+    feed_interest: WatchedDeviceWorker
     fault_log: UnusableMessageLog
     leader_only: tuple[BackgroundWorker, ...]
     rollups: RollupWorker
@@ -88,7 +88,7 @@ class Workers:
     cluster: ClusterWorkers | None = None
     shared_feed: ClusterFeedWorker | None = None
     """Set where other processes send readings to the feed clients of this one."""
-    device_lease: DeviceLeaseWorker | None = None
+    device_lease: DeviceLinkSuspensionWorker | None = None
     """Set when other instances may take the devices over."""
 
     def in_start_order(self, *, holds_devices: bool) -> list[BackgroundWorker]:

@@ -28,14 +28,14 @@ def create_device_link(settings: Settings, clock: Clock, engine: EngineComponent
 
 
 def _create_external_link(settings: Settings, clock: Clock, engine: EngineComponents, front: str) -> DeviceLink:
-    from adapters.mqtt.mosquitto_connection import MosquittoSettings
+    from adapters.mqtt.mosquitto_connection import MosquittoConnectionSettings
     from adapters.mqtt.mosquitto_credentials import MosquittoCredentialStore, MosquittoFilePaths
     from adapters.mqtt.mosquitto_link import MosquittoDeviceLink
     from adapters.mqtt.mosquitto_service_connections import shared_by_cluster
 
     url = urlsplit(settings.broker)
     user, password = unquote(url.username or "latchboard"), unquote(url.password or "")
-    broker = MosquittoSettings(url.hostname or "127.0.0.1", broker_port(url), user, password, tls=url.scheme == "mqtts")
+    broker = MosquittoConnectionSettings(url.hostname or "127.0.0.1", broker_port(url), user, password, tls=url.scheme == "mqtts")
     files = (settings.mosquitto_password_file, settings.mosquitto_acl_file, settings.mosquitto_pid_file)
     provisioner = None
     if files[0] is not None and files[1] is not None and files[2] is not None:

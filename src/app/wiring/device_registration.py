@@ -9,13 +9,13 @@ from app.wiring.shared_ports import creating_ports, secret_ports
 from domain.devices.bulk_registration import BulkRegistrationService
 from domain.devices.credential_issuer import CredentialIssuer
 from domain.devices.credential_sync import CredentialSync
-from domain.provisioning.claiming import DeviceClaimService
-from domain.provisioning.codes import ProvisioningCodeService
+from domain.provisioning.claiming import ProvisioningClaimService
+from domain.provisioning.codes_and_claim_decisions import ProvisioningAdminService
 
 
 class DeviceRegistrationServices:
     def __init__(self, uow: Any, adapters: ServiceAdapters, issuer: CredentialIssuer, credential_sync: CredentialSync) -> None:
         creating, secret = creating_ports(uow, adapters), secret_ports(uow, adapters)
         self.bulk_registration = BulkRegistrationService(**creating, issuer=issuer, credential_sync=credential_sync)
-        self.provisioning_codes = ProvisioningCodeService(**secret)
-        self.device_claims = DeviceClaimService(**secret, issuer=issuer, credential_sync=credential_sync)
+        self.provisioning_codes = ProvisioningAdminService(**secret)
+        self.device_claims = ProvisioningClaimService(**secret, issuer=issuer, credential_sync=credential_sync)

@@ -8,7 +8,7 @@ from typing import Any
 from adapters.feed_hub import LogOrderedFeedPublisher
 from app.config.settings import Settings
 from app.runtime.command_metrics import MeasuredExecutionWaiter
-from app.runtime.timeout_lock import LockWithTimeout
+from app.runtime.lock_with_timeout import LockWithTimeout
 from app.wiring.adapters import ServiceAdapters
 from app.wiring.audit import AuditServices
 from app.wiring.broker_endpoint import broker_endpoint
@@ -31,7 +31,7 @@ from domain.commands.dispatch import CommandDispatchService
 from domain.commands.dispatch_queue import DispatchQueue
 from domain.commands.service import CommandService
 from domain.commands.submitted_command_waiter import SubmittedCommandWaiter
-from domain.devices.clock_skew import ClockOffsetService
+from domain.devices.clock_skew import ClockSkewService
 from domain.devices.credential_issuer import CredentialIssuer
 from domain.devices.credential_sync import CredentialSync
 from domain.devices.credentials import DeviceCredentialService
@@ -40,7 +40,7 @@ from domain.devices.erasure import DeviceErasureService
 from domain.devices.presence import PresenceService
 from domain.devices.service import DeviceService
 from domain.events.domain_event_recorder import DomainEventRecorder
-from domain.events.ports import EventObserver
+from domain.events.ports import TransactionEventObserver
 from domain.events.rate_limited_denied_request_log import RateLimitedDeniedRequestLog
 from domain.events.service import EventService
 from domain.grants.access_explanation import AccessExplainer
@@ -50,8 +50,8 @@ from domain.groups.service import DeviceGroupService
 from domain.ingest.dead_letters import DeadLetterService
 from domain.ingest.device_messages import DeviceMessageService
 from domain.ingest.engine_clock import TelemetryEngineClock
-from domain.ingest.ingest_service import IngestService
-from domain.kernel.steady_time import SteadyTimeService
+from domain.ingest.ingest_result_writer import IngestResultWriter
+from domain.kernel.persisted_steady_time import SteadyTimeService
 from domain.keys.caller_authenticator import CallerAuthenticator
 from domain.keys.service import ApiKeyService
 from domain.notifications.event_observer import NotificationObserver
@@ -65,9 +65,9 @@ from domain.team.members import MemberService
 from domain.team.operator_accounts import OperatorAccountService
 from domain.telemetry.queries.readings_as_events import ReadingsAsEventsService
 from domain.webhooks.delivery import WebhookDeliveryService
+from domain.webhooks.endpoint_queues import EndpointQueues
 from domain.webhooks.fanout import WebhookDeliveryFanout
 from domain.webhooks.recipients import WebhookRecipientCache
-from domain.webhooks.send_queues import EndpointQueues
 
 
 class DomainServices:
@@ -84,7 +84,7 @@ class DomainServices:
             None if adapters.is_single_instance else LogOrderedFeedPublisher(adapters.feed, wake_events.event_log.set)
         )
         self.notification_observer = NotificationObserver(clock=adapters.clock, wake=wake_events.notifications.set)
-        observers: list[EventObserver[Any]] = [self.fanout, self.notification_observer]
+        observers: list[TransactionEventObserver[Any]] = [self.fanout, self.notification_observer]
         self.event_recorder: DomainEventRecorder[Any] = DomainEventRecorder(
             ids=adapters.ids,
             observers=observers,
@@ -149,7 +149,7 @@ class DomainServices:
             on_deleted=lambda number: adapters.engine.engine.remove_device(number),
             erase_elsewhere=None if self.stored_telemetry.store is None else self.stored_telemetry.store.delete_device,
         )
-        self.clock_offsets = ClockOffsetService(uow=self.leader_uow, clock=clock)
+        self.clock_offsets = ClockSkewService(uow=self.leader_uow, clock=clock)
         self.dropped_messages = DroppedMessageService(uow=self.leader_uow, clock=clock, wake=wake_events.dropped_messages.set)
         self.devices = DeviceService(
             **self.creating, credential_sync=self.credential_sync, presence=self.presence, erasure=self.device_erasure
@@ -234,7 +234,7 @@ class DomainServices:
             engine_commit_lock=commit_lock,
             wake_timers=wake_events.rule_timers.set,
         )
-        self.ingest = IngestService(clock=clock, engine=engine, commands=self.commands, publisher=self.event_recorder)
+        self.ingest = IngestResultWriter(clock=clock, engine=engine, commands=self.commands, publisher=self.event_recorder)
         self.dead_letters = DeadLetterService(uow=self.leader_uow, clock=clock)
         self.device_messages = DeviceMessageService(
             **self.shared,

@@ -58,7 +58,7 @@ from adapters.mcp.endpoint import McpEndpoint
 from app.config.settings import Settings
 from app.runtime import metrics_registry as figures
 from app.runtime import open_file_limit
-from app.runtime.timeout_lock import LockWithTimeout
+from app.runtime.lock_with_timeout import LockWithTimeout
 from app.version import VERSION
 from app.wiring.broker_access import create_broker_access
 from app.wiring.cluster_overview import create_cluster_overview
@@ -70,7 +70,7 @@ from domain.devices.firmware_service import DeviceFirmwareService
 from domain.feed.feed_audience import FeedAudienceService
 from domain.feed.feed_between_instances import no_other_instances
 from domain.groups.bulk_actions import GroupBulkActionService
-from domain.rules.metric_declarations import MetricDeclarationService
+from domain.rules.device_metric_declarations import DeviceMetricDeclarationService
 from domain.team.service_sessions import ServiceSessionService
 from domain.telemetry.queries.missed_readings import MissedReadingService
 from domain.webhooks.delivery_log import WebhookDeliveryLogService
@@ -181,7 +181,7 @@ def _create_blueprints(program: ComposedService) -> list[Blueprint]:
         commands_blueprint(s.commands, s.submission_waiter, s.definitions, s.control),
         notifications_blueprint(s.notifications.service, s.notifications.push_keys),
         schedules_blueprint(s.schedules, s.schedule_calendar),
-        rules_blueprint(s.rules, s.stored_telemetry.rule_dry_runs, MetricDeclarationService(**s.shared)),
+        rules_blueprint(s.rules, s.stored_telemetry.rule_dry_runs, DeviceMetricDeclarationService(**s.shared)),
         grants_blueprint(s.grants, s.access_explanations),
         *_approval_blueprints(s),
         telemetry_blueprint(s.stored_telemetry.queries, s.stored_telemetry.downsampling),

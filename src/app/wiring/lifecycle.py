@@ -19,16 +19,16 @@ from hypercorn.asyncio import serve as hypercorn_serve
 
 from adapters.http.server import hypercorn_http11
 from app.runtime import garbage_collector
-from app.runtime.lost_database_check import require_database
+from app.runtime.first_start_or_lost_database import require_database
 from app.wiring.composed_service import ComposedService
 from app.wiring.http_server import LISTEN_BACKLOG, bind_http_sockets, hypercorn_config
 from app.workers.standby_takeover import StandbyTakeoverWorker
 from domain.ingest.engine_restore import restore_engine
 from domain.kernel.errors import Unavailable
-from domain.webhooks.sealed_url import WebhookUrlSealer
+from domain.webhooks.sealed_url import WebhookUrlSealingMigration
 
 if TYPE_CHECKING:
-    from adapters.stream.worker_process_bus import WorkerProcessFeedBus
+    from adapters.stream.worker_process_feed_bus import WorkerProcessFeedBus
 
 DUPLICATE_SIGNAL_S = 0.5
 STOP_TIMEOUT_S = 3.5
@@ -76,7 +76,7 @@ async def start(program: ComposedService, prepare: PrepareHook) -> None:
     require_database(program.settings, adapters.database.file)
     await adapters.database.start()
     await program.services.steady_time.start()
-    if sealed := await WebhookUrlSealer(uow=program.services.uow, vault=adapters.vault).run():
+    if sealed := await WebhookUrlSealingMigration(uow=program.services.uow, vault=adapters.vault).run():
         log.info("webhook URLs of an older version are sealed now", webhooks=sealed)
     await prepare(program)
     await program.services.notifications.start()

@@ -8,7 +8,7 @@ from app.version import VERSION
 from app.wiring.adapters import ServiceAdapters
 from app.wiring.composed_service import ComposedService, Workers
 from app.wiring.domain_services import DomainServices
-from app.workers.reading_mover import ReadingMoverWorker
+from app.workers.old_reading_mover import OldReadingMoverWorker
 from domain.kernel.clock import SECOND_MS
 
 
@@ -164,7 +164,7 @@ def _register_ingest(metrics: MetricsRegistry, workers: Workers) -> None:
     )
 
 
-def _register_moved_readings(metrics: MetricsRegistry, mover: ReadingMoverWorker | None) -> None:
+def _register_moved_readings(metrics: MetricsRegistry, mover: OldReadingMoverWorker | None) -> None:
     if mover is not None:
         metrics.register_counter("readings_moved", "Messages moved to ClickHouse.", lambda: mover.moved_messages)
         metrics.register_gauge(

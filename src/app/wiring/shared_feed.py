@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from app.runtime.timeout_lock import LockWithTimeout
+from app.runtime.lock_with_timeout import LockWithTimeout
 from app.wiring.adapters import ServiceAdapters
 from app.wiring.domain_services import DomainServices
 from app.workers.cluster_feed import ClusterFeedWorker

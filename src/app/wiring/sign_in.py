@@ -4,13 +4,14 @@ from __future__ import annotations
 
 from adapters.storage.sql.unit_of_work import SqlUnitOfWork
 from app.config.settings import Settings
-from app.runtime.lost_database_check import finish_first_start
+from app.runtime.first_start_or_lost_database import finish_first_start
 from app.wiring.adapters import ServiceAdapters
 from app.wiring.oidc import OidcServices
 from app.wiring.shared_ports import creating_ports, secret_ports, shared_ports
+from domain.sign_in.known_browser_tokens import KnownBrowserTokenCodec
 from domain.sign_in.login import LoginService
-from domain.sign_in.passkey_registration import PasskeyRegistrationService
-from domain.sign_in.passkeys.challenges import PasskeyChallenges
+from domain.sign_in.passkey_service import PasskeyService
+from domain.sign_in.passkeys.challenges import PasskeyChallengeCodec
 from domain.sign_in.passkeys.sign_in import PasskeySignInService
 from domain.sign_in.passkeys.verifier import PasskeyVerifier
 from domain.sign_in.password_change import PasswordChangeService
@@ -20,7 +21,6 @@ from domain.sign_in.second_factor_check import SecondFactorChecker
 from domain.sign_in.session_opener import SessionOpener
 from domain.sign_in.step_up import StepUpService
 from domain.sign_in.token_issuer import SessionTokenIssuer
-from domain.sign_in.trusted_devices import TrustedDevices
 from domain.sign_in.unlock_link import UnlockLinkService
 from domain.sign_in.user_sessions import UserSessionService
 from domain.team.first_run import FirstRunService
@@ -35,10 +35,10 @@ class SignInServices:
     ) -> None:
         self._shared, self._secret = shared_ports(uow, adapters), secret_ports(uow, adapters)
         ids, digest = adapters.ids, adapters.digest
-        self.challenges = challenges = PasskeyChallenges(ids=ids, digest=digest)
+        self.challenges = challenges = PasskeyChallengeCodec(ids=ids, digest=digest)
         verifier = PasskeyVerifier(**self._shared, codec=adapters.passkeys, challenges=challenges)
         self.factors = factors = SecondFactorChecker(totp=adapters.totp, vault=adapters.vault, digest=digest, passkeys=verifier)
-        devices = TrustedDevices(ids=ids, digest=digest)
+        devices = KnownBrowserTokenCodec(ids=ids, digest=digest)
         issuer = SessionTokenIssuer(ids=ids, tokens=adapters.tokens, digest=digest)
         opener = SessionOpener(issuer=issuer, devices=devices)
         self.logins = LoginService(**self._secret, hasher=adapters.login_hasher, opener=opener, devices=devices, factors=factors)
@@ -72,7 +72,7 @@ class SignInServices:
             recovery_codes=recovery_codes,
             requirement=settings.require_second_factor,
         )
-        self.passkeys = PasskeyRegistrationService(
+        self.passkeys = PasskeyService(
             **creating_ports(uow, adapters),
             codec=adapters.passkeys,
             challenges=self.challenges,
@@ -80,7 +80,7 @@ class SignInServices:
             requirement=settings.require_second_factor,
         )
 
-    def _wire_passwords(self, settings: Settings, adapters: ServiceAdapters, devices: TrustedDevices) -> None:
+    def _wire_passwords(self, settings: Settings, adapters: ServiceAdapters, devices: KnownBrowserTokenCodec) -> None:
         self.passwords = PasswordChangeService(
             **self._secret, hasher=adapters.hasher, mailer=adapters.mailer, translator=adapters.translator
         )

@@ -8,16 +8,16 @@ from typing import TYPE_CHECKING, Any
 
 from app.config.settings import Settings
 from app.wiring.adapters import ServiceAdapters
-from app.workers.reading_mover import ReadingMoverWorker
+from app.workers.old_reading_mover import OldReadingMoverWorker
 from domain.grants.authorizer import Authorizer
 from domain.kernel.unit_of_work import UnitOfWork
 from domain.rules.model import MetricValue
+from domain.telemetry.old_reading_mover import OldReadingMover
 from domain.telemetry.ports import MAX_TIME_MS
 from domain.telemetry.queries.downsampling import DownsamplingService
 from domain.telemetry.queries.latest_and_history import TelemetryQueryService
-from domain.telemetry.queries.reading_history import ReadingArchive, ReadingHistoryReader
+from domain.telemetry.queries.reading_history import MergedReadingHistory, ReadingArchive
 from domain.telemetry.queries.rule_dry_run import RuleDryRunService
-from domain.telemetry.reading_mover import ReadingMover
 from domain.telemetry.retention import RetentionPeriods, RetentionService
 from domain.telemetry.rollup_service import RollupService
 
@@ -31,7 +31,7 @@ class StoredTelemetryServices:
         self.store = _create_store(settings)
         """None: the database keeps all readings."""
         self._older = None if self.store is None else ReadingArchive(self.store, clock, days)
-        stored = ReadingHistoryReader(self._older)
+        stored = MergedReadingHistory(self._older)
         shared: dict[str, Any] = {"uow": uow, "clock": clock, "engine": engine.engine}
         reading: dict[str, Any] = {**shared, "authorizer": authorizer, "stored": stored}
         self.queries = TelemetryQueryService(
@@ -46,9 +46,11 @@ class StoredTelemetryServices:
             readings=days, rollups=settings.rollups_days, events=settings.events_days, deliveries=settings.deliveries_days
         )
         self.retention = RetentionService(uow=uow, clock=clock, periods=periods, moves_readings=self.store is not None)
-        self.mover: ReadingMoverWorker | None = None
+        self.mover: OldReadingMoverWorker | None = None
         if self.store is not None:
-            self.mover = ReadingMoverWorker(mover=ReadingMover(uow=uow, clock=clock, store=self.store, days=days), clock=clock)
+            self.mover = OldReadingMoverWorker(
+                mover=OldReadingMover(uow=uow, clock=clock, store=self.store, days=days), clock=clock
+            )
 
     def moved_before_ms(self) -> int:
         """Older readings may be in the store."""

@@ -8,7 +8,7 @@ from __future__ import annotations
 from dataclasses import field
 from typing import Any
 
-from app.workers.base_worker import DueTaskWorker, seconds_until
+from app.workers.due_task_worker import DueTaskWorker, seconds_until
 from domain.approvals.service import ApprovalService
 from domain.kernel.clock import Clock
 from domain.kernel.service_class import service

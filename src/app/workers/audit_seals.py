@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import field
 
-from app.workers.base_worker import DueTaskWorker, seconds_until
+from app.workers.due_task_worker import DueTaskWorker, seconds_until
 from app.workers.wake_event import WakeEvent
 from domain.audit.sealing import AuditSealService
 from domain.kernel.clock import Clock

@@ -9,7 +9,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable
 
-from app.workers.base_worker import DueTaskWorker
+from app.workers.due_task_worker import DueTaskWorker
 from domain.ingest.partition_ownership import PartitionOwnershipService
 from domain.kernel.backoff import Backoff
 from domain.kernel.service_class import service

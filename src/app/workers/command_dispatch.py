@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from time import monotonic
 
-from app.workers.base_worker import MAX_SLEEP_S, DueTaskWorker, seconds_until
+from app.workers.due_task_worker import MAX_SLEEP_S, DueTaskWorker, seconds_until
 from app.workers.wake_event import WakeEvent
 from domain.commands.crash_recovery import CommandCrashRecovery
 from domain.commands.dispatch import CommandDispatchService

@@ -12,10 +12,10 @@ import asyncio
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 
-from app.workers.base_worker import DueTaskWorker
-from app.workers.retrying_batch_store import RetryingBatchStore
+from app.workers.due_task_worker import DueTaskWorker
+from app.workers.splitting_batch_writer import SplittingBatchWriter
 from app.workers.wake_event import WakeEvent
-from domain.devices.device_codec import CommandResultReport, DeviceReport, TelemetryReport
+from domain.devices.device_codec import CommandResultReport, DeviceReport, StockFirmwareTelemetryReport
 from domain.devices.device_link import InboundEvent, InboundMessage
 from domain.ingest.dead_letters import TELEMETRY_KIND, DeadLetter, DeadLetterService, reason_of
 from domain.ingest.device_messages import DecodedBatch, DecodedMessage
@@ -60,7 +60,7 @@ class DeadLetterReplayWorker(DueTaskWorker):
     wake_event: WakeEvent = field(default_factory=WakeEvent, init=False)
 
     def __post_init__(self) -> None:
-        self._batch_store = RetryingBatchStore(self.pipeline)
+        self._batch_store = SplittingBatchWriter(self.pipeline)
 
     async def run_once(self) -> float:
         while letters := await self._list_own():
@@ -112,5 +112,5 @@ def _late_reports(reports: Sequence[DeviceReport]) -> tuple[DeviceReport, ...]:
     return tuple(
         replace(report, relay=None) if isinstance(report, CommandResultReport) else report
         for report in reports
-        if isinstance(report, CommandResultReport | TelemetryReport)
+        if isinstance(report, CommandResultReport | StockFirmwareTelemetryReport)
     )

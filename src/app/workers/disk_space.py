@@ -6,7 +6,7 @@ import asyncio
 
 import structlog
 
-from adapters.storage.disk_space import DiskSpaceProbe
+from adapters.storage.disk_space import DiskSpaceMonitor
 from app.workers.wake_event import WakeEvent
 
 INTERVAL_S = 5.0
@@ -17,7 +17,7 @@ log = structlog.get_logger("disk_space")
 class DiskSpaceWorker:
     name = "disk_space"
 
-    def __init__(self, *, disk: DiskSpaceProbe, retention_wake: WakeEvent) -> None:
+    def __init__(self, *, disk: DiskSpaceMonitor, retention_wake: WakeEvent) -> None:
         self._disk = disk
         self._retention_wake = retention_wake
         self._is_low = False

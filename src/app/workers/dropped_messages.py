@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 
-from app.workers.base_worker import MAX_SLEEP_S, DueTaskWorker
+from app.workers.due_task_worker import MAX_SLEEP_S, DueTaskWorker
 from domain.devices.dropped_messages import DroppedMessageService
 from domain.kernel.service_class import service
 

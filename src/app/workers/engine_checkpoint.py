@@ -15,7 +15,7 @@ from typing import Protocol
 import structlog
 
 from app.workers.last_seen_buffer import LastSeenBuffer
-from domain.devices.clock_skew import ClockOffsetService
+from domain.devices.clock_skew import ClockSkewService
 from domain.devices.ports import HasDevices
 from domain.kernel.errors import Unavailable
 from domain.kernel.service_class import service
@@ -43,7 +43,7 @@ class EngineCheckpointWorker:
     engine: TelemetryEngine
     uow: UnitOfWork[EngineCheckpointTx]
     last_seen: LastSeenBuffer
-    clock_offsets: ClockOffsetService
+    clock_offsets: ClockSkewService
     engine_commit_lock: asyncio.Lock
     owned: PartitionOwnership | None = None
     """None where this instance has all devices."""

@@ -9,8 +9,8 @@ from __future__ import annotations
 from dataclasses import field
 
 from adapters.feed_hub import LogOrderedFeedPublisher
-from app.workers.base_worker import DueTaskWorker
 from app.workers.changes_of_other_instances import PeerChangeHandler
+from app.workers.due_task_worker import DueTaskWorker
 from domain.events.event_log_cursor import EventLogCursor
 from domain.events.ports import HasEvents
 from domain.kernel.backoff import Backoff

@@ -15,10 +15,10 @@ from time import monotonic
 import structlog
 
 from app.workers.last_seen_buffer import LastSeenBuffer
-from app.workers.retrying_batch_store import RetryingBatchStore
+from app.workers.splitting_batch_writer import SplittingBatchWriter
 from app.workers.unusable_message_log import UnusableMessageLog
 from app.workers.wake_event import WakeEvent
-from domain.devices.clock_skew import ClockOffsetService
+from domain.devices.clock_skew import ClockSkewService
 from domain.devices.device_link import InboundBatch, InboundLink, InboundMessage
 from domain.ingest.dead_letters import DeadLetterService
 from domain.ingest.pipeline import EvaluatedBatch, IngestPipeline, RefusedBatchPart, refused_messages
@@ -86,7 +86,7 @@ class IngestWorker(InboundBatchWorker):
         engine_commit_lock: asyncio.Lock,
         last_seen: LastSeenBuffer,
         fault_log: UnusableMessageLog,
-        clock_offsets: ClockOffsetService,
+        clock_offsets: ClockSkewService,
         dead_letters: DeadLetterService,
         ensure_interest_current: Callable[[], Awaitable[None]],
         rule_timer_wake: WakeEvent,
@@ -101,7 +101,7 @@ class IngestWorker(InboundBatchWorker):
         self._clock_offsets = clock_offsets
         self._dead_letters = dead_letters
         self._ensure_interest_current = ensure_interest_current
-        self._batch_store = RetryingBatchStore(pipeline)
+        self._batch_store = SplittingBatchWriter(pipeline)
         self._rule_timer_wake = rule_timer_wake
         self.batches = 0
         self.messages = 0

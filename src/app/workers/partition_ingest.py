@@ -8,7 +8,7 @@ from typing import cast
 import structlog
 
 from app.workers.ingest import IngestWorker
-from app.workers.partition_log_reader import PartitionInboundBatch
+from app.workers.owned_partition_log_reader import PartitionInboundBatch
 from domain.devices.device_link import InboundBatch
 from domain.ingest.device_messages import DecodedBatch
 from domain.ingest.metric_numbering import AssignNames
@@ -18,7 +18,7 @@ from domain.partitions.model import PartitionLostError
 log = structlog.get_logger("partitions")
 
 
-class PartitionIngestPipeline(IngestPipeline):
+class OwnedPartitionIngestPipeline(IngestPipeline):
     """Its batches prove their ownership, and advance their positions, in the transaction that stores them."""
 
     async def evaluate(self, batch: InboundBatch, decoded: DecodedBatch, assign_names: AssignNames) -> EvaluatedBatch:
@@ -27,7 +27,7 @@ class PartitionIngestPipeline(IngestPipeline):
         return replace(evaluated, progress=owned.progress)
 
 
-class PartitionIngestWorker(IngestWorker):
+class OwnedPartitionIngestWorker(IngestWorker):
     name = "partition_ingest"
 
     async def _process_batch(self, batch: InboundBatch) -> None:

@@ -8,9 +8,9 @@ from time import monotonic
 
 import structlog
 
-from app.workers.base_worker import DueTaskWorker
 from app.workers.cluster_membership import BEAT_INTERVAL_S
-from app.workers.partition_log_reader import PartitionInboundLink
+from app.workers.due_task_worker import DueTaskWorker
+from app.workers.owned_partition_log_reader import OwnedPartitionLogReader
 from domain.ingest.partition_ownership import PartitionOwnershipService
 from domain.kernel.service_class import service
 
@@ -25,7 +25,7 @@ class PartitionOwnershipWorker(DueTaskWorker):
     name = "partition_ownership"
 
     partitions: PartitionOwnershipService
-    inbound: PartitionInboundLink
+    inbound: OwnedPartitionLogReader
     announce: Callable[[], Awaitable[None]]
     """Tells the other instances that partitions were released."""
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 from dataclasses import field
 
-from app.workers.base_worker import DueTaskWorker
+from app.workers.due_task_worker import DueTaskWorker
 from app.workers.wake_event import WakeEvent
 from domain.kernel.service_class import service
 from domain.telemetry.rollup_service import RollupService

@@ -17,7 +17,7 @@ import structlog
 from app.workers.wake_event import WakeEvent
 from domain.ingest.engine_clock import TelemetryEngineClock
 from domain.ingest.engine_restore import find_rules
-from domain.ingest.ingest_service import IngestResult
+from domain.ingest.ingest_result_writer import IngestResult
 from domain.ingest.pipeline import IngestPipelineTx
 from domain.kernel.clock import SECOND_MS
 from domain.kernel.errors import Unavailable
@@ -35,7 +35,7 @@ Result = TypeVar("Result")
 log = structlog.get_logger("rule_timers")
 
 
-class IngestResultStore(Protocol):
+class TimerResultWriter(Protocol):
     async def store(self, tx: IngestPipelineTx, result: IngestResult, /) -> None:
         """Write the result in the caller's transaction."""
 
@@ -45,7 +45,7 @@ class RuleTimerWorker:
     name = "rule_timers"
 
     engine: TelemetryEngine
-    ingest: IngestResultStore
+    ingest: TimerResultWriter
     uow: UnitOfWork[IngestPipelineTx]
     engine_clock: TelemetryEngineClock
     engine_commit_lock: asyncio.Lock

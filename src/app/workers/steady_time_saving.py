@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from dataclasses import field
 
-from app.workers.base_worker import DueTaskWorker
+from app.workers.due_task_worker import DueTaskWorker
 from app.workers.wake_event import WakeEvent
+from domain.kernel.persisted_steady_time import KEEP_INTERVAL_S, SteadyTimeService
 from domain.kernel.service_class import service
-from domain.kernel.steady_time import KEEP_INTERVAL_S, SteadyTimeService
 
 
 @service

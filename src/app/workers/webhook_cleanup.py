@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import time
 
-from app.workers.base_worker import MAX_SLEEP_S, DueTaskWorker
+from app.workers.due_task_worker import MAX_SLEEP_S, DueTaskWorker
 from domain.kernel.service_class import service
 from domain.webhooks.deleted_webhook_cleanup import DeletedWebhookCleanup
 

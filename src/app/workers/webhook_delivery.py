@@ -14,7 +14,7 @@ from collections.abc import Sequence
 
 import structlog
 
-from app.workers.base_worker import MAX_SLEEP_S, DueTaskWorker, seconds_until
+from app.workers.due_task_worker import MAX_SLEEP_S, DueTaskWorker, seconds_until
 from app.workers.wake_event import WakeEvent
 from domain.kernel.clock import SECOND_MS, Clock, WallAndSteadyTime
 from domain.kernel.ids import WebhookId

@@ -94,7 +94,7 @@ class Project:
 @dataclass(frozen=True, slots=True)
 class ClientInfo:
     """Where a sign-in comes from: the client's address, its `User-Agent` header, and the tokens of its device
-    (`trusted_devices.py`)."""
+    (`known_browser_tokens.py`)."""
 
     address: str
     user_agent: str = ""

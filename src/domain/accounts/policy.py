@@ -9,7 +9,7 @@ from domain.accounts.model import Membership
 from domain.kernel.caller import Role, Session, require_role
 from domain.kernel.clock import DAY_MS, MINUTE_MS
 from domain.kernel.errors import Conflict, PermissionDenied, ValidationFailed
-from domain.kernel.single_line_text import FORBIDDEN_IN_LINE, single_line_fault
+from domain.kernel.single_line_check import FORBIDDEN_IN_LINE, single_line_fault
 
 ACCESS_TOKEN_TTL_MS = 15 * MINUTE_MS
 REFRESH_TOKEN_TTL_MS = 30 * DAY_MS

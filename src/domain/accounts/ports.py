@@ -258,7 +258,7 @@ class Translator(Protocol):
         """A sentence of the service in the language (ISO 639); unchanged if there is no text for it."""
 
 
-class MailQueue(Protocol):
+class BackgroundMailer(Protocol):
     """Port: mail that is sent in the background, for answers that must not tell by their time whether one was sent."""
 
     def enqueue(self, to: str, subject: str, text: str) -> None:

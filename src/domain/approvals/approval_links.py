@@ -28,7 +28,7 @@ from domain.kernel.errors import Conflict, NotFound, PermissionDenied, Validatio
 from domain.kernel.ids import ExecutionId
 from domain.kernel.service_class import service
 from domain.kernel.unit_of_work import UnitOfWork
-from domain.sign_in.passkeys.challenges import PasskeyChallenges
+from domain.sign_in.passkeys.challenges import PasskeyChallengeCodec
 from domain.sign_in.passkeys.ports import HasPasskeys, PasskeyCodec
 from domain.sign_in.second_factor_check import PresentedSecondFactor, SecondFactorChecker, SecondFactorCheckTx
 from domain.sign_in.second_factor_policy import SecondFactorRequirement
@@ -67,7 +67,7 @@ class ApprovalLinkService(Generic[TxT]):
     approvals: ApprovalService[TxT]
     factors: SecondFactorChecker
     passkeys: PasskeyCodec
-    challenges: PasskeyChallenges
+    challenges: PasskeyChallengeCodec
     requirement: SecondFactorRequirement
 
     async def preview(self, token: str, *, address: str = "") -> ApprovalLinkDetails:

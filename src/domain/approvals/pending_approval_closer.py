@@ -10,7 +10,7 @@ from functools import partial
 from domain.approvals import policy
 from domain.approvals.decision_event import decided_event
 from domain.approvals.model import ApprovalStatus
-from domain.approvals.ports import ApprovalEventTx, ApprovalWaiter
+from domain.approvals.ports import ApprovalWaiter, PendingApprovalCloserTx
 from domain.kernel.caller import Session
 from domain.kernel.ids import KeyId, MembershipId
 
@@ -23,7 +23,7 @@ class PendingApprovalCloser:
 
     async def close_requests(
         self,
-        tx: ApprovalEventTx,
+        tx: PendingApprovalCloserTx,
         caller: Session,
         now_ms: int,
         *,

@@ -13,7 +13,7 @@ from typing import Any, Protocol
 
 from domain.approvals.ports import HasApprovals
 from domain.commands import policy
-from domain.commands.approval_waiver_policy import approval_names, check_nothing_waits, find_waiting_devices
+from domain.commands.approval_removal_policy import approval_names, check_nothing_waits, find_waiting_devices
 from domain.commands.model import CommandDefinition, CommandKind, CommandWidget
 from domain.commands.ports import HasCommandDefinitions, ParamsValidator
 from domain.commands.service import CommandService

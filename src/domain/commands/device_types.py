@@ -8,7 +8,7 @@ from typing import Protocol
 
 from domain.approvals.ports import HasApprovals
 from domain.commands import policy
-from domain.commands.approval_waiver_policy import approval_names, check_nothing_waits, find_waiting_devices
+from domain.commands.approval_removal_policy import approval_names, check_nothing_waits, find_waiting_devices
 from domain.commands.command_definitions import CommandDefinitionInput
 from domain.commands.model import CommandDefinition
 from domain.commands.ports import HasCommandDefinitions, ParamsValidator

@@ -17,8 +17,8 @@ from functools import partial
 from typing import Protocol
 
 from domain.commands import firmware_behaviour
+from domain.commands.clock_step_deadline_shifter import ClockStepDeadlineShifter
 from domain.commands.command_topic_subscriptions import CommandLossWindow, CommandSubscriptionTracker, can_be_lost
-from domain.commands.deadline_shift import CommandDeadlineShifter
 from domain.commands.device_reports import build_result, command_result_event, expire_execution
 from domain.commands.dispatch_queue import DispatchQueue, QueuedCommand, QueuedForDevice, append_queued, group_by_device
 from domain.commands.model import Execution, ExecutionStatus
@@ -61,7 +61,7 @@ class CommandDispatchService:
     ) -> None:
         """`wake` wakes the worker that calls `send_queued`."""
         self._uow = uow
-        self.deadlines = CommandDeadlineShifter(uow=uow, clock=clock)
+        self.deadlines = ClockStepDeadlineShifter(uow=uow, clock=clock)
         self._link = link
         self._codec = codec
         self._execution_waiter = execution_waiter

@@ -19,7 +19,6 @@ from domain.commands.approval_requests import create_approval, resolve_requester
 from domain.commands.command_context import get_context, get_context_for_caller, load_contexts
 from domain.commands.command_events import approval_requested_event, command_sent_event
 from domain.commands.dispatch_queue import DispatchQueue, QueuedCommand
-from domain.commands.idempotent_replay import end_replay
 from domain.commands.model import (
     DEFAULT_TTL_MS,
     AutomationCommand,
@@ -32,12 +31,13 @@ from domain.commands.model import (
     TriggeredBy,
 )
 from domain.commands.ports import AutomationTx, HasCommandContexts, HasCommandDefinitions, ParamsValidator
+from domain.commands.replay_authorization import end_replay
 from domain.devices.model import Device
 from domain.grants.authorizer import AccessPermit, Authorizer, AutomationPermissionRequest
 from domain.grants.model import Grant
 from domain.grants.policy import AuthorizationRequest
 from domain.grants.ports import AuthorizationTx
-from domain.grants.rate_limit import RateLimitQuota
+from domain.grants.rate_limit import RemainingRateLimit
 from domain.kernel.caller import ApiKeyCaller, Caller, Role, Session
 from domain.kernel.clock import Clock
 from domain.kernel.domain_events import Json
@@ -58,12 +58,12 @@ class CommandSubmission:
 
     execution: Execution | None = None
     approval: Approval | None = None
-    quota: RateLimitQuota | None = None
+    quota: RemainingRateLimit | None = None
 
 
 @service
 class CommandService:
-    """Implements `ApprovedCommandSubmitter` and `GrantableCommandSource`."""
+    """Implements `ApprovedCommandSubmitter` and `GrantableCommandFinder`."""
 
     uow: UnitOfWork[CommandTx]
     clock: Clock
@@ -134,7 +134,7 @@ class CommandService:
     async def authorize_replay(self, tx: AutomationTx, caller: Session, device: Device, cmds: Sequence[str], now_ms: int) -> None:
         """For a schedule or rule with these commands. Ends the transaction of a replay; nothing for a first request.
 
-        Raises ReplayAuthorizedError, PermissionDenied."""
+        Raises ReplayRollbackError, PermissionDenied."""
         if caller.is_replay:
             context = (await load_contexts(tx, [device]))[device.device_id]
             await end_replay(self.authorizer, tx, caller, context, cmds, now_ms, run_later=True)

@@ -50,7 +50,7 @@ class BrokerAction(StrEnum):
 
 
 @dataclass(frozen=True, slots=True)
-class BrokerLogin:
+class ServiceBrokerLogin:
     """The name and password with which the service itself connects to the broker."""
 
     username: str
@@ -61,7 +61,7 @@ class BrokerAccessTx(HasDeviceCredentials, HasDevices, Protocol): ...
 
 
 class BrokerAccessService:
-    def __init__(self, *, uow: UnitOfWork[BrokerAccessTx], vault: Vault, service: BrokerLogin | None) -> None:
+    def __init__(self, *, uow: UnitOfWork[BrokerAccessTx], vault: Vault, service: ServiceBrokerLogin | None) -> None:
         self._uow = uow
         self._vault = vault
         self._service = service

@@ -16,7 +16,7 @@ from domain.devices.credential_issuer import CredentialIssuer, RevealedCredentia
 from domain.devices.credential_sync import CredentialSync
 from domain.devices.model import Device, DeviceStatus
 from domain.devices.ports import HasDeviceCredentials, HasDevices, HasDeviceTypes
-from domain.devices.registration import DeviceRegistration, add_device, check_device_capacity, check_references
+from domain.devices.registration import DeviceRegistrationInput, add_device, check_device_capacity, check_references
 from domain.kernel.caller import Role, Session
 from domain.kernel.clock import Clock
 from domain.kernel.errors import Conflict, DomainError, NotFound, ValidationFailed
@@ -52,7 +52,7 @@ class BulkOutcome(StrEnum):
 
 
 @dataclass(frozen=True, slots=True)
-class BulkRegistrationResult:
+class BulkRegistrationRowResult:
     """Of one row. `device` is None, and `error` set, exactly for FAILED."""
 
     outcome: BulkOutcome
@@ -70,8 +70,8 @@ class BulkRegistrationService:
     credential_sync: CredentialSync
 
     async def register_many(
-        self, caller: Session, rows: Sequence[DeviceRegistration], credentials: BulkCredentials
-    ) -> Sequence[BulkRegistrationResult]:
+        self, caller: Session, rows: Sequence[DeviceRegistrationInput], credentials: BulkCredentials
+    ) -> Sequence[BulkRegistrationRowResult]:
         """One result per row, in their order. Raises PermissionDenied; ValidationFailed for two rows with one `externalId`."""
         _check_distinct(rows)
         now_ms = self.clock.now_ms()
@@ -80,7 +80,7 @@ class BulkRegistrationService:
             found = await tx.devices.list_by_external_ids(caller.account_id, wanted)
             existing = {device.external_id: device for device in found}
             count = await tx.devices.count(caller.account_id)
-            results: list[BulkRegistrationResult] = []
+            results: list[BulkRegistrationRowResult] = []
             for row in rows:
                 result = await self._register(tx, caller, row, existing, count, now_ms)
                 count += result.outcome is BulkOutcome.CREATED
@@ -94,38 +94,38 @@ class BulkRegistrationService:
         self,
         tx: BulkRegistrationTx,
         caller: Session,
-        row: DeviceRegistration,
+        row: DeviceRegistrationInput,
         existing: Mapping[str | None, Device],
         count: int,
         now_ms: int,
-    ) -> BulkRegistrationResult:
+    ) -> BulkRegistrationRowResult:
         if row.external_id is not None and row.external_id in existing:
-            return BulkRegistrationResult(BulkOutcome.EXISTS, existing[row.external_id])
+            return BulkRegistrationRowResult(BulkOutcome.EXISTS, existing[row.external_id])
         try:
             check_device_capacity(count)
             await check_references(tx, caller.account_id, row.project_id, row.device_type_id)
         except (Conflict, NotFound) as error:
-            return BulkRegistrationResult(BulkOutcome.FAILED, error=error)
+            return BulkRegistrationRowResult(BulkOutcome.FAILED, error=error)
         device_id = DeviceId(self.ids.new_id(IdPrefix.DEVICE))
-        return BulkRegistrationResult(BulkOutcome.CREATED, await add_device(tx, caller, device_id, row, now_ms))
+        return BulkRegistrationRowResult(BulkOutcome.CREATED, await add_device(tx, caller, device_id, row, now_ms))
 
     async def _with_credentials(
         self,
         tx: BulkRegistrationTx,
         caller: Session,
-        result: BulkRegistrationResult,
+        result: BulkRegistrationRowResult,
         wanted: BulkCredentials,
         now_ms: int,
-    ) -> BulkRegistrationResult:
+    ) -> BulkRegistrationRowResult:
         device = result.device
         if device is None or not wanted.are_due(device):
             return result
         is_new = device.status is DeviceStatus.PENDING
         issued = await self.issuer.issue(tx, caller, device, now_ms, rotated=not is_new)
-        return BulkRegistrationResult(result.outcome, device, issued)
+        return BulkRegistrationRowResult(result.outcome, device, issued)
 
 
-def _check_distinct(rows: Sequence[DeviceRegistration]) -> None:
+def _check_distinct(rows: Sequence[DeviceRegistrationInput]) -> None:
     first: dict[str, int] = {}
     for index, row in enumerate(rows):
         if row.external_id is None:

@@ -29,7 +29,7 @@ _MIN_CHANGE_MS = SECOND_MS
 """A smaller change of the offset is jitter of the network, and not worth a write."""
 
 
-class ClockOffsetTx(Transaction, HasDeviceHealth, HasDevices, Protocol): ...
+class ClockSkewTx(Transaction, HasDeviceHealth, HasDevices, Protocol): ...
 
 
 @dataclass(slots=True)
@@ -43,8 +43,8 @@ class _SkewState:
     announced_offset_ms: int = 0
 
 
-class ClockOffsetService:
-    def __init__(self, *, uow: UnitOfWork[ClockOffsetTx], clock: Clock) -> None:
+class ClockSkewService:
+    def __init__(self, *, uow: UnitOfWork[ClockSkewTx], clock: Clock) -> None:
         self._uow = uow
         self._clock = clock
         self._written: dict[int, int] = {}

@@ -89,7 +89,7 @@ class TimeRequest:
 
 
 @dataclass(frozen=True, slots=True)
-class TelemetryReport:
+class StockFirmwareTelemetryReport:
     """Readings of a stock firmware as a native telemetry payload. Native telemetry does not use this type."""
 
     payload: bytes
@@ -110,7 +110,7 @@ DeviceReport: TypeAlias = (
     | PlanRevisionReport
     | HelloReport
     | TimeRequest
-    | TelemetryReport
+    | StockFirmwareTelemetryReport
     | UnreadableMessage
 )
 

@@ -10,11 +10,11 @@ from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass, field
 from typing import Protocol
 
+from domain.devices.device_connection_ports import NO_FRONT, HasDeviceConnections
 from domain.devices.device_event import device_event
 from domain.devices.device_link import LOST, REVOKED, STOPPED, TAKEN_OVER, OutboundLink
-from domain.devices.device_session_ports import NO_FRONT, HasDeviceSessions
 from domain.devices.model import Device, DeviceStatus
-from domain.devices.presence_batch import PresenceBatch, PresenceTx
+from domain.devices.presence_batch import PresenceBatch, PresenceBatchTx
 from domain.kernel.clock import Clock
 from domain.kernel.domain_events import DomainEvent, EventKind
 from domain.kernel.ids import DeviceId
@@ -35,7 +35,7 @@ class PendingOfflineDevice:
     reason: str
 
 
-class PresenceServiceTx(PresenceTx, HasDeviceSessions, Protocol): ...
+class PresenceServiceTx(PresenceBatchTx, HasDeviceConnections, Protocol): ...
 
 
 @service
@@ -78,7 +78,7 @@ class PresenceService:
         elif device.device_id not in self._pending_offline:
             self._start_grace(device, LOST, self.grace_ms)
 
-    async def mark_revoked(self, tx: PresenceTx, device: Device, at_ms: int) -> None:
+    async def mark_revoked(self, tx: PresenceBatchTx, device: Device, at_ms: int) -> None:
         """Announce the device as offline at once: the service has disconnected it."""
         tx.after_commit(lambda: self._forget(device.device_id))
         if await tx.devices.set_online(device.device_id, False):

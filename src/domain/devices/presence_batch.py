@@ -15,7 +15,7 @@ from domain.kernel.ids import DeviceId
 from domain.kernel.unit_of_work import Transaction
 
 
-class PresenceTx(Transaction, HasDevices, Protocol): ...
+class PresenceBatchTx(Transaction, HasDevices, Protocol): ...
 
 
 class PresenceBatch:
@@ -43,7 +43,7 @@ class PresenceBatch:
         self._current[device.device_id] = online
         self._last_event[device.device_id] = event
 
-    async def write(self, tx: PresenceTx) -> None:
+    async def write(self, tx: PresenceBatchTx) -> None:
         """Write all changes and emit their events. A concurrent writer has already emitted the event of a change that both made,
         so it is not emitted again; a change that reverts the other writer's is emitted although it was none when we read."""
         if self._last_seen_ms:

@@ -22,7 +22,7 @@ class DeviceRegistrationTx(Transaction, HasDevices, HasDeviceTypes, HasProjects,
 
 
 @dataclass(frozen=True, slots=True)
-class DeviceRegistration:
+class DeviceRegistrationInput:
     name: str
     board_type: str
     app_type: str
@@ -51,7 +51,7 @@ async def check_references(
 
 
 async def add_device(
-    tx: DeviceRegistrationTx, caller: Caller, device_id: DeviceId, registration: DeviceRegistration, now_ms: int
+    tx: DeviceRegistrationTx, caller: Caller, device_id: DeviceId, registration: DeviceRegistrationInput, now_ms: int
 ) -> Device:
     """A PENDING device. Its references are checked before. Raises Conflict `EXTERNAL_ID_TAKEN`."""
     project_id = registration.project_id or (await tx.projects.get_default(caller.account_id)).project_id

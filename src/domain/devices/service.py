@@ -19,7 +19,7 @@ from domain.devices.load_and_save_device import get_device, save_device
 from domain.devices.model import Device, DeviceLifecycleTrigger, DeviceMetadata, DeviceStatus
 from domain.devices.ports import HasDeviceCredentials, HasDevices, HasDeviceTypes, HasPendingApprovalCounter
 from domain.devices.presence import PresenceService
-from domain.devices.registration import DeviceRegistration, add_device, check_device_capacity, check_references
+from domain.devices.registration import DeviceRegistrationInput, add_device, check_device_capacity, check_references
 from domain.kernel.caller import Role, Session, require_role
 from domain.kernel.clock import Clock
 from domain.kernel.domain_events import DomainEvent, EventKind, Json
@@ -77,7 +77,7 @@ class DeviceService:
     presence: PresenceService
     erasure: DeviceEraser
 
-    async def register(self, caller: Session, registration: DeviceRegistration) -> Device:
+    async def register(self, caller: Session, registration: DeviceRegistrationInput) -> Device:
         """Raises PermissionDenied, NotFound for an unknown project or device type, Conflict `TOO_MANY_DEVICES` or
         `EXTERNAL_ID_TAKEN`."""
         now_ms = self.clock.now_ms()

@@ -12,7 +12,7 @@ from typing import Generic, TypeVar
 from domain.events.hash_chain import ChainHasher, chain_events
 from domain.events.model import Event
 from domain.events.policy import to_event
-from domain.events.ports import EventLogTx, EventObserver, FeedPublisher
+from domain.events.ports import EventLogTx, FeedPublisher, TransactionEventObserver
 from domain.kernel.domain_events import DomainEvent
 from domain.kernel.ids import DeviceId, EventId, IdGenerator, IdPrefix
 from domain.kernel.service_class import service
@@ -22,10 +22,10 @@ TxT = TypeVar("TxT", bound=EventLogTx)
 
 @service
 class DomainEventRecorder(Generic[TxT]):
-    """Implements `DomainEventDispatcher` for the storage adapter, and publishes telemetry for ingest."""
+    """Implements `TransactionEventDispatcher` for the storage adapter, and publishes telemetry for ingest."""
 
     ids: IdGenerator
-    observers: Sequence[EventObserver[TxT]]
+    observers: Sequence[TransactionEventObserver[TxT]]
     feed: FeedPublisher
     hasher: ChainHasher = chain_events
 

@@ -75,7 +75,7 @@ class EventLogTx(Transaction, HasDevices, HasEvents, Protocol): ...
 TxT_contra = TypeVar("TxT_contra", contravariant=True)
 
 
-class EventObserver(Protocol[TxT_contra]):
+class TransactionEventObserver(Protocol[TxT_contra]):
     """Gets all events, audit events included, inside their transaction (webhooks add their deliveries)."""
 
     async def on_events(self, tx: TxT_contra, events: Sequence[Event]) -> None: ...
@@ -140,7 +140,7 @@ class ReadingsAsEventsQuery(Protocol):
         """The number of stored readings, counted up to `limit`."""
 
 
-class DomainEventDispatcher(Protocol[TxT_contra]):
+class TransactionEventDispatcher(Protocol[TxT_contra]):
     """Port that the storage adapter calls for `Transaction.emit`: stores the events and calls the observers."""
 
     async def dispatch(self, tx: TxT_contra, events: Sequence[DomainEvent]) -> None:

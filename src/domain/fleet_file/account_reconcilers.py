@@ -19,7 +19,7 @@ from domain.webhooks.model import WebhookFormat
 from domain.webhooks.service import WebhookService
 
 
-class FleetProjectReconciler(FleetFileReconciler):
+class FleetFileProjectReconciler(FleetFileReconciler):
     kind = FleetKind.PROJECTS
     tag = "Projects"
     is_scoped = False
@@ -49,7 +49,7 @@ def command_input(definition: CommandDefinition) -> CommandDefinitionInput:
     return CommandDefinitionInput(**{name: getattr(definition, name) for name in EDITABLE_FIELDS})
 
 
-class FleetDeviceTypeReconciler(FleetFileReconciler):
+class FleetFileDeviceTypeReconciler(FleetFileReconciler):
     kind = FleetKind.DEVICE_TYPES
     tag = "Device types"
     is_scoped = False
@@ -83,7 +83,7 @@ class FleetDeviceTypeReconciler(FleetFileReconciler):
         run.postponed.deleted_types.append(DeviceTypeId(stored.id))
 
 
-class FleetApiKeyReconciler(FleetFileReconciler):
+class FleetFileApiKeyReconciler(FleetFileReconciler):
     kind = FleetKind.API_KEYS
     tag = "API keys"
     is_scoped = False
@@ -108,7 +108,7 @@ class FleetApiKeyReconciler(FleetFileReconciler):
         run.names.keys.pop(KeyId(stored.id), None)
 
 
-class FleetWebhookReconciler(FleetFileReconciler):
+class FleetFileWebhookReconciler(FleetFileReconciler):
     """Its URL is shown to Admins only."""
 
     kind = FleetKind.WEBHOOKS

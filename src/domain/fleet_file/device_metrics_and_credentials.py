@@ -7,13 +7,13 @@ from dataclasses import replace
 from domain.devices.bulk_registration import BulkCredentials
 from domain.devices.load_and_save_device import get_device
 from domain.devices.model import Device, DeviceStatus
-from domain.fleet_file.device_reconcilers import FleetDeviceReconciler
+from domain.fleet_file.device_reconcilers import FleetFileDeviceReconciler
 from domain.fleet_file.model import DesiredFleetObject, FleetAction, FleetObjectOutcome, PlannedFieldChange, with_place
 from domain.fleet_file.reconciler import FleetFileReadContext, FleetFileWriteContext
 from domain.kernel.caller import require_role
 from domain.kernel.errors import DomainError
 from domain.kernel.ids import DeviceId
-from domain.rules.metric_declarations import declare_metrics
+from domain.rules.device_metric_declarations import declare_metrics
 from domain.team.service_sessions import check_operation
 
 
@@ -56,8 +56,8 @@ async def with_credentials(run: FleetFileWriteContext, outcome: FleetObjectOutco
 
 
 def _check_write(run: FleetFileWriteContext) -> None:
-    require_role(run.caller, FleetDeviceReconciler.writer)
-    check_operation(run.caller, FleetDeviceReconciler.tag, is_read=False)
+    require_role(run.caller, FleetFileDeviceReconciler.writer)
+    check_operation(run.caller, FleetFileDeviceReconciler.tag, is_read=False)
 
 
 def _changed(outcome: FleetObjectOutcome, change: PlannedFieldChange) -> FleetObjectOutcome:

@@ -8,7 +8,7 @@ from typing import Any, ClassVar
 
 from domain.commands.command_definitions import EDITABLE_FIELDS, CommandDefinitionInput
 from domain.devices.model import Device, DeviceMetadata, DeviceStatus
-from domain.devices.registration import DeviceRegistration
+from domain.devices.registration import DeviceRegistrationInput
 from domain.fleet_file.model import CreatedFleetObject, DesiredFleetObject, Fields, FleetKind, StoredFleetObject
 from domain.fleet_file.reconciler import FleetFileReadContext, FleetFileReconciler, FleetFileWriteContext, defaults_of
 from domain.kernel.caller import Role
@@ -26,7 +26,7 @@ RULE_FIELDS = (
 _SCHEDULE_FIELDS = tuple(one.name for one in fields(ScheduleInput))
 
 
-class FleetDeviceReconciler(FleetFileReconciler):
+class FleetFileDeviceReconciler(FleetFileReconciler):
     kind = FleetKind.DEVICES
     tag = "Devices"
     writer = Role.MEMBER
@@ -60,7 +60,7 @@ class FleetDeviceReconciler(FleetFileReconciler):
             message = f"there is no device {wanted.key[1]!r}. For a new device give an externalId of your own instead."
             raise ValidationFailed.for_field("deviceId", message)
         given = wanted.fields
-        registration = DeviceRegistration(
+        registration = DeviceRegistrationInput(
             **{name: given[name] for name in _OWN_FIELDS},
             project_id=run.names.project_id(given["project"] or run.names.default_project),
             device_type_id=None if given["device_type"] is None else run.names.device_type_id(given["device_type"]),
@@ -101,7 +101,7 @@ def _stored_device(run: FleetFileReadContext, device: Device) -> StoredFleetObje
     return StoredFleetObject(device.device_id, keys, found, device)
 
 
-class FleetDevicePartReconciler(FleetFileReconciler):
+class FleetFileDevicePartReconciler(FleetFileReconciler):
     """Something that belongs to a device."""
 
     writer = Role.MEMBER
@@ -111,7 +111,7 @@ class FleetDevicePartReconciler(FleetFileReconciler):
         self.device_id = device_id
 
 
-class FleetCommandReconciler(FleetDevicePartReconciler):
+class FleetFileCommandReconciler(FleetFileDevicePartReconciler):
     kind = FleetKind.COMMANDS
     tag = "Commands"
     defaults: ClassVar[Fields] = defaults_of(CommandDefinitionInput)
@@ -136,7 +136,7 @@ class FleetCommandReconciler(FleetDevicePartReconciler):
         await run.writers.definitions.delete(run.caller, self.device_id, CommandId(stored.id))
 
 
-class FleetScheduleReconciler(FleetDevicePartReconciler):
+class FleetFileScheduleReconciler(FleetFileDevicePartReconciler):
     """A slot that has run to its end is still what the file wants: it is not made again."""
 
     kind = FleetKind.SCHEDULES
@@ -177,7 +177,7 @@ def _stored_schedule(schedule: Schedule) -> StoredFleetObject:
     return StoredFleetObject(schedule.schedule_id, ((schedule.slot,),), found, schedule)
 
 
-class FleetRuleReconciler(FleetDevicePartReconciler):
+class FleetFileRuleReconciler(FleetFileDevicePartReconciler):
     kind = FleetKind.RULES
     tag = "Rules"
     may_repeat = True
@@ -200,6 +200,7 @@ class FleetRuleReconciler(FleetDevicePartReconciler):
         await run.writers.rules.delete(run.caller, self.device_id, RuleId(stored.id))
 
 
-PARTS: Mapping[FleetKind, type[FleetDevicePartReconciler]] = {
-    reconciler.kind: reconciler for reconciler in (FleetCommandReconciler, FleetScheduleReconciler, FleetRuleReconciler)
+PARTS: Mapping[FleetKind, type[FleetFileDevicePartReconciler]] = {
+    reconciler.kind: reconciler
+    for reconciler in (FleetFileCommandReconciler, FleetFileScheduleReconciler, FleetFileRuleReconciler)
 }

@@ -17,15 +17,15 @@ from domain.accounts.projects import ProjectService
 from domain.commands.device_types import DeviceTypeService
 from domain.devices.bulk_registration import BulkCredentials
 from domain.devices.service import DeviceEraser, DeviceLinkSync
-from domain.fleet_file.access_reconcilers import FleetGrantReconciler, FleetGroupReconciler
 from domain.fleet_file.account_reconcilers import (
-    FleetApiKeyReconciler,
-    FleetDeviceTypeReconciler,
-    FleetProjectReconciler,
-    FleetWebhookReconciler,
+    FleetFileApiKeyReconciler,
+    FleetFileDeviceTypeReconciler,
+    FleetFileProjectReconciler,
+    FleetFileWebhookReconciler,
 )
 from domain.fleet_file.device_metrics_and_credentials import known_metrics, with_credentials, with_metrics
-from domain.fleet_file.device_reconcilers import PARTS, FleetDeviceReconciler
+from domain.fleet_file.device_reconcilers import PARTS, FleetFileDeviceReconciler
+from domain.fleet_file.group_and_grant_reconcilers import FleetFileGrantReconciler, FleetFileGroupReconciler
 from domain.fleet_file.model import (
     MAX_OBJECTS,
     DesiredFleetObject,
@@ -41,7 +41,7 @@ from domain.fleet_file.reconciler import FleetFileReadContext, FleetFileReconcil
 from domain.kernel.caller import Role, Session
 from domain.kernel.clock import Clock
 from domain.kernel.errors import Conflict, PermissionDenied, ValidationFailed
-from domain.kernel.idempotency import ReplayAuthorizedError
+from domain.kernel.idempotency import ReplayRollbackError
 from domain.kernel.ids import DeviceId
 from domain.kernel.joined_unit_of_work import JoinedUnitOfWork
 from domain.kernel.service_class import service
@@ -81,13 +81,13 @@ class FleetFileService:
     @cached_property
     def reconcilers(self) -> Mapping[FleetKind, FleetFileReconciler]:
         account: tuple[FleetFileReconciler, ...] = (
-            FleetProjectReconciler(),
-            FleetDeviceTypeReconciler(),
-            FleetDeviceReconciler(),
-            FleetGroupReconciler(),
-            FleetApiKeyReconciler(),
-            FleetGrantReconciler(),
-            FleetWebhookReconciler(self.webhooks),
+            FleetFileProjectReconciler(),
+            FleetFileDeviceTypeReconciler(),
+            FleetFileDeviceReconciler(),
+            FleetFileGroupReconciler(),
+            FleetFileApiKeyReconciler(),
+            FleetFileGrantReconciler(),
+            FleetFileWebhookReconciler(self.webhooks),
         )
         return {reconciler.kind: reconciler for reconciler in account}
 
@@ -119,7 +119,7 @@ class FleetFileService:
     async def plan(self, caller: Session, request: FleetFileRequest) -> Sequence[FleetObjectOutcome]:
         """What an apply would do. Raises what it would raise. Nothing is changed."""
         outcomes: Sequence[FleetObjectOutcome] = ()
-        with suppress(ReplayAuthorizedError):
+        with suppress(ReplayRollbackError):
             async with self._open_write_context(replace(caller, is_replay=True), request) as run:
                 outcomes = await self._reconcile(run, request)
         return outcomes

@@ -10,7 +10,7 @@ from domain.devices.load_and_save_device import get_device
 from domain.devices.model import Device
 from domain.grants import policy
 from domain.grants.authorizer import Principal, required_grant_subject, session_principal
-from domain.grants.grant_service import GrantableCommandSource
+from domain.grants.grant_service import GrantableCommandFinder
 from domain.grants.model import Grant, GrantSubject
 from domain.grants.policy import AuthorizationRequest, GrantCheckStep, GrantDenial
 from domain.grants.ports import AccessExplanationTx
@@ -56,7 +56,7 @@ class AccessExplainer(Generic[TxT]):
     uow: UnitOfWork[TxT]
     clock: Clock
     evaluator: WindowAndRateEvaluator
-    commands: GrantableCommandSource[TxT]
+    commands: GrantableCommandFinder[TxT]
 
     async def explain(
         self,

@@ -19,7 +19,7 @@ from domain.grants import policy
 from domain.grants.model import Grant, GrantSubject
 from domain.grants.policy import AuthorizationRequest, GrantCheckStep, GrantDenial
 from domain.grants.ports import AuthorizationTx
-from domain.grants.rate_limit import RateLimitQuota, WindowAndRateEvaluator, rate_window
+from domain.grants.rate_limit import RemainingRateLimit, WindowAndRateEvaluator, rate_window
 from domain.kernel.caller import ApiKeyCaller, Caller, Role, Session, SystemCaller
 from domain.kernel.errors import PermissionDenied, RateLimited, Unavailable
 from domain.kernel.ids import GrantId, MembershipId
@@ -36,7 +36,7 @@ class AccessPermit:
 
     grant: Grant | None
     subject_to_approval: bool
-    quota: RateLimitQuota | None = None
+    quota: RemainingRateLimit | None = None
 
     @property
     def grant_id(self) -> GrantId | None:
@@ -179,7 +179,7 @@ class Authorizer:
         now_ms: int,
         *,
         spend: bool,
-    ) -> tuple[Grant, RateLimitQuota | None]:
+    ) -> tuple[Grant, RemainingRateLimit | None]:
         """The first of the principal's grants on the device that allows the call. Raises PermissionDenied or RateLimited."""
         for _ in range(MAX_ATTEMPTS):
             if not grants:
@@ -203,7 +203,7 @@ class Authorizer:
 
     async def _count_use(
         self, tx: AuthorizationTx, passing: Iterable[Grant], request: AuthorizationRequest, now_ms: int
-    ) -> tuple[Grant, RateLimitQuota | None] | None:
+    ) -> tuple[Grant, RemainingRateLimit | None] | None:
         """Count one use on the first grant that has one left. Raises RateLimited for the grant that is free again soonest. None
         when a grant changed after it was read: a use must be counted against the current limit."""
         spent: list[GrantDenial] = []
@@ -217,7 +217,7 @@ class Authorizer:
             allowance = self._evaluator.rate_allowance(uses, limit, now_ms)
             if allowance.is_allowed:
                 await tx.grants.add_use(grant.grant_id, now_ms)
-                return grant, RateLimitQuota.from_allowance(limit, allowance, now_ms)
+                return grant, RemainingRateLimit.from_allowance(limit, allowance, now_ms)
             spent.append(GrantDenial(grant, GrantCheckStep.RATE, allowance.next_free_ms))
         raise policy.denial_error(policy.closest_denial(spent), request, now_ms)
 

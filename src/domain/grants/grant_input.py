@@ -64,7 +64,7 @@ class GrantInput:
 
 
 @dataclass(frozen=True, slots=True)
-class GrantDraft:
+class NewGrantInput:
     """A requested grant: its content, its subject, and whether it covers the device or the project."""
 
     input: GrantInput
@@ -73,7 +73,7 @@ class GrantDraft:
     applies_via: AppliesVia = AppliesVia.DEVICE
 
 
-def check_single_subject(draft: GrantDraft) -> None:
+def check_single_subject(draft: NewGrantInput) -> None:
     if draft.key_id is None and draft.membership_id is None:
         message = "give exactly one of apiKeyId and membershipId; both are missing."
     elif draft.key_id is not None and draft.membership_id is not None:

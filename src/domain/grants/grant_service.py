@@ -12,7 +12,7 @@ from typing import Any, Generic, Protocol, TypeVar
 from domain.devices.group_ports import DeviceGroup, get_group
 from domain.devices.load_and_save_device import get_device
 from domain.devices.model import Device
-from domain.grants.grant_input import GrantDraft, GrantInput, check_input, check_single_subject, input_warnings
+from domain.grants.grant_input import GrantInput, NewGrantInput, check_input, check_single_subject, input_warnings
 from domain.grants.grant_window import GrantWindowEvaluator
 from domain.grants.model import AppliesVia, Grant, GrantSubject
 from domain.grants.policy import is_wider
@@ -46,7 +46,7 @@ class GrantableCommand(Protocol):
     def requires_approval(self) -> bool: ...
 
 
-class GrantableCommandSource(Protocol[TxT_contra]):
+class GrantableCommandFinder(Protocol[TxT_contra]):
     """Port: the commands of a device. The commands part, a higher layer, implements it."""
 
     async def effective_definitions(self, tx: TxT_contra, device: Device) -> Sequence[GrantableCommand]: ...
@@ -95,7 +95,7 @@ class GrantService(Generic[TxT]):
     clock: Clock
     ids: IdGenerator
     windows: GrantWindowEvaluator
-    commands: GrantableCommandSource[TxT]
+    commands: GrantableCommandFinder[TxT]
     on_grants_changed: OnGrantsChanged
 
     async def list(self, caller: Session, on: DeviceId | GroupId) -> Sequence[GrantListItem]:
@@ -105,7 +105,7 @@ class GrantService(Generic[TxT]):
             names = await _subject_names(tx, caller.account_id)
         return [GrantListItem(grant, names.get(grant.subject, "")) for grant in grants]
 
-    async def create(self, caller: Session, on: DeviceId | GroupId, draft: GrantDraft) -> GrantWithWarnings:
+    async def create(self, caller: Session, on: DeviceId | GroupId, draft: NewGrantInput) -> GrantWithWarnings:
         """Raises ValidationFailed for each invalid field, NotFound, PermissionDenied `ROLE_REQUIRED`."""
         require_role(caller, Role.ADMIN)
         check_single_subject(draft)
@@ -156,7 +156,13 @@ class GrantService(Generic[TxT]):
         return GrantTarget(account_id, device.project_id, device=device)
 
     def _build_grant(
-        self, caller: Session, place: GrantTarget, draft: GrantDraft, grant_input: GrantInput, subject: GrantSubject, now_ms: int
+        self,
+        caller: Session,
+        place: GrantTarget,
+        draft: NewGrantInput,
+        grant_input: GrantInput,
+        subject: GrantSubject,
+        now_ms: int,
     ) -> Grant:
         device = place.device if draft.applies_via is AppliesVia.DEVICE else None
         return Grant(
@@ -247,7 +253,7 @@ async def _check_no_pending_request(tx: GrantTx, caller: Session, grant: Grant) 
         )
 
 
-async def _resolve_subject(tx: GrantTx, account_id: AccountId, draft: GrantDraft) -> GrantSubject:
+async def _resolve_subject(tx: GrantTx, account_id: AccountId, draft: NewGrantInput) -> GrantSubject:
     """Raises ValidationFailed for the field when the account has no such key or member."""
     if draft.key_id is not None:
         if await tx.api_keys.get(account_id, draft.key_id) is None:

@@ -33,7 +33,7 @@ class RateLimitDecision:
 
 
 @dataclass(frozen=True, slots=True)
-class RateLimitQuota:
+class RemainingRateLimit:
     """What is left of a grant's rate limit after an allowed call; the next use is free in `reset_s` seconds."""
 
     limit: int
@@ -41,7 +41,7 @@ class RateLimitQuota:
     reset_s: int
 
     @classmethod
-    def from_allowance(cls, limit: int, allowance: RateLimitDecision, now_ms: int) -> RateLimitQuota:
+    def from_allowance(cls, limit: int, allowance: RateLimitDecision, now_ms: int) -> RemainingRateLimit:
         return cls(limit, allowance.remaining, max(1, -(-(allowance.next_free_ms - now_ms) // SECOND_MS)))
 
 

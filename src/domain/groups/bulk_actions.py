@@ -22,21 +22,21 @@ from domain.commands.service import CommandService, CommandSubmission
 from domain.devices.group_ports import DeviceGroup, HasDeviceGroups
 from domain.devices.load_and_save_device import get_device
 from domain.devices.model import Device
-from domain.groups.service import DeviceGroupService, GroupView
+from domain.groups.service import DeviceGroupService, GroupWithMembers
 from domain.kernel.caller import ApiKeyCaller, Role, Session
 from domain.kernel.clock import Clock
 from domain.kernel.domain_events import DomainEvent, Json
 from domain.kernel.errors import Conflict, DomainError, NotFound, PermissionDenied, RateLimited, ValidationFailed
-from domain.kernel.idempotency import ReplayAuthorizedError
+from domain.kernel.idempotency import ReplayRollbackError
 from domain.kernel.ids import DeviceId, GroupId
 from domain.kernel.service_class import service
 from domain.kernel.unit_of_work import EngineCommitLock, UnitOfWork
 from domain.keys.ports import HasApiKeys
 from domain.rules.model import Rule
 from domain.rules.service import RuleService
-from domain.rules.storage_ports import HasMetricCatalog, HasRules
+from domain.rules.storage_ports import HasDeviceMetrics, HasRules
 from domain.schedules.ports import DevicePlanTx
-from domain.schedules.service import ScheduleInput, ScheduleService, ScheduleView, check_slot
+from domain.schedules.service import ScheduleInput, ScheduleService, ScheduleWithSyncState, check_slot
 from domain.team.service_sessions import HasServiceSessions
 
 _REFUSALS = (NotFound, PermissionDenied, RateLimited, ValidationFailed, Conflict)
@@ -52,7 +52,7 @@ class GroupActionTx(
     HasApprovals,
     HasCommandContexts,
     HasDeviceGroups,
-    HasMetricCatalog,
+    HasDeviceMetrics,
     HasRules,
     HasServiceSessions,
     HasUsers,
@@ -78,7 +78,7 @@ class GroupActionReport(Generic[T]):
 
 
 @dataclass(frozen=True, slots=True)
-class GroupCommand:
+class GroupCommandInput:
     cmd: str
     params: Json = None
     ttl_ms: int | None = None
@@ -96,7 +96,7 @@ class GroupBulkActionService:
     engine_commit_lock: EngineCommitLock
 
     async def send(
-        self, caller: Session | ApiKeyCaller, group_id: GroupId, command: GroupCommand
+        self, caller: Session | ApiKeyCaller, group_id: GroupId, command: GroupCommandInput
     ) -> GroupActionReport[CommandSubmission]:
         """Raises NotFound; ValidationFailed for a wrong `ttlSeconds`."""
         policy.check_ttl(DEFAULT_TTL_MS if command.ttl_ms is None else command.ttl_ms)
@@ -104,7 +104,7 @@ class GroupBulkActionService:
             return await self._send(tx, caller, group_id, command)
 
     async def preview(
-        self, caller: Session | ApiKeyCaller, group_id: GroupId, command: GroupCommand
+        self, caller: Session | ApiKeyCaller, group_id: GroupId, command: GroupCommandInput
     ) -> GroupActionReport[CommandSubmission]:
         """What `send` would report now: the same, rolled back. Its ids do not exist."""
         policy.check_ttl(DEFAULT_TTL_MS if command.ttl_ms is None else command.ttl_ms)
@@ -116,7 +116,7 @@ class GroupBulkActionService:
 
     async def put_schedule(
         self, caller: Session, group_id: GroupId, slot: int, schedule: ScheduleInput
-    ) -> GroupActionReport[ScheduleView]:
+    ) -> GroupActionReport[ScheduleWithSyncState]:
         """Create or replace the slot of every member. Raises NotFound, PermissionDenied; ValidationFailed for a wrong slot."""
         check_slot(slot)
         now_ms = self.clock.now_ms()
@@ -146,7 +146,7 @@ class GroupBulkActionService:
             )
 
     async def _send(
-        self, tx: GroupActionTx, caller: Session | ApiKeyCaller, group_id: GroupId, command: GroupCommand
+        self, tx: GroupActionTx, caller: Session | ApiKeyCaller, group_id: GroupId, command: GroupCommandInput
     ) -> GroupActionReport[CommandSubmission]:
         now_ms = self.clock.now_ms()
         ttl_ms = DEFAULT_TTL_MS if command.ttl_ms is None else command.ttl_ms
@@ -161,7 +161,7 @@ class GroupBulkActionService:
         await tx.emit(_command_event(caller, report, command, now_ms))
         return report
 
-    async def _view(self, tx: GroupActionTx, caller: Session | ApiKeyCaller, group_id: GroupId) -> GroupView:
+    async def _view(self, tx: GroupActionTx, caller: Session | ApiKeyCaller, group_id: GroupId) -> GroupWithMembers:
         """The group with its members. For a replay, with the devices that the stored response has results of: a device that has
         left the group is authorised too."""
         view = await self.groups.view(tx, caller, group_id)
@@ -180,14 +180,14 @@ class _PreviewRollbackError(Exception):
 
 
 async def _for_each(
-    caller: Session | ApiKeyCaller, view: GroupView, act: Callable[[Device], Awaitable[T]]
+    caller: Session | ApiKeyCaller, view: GroupWithMembers, act: Callable[[Device], Awaitable[T]]
 ) -> GroupActionReport[T]:
     """Of a replay, nothing is left to report: it raises what denies the caller one of the devices."""
     outcomes: list[GroupDeviceOutcome[T]] = []
     for device in view.devices:
         try:
             outcomes.append(GroupDeviceOutcome(device, result=await act(device)))
-        except ReplayAuthorizedError:
+        except ReplayRollbackError:
             continue
         except _REFUSALS as error:
             if caller.is_replay:
@@ -197,7 +197,7 @@ async def _for_each(
 
 
 def _command_event(
-    caller: Session | ApiKeyCaller, report: GroupActionReport[CommandSubmission], command: GroupCommand, now_ms: int
+    caller: Session | ApiKeyCaller, report: GroupActionReport[CommandSubmission], command: GroupCommandInput, now_ms: int
 ) -> DomainEvent:
     refused = Counter(outcome.error.code for outcome in report.outcomes if outcome.error is not None)
     waiting = sum(outcome.result is not None and outcome.result.approval is not None for outcome in report.outcomes)

@@ -37,7 +37,7 @@ class GroupTx(GroupReadTx, Transaction, HasPendingApprovalFinder, HasProjects, P
 
 
 @dataclass(frozen=True, slots=True)
-class GroupView:
+class GroupWithMembers:
     """A group with the members that the caller may see."""
 
     group: DeviceGroup
@@ -45,7 +45,7 @@ class GroupView:
 
 
 @dataclass(frozen=True, slots=True)
-class GroupMembershipCounts:
+class GroupMembershipChange:
     """How many devices were added and removed, and how many the group has now."""
 
     added: int
@@ -63,7 +63,7 @@ class DeviceGroupService:
     authorizer: Authorizer
     on_access_changed: Callable[[AccountId], None]
 
-    async def list(self, caller: Viewer, project_id: ProjectId | None = None) -> Sequence[GroupView]:
+    async def list(self, caller: Viewer, project_id: ProjectId | None = None) -> Sequence[GroupWithMembers]:
         """Oldest first. An API key sees the groups of the devices that its grants cover."""
         async with self.uow.read() as tx:
             groups = await tx.groups.list(caller.account_id, project_id)
@@ -73,22 +73,22 @@ class DeviceGroupService:
         for group_id, device_id in members:
             if device_id in devices:
                 found[group_id].append(devices[device_id])
-        views = [GroupView(group, sorted(found[group.group_id], key=_registration_order)) for group in groups]
+        views = [GroupWithMembers(group, sorted(found[group.group_id], key=_registration_order)) for group in groups]
         return [view for view in views if view.devices or not isinstance(caller, ApiKeyCaller)]
 
-    async def get(self, caller: Viewer, group_id: GroupId) -> GroupView:
+    async def get(self, caller: Viewer, group_id: GroupId) -> GroupWithMembers:
         """Raises NotFound."""
         async with self.uow.read() as tx:
             return await self.view(tx, caller, group_id)
 
-    async def view(self, tx: GroupReadTx, caller: Viewer, group_id: GroupId) -> GroupView:
+    async def view(self, tx: GroupReadTx, caller: Viewer, group_id: GroupId) -> GroupWithMembers:
         """`get` as a part of a transaction. Oldest device first. Raises NotFound, for a key also if it sees no member."""
         group = await get_group(tx, caller.account_id, group_id)
         members = await tx.groups.list_device_ids([group_id])
         devices = await self._visible(tx, caller, {device_id for _, device_id in members})
         if not devices and isinstance(caller, ApiKeyCaller):
             raise NotFound.for_resource("group", group_id)
-        return GroupView(group, devices)
+        return GroupWithMembers(group, devices)
 
     async def create(
         self,
@@ -98,7 +98,7 @@ class DeviceGroupService:
         project_id: ProjectId | None = None,
         description: str | None = None,
         device_ids: Collection[DeviceId] = (),
-    ) -> GroupView:
+    ) -> GroupWithMembers:
         """Raises PermissionDenied, NotFound, ValidationFailed, Conflict `GROUP_EXISTS`, `GROUP_LIMIT`."""
         now_ms = self.clock.now_ms()
         async with self.uow.write(caller, Role.ADMIN, locks_account=True) as tx:
@@ -130,7 +130,7 @@ class DeviceGroupService:
 
     async def change_members(
         self, caller: Session, group_id: GroupId, add: Collection[DeviceId], remove: Collection[DeviceId]
-    ) -> GroupMembershipCounts:
+    ) -> GroupMembershipChange:
         """Devices that are members already, or no members, are left out of the counts.
 
         Raises PermissionDenied; NotFound for an unknown group or device; ValidationFailed for a device of another project or of
@@ -147,7 +147,7 @@ class DeviceGroupService:
             added = await self._add(tx, caller, group, set(add) - members, now_ms, others=len(members - gone))
             if added or gone:
                 await self._emit_members(tx, caller, group, added, gone)
-        return GroupMembershipCounts(len(added), len(gone), len(members) - len(gone) + len(added))
+        return GroupMembershipChange(len(added), len(gone), len(members) - len(gone) + len(added))
 
     async def _add(
         self, tx: GroupTx, caller: Session, group: DeviceGroup, device_ids: set[DeviceId], now_ms: int, *, others: int = 0

@@ -1,7 +1,7 @@
 """Decodes what devices send by their firmware profile, and applies it: presence, command results, schedule revisions.
 
 Decoding runs before the transaction and applying inside it, because the engine must have evaluated the readings of stock firmware
-before the transaction begins. Answers to devices are returned as `AfterCommitActions`; the caller sends them after the commit.
+before the transaction begins. Answers to devices are returned as `IngestFollowUps`; the caller sends them after the commit.
 """
 
 from __future__ import annotations
@@ -21,10 +21,11 @@ from domain.devices.device_codec import (
     PlanRevisionReport,
     PresenceReport,
     RelayReport,
-    TelemetryReport,
+    StockFirmwareTelemetryReport,
     TimeRequest,
     UnreadableMessage,
 )
+from domain.devices.device_connection_ports import HasDeviceConnections
 from domain.devices.device_link import (
     FORBIDDEN_TOPIC,
     DeviceConnected,
@@ -34,11 +35,10 @@ from domain.devices.device_link import (
     InboundMessage,
     MessagesDropped,
 )
-from domain.devices.device_session_ports import HasDeviceSessions
 from domain.devices.health import DeviceHealthBatch, HasDeviceHealth
 from domain.devices.model import Device
 from domain.devices.presence import PresenceService
-from domain.devices.presence_batch import PresenceBatch, PresenceTx
+from domain.devices.presence_batch import PresenceBatch, PresenceBatchTx
 from domain.kernel.clock import SECOND_MS, Clock
 from domain.kernel.ids import DeviceId, ExecutionId
 from domain.kernel.service_class import service
@@ -51,7 +51,7 @@ from domain.schedules.ports import ScheduleTx
 CONNECT_SEQUENCE_MS = 10 * SECOND_MS
 
 
-class DeviceMessagesTx(ScheduleTx, PresenceTx, CommandReportTx, HasDeviceHealth, HasDeviceSessions, Protocol): ...
+class DeviceMessagesTx(ScheduleTx, PresenceBatchTx, CommandReportTx, HasDeviceHealth, HasDeviceConnections, Protocol): ...
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,7 +78,7 @@ class MessageBatchChanges:
         self.changes = changes
         self.presence = PresenceBatch()
         self.health = DeviceHealthBatch()
-        self.follow_ups = AfterCommitActions()
+        self.follow_ups = IngestFollowUps()
         self.relay_evidence: list[tuple[Device, RelayEvidence]] = []
         """Relay reports of devices that have edges left to them."""
         self.plan_revisions: dict[DeviceId, tuple[Device, int]] = {}
@@ -91,7 +91,7 @@ class MessageBatchChanges:
 
 
 @dataclass(slots=True)
-class AfterCommitActions:
+class IngestFollowUps:
     """What to do after the commit."""
 
     messages: list[tuple[DeviceId, OutboundMessage]] = field(default_factory=list)
@@ -100,7 +100,7 @@ class AfterCommitActions:
     subscribed_devices: list[tuple[int, int]] = field(default_factory=list)
     """(device number, when in Unix ms) of devices that have subscribed to other topics."""
 
-    def extend(self, other: AfterCommitActions) -> None:
+    def extend(self, other: IngestFollowUps) -> None:
         self.messages += other.messages
         self.ready_devices += other.ready_devices
         self.subscribed_devices += other.subscribed_devices
@@ -143,10 +143,10 @@ class DeviceMessageService:
                 self._connected_ms.pop(event.device_no, None)
         return decoded
 
-    async def apply(self, tx: DeviceMessagesTx, messages: Sequence[DecodedMessage]) -> AfterCommitActions:
+    async def apply(self, tx: DeviceMessagesTx, messages: Sequence[DecodedMessage]) -> IngestFollowUps:
         """Apply the messages in their order. Devices and commands are loaded together and written together."""
         if not messages:
-            return AfterCommitActions()
+            return IngestFollowUps()
         senders = {DeviceId(message.event.device_id) for message in messages}
         named = {ExecutionId(execution_id) for message in messages for execution_id in _execution_ids(message)}
         found, executions = await tx.command_contexts.list_reported(senders, named)
@@ -248,7 +248,7 @@ class DeviceMessageService:
             return
         reports = tuple(self.codec.decode(device.profile, event.topic, event.payload, event.retain))
         for report in reports:
-            if isinstance(report, TelemetryReport):
+            if isinstance(report, StockFirmwareTelemetryReport):
                 decoded.telemetry.append((event.device_no, event.at_ms, report.payload))
             elif isinstance(report, UnreadableMessage):
                 decoded.faults.append((event.device_no, report.code, report.reason))

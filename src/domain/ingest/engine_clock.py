@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from domain.ingest.ingest_service import IngestResult
+from domain.ingest.ingest_result_writer import IngestResult
 from domain.kernel.clock import Clock
 from domain.kernel.clock_step_detector import ClockStepDetector
 from domain.rules.telemetry_engine_port import TelemetryEngine

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from typing import Protocol
 
-from domain.ingest.ingest_service import IngestResult, IngestService, IngestTx
+from domain.ingest.ingest_result_writer import IngestResult, IngestResultWriter, IngestTx
 from domain.partitions.device_hash import partition_of
 from domain.partitions.owned_partitions import PartitionOwnership
 from domain.partitions.ports import HasPartitions
@@ -16,10 +16,10 @@ from domain.partitions.ports import HasPartitions
 class FencedTimerResultTx(IngestTx, HasPartitions, Protocol): ...
 
 
-class FencedTimerResultStore:
-    """`store` of `IngestService`, in a transaction that holds the partitions of the result."""
+class FencedTimerResultWriter:
+    """`store` of `IngestResultWriter`, in a transaction that holds the partitions of the result."""
 
-    def __init__(self, ingest: IngestService, ownership: PartitionOwnership) -> None:
+    def __init__(self, ingest: IngestResultWriter, ownership: PartitionOwnership) -> None:
         self._ingest = ingest
         self._ownership = ownership
 

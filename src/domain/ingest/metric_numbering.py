@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import replace
 
-from domain.ingest.ingest_service import NOTHING, IngestResult
+from domain.ingest.ingest_result_writer import NOTHING, IngestResult
 from domain.kernel.unit_of_work import UnitOfWork
 from domain.rules.telemetry_engine_port import BatchResult, TelemetryBatch, TelemetryEngine
 from domain.telemetry.ports import HasReadings
@@ -26,7 +26,7 @@ async def assign_metric_numbers(engine: TelemetryEngine, uow: UnitOfWork[HasRead
     engine.add_metric_names(numbered)
 
 
-class MetricNumberingIngest:
+class MetricNumberingBatchRunner:
     """Runs a batch through the engine in as many calls as new metric names require."""
 
     def __init__(self, engine: TelemetryEngine, assign_names: AssignNames) -> None:

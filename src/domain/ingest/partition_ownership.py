@@ -22,7 +22,7 @@ from domain.partitions.inbound_log_reachability import InboundLogReachabilityMon
 from domain.partitions.instance_liveness import OWN_LEASE_MS, InstanceLiveness
 from domain.partitions.model import NOBODY, Partition
 from domain.partitions.owned_partitions import PartitionOwnership
-from domain.partitions.ports import MISSING, HasPartitions, InboundLog, InstanceConnectionProbe
+from domain.partitions.ports import MISSING, GoneInstanceFinder, HasPartitions, InboundLog
 from domain.rules.telemetry_engine_port import TelemetryEngine
 from domain.telemetry.ports import HasReadings
 
@@ -43,7 +43,7 @@ class PartitionOwnershipService:
     engine_commit_lock: EngineCommitLock
     log: InboundLog
     ownership: PartitionOwnership
-    calls: InstanceConnectionProbe
+    calls: GoneInstanceFinder
     log_reach: InboundLogReachabilityMonitor
     on_restored: Callable[[], None]
     """Called when the engine has been given the devices of a partition, before it gets their messages."""

@@ -14,13 +14,13 @@ from dataclasses import dataclass
 from itertools import chain
 from typing import Protocol
 
-from domain.devices.device_codec import TelemetryReport
+from domain.devices.device_codec import StockFirmwareTelemetryReport
 from domain.devices.device_link import InboundBatch, InboundMessage, OutboundLink
 from domain.ingest.dead_letters import TELEMETRY_KIND, DeadLetter, reason_of
-from domain.ingest.device_messages import AfterCommitActions, DecodedBatch, DecodedMessage, DeviceMessageService, DeviceMessagesTx
+from domain.ingest.device_messages import DecodedBatch, DecodedMessage, DeviceMessageService, DeviceMessagesTx, IngestFollowUps
 from domain.ingest.engine_clock import TelemetryEngineClock
-from domain.ingest.ingest_service import IngestResult, IngestService, IngestTx
-from domain.ingest.metric_numbering import AssignNames, MetricNumberingIngest, assign_metric_numbers
+from domain.ingest.ingest_result_writer import IngestResult, IngestResultWriter, IngestTx
+from domain.ingest.metric_numbering import AssignNames, MetricNumberingBatchRunner, assign_metric_numbers
 from domain.kernel.service_class import service
 from domain.kernel.unit_of_work import UnitOfWork
 from domain.partitions.model import PartitionLogAdvance
@@ -125,7 +125,7 @@ def refused_messages(batch: InboundBatch, evaluated: EvaluatedBatch, refused: Se
             if device_no in by_device
         ]
     for message in evaluated.messages:
-        event, has_telemetry = message.event, any(isinstance(report, TelemetryReport) for report in message.reports)
+        event, has_telemetry = message.event, any(isinstance(report, StockFirmwareTelemetryReport) for report in message.reports)
         why = by_message.get(id(message)) or (by_device.get(event.device_no) if has_telemetry else None)
         if why is not None and isinstance(event, InboundMessage):
             letters.append(DeadLetter(0, event.device_no, None, event.topic, event.payload, event.at_ms, why))
@@ -140,7 +140,7 @@ class IngestPipeline:
     engine_clock: TelemetryEngineClock
     make_batch: BatchFactory
     device_messages: DeviceMessageService
-    ingest: IngestService
+    ingest: IngestResultWriter
     on_devices_ready: ReadyDevicesCallback
     on_devices_subscribed: DeviceTimesCallback
 
@@ -159,7 +159,7 @@ class IngestPipeline:
             batches.append(self.make_batch(decoded.telemetry))
         shifted = self.engine_clock.follow_steps()
         now_ms = self.engine_clock.now_ms()
-        ingest = MetricNumberingIngest(self.engine, assign_names)
+        ingest = MetricNumberingBatchRunner(self.engine, assign_names)
         for telemetry in batches:
             await ingest.run(telemetry, now_ms)
         evaluated = ingest.results
@@ -176,10 +176,10 @@ class IngestPipeline:
             unnamed=[RefusedBatchPart(EvaluatedBatch([part], []), error) for part, error in ingest.skipped],
         )
 
-    async def store(self, batch: EvaluatedBatch) -> AfterCommitActions:
+    async def store(self, batch: EvaluatedBatch) -> IngestFollowUps:
         """Write the batch in one transaction. Raises Unavailable when the database does not answer; PartitionLostError or
         AlreadyCommittedError, and then nothing was written."""
-        follow_ups = AfterCommitActions()
+        follow_ups = IngestFollowUps()
         if batch.is_empty:
             return follow_ups
         async with self.uow.write(caller=None) as tx:
@@ -190,7 +190,7 @@ class IngestPipeline:
             follow_ups.extend(await self.device_messages.apply(tx, batch.messages))
         return follow_ups
 
-    async def follow_up(self, follow_ups: AfterCommitActions) -> None:
+    async def follow_up(self, follow_ups: IngestFollowUps) -> None:
         """After the commit: start the commands of devices that are ready, and answer devices."""
         if follow_ups.ready_devices:
             self.on_devices_ready(follow_ups.ready_devices)

@@ -54,7 +54,7 @@ class UnitOfWork(Protocol[Tx_co]):
         changes of one account follow one another: of members, who could change each other and deadlock; and of what is counted up
         to a bound.
 
-        For a replay (`caller.is_replay`), ReplayAuthorizedError is raised at the end instead of a commit.
+        For a replay (`caller.is_replay`), ReplayRollbackError is raised at the end instead of a commit.
 
         Commits on exit, rolls back on an exception. Raises PermissionDenied `ROLE_REQUIRED`, Unauthenticated for a caller that
         has lost its access, Unavailable when the database does not respond."""

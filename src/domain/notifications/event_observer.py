@@ -32,7 +32,7 @@ class NotificationObserverTx(Transaction, HasNotificationChannels, HasNotificati
 
 
 class NotificationObserver:
-    """Implements `EventObserver`. `wake`: the worker has something to send."""
+    """Implements `TransactionEventObserver`. `wake`: the worker has something to send."""
 
     def __init__(self, *, clock: Clock, wake: Callable[[], None]) -> None:
         self._clock = clock

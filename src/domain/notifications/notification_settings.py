@@ -40,7 +40,7 @@ MAIL_NAME = "Mail"
 
 
 @dataclass(frozen=True, slots=True)
-class MemberNotificationSettings:
+class NotificationSettingsWithMail:
     settings: NotificationSettings
     mail: bool
     """Whether the member is told by mail."""
@@ -62,15 +62,15 @@ class NotificationSettingsService:
     public_url: str
     translator: Translator
 
-    async def get_settings(self, caller: Session) -> MemberNotificationSettings:
+    async def get_settings(self, caller: Session) -> NotificationSettingsWithMail:
         async with self.uow.read() as tx:
             found = await tx.notifications.get_settings(caller.membership_id)
             channels = await tx.notification_channels.list_by_member(caller.membership_id)
-        return MemberNotificationSettings(
+        return NotificationSettingsWithMail(
             found or NotificationSettings(caller.membership_id, caller.account_id), _find_mail(channels) is not None
         )
 
-    async def put_settings(self, caller: Session, own: MemberNotificationSettings) -> MemberNotificationSettings:
+    async def put_settings(self, caller: Session, own: NotificationSettingsWithMail) -> NotificationSettingsWithMail:
         """The settings of the caller; the ids in `own` are ignored. Raises Conflict `CHANNEL_LIMIT`."""
         settings = replace(own.settings, membership_id=caller.membership_id, account_id=caller.account_id)
         async with self.uow.write(caller, Role.VIEWER, locks_account=True) as tx:

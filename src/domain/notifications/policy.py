@@ -9,11 +9,11 @@ from zoneinfo import ZoneInfo
 
 from domain.kernel.clock import DAY_MS, HOUR_MS, MINUTE_MS, SECOND_MS
 from domain.notifications.model import MAIL_FOOTER, Notification, NotificationMessage, NotificationSettings, NotificationTopic
-from domain.sign_in.attempt_limit import LoginAttemptLimit
+from domain.sign_in.attempt_limit import AttemptLimit
 
 RETRY_PAUSES_MS = tuple(minutes * MINUTE_MS for minutes in (1, 5, 15, 60, 240))
 """After these pauses a notification that could not be sent is sent again; then it is given up."""
-TEST_LIMIT = LoginAttemptLimit(20, HOUR_MS)
+TEST_LIMIT = AttemptLimit(20, HOUR_MS)
 """Test messages of one member: the service is no tool to bother the owner of a topic or a chat."""
 MAX_LINES = 20
 """Of a message about many; what is more is counted."""

@@ -47,7 +47,7 @@ class LeasePollResponse:
     """Devices; None: more than the instance keeps."""
 
 
-class LeasePoller(Protocol):
+class PeerLeasePoller(Protocol):
     async def poll_leases(self, question: LeasePollRequest, expected: Collection[str]) -> Mapping[str, LeasePollResponse]:
         """Instance → answer, of all instances that answer within a moment, this one included: its own answer proves that the bus
         carries messages. `expected` are those that should."""
@@ -63,7 +63,7 @@ class InstanceLease:
 
     instance: str
     clock: Clock
-    calls: LeasePoller
+    calls: PeerLeasePoller
     renewed_ms: Callable[[], int]
     members: Callable[[], frozenset[str]]
     changes: Callable[[int], Sequence[str] | None]

@@ -27,14 +27,14 @@ from domain.kernel.ids import ClaimId, DeviceId, IdGenerator, IdPrefix
 from domain.kernel.service_class import service
 from domain.kernel.unit_of_work import Transaction, UnitOfWork
 from domain.provisioning import policy
-from domain.provisioning.model import ClaimStatus, DeviceClaim, ProvisioningCode
-from domain.provisioning.ports import HasDeviceClaims, HasProvisioningCodes
+from domain.provisioning.model import ClaimStatus, ProvisioningClaim, ProvisioningCode
+from domain.provisioning.ports import HasProvisioningClaims, HasProvisioningCodes
 from domain.sign_in.login_throttle import client_network
 
 
-class DeviceClaimTx(
+class ProvisioningClaimTx(
     Transaction,
-    HasDeviceClaims,
+    HasProvisioningClaims,
     HasDeviceCredentials,
     HasDevices,
     HasDeviceTypes,
@@ -47,7 +47,7 @@ class DeviceClaimTx(
 
 
 @dataclass(frozen=True, slots=True)
-class DeviceClaimInput:
+class ProvisioningClaimInput:
     secret: str
     hardware_id: str
     name: str | None
@@ -55,15 +55,15 @@ class DeviceClaimInput:
 
 
 @service
-class DeviceClaimService:
-    uow: UnitOfWork[DeviceClaimTx]
+class ProvisioningClaimService:
+    uow: UnitOfWork[ProvisioningClaimTx]
     clock: Clock
     ids: IdGenerator
     digest: SecretHasher
     issuer: CredentialIssuer
     credential_sync: CredentialSync
 
-    async def claim(self, request: DeviceClaimInput) -> RevealedCredentials | None:
+    async def claim(self, request: ProvisioningClaimInput) -> RevealedCredentials | None:
         """The credentials; None while the claim waits for approval.
 
         Raises Unauthenticated `PROVISIONING_CODE_INVALID`, RateLimited `LOGIN_THROTTLED`, PermissionDenied `CLAIM_DENIED`,
@@ -78,7 +78,9 @@ class DeviceClaimService:
             await self.credential_sync.sync(DeviceId(issued.device_id))
         return issued
 
-    async def _find_code(self, tx: DeviceClaimTx, request: DeviceClaimInput, now_ms: int) -> ProvisioningCode | Unauthenticated:
+    async def _find_code(
+        self, tx: ProvisioningClaimTx, request: ProvisioningClaimInput, now_ms: int
+    ) -> ProvisioningCode | Unauthenticated:
         """The error is returned: its transaction must commit, as it counts the wrong code."""
         subject = f"claim:{client_network(request.address)}"
         failures = await tx.login_failures.get_for_update(subject)
@@ -92,7 +94,7 @@ class DeviceClaimService:
             return error
 
     async def _claim(
-        self, tx: DeviceClaimTx, code: ProvisioningCode, request: DeviceClaimInput, now_ms: int
+        self, tx: ProvisioningClaimTx, code: ProvisioningCode, request: ProvisioningClaimInput, now_ms: int
     ) -> RevealedCredentials | None:
         claim = await tx.device_claims.find_for_update(code.code_id, request.hardware_id)
         policy.check_claim_is_open(claim)
@@ -110,7 +112,7 @@ class DeviceClaimService:
         return await self._give_credentials(tx, code, replace(claim, address=request.address), existing, now_ms)
 
     async def _give_credentials(
-        self, tx: DeviceClaimTx, code: ProvisioningCode, claim: DeviceClaim, existing: Device | None, now_ms: int
+        self, tx: ProvisioningClaimTx, code: ProvisioningCode, claim: ProvisioningClaim, existing: Device | None, now_ms: int
     ) -> RevealedCredentials:
         caller = _caller(code, claim)
         if existing is None:
@@ -124,7 +126,7 @@ class DeviceClaimService:
         await self._emit(tx, code, done, "device_claimed", "got its credentials", now_ms)
         return issued
 
-    async def _find_registered(self, tx: DeviceClaimTx, code: ProvisioningCode, hardware_id: str) -> Device | None:
+    async def _find_registered(self, tx: ProvisioningClaimTx, code: ProvisioningCode, hardware_id: str) -> Device | None:
         """A device of the code's project that was registered with this hardware id and has no credentials yet."""
         found = await tx.devices.list_by_external_ids(code.account_id, [hardware_id])
         if not found:
@@ -133,27 +135,32 @@ class DeviceClaimService:
             raise policy.already_claimed_error()
         return found[0]
 
-    async def _check_room(self, tx: DeviceClaimTx, code: ProvisioningCode) -> None:
+    async def _check_room(self, tx: ProvisioningClaimTx, code: ProvisioningCode) -> None:
         open_count = sum([await tx.device_claims.count(code.code_id, one) for one in (ClaimStatus.WAITING, ClaimStatus.APPROVED)])
         denied_count = await tx.device_claims.count(code.code_id, ClaimStatus.DENIED)
         if code.claimed_count + open_count >= code.max_devices or denied_count >= policy.MAX_DENIED_CLAIMS:
             raise policy.code_used_up_error()
 
     def _new_claim(
-        self, code: ProvisioningCode, request: DeviceClaimInput, status: ClaimStatus, now_ms: int, before: DeviceClaim | None
-    ) -> DeviceClaim:
+        self,
+        code: ProvisioningCode,
+        request: ProvisioningClaimInput,
+        status: ClaimStatus,
+        now_ms: int,
+        before: ProvisioningClaim | None,
+    ) -> ProvisioningClaim:
         claim_id = ClaimId(self.ids.new_id(IdPrefix.CLAIM)) if before is None else before.claim_id
-        return DeviceClaim(
+        return ProvisioningClaim(
             claim_id, code.code_id, code.account_id, request.hardware_id, request.name, request.address, status, None, now_ms
         )
 
     async def _emit(
-        self, tx: DeviceClaimTx, code: ProvisioningCode, claim: DeviceClaim, kind: EventKind, what: str, now_ms: int
+        self, tx: ProvisioningClaimTx, code: ProvisioningCode, claim: ProvisioningClaim, kind: EventKind, what: str, now_ms: int
     ) -> None:
         text = f"Device {claim.hardware_id} {what} (provisioning code {code.name})"
         data = {"codeId": code.code_id, "claimId": claim.claim_id, "hardwareId": claim.hardware_id}
         await tx.emit(DomainEvent.from_caller(_caller(code, claim), kind, text, now_ms, device_id=claim.device_id, data={**data}))
 
 
-def _caller(code: ProvisioningCode, claim: DeviceClaim) -> SystemCaller:
+def _caller(code: ProvisioningCode, claim: ProvisioningClaim) -> SystemCaller:
     return SystemCaller(code.account_id, "provisioning", code.code_id, address=claim.address)

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from enum import StrEnum
 
 from domain.devices.model import DeviceMetadata, FirmwareProfile
-from domain.devices.registration import DeviceRegistration
+from domain.devices.registration import DeviceRegistrationInput
 from domain.kernel.ids import AccountId, ClaimId, DeviceId, DeviceTypeId, MembershipId, ProjectId, ProvisioningCodeId
 
 
@@ -36,9 +36,9 @@ class ProvisioningCode:
     created_by: MembershipId
     created_ms: int
 
-    def registration(self, claim: DeviceClaim) -> DeviceRegistration:
+    def registration(self, claim: ProvisioningClaim) -> DeviceRegistrationInput:
         """The device that a claim becomes; its hardware id is its external id."""
-        return DeviceRegistration(
+        return DeviceRegistrationInput(
             name=claim.name or f"{self.name} {claim.hardware_id}",
             board_type=self.board_type,
             app_type=self.app_type,
@@ -58,7 +58,7 @@ class ClaimStatus(StrEnum):
 
 
 @dataclass(frozen=True, slots=True)
-class DeviceClaim:
+class ProvisioningClaim:
     """`name` and `address` are what the device said and where it called from. `device_id` is set when it is CLAIMED, and None
     again when that device is deleted."""
 

@@ -6,8 +6,8 @@ from domain.accounts.model import Membership
 from domain.kernel.caller import Role
 from domain.kernel.clock import DAY_MS, MINUTE_MS
 from domain.kernel.errors import Conflict, PermissionDenied, Unauthenticated, ValidationFailed
-from domain.provisioning.model import ClaimStatus, DeviceClaim, ProvisioningCode
-from domain.sign_in.attempt_limit import LoginAttemptLimit
+from domain.provisioning.model import ClaimStatus, ProvisioningClaim, ProvisioningCode
+from domain.sign_in.attempt_limit import AttemptLimit
 
 CODE_PREFIX = "lbp_"
 CODE_RANDOM_LENGTH = 26
@@ -17,7 +17,7 @@ MAX_CODE_DEVICES = 10_000
 MAX_CODE_TTL_MS = 366 * DAY_MS
 MAX_DENIED_CLAIMS = 200
 """Denied hardware ids of one code; more of them mean that somebody plays with it."""
-WRONG_CODES = LoginAttemptLimit(20, 15 * MINUTE_MS)
+WRONG_CODES = AttemptLimit(20, 15 * MINUTE_MS)
 """Wrong codes from one block of addresses."""
 POLL_AFTER_S = 30
 """When a device that waits for approval asks again."""
@@ -41,7 +41,7 @@ def check_code_is_valid(code: ProvisioningCode | None, maker: Membership | None,
     return code
 
 
-def check_claim_is_open(claim: DeviceClaim | None) -> None:
+def check_claim_is_open(claim: ProvisioningClaim | None) -> None:
     """Raises PermissionDenied `CLAIM_DENIED` for a hardware id that somebody has denied."""
     if claim is not None and claim.status is ClaimStatus.DENIED:
         raise PermissionDenied("An Admin has denied this hardware id. Ask an Admin to approve it.", code="CLAIM_DENIED")

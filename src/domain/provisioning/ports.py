@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from typing import Protocol
 
 from domain.kernel.ids import AccountId, ClaimId, ProvisioningCodeId
-from domain.provisioning.model import ClaimStatus, DeviceClaim, ProvisioningCode
+from domain.provisioning.model import ClaimStatus, ProvisioningClaim, ProvisioningCode
 
 
 class ProvisioningCodeRepository(Protocol):
@@ -26,21 +26,21 @@ class ProvisioningCodeRepository(Protocol):
         """With its claims; the devices stay."""
 
 
-class DeviceClaimRepository(Protocol):
+class ProvisioningClaimRepository(Protocol):
     """One claim per code and hardware id."""
 
-    async def upsert(self, claim: DeviceClaim) -> None: ...
+    async def upsert(self, claim: ProvisioningClaim) -> None: ...
 
-    async def get_for_update(self, account_id: AccountId, claim_id: ClaimId) -> DeviceClaim | None: ...
+    async def get_for_update(self, account_id: AccountId, claim_id: ClaimId) -> ProvisioningClaim | None: ...
 
-    async def find_for_update(self, code_id: ProvisioningCodeId, hardware_id: str) -> DeviceClaim | None:
+    async def find_for_update(self, code_id: ProvisioningCodeId, hardware_id: str) -> ProvisioningClaim | None:
         """Locks the claim: a decision on it and the use of it follow one another."""
 
     async def count(self, code_id: ProvisioningCodeId, status: ClaimStatus) -> int: ...
 
     async def list_by_account(
         self, account_id: AccountId, status: ClaimStatus | None, before: ClaimId | None, limit: int
-    ) -> Sequence[DeviceClaim]:
+    ) -> Sequence[ProvisioningClaim]:
         """Newest first; `before`: only those older than this one."""
 
 
@@ -49,6 +49,6 @@ class HasProvisioningCodes(Protocol):
     def provisioning_codes(self) -> ProvisioningCodeRepository: ...
 
 
-class HasDeviceClaims(Protocol):
+class HasProvisioningClaims(Protocol):
     @property
-    def device_claims(self) -> DeviceClaimRepository: ...
+    def device_claims(self) -> ProvisioningClaimRepository: ...

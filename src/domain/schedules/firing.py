@@ -24,6 +24,7 @@ from domain.schedules import policy
 from domain.schedules.device_plan import runs_on_device
 from domain.schedules.device_plan_sync import DevicePlanService
 from domain.schedules.due_edges import decide_due_edge
+from domain.schedules.edge_commands import automation_command, command_result
 from domain.schedules.edge_events import (
     DueScheduleSlot,
     ScheduleEdgeResult,
@@ -32,7 +33,6 @@ from domain.schedules.edge_events import (
     quarantined_event,
     superseded_event,
 )
-from domain.schedules.edge_results import automation_command, command_result
 from domain.schedules.model import EdgeOutcome, OfflineDeviceEdge, Schedule, ScheduleEdgeRecord
 from domain.schedules.ports import Recurrence, ScheduleTx
 

@@ -17,8 +17,8 @@ from domain.kernel.ids import DeviceId
 from domain.kernel.unit_of_work import UnitOfWork
 from domain.schedules import policy
 from domain.schedules.due_edges import max_lateness_s
+from domain.schedules.edge_commands import automation_command, command_result
 from domain.schedules.edge_events import DueScheduleSlot, ScheduleEdgeResult, describe_misfire_policy, edge_event
-from domain.schedules.edge_results import automation_command, command_result
 from domain.schedules.model import EdgeOutcome, OfflineDeviceEdge, Schedule, ScheduleEdgeRecord
 from domain.schedules.offline_device_edge_policy import (
     RESOLVE_AFTER_MS,

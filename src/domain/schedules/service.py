@@ -43,7 +43,7 @@ RECENT_HISTORY_LIMIT = 20
 
 
 @dataclass(frozen=True, slots=True)
-class ScheduleView:
+class ScheduleWithSyncState:
     """A schedule, and whether the device stores its current version."""
 
     schedule: Schedule
@@ -80,19 +80,19 @@ class ScheduleService:
         """The same use cases inside a transaction that is open already."""
         return replace(self, uow=uow)
 
-    async def list(self, caller: Session, device_id: DeviceId) -> Sequence[ScheduleView]:
+    async def list(self, caller: Session, device_id: DeviceId) -> Sequence[ScheduleWithSyncState]:
         async with self.uow.read() as tx:
             device = await get_device(tx, caller.account_id, device_id)
             return [_schedule_view(device, schedule) for schedule in await tx.schedules.list_active(device_id)]
 
     async def list_history(
         self, caller: Session, device_id: DeviceId, *, limit: int = HISTORY_LIMIT, before: ScheduleId | None = None
-    ) -> Sequence[ScheduleView]:
+    ) -> Sequence[ScheduleWithSyncState]:
         """Ended schedules, newest first; `before`: those that follow it in this order. Raises NotFound."""
         async with self.uow.read() as tx:
             await get_device(tx, caller.account_id, device_id)
             found = await tx.schedules.list_history(device_id, limit, before)
-        return [ScheduleView(schedule, False) for schedule in found]
+        return [ScheduleWithSyncState(schedule, False) for schedule in found]
 
     async def list_schedulable_commands(self, caller: Session, device_id: DeviceId) -> Sequence[CommandDefinition]:
         """The commands a slot of this device may run."""
@@ -101,7 +101,7 @@ class ScheduleService:
             definitions = await self.commands.effective_definitions(tx, device)
         return [definition for definition in definitions if not definition.requires_approval]
 
-    async def put(self, caller: Session, device_id: DeviceId, slot: int, schedule_input: ScheduleInput) -> ScheduleView:
+    async def put(self, caller: Session, device_id: DeviceId, slot: int, schedule_input: ScheduleInput) -> ScheduleWithSyncState:
         """Create or replace a slot. Raises ValidationFailed, NotFound, PermissionDenied."""
         require_role(caller, Role.MEMBER)
         check_slot(slot)
@@ -110,7 +110,7 @@ class ScheduleService:
             device = await get_device(tx, caller.account_id, device_id)
             return await self.put_in_transaction(tx, caller, device, slot, schedule_input, now_ms)
 
-    async def update(self, caller: Session, device_id: DeviceId, slot: int, changes: Mapping[str, Any]) -> ScheduleView:
+    async def update(self, caller: Session, device_id: DeviceId, slot: int, changes: Mapping[str, Any]) -> ScheduleWithSyncState:
         """Change fields of `ScheduleInput` in a slot; fills an empty slot if both times are given."""
         require_role(caller, Role.MEMBER)
         check_slot(slot)
@@ -151,7 +151,7 @@ class ScheduleService:
 
     async def put_in_transaction(
         self, tx: ScheduleTx, caller: Session, device: Device, slot: int, schedule_input: ScheduleInput, now_ms: int
-    ) -> ScheduleView:
+    ) -> ScheduleWithSyncState:
         """`put` as a part of the caller's transaction. When it raises, it has written nothing."""
         schedule = self._new_schedule(caller, device, slot, schedule_input, now_ms)
         cmds = [schedule.on_command.command, schedule.off_command.command]
@@ -204,9 +204,11 @@ class ScheduleService:
             except ValidationFailed as error:
                 raise action_fault(field, error) from None
 
-    async def _revise_plan(self, tx: ScheduleTx, device: Device, schedule: Schedule, rows: tuple[PlanRow, ...]) -> ScheduleView:
+    async def _revise_plan(
+        self, tx: ScheduleTx, device: Device, schedule: Schedule, rows: tuple[PlanRow, ...]
+    ) -> ScheduleWithSyncState:
         if await self.plans.revise_if_changed(tx, device, rows):
-            return ScheduleView(schedule, False)
+            return ScheduleWithSyncState(schedule, False)
         return _schedule_view(device, schedule)
 
     async def _emit_change(
@@ -224,8 +226,8 @@ class ScheduleService:
         tx.after_commit(self.wake)
 
 
-def _schedule_view(device: Device, schedule: Schedule) -> ScheduleView:
-    return ScheduleView(schedule, is_firmware_synced(device, schedule))
+def _schedule_view(device: Device, schedule: Schedule) -> ScheduleWithSyncState:
+    return ScheduleWithSyncState(schedule, is_firmware_synced(device, schedule))
 
 
 def check_slot(slot: int) -> None:

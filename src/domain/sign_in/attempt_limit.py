@@ -15,7 +15,7 @@ def is_over(failures: LoginFailures, window_ms: int, now_ms: int) -> bool:
 
 
 @dataclass(frozen=True, slots=True)
-class LoginAttemptLimit:
+class AttemptLimit:
     """At most `max_failures` wrong attempts in the window that begins with the first of them."""
 
     max_failures: int

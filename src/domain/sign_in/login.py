@@ -24,6 +24,7 @@ from domain.kernel.errors import RateLimited, Unauthenticated
 from domain.kernel.ids import IdGenerator, UserId
 from domain.kernel.service_class import service
 from domain.kernel.unit_of_work import Transaction, UnitOfWork
+from domain.sign_in.known_browser_tokens import KnownBrowserTokenCodec
 from domain.sign_in.login_throttle import LoginThrottleSubjects, check_login_backoff, increment_failures
 from domain.sign_in.passkeys.challenges import purpose_of_second_factor
 from domain.sign_in.passkeys.ports import HasPasskeys
@@ -31,7 +32,6 @@ from domain.sign_in.second_factor_check import PresentedSecondFactor, SecondFact
 from domain.sign_in.second_factor_policy import CHALLENGE_TOKEN_LENGTH, CHALLENGE_TTL_MS, challenge_expired_error
 from domain.sign_in.second_factor_ports import HasSecondFactors
 from domain.sign_in.session_opener import LoginResult, SessionOpener
-from domain.sign_in.trusted_devices import TrustedDevices
 
 FactorMethod = Literal["passkey", "totp", "recoveryCode"]
 MAX_THROTTLED_PAIRS = 1_000
@@ -74,7 +74,7 @@ class LoginService:
     clock: Clock
     hasher: PasswordHasher
     opener: SessionOpener
-    devices: TrustedDevices
+    devices: KnownBrowserTokenCodec
     factors: SecondFactorChecker
     ids: IdGenerator
     digest: SecretHasher

@@ -16,7 +16,7 @@ from domain.accounts.model import KNOWN_LOGIN_PREFIX, LoginFailures
 from domain.kernel.backoff import Backoff
 from domain.kernel.clock import DAY_MS, HOUR_MS, MINUTE_MS, SECOND_MS
 from domain.kernel.errors import RateLimited
-from domain.sign_in.attempt_limit import LoginAttemptLimit, is_over
+from domain.sign_in.attempt_limit import AttemptLimit, is_over
 
 LOGIN_FAILURE_WINDOW_MS = 15 * MINUTE_MS
 
@@ -92,14 +92,14 @@ def check_login_backoff(failures: LoginFailures | None, now_ms: int) -> None:
         )
 
 
-UNLOCK_REQUESTS = LoginAttemptLimit(60, HOUR_MS)
+UNLOCK_REQUESTS = AttemptLimit(60, HOUR_MS)
 """Requests for an unlock link from one address block."""
 UNLOCK_LINK_TTL_MS = HOUR_MS
 UNLOCK_COOLDOWN_MS = 55 * MINUTE_MS
 """Less than a link lives: whoever asks for links in somebody's name, that user always has a mail with a valid one."""
-CODE_ATTEMPTS = LoginAttemptLimit(10, DAY_MS)
+CODE_ATTEMPTS = AttemptLimit(10, DAY_MS)
 """Wrong codes of one user, over all codes."""
-PASSWORD_CONFIRMATIONS = LoginAttemptLimit(10, 15 * MINUTE_MS)
+PASSWORD_CONFIRMATIONS = AttemptLimit(10, 15 * MINUTE_MS)
 """For a signed-in user who enters the password again."""
 
 

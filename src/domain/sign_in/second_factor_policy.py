@@ -7,7 +7,7 @@ from enum import StrEnum
 from domain.kernel.caller import Role
 from domain.kernel.clock import MINUTE_MS
 from domain.kernel.errors import Conflict, ValidationFailed
-from domain.sign_in.attempt_limit import LoginAttemptLimit
+from domain.sign_in.attempt_limit import AttemptLimit
 
 CHALLENGE_TTL_MS = 5 * MINUTE_MS
 CHALLENGE_TOKEN_LENGTH = 40
@@ -17,7 +17,7 @@ RECOVERY_CODE_LENGTH = 10
 STEP_UP_TTL_MS = 5 * MINUTE_MS
 """How long a proof of presence counts for a change of the factors and for the reveal of credentials."""
 APPROVAL_STEP_UP_TTL_MS = 15 * MINUTE_MS
-CODE_TRIES = LoginAttemptLimit(5, 15 * MINUTE_MS)
+CODE_TRIES = AttemptLimit(5, 15 * MINUTE_MS)
 """Wrong second factors of one user. Only who knows the password, or holds a session, can use them up."""
 
 

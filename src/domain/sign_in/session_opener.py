@@ -8,9 +8,9 @@ from typing import Protocol
 from domain.accounts.model import Account, ClientInfo, Member
 from domain.kernel.domain_events import DomainEvent
 from domain.kernel.unit_of_work import Transaction
+from domain.sign_in.known_browser_tokens import KnownBrowserTokenCodec
 from domain.sign_in.session_revocation import SessionRowsTx
 from domain.sign_in.token_issuer import SessionTokenIssuer, TokenPair
-from domain.sign_in.trusted_devices import TrustedDevices
 
 
 class SessionOpenerTx(Transaction, SessionRowsTx, Protocol): ...
@@ -22,11 +22,11 @@ class LoginResult:
     member: Member
     account: Account
     device_tokens: str = field(repr=False)
-    """What the device shows at its next login (`trusted_devices.py`)."""
+    """What the device shows at its next login (`known_browser_tokens.py`)."""
 
 
 class SessionOpener:
-    def __init__(self, *, issuer: SessionTokenIssuer, devices: TrustedDevices) -> None:
+    def __init__(self, *, issuer: SessionTokenIssuer, devices: KnownBrowserTokenCodec) -> None:
         self._issuer = issuer
         self._devices = devices
 

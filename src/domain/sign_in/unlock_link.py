@@ -13,11 +13,11 @@ from domain.accounts.mail_templates import MailTemplate, choose_language
 from domain.accounts.model import ClientInfo, UnlockLink, User
 from domain.accounts.policy import EMAIL_MAX_LENGTH, normalize_email
 from domain.accounts.ports import (
+    BackgroundMailer,
     HasLoginFailures,
     HasMemberships,
     HasUnlockLinks,
     HasUsers,
-    MailQueue,
     SecretHasher,
     Translator,
 )
@@ -27,8 +27,8 @@ from domain.kernel.errors import ValidationFailed
 from domain.kernel.ids import IdGenerator
 from domain.kernel.service_class import service
 from domain.kernel.unit_of_work import Transaction, UnitOfWork
+from domain.sign_in.known_browser_tokens import KnownBrowserTokenCodec
 from domain.sign_in.login_throttle import UNLOCK_COOLDOWN_MS, UNLOCK_LINK_TTL_MS, UNLOCK_REQUESTS, client_network
-from domain.sign_in.trusted_devices import TrustedDevices
 
 TOKEN_LENGTH = 40
 MAIL = MailTemplate(
@@ -57,8 +57,8 @@ class UnlockLinkService:
     clock: Clock
     ids: IdGenerator
     digest: SecretHasher
-    mails: MailQueue
-    devices: TrustedDevices
+    mails: BackgroundMailer
+    devices: KnownBrowserTokenCodec
     link_url: str
     translator: Translator
 

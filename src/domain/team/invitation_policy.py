@@ -8,12 +8,12 @@ from domain.accounts.mail_templates import MailTemplate
 from domain.accounts.model import Invitation, Membership
 from domain.accounts.policy import may_assign_role
 from domain.kernel.clock import DAY_MS, HOUR_MS
-from domain.sign_in.attempt_limit import LoginAttemptLimit
+from domain.sign_in.attempt_limit import AttemptLimit
 
 INVITATION_TTL_MS = 7 * DAY_MS
 INVITATION_TOKEN_LENGTH = 40
 """Letters and digits: 238 bits."""
-INVITATION_MAILS = LoginAttemptLimit(60, HOUR_MS)
+INVITATION_MAILS = AttemptLimit(60, HOUR_MS)
 """Invitations that one account has mailed: nobody uses the service to fill a stranger's mailbox."""
 
 MAIL = MailTemplate(

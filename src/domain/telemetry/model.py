@@ -19,7 +19,7 @@ class Reading:
 
 
 @dataclass(frozen=True, slots=True)
-class TimeBucket:
+class BucketStatistics:
     """The numbers of one metric in a time bucket that starts at `from_ms` (Unix ms)."""
 
     metric: str

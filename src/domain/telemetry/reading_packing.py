@@ -31,7 +31,7 @@ _NEGATIVE_ZERO = struct.pack("<d", -0.0)
 
 
 @dataclass(frozen=True, slots=True)
-class LatestMetricValue:
+class CheckpointMetricValue:
     metric_no: int
     value: MetricValue
     ts_ms: int
@@ -89,7 +89,7 @@ def value_columns(value: MetricValue) -> tuple[float | None, str | None]:
     return (None, value) if isinstance(value, str) else (value, None)
 
 
-def pack_latest(newest_ms: int, metrics: Iterable[LatestMetricValue], later: Sequence[LatestMetricValue] = ()) -> bytes:
+def pack_latest(newest_ms: int, metrics: Iterable[CheckpointMetricValue], later: Sequence[CheckpointMetricValue] = ()) -> bytes:
     """`later`: values of a later time than those of `metrics`, which rules see."""
     out = bytearray([LATEST_VERSION])
     _put_varint(out, _zigzag(newest_ms))
@@ -102,14 +102,14 @@ def pack_latest(newest_ms: int, metrics: Iterable[LatestMetricValue], later: Seq
     return bytes(out)
 
 
-def unpack_latest(latest: bytes) -> tuple[int, list[LatestMetricValue], list[LatestMetricValue]]:
+def unpack_latest(latest: bytes) -> tuple[int, list[CheckpointMetricValue], list[CheckpointMetricValue]]:
     """The newest time, the metrics in the order they were first reported, and the later values that rules do not see."""
     cursor = _ByteReader(latest)
     if cursor.read_bytes(1)[0] != LATEST_VERSION:
         raise ValueError("unsupported checkpoint version")
     newest_ms = cursor.read_signed()
-    metrics: list[LatestMetricValue] = []
-    later: list[LatestMetricValue] = []
+    metrics: list[CheckpointMetricValue] = []
+    later: list[CheckpointMetricValue] = []
     found = metrics
     while not cursor.is_at_end:
         if found is metrics and cursor.skip(LATER):
@@ -118,7 +118,7 @@ def unpack_latest(latest: bytes) -> tuple[int, list[LatestMetricValue], list[Lat
     return newest_ms, metrics, later
 
 
-def _put_latest(out: bytearray, newest_ms: int, metric: LatestMetricValue) -> None:
+def _put_latest(out: bytearray, newest_ms: int, metric: CheckpointMetricValue) -> None:
     _put_reading(out, metric.metric_no, metric.value)
     _put_varint(out, _zigzag(metric.ts_ms - newest_ms))
     _put_varint(out, _zigzag(metric.arrived_ms - newest_ms))
@@ -199,12 +199,12 @@ class _ByteReader:
         self._position += is_next
         return is_next
 
-    def read_latest(self, newest_ms: int) -> LatestMetricValue:
+    def read_latest(self, newest_ms: int) -> CheckpointMetricValue:
         metric_no, value = self.read_reading()
         ts_ms, arrived_ms = newest_ms + self.read_signed(), newest_ms + self.read_signed()
         size = self.read_varint()
         unit = None if size == 0 else self.read_bytes(size - 1).decode()
-        return LatestMetricValue(metric_no, value, ts_ms, arrived_ms, unit)
+        return CheckpointMetricValue(metric_no, value, ts_ms, arrived_ms, unit)
 
     def read_reading(self) -> tuple[int, MetricValue]:
         key = self.read_varint()

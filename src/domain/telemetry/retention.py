@@ -20,9 +20,9 @@ from domain.schedules.ports import HasSchedules
 from domain.sign_in.passkeys.ports import HasPasskeys
 from domain.sign_in.second_factor_ports import HasSecondFactors
 from domain.team.invitation_ports import HasInvitations
+from domain.telemetry.old_reading_store import expired_readings_ms
 from domain.telemetry.ports import HasRangePartitions, HasReadings, HasRollups
 from domain.telemetry.reading_arrival_ports import LATE_KEPT_S, HasReadingArrivals
-from domain.telemetry.reading_store import expired_readings_ms
 from domain.webhooks.ports import HasWebhookDeliveries
 
 
@@ -84,7 +84,7 @@ class RetentionService:
     clock: Clock
     periods: RetentionPeriods
     moves_readings: bool = False
-    """Expired readings are left to `ReadingMover`."""
+    """Expired readings are left to `OldReadingMover`."""
 
     async def purge_steps(self) -> AsyncIterator[int]:
         """Yield after each transaction how many rows it deleted, so that the caller can pause. Ends when nothing is left to

@@ -22,6 +22,7 @@ from domain.kernel.unit_of_work import UnitOfWork
 from domain.kernel.vault import Vault
 from domain.webhooks.attempt_results import DeliveryAttemptResultWriter, RetryJitter
 from domain.webhooks.attempts import DeliveryAttemptResult, InFlightDelivery
+from domain.webhooks.endpoint_queues import EndpointQueues
 from domain.webhooks.model import (
     CANCEL_BATCH_ROWS,
     RESPONSE_TIMEOUT_S,
@@ -34,7 +35,6 @@ from domain.webhooks.policy import LEASE_MS
 from domain.webhooks.ports import WebhookDeliveryTx
 from domain.webhooks.recipients import WebhookRecipientCache
 from domain.webhooks.request_builder import BuiltRequest, WebhookRequestBuilder
-from domain.webhooks.send_queues import EndpointQueues
 from domain.webhooks.signing_ports import CreateSigner
 
 

@@ -17,7 +17,7 @@ from domain.webhooks.recipients import WebhookRecipientCache, WebhookRecipients
 
 
 class WebhookDeliveryFanout:
-    """An `EventObserver`. `wake_worker` is called after the commit."""
+    """An `TransactionEventObserver`. `wake_worker` is called after the commit."""
 
     def __init__(self, *, recipients: WebhookRecipientCache, clock: Clock, wake_worker: Callable[[], None]) -> None:
         self._recipients = recipients

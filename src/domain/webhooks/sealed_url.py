@@ -1,8 +1,8 @@
 """The URL of a webhook is stored sealed, because its path and query often contain a secret. Scheme and host are stored plain.
 
-A database of an older version has plain URLs. A migration has no keys, so `WebhookUrlSealer` seals them at the next start, before
-anything reads a webhook. It works in bounded batches, each in a transaction of its own: after a crash, the next start seals the
-rest, and several instances may do it at once.
+A database of an older version has plain URLs. A migration has no keys, so `WebhookUrlSealingMigration` seals them at the next
+start, before anything reads a webhook. It works in bounded batches, each in a transaction of its own: after a crash, the next
+start seals the rest, and several instances may do it at once.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ def open_url(vault: Vault, webhook: Webhook) -> str:
     return vault.open(webhook.sealed_url, url_seal_context(webhook.webhook_id))
 
 
-class WebhookUrlSealer:
+class WebhookUrlSealingMigration:
     def __init__(self, *, uow: UnitOfWork[HasWebhooks], vault: Vault) -> None:
         self._uow = uow
         self._vault = vault

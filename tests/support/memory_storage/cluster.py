@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import replace
 
-from domain.devices.device_session_ports import NO_FRONT
+from domain.devices.device_connection_ports import NO_FRONT
 from domain.partitions.model import ClusterMember, InboundLogReachability, Partition, PartitionLogAdvance, PartitionLostError
 from support.memory_storage.tables import Database, Table
 
@@ -72,7 +72,7 @@ class MemoryClusterMemberRepository:
         return len(instances)
 
 
-class MemoryDeviceSessionRepository:
+class MemoryDeviceConnectionRepository:
     def __init__(self, database: Database) -> None:
         self._database = database
 

@@ -7,11 +7,11 @@ from dataclasses import replace
 
 from domain.kernel.errors import Conflict
 from domain.kernel.ids import PasskeyId, UserId
-from domain.sign_in.passkeys.model import Passkey, PasskeyChallenge
+from domain.sign_in.passkeys.model import Passkey, VerifiedPasskeyChallenge
 from support.memory_storage.tables import Database, Table
 
 PASSKEYS: Table[PasskeyId, Passkey] = Table("passkeys")
-USED_CHALLENGES: Table[bytes, PasskeyChallenge] = Table("used_passkey_challenges")
+USED_CHALLENGES: Table[bytes, VerifiedPasskeyChallenge] = Table("used_passkey_challenges")
 
 
 class MemoryPasskeyRepository:
@@ -42,7 +42,7 @@ class MemoryPasskeyRepository:
         own = [one.passkey_id for one in await self.list_by_user(user_id) if one.passkey_id == passkey_id]
         return self._database.delete(PASSKEYS, own) == 1
 
-    async def use_challenge(self, challenge: PasskeyChallenge) -> bool:
+    async def use_challenge(self, challenge: VerifiedPasskeyChallenge) -> bool:
         if challenge.challenge_hash in self._database.rows(USED_CHALLENGES):
             return False
         self._database.writable_rows(USED_CHALLENGES)[challenge.challenge_hash] = challenge

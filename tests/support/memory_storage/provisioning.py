@@ -6,11 +6,11 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 from domain.kernel.ids import AccountId, ClaimId, ProvisioningCodeId
-from domain.provisioning.model import ClaimStatus, DeviceClaim, ProvisioningCode
+from domain.provisioning.model import ClaimStatus, ProvisioningClaim, ProvisioningCode
 from support.memory_storage.tables import Database, Table
 
 CODES: Table[ProvisioningCodeId, ProvisioningCode] = Table("provisioning_codes")
-CLAIMS: Table[ClaimId, DeviceClaim] = Table("device_claims")
+CLAIMS: Table[ClaimId, ProvisioningClaim] = Table("device_claims")
 
 
 class MemoryProvisioningCodeRepository:
@@ -39,18 +39,18 @@ class MemoryProvisioningCodeRepository:
         self._database.delete(CODES, [code_id])
 
 
-class MemoryDeviceClaimRepository:
+class MemoryProvisioningClaimRepository:
     def __init__(self, database: Database) -> None:
         self._database = database
 
-    async def upsert(self, claim: DeviceClaim) -> None:
+    async def upsert(self, claim: ProvisioningClaim) -> None:
         self._database.writable_rows(CLAIMS)[claim.claim_id] = claim
 
-    async def get_for_update(self, account_id: AccountId, claim_id: ClaimId) -> DeviceClaim | None:
+    async def get_for_update(self, account_id: AccountId, claim_id: ClaimId) -> ProvisioningClaim | None:
         claim = self._database.rows(CLAIMS).get(claim_id)
         return claim if claim is not None and claim.account_id == account_id else None
 
-    async def find_for_update(self, code_id: ProvisioningCodeId, hardware_id: str) -> DeviceClaim | None:
+    async def find_for_update(self, code_id: ProvisioningCodeId, hardware_id: str) -> ProvisioningClaim | None:
         every = self._database.rows(CLAIMS).values()
         return next((each for each in every if (each.code_id, each.hardware_id) == (code_id, hardware_id)), None)
 
@@ -59,7 +59,7 @@ class MemoryDeviceClaimRepository:
 
     async def list_by_account(
         self, account_id: AccountId, status: ClaimStatus | None, before: ClaimId | None, limit: int
-    ) -> Sequence[DeviceClaim]:
+    ) -> Sequence[ProvisioningClaim]:
         every = list(self._database.rows(CLAIMS).values())
         older = every if before is None else every[: [each.claim_id for each in every].index(before)]
         return [each for each in reversed(older) if each.account_id == account_id and status in (None, each.status)][:limit]

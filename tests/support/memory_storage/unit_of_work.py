@@ -8,12 +8,12 @@ from contextlib import asynccontextmanager
 
 from adapters.storage.after_commit_callbacks import run_callbacks
 from adapters.storage.errors import NestedWriteError, ReadOnlyTransactionError
-from domain.events.ports import DomainEventDispatcher
+from domain.events.ports import TransactionEventDispatcher
 from domain.kernel.caller import ApiKeyCaller, Role, Session
 from domain.kernel.caller_recheck_policy import check_current_role, check_key_is_enabled, check_session_is_open, check_stated_role
 from domain.kernel.domain_events import DomainEvent
 from domain.kernel.errors import Unavailable
-from domain.kernel.idempotency import ReplayAuthorizedError
+from domain.kernel.idempotency import ReplayRollbackError
 from support.memory_storage.accounts import (
     MemoryAccountRepository,
     MemoryMembershipRepository,
@@ -25,7 +25,7 @@ from support.memory_storage.arrivals import MemoryArrivalRepository
 from support.memory_storage.audit_log import MemoryAuditLogRepository
 from support.memory_storage.cluster import (
     MemoryClusterMemberRepository,
-    MemoryDeviceSessionRepository,
+    MemoryDeviceConnectionRepository,
     MemoryPartitionRepository,
 )
 from support.memory_storage.command_context import MemoryCommandContextRepository
@@ -47,7 +47,7 @@ from support.memory_storage.notifications import (
 )
 from support.memory_storage.partition_states import MemoryPartitionStateRepository
 from support.memory_storage.passkeys import MemoryPasskeyRepository
-from support.memory_storage.provisioning import MemoryDeviceClaimRepository, MemoryProvisioningCodeRepository
+from support.memory_storage.provisioning import MemoryProvisioningClaimRepository, MemoryProvisioningCodeRepository
 from support.memory_storage.rollups import MemoryDueRollupRepository, MemoryRangePartitionRepository, MemoryRollupRepository
 from support.memory_storage.rules import MemoryRuleRepository
 from support.memory_storage.schedules import MemoryScheduleRepository
@@ -70,7 +70,7 @@ from support.waiting import TIMEOUT_S
 
 class MemoryTransaction:
     def __init__(
-        self, database: Database, dispatcher: DomainEventDispatcher[MemoryTransaction] | None, *, writable: bool
+        self, database: Database, dispatcher: TransactionEventDispatcher[MemoryTransaction] | None, *, writable: bool
     ) -> None:
         self._event_dispatcher = dispatcher
         self._writable = writable
@@ -97,7 +97,7 @@ class MemoryTransaction:
         self.credentials = MemoryDeviceCredentialsRepository(database)
         self.device_health = MemoryDeviceHealthRepository(database)
         self.provisioning_codes = MemoryProvisioningCodeRepository(database)
-        self.device_claims = MemoryDeviceClaimRepository(database)
+        self.device_claims = MemoryProvisioningClaimRepository(database)
         self.groups = MemoryDeviceGroupRepository(database)
         self.device_types = MemoryDeviceTypeRepository(database)
         self.events = MemoryEventRepository(database)
@@ -124,7 +124,7 @@ class MemoryTransaction:
         self.steady_time = MemorySteadyTimeRepository(database)
         self.partitions = MemoryPartitionRepository(database)
         self.members = MemoryClusterMemberRepository(database)
-        self.device_sessions = MemoryDeviceSessionRepository(database)
+        self.device_sessions = MemoryDeviceConnectionRepository(database)
 
     async def emit(self, event: DomainEvent) -> None:
         if not self._writable:
@@ -145,7 +145,7 @@ class MemoryUnitOfWork:
     """Without a dispatcher, `emitted_events` keeps the events. `acquire_timeout_s` limits the wait for other writers."""
 
     def __init__(
-        self, dispatcher: DomainEventDispatcher[MemoryTransaction] | None = None, *, acquire_timeout_s: float = TIMEOUT_S
+        self, dispatcher: TransactionEventDispatcher[MemoryTransaction] | None = None, *, acquire_timeout_s: float = TIMEOUT_S
     ) -> None:
         self.emitted_events: list[DomainEvent] = []
         self._event_dispatcher = dispatcher
@@ -174,7 +174,7 @@ class MemoryUnitOfWork:
                     await _check_caller(tx, caller)
                 yield tx
                 if caller is not None and caller.is_replay:
-                    raise ReplayAuthorizedError
+                    raise ReplayRollbackError
                 if caller is not None and caller.claim is not None:
                     await tx.stored_responses.mark_committed(caller.claim)
                 await tx.flush_events()

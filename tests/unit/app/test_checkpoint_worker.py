@@ -9,7 +9,7 @@ import pytest
 
 from app.workers.engine_checkpoint import EngineCheckpointTx, EngineCheckpointWorker
 from app.workers.last_seen_buffer import LastSeenBuffer
-from domain.devices.clock_skew import ClockOffsetService
+from domain.devices.clock_skew import ClockSkewService
 from domain.kernel.unit_of_work import UnitOfWork
 from domain.partitions.device_hash import partition_of
 from domain.partitions.model import PartitionLostError
@@ -42,7 +42,7 @@ def worker_of(world: TelemetryWorld, ownership: PartitionOwnership) -> EngineChe
         engine=world.engine,
         uow=world.uow,
         last_seen=LastSeenBuffer(),
-        clock_offsets=ClockOffsetService(uow=world.uow, clock=world.clock),
+        clock_offsets=ClockSkewService(uow=world.uow, clock=world.clock),
         engine_commit_lock=asyncio.Lock(),
         owned=ownership,
     )
@@ -79,7 +79,7 @@ async def test_no_batch_is_stored_between_taking_a_checkpoint_and_storing_it(wor
         engine=world.engine,
         uow=cast("UnitOfWork[EngineCheckpointTx]", WatchedUnitOfWork()),
         last_seen=LastSeenBuffer(),
-        clock_offsets=ClockOffsetService(uow=world.uow, clock=world.clock),
+        clock_offsets=ClockSkewService(uow=world.uow, clock=world.clock),
         engine_commit_lock=lock,
     )
     await worker.write()

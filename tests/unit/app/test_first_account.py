@@ -15,7 +15,7 @@ from app.cli import startup_banner
 from app.cli.first_account import DEFAULT_EMAIL, FIRST_LOGIN_FILE, FirstAccountCredentials, FirstRunLink, create_first_account
 from app.cli.terminal_output import TerminalOutput
 from app.config.settings import Settings
-from app.runtime.lost_database_check import FIRST_RUN_FILE
+from app.runtime.first_start_or_lost_database import FIRST_RUN_FILE
 from domain.team.operator_accounts import OperatorAccountService
 from support.memory_storage.unit_of_work import MemoryUnitOfWork
 

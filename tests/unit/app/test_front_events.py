@@ -8,9 +8,9 @@ from typing import Any
 
 import pytest
 
-from app.workers.device_events import DeviceEventQueue, DeviceEventWorker
+from app.workers.inbound_events import InboundEventQueue, InboundEventWorker
 from domain.devices.device_link import DeviceConnected, InboundMessage
-from domain.ingest.device_messages import AfterCommitActions, DecodedBatch
+from domain.ingest.device_messages import DecodedBatch, IngestFollowUps
 from domain.kernel.errors import Unavailable
 from domain.partitions.model import LeaseLostError
 from support.waiting import TIMEOUT_S
@@ -34,7 +34,7 @@ def message(at_ms: int, device_id: str = "dev_1") -> InboundMessage:
 
 
 async def test_the_queue_is_bounded_and_keeps_the_order() -> None:
-    queue = DeviceEventQueue(limit=2)
+    queue = InboundEventQueue(limit=2)
     batches: list[Any] = [Batch([message(1)]), Batch([message(2)]), Batch([message(3)])]
     await queue.put(batches[0])
     await queue.put(batches[1])
@@ -47,7 +47,7 @@ async def test_the_queue_is_bounded_and_keeps_the_order() -> None:
 
 
 async def test_messages_of_a_device_that_has_moved_are_not_stored_after_what_it_sends_elsewhere() -> None:
-    queue, connected = DeviceEventQueue(), DeviceConnected(1, "dev_1", "mqtt/5", "", 1)
+    queue, connected = InboundEventQueue(), DeviceConnected(1, "dev_1", "mqtt/5", "", 1)
     batch: Any = Batch([connected, message(2), message(2, "dev_2"), message(9)])
     await queue.put(batch)
     queue.drop_moved([("dev_1", 5)])
@@ -66,11 +66,11 @@ class Pipeline:
             raise Unavailable("The database does not answer.")
         return DecodedBatch()
 
-    async def store(self, batch: Any) -> AfterCommitActions:
+    async def store(self, batch: Any) -> IngestFollowUps:
         self.stored += 1
-        return AfterCommitActions()
+        return IngestFollowUps()
 
-    async def follow_up(self, found: AfterCommitActions) -> None: ...
+    async def follow_up(self, found: IngestFollowUps) -> None: ...
 
 
 class Lease:
@@ -85,7 +85,7 @@ class Appender:
     async def append(self, telemetry: object) -> None: ...
 
 
-def worker(queue: DeviceEventQueue, pipeline: Pipeline, lease: Lease) -> DeviceEventWorker:
+def worker(queue: InboundEventQueue, pipeline: Pipeline, lease: Lease) -> InboundEventWorker:
     unused: Any = None
 
     class Fields:
@@ -93,7 +93,7 @@ def worker(queue: DeviceEventQueue, pipeline: Pipeline, lease: Lease) -> DeviceE
             return lambda *_, **__: None
 
     parts: Any = {"last_seen": Fields(), "fault_log": Fields(), "clock_offsets": Fields(), "dead_letters": unused}
-    return DeviceEventWorker(
+    return InboundEventWorker(
         queue=queue,
         appender=Appender(),  # type: ignore[arg-type]
         make_batch=lambda telemetry: unused,
@@ -108,7 +108,7 @@ def worker(queue: DeviceEventQueue, pipeline: Pipeline, lease: Lease) -> DeviceE
 
 @pytest.fixture
 async def running() -> Any:
-    queue, pipeline, lease = DeviceEventQueue(), Pipeline(), Lease()
+    queue, pipeline, lease = InboundEventQueue(), Pipeline(), Lease()
     batches: list[Any] = [Batch([message(1)]), Batch([message(2)])]
     for batch in batches:
         await queue.put(batch)

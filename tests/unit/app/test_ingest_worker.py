@@ -9,16 +9,16 @@ from typing import Any
 
 import pytest
 
-from app.workers import ingest, retrying_batch_store
+from app.workers import ingest, splitting_batch_writer
 from app.workers.ingest import BATCH_SIZE, MIN_BATCH_INTERVAL_S, IngestWorker
 from app.workers.last_seen_buffer import LastSeenBuffer
 from app.workers.wake_event import WakeEvent
-from domain.devices.clock_skew import ClockOffsetService
-from domain.devices.device_codec import TelemetryReport
+from domain.devices.clock_skew import ClockSkewService
+from domain.devices.device_codec import StockFirmwareTelemetryReport
 from domain.devices.device_link import DeviceConnected, InboundMessage
 from domain.ingest.dead_letters import DeadLetter
-from domain.ingest.device_messages import AfterCommitActions, DecodedBatch, DecodedMessage
-from domain.ingest.ingest_service import NOTHING, IngestResult
+from domain.ingest.device_messages import DecodedBatch, DecodedMessage, IngestFollowUps
+from domain.ingest.ingest_result_writer import NOTHING, IngestResult
 from domain.ingest.pipeline import EvaluatedBatch
 from domain.kernel.backoff import Backoff
 from domain.kernel.errors import Unavailable
@@ -138,14 +138,14 @@ class FakePipeline:
         self.evaluations += 1
         return self.evaluated
 
-    async def store(self, batch: EvaluatedBatch) -> AfterCommitActions:
+    async def store(self, batch: EvaluatedBatch) -> IngestFollowUps:
         assert self.batch.answers == []
         self.fail(batch)
         self.stored.append(sorted(batch.device_nos))
         self.parts.append(batch)
-        return AfterCommitActions(ready_devices=[(message.event.device_no, 0, 0) for message in batch.messages])
+        return IngestFollowUps(ready_devices=[(message.event.device_no, 0, 0) for message in batch.messages])
 
-    async def follow_up(self, follow_ups: AfterCommitActions) -> None:
+    async def follow_up(self, follow_ups: IngestFollowUps) -> None:
         assert self.batch.answers == ["ack"]
         self.followed_up += [number for number, _, _ in follow_ups.ready_devices]
 
@@ -184,7 +184,7 @@ async def _nothing() -> None: ...
 async def process(batch: Batch, pipeline: FakePipeline, dead_letters: FakeDeadLetters | None = None) -> IngestWorker:
     pieces: dict[str, Any] = {"link": None, "pipeline": pipeline, "fault_log": None}
     pieces["ensure_interest_current"] = _nothing
-    pieces["clock_offsets"] = ClockOffsetService(uow=None, clock=ManualClock())  # type: ignore[arg-type]
+    pieces["clock_offsets"] = ClockSkewService(uow=None, clock=ManualClock())  # type: ignore[arg-type]
     pieces["dead_letters"] = dead_letters or FakeDeadLetters(batch)
     lock = asyncio.Lock()
     worker = IngestWorker(**pieces, engine_commit_lock=lock, last_seen=LastSeenBuffer(), rule_timer_wake=WakeEvent())
@@ -212,7 +212,7 @@ async def test_a_batch_is_acknowledged_after_its_commit_and_before_its_follow_up
 
 
 async def test_a_batch_waits_until_the_database_answers_and_is_evaluated_once(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(retrying_batch_store, "RETRY_BACKOFF", Backoff((0.0,)))
+    monkeypatch.setattr(splitting_batch_writer, "RETRY_BACKOFF", Backoff((0.0,)))
     failures = [Unavailable("away"), Unavailable("away")]
 
     def fail(_: EvaluatedBatch) -> None:
@@ -250,7 +250,7 @@ async def test_a_refused_device_among_many_costs_few_transactions_and_only_its_t
 
 async def test_refused_readings_of_stock_firmware_set_its_own_message_aside_once() -> None:
     batch = Batch([])
-    sensor, state = a_message(2, TelemetryReport(b"{}")), a_message(2)
+    sensor, state = a_message(2, StockFirmwareTelemetryReport(b"{}")), a_message(2)
     evaluated = EvaluatedBatch([rows_of(2)], [sensor, state])
 
     def fail(part: EvaluatedBatch) -> None:
@@ -271,7 +271,7 @@ async def test_a_refused_connect_has_no_bytes_and_is_counted() -> None:
 
 
 async def test_setting_aside_waits_until_the_database_answers(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(retrying_batch_store, "RETRY_BACKOFF", Backoff((0.0,)))
+    monkeypatch.setattr(splitting_batch_writer, "RETRY_BACKOFF", Backoff((0.0,)))
     batch = Batch([])
     dead_letters = FakeDeadLetters(batch, Unavailable("away"), Unavailable("away"))
     await process(batch, FakePipeline(batch, refuse(2)), dead_letters)
@@ -287,7 +287,7 @@ async def test_a_batch_whose_refused_message_cannot_be_set_aside_is_never_acknow
 
     pieces: dict[str, Any] = {"link": OneBatch(), "pipeline": FakePipeline(batch, refuse(2)), "fault_log": None}
     pieces["ensure_interest_current"] = _nothing
-    pieces["clock_offsets"] = ClockOffsetService(uow=None, clock=ManualClock())  # type: ignore[arg-type]
+    pieces["clock_offsets"] = ClockSkewService(uow=None, clock=ManualClock())  # type: ignore[arg-type]
     pieces["dead_letters"] = FakeDeadLetters(batch, ValueError("that neither"))
     worker = IngestWorker(**pieces, engine_commit_lock=asyncio.Lock(), last_seen=LastSeenBuffer(), rule_timer_wake=WakeEvent())
     with pytest.raises(ValueError, match="that neither"):

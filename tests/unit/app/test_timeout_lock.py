@@ -6,7 +6,7 @@ import asyncio
 
 import pytest
 
-from app.runtime.timeout_lock import LockWithTimeout
+from app.runtime.lock_with_timeout import LockWithTimeout
 from domain.kernel.errors import Unavailable
 
 

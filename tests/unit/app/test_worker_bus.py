@@ -9,7 +9,7 @@ from contextlib import AsyncExitStack, asynccontextmanager
 from pathlib import Path
 from typing import Any
 
-from adapters.stream.worker_process_bus import MAX_UNSENT_BYTES, WorkerProcessFeedBus
+from adapters.stream.worker_process_feed_bus import MAX_UNSENT_BYTES, WorkerProcessFeedBus
 from domain.events.feed_model import FeedFilter
 from domain.events.model import TELEMETRY, Event
 from domain.feed.feed_between_instances import FeedInterestMessage, FeedReadingsMessage

@@ -8,11 +8,11 @@ from domain.commands import device_types
 from domain.commands import policy as commands
 from domain.commands.command_definitions import CommandDefinitionInput
 from domain.devices import registration as devices
-from domain.devices.registration import DeviceRegistration
+from domain.devices.registration import DeviceRegistrationInput
 from domain.kernel.errors import Conflict
 from support.device_world import DeviceWorld
 
-PUMP = DeviceRegistration("Pump", "ESP32", "PUMP")
+PUMP = DeviceRegistrationInput("Pump", "ESP32", "PUMP")
 
 
 async def test_a_device_has_a_limited_number_of_own_commands(world: DeviceWorld, monkeypatch: pytest.MonkeyPatch) -> None:

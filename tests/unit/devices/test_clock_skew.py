@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from domain.devices import clock_skew
-from domain.devices.clock_skew import ClockOffsetService
+from domain.devices.clock_skew import ClockSkewService
 from domain.kernel.clock import HOUR_MS, MINUTE_MS
 from support.device_world import DeviceWorld
 
@@ -13,7 +13,7 @@ from support.device_world import DeviceWorld
 class Offsets:
     def __init__(self, world: DeviceWorld) -> None:
         self.world = world
-        self.service = ClockOffsetService(uow=world.uow, clock=world.clock)
+        self.service = ClockSkewService(uow=world.uow, clock=world.clock)
 
     async def measure(self, device_no: int, offset_ms: int, after_ms: int = 0) -> list[object]:
         """The offsets told so far."""

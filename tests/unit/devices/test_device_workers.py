@@ -8,7 +8,7 @@ from contextlib import asynccontextmanager
 from typing import Protocol
 
 from app.workers.command_dispatch import CommandDispatchWorker
-from app.workers.device_cleanup import DeviceCleanupWorker
+from app.workers.device_erasure_and_credential_sync import DeviceErasureAndCredentialSyncWorker
 from app.workers.presence_expiry import PresenceExpiryWorker
 from app.workers.wake_event import WakeEvent
 from domain.commands.crash_recovery import CommandCrashRecovery
@@ -108,7 +108,9 @@ async def test_upkeep_tells_the_link_again_and_finishes_deletions(world: DeviceW
     await world.credentials.revoke(world.session(), device.device_id)
     wake = WakeEvent()
     async with running(
-        DeviceCleanupWorker(erasure=world.erasure, credential_sync=world.admission, clock=world.clock, wake_event=wake)
+        DeviceErasureAndCredentialSyncWorker(
+            erasure=world.erasure, credential_sync=world.admission, clock=world.clock, wake_event=wake
+        )
     ):
         await loop_turns()
         world.link.broken = None

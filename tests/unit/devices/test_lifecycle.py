@@ -4,7 +4,7 @@ import pytest
 
 from domain.devices.erasure import BATCH_ROWS, TOMBSTONE_RETENTION_MS, DeviceErasureService
 from domain.devices.model import TRANSITIONS, DeviceLifecycleTrigger, DeviceStatus, FirmwareProfile
-from domain.devices.registration import DeviceRegistration
+from domain.devices.registration import DeviceRegistrationInput
 from domain.kernel.caller import Role
 from domain.kernel.errors import Conflict, NotFound, PermissionDenied, Unavailable, VersionMismatch
 from domain.kernel.ids import ProjectId
@@ -18,7 +18,7 @@ async def at_once() -> None:
 
 
 async def test_a_registered_device_is_pending_in_the_default_project_without_credentials(world: DeviceWorld) -> None:
-    device = await world.devices.register(world.session(), DeviceRegistration("Pump", "ESP32", "PUMP"))
+    device = await world.devices.register(world.session(), DeviceRegistrationInput("Pump", "ESP32", "PUMP"))
     found = await world.devices.get(world.session(), device.device_id)
     assert found.device.status is DeviceStatus.PENDING
     assert not found.device.is_active
@@ -45,13 +45,13 @@ async def test_the_profile_is_found_from_board_and_application(
 
 async def test_a_viewer_registers_nothing(world: DeviceWorld) -> None:
     with pytest.raises(PermissionDenied):
-        await world.devices.register(world.session(Role.VIEWER), DeviceRegistration("Pump", "ESP32", "PUMP"))
+        await world.devices.register(world.session(Role.VIEWER), DeviceRegistrationInput("Pump", "ESP32", "PUMP"))
 
 
 async def test_an_unknown_project_is_refused(world: DeviceWorld) -> None:
     with pytest.raises(NotFound):
         await world.devices.register(
-            world.session(), DeviceRegistration("Pump", "ESP32", "PUMP", project_id=ProjectId("prj_nowhere"))
+            world.session(), DeviceRegistrationInput("Pump", "ESP32", "PUMP", project_id=ProjectId("prj_nowhere"))
         )
 
 

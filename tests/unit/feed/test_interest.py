@@ -7,8 +7,8 @@ from typing import Any
 
 import pytest
 
-from app.workers.feed_interest import FeedInterestWorker
 from app.workers.wake_event import WakeEvent
+from app.workers.watched_devices import WatchedDeviceWorker
 from domain.events.feed_model import FeedFilter
 from domain.feed.watched_devices import WatchedDeviceFinder
 from support.waiting import TIMEOUT_S
@@ -30,10 +30,10 @@ async def world() -> WebhookWorld:
     return await WebhookWorld().populate()
 
 
-def create_worker(world: WebhookWorld, engine: Any) -> FeedInterestWorker:
+def create_worker(world: WebhookWorld, engine: Any) -> WatchedDeviceWorker:
     wake_event = WakeEvent()
     world.feed._on_filters_changed = wake_event.set
-    return FeedInterestWorker(
+    return WatchedDeviceWorker(
         watched_devices=WatchedDeviceFinder(uow=world.uow, clock=world.clock),
         hub=world.feed,
         engine=engine,

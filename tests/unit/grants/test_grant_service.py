@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from domain.grants.grant_input import GrantDraft, GrantInput
+from domain.grants.grant_input import GrantInput, NewGrantInput
 from domain.grants.model import AppliesVia, GrantSubject, Scope
 from domain.kernel.caller import Role
 from domain.kernel.clock import DAY_MS
@@ -20,11 +20,11 @@ from support.schedule_world import ScheduleWorld
 
 def draft(
     key_id: KeyId | None, *commands: str, membership_id: MembershipId | None = None, via: str = "device", **terms: Any
-) -> GrantDraft:
-    return GrantDraft(GrantInput(commands, **terms), key_id, membership_id, AppliesVia(via))
+) -> NewGrantInput:
+    return NewGrantInput(GrantInput(commands, **terms), key_id, membership_id, AppliesVia(via))
 
 
-async def faults(world: ScheduleWorld, device_id: DeviceId, wanted: GrantDraft) -> list[str]:
+async def faults(world: ScheduleWorld, device_id: DeviceId, wanted: NewGrantInput) -> list[str]:
     with pytest.raises(ValidationFailed) as refused:
         await world.granting.create(world.session(), device_id, wanted)
     return [fault.field for fault in refused.value.details]

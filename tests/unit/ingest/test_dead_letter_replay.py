@@ -12,10 +12,10 @@ import pytest
 
 from app.workers.dead_letter_replay import DeadLetterReplayWorker
 from app.workers.wake_event import WakeEvent
-from domain.devices.device_codec import CommandResultReport, DeviceReport, RelayReport, TelemetryReport
+from domain.devices.device_codec import CommandResultReport, DeviceReport, RelayReport, StockFirmwareTelemetryReport
 from domain.devices.model import Device
 from domain.ingest.dead_letters import TELEMETRY_KIND, DeadLetter, DeadLetterService, DeadLetterState
-from domain.ingest.device_messages import AfterCommitActions, DecodedBatch, DecodedMessage
+from domain.ingest.device_messages import DecodedBatch, DecodedMessage, IngestFollowUps
 from domain.ingest.engine_clock import TelemetryEngineClock
 from domain.ingest.pipeline import EvaluatedBatch, IngestPipeline
 from domain.telemetry.engine.reference_batch import InMemoryTelemetryBatch
@@ -36,15 +36,15 @@ class FakeDeviceMessages:
             (event.device_no, event.at_ms, report.payload)
             for event in events
             for report in self.reports
-            if isinstance(report, TelemetryReport)
+            if isinstance(report, StockFirmwareTelemetryReport)
         ]
         return DecodedBatch([DecodedMessage(event, self.reports) for event in events], telemetry)
 
-    async def apply(self, tx: Any, messages: Any) -> AfterCommitActions:
+    async def apply(self, tx: Any, messages: Any) -> IngestFollowUps:
         if self.errors and messages:
             raise self.errors.pop(0)
         self.applied += [report for message in messages for report in message.reports]
-        return AfterCommitActions()
+        return IngestFollowUps()
 
 
 class Replay:
@@ -118,7 +118,7 @@ async def test_a_letter_that_is_replayed_twice_is_stored_once(world: TelemetryWo
 async def test_results_and_readings_of_a_message_count_and_its_relay_and_state_do_not(world: TelemetryWorld) -> None:
     device = await world.device()
     result = CommandResultReport("exe_1", "done", None, True, None)
-    reports = (RelayReport(True, None, None), result, TelemetryReport(b'{"temperature": 5}'))
+    reports = (RelayReport(True, None, None), result, StockFirmwareTelemetryReport(b'{"temperature": 5}'))
     replay = Replay(world, FakeDeviceMessages(reports))
     assert await replay.of(message(device, "result")) == []
     assert replay.messages.applied == [replace(result, relay=None), reports[2]]

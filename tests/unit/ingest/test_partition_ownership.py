@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from app.workers.partition_log_reader import PartitionInboundBatch, PartitionInboundLink
+from app.workers.owned_partition_log_reader import OwnedPartitionLogReader, PartitionInboundBatch
 from domain.ingest.partition_ownership import PartitionOwnershipService
 from domain.kernel.errors import ValidationFailed
 from domain.partitions.device_hash import partition_of
@@ -54,7 +54,7 @@ class Instance:
             on_takeover=self.on_takeover,
             before_release=self.before_release,
         )
-        self.inbound = PartitionInboundLink(
+        self.inbound = OwnedPartitionLogReader(
             log=world.log, ownership=self.ownership, read_blocks=read_json_blocks, drop=self.service.drop
         )
 

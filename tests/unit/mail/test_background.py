@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 
-from adapters.mail.background_mail_queue import MAX_PENDING, BackgroundMailQueue
+from adapters.mail.background_mailer import MAX_PENDING, InProcessBackgroundMailer
 from domain.kernel.errors import Unavailable
 
 
@@ -22,7 +22,7 @@ class SlowMailer:
 
 async def test_sent_failed_and_dropped_mails_are_counted() -> None:
     mailer = SlowMailer()
-    queue = BackgroundMailQueue(mailer)
+    queue = InProcessBackgroundMailer(mailer)
     for number in range(MAX_PENDING + 3):
         queue.enqueue("nobody" if number < 2 else "somebody", "Subject", "Text")
     assert (queue.pending, queue.dropped) == (MAX_PENDING, 3)

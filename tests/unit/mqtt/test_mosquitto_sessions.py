@@ -7,14 +7,14 @@ from typing import Any
 
 import pytest
 
-from adapters.mqtt import early_message_buffer
-from adapters.mqtt.early_message_buffer import EarlyMessageBuffer
-from adapters.mqtt.mosquitto_connection import MosquittoSettings
+from adapters.mqtt import unknown_device_message_buffer
+from adapters.mqtt.mosquitto_connection import MosquittoConnectionSettings
 from adapters.mqtt.mosquitto_service_connections import TELEMETRY_SESSIONS, sessions_of, shared_by_cluster, whole_fleet
-from domain.devices.broker_access import BrokerAccessService, BrokerAction, BrokerLogin
+from adapters.mqtt.unknown_device_message_buffer import UnknownDeviceMessageBuffer
+from domain.devices.broker_access import BrokerAccessService, BrokerAction, ServiceBrokerLogin
 from domain.partitions.assignment import assign
 
-SETTINGS = MosquittoSettings("127.0.0.1", 1883, "latchboard", "secret")
+SETTINGS = MosquittoConnectionSettings("127.0.0.1", 1883, "latchboard", "secret")
 
 
 @pytest.mark.parametrize("partitions", [1, 8, 64])
@@ -36,7 +36,7 @@ def test_a_cluster_reads_every_topic_once_and_shares_only_telemetry() -> None:
 
 
 async def test_a_broker_that_asks_lets_the_service_subscribe_to_its_sessions_and_nothing_else() -> None:
-    access: Any = BrokerAccessService(uow=None, vault=None, service=BrokerLogin("latchboard", "secret"))  # type: ignore[arg-type]
+    access: Any = BrokerAccessService(uow=None, vault=None, service=ServiceBrokerLogin("latchboard", "secret"))  # type: ignore[arg-type]
     for session in shared_by_cluster(SETTINGS, 1):
         for topic in session.filters:
             assert await access.may_use_topic("latchboard", BrokerAction.SUBSCRIBE, topic)
@@ -45,10 +45,10 @@ async def test_a_broker_that_asks_lets_the_service_subscribe_to_its_sessions_and
 
 
 async def test_early_messages_wait_for_their_device_and_expire_without_it(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(early_message_buffer, "WAIT_S", 0.0)
-    monkeypatch.setattr(early_message_buffer, "MAX_MESSAGES", 3)
+    monkeypatch.setattr(unknown_device_message_buffer, "WAIT_S", 0.0)
+    monkeypatch.setattr(unknown_device_message_buffer, "MAX_MESSAGES", 3)
     expired: asyncio.Queue[Any] = asyncio.Queue()
-    early = EarlyMessageBuffer(expired.put_nowait)
+    early = UnknownDeviceMessageBuffer(expired.put_nowait)
     assert [early.keep(device, (number, None)) for number, device in enumerate(("a", "b", "a", "a"))] == [True, True, True, False]
     assert early.take("a") == [(0, None), (2, None)]
     assert early.take("a") == ()

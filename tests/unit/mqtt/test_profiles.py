@@ -15,7 +15,7 @@ from domain.devices.device_codec import (
     PlanRevisionReport,
     PresenceReport,
     RelayReport,
-    TelemetryReport,
+    StockFirmwareTelemetryReport,
     TimeRequest,
     UnreadableMessage,
 )
@@ -170,7 +170,7 @@ SENSORS = [
 @pytest.mark.parametrize(("payload", "readings"), SENSORS)
 def test_tasmota_sensors_become_metrics_with_units_and_without_ids(payload: str, readings: dict[str, tuple[object, str]]) -> None:
     [report] = reply(FirmwareProfile.TASMOTA, "tele/SENSOR", payload)
-    assert isinstance(report, TelemetryReport)
+    assert isinstance(report, StockFirmwareTelemetryReport)
     content = json.loads(report.payload)
     assert content["m"] == {metric: value for metric, (value, _) in readings.items()}
     assert content.get("u", {}) == {metric: unit for metric, (_, unit) in readings.items() if unit is not None}
@@ -179,7 +179,7 @@ def test_tasmota_sensors_become_metrics_with_units_and_without_ids(payload: str,
 def test_values_that_do_not_fit_are_reported() -> None:
     many = {f"m{number}": number for number in range(70)} | {"n" * 65: 1}
     readings, unreadable = reply(FirmwareProfile.TASMOTA, "tele/SENSOR", json.dumps(many))
-    assert isinstance(readings, TelemetryReport)
+    assert isinstance(readings, StockFirmwareTelemetryReport)
     assert len(json.loads(readings.payload)["m"]) == 64
     assert isinstance(unreadable, UnreadableMessage)
     assert (unreadable.code, unreadable.reason[:1]) == ("TOO_MANY_METRICS", "7")
@@ -194,10 +194,10 @@ def test_tasmota_is_queried_for_its_state_when_it_connects() -> None:
     [
         ("status", "online", [PresenceReport(True)]),
         ("switch/relay/state", "ON", [RelayReport(True)]),
-        ("sensor/temperature/state", "21.5", [TelemetryReport(b'{"m":{"temperature":21.5}}')]),
+        ("sensor/temperature/state", "21.5", [StockFirmwareTelemetryReport(b'{"m":{"temperature":21.5}}')]),
         ("sensor/temperature/state", "nan", []),
-        ("binary_sensor/door/state", "ON", [TelemetryReport(b'{"m":{"door":true}}')]),
-        ("text_sensor/mode/state", "eco", [TelemetryReport(b'{"m":{"mode":"eco"}}')]),
+        ("binary_sensor/door/state", "ON", [StockFirmwareTelemetryReport(b'{"m":{"door":true}}')]),
+        ("text_sensor/mode/state", "eco", [StockFirmwareTelemetryReport(b'{"m":{"mode":"eco"}}')]),
         ("debug", "[I][app]", []),
     ],
 )
@@ -231,11 +231,11 @@ def test_shelly_switches_by_rpc_and_answers_with_the_id() -> None:
 
 def test_a_partial_shelly_notification_says_only_what_changed() -> None:
     notify = '{"src":"shelly","dst":"x","method":"NotifyStatus","params":{"ts":1.0,"switch:0":{"id":0,"apower":8.9}}}'
-    assert reply(FirmwareProfile.SHELLY, "events/rpc", notify) == [TelemetryReport(b'{"m":{"apower":8.9}}')]
+    assert reply(FirmwareProfile.SHELLY, "events/rpc", notify) == [StockFirmwareTelemetryReport(b'{"m":{"apower":8.9}}')]
     whole = '{"id":0,"source":"MQTT","output":true,"temperature":{"tC":41.2,"tF":106.2}}'
     relay, values = reply(FirmwareProfile.SHELLY, "status/switch:0", whole)
     assert relay == RelayReport(True)
-    assert isinstance(values, TelemetryReport)
+    assert isinstance(values, StockFirmwareTelemetryReport)
     assert json.loads(values.payload) == {"m": {"temperature.tC": 41.2, "temperature.tF": 106.2}}
 
 

@@ -13,7 +13,7 @@ from app.workers.rule_timers import RuleTimerWorker
 from app.workers.wake_event import WakeEvent
 from domain.devices.model import Device
 from domain.ingest.engine_clock import TelemetryEngineClock
-from domain.ingest.ingest_service import IngestResult
+from domain.ingest.ingest_result_writer import IngestResult
 from domain.kernel.errors import Unavailable
 from support.device import cancel_tasks
 from support.telemetry_world import TelemetryWorld

@@ -7,20 +7,20 @@ from typing import Any
 
 import pytest
 
-from app.workers.reading_mover import ReadingMoverWorker
+from app.workers.old_reading_mover import OldReadingMoverWorker
 from domain.devices.load_and_save_device import save_device
 from domain.devices.model import Device, DeviceLifecycleTrigger
 from domain.events.feed_model import FeedFilter
 from domain.kernel.clock import DAY_MS, HOUR_MS, MINUTE_MS
 from domain.kernel.errors import Unavailable
 from domain.telemetry.engine.reference_engine import ReferenceEngine
+from domain.telemetry.old_reading_mover import OldReadingMover
 from domain.telemetry.queries import latest_and_history
 from domain.telemetry.queries.downsampling import DownsamplingService
 from domain.telemetry.queries.latest_and_history import TelemetryQueryService
 from domain.telemetry.queries.message_paging import MessageTimeRange
 from domain.telemetry.queries.missed_readings import MissedReadingService
-from domain.telemetry.queries.reading_history import ReadingArchive, ReadingHistoryReader
-from domain.telemetry.reading_mover import ReadingMover
+from domain.telemetry.queries.reading_history import MergedReadingHistory, ReadingArchive
 from domain.telemetry.reading_packing import pack_readings, row_digest
 from domain.telemetry.retention import RetentionPeriods, RetentionService
 from support.clickhouse import MemoryReadingStore
@@ -36,9 +36,9 @@ class MovedWorld(TelemetryWorld):
     def __init__(self) -> None:
         super().__init__()
         self.older = MemoryReadingStore()
-        self.mover = ReadingMover(uow=self.uow, clock=self.clock, store=self.older, days=DAYS, messages_per_step=7)
+        self.mover = OldReadingMover(uow=self.uow, clock=self.clock, store=self.older, days=DAYS, messages_per_step=7)
         shared: dict[str, Any] = {"uow": self.uow, "clock": self.clock, "engine": self.engine, "authorizer": self.gate}
-        stored = ReadingHistoryReader(ReadingArchive(self.older, self.clock, DAYS))
+        stored = MergedReadingHistory(ReadingArchive(self.older, self.clock, DAYS))
         self.both = TelemetryQueryService(**shared, create_engine=ReferenceEngine, stored=stored)
         self.both_by_time = DownsamplingService(**shared, stored=stored)
 
@@ -181,7 +181,7 @@ async def test_a_message_that_arrives_during_the_move_is_not_deleted(moved: Move
                 await tx.readings.add_many([(device.device_no, at_ms, row_digest(late), late)])
 
     store = Arriving()
-    mover = ReadingMover(uow=moved.uow, clock=moved.clock, store=store, days=DAYS)
+    mover = OldReadingMover(uow=moved.uow, clock=moved.clock, store=store, days=DAYS)
     async for _ in mover.move_steps():
         break
     assert (len(store.rows), await moved.in_database(device)) == (24, 25)
@@ -229,7 +229,7 @@ async def test_retention_leaves_readings_to_the_mover(moved: MovedWorld) -> None
 
 async def test_the_worker_warns_when_the_store_has_been_away_for_an_hour(moved: MovedWorld) -> None:
     await moved.reported()
-    worker = ReadingMoverWorker(mover=moved.mover, clock=moved.clock)
+    worker = OldReadingMoverWorker(mover=moved.mover, clock=moved.clock)
     assert worker.warning() is None
     moved.clock.forward(2 * HOUR_MS)
     assert worker.warning() is None, "it runs on another instance"

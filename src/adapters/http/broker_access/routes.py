@@ -23,7 +23,7 @@ GO_AUTH_WRITE = "2"
 GO_AUTH_BOTH = "3"
 
 
-class BrokerAuthRequestHandler:
+class ExternalBrokerAuthorizer:
     """Decides what the brokers ask, whatever their form."""
 
     def __init__(self, access: BrokerAccessService, guard: BrokerAuthRequestGuard) -> None:
@@ -85,7 +85,7 @@ class BrokerAuthRequestHandler:
 
 def broker_access_blueprint(access: BrokerAccessService, guard: BrokerAuthRequestGuard) -> Blueprint:
     bp = Blueprint("broker_access", __name__, url_prefix="/broker")
-    questions = BrokerAuthRequestHandler(access, guard)
+    questions = ExternalBrokerAuthorizer(access, guard)
 
     @bp.before_request
     async def admit() -> Response | None:

@@ -39,7 +39,7 @@ from domain.kernel.idempotency import (
     COMMITTED,
     STORED_RESPONSE_TTL_MS,
     HasStoredResponses,
-    ReplayAuthorizedError,
+    ReplayRollbackError,
     StoredResponse,
     StoredResponseRepository,
     still_in_progress,
@@ -205,7 +205,7 @@ async def _authorize_replay(store: IdempotencyStore, caller: Session | ApiKeyCal
     about the state that the first request has left, and whoever still may gets its response."""
     try:
         await handler(caller)
-    except ReplayAuthorizedError:
+    except ReplayRollbackError:
         pass
     except (PermissionDenied, Unauthenticated) as error:
         if error.code not in STATE_CODES:

@@ -36,7 +36,7 @@ Value = TypeVar("Value")
 
 
 @dataclass(frozen=True, slots=True)
-class ApiResponse(Generic[Value]):
+class HandlerResult(Generic[Value]):
     """A response with headers, or with a status other than the operation's first one."""
 
     value: Value
@@ -146,7 +146,7 @@ def _parse_path_parameter(name: str, kind: type, text: str) -> Any:
 
 
 def _build_response(spec: ApiOperation, result: Any) -> Response:
-    response_value = result if isinstance(result, ApiResponse) else ApiResponse(result)
+    response_value = result if isinstance(result, HandlerResult) else HandlerResult(result)
     if isinstance(response_value.value, Response):
         return response_value.value
     status: int = response_value.status or _success_status(spec, response_value.value)

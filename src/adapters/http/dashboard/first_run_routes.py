@@ -12,11 +12,11 @@ from __future__ import annotations
 from pydantic import Field
 
 from adapters.http.core.caller_authentication import RequiredAccess, client_info
+from adapters.http.core.known_browser_cookie import read_device_tokens
 from adapters.http.core.operation import ApiBlueprint
-from adapters.http.core.request_handling import ApiResponse
+from adapters.http.core.request_handling import HandlerResult
 from adapters.http.core.schemas import DisplayName, RequestBody, ResponseModel
-from adapters.http.core.trusted_device_cookie import read_device_tokens
-from adapters.http.dashboard.refresh_cookie import URL_PREFIX, RefreshTokenCookie
+from adapters.http.dashboard.refresh_token_cookie import URL_PREFIX, RefreshTokenCookie
 from adapters.http.dashboard.same_origin_check import require_own_page
 from adapters.http.dashboard.session_routes import DashboardLoginResponse, signed_in_response
 from domain.team.first_run import FirstRunLinkStatus, FirstRunService
@@ -48,7 +48,7 @@ def first_run_blueprint(first_run: FirstRunService, *, is_tls: bool) -> ApiBluep
         return FirstRunStateResponse(state=await first_run.get_state(body.token))
 
     @bp.operation("POST /first-run", RequiredAccess.ANYONE, "Make the first account")
-    async def create_first_owner(body: FirstRunRequest) -> ApiResponse[DashboardLoginResponse]:
+    async def create_first_owner(body: FirstRunRequest) -> HandlerResult[DashboardLoginResponse]:
         require_own_page()
         client = client_info(read_device_tokens())
         result = await first_run.create_owner(body.token, name=body.name, email=body.email, password=body.password, client=client)

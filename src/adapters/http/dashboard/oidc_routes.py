@@ -16,9 +16,9 @@ from werkzeug.http import dump_cookie
 
 from adapters.http.core.caller_authentication import RequiredAccess, client_info
 from adapters.http.core.operation import ApiBlueprint
-from adapters.http.core.request_handling import ApiResponse
+from adapters.http.core.request_handling import HandlerResult
 from adapters.http.core.schemas import RequestBody, ResponseModel
-from adapters.http.dashboard.refresh_cookie import URL_PREFIX, RefreshTokenCookie
+from adapters.http.dashboard.refresh_token_cookie import URL_PREFIX, RefreshTokenCookie
 from adapters.http.dashboard.same_origin_check import require_own_page
 from domain.kernel.errors import DomainError
 from domain.oidc.sign_in import OidcAuthorizationResponse, OidcSignInService, StartedOidcSignIn
@@ -66,10 +66,10 @@ def _add_flow_routes(bp: ApiBlueprint, oidc: OidcSignInService, is_tls: bool) ->
         return dump_cookie(cookie_name, value, max_age=max_age_s, path=COOKIE_PATH, secure=is_tls, httponly=True, samesite="Lax")
 
     @bp.operation("POST /oidc/begin", RequiredAccess.ANYONE, "Begin a sign-in with the identity provider")
-    async def begin_oidc(body: OidcBeginRequest) -> ApiResponse[OidcBeginResponse]:
+    async def begin_oidc(body: OidcBeginRequest) -> HandlerResult[OidcBeginResponse]:
         require_own_page()
         begun: StartedOidcSignIn = await oidc.begin(body.return_to)
-        return ApiResponse(OidcBeginResponse(url=begun.url), cookies=[cookie_header(begun.cookie, begun.expires_in_s)])
+        return HandlerResult(OidcBeginResponse(url=begun.url), cookies=[cookie_header(begun.cookie, begun.expires_in_s)])
 
     @bp.get("/oidc/callback")
     async def finish_oidc() -> Response:

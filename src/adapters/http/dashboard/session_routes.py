@@ -26,11 +26,11 @@ from adapters.http.api.authentication.schemas import (
 )
 from adapters.http.api.authentication.second_factor_schemas import SecondFactorLoginRequest
 from adapters.http.core.caller_authentication import RequiredAccess, client_info
+from adapters.http.core.known_browser_cookie import device_cookie_header, read_device_tokens
 from adapters.http.core.operation import ApiBlueprint
-from adapters.http.core.request_handling import ApiResponse
+from adapters.http.core.request_handling import HandlerResult
 from adapters.http.core.schemas import ResponseModel
-from adapters.http.core.trusted_device_cookie import device_cookie_header, read_device_tokens
-from adapters.http.dashboard.refresh_cookie import URL_PREFIX, RefreshTokenCookie
+from adapters.http.dashboard.refresh_token_cookie import URL_PREFIX, RefreshTokenCookie
 from adapters.http.dashboard.same_origin_check import require_own_page
 from domain.kernel.errors import Unauthenticated
 from domain.sign_in.login import LoginService, SecondFactorNeeded
@@ -72,49 +72,49 @@ def dashboard_session_blueprint(
     @bp.operation(
         "POST /login", RequiredAccess.ANYONE, "Sign in", returns={200: DashboardLoginResponse, 202: SecondFactorNeededResponse}
     )
-    async def dashboard_login(body: LoginRequest) -> ApiResponse[Any]:
+    async def dashboard_login(body: LoginRequest) -> HandlerResult[Any]:
         require_own_page()
         result = await logins.login(body.email, body.password, client=client_info(read_device_tokens()))
         if isinstance(result, SecondFactorNeeded):
-            return ApiResponse(second_factor_needed_response(result))
+            return HandlerResult(second_factor_needed_response(result))
         return signed_in_response(result, cookie)
 
     @bp.operation("POST /login/second-factor", RequiredAccess.ANYONE, "Complete the sign-in")
-    async def dashboard_second_factor(body: SecondFactorLoginRequest) -> ApiResponse[DashboardLoginResponse]:
+    async def dashboard_second_factor(body: SecondFactorLoginRequest) -> HandlerResult[DashboardLoginResponse]:
         require_own_page()
         client = client_info(read_device_tokens())
         return signed_in_response(await logins.complete(body.challenge_token, body.to_factor(), client=client), cookie)
 
     @bp.operation("POST /login/passkey", RequiredAccess.ANYONE, "Sign in with a passkey")
-    async def dashboard_passkey(body: PasskeyLoginRequest) -> ApiResponse[DashboardLoginResponse]:
+    async def dashboard_passkey(body: PasskeyLoginRequest) -> HandlerResult[DashboardLoginResponse]:
         require_own_page()
         result = await passkeys.sign_in(body.passkey, client=client_info(read_device_tokens()))
         return signed_in_response(result, cookie)
 
     @bp.operation("POST /refresh", RequiredAccess.ANYONE, "Renew the session")
-    async def dashboard_refresh() -> ApiResponse[DashboardTokensResponse]:
+    async def dashboard_refresh() -> HandlerResult[DashboardTokensResponse]:
         require_own_page()
         token = cookie.find()
         if token is None:
             raise Unauthenticated("Please sign in.")
         tokens = await sessions.refresh(token, client=client_info())
         content = DashboardTokensResponse(access_token=tokens.access_token, expires_in=tokens.expires_in_s)
-        return ApiResponse(content, cookies=[cookie.set_header(tokens)])
+        return HandlerResult(content, cookies=[cookie.set_header(tokens)])
 
     @bp.operation("POST /logout", RequiredAccess.ANYONE, "Sign out")
-    async def dashboard_logout() -> ApiResponse[DashboardLogoutResponse]:
+    async def dashboard_logout() -> HandlerResult[DashboardLogoutResponse]:
         require_own_page()
         if (token := cookie.find()) is not None:
             await sessions.logout(token, client=client_info())
         url = None if provider_sign_out_url is None else await provider_sign_out_url()
-        return ApiResponse(DashboardLogoutResponse(provider_sign_out_url=url), cookies=[cookie.delete_header()])
+        return HandlerResult(DashboardLogoutResponse(provider_sign_out_url=url), cookies=[cookie.delete_header()])
 
     return bp
 
 
-def signed_in_response(result: LoginResult, cookie: RefreshTokenCookie) -> ApiResponse[Any]:
+def signed_in_response(result: LoginResult, cookie: RefreshTokenCookie) -> HandlerResult[Any]:
     tokens = result.tokens
     content = DashboardLoginResponse(
         access_token=tokens.access_token, expires_in=tokens.expires_in_s, user=signed_in_user(result)
     )
-    return ApiResponse(content, cookies=[cookie.set_header(tokens), device_cookie_header(result.device_tokens)])
+    return HandlerResult(content, cookies=[cookie.set_header(tokens), device_cookie_header(result.device_tokens)])

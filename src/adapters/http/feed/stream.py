@@ -19,9 +19,9 @@ from dataclasses import dataclass
 
 import msgspec
 
+from adapters.http.feed.client_connection import ClientGoneError, WebSocketCloseReason
 from adapters.http.feed.feed_sender import FeedSender, event_json
 from adapters.http.feed.initial_state import initial_state_message
-from adapters.http.feed.websocket_connection import ClientGoneError, WebSocketCloseReason
 from domain.events.event_log_cursor import EventLogCursor
 from domain.events.feed_cursor import FeedCursor
 from domain.events.feed_model import FeedFilter, FeedFrame

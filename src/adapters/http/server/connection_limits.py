@@ -62,7 +62,7 @@ class HttpConnection:
 
 
 @dataclass(slots=True)
-class HttpConnectionCounts:
+class RefusedAndEvictedCounts:
     """Since the start: refused by reason, evicted by state."""
 
     refused: Counter[str] = field(default_factory=Counter)
@@ -77,7 +77,7 @@ class HttpConnectionLimiter:
         self._clock = clock
         self._by_address: dict[str, dict[HttpConnection, None]] = {}
         self._open = 0
-        self.counts = HttpConnectionCounts()
+        self.counts = RefusedAndEvictedCounts()
         self.bans = AddressBans(limits.ban_after, limits.ban_max_s)
 
     def open(self, address: str, client: ClientConnection) -> HttpConnection | None:

@@ -8,7 +8,7 @@ from __future__ import annotations
 from quart import Blueprint, Response, request
 
 from adapters.http.core.caller_authentication import client_info
-from adapters.http.core.trusted_device_cookie import device_cookie_header, read_device_tokens
+from adapters.http.core.known_browser_cookie import device_cookie_header, read_device_tokens
 from adapters.http.unlock_page.html_page import form, text_page
 from domain.kernel.errors import ValidationFailed
 from domain.sign_in.unlock_link import UnlockLinkService

@@ -9,7 +9,7 @@ from typing import Any
 
 import msgspec
 
-from domain.devices.device_codec import DeviceReport, TelemetryReport, UnreadableMessage
+from domain.devices.device_codec import DeviceReport, StockFirmwareTelemetryReport, UnreadableMessage
 
 MAX_DEPTH = 4
 MAX_METRICS = 64
@@ -51,7 +51,7 @@ def to_reports(flat: FlattenedReadings, units: Mapping[str, str] | None = None) 
     """One telemetry report, and one about what did not fit."""
     reports: list[DeviceReport] = []
     if flat.values:
-        reports.append(TelemetryReport(encode_telemetry(flat.values, units)))
+        reports.append(StockFirmwareTelemetryReport(encode_telemetry(flat.values, units)))
     if flat.dropped:
         reports.append(UnreadableMessage("TOO_MANY_METRICS", f"{flat.dropped} values are too many, or their names too long"))
     return reports

@@ -16,7 +16,7 @@ from adapters.storage.sql.postgres_session_settings import session_settings
 from adapters.storage.sql.sqlite.backend import SqliteBackend
 from adapters.storage.sql.sqlite.vacuum import release_step
 from adapters.storage.sql.unit_of_work import SqlBackend, SqlTransaction, SqlUnitOfWork
-from domain.events.ports import DomainEventDispatcher
+from domain.events.ports import TransactionEventDispatcher
 from domain.kernel.errors import DomainError, Unavailable
 
 Result = TypeVar("Result")
@@ -81,7 +81,7 @@ class SqlDatabase:
         """SQLite's file; None for a server."""
         return self._path
 
-    def unit_of_work(self, dispatcher: DomainEventDispatcher[SqlTransaction] | None = None) -> SqlUnitOfWork:
+    def unit_of_work(self, dispatcher: TransactionEventDispatcher[SqlTransaction] | None = None) -> SqlUnitOfWork:
         """The unit of work that sends its events to `dispatcher`; it replaces `uow`."""
         self.uow = SqlUnitOfWork(self._backend, dispatcher)
         return self.uow

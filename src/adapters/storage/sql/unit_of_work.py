@@ -26,11 +26,11 @@ from adapters.storage.sql.repositories.command_definitions_and_executions import
     SqlExecutionRepository,
 )
 from adapters.storage.sql.repositories.dead_letters import SqlDeadLetterRepository
+from adapters.storage.sql.repositories.device_connections import SqlDeviceConnectionRepository
 from adapters.storage.sql.repositories.device_credentials import SqlDeviceCredentialsRepository
 from adapters.storage.sql.repositories.device_groups import SqlDeviceGroupRepository
 from adapters.storage.sql.repositories.device_health import SqlDeviceHealthRepository
 from adapters.storage.sql.repositories.device_search import SqlDeviceSearchRepository
-from adapters.storage.sql.repositories.device_sessions import SqlDeviceSessionRepository
 from adapters.storage.sql.repositories.device_types import SqlDeviceTypeRepository
 from adapters.storage.sql.repositories.devices import SqlDeviceRepository
 from adapters.storage.sql.repositories.due_rollups import SqlDueRollupRepository
@@ -50,7 +50,7 @@ from adapters.storage.sql.repositories.notifications import SqlNotificationOutbo
 from adapters.storage.sql.repositories.partition_states import SqlPartitionStateRepository
 from adapters.storage.sql.repositories.partitions_and_members import SqlClusterMemberRepository, SqlPartitionRepository
 from adapters.storage.sql.repositories.passkeys import SqlPasskeyRepository
-from adapters.storage.sql.repositories.provisioning import SqlDeviceClaimRepository, SqlProvisioningCodeRepository
+from adapters.storage.sql.repositories.provisioning import SqlProvisioningClaimRepository, SqlProvisioningCodeRepository
 from adapters.storage.sql.repositories.range_partitions import SqlRangePartitionRepository
 from adapters.storage.sql.repositories.reading_arrivals import SqlReadingArrivalRepository
 from adapters.storage.sql.repositories.readings import SqlReadingRepository
@@ -66,11 +66,11 @@ from adapters.storage.sql.repositories.unlock_links import SqlUnlockLinkReposito
 from adapters.storage.sql.repositories.user_sessions import SqlUserSessionRepository
 from adapters.storage.sql.repositories.webhook_deliveries import SqlWebhookDeliveryRepository
 from adapters.storage.sql.repositories.webhooks import SqlWebhookRepository
-from domain.events.ports import DomainEventDispatcher
+from domain.events.ports import TransactionEventDispatcher
 from domain.kernel.caller import ApiKeyCaller, Role, Session
 from domain.kernel.caller_recheck_policy import check_stated_role
 from domain.kernel.domain_events import DomainEvent
-from domain.kernel.idempotency import ReplayAuthorizedError
+from domain.kernel.idempotency import ReplayRollbackError
 
 
 class SqlBackend(Protocol):
@@ -129,7 +129,7 @@ class SqlTransaction:
     credentials = LazyRepository(SqlDeviceCredentialsRepository)
     device_health = LazyRepository(SqlDeviceHealthRepository)
     provisioning_codes = LazyRepository(SqlProvisioningCodeRepository)
-    device_claims = LazyRepository(SqlDeviceClaimRepository)
+    device_claims = LazyRepository(SqlProvisioningClaimRepository)
     groups = LazyRepository(SqlDeviceGroupRepository)
     device_types = LazyRepository(SqlDeviceTypeRepository)
     events = LazyRepository(SqlEventRepository)
@@ -156,9 +156,9 @@ class SqlTransaction:
     steady_time = LazyRepository(SqlSteadyTimeRepository)
     partitions = LazyRepository(SqlPartitionRepository)
     members = LazyRepository(SqlClusterMemberRepository)
-    device_sessions = LazyRepository(SqlDeviceSessionRepository)
+    device_sessions = LazyRepository(SqlDeviceConnectionRepository)
 
-    def __init__(self, session: DbSession, dispatcher: DomainEventDispatcher[SqlTransaction] | None) -> None:
+    def __init__(self, session: DbSession, dispatcher: TransactionEventDispatcher[SqlTransaction] | None) -> None:
         self.session = session
         self._event_dispatcher = dispatcher
         self._pending_events: list[DomainEvent] = []
@@ -184,7 +184,7 @@ class SqlUnitOfWork:
     def __init__(
         self,
         backend: SqlBackend,
-        dispatcher: DomainEventDispatcher[SqlTransaction] | None = None,
+        dispatcher: TransactionEventDispatcher[SqlTransaction] | None = None,
         fence: LeaderFence | None = None,
     ) -> None:
         self._backend = backend
@@ -217,7 +217,7 @@ class SqlUnitOfWork:
                 async with checked_caller(session, caller):
                     yield tx
                 if caller.is_replay:
-                    raise ReplayAuthorizedError
+                    raise ReplayRollbackError
             if caller is not None and caller.claim is not None:
                 await tx.stored_responses.mark_committed(caller.claim)
             await tx.flush_events()

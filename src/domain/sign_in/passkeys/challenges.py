@@ -12,7 +12,7 @@ from domain.accounts.ports import SecretHasher
 from domain.kernel.clock import MINUTE_MS
 from domain.kernel.errors import ValidationFailed
 from domain.kernel.ids import IdGenerator, SessionId
-from domain.sign_in.passkeys.model import PasskeyChallenge
+from domain.sign_in.passkeys.model import VerifiedPasskeyChallenge
 
 CHALLENGE_TTL_MS = 5 * MINUTE_MS
 NONCE_LENGTH = 32
@@ -33,7 +33,7 @@ def purpose_of_second_factor(challenge_token_hash: bytes) -> str:
     return f"second-factor:{challenge_token_hash.hex()}"
 
 
-class PasskeyChallenges:
+class PasskeyChallengeCodec:
     def __init__(self, *, ids: IdGenerator, digest: SecretHasher) -> None:
         self._ids = ids
         self._digest = digest
@@ -42,7 +42,7 @@ class PasskeyChallenges:
         nonce, expires_ms = self._ids.random_alphanumeric(NONCE_LENGTH), now_ms + CHALLENGE_TTL_MS
         return f"{nonce}.{expires_ms}.{self._sign(nonce, expires_ms, purpose)}"
 
-    def check(self, challenge: str, purpose: str, now_ms: int) -> PasskeyChallenge:
+    def check(self, challenge: str, purpose: str, now_ms: int) -> VerifiedPasskeyChallenge:
         """Raises ValidationFailed `PASSKEY_REFUSED` for one that is not of this service, of another purpose, or expired."""
         nonce, _, rest = challenge.partition(".")
         expires, _, signature = rest.partition(".")
@@ -50,7 +50,7 @@ class PasskeyChallenges:
             expires_ms = int(expires)
             expected = self._sign(nonce, expires_ms, purpose)
             if hmac.compare_digest(expected.encode(), signature.encode()) and now_ms < expires_ms:
-                return PasskeyChallenge(self._digest.sha256(challenge), expires_ms)
+                return VerifiedPasskeyChallenge(self._digest.sha256(challenge), expires_ms)
         raise passkey_refused_error("it answers no open question of this service. Try again.")
 
     def _sign(self, nonce: str, expires_ms: int, purpose: str) -> str:

@@ -54,7 +54,7 @@ class UnverifiedPasskeyAssertion:
 
 
 @dataclass(frozen=True, slots=True)
-class PasskeyChallenge:
+class VerifiedPasskeyChallenge:
     """A challenge of this service that has not expired. Once used, its hash is kept until then."""
 
     challenge_hash: bytes
@@ -69,4 +69,4 @@ class VerifiedPasskeyAssertion:
     passkey_id: PasskeyId
     user_id: UserId
     sign_count: int
-    challenge: PasskeyChallenge
+    challenge: VerifiedPasskeyChallenge

@@ -8,7 +8,7 @@ from typing import Protocol
 from domain.accounts.model import User
 from domain.kernel.domain_events import JsonObject
 from domain.kernel.ids import PasskeyId, UserId
-from domain.sign_in.passkeys.model import NewPasskeyCredential, Passkey, PasskeyChallenge, UnverifiedPasskeyAssertion
+from domain.sign_in.passkeys.model import NewPasskeyCredential, Passkey, UnverifiedPasskeyAssertion, VerifiedPasskeyChallenge
 
 
 class PasskeyResponseError(Exception):
@@ -32,7 +32,7 @@ class PasskeyRepository(Protocol):
     async def delete(self, user_id: UserId, passkey_id: PasskeyId) -> bool:
         """False if the user has no such passkey."""
 
-    async def use_challenge(self, challenge: PasskeyChallenge) -> bool:
+    async def use_challenge(self, challenge: VerifiedPasskeyChallenge) -> bool:
         """False if it was used before, also by a concurrent request."""
 
     async def delete_challenges_older_than(self, expires_ms: int, limit: int) -> int: ...

@@ -17,7 +17,7 @@ from domain.kernel.service_class import service
 from domain.kernel.unit_of_work import UnitOfWork
 from domain.sign_in.passkeys.challenges import (
     SIGN_IN,
-    PasskeyChallenges,
+    PasskeyChallengeCodec,
     passkey_refused_error,
     purpose_of_second_factor,
     purpose_of_step_up,
@@ -38,7 +38,7 @@ class PasskeySignInService:
     uow: UnitOfWork[PasskeySignInTx]
     clock: Clock
     codec: PasskeyCodec
-    challenges: PasskeyChallenges
+    challenges: PasskeyChallengeCodec
     verifier: PasskeyVerifier
     opener: SessionOpener
     digest: SecretHasher

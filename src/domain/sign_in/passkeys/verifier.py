@@ -7,13 +7,15 @@ from __future__ import annotations
 from domain.kernel.clock import Clock
 from domain.kernel.domain_events import JsonObject
 from domain.kernel.unit_of_work import UnitOfWork
-from domain.sign_in.passkeys.challenges import PasskeyChallenges, passkey_refused_error
+from domain.sign_in.passkeys.challenges import PasskeyChallengeCodec, passkey_refused_error
 from domain.sign_in.passkeys.model import Passkey, VerifiedPasskeyAssertion
 from domain.sign_in.passkeys.ports import HasPasskeys, PasskeyCodec, PasskeyResponseError
 
 
 class PasskeyVerifier:
-    def __init__(self, *, uow: UnitOfWork[HasPasskeys], clock: Clock, codec: PasskeyCodec, challenges: PasskeyChallenges) -> None:
+    def __init__(
+        self, *, uow: UnitOfWork[HasPasskeys], clock: Clock, codec: PasskeyCodec, challenges: PasskeyChallengeCodec
+    ) -> None:
         self._uow = uow
         self._clock = clock
         self._codec = codec

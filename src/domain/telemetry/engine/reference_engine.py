@@ -280,12 +280,12 @@ class ReferenceEngine:
         device.at_checkpoint = True
         newest_ms = device.newest_ms or 0
         metrics = [
-            reading_packing.LatestMetricValue(metric.number, report.value, report.ts_ms, report.arrived_ms, metric.unit)
+            reading_packing.CheckpointMetricValue(metric.number, report.value, report.ts_ms, report.arrived_ms, metric.unit)
             for metric in device.metrics.values()
             if (report := metric.last_report) is not None
         ]
         later = [
-            reading_packing.LatestMetricValue(metric.number, report.value, report.ts_ms, report.ts_ms, metric.unit)
+            reading_packing.CheckpointMetricValue(metric.number, report.value, report.ts_ms, report.ts_ms, metric.unit)
             for metric in device.metrics.values()
             if (report := metric.later) is not None
         ]

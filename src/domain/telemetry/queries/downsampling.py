@@ -22,11 +22,11 @@ from domain.kernel.unit_of_work import UnitOfWork
 from domain.rules.telemetry_engine_port import AggregateCell, TelemetryEngine
 from domain.telemetry.engine.rollup_codec import unpack_rollup
 from domain.telemetry.engine.rollup_merging import combine_cells
-from domain.telemetry.model import TimeBucket
+from domain.telemetry.model import BucketStatistics
 from domain.telemetry.ports import HasRollups, TelemetryQueryTx
 from domain.telemetry.queries.latest_and_history import DeviceMetricNames
 from domain.telemetry.queries.message_paging import MessageTimeRange
-from domain.telemetry.queries.reading_history import ReadingHistoryReader
+from domain.telemetry.queries.reading_history import MergedReadingHistory
 
 PAGE_MESSAGES = 2_000
 PAGE_HOURS = 1_000
@@ -53,11 +53,11 @@ class DownsamplingService:
     clock: Clock
     engine: TelemetryEngine
     authorizer: Authorizer
-    stored: ReadingHistoryReader = field(default_factory=ReadingHistoryReader)
+    stored: MergedReadingHistory = field(default_factory=MergedReadingHistory)
 
     async def query_buckets(
         self, caller: Caller, device_id: DeviceId, span: MessageTimeRange, *, metric: str | None, step_ms: int, limit: int
-    ) -> list[TimeBucket]:
+    ) -> list[BucketStatistics]:
         """At most `limit` buckets, newest first. An open end means now; an open start follows from `limit`.
 
         Raises NotFound, PermissionDenied, and ValidationFailed if the range has too many buckets or messages."""
@@ -74,7 +74,7 @@ class DownsamplingService:
                 )
             cells = await self._aggregate(tx, _AggregationQuery(device, span, number, step_ms))
         return [
-            TimeBucket(name, from_ms, low, high, total / count, count, total, last, unit)
+            BucketStatistics(name, from_ms, low, high, total / count, count, total, last, unit)
             for from_ms, no, count, low, high, total, last, _ in cells[:limit]
             for name, unit in [names.name_and_unit(no)]
         ]

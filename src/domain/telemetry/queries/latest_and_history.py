@@ -19,7 +19,7 @@ from domain.rules.telemetry_engine_port import TelemetryEngine, UnpackedReading
 from domain.telemetry.model import Reading
 from domain.telemetry.ports import MAX_TIME_MS, MessageKey, TelemetryQueryTx
 from domain.telemetry.queries.message_paging import MessageTimeRange, read_page
-from domain.telemetry.queries.reading_history import ReadingHistoryReader
+from domain.telemetry.queries.reading_history import MergedReadingHistory
 from domain.telemetry.reading_packing import value_columns
 
 PAGE_MESSAGES = 1_000
@@ -67,7 +67,7 @@ class TelemetryQueryService:
     engine: TelemetryEngine
     create_engine: Callable[[], TelemetryEngine]
     authorizer: Authorizer
-    stored: ReadingHistoryReader = field(default_factory=ReadingHistoryReader)
+    stored: MergedReadingHistory = field(default_factory=MergedReadingHistory)
     is_stored_elsewhere: Callable[[int], bool] = lambda device_no: False
 
     async def readable_device(self, caller: Caller, device_id: DeviceId) -> Device:

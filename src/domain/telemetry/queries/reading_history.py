@@ -11,10 +11,10 @@ from dataclasses import dataclass
 
 from domain.devices.model import Device
 from domain.kernel.clock import HOUR_MS, Clock
+from domain.telemetry.old_reading_store import ArchivedMessage, OldReadingStore, number_of_unnamed, oldest_kept_ms
 from domain.telemetry.ports import HasReadings, MessageKey
 from domain.telemetry.queries.message_paging import MessageTimeRange, PackedRows
 from domain.telemetry.reading_packing import pack_readings
-from domain.telemetry.reading_store import ArchivedMessage, ReadingStore, number_of_unnamed, oldest_kept_ms
 
 KeyedRow = tuple[int, int, bytes]
 """(Unix ms, digest, packed)"""
@@ -22,7 +22,7 @@ KeyedRow = tuple[int, int, bytes]
 
 @dataclass(frozen=True, slots=True)
 class ReadingArchive:
-    store: ReadingStore
+    store: OldReadingStore
     clock: Clock
     database_days: int
     """Days that the database keeps."""
@@ -32,7 +32,7 @@ class ReadingArchive:
         return oldest_kept_ms(self.clock.now_ms(), self.database_days) + HOUR_MS
 
 
-class ReadingHistoryReader:
+class MergedReadingHistory:
     def __init__(self, older: ReadingArchive | None = None) -> None:
         """Without `older`, the database has all readings."""
         self._older = older

@@ -25,7 +25,7 @@ from domain.rules.storage_ports import HasRules
 from domain.rules.telemetry_engine_port import TelemetryBatch, TelemetryEngine, UnpackedReading
 from domain.telemetry.ports import MessageKey, TelemetryQueryTx
 from domain.telemetry.queries.message_paging import MessageTimeRange
-from domain.telemetry.queries.reading_history import ReadingHistoryReader
+from domain.telemetry.queries.reading_history import MergedReadingHistory
 
 MAX_MESSAGES = 100_000
 PAGE_MESSAGES = 1_000
@@ -61,7 +61,7 @@ class RuleDryRunService:
     create_engine: Callable[[], TelemetryEngine]
     make_batch: Callable[[TelemetryMessages], TelemetryBatch]
     encode: DevicePayloadEncoder
-    stored: ReadingHistoryReader = field(default_factory=ReadingHistoryReader)
+    stored: MergedReadingHistory = field(default_factory=MergedReadingHistory)
 
     async def run_on_readings(
         self, caller: Session, device_id: DeviceId, rule_id: RuleId, readings: Mapping[str, MetricValue]

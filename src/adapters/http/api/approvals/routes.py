@@ -8,7 +8,7 @@ from adapters.http.api.approvals.schemas import ApprovalResponse, ApprovalsQuery
 from adapters.http.core.caller_authentication import RequiredAccess, current_caller, current_session
 from adapters.http.core.operation import ApiBlueprint
 from adapters.http.core.paging import page_response
-from adapters.http.core.request_handling import ApiResponse
+from adapters.http.core.request_handling import HandlerResult
 from domain.approvals.service import ApprovalService
 from domain.kernel.ids import ApprovalId, DeviceId
 
@@ -24,19 +24,19 @@ APPROVE_ERRORS = {
 def approvals_blueprint(approvals: ApprovalService[Any]) -> ApiBlueprint:
     bp = ApiBlueprint("approvals", "Approvals")
 
-    async def page(query: ApprovalsQuery, device_id: DeviceId | None) -> ApiResponse[list[ApprovalResponse]]:
+    async def page(query: ApprovalsQuery, device_id: DeviceId | None) -> HandlerResult[list[ApprovalResponse]]:
         found = await approvals.list(
             current_session(), device_id=device_id, status=query.status, limit=query.limit + 1, before=query.before
         )
         return page_response(found, query.limit, ApprovalResponse.from_domain, lambda approval: approval.approval_id)
 
     @bp.operation("GET /approvals", RequiredAccess.SESSION, "List approvals", paged=True)
-    async def list_approvals(query: ApprovalsQuery) -> ApiResponse[list[ApprovalResponse]]:
+    async def list_approvals(query: ApprovalsQuery) -> HandlerResult[list[ApprovalResponse]]:
         """Newest first."""
         return await page(query, None)
 
     @bp.operation("GET /devices/<device_id>/approvals", RequiredAccess.SESSION, "List a device's approvals", paged=True)
-    async def list_device_approvals(device_id: DeviceId, query: ApprovalsQuery) -> ApiResponse[list[ApprovalResponse]]:
+    async def list_device_approvals(device_id: DeviceId, query: ApprovalsQuery) -> HandlerResult[list[ApprovalResponse]]:
         """Newest first."""
         return await page(query, device_id)
 

@@ -6,7 +6,7 @@ from adapters.http.api.commands import schemas as schema
 from adapters.http.core.caller_authentication import RequiredAccess, current_caller, current_session
 from adapters.http.core.error_responses import rate_limit_headers
 from adapters.http.core.operation import ApiBlueprint
-from adapters.http.core.request_handling import ApiResponse
+from adapters.http.core.request_handling import HandlerResult
 from domain.commands.command_definitions import CommandDefinitionService
 from domain.commands.device_and_execution_queries import DeviceQueryService
 from domain.commands.service import CommandService, CommandSubmission
@@ -15,7 +15,7 @@ from domain.grants.rate_limit import RATE_WINDOW_S
 from domain.kernel.cursors import EXECUTIONS, decode_cursor, encode_cursor
 from domain.kernel.ids import CommandId, DeviceId, ExecutionId
 
-SendResponse = ApiResponse[schema.CommandResultResponse | schema.CommandQueuedResponse | schema.ApprovalPendingResponse]
+SendResponse = HandlerResult[schema.CommandResultResponse | schema.CommandQueuedResponse | schema.ApprovalPendingResponse]
 READ_ERRORS = {403: "GRANT_MISSING GRANT_EXPIRED"}
 SEND_ERRORS = {
     400: "UNKNOWN_COMMAND INVALID_PARAMS",
@@ -151,8 +151,8 @@ def _submission_response(submitted: CommandSubmission, *, with_result: bool = Fa
     quota = submitted.quota
     headers = {} if quota is None else rate_limit_headers(quota.limit, RATE_WINDOW_S, quota.remaining, quota.reset_s)
     if submitted.approval is not None:
-        return ApiResponse(schema.ApprovalPendingResponse.of(submitted.approval), 202, headers)
+        return HandlerResult(schema.ApprovalPendingResponse.of(submitted.approval), 202, headers)
     if submitted.execution is None:
         raise AssertionError("a submitted command is an execution or an approval")
     kind = schema.CommandResultResponse if with_result else schema.CommandQueuedResponse
-    return ApiResponse(kind.of(submitted.execution), 200, headers)
+    return HandlerResult(kind.of(submitted.execution), 200, headers)

@@ -15,10 +15,10 @@ from domain.devices.bulk_registration import (
     MAX_DEVICES_PER_REQUEST,
     BulkCredentials,
     BulkOutcome,
-    BulkRegistrationResult,
+    BulkRegistrationRowResult,
     BulkRegistrationService,
 )
-from domain.devices.registration import DeviceRegistration
+from domain.devices.registration import DeviceRegistrationInput
 
 
 class BulkRegistrationRequest(RequestBody):
@@ -44,7 +44,7 @@ class BulkDeviceResponse(ResponseModel):
     message: str | None
 
     @classmethod
-    def from_domain(cls, row: DeviceRegistration, result: BulkRegistrationResult) -> BulkDeviceResponse:
+    def from_domain(cls, row: DeviceRegistrationInput, result: BulkRegistrationRowResult) -> BulkDeviceResponse:
         device, issued, error = result.device, result.credentials, result.error
         return cls(
             outcome=result.outcome,

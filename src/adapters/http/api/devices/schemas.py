@@ -20,7 +20,7 @@ from adapters.http.core.schemas import (
     Timestamp,
 )
 from domain.devices.model import DeviceMetadata, DeviceStatus, FirmwareProfile
-from domain.devices.registration import DeviceRegistration
+from domain.devices.registration import DeviceRegistrationInput
 from domain.devices.search import DeviceSearch, DeviceSort, DeviceStateFilter
 from domain.devices.service import DeviceDetails
 from domain.kernel.errors import ValidationFailed
@@ -60,9 +60,9 @@ class DeviceRegistrationRequest(RequestBody):
         default=None, description="Your own id of the device, such as its serial number; unique in the account."
     )
 
-    def to_registration(self) -> DeviceRegistration:
+    def to_registration(self) -> DeviceRegistrationInput:
         about = self.to_domain(DeviceMetadata, tags=tuple(dict.fromkeys(self.tags or ())))
-        return self.to_domain(DeviceRegistration, about=about)
+        return self.to_domain(DeviceRegistrationInput, about=about)
 
 
 class DeviceUpdateRequest(PatchBody):

@@ -11,7 +11,7 @@ from adapters.http.core.api_operation import NonJsonResponse
 from adapters.http.core.caller_authentication import RequiredAccess, current_session
 from adapters.http.core.operation import ApiBlueprint
 from adapters.http.core.paging import next_link
-from adapters.http.core.request_handling import ApiResponse
+from adapters.http.core.request_handling import HandlerResult
 from domain.audit.export import AuditExporter
 from domain.events.service import EventService
 from domain.kernel.caller import Role, require_role
@@ -57,13 +57,13 @@ def events_blueprint(events: EventService, exporter: AuditExporter) -> ApiBluepr
         return response
 
     @bp.operation("GET /devices/<device_id>/events", RequiredAccess.SESSION, "List a device's events", paged=True)
-    async def list_device_events(device_id: str, query: schema.DeviceEventsQuery) -> ApiResponse[list[schema.EventResponse]]:
+    async def list_device_events(device_id: str, query: schema.DeviceEventsQuery) -> HandlerResult[list[schema.EventResponse]]:
         """The audit log, newest first: changes made to the device, its own reports, and denied requests."""
         found, more = await events.list_by_device(
             current_session(), device_id, limit=query.limit, before_ms=query.before, cursor=query.cursor
         )
         headers = {} if more is None else {"Link": next_link("cursor", more, "before")}
-        return ApiResponse([schema.event_response(record) for record in found], headers=headers)
+        return HandlerResult([schema.event_response(record) for record in found], headers=headers)
 
     return bp
 

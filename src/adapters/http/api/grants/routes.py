@@ -8,7 +8,7 @@ from adapters.http.api.grants import schemas as schema
 from adapters.http.core.caller_authentication import RequiredAccess, current_caller, current_session
 from adapters.http.core.operation import ApiBlueprint
 from adapters.http.core.paging import PageQuery, list_response
-from adapters.http.core.request_handling import ApiResponse
+from adapters.http.core.request_handling import HandlerResult
 from domain.grants.access_explanation import AccessExplainer
 from domain.grants.grant_service import GrantService
 from domain.kernel.ids import DeviceId, GrantId
@@ -24,7 +24,7 @@ def grants_blueprint(grants: GrantService[Any], access: AccessExplainer[Any]) ->
     @bp.operation(
         "GET /devices/<device_id>/grants", RequiredAccess.SESSION, "List a device's grants", errors=GRANT_ERRORS, paged=True
     )
-    async def list_grants(device_id: DeviceId, query: PageQuery) -> ApiResponse[list[schema.GrantResponse]]:
+    async def list_grants(device_id: DeviceId, query: PageQuery) -> HandlerResult[list[schema.GrantResponse]]:
         """Oldest first, including grants on the device's whole project. Requires the role Admin or Owner."""
         grants_on_device = await grants.list(current_session(), device_id)
         return list_response(grants_on_device, query, schema.GrantResponse.from_domain, lambda named: named.grant.grant_id)

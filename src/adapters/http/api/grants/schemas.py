@@ -11,7 +11,7 @@ from pydantic import Field
 from adapters.http.core.request_parsing import parse_timestamp
 from adapters.http.core.schemas import EnumValue, PatchBody, QueryParameters, RequestBody, ResponseModel, Timestamp, TimestampText
 from domain.grants.access_explanation import AccessExplanation, GrantCheckResult
-from domain.grants.grant_input import MAX_COMMANDS, MAX_RATE_PER_MINUTE, GrantDraft, GrantInput
+from domain.grants.grant_input import MAX_COMMANDS, MAX_RATE_PER_MINUTE, GrantInput, NewGrantInput
 from domain.grants.grant_service import GrantListItem
 from domain.grants.model import AppliesVia, Grant, Scope
 from domain.kernel.ids import DeviceId, GroupId, KeyId, MembershipId, ProjectId
@@ -58,8 +58,8 @@ class GroupGrantCreateRequest(GrantBody):
     api_key_id: KeyId | None = Field(default=None, max_length=64)
     membership_id: MembershipId | None = Field(default=None, max_length=64)
 
-    def to_input(self) -> GrantDraft:
-        return GrantDraft(self.to_content(), self.api_key_id, self.membership_id)
+    def to_input(self) -> NewGrantInput:
+        return NewGrantInput(self.to_content(), self.api_key_id, self.membership_id)
 
 
 class GrantCreateRequest(GroupGrantCreateRequest):
@@ -69,7 +69,7 @@ class GrantCreateRequest(GroupGrantCreateRequest):
         default="device", description="`project`: the grant applies to the device's whole project."
     )
 
-    def to_input(self) -> GrantDraft:
+    def to_input(self) -> NewGrantInput:
         return replace(super().to_input(), applies_via=AppliesVia(self.applies_via))
 
 

@@ -13,7 +13,7 @@ from adapters.http.api.grants.schemas import (
 from adapters.http.core.caller_authentication import RequiredAccess, current_session
 from adapters.http.core.operation import ApiBlueprint
 from adapters.http.core.paging import PageQuery, list_response
-from adapters.http.core.request_handling import ApiResponse
+from adapters.http.core.request_handling import HandlerResult
 from domain.grants.grant_service import GroupGrantService
 from domain.kernel.ids import GrantId, GroupId
 
@@ -31,7 +31,7 @@ def group_grants_blueprint(grants: GroupGrantService[Any]) -> ApiBlueprint:
         errors=GRANT_ERRORS,
         paged=True,
     )
-    async def list_group_grants(group_id: GroupId, query: PageQuery) -> ApiResponse[list[GrantResponse]]:
+    async def list_group_grants(group_id: GroupId, query: PageQuery) -> HandlerResult[list[GrantResponse]]:
         """Oldest first. Requires the role Admin or Owner."""
         found = await grants.list(current_session(), group_id)
         return list_response(found, query, GrantResponse.from_domain, lambda named: named.grant.grant_id)

@@ -10,7 +10,7 @@ from adapters.http.api.schedules.schemas import ScheduleCreateRequest
 from adapters.http.core.caller_authentication import RequiredAccess, current_caller, current_session
 from adapters.http.core.operation import ApiBlueprint
 from adapters.http.core.paging import list_response
-from adapters.http.core.request_handling import ApiResponse
+from adapters.http.core.request_handling import HandlerResult
 from domain.groups.bulk_actions import GroupBulkActionService
 from domain.groups.service import DeviceGroupService
 from domain.kernel.ids import GroupId
@@ -30,7 +30,7 @@ def groups_blueprint(groups: DeviceGroupService, actions: GroupBulkActionService
 
 def _add_read_routes(bp: ApiBlueprint, groups: DeviceGroupService) -> None:
     @bp.operation("GET /groups", RequiredAccess.KEY, "List groups", paged=True)
-    async def list_groups(query: schema.DeviceGroupsQuery) -> ApiResponse[list[schema.GroupResponse]]:
+    async def list_groups(query: schema.DeviceGroupsQuery) -> HandlerResult[list[schema.GroupResponse]]:
         """Oldest first. An API key sees the groups of the devices that its grants cover."""
         found = await groups.list(current_caller(), query.project_id)
         return list_response(found, query, schema.GroupResponse.from_domain, lambda view: view.group.group_id)

@@ -12,8 +12,8 @@ from adapters.http.core.paging import PageQuery
 from adapters.http.core.schemas import DisplayName, IdText, PatchBody, Remark, RequestBody, ResponseModel, Timestamp
 from domain.commands.service import CommandSubmission
 from domain.devices.group_ports import MAX_GROUP_DEVICES
-from domain.groups.bulk_actions import GroupActionReport, GroupCommand, GroupDeviceOutcome
-from domain.groups.service import GroupView
+from domain.groups.bulk_actions import GroupActionReport, GroupCommandInput, GroupDeviceOutcome
+from domain.groups.service import GroupWithMembers
 from domain.kernel.ids import DeviceId, ProjectId
 from domain.rules.model import Rule
 
@@ -62,7 +62,7 @@ class GroupResponse(ResponseModel):
     created_at: Timestamp
 
     @classmethod
-    def from_domain(cls, view: GroupView) -> Self:
+    def from_domain(cls, view: GroupWithMembers) -> Self:
         return cls.of(view.group, view, device_count=len(view.devices))
 
 
@@ -86,9 +86,9 @@ class GroupCommandRequest(RequestBody):
     )
     reason: Remark | None = Field(default=None, description="Why: shown to who approves the command, and kept in the log.")
 
-    def to_command(self) -> GroupCommand:
+    def to_command(self) -> GroupCommandInput:
         ttl_ms = None if self.ttl_seconds is None else self.ttl_seconds * 1000
-        return GroupCommand(self.cmd, self.params, ttl_ms, self.reason)
+        return GroupCommandInput(self.cmd, self.params, ttl_ms, self.reason)
 
 
 class MemberOutcomeKind(StrEnum):

@@ -6,7 +6,7 @@ from adapters.http.api.projects.schemas import ProjectRequest, ProjectResponse, 
 from adapters.http.core.caller_authentication import RequiredAccess, current_session
 from adapters.http.core.operation import ApiBlueprint
 from adapters.http.core.paging import PageQuery, list_response
-from adapters.http.core.request_handling import ApiResponse
+from adapters.http.core.request_handling import HandlerResult
 from domain.accounts.projects import ProjectService
 
 
@@ -14,7 +14,7 @@ def projects_blueprint(*, projects: ProjectService) -> ApiBlueprint:
     bp = ApiBlueprint("projects", "Projects")
 
     @bp.operation("GET /projects", RequiredAccess.SESSION, "List projects", paged=True)
-    async def list_projects(query: PageQuery) -> ApiResponse[list[ProjectResponse]]:
+    async def list_projects(query: PageQuery) -> HandlerResult[list[ProjectResponse]]:
         """Oldest first, including the default project."""
         found = await projects.list(current_session())
         return list_response(found, query, lambda entry: project_response(*entry), lambda entry: entry[0].project_id)

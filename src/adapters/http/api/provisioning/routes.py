@@ -6,10 +6,10 @@ from adapters.http.api.provisioning import schemas as schema
 from adapters.http.core.caller_authentication import RequiredAccess, client_address, current_session
 from adapters.http.core.operation import ApiBlueprint
 from adapters.http.core.paging import PageQuery, list_response, page_response
-from adapters.http.core.request_handling import ApiResponse
+from adapters.http.core.request_handling import HandlerResult
 from domain.kernel.ids import ClaimId, ProvisioningCodeId
-from domain.provisioning.claiming import DeviceClaimInput, DeviceClaimService
-from domain.provisioning.codes import ProvisioningCodeService
+from domain.provisioning.claiming import ProvisioningClaimInput, ProvisioningClaimService
+from domain.provisioning.codes_and_claim_decisions import ProvisioningAdminService
 from domain.provisioning.model import ClaimStatus
 from domain.provisioning.policy import POLL_AFTER_S
 
@@ -17,11 +17,11 @@ TAG = "Provisioning"
 DECISION_ERRORS = {403: "ROLE_REQUIRED", 409: "ALREADY_CLAIMED"}
 
 
-def provisioning_blueprint(codes: ProvisioningCodeService, claims: DeviceClaimService) -> ApiBlueprint:
+def provisioning_blueprint(codes: ProvisioningAdminService, claims: ProvisioningClaimService) -> ApiBlueprint:
     bp = ApiBlueprint("provisioning", TAG)
 
     @bp.operation("GET /provisioning-codes", RequiredAccess.SESSION, "List provisioning codes", paged=True)
-    async def list_provisioning_codes(query: PageQuery) -> ApiResponse[list[schema.ProvisioningCodeResponse]]:
+    async def list_provisioning_codes(query: PageQuery) -> HandlerResult[list[schema.ProvisioningCodeResponse]]:
         """Oldest first, without the codes themselves."""
         found = await codes.list(current_session())
         return list_response(found, query, schema.ProvisioningCodeResponse.of, lambda code: code.code_id)
@@ -51,7 +51,7 @@ def provisioning_blueprint(codes: ProvisioningCodeService, claims: DeviceClaimSe
         await codes.revoke(current_session(), code_id)
 
     @bp.operation("GET /provisioning-claims", RequiredAccess.SESSION, "List claims", paged=True)
-    async def list_provisioning_claims(query: schema.DeviceClaimsQuery) -> ApiResponse[list[schema.ClaimResponse]]:
+    async def list_provisioning_claims(query: schema.DeviceClaimsQuery) -> HandlerResult[list[schema.ClaimResponse]]:
         """Newest first."""
         found = await codes.list_claims(current_session(), status=query.status, before=query.before, limit=query.limit + 1)
         return page_response(found, query.limit, schema.ClaimResponse.of, lambda claim: claim.claim_id)
@@ -87,7 +87,7 @@ def provisioning_blueprint(codes: ProvisioningCodeService, claims: DeviceClaimSe
     ) -> schema.DeviceClaimedResponse | schema.DeviceClaimWaitsResponse:
         """For a device at its first start; needs no other authentication. 202 while an Admin has not decided. The answer with the
         credentials comes once for each hardware id: store it before anything else."""
-        issued = await claims.claim(DeviceClaimInput(body.code, body.hardware_id, body.name, client_address()))
+        issued = await claims.claim(ProvisioningClaimInput(body.code, body.hardware_id, body.name, client_address()))
         if issued is None:
             return schema.DeviceClaimWaitsResponse(status=ClaimStatus.WAITING, retry_after=POLL_AFTER_S)
         return schema.DeviceClaimedResponse.from_domain(issued)

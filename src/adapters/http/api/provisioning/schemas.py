@@ -21,7 +21,7 @@ from adapters.http.core.schemas import (
 from domain.devices.credential_issuer import RevealedCredentials
 from domain.devices.model import FirmwareProfile
 from domain.kernel.ids import ClaimId, DeviceTypeId, ProjectId
-from domain.provisioning.codes import ProvisioningCodeInput
+from domain.provisioning.codes_and_claim_decisions import ProvisioningCodeInput
 from domain.provisioning.model import ClaimStatus
 from domain.provisioning.policy import MAX_CODE_DEVICES
 

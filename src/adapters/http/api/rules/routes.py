@@ -7,7 +7,7 @@ from adapters.http.core.caller_authentication import RequiredAccess, current_ses
 from adapters.http.core.operation import ApiBlueprint
 from domain.kernel.errors import ValidationFailed
 from domain.kernel.ids import DeviceId, RuleId
-from domain.rules.metric_declarations import MetricDeclarationService
+from domain.rules.device_metric_declarations import DeviceMetricDeclarationService
 from domain.rules.model import Rule
 from domain.rules.service import RuleService
 from domain.telemetry.queries.message_paging import MessageTimeRange
@@ -21,7 +21,7 @@ def _shown(rule: Rule) -> schema.RuleResponse:
     return schema.RuleResponse.of(rule, last_matched=rule.state.matched)
 
 
-def rules_blueprint(rules: RuleService, trials: RuleDryRunService, declarations: MetricDeclarationService) -> ApiBlueprint:
+def rules_blueprint(rules: RuleService, trials: RuleDryRunService, declarations: DeviceMetricDeclarationService) -> ApiBlueprint:
     bp = ApiBlueprint("rules", "Rules")
 
     @bp.operation("GET /devices/<device_id>/rules", RequiredAccess.SESSION, "List a device's rules")

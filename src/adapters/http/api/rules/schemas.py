@@ -9,7 +9,7 @@ from pydantic import Field, JsonValue, StringConstraints
 from adapters.http.api.commands.schemas import CommandDefinitionResponse, CommandName
 from adapters.http.core.schemas import DisplayName, PatchBody, RequestBody, ResponseModel, Timestamp
 from domain.kernel.errors import FieldError, ValidationFailed
-from domain.rules.metric_declarations import MAX_METRICS_PER_DEVICE
+from domain.rules.device_metric_declarations import MAX_METRICS_PER_DEVICE
 from domain.rules.model import Comparator, MatchMode, RuleAction, RuleCondition, RuleDryRun, RuleSpec
 from domain.telemetry.queries.rule_dry_run import HistoryDryRun
 

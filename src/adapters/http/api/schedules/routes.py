@@ -6,7 +6,7 @@ from adapters.http.api.schedules import schemas as schema
 from adapters.http.core.caller_authentication import RequiredAccess, current_session
 from adapters.http.core.operation import ApiBlueprint
 from adapters.http.core.paging import page_response
-from adapters.http.core.request_handling import ApiResponse
+from adapters.http.core.request_handling import HandlerResult
 from domain.kernel.errors import ValidationFailed
 from domain.kernel.ids import DeviceId
 from domain.schedules.occurrence_calendar import ScheduleCalendarService
@@ -31,7 +31,7 @@ def schedules_blueprint(schedules: ScheduleService, calendar: ScheduleCalendarSe
     @bp.operation(f"GET {SCHEDULES_PATH}/history", RequiredAccess.SESSION, "Schedule history", paged=True)
     async def list_schedule_history(
         device_id: DeviceId, query: schema.ScheduleHistoryQuery
-    ) -> ApiResponse[list[schema.ScheduleResponse]]:
+    ) -> HandlerResult[list[schema.ScheduleResponse]]:
         """The COMPLETED and CANCELLED schedules, newest first."""
         found = await schedules.list_history(current_session(), device_id, limit=query.limit + 1, before=query.before)
         return page_response(found, query.limit, schema.ScheduleResponse.from_domain, lambda view: view.schedule.schedule_id)

@@ -34,7 +34,7 @@ from domain.schedules.model import (
 )
 from domain.schedules.occurrence_calendar import ScheduleCalendar, ScheduleOccurrence
 from domain.schedules.policy import MAX_LABEL_LENGTH, MAX_MISFIRE_GRACE_S, MILLISECONDS_THRESHOLD
-from domain.schedules.service import HISTORY_LIMIT, ScheduleInput, ScheduleView
+from domain.schedules.service import HISTORY_LIMIT, ScheduleInput, ScheduleWithSyncState
 
 
 def _reject_milliseconds(value: int) -> int:
@@ -164,7 +164,7 @@ class ScheduleResponse(ResponseModel):
     firmware_synced: bool = Field(description="The device has stored this schedule and runs it while it is offline.")
 
     @classmethod
-    def from_domain(cls, shown: ScheduleView) -> ScheduleResponse:
+    def from_domain(cls, shown: ScheduleWithSyncState) -> ScheduleResponse:
         schedule = shown.schedule
         return cls.of(
             schedule,

@@ -6,7 +6,7 @@ from adapters.http.api.service_sessions import schemas as schema
 from adapters.http.core.caller_authentication import RequiredAccess, current_session
 from adapters.http.core.operation import ApiBlueprint
 from adapters.http.core.paging import PageQuery, list_response
-from adapters.http.core.request_handling import ApiResponse
+from adapters.http.core.request_handling import HandlerResult
 from domain.kernel.ids import SessionId
 from domain.team.service_sessions import ServiceSessionService
 
@@ -17,7 +17,7 @@ def service_sessions_blueprint(service_sessions: ServiceSessionService) -> ApiBl
     @bp.operation(
         "GET /service-sessions", RequiredAccess.SESSION, "List service sessions", errors={403: "ROLE_REQUIRED"}, paged=True
     )
-    async def list_service_sessions(query: PageQuery) -> ApiResponse[list[schema.ServiceSessionResponse]]:
+    async def list_service_sessions(query: PageQuery) -> HandlerResult[list[schema.ServiceSessionResponse]]:
         """Those that can be used, oldest first, without their tokens. Requires the role Admin or Owner."""
         found = await service_sessions.list(current_session())
         return list_response(found, query, schema.ServiceSessionResponse.of, lambda each: each.session_id)

@@ -8,7 +8,7 @@ from adapters.http.api.team.schemas import MemberCreateRequest, MemberResponse, 
 from adapters.http.core.caller_authentication import RequiredAccess, current_session
 from adapters.http.core.operation import ApiBlueprint
 from adapters.http.core.paging import PageQuery, list_response
-from adapters.http.core.request_handling import ApiResponse
+from adapters.http.core.request_handling import HandlerResult
 from domain.team.members import MemberService
 
 
@@ -16,7 +16,7 @@ def team_blueprint(*, team: MemberService[Any]) -> ApiBlueprint:
     bp = ApiBlueprint("team", "Team")
 
     @bp.operation("GET /members", RequiredAccess.SESSION, "List members", paged=True)
-    async def list_members(query: PageQuery) -> ApiResponse[list[MemberResponse]]:
+    async def list_members(query: PageQuery) -> HandlerResult[list[MemberResponse]]:
         """Oldest first. Every role may list them."""
         found = await team.list_members(current_session())
         return list_response(found, query, member_response, lambda member: member.membership.membership_id)

@@ -8,7 +8,7 @@ from pydantic import Field
 
 from adapters.http.core.schemas import InstantMs, QueryParameters, ResponseModel, Timestamp
 from domain.devices.model import Device
-from domain.telemetry.model import Reading, TimeBucket
+from domain.telemetry.model import BucketStatistics, Reading
 
 END_OF_TIME_MS = 2**52
 MAX_SERIES_DEVICES = 20
@@ -119,7 +119,7 @@ def series_reading(device: Device, reading: Reading) -> SeriesPointResponse:
     )
 
 
-def series_bucket(device: Device, bucket: TimeBucket) -> SeriesPointResponse:
+def series_bucket(device: Device, bucket: BucketStatistics) -> SeriesPointResponse:
     return SeriesPointResponse.of(
         bucket,
         device,
@@ -132,5 +132,5 @@ def series_bucket(device: Device, bucket: TimeBucket) -> SeriesPointResponse:
     )
 
 
-def bucket_response(bucket: TimeBucket) -> BucketResponse:
+def bucket_response(bucket: BucketStatistics) -> BucketResponse:
     return BucketResponse.of(bucket, from_=bucket.from_ms, min=bucket.low, max=bucket.high, sum=bucket.total)

@@ -19,7 +19,7 @@ from adapters.storage.after_commit_callbacks import run_callbacks
 from adapters.storage.errors import (
     NestedWriteError,
     ReadOnlyTransactionError,
-    SecondStatementError,
+    SingleStatementReadError,
     TransactionClosedError,
 )
 from adapters.storage.sql.bulk_statements import BulkStatement, join_for_postgres
@@ -122,7 +122,7 @@ class PostgresSession:
         self._statements += 1
         if not self._begins:
             if self._statements > 1:
-                raise SecondStatementError
+                raise SingleStatementReadError
         elif not self.has_begun:
             self.has_begun = True  # before it has: what was cancelled on its way is rolled back
             try:

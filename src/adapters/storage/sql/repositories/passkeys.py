@@ -11,7 +11,7 @@ from adapters.storage.sql.row_mapper import JSON_TUPLE, RowMapper, delete_batch,
 from adapters.storage.sql.tables import passkeys, used_passkey_challenges
 from domain.kernel.errors import Conflict
 from domain.kernel.ids import PasskeyId, UserId
-from domain.sign_in.passkeys.model import Passkey, PasskeyChallenge
+from domain.sign_in.passkeys.model import Passkey, VerifiedPasskeyChallenge
 
 PASSKEY = RowMapper(passkeys, Passkey, {"transports": JSON_TUPLE})
 PASSKEYS = EntityStatements(PASSKEY, "passkey_id")
@@ -46,7 +46,7 @@ class SqlPasskeyRepository(SqlRepository):
     async def delete(self, user_id: UserId, passkey_id: PasskeyId) -> bool:
         return bool(await self._session.write(DELETE, at_user=user_id, at_id=passkey_id))
 
-    async def use_challenge(self, challenge: PasskeyChallenge) -> bool:
+    async def use_challenge(self, challenge: VerifiedPasskeyChallenge) -> bool:
         values = {"challenge_hash": challenge.challenge_hash, "expires_ms": challenge.expires_ms}
         return bool(await self._session.write(USE_CHALLENGE, **values))
 

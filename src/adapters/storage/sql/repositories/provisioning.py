@@ -11,10 +11,10 @@ from adapters.storage.sql.row_mapper import JSON_TUPLE, RowMapper, enum_converte
 from adapters.storage.sql.tables import device_claims, device_types, memberships, projects, provisioning_codes
 from domain.devices.model import FirmwareProfile
 from domain.kernel.ids import AccountId, ClaimId, ProvisioningCodeId
-from domain.provisioning.model import ClaimStatus, DeviceClaim, ProvisioningCode
+from domain.provisioning.model import ClaimStatus, ProvisioningClaim, ProvisioningCode
 
 CODE = RowMapper(provisioning_codes, ProvisioningCode, {"profile": enum_converter(FirmwareProfile), "tags": JSON_TUPLE})
-CLAIM = RowMapper(device_claims, DeviceClaim, {"status": enum_converter(ClaimStatus)})
+CLAIM = RowMapper(device_claims, ProvisioningClaim, {"status": enum_converter(ClaimStatus)})
 
 p, c = provisioning_codes.c, device_claims.c
 _OF_CODE = c.code_id == bindparam("at_code")
@@ -63,16 +63,16 @@ class SqlProvisioningCodeRepository(AccountEntityRepository[ProvisioningCode]):
         await self._session.write(SET_CLAIMED, at_id=code_id, at_count=count)
 
 
-class SqlDeviceClaimRepository(SqlRepository):
-    async def upsert(self, claim: DeviceClaim) -> None:
+class SqlProvisioningClaimRepository(SqlRepository):
+    async def upsert(self, claim: ProvisioningClaim) -> None:
         if not await self._session.write(SAVE_CLAIM, at_id=claim.claim_id, **CLAIM.values(claim, "claim_id")):
             await self._session.write(CLAIMS.add, **CLAIM.values(claim))
 
-    async def get_for_update(self, account_id: AccountId, claim_id: ClaimId) -> DeviceClaim | None:
+    async def get_for_update(self, account_id: AccountId, claim_id: ClaimId) -> ProvisioningClaim | None:
         statement = CLAIMS.get[self._session.writable]
         return await self._first(CLAIM, statement, at_id=claim_id, at_account=account_id)
 
-    async def find_for_update(self, code_id: ProvisioningCodeId, hardware_id: str) -> DeviceClaim | None:
+    async def find_for_update(self, code_id: ProvisioningCodeId, hardware_id: str) -> ProvisioningClaim | None:
         statement = FIND_CLAIM[self._session.writable]
         return await self._first(CLAIM, statement, at_code=code_id, at_hardware=hardware_id)
 
@@ -81,7 +81,7 @@ class SqlDeviceClaimRepository(SqlRepository):
 
     async def list_by_account(
         self, account_id: AccountId, status: ClaimStatus | None, before: ClaimId | None, limit: int
-    ) -> Sequence[DeviceClaim]:
+    ) -> Sequence[ProvisioningClaim]:
         given = {"at_status": None if status is None else status.value, "at_before": before}
         filters = {name: value for name, value in given.items() if value is not None}
         statement = LIST_CLAIMS[status is not None, before is not None]

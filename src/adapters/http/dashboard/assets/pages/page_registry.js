@@ -1,6 +1,6 @@
 /* The pages by their names in the address. */
 
-import { Account } from "./account.js";
+import { Account } from "./user_settings.js";
 import { Add } from "./add_device.js";
 import { Approvals } from "./approvals.js";
 import { Calendar } from "./calendar.js";
@@ -11,7 +11,7 @@ import { Keys } from "./api_keys.js";
 import { Log } from "./event_log.js";
 import { More } from "./more_menu.js";
 import { Cluster } from "./cluster.js";
-import { Network } from "./network.js";
+import { Network } from "./network_reachability.js";
 import { SecondFactor } from "./second_factor.js";
 import { Team } from "./team.js";
 import { Webhooks } from "./webhooks.js";

@@ -9,7 +9,7 @@ import { DialogForm, openDialog } from "./dialog.js";
 import { Fields } from "./form_fields.js";
 import { Icon } from "./icons.js";
 import { readParams, SchemaFields, startParams } from "./schema_form.js";
-import { repeatOf, rruleOf } from "./slot_times.js";
+import { repeatOf, rruleOf } from "./slot_texts.js";
 
 const DAY_MS = 86_400_000;
 const YEAR_MS = 365 * DAY_MS;

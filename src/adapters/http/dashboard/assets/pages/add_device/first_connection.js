@@ -7,7 +7,7 @@ import { Card, LinkButton } from "../../ui/basic_components.js";
 import { Icon } from "../../ui/icons.js";
 import { QrOfText } from "../../ui/qr_code.js";
 import { Life, Switch, useCommand } from "../../ui/device_switch.js";
-import { phoneUrl } from "../network.js";
+import { phoneUrl } from "../network_reachability.js";
 
 const PATIENCE_MS = 90_000;
 

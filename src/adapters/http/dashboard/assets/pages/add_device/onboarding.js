@@ -5,7 +5,7 @@ import { html, useEffect, useState } from "../../core/html.js";
 import { t } from "../../core/i18n.js";
 import { liveDevice, ofDevice, useLoad } from "../../core/live_updates.js";
 import { Button, Card, Facts, LinkButton, Loaded, PageHead } from "../../ui/basic_components.js";
-import { Problems, useNetwork } from "../network.js";
+import { Problems, useNetwork } from "../network_reachability.js";
 import { Arrival } from "./first_connection.js";
 import { askForCredentials, forgetCredentials, keptCredentials } from "./new_device_credentials.js";
 import { Firmware } from "./firmware.js";

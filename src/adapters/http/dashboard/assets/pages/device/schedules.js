@@ -11,7 +11,7 @@ import { Badge, Button, Card, Empty, Loaded, More, Time } from "../../ui/basic_c
 import { confirmed } from "../../ui/dialog.js";
 import { Icon } from "../../ui/icons.js";
 import { editSlot } from "../../ui/slot_form.js";
-import { repeatText, timesText } from "../../ui/slot_times.js";
+import { repeatText, timesText } from "../../ui/slot_texts.js";
 
 const SLOTS = [0, 1, 2, 3, 4];
 const OUTCOMES = { FIRED: "good", RAN_ON_DEVICE: "good", FIRED_LATE: "warn", LEFT_TO_DEVICE: "wait" };

@@ -1,0 +1,162 @@
+"""What `latchboard plan`, `apply` and `export` do. Of its own, so that a start of the service does not load it."""
+
+from __future__ import annotations
+
+import json
+import os
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any, NoReturn, TextIO
+
+import typer
+
+from app.cli.command_support import EXIT_FAILURE, EXIT_USAGE, exit_with, load_settings_or_exit, stderr_console
+from app.cli.fleet_document import FleetDocumentWithLines, FleetFileError, format_fleet_file, parse_fleet_file
+from app.cli.fleet_file_api_client import FleetFileApiClient, FleetFileApiError, fleet_client
+from app.cli.startup_banner import http_url
+from app.cli.stdout_console import stdout_console
+
+_SIGNS = {"CREATE": "+", "CHANGE": "~", "DELETE": "-"}
+_WITH_SECRETS = ("apiKeys", "webhooks")
+
+
+def plan_file(file: Path, url: str | None, token: str, *, prune: bool, check: bool, as_json: bool) -> None:
+    fleet = _read(file)
+    with fleet_client(_service_url(url), token) as client:
+        planned = _plan(client, fleet, prune)
+    _show(planned, as_json=as_json, done=False)
+    if check and planned["objects"]:
+        raise typer.Exit(EXIT_FAILURE)
+
+
+def apply_file(file: Path, url: str | None, token: str, *, prune: bool, secrets: str | None, reissue: bool) -> None:
+    if reissue and secrets is None:
+        exit_with("--reissue-unused needs --secrets FILE: where the new credentials go.", EXIT_USAGE)
+    fleet = _read(file)
+    credentials = "NONE" if secrets is None else "UNUSED" if reissue else "NEW"
+    with fleet_client(_service_url(url), token) as client:
+        planned = _plan(client, fleet, prune, credentials)
+        made = [each["name"] for each in planned["objects"] if each["section"] in _WITH_SECRETS and each["action"] == "CREATE"]
+        if made and secrets is None:
+            exit_with(f"{', '.join(made)}: the secret is shown once. Say where it goes: --secrets FILE.", EXIT_USAGE)
+        if not planned["objects"]:
+            _show(planned, as_json=False, done=True)
+            return
+        with _open_secrets(secrets) as output:
+            applied = _apply(client, fleet, prune, credentials)
+            _write_secrets(output, applied)
+    _show(applied, as_json=False, done=True)
+
+
+def export_file(file: Path | None, url: str | None, token: str, *, project: str | None, force: bool) -> None:
+    if file is not None and file.exists() and not force:
+        exit_with(f"{file} exists. Name another file, or give --force.", EXIT_USAGE)
+    with fleet_client(_service_url(url), token) as client:
+        try:
+            exported = client.export(project)
+        except FleetFileApiError as error:
+            exit_with(str(error), EXIT_FAILURE)
+    if exported["leftOut"]:
+        hidden = ", ".join(exported["leftOut"])
+        stderr_console().print(f"latchboard: left out, because you may not read them: {hidden}", markup=False)
+    text = format_fleet_file(exported["document"])
+    if file is None:
+        sys.stdout.write(text)
+        return
+    try:
+        file.write_text(text, encoding="utf-8")
+    except OSError as error:
+        exit_with(f"{file} cannot be written: {error.strerror or error}", EXIT_FAILURE)
+
+
+def _service_url(url: str | None) -> str:
+    return url or http_url(load_settings_or_exit())
+
+
+def _read(file: Path) -> FleetDocumentWithLines:
+    try:
+        text = sys.stdin.read() if str(file) == "-" else file.read_text(encoding="utf-8")
+    except (OSError, UnicodeDecodeError) as error:
+        exit_with(f"{file} cannot be read: {getattr(error, 'strerror', None) or error}", EXIT_USAGE)
+    try:
+        return parse_fleet_file(str(file), text)
+    except FleetFileError as error:
+        exit_with(str(error), EXIT_USAGE)
+
+
+def _plan(client: FleetFileApiClient, fleet: FleetDocumentWithLines, prune: bool, credentials: str = "NONE") -> Any:
+    try:
+        return client.plan({"document": fleet.document, "prune": prune, "credentials": credentials})
+    except FleetFileApiError as error:
+        _refuse(error, fleet)
+
+
+def _apply(client: FleetFileApiClient, fleet: FleetDocumentWithLines, prune: bool, credentials: str) -> Any:
+    try:
+        return client.apply({"document": fleet.document, "prune": prune, "credentials": credentials})
+    except FleetFileApiError as error:
+        if error.code == "IDEMPOTENCY_ANSWER_LOST":
+            exit_with(
+                "The file was applied, but the service stopped before it could answer with the new secrets. Apply again with "
+                "--reissue-unused for the devices; rotate the secrets of new webhooks; delete new API keys and apply again.",
+                EXIT_FAILURE,
+            )
+        _refuse(error, fleet)
+
+
+def _refuse(error: FleetFileApiError, fleet: FleetDocumentWithLines) -> NoReturn:
+    """With the line of the file for each fault."""
+    inside = [(place, message) for place, message in error.details if place.startswith("document.")]
+    if not inside:
+        exit_with(str(error), EXIT_FAILURE)
+    shown = [f"{fleet.place(place.removeprefix('document.'))}: {message}" for place, message in inside]
+    exit_with("\n".join([f"{error.code or 'refused'}. Nothing was changed.", *shown]), EXIT_FAILURE)
+
+
+def _open_secrets(target: str | None) -> TextIO:
+    """Before anything is applied: a file that cannot be written must not cost the secrets."""
+    if target is None:
+        return open(os.devnull, "w", encoding="utf-8")
+    if target == "-":
+        return os.fdopen(os.dup(sys.stdout.fileno()), "w", encoding="utf-8")
+    try:
+        number = os.open(target, os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o600)
+        os.chmod(target, 0o600)
+    except OSError as error:
+        exit_with(f"{target} cannot be written: {error.strerror or error}. Nothing was changed.", EXIT_USAGE)
+    return os.fdopen(number, "w", encoding="utf-8")
+
+
+def _write_secrets(output: TextIO, applied: Any) -> None:
+    for each in applied["objects"]:
+        shown = {"section": each["section"], "name": each["name"], "id": each["id"]}
+        if each["secret"] is not None:
+            output.write(json.dumps({**shown, "secret": each["secret"]}) + "\n")
+        if each["credentials"] is not None:
+            output.write(json.dumps({**shown, "credentials": each["credentials"]}) + "\n")
+    output.flush()
+
+
+def _show(result: Any, *, as_json: bool, done: bool) -> None:
+    if as_json:
+        stdout_console.print_json(data=result)
+        return
+    for each in result["objects"]:
+        for line in _lines(each):
+            stdout_console.print(line, markup=False)
+    counts = result["counts"]
+    words = ("created", "changed", "deleted") if done else ("to create", "to change", "to delete")
+    numbers = [f"{counts[kind]} {word}" for kind, word in zip(("create", "change", "delete"), words, strict=True)]
+    stdout_console.print(f"{', '.join(numbers)}, {counts['unchanged']} unchanged.", markup=False)
+
+
+def _lines(shown: Any) -> Iterator[str]:
+    name = shown["name"] if shown["device"] is None else f"{shown['device']} / {shown['name']}"
+    yield f"{_SIGNS[shown['action']]} {shown['section']} {name}"
+    for change in shown["changes"]:
+        yield f"    {change['field']}: {_short(change['before'])} → {_short(change['after'])}"
+
+
+def _short(value: Any) -> str:
+    return json.dumps(value, ensure_ascii=False)

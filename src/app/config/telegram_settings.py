@@ -1,0 +1,14 @@
+"""Settings of notifications; docs/how-to/notifications.md explains them."""
+
+from __future__ import annotations
+
+from pydantic import Field
+from pydantic_settings import BaseSettings
+
+from app.config.checked_setting_types import PublicUrl
+
+
+class TelegramSettings(BaseSettings):
+    telegram_url: PublicUrl = Field(
+        default="https://api.telegram.org", description="Server of the Telegram Bot API, or of another one that speaks it."
+    )

@@ -1,0 +1,72 @@
+"""Takes what devices send to an instance of a cluster, and appends their telemetry to the log; `front_events` stores the rest.
+
+The law: telemetry is confirmed to its device when a majority of the log's nodes has it on disk, whether or not the database
+answers. An instance without a lease confirms nothing: others may have taken its devices over.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable
+
+import structlog
+
+from app.workers.inbound_events import InboundEventQueue
+from app.workers.inbound_log_appender import InboundLogAppender
+from app.workers.ingest import InboundBatchWorker
+from domain.devices.device_link import DeviceConnected, DeviceDisconnected, InboundBatch, InboundLink, OutboundLink
+from domain.partitions.instance_lease import InstanceLease
+from domain.partitions.ports import ConnectedDevices
+
+log = structlog.get_logger("front")
+
+
+class TelemetryToInboundLogWorker(InboundBatchWorker):
+    name = "front"
+
+    def __init__(
+        self,
+        *,
+        link: InboundLink,
+        outbound: OutboundLink,
+        appender: InboundLogAppender,
+        events: InboundEventQueue,
+        lease: InstanceLease,
+        on_connected: Callable[[ConnectedDevices], Awaitable[None]],
+    ) -> None:
+        """`events` gets what the log does not take. `on_connected` tells the other instances of new connections."""
+        super().__init__(link)
+        self._outbound = outbound
+        self._appender = appender
+        self._events = events
+        self._lease = lease
+        self._on_connected = on_connected
+        self._connected: dict[str, int] = {}
+        """Device id → when it connected here, Unix ms."""
+
+    def close_older(self, connected: ConnectedDevices) -> None:
+        """Close the connections of devices that have connected to another instance since."""
+        for device_id, at_ms in connected:
+            if self._connected.get(device_id, at_ms + 1) <= at_ms:
+                self._outbound.disconnect(device_id)
+        self._events.drop_moved(connected)
+
+    async def _process_batch(self, batch: InboundBatch) -> None:
+        await self._announce_connected(batch)
+        if not self._lease.is_valid:
+            log.info("nothing is confirmed without a lease; the devices send again to another instance")
+            batch.nack()
+            return
+        await self._appender.append(batch.telemetry)  # type: ignore[arg-type]  # one native class behind both Protocols
+        batch.ack_telemetry()
+        if batch.events:
+            await self._events.put(batch)
+
+    async def _announce_connected(self, batch: InboundBatch) -> None:
+        connected = {}
+        for event in batch.events:
+            if isinstance(event, DeviceConnected):
+                connected[event.device_id] = self._connected[event.device_id] = event.at_ms
+            elif isinstance(event, DeviceDisconnected):
+                self._connected.pop(event.device_id, None)
+        if connected:
+            await self._on_connected(list(connected.items()))

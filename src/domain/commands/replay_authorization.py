@@ -1,0 +1,42 @@
+"""A request that queues commands, repeated with its `Idempotency-Key`: who may have its stored response again.
+
+Its authority is decided before the state of the device: a command that is gone, or a full list of rules, must not hide that the
+caller has lost a role or grant since.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from domain.commands import policy
+from domain.commands.model import CommandContext, CommandKind
+from domain.grants.authorizer import Authorizer
+from domain.grants.ports import AuthorizationTx
+from domain.kernel.caller import ApiKeyCaller, Session
+from domain.kernel.idempotency import ReplayRollbackError
+
+
+async def end_replay(
+    authorizer: Authorizer,
+    tx: AuthorizationTx,
+    caller: Session | ApiKeyCaller,
+    context: CommandContext,
+    cmds: Sequence[str],
+    now_ms: int,
+    *,
+    run_later: bool = False,
+) -> None:
+    """Authorise these commands as of now and end the transaction. A use of a limited grant is not counted again. `run_later`: for
+    the commands of a schedule or rule.
+
+    Raises ReplayRollbackError, or PermissionDenied as `Authorizer.authorize` does."""
+    for cmd in cmds:
+        definition = policy.find_definition(context, cmd)
+        is_query = definition is not None and definition.kind is CommandKind.QUERY
+        if run_later:
+            await authorizer.authorize_later(tx, caller, context.device, command=cmd, is_query=is_query, now_ms=now_ms)
+        else:
+            await authorizer.authorize(
+                tx, caller, context.device, command=cmd, is_query=is_query, now_ms=now_ms, spend=False, known=context.grants
+            )
+    raise ReplayRollbackError

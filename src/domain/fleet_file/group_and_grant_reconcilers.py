@@ -1,0 +1,204 @@
+"""Who may do what with which devices: groups, and grants on devices, groups and projects."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import fields, replace
+from types import MappingProxyType
+from typing import Any, ClassVar
+
+from domain.devices.group_ports import DeviceGroup
+from domain.devices.model import DeviceStatus
+from domain.fleet_file.model import CreatedFleetObject, DesiredFleetObject, Fields, FleetKind, StoredFleetObject
+from domain.fleet_file.reconciler import FleetFileReadContext, FleetFileReconciler, FleetFileWriteContext, defaults_of
+from domain.grants.grant_input import GrantInput, NewGrantInput
+from domain.grants.grant_service import GrantService
+from domain.grants.model import AppliesVia, Grant, GrantSubject
+from domain.kernel.caller import Role
+from domain.kernel.errors import Conflict, ValidationFailed
+from domain.kernel.ids import DeviceId, GrantId, GroupId, ProjectId
+
+_GRANT_FIELDS = tuple(one.name for one in fields(GrantInput))
+_GRANT_KEY = ("api_key", "member", "device", "group", "project")
+
+
+class FleetFileGroupReconciler(FleetFileReconciler):
+    kind = FleetKind.GROUPS
+    tag = "Groups"
+    defaults: ClassVar[Fields] = MappingProxyType({"description": None, "devices": ()})
+
+    async def stored(self, run: FleetFileReadContext, wanted: Sequence[DesiredFleetObject] | None) -> Sequence[StoredFleetObject]:
+        project_id = None if run.project is None else run.names.project_id(run.project)
+        groups = await run.tx.groups.list(run.caller.account_id, project_id)
+        members = await run.tx.groups.list_device_ids([each.group_id for each in groups])
+        await run.names.load_devices(run.tx, {device_id for _, device_id in members})
+        found: list[StoredFleetObject] = []
+        for group in groups:
+            names = [run.names.device_name(device_id) for group_id, device_id in members if group_id == group.group_id]
+            devices = tuple(sorted(name for name in names if name is not None))
+            project = run.names.projects[group.project_id]
+            shown = {"name": group.name, "project": project, "description": group.description, "devices": devices}
+            found.append(StoredFleetObject(group.group_id, ((project, group.name),), shown, group))
+        return found
+
+    async def resolve(self, run: FleetFileReadContext, wanted: DesiredFleetObject) -> DesiredFleetObject:
+        project = wanted.fields["project"] or run.names.default_project
+        run.names.project_id(project)
+        references = wanted.fields["devices"]
+        await run.names.load_devices(run.tx, references)
+        found = [run.names.device(f"devices.{index}", each) for index, each in enumerate(references)]
+        devices = tuple(sorted({each.external_id or each.device_id for each in found}))
+        shown = {**wanted.fields, "project": project, "devices": devices}
+        return replace(wanted, key=(project, wanted.fields["name"]), fields=shown)
+
+    async def create(self, run: FleetFileWriteContext, wanted: DesiredFleetObject) -> CreatedFleetObject:
+        given = wanted.fields
+        view = await run.writers.groups.create(
+            run.caller,
+            given["name"],
+            project_id=run.names.project_id(given["project"]),
+            description=given["description"],
+            device_ids=_device_ids(run, given["devices"]),
+        )
+        run.names.groups[view.group.group_id] = view.group
+        return CreatedFleetObject(view.group.group_id)
+
+    async def change(self, run: FleetFileWriteContext, stored: StoredFleetObject, changes: Mapping[str, Any]) -> None:
+        if "description" in changes:
+            await run.writers.groups.update(run.caller, GroupId(stored.id), {"description": changes["description"]})
+        if "devices" in changes:
+            before, after = _device_ids(run, stored.fields["devices"]), _device_ids(run, changes["devices"])
+            await run.writers.groups.change_members(run.caller, GroupId(stored.id), after - before, before - after)
+
+    async def delete(self, run: FleetFileWriteContext, stored: StoredFleetObject) -> None:
+        await run.writers.groups.delete(run.caller, GroupId(stored.id))
+        run.names.groups.pop(GroupId(stored.id), None)
+
+
+def _device_ids(run: FleetFileReadContext, names: Sequence[str]) -> set[DeviceId]:
+    return {run.names.device("devices", each).device_id for each in names}
+
+
+class FleetFileGrantReconciler(FleetFileReconciler):
+    """A grant is known by its subject and what it is on; several of one subject on one device are told apart by their order."""
+
+    kind = FleetKind.GRANTS
+    tag = "Grants"
+    reader = Role.ADMIN
+    may_repeat = True
+    defaults: ClassVar[Fields] = defaults_of(GrantInput, **dict.fromkeys(_GRANT_KEY))
+
+    async def stored(self, run: FleetFileReadContext, wanted: Sequence[DesiredFleetObject] | None) -> Sequence[StoredFleetObject]:
+        found: list[Grant] = []
+        for subject in _subjects(run, wanted):
+            found += await run.tx.grants.list_by_subject(run.caller.account_id, subject)
+        await run.names.load_devices(run.tx, {each.device_id for each in found if each.device_id is not None})
+        shown = [stored for each in found if (stored := _stored_grant(run, each)) is not None]
+        return [each for each in shown if run.project is None or _project_name(run, each.source) == run.project]
+
+    async def resolve(self, run: FleetFileReadContext, wanted: DesiredFleetObject) -> DesiredFleetObject:
+        given = dict(wanted.fields)
+        if given["device"] is not None:
+            await run.names.load_devices(run.tx, [given["device"]])
+            device = run.names.device("device", given["device"])
+            given["device"] = device.external_id or device.device_id
+        elif given["group"] is not None:
+            given["project"] = given["project"] or run.names.default_project
+            run.names.group(given["project"], given["group"])
+        else:
+            run.names.project_id(given["project"])
+        return replace(wanted, key=_grant_key(given), fields=given)
+
+    async def create(self, run: FleetFileWriteContext, wanted: DesiredFleetObject) -> CreatedFleetObject:
+        given = wanted.fields
+        draft = NewGrantInput(
+            input=GrantInput(**{name: given[name] for name in _GRANT_FIELDS}),
+            key_id=None if given["api_key"] is None else run.names.key_id(given["api_key"]),
+            membership_id=None if given["member"] is None else run.names.membership_id(given["member"]),
+        )
+        if given["device"] is not None:
+            made = await run.writers.grants.create(run.caller, run.names.device("device", given["device"]).device_id, draft)
+        elif given["group"] is not None:
+            group = run.names.group(given["project"], given["group"])
+            made = await run.writers.group_grants.create(run.caller, group.group_id, draft)
+        else:
+            device_id = await _any_device(run, run.names.project_id(given["project"]))
+            made = await run.writers.grants.create(run.caller, device_id, replace(draft, applies_via=AppliesVia.PROJECT))
+        return CreatedFleetObject(made.grant.grant_id)
+
+    async def change(self, run: FleetFileWriteContext, stored: StoredFleetObject, changes: Mapping[str, Any]) -> None:
+        service, place = await _place_of(run, stored.source)
+        await service.update(run.caller, place, GrantId(stored.id), changes)
+
+    async def delete(self, run: FleetFileWriteContext, stored: StoredFleetObject) -> None:
+        service, place = await _place_of(run, stored.source)
+        await service.delete(run.caller, place, GrantId(stored.id))
+
+
+def _subjects(run: FleetFileReadContext, wanted: Sequence[DesiredFleetObject] | None) -> list[GrantSubject]:
+    keys = None if wanted is None else {each.fields["api_key"] for each in wanted}
+    members = None if wanted is None else {each.fields["member"] for each in wanted}
+    found = [GrantSubject(key_id=each) for each, name in run.names.keys.items() if keys is None or name in keys]
+    return [
+        *found,
+        *(GrantSubject(membership_id=each) for each, email in run.names.members.items() if members is None or email in members),
+    ]
+
+
+def _stored_grant(run: FleetFileReadContext, grant: Grant) -> StoredFleetObject | None:
+    """None for a grant on a device that is being deleted."""
+    subject, group = grant.subject, _group_of(run, grant)
+    shown: dict[str, Any] = dict.fromkeys(_GRANT_KEY)
+    if subject.key_id is not None:
+        shown["api_key"] = run.names.keys.get(subject.key_id)
+    elif subject.membership_id is not None:
+        shown["member"] = run.names.members.get(subject.membership_id)
+    if grant.device_id is not None:
+        shown["device"] = run.names.device_name(grant.device_id)
+        if shown["device"] is None:
+            return None
+    else:
+        shown |= {"group": None if group is None else group.name, "project": _project_name(run, grant)}
+    content = GrantInput.from_grant(grant)
+    shown |= {name: getattr(content, name) for name in _GRANT_FIELDS}
+    return StoredFleetObject(grant.grant_id, (_grant_key(shown),), shown, grant)
+
+
+def _grant_key(given: Fields) -> tuple[str, ...]:
+    return tuple(given[name] or "" for name in _GRANT_KEY)
+
+
+def _group_of(run: FleetFileReadContext, grant: Grant) -> DeviceGroup | None:
+    return None if grant.group_id is None else run.names.groups.get(grant.group_id)
+
+
+def _project_name(run: FleetFileReadContext, grant: Grant) -> str | None:
+    if grant.device_id is not None:
+        return run.names.projects.get(run.names.device("device", grant.device_id).project_id)
+    return None if grant.project_id is None else run.names.projects.get(grant.project_id)
+
+
+async def _place_of(run: FleetFileWriteContext, grant: Grant) -> tuple[GrantService[Any], DeviceId | GroupId]:
+    if grant.group_id is not None:
+        return run.writers.group_grants, grant.group_id
+    if grant.device_id is not None:
+        return run.writers.grants, grant.device_id
+    return run.writers.grants, await _any_device(run, grant.project_id)
+
+
+async def _any_device(run: FleetFileReadContext, project_id: ProjectId | None) -> DeviceId:
+    """Grants on a project are made, changed and deleted at one of its devices. Raises Conflict when it has none."""
+    for device in await run.tx.devices.list(run.caller.account_id, project_id):
+        if device.status is not DeviceStatus.DELETING:
+            return device.device_id
+    raise Conflict("The project has no device. Register one before you grant anything on the project.", code="PROJECT_EMPTY")
+
+
+def check_place(given: Fields) -> None:
+    """Raises ValidationFailed unless the grant names one subject and one place."""
+    if (given["api_key"] is None) == (given["member"] is None):
+        raise ValidationFailed.for_field("apiKey", "name exactly one of `apiKey` and `member` (the email address).")
+    if given["device"] is not None and (given["group"] is not None or given["project"] is not None):
+        raise ValidationFailed.for_field("device", "name `device`, or `project`, or `group` with its `project`; only one place.")
+    if given["device"] is None and given["group"] is None and given["project"] is None:
+        raise ValidationFailed.for_field("device", "name what it is on: `device`, `group` or `project`.")

@@ -1,0 +1,218 @@
+"""Stores what the engine returns for a batch: readings, rule states, commands and events, in the caller's transaction.
+
+The engine has already moved on when this begins, so the caller retries a failed transaction with the same results until it
+commits; the messages stay unacknowledged meanwhile. Nothing here runs once per message: rows go to the database as the engine
+built them, and only fired rules, new metrics and watched devices are handled one by one.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from itertools import chain
+from typing import Any, Protocol, TypeVar, cast
+
+from domain.commands.model import DEFAULT_TTL_MS, AutomationCommand, CommandRequest, TriggeredBy
+from domain.commands.ports import AutomationTx
+from domain.commands.service import CommandService
+from domain.devices.model import DeviceStatus
+from domain.events.domain_event_recorder import DomainEventRecorder
+from domain.ingest.reading_announcer import NO_ANNOUNCEMENTS, ReadingAnnouncer
+from domain.ingest.store_time_assigner import StoreTimeAssigner
+from domain.kernel.caller import SystemCaller
+from domain.kernel.clock import Clock
+from domain.kernel.columnar_records import read_column
+from domain.kernel.domain_events import DomainEvent, EventKind, Json
+from domain.kernel.errors import DomainError
+from domain.rules.model import Rule, RuleFiring, RuleSuppression, RuleTransition
+from domain.rules.policy import MAX_FIRINGS_PER_MINUTE, RuleLoopGuard
+from domain.rules.storage_ports import HasRules
+from domain.rules.telemetry_engine_port import BatchResult, Checkpoint, TelemetryEngine, WatchedReading
+from domain.telemetry.ports import HasReadings, HasRollups
+from domain.telemetry.reading_arrival_ports import HasReadingArrivals
+from domain.telemetry.rollup_service import RollupMarkCache
+from domain.webhooks.ports import WebhookFanoutTx
+
+
+class IngestTx(WebhookFanoutTx, AutomationTx, HasReadingArrivals, HasReadings, HasRollups, HasRules, Protocol): ...
+
+
+@dataclass(frozen=True, slots=True)
+class IngestResult:
+    """An engine result with its lists built once, so that a retry does not build them again; what rules did stays in columns."""
+
+    rows: Sequence[tuple[int, int, int, bytes]]
+    rollup_hours: Sequence[tuple[int, int]]
+    new_metrics: Sequence[tuple[int, int, str, str | None]]
+    rule_transitions: Sequence[RuleTransition]
+    rule_firings: Sequence[RuleFiring]
+    rule_suppressions: Sequence[RuleSuppression]
+    watched_readings: Sequence[WatchedReading]
+    checkpoints: Sequence[Checkpoint] = ()
+
+    @classmethod
+    def of(cls, result: BatchResult) -> IngestResult:
+        return cls(
+            result.rows,
+            result.rollup_hours,
+            result.new_metrics,
+            result.rule_transitions,
+            result.rule_firings,
+            result.rule_suppressions,
+            result.watched_readings,
+            result.checkpoints,
+        )
+
+    @property
+    def device_nos(self) -> set[int]:
+        """The devices whose messages, or whose timers, made this result."""
+        rows = chain[tuple[object, ...]](self.rows, self.new_metrics, self.watched_readings, self.rule_suppressions)
+        fired, changed = (read_column(records, "device_no") for records in (self.rule_firings, self.rule_transitions))
+        return {*map(_device_no, rows), *fired, *changed}
+
+    def split(self) -> list[IngestResult]:
+        """Parts that are stored one by one, in this order, so that a refused one does not affect the others: of each device its
+        new metrics, its readings, its rules. Readings bring their metrics along."""
+        rows, hours, watched = _by_device(self.rows), _by_device(self.rollup_hours), _by_device(self.watched_readings)
+        transitions, firings = _by_device(self.rule_transitions), _by_device(self.rule_firings)
+        suppressions = _by_device(self.rule_suppressions)
+        checkpoints = _by_device(self.checkpoints)
+        metrics = {device_no: replace(NOTHING, new_metrics=new) for device_no, new in _by_device(self.new_metrics).items()}
+        readings = [
+            replace(
+                metrics.get(device_no, NOTHING),
+                rows=rows.get(device_no, ()),
+                rollup_hours=hours.get(device_no, ()),
+                watched_readings=watched.get(device_no, ()),
+                checkpoints=checkpoints.get(device_no, ()),
+            )
+            for device_no in dict.fromkeys([*rows, *watched])
+        ]
+        rules = [
+            replace(
+                NOTHING,
+                rule_transitions=transitions.get(device_no, ()),
+                rule_firings=firings.get(device_no, ()),
+                rule_suppressions=suppressions.get(device_no, ()),
+            )
+            for device_no in dict.fromkeys([*transitions, *firings, *suppressions])
+        ]
+        return [*metrics.values(), *readings, *rules]
+
+    @property
+    def is_empty(self) -> bool:
+        return not (self.rows or self.rule_transitions or self.rule_firings or self.rule_suppressions or self.new_metrics)
+
+
+NOTHING = IngestResult((), (), (), (), (), (), ())
+
+
+Row = TypeVar("Row", bound=tuple[object, ...])
+
+
+def _device_no(row: tuple[object, ...]) -> int:
+    """All rows of a result begin with the device number."""
+    return cast("int", row[0])
+
+
+def _by_device(rows: Sequence[Row]) -> dict[int, list[Row]]:
+    found: dict[int, list[Row]] = {}
+    for row in rows:
+        found.setdefault(_device_no(row), []).append(row)
+    return found
+
+
+class IngestResultWriter:
+    def __init__(
+        self,
+        *,
+        clock: Clock,
+        engine: TelemetryEngine,
+        commands: CommandService,
+        publisher: DomainEventRecorder[Any],
+    ) -> None:
+        self._announcer = ReadingAnnouncer(publisher)
+        self._publisher = publisher
+        self._arrivals = StoreTimeAssigner(clock)
+        self._clock = clock
+        self._rollup_marks = RollupMarkCache()
+        self._engine = engine
+        self._commands = commands
+        self._loop_guard = RuleLoopGuard()
+
+    async def store(self, tx: IngestTx, result: IngestResult) -> None:
+        """Write the result in the caller's transaction."""
+        if result.new_metrics:
+            await tx.readings.upsert_device_metrics([(device, metric, unit) for device, metric, _, unit in result.new_metrics])
+        announcements = await self._announcer.prepare(tx, result) if result.watched_readings else NO_ANNOUNCEMENTS
+        if result.rows:
+            await tx.readings.add_many(result.rows)
+            if result.checkpoints:
+                await tx.readings.upsert_checkpoints(result.checkpoints)
+            await self._mark_rollup_hours(tx, result.rollup_hours)
+            self._publisher.publish_store_time(tx, await self._arrivals.record(tx, result.rows))
+        if result.rule_transitions:
+            await tx.rules.save_states(result.rule_transitions)
+        if result.rule_firings:
+            await self._run_fired_rules(tx, result.rule_firings)
+        for suppressed in result.rule_suppressions:
+            await self._emit_suppressed(tx, suppressed)
+        await self._announcer.publish(tx, announcements)
+
+    async def _mark_rollup_hours(self, tx: IngestTx, hours: Sequence[tuple[int, int]]) -> None:
+        now_ms = self._clock.now_ms()
+        unmarked = self._rollup_marks.find_unmarked(hours, now_ms)
+        if unmarked:
+            await tx.due_rollups.mark(unmarked, now_ms)
+            tx.after_commit(lambda: self._rollup_marks.remember(unmarked))
+
+    async def _run_fired_rules(self, tx: IngestTx, firings: Sequence[RuleFiring]) -> None:
+        looping = self._loop_guard.find_looping(firings)
+        for firing in firings:
+            await self._run_rule(tx, firing, is_looping=firing in looping)
+        tx.after_commit(lambda: self._loop_guard.record_firings(firings, looping))
+
+    async def _run_rule(self, tx: IngestTx, firing: RuleFiring, *, is_looping: bool) -> None:
+        rule = await tx.rules.find_by_number(firing.rule_no)
+        device = None if rule is None else await tx.devices.find(rule.device_id)
+        if rule is None or device is None or not rule.enabled:
+            return  # deleted or disabled since it fired
+        if is_looping:
+            await self._disable_rule(tx, rule, firing.at_ms)
+            return
+        await tx.emit(_rule_event(rule, "rule_matched", f"Rule {rule.name!r} matched: {rule.action.command}", firing.at_ms))
+        if device.status is not DeviceStatus.ACTIVE:
+            return
+        request = CommandRequest(device, rule.action.command, rule.action.params, DEFAULT_TTL_MS)
+        command = AutomationCommand(_rule_caller(rule), request, TriggeredBy.RULE)
+        [outcome] = await self._commands.run_unattended(tx, [command], firing.at_ms)
+        if isinstance(outcome, DomainError):
+            description = f"Rule {rule.name!r} could not run {rule.action.command}: {outcome.message}"
+            await tx.emit(_rule_event(rule, "rule_skipped", description, firing.at_ms, code=outcome.code))
+
+    async def _disable_rule(self, tx: IngestTx, rule: Rule, at_ms: int) -> None:
+        reason = f"It fired more than {MAX_FIRINGS_PER_MINUTE} times within a minute. Add hysteresis or a cooldown, then enable it again."  # noqa: E501
+        await tx.rules.save(replace(rule, enabled=False, disabled_reason=reason, revision=rule.revision + 1))
+        await tx.emit(_rule_event(rule, "rule_disabled", f"Rule {rule.name!r} was disabled. {reason}", at_ms))
+        specs = [each.to_spec() for each in await tx.rules.list_by_device(rule.device_id)]
+        tx.after_commit(lambda: self._engine.set_rules(rule.device_no, specs))
+
+    async def _emit_suppressed(self, tx: IngestTx, suppressed: RuleSuppression) -> None:
+        rule = await tx.rules.find_by_number(suppressed.rule_no)
+        if rule is None or suppressed.winner_no is None:
+            return  # suppressed by its own cooldown, which is no event
+        winner = await tx.rules.find_by_number(suppressed.winner_no)
+        winner_name = "another rule" if winner is None else f"rule {winner.name!r}"
+        description = f"Rule {rule.name!r} matched, but {winner_name} fired at the same moment and has precedence."
+        await tx.emit(_rule_event(rule, "rule_suppressed", description, suppressed.at_ms))
+
+
+def _rule_event(rule: Rule, kind: EventKind, description: str, at_ms: int, *, code: str | None = None) -> DomainEvent:
+    data: dict[str, Json] = {"ruleId": rule.rule_id, "command": rule.action.command}
+    if code is not None:
+        data["code"] = code
+    return DomainEvent.from_caller(_rule_caller(rule), kind, description, at_ms, device_id=rule.device_id, data=data)
+
+
+def _rule_caller(rule: Rule) -> SystemCaller:
+    return SystemCaller(rule.account_id, "rule", rule.rule_id, on_behalf_of=rule.created_by)

@@ -1,0 +1,70 @@
+"""Steady time: the clock of what is stored and lasts for a while, such as a lease or the pause before a retry.
+
+The wall clock may be set, and a monotonic clock ends with its machine. Steady time belongs to the database: one row has how far
+it has come. Each process counts on from there by its monotonic clock, and writes the row every few seconds. The greatest value
+counts, so the instances agree, whatever their wall clocks say. After a step of the clock no row has to be repaired.
+
+Only how long no process ran is measured by a wall clock, that of the database. When it is set in that time, or less than
+KEEP_INTERVAL_S before a kill, what waits is due early, by a day at most, or late by the time of the stop.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Protocol
+
+from domain.kernel.clock import DAY_MS, Clock
+from domain.kernel.unit_of_work import UnitOfWork
+
+KEEP_INTERVAL_S = 10.0
+MAX_STOP_MS = DAY_MS
+"""A longer stop counts as this long. Any pause that is stored is over by then, and the five days after which a webhook is
+disabled are not: a wrong clock at the start disables none."""
+
+
+@dataclass(frozen=True, slots=True)
+class StoredSteadyTime:
+    """`age_ms`: how long ago it was stored, by the wall clock of the database; negative when that was set back."""
+
+    steady_ms: int
+    age_ms: int
+
+
+class SteadyTimeRepository(Protocol):
+    async def find(self, wall_ms: int) -> StoredSteadyTime | None:
+        """`wall_ms`: the wall time for a database without a clock of its own."""
+
+    async def advance(self, steady_ms: int, wall_ms: int) -> int:
+        """Store `steady_ms` unless a greater one is stored. Returns the greater one."""
+
+
+class HasSavedSteadyTime(Protocol):
+    @property
+    def steady_time(self) -> SteadyTimeRepository: ...
+
+
+class SettableSteadyClock(Clock, Protocol):
+    def set_steady(self, steady_ms: int) -> None:
+        """From now on, `steady_ms` counts from here."""
+
+
+class SteadyTimeService:
+    def __init__(self, *, uow: UnitOfWork[HasSavedSteadyTime], clock: SettableSteadyClock) -> None:
+        self._uow = uow
+        self._clock = clock
+
+    async def start(self) -> None:
+        """Continue from what is stored; a new database begins with the wall time. Call before anything uses steady time. Raises
+        Unavailable."""
+        async with self._uow.read() as tx:
+            stored = await tx.steady_time.find(self._clock.now_ms())
+        if stored is not None:
+            self._clock.set_steady(stored.steady_ms + min(max(0, stored.age_ms), MAX_STOP_MS))
+        await self.keep()
+
+    async def keep(self) -> None:
+        """Store how far it has come, and catch up with the other instances. Raises Unavailable."""
+        async with self._uow.write(caller=None) as tx:
+            greatest_ms = await tx.steady_time.advance(self._clock.steady_ms(), self._clock.now_ms())
+        if greatest_ms > self._clock.steady_ms():
+            self._clock.set_steady(greatest_ms)

@@ -1,0 +1,136 @@
+"""Make, list and revoke provisioning codes, and decide about the claims that wait. A code is shown once; its hash is stored."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field, replace
+from typing import Protocol
+
+from domain.accounts.policy import check_name
+from domain.accounts.ports import HasProjects, SecretHasher
+from domain.devices.model import FirmwareProfile
+from domain.devices.ports import HasDevices, HasDeviceTypes
+from domain.devices.registration import check_references
+from domain.kernel.caller import Role, Session
+from domain.kernel.clock import Clock
+from domain.kernel.domain_events import DomainEvent, EventKind, Json
+from domain.kernel.errors import Conflict, NotFound
+from domain.kernel.ids import ClaimId, DeviceTypeId, IdGenerator, IdPrefix, ProjectId, ProvisioningCodeId
+from domain.kernel.list_capacity import check_capacity
+from domain.kernel.unit_of_work import Transaction, UnitOfWork
+from domain.provisioning import policy
+from domain.provisioning.model import ClaimStatus, ProvisioningClaim, ProvisioningCode
+from domain.provisioning.ports import HasProvisioningClaims, HasProvisioningCodes
+
+
+class ProvisioningAdminTx(
+    Transaction, HasProvisioningClaims, HasDevices, HasDeviceTypes, HasProjects, HasProvisioningCodes, Protocol
+): ...
+
+
+@dataclass(frozen=True, slots=True)
+class ProvisioningCodeInput:
+    name: str
+    board_type: str
+    app_type: str
+    expires_ms: int
+    max_devices: int
+    requires_approval: bool
+    project_id: ProjectId | None = None
+    device_type_id: DeviceTypeId | None = None
+    profile: FirmwareProfile | None = None
+    tags: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class CreatedProvisioningCode:
+    """`secret` is returned once and not stored."""
+
+    code: ProvisioningCode
+    secret: str = field(repr=False)
+
+
+class ProvisioningAdminService:
+    def __init__(self, *, uow: UnitOfWork[ProvisioningAdminTx], clock: Clock, ids: IdGenerator, digest: SecretHasher) -> None:
+        self._uow = uow
+        self._clock = clock
+        self._ids = ids
+        self._digest = digest
+
+    async def create(self, caller: Session, wanted: ProvisioningCodeInput) -> CreatedProvisioningCode:
+        """Raises PermissionDenied, NotFound for an unknown project or device type, Conflict `PROVISIONING_CODE_LIMIT`."""
+        now_ms = self._clock.now_ms()
+        policy.check_expiry(wanted.expires_ms, now_ms)
+        secret = f"{policy.CODE_PREFIX}{self._ids.random_alphanumeric(policy.CODE_RANDOM_LENGTH)}"
+        async with self._uow.write(caller, Role.ADMIN, locks_account=True) as tx:
+            existing = await tx.provisioning_codes.list_by_account(caller.account_id)
+            check_capacity(len(existing), "PROVISIONING_CODE_LIMIT", "An account has at most {limit} provisioning codes")
+            await check_references(tx, caller.account_id, wanted.project_id, wanted.device_type_id)
+            project_id = wanted.project_id or (await tx.projects.get_default(caller.account_id)).project_id
+            code = ProvisioningCode(
+                code_id=ProvisioningCodeId(self._ids.new_id(IdPrefix.PROVISIONING_CODE)),
+                account_id=caller.account_id,
+                name=check_name(wanted.name),
+                prefix=secret[: policy.DISPLAY_PREFIX_LENGTH],
+                code_hash=self._digest.sha256(secret),
+                project_id=project_id,
+                board_type=wanted.board_type,
+                app_type=wanted.app_type,
+                profile=wanted.profile,
+                device_type_id=wanted.device_type_id,
+                tags=wanted.tags,
+                max_devices=wanted.max_devices,
+                claimed_count=0,
+                requires_approval=wanted.requires_approval,
+                expires_ms=wanted.expires_ms,
+                created_by=caller.membership_id,
+                created_ms=now_ms,
+            )
+            await tx.provisioning_codes.add(code)
+            text = f"Provisioning code {code.name} ({code.prefix}…) was created for {code.max_devices} devices"
+            await self._emit(tx, caller, "provisioning_code_created", text, {"codeId": code.code_id})
+        return CreatedProvisioningCode(code, secret)
+
+    async def list(self, caller: Session) -> Sequence[ProvisioningCode]:
+        async with self._uow.read() as tx:
+            return await tx.provisioning_codes.list_by_account(caller.account_id)
+
+    async def revoke(self, caller: Session, code_id: ProvisioningCodeId) -> None:
+        """Deletes the code and what waits for it, at once; the devices that have used it stay. Raises NotFound."""
+        async with self._uow.write(caller, Role.ADMIN) as tx:
+            code = await tx.provisioning_codes.get_for_update(caller.account_id, code_id)
+            if code is None:
+                raise NotFound.for_resource("provisioning code", code_id)
+            await tx.provisioning_codes.delete(code_id)
+            text = f"Provisioning code {code.name} ({code.prefix}…) was revoked"
+            await self._emit(tx, caller, "provisioning_code_revoked", text, {"codeId": code_id})
+
+    async def list_claims(
+        self, caller: Session, *, status: ClaimStatus | None, before: ClaimId | None, limit: int
+    ) -> Sequence[ProvisioningClaim]:
+        """Newest first."""
+        async with self._uow.read() as tx:
+            return await tx.device_claims.list_by_account(caller.account_id, status, before, limit)
+
+    async def decide(self, caller: Session, claim_id: ClaimId, *, approve: bool) -> ProvisioningClaim:
+        """A denied claim may be approved later; an approved one denied until the device has fetched its credentials.
+
+        Raises NotFound, Conflict `ALREADY_CLAIMED`."""
+        now_ms = self._clock.now_ms()
+        async with self._uow.write(caller, Role.ADMIN) as tx:
+            claim = await tx.device_claims.get_for_update(caller.account_id, claim_id)
+            if claim is None:
+                raise NotFound.for_resource("claim", claim_id)
+            if claim.status is ClaimStatus.CLAIMED:
+                raise Conflict("The device has its credentials already. Revoke them on its page.", code="ALREADY_CLAIMED")
+            status = ClaimStatus.APPROVED if approve else ClaimStatus.DENIED
+            if claim.status is status:
+                return claim
+            claim = replace(claim, status=status, decided_by=caller.label, decided_ms=now_ms)
+            await tx.device_claims.upsert(claim)
+            text = f"Device {claim.hardware_id} was {'approved' if approve else 'denied'}"
+            await self._emit(tx, caller, "device_claim_decided", text, {"claimId": claim_id, "hardwareId": claim.hardware_id})
+        return claim
+
+    async def _emit(self, tx: ProvisioningAdminTx, caller: Session, kind: EventKind, text: str, data: dict[str, Json]) -> None:
+        await tx.emit(DomainEvent.from_caller(caller, kind, text, self._clock.now_ms(), data=data))
