@@ -2,9 +2,9 @@
 //! signatures in the modules below.
 
 mod aggregator;
+mod batch_result;
 mod event_chain;
 mod grant_window;
-mod ingest_result;
 mod rule_spec;
 mod webhook_signing;
 
@@ -17,14 +17,14 @@ use pyo3::exceptions::PyValueError;
 use pyo3::prelude::*;
 use pyo3::types::{PyBool, PyBytes, PyFloat, PyString};
 
-use self::ingest_result::{CheckpointTuple, checkpoint_tuples};
+use self::batch_result::{CheckpointTuple, checkpoint_tuples};
 use self::rule_spec::RuleTuple;
-use crate::message_batch::TelemetryBatch;
+use crate::telemetry_batch::TelemetryBatch;
 
 pub use self::aggregator::PyAggregator;
+pub use self::batch_result::PyBatchResult;
 pub use self::event_chain::chain_events;
 pub use self::grant_window::{PyGrantWindow, allowance};
-pub use self::ingest_result::PyIngestResult;
 pub use self::webhook_signing::PyWebhookSigner;
 
 /// The native `TelemetryEngine`. Calls from several threads wait for each other; `ingest` and `tick` release the GIL.
@@ -82,7 +82,7 @@ impl PyEngine {
     }
 
     #[pyo3(signature = (batch, now_ms=None, start=0))]
-    fn ingest(&self, py: Python<'_>, batch: &TelemetryBatch, now_ms: Option<i64>, start: usize) -> PyIngestResult {
+    fn ingest(&self, py: Python<'_>, batch: &TelemetryBatch, now_ms: Option<i64>, start: usize) -> PyBatchResult {
         let now_ms = now_ms.unwrap_or(UNKNOWN_NOW);
         let start = start.min(batch.messages.len());
         let mut result = py.detach(|| {
@@ -91,13 +91,13 @@ impl PyEngine {
             self.lock().ingest(messages, now_ms)
         });
         result.consumed += start;
-        PyIngestResult { result }
+        PyBatchResult { result }
     }
 
     /// The service's clock was set by `step_ms`, to `now_ms`.
-    fn shift_clock(&self, py: Python<'_>, step_ms: i64, now_ms: i64) -> PyIngestResult {
+    fn shift_clock(&self, py: Python<'_>, step_ms: i64, now_ms: i64) -> PyBatchResult {
         let result = py.detach(|| self.lock().shift_clock(step_ms, now_ms));
-        PyIngestResult { result }
+        PyBatchResult { result }
     }
 
     /// (device number, ms that its clock is ahead) of those whose newest message has a time of their own.
@@ -107,9 +107,9 @@ impl PyEngine {
         device_nos.into_iter().filter_map(offset).collect()
     }
 
-    fn tick(&self, py: Python<'_>, now_ms: i64) -> PyIngestResult {
+    fn tick(&self, py: Python<'_>, now_ms: i64) -> PyBatchResult {
         let result = py.detach(|| self.lock().tick(now_ms));
-        PyIngestResult { result }
+        PyBatchResult { result }
     }
 
     fn next_timer_ms(&self) -> Option<i64> {

@@ -1,15 +1,15 @@
 //! The extension `adapters.engine._native`: converts arguments, calls a crate, converts results; nothing else.
 //!
 //! `engine` binds the pure engine, `broker` the embedded broker, `courier` the webhook courier, `simulator` the simulated fleet.
-//! `message_batch` is the value that broker and engine share: telemetry messages on their way from a socket to the rules, without
+//! `telemetry_batch` is the value that broker and engine share: telemetry messages on their way from a socket to the rules, without
 //! Python objects.
 
 mod arguments;
 mod broker;
 mod courier;
 mod engine;
-mod message_batch;
 mod simulator;
+mod telemetry_batch;
 
 #[pyo3::pymodule]
 mod _native {
@@ -19,11 +19,11 @@ mod _native {
     use crate::courier::PyCourier;
     #[pymodule_export]
     use crate::engine::{
-        PyAggregator, PyEngine, PyGrantWindow, PyIngestResult, PyWebhookSigner, allowance, chain_events, source_digest,
+        PyAggregator, PyBatchResult, PyEngine, PyGrantWindow, PyWebhookSigner, allowance, chain_events, source_digest,
         unpack_readings,
     };
     #[pymodule_export]
-    use crate::message_batch::TelemetryBatch;
-    #[pymodule_export]
     use crate::simulator::PySimulation;
+    #[pymodule_export]
+    use crate::telemetry_batch::TelemetryBatch;
 }

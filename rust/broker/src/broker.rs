@@ -13,10 +13,10 @@ use tokio::net::TcpListener;
 use tokio::runtime::Runtime;
 
 use crate::broker_state::BrokerState;
-use crate::connection_mailbox::{CloseReason, EnqueueResult, OutboundPublish};
 use crate::inbound_queue::InboundBatch;
 use crate::limits::BrokerLimits;
 use crate::listener::{self, ListenAddress};
+use crate::shared_connection_state::{CloseReason, EnqueueResult, OutboundPublish};
 use crate::tls::ServerCertificate;
 use crate::topic_authorization::{FirmwareProfile, TOPIC_ROOT};
 

@@ -13,14 +13,14 @@ use blake3::Hash;
 use parking_lot::Mutex;
 
 use self::device_state::DeviceState;
-use crate::connection_mailbox::{CloseReason, Connection, EnqueueResult, OutboundPublish, Subscription};
 use crate::drop_reason::DropReason;
 use crate::inbound_queue::{EventDevice, InboundQueue};
 use crate::limits::BrokerLimits;
 use crate::rate_limit::TokenBucket;
-use crate::stats::QueueDepths;
+use crate::shared_connection_state::{CloseReason, Connection, EnqueueResult, OutboundPublish, Subscription};
+use crate::stats::RegistryTotals;
 
-pub use self::attach::{AttachedConnection, SessionEnd, SessionRequest};
+pub use self::attach::{AttachedConnection, SessionExpiryAndWill, SessionRequest};
 pub use self::delayed_will::DelayedWill;
 pub use self::device_state::CredentialSnapshot;
 
@@ -147,33 +147,33 @@ impl RegisteredDevice {
             state.mark_subscribed();
         }
         let (now, mut left_out) = (Instant::now(), 0);
-        connection.update(|mailbox| {
+        connection.update(|shared_state| {
             for (subscription, retain_handling) in subscriptions {
-                let existing = mailbox
+                let existing = shared_state
                     .subscriptions
                     .iter()
                     .position(|other| other.filter == subscription.filter);
                 if retain_handling == 0 || (retain_handling == 1 && existing.is_none()) {
-                    let free = limits.outbound_queue.saturating_sub(mailbox.pending_out.len());
+                    let free = limits.outbound_queue.saturating_sub(shared_state.pending_out.len());
                     let copies = state.retained_for(&subscription, now);
                     left_out += copies.len().saturating_sub(free);
-                    mailbox.pending_out.extend(copies.into_iter().take(free));
+                    shared_state.pending_out.extend(copies.into_iter().take(free));
                 }
                 match existing {
-                    Some(index) => mailbox.subscriptions[index] = subscription,
-                    None => mailbox.subscriptions.push(subscription),
+                    Some(index) => shared_state.subscriptions[index] = subscription,
+                    None => shared_state.subscriptions.push(subscription),
                 }
             }
         });
         left_out
     }
 
-    pub fn add_depths(&self, depths: &mut QueueDepths) {
+    pub fn add_depths(&self, depths: &mut RegistryTotals) {
         let state = self.state.lock();
         for connection in &state.connections {
-            let mailbox = connection.mailbox.lock();
-            depths.outbound_pending += mailbox.pending_out.len() as u64;
-            depths.outbound_inflight += (mailbox.inflight_out.len() + mailbox.resend.len()) as u64;
+            let shared_state = connection.shared_state.lock();
+            depths.outbound_pending += shared_state.pending_out.len() as u64;
+            depths.outbound_inflight += (shared_state.inflight_out.len() + shared_state.resend.len()) as u64;
         }
         depths.stored_sessions += state.stored_sessions.len() as u64;
         let stored = state.stored_sessions.iter();

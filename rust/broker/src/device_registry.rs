@@ -1,6 +1,6 @@
 //! The devices that may connect, by device id.
 //!
-//! Law: locks are taken in this order: a device's state, a connection's mailbox, the inbound queue.
+//! Law: locks are taken in this order: a device's state, a connection's shared state, the inbound queue.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -8,10 +8,10 @@ use std::sync::Arc;
 use blake3::Hash;
 use parking_lot::RwLock;
 
-use crate::connection_mailbox::CloseReason;
 use crate::device::{CredentialSnapshot, RegisteredDevice};
 use crate::limits::BrokerLimits;
-use crate::stats::QueueDepths;
+use crate::shared_connection_state::CloseReason;
+use crate::stats::RegistryTotals;
 use crate::topic_authorization::FirmwareProfile;
 
 pub struct DeviceRegistry {
@@ -81,11 +81,11 @@ impl DeviceRegistry {
     }
 
     /// What is held for all devices at this moment.
-    pub fn depths(&self) -> QueueDepths {
+    pub fn depths(&self) -> RegistryTotals {
         let devices = self.snapshot();
-        let mut depths = QueueDepths {
+        let mut depths = RegistryTotals {
             devices: devices.len() as u64,
-            ..QueueDepths::default()
+            ..RegistryTotals::default()
         };
         for device in devices {
             device.add_depths(&mut depths);

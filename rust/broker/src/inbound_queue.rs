@@ -9,7 +9,7 @@
 //!
 //! One end of a socket pair is readable exactly while the queue holds a message; any event loop can watch it.
 
-mod batch;
+mod inbound_batch;
 mod message;
 mod priorities;
 
@@ -25,7 +25,7 @@ use self::message::QueuedMessage;
 use self::priorities::{Priority, PriorityQueues};
 use crate::stats::BrokerStats;
 
-pub use self::batch::InboundBatch;
+pub use self::inbound_batch::InboundBatch;
 pub use self::message::{AckHandle, DeviceEvent, EventDevice, InboundMessage, MESSAGE_OVERHEAD, TelemetryMessage};
 
 struct QueueState {

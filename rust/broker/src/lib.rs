@@ -14,7 +14,6 @@
 mod address_bans;
 mod broker;
 mod broker_state;
-mod connection_mailbox;
 mod device;
 mod device_registry;
 mod drop_reason;
@@ -24,6 +23,7 @@ mod limits;
 mod listener;
 mod rate_limit;
 mod session;
+mod shared_connection_state;
 mod stats;
 mod tls;
 pub mod topic_authorization;
@@ -33,10 +33,10 @@ pub mod wall_clock;
 mod wire;
 
 pub use broker::{Broker, BrokerStartError, OutboundMessage};
-pub use connection_mailbox::EnqueueResult;
 pub use inbound_queue::{DeviceEvent, InboundBatch, TelemetryMessage};
 pub use ip_address_block::IpNetwork;
 pub use limits::BrokerLimits;
 pub use listener::{ListenAddress, TransportKind};
+pub use shared_connection_state::EnqueueResult;
 pub use tls::ServerCertificate;
 pub use topic_authorization::FirmwareProfile;

@@ -12,11 +12,11 @@ use tokio_rustls::TlsAcceptor;
 use tokio_tungstenite::tungstenite::Error as WsError;
 
 use crate::broker_state::BrokerState;
-use crate::connection_mailbox::CloseReason;
 use crate::session::{self, PeerInfo};
+use crate::shared_connection_state::CloseReason;
 use crate::tls::certificate_names;
 use crate::transport::{MaybeTlsStream, TransportStream, WebSocketByteStream};
-use crate::unauthenticated_connections::{AcceptedSocket, ConnectionRefusalReason};
+use crate::unauthenticated_connections::{AcceptedSocketGuard, ConnectionRefusalReason};
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum TransportKind {
@@ -175,7 +175,7 @@ impl Drop for OpenSocket<'_> {
 async fn serve_socket(
     socket: TcpStream,
     address: SocketAddr,
-    accepted: &AcceptedSocket,
+    accepted: &AcceptedSocketGuard,
     transport: TransportKind,
     tls: Option<TlsAcceptor>,
     shared: &Arc<BrokerState>,

@@ -53,7 +53,7 @@ pub struct PendingConnections {
 }
 
 /// One accepted socket, until it is closed.
-pub struct AcceptedSocket {
+pub struct AcceptedSocketGuard {
     pending: Arc<PendingConnections>,
     block: AddressBlock,
     ticket: u64,
@@ -85,7 +85,7 @@ impl PendingConnections {
         self: &Arc<Self>,
         address: IpAddr,
         now: Instant,
-    ) -> Result<(AcceptedSocket, EvictionSignal), ConnectionRefusalReason> {
+    ) -> Result<(AcceptedSocketGuard, EvictionSignal), ConnectionRefusalReason> {
         let block = AddressBlock::of(address);
         let is_trusted = self.trusted.iter().any(|network| network.contains(address));
         let mut state = self.state.lock();
@@ -110,7 +110,7 @@ impl PendingConnections {
             evict,
         };
         state.waiting.entry(block).or_default().push_back(waiting);
-        let socket = AcceptedSocket {
+        let socket = AcceptedSocketGuard {
             pending: Arc::clone(self),
             block,
             ticket,
@@ -177,7 +177,7 @@ impl State {
     }
 }
 
-impl AcceptedSocket {
+impl AcceptedSocketGuard {
     /// The CONNECT is accepted. False when the socket was told to make room at the same moment.
     pub fn connect(&self) -> bool {
         let mut state = self.pending.state.lock();
@@ -195,7 +195,7 @@ impl AcceptedSocket {
     }
 }
 
-impl Drop for AcceptedSocket {
+impl Drop for AcceptedSocketGuard {
     fn drop(&mut self) {
         let mut state = self.pending.state.lock();
         let now = Instant::now();

@@ -8,20 +8,20 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use parking_lot::Mutex;
 use tokio::sync::oneshot;
 
+use crate::courier_event_queue::CourierEventQueue;
 use crate::error::AttemptFailure;
-use crate::event_queue::CourierEventQueue;
 use crate::model::{CourierEvent, WebhookEndpoint};
 
 /// Addresses in the order in which to try them, or why there are none.
 pub type LookupResult = Result<Vec<IpAddr>, String>;
 
-pub struct Lookups {
+pub struct DelegatedAddressLookups {
     events: Arc<CourierEventQueue>,
     next_id: AtomicU64,
     pending: Mutex<HashMap<u64, oneshot::Sender<LookupResult>>>,
 }
 
-impl Lookups {
+impl DelegatedAddressLookups {
     pub fn new(events: Arc<CourierEventQueue>) -> Self {
         Self {
             events,
@@ -55,7 +55,7 @@ impl Lookups {
 }
 
 /// Removes a lookup whose request is cancelled or has timed out.
-struct RemovePending<'a>(&'a Lookups, u64);
+struct RemovePending<'a>(&'a DelegatedAddressLookups, u64);
 
 impl Drop for RemovePending<'_> {
     fn drop(&mut self) {

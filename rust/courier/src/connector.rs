@@ -23,10 +23,10 @@ use tokio_rustls::rustls;
 use tokio_rustls::rustls::pki_types::ServerName;
 use tower_service::Service;
 
-use crate::address_lookup::Lookups;
-use crate::byte_stream::{AsyncStream, ByteStream};
+use crate::address_lookup::DelegatedAddressLookups;
 use crate::error::AttemptFailure;
 use crate::model::WebhookEndpoint;
+use crate::pooled_connection::{AsyncStream, ByteStream};
 
 const NEXT_ADDRESS_AFTER: Duration = Duration::from_millis(250);
 /// The client finishes a connection it has begun even when its request has found another one or is cancelled: then no request's
@@ -35,13 +35,13 @@ const CONNECT_TIMEOUT: Duration = Duration::from_secs(10);
 
 #[derive(Clone)]
 pub struct GuardedConnector {
-    lookups: Arc<Lookups>,
+    lookups: Arc<DelegatedAddressLookups>,
     tls: TlsConnector,
     open_connections: Arc<AtomicUsize>,
 }
 
 impl GuardedConnector {
-    pub fn new(lookups: Arc<Lookups>, tls: TlsConnector) -> Self {
+    pub fn new(lookups: Arc<DelegatedAddressLookups>, tls: TlsConnector) -> Self {
         Self {
             lookups,
             tls,

@@ -10,11 +10,11 @@ use tokio::runtime::Runtime;
 use tokio::task::AbortHandle;
 use tokio::time::{Instant, timeout};
 
-use crate::address_lookup::Lookups;
+use crate::address_lookup::DelegatedAddressLookups;
 use crate::connector::GuardedConnector;
+use crate::courier_event_queue::CourierEventQueue;
 use crate::endpoint_queue::EndpointQueues;
 use crate::error::{AttemptFailure, CourierStartError};
-use crate::event_queue::CourierEventQueue;
 use crate::http_exchange::{HttpClient, exchange, http_client};
 use crate::limits::QUEUE_TIMEOUT;
 use crate::model::{AttemptResult, CourierEvent, WebhookRequest};
@@ -25,7 +25,7 @@ const THREADS: usize = 1;
 
 struct CourierState {
     client: HttpClient,
-    lookups: Arc<Lookups>,
+    lookups: Arc<DelegatedAddressLookups>,
     events: Arc<CourierEventQueue>,
     queues: EndpointQueues,
     in_flight: Mutex<HashMap<u64, AbortHandle>>,
@@ -47,7 +47,7 @@ impl Courier {
             .enable_all()
             .build()?;
         let events = Arc::new(CourierEventQueue::new()?);
-        let lookups = Arc::new(Lookups::new(Arc::clone(&events)));
+        let lookups = Arc::new(DelegatedAddressLookups::new(Arc::clone(&events)));
         let shared = Arc::new(CourierState {
             client: http_client(GuardedConnector::new(Arc::clone(&lookups), tls)),
             lookups,

@@ -13,15 +13,15 @@
 //! - a request that a receiver may have read is never sent again.
 
 mod address_lookup;
-mod byte_stream;
 mod connector;
 mod courier;
+mod courier_event_queue;
 mod endpoint_queue;
 mod error;
-mod event_queue;
 mod http_exchange;
 mod limits;
 mod model;
+mod pooled_connection;
 mod tls;
 
 pub use courier::Courier;

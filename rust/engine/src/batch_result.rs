@@ -11,7 +11,7 @@ const HOUR_MS: i64 = 3_600_000;
 
 /// A message to store. Its bytes end at `end` of the arena and begin where the previous row's end.
 #[derive(Debug, Clone, Copy)]
-pub struct ReadingRow {
+pub struct PackedReadingsRow {
     pub device: u32,
     pub digest: i32,
     pub ts_ms: i64,
@@ -54,7 +54,7 @@ pub struct MetricDiscovery {
 #[derive(Debug, Default)]
 pub struct BatchResult {
     pub arena: Vec<u8>,
-    pub rows: Vec<ReadingRow>,
+    pub rows: Vec<PackedReadingsRow>,
     /// How many messages were taken: all, or those before the first one with a metric name that has no number.
     pub consumed: usize,
     /// The names without a number in that message and the next ones, by first appearance.
@@ -103,7 +103,7 @@ impl BatchResult {
     }
 
     /// Each row with its bytes.
-    pub fn packed_rows(&self) -> impl Iterator<Item = (&ReadingRow, &[u8])> {
+    pub fn packed_rows(&self) -> impl Iterator<Item = (&PackedReadingsRow, &[u8])> {
         let mut begin = 0;
         self.rows.iter().map(move |row| {
             let bytes = &self.arena[begin..row.end];

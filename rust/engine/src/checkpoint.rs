@@ -5,10 +5,10 @@ use crate::compiled_rules::NEVER;
 use crate::device::RareDeviceState;
 use crate::device_table::DeviceMetrics;
 use crate::engine::Engine;
-use crate::out_of_order_values::OutOfOrderValue;
 use crate::payload_parser::{MAX_AHEAD_MS, MessageTime, MetricValue};
 use crate::reading_packing::{self, LatestValue, UnpackError};
 use crate::rule_installation::current_specs;
+use crate::values_unseen_by_rules::ValueUnseenByRules;
 
 /// (device, time of its newest message, checkpoint)
 pub type Checkpoint = (u32, i64, Vec<u8>);
@@ -43,7 +43,7 @@ impl Engine {
         record.store_checkpoint(&metrics, now_ms);
         for (slot, entry) in later_slots.into_iter().zip(later) {
             let LatestValue { value, ts_ms, .. } = entry;
-            record.put_later(OutOfOrderValue::new(slot, value, ts_ms));
+            record.put_later(ValueUnseenByRules::new(slot, value, ts_ms));
         }
         self.reset_deadlines(place);
         Ok(())

@@ -30,8 +30,8 @@
 //! devices do not need (text, booleans, times that differ between metrics, late values, timed rules) and costs the others nothing.
 
 use crate::compiled_rules::{NEVER, NO_DEADLINE, RuleHeader, TimedRule};
-use crate::out_of_order_values::OutOfOrderValue;
 use crate::payload_parser::{MAX_AHEAD_MS, MessageTime, MetricValue};
+use crate::values_unseen_by_rules::ValueUnseenByRules;
 
 pub const WORD_BITS: usize = 64;
 
@@ -83,7 +83,7 @@ pub struct RareDeviceState {
     /// By slot (time, arrival); empty while all values are the newest message's.
     pub times: Vec<(i64, i64)>,
     /// At most one of each slot.
-    pub later: Vec<OutOfOrderValue>,
+    pub later: Vec<ValueUnseenByRules>,
     pub timed_rules: Vec<TimedRule>,
     /// The earliest deadline of the timed rules.
     pub deadline_ms: i64,

@@ -10,7 +10,7 @@ use foldhash::fast::RandomState;
 use prefetch_index::prefetch_index;
 
 use crate::device::DeviceHeader;
-use crate::device_index::DevicePlaceIndex;
+use crate::device_place_index::DevicePlaceIndex;
 use crate::device_record::DeviceRecord;
 use crate::metric_table::{Metric, MetricTable};
 use crate::payload_parser::MAX_METRICS;

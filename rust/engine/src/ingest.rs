@@ -5,16 +5,16 @@
 
 use std::borrow::Borrow;
 
-use crate::batch_result::{BatchResult, ReadingRow, WatchedReading};
+use crate::batch_result::{BatchResult, PackedReadingsRow, WatchedReading};
 use crate::device_table::DeviceMetrics;
 use crate::engine::{Engine, PREFETCH_AHEAD};
-use crate::new_metric_names::UnknownNames;
 use crate::payload_parser::{
     self, MAX_AHEAD_MS, MAX_METRICS, MAX_PAYLOAD, MessageTime, MetricValue, ParsedReading, PayloadFault,
 };
 use crate::reading_packing;
 use crate::rule_evaluation::evaluate;
 use crate::rule_firing::{RuleEvaluation, RuleEvaluationKind};
+use crate::unknown_metric_names::UnknownMetricNames;
 
 /// A message as it arrived, with the place of its device.
 #[derive(Clone, Copy)]
@@ -86,7 +86,7 @@ impl Engine {
     fn ingest_parsed(&mut self, raw: RawMessage<'_>, result: &mut BatchResult) -> bool {
         let parsed = payload_parser::parse(raw.payload, raw.received_ms);
         let device = self.devices.header(raw.place).number;
-        if !UnknownNames::new(self).add(device, &parsed).is_empty() {
+        if !UnknownMetricNames::new(self).add(device, &parsed).is_empty() {
             return false;
         }
         let mut raw = raw;
@@ -245,7 +245,7 @@ impl Engine {
 pub(crate) fn finish_row(device: u32, ts_ms: i64, begin: usize, result: &mut BatchResult) {
     let end = result.arena.len();
     let digest = reading_packing::digest(&result.arena[begin..end]);
-    result.rows.push(ReadingRow {
+    result.rows.push(PackedReadingsRow {
         device,
         digest,
         ts_ms,

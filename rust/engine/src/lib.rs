@@ -6,8 +6,8 @@
 
 #![forbid(unsafe_code)]
 
-pub mod aggregate;
 pub mod batch_result;
+pub mod bucket_aggregator;
 pub mod canonical_json;
 pub mod checkpoint;
 pub mod compiled_rules;
@@ -24,21 +24,21 @@ pub mod webhook_signing;
 
 mod clock_step;
 mod device;
-mod device_index;
+mod device_place_index;
 mod device_record;
 mod device_table;
 mod fast_json;
 mod fast_path;
+mod fast_reading_packer;
 mod ingest;
 mod json;
 mod json_number;
 mod json_punctuation;
 mod metric_table;
-mod new_metric_names;
-mod out_of_order_values;
-mod row_writer;
 mod rule_evaluation;
 mod rule_firing;
 mod rule_installation;
 mod timed_rules;
 mod timer_queue;
+mod unknown_metric_names;
+mod values_unseen_by_rules;

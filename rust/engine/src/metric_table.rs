@@ -9,7 +9,7 @@ use std::sync::Arc;
 
 use foldhash::fast::RandomState;
 
-use crate::row_writer::EncodedMetricKey;
+use crate::fast_reading_packer::PackedMetricKey;
 
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub struct Metric {
@@ -22,7 +22,7 @@ pub struct Metric {
 pub struct MetricTable {
     /// By id.
     metrics: Vec<Metric>,
-    patterns: Vec<MetricKeyPattern>,
+    patterns: Vec<MetricJsonKey>,
     /// Of metrics without a unit, which stay for ever.
     by_name: HashMap<Arc<str>, u32, RandomState>,
     by_number: HashMap<u32, u32, RandomState>,
@@ -50,7 +50,7 @@ impl MetricTable {
     }
 
     fn add(&mut self, metric: Metric) -> u32 {
-        let pattern = MetricKeyPattern::new(&metric);
+        let pattern = MetricJsonKey::new(&metric);
         if let Some(id) = self.free.pop() {
             self.metrics[id as usize] = metric;
             self.patterns[id as usize] = pattern;
@@ -66,7 +66,7 @@ impl MetricTable {
     }
 
     #[inline(always)]
-    pub fn pattern(&self, id: u32) -> &MetricKeyPattern {
+    pub fn pattern(&self, id: u32) -> &MetricJsonKey {
         &self.patterns[id as usize]
     }
 
@@ -125,19 +125,19 @@ impl MetricTable {
 /// How a metric is found in a payload and written to a row: `"name":` as a compact JSON writer puts it. One cache line.
 #[derive(Debug)]
 #[repr(align(64))]
-pub struct MetricKeyPattern {
+pub struct MetricJsonKey {
     text: Box<[u8]>,
     /// The first 16 bytes, and a mask of those that belong to the key: one comparison instead of a call of memcmp.
     prefix: u128,
     mask: u128,
-    pub encoded: EncodedMetricKey,
+    pub encoded: PackedMetricKey,
 }
 
-const _: () = assert!(size_of::<MetricKeyPattern>() == 64);
+const _: () = assert!(size_of::<MetricJsonKey>() == 64);
 
 const PREFIX: usize = 16;
 
-impl MetricKeyPattern {
+impl MetricJsonKey {
     fn new(metric: &Metric) -> Self {
         let text = format!("\"{}\":", metric.name).into_bytes();
         let mut prefix = [0; PREFIX];
@@ -150,7 +150,7 @@ impl MetricKeyPattern {
             prefix: u128::from_le_bytes(prefix),
             mask: u128::from_le_bytes(mask),
             text: text.into(),
-            encoded: EncodedMetricKey::new(metric.number),
+            encoded: PackedMetricKey::new(metric.number),
         }
     }
 

@@ -6,9 +6,9 @@ use std::time::{Duration, Instant};
 
 use latchboard_broker::wall_clock::now_ms;
 
-use crate::client_packets::ReceivedPublish;
 use crate::counters::Counters;
 use crate::firmware::{self, DeviceMessage, ReceivedCommand, ReceivedMessage, RelayAction};
+use crate::mqtt_packets::ReceivedPublish;
 use crate::session::DeviceSession;
 
 /// How many command ids a device remembers, as our firmware does.

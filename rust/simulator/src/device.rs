@@ -5,7 +5,7 @@ use std::time::{Duration, Instant};
 
 use crate::config::DeviceCredentials;
 use crate::firmware::ReceivedCommand;
-use crate::fleet::Fleet;
+use crate::fleet_context::FleetContext;
 
 pub(crate) struct SimulatedDevice {
     pub credentials: DeviceCredentials,
@@ -23,7 +23,7 @@ pub(crate) struct SimulatedDevice {
 }
 
 impl SimulatedDevice {
-    pub fn new(fleet: &Fleet, credentials: DeviceCredentials, index: usize) -> Self {
+    pub fn new(fleet: &FleetContext, credentials: DeviceCredentials, index: usize) -> Self {
         let (faults, now) = (&fleet.config.faults, Instant::now());
         // Spread over the interval, so that the devices do not reconnect together.
         let share = 0.5 + (index as f64 + 0.5) / fleet.size as f64;

@@ -10,7 +10,7 @@ use tokio::time::sleep;
 use crate::config::DeviceCredentials;
 use crate::counters::Counters;
 use crate::device::SimulatedDevice;
-use crate::fleet::{Fleet, FleetSignal};
+use crate::fleet_context::{FleetContext, FleetSignal};
 use crate::session::{DeviceSession, RESPONSE_TIMEOUT, SessionOutcome};
 
 /// The pause after a connection; doubled with each failed attempt to connect, up to `MAX_BACKOFF`.
@@ -19,7 +19,7 @@ const MAX_BACKOFF: Duration = Duration::from_secs(15);
 /// In a reconnect storm all devices reconnect at once; the sockets get a moment to close.
 const STORM_PAUSE: Duration = Duration::from_millis(10);
 
-pub(crate) async fn run_device(fleet: Arc<Fleet>, credentials: DeviceCredentials, index: usize) {
+pub(crate) async fn run_device(fleet: Arc<FleetContext>, credentials: DeviceCredentials, index: usize) {
     let mut signal = fleet.signal.clone();
     let mut device = SimulatedDevice::new(&fleet, credentials, index);
     let mut pause = MIN_BACKOFF;
@@ -43,7 +43,7 @@ async fn stopped(signal: &mut watch::Receiver<FleetSignal>) {
 }
 
 async fn run_session(
-    fleet: &Fleet,
+    fleet: &FleetContext,
     device: &mut SimulatedDevice,
     signal: &mut watch::Receiver<FleetSignal>,
 ) -> io::Result<SessionOutcome> {
@@ -70,7 +70,7 @@ async fn run_session(
     Ok(end)
 }
 
-async fn open_session<'f>(fleet: &'f Fleet, device: &'f mut SimulatedDevice) -> io::Result<DeviceSession<'f>> {
+async fn open_session<'f>(fleet: &'f FleetContext, device: &'f mut SimulatedDevice) -> io::Result<DeviceSession<'f>> {
     let permit = fleet.connect_permits.acquire().await;
     let _permit = permit.map_err(io::Error::other)?;
     let opening = tokio::time::timeout(RESPONSE_TIMEOUT, DeviceSession::open(fleet, device)).await;

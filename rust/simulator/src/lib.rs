@@ -6,19 +6,19 @@
 //!
 //! Read `config`, `simulation`, `device_loop`, then `session` and `scenario`, then `firmware`.
 
-mod client_packets;
 mod command_handling;
 mod config;
 mod counters;
 mod device;
 mod device_loop;
 mod firmware;
-mod fleet;
+mod fleet_context;
 mod histogram;
 mod mqtt_client;
+mod mqtt_packets;
 mod puback_log;
-mod scenario;
 mod session;
+mod session_loop;
 mod simulation;
 mod transport;
 

@@ -11,8 +11,8 @@ use rmqtt_codec::{v3, v5};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio_util::codec::{Decoder, Encoder};
 
-use crate::client_packets::{ServerPacket, v3_connect, v5_connect};
 use crate::config::{DeviceCredentials, MqttVersion};
+use crate::mqtt_packets::{ServerPacket, v3_connect, v5_connect};
 
 enum ClientCodec {
     V3(v3::Codec),

@@ -10,7 +10,7 @@ use latchboard_broker::wall_clock::now_ms;
 use crate::counters::Counters;
 use crate::device::SimulatedDevice;
 use crate::firmware::{self, DeviceMessage};
-use crate::fleet::Fleet;
+use crate::fleet_context::FleetContext;
 use crate::mqtt_client::MqttClient;
 
 pub(crate) const KEEP_ALIVE_S: u16 = 60;
@@ -31,7 +31,7 @@ pub(crate) enum SessionOutcome {
 }
 
 pub(crate) struct DeviceSession<'f> {
-    pub fleet: &'f Fleet,
+    pub fleet: &'f FleetContext,
     pub device: &'f mut SimulatedDevice,
     pub client: MqttClient,
     pub prefix: String,
@@ -41,7 +41,7 @@ pub(crate) struct DeviceSession<'f> {
 
 impl<'f> DeviceSession<'f> {
     /// Connect, subscribe and publish that the device is online. `PermissionDenied` when the broker refuses the CONNECT.
-    pub async fn open(fleet: &'f Fleet, device: &'f mut SimulatedDevice) -> io::Result<DeviceSession<'f>> {
+    pub async fn open(fleet: &'f FleetContext, device: &'f mut SimulatedDevice) -> io::Result<DeviceSession<'f>> {
         let started = Instant::now();
         let config = &fleet.config;
         let stream = fleet.connector.connect().await?;

@@ -10,7 +10,7 @@ use tokio::task::JoinSet;
 use crate::config::{DeviceCredentials, SimulationConfig};
 use crate::counters::Counters;
 use crate::device_loop::run_device;
-use crate::fleet::{Fleet, FleetSignal};
+use crate::fleet_context::{FleetContext, FleetSignal};
 use crate::puback_log::{AcknowledgedRange, PubackLog};
 use crate::transport::BrokerConnector;
 
@@ -35,7 +35,7 @@ impl Simulation {
         let (signal, receiver) = watch::channel(FleetSignal::default());
         let counters = Arc::new(Counters::default());
         let puback_log = Arc::new(PubackLog::new(if config.puback_log { devices.len() } else { 0 }));
-        let fleet = Arc::new(Fleet {
+        let fleet = Arc::new(FleetContext {
             connector: BrokerConnector::new(config.connection.clone())?,
             size: devices.len().max(1),
             end: config.duration.map(|duration| Instant::now() + duration),
@@ -99,7 +99,7 @@ impl Drop for Simulation {
     }
 }
 
-async fn run_fleet(fleet: Arc<Fleet>, devices: Vec<DeviceCredentials>, signal: watch::Sender<FleetSignal>) {
+async fn run_fleet(fleet: Arc<FleetContext>, devices: Vec<DeviceCredentials>, signal: watch::Sender<FleetSignal>) {
     let mut running = JoinSet::new();
     for (index, credentials) in devices.into_iter().enumerate() {
         running.spawn(run_device(Arc::clone(&fleet), credentials, index));

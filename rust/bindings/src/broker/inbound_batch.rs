@@ -6,7 +6,7 @@ use latchboard_broker::{DeviceEvent, InboundBatch};
 use pyo3::prelude::*;
 use pyo3::types::{PyBytes, PyList, PyTuple};
 
-use crate::message_batch::TelemetryBatch;
+use crate::telemetry_batch::TelemetryBatch;
 
 /// An event as a tuple: its kind, the device's number and id, and the fields of the kind in the order of `domain.devices.device_link`.
 // Easier to read as a table of five rows.

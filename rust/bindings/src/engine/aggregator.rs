@@ -2,7 +2,7 @@
 
 use std::sync::{Mutex, PoisonError};
 
-use latchboard_engine::aggregate::BucketAggregator;
+use latchboard_engine::bucket_aggregator::BucketAggregator;
 use pyo3::prelude::*;
 use pyo3::types::PyBytes;
 

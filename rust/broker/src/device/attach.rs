@@ -9,9 +9,9 @@ use parking_lot::Mutex;
 use super::RegisteredDevice;
 use super::delayed_will::DelayedWill;
 use super::device_state::{CredentialSnapshot, DeviceState, StoredSession};
-use crate::connection_mailbox::{Connection, ConnectionMailbox, SessionState};
 use crate::inbound_queue::InboundQueue;
 use crate::limits::BrokerLimits;
+use crate::shared_connection_state::{Connection, SessionState, SharedConnectionState};
 use crate::wall_clock::now_ms;
 
 /// The password has changed, or the device was removed, since authentication.
@@ -25,7 +25,7 @@ pub struct SessionRequest {
 }
 
 /// How a session outlives its connection: for how long, and with which delayed will.
-pub struct SessionEnd {
+pub struct SessionExpiryAndWill {
     pub expiry: Duration,
     pub will: Option<DelayedWill>,
 }
@@ -64,7 +64,7 @@ impl RegisteredDevice {
         let session = state.session(taken_over, &request, queue);
         let session_present = session.is_some();
         let connection = Arc::new(open_connection(request, session));
-        if !connection.mailbox.lock().subscriptions.is_empty() {
+        if !connection.shared_state.lock().subscriptions.is_empty() {
             state.mark_subscribed();
         }
         state.max_packet_size = connection.max_packet_size;
@@ -85,7 +85,7 @@ impl RegisteredDevice {
     pub fn detach(
         &self,
         connection: &Arc<Connection>,
-        ending: SessionEnd,
+        ending: SessionExpiryAndWill,
         limits: &BrokerLimits,
         queue: &InboundQueue,
         announce: impl FnOnce(bool, i64),
@@ -100,7 +100,7 @@ impl RegisteredDevice {
             due = ending.will.as_ref().map(|will| will.due);
             let stored = StoredSession {
                 client_id: connection.client_id.clone(),
-                session: SessionState::take(&mut connection.mailbox.lock()),
+                session: SessionState::take(&mut connection.shared_state.lock()),
                 detached_ms: now_ms(),
                 expires: Instant::now() + ending.expiry,
                 will: ending.will,
@@ -127,18 +127,18 @@ fn open_connection(request: SessionRequest, session: Option<ResumedSession>) -> 
         .filter(|session| session.state.fits(request.max_packet_size))
         .map_or(0, |session| session.held_until_ms);
     let session = session.map(|session| session.state).unwrap_or_default();
-    let mailbox = ConnectionMailbox {
+    let shared_state = SharedConnectionState {
         subscriptions: session.subscriptions,
         resend: session.resend,
         pending_out: session.pending,
         last_received: Some(Instant::now()),
-        ..ConnectionMailbox::default()
+        ..SharedConnectionState::default()
     };
     Connection {
         client_id: request.client_id,
         max_packet_size: request.max_packet_size,
         session_held_until_ms: held_until_ms,
-        mailbox: Mutex::new(mailbox),
+        shared_state: Mutex::new(shared_state),
     }
 }
 

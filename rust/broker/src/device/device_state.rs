@@ -7,9 +7,9 @@ use blake3::Hash;
 use bytestring::ByteString;
 
 use super::delayed_will::DelayedWill;
-use crate::connection_mailbox::{CloseReason, Connection, OutboundPublish, SessionState, Subscription};
 use crate::inbound_queue::InboundQueue;
 use crate::rate_limit::TokenBucket;
+use crate::shared_connection_state::{CloseReason, Connection, OutboundPublish, SessionState, Subscription};
 use crate::topic_authorization::{FirmwareProfile, filter_matches};
 use crate::wall_clock::now_ms;
 
@@ -66,7 +66,7 @@ impl DeviceState {
         let same = |other: &Arc<Connection>| other.client_id == *client_id;
         let index = self.connections.iter().position(same)?;
         let old = self.connections.swap_remove(index);
-        let session = SessionState::take(&mut old.mailbox.lock());
+        let session = SessionState::take(&mut old.shared_state.lock());
         old.close(CloseReason::TakenOver);
         Some(session)
     }
@@ -102,7 +102,7 @@ impl DeviceState {
     pub(super) fn evict(&self, max_connections: usize) -> usize {
         let mut open: Vec<_> = self.connections.iter().filter(|each| each.is_open()).collect();
         let count = (open.len() + 1).saturating_sub(max_connections.max(1));
-        open.sort_by_key(|connection| connection.mailbox.lock().last_received);
+        open.sort_by_key(|connection| connection.shared_state.lock().last_received);
         for connection in &open[..count] {
             connection.close(CloseReason::Evicted);
         }

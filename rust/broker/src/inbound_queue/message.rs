@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use bytes::Bytes;
 
-use crate::connection_mailbox::Connection;
+use crate::shared_connection_state::Connection;
 
 /// The bytes that a queued message counts beside its payload: the queue entry, two allocations, the acknowledgement handle.
 pub const MESSAGE_OVERHEAD: usize = 192;

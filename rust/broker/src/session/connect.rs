@@ -9,14 +9,14 @@ use bytestring::ByteString;
 
 use super::socket::{poll_read, write_final};
 use crate::broker_state::BrokerState;
-use crate::connection_mailbox::Connection;
 use crate::device::{AttachedConnection, CredentialSnapshot, RegisteredDevice, SessionRequest};
 use crate::inbound_queue::{DeviceEvent, MESSAGE_OVERHEAD, QueuePermit};
 use crate::limits::BrokerLimits;
+use crate::shared_connection_state::Connection;
 use crate::stats::BrokerStats;
 use crate::topic_authorization;
 use crate::transport::TransportStream;
-use crate::unauthenticated_connections::AcceptedSocket;
+use crate::unauthenticated_connections::AcceptedSocketGuard;
 use crate::wall_clock::now_ms;
 use crate::wire::{ConnackProperties, Connect, PacketCodec, Will, read_connect, reason};
 
@@ -29,7 +29,7 @@ pub struct PeerInfo<'s> {
     pub connect_deadline: Instant,
     /// The names in the certificate that the client has shown; None where the listener asks for none.
     pub certificate_names: Option<Vec<String>>,
-    pub accepted: &'s AcceptedSocket,
+    pub accepted: &'s AcceptedSocketGuard,
 }
 
 type AuthenticatedDevice = (Arc<RegisteredDevice>, CredentialSnapshot);
@@ -52,7 +52,7 @@ pub(super) async fn receive_connect(
     stream: &mut TransportStream,
     shared: &BrokerState,
     input: &mut BytesMut,
-    accepted: &AcceptedSocket,
+    accepted: &AcceptedSocketGuard,
 ) -> Option<(PacketCodec, Connect)> {
     loop {
         match read_connect(input, shared.limits.max_connect_packet) {

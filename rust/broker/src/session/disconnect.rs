@@ -5,9 +5,9 @@ use std::time::{Duration, Instant};
 
 use super::state::Session;
 use crate::broker_state::BrokerState;
-use crate::connection_mailbox::CloseReason;
-use crate::device::{DelayedWill, RegisteredDevice, SessionEnd};
+use crate::device::{DelayedWill, RegisteredDevice, SessionExpiryAndWill};
 use crate::inbound_queue::{DeviceEvent, EventDevice, MESSAGE_OVERHEAD};
+use crate::shared_connection_state::CloseReason;
 use crate::wall_clock::now_ms;
 use crate::wire::{ProtocolViolation, reason};
 
@@ -99,7 +99,7 @@ impl Session {
                 queue.push_low_priority(event, permit);
             }
         };
-        let ending = SessionEnd { expiry, will: delayed };
+        let ending = SessionExpiryAndWill { expiry, will: delayed };
         let (connection, limits) = (&self.connection, &self.shared.limits);
         let due = self.device.detach(connection, ending, limits, queue, announce);
         if let Some(due) = due {

@@ -27,8 +27,8 @@ use self::disconnect::DisconnectCause;
 use self::socket::write_final;
 use self::state::Session;
 use crate::broker_state::BrokerState;
-use crate::connection_mailbox::Subscription;
 use crate::drop_reason::DropReason;
+use crate::shared_connection_state::Subscription;
 use crate::transport::TransportStream;
 use crate::wire::{Packet, reason};
 
@@ -91,8 +91,8 @@ impl Session {
         // What was sent at QoS 0 is not held.
         let held = |each: &Subscription| if each.qos > 0 { held_until_ms } else { 0 };
         let filters: Vec<(String, i64)> = {
-            let mailbox = self.connection.mailbox.lock();
-            let subscriptions = mailbox.subscriptions.iter();
+            let shared_state = self.connection.shared_state.lock();
+            let subscriptions = shared_state.subscriptions.iter();
             subscriptions.map(|each| (each.filter.to_string(), held(each))).collect()
         };
         let at_ms = self.device.last_subscribed_ms();

@@ -3,22 +3,26 @@
 use std::time::Instant;
 
 use super::state::Session;
-use crate::connection_mailbox::{ConnectionMailbox, OutboundPublish};
+use crate::shared_connection_state::{OutboundPublish, SharedConnectionState};
 use crate::wire::Publish;
 
 impl Session {
     /// Send the next message: first those that an earlier connection of the session sent, with DUP and the same packet id
     /// (MQTT-4.4.0-1). False when there is none.
-    pub(super) fn send_next(&mut self, mailbox: &mut ConnectionMailbox) -> bool {
-        let sent = if let Some((packet_id, message)) = mailbox.resend.pop_front() {
+    pub(super) fn send_next(&mut self, shared_state: &mut SharedConnectionState) -> bool {
+        let sent = if let Some((packet_id, message)) = shared_state.resend.pop_front() {
             self.send(message, packet_id, true)
-        } else if let Some(message) = mailbox.pending_out.pop_front() {
-            let packet_id = if message.qos == 0 { 0 } else { self.next_packet_id(mailbox) };
+        } else if let Some(message) = shared_state.pending_out.pop_front() {
+            let packet_id = if message.qos == 0 {
+                0
+            } else {
+                self.next_packet_id(shared_state)
+            };
             self.send(message, packet_id, false)
         } else {
             return false;
         };
-        mailbox.inflight_out.extend(sent);
+        shared_state.inflight_out.extend(sent);
         true
     }
 
@@ -49,8 +53,8 @@ impl Session {
     }
 
     /// The next id from 1 to 65,535, then from 1 again, that no unacknowledged message has (MQTT-2.2.1-4).
-    fn next_packet_id(&mut self, mailbox: &ConnectionMailbox) -> u16 {
-        let taken = |id: u16| mailbox.inflight_out.iter().any(|(other, _)| *other == id);
+    fn next_packet_id(&mut self, shared_state: &SharedConnectionState) -> u16 {
+        let taken = |id: u16| shared_state.inflight_out.iter().any(|(other, _)| *other == id);
         loop {
             self.last_packet_id = self.last_packet_id.checked_add(1).unwrap_or(1);
             if !taken(self.last_packet_id) {
@@ -60,10 +64,10 @@ impl Session {
     }
 
     pub(super) fn handle_puback(&mut self, packet_id: u16) {
-        let mut mailbox = self.connection.mailbox.lock();
-        let mut inflight = mailbox.inflight_out.iter();
+        let mut shared_state = self.connection.shared_state.lock();
+        let mut inflight = shared_state.inflight_out.iter();
         if let Some(index) = inflight.position(|(id, _)| *id == packet_id) {
-            mailbox.inflight_out.remove(index);
+            shared_state.inflight_out.remove(index);
             self.shared.stats.outbound_acked.increment();
         }
     }

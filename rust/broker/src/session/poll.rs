@@ -105,28 +105,28 @@ impl Session {
         self.wait_until(below_maximum).await
     }
 
-    /// Empty the mailbox: acknowledge, send, write. An error when the connection is to close.
+    /// Empty the shared state: acknowledge, send, write. An error when the connection is to close.
     fn poll_background(&mut self, cx: &mut Context<'_>) -> Result<(), DisconnectCause> {
         let connection = Arc::clone(&self.connection);
-        let mut mailbox = connection.mailbox.lock();
-        if let Some(reason) = mailbox.close {
+        let mut shared_state = connection.shared_state.lock();
+        if let Some(reason) = shared_state.close {
             return Err(DisconnectCause::ClosedByBroker(reason));
         }
-        for sequence in mailbox.acknowledged.drain(..) {
+        for sequence in shared_state.acknowledged.drain(..) {
             self.inflight_in.complete(sequence, reason::SUCCESS);
         }
         self.write_acknowledgements();
-        while self.output.len() < MAX_UNWRITTEN_OUTPUT && mailbox.inflight_out.len() < self.send_quota {
-            if !self.send_next(&mut mailbox) {
+        while self.output.len() < MAX_UNWRITTEN_OUTPUT && shared_state.inflight_out.len() < self.send_quota {
+            if !self.send_next(&mut shared_state) {
                 break;
             }
         }
-        mailbox.last_received = Some(self.last_received);
-        let waker = mailbox.waker.as_ref();
+        shared_state.last_received = Some(self.last_received);
+        let waker = shared_state.waker.as_ref();
         if !waker.is_some_and(|waker| waker.will_wake(cx.waker())) {
-            mailbox.waker = Some(cx.waker().clone());
+            shared_state.waker = Some(cx.waker().clone());
         }
-        drop(mailbox);
+        drop(shared_state);
         self.poll_write(cx)
     }
 

@@ -10,9 +10,9 @@ use tokio::time::Sleep;
 use super::connect::AcceptedConnection;
 use super::inflight_in::InflightIn;
 use crate::broker_state::BrokerState;
-use crate::connection_mailbox::Connection;
 use crate::device::{CredentialSnapshot, RegisteredDevice};
 use crate::inbound_queue::{EventDevice, QueuePermit};
+use crate::shared_connection_state::Connection;
 use crate::transport::TransportStream;
 use crate::wire::{PacketCodec, Will};
 

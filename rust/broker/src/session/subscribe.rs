@@ -4,8 +4,8 @@ use bytestring::ByteString;
 
 use super::disconnect::DisconnectCause;
 use super::state::Session;
-use crate::connection_mailbox::Subscription;
 use crate::inbound_queue::{DeviceEvent, MESSAGE_OVERHEAD};
+use crate::shared_connection_state::Subscription;
 use crate::topic_authorization;
 use crate::wire::{SubscribeFilter, reason};
 
@@ -17,7 +17,7 @@ impl Session {
         has_subscription_id: bool,
     ) -> Result<(), DisconnectCause> {
         self.throttle(0).await?;
-        let mut count = self.connection.mailbox.lock().subscriptions.len();
+        let mut count = self.connection.shared_state.lock().subscriptions.len();
         let mut codes = Vec::with_capacity(filters.len());
         let mut granted = Vec::new();
         for filter in filters {
@@ -51,9 +51,9 @@ impl Session {
     /// The filters that this connection does not have yet. Only these are announced: after a subscribe event the service sends all
     /// unanswered commands, and a client that repeats a subscription has already received them.
     fn new_filters(&self, granted: &[(Subscription, u8)]) -> Vec<String> {
-        let mailbox = self.connection.mailbox.lock();
+        let shared_state = self.connection.shared_state.lock();
         let exists = |each: &Subscription| {
-            let mut subscriptions = mailbox.subscriptions.iter();
+            let mut subscriptions = shared_state.subscriptions.iter();
             subscriptions.any(|other| other.filter == each.filter)
         };
         let new = granted.iter().filter(|(each, _)| !exists(each));
@@ -101,16 +101,18 @@ impl Session {
     }
 
     pub(super) fn unsubscribe(&mut self, packet_id: u16, filters: &[ByteString]) {
-        let mut mailbox = self.connection.mailbox.lock();
+        let mut shared_state = self.connection.shared_state.lock();
         let mut found = Vec::with_capacity(filters.len());
         for filter in filters {
-            let before = mailbox.subscriptions.len();
+            let before = shared_state.subscriptions.len();
             if let Some(relative) = topic_authorization::relative_topic(filter, &self.device.id) {
-                mailbox.subscriptions.retain(|subscription| &*subscription.filter != relative);
+                shared_state
+                    .subscriptions
+                    .retain(|subscription| &*subscription.filter != relative);
             }
-            found.push(mailbox.subscriptions.len() < before);
+            found.push(shared_state.subscriptions.len() < before);
         }
-        drop(mailbox);
+        drop(shared_state);
         self.codec.unsuback(&mut self.output, packet_id, &found);
     }
 }

@@ -1,4 +1,4 @@
-"""Aggregates telemetry by time bucket and metric: the reference definition. `rust/engine/src/aggregate.rs` must equal it.
+"""Aggregates telemetry by time bucket and metric: the reference definition. `rust/engine/src/bucket_aggregator.rs` must equal it.
 
 Rows always come newest first, because floating-point sums depend on their order: with one order, the sum of roll-ups equals the
 sum of the readings to the last bit. A sum beyond the range of a double stays at the largest double.

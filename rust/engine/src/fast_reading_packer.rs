@@ -3,14 +3,14 @@
 use crate::reading_packing::{TAG_DOUBLE, TAG_INTEGER, key, put_varint, zigzag};
 
 /// Room for 128 metrics of at most 13 bytes, and for the word that the last one is written with.
-pub struct ReadingPacker {
+pub struct FastReadingPacker {
     bytes: [u8; CAPACITY],
     len: usize,
 }
 
 const CAPACITY: usize = 2048;
 
-impl Default for ReadingPacker {
+impl Default for FastReadingPacker {
     fn default() -> Self {
         Self {
             bytes: [0; CAPACITY],
@@ -19,7 +19,7 @@ impl Default for ReadingPacker {
     }
 }
 
-impl ReadingPacker {
+impl FastReadingPacker {
     pub fn clear(&mut self) {
         self.len = 0;
     }
@@ -30,7 +30,7 @@ impl ReadingPacker {
 
     /// Same bytes as `reading_packing::put_number`. Panics beyond `CAPACITY`.
     #[inline(always)]
-    pub fn put_number(&mut self, key: EncodedMetricKey, value: f64) {
+    pub fn put_number(&mut self, key: PackedMetricKey, value: f64) {
         let entry = &mut self.bytes[self.len..self.len + MAX_ENTRY];
         let integer = value as i32;
         let size = usize::from(key.size) & (KEY_WORD - 1);
@@ -59,7 +59,7 @@ impl ReadingPacker {
 
 /// The key of this metric's doubles as `reading_packing.rs` encodes it, as one word; the tag is in the lowest bits of the first byte.
 #[derive(Debug, Clone, Copy)]
-pub struct EncodedMetricKey {
+pub struct PackedMetricKey {
     bytes: u64,
     size: u8,
 }
@@ -69,7 +69,7 @@ const KEY_WORD: usize = 8;
 /// A key word and eight bytes of value.
 const MAX_ENTRY: usize = KEY_WORD + 8;
 
-impl EncodedMetricKey {
+impl PackedMetricKey {
     pub fn new(metric: u32) -> Self {
         let mut encoded = Vec::with_capacity(KEY_WORD);
         put_varint(&mut encoded, key(metric, TAG_DOUBLE));
@@ -82,19 +82,19 @@ impl EncodedMetricKey {
 
 #[cfg(test)]
 mod tests {
-    use super::{EncodedMetricKey, ReadingPacker};
+    use super::{FastReadingPacker, PackedMetricKey};
     use crate::reading_packing::put_number;
 
     #[test]
     fn the_bytes_equal_those_of_packing_one_by_one() {
         let max = 2f64.powi(31);
         let values = [21.4, -3.0, -0.0, 0.0, f64::NAN, max - 1.0, max, -max, 1e300];
-        let mut writer = ReadingPacker::default();
+        let mut writer = FastReadingPacker::default();
         for metric in [0, 1, 15, 16, 2047, 2048, 262_143, 262_144, u32::MAX] {
             writer.clear();
             let mut expected = Vec::new();
             for value in values {
-                writer.put_number(EncodedMetricKey::new(metric), value);
+                writer.put_number(PackedMetricKey::new(metric), value);
                 put_number(&mut expected, metric, value);
             }
             assert_eq!(writer.bytes(), expected, "{metric}");

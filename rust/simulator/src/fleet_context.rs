@@ -17,7 +17,7 @@ pub(crate) struct FleetSignal {
     pub storms: u64,
 }
 
-pub(crate) struct Fleet {
+pub(crate) struct FleetContext {
     pub config: SimulationConfig,
     pub connector: BrokerConnector,
     /// The number of devices, at least 1.
@@ -30,7 +30,7 @@ pub(crate) struct Fleet {
     pub signal: watch::Receiver<FleetSignal>,
 }
 
-impl Fleet {
+impl FleetContext {
     pub fn is_over(&self, now: Instant) -> bool {
         self.end.is_some_and(|end| now >= end)
     }

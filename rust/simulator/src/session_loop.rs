@@ -6,9 +6,9 @@ use std::time::{Duration, Instant};
 use latchboard_broker::wall_clock::now_ms;
 use tokio::time::sleep_until;
 
-use crate::client_packets::ServerPacket;
 use crate::counters::Counters;
 use crate::firmware::{self, ReceivedCommand, SensorSample};
+use crate::mqtt_packets::ServerPacket;
 use crate::session::{DeviceSession, KEEP_ALIVE_S, SessionOutcome};
 
 const PING_INTERVAL: Duration = Duration::from_secs(KEEP_ALIVE_S as u64 / 2);

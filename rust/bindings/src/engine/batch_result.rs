@@ -30,12 +30,12 @@ fn unknown_field(field: &str) -> PyErr {
 }
 
 #[pyclass(module = "adapters.engine._native", name = "BatchResult", frozen)]
-pub struct PyIngestResult {
+pub struct PyBatchResult {
     pub result: BatchResult,
 }
 
 #[pymethods]
-impl PyIngestResult {
+impl PyBatchResult {
     /// (device number, time in ms, digest, packed readings)
     #[getter]
     fn rows<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyList>> {

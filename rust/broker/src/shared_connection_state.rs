@@ -1,4 +1,4 @@
-//! A connection as other threads see it: a mailbox that they fill and that the connection's own task empties, and a waker for that task.
+//! A connection as other threads see it: what they leave for its task, which empties it, and a waker for that task.
 
 use std::collections::VecDeque;
 use std::task::Waker;
@@ -64,7 +64,7 @@ pub struct Subscription {
 
 /// What other threads leave for the connection's own task.
 #[derive(Default)]
-pub struct ConnectionMailbox {
+pub struct SharedConnectionState {
     /// Sequence numbers of inbound publishes that the service has acknowledged.
     pub acknowledged: Vec<u64>,
     pub pending_out: VecDeque<OutboundPublish>,
@@ -86,7 +86,7 @@ pub struct Connection {
     /// Unix milliseconds; 0 for a new session. Until then the resumed session was connected: what was sent to it before is
     /// acknowledged, or the broker sends it again.
     pub session_held_until_ms: i64,
-    pub mailbox: Mutex<ConnectionMailbox>,
+    pub shared_state: Mutex<SharedConnectionState>,
 }
 
 /// What became of a message for one connection.
@@ -100,35 +100,35 @@ pub enum EnqueueResult {
 }
 
 impl Connection {
-    /// Change the mailbox, then wake the connection's task.
-    pub fn update(&self, change: impl FnOnce(&mut ConnectionMailbox)) {
-        let mut mailbox = self.mailbox.lock();
-        change(&mut mailbox);
-        wake(mailbox);
+    /// Change the shared state, then wake the connection's task.
+    pub fn update(&self, change: impl FnOnce(&mut SharedConnectionState)) {
+        let mut shared_state = self.shared_state.lock();
+        change(&mut shared_state);
+        wake(shared_state);
     }
 
     pub fn acknowledge(&self, sequence: u64) {
-        self.update(|mailbox| mailbox.acknowledged.push(sequence));
+        self.update(|shared_state| shared_state.acknowledged.push(sequence));
     }
 
     /// The first reason counts.
     pub fn close(&self, reason: CloseReason) {
-        self.update(|mailbox| {
-            mailbox.close.get_or_insert(reason);
+        self.update(|shared_state| {
+            shared_state.close.get_or_insert(reason);
         });
     }
 
     pub fn is_open(&self) -> bool {
-        self.mailbox.lock().close.is_none()
+        self.shared_state.lock().close.is_none()
     }
 
     /// Queue a message if a subscription covers `topic`, which is relative to the device's prefix.
     pub fn enqueue(&self, topic: &str, message: &OutboundPublish, limit: usize) -> EnqueueResult {
-        let mut mailbox = self.mailbox.lock();
-        if mailbox.close.is_some() {
+        let mut shared_state = self.shared_state.lock();
+        if shared_state.close.is_some() {
             return EnqueueResult::NotSubscribed;
         }
-        let covering = mailbox
+        let covering = shared_state
             .subscriptions
             .iter()
             .filter(|subscription| filter_matches(&subscription.filter, topic));
@@ -143,7 +143,7 @@ impl Connection {
         if !self.accepts(message, qos) {
             return EnqueueResult::TooLarge;
         }
-        if mailbox.pending_out.len() >= limit {
+        if shared_state.pending_out.len() >= limit {
             return EnqueueResult::QueueFull;
         }
         let copy = OutboundPublish {
@@ -151,8 +151,8 @@ impl Connection {
             retain: retain && message.retain,
             ..message.clone()
         };
-        mailbox.pending_out.push_back(copy);
-        wake(mailbox);
+        shared_state.pending_out.push_back(copy);
+        wake(shared_state);
         EnqueueResult::Queued
     }
 
@@ -163,9 +163,9 @@ impl Connection {
 }
 
 /// Wake the connection's task, after the lock is released.
-fn wake(mut mailbox: MutexGuard<'_, ConnectionMailbox>) {
-    let waker = mailbox.waker.take();
-    drop(mailbox);
+fn wake(mut shared_state: MutexGuard<'_, SharedConnectionState>) {
+    let waker = shared_state.waker.take();
+    drop(shared_state);
     if let Some(waker) = waker {
         waker.wake();
     }
@@ -181,13 +181,13 @@ pub struct SessionState {
 
 impl SessionState {
     /// Take the session out of a connection. A QoS-0 message is not kept for a later connection.
-    pub fn take(mailbox: &mut ConnectionMailbox) -> Self {
-        let mut resend = std::mem::take(&mut mailbox.inflight_out);
-        resend.append(&mut mailbox.resend);
-        let mut pending = std::mem::take(&mut mailbox.pending_out);
+    pub fn take(shared_state: &mut SharedConnectionState) -> Self {
+        let mut resend = std::mem::take(&mut shared_state.inflight_out);
+        resend.append(&mut shared_state.resend);
+        let mut pending = std::mem::take(&mut shared_state.pending_out);
         pending.retain(|message| message.qos > 0);
         Self {
-            subscriptions: std::mem::take(&mut mailbox.subscriptions),
+            subscriptions: std::mem::take(&mut shared_state.subscriptions),
             resend,
             pending,
         }

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use super::message::{AckHandle, DeviceEvent, InboundMessage, QueuedMessage, TelemetryMessage};
-use crate::connection_mailbox::CloseReason;
+use crate::shared_connection_state::CloseReason;
 use crate::stats::BrokerStats;
 
 pub struct InboundBatch {
