@@ -63,7 +63,7 @@ ONLY_POSTGRESQL = (
     "RESERVE",
     "WRITER_POSITIONS",
 )
-ONLY_IN_CLUSTERS = {"device_sessions", "partition_states", "partitions_and_members"}
+ONLY_IN_CLUSTERS = {"device_connections", "partition_states", "partitions_and_members"}
 """Their statements run on PostgreSQL only; test_partition_plans.py looks at those plans."""
 SORTS_FEW_ROWS = {
     "accounts_users_and_projects.LIST_ACCOUNT_IDS",

@@ -111,7 +111,7 @@ class MosquittoDeviceLink:
         self._queue.close()
 
     def hold_partitions(self, partitions: Collection[int]) -> None:
-        """Read and send for the owner of these partitions of the log, as `mosquitto_sessions` says."""
+        """Read and send for the owner of these partitions of the log, as `mosquitto_service_connections` says."""
         self._sessions.hold(sessions_of(partitions))
         if not self._sessions.holds_main:
             self._cancel_retries()
