@@ -77,7 +77,7 @@ export function DialogForm({ title, intro, action, danger, send, done, mark = ()
   </form>`;
 }
 
-/* fields: see fields.js. `send(values)`; empty fields are left out of `values`. */
+/* fields: see form_fields.js. `send(values)`; empty fields are left out of `values`. */
 export function ask({ fields = [], send, ...frame }, options) {
   return openDialog(Ask, { fields, send, frame }, options);
 }
