@@ -123,12 +123,12 @@ async def test_a_reader_sees_nothing_of_an_open_transaction(world: StoredAccount
 
 
 async def test_writing_in_a_read_transaction_is_rejected(world: StoredAccount) -> None:
-    fact = DomainEvent(world.account.account_id, "login_failed", "no", NOW, "user")
+    emitted = DomainEvent(world.account.account_id, "login_failed", "no", NOW, "user")
     for write in (
         lambda tx: tx.devices.set_online(world.device.device_id, True),
         lambda tx: tx.events.append_many([an_event(world)]),
         lambda tx: tx.readings.add_many([(1, NOW, 1, b"x")]),
-        lambda tx: tx.emit(fact),
+        lambda tx: tx.emit(emitted),
     ):
         async with world.uow.read() as tx:
             with pytest.raises(ReadOnlyTransactionError):

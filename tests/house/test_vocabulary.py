@@ -14,7 +14,7 @@ ROOT = Path(__file__).resolve().parents[2]
 PYTHON = sorted(path for folder in ("src", "tests/support", "benches") for path in (ROOT / folder).rglob("*.py"))
 RUST = sorted(path for path in (ROOT / "rust").rglob("*.rs") if "target" not in path.parts)
 RETIRED_WORDS = """
-answerbook ask asked bell bells bulletin bulletins desk desks doorbell downlink errand errands facing glance glances greet greeting
+answerbook ask asked bell bells bulletin bulletins desk desks doorbell downlink errand errands facing fact facts glance glances greet greeting
 heard hearing hearings herald lane lanes leftovers mended neighbour neighbours nursery owe owed owes patience persona pour pouring
 rollcall said settle settled shelf shelves sight stretch stretches tally teller told turnstile uplink verdict visitor
 """

@@ -159,7 +159,7 @@ async def test_an_update_logs_the_fields_by_the_names_of_the_api(client: Client,
     path = f"/api/v1/devices/{await register(client)}"
     changes = {"location": "Yard", "appType": "PUMP", "name": "A", "externalId": "7"}
     assert (await client.put(path, json=changes, headers=as_person())).status_code == 200
-    (event,) = world.facts("device_updated")
+    (event,) = world.events_of_kind("device_updated")
     assert event.data == {"fields": sorted(changes)}
     assert event.description == "Device updated: appType, externalId, location, name"
 

@@ -385,8 +385,8 @@ class DeviceWorld:
                     )
             await self.reports.write_changes(changes)
 
-    def facts(self, kind: str) -> list[Any]:
-        return [fact for fact in self.uow.emitted_events if fact.kind == kind]
+    def events_of_kind(self, kind: str) -> list[Any]:
+        return [event for event in self.uow.emitted_events if event.kind == kind]
 
     async def dispatch_all(self) -> None:
         while await self.dispatch.send_queued():

@@ -108,11 +108,11 @@ class ScheduleWorld(DeviceWorld):
 
     def fired(self) -> list[tuple[str, int]]:
         """(edge, seconds late) of each `schedule_fired`."""
-        return [(fact.data["edge"], fact.data["lateSeconds"]) for fact in self.facts("schedule_fired")]
+        return [(event.data["edge"], event.data["lateSeconds"]) for event in self.events_of_kind("schedule_fired")]
 
     def skipped(self) -> list[tuple[str, str]]:
         """(edge, reason) of each `schedule_skipped`."""
-        return [(fact.data["edge"], fact.data["reason"]) for fact in self.facts("schedule_skipped")]
+        return [(event.data["edge"], event.data["reason"]) for event in self.events_of_kind("schedule_skipped")]
 
     async def define(self, device: Device, name: str, **fields: Any) -> None:
         await self.definitions.create(self.session(), device.device_id, CommandDefinitionInput(name=name, label=name, **fields))

@@ -142,14 +142,14 @@ class WebhookWorld:
         )
         async with self.uow.write() as tx:
             stored = await tx.devices.add(device)
-            await tx.emit(self.fact("device_registered", device.device_id))
+            await tx.emit(self.domain_event("device_registered", device.device_id))
         return stored  # type: ignore[no-any-return]
 
     async def key(self) -> KeyId:
         key_id = KeyId(self.ids.new_id(IdPrefix.KEY))
         async with self.uow.write() as tx:
             await tx.api_keys.add(ApiKey(key_id, ACCOUNT, "Robot", "sk_live_abcd", key_id.encode(), True, None, 0))
-            await tx.emit(self.fact("key_created"))
+            await tx.emit(self.domain_event("key_created"))
         return key_id
 
     async def grant(
@@ -158,7 +158,7 @@ class WebhookWorld:
         grant = await self.grant_of(key_id, device, project=project, expires_ms=expires_ms)
         async with self.uow.write() as tx:
             await tx.grants.add(grant)
-            await tx.emit(self.fact("grant_created"))
+            await tx.emit(self.domain_event("grant_created"))
         return grant
 
     async def grant_of(
@@ -183,7 +183,7 @@ class WebhookWorld:
     async def revoke(self, grant: Grant) -> None:
         async with self.uow.write() as tx:
             await tx.grants.delete(grant.grant_id)
-            await tx.emit(self.fact("grant_revoked"))
+            await tx.emit(self.domain_event("grant_revoked"))
 
     async def webhook(self, url: str, *devices: Device, project: bool = False) -> WebhookWithSecret:
         """A webhook of a new key with a grant on each device."""
@@ -194,13 +194,13 @@ class WebhookWorld:
             await self.grant(key_id, project=True)
         return await self.webhooks.create(self.session(), key_id=key_id, url=url)
 
-    def fact(self, kind: EventKind, device_id: DeviceId | None = None, **data: Any) -> DomainEvent:
+    def domain_event(self, kind: EventKind, device_id: DeviceId | None = None, **data: Any) -> DomainEvent:
         return DomainEvent(ACCOUNT, kind, kind, self.clock.now_ms(), "device", device_id, data)
 
     async def switch(self, device: Device, relay: str = "ON") -> None:
         """A relay change reported by the device."""
         async with self.uow.write() as tx:
-            await tx.emit(self.fact("relay_changed", device.device_id, relay=relay, triggeredBy="device"))
+            await tx.emit(self.domain_event("relay_changed", device.device_id, relay=relay, triggeredBy="device"))
 
     @contextlib.asynccontextmanager
     async def delivering(self) -> AsyncIterator[None]:

@@ -118,14 +118,14 @@ async def test_each_change_of_the_team_is_logged(world: HttpWorld, owner: Sessio
     member = await world.team.add_member(owner, email="grace@example.com", name="Grace", role=Role.MEMBER, password=PASSWORD)
     await world.team.update_member(owner, member.membership.membership_id, role=Role.ADMIN, name="Grace H")
     await world.team.remove_member(owner, member.membership.membership_id)
-    reported = [fact for fact in world.uow.emitted_events if fact.kind == "member_changed" and fact.source == owner.label]
-    assert [fact.description for fact in reported] == [
+    reported = [event for event in world.uow.emitted_events if event.kind == "member_changed" and event.source == owner.label]
+    assert [event.description for event in reported] == [
         "Grace was added as Member",
         "Grace is now Admin",
         "Grace is now called Grace H",
         "Grace H was removed",
     ]
-    assert {fact.address for fact in reported} == {"192.0.2.1"}
+    assert {event.address for event in reported} == {"192.0.2.1"}
 
 
 async def test_admins_create_rename_and_delete_projects(world: HttpWorld, owner: Session) -> None:

@@ -101,7 +101,7 @@ async def test_a_change_revokes_all_refresh_tokens_and_the_log_does_not_contain_
         kept = await tx.one_time_codes.get_for_update(owner.user_id)
     assert token.revoked_ms is not None
     assert code.encode() not in kept.code_hash
-    assert code not in " ".join(fact.description for fact in world.uow.emitted_events)
+    assert code not in " ".join(event.description for event in world.uow.emitted_events)
     assert NEW not in repr(world.uow.emitted_events)
 
 

@@ -34,7 +34,7 @@ async def fail_from(world: HttpWorld, address: str, times: int) -> None:
 
 
 def kinds(world: HttpWorld) -> list[str]:
-    return [fact.kind for fact in world.uow.emitted_events]
+    return [event.kind for event in world.uow.emitted_events]
 
 
 async def test_the_email_is_accepted_in_any_case_and_with_surrounding_spaces(world: HttpWorld, owner: Session) -> None:
@@ -117,7 +117,7 @@ async def test_concurrent_guesses_gain_nothing_over_sequential_ones(world: HttpW
 async def test_logins_are_logged_with_their_address_and_without_a_password(world: HttpWorld, owner: Session) -> None:
     await attempt(world, "my other password", ATTACKER)
     await attempt(world)
-    reported = {fact.kind: fact for fact in world.uow.emitted_events if fact.kind.startswith("login")}
+    reported = {event.kind: event for event in world.uow.emitted_events if event.kind.startswith("login")}
     assert reported["login_failed"].address == ATTACKER
     assert reported["login"].address == HOME
     assert "my other password" not in repr(world.uow.emitted_events)

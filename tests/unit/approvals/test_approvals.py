@@ -42,8 +42,8 @@ async def test_an_approved_command_runs_once_with_its_decision(world: ScheduleWo
     assert (approval.status, approval.execution_id) == (ApprovalStatus.APPROVED, execution_id)
     assert (approval.decided_by, approval.decided_ms) == (world.session().label, world.clock.now_ms())
     assert await world.sent(device) == ["FLUSH"]
-    (fact,) = world.facts("approval_decided")
-    assert fact.data["status"] == "APPROVED"
+    (event,) = world.events_of_kind("approval_decided")
+    assert event.data["status"] == "APPROVED"
 
 
 async def test_a_denied_command_never_runs(world: ScheduleWorld) -> None:
@@ -63,7 +63,7 @@ async def test_nobody_approves_their_own_request(world: ScheduleWorld) -> None:
     with pytest.raises(PermissionDenied) as own:
         await world.approvals.approve(admin, device.device_id, approval_id)
     assert own.value.code == "OWN_REQUEST"
-    assert [fact.data["code"] for fact in world.facts("approval_refused")] == ["OWN_REQUEST"]
+    assert [event.data["code"] for event in world.events_of_kind("approval_refused")] == ["OWN_REQUEST"]
     await world.approvals.deny(admin, device.device_id, approval_id)
 
 
@@ -85,7 +85,7 @@ async def test_of_a_hundred_concurrent_decisions_one_takes_effect(world: Schedul
     results = await asyncio.gather(*tries, *denials, return_exceptions=True)
     assert sum(isinstance(result, Conflict) for result in results) == 99
     assert await world.sent(device) == ["FLUSH"]
-    assert len(world.facts("approval_decided")) == 1
+    assert len(world.events_of_kind("approval_decided")) == 1
 
 
 async def test_a_decision_after_that_of_another_instance_rolls_back_the_command(world: ScheduleWorld) -> None:
@@ -139,7 +139,7 @@ async def test_a_command_that_is_no_longer_allowed_is_denied_and_stays_pending(
     assert refused.value.code == code
     assert (await stored(world, approval_id)).status is ApprovalStatus.PENDING
     assert await world.sent(device) == []
-    assert [fact.data["code"] for fact in world.facts("approval_refused")] == [code]
+    assert [event.data["code"] for event in world.events_of_kind("approval_refused")] == [code]
 
 
 async def test_a_request_counts_once_against_the_limit(world: ScheduleWorld) -> None:
@@ -160,7 +160,7 @@ async def test_after_a_day_a_request_expires_once(world: ScheduleWorld) -> None:
     with pytest.raises(Conflict, match="expired"):
         await world.approvals.approve(world.session(), device.device_id, approval_id)
     await asyncio.gather(*(world.approvals.expire_due() for _ in range(10)))
-    assert [fact.data["status"] for fact in world.facts("approval_decided")] == ["EXPIRED"]
+    assert [event.data["status"] for event in world.events_of_kind("approval_decided")] == ["EXPIRED"]
     assert await world.approvals.next_expiry_ms() is None
 
 

@@ -206,8 +206,8 @@ async def test_results_of_one_batch_see_those_before_them(world: DeviceWorld) ->
         CommandResultReport(off.execution_id, "done", relay=False),
         CommandResultReport(off.execution_id, "done", relay=False),
     )
-    assert [fact.data["relay"] for fact in world.facts("relay_changed")] == ["ON", "OFF"]
-    assert [fact.data["cmd"] for fact in world.facts("command_result")] == ["ON", "OFF"]
+    assert [event.data["relay"] for event in world.events_of_kind("relay_changed")] == ["ON", "OFF"]
+    assert [event.data["cmd"] for event in world.events_of_kind("command_result")] == ["ON", "OFF"]
     assert world.reports.ignored == {"duplicate": 1}
     async with world.uow.read() as tx:
         assert {one.status for one in await tx.executions.page(device.device_id, limit=9)} == {ExecutionStatus.DONE}

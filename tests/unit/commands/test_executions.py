@@ -84,13 +84,13 @@ async def test_an_execution_is_done_when_the_device_reports_it_not_when_it_is_se
     execution = await send(world, device)
     await says(world, device, execution.execution_id, "ack")
     assert (await stored(world, execution)).status is ExecutionStatus.ACKED
-    assert world.facts("command_result") == []
+    assert world.events_of_kind("command_result") == []
     await says(world, device, execution.execution_id, "done", relay=True, data={"watts": 3})
     done = await stored(world, execution)
     assert (done.status, done.finished_ms) == (ExecutionStatus.DONE, world.clock.now_ms())
     assert done.result == {"code": None, "relay": "ON", "data": {"watts": 3}}
-    (fact,) = world.facts("command_result")
-    assert (fact.data["status"], fact.source) == ("DONE", "device")
+    (event,) = world.events_of_kind("command_result")
+    assert (event.data["status"], event.source) == ("DONE", "device")
 
 
 async def test_an_error_is_a_failure_with_its_code(world: DeviceWorld) -> None:
@@ -98,7 +98,7 @@ async def test_an_error_is_a_failure_with_its_code(world: DeviceWorld) -> None:
     execution = await send(world, device)
     await says(world, device, execution.execution_id, "error", code="OVERHEATED")
     assert (await stored(world, execution)).status is ExecutionStatus.FAILED
-    assert world.facts("command_result")[0].data["code"] == "OVERHEATED"
+    assert world.events_of_kind("command_result")[0].data["code"] == "OVERHEATED"
 
 
 async def test_a_second_result_changes_nothing_and_is_counted(world: DeviceWorld) -> None:
@@ -108,7 +108,7 @@ async def test_a_second_result_changes_nothing_and_is_counted(world: DeviceWorld
     await says(world, device, execution.execution_id, "done")
     await says(world, device, execution.execution_id, "error")
     assert (await stored(world, execution)).status is ExecutionStatus.DONE
-    assert len(world.facts("command_result")) == 1
+    assert len(world.events_of_kind("command_result")) == 1
     assert world.reports.ignored == {"duplicate": 1, "late": 1}
 
 
@@ -206,7 +206,7 @@ class TestAbsence:
         assert await world.dispatch.next_expiry_ms() == execution.expires_ms
         assert not await world.dispatch.expire_batch()
         assert (await stored(world, execution)).status is ExecutionStatus.EXPIRED
-        assert world.facts("command_result")[0].data["code"] == "NOT_DELIVERED"
+        assert world.events_of_kind("command_result")[0].data["code"] == "NOT_DELIVERED"
         assert await world.dispatch.next_expiry_ms() is None
 
     async def test_a_sent_command_without_an_answer_times_out(self, world: DeviceWorld) -> None:
@@ -230,11 +230,11 @@ class TestAbsence:
         await says(world, device, silent.execution_id, "error")
         assert (await stored(world, silent)).status is ExecutionStatus.DONE
         assert (await stored(world, never)).status is ExecutionStatus.FAILED
-        told = [(fact.data["status"], fact.data.get("correctedFrom")) for fact in world.facts("command_result")]
+        told = [(event.data["status"], event.data.get("correctedFrom")) for event in world.events_of_kind("command_result")]
         assert sorted(told, key=str) == sorted(
             [("TIMED_OUT", None), ("EXPIRED", None), ("DONE", "TIMED_OUT"), ("FAILED", "EXPIRED")], key=str
         )
-        assert "DONE instead of TIMED_OUT" in world.facts("command_result")[2].description
+        assert "DONE instead of TIMED_OUT" in world.events_of_kind("command_result")[2].description
 
     async def test_an_end_that_the_device_itself_reported_stays(self, world: DeviceWorld) -> None:
         device = await world.device(online=True)
@@ -364,8 +364,8 @@ class TestRelay:
         device = await world.device(online=True)
         for on in (True, True, False):
             await relay(world, device, on)
-        assert [fact.data["relay"] for fact in world.facts("relay_changed")] == ["ON", "OFF"]
-        assert {fact.data["triggeredBy"] for fact in world.facts("relay_changed")} == {"device"}
+        assert [event.data["relay"] for event in world.events_of_kind("relay_changed")] == ["ON", "OFF"]
+        assert {event.data["triggeredBy"] for event in world.events_of_kind("relay_changed")} == {"device"}
 
     async def test_a_relay_change_is_caused_by_the_command_it_names(self, world: DeviceWorld) -> None:
         device = await world.device(online=True)
@@ -373,8 +373,8 @@ class TestRelay:
         execution = (await world.commands.submit(key, device.device_id, "ON")).execution
         assert execution is not None
         await relay(world, device, True, execution.execution_id)
-        (fact,) = world.facts("relay_changed")
-        assert (fact.data["triggeredBy"], fact.source) == ("apikey", key.label)
+        (event,) = world.events_of_kind("relay_changed")
+        assert (event.data["triggeredBy"], event.source) == ("apikey", key.label)
 
     async def test_an_old_command_or_one_of_another_device_is_no_cause(self, world: DeviceWorld) -> None:
         device, other = await world.device(online=True), await world.device(online=True)
@@ -382,21 +382,21 @@ class TestRelay:
         await relay(world, other, True, execution.execution_id)
         world.clock.forward(3_600_000)
         await relay(world, device, True, execution.execution_id)
-        assert {fact.data["triggeredBy"] for fact in world.facts("relay_changed")} == {"device"}
+        assert {event.data["triggeredBy"] for event in world.events_of_kind("relay_changed")} == {"device"}
 
     async def test_a_result_with_a_relay_state_updates_the_relay(self, world: DeviceWorld) -> None:
         device = await world.device(online=True)
         execution = await send(world, device)
         await says(world, device, execution.execution_id, "done", relay=True)
         await relay(world, device, True, execution.execution_id)
-        (fact,) = world.facts("relay_changed")
-        assert fact.data == {"relay": "ON", "triggeredBy": "user"}
+        (event,) = world.events_of_kind("relay_changed")
+        assert event.data == {"relay": "ON", "triggeredBy": "user"}
         assert (await world.stored(device.device_id)).relay is True
 
     async def test_a_relay_change_by_the_devices_schedule_is_reported_as_such(self, world: DeviceWorld) -> None:
         device = await world.device(online=True)
         await relay(world, device, True, by="sched")
-        assert world.facts("relay_changed")[0].data["triggeredBy"] == "schedule"
+        assert world.events_of_kind("relay_changed")[0].data["triggeredBy"] == "schedule"
 
 
 class TestStockFirmware:
@@ -405,7 +405,7 @@ class TestStockFirmware:
         execution = await send(world, device)
         await relay(world, device, True)
         assert (await stored(world, execution)).status is ExecutionStatus.DONE
-        assert world.facts("relay_changed")[0].data["triggeredBy"] == "user"
+        assert world.events_of_kind("relay_changed")[0].data["triggeredBy"] == "user"
 
     async def test_esphome_needs_no_answer_for_a_state_it_already_has(self, world: DeviceWorld) -> None:
         device = await world.device(online=True, profile=FirmwareProfile.ESPHOME)
@@ -427,7 +427,7 @@ class TestStockFirmware:
         device = await world.device(online=True, profile=FirmwareProfile.TASMOTA)
         execution = await send(world, device)
         await relay(world, device, True)
-        assert world.facts("relay_changed")[0].data["triggeredBy"] == "user"
+        assert world.events_of_kind("relay_changed")[0].data["triggeredBy"] == "user"
         assert (await stored(world, execution)).status is ExecutionStatus.SENT
         await says(world, device, execution.execution_id, "done")
         assert (await stored(world, execution)).status is ExecutionStatus.DONE
@@ -437,7 +437,7 @@ class TestStockFirmware:
         await world.definitions.create(world.session(), device.device_id, CommandDefinitionInput("SPIN", "Spin"))
         execution = await send(world, device, "SPIN")
         assert execution.status is ExecutionStatus.FAILED
-        assert world.facts("command_result")[0].data["code"] == "UNSUPPORTED"
+        assert world.events_of_kind("command_result")[0].data["code"] == "UNSUPPORTED"
 
 
 class TestWaiting:

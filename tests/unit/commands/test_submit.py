@@ -45,8 +45,8 @@ async def test_a_command_is_queued_and_logged_and_wakes_the_dispatcher(world: De
     assert execution.status is ExecutionStatus.QUEUED
     assert (execution.source, execution.grant_id) == (TriggeredBy.USER, None)
     assert execution.expires_ms == world.clock.now_ms() + 60_000
-    (fact,) = world.facts("command_sent")
-    assert fact.data["executionId"] == execution.execution_id
+    (event,) = world.events_of_kind("command_sent")
+    assert event.data["executionId"] == execution.execution_id
     assert world.wake_event.rings == rung + 1
 
 
@@ -118,7 +118,7 @@ async def test_a_denied_command_does_not_count_as_a_use_of_the_grant(world: Devi
     await world.commands.submit(key, device.device_id, "ON")
     with pytest.raises(RateLimited):
         await world.commands.submit(key, device.device_id, "ON")
-    assert len(world.facts("command_sent")) == 1
+    assert len(world.events_of_kind("command_sent")) == 1
 
 
 class TestApproval:

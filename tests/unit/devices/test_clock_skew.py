@@ -20,7 +20,7 @@ class Offsets:
         self.world.clock.forward(after_ms)
         self.service.on_offsets([(device_no, offset_ms)])
         await self.service.write_pending()
-        return [event.data["clockOffsetMs"] for event in self.world.facts("device_clock_skew")]
+        return [event.data["clockOffsetMs"] for event in self.world.events_of_kind("device_clock_skew")]
 
     async def shown(self, device_no: int) -> int | None:
         async with self.world.uow.read() as tx:
@@ -38,7 +38,7 @@ async def test_a_clock_ahead_is_told_at_once_then_hourly_or_when_it_changes(worl
     assert len(await offsets.measure(no, HOUR_MS, MINUTE_MS)) == 3
     assert len(await offsets.measure(no, HOUR_MS, HOUR_MS)) == 4
     assert await offsets.shown(no) == HOUR_MS
-    [event, *_] = world.facts("device_clock_skew")
+    [event, *_] = world.events_of_kind("device_clock_skew")
     assert event.device_id == device.device_id
     assert event.description.startswith("The clock of the device is 60 min ahead")
 
@@ -77,7 +77,7 @@ async def test_a_wrong_clock_of_the_service_does_not_flood_the_log(world: Device
     for told in (2, 4, 5):
         await offsets.service.write_pending()
         await offsets.service.write_pending()
-        assert len(world.facts("device_clock_skew")) == told
+        assert len(world.events_of_kind("device_clock_skew")) == told
         world.clock.forward(MINUTE_MS)
     assert offsets.service.skewed_messages == 6
 

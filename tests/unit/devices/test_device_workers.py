@@ -98,7 +98,7 @@ async def test_after_a_start_devices_that_do_not_return_are_announced_as_lost(wo
         await until(lambda: world.presence.next_due_ms() is not None)
         world.clock.forward(RESTART_GRACE_MS)
         wake.set()
-        await until(lambda: len(world.facts("device_offline")) == 1)
+        await until(lambda: len(world.events_of_kind("device_offline")) == 1)
     assert not (await world.stored(device.device_id)).is_online
 
 

@@ -26,13 +26,13 @@ async def test_an_event_tells_reason_and_count_and_the_next_one_comes_an_hour_la
         drops.count(device.device_no, "TOO_MANY_METRICS", 1)
         drops.count(999, "MALFORMED", 1)
         await drops.write_pending()
-    [event] = world.facts("device_message_dropped")
+    [event] = world.events_of_kind("device_message_dropped")
     assert (event.device_id, dict(event.data)) == (device.device_id, {"reason": "TOO_MANY_METRICS", "count": 3})
     assert "128 metrics" in event.description
     world.clock.ms += HOUR_MS
     drops.count(device.device_no, "TOO_MANY_METRICS", 1)
     await drops.write_pending()
-    assert [event.data["count"] for event in world.facts("device_message_dropped")] == [3, 4]
+    assert [event.data["count"] for event in world.events_of_kind("device_message_dropped")] == [3, 4]
 
 
 async def test_drops_are_written_later_when_the_database_is_away(world: DeviceWorld) -> None:
@@ -53,7 +53,7 @@ async def test_drops_are_written_later_when_the_database_is_away(world: DeviceWo
         await drops.write_pending()
     is_away.append(False)
     await drops.write_pending()
-    assert [event.data["count"] for event in world.facts("device_message_dropped")] == [3]
+    assert [event.data["count"] for event in world.events_of_kind("device_message_dropped")] == [3]
 
 
 async def test_memory_is_bounded(world: DeviceWorld, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -62,4 +62,4 @@ async def test_memory_is_bounded(world: DeviceWorld, monkeypatch: pytest.MonkeyP
     for reason in ("A", "B", "C"):
         drops.count(device.device_no, reason, 1)
     await drops.write_pending()
-    assert [event.data["reason"] for event in world.facts("device_message_dropped")] == ["A", "B"]
+    assert [event.data["reason"] for event in world.events_of_kind("device_message_dropped")] == ["A", "B"]

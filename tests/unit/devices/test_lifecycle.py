@@ -24,7 +24,7 @@ async def test_a_registered_device_is_pending_in_the_default_project_without_cre
     assert not found.device.is_active
     assert found.project.name == "Default"
     assert world.link.admitted == {}
-    assert [fact.device_id for fact in world.facts("device_registered")] == [device.device_id]
+    assert [event.device_id for event in world.events_of_kind("device_registered")] == [device.device_id]
 
 
 @pytest.mark.parametrize(
@@ -88,7 +88,7 @@ async def test_revoking_destroys_the_secret_shuts_out_and_says_offline(world: De
     revoked = await world.credentials.revoke(world.session(), device.device_id)
     assert revoked.status is DeviceStatus.REVOKED
     assert world.link.expelled == [device.device_id]
-    assert [fact.data["reason"] for fact in world.facts("device_offline")] == ["revoked"]
+    assert [event.data["reason"] for event in world.events_of_kind("device_offline")] == ["revoked"]
     async with world.uow.read() as tx:
         assert await tx.credentials.get_for_update(device.device_id) is None
 
@@ -172,7 +172,7 @@ async def test_a_deleted_device_is_gone_with_its_connection_and_its_readings_fol
     assert (await world.control.list_devices(world.session())).devices == []
     assert world.link.expelled == [device.device_id]
     assert world.deleted == [device.device_no]
-    assert len(world.facts("device_deleted")) == 1
+    assert len(world.events_of_kind("device_deleted")) == 1
     await world.erasure.erase_pending(at_once)
     assert await left_of(world, device.device_no) == 0
 

@@ -21,9 +21,9 @@ async def says(world: DeviceWorld, device_id: DeviceId, online: bool) -> None:
 
 def changes(world: DeviceWorld) -> list[str]:
     return [
-        f"{fact.kind.removeprefix('device_')}:{fact.data['reason']}"
-        for fact in world.uow.emitted_events
-        if fact.kind in ("device_online", "device_offline")
+        f"{event.kind.removeprefix('device_')}:{event.data['reason']}"
+        for event in world.uow.emitted_events
+        if event.kind in ("device_online", "device_offline")
     ]
 
 

@@ -8,9 +8,9 @@ NOW = 1
 
 def kinds(world: DeviceWorld) -> list[str]:
     return [
-        f"{fact.device_name} {fact.data['reason']}"
-        for fact in world.uow.emitted_events
-        if fact.kind in ("device_online", "device_offline")
+        f"{event.device_name} {event.data['reason']}"
+        for event in world.uow.emitted_events
+        if event.kind in ("device_online", "device_offline")
     ]
 
 

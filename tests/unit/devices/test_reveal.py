@@ -13,9 +13,9 @@ async def test_the_account_password_shows_the_credentials_and_the_call_is_on_the
     device = await world.device()
     shown = await world.credentials.reveal(world.session(), device.device_id, "secret")
     assert world.link.admitted[device.device_id][1] == shown.password
-    (fact,) = world.facts("credentials_revealed")
-    assert fact.source == world.session().label
-    assert fact.address == "192.0.2.1"
+    (event,) = world.events_of_kind("credentials_revealed")
+    assert event.source == world.session().label
+    assert event.address == "192.0.2.1"
 
 
 async def test_a_wrong_password_is_refused_and_on_the_record(world: DeviceWorld) -> None:
@@ -23,15 +23,15 @@ async def test_a_wrong_password_is_refused_and_on_the_record(world: DeviceWorld)
     with pytest.raises(PermissionDenied) as refused:
         await world.credentials.reveal(world.session(), device.device_id, "wrong")
     assert refused.value.code == "PASSWORD_MISMATCH"
-    assert [fact.data["code"] for fact in world.facts("credentials_reveal_refused")] == ["PASSWORD_MISMATCH"]
-    assert world.facts("credentials_revealed") == []
+    assert [event.data["code"] for event in world.events_of_kind("credentials_reveal_refused")] == ["PASSWORD_MISMATCH"]
+    assert world.events_of_kind("credentials_revealed") == []
 
 
 async def test_a_device_without_credentials_has_none_to_show(world: DeviceWorld) -> None:
     device = await world.device(active=False)
     with pytest.raises(NotFound):
         await world.credentials.reveal(world.session(), device.device_id, "secret")
-    assert len(world.facts("credentials_reveal_refused")) == 1
+    assert len(world.events_of_kind("credentials_reveal_refused")) == 1
 
 
 async def test_revoked_credentials_are_not_shown(world: DeviceWorld) -> None:
@@ -46,7 +46,7 @@ async def test_a_viewer_is_denied_and_the_denial_is_logged(world: DeviceWorld) -
     device = await world.device()
     with pytest.raises(PermissionDenied):
         await world.credentials.reveal(world.session(Role.VIEWER), device.device_id, "secret")
-    assert [fact.data["code"] for fact in world.facts("credentials_reveal_refused")] == ["ROLE_REQUIRED"]
+    assert [event.data["code"] for event in world.events_of_kind("credentials_reveal_refused")] == ["ROLE_REQUIRED"]
 
 
 async def test_guessing_the_password_is_throttled_even_for_the_right_one_until_the_window_is_over(

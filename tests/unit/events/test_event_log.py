@@ -1,4 +1,4 @@
-"""The log: what is written for a fact, who hears of it and when, and cursors."""
+"""The log: what is written for an event, who hears of it and when, and cursors."""
 
 from __future__ import annotations
 
@@ -68,7 +68,7 @@ async def test_the_feed_gets_an_event_only_after_the_commit(world: WebhookWorld)
     device = await world.device()
     listener.messages.clear()
     async with world.uow.write() as tx:
-        await tx.emit(world.fact("relay_changed", device.device_id, relay="ON"))
+        await tx.emit(world.domain_event("relay_changed", device.device_id, relay="ON"))
         assert not listener.messages
     [event] = listener.messages
     assert event.position > 0
@@ -88,7 +88,7 @@ async def test_a_change_that_is_rolled_back_emits_nothing(world: WebhookWorld) -
     world.recorder.feed = listener
     with contextlib.suppress(RuntimeError):
         async with world.uow.write() as tx:
-            await tx.emit(world.fact("relay_changed"))
+            await tx.emit(world.domain_event("relay_changed"))
             raise RuntimeError
     assert not listener.messages
     assert not (await world.events.page(world.session())).events

@@ -123,10 +123,10 @@ async def test_each_change_is_logged_and_announced(world: ScheduleWorld) -> None
     made = await world.granting.create(world.session(), device.device_id, draft(key.key_id, "ON"))
     await world.granting.update(world.session(), device.device_id, made.grant.grant_id, {"commands": ("OFF",)})
     await world.granting.delete(world.session(), device.device_id, made.grant.grant_id)
-    kinds = [fact.kind for fact in world.uow.emitted_events if fact.data.get("grantId") == made.grant.grant_id]
+    kinds = [event.kind for event in world.uow.emitted_events if event.data.get("grantId") == made.grant.grant_id]
     assert kinds == ["grant_created", "grant_updated", "grant_revoked"]
     assert world.grants_changed == [ACCOUNT] * 3
-    assert world.facts("grant_created")[0].address == world.session().address
+    assert world.events_of_kind("grant_created")[0].address == world.session().address
 
 
 async def test_explaining_access_does_not_count_against_the_rate_limit(world: ScheduleWorld) -> None:

@@ -164,5 +164,5 @@ async def test_each_change_of_a_key_is_logged(world: HttpWorld, owner: Session) 
     await world.keys.update(owner, made.key.key_id, enabled=False)
     await world.keys.update(owner, made.key.key_id, enabled=False)
     await world.keys.delete(owner, made.key.key_id)
-    reported = [fact.kind for fact in world.uow.emitted_events if fact.kind.startswith("key_")]
+    reported = [event.kind for event in world.uow.emitted_events if event.kind.startswith("key_")]
     assert reported == ["key_created", "key_changed", "key_deleted"]

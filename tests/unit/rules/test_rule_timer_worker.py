@@ -87,7 +87,7 @@ async def test_a_due_rule_fires_once_when_the_database_takes_it(
         await until_commands(world, other, ["OFF"])
         assert not ingest.errors
         assert world.engine.next_timer_ms() is None
-    assert [fact.device_id for fact in world.facts("rule_matched")].count(refused.device_id) == 1
+    assert [event.device_id for event in world.events_of_kind("rule_matched")].count(refused.device_id) == 1
 
 
 async def test_a_refused_rule_whose_condition_ended_meanwhile_does_not_fire(

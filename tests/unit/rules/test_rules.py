@@ -21,7 +21,7 @@ async def test_a_rule_fires_once_while_it_stays_matched_and_again_after_it_clear
     for reading, commands in [(31, 1), (32, 1), (29, 1), (31, 2)]:
         await world.report(device, temperature=reading)
         assert await world.commands_of(device) == ["OFF"] * commands
-    assert len(world.facts("rule_matched")) == 2
+    assert len(world.events_of_kind("rule_matched")) == 2
 
 
 async def test_what_a_rule_last_matched_is_stored_with_the_reading(world: TelemetryWorld) -> None:
@@ -109,7 +109,7 @@ async def test_a_command_that_came_to_need_approval_later_does_not_run_and_the_l
         await tx.definitions.add(guarded)
     await world.report(device, temperature=31)
     assert await world.commands_of(device) == []
-    [skipped] = world.facts("rule_skipped")
+    [skipped] = world.events_of_kind("rule_skipped")
     assert skipped.data["code"] == "COMMAND_NEEDS_APPROVAL"
 
 
@@ -175,7 +175,7 @@ async def test_of_two_rules_with_the_same_command_the_lower_priority_runs_and_th
     await world.rule(device, name="first", priority=1)
     await world.report(device, temperature=31)
     assert await world.commands_of(device) == ["OFF"]
-    [lost] = world.facts("rule_suppressed")
+    [lost] = world.events_of_kind("rule_suppressed")
     assert "'second'" in lost.description
     assert "'first'" in lost.description
 
@@ -191,7 +191,7 @@ async def test_a_looping_rule_is_disabled_with_a_reason(world: TelemetryWorld) -
     after = await world.rules.get(world.session(), device.device_id, rule.rule_id)
     assert not after.enabled
     assert after.disabled_reason is not None
-    assert len(world.facts("rule_disabled")) == 1
+    assert len(world.events_of_kind("rule_disabled")) == 1
 
 
 async def test_a_device_takes_a_bounded_number_of_rules(world: TelemetryWorld) -> None:

@@ -34,12 +34,12 @@ async def test_the_fired_event_names_slot_edge_command_and_delay(world: Schedule
     device = await world.device(online=True)
     shown = await world.put(device, NOW + 60, NOW + 120, slot=3)
     await world.fire(NOW + 63)
-    (fact,) = world.facts("schedule_fired")
+    (emitted,) = world.events_of_kind("schedule_fired")
     assert (
-        fact.data.items()
+        emitted.data.items()
         >= {"scheduleId": shown.schedule.schedule_id, "slot": 3, "edge": "on", "command": "ON", "lateSeconds": 3}.items()
     )
-    assert (fact.device_id, fact.source) == (device.device_id, f"schedule:{shown.schedule.schedule_id}")
+    assert (emitted.device_id, emitted.source) == (device.device_id, f"schedule:{shown.schedule.schedule_id}")
     assert (await world.slot(device, 3)).last_outcome is EdgeOutcome.FIRED_LATE
 
 
@@ -108,8 +108,8 @@ async def test_a_month_of_missed_days_becomes_one_edge(world: ScheduleWorld) -> 
     await world.put(device, NOW + 60, NOW + HOUR, rrule="FREQ=DAILY")
     await world.fire(NOW + 30 * DAY + 5 * MINUTE)
     assert world.fired() == [("on", 4 * MINUTE)]
-    (fact,) = world.facts("schedule_skipped")
-    assert (fact.data["reason"], fact.data["edges"]) == ("SUPERSEDED", 60)
+    (emitted,) = world.events_of_kind("schedule_skipped")
+    assert (emitted.data["reason"], emitted.data["edges"]) == ("SUPERSEDED", 60)
     assert (await world.slot(device)).next_fire_ts == NOW + 30 * DAY + HOUR
 
 

@@ -129,10 +129,10 @@ async def test_approval_requests_expire_at_their_deadline(world: ScheduleWorld) 
     await world.commands.submit(world.session(Role.ADMIN), device.device_id, "FLUSH")
     async with running(ApprovalExpiryWorker(approvals=world.approvals, clock=world.clock, wake_event=wake)):
         await loop_turns()
-        assert world.facts("approval_decided") == []
+        assert world.events_of_kind("approval_decided") == []
         world.clock.forward(APPROVAL_TTL_MS)
         wake.set()
-        await eventually(lambda: len(world.facts("approval_decided")) == 1)
+        await eventually(lambda: len(world.events_of_kind("approval_decided")) == 1)
 
 
 async def test_plans_are_published_at_the_start_and_after_each_change(world: ScheduleWorld) -> None:
