@@ -15,10 +15,10 @@ from contextlib import contextmanager
 
 import msgspec
 
+from domain.events.access_changes import is_access_change
 from domain.events.event_log_cursor import EventLogCursor
 from domain.events.feed_model import FeedFilter, FeedFrame
 from domain.events.model import Event
-from domain.events.policy import is_access_change
 from domain.kernel.ids import AccountId, DeviceId
 
 MAX_QUEUE_LENGTH = 10_000

@@ -7,8 +7,9 @@ import pytest
 from adapters.crypto.key_ring import KeyRing
 from adapters.crypto.vault import AesVault
 from domain.kernel.errors import SecretUnreadable, Unavailable
-from domain.webhooks import sealed_url
-from domain.webhooks.sealed_url import WebhookUrlSealingMigration, open_url, seal_url
+from domain.webhooks import url_sealing_migration
+from domain.webhooks.sealed_url import open_url, seal_url
+from domain.webhooks.url_sealing_migration import WebhookUrlSealingMigration
 from support.storage import StoredAccount, a_webhook
 
 URL = "https://example.org:8443/hook?token=secret"
@@ -27,7 +28,7 @@ class VaultThatFails(AesVault):
 async def test_an_interrupted_start_leaves_whole_batches_and_the_next_one_seals_the_rest(
     world: StoredAccount, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(sealed_url, "SEAL_BATCH_ROWS", 2)
+    monkeypatch.setattr(url_sealing_migration, "SEAL_BATCH_ROWS", 2)
     ring = KeyRing.generate()
     vault = AesVault(ring)
     plain = [a_webhook(world, origin=URL, sealed_url=None) for _ in range(5)]

@@ -25,7 +25,7 @@ from app.wiring.http_server import LISTEN_BACKLOG, bind_http_sockets, hypercorn_
 from app.workers.standby_takeover import StandbyTakeoverWorker
 from domain.ingest.engine_restore import restore_engine
 from domain.kernel.errors import Unavailable
-from domain.webhooks.sealed_url import WebhookUrlSealingMigration
+from domain.webhooks.url_sealing_migration import WebhookUrlSealingMigration
 
 if TYPE_CHECKING:
     from adapters.stream.worker_process_feed_bus import WorkerProcessFeedBus

@@ -17,9 +17,9 @@ from dataclasses import field
 
 from app.workers.due_task_worker import DueTaskWorker
 from app.workers.wake_event import WakeEvent
+from domain.events.access_changes import is_access_change
 from domain.events.event_log_cursor import EventLogCursor
 from domain.events.feed_model import FeedFilter
-from domain.events.policy import is_access_change
 from domain.events.ports import FeedHub, HasEvents
 from domain.feed.watched_devices import WatchedDeviceFinder
 from domain.kernel.service_class import service

@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 from typing import Protocol
 
 from domain.approvals.ports import HasApprovals
-from domain.commands import policy
+from domain.commands import command_checks
 from domain.commands.approval_removal_policy import approval_names, check_nothing_waits, find_waiting_devices
 from domain.commands.command_definitions import CommandDefinitionInput
 from domain.commands.model import CommandDefinition
@@ -126,8 +126,8 @@ class DeviceTypeService:
         now_ms: int,
         existing: dict[str, CommandDefinition],
     ) -> Sequence[CommandDefinition]:
-        if len(definition_inputs) > policy.MAX_DEFINITIONS:
-            raise ValidationFailed.for_field("commands", f"may have at most {policy.MAX_DEFINITIONS} commands.")
+        if len(definition_inputs) > command_checks.MAX_DEFINITIONS:
+            raise ValidationFailed.for_field("commands", f"may have at most {command_checks.MAX_DEFINITIONS} commands.")
         names = [definition_input.name for definition_input in definition_inputs]
         duplicates = {name for name in names if names.count(name) > 1}
         if duplicates:
@@ -142,7 +142,7 @@ class DeviceTypeService:
                 previous.created_ms if previous else now_ms,
                 device_type_id=device_type.device_type_id,
             )
-            policy.check_definition(definition, self._validator)
+            command_checks.check_definition(definition, self._validator)
             definitions.append(definition)
         return definitions
 

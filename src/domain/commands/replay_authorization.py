@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from domain.commands import policy
+from domain.commands.effective_definitions import find_definition
 from domain.commands.model import CommandContext, CommandKind
 from domain.grants.authorizer import Authorizer
 from domain.grants.ports import AuthorizationTx
@@ -31,7 +31,7 @@ async def end_replay(
 
     Raises ReplayRollbackError, or PermissionDenied as `Authorizer.authorize` does."""
     for cmd in cmds:
-        definition = policy.find_definition(context, cmd)
+        definition = find_definition(context, cmd)
         is_query = definition is not None and definition.kind is CommandKind.QUERY
         if run_later:
             await authorizer.authorize_later(tx, caller, context.device, command=cmd, is_query=is_query, now_ms=now_ms)

@@ -14,11 +14,12 @@ from typing import Protocol
 from domain.accounts.ports import HasUsers
 from domain.approvals.model import Approval
 from domain.approvals.ports import HasApprovals
-from domain.commands import policy
+from domain.commands import command_checks
 from domain.commands.approval_requests import create_approval, resolve_requester
 from domain.commands.command_context import get_context, get_context_for_caller, load_contexts
 from domain.commands.command_events import approval_requested_event, command_sent_event
 from domain.commands.dispatch_queue import DispatchQueue, QueuedCommand
+from domain.commands.effective_definitions import effective_definitions, require_definition
 from domain.commands.model import (
     DEFAULT_TTL_MS,
     AutomationCommand,
@@ -88,7 +89,7 @@ class CommandService:
         Raises, in this order: NotFound; ValidationFailed `UNKNOWN_COMMAND`, `INVALID_PARAMS`; PermissionDenied
         `DEVICE_DISABLED`; what the authorizer raises; Conflict `TOO_MANY_QUEUED`."""
         ttl_ms = DEFAULT_TTL_MS if ttl_ms is None else ttl_ms
-        policy.check_ttl(ttl_ms)
+        command_checks.check_ttl(ttl_ms)
         now_ms = self.clock.now_ms()
         async with self.uow.write(caller, Role.VIEWER) as tx:  # the authorizer asks for the role or grant that the command needs
             context = await get_context_for_caller(tx, caller, device_id)
@@ -103,13 +104,13 @@ class CommandService:
         if caller.is_replay:
             await end_replay(self.authorizer, tx, caller, context, [request.cmd], now_ms)
         definition = self._require_definition(context, request)
-        policy.check_accepts_commands(context.device)
-        has_room = definition.requires_approval or not policy.is_queue_full(context)
+        command_checks.check_accepts_commands(context.device)
+        has_room = definition.requires_approval or not command_checks.is_queue_full(context)
         permit = await self._authorize(tx, caller, context.device, definition, now_ms, spend=has_room, grants=context.grants)
         if definition.requires_approval and permit.subject_to_approval:
             approval = await self._request_approval(tx, caller, request, permit.grant_id, now_ms)
             return CommandSubmission(approval=approval, quota=permit.quota)
-        policy.reserve_slot(context)
+        command_checks.reserve_slot(context)
         execution = self._new_execution(caller, request, TriggeredBy.of(caller), permit.grant_id, now_ms)
         await self._queue(tx, [(caller, QueuedCommand(context.device, execution))], now_ms, request.reason)
         return CommandSubmission(execution=execution, quota=permit.quota)
@@ -117,7 +118,7 @@ class CommandService:
     async def effective_definitions(self, tx: HasCommandDefinitions, device: Device) -> Sequence[CommandDefinition]:
         """The device's commands, one definition per name."""
         of_type = [] if device.device_type_id is None else await tx.definitions.list_by_device_type(device.device_type_id)
-        return policy.effective_definitions(of_type, await tx.definitions.list_by_device(device.device_id))
+        return effective_definitions(of_type, await tx.definitions.list_by_device(device.device_id))
 
     async def check_unattended(
         self, tx: AutomationTx, caller: Session, device: Device, cmd: str, params: Json, now_ms: int
@@ -126,7 +127,7 @@ class CommandService:
         PermissionDenied."""
         context = (await load_contexts(tx, [device]))[device.device_id]
         definition = self._require_definition(context, CommandRequest(device, cmd, params, DEFAULT_TTL_MS))
-        policy.check_needs_no_approval(definition)
+        command_checks.check_needs_no_approval(definition)
         is_query = definition.kind is CommandKind.QUERY
         await self.authorizer.authorize_later(tx, caller, device, command=cmd, is_query=is_query, now_ms=now_ms)
         return definition
@@ -173,17 +174,17 @@ class CommandService:
         context = await get_context(tx, device.account_id, device.device_id, None)
         request = CommandRequest(context.device, approval.cmd, approval.params, approval.ttl_ms, approval.reason)
         definition = self._require_definition(context, request)
-        policy.check_accepts_commands(context.device)
+        command_checks.check_accepts_commands(context.device)
         caller = await resolve_requester(tx, approval, now_ms)
         permit = await self._authorize(tx, caller, context.device, definition, now_ms, spend=False)
-        policy.reserve_slot(context)
+        command_checks.reserve_slot(context)
         execution = self._new_execution(caller, request, TriggeredBy.of(caller), permit.grant_id, now_ms, approval.approval_id)
         await self._queue(tx, [(caller, QueuedCommand(context.device, execution))], now_ms, approval.reason)
         return execution.execution_id
 
     def _require_definition(self, context: CommandContext, request: CommandRequest) -> CommandDefinition:
-        definition = policy.require_definition(context, request.cmd)
-        policy.check_params(definition, request.params, self.validator)
+        definition = require_definition(context, request.cmd)
+        command_checks.check_params(definition, request.params, self.validator)
         return definition
 
     def _check_before_permission(
@@ -193,9 +194,9 @@ class CommandService:
         context = contexts[command.request.device.device_id]
         try:
             definition = self._require_definition(context, command.request)
-            policy.check_accepts_commands(command.request.device)
-            policy.check_needs_no_approval(definition)
-            policy.reserve_slot(context)
+            command_checks.check_accepts_commands(command.request.device)
+            command_checks.check_needs_no_approval(definition)
+            command_checks.reserve_slot(context)
         except DomainError as error:
             return error
         return definition
@@ -208,7 +209,7 @@ class CommandService:
         now_ms: int,
     ) -> Execution | DomainError:
         if isinstance(permit, DomainError):
-            policy.release_slot(contexts[command.request.device.device_id])
+            command_checks.release_slot(contexts[command.request.device.device_id])
             return permit
         return self._new_execution(command.caller, command.request, command.triggered_by, permit.grant_id, now_ms)
 

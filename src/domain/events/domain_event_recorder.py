@@ -10,10 +10,9 @@ from collections.abc import Sequence
 from typing import Generic, TypeVar
 
 from domain.events.hash_chain import ChainHasher, chain_events
-from domain.events.model import Event
-from domain.events.policy import to_event
+from domain.events.model import PUBLIC_TYPES, Event
 from domain.events.ports import EventLogTx, FeedPublisher, TransactionEventObserver
-from domain.kernel.domain_events import DomainEvent
+from domain.kernel.domain_events import DomainEvent, JsonObject
 from domain.kernel.ids import DeviceId, EventId, IdGenerator, IdPrefix
 from domain.kernel.service_class import service
 
@@ -67,3 +66,32 @@ class DomainEventRecorder(Generic[TxT]):
                 self.feed.publish(event)
 
         tx.after_commit(publish)
+
+
+def to_event(event: DomainEvent, event_id: EventId, device_name: str | None) -> Event:
+    """The row of the log for an event, not yet stored."""
+    return Event(
+        position=0,
+        event_id=event_id,
+        account_id=event.account_id,
+        device_id=event.device_id,
+        device_name=device_name,
+        kind=event.kind,
+        description=event.description,
+        at_ms=event.at_ms,
+        source=event.source,
+        address=event.address,
+        payload=public_payload(event, event_id) if event.kind in PUBLIC_TYPES else dict(event.data),
+    )
+
+
+def public_payload(event: DomainEvent, event_id: EventId) -> JsonObject:
+    """The payload for feed and webhooks. Fields of the envelope override data of the same name."""
+    return {
+        **event.data,
+        "type": event.kind,
+        "eventId": event_id,
+        "accountId": event.account_id,
+        "deviceId": event.device_id,
+        "timestamp": event.at_ms,
+    }

@@ -2,11 +2,16 @@
 
 from __future__ import annotations
 
+import base64
+import hashlib
 from dataclasses import dataclass
 
 from domain.events.event_log_cursor import EventLogCursor
 from domain.events.model import PUBLIC_TYPES, TELEMETRY
-from domain.kernel.ids import AccountId, DeviceId
+from domain.kernel.ids import AccountId, DeviceId, EventId, IdPrefix
+
+_READING_ID_BYTES = 15
+"""24 characters: 120 bits."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,3 +67,10 @@ class ReadingAsEvent:
     value: float | None
     text: str | None
     unit: str | None
+
+
+def reading_event_id(device_id: DeviceId, at_ms: int, metric: str, value: float | None, text: str | None) -> EventId:
+    """Derived from the reading, so that a message which is delivered twice is the same event to every receiver."""
+    content = f"{device_id}\n{at_ms}\n{metric}\n{value!r}\n{text!r}".encode("utf-8", "surrogatepass")
+    digest = hashlib.sha256(content).digest()[:_READING_ID_BYTES]
+    return EventId(f"{IdPrefix.EVENT}_{base64.b32encode(digest).decode().lower()}")

@@ -8,9 +8,8 @@ from typing import Protocol
 
 from domain.devices.load_and_save_device import get_device
 from domain.devices.ports import HasDevices
-from domain.events.feed_model import ReadingAsEvent
+from domain.events.feed_model import ReadingAsEvent, reading_event_id
 from domain.events.model import NO_SEARCH, TELEMETRY, Event, EventSearch
-from domain.events.policy import DEFAULT_LIMIT, MAX_COUNTED_READINGS, MAX_LIMIT, reading_event_id
 from domain.events.ports import HasEvents, ReadingsAsEventsQuery
 from domain.kernel.caller import Role, Session
 from domain.kernel.clock import Clock
@@ -18,6 +17,11 @@ from domain.kernel.cursors import DEVICE_EVENTS, EVENTS, decode_cursor, encode_c
 from domain.kernel.errors import ValidationFailed
 from domain.kernel.ids import DeviceId
 from domain.kernel.unit_of_work import UnitOfWork
+
+DEFAULT_LIMIT = 50
+MAX_LIMIT = 200
+MAX_COUNTED_READINGS = 10_000
+"""Readings have no counter: counting more of them would read the whole history for every page."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -14,7 +14,7 @@ from typing import Any, Generic, Protocol, TypeVar
 
 from domain.accounts.ports import HasUsers
 from domain.approvals.ports import HasApprovals
-from domain.commands import policy
+from domain.commands import command_checks
 from domain.commands.command_context import get_context_for_caller
 from domain.commands.model import DEFAULT_TTL_MS, CommandRequest
 from domain.commands.ports import AutomationTx, HasCommandContexts
@@ -99,7 +99,7 @@ class GroupBulkActionService:
         self, caller: Session | ApiKeyCaller, group_id: GroupId, command: GroupCommandInput
     ) -> GroupActionReport[CommandSubmission]:
         """Raises NotFound; ValidationFailed for a wrong `ttlSeconds`."""
-        policy.check_ttl(DEFAULT_TTL_MS if command.ttl_ms is None else command.ttl_ms)
+        command_checks.check_ttl(DEFAULT_TTL_MS if command.ttl_ms is None else command.ttl_ms)
         async with self.uow.write(caller, Role.VIEWER, locks_account=True) as tx:
             return await self._send(tx, caller, group_id, command)
 
@@ -107,7 +107,7 @@ class GroupBulkActionService:
         self, caller: Session | ApiKeyCaller, group_id: GroupId, command: GroupCommandInput
     ) -> GroupActionReport[CommandSubmission]:
         """What `send` would report now: the same, rolled back. Its ids do not exist."""
-        policy.check_ttl(DEFAULT_TTL_MS if command.ttl_ms is None else command.ttl_ms)
+        command_checks.check_ttl(DEFAULT_TTL_MS if command.ttl_ms is None else command.ttl_ms)
         try:
             async with self.uow.write(caller, Role.VIEWER, locks_account=True) as tx:
                 raise _PreviewRollbackError(await self._send(tx, caller, group_id, command))

@@ -15,8 +15,8 @@ from typing import Protocol
 
 from domain.accounts.ports import HasAccounts
 from domain.approvals.ports import HasApprovals
+from domain.commands.effective_definitions import effective_definitions
 from domain.commands.model import Execution
-from domain.commands.policy import effective_definitions
 from domain.commands.ports import HasCommandDefinitions
 from domain.commands.service import CommandService
 from domain.devices.model import Device

@@ -10,8 +10,8 @@ from contextlib import nullcontext
 from dataclasses import dataclass, replace
 from typing import Any
 
+from domain.commands.command_checks import action_fault
 from domain.commands.model import CommandDefinition
-from domain.commands.policy import action_fault
 from domain.commands.service import CommandService
 from domain.devices.load_and_save_device import get_device
 from domain.devices.model import Device

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from domain.devices.model import Device
+from domain.events.feed_model import reading_event_id
 from domain.events.model import TELEMETRY, Event
-from domain.events.policy import reading_event_id
 
 
 def reading_event(device: Device, at_ms: int, metric: str, value: float | None, text: str | None, unit: str | None) -> Event:

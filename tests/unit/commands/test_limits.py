@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
+from domain.commands import command_checks as commands
 from domain.commands import device_types
-from domain.commands import policy as commands
 from domain.commands.command_definitions import CommandDefinitionInput
 from domain.devices import registration as devices
 from domain.devices.registration import DeviceRegistrationInput

@@ -5,6 +5,7 @@ from typing import Any
 import pytest
 
 from domain.approvals.model import ApprovalStatus
+from domain.commands.command_checks import MAX_OPEN_EXECUTIONS
 from domain.commands.command_definitions import CommandDefinitionInput
 from domain.commands.model import (
     DEFAULT_TTL_MS,
@@ -15,7 +16,6 @@ from domain.commands.model import (
     ExecutionStatus,
     TriggeredBy,
 )
-from domain.commands.policy import MAX_OPEN_EXECUTIONS
 from domain.devices.model import Device
 from domain.grants.model import GrantSubject, Scope
 from domain.kernel.caller import Role, Session, SystemCaller

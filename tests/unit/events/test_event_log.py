@@ -8,9 +8,9 @@ from typing import Any
 import pytest
 
 from adapters.feed_hub import InProcessFeedHub
+from domain.events.access_changes import is_access_change
 from domain.events.feed_model import FeedFilter
 from domain.events.model import PUBLIC_TYPES, Event
-from domain.events.policy import is_access_change
 from domain.kernel.errors import NotFound
 from domain.kernel.ids import DeviceId
 from support.webhook_world import ACCOUNT, WebhookWorld

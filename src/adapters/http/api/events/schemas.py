@@ -9,8 +9,7 @@ from pydantic import Field
 from adapters.http.core.schemas import IdText, InstantMs, QueryParameters, ResponseModel
 from domain.audit.export_selection import AuditSelection
 from domain.events.model import EventSearch
-from domain.events.policy import DEFAULT_LIMIT, MAX_LIMIT
-from domain.events.service import EventView
+from domain.events.service import DEFAULT_LIMIT, MAX_LIMIT, EventView
 from domain.kernel.domain_events import EventKind
 
 PageLimit = Annotated[int, Field(ge=1, le=MAX_LIMIT)]
