@@ -28,10 +28,10 @@ from sqlalchemy import text
 
 from adapters.id_generator import RandomIdGenerator
 from adapters.storage.sql.database import SqlDatabase
-from adapters.storage.sql.db_session import POSTGRES, SQLITE
 from adapters.storage.sql.repositories import event_retention
 from adapters.storage.sql.repositories import events as queries
 from adapters.storage.sql.repositories.event_writer_numbers import RESERVE_POSITIONS
+from adapters.storage.sql.repository_session import POSTGRES, SQLITE
 from domain.accounts.model import Account
 from domain.events.domain_event_recorder import DomainEventRecorder
 from domain.events.event_log_cursor import EventLogCursor

@@ -67,7 +67,7 @@ class RecurrenceError(ValueError):
 
 
 @dataclass(frozen=True, slots=True)
-class RecurrenceUntil:
+class RRuleUntil:
     """The last local or UTC time; a date without a time means the end of that day."""
 
     last: datetime
@@ -81,7 +81,7 @@ class RecurrenceRule:
     freq: str
     interval: int
     count: int | None
-    until: RecurrenceUntil | None
+    until: RRuleUntil | None
     week_start: int
     by_day: tuple[tuple[int, int], ...]
     by_parts: dict[str, tuple[int, ...]]
@@ -172,7 +172,7 @@ def _period_end(begin: datetime, freq: str) -> datetime:
     return (midnight + timedelta(days=32)).replace(day=1)
 
 
-def _local_until(until: RecurrenceUntil, zone: ZoneInfo) -> datetime:
+def _local_until(until: RRuleUntil, zone: ZoneInfo) -> datetime:
     if not until.is_utc:
         return until.last
     return until.last.replace(tzinfo=UTC).astimezone(zone).replace(tzinfo=None)
@@ -264,15 +264,15 @@ def _parse_week_start(text: str) -> int:
     return _WEEKDAYS.index(text)
 
 
-def _parse_until(text: str) -> RecurrenceUntil:
+def _parse_until(text: str) -> RRuleUntil:
     match = _UNTIL_PATTERN.fullmatch(text)
     try:
         if match is None:
             raise ValueError
         day = datetime.strptime(match[1], "%Y%m%d")  # noqa: DTZ007 - a local time without a zone is what is meant
         if match[2] is None:
-            return RecurrenceUntil(datetime.combine(day, time(23, 59, 59)), False)
+            return RRuleUntil(datetime.combine(day, time(23, 59, 59)), False)
         clock = datetime.strptime(match[2], "%H%M%S").time()  # noqa: DTZ007
-        return RecurrenceUntil(datetime.combine(day, clock), bool(match[3]))
+        return RRuleUntil(datetime.combine(day, clock), bool(match[3]))
     except ValueError:
         raise RecurrenceError("rrule", "UNTIL must be a date such as 20271231, or a time such as 20271231T200000Z.") from None

@@ -10,8 +10,8 @@ import asyncpg
 import pytest
 
 from adapters.storage.sql import SqlDatabase
-from adapters.storage.sql.db_session import POSTGRES
 from adapters.storage.sql.repositories import partition_states
+from adapters.storage.sql.repository_session import POSTGRES
 from domain.partitions.device_hash import hash_range
 from support import postgres
 from support.empty_database import bare_postgres

@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 from sqlalchemy import text
 
-from adapters.storage.sql.db_session import LOOK_UP
+from adapters.storage.sql.repository_session import LOOK_UP
 from adapters.storage.sql.sqlite.backend import SqliteBackend
 from adapters.storage.sql.sqlite.connection import PipelinedConnection
 from adapters.storage.sql.sqlite.look_up_connection import SqliteLookUpConnection

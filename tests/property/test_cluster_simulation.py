@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from domain.partitions.instance_lease import InstanceLease, LeasePollResponse
+from domain.partitions.instance_lease import InstanceLease, PeerLeaseResponse
 from domain.partitions.instance_liveness import OWN_LEASE_MS
 from domain.partitions.model import Partition, PartitionLogAdvance
 from support.cluster_simulation import ClusterSimulation, Size, Violation
@@ -53,7 +53,7 @@ def test_the_simulation_notices_an_epoch_that_does_not_count(monkeypatch: pytest
     [
         {"_expected": lambda lease: frozenset()},
         {"prolong": lambda lease, polled_ms: setattr(lease, "_permitted_until_ms", polled_ms + 3 * OWN_LEASE_MS)},
-        {"answer": lambda lease, question: LeasePollResponse(lease._renewed_ms_ago(), [])},
+        {"answer": lambda lease, question: PeerLeaseResponse(lease._renewed_ms_ago(), [])},
     ],
     ids=["silence counts as an answer", "answers hold for too long", "revoked devices are not named"],
 )

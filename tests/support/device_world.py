@@ -23,7 +23,7 @@ from domain.commands.execution_changes import ExecutionChanges
 from domain.commands.service import CommandService
 from domain.commands.submitted_command_waiter import SubmittedCommandWaiter
 from domain.devices.credential_issuer import CredentialIssuer
-from domain.devices.credential_sync import CredentialSync
+from domain.devices.credential_sync import CredentialSyncService
 from domain.devices.credentials import DeviceCredentialService
 from domain.devices.device_codec import CommandResultReport, DeviceReport, OutboundMessage, RelayReport
 from domain.devices.device_link import PublishResult
@@ -258,8 +258,8 @@ class DeviceWorld:
         self.reports = CommandReportService(execution_waiter=self.outcomes)
         self.dispatch = self.make_dispatch()
 
-    def make_admission(self) -> CredentialSync:
-        return CredentialSync(
+    def make_admission(self) -> CredentialSyncService:
+        return CredentialSyncService(
             uow=self.uow,
             link=self.link,
             vault=TransparentVault(),

@@ -46,13 +46,13 @@ from domain.keys.caller_authenticator import CallerAuthenticator
 from domain.keys.service import ApiKeyService
 from domain.sign_in.known_browser_tokens import KnownBrowserTokenCodec
 from domain.sign_in.login import LoginService
+from domain.sign_in.passkeys.assertion_verifier import PasskeyAssertionVerifier
 from domain.sign_in.passkeys.challenges import PasskeyChallengeCodec
 from domain.sign_in.passkeys.sign_in import PasskeySignInService
-from domain.sign_in.passkeys.verifier import PasskeyVerifier
 from domain.sign_in.password_change import PasswordChangeService
 from domain.sign_in.second_factor_check import SecondFactorChecker
 from domain.sign_in.session_opener import SessionOpener
-from domain.sign_in.token_issuer import SessionTokenIssuer
+from domain.sign_in.session_token_issuer import SessionTokenIssuer
 from domain.sign_in.unlock_link import UnlockLinkService
 from domain.sign_in.user_sessions import UserSessionService
 from domain.team.members import MemberService
@@ -110,7 +110,7 @@ class HttpWorld:
             WebAuthnCodec(origin="https://latchboard.test"),
             PasskeyChallengeCodec(ids=self.ids, digest=self.digest),
         )
-        verifier = PasskeyVerifier(uow=self.uow, clock=self.clock, codec=codec, challenges=challenges)
+        verifier = PasskeyAssertionVerifier(uow=self.uow, clock=self.clock, codec=codec, challenges=challenges)
         factors = SecondFactorChecker(totp=PyotpTotpCodec(), vault=self.vault, digest=self.digest, passkeys=verifier)
         devices = KnownBrowserTokenCodec(ids=self.ids, digest=self.digest)
         issuer = SessionTokenIssuer(ids=self.ids, tokens=self.tokens, digest=self.digest)

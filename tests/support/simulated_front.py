@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 from domain.devices.recent_credential_changes import RecentCredentialChanges
 from domain.kernel.ids import DeviceId
-from domain.partitions.instance_lease import AWAY_MS, InstanceLease, LeasePollResponse
+from domain.partitions.instance_lease import AWAY_MS, InstanceLease, PeerLeaseResponse
 from domain.partitions.instance_liveness import OWN_LEASE_MS
 
 if TYPE_CHECKING:
@@ -155,7 +155,7 @@ class SimulatedFront:
                 continue
             polled_ms, question = self.monotonic_ms(), self.lease.question()
             yield random.randint(1, 50)
-            answers: dict[str, LeasePollResponse] = {}
+            answers: dict[str, PeerLeaseResponse] = {}
             for node in self._simulation.nodes:
                 is_reached = (
                     node.alive and self.sees_bus and node.front.sees_bus and node.slow_until_ms <= self._simulation.now_ms

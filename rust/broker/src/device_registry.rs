@@ -8,8 +8,8 @@ use std::sync::Arc;
 use blake3::Hash;
 use parking_lot::RwLock;
 
-use crate::device::{CredentialSnapshot, RegisteredDevice};
 use crate::limits::BrokerLimits;
+use crate::registered_device::{CredentialSnapshot, RegisteredDevice};
 use crate::shared_connection_state::CloseReason;
 use crate::stats::RegistryTotals;
 use crate::topic_authorization::FirmwareProfile;

@@ -14,7 +14,6 @@
 mod address_bans;
 mod broker;
 mod broker_state;
-mod device;
 mod device_registry;
 mod drop_reason;
 mod inbound_queue;
@@ -22,6 +21,7 @@ mod ip_address_block;
 mod limits;
 mod listener;
 mod rate_limit;
+mod registered_device;
 mod session;
 mod shared_connection_state;
 mod stats;

@@ -19,7 +19,7 @@ pub struct ScanBuffer {
     /// Values that are not numbers, with their indices in `readings`.
     pub non_numbers: Vec<(usize, NonNumericValue)>,
     /// The messages of an array.
-    pub messages: Vec<ScannedMessage>,
+    pub messages: Vec<ScannedMessageEnds>,
     /// Where the readings of the current message begin.
     first: usize,
     /// Greater than all slots of the current message.
@@ -37,7 +37,7 @@ pub enum NonNumericValue {
 
 /// A message of an array: its `ts`, and where its entries in the buffer end.
 #[derive(Debug, Clone, Copy)]
-pub struct ScannedMessage {
+pub struct ScannedMessageEnds {
     pub ts: Option<f64>,
     pub readings_end: usize,
     pub non_numbers_end: usize,
@@ -94,7 +94,7 @@ pub fn scan_array(payload: &[u8], metrics: DeviceMetrics<'_>, scan: &mut ScanBuf
     let mut at = expect_byte(payload, 0, b'[')?;
     loop {
         let (ts, end) = Scanner { payload, metrics }.object(at, scan)?;
-        scan.messages.push(ScannedMessage {
+        scan.messages.push(ScannedMessageEnds {
             ts,
             readings_end: scan.readings.len(),
             non_numbers_end: scan.non_numbers.len(),

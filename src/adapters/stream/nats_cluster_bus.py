@@ -16,7 +16,7 @@ from nats.aio.msg import Msg
 
 from adapters.stream.feed_message_codec import decode_interest, decode_readings
 from domain.feed.feed_between_instances import FeedInterestMessage, FeedReadingsMessage
-from domain.partitions.instance_lease import LeasePollRequest, LeasePollResponse
+from domain.partitions.instance_lease import PeerLeaseRequest, PeerLeaseResponse
 from domain.partitions.ports import ConnectedDevices
 
 CALL_TIMEOUT_S = 0.3
@@ -25,8 +25,8 @@ STRANGERS_S = 0.15
 _NO_LEASE = b"no lease"
 _SENDER = "Latchboard-Instance"
 
-_question = msgspec.json.Decoder(LeasePollRequest)
-_answer = msgspec.json.Decoder(LeasePollResponse)
+_question = msgspec.json.Decoder(PeerLeaseRequest)
+_answer = msgspec.json.Decoder(PeerLeaseResponse)
 _connected = msgspec.json.Decoder(list[tuple[str, int]])
 
 log = structlog.get_logger("stream")
@@ -69,7 +69,7 @@ class NatsClusterBus:
             return False
         return True
 
-    async def answer_leases(self, answer: Callable[[LeasePollRequest], LeasePollResponse]) -> None:
+    async def answer_leases(self, answer: Callable[[PeerLeaseRequest], PeerLeaseResponse]) -> None:
         """From now on `poll_leases` of every instance gets an answer of this one."""
 
         async def reply(message: Msg) -> None:
@@ -78,8 +78,8 @@ class NatsClusterBus:
 
         await self._client.subscribe(f"{self._prefix}.leases", cb=reply)
 
-    async def poll_leases(self, question: LeasePollRequest, expected: Collection[str]) -> Mapping[str, LeasePollResponse]:
-        found: dict[str, LeasePollResponse] = {}
+    async def poll_leases(self, question: PeerLeaseRequest, expected: Collection[str]) -> Mapping[str, PeerLeaseResponse]:
+        found: dict[str, PeerLeaseResponse] = {}
         is_complete = asyncio.Event()
 
         async def collect(message: Msg) -> None:

@@ -24,8 +24,8 @@ from app.cli.command_support import stderr_console
 from app.cli.open_database import open_database
 from app.config.settings import Settings
 from app.runtime.startup_errors import StartupError
-from domain.audit.log_tail import AuditCursor, AuditTailReader
 from domain.audit.sink import AuditSink, AuditSinkRefusedError, AuditSinkUnavailableError
+from domain.audit.tail_reader import AuditCursor, AuditTailReader
 from domain.kernel.errors import Unavailable
 from domain.kernel.ids import AccountId
 from domain.webhooks.signature_reference import standard_key

@@ -31,7 +31,7 @@ MetricReader = Callable[[], float | Mapping[str, float] | None]
 """A value, or values by label value. With None the metric is left out."""
 
 
-class CallbackCollector(Collector):
+class ReadAtScrapeCollector(Collector):
     """One metric whose value is read at the scrape. `label` names the label of a reader that returns a mapping."""
 
     def __init__(self, family: MetricFamily, name: str, help_text: str, read: MetricReader, label: str | None = None) -> None:
@@ -93,11 +93,11 @@ class MetricsRegistry:
 
     def register_gauge(self, name: str, help_text: str, read: MetricReader, *, label: str | None = None) -> None:
         """Register `latchboard_<name>`, which may go up and down."""
-        self.register_collector(CallbackCollector(GaugeMetricFamily, name, help_text, read, label))
+        self.register_collector(ReadAtScrapeCollector(GaugeMetricFamily, name, help_text, read, label))
 
     def register_counter(self, name: str, help_text: str, read: MetricReader, *, label: str | None = None) -> None:
         """Register `latchboard_<name>_total`, which only grows."""
-        self.register_collector(CallbackCollector(CounterMetricFamily, name, help_text, read, label))
+        self.register_collector(ReadAtScrapeCollector(CounterMetricFamily, name, help_text, read, label))
 
     def register_collector(self, collector: Collector) -> None:
         self._registry.register(collector)

@@ -16,7 +16,7 @@ from app.workers.inbound_events import InboundEventQueue, InboundEventWorker
 from app.workers.inbound_log_appender import InboundLogAppender
 from app.workers.inbound_log_probe import InboundLogProbeWorker
 from app.workers.ingest import IngestWorker
-from app.workers.instance_lease_poll import InstanceLeasePollWorker
+from app.workers.instance_lease import InstanceLeaseWorker
 from app.workers.owned_partition_log_reader import OwnedPartitionLogReader
 from app.workers.partition_ingest import OwnedPartitionIngestWorker
 from app.workers.partition_ownership import PartitionOwnershipWorker
@@ -72,7 +72,7 @@ def create_cluster_workers(
         **ingest_parts,
     )
     membership, ownership = _create_membership(adapters, services, cluster, partitions, inbound)
-    lease_worker = InstanceLeasePollWorker(lease, services.credential_sync.retry_pending, on_lost=cluster.bus.announce_move)
+    lease_worker = InstanceLeaseWorker(lease, services.credential_sync.retry_pending, on_lost=cluster.bus.announce_move)
     ingest = OwnedPartitionIngestWorker(link=inbound, pipeline=partition_pipeline, **ingest_parts)
     probe = InboundLogProbeWorker(cluster.bus.reaches_itself, log_reach)
     return ingest, ClusterWorkers(

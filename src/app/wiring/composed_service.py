@@ -27,7 +27,7 @@ from app.workers.event_log_follower import EventLogFollower
 from app.workers.inbound_events import InboundEventQueue, InboundEventWorker
 from app.workers.inbound_log_probe import InboundLogProbeWorker
 from app.workers.ingest import IngestWorker
-from app.workers.instance_lease_poll import InstanceLeasePollWorker
+from app.workers.instance_lease import InstanceLeaseWorker
 from app.workers.owned_partition_log_reader import OwnedPartitionLogReader
 from app.workers.partition_ownership import PartitionOwnershipWorker
 from app.workers.postgres_listener import PostgresListenerWorker
@@ -55,7 +55,7 @@ class ClusterWorkers:
     membership: ClusterMembershipWorker
     ownership: PartitionOwnershipWorker
     lease: InstanceLease
-    lease_worker: InstanceLeasePollWorker
+    lease_worker: InstanceLeaseWorker
     log_probe: InboundLogProbeWorker
     front: TelemetryToInboundLogWorker
     front_events: InboundEventWorker

@@ -9,7 +9,7 @@ from adapters.mqtt.null_link import NullDeviceLink
 from app.config.settings import Settings
 from app.runtime import open_file_limit
 from app.runtime.startup_errors import StartupError
-from app.wiring.broker_endpoint import broker_port
+from app.wiring.device_broker_endpoint import broker_port
 from app.wiring.engines import EngineComponents
 from domain.devices.device_link import DeviceLink
 from domain.kernel.clock import Clock

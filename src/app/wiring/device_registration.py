@@ -8,13 +8,15 @@ from app.wiring.adapters import ServiceAdapters
 from app.wiring.shared_ports import creating_ports, secret_ports
 from domain.devices.bulk_registration import BulkRegistrationService
 from domain.devices.credential_issuer import CredentialIssuer
-from domain.devices.credential_sync import CredentialSync
+from domain.devices.credential_sync import CredentialSyncService
 from domain.provisioning.claiming import ProvisioningClaimService
 from domain.provisioning.codes_and_claim_decisions import ProvisioningAdminService
 
 
 class DeviceRegistrationServices:
-    def __init__(self, uow: Any, adapters: ServiceAdapters, issuer: CredentialIssuer, credential_sync: CredentialSync) -> None:
+    def __init__(
+        self, uow: Any, adapters: ServiceAdapters, issuer: CredentialIssuer, credential_sync: CredentialSyncService
+    ) -> None:
         creating, secret = creating_ports(uow, adapters), secret_ports(uow, adapters)
         self.bulk_registration = BulkRegistrationService(**creating, issuer=issuer, credential_sync=credential_sync)
         self.provisioning_codes = ProvisioningAdminService(**secret)

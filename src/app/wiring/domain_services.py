@@ -11,7 +11,7 @@ from app.runtime.command_metrics import MeasuredExecutionWaiter
 from app.runtime.lock_with_timeout import LockWithTimeout
 from app.wiring.adapters import ServiceAdapters
 from app.wiring.audit import AuditServices
-from app.wiring.broker_endpoint import broker_endpoint
+from app.wiring.device_broker_endpoint import broker_endpoint
 from app.wiring.device_registration import DeviceRegistrationServices
 from app.wiring.notifications import NotificationServices
 from app.wiring.shared_ports import creating_ports, shared_ports
@@ -33,7 +33,7 @@ from domain.commands.service import CommandService
 from domain.commands.submitted_command_waiter import SubmittedCommandWaiter
 from domain.devices.clock_skew import ClockSkewService
 from domain.devices.credential_issuer import CredentialIssuer
-from domain.devices.credential_sync import CredentialSync
+from domain.devices.credential_sync import CredentialSyncService
 from domain.devices.credentials import DeviceCredentialService
 from domain.devices.dropped_messages import DroppedMessageService
 from domain.devices.erasure import DeviceErasureService
@@ -48,7 +48,7 @@ from domain.grants.authorizer import Authorizer
 from domain.grants.grant_service import GrantService, GroupGrantService
 from domain.groups.service import DeviceGroupService
 from domain.ingest.dead_letters import DeadLetterService
-from domain.ingest.device_messages import DeviceMessageService
+from domain.ingest.device_message_service import DeviceMessageService
 from domain.ingest.engine_clock import TelemetryEngineClock
 from domain.ingest.ingest_result_writer import IngestResultWriter
 from domain.kernel.persisted_steady_time import SteadyTimeService
@@ -134,7 +134,7 @@ class DomainServices:
         self.presence = PresenceService(
             uow=self.leader_uow, clock=clock, link=adapters.link, wake=wake_events.presence.set, front=adapters.front
         )
-        self.credential_sync = CredentialSync(
+        self.credential_sync = CredentialSyncService(
             uow=self.uow,
             link=adapters.link,
             vault=adapters.vault,

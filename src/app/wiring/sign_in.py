@@ -10,17 +10,17 @@ from app.wiring.oidc import OidcServices
 from app.wiring.shared_ports import creating_ports, secret_ports, shared_ports
 from domain.sign_in.known_browser_tokens import KnownBrowserTokenCodec
 from domain.sign_in.login import LoginService
-from domain.sign_in.passkey_service import PasskeyService
+from domain.sign_in.passkey_management import PasskeyManagementService
+from domain.sign_in.passkeys.assertion_verifier import PasskeyAssertionVerifier
 from domain.sign_in.passkeys.challenges import PasskeyChallengeCodec
 from domain.sign_in.passkeys.sign_in import PasskeySignInService
-from domain.sign_in.passkeys.verifier import PasskeyVerifier
 from domain.sign_in.password_change import PasswordChangeService
 from domain.sign_in.recovery_codes import RecoveryCodeIssuer
 from domain.sign_in.second_factor import SecondFactorService
 from domain.sign_in.second_factor_check import SecondFactorChecker
 from domain.sign_in.session_opener import SessionOpener
+from domain.sign_in.session_token_issuer import SessionTokenIssuer
 from domain.sign_in.step_up import StepUpService
-from domain.sign_in.token_issuer import SessionTokenIssuer
 from domain.sign_in.unlock_link import UnlockLinkService
 from domain.sign_in.user_sessions import UserSessionService
 from domain.team.first_run import FirstRunService
@@ -36,7 +36,7 @@ class SignInServices:
         self._shared, self._secret = shared_ports(uow, adapters), secret_ports(uow, adapters)
         ids, digest = adapters.ids, adapters.digest
         self.challenges = challenges = PasskeyChallengeCodec(ids=ids, digest=digest)
-        verifier = PasskeyVerifier(**self._shared, codec=adapters.passkeys, challenges=challenges)
+        verifier = PasskeyAssertionVerifier(**self._shared, codec=adapters.passkeys, challenges=challenges)
         self.factors = factors = SecondFactorChecker(totp=adapters.totp, vault=adapters.vault, digest=digest, passkeys=verifier)
         devices = KnownBrowserTokenCodec(ids=ids, digest=digest)
         issuer = SessionTokenIssuer(ids=ids, tokens=adapters.tokens, digest=digest)
@@ -72,7 +72,7 @@ class SignInServices:
             recovery_codes=recovery_codes,
             requirement=settings.require_second_factor,
         )
-        self.passkeys = PasskeyService(
+        self.passkeys = PasskeyManagementService(
             **creating_ports(uow, adapters),
             codec=adapters.passkeys,
             challenges=self.challenges,

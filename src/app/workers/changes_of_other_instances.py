@@ -15,7 +15,7 @@ from app.workers.webhook_delivery import WebhookDeliveryWorker
 from domain.approvals.ports import ApprovalWaiter, HasApprovals
 from domain.commands.dispatch import CommandDispatchService
 from domain.commands.ports import ExecutionWaiter, HasExecutions
-from domain.devices.credential_sync import CredentialSync
+from domain.devices.credential_sync import CredentialSyncService
 from domain.events.model import DEFAULT_TYPES, Event
 from domain.kernel.ids import AccountId, ApprovalId, DeviceId, ExecutionId, WebhookId
 from domain.kernel.service_class import service
@@ -34,7 +34,7 @@ class PeerChangeTx(HasApprovals, HasExecutions, HasWebhooks, Protocol): ...
 class PeerChangeHandler:
     uow: UnitOfWork[PeerChangeTx]
     rules: RuleService
-    credential_sync: CredentialSync
+    credential_sync: CredentialSyncService
     dispatch: CommandDispatchService
     device_plans: DevicePlanQueue
     execution_waiter: ExecutionWaiter

@@ -15,7 +15,7 @@ import structlog
 
 from app.workers.due_task_worker import seconds_until
 from app.workers.wake_event import WakeEvent
-from domain.devices.credential_sync import CredentialSync
+from domain.devices.credential_sync import CredentialSyncService
 from domain.devices.erasure import DeviceErasureService
 from domain.kernel.backoff import RETRY_BACKOFF
 from domain.kernel.clock import Clock
@@ -33,7 +33,7 @@ class DeviceErasureAndCredentialSyncWorker:
     name = "device_cleanup"
 
     erasure: DeviceErasureService
-    credential_sync: CredentialSync
+    credential_sync: CredentialSyncService
     clock: Clock
     wake_event: WakeEvent
     failures: int = field(default=0, init=False)

@@ -58,7 +58,7 @@ class PartitionInboundBatch:
 
 
 @dataclass(slots=True)
-class _PartitionReader:
+class _PartitionReaderTask:
     epoch: int
     task: asyncio.Task[None]
     entries: asyncio.Queue[Sequence[InboundLogEntry]]
@@ -77,7 +77,7 @@ class OwnedPartitionLogReader:
     """Forgets the state of partitions whose batch was not stored."""
 
     _ending: set[asyncio.Task[None]] = field(default_factory=set, init=False)
-    _readers: dict[int, _PartitionReader] = field(default_factory=dict, init=False)
+    _readers: dict[int, _PartitionReaderTask] = field(default_factory=dict, init=False)
     _arrived: asyncio.Event = field(default_factory=asyncio.Event, init=False)
     damaged: dict[int, str] = field(default_factory=dict, init=False)
     """Partitions that stand still, with the reason."""
@@ -92,7 +92,7 @@ class OwnedPartitionLogReader:
         for partition in owned.keys() - self._readers.keys():
             entries: asyncio.Queue[Sequence[InboundLogEntry]] = asyncio.Queue(1)
             task = asyncio.create_task(self._read(partition, entries), name=f"partition-{partition}")
-            self._readers[partition] = _PartitionReader(owned[partition], task, entries)
+            self._readers[partition] = _PartitionReaderTask(owned[partition], task, entries)
         self.damaged = {partition: reason for partition, reason in self.damaged.items() if partition in owned}
 
     async def stop(self) -> None:

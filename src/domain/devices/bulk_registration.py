@@ -13,7 +13,7 @@ from typing import Protocol
 
 from domain.accounts.ports import HasProjects
 from domain.devices.credential_issuer import CredentialIssuer, RevealedCredentials
-from domain.devices.credential_sync import CredentialSync
+from domain.devices.credential_sync import CredentialSyncService
 from domain.devices.model import Device, DeviceStatus
 from domain.devices.ports import HasDeviceCredentials, HasDevices, HasDeviceTypes
 from domain.devices.registration import DeviceRegistrationInput, add_device, check_device_capacity, check_references
@@ -67,7 +67,7 @@ class BulkRegistrationService:
     clock: Clock
     ids: IdGenerator
     issuer: CredentialIssuer
-    credential_sync: CredentialSync
+    credential_sync: CredentialSyncService
 
     async def register_many(
         self, caller: Session, rows: Sequence[DeviceRegistrationInput], credentials: BulkCredentials

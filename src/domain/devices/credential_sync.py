@@ -12,7 +12,7 @@ from collections.abc import Callable, Collection
 from dataclasses import field
 from typing import Protocol
 
-from domain.devices.device_link import CredentialLink
+from domain.devices.device_link import BrokerCredentialUpdater
 from domain.devices.model import Device, DeviceCredentials, DeviceStatus
 from domain.devices.ports import HasDeviceCredentials, HasDevices
 from domain.devices.recent_credential_changes import RecentCredentialChanges
@@ -29,13 +29,13 @@ class CredentialSyncTx(HasDeviceCredentials, HasDevices, Protocol): ...
 
 
 @service
-class CredentialSync:
+class CredentialSyncService:
     """`wake` wakes the worker that calls `retry_pending`. `on_synced`: removing a device from the link drops its retained
     messages, so its schedule plan must be published again. `lock` belongs to this object alone. `changes`: told of every
     change, in a cluster."""
 
     uow: UnitOfWork[CredentialSyncTx]
-    link: CredentialLink
+    link: BrokerCredentialUpdater
     vault: Vault
     lock: EngineCommitLock
     wake: Callable[[], None]

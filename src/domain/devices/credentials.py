@@ -12,7 +12,7 @@ from typing import Protocol
 from domain.accounts.model import LoginFailures
 from domain.accounts.ports import HasLoginFailures, HasUsers, HasUserSessions, PasswordHasher
 from domain.devices.credential_issuer import CredentialIssuer, RevealedCredentials, usual_config_format
-from domain.devices.credential_sync import CredentialSync
+from domain.devices.credential_sync import CredentialSyncService
 from domain.devices.firmware_config import FirmwareConfigFormat, FirmwareConfigValues, render_config, setup_note
 from domain.devices.load_and_save_device import get_device, save_device
 from domain.devices.model import Device, DeviceLifecycleTrigger, DeviceStatus
@@ -50,7 +50,7 @@ class DeviceCredentialService:
     issuer: CredentialIssuer
     vault: Vault
     hasher: PasswordHasher
-    credential_sync: CredentialSync
+    credential_sync: CredentialSyncService
     presence: PresenceService
 
     async def generate(self, caller: Session, device_id: DeviceId, *, rotate: bool = False) -> RevealedCredentials:

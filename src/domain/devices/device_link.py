@@ -169,7 +169,7 @@ class OutboundLink(Protocol):
         TAKEN_OVER. Its credentials stay valid. Returns whether there was a connection that can be closed."""
 
 
-class CredentialLink(Protocol):
+class BrokerCredentialUpdater(Protocol):
     async def upsert_credentials(self, device_id: str, device_no: int, password: str, profile: str) -> None:
         """Let the device connect with this password; replaces its earlier credentials.
 
@@ -181,7 +181,7 @@ class CredentialLink(Protocol):
         """Reject the device from now on, close its connections within a second, and delete its retained messages."""
 
 
-class DeviceLink(InboundLink, OutboundLink, CredentialLink, Protocol):
+class DeviceLink(InboundLink, OutboundLink, BrokerCredentialUpdater, Protocol):
     async def start(self) -> None:
         """Listen; raises Unavailable, which names the address and the setting to check. Or connect to an external broker; while
         it does not answer, `trouble` says so, and the attempts go on."""

@@ -3,26 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence
-from dataclasses import dataclass
 from typing import Protocol
 
+from domain.devices.group import DeviceGroup
 from domain.kernel.errors import NotFound
 from domain.kernel.ids import AccountId, DeviceId, GroupId, ProjectId
 
 MAX_GROUP_DEVICES = 200
 """What is done to a group is done in one transaction, which must stay short."""
-
-
-@dataclass(frozen=True, slots=True)
-class DeviceGroup:
-    """`name` is unique in the project."""
-
-    group_id: GroupId
-    account_id: AccountId
-    project_id: ProjectId
-    name: str
-    description: str | None
-    created_ms: int
 
 
 class DeviceGroupRepository(Protocol):

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from typing import TypeVar
 
-from domain.devices.group_ports import DeviceGroup
+from domain.devices.group import DeviceGroup
 from domain.devices.model import Device, DeviceStatus
 from domain.fleet_file.ports import FleetFileTx
 from domain.kernel.errors import ValidationFailed

@@ -19,7 +19,8 @@ from domain.commands.command_context import get_context_for_caller
 from domain.commands.model import DEFAULT_TTL_MS, CommandRequest
 from domain.commands.ports import AutomationTx, HasCommandContexts
 from domain.commands.service import CommandService, CommandSubmission
-from domain.devices.group_ports import DeviceGroup, HasDeviceGroups
+from domain.devices.group import DeviceGroup
+from domain.devices.group_ports import HasDeviceGroups
 from domain.devices.load_and_save_device import get_device
 from domain.devices.model import Device
 from domain.groups.service import DeviceGroupService, GroupWithMembers

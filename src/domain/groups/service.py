@@ -12,7 +12,8 @@ from typing import Any, Protocol
 
 from domain.accounts.model import Project
 from domain.accounts.ports import HasProjects
-from domain.devices.group_ports import MAX_GROUP_DEVICES, DeviceGroup, HasDeviceGroups, get_group
+from domain.devices.group import DeviceGroup
+from domain.devices.group_ports import MAX_GROUP_DEVICES, HasDeviceGroups, get_group
 from domain.devices.load_and_save_device import get_device
 from domain.devices.model import Device, DeviceStatus
 from domain.devices.ports import HasDevices

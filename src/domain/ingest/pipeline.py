@@ -17,7 +17,8 @@ from typing import Protocol
 from domain.devices.device_codec import StockFirmwareTelemetryReport
 from domain.devices.device_link import InboundBatch, InboundMessage, OutboundLink
 from domain.ingest.dead_letters import TELEMETRY_KIND, DeadLetter, reason_of
-from domain.ingest.device_messages import DecodedBatch, DecodedMessage, DeviceMessageService, DeviceMessagesTx, IngestFollowUps
+from domain.ingest.device_message_service import DeviceMessageService, DeviceMessagesTx
+from domain.ingest.device_messages import DecodedBatch, DecodedMessage, IngestFollowUps
 from domain.ingest.engine_clock import TelemetryEngineClock
 from domain.ingest.ingest_result_writer import IngestResult, IngestResultWriter, IngestTx
 from domain.ingest.metric_numbering import AssignNames, MetricNumberingBatchRunner, assign_metric_numbers

@@ -33,14 +33,14 @@ CHANGES_MARGIN_MS = 10_000
 
 
 @dataclass(frozen=True, slots=True)
-class LeasePollRequest:
+class PeerLeaseRequest:
     """Whether the others renew, and which credentials they have changed in the last `period_ms`."""
 
     period_ms: int
 
 
 @dataclass(frozen=True, slots=True)
-class LeasePollResponse:
+class PeerLeaseResponse:
     renewed_ms_ago: int
     """Since the start of the last beat that the database has confirmed."""
     changed: Sequence[str] | None
@@ -48,7 +48,7 @@ class LeasePollResponse:
 
 
 class PeerLeasePoller(Protocol):
-    async def poll_leases(self, question: LeasePollRequest, expected: Collection[str]) -> Mapping[str, LeasePollResponse]:
+    async def poll_leases(self, question: PeerLeaseRequest, expected: Collection[str]) -> Mapping[str, PeerLeaseResponse]:
         """Instance → answer, of all instances that answer within a moment, this one included: its own answer proves that the bus
         carries messages. `expected` are those that should."""
 
@@ -101,9 +101,9 @@ class InstanceLease:
             return 0.0
         return (max(self._own_until_ms(), self._permitted_until_ms) - self.clock.monotonic_ms()) / 1000
 
-    def answer(self, question: LeasePollRequest) -> LeasePollResponse:
+    def answer(self, question: PeerLeaseRequest) -> PeerLeaseResponse:
         changed = self.changes(question.period_ms)
-        return LeasePollResponse(self._renewed_ms_ago(), None if changed is None else sorted({*changed, *self.unknown()}))
+        return PeerLeaseResponse(self._renewed_ms_ago(), None if changed is None else sorted({*changed, *self.unknown()}))
 
     async def poll(self) -> None:
         """Prolong the lease if no instance renews; refuse the devices whose credentials have changed."""
@@ -120,10 +120,10 @@ class InstanceLease:
         self._expected()
         self._answered.add(instance)
 
-    def question(self) -> LeasePollRequest:
-        return LeasePollRequest(self._renewed_ms_ago() + CHANGES_MARGIN_MS)
+    def question(self) -> PeerLeaseRequest:
+        return PeerLeaseRequest(self._renewed_ms_ago() + CHANGES_MARGIN_MS)
 
-    def find_changed(self, polled_ms: int, answers: Mapping[str, LeasePollResponse]) -> Sequence[str] | None:
+    def find_changed(self, polled_ms: int, answers: Mapping[str, PeerLeaseResponse]) -> Sequence[str] | None:
         """The devices to refuse before the lease is prolonged; None if the answers to what was asked then do not prolong it."""
         self._answered |= answers.keys()
         away_ms = min(AWAY_MS, polled_ms - self.renewed_ms() - BEAT_SPREAD_MS)

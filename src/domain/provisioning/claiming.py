@@ -15,7 +15,7 @@ from typing import Protocol
 
 from domain.accounts.ports import HasLoginFailures, HasMemberships, HasProjects, SecretHasher
 from domain.devices.credential_issuer import CredentialIssuer, RevealedCredentials
-from domain.devices.credential_sync import CredentialSync
+from domain.devices.credential_sync import CredentialSyncService
 from domain.devices.model import Device, DeviceStatus
 from domain.devices.ports import HasDeviceCredentials, HasDevices, HasDeviceTypes
 from domain.devices.registration import add_device, check_device_capacity
@@ -61,7 +61,7 @@ class ProvisioningClaimService:
     ids: IdGenerator
     digest: SecretHasher
     issuer: CredentialIssuer
-    credential_sync: CredentialSync
+    credential_sync: CredentialSyncService
 
     async def claim(self, request: ProvisioningClaimInput) -> RevealedCredentials | None:
         """The credentials; None while the claim waits for approval.

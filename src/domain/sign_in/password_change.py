@@ -11,7 +11,7 @@ import hmac
 from dataclasses import replace
 from typing import Protocol
 
-from domain.accounts.mail_templates import MailTemplate, choose_language
+from domain.accounts.mail_template import MailTemplate, choose_language
 from domain.accounts.model import OneTimeCode, User
 from domain.accounts.policy import (
     CODE_COOLDOWN_MS,

@@ -10,9 +10,9 @@ from domain.accounts.ports import HasLoginFailures, SecretHasher
 from domain.kernel.domain_events import JsonObject
 from domain.kernel.ids import UserId
 from domain.kernel.vault import Vault
+from domain.sign_in.passkeys.assertion_verifier import PasskeyAssertionVerifier
 from domain.sign_in.passkeys.model import VerifiedPasskeyAssertion
 from domain.sign_in.passkeys.ports import HasPasskeys
-from domain.sign_in.passkeys.verifier import PasskeyVerifier
 from domain.sign_in.recovery_codes import hash_recovery_code
 from domain.sign_in.second_factor_policy import CODE_TRIES, normalize_code
 from domain.sign_in.second_factor_ports import HasSecondFactors, TotpCodec
@@ -39,7 +39,7 @@ class SecondFactorAttempt:
 
 
 class SecondFactorChecker:
-    def __init__(self, *, totp: TotpCodec, vault: Vault, digest: SecretHasher, passkeys: PasskeyVerifier) -> None:
+    def __init__(self, *, totp: TotpCodec, vault: Vault, digest: SecretHasher, passkeys: PasskeyAssertionVerifier) -> None:
         self._totp = totp
         self._vault = vault
         self._digest = digest

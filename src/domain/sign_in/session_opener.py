@@ -10,7 +10,7 @@ from domain.kernel.domain_events import DomainEvent
 from domain.kernel.unit_of_work import Transaction
 from domain.sign_in.known_browser_tokens import KnownBrowserTokenCodec
 from domain.sign_in.session_revocation import SessionRowsTx
-from domain.sign_in.token_issuer import SessionTokenIssuer, TokenPair
+from domain.sign_in.session_token_issuer import SessionTokenIssuer, TokenPair
 
 
 class SessionOpenerTx(Transaction, SessionRowsTx, Protocol): ...

@@ -9,7 +9,7 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import Protocol
 
-from domain.accounts.mail_templates import MailTemplate, choose_language
+from domain.accounts.mail_template import MailTemplate, choose_language
 from domain.accounts.model import ClientInfo, UnlockLink, User
 from domain.accounts.policy import EMAIL_MAX_LENGTH, normalize_email
 from domain.accounts.ports import (

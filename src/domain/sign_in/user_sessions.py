@@ -20,7 +20,7 @@ from domain.kernel.errors import NotFound, Unauthenticated
 from domain.kernel.ids import SessionId
 from domain.kernel.unit_of_work import Transaction, UnitOfWork
 from domain.sign_in.session_revocation import revoke_session, revoke_user_sessions
-from domain.sign_in.token_issuer import SessionTokenIssuer, TokenPair
+from domain.sign_in.session_token_issuer import SessionTokenIssuer, TokenPair
 
 
 class UserSessionTx(

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from enum import StrEnum
 
-from domain.accounts.mail_templates import MailTemplate
+from domain.accounts.mail_template import MailTemplate
 from domain.accounts.model import Invitation, Membership
 from domain.accounts.policy import may_assign_role
 from domain.kernel.clock import DAY_MS, HOUR_MS

@@ -24,7 +24,7 @@ from domain.kernel.ids import AccountId, IdGenerator, IdPrefix, ProjectId, UserI
 from domain.kernel.unit_of_work import Transaction, UnitOfWork
 from domain.sign_in.second_factor_ports import HasSecondFactors
 from domain.sign_in.session_revocation import revoke_user_sessions
-from domain.sign_in.token_issuer import SessionTokenIssuer
+from domain.sign_in.session_token_issuer import SessionTokenIssuer
 from domain.team.members import check_email_is_free, store_member
 
 DEFAULT_PLAN = "self-hosted"

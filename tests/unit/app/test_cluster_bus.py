@@ -13,7 +13,7 @@ from domain.events.feed_model import FeedFilter
 from domain.events.model import TELEMETRY, Event
 from domain.feed.feed_between_instances import FeedInterestMessage, FeedReadingsMessage
 from domain.kernel.ids import AccountId, DeviceId, EventId
-from domain.partitions.instance_lease import LeasePollRequest, LeasePollResponse
+from domain.partitions.instance_lease import PeerLeaseRequest, PeerLeaseResponse
 
 ACCOUNT, PUMP = AccountId("acc_1"), DeviceId("dev_1")
 PAYLOAD: dict[str, Any] = {"type": TELEMETRY, "metric": "t", "value": 21.5, "valueText": None}
@@ -79,17 +79,17 @@ async def test_of_the_called_instances_those_without_a_lease_and_those_without_a
 async def test_every_instance_answers_for_its_lease_the_asking_one_too_and_who_is_missing_is_not_waited_for_long() -> None:
     client: Any = FakeClient()
     buses = {name: NatsClusterBus(client, name) for name in "ab"}
-    asked: list[LeasePollRequest] = []
+    asked: list[PeerLeaseRequest] = []
 
-    def answer(question: LeasePollRequest, name: str) -> LeasePollResponse:
+    def answer(question: PeerLeaseRequest, name: str) -> PeerLeaseResponse:
         asked.append(question)
-        return LeasePollResponse(7, [f"dev_{name}"])
+        return PeerLeaseResponse(7, [f"dev_{name}"])
 
     for name, bus in buses.items():
         await bus.answer_leases(lambda question, name=name: answer(question, name))
-    found = await buses["a"].poll_leases(LeasePollRequest(1_500), {"a", "b", "gone"})
-    assert found == {name: LeasePollResponse(7, [f"dev_{name}"]) for name in "ab"}
-    assert asked == [LeasePollRequest(1_500)] * 2
+    found = await buses["a"].poll_leases(PeerLeaseRequest(1_500), {"a", "b", "gone"})
+    assert found == {name: PeerLeaseResponse(7, [f"dev_{name}"]) for name in "ab"}
+    assert asked == [PeerLeaseRequest(1_500)] * 2
     assert len(client.calls) == 2  # its inbox is closed
 
 

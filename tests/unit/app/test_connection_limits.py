@@ -5,10 +5,10 @@ from __future__ import annotations
 import ipaddress
 
 from adapters.http.server.connection_limits import (
-    HttpConnection,
     HttpConnectionLimiter,
     HttpConnectionLimits,
     HttpConnectionState,
+    LimitedHttpConnection,
 )
 
 PROXY = "10.0.0.1"
@@ -32,7 +32,9 @@ class World:
         self.now = 0.0
         self.limiter = HttpConnectionLimiter(limits, clock=lambda: self.now)
 
-    def open(self, address: str, state: HttpConnectionState = HttpConnectionState.PENDING) -> tuple[HttpConnection, Client]:
+    def open(
+        self, address: str, state: HttpConnectionState = HttpConnectionState.PENDING
+    ) -> tuple[LimitedHttpConnection, Client]:
         client = Client()
         connection = self.limiter.open(address, client)
         assert connection is not None

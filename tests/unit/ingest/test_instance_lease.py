@@ -9,23 +9,23 @@ import pytest
 from domain.devices.model import DeviceCredentials
 from domain.devices.recent_credential_changes import RecentCredentialChanges
 from domain.kernel.ids import DeviceId
-from domain.partitions.instance_lease import AWAY_MS, POLL_AFTER_MS, InstanceLease, LeasePollRequest, LeasePollResponse
+from domain.partitions.instance_lease import AWAY_MS, POLL_AFTER_MS, InstanceLease, PeerLeaseRequest, PeerLeaseResponse
 from domain.partitions.instance_liveness import OWN_LEASE_MS
 from domain.partitions.model import LeaseLostError
 from support.manual_clock import ManualClock
 
-AWAY, RENEWING = LeasePollResponse(AWAY_MS, []), LeasePollResponse(AWAY_MS // 2, [])
+AWAY, RENEWING = PeerLeaseResponse(AWAY_MS, []), PeerLeaseResponse(AWAY_MS // 2, [])
 
 
 class Others:
     """Answers with what is set."""
 
     def __init__(self) -> None:
-        self.answers: dict[str, LeasePollResponse] = {}
+        self.answers: dict[str, PeerLeaseResponse] = {}
         self.bus_works = True
-        self.asked: list[LeasePollRequest] = []
+        self.asked: list[PeerLeaseRequest] = []
 
-    async def poll_leases(self, question: LeasePollRequest, expected: Collection[str]) -> Mapping[str, LeasePollResponse]:
+    async def poll_leases(self, question: PeerLeaseRequest, expected: Collection[str]) -> Mapping[str, PeerLeaseResponse]:
         self.asked.append(question)
         return {"a": RENEWING, **self.answers} if self.bus_works else self.answers
 
@@ -55,7 +55,7 @@ class Instance:
     async def _refuse(self, device_id: str) -> None:
         self.refused.append(device_id)
 
-    async def is_valid_with(self, **answers: LeasePollResponse) -> bool:
+    async def is_valid_with(self, **answers: PeerLeaseResponse) -> bool:
         """Whether the lease holds after the others have answered so, a moment before it would end."""
         self.clock.forward(ms=POLL_AFTER_MS)
         self.others.answers = answers
@@ -92,11 +92,11 @@ async def test_it_ends_when_the_bus_does_not_carry_even_its_own_answer() -> None
         {},
         {"b": AWAY, "c": RENEWING},
         {"b": AWAY, "c": AWAY, "joined": RENEWING},
-        {"b": AWAY, "c": LeasePollResponse(AWAY_MS, None)},
+        {"b": AWAY, "c": PeerLeaseResponse(AWAY_MS, None)},
     ],
     ids=["one is silent", "all are silent", "one renews", "a new one renews", "one does not know all changes"],
 )
-async def test_it_ends_when_one_renews_or_says_nothing(answers: dict[str, LeasePollResponse]) -> None:
+async def test_it_ends_when_one_renews_or_says_nothing(answers: dict[str, PeerLeaseResponse]) -> None:
     assert not await Instance("b", "c").is_valid_with(**answers)
 
 
@@ -118,19 +118,19 @@ async def test_one_that_says_that_it_joins_is_expected_to_answer() -> None:
 async def test_devices_whose_credentials_have_changed_are_refused_before_the_lease_is_prolonged() -> None:
     instance = Instance("b")
     instance.unknown = ["dev_own"]
-    assert await instance.is_valid_with(b=LeasePollResponse(AWAY_MS, ["dev_revoked"]))
+    assert await instance.is_valid_with(b=PeerLeaseResponse(AWAY_MS, ["dev_revoked"]))
     assert instance.refused == ["dev_own", "dev_revoked"]
     assert instance.others.asked[0].period_ms > POLL_AFTER_MS  # also what was changed while it still reached the database
 
 
 async def test_nothing_is_refused_while_the_answers_do_not_prolong_the_lease() -> None:
     instance = Instance("b")
-    assert not await instance.is_valid_with(b=LeasePollResponse(0, ["dev_revoked"]))
+    assert not await instance.is_valid_with(b=PeerLeaseResponse(0, ["dev_revoked"]))
     assert instance.refused == []
 
 
 def changed(instance: Instance, period_ms: int) -> Sequence[str] | None:
-    return instance.lease.answer(LeasePollRequest(period_ms)).changed
+    return instance.lease.answer(PeerLeaseRequest(period_ms)).changed
 
 
 def test_an_answer_names_the_changes_of_the_period_and_those_that_could_not_be_read() -> None:
@@ -141,7 +141,7 @@ def test_an_answer_names_the_changes_of_the_period_and_those_that_could_not_be_r
     instance.unknown = ["dev_4"]
     assert changed(instance, 2_500) == ["dev_2", "dev_3", "dev_4"]
     assert changed(instance, 60_000) is None  # as many as are kept: there may have been more
-    assert instance.lease.answer(LeasePollRequest(0)).renewed_ms_ago == 3_000
+    assert instance.lease.answer(PeerLeaseRequest(0)).renewed_ms_ago == 3_000
 
 
 def password(device: str, sealed: bytes) -> DeviceCredentials:

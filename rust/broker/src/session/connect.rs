@@ -9,9 +9,9 @@ use bytestring::ByteString;
 
 use super::socket::{poll_read, write_final};
 use crate::broker_state::BrokerState;
-use crate::device::{AttachedConnection, CredentialSnapshot, RegisteredDevice, SessionRequest};
 use crate::inbound_queue::{DeviceEvent, MESSAGE_OVERHEAD, QueuePermit};
 use crate::limits::BrokerLimits;
+use crate::registered_device::{AttachedConnection, CredentialSnapshot, RegisteredDevice, SessionRequest};
 use crate::shared_connection_state::Connection;
 use crate::stats::BrokerStats;
 use crate::topic_authorization;

@@ -3,10 +3,10 @@
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use super::state::Session;
+use super::connection_task::ConnectionTask;
 use crate::broker_state::BrokerState;
-use crate::device::{DelayedWill, RegisteredDevice, SessionExpiryAndWill};
 use crate::inbound_queue::{DeviceEvent, EventDevice, MESSAGE_OVERHEAD};
+use crate::registered_device::{DelayedWill, RegisteredDevice, SessionExpiryAndWill};
 use crate::shared_connection_state::CloseReason;
 use crate::wall_clock::now_ms;
 use crate::wire::{ProtocolViolation, reason};
@@ -69,7 +69,7 @@ impl From<ProtocolViolation> for DisconnectCause {
     }
 }
 
-impl Session {
+impl ConnectionTask {
     /// Detach the connection from its device and queue the will and the disconnect event. Only the first call has an effect.
     pub(super) fn detach(&mut self, cause: DisconnectCause) {
         let Some(mut permit) = self.final_permit.take() else {
@@ -121,7 +121,7 @@ impl Session {
     }
 }
 
-impl Drop for Session {
+impl Drop for ConnectionTask {
     /// A task that was dropped, or panicked, does not leave its device connected.
     fn drop(&mut self) {
         self.detach(DisconnectCause::SocketClosed);

@@ -5,15 +5,15 @@ use std::time::Instant;
 
 use bytes::Bytes;
 
+use super::connection_task::ConnectionTask;
 use super::disconnect::DisconnectCause;
-use super::state::Session;
 use crate::drop_reason::DropReason;
 use crate::inbound_queue::{AckHandle, DeviceEvent, InboundMessage, MESSAGE_OVERHEAD, QueuePermit, TelemetryMessage};
 use crate::topic_authorization::{self, FirmwareProfile};
 use crate::wall_clock::now_ms;
 use crate::wire::{Publish, reason};
 
-impl Session {
+impl ConnectionTask {
     /// Acknowledge a publish that is not queued, after those that came before it.
     fn acknowledge(&mut self, packet_id: u16, qos: u8, code: u8) {
         if qos > 0 {

@@ -1,19 +1,19 @@
 //! One connection, from its CONNECT to its end.
 //!
 //! A connection is one task that owns its socket and handles one packet at a time. Law: every wait of it (for bytes, for the inbound
-//! queue, for the device's rate limit) goes through `Session::poll_background`, which also acknowledges, sends and notices a close. So
+//! queue, for the device's rate limit) goes through `ConnectionTask::poll_background`, which also acknowledges, sends and notices a close. So
 //! a device whose own messages must wait still receives messages, and can be disconnected at any moment.
 //!
 //! Read `connect`, `state`, `poll`, then `inbound`, `outbound`, `subscribe`, `disconnect`.
 
 mod connect;
+mod connection_task;
 mod disconnect;
 mod inbound;
 mod inflight_in;
 mod outbound;
 mod poll;
 mod socket;
-mod state;
 mod subscribe;
 
 use std::future::poll_fn;
@@ -23,9 +23,9 @@ use std::time::Duration;
 use bytes::BytesMut;
 
 use self::connect::{accept_connect, receive_connect};
+use self::connection_task::ConnectionTask;
 use self::disconnect::DisconnectCause;
 use self::socket::write_final;
-use self::state::Session;
 use crate::broker_state::BrokerState;
 use crate::drop_reason::DropReason;
 use crate::shared_connection_state::Subscription;
@@ -61,7 +61,7 @@ pub async fn serve(mut stream: TransportStream, shared: Arc<BrokerState>, peer: 
         Ok(accepted) => {
             // Boxed, so that a task that waits for a CONNECT does not carry the space of a session.
             let run = async move {
-                let mut session = Session::new(accepted, stream, codec, input, output, shared);
+                let mut session = ConnectionTask::new(accepted, stream, codec, input, output, shared);
                 session.reset_timer();
                 session.run().await;
             };
@@ -70,7 +70,7 @@ pub async fn serve(mut stream: TransportStream, shared: Arc<BrokerState>, peer: 
     }
 }
 
-impl Session {
+impl ConnectionTask {
     async fn run(&mut self) {
         let cause = match self.announce_resumed().await {
             Err(cause) => cause,

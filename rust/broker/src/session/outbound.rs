@@ -2,11 +2,11 @@
 
 use std::time::Instant;
 
-use super::state::Session;
+use super::connection_task::ConnectionTask;
 use crate::shared_connection_state::{OutboundPublish, SharedConnectionState};
 use crate::wire::Publish;
 
-impl Session {
+impl ConnectionTask {
     /// Send the next message: first those that an earlier connection of the session sent, with DUP and the same packet id
     /// (MQTT-4.4.0-1). False when there is none.
     pub(super) fn send_next(&mut self, shared_state: &mut SharedConnectionState) -> bool {

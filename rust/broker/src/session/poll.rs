@@ -9,15 +9,15 @@ use std::time::Instant;
 use bytes::{Buf, BytesMut};
 use tokio::io::AsyncWrite;
 
+use super::connection_task::ConnectionTask;
 use super::disconnect::DisconnectCause;
 use super::socket::poll_read;
-use super::state::Session;
 use crate::wire::reason;
 
 /// With more bytes of unwritten output than this, nothing is read or sent.
 const MAX_UNWRITTEN_OUTPUT: usize = 64 * 1024;
 
-impl Session {
+impl ConnectionTask {
     /// Set the timer to the next timeout.
     pub(super) fn reset_timer(&mut self) {
         let limit = self.shared.limits.write_timeout;
@@ -69,7 +69,7 @@ impl Session {
     /// Wait for something other than bytes. The broker does not read the socket, so this time does not count for the keep alive.
     async fn wait_until<T>(
         &mut self,
-        mut condition: impl FnMut(&Session, &mut Context<'_>) -> Poll<T>,
+        mut condition: impl FnMut(&ConnectionTask, &mut Context<'_>) -> Poll<T>,
     ) -> Result<T, DisconnectCause> {
         let result = poll_fn(|cx| {
             self.poll_background(cx)?;
@@ -95,7 +95,7 @@ impl Session {
 
     /// Wait until fewer publishes of the client than the receive maximum are unacknowledged.
     pub(super) async fn wait_for_receive_maximum(&mut self) -> Result<(), DisconnectCause> {
-        let below_maximum = |session: &Session, _: &mut Context<'_>| {
+        let below_maximum = |session: &ConnectionTask, _: &mut Context<'_>| {
             if session.inflight_in.len() < session.shared.limits.receive_maximum {
                 Poll::Ready(())
             } else {

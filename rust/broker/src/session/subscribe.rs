@@ -2,14 +2,14 @@
 
 use bytestring::ByteString;
 
+use super::connection_task::ConnectionTask;
 use super::disconnect::DisconnectCause;
-use super::state::Session;
 use crate::inbound_queue::{DeviceEvent, MESSAGE_OVERHEAD};
 use crate::shared_connection_state::Subscription;
 use crate::topic_authorization;
 use crate::wire::{SubscribeFilter, reason};
 
-impl Session {
+impl ConnectionTask {
     pub(super) async fn subscribe(
         &mut self,
         packet_id: u16,

@@ -31,7 +31,7 @@ AsgiReceive = Callable[[], Awaitable[dict[str, Any]]]
 
 
 @dataclass(frozen=True, slots=True)
-class WebSocketCloseReason:
+class WebSocketCloseFrame:
     """A WebSocket close code and a reason of at most 123 bytes."""
 
     code: int
@@ -99,7 +99,7 @@ class FeedClientConnection:
             raise MessageTooLongError
         return _decode_message(message.get("text") or message.get("bytes") or "")
 
-    async def close(self, close_reason: WebSocketCloseReason) -> None:
+    async def close(self, close_reason: WebSocketCloseFrame) -> None:
         """Send the close frame and wait for the answer; abort the connection if there is none in time."""
         if self._disconnected:
             return

@@ -19,7 +19,7 @@ from adapters.http.feed.client_connection import (
     ClientGoneError,
     FeedClientConnection,
     MessageTooLongError,
-    WebSocketCloseReason,
+    WebSocketCloseFrame,
     credentials_from_token,
 )
 from adapters.http.feed.connection_limits import FeedConnectionLimiter, FeedConnectionLimitError, FeedConnectionLimits
@@ -40,8 +40,8 @@ MIN_RENEWAL_INTERVAL_S = 1.0
 POLICY_VIOLATION = 1008  # RFC 6455 7.4.1: policy violation
 TRY_AGAIN_LATER = 1013
 INTERNAL_ERROR = 1011
-MESSAGE_TOO_LONG = WebSocketCloseReason(1009, "That message was too long.")
-CLIENT_GONE = WebSocketCloseReason(0, "")
+MESSAGE_TOO_LONG = WebSocketCloseFrame(1009, "That message was too long.")
+CLIENT_GONE = WebSocketCloseFrame(0, "")
 """The client has left; no close frame is sent."""
 
 
@@ -83,7 +83,7 @@ class FeedEndpoint:
         except ClientGoneError:
             return
         except FeedConnectionLimitError as error:
-            close_reason = WebSocketCloseReason(TRY_AGAIN_LATER, str(error))
+            close_reason = WebSocketCloseFrame(TRY_AGAIN_LATER, str(error))
         except MessageTooLongError:
             close_reason = MESSAGE_TOO_LONG
         except DomainError as error:
@@ -92,7 +92,7 @@ class FeedEndpoint:
         if close_reason is not CLIENT_GONE:
             await connection.close(close_reason)
 
-    async def _handle_connection(self, connection: FeedClientConnection) -> WebSocketCloseReason:
+    async def _handle_connection(self, connection: FeedClientConnection) -> WebSocketCloseFrame:
         address = connection.client_address(self._proxies)
         query = _parse_feed_query(connection.query_parameters())
         identity = await self._authenticate(await self._receive_credentials(connection, address), address)
@@ -106,7 +106,7 @@ class FeedEndpoint:
             stream = FeedStream(self._sources, self._clock, identity, interest, query, connection.sender)
             return await self._run_stream(connection, stream, address)
 
-    async def _run_stream(self, connection: FeedClientConnection, stream: FeedStream, address: str) -> WebSocketCloseReason:
+    async def _run_stream(self, connection: FeedClientConnection, stream: FeedStream, address: str) -> WebSocketCloseFrame:
         receiver = asyncio.create_task(self._receive_loop(connection, stream, address), name="feed receiver")
         receiver.add_done_callback(lambda done: stream.request_end(_receiver_result(done)))
         try:
@@ -132,7 +132,7 @@ class FeedEndpoint:
             raise Unauthenticated('The first message must be {"type": "auth", "token": "..."}.')
         return _credentials_in_message(message)
 
-    async def _receive_loop(self, connection: FeedClientConnection, stream: FeedStream, address: str) -> WebSocketCloseReason:
+    async def _receive_loop(self, connection: FeedClientConnection, stream: FeedStream, address: str) -> WebSocketCloseFrame:
         """Read all messages of the client. Only renewed credentials and pings have an effect."""
         while True:
             message = await connection.receive()
@@ -141,7 +141,7 @@ class FeedEndpoint:
             elif message.get("type") == "auth":
                 renewed = await self._authenticate(_credentials_in_message(message), address)
                 if not _is_same_caller(renewed, stream.identity):
-                    return WebSocketCloseReason(
+                    return WebSocketCloseFrame(
                         CREDENTIALS_EXPIRED, "These credentials belong to another caller. Open a new connection for them."
                     )
                 stream.identity = renewed
@@ -212,7 +212,7 @@ def _credentials_in_message(message: dict[str, Any]) -> RequestCredentials:
     return RequestCredentials(key=key) if isinstance(key, str) and key else RequestCredentials()
 
 
-def _receiver_result(receiver: asyncio.Task[WebSocketCloseReason]) -> WebSocketCloseReason | BaseException:
+def _receiver_result(receiver: asyncio.Task[WebSocketCloseFrame]) -> WebSocketCloseFrame | BaseException:
     """Why the receive loop ended."""
     if receiver.cancelled():
         return CLIENT_GONE
@@ -226,9 +226,9 @@ def _receiver_result(receiver: asyncio.Task[WebSocketCloseReason]) -> WebSocketC
     return _close_reason(error) if isinstance(error, DomainError) else error
 
 
-def _close_reason(error: DomainError) -> WebSocketCloseReason:
+def _close_reason(error: DomainError) -> WebSocketCloseFrame:
     if isinstance(error, Unauthenticated):
-        return WebSocketCloseReason(CREDENTIALS_EXPIRED, error.message)
+        return WebSocketCloseFrame(CREDENTIALS_EXPIRED, error.message)
     if isinstance(error, ValidationFailed):
-        return WebSocketCloseReason(POLICY_VIOLATION, error.message)
-    return WebSocketCloseReason(TRY_AGAIN_LATER if isinstance(error, Unavailable) else INTERNAL_ERROR, error.message)
+        return WebSocketCloseFrame(POLICY_VIOLATION, error.message)
+    return WebSocketCloseFrame(TRY_AGAIN_LATER if isinstance(error, Unavailable) else INTERNAL_ERROR, error.message)

@@ -19,7 +19,7 @@ from dataclasses import dataclass
 
 import msgspec
 
-from adapters.http.feed.client_connection import ClientGoneError, WebSocketCloseReason
+from adapters.http.feed.client_connection import ClientGoneError, WebSocketCloseFrame
 from adapters.http.feed.feed_sender import FeedSender, event_json
 from adapters.http.feed.initial_state import initial_state_message
 from domain.events.event_log_cursor import EventLogCursor
@@ -80,7 +80,7 @@ class FeedDependencies:
 
 
 class _FeedEndedError(Exception):
-    def __init__(self, close_reason: WebSocketCloseReason) -> None:
+    def __init__(self, close_reason: WebSocketCloseFrame) -> None:
         super().__init__(close_reason.reason)
         self.close_reason = close_reason
 
@@ -104,7 +104,7 @@ class FeedStream:
         self._query = query
         self._sender = sender
         self._subscription: FeedSubscription | None = None
-        self._end_reason: WebSocketCloseReason | BaseException | None = None
+        self._end_reason: WebSocketCloseFrame | BaseException | None = None
         self._log = EventLogCursor()
         self._follows_hub = False
         self._store_time_s = 0
@@ -112,7 +112,7 @@ class FeedStream:
         self._refresh_due_ms = 0
         """Monotonic."""
 
-    async def run(self) -> WebSocketCloseReason:
+    async def run(self) -> WebSocketCloseFrame:
         try:
             after = self._query.cursor
             resumed = after is not None and await self._resume_from(after)
@@ -129,7 +129,7 @@ class FeedStream:
         except ConnectionError:
             raise ClientGoneError from None
 
-    def request_end(self, reason: WebSocketCloseReason | BaseException) -> None:
+    def request_end(self, reason: WebSocketCloseFrame | BaseException) -> None:
         """Called by the receiver to end the stream; `run` raises an exception or returns the close reason."""
         self._end_reason = reason
         if self._subscription is not None:
@@ -185,7 +185,7 @@ class FeedStream:
         replay = await readings.find(self._interest, self._view.allowed_devices, self._store_time_s)
         if replay is None:
             raise _FeedEndedError(
-                WebSocketCloseReason(CLIENT_TOO_SLOW, "Too many readings meanwhile. Reconnect with your cursor.")
+                WebSocketCloseFrame(CLIENT_TOO_SLOW, "Too many readings meanwhile. Reconnect with your cursor.")
             )
         async for events in readings.list_events(replay):
             for event in events:
@@ -194,7 +194,7 @@ class FeedStream:
                     await self._send(event_json(_encode(event.payload)[:-1], self._log, self._store_time_s))
         self._store_time_s = replay.store_time_s
 
-    async def _stream_live(self, subscription: FeedSubscription) -> WebSocketCloseReason:
+    async def _stream_live(self, subscription: FeedSubscription) -> WebSocketCloseFrame:
         while True:
             for frame in subscription.drain():
                 await self._check_access(subscription)
@@ -235,12 +235,12 @@ class FeedStream:
         self._raise_if_ended()
         if subscription.closing:
             raise _FeedEndedError(
-                WebSocketCloseReason(GOING_AWAY, "The service stops, or now holds the devices. Reconnect with your cursor.")
+                WebSocketCloseFrame(GOING_AWAY, "The service stops, or now holds the devices. Reconnect with your cursor.")
             )
         if subscription.overflowed:
-            raise _FeedEndedError(WebSocketCloseReason(CLIENT_TOO_SLOW, "Client too slow. Reconnect with your cursor."))
+            raise _FeedEndedError(WebSocketCloseFrame(CLIENT_TOO_SLOW, "Client too slow. Reconnect with your cursor."))
         if self._is_expired():
-            raise _FeedEndedError(WebSocketCloseReason(CREDENTIALS_EXPIRED, _RENEW_ADVICE))
+            raise _FeedEndedError(WebSocketCloseFrame(CREDENTIALS_EXPIRED, _RENEW_ADVICE))
         if subscription.access_stale or self._is_refresh_due():
             subscription.access_stale = False
             subscription.allowed_devices = None  # queue all events meanwhile; filter them afterwards
@@ -248,7 +248,7 @@ class FeedStream:
             subscription.allowed_devices = self._view.allowed_devices
 
     def _raise_if_ended(self) -> None:
-        if isinstance(self._end_reason, WebSocketCloseReason):
+        if isinstance(self._end_reason, WebSocketCloseFrame):
             raise _FeedEndedError(self._end_reason)
         if self._end_reason is not None:
             raise self._end_reason
@@ -256,13 +256,13 @@ class FeedStream:
     async def _refresh_view(self) -> None:
         view = await self._audience.get_visibility(self.identity.viewer)
         if view is None:
-            raise _FeedEndedError(WebSocketCloseReason(ACCESS_REVOKED, "The key or membership has been revoked or disabled."))
+            raise _FeedEndedError(WebSocketCloseFrame(ACCESS_REVOKED, "The key or membership has been revoked or disabled."))
         self._set_visibility(view)
 
     async def _load_snapshot(self) -> FeedSnapshot:
         snapshot = await self._audience.snapshot(self.identity.viewer, with_devices=self._query.with_devices)
         if snapshot is None:
-            raise _FeedEndedError(WebSocketCloseReason(ACCESS_REVOKED, "The key or membership has been revoked or disabled."))
+            raise _FeedEndedError(WebSocketCloseFrame(ACCESS_REVOKED, "The key or membership has been revoked or disabled."))
         self._set_visibility(snapshot.visibility)
         return snapshot
 
@@ -297,4 +297,4 @@ class FeedStream:
             async with asyncio.timeout(SEND_TIMEOUT_S):
                 await self._sender.send_text(text)
         except TimeoutError:
-            raise _FeedEndedError(WebSocketCloseReason(CLIENT_TOO_SLOW, "Client too slow. Reconnect with your cursor.")) from None
+            raise _FeedEndedError(WebSocketCloseFrame(CLIENT_TOO_SLOW, "Client too slow. Reconnect with your cursor.")) from None

@@ -53,7 +53,7 @@ class HttpConnectionLimits:
 
 
 @dataclass(eq=False, slots=True)
-class HttpConnection:
+class LimitedHttpConnection:
     block: str
     is_unlimited: bool
     client: ClientConnection
@@ -75,12 +75,12 @@ class HttpConnectionLimiter:
     def __init__(self, limits: HttpConnectionLimits, clock: Callable[[], float] = time.monotonic) -> None:
         self._limits = limits
         self._clock = clock
-        self._by_address: dict[str, dict[HttpConnection, None]] = {}
+        self._by_address: dict[str, dict[LimitedHttpConnection, None]] = {}
         self._open = 0
         self.counts = RefusedAndEvictedCounts()
         self.bans = AddressBans(limits.ban_after, limits.ban_max_s)
 
-    def open(self, address: str, client: ClientConnection) -> HttpConnection | None:
+    def open(self, address: str, client: ClientConnection) -> LimitedHttpConnection | None:
         """Count a new connection; it may close another one. None when this one must be closed."""
         block, is_unlimited = address_block(address), is_in_networks(address, self._limits.unlimited)
         own = self._by_address.get(block, {})
@@ -94,23 +94,23 @@ class HttpConnectionLimiter:
         if reason:
             self.counts.refused[reason] += 1
             return None
-        connection = HttpConnection(block, is_unlimited, client)
+        connection = LimitedHttpConnection(block, is_unlimited, client)
         self._by_address.setdefault(block, {})[connection] = None
         self._open += 1
         return connection
 
-    def set_state(self, connection: HttpConnection, state: HttpConnectionState) -> None:
+    def set_state(self, connection: LimitedHttpConnection, state: HttpConnectionState) -> None:
         connection.state = state
         of_address = self._by_address.get(connection.block, {})
         if connection in of_address:  # to the end: who has been in its state for the longest time comes first
             of_address[connection] = of_address.pop(connection)
 
-    def record_request(self, connection: HttpConnection) -> None:
+    def record_request(self, connection: LimitedHttpConnection) -> None:
         """A complete request head has come."""
         self.set_state(connection, HttpConnectionState.ACTIVE)
         self.bans.record_success(connection.block, self._clock())
 
-    def close(self, connection: HttpConnection) -> None:
+    def close(self, connection: LimitedHttpConnection) -> None:
         """The connection is closed, or about to be. A second call does nothing."""
         of_address = self._by_address.get(connection.block, {})
         if connection not in of_address:
@@ -130,11 +130,11 @@ class HttpConnectionLimiter:
     def banned_count(self) -> int:
         return self.bans.count(self._clock())
 
-    def _largest_first(self) -> Iterable[dict[HttpConnection, None]]:
+    def _largest_first(self) -> Iterable[dict[LimitedHttpConnection, None]]:
         yield max(self._by_address.values(), key=len, default={})
         yield from sorted(self._by_address.values(), key=len, reverse=True)
 
-    def _make_room(self, by_address: Iterable[dict[HttpConnection, None]]) -> bool:
+    def _make_room(self, by_address: Iterable[dict[LimitedHttpConnection, None]]) -> bool:
         addresses = list(by_address)
         for state in HttpConnectionState:
             for of_address in addresses:
@@ -144,12 +144,12 @@ class HttpConnectionLimiter:
                     return True
         return False
 
-    def _evict(self, connection: HttpConnection) -> None:
+    def _evict(self, connection: LimitedHttpConnection) -> None:
         connection.has_failed = connection.state is HttpConnectionState.PENDING
         self.counts.evicted[connection.state.value] += 1
         self.close(connection)
         connection.client.abort()
 
 
-def _waits_for_client(connection: HttpConnection) -> bool:
+def _waits_for_client(connection: LimitedHttpConnection) -> bool:
     return connection.state is not HttpConnectionState.ACTIVE or connection.client.waits_for_client()

@@ -59,7 +59,7 @@ class CommandPayload(msgspec.Struct):
     exp: UnixMs
 
 
-class PlanPayload(msgspec.Struct):
+class SchedulePlanPayload(msgspec.Struct):
     """The schedules that the device runs while it is offline."""
 
     rev: Revision
@@ -123,7 +123,7 @@ TOPICS = (
     NativeTopic("telemetry", True, 1, "What the device measures. QoS 0 or 1.", TELEMETRY_SCHEMA),
     NativeTopic("cmd", False, 1, "A command; it expires with its deadline.", CommandPayload),
     NativeTopic("result", True, 1, "The answer to a command.", ResultPayload),
-    NativeTopic("sched", False, 1, "The device's copy of the schedules; under 200 bytes.", PlanPayload, retain=True),
+    NativeTopic("sched", False, 1, "The device's copy of the schedules; under 200 bytes.", SchedulePlanPayload, retain=True),
     NativeTopic("sched/rev", True, 1, "Which plan the device has stored.", PlanRevisionPayload, retain=True),
     NativeTopic("time/get", True, 0, "Asks for the time; any payload.", {}),
     NativeTopic("time", False, 0, "The answer to `time/get`.", TimePayload),

@@ -14,7 +14,7 @@ from typing import Any
 
 from sqlalchemy import Select, bindparam, select
 
-from adapters.storage.sql.db_session import POSTGRES, DbSession, Row
+from adapters.storage.sql.repository_session import POSTGRES, RepositorySession, Row
 from adapters.storage.sql.tables import api_keys, memberships, user_sessions
 from domain.kernel.caller import ApiKeyCaller, Role, Session
 from domain.kernel.caller_recheck_policy import check_current_role, check_key_is_enabled, check_session_is_open
@@ -33,7 +33,7 @@ READ_KEY_STATE = (
 
 
 @asynccontextmanager
-async def checked_caller(session: DbSession, caller: Session | ApiKeyCaller) -> AsyncIterator[None]:
+async def checked_caller(session: RepositorySession, caller: Session | ApiKeyCaller) -> AsyncIterator[None]:
     """Around the body of the transaction. Raises Unauthenticated or PermissionDenied when the caller has lost its authority, also
     in place of another error of the body: who has lost it learns nothing more."""
     statement, found_by = _statement_for(caller)

@@ -9,14 +9,14 @@ from typing import Any, Generic, TypeVar
 from sqlalchemy import Select, bindparam, delete, insert, update
 from sqlalchemy.sql.expression import ClauseElement
 
-from adapters.storage.sql.db_session import POSTGRES, DbSession, UniqueViolationError
+from adapters.storage.sql.repository_session import POSTGRES, RepositorySession, UniqueViolationError
 from adapters.storage.sql.row_mapper import RowMapper, for_update
 
 T = TypeVar("T")
 
 
 class SqlRepository:
-    def __init__(self, session: DbSession) -> None:
+    def __init__(self, session: RepositorySession) -> None:
         self._session = session
 
     @property

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from sqlalchemy import BigInteger, bindparam, text
 
-from adapters.storage.sql.db_session import DbSession
+from adapters.storage.sql.repository_session import RepositorySession
 
 _HELD = text(
     "SELECT 1 FROM pg_locks WHERE locktype = 'advisory' AND granted AND objsubid = 1 "
@@ -23,5 +23,5 @@ def process_lock_key(process_id: bytes) -> int:
     return int.from_bytes(process_id[:8].ljust(8, b"\0"), "big", signed=True)
 
 
-async def is_process_alive(session: DbSession, process_id: bytes) -> bool:
+async def is_process_alive(session: RepositorySession, process_id: bytes) -> bool:
     return bool(await session.read(_HELD, at_lock=process_lock_key(process_id)))

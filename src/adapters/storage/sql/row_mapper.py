@@ -29,9 +29,9 @@ from sqlalchemy import (
 from sqlalchemy.sql.dml import ReturningDelete
 from sqlalchemy.sql.expression import ClauseElement
 
-from adapters.storage.sql.db_session import Row
 from adapters.storage.sql.dialect_functions import json_elements
 from adapters.storage.sql.dialect_inserts import Insert, insert
+from adapters.storage.sql.repository_session import Row
 
 T = TypeVar("T")
 Converter = tuple[Callable[[Any], Any], Callable[[Any], Any]]

@@ -9,7 +9,6 @@ from typing import Generic, Protocol, TypeVar
 
 from adapters.storage.errors import ReadOnlyTransactionError
 from adapters.storage.sql.caller_recheck import checked_caller
-from adapters.storage.sql.db_session import DbSession
 from adapters.storage.sql.postgres.leader_fence import LeaderFence
 from adapters.storage.sql.repositories.accounts_users_and_projects import (
     SqlAccountRepository,
@@ -66,6 +65,7 @@ from adapters.storage.sql.repositories.unlock_links import SqlUnlockLinkReposito
 from adapters.storage.sql.repositories.user_sessions import SqlUserSessionRepository
 from adapters.storage.sql.repositories.webhook_deliveries import SqlWebhookDeliveryRepository
 from adapters.storage.sql.repositories.webhooks import SqlWebhookRepository
+from adapters.storage.sql.repository_session import RepositorySession
 from domain.events.ports import TransactionEventDispatcher
 from domain.kernel.caller import ApiKeyCaller, Role, Session
 from domain.kernel.caller_recheck_policy import check_stated_role
@@ -84,9 +84,9 @@ class SqlBackend(Protocol):
 
     def abort_connections(self) -> None: ...
 
-    def write(self, *, background: bool = False) -> AbstractAsyncContextManager[DbSession]: ...
+    def write(self, *, background: bool = False) -> AbstractAsyncContextManager[RepositorySession]: ...
 
-    def read(self, *, one_statement: bool = False) -> AbstractAsyncContextManager[DbSession]: ...
+    def read(self, *, one_statement: bool = False) -> AbstractAsyncContextManager[RepositorySession]: ...
 
 
 R_co = TypeVar("R_co", covariant=True)
@@ -95,7 +95,7 @@ R_co = TypeVar("R_co", covariant=True)
 class LazyRepository(Generic[R_co]):
     """Creates the repository at first use: a transaction uses about three of them."""
 
-    def __init__(self, make: Callable[[DbSession], R_co]) -> None:
+    def __init__(self, make: Callable[[RepositorySession], R_co]) -> None:
         self._factory = make
         self._name = ""
 
@@ -158,7 +158,7 @@ class SqlTransaction:
     members = LazyRepository(SqlClusterMemberRepository)
     device_sessions = LazyRepository(SqlDeviceConnectionRepository)
 
-    def __init__(self, session: DbSession, dispatcher: TransactionEventDispatcher[SqlTransaction] | None) -> None:
+    def __init__(self, session: RepositorySession, dispatcher: TransactionEventDispatcher[SqlTransaction] | None) -> None:
         self.session = session
         self._event_dispatcher = dispatcher
         self._pending_events: list[DomainEvent] = []
@@ -229,7 +229,7 @@ class SqlUnitOfWork:
 class SqlReadTransaction:
     __slots__ = ("_snapshot",)
 
-    def __init__(self, snapshot: AbstractAsyncContextManager[DbSession]) -> None:
+    def __init__(self, snapshot: AbstractAsyncContextManager[RepositorySession]) -> None:
         self._snapshot = snapshot
 
     async def __aenter__(self) -> SqlTransaction:

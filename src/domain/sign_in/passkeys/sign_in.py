@@ -15,6 +15,7 @@ from domain.kernel.errors import NotFound
 from domain.kernel.ids import UserId
 from domain.kernel.service_class import service
 from domain.kernel.unit_of_work import UnitOfWork
+from domain.sign_in.passkeys.assertion_verifier import PasskeyAssertionVerifier
 from domain.sign_in.passkeys.challenges import (
     SIGN_IN,
     PasskeyChallengeCodec,
@@ -24,7 +25,6 @@ from domain.sign_in.passkeys.challenges import (
 )
 from domain.sign_in.passkeys.model import VerifiedPasskeyAssertion
 from domain.sign_in.passkeys.ports import HasPasskeys, PasskeyCodec
-from domain.sign_in.passkeys.verifier import PasskeyVerifier
 from domain.sign_in.second_factor_policy import challenge_expired_error
 from domain.sign_in.second_factor_ports import HasSecondFactors
 from domain.sign_in.session_opener import LoginResult, SessionOpener, SessionOpenerTx
@@ -39,7 +39,7 @@ class PasskeySignInService:
     clock: Clock
     codec: PasskeyCodec
     challenges: PasskeyChallengeCodec
-    verifier: PasskeyVerifier
+    verifier: PasskeyAssertionVerifier
     opener: SessionOpener
     digest: SecretHasher
 

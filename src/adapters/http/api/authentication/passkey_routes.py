@@ -6,13 +6,13 @@ from adapters.http.api.authentication import passkey_schemas as schema
 from adapters.http.api.authentication.schemas import LoginResponse, login_response
 from adapters.http.core.caller_authentication import RequiredAccess, client_info, current_session
 from adapters.http.core.operation import ApiBlueprint
-from domain.sign_in.passkey_service import PasskeyService
+from domain.sign_in.passkey_management import PasskeyManagementService
 from domain.sign_in.passkeys.sign_in import PasskeySignInService
 
 STEP_UP = "STEP_UP_REQUIRED"
 
 
-def passkeys_blueprint(*, passkeys: PasskeyService, sign_ins: PasskeySignInService) -> ApiBlueprint:
+def passkeys_blueprint(*, passkeys: PasskeyManagementService, sign_ins: PasskeySignInService) -> ApiBlueprint:
     bp = ApiBlueprint("passkeys", "Authentication")
 
     @bp.operation(

@@ -24,8 +24,15 @@ from adapters.storage.errors import (
 )
 from adapters.storage.sql.bulk_statements import BulkStatement, join_for_postgres
 from adapters.storage.sql.compiled_statement import StatementCompiler
-from adapters.storage.sql.db_session import POSTGRES, ForeignKeyViolationError, Query, Row, UniqueViolationError, WritePlan
 from adapters.storage.sql.postgres.pool import OpenConnectionTracker
+from adapters.storage.sql.repository_session import (
+    POSTGRES,
+    ForeignKeyViolationError,
+    Query,
+    Row,
+    UniqueViolationError,
+    WritePlan,
+)
 from adapters.storage.sql.write_probe import write_probe
 from domain.kernel.errors import Unavailable, UnstorableValue
 

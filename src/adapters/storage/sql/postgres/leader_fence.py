@@ -14,7 +14,7 @@ from typing import Any
 
 from sqlalchemy import BigInteger, bindparam, text
 
-from adapters.storage.sql.db_session import DbSession
+from adapters.storage.sql.repository_session import RepositorySession
 from domain.kernel.errors import Unavailable
 
 LEADER_LOCK_KEY = 5492025319
@@ -44,7 +44,7 @@ class LeaderFence:
         self.leader_pid: int | None = None
         """PostgreSQL's process id of the connection that has this instance's leader lock."""
 
-    async def hold(self, session: DbSession) -> None:
+    async def hold(self, session: RepositorySession) -> None:
         """Hold the fence until the transaction ends. Raises NotLeaderError."""
         pid = self.leader_pid
         if pid is not None:

@@ -7,13 +7,13 @@ from collections.abc import Sequence
 from sqlalchemy import BindParameter, bindparam, func, select, text
 
 from adapters.storage import errors
-from adapters.storage.sql.db_session import POSTGRES, ForeignKeyViolationError
 from adapters.storage.sql.entity_repository import (
     AccountEntityRepository,
     AccountEntityStatements,
     EntityRepository,
     EntityStatements,
 )
+from adapters.storage.sql.repository_session import POSTGRES, ForeignKeyViolationError
 from adapters.storage.sql.row_mapper import RowMapper, enum_converter
 from adapters.storage.sql.tables import accounts, devices, memberships, notification_settings, projects, users
 from domain.accounts.model import Account, Member, Membership, Project, User

@@ -12,13 +12,13 @@ from typing import Any
 
 from sqlalchemy import BindParameter, ColumnElement, Select, Text, and_, bindparam, cast, func, or_, select, text
 
-from adapters.storage.sql.db_session import POSTGRES, Query, Row
 from adapters.storage.sql.entity_repository import SqlRepository
 from adapters.storage.sql.repositories.command_definitions_and_executions import DEFINITION, EXECUTION
 from adapters.storage.sql.repositories.command_definitions_and_executions import LIST_BY_IDS as LIST_EXECUTIONS
 from adapters.storage.sql.repositories.devices import DEVICE, GET
 from adapters.storage.sql.repositories.devices import LIST_BY_IDS as LIST_DEVICES
 from adapters.storage.sql.repositories.grants import GRANT, ON_PROJECT
+from adapters.storage.sql.repository_session import POSTGRES, Query, Row
 from adapters.storage.sql.row_mapper import from_json, to_json
 from adapters.storage.sql.tables import definitions, devices, executions, grants, group_members
 from adapters.storage.sql.tables.commands import OPEN

@@ -9,8 +9,8 @@ from sqlalchemy import BindParameter, Text, TextClause, bindparam, case, func, o
 
 from adapters.storage import errors
 from adapters.storage.sql.bulk_statements import bulk_insert
-from adapters.storage.sql.db_session import POSTGRES, SQLITE
 from adapters.storage.sql.entity_repository import EntityStatements, SqlRepository, StoredEntityRepository
+from adapters.storage.sql.repository_session import POSTGRES, SQLITE
 from adapters.storage.sql.row_mapper import JSON, RowMapper, delete_batch, enum_converter, for_update, listed, to_json
 from adapters.storage.sql.tables import definitions, devices, executions
 from adapters.storage.sql.tables.commands import FINISHED, OPEN, QUEUED, UNFINISHED

@@ -9,7 +9,7 @@ from sqlalchemy import bindparam, delete, select
 from adapters.storage.sql.entity_repository import AccountEntityRepository, AccountEntityStatements
 from adapters.storage.sql.row_mapper import RowMapper, insert_or_ignore, listed, to_json
 from adapters.storage.sql.tables import device_groups, grants, group_members
-from domain.devices.group_ports import DeviceGroup
+from domain.devices.group import DeviceGroup
 from domain.kernel.errors import Conflict
 from domain.kernel.ids import AccountId, DeviceId, GroupId, ProjectId
 

@@ -20,8 +20,8 @@ from sqlalchemy import (
     update,
 )
 
-from adapters.storage.sql.db_session import LOOK_UP, POSTGRES, SQLITE
 from adapters.storage.sql.entity_repository import SqlRepository, unique_violation_as
+from adapters.storage.sql.repository_session import LOOK_UP, POSTGRES, SQLITE
 from adapters.storage.sql.row_mapper import (
     JSON_TUPLE,
     NestedValue,

@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from sqlalchemy import ARRAY, BigInteger, BindParameter, Integer, Text, TextClause, and_, bindparam, func, select, text
 from sqlalchemy.sql.elements import Grouping
 
-from adapters.storage.sql.db_session import DbSession, Row
+from adapters.storage.sql.repository_session import RepositorySession, Row
 from adapters.storage.sql.tables import event_writers, events
 from domain.events.event_log_cursor import MAX_WRITERS, EventLogCursor
 from domain.events.hash_chain import EventChainHead
@@ -85,7 +85,7 @@ def cursor_parameters(after: EventLogCursor) -> dict[str, object]:
 
 
 @dataclass(frozen=True, slots=True)
-class EventPositionReservation:
+class EventWriterReservation:
     """A writer number, held until the transaction ends; ascending positions under it; and the heads of its chains."""
 
     writer: int
@@ -93,7 +93,9 @@ class EventPositionReservation:
     heads: Mapping[AccountId, EventChainHead]
 
 
-async def reserve_positions(session: DbSession, count: int, accounts: Collection[AccountId] = ()) -> EventPositionReservation:
+async def reserve_positions(
+    session: RepositorySession, count: int, accounts: Collection[AccountId] = ()
+) -> EventWriterReservation:
     """Of `count` positions for events of these accounts. For PostgreSQL."""
     names = sorted(accounts)
     rows = await session.write(RESERVE_POSITIONS, at_count=count, at_accounts=names)
@@ -102,13 +104,13 @@ async def reserve_positions(session: DbSession, count: int, accounts: Collection
     [(writer, positions, is_current, found)] = rows
     if not is_current:
         found = (await session.read(HEADS_OF_WRITER, at_writer=writer, at_accounts=names))[0][0]
-    return EventPositionReservation(writer, positions, _heads_by_account(found or ()))
+    return EventWriterReservation(writer, positions, _heads_by_account(found or ()))
 
 
-def next_on_sqlite(rows: Sequence[Row], count: int) -> EventPositionReservation:
+def next_on_sqlite(rows: Sequence[Row], count: int) -> EventWriterReservation:
     """From the rows of `NEXT_ON_SQLITE`. SQLite has one writer, whose positions have no gaps."""
     first = (rows[0][0] or 0) + 1
-    return EventPositionReservation(0, range(first, first + count), _heads_by_account(row[1:] for row in rows))
+    return EventWriterReservation(0, range(first, first + count), _heads_by_account(row[1:] for row in rows))
 
 
 def _heads_by_account(rows: Iterable[Row]) -> dict[AccountId, EventChainHead]:
@@ -116,5 +118,5 @@ def _heads_by_account(rows: Iterable[Row]) -> dict[AccountId, EventChainHead]:
     return {account: EventChainHead(sequence, hashed, position) for account, sequence, hashed, position in rows if sequence}
 
 
-async def end_of_log(session: DbSession) -> EventLogCursor:
+async def end_of_log(session: RepositorySession) -> EventLogCursor:
     return EventLogCursor.from_all_writers({row[0]: row[1] for row in await session.read(WRITER_POSITIONS)})

@@ -14,7 +14,6 @@ from typing import Any
 from sqlalchemy import BindParameter, ColumnElement, Select, and_, bindparam, delete, func, literal_column, or_, select
 
 from adapters.storage.sql.bulk_statements import BulkStatement, bulk_insert
-from adapters.storage.sql.db_session import POSTGRES, SQLITE, Row
 from adapters.storage.sql.entity_repository import SqlRepository
 from adapters.storage.sql.repositories.event_retention import delete_sealed_events
 from adapters.storage.sql.repositories.event_writer_numbers import (
@@ -22,12 +21,13 @@ from adapters.storage.sql.repositories.event_writer_numbers import (
     END_OF_TOTAL_ORDER,
     NEXT_ON_SQLITE,
     NOT_COVERED,
-    EventPositionReservation,
+    EventWriterReservation,
     cursor_parameters,
     end_of_log,
     next_on_sqlite,
     reserve_positions,
 )
+from adapters.storage.sql.repository_session import POSTGRES, SQLITE, Row
 from adapters.storage.sql.row_mapper import JSON, RowMapper, delete_batch, escape_like, to_json
 from adapters.storage.sql.tables import event_counts, event_totals, events
 from domain.events.event_log_cursor import EventLogCursor
@@ -236,7 +236,7 @@ class SqlEventRepository(SqlRepository):
 
 
 def _plan_append(
-    events: Sequence[Event], reserved: EventPositionReservation, hasher: ChainHasher
+    events: Sequence[Event], reserved: EventWriterReservation, hasher: ChainHasher
 ) -> tuple[list[Event], AppendWrites]:
     """The events with their positions, and what to write. Counters are in the order of their keys, so that two transactions
     cannot deadlock."""

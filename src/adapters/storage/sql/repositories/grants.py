@@ -7,8 +7,8 @@ from typing import Any
 
 from sqlalchemy import ColumnElement, Select, Text, and_, bindparam, insert, or_, select
 
-from adapters.storage.sql.db_session import LOOK_UP
 from adapters.storage.sql.entity_repository import EntityStatements, StoredEntityRepository
+from adapters.storage.sql.repository_session import LOOK_UP
 from adapters.storage.sql.row_mapper import (
     JSON_TUPLE,
     NestedValue,

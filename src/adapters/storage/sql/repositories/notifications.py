@@ -6,8 +6,8 @@ from collections.abc import Collection, Sequence
 
 from sqlalchemy import bindparam, delete, func, insert, select, update
 
-from adapters.storage.sql.db_session import POSTGRES
 from adapters.storage.sql.entity_repository import SqlRepository
+from adapters.storage.sql.repository_session import POSTGRES
 from adapters.storage.sql.row_mapper import RowMapper, enum_converter, from_json, listed, listed_integers, to_json, upsert
 from adapters.storage.sql.tables import notification_settings, notifications
 from domain.kernel.ids import AccountId, DeviceId, MembershipId

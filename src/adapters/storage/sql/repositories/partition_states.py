@@ -9,9 +9,9 @@ from collections.abc import Sequence
 
 from sqlalchemy import BigInteger, TextClause, bindparam, text
 
-from adapters.storage.sql.db_session import POSTGRES, SQLITE
 from adapters.storage.sql.entity_repository import SqlRepository
 from adapters.storage.sql.repositories.rules import RULE
+from adapters.storage.sql.repository_session import POSTGRES, SQLITE
 from adapters.storage.sql.tables import PARTITION_HASH, rules
 from domain.ingest.partition_state_ports import HashRange
 from domain.rules.model import Rule

@@ -12,8 +12,8 @@ from collections.abc import Collection, Mapping, Sequence, Set
 from sqlalchemy import BigInteger, BindParameter, TextClause, bindparam, select, text, tuple_
 
 from adapters.storage.sql.bulk_statements import BulkStatement
-from adapters.storage.sql.db_session import POSTGRES, SQLITE
 from adapters.storage.sql.entity_repository import SqlRepository
+from adapters.storage.sql.repository_session import POSTGRES, SQLITE
 from adapters.storage.sql.row_mapper import listed, listed_integers, to_json, upsert
 from adapters.storage.sql.tables import device_latest, device_metrics, metric_names, readings
 from domain.telemetry.ports import MAX_TIME_MS, MessageKey, PackedRow, RowKey

@@ -7,9 +7,9 @@ from collections.abc import Collection, Mapping, Sequence
 
 from sqlalchemy import BigInteger, bindparam, delete, select, text
 
-from adapters.storage.sql.db_session import POSTGRES, SQLITE
 from adapters.storage.sql.entity_repository import SqlRepository
 from adapters.storage.sql.repositories.due_rollups import END_OF_TIME_HOUR, JSON_KEYS
+from adapters.storage.sql.repository_session import POSTGRES, SQLITE
 from adapters.storage.sql.row_mapper import to_json, upsert
 from adapters.storage.sql.tables import rollups
 

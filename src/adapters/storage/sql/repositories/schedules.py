@@ -9,9 +9,9 @@ from sqlalchemy import BindParameter, bindparam, func, select, text, tuple_, upd
 
 from adapters.storage import errors
 from adapters.storage.sql.bulk_statements import bulk_insert, bulk_update
-from adapters.storage.sql.db_session import POSTGRES, SQLITE
 from adapters.storage.sql.entity_repository import EntityStatements, StoredEntityRepository, unique_violation_as
 from adapters.storage.sql.repositories.offline_device_edges import SqlOfflineDeviceEdgeMixin
+from adapters.storage.sql.repository_session import POSTGRES, SQLITE
 from adapters.storage.sql.row_mapper import RowMapper, delete_batch, enum_converter, from_json, listed, to_json
 from adapters.storage.sql.tables import devices, schedule_edges, schedules
 from adapters.storage.sql.tables.schedules_and_rules import ENDED, LIVE, WAITING_POSTGRES, WAITING_SQLITE

@@ -6,9 +6,9 @@ from collections.abc import Sequence
 
 from sqlalchemy import bindparam, func, select, update
 
-from adapters.storage.sql.db_session import LOOK_UP
 from adapters.storage.sql.entity_repository import EntityRepository, EntityStatements
 from adapters.storage.sql.repositories.accounts_users_and_projects import MEMBERSHIP
+from adapters.storage.sql.repository_session import LOOK_UP
 from adapters.storage.sql.row_mapper import RowMapper, delete_batch
 from adapters.storage.sql.tables import approvals, memberships, service_sessions, user_sessions
 from adapters.storage.sql.tables.grants_and_approvals import PENDING_APPROVAL

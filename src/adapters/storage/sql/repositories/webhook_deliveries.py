@@ -9,8 +9,8 @@ from typing import Any
 from sqlalchemy import BigInteger, BindParameter, Table, TextClause, bindparam, delete, insert, select, text
 
 from adapters.storage.sql.bulk_statements import BulkStatement
-from adapters.storage.sql.db_session import POSTGRES, SQLITE
 from adapters.storage.sql.entity_repository import SqlRepository
+from adapters.storage.sql.repository_session import POSTGRES, SQLITE
 from adapters.storage.sql.row_mapper import RowMapper, delete_batch, enum_converter, to_json
 from adapters.storage.sql.tables import attempts, deliveries, webhooks
 from adapters.storage.sql.tables.webhooks import FINISHED_DELIVERY, PENDING_DELIVERY

@@ -22,7 +22,7 @@ import aiosqlite
 from sqlalchemy.dialects.sqlite.pysqlite import SQLiteDialect_pysqlite
 
 from adapters.storage.sql.compiled_statement import StatementCompiler
-from adapters.storage.sql.db_session import ForeignKeyViolationError, Row, UniqueViolationError
+from adapters.storage.sql.repository_session import ForeignKeyViolationError, Row, UniqueViolationError
 from adapters.storage.sql.sqlite.wal_checkpoints import CHECKPOINT_BYTES, MAX_LOG_PAGES
 from domain.kernel.errors import Unavailable, UnstorableValue
 
@@ -43,28 +43,28 @@ class TransactionControlError(Unavailable):
 
 
 @dataclass(slots=True)
-class EndedTransaction:
+class DeferredStatementsOutcome:
     """A transaction that has ended while it had deferred statements. `error`: why the thread has rolled it back."""
 
     error: Exception | None = None
 
 
 @dataclass(slots=True, kw_only=True)
-class _Deferred:
+class _DeferredStatementBase:
     """`cancelled`: its transaction was rolled back, so it must not run. `transaction`: set when it has ended."""
 
     cancelled: bool = False
-    transaction: EndedTransaction | None = None
+    transaction: DeferredStatementsOutcome | None = None
 
 
 @dataclass(slots=True)
-class DeferredWrite(_Deferred):
+class DeferredWrite(_DeferredStatementBase):
     sql: str
     rows: Sequence[Sequence[Any]]
 
 
 @dataclass(slots=True)
-class DeferredQuery(_Deferred):
+class DeferredQuery(_DeferredStatementBase):
     """`rows` is set when `done`."""
 
     sql: str
@@ -74,7 +74,7 @@ class DeferredQuery(_Deferred):
 
 
 @dataclass(slots=True)
-class DeferredReadThenWrite(_Deferred):
+class DeferredReadThenWrite(_DeferredStatementBase):
     """A read, and the writes that `plan` makes of its rows: SQL and rows of each. `plan` runs in the connection's thread."""
 
     sql: str

@@ -21,7 +21,7 @@ from time import monotonic
 
 from adapters.storage.after_commit_callbacks import run_callbacks
 from adapters.storage.errors import NestedWriteError
-from adapters.storage.sql.sqlite.connection import SAVEPOINT, EndedTransaction, SqliteConnection
+from adapters.storage.sql.sqlite.connection import SAVEPOINT, DeferredStatementsOutcome, SqliteConnection
 from adapters.storage.sql.sqlite.database_file_identity import DatabaseFileIdentityCheck
 from adapters.storage.sql.sqlite.wal_checkpoints import WalCheckpointer
 from domain.kernel.errors import DomainError, Unavailable
@@ -46,7 +46,7 @@ class WriteTicket:
         self.ended: asyncio.Future[bool] = loop.create_future()
         self.committed: asyncio.Future[None] = loop.create_future()
         self.after_commit_calls: list[Callable[[], None]] = []
-        self.deferred = EndedTransaction()
+        self.deferred = DeferredStatementsOutcome()
         self.owner = asyncio.current_task()
 
     def end(self, keep: bool) -> None:

@@ -12,7 +12,7 @@ import sqlite3
 from collections.abc import Sequence
 from typing import Any
 
-from adapters.storage.sql.db_session import Row
+from adapters.storage.sql.repository_session import Row
 from adapters.storage.sql.sqlite.connection import SqliteConnection, TransactionControlError
 
 PROGRESS_STEPS, MAX_PROGRESS = 2_500, 2

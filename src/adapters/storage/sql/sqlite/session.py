@@ -10,7 +10,7 @@ from sqlalchemy.sql.expression import ClauseElement
 
 from adapters.storage.errors import ReadOnlyTransactionError, TransactionClosedError
 from adapters.storage.sql.bulk_statements import BulkStatement
-from adapters.storage.sql.db_session import SQLITE, Query, Row, WritePlan
+from adapters.storage.sql.repository_session import SQLITE, Query, Row, WritePlan
 from adapters.storage.sql.sqlite.connection import (
     DeferredQuery,
     DeferredReadThenWrite,

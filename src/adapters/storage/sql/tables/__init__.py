@@ -1,5 +1,11 @@
 """The schema for both dialects. SQLite and PostgreSQL differ only in the conditions of partial indexes."""
 
+from adapters.storage.sql.tables.accounts import accounts as accounts
+from adapters.storage.sql.tables.accounts import invitations as invitations
+from adapters.storage.sql.tables.accounts import memberships as memberships
+from adapters.storage.sql.tables.accounts import projects as projects
+from adapters.storage.sql.tables.accounts import users as users
+from adapters.storage.sql.tables.api_keys import api_keys as api_keys
 from adapters.storage.sql.tables.cluster import device_sessions as device_sessions
 from adapters.storage.sql.tables.cluster import members as members
 from adapters.storage.sql.tables.cluster import partitions as partitions
@@ -21,23 +27,6 @@ from adapters.storage.sql.tables.grants_and_approvals import grant_uses as grant
 from adapters.storage.sql.tables.grants_and_approvals import grants as grants
 from adapters.storage.sql.tables.groups import device_groups as device_groups
 from adapters.storage.sql.tables.groups import group_members as group_members
-from adapters.storage.sql.tables.identity import accounts as accounts
-from adapters.storage.sql.tables.identity import api_keys as api_keys
-from adapters.storage.sql.tables.identity import external_identities as external_identities
-from adapters.storage.sql.tables.identity import invitations as invitations
-from adapters.storage.sql.tables.identity import login_challenges as login_challenges
-from adapters.storage.sql.tables.identity import login_failures as login_failures
-from adapters.storage.sql.tables.identity import memberships as memberships
-from adapters.storage.sql.tables.identity import one_time_codes as one_time_codes
-from adapters.storage.sql.tables.identity import projects as projects
-from adapters.storage.sql.tables.identity import recovery_codes as recovery_codes
-from adapters.storage.sql.tables.identity import refresh_tokens as refresh_tokens
-from adapters.storage.sql.tables.identity import stored_responses as stored_responses
-from adapters.storage.sql.tables.identity import totp_secrets as totp_secrets
-from adapters.storage.sql.tables.identity import unlock_links as unlock_links
-from adapters.storage.sql.tables.identity import used_sign_in_states as used_sign_in_states
-from adapters.storage.sql.tables.identity import user_sessions as user_sessions
-from adapters.storage.sql.tables.identity import users as users
 from adapters.storage.sql.tables.notifications import notification_channels as notification_channels
 from adapters.storage.sql.tables.notifications import notification_settings as notification_settings
 from adapters.storage.sql.tables.notifications import notifications as notifications
@@ -54,7 +43,18 @@ from adapters.storage.sql.tables.service_state import late_readings as late_read
 from adapters.storage.sql.tables.service_state import reading_store_time as reading_store_time
 from adapters.storage.sql.tables.service_state import service_secrets as service_secrets
 from adapters.storage.sql.tables.service_state import steady_time as steady_time
+from adapters.storage.sql.tables.service_state import stored_responses as stored_responses
 from adapters.storage.sql.tables.service_state import write_probes as write_probes
+from adapters.storage.sql.tables.sign_in import external_identities as external_identities
+from adapters.storage.sql.tables.sign_in import login_challenges as login_challenges
+from adapters.storage.sql.tables.sign_in import login_failures as login_failures
+from adapters.storage.sql.tables.sign_in import one_time_codes as one_time_codes
+from adapters.storage.sql.tables.sign_in import recovery_codes as recovery_codes
+from adapters.storage.sql.tables.sign_in import refresh_tokens as refresh_tokens
+from adapters.storage.sql.tables.sign_in import totp_secrets as totp_secrets
+from adapters.storage.sql.tables.sign_in import unlock_links as unlock_links
+from adapters.storage.sql.tables.sign_in import used_sign_in_states as used_sign_in_states
+from adapters.storage.sql.tables.sign_in import user_sessions as user_sessions
 from adapters.storage.sql.tables.telemetry import dead_letters as dead_letters
 from adapters.storage.sql.tables.telemetry import device_drops as device_drops
 from adapters.storage.sql.tables.telemetry import device_health as device_health

@@ -68,6 +68,7 @@ PARTITION_HASH = f"((device_no * {HASH_FACTOR}) & {2**HASH_BITS - 1})"
 
 # Only several instances on PostgreSQL divide the devices among them.
 Index("ix_devices__partition_hash", text(PARTITION_HASH), _table=devices).ddl_if(dialect="postgresql")
+
 Index(
     "ix_devices__online",
     devices.c.device_no,

@@ -120,6 +120,7 @@ rules = Table(
     Index(None, "device_id", "priority", "rule_no"),
     sqlite_autoincrement=True,
 )
+
 Index(
     "ix_rules__enabled",
     rules.c.device_no,

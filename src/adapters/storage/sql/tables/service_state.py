@@ -51,3 +51,15 @@ service_secrets = Table(
     Column("sealed", LargeBinary, nullable=False),
 )
 """Secrets of the installation itself, encrypted."""
+
+stored_responses = Table(
+    "answers",
+    metadata,
+    Column("caller", Text, primary_key=True),
+    Column("key", Text, primary_key=True),
+    Column("request_hash", LargeBinary, nullable=False),
+    integer_column("status", null=True),
+    Column("body", LargeBinary, nullable=False),
+    integer_column("at_ms"),
+    Index(None, "at_ms"),
+)

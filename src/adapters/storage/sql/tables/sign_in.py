@@ -1,92 +1,14 @@
-"""Accounts, users, projects, sessions and API keys."""
+"""Sessions of users, tokens, codes, second factors, identity providers, and what throttles sign-ins."""
 
 from __future__ import annotations
 
-from sqlalchemy import Boolean, Column, ForeignKey, Index, LargeBinary, Table, Text, UniqueConstraint, text
+from sqlalchemy import Boolean, Column, ForeignKey, Index, LargeBinary, Table, Text, UniqueConstraint
 
 from adapters.storage.sql.tables.columns import (
-    autoincrement_key,
     foreign_key_column,
     integer_column,
     metadata,
-    on_postgres,
-    one_of_check,
     text_column,
-)
-from domain.kernel.caller import Role
-
-accounts = Table(
-    "accounts",
-    metadata,
-    Column("account_id", Text, primary_key=True),
-    text_column("name"),
-    text_column("plan"),
-    integer_column("created_ms"),
-)
-
-users = Table(
-    "users",
-    metadata,
-    Column("user_id", Text, primary_key=True),
-    text_column("email", unique=True),
-    text_column("name"),
-    text_column("password_hash"),
-    Column("email_verified", Boolean, nullable=False),
-    integer_column("created_ms"),
-    integer_column("password_changed_ms"),
-)
-
-memberships = Table(
-    "memberships",
-    metadata,
-    autoincrement_key("seq"),
-    text_column("membership_id", unique=True),
-    foreign_key_column("account_id", "accounts.account_id"),
-    foreign_key_column("user_id", "users.user_id"),
-    text_column("role"),
-    integer_column("created_ms"),
-    UniqueConstraint("account_id", "user_id"),
-    one_of_check("role", [role.value for role in Role]),
-    Index(None, "user_id", "seq"),
-)
-
-invitations = Table(
-    "invitations",
-    metadata,
-    autoincrement_key("seq"),
-    text_column("invitation_id", unique=True),
-    foreign_key_column("account_id", "accounts.account_id"),
-    text_column("email"),
-    text_column("name"),
-    text_column("role"),
-    text_column("invited_by"),
-    Column("token_hash", LargeBinary, nullable=False, unique=True),
-    integer_column("created_ms"),
-    integer_column("expires_ms"),
-    Column("mailed", Boolean, nullable=False),
-    UniqueConstraint("account_id", "email"),
-    one_of_check("role", [role.value for role in Role]),
-    Index(None, "account_id", "seq"),
-    Index(None, "expires_ms"),
-)
-
-projects = Table(
-    "projects",
-    metadata,
-    autoincrement_key("seq"),
-    text_column("project_id", unique=True),
-    foreign_key_column("account_id", "accounts.account_id"),
-    text_column("name"),
-    Column("is_default", Boolean, nullable=False),
-    integer_column("created_ms"),
-    Index(None, "account_id", "seq"),
-)
-Index(
-    "uq_projects__one_default",
-    projects.c.account_id,
-    unique=True,
-    sqlite_where=projects.c.is_default == text("1"),
-    info=on_postgres(where=projects.c.is_default),
 )
 
 user_sessions = Table(
@@ -205,32 +127,4 @@ login_failures = Table(
     integer_column("since_ms"),
     integer_column("last_ms"),
     Index(None, "last_ms"),
-)
-
-stored_responses = Table(
-    "answers",
-    metadata,
-    Column("caller", Text, primary_key=True),
-    Column("key", Text, primary_key=True),
-    Column("request_hash", LargeBinary, nullable=False),
-    integer_column("status", null=True),
-    Column("body", LargeBinary, nullable=False),
-    integer_column("at_ms"),
-    Index(None, "at_ms"),
-)
-
-api_keys = Table(
-    "api_keys",
-    metadata,
-    autoincrement_key("seq"),
-    text_column("key_id", unique=True),
-    foreign_key_column("account_id", "accounts.account_id"),
-    text_column("name"),
-    text_column("prefix"),
-    Column("secret_hash", LargeBinary, nullable=False, unique=True),
-    Column("enabled", Boolean, nullable=False),
-    integer_column("last_used_ms", null=True),
-    integer_column("created_ms"),
-    text_column("created_by", null=True),
-    Index(None, "account_id", "seq"),
 )

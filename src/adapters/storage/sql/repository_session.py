@@ -51,7 +51,7 @@ class PendingQuery(Protocol):
         """Its rows. On SQLite, those of the moment at which it ran: before every later statement of the transaction."""
 
 
-class DbSession(Protocol):
+class RepositorySession(Protocol):
     @property
     def dialect(self) -> str:
         """`sqlite` or `postgresql`, for the few statements that differ."""

@@ -27,7 +27,7 @@ from domain.sign_in.session_revocation import revoke_user_sessions
 from domain.sign_in.step_up import require_verification
 
 
-class PasskeyTx(
+class PasskeyManagementTx(
     Transaction, HasMemberships, HasPasskeys, HasRefreshTokens, HasSecondFactors, HasUsers, HasUserSessions, Protocol
 ): ...
 
@@ -41,8 +41,8 @@ class AddedPasskey:
 
 
 @service
-class PasskeyService:
-    uow: UnitOfWork[PasskeyTx]
+class PasskeyManagementService:
+    uow: UnitOfWork[PasskeyManagementTx]
     clock: Clock
     ids: IdGenerator
     codec: PasskeyCodec
@@ -106,7 +106,7 @@ class PasskeyService:
         except PasskeyResponseError:
             raise refused from None
 
-    async def _get_user_and_passkeys(self, tx: PasskeyTx, caller: Session) -> tuple[User, Sequence[Passkey]]:
+    async def _get_user_and_passkeys(self, tx: PasskeyManagementTx, caller: Session) -> tuple[User, Sequence[Passkey]]:
         user, existing = await tx.users.get(caller.user_id), await tx.passkeys.list_by_user(caller.user_id)
         if user is None:
             raise Unauthenticated("This user no longer exists.")
@@ -127,5 +127,5 @@ class PasskeyService:
             created_ms=now_ms,
         )
 
-    async def _emit(self, tx: PasskeyTx, caller: Session, kind: EventKind, text: str, now_ms: int) -> None:
+    async def _emit(self, tx: PasskeyManagementTx, caller: Session, kind: EventKind, text: str, now_ms: int) -> None:
         await tx.emit(DomainEvent.from_caller(caller, kind, text, now_ms))

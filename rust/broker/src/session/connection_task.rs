@@ -10,13 +10,13 @@ use tokio::time::Sleep;
 use super::connect::AcceptedConnection;
 use super::inflight_in::InflightIn;
 use crate::broker_state::BrokerState;
-use crate::device::{CredentialSnapshot, RegisteredDevice};
 use crate::inbound_queue::{EventDevice, QueuePermit};
+use crate::registered_device::{CredentialSnapshot, RegisteredDevice};
 use crate::shared_connection_state::Connection;
 use crate::transport::TransportStream;
 use crate::wire::{PacketCodec, Will};
 
-pub(super) struct Session {
+pub(super) struct ConnectionTask {
     pub(super) stream: TransportStream,
     pub(super) codec: PacketCodec,
     pub(super) input: BytesMut,
@@ -43,7 +43,7 @@ pub(super) struct Session {
     pub(super) final_permit: Option<QueuePermit>,
 }
 
-impl Session {
+impl ConnectionTask {
     pub(super) fn new(
         accepted: AcceptedConnection,
         stream: TransportStream,

@@ -15,7 +15,7 @@ use crate::shared_connection_state::{Connection, SessionState, SharedConnectionS
 use crate::wall_clock::now_ms;
 
 /// The password has changed, or the device was removed, since authentication.
-pub struct CredentialsChanged;
+pub struct CredentialsChangedError;
 
 /// What a CONNECT asks of a session.
 pub struct SessionRequest {
@@ -49,10 +49,10 @@ impl RegisteredDevice {
         limits: &BrokerLimits,
         queue: &InboundQueue,
         announce: impl FnOnce(bool, i64),
-    ) -> Result<AttachedConnection, CredentialsChanged> {
+    ) -> Result<AttachedConnection, CredentialsChangedError> {
         let mut state = self.state.lock();
         if state.credentials != Some(credentials) {
-            return Err(CredentialsChanged);
+            return Err(CredentialsChangedError);
         }
         let taken_over = state.take_over(&request.client_id);
         let took_over = taken_over.is_some();

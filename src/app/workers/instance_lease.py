@@ -16,7 +16,7 @@ RETRY_TIMEOUT_S = 0.5
 log = structlog.get_logger("lease")
 
 
-class InstanceLeasePollWorker:
+class InstanceLeaseWorker:
     name = "instance_lease"
 
     def __init__(
