@@ -105,7 +105,8 @@ class InboundLog(Protocol):
         within two minutes stores nothing. Raises AppendUnconfirmedError."""
 
     async def read(self, partition: int, after: int, limit: int, wait_s: float) -> Sequence[InboundLogEntry]:
-        """At most `limit` entries that follow `after`, in order; empty if there is none within `wait_s`.
+        """At most `limit` entries that follow `after`, in order; empty if there is none within `wait_s`. The newest ones may come
+        with the next call only: a node that is behind the others may answer.
 
         Raises InboundLogDamagedError if the entry after `after` is missing although later ones exist, or if the log ends before
         `after`; Unavailable when the log does not answer."""

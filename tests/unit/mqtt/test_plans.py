@@ -66,11 +66,11 @@ def test_a_plan_with_an_edge_that_is_too_near_is_not_confirmed() -> None:
 def test_a_disabled_slot_is_cleared() -> None:
     row = (0, at(2, 6, 0), at(2, 7, 0), False)
     assert not any("Enable" in step for step in steps(row))
-    assert [call["method"] for call in calls(row)] == ["Schedule.DeleteAll", "Schedule.List", "Sys.SetConfig"]
+    assert [call["method"] for call in calls(row)] == ["Schedule.DeleteAll", "Sys.SetConfig", "Schedule.List", "Sys.SetConfig"]
 
 
 def test_a_slot_becomes_two_jobs_on_their_second_in_utc() -> None:
-    wipe, on, off, check, clock = calls((0, at(2, 6, 30, 5), at(9, 8, 0), True))
+    wipe, clock, on, off, check, clock_again = calls((0, at(2, 6, 30, 5), at(9, 8, 0), True))
     assert wipe["method"] == "Schedule.DeleteAll"
     assert on["params"] == {
         "enable": True,
@@ -80,7 +80,8 @@ def test_a_slot_becomes_two_jobs_on_their_second_in_utc() -> None:
     assert off["params"]["timespec"] == "0 0 8 9 3 *"
     assert (check["method"], check["id"]) == ("Schedule.List", "plan:7:2")
     assert clock["params"] == {"config": {"location": {"tz": "Etc/UTC"}}}
-    assert {call["src"] for call in (wipe, on, off, check, clock)} == {f"devices/{DEVICE}/answer"}
+    assert clock_again == clock, "so that a zone that cannot be set is the last answer"
+    assert {call["src"] for call in (wipe, clock, on, off, check)} == {f"devices/{DEVICE}/answer"}
 
 
 def answered(name: str, **answer: Any) -> list[Any]:

@@ -73,14 +73,16 @@ def state_queries() -> Sequence[OutboundMessage]:
 
 
 def encode_plan(device_id: str, revision: int, rows: Sequence[PlanRow], now_ms: int) -> Sequence[OutboundMessage]:
-    """Replaces the device's list of jobs: one job for each edge, at its day and second in UTC. The last request reads the list;
-    the device holds the plan if the list has that many jobs. If the time zone cannot be set to UTC, it holds nothing."""
+    """Replaces the device's list of jobs: one job for each edge, at its day and second in UTC. The time zone is set before there
+    is a job, so that no job ever runs at the hour of another zone. The device holds the plan if the list has that many jobs. The
+    last request sets the zone again: its error is the last answer, and then the device holds nothing."""
     edges, complete = upcoming_edges(rows, now_ms)
-    steps: list[tuple[str, str, dict[str, Any]]] = [("plan-step", "Schedule.DeleteAll", {})]
+    set_zone = (_PLAN_CLOCK_ID, "Sys.SetConfig", {"config": {"location": {"tz": "Etc/UTC"}}})
+    steps: list[tuple[str, str, dict[str, Any]]] = [("plan-step", "Schedule.DeleteAll", {}), set_zone]
     steps += [("plan-step", "Schedule.Create", _schedule_job(edge)) for edge in edges]
     if complete:
         steps.append((f"{_PLAN_ID_PREFIX}{revision}:{len(edges)}", "Schedule.List", {}))
-    steps.append((_PLAN_CLOCK_ID, "Sys.SetConfig", {"config": {"location": {"tz": "Etc/UTC"}}}))
+    steps.append(set_zone)
     return [_rpc_request(device_id, name, method, params, PLAN_EXPIRY_S) for name, method, params in steps]
 
 
