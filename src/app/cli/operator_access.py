@@ -1,4 +1,4 @@
-"""Commands that change accounts and users in the database."""
+"""How the commands of an operator open the database, and what makes accounts, users and an Owner's access token."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Settings of notifications; docs/how-to/notifications.md explains them."""
+"""The setting of notifications by Telegram; docs/how-to/notifications.md explains it."""
 
 from __future__ import annotations
 

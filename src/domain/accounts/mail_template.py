@@ -1,4 +1,4 @@
-"""Mails with codes and links, in the language of who gets them."""
+"""The form of a mail with a code or a link, and its choice by the language of who gets it."""
 
 from __future__ import annotations
 

@@ -1,4 +1,10 @@
-"""Sends events and other messages to one feed client, an event by a frame that is encoded once for all clients."""
+"""Sends events and other messages to one feed client.
+
+An event is the same sequence of bytes for all clients: its JSON, its cursor and the WebSocket frame are encoded once. If the
+server provides its socket (`FRAME_WRITER_EXTENSION` in the ASGI scope), these bytes are written to it without waking a task;
+otherwise the same text is sent through the server. Nothing is compressed: a compressor depends on what its client received
+before, so it would have to run once per client and keep its state.
+"""
 
 from __future__ import annotations
 
