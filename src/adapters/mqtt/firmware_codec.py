@@ -53,5 +53,10 @@ class FirmwareDeviceCodec:
         messages: Sequence[OutboundMessage] = _CODECS[profile].encode_plan(device_id, revision, rows, now_ms)
         return messages
 
+    def encode_plan_jobs(
+        self, device_id: DeviceId, revision: int, rows: Sequence[PlanRow], now_ms: int
+    ) -> Sequence[OutboundMessage]:
+        return shelly.encode_plan_jobs(device_id, revision, rows, now_ms)
+
     def encode_time(self, now_ms: int) -> OutboundMessage:
         return native.encode_time(now_ms)

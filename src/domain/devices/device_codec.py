@@ -78,6 +78,13 @@ class PlanRevisionReport:
 
 
 @dataclass(frozen=True, slots=True)
+class PlanClockReport:
+    """The device's clock runs in UTC, as the jobs of the schedule plan of this revision need it."""
+
+    rev: int
+
+
+@dataclass(frozen=True, slots=True)
 class HelloReport:
     firmware: str | None
     rev: int | None
@@ -108,6 +115,7 @@ DeviceReport: TypeAlias = (
     | RelayReport
     | CommandResultReport
     | PlanRevisionReport
+    | PlanClockReport
     | HelloReport
     | TimeRequest
     | StockFirmwareTelemetryReport
@@ -136,6 +144,12 @@ class DeviceCodec(Protocol):
     def encode_plan(
         self, profile: FirmwareProfile, device_id: DeviceId, revision: int, rows: Sequence[PlanRow], now_ms: int
     ) -> Sequence[OutboundMessage]:
-        """The messages that make the device store exactly this plan and report its revision; empty if it cannot store one."""
+        """The messages that make the device store exactly this plan and report its revision; empty if it cannot store one. A
+        firmware whose clock must be set before answers with a `PlanClockReport`, and then gets `encode_plan_jobs`."""
+
+    def encode_plan_jobs(
+        self, device_id: DeviceId, revision: int, rows: Sequence[PlanRow], now_ms: int
+    ) -> Sequence[OutboundMessage]:
+        """The plan for a device that has sent a `PlanClockReport` of this revision."""
 
     def encode_time(self, now_ms: int) -> OutboundMessage: ...

@@ -13,6 +13,7 @@ from domain.devices.device_codec import (
     DeviceCodec,
     DeviceReport,
     HelloReport,
+    PlanClockReport,
     PlanRevisionReport,
     PresenceReport,
     RelayReport,
@@ -185,6 +186,9 @@ class DeviceMessageService:
                     context.follow_ups.messages += [(device.device_id, query) for query in queries]
             case PlanRevisionReport(rev):
                 context.add_plan_revision(device, rev)
+            case PlanClockReport(rev) if rev == device.sched_rev:
+                jobs = await self.plans.encode_jobs(context.tx, device)
+                context.follow_ups.messages += [(device.device_id, message) for message in jobs]
             case HelloReport(firmware, rev):
                 if firmware is not None:
                     context.health.set_firmware(device.device_no, firmware)

@@ -12,7 +12,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import field
 from typing import Protocol
 
-from domain.devices.device_codec import DeviceCodec, PlanRow
+from domain.devices.device_codec import DeviceCodec, OutboundMessage, PlanRow
 from domain.devices.device_link import OutboundLink
 from domain.devices.model import Device, DeviceStatus, FirmwareProfile
 from domain.devices.ports import HasDeviceCredentials
@@ -90,6 +90,11 @@ class DevicePlanService:
             sent = await self.link.send(device_id, message)
             if not sent and not message.retain:
                 return  # the whole plan is sent when the device is back
+
+    async def encode_jobs(self, tx: DevicePlanTx, device: Device) -> Sequence[OutboundMessage]:
+        """The current plan for a device that has set its clock for it."""
+        rows = await self.plan_rows(tx, device)
+        return self.codec.encode_plan_jobs(device.device_id, device.sched_rev, rows, self.clock.now_ms())
 
     async def list_devices_with_plans(self) -> Sequence[DeviceId]:
         """Every ACTIVE device that ever had a plan: the embedded broker loses retained messages at a restart."""

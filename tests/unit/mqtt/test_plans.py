@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from adapters.mqtt.firmware_codec import FirmwareDeviceCodec
-from domain.devices.device_codec import PlanRevisionReport
+from domain.devices.device_codec import PlanClockReport, PlanRevisionReport
 from domain.devices.model import FirmwareProfile
 from domain.kernel.ids import DeviceId
 
@@ -35,9 +35,9 @@ def steps(*rows: tuple[int, int, int, bool]) -> list[str]:
 
 
 def calls(*rows: tuple[int, int, int, bool]) -> list[dict[str, Any]]:
-    messages = reported(FirmwareProfile.SHELLY, *rows)
-    assert {topic for topic, _ in messages} == {"rpc"}
-    return [json.loads(payload) for _, payload in messages]
+    messages = codec.encode_plan_jobs(DEVICE, 7, rows, NOW_MS)
+    assert {message.topic for message in messages} <= {"rpc"}
+    return [json.loads(message.payload) for message in messages]
 
 
 def test_a_slot_becomes_two_timers_of_one_run_on_their_day_in_utc() -> None:
@@ -66,11 +66,11 @@ def test_a_plan_with_an_edge_that_is_too_near_is_not_confirmed() -> None:
 def test_a_disabled_slot_is_cleared() -> None:
     row = (0, at(2, 6, 0), at(2, 7, 0), False)
     assert not any("Enable" in step for step in steps(row))
-    assert [call["method"] for call in calls(row)] == ["Schedule.DeleteAll", "Sys.SetConfig", "Schedule.List", "Sys.SetConfig"]
+    assert [call["method"] for call in calls(row)] == ["Schedule.DeleteAll", "Schedule.List"]
 
 
 def test_a_slot_becomes_two_jobs_on_their_second_in_utc() -> None:
-    wipe, clock, on, off, check, clock_again = calls((0, at(2, 6, 30, 5), at(9, 8, 0), True))
+    wipe, on, off, check = calls((0, at(2, 6, 30, 5), at(9, 8, 0), True))
     assert wipe["method"] == "Schedule.DeleteAll"
     assert on["params"] == {
         "enable": True,
@@ -79,9 +79,16 @@ def test_a_slot_becomes_two_jobs_on_their_second_in_utc() -> None:
     }
     assert off["params"]["timespec"] == "0 0 8 9 3 *"
     assert (check["method"], check["id"]) == ("Schedule.List", "plan:7:2")
+    assert {call["src"] for call in (wipe, on, off, check)} == {f"devices/{DEVICE}/answer"}
+
+
+def test_a_shelly_loses_its_jobs_and_sets_its_zone_before_it_gets_a_plan() -> None:
+    wipe, clock = (
+        json.loads(payload) for _, payload in reported(FirmwareProfile.SHELLY, (0, at(2, 6, 30, 5), at(9, 8, 0), True))
+    )
+    assert wipe["method"] == "Schedule.DeleteAll"
+    assert (clock["id"], clock["method"]) == ("plan-clock:7", "Sys.SetConfig")
     assert clock["params"] == {"config": {"location": {"tz": "Etc/UTC"}}}
-    assert clock_again == clock, "so that a zone that cannot be set is the last answer"
-    assert {call["src"] for call in (wipe, clock, on, off, check)} == {f"devices/{DEVICE}/answer"}
 
 
 def answered(name: str, **answer: Any) -> list[Any]:
@@ -93,11 +100,14 @@ def test_a_shelly_holds_a_plan_when_it_lists_every_job() -> None:
     assert answered("plan:7:2", result={"jobs": [{"id": 1}, {"id": 2}], "rev": 4}) == [PlanRevisionReport(7)]
     assert answered("plan:7:2", result={"jobs": [{"id": 1}], "rev": 4}) == [PlanRevisionReport(0)]
     assert answered("plan:7:2", error={"code": -103, "message": "no"}) == [PlanRevisionReport(0)]
-    assert answered("plan-clock", error={"code": -103, "message": "no such zone"}) == [PlanRevisionReport(0)]
-    assert answered("plan-clock", result={"restart_required": False}) == []
+    assert answered("plan-clock:7", error={"code": -103, "message": "no such zone"}) == [PlanRevisionReport(0)]
+    assert answered("plan-clock:7", result={"restart_required": False}) == [PlanClockReport(7)]
+    assert answered("plan-clock:7", result={"restart_required": True}) == [PlanRevisionReport(0)]
+    assert answered("plan-clock:7") == [PlanRevisionReport(0)]
     assert answered("plan-step", error={"code": -103, "message": "full"}) == []
-    for odd in ("plan:", "plan:x:1", "plan:1", "plan:" + "9" * 60 + ":1"):
-        assert not any(isinstance(report, PlanRevisionReport) for report in answered(odd, result={"jobs": []}))
+    assert answered("plan:7", result={"jobs": []}) == [PlanRevisionReport(0)]
+    for odd in ("plan:", "plan:x:1", "plan-clock", "plan-clock:", "plan-clock:x", "plan:" + "9" * 50 + ":1"):
+        assert answered(odd, result={"jobs": []}) == []
 
 
 def test_tasmota_says_which_plan_it_holds() -> None:

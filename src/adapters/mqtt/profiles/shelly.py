@@ -19,6 +19,7 @@ from domain.devices.device_codec import (
     DeviceCommand,
     DeviceReport,
     OutboundMessage,
+    PlanClockReport,
     PlanRevisionReport,
     PlanRow,
     PresenceReport,
@@ -37,7 +38,8 @@ _SKIPPED_FIELDS = frozenset({"id", "source", "output", "timer_started_at", "time
 PLAN_EXPIRY_S = 30
 """The plan is sent again when the device reconnects, so an older one must expire before that."""
 _PLAN_ID_PREFIX = "plan:"
-_PLAN_CLOCK_ID = "plan-clock"
+_PLAN_CLOCK_PREFIX = "plan-clock:"
+_PLAN_STEP_ID = "plan-step"
 
 _encode_json = msgspec.json.Encoder().encode
 _decode_object = msgspec.json.Decoder(dict[str, Any]).decode
@@ -73,16 +75,23 @@ def state_queries() -> Sequence[OutboundMessage]:
 
 
 def encode_plan(device_id: str, revision: int, rows: Sequence[PlanRow], now_ms: int) -> Sequence[OutboundMessage]:
-    """Replaces the device's list of jobs: one job for each edge, at its day and second in UTC. The time zone is set before there
-    is a job, so that no job ever runs at the hour of another zone. The device holds the plan if the list has that many jobs. The
-    last request sets the zone again: its error is the last answer, and then the device holds nothing."""
+    """Deletes the device's jobs and sets its time zone. The jobs of the plan follow when it has confirmed the zone: with another
+    zone it would run them at other hours."""
+    steps: list[tuple[str, str, dict[str, Any]]] = [
+        (_PLAN_STEP_ID, "Schedule.DeleteAll", {}),
+        (f"{_PLAN_CLOCK_PREFIX}{revision}", "Sys.SetConfig", {"config": {"location": {"tz": "Etc/UTC"}}}),
+    ]
+    return [_rpc_request(device_id, name, method, params, PLAN_EXPIRY_S) for name, method, params in steps]
+
+
+def encode_plan_jobs(device_id: str, revision: int, rows: Sequence[PlanRow], now_ms: int) -> Sequence[OutboundMessage]:
+    """Replaces the device's list of jobs: one job for each edge, at its day and second in UTC. The device holds the plan if the
+    list has that many jobs."""
     edges, complete = upcoming_edges(rows, now_ms)
-    set_zone = (_PLAN_CLOCK_ID, "Sys.SetConfig", {"config": {"location": {"tz": "Etc/UTC"}}})
-    steps: list[tuple[str, str, dict[str, Any]]] = [("plan-step", "Schedule.DeleteAll", {}), set_zone]
-    steps += [("plan-step", "Schedule.Create", _schedule_job(edge)) for edge in edges]
+    steps: list[tuple[str, str, dict[str, Any]]] = [(_PLAN_STEP_ID, "Schedule.DeleteAll", {})]
+    steps += [(_PLAN_STEP_ID, "Schedule.Create", _schedule_job(edge)) for edge in edges]
     if complete:
         steps.append((f"{_PLAN_ID_PREFIX}{revision}:{len(edges)}", "Schedule.List", {}))
-    steps.append(set_zone)
     return [_rpc_request(device_id, name, method, params, PLAN_EXPIRY_S) for name, method, params in steps]
 
 
@@ -101,15 +110,16 @@ def _rpc_request(device_id: str, name: str, method: str, params: Mapping[str, An
 
 def _decode_plan_response(name: str, document: Mapping[str, Any]) -> Sequence[DeviceReport]:
     """The response to one request of a plan."""
-    failed = isinstance(document.get("error"), dict)
-    if name == _PLAN_CLOCK_ID:
-        return (PlanRevisionReport(0),) if failed else ()
-    revision, _, count = name.removeprefix(_PLAN_ID_PREFIX).partition(":")
-    if not (name.startswith(_PLAN_ID_PREFIX) and revision.isdigit() and count.isdigit() and len(name) < 40):
+    prefix = _PLAN_CLOCK_PREFIX if name.startswith(_PLAN_CLOCK_PREFIX) else _PLAN_ID_PREFIX
+    revision, _, count = name.removeprefix(prefix).partition(":")
+    if not (name.startswith(prefix) and revision.isdigit() and len(name) < 40):
         return ()
     result = document.get("result")
+    if prefix == _PLAN_CLOCK_PREFIX:
+        is_set = isinstance(result, dict) and result.get("restart_required") is not True
+        return (PlanClockReport(int(revision)) if is_set else PlanRevisionReport(0),)
     jobs = result.get("jobs") if isinstance(result, dict) else None
-    holds = isinstance(jobs, list) and len(jobs) == int(count)
+    holds = count.isdigit() and isinstance(jobs, list) and len(jobs) == int(count)
     return (PlanRevisionReport(int(revision) if holds else 0),)
 
 
