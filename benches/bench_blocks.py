@@ -16,9 +16,9 @@ BATCH = 2_048
 COUNT = 100 * BATCH
 
 
-def native_batches() -> list[_native.TelemetryBatch]:
+def native_batches() -> list[_native.RawTelemetryBatch]:
     given = messages(10_000, COUNT)
-    return [_native.TelemetryBatch(given[begin : begin + BATCH]) for begin in range(0, COUNT, BATCH)]
+    return [_native.RawTelemetryBatch(given[begin : begin + BATCH]) for begin in range(0, COUNT, BATCH)]
 
 
 def test_from_batches_to_blocks(cpu: Cpu) -> None:
@@ -30,8 +30,8 @@ def test_from_batches_to_blocks(cpu: Cpu) -> None:
 def test_from_blocks_to_batches(cpu: Cpu) -> None:
     """As an owner reads them: all waiting blocks of its partitions together."""
     blocks = [[block for _, block in batch.blocks(PARTITIONS)] for batch in native_batches()]
-    assert sum(len(_native.TelemetryBatch.from_blocks(each)) for each in blocks) == COUNT
-    cpu(lambda: [len(_native.TelemetryBatch.from_blocks(each)) for each in blocks], COUNT)
+    assert sum(len(_native.RawTelemetryBatch.from_blocks(each)) for each in blocks) == COUNT
+    cpu(lambda: [len(_native.RawTelemetryBatch.from_blocks(each)) for each in blocks], COUNT)
 
 
 @pytest.mark.parametrize("engines", [1, PARTITIONS])
@@ -40,11 +40,11 @@ def test_one_engine_or_one_for_each_partition(cpu: Cpu, engines: int) -> None:
     owners = [NativeEngine() for _ in range(engines)]
     for owner in owners:
         owner.add_metric_names(list(enumerate(METRICS, 1)))
-    parts: list[tuple[NativeEngine, _native.TelemetryBatch]] = []
+    parts: list[tuple[NativeEngine, _native.RawTelemetryBatch]] = []
     for batch in native_batches():
         blocks = batch.blocks(PARTITIONS)
         if engines == 1:
-            parts.append((owners[0], _native.TelemetryBatch.from_blocks([block for _, block in blocks])))
+            parts.append((owners[0], _native.RawTelemetryBatch.from_blocks([block for _, block in blocks])))
         else:
-            parts += [(owners[partition], _native.TelemetryBatch.from_blocks([block])) for partition, block in blocks]
+            parts += [(owners[partition], _native.RawTelemetryBatch.from_blocks([block])) for partition, block in blocks]
     cpu(lambda: [len(owner.ingest(batch).rule_firings) for owner, batch in parts], COUNT)

@@ -64,7 +64,7 @@ def batches(given: Sequence[Message]) -> list[list[Message]]:
     return [list(given[begin : begin + BATCH]) for begin in range(0, len(given), BATCH)]
 
 
-def fired_rules(engine: NativeEngine, batch: _native.TelemetryBatch) -> Sequence[int]:
+def fired_rules(engine: NativeEngine, batch: _native.RawTelemetryBatch) -> Sequence[int]:
     """Each batch arrives a millisecond after the one before: no device's time goes back between rounds."""
     return read_column(engine.ingest(batch, next(PRESENT_MS)).rule_firings, "rule_no")
 
@@ -121,9 +121,9 @@ def test_the_engine_and_others(benchmark: Any, count: int) -> None:
     contest.enter("C, without rows and checks", lower_bound(fleet, count)(given))
     native, tuples = known_engine(fleet), known_engine(fleet)
     parts = batches(given)
-    of_broker = [_native.TelemetryBatch(part) for part in parts]
+    of_broker = [_native.RawTelemetryBatch(part) for part in parts]
     contest.enter("batches of the broker", lambda: [no for part in of_broker for no in fired_rules(native, part)])
-    contest.enter("Python tuples", lambda: [no for part in parts for no in fired_rules(tuples, _native.TelemetryBatch(part))])
+    contest.enter("Python tuples", lambda: [no for part in parts for no in fired_rules(tuples, _native.RawTelemetryBatch(part))])
     assert contest.oracle is not None
     by_reference = fired_by_reference(fleet, given[:COMPARED])
     assert contest.oracle[: len(by_reference)] == by_reference
@@ -142,7 +142,7 @@ def test_first_messages_of_new_devices(benchmark: Any) -> None:
     """All metrics are new for the device, none for the fleet; what is new is read."""
     chance = random.Random(3)
     parts = batches([(each.number, NOW_MS, payload(chance, each.metrics)) for each in devices(50_000)])
-    native = [_native.TelemetryBatch(part) for part in parts]
+    native = [_native.RawTelemetryBatch(part) for part in parts]
     spent = []
 
     def one_round() -> None:
@@ -171,6 +171,6 @@ def bytes_of_a_device(count: int) -> float:
     for each in devices(count):
         engine.restore(each.number, checkpoint(each))
         engine.set_rules(each.number, each.rules)
-        engine.ingest(_native.TelemetryBatch([(each.number, NOW_MS, payload(chance, each.metrics))]))
+        engine.ingest(_native.RawTelemetryBatch([(each.number, NOW_MS, payload(chance, each.metrics))]))
     grown: int = psutil.Process().memory_info().rss - before
     return grown / count

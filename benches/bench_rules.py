@@ -94,7 +94,7 @@ def fired_by_reference(devices: int, rules: int, of: Sequence[Message]) -> list[
 def verified_engine(devices: int, rules: int, count: int) -> NativeEngine:
     engine = create_native_engine(devices, rules)
     sample = messages(devices, count)[:4_096]
-    fired = [each.rule_no for batch in batches(sample) for each in engine.ingest(_native.TelemetryBatch(batch)).rule_firings]
+    fired = [each.rule_no for batch in batches(sample) for each in engine.ingest(_native.RawTelemetryBatch(batch)).rule_firings]
     assert fired == fired_by_reference(devices, rules, sample)
     return engine
 
@@ -107,7 +107,7 @@ def test_from_a_native_batch_to_fired_rules(cpu: Cpu, devices: int, rules: int) 
     engine = verified_engine(devices, rules, count)
     grown = psutil.Process().memory_info().rss - before
     print(f"\n  about {grown / devices:.0f} bytes a device (process growth, this bench's own objects included)")
-    native = [_native.TelemetryBatch(batch) for batch in batches(messages(devices, count))]
+    native = [_native.RawTelemetryBatch(batch) for batch in batches(messages(devices, count))]
     cpu(lambda: [len(engine.ingest(batch).rule_firings) for batch in native], count)
 
 
@@ -117,14 +117,14 @@ def test_from_python_tuples_to_fired_rules(cpu: Cpu, devices: int, rules: int) -
     count = 200_000
     engine = verified_engine(devices, rules, count)
     parts = list(batches(messages(devices, count)))
-    cpu(lambda: [len(engine.ingest(_native.TelemetryBatch(batch)).rule_firings) for batch in parts], count)
+    cpu(lambda: [len(engine.ingest(_native.RawTelemetryBatch(batch)).rule_firings) for batch in parts], count)
 
 
 def test_from_a_native_batch_to_rows_for_the_database(cpu: Cpu) -> None:
     """Everything that the service reads from a batch result."""
     count = 200_000
     engine = verified_engine(1_000, 5, count)
-    native = [_native.TelemetryBatch(batch) for batch in batches(messages(1_000, count))]
+    native = [_native.RawTelemetryBatch(batch) for batch in batches(messages(1_000, count))]
 
     def work() -> None:
         for batch in native:
@@ -148,7 +148,7 @@ def test_other_payload_forms(cpu: Cpu, form: str) -> None:
     count = 50_000
     engine = create_native_engine(1_000, 5)
     sent = [(device_no, at_ms, FORMS[form](body)) for device_no, at_ms, body in messages(1_000, count)]
-    native = [_native.TelemetryBatch(batch) for batch in batches(sent)]
+    native = [_native.RawTelemetryBatch(batch) for batch in batches(sent)]
     cpu(lambda: [len(engine.ingest(batch).rule_firings) for batch in native], count)
 
 

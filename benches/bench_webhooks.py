@@ -32,8 +32,8 @@ from adapters.delivery.native_courier import NativeCourier
 from adapters.engine.native_signer import create_native_signer
 from adapters.storage.sql.database import SqlDatabase
 from adapters.storage.sql.tables import deliveries
+from app.workers.deleted_webhook_cleanup import DeletedWebhookCleanupWorker
 from app.workers.wake_event import WakeEvent
-from app.workers.webhook_cleanup import WebhookCleanupWorker
 from domain.devices.model import Device
 from domain.kernel.clock import WallAndSteadyTime
 from domain.kernel.ids import EventId
@@ -213,7 +213,7 @@ async def backlog(fast: str, dead: str, rows: int) -> None:
         began = time.perf_counter()
         await world.webhooks.delete(world.session(), made.webhook.webhook_id)
         gone = time.perf_counter() - began
-        sweep = WebhookCleanupWorker(cleanup=DeletedWebhookCleanup(uow=world.uow), wake_event=WakeEvent())
+        sweep = DeletedWebhookCleanupWorker(cleanup=DeletedWebhookCleanup(uow=world.uow), wake_event=WakeEvent())
         task = asyncio.create_task(sweep.run())
         during = await latencies(world, watched)
         while await left(world):

@@ -71,7 +71,7 @@ class TelemetryLoader:
         self.rows = 0
 
     def put(self, messages: list[tuple[int, int, bytes]]) -> None:
-        batch = _native.TelemetryBatch(messages)
+        batch = _native.RawTelemetryBatch(messages)
         result = self._engine.ingest(batch)
         if result.unknown_metric_names:
             self._number(result.unknown_metric_names)

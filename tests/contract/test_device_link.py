@@ -224,7 +224,7 @@ async def test_a_link_without_its_broker_names_the_address_until_the_broker_answ
     await asyncio.to_thread(broker.end, signal.SIGTERM)
     settings = MosquittoConnectionSettings("127.0.0.1", broker.port, "latchboard", "p" * 32)
     store = MosquittoCredentialStore(broker.files, settings.username, settings.password)
-    link = MosquittoDeviceLink(settings, StillClock(), _native.TelemetryBatch, store)
+    link = MosquittoDeviceLink(settings, StillClock(), _native.RawTelemetryBatch, store)
     try:
         await link.start()
         assert f"127.0.0.1:{broker.port}" in (link.connection_problem() or "")

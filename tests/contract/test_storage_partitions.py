@@ -8,14 +8,8 @@ from typing import Any
 import pytest
 
 from domain.devices.device_connection_ports import NO_FRONT
-from domain.partitions.model import (
-    AlreadyCommittedError,
-    ClusterMember,
-    InboundLogReachability,
-    Partition,
-    PartitionLogAdvance,
-    PartitionLostError,
-)
+from domain.partitions.cluster_member import ClusterMember, InboundLogReachability
+from domain.partitions.ownership_and_log_position import AlreadyCommittedError, Partition, PartitionLogAdvance, PartitionLostError
 from support.storage import StoredAccount
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from domain.kernel.persisted_steady_time import MAX_STOP_MS, SteadyTimeService
+from domain.kernel.persisted_steady_time import MAX_STOP_MS, SteadyTimePersistenceService
 from support.manual_clock import ManualClock
 from support.memory_storage.unit_of_work import MemoryUnitOfWork
 from support.storage import StoredAccount
@@ -29,21 +29,21 @@ async def test_it_never_goes_back_whatever_an_instance_says(world: StoredAccount
 
 async def test_a_new_database_begins_with_the_wall_time_and_instances_follow_the_one_that_is_ahead(world: StoredAccount) -> None:
     first, second = ManualClock(), ManualClock()
-    await SteadyTimeService(uow=world.uow, clock=first).start()
+    await SteadyTimePersistenceService(uow=world.uow, clock=first).start()
     assert first.steady_ms() == first.now_ms()
     second.step(minutes=-60)
-    other = SteadyTimeService(uow=world.uow, clock=second)
+    other = SteadyTimePersistenceService(uow=world.uow, clock=second)
     await other.start()
     assert abs(second.steady_ms() - first.steady_ms()) < MAX_QUERY_MS
     first.forward(seconds=100)
-    await SteadyTimeService(uow=world.uow, clock=first).keep()
+    await SteadyTimePersistenceService(uow=world.uow, clock=first).keep()
     await other.keep()
     assert 0 <= second.steady_ms() - first.steady_ms() < MAX_QUERY_MS
 
 
 async def test_a_step_of_the_wall_clock_does_not_touch_it(world: StoredAccount) -> None:
     clock = ManualClock()
-    service = SteadyTimeService(uow=world.uow, clock=clock)
+    service = SteadyTimePersistenceService(uow=world.uow, clock=clock)
     await service.start()
     before_ms = clock.steady_ms()
     for minutes in (60, -120):
@@ -56,10 +56,10 @@ async def test_a_step_of_the_wall_clock_does_not_touch_it(world: StoredAccount) 
 
 async def test_a_restart_goes_on_from_the_stored_time_and_adds_the_stop_within_bounds() -> None:
     uow, clock = MemoryUnitOfWork(), ManualClock()
-    await SteadyTimeService(uow=uow, clock=clock).start()
+    await SteadyTimePersistenceService(uow=uow, clock=clock).start()
     stored_ms = clock.steady_ms()
     for stop_ms, counted_ms in ((HOUR_MS, HOUR_MS), (-2 * HOUR_MS, 0), (90 * MAX_STOP_MS, MAX_STOP_MS)):
         clock = ManualClock(clock.now_ms() + stop_ms)
-        await SteadyTimeService(uow=uow, clock=clock).start()
+        await SteadyTimePersistenceService(uow=uow, clock=clock).start()
         stored_ms += counted_ms
         assert clock.steady_ms() == stored_ms

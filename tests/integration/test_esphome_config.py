@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 import yaml
 
-from adapters.firmware_sources import ExampleFirmwareSourceReader
+from adapters.example_firmware_source_reader import ExampleFirmwareSourceReader
 from domain.devices.firmware_config import BrokerEndpoint, FirmwareConfigFormat, FirmwareConfigValues
 from domain.devices.firmware_project import build_project
 

@@ -33,7 +33,7 @@ async def started(broker: Mosquitto, *devices: BrokerDevice) -> MosquittoDeviceL
     """The service as it starts: every device that may connect, then the link."""
     settings = MosquittoConnectionSettings("127.0.0.1", broker.port, "latchboard", "s" * 32)
     link = MosquittoDeviceLink(
-        settings, StillClock(), _native.TelemetryBatch, MosquittoCredentialStore(broker.files, "latchboard", "s" * 32)
+        settings, StillClock(), _native.RawTelemetryBatch, MosquittoCredentialStore(broker.files, "latchboard", "s" * 32)
     )
     for device in devices:
         await link.upsert_credentials(device.device_id, device.number, device.password, "native")

@@ -15,7 +15,7 @@ from domain.ingest.ingest_result_writer import IngestResult, IngestResultWriter
 from domain.ingest.metric_numbering import assign_metric_numbers
 from domain.telemetry.engine.reference_batch import InMemoryTelemetryBatch
 from domain.telemetry.engine.reference_engine import ReferenceEngine
-from domain.telemetry.queries import missed_readings
+from domain.telemetry.queries import feed_reading_replay
 from domain.telemetry.retention import RetentionPeriods, RetentionService
 from support.feed_world import HOUR_MS, FeedListener, FeedWorld, feed_world
 from support.storage import STORAGES
@@ -151,7 +151,7 @@ async def test_a_key_gets_the_readings_of_its_devices_and_a_filter_holds(ingest:
 async def test_too_many_missed_readings_are_answered_with_resync(
     ingest: Ingest, values: dict[str, int], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(missed_readings, "MAX_READINGS", 6)
+    monkeypatch.setattr(feed_reading_replay, "MAX_READINGS", 6)
     device, query = await ingest.device(), f"?token={ingest.feed.callers.accept_token('ada')}"
     cursor = await ingest.newest_cursor(query)
     for _ in range(7 if len(values) == 1 else 3):

@@ -11,7 +11,7 @@ from operator import not_
 import pytest
 from hypercorn.asyncio import serve
 
-from adapters.http.core.caller_authentication import RequiredAccess
+from adapters.http.core.caller_authentication import AllowedCallers
 from adapters.http.core.operation import ApiBlueprint
 from adapters.http.server.connection_limits import HttpConnectionLimiter, HttpConnectionLimits
 from app.wiring.http_server import hypercorn_config
@@ -27,11 +27,11 @@ REQUEST = b"GET /api/v1/%s HTTP/1.1\r\nHost: latchboard\r\n\r\n"
 def probes(_: HttpWorld) -> Sequence[ApiBlueprint]:
     bp = ApiBlueprint("probes", "T")
 
-    @bp.operation("GET /quick", RequiredAccess.ANYONE, "s")
+    @bp.operation("GET /quick", AllowedCallers.ANYONE, "s")
     async def get_quick() -> dict[str, str]:
         return {}
 
-    @bp.operation("GET /slow", RequiredAccess.ANYONE, "s")
+    @bp.operation("GET /slow", AllowedCallers.ANYONE, "s")
     async def get_slow() -> dict[str, str]:
         await asyncio.sleep(3 * IDLE_TIMEOUT_S)
         return {}

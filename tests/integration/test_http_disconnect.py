@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 from quart import Quart
 
-from adapters.http.core.caller_authentication import RequiredAccess
+from adapters.http.core.caller_authentication import AllowedCallers
 from adapters.http.core.operation import ApiBlueprint
 from support.http import HttpWorld
 from support.waiting import TIMEOUT_S
@@ -20,7 +20,7 @@ HANDLED: list[str] = []
 def slow(_: HttpWorld) -> Sequence[ApiBlueprint]:
     bp = ApiBlueprint("slow", "T")
 
-    @bp.operation("GET /slow", RequiredAccess.ANYONE, "s")
+    @bp.operation("GET /slow", AllowedCallers.ANYONE, "s")
     async def get_slow() -> dict[str, str]:
         HANDLED.append("began")
         try:
@@ -30,7 +30,7 @@ def slow(_: HttpWorld) -> Sequence[ApiBlueprint]:
             raise
         return {}
 
-    @bp.operation("GET /quick", RequiredAccess.ANYONE, "s")
+    @bp.operation("GET /quick", AllowedCallers.ANYONE, "s")
     async def get_quick() -> dict[str, str]:
         return {}
 

@@ -12,7 +12,7 @@ from pydantic import Field
 from quart import Response
 
 from adapters.http.core.api_operation import NonJsonResponse
-from adapters.http.core.caller_authentication import RequiredAccess, current_caller
+from adapters.http.core.caller_authentication import AllowedCallers, current_caller
 from adapters.http.core.middleware import HttpSettings
 from adapters.http.core.operation import ApiBlueprint
 from adapters.http.core.request_handling import HandlerResult
@@ -47,23 +47,23 @@ class Waits(ResponseModel):
 def probes(world: HttpWorld) -> Sequence[ApiBlueprint]:
     bp = ApiBlueprint("probes", "T")
 
-    @bp.operation("PUT /things/<int:slot>", RequiredAccess.ANYONE, "s", status=201)
+    @bp.operation("PUT /things/<int:slot>", AllowedCallers.ANYONE, "s", status=201)
     async def put_thing(slot: int, body: Thing, query: Paging) -> HandlerResult[ThingReply]:
         return HandlerResult(ThingReply(some_name=body.some_name, slot=slot, limit=query.limit), headers={"ETag": '"7"'})
 
-    @bp.operation("POST /maybe", RequiredAccess.ANYONE, "s", returns={200: ThingReply, 202: Waits})
+    @bp.operation("POST /maybe", AllowedCallers.ANYONE, "s", returns={200: ThingReply, 202: Waits})
     async def maybe(body: Thing) -> ThingReply | Waits:
         return Waits(approval_id="apv_1") if body.some_name == "wait" else ThingReply(some_name="x", slot=1, limit=1)
 
-    @bp.operation("GET /who", RequiredAccess.KEY, "s")
+    @bp.operation("GET /who", AllowedCallers.KEY, "s")
     async def who() -> dict[str, str]:
         return {"who": current_caller().label}
 
-    @bp.operation("GET /csv", RequiredAccess.ANYONE, "s", returns={200: NonJsonResponse("text/csv")})
+    @bp.operation("GET /csv", AllowedCallers.ANYONE, "s", returns={200: NonJsonResponse("text/csv")})
     async def csv() -> Response:
         return Response("a,b\n", content_type="text/csv")
 
-    @bp.operation("POST /fail/<how>", RequiredAccess.ANYONE, "s")
+    @bp.operation("POST /fail/<how>", AllowedCallers.ANYONE, "s")
     async def fail(how: str) -> ThingReply:
         raise {
             "limit": RateLimited("slow down", retry_after=17, limit=5, window_s=60),

@@ -8,7 +8,7 @@ from dataclasses import replace
 
 import pytest
 
-from adapters.http.core.caller_authentication import RequiredAccess, current_session
+from adapters.http.core.caller_authentication import AllowedCallers, current_session
 from adapters.http.core.operation import ApiBlueprint
 from adapters.http.core.schemas import DisplayName, RequestBody
 from domain.kernel.errors import Conflict
@@ -25,7 +25,7 @@ def counter(world: HttpWorld) -> Sequence[ApiBlueprint]:
     bp = ApiBlueprint("counter", "T")
     runs: list[str] = []
 
-    @bp.operation("POST /count", RequiredAccess.SESSION, "s", status=201, idempotent=True)
+    @bp.operation("POST /count", AllowedCallers.SESSION, "s", status=201, idempotent=True)
     async def count(body: Thing) -> dict[str, int]:
         if not current_session().is_replay:  # otherwise only the checks count; a unit of work would roll back
             runs.append(body.some_name)

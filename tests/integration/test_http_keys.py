@@ -6,7 +6,7 @@ from collections.abc import AsyncIterator, Sequence
 
 import pytest
 
-from adapters.http.core.caller_authentication import RequiredAccess, current_caller
+from adapters.http.core.caller_authentication import AllowedCallers, current_caller
 from adapters.http.core.operation import ApiBlueprint
 from domain.devices.model import Device, DeviceMetadata, DeviceStatus, FirmwareProfile
 from domain.grants.grant_window import GrantWindow
@@ -18,7 +18,7 @@ from support.http import HttpClient, HttpWorld, serving
 def control(world: HttpWorld) -> Sequence[ApiBlueprint]:
     bp = ApiBlueprint("control", "T")
 
-    @bp.operation("GET /who", RequiredAccess.KEY, "s")
+    @bp.operation("GET /who", AllowedCallers.KEY, "s")
     async def who() -> dict[str, str]:
         return {"who": current_caller().label}
 

@@ -17,7 +17,7 @@ from alembic.script import ScriptDirectory
 from sqlalchemy import Connection, create_engine
 from sqlalchemy.pool import NullPool
 
-from adapters.storage.sql import DatabaseTooNewError, DatabaseUnusableError, SqlDatabase, UnknownSchemaError
+from adapters.storage.sql import DatabaseTooNewError, DatabaseUnusableError, ForeignDatabaseError, SqlDatabase
 from adapters.storage.sql import migrations as scripts
 from adapters.storage.sql.migrations import HEAD
 from adapters.storage.sql.tables import metadata
@@ -116,7 +116,7 @@ async def test_a_database_of_a_newer_version_is_rejected_and_not_changed(tmp_pat
 
 async def test_a_database_of_another_program_is_rejected(tmp_path: Path) -> None:
     _execute(tmp_path / "db", "CREATE TABLE recipes (name TEXT)")
-    with pytest.raises(UnknownSchemaError, match="recipes"):
+    with pytest.raises(ForeignDatabaseError, match="recipes"):
         await _start_and_stop(tmp_path / "db")
 
 

@@ -8,8 +8,8 @@ from pathlib import Path
 
 import pytest
 
+from app.workers.deleted_webhook_cleanup import DeletedWebhookCleanupWorker
 from app.workers.wake_event import WakeEvent
-from app.workers.webhook_cleanup import WebhookCleanupWorker
 from domain.kernel.errors import NotFound
 from domain.webhooks import deleted_webhook_cleanup as cleanup
 from domain.webhooks.deleted_webhook_cleanup import DeletedWebhookCleanup
@@ -64,7 +64,7 @@ async def test_what_a_stop_left_half_done_is_taken_up_again(world: WebhookWorld)
     webhook_id = await add_pending(world, PENDING)
     await world.webhooks.delete(world.session(), webhook_id)
     assert await DeletedWebhookCleanup(uow=world.uow).run_once()  # and then the process ended
-    loop = WebhookCleanupWorker(cleanup=DeletedWebhookCleanup(uow=world.uow), wake_event=WakeEvent())
+    loop = DeletedWebhookCleanupWorker(cleanup=DeletedWebhookCleanup(uow=world.uow), wake_event=WakeEvent())
     task = asyncio.create_task(loop.run())
     async with asyncio.timeout(TIMEOUT_S):
         while True:

@@ -13,7 +13,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 
 from domain.rules.model import Comparator, MatchMode, RuleCondition, RuleSpec, RuleState
-from domain.rules.telemetry_engine_port import BatchResult, TelemetryBatch, TelemetryEngine
+from domain.rules.telemetry_engine_port import BatchResult, RawTelemetryBatch, TelemetryEngine
 from domain.telemetry.engine.reference_batch import InMemoryTelemetryBatch
 from support.engine import MetricNumbers
 
@@ -189,7 +189,7 @@ class Run:
     """Runs one engine through a chunk, with what a database would contain."""
 
     def __init__(
-        self, make: Callable[[], TelemetryEngine], batch: Callable[[list[tuple[int, int, bytes]]], TelemetryBatch]
+        self, make: Callable[[], TelemetryEngine], batch: Callable[[list[tuple[int, int, bytes]]], RawTelemetryBatch]
     ) -> None:
         self._make = make
         self._batch = batch
@@ -247,7 +247,7 @@ class Run:
 Engines = tuple[Callable[[], TelemetryEngine], Callable[[], TelemetryEngine]]
 
 
-def engines_differ(chunk: Chunk, engines: Engines, batch: Callable[[list[tuple[int, int, bytes]]], TelemetryBatch]) -> bool:
+def engines_differ(chunk: Chunk, engines: Engines, batch: Callable[[list[tuple[int, int, bytes]]], RawTelemetryBatch]) -> bool:
     native, reference = engines
     return Run(native, batch).results(chunk) != Run(reference, InMemoryTelemetryBatch.of).results(chunk)
 

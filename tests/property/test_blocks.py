@@ -9,7 +9,7 @@ from zlib import crc32
 
 import pytest
 
-from adapters.engine._native import TelemetryBatch
+from adapters.engine._native import RawTelemetryBatch
 from domain.partitions.device_hash import HASH_BITS, hash_of, hash_range, partition_of
 from support.telemetry_block_codec import RawMessage, read_block, split_into_blocks
 
@@ -31,18 +31,18 @@ def test_blocks_are_equal_in_rust_and_python_and_keep_every_message_in_order() -
     for number in range(SEED, SEED + CASES):
         chance = random.Random(number)
         messages, count, max_bytes = messages_of(chance), chance.choice((1, 3, 64, 256)), chance.choice((40, 500, 9_000, 2**19))
-        blocks = TelemetryBatch(messages).blocks(count, max_bytes)
+        blocks = RawTelemetryBatch(messages).blocks(count, max_bytes)
         assert blocks == split_into_blocks(messages, count, max_bytes), number
         for partition in {partition for partition, _ in blocks}:
             mine = [block for each, block in blocks if each == partition]
             expected = [message for message in messages if partition_of(message[0], count) == partition]
-            assert TelemetryBatch.from_blocks(mine).messages() == expected, number
+            assert RawTelemetryBatch.from_blocks(mine).messages() == expected, number
             assert [message for block in mine for message in read_block(block)] == expected, number
             assert all(len(block) <= max_bytes or len(read_block(block)) == 1 for block in mine), number
 
 
 def test_the_default_bound_of_a_block_is_half_a_megabyte() -> None:
-    blocks = TelemetryBatch([(1, 0, bytes(64 * 1024))] * 20).blocks(64)
+    blocks = RawTelemetryBatch([(1, 0, bytes(64 * 1024))] * 20).blocks(64)
     assert [len(read_block(block)) for _, block in blocks] == [7, 7, 6]
     assert blocks == split_into_blocks([(1, 0, bytes(64 * 1024))] * 20, 64)
 
@@ -65,14 +65,14 @@ def damaged(chance: random.Random, block: bytes) -> bytes:
 def test_a_damaged_block_is_refused_by_both() -> None:
     for number in range(SEED, SEED + CASES * 10):
         chance = random.Random(number)
-        whole = TelemetryBatch([(1, 5, b'{"t": 1}'), (2, 6, chance.randbytes(30))]).blocks(1)[0][1]
+        whole = RawTelemetryBatch([(1, 5, b'{"t": 1}'), (2, 6, chance.randbytes(30))]).blocks(1)[0][1]
         broken = damaged(chance, whole)
         if broken == whole:
             continue
         with pytest.raises(ValueError):
             read_block(broken)
         with pytest.raises(ValueError, match=r"block 1 cannot be read at byte \d+: "):
-            TelemetryBatch.from_blocks([whole, broken])
+            RawTelemetryBatch.from_blocks([whole, broken])
 
 
 def test_any_bytes_with_a_right_checksum_are_read_alike() -> None:
@@ -87,7 +87,7 @@ def test_any_bytes_with_a_right_checksum_are_read_alike() -> None:
         count = chance.choice((0, 1, 2, 3, 2**32 - 1))
         block = struct.pack("<BII", chance.choice((1, 1, 1, 2)), count, crc32(body)) + body
         found: list[list[RawMessage] | None] = []
-        for reading in (read_block, lambda one: TelemetryBatch.from_blocks([one]).messages()):
+        for reading in (read_block, lambda one: RawTelemetryBatch.from_blocks([one]).messages()):
             try:
                 found.append(reading(block))
             except ValueError:
@@ -109,14 +109,14 @@ def test_any_bytes_with_a_right_checksum_are_read_alike() -> None:
 )
 def test_a_refusal_says_what_is_wrong_and_where(block: bytes, reason: str) -> None:
     with pytest.raises(ValueError, match=f"^{reason}$"):
-        TelemetryBatch.from_blocks([block])
+        RawTelemetryBatch.from_blocks([block])
 
 
 def test_no_messages_make_no_blocks_and_no_partition_is_an_error() -> None:
-    assert TelemetryBatch([]).blocks(64) == []
-    assert TelemetryBatch.from_blocks([]).messages() == []
+    assert RawTelemetryBatch([]).blocks(64) == []
+    assert RawTelemetryBatch.from_blocks([]).messages() == []
     with pytest.raises(ValueError, match="there must be a partition"):
-        TelemetryBatch([]).blocks(0)
+        RawTelemetryBatch([]).blocks(0)
 
 
 @pytest.mark.parametrize("count", [1, 3, 64, 100, 256])

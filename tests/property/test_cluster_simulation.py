@@ -9,7 +9,7 @@ import pytest
 
 from domain.partitions.instance_lease import InstanceLease, PeerLeaseResponse
 from domain.partitions.instance_liveness import OWN_LEASE_MS
-from domain.partitions.model import Partition, PartitionLogAdvance
+from domain.partitions.ownership_and_log_position import Partition, PartitionLogAdvance
 from support.cluster_simulation import ClusterSimulation, Size, Violation
 from support.thoroughness import usual_or_thorough
 

@@ -11,10 +11,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from domain.partitions.assignment import assign
+from domain.partitions.cluster_member import ClusterMember
 from domain.partitions.device_hash import partition_of
 from domain.partitions.instance_liveness import FORGET_MS, LEASE_MS, MAX_GAP_MS, InstanceLiveness
-from domain.partitions.model import AlreadyCommittedError, ClusterMember, Partition, PartitionLogAdvance, PartitionLostError
 from domain.partitions.owned_partitions import MAX_MOVES, PartitionOwnership
+from domain.partitions.ownership_and_log_position import AlreadyCommittedError, Partition, PartitionLogAdvance, PartitionLostError
 
 VECTORS = json.loads((Path(__file__).parents[1] / "vectors" / "partitions.json").read_text(encoding="utf-8"))
 INSTANCES = st.sets(st.text("abcdef0123456789", min_size=1, max_size=6), min_size=1, max_size=20).map(frozenset)

@@ -19,9 +19,10 @@ from collections.abc import Callable, Generator
 from dataclasses import dataclass, field
 
 from domain.partitions.assignment import assign
+from domain.partitions.cluster_member import ClusterMember
 from domain.partitions.instance_liveness import InstanceLiveness
-from domain.partitions.model import AlreadyCommittedError, ClusterMember, Partition, PartitionLostError
 from domain.partitions.owned_partitions import PartitionOwnership
+from domain.partitions.ownership_and_log_position import AlreadyCommittedError, Partition, PartitionLostError
 from support.simulated_front import DEVICES, SimulatedFleet, SimulatedFront, Violation
 
 ROUND_MS = 500

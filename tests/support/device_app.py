@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from quart import Quart
 
-from adapters.http.api.catalog.routes import catalog_blueprint
+from adapters.http.api.board_and_application_catalog.routes import catalog_blueprint
 from adapters.http.api.commands.routes import commands_blueprint
 from adapters.http.api.device_credentials.routes import credentials_blueprint
 from adapters.http.api.device_types.routes import device_types_blueprint

@@ -8,28 +8,28 @@ from contextlib import asynccontextmanager
 from dataclasses import dataclass, field, replace
 from typing import Any
 
+from adapters.example_firmware_source_reader import ExampleFirmwareSourceReader
 from adapters.execution_and_approval_waiters import InProcessApprovalWaiter, InProcessExecutionWaiter
-from adapters.firmware_sources import ExampleFirmwareSourceReader
 from adapters.mqtt.firmware_codec import FirmwareDeviceCodec
 from adapters.params_validator import JsonSchemaParamsValidator
 from domain.accounts.model import Account, Membership, Project, User
 from domain.commands.command_definitions import CommandDefinitionService
+from domain.commands.command_submission import CommandSubmissionService
 from domain.commands.device_and_execution_queries import DeviceQueryService
 from domain.commands.device_reports import CommandReportService
 from domain.commands.device_types import DeviceTypeService
 from domain.commands.dispatch import CommandDispatchService
 from domain.commands.dispatch_queue import DispatchQueue
 from domain.commands.execution_changes import ExecutionChanges
-from domain.commands.service import CommandService
 from domain.commands.submitted_command_waiter import SubmittedCommandWaiter
 from domain.devices.credential_issuer import CredentialIssuer
 from domain.devices.credential_sync import CredentialSyncService
-from domain.devices.credentials import DeviceCredentialService
 from domain.devices.device_codec import CommandResultReport, DeviceReport, OutboundMessage, RelayReport
+from domain.devices.device_credential_service import DeviceCredentialService
 from domain.devices.device_link import PublishResult
 from domain.devices.erasure import DeviceErasureService
 from domain.devices.firmware_config import BrokerEndpoint
-from domain.devices.firmware_service import DeviceFirmwareService
+from domain.devices.firmware_project_service import FirmwareProjectService
 from domain.devices.model import Device
 from domain.devices.presence import PresenceService
 from domain.devices.presence_batch import PresenceBatch
@@ -230,7 +230,7 @@ class DeviceWorld:
             **shared, ids=self.ids, credential_sync=self.admission, presence=self.presence, erasure=self.erasure
         )
         endpoint = BrokerEndpoint("mqtt.example", 1883, 8083)
-        self.firmware = DeviceFirmwareService(uow=self.uow, endpoint=endpoint, sources=ExampleFirmwareSourceReader())
+        self.firmware = FirmwareProjectService(uow=self.uow, endpoint=endpoint, sources=ExampleFirmwareSourceReader())
         self.credentials = DeviceCredentialService(
             **shared,
             issuer=CredentialIssuer(ids=self.ids, vault=TransparentVault(), endpoint=endpoint),
@@ -240,7 +240,7 @@ class DeviceWorld:
             presence=self.presence,
         )
         self.offers = DispatchQueue(self.wake_event)
-        self.commands = CommandService(
+        self.commands = CommandSubmissionService(
             **shared,
             ids=self.ids,
             authorizer=self.gate,

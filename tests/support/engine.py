@@ -8,7 +8,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 from domain.rules.model import Comparator, RuleCondition, RuleSpec, RuleState
-from domain.rules.telemetry_engine_port import BatchResult, TelemetryBatch, TelemetryEngine
+from domain.rules.telemetry_engine_port import BatchResult, RawTelemetryBatch, TelemetryEngine
 from domain.telemetry.engine.reference_batch import InMemoryTelemetryBatch
 
 T0 = 1_790_000_000_000
@@ -36,7 +36,7 @@ class MetricNumbers:
     def rows(self) -> list[tuple[int, str]]:
         return [(number, name) for name, number in self.by_name.items()]
 
-    def ingest(self, engine: TelemetryEngine, batch: TelemetryBatch, now_ms: int | None = None) -> list[BatchResult]:
+    def ingest(self, engine: TelemetryEngine, batch: RawTelemetryBatch, now_ms: int | None = None) -> list[BatchResult]:
         """The results of all calls that the batch needs."""
         results = [engine.ingest(batch, now_ms)]
         while unknown := results[-1].unknown_metric_names:
@@ -47,7 +47,7 @@ class MetricNumbers:
         return results
 
 
-def ingest_batch(engine: TelemetryEngine, batch: TelemetryBatch, now_ms: int | None = None) -> BatchResult:
+def ingest_batch(engine: TelemetryEngine, batch: RawTelemetryBatch, now_ms: int | None = None) -> BatchResult:
     """The one result of a batch whose first message has all the new names."""
     *before, result = MetricNumbers().ingest(engine, batch, now_ms)
     assert all(each.consumed == 0 for each in before)

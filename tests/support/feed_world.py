@@ -23,7 +23,7 @@ from domain.kernel.caller import ApiKeyCaller, Role, Session
 from domain.kernel.errors import Unauthenticated
 from domain.kernel.ids import KeyId
 from domain.telemetry.engine.reference_engine import ReferenceEngine
-from domain.telemetry.queries.missed_readings import MissedReadingService
+from domain.telemetry.queries.feed_reading_replay import FeedReadingReplayService
 from support.http import listening
 from support.waiting import TIMEOUT_S
 from support.webhook_world import ACCOUNT, WebhookWorld
@@ -135,7 +135,7 @@ async def feed_world(
     world = world or await WebhookWorld().populate()
     callers = FakeAuthenticator(world)
     audience = FeedAudienceService(uow=world.uow, clock=world.clock)
-    missed_readings = MissedReadingService(uow=world.uow, engine=ReferenceEngine())
+    missed_readings = FeedReadingReplayService(uow=world.uow, engine=ReferenceEngine())
     sources = FeedDependencies(audience, world.feed, missed_readings, LockWithTimeout(commit_lock or asyncio.Lock()))
     live = FeedEndpoint(sources=sources, authenticator=callers, clock=world.clock, **more)
     with patched_hypercorn() if wired else contextlib.nullcontext():

@@ -26,10 +26,10 @@ from adapters.crypto.password_hasher import Argon2PasswordHasher
 from adapters.crypto.secret_hasher import KeyRingSecretHasher
 from adapters.crypto.totp import PyotpTotpCodec
 from adapters.crypto.vault import AesVault
-from adapters.crypto.webauthn_codec import WebAuthnCodec
+from adapters.crypto.webauthn_ceremonies import WebAuthnCeremonies
 from adapters.execution_and_approval_waiters import InProcessApprovalWaiter
 from adapters.http.api.authentication.routes import auth_blueprint
-from adapters.http.api.catalog.routes import catalog_blueprint
+from adapters.http.api.board_and_application_catalog.routes import catalog_blueprint
 from adapters.http.api.keys.routes import keys_blueprint
 from adapters.http.api.projects.routes import projects_blueprint
 from adapters.http.api.team.routes import team_blueprint
@@ -107,7 +107,7 @@ class HttpWorld:
         shared: dict[str, Any] = {"uow": self.uow, "clock": self.clock, "ids": self.ids}
         self.operator = OperatorAccountService(**shared, hasher=self.hasher)
         codec, challenges = (
-            WebAuthnCodec(origin="https://latchboard.test"),
+            WebAuthnCeremonies(origin="https://latchboard.test"),
             PasskeyChallengeCodec(ids=self.ids, digest=self.digest),
         )
         verifier = PasskeyAssertionVerifier(uow=self.uow, clock=self.clock, codec=codec, challenges=challenges)

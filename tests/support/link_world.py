@@ -100,7 +100,7 @@ async def external(folder: Any) -> AsyncIterator[World]:
     async with mosquitto(folder, "latchboard") as broker:
         settings = MosquittoConnectionSettings("127.0.0.1", broker.port, "latchboard", "s" * 32)
         provisioner = MosquittoCredentialStore(broker.files, "latchboard", "s" * 32)
-        link = MosquittoDeviceLink(settings, StillClock(), _native.TelemetryBatch, provisioner)
+        link = MosquittoDeviceLink(settings, StillClock(), _native.RawTelemetryBatch, provisioner)
         await link.start()
         yield World(link, broker.port, broker.ws_port)
 

@@ -4,6 +4,7 @@
 mod aggregator;
 mod batch_result;
 mod event_chain;
+mod grant_rate_limit;
 mod grant_window;
 mod rule_spec;
 mod webhook_signing;
@@ -19,12 +20,13 @@ use pyo3::types::{PyBool, PyBytes, PyFloat, PyString};
 
 use self::batch_result::{CheckpointTuple, checkpoint_tuples};
 use self::rule_spec::RuleTuple;
-use crate::telemetry_batch::TelemetryBatch;
+use crate::raw_telemetry_batch::RawTelemetryBatch;
 
 pub use self::aggregator::PyAggregator;
 pub use self::batch_result::PyBatchResult;
 pub use self::event_chain::chain_events;
-pub use self::grant_window::{PyGrantWindow, allowance};
+pub use self::grant_rate_limit::allowance;
+pub use self::grant_window::PyGrantWindow;
 pub use self::webhook_signing::PyWebhookSigner;
 
 /// The native `TelemetryEngine`. Calls from several threads wait for each other; `ingest` and `tick` release the GIL.
@@ -82,7 +84,7 @@ impl PyEngine {
     }
 
     #[pyo3(signature = (batch, now_ms=None, start=0))]
-    fn ingest(&self, py: Python<'_>, batch: &TelemetryBatch, now_ms: Option<i64>, start: usize) -> PyBatchResult {
+    fn ingest(&self, py: Python<'_>, batch: &RawTelemetryBatch, now_ms: Option<i64>, start: usize) -> PyBatchResult {
         let now_ms = now_ms.unwrap_or(UNKNOWN_NOW);
         let start = start.min(batch.messages.len());
         let mut result = py.detach(|| {

@@ -8,8 +8,8 @@ mod arguments;
 mod broker;
 mod courier;
 mod engine;
+mod raw_telemetry_batch;
 mod simulator;
-mod telemetry_batch;
 
 #[pyo3::pymodule]
 mod _native {
@@ -23,7 +23,7 @@ mod _native {
         unpack_readings,
     };
     #[pymodule_export]
-    use crate::simulator::PySimulation;
+    use crate::raw_telemetry_batch::RawTelemetryBatch;
     #[pymodule_export]
-    use crate::telemetry_batch::TelemetryBatch;
+    use crate::simulator::PySimulation;
 }

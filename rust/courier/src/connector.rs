@@ -26,7 +26,7 @@ use tower_service::Service;
 use crate::address_lookup::DelegatedAddressLookups;
 use crate::error::AttemptFailure;
 use crate::model::WebhookEndpoint;
-use crate::pooled_connection::{AsyncStream, ByteStream};
+use crate::pooled_connection::{AsyncStream, PooledConnection};
 
 const NEXT_ADDRESS_AFTER: Duration = Duration::from_millis(250);
 /// The client finishes a connection it has begun even when its request has found another one or is cancelled: then no request's
@@ -49,7 +49,7 @@ impl GuardedConnector {
         }
     }
 
-    async fn connect(&self, endpoint: WebhookEndpoint) -> Result<TokioIo<ByteStream>, AttemptFailure> {
+    async fn connect(&self, endpoint: WebhookEndpoint) -> Result<TokioIo<PooledConnection>, AttemptFailure> {
         let addresses = self.lookups.resolve(&endpoint).await?;
         let connected = connect_any(&addresses, endpoint.port).await;
         let stream = connected.map_err(|error| AttemptFailure::Connect(error.raw_os_error().unwrap_or(0), error.to_string()))?;
@@ -60,7 +60,7 @@ impl GuardedConnector {
             Box::new(stream)
         };
         let open_connections = Arc::clone(&self.open_connections);
-        Ok(TokioIo::new(ByteStream::new(byte_stream, open_connections)))
+        Ok(TokioIo::new(PooledConnection::new(byte_stream, open_connections)))
     }
 
     async fn handshake(&self, stream: TcpStream, host: String) -> Result<TlsStream<TcpStream>, AttemptFailure> {
@@ -78,7 +78,7 @@ impl GuardedConnector {
 }
 
 impl Service<Uri> for GuardedConnector {
-    type Response = TokioIo<ByteStream>;
+    type Response = TokioIo<PooledConnection>;
     type Error = AttemptFailure;
     type Future = Pin<Box<dyn Future<Output = Result<Self::Response, Self::Error>> + Send>>;
 

@@ -46,14 +46,14 @@ impl PooledConnectionHandle {
     }
 }
 
-pub struct ByteStream {
+pub struct PooledConnection {
     stream: Box<dyn AsyncStream>,
     state: PooledConnectionHandle,
     open_connections: Arc<AtomicUsize>,
     is_pooled: bool,
 }
 
-impl ByteStream {
+impl PooledConnection {
     /// `open_connections` counts this one as long as it lives.
     pub fn new(stream: Box<dyn AsyncStream>, open_connections: Arc<AtomicUsize>) -> Self {
         let others = open_connections.fetch_add(1, Ordering::Relaxed);
@@ -66,13 +66,13 @@ impl ByteStream {
     }
 }
 
-impl Drop for ByteStream {
+impl Drop for PooledConnection {
     fn drop(&mut self) {
         self.open_connections.fetch_sub(1, Ordering::Relaxed);
     }
 }
 
-impl Connection for ByteStream {
+impl Connection for PooledConnection {
     fn connected(&self) -> Connected {
         let connected = Connected::new().extra(self.state.clone());
         if !self.is_pooled {
@@ -82,7 +82,7 @@ impl Connection for ByteStream {
     }
 }
 
-impl AsyncRead for ByteStream {
+impl AsyncRead for PooledConnection {
     fn poll_read(self: Pin<&mut Self>, context: &mut Context<'_>, buffer: &mut ReadBuf<'_>) -> Poll<io::Result<()>> {
         let this = self.get_mut();
         let before = buffer.filled().len();
@@ -94,7 +94,7 @@ impl AsyncRead for ByteStream {
     }
 }
 
-impl AsyncWrite for ByteStream {
+impl AsyncWrite for PooledConnection {
     fn poll_write(self: Pin<&mut Self>, context: &mut Context<'_>, bytes: &[u8]) -> Poll<io::Result<usize>> {
         let this = self.get_mut();
         this.state.check()?;

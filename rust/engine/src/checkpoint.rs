@@ -2,13 +2,13 @@
 
 use crate::batch_result::BatchResult;
 use crate::compiled_rules::NEVER;
-use crate::device::RareDeviceState;
-use crate::device_table::DeviceMetrics;
+use crate::device_record_layout::RareDeviceState;
+use crate::device_table::DeviceMetricSlots;
 use crate::engine::Engine;
+use crate::out_of_order_latest_values::ValueUnseenByRules;
 use crate::payload_parser::{MAX_AHEAD_MS, MessageTime, MetricValue};
 use crate::reading_packing::{self, LatestValue, UnpackError};
 use crate::rule_installation::current_specs;
-use crate::values_unseen_by_rules::ValueUnseenByRules;
 
 /// (device, time of its newest message, checkpoint)
 pub type Checkpoint = (u32, i64, Vec<u8>);
@@ -201,7 +201,7 @@ impl Engine {
 }
 
 /// The ids of the device's metrics, with those of `readings` (id without a unit, value) that it lacks; and the slot of each reading.
-fn extended_metrics(device: DeviceMetrics<'_>, readings: &[(u32, MetricValue<'_>)]) -> (Vec<u32>, Vec<usize>) {
+fn extended_metrics(device: DeviceMetricSlots<'_>, readings: &[(u32, MetricValue<'_>)]) -> (Vec<u32>, Vec<usize>) {
     let mut ids: Vec<u32> = device.ids().collect();
     let mut slots = Vec::with_capacity(readings.len());
     for (id, _) in readings {
@@ -216,23 +216,23 @@ fn extended_metrics(device: DeviceMetrics<'_>, readings: &[(u32, MetricValue<'_>
 }
 
 /// (name, value that rules see) of the slots that have one.
-fn last_reports(device: DeviceMetrics<'_>) -> impl Iterator<Item = (&str, LatestValue<'_>)> {
+fn last_reports(device: DeviceMetricSlots<'_>) -> impl Iterator<Item = (&str, LatestValue<'_>)> {
     (0..device.len()).filter_map(move |slot| last_report(device, slot))
 }
 
-fn last_report(device: DeviceMetrics<'_>, slot: usize) -> Option<(&str, LatestValue<'_>)> {
+fn last_report(device: DeviceMetricSlots<'_>, slot: usize) -> Option<(&str, LatestValue<'_>)> {
     let value = device.header.value(device.words, slot)?;
     Some(latest_value(device, slot, value, device.header.times(slot)))
 }
 
 /// The one that rules do not see, whose time stands for its arrival.
-fn later_value(device: DeviceMetrics<'_>, slot: usize) -> Option<(&str, LatestValue<'_>)> {
+fn later_value(device: DeviceMetricSlots<'_>, slot: usize) -> Option<(&str, LatestValue<'_>)> {
     let later = device.header.later(slot)?;
     Some(latest_value(device, slot, later.value.clone(), (later.ts_ms, later.ts_ms)))
 }
 
 fn latest_value<'a>(
-    device: DeviceMetrics<'a>,
+    device: DeviceMetricSlots<'a>,
     slot: usize,
     value: MetricValue<'a>,
     (ts_ms, received_ms): (i64, i64),
@@ -248,7 +248,7 @@ fn latest_value<'a>(
     (&metric.name, latest)
 }
 
-fn packed(device: DeviceMetrics<'_>) -> Vec<u8> {
+fn packed(device: DeviceMetricSlots<'_>) -> Vec<u8> {
     let newest_ms = device.header.newest_ms;
     let mut checkpoint = Vec::new();
     reading_packing::put_checkpoint_header(&mut checkpoint, newest_ms);

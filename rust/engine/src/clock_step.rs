@@ -1,10 +1,10 @@
 //! After the service's clock was set: everything that counts from an arrival moves along, so that waits, silences and cooldowns last
-//! as long as they would have. Defined by `domain/telemetry/engine/device_state.py`.
+//! as long as they would have. Defined by `domain/telemetry/engine/reference_device_state.py`.
 
 use crate::batch_result::BatchResult;
 use crate::compiled_rules::{ConditionTest, NEVER, NO_DEADLINE, TimedRule};
-use crate::device::DeviceHeader;
 use crate::device_record::DeviceRecord;
+use crate::device_record_layout::DeviceHeader;
 use crate::engine::Engine;
 use crate::payload_parser::MAX_AHEAD_MS;
 use crate::rule_firing::{RuleEvaluation, RuleEvaluationKind, report_transition};

@@ -1,7 +1,7 @@
 //! A device with its record: stores values and their times, and the state of rules.
 
 use crate::compiled_rules::NO_DEADLINE;
-use crate::device::{DeviceHeader, ValueKind, WORD_BITS};
+use crate::device_record_layout::{DeviceHeader, ValueKind, WORD_BITS};
 use crate::payload_parser::{MessageTime, MetricValue};
 use crate::reading_packing::LatestValue;
 

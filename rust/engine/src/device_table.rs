@@ -9,9 +9,9 @@ use std::collections::HashMap;
 use foldhash::fast::RandomState;
 use prefetch_index::prefetch_index;
 
-use crate::device::DeviceHeader;
 use crate::device_place_index::DevicePlaceIndex;
 use crate::device_record::DeviceRecord;
+use crate::device_record_layout::DeviceHeader;
 use crate::metric_table::{Metric, MetricTable};
 use crate::payload_parser::MAX_METRICS;
 
@@ -96,9 +96,9 @@ impl DeviceTable {
     }
 
     #[inline]
-    pub fn metrics_of(&self, place: u32) -> DeviceMetrics<'_> {
+    pub fn metrics_of(&self, place: u32) -> DeviceMetricSlots<'_> {
         let (header, words) = self.view(place);
-        DeviceMetrics {
+        DeviceMetricSlots {
             header,
             words,
             table: &self.metrics,
@@ -206,7 +206,7 @@ impl DeviceTable {
 
 /// The metrics that a device reports, by slot.
 #[derive(Clone, Copy)]
-pub struct DeviceMetrics<'a> {
+pub struct DeviceMetricSlots<'a> {
     pub header: &'a DeviceHeader,
     pub words: &'a [u64],
     pub table: &'a MetricTable,
@@ -215,7 +215,7 @@ pub struct DeviceMetrics<'a> {
 /// Only the general path looks for a name in the slots from here on.
 const MAX_SEARCHED: usize = 16;
 
-impl<'a> DeviceMetrics<'a> {
+impl<'a> DeviceMetricSlots<'a> {
     pub fn len(self) -> usize {
         self.header.slots()
     }

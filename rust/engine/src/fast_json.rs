@@ -4,7 +4,7 @@
 //! nested values, repeated names, spaces before a colon, every error. The general path (`payload_parser`) then reads the payload from the start. What this parser
 //! accepts, the general path would accept with the same result.
 
-use crate::device_table::DeviceMetrics;
+use crate::device_table::DeviceMetricSlots;
 use crate::json_number;
 use crate::json_punctuation::{expect_byte, member_end, open_object, skip_space};
 use crate::payload_parser::{MAX_METRICS, MAX_NAME, MAX_TEXT};
@@ -82,14 +82,14 @@ impl ScanBuffer {
 
 /// Fills `scan` from a payload that is one object; returns its `ts`, if it has one.
 #[inline]
-pub fn scan_object(payload: &[u8], metrics: DeviceMetrics<'_>, scan: &mut ScanBuffer) -> Option<Option<f64>> {
+pub fn scan_object(payload: &[u8], metrics: DeviceMetricSlots<'_>, scan: &mut ScanBuffer) -> Option<Option<f64>> {
     scan.clear();
     let (ts, end) = Scanner { payload, metrics }.object(0, scan)?;
     (skip_space(payload, end) == payload.len()).then_some(ts)
 }
 
 /// Fills `scan` from a payload that is an array of objects.
-pub fn scan_array(payload: &[u8], metrics: DeviceMetrics<'_>, scan: &mut ScanBuffer) -> Option<()> {
+pub fn scan_array(payload: &[u8], metrics: DeviceMetricSlots<'_>, scan: &mut ScanBuffer) -> Option<()> {
     scan.clear();
     let mut at = expect_byte(payload, 0, b'[')?;
     loop {
@@ -120,7 +120,7 @@ struct Envelope {
 #[derive(Clone, Copy)]
 struct Scanner<'a> {
     payload: &'a [u8],
-    metrics: DeviceMetrics<'a>,
+    metrics: DeviceMetricSlots<'a>,
 }
 
 impl Scanner<'_> {
@@ -267,7 +267,7 @@ fn text(payload: &[u8], at: usize) -> Option<usize> {
 }
 
 /// Where the units end, if all are those that the layout has.
-fn units(payload: &[u8], at: usize, metrics: DeviceMetrics<'_>) -> Option<usize> {
+fn units(payload: &[u8], at: usize, metrics: DeviceMetricSlots<'_>) -> Option<usize> {
     // If a metric is named `u` too, the two could be one repeated key.
     if metrics.header.reports_u {
         return None;

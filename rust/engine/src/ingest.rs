@@ -6,7 +6,7 @@
 use std::borrow::Borrow;
 
 use crate::batch_result::{BatchResult, PackedReadingsRow, WatchedReading};
-use crate::device_table::DeviceMetrics;
+use crate::device_table::DeviceMetricSlots;
 use crate::engine::{Engine, PREFETCH_AHEAD};
 use crate::payload_parser::{
     self, MAX_AHEAD_MS, MAX_METRICS, MAX_PAYLOAD, MessageTime, MetricValue, ParsedReading, PayloadFault,
@@ -253,7 +253,7 @@ pub(crate) fn finish_row(device: u32, ts_ms: i64, begin: usize, result: &mut Bat
     });
 }
 
-pub(crate) fn watched_reading(device: DeviceMetrics<'_>, slot: usize, ts_ms: i64, value: &MetricValue<'_>) -> WatchedReading {
+pub(crate) fn watched_reading(device: DeviceMetricSlots<'_>, slot: usize, ts_ms: i64, value: &MetricValue<'_>) -> WatchedReading {
     let metric = device.metric(slot);
     let (value, text) = match value {
         MetricValue::Number(value) => (Some(*value), None),

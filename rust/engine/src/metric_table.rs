@@ -9,7 +9,7 @@ use std::sync::Arc;
 
 use foldhash::fast::RandomState;
 
-use crate::fast_reading_packer::PackedMetricKey;
+use crate::fast_reading_packer::EncodedMetricTag;
 
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub struct Metric {
@@ -130,7 +130,7 @@ pub struct MetricJsonKey {
     /// The first 16 bytes, and a mask of those that belong to the key: one comparison instead of a call of memcmp.
     prefix: u128,
     mask: u128,
-    pub encoded: PackedMetricKey,
+    pub encoded: EncodedMetricTag,
 }
 
 const _: () = assert!(size_of::<MetricJsonKey>() == 64);
@@ -150,7 +150,7 @@ impl MetricJsonKey {
             prefix: u128::from_le_bytes(prefix),
             mask: u128::from_le_bytes(mask),
             text: text.into(),
-            encoded: PackedMetricKey::new(metric.number),
+            encoded: EncodedMetricTag::new(metric.number),
         }
     }
 

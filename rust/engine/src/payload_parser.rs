@@ -101,14 +101,14 @@ pub struct TimeFault {
 }
 
 #[derive(Debug, PartialEq)]
-pub struct ParsedMessage<'a> {
+pub struct ParsedTelemetryMessage<'a> {
     pub time: MessageTime,
     pub readings: Vec<ParsedReading<'a>>,
 }
 
 #[derive(Debug, Default, PartialEq)]
 pub struct ParsedPayload<'a> {
-    pub messages: Vec<ParsedMessage<'a>>,
+    pub messages: Vec<ParsedTelemetryMessage<'a>>,
     pub faults: Vec<PayloadFault>,
     /// How far the last `ts` that was too far ahead is ahead of the arrival.
     pub ahead_ms: Option<i64>,
@@ -199,7 +199,7 @@ fn parse_message<'a>(mut members: JsonObject<'a>, received_ms: i64, parsed: &mut
     if !units.is_empty() {
         attach_units(units, &mut readings, &mut parsed.faults);
     }
-    parsed.messages.push(ParsedMessage { time, readings });
+    parsed.messages.push(ParsedTelemetryMessage { time, readings });
 }
 
 /// (values, units) of a message: in the members `m` and `u`, or values as members themselves.

@@ -3,8 +3,8 @@
 use std::ops::Range;
 
 use crate::compiled_rules::{NEVER, RuleHeader};
-use crate::device::DeviceHeader;
 use crate::device_record::DeviceRecord;
+use crate::device_record_layout::DeviceHeader;
 use crate::rule_firing::{RuleEvaluation, RuleEvaluationKind, fire, report_transition, satisfies};
 use crate::timed_rules::evaluate_timed;
 

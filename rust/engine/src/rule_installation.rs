@@ -1,8 +1,8 @@
 //! Installs a device's rules, reads them back with their present state, and recompiles them when the device reports a new metric.
 
 use crate::compiled_rules::{BoundCondition, CompiledRules, Condition, ConditionTest, NEVER, NO_DEADLINE, RuleSpec, compile};
-use crate::device::WORD_BITS;
-use crate::device_table::{DeviceMetrics, DeviceTable};
+use crate::device_record_layout::WORD_BITS;
+use crate::device_table::{DeviceMetricSlots, DeviceTable};
 
 impl DeviceTable {
     /// Moves a device to metrics, given by their ids, that begin with its present ones; returns its new place.
@@ -97,7 +97,7 @@ fn put_record(words: &mut Vec<u64>, ids: &[u32], values: &[u64], compiled: &Comp
 }
 
 /// The rules in firing order, with their present state.
-pub fn current_specs(device: DeviceMetrics<'_>) -> Vec<RuleSpec> {
+pub fn current_specs(device: DeviceMetricSlots<'_>) -> Vec<RuleSpec> {
     let (header, words) = (device.header, device.words);
     let mut timed_rules = header.rare.iter().flat_map(|rare| &rare.timed_rules);
     let mut plain_conditions = 0..header.conditions();
@@ -131,7 +131,7 @@ pub fn current_specs(device: DeviceMetrics<'_>) -> Vec<RuleSpec> {
 }
 
 /// A plain one.
-fn condition(device: DeviceMetrics<'_>, index: usize) -> Condition {
+fn condition(device: DeviceMetricSlots<'_>, index: usize) -> Condition {
     let (header, words) = (device.header, device.words);
     let code = header.condition_code(words, index);
     let threshold = f64::from_bits(words[header.thresholds_offset() + index]);

@@ -1,8 +1,8 @@
 //! Rules that do more than compare numbers: they wait, cool down, have clear conditions, watch for silence, or compare text.
 
 use crate::compiled_rules::{BoundCondition, ConditionTest, NEVER, NO_DEADLINE, TimedRule};
-use crate::device::{DeviceHeader, ValueKind};
 use crate::device_record::DeviceRecord;
+use crate::device_record_layout::{DeviceHeader, ValueKind};
 use crate::payload_parser::MetricValue;
 use crate::rule_firing::{RuleEvaluation, RuleEvaluationKind, fire, report_transition, satisfies};
 

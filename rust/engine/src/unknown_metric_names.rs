@@ -7,7 +7,7 @@ use std::collections::{HashMap, HashSet};
 
 use foldhash::fast::RandomState;
 
-use crate::device_table::DeviceMetrics;
+use crate::device_table::DeviceMetricSlots;
 use crate::engine::Engine;
 use crate::fast_json::{ScanBuffer, scan_array, scan_object};
 use crate::payload_parser::{self, MAX_METRICS, MAX_PAYLOAD, ParsedPayload};
@@ -52,7 +52,7 @@ impl<'e, 'a> UnknownMetricNames<'e, 'a> {
             return;
         }
         let new_metrics = self.new_metrics.entry(device).or_default();
-        if new_metrics.contains(&name) || reported.map_or(0, DeviceMetrics::len) + new_metrics.len() >= MAX_METRICS {
+        if new_metrics.contains(&name) || reported.map_or(0, DeviceMetricSlots::len) + new_metrics.len() >= MAX_METRICS {
             return;
         }
         if self.engine.devices.metrics.find(&name).is_none() && self.seen.insert((&*name).into()) {
@@ -77,13 +77,13 @@ impl Engine {
         unknown.names
     }
 
-    fn metrics_of(&self, device: u32) -> Option<DeviceMetrics<'_>> {
+    fn metrics_of(&self, device: u32) -> Option<DeviceMetricSlots<'_>> {
         Some(self.devices.metrics_of(self.devices.find(device)?))
     }
 }
 
 /// The fast path takes it: the device has reported all its metrics.
-fn has_known_form(payload: &[u8], metrics: DeviceMetrics<'_>, scan: &mut ScanBuffer) -> bool {
+fn has_known_form(payload: &[u8], metrics: DeviceMetricSlots<'_>, scan: &mut ScanBuffer) -> bool {
     if payload.len() > MAX_PAYLOAD {
         return false;
     }

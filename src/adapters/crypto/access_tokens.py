@@ -10,7 +10,7 @@ from __future__ import annotations
 from functools import lru_cache
 from typing import Any
 
-from adapters.crypto.key_ring import MasterKey, MasterKeyProvider
+from adapters.crypto.key_ring import MasterKey, MasterKeyRing
 from domain.accounts.model import AccessTokenClaims, Membership
 from domain.accounts.policy import ACCESS_TOKEN_TTL_MS
 from domain.kernel.clock import SECOND_MS
@@ -29,7 +29,7 @@ MAX_CLOCK_SKEW_MS = 60 * SECOND_MS
 
 
 class JwtAccessTokenCodec:
-    def __init__(self, ring: MasterKeyProvider) -> None:
+    def __init__(self, ring: MasterKeyRing) -> None:
         self._key_provider = ring
         self._signing_keys: dict[str, bytes] = {}
         self._verify_cached = lru_cache(VERIFIED_CACHE_SIZE)(self._verify_signature)

@@ -6,7 +6,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from adapters.crypto.key_ring import MasterKeyProvider
+from adapters.crypto.key_ring import MasterKeyRing
 from domain.approvals.approval_link_ports import ApprovalLinkClaims
 from domain.kernel.clock import SECOND_MS
 from domain.kernel.ids import ApprovalId, MembershipId
@@ -18,7 +18,7 @@ MAX_TOKEN_LENGTH = 1_024
 
 
 class JwtApprovalLinkCodec:
-    def __init__(self, ring: MasterKeyProvider) -> None:
+    def __init__(self, ring: MasterKeyRing) -> None:
         self._key_provider = ring
 
     def issue(self, membership_id: MembershipId, approval_id: ApprovalId, issued_ms: int, expires_ms: int) -> str:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from cryptography.exceptions import InvalidSignature
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey, Ed25519PublicKey
 
-from adapters.crypto.key_ring import MasterKey, MasterKeyProvider
+from adapters.crypto.key_ring import MasterKey, MasterKeyRing
 
 
 class Ed25519AuditSealKey:
@@ -19,7 +19,7 @@ class Ed25519AuditSealKey:
 
 
 class Ed25519AuditSealKeyProvider:
-    def __init__(self, ring: MasterKeyProvider) -> None:
+    def __init__(self, ring: MasterKeyRing) -> None:
         self._ring = ring
 
     def newest(self) -> Ed25519AuditSealKey:

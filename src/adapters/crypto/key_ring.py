@@ -31,7 +31,7 @@ class MasterKey:
         return HKDF(SHA256(), KEY_SIZE, salt=None, info=f"latchboard/{purpose}".encode()).derive(self.secret)
 
 
-class MasterKeyProvider(Protocol):
+class MasterKeyRing(Protocol):
     """Port: the newest key signs and seals; older keys, found by id, verify and open."""
 
     @property

@@ -9,11 +9,11 @@ from __future__ import annotations
 import hashlib
 import hmac
 
-from adapters.crypto.key_ring import MasterKeyProvider
+from adapters.crypto.key_ring import MasterKeyRing
 
 
 class KeyRingSecretHasher:
-    def __init__(self, ring: MasterKeyProvider) -> None:
+    def __init__(self, ring: MasterKeyRing) -> None:
         self._key = ring.keys[-1].derive("digest")
 
     def sha256(self, text: str) -> bytes:

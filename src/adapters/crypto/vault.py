@@ -11,7 +11,7 @@ import secrets
 from cryptography.exceptions import InvalidTag
 from cryptography.hazmat.primitives.ciphers.aead import AESGCM
 
-from adapters.crypto.key_ring import MasterKey, MasterKeyProvider
+from adapters.crypto.key_ring import MasterKey, MasterKeyRing
 from domain.kernel.errors import SecretUnreadable
 
 FORMAT_VERSION = 1
@@ -19,7 +19,7 @@ NONCE_SIZE = 12
 
 
 class AesVault:
-    def __init__(self, ring: MasterKeyProvider) -> None:
+    def __init__(self, ring: MasterKeyRing) -> None:
         self._key_provider = ring
         self._ciphers: dict[str, AESGCM] = {}
 

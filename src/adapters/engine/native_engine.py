@@ -33,7 +33,7 @@ from domain.rules.telemetry_engine_port import (
     ClockOffset,
     MessageFault,
     NewMetric,
-    TelemetryBatch,
+    RawTelemetryBatch,
     TelemetryRow,
     UnpackedReading,
     WatchedReading,
@@ -132,8 +132,8 @@ class NativeEngine:
     def set_rules(self, device_no: int, rules: Sequence[RuleSpec]) -> None:
         self._engine.set_rules(device_no, [_rule_tuple(rule) for rule in rules if rule.enabled])
 
-    def ingest(self, batch: TelemetryBatch, now_ms: int | None = None, start: int = 0) -> BatchResult:
-        native = batch if isinstance(batch, _native.TelemetryBatch) else _native.TelemetryBatch(batch.messages())
+    def ingest(self, batch: RawTelemetryBatch, now_ms: int | None = None, start: int = 0) -> BatchResult:
+        native = batch if isinstance(batch, _native.RawTelemetryBatch) else _native.RawTelemetryBatch(batch.messages())
         return NativeBatchResult(self._engine.ingest(native, now_ms, start))
 
     def shift_clock(self, step_ms: int, now_ms: int) -> BatchResult:
@@ -186,6 +186,6 @@ def _condition_tuple(condition: RuleCondition) -> _ConditionTuple:
     return (condition.metric, condition.comparator.value, number, None)
 
 
-def make_batch(messages: Iterable[tuple[int, int, bytes]]) -> TelemetryBatch:
+def make_batch(messages: Iterable[tuple[int, int, bytes]]) -> RawTelemetryBatch:
     """Build a native batch from (device number, arrival in Unix ms, payload) tuples."""
-    return _native.TelemetryBatch(messages)
+    return _native.RawTelemetryBatch(messages)

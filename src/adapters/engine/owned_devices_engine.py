@@ -10,7 +10,7 @@ from collections.abc import Callable, Sequence
 from adapters.engine import _native
 from adapters.engine.native_engine import NativeEngine
 from domain.rules.model import RuleSpec
-from domain.rules.telemetry_engine_port import TelemetryBatch
+from domain.rules.telemetry_engine_port import RawTelemetryBatch
 
 
 class OwnedDevicesEngine(NativeEngine):
@@ -23,6 +23,6 @@ class OwnedDevicesEngine(NativeEngine):
             super().set_rules(device_no, rules)
 
 
-def read_blocks(blocks: Sequence[bytes]) -> TelemetryBatch:
+def read_blocks(blocks: Sequence[bytes]) -> RawTelemetryBatch:
     """Raises ValueError for anything but blocks."""
-    return _native.TelemetryBatch.from_blocks(blocks)
+    return _native.RawTelemetryBatch.from_blocks(blocks)

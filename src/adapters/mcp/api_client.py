@@ -24,7 +24,7 @@ class ApiResponseError(Exception):
         self.body = body
 
 
-class ApiKeyClient:
+class McpApiHttpClient:
     """`client` has the base URL of the API and the key in its headers."""
 
     def __init__(self, client: httpx.AsyncClient) -> None:

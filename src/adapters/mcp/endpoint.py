@@ -18,7 +18,7 @@ from domain.kernel.errors import DomainError, Unauthenticated
 if TYPE_CHECKING:
     from mcp.server.mcpserver import Context
 
-    from adapters.mcp.api_client import ApiKeyClient
+    from adapters.mcp.api_client import McpApiHttpClient
 
 PATH = "/mcp"
 KEY_PREFIX = "sk_live_"
@@ -82,10 +82,10 @@ class McpEndpoint:
             await self._stopping.wait()
 
     @asynccontextmanager
-    async def _connect(self, ctx: Context[Any, Any]) -> AsyncIterator[ApiKeyClient]:
+    async def _connect(self, ctx: Context[Any, Any]) -> AsyncIterator[McpApiHttpClient]:
         import httpx
 
-        from adapters.mcp.api_client import ApiKeyClient, ApiResponseError, key_headers
+        from adapters.mcp.api_client import ApiResponseError, McpApiHttpClient, key_headers
 
         headers = {name.lower(): value for name, value in (ctx.headers or {}).items()}
         key = find_key(headers)
@@ -95,7 +95,7 @@ class McpEndpoint:
         transport = httpx.ASGITransport(self._api, client=tuple(client) if client is not None else ("", 0))
         sent = key_headers(key) | {name: headers[name] for name in _FORWARDED if name in headers}
         async with httpx.AsyncClient(transport=transport, base_url="http://latchboard/api/v1", headers=sent) as http:
-            yield ApiKeyClient(http)
+            yield McpApiHttpClient(http)
 
 
 def find_key(headers: Mapping[str, str]) -> str | None:

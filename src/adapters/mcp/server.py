@@ -19,7 +19,7 @@ from mcp.types import ToolAnnotations
 from pydantic import Field
 
 from adapters.mcp.agent_advice import outcome, refusal, waiting
-from adapters.mcp.api_client import ApiKeyClient, ApiResponseError
+from adapters.mcp.api_client import ApiResponseError, McpApiHttpClient
 
 INSTRUCTIONS = (
     "Latchboard switches real pumps, heaters and gates. You act as one API key, which may do only what people granted. Before "
@@ -32,7 +32,7 @@ MAX_WAIT_S = 25
 APPROVAL_POLL_S = 1.0
 LATEST_ADVICE = {"PENDING": "Nobody has decided yet. Call wait_for_approval again, or tell the person that the request waits."}
 
-Connect = Callable[[Context[Any, Any]], AbstractAsyncContextManager[ApiKeyClient]]
+Connect = Callable[[Context[Any, Any]], AbstractAsyncContextManager[McpApiHttpClient]]
 """Gives the API as the caller's key sees it. Raises ApiResponseError when the caller has no key."""
 
 DeviceId = Annotated[str, Field(description="Device id (dev_…) from list_devices.")]
@@ -66,7 +66,7 @@ def create_http_app(server: MCPServer[Any], path: str, max_body_bytes: int) -> A
 
 
 async def _answer(
-    ctx: Context[Any, Any], connect: Connect, work: Callable[[ApiKeyClient], Awaitable[dict[str, Any]]]
+    ctx: Context[Any, Any], connect: Connect, work: Callable[[McpApiHttpClient], Awaitable[dict[str, Any]]]
 ) -> dict[str, Any]:
     try:
         async with connect(ctx) as api:
@@ -104,7 +104,7 @@ def _add_reading_tools(server: MCPServer[Any], connect: Connect) -> None:
     ) -> dict[str, Any]:
         """Stored readings, newest first. Without `metric`: readings of all metrics."""
 
-        async def read(api: ApiKeyClient) -> dict[str, Any]:
+        async def read(api: McpApiHttpClient) -> dict[str, Any]:
             path = f"/devices/{device_id}/telemetry"
             return {"readings": await api.get(path, metric=metric, limit=limit, since=since_ms, step=step)}
 
@@ -138,7 +138,7 @@ def _add_command_tools(server: MCPServer[Any], connect: Connect) -> None:
         body |= {"params": params} if params is not None else {}
         body |= {"ttlSeconds": ttl_seconds} if ttl_seconds is not None else {}
 
-        async def send(api: ApiKeyClient) -> dict[str, Any]:
+        async def send(api: McpApiHttpClient) -> dict[str, Any]:
             sent = await api.post(f"/devices/{device_id}/command", body, idempotency_key=request_id or uuid.uuid4().hex)
             return waiting(sent) if sent.get("approvalRequired") else outcome(sent)
 
@@ -155,13 +155,13 @@ def _add_command_tools(server: MCPServer[Any], connect: Connect) -> None:
     async def get_execution(ctx: Context[Any, Any], device_id: DeviceId, execution_id: str) -> dict[str, Any]:
         """The state of a command that was sent: only DONE means that the device did it."""
 
-        async def get(api: ApiKeyClient) -> dict[str, Any]:
+        async def get(api: McpApiHttpClient) -> dict[str, Any]:
             return outcome(await api.get(f"/devices/{device_id}/executions/{execution_id}"))
 
         return await _answer(ctx, connect, get)
 
 
-async def _list_devices(api: ApiKeyClient, name_contains: str | None) -> dict[str, Any]:
+async def _list_devices(api: McpApiHttpClient, name_contains: str | None) -> dict[str, Any]:
     devices = await api.get("/devices")
     wanted = (name_contains or "").casefold()
     found = [device for device in devices if wanted in device["name"].casefold()]
@@ -170,13 +170,13 @@ async def _list_devices(api: ApiKeyClient, name_contains: str | None) -> dict[st
     return {"devices": shown, "total": len(found), "cut": len(found) > MAX_DEVICES}
 
 
-async def _list_commands(api: ApiKeyClient, device_id: str) -> dict[str, Any]:
+async def _list_commands(api: McpApiHttpClient, device_id: str) -> dict[str, Any]:
     commands = await api.get(f"/devices/{device_id}/commands")
     answers = await asyncio.gather(*(api.get(f"/devices/{device_id}/access", cmd=command["name"]) for command in commands))
     return {"commands": [command | {"access": answer} for command, answer in zip(commands, answers, strict=True)]}
 
 
-async def _wait_for_approval(api: ApiKeyClient, device_id: str, approval_id: str, wait_seconds: int) -> dict[str, Any]:
+async def _wait_for_approval(api: McpApiHttpClient, device_id: str, approval_id: str, wait_seconds: int) -> dict[str, Any]:
     deadline = time.monotonic() + wait_seconds
     while True:
         approval = await api.get(f"/devices/{device_id}/approvals/{approval_id}")
@@ -193,7 +193,7 @@ async def _wait_for_approval(api: ApiKeyClient, device_id: str, approval_id: str
         await asyncio.sleep(APPROVAL_POLL_S)
 
 
-async def _describe_device(api: ApiKeyClient, device_id: str) -> dict[str, Any]:
+async def _describe_device(api: McpApiHttpClient, device_id: str) -> dict[str, Any]:
     devices = {device["deviceId"]: device for device in await api.get("/devices")}
     if device_id not in devices:
         raise ApiResponseError(404, {"error": "NOT_FOUND", "message": f"No device {device_id} for this key."})

@@ -17,7 +17,7 @@ from collections.abc import Collection, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from adapters.mqtt.mosquitto_connection import FIRST_ERROR_CODE, UNCONFIRMED, MosquittoClientSession, MosquittoConnectionSettings
+from adapters.mqtt.mosquitto_connection import FIRST_ERROR_CODE, UNCONFIRMED, MosquittoConnectionSettings, MosquittoSessionConfig
 from adapters.mqtt.mosquitto_credentials import MosquittoCredentialStore
 from adapters.mqtt.mosquitto_health_monitor import MosquittoHealthMonitor, as_text
 from adapters.mqtt.mosquitto_inbound_queue import (
@@ -27,7 +27,7 @@ from adapters.mqtt.mosquitto_inbound_queue import (
     TelemetryBatchFactory,
     acknowledge,
 )
-from adapters.mqtt.mosquitto_service_connections import MAIN, MosquittoServiceConnections, sessions_of, whole_fleet
+from adapters.mqtt.mosquitto_partition_sessions import MAIN, MosquittoPartitionSessions, sessions_of, whole_fleet
 from adapters.mqtt.unknown_device_message_buffer import UnknownDeviceMessage, UnknownDeviceMessageBuffer
 from domain.devices.device_codec import OutboundMessage
 from domain.devices.device_link import (
@@ -60,7 +60,7 @@ class MosquittoDeviceLink:
         telemetry: TelemetryBatchFactory,
         credentials: MosquittoCredentialStore | None,
         pid_file: Path | None = None,
-        shared: Sequence[MosquittoClientSession] | None = None,
+        shared: Sequence[MosquittoSessionConfig] | None = None,
         front: str = "",
     ) -> None:
         """`pid_file`: of a Mosquitto on this machine, whose configuration is then checked. `shared`: the sessions that a cluster
@@ -70,7 +70,7 @@ class MosquittoDeviceLink:
         self._clock = clock
         self._credentials = credentials
         self._watch = MosquittoHealthMonitor(pid_file)
-        self._sessions = MosquittoServiceConnections(settings, shared or whole_fleet(settings), self._on_message, self._watch)
+        self._sessions = MosquittoPartitionSessions(settings, shared or whole_fleet(settings), self._on_message, self._watch)
         self._early = None if shared is None else UnknownDeviceMessageBuffer(self._drop_unknown)
         if shared is None:
             self._sessions.hold((MAIN,))

@@ -5,7 +5,8 @@ from __future__ import annotations
 import msgspec
 
 from domain.events.model import Event
-from domain.feed.feed_between_instances import FeedInterestMessage, FeedReadingsMessage
+from domain.feed.feed_between_instances import FeedReadingsMessage
+from domain.feed.remote_feed_interest import FeedInterestMessage
 
 encode = msgspec.json.encode
 decode_interest = msgspec.json.Decoder(FeedInterestMessage).decode

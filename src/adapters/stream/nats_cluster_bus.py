@@ -15,7 +15,8 @@ from nats.aio.client import Client
 from nats.aio.msg import Msg
 
 from adapters.stream.feed_message_codec import decode_interest, decode_readings
-from domain.feed.feed_between_instances import FeedInterestMessage, FeedReadingsMessage
+from domain.feed.feed_between_instances import FeedReadingsMessage
+from domain.feed.remote_feed_interest import FeedInterestMessage
 from domain.partitions.instance_lease import PeerLeaseRequest, PeerLeaseResponse
 from domain.partitions.ports import ConnectedDevices
 

@@ -16,7 +16,8 @@ import msgspec
 import structlog
 
 from adapters.stream.feed_message_codec import decode_interest, decode_readings, encode
-from domain.feed.feed_between_instances import FeedInterestMessage, FeedReadingsMessage
+from domain.feed.feed_between_instances import FeedReadingsMessage
+from domain.feed.remote_feed_interest import FeedInterestMessage
 
 MAX_UNSENT_BYTES = 8 * 1024 * 1024
 MAX_MESSAGE_BYTES = 4 * 1024 * 1024

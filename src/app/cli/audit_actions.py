@@ -9,7 +9,8 @@ from typing import TextIO
 from adapters.clock import SystemClock
 from adapters.crypto.audit_seal_keys import Ed25519AuditSealKeyProvider
 from adapters.storage.sql.unit_of_work import SqlUnitOfWork
-from app.cli.open_database import open_database, open_key_ring
+from app.cli.open_database import open_database
+from app.cli.open_key_ring import open_key_ring
 from app.config.settings import Settings
 from app.runtime.startup_errors import StartupError
 from domain.audit.export import AuditExporter

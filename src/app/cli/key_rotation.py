@@ -12,10 +12,11 @@ from contextlib import asynccontextmanager
 from dataclasses import dataclass
 
 from adapters.clock import SystemClock
-from adapters.crypto.key_ring import KeyRing, MasterKeyProvider
+from adapters.crypto.key_ring import KeyRing, MasterKeyRing
 from adapters.crypto.key_ring_file import KeyRingFile, RotationInProgressError
 from adapters.crypto.vault import AesVault, sealing_key_id
-from app.cli.open_database import open_database, open_key_ring
+from app.cli.open_database import open_database
+from app.cli.open_key_ring import open_key_ring
 from app.config.settings import Settings
 from app.runtime.startup_errors import StartupError
 from domain.kernel.clock import HOUR_MS, Clock
@@ -52,7 +53,7 @@ class MasterKeyUsage:
 
 @dataclass(frozen=True, slots=True)
 class _KeyRotationContext:
-    ring: MasterKeyProvider
+    ring: MasterKeyRing
     rekey_service: RekeyService
     clock: Clock
 
@@ -129,7 +130,7 @@ async def _rekey(keys: _KeyRotationContext, new_key: bool, progress: ProgressCal
     return KeyRotationResult(ring.newest.key_id, new_key, report, tuple(key.key_id for key in ring.keys[1:]))
 
 
-def _count_outdated(report: RekeyReport, ring: MasterKeyProvider) -> int:
+def _count_outdated(report: RekeyReport, ring: MasterKeyRing) -> int:
     """Secrets sealed with an older key of the ring. Those that no key opens do not count, or a rotation would never end."""
     return sum(report.by_key[key.key_id] for key in ring.keys[1:])
 

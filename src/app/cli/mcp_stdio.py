@@ -8,7 +8,7 @@ from typing import Any
 
 import httpx
 
-from adapters.mcp.api_client import ApiKeyClient, key_headers
+from adapters.mcp.api_client import McpApiHttpClient, key_headers
 from adapters.mcp.server import create_server
 from app.version import VERSION
 
@@ -18,7 +18,7 @@ async def run_stdio_server(url: str, key: str) -> None:
     async with httpx.AsyncClient(base_url=f"{url.rstrip('/')}/api/v1", headers=key_headers(key)) as client:
 
         @asynccontextmanager
-        async def connect(_ctx: Any) -> AsyncIterator[ApiKeyClient]:
-            yield ApiKeyClient(client)
+        async def connect(_ctx: Any) -> AsyncIterator[McpApiHttpClient]:
+            yield McpApiHttpClient(client)
 
         await create_server(connect, version=VERSION).run_stdio_async()

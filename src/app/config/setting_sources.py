@@ -6,20 +6,15 @@ other programs write there too (Kubernetes sets LATCHBOARD_SERVICE_HOST).
 
 from __future__ import annotations
 
-import difflib
 import os
 import tomllib
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Collection, Mapping
 from pathlib import Path
 
 from dotenv import dotenv_values
 
 PREFIX = "LATCHBOARD_"
 ENVIRONMENT, DOTENV, TOML = "environment", ".env", "latchboard.toml"
-COMMAND_VARIABLES = frozenset(
-    {f"LATCHBOARD_{name}" for name in ("API_KEY", "NEW_PASSWORD", "PASSWORD", "TOKEN", "URL")},
-)
-"""Variables that single commands read; they are not settings."""
 
 
 def variables_by_source(environ: Mapping[str, str] = os.environ) -> dict[str, set[str]]:
@@ -34,14 +29,3 @@ def variables_by_source(environ: Mapping[str, str] = os.environ) -> dict[str, se
 
 def source_of(name: str, by_source: Mapping[str, Collection[str]]) -> str:
     return next((source for source, names in by_source.items() if name in names), "default")
-
-
-def unknown_variable_messages(names: Iterable[str], known: Collection[str]) -> list[str]:
-    """One message for each name with our prefix that is not a setting, with the most similar setting if there is one."""
-    unknown = sorted(name for name in names if name.startswith(PREFIX) and name not in known and name not in COMMAND_VARIABLES)
-    return [f"{name} is not a setting{_suggestion(name, known)}" for name in unknown]
-
-
-def _suggestion(name: str, known: Collection[str]) -> str:
-    similar = difflib.get_close_matches(name.removeprefix(PREFIX), [one.removeprefix(PREFIX) for one in known], n=1, cutoff=0.7)
-    return f"; did you mean {PREFIX}{similar[0]}?" if similar else ""

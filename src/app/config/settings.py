@@ -20,19 +20,12 @@ from app.config.cluster_settings import ClusterSettings
 from app.config.external_broker_auth_settings import ExternalBrokerAuthSettings
 from app.config.oidc_settings import OidcSettings
 from app.config.reachable_server_address import reachable_address
-from app.config.setting_sources import (
-    DOTENV,
-    ENVIRONMENT,
-    PREFIX,
-    TOML,
-    source_of,
-    unknown_variable_messages,
-    variables_by_source,
-)
+from app.config.setting_sources import DOTENV, ENVIRONMENT, PREFIX, TOML, source_of, variables_by_source
 from app.config.telegram_settings import TelegramSettings
 from app.config.telemetry_storage_settings import TelemetryStorageSettings
+from app.config.unknown_variables import unknown_variable_messages
 from app.config.url_checks import check_mqtt_url, is_ip_address
-from app.config.webhook_settings import WebhookSettings
+from app.config.webhook_destination_settings import WebhookDestinationSettings
 from app.config.worker_process_settings import WorkerProcessSettings
 from domain.accounts.policy import check_email, check_password
 from domain.kernel.errors import ValidationFailed
@@ -91,7 +84,7 @@ class Settings(
     ClusterSettings,
     OidcSettings,
     TelemetryStorageSettings,
-    WebhookSettings,
+    WebhookDestinationSettings,
     WorkerProcessSettings,
 ):
     model_config = SettingsConfigDict(

@@ -15,13 +15,13 @@ from typing import TYPE_CHECKING
 
 from adapters.clock import SystemClock
 from adapters.crypto.access_tokens import JwtAccessTokenCodec
-from adapters.crypto.key_ring import KeyRing, MasterKeyProvider
+from adapters.crypto.key_ring import KeyRing, MasterKeyRing
 from adapters.crypto.key_ring_file import KeyRingFile
 from adapters.crypto.password_hasher import Argon2PasswordHasher
 from adapters.crypto.secret_hasher import KeyRingSecretHasher
 from adapters.crypto.totp import PyotpTotpCodec
 from adapters.crypto.vault import AesVault
-from adapters.crypto.webauthn_codec import WebAuthnCodec
+from adapters.crypto.webauthn_ceremonies import WebAuthnCeremonies
 from adapters.delivery.address_guard import AddressGuard
 from adapters.delivery.retry_jitter import RandomJitter
 from adapters.execution_and_approval_waiters import InProcessApprovalWaiter, InProcessExecutionWaiter
@@ -73,7 +73,7 @@ class ServiceAdapters:
         self.vault = AesVault(self.key_ring)
         self.digest = KeyRingSecretHasher(self.key_ring)
         self.totp = PyotpTotpCodec()
-        self.passkeys = WebAuthnCodec(origin=settings.effective_public_url)
+        self.passkeys = WebAuthnCeremonies(origin=settings.effective_public_url)
         self.tokens = JwtAccessTokenCodec(self.key_ring)
         self.hasher = Argon2PasswordHasher()
         self.login_hasher = Argon2PasswordHasher()
@@ -189,7 +189,7 @@ def create_courier(settings: Settings, clock: Clock) -> Courier:
         ) from None
 
 
-def load_key_ring(settings: Settings) -> MasterKeyProvider:
+def load_key_ring(settings: Settings) -> MasterKeyRing:
     if settings.secret_keys is not None:
         try:
             return KeyRing.parse(settings.secret_keys.get_secret_value())

@@ -12,6 +12,7 @@ from app.wiring.composed_service import ClusterWorkers, ComposedService
 from app.wiring.domain_services import DomainServices
 from app.workers.cluster_feed import ClusterFeedWorker
 from app.workers.cluster_membership import ClusterMembershipWorker
+from app.workers.devices_with_subscribers import DevicesWithSubscribersWorker
 from app.workers.inbound_events import InboundEventQueue, InboundEventWorker
 from app.workers.inbound_log_appender import InboundLogAppender
 from app.workers.inbound_log_probe import InboundLogProbeWorker
@@ -22,7 +23,6 @@ from app.workers.partition_ingest import OwnedPartitionIngestWorker
 from app.workers.partition_ownership import PartitionOwnershipWorker
 from app.workers.single_instance_worker import SingleInstanceWorker
 from app.workers.telemetry_to_inbound_log import TelemetryToInboundLogWorker
-from app.workers.watched_devices import WatchedDeviceWorker
 from domain.ingest.partition_ownership import PartitionOwnershipService
 from domain.ingest.pipeline import IngestPipeline
 from domain.kernel.ids import DeviceId
@@ -38,7 +38,7 @@ def create_cluster_workers(
     adapters: ServiceAdapters,
     services: DomainServices,
     cluster: ClusterComponents,
-    feed_interest: WatchedDeviceWorker,
+    feed_interest: DevicesWithSubscribersWorker,
     front_pipeline: IngestPipeline,
     partition_pipeline: IngestPipeline,
     ingest_parts: Mapping[str, Any],
@@ -85,7 +85,7 @@ def _create_partition_service(
     services: DomainServices,
     cluster: ClusterComponents,
     log_reach: InboundLogReachabilityMonitor,
-    feed_interest: WatchedDeviceWorker,
+    feed_interest: DevicesWithSubscribersWorker,
     feed: ClusterFeedWorker,
 ) -> PartitionOwnershipService:
     partitions = PartitionOwnershipService(

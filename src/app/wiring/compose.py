@@ -22,8 +22,10 @@ from app.workers.changes_of_other_instances import PeerChangeHandler
 from app.workers.cluster_feed import ClusterFeedWorker
 from app.workers.command_dispatch import CommandDispatchWorker
 from app.workers.dead_letter_replay import DeadLetterReplayWorker
+from app.workers.deleted_webhook_cleanup import DeletedWebhookCleanupWorker
 from app.workers.device_erasure_and_credential_sync import DeviceErasureAndCredentialSyncWorker
 from app.workers.device_link_suspension import DeviceLinkSuspensionWorker
+from app.workers.devices_with_subscribers import DevicesWithSubscribersWorker, LoggedAccessChangeProbe
 from app.workers.disk_space import DiskSpaceWorker
 from app.workers.dropped_messages import DroppedMessageWorker
 from app.workers.engine_checkpoint import EngineCheckpointWorker
@@ -41,11 +43,9 @@ from app.workers.schedules_and_device_plans import DevicePlanWorker, ScheduleWor
 from app.workers.steady_time_saving import SteadyTimeSavingWorker
 from app.workers.unusable_message_log import UnusableMessageLog
 from app.workers.wake_event import WakeEvent, WakeEvents
-from app.workers.watched_devices import LoggedAccessChangeProbe, WatchedDeviceWorker
-from app.workers.webhook_cleanup import WebhookCleanupWorker
 from app.workers.webhook_delivery import WebhookDeliveryWorker
 from domain.commands.crash_recovery import CommandCrashRecovery
-from domain.feed.watched_devices import WatchedDeviceFinder
+from domain.feed.devices_with_subscribers import DevicesWithSubscribersFinder
 from domain.ingest.fenced_timer_results import FencedTimerResultWriter
 from domain.ingest.pipeline import IngestPipeline
 from domain.webhooks.deleted_webhook_cleanup import DeletedWebhookCleanup
@@ -117,7 +117,7 @@ def _create_ingest_workers(
     services: DomainServices,
     dispatch: CommandDispatchWorker,
     pipeline: IngestPipeline,
-    feed_interest: WatchedDeviceWorker,
+    feed_interest: DevicesWithSubscribersWorker,
     parts: Mapping[str, Any],
     shared_feed: ClusterFeedWorker | None,
 ) -> tuple[IngestWorker, ClusterWorkers | None]:
@@ -182,7 +182,7 @@ def _create_leader_workers(
         ),
         services.audit.create_worker(),
         DroppedMessageWorker(dropped_messages=services.dropped_messages, wake_event=wake_events.dropped_messages),
-        WebhookCleanupWorker(cleanup=DeletedWebhookCleanup(uow=services.uow), wake_event=WakeEvent()),
+        DeletedWebhookCleanupWorker(cleanup=DeletedWebhookCleanup(uow=services.uow), wake_event=WakeEvent()),
     )
 
 
@@ -282,9 +282,9 @@ def _create_retention_worker(adapters: ServiceAdapters, services: DomainServices
 
 def _create_feed_interest_worker(
     adapters: ServiceAdapters, services: DomainServices, wake_events: WakeEvents, shared_feed: ClusterFeedWorker | None
-) -> WatchedDeviceWorker:
-    return WatchedDeviceWorker(
-        watched_devices=WatchedDeviceFinder(**services.shared),
+) -> DevicesWithSubscribersWorker:
+    return DevicesWithSubscribersWorker(
+        watched_devices=DevicesWithSubscribersFinder(**services.shared),
         hub=adapters.feed,
         engine=adapters.engine.engine,
         wake_event=wake_events.feed_interest,

@@ -11,8 +11,8 @@ from quart import Quart
 from adapters.http.feed.endpoint import FeedEndpoint
 from adapters.http.server.connection_limits import HttpConnectionLimiter
 from app.config.settings import Settings
+from app.runtime.cached_readiness_probe import CachedReadinessProbe
 from app.runtime.metrics_registry import MetricsRegistry
-from app.runtime.readiness import CachedReadinessProbe
 from app.runtime.worker_process_supervisor import WorkerProcessIdentity
 from app.runtime.worker_supervisor import BackgroundWorker, WorkerSupervisor
 from app.wiring.adapters import ServiceAdapters
@@ -22,6 +22,7 @@ from app.workers.cluster_feed import ClusterFeedWorker
 from app.workers.cluster_membership import ClusterMembershipWorker
 from app.workers.command_dispatch import CommandDispatchWorker
 from app.workers.device_link_suspension import DeviceLinkSuspensionWorker
+from app.workers.devices_with_subscribers import DevicesWithSubscribersWorker
 from app.workers.engine_checkpoint import EngineCheckpointWorker
 from app.workers.event_log_follower import EventLogFollower
 from app.workers.inbound_events import InboundEventQueue, InboundEventWorker
@@ -37,7 +38,6 @@ from app.workers.rule_timers import RuleTimerWorker
 from app.workers.schedules_and_device_plans import ScheduleWorker
 from app.workers.telemetry_to_inbound_log import TelemetryToInboundLogWorker
 from app.workers.unusable_message_log import UnusableMessageLog
-from app.workers.watched_devices import WatchedDeviceWorker
 from app.workers.webhook_delivery import WebhookDeliveryWorker
 from domain.ingest.partition_ownership import PartitionOwnershipService
 from domain.partitions.instance_lease import InstanceLease
@@ -75,7 +75,7 @@ class Workers:
     command_dispatch: CommandDispatchWorker
     schedules: ScheduleWorker
     checkpoint: EngineCheckpointWorker
-    feed_interest: WatchedDeviceWorker
+    feed_interest: DevicesWithSubscribersWorker
     fault_log: UnusableMessageLog
     leader_only: tuple[BackgroundWorker, ...]
     rollups: RollupWorker

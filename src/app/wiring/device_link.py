@@ -31,7 +31,7 @@ def _create_external_link(settings: Settings, clock: Clock, engine: EngineCompon
     from adapters.mqtt.mosquitto_connection import MosquittoConnectionSettings
     from adapters.mqtt.mosquitto_credentials import MosquittoCredentialStore, MosquittoFilePaths
     from adapters.mqtt.mosquitto_link import MosquittoDeviceLink
-    from adapters.mqtt.mosquitto_service_connections import shared_by_cluster
+    from adapters.mqtt.mosquitto_partition_sessions import shared_by_cluster
 
     url = urlsplit(settings.broker)
     user, password = unquote(url.username or "latchboard"), unquote(url.password or "")

@@ -24,17 +24,17 @@ from domain.accounts.projects import ProjectService
 from domain.approvals.pending_approval_closer import PendingApprovalCloser
 from domain.approvals.service import ApprovalService
 from domain.commands.command_definitions import CommandDefinitionService
+from domain.commands.command_submission import CommandSubmissionService
 from domain.commands.device_and_execution_queries import DeviceQueryService
 from domain.commands.device_reports import CommandReportService
 from domain.commands.device_types import DeviceTypeService
 from domain.commands.dispatch import CommandDispatchService
 from domain.commands.dispatch_queue import DispatchQueue
-from domain.commands.service import CommandService
 from domain.commands.submitted_command_waiter import SubmittedCommandWaiter
 from domain.devices.clock_skew import ClockSkewService
 from domain.devices.credential_issuer import CredentialIssuer
 from domain.devices.credential_sync import CredentialSyncService
-from domain.devices.credentials import DeviceCredentialService
+from domain.devices.device_credential_service import DeviceCredentialService
 from domain.devices.dropped_messages import DroppedMessageService
 from domain.devices.erasure import DeviceErasureService
 from domain.devices.presence import PresenceService
@@ -49,9 +49,9 @@ from domain.grants.grant_service import GrantService, GroupGrantService
 from domain.groups.service import DeviceGroupService
 from domain.ingest.dead_letters import DeadLetterService
 from domain.ingest.device_message_service import DeviceMessageService
-from domain.ingest.engine_clock import TelemetryEngineClock
+from domain.ingest.engine_clock_steps import TelemetryEngineClockSteps
 from domain.ingest.ingest_result_writer import IngestResultWriter
-from domain.kernel.persisted_steady_time import SteadyTimeService
+from domain.kernel.persisted_steady_time import SteadyTimePersistenceService
 from domain.keys.caller_authenticator import CallerAuthenticator
 from domain.keys.service import ApiKeyService
 from domain.notifications.event_observer import NotificationObserver
@@ -75,7 +75,7 @@ class DomainServices:
         """The order follows the stack of the parts: each service uses services constructed before it."""
         self.device_plan_queue = DevicePlanQueue(wake_events.device_plans)
         self.engine_commit_lock = asyncio.Lock()
-        self.engine_clock = TelemetryEngineClock(engine=adapters.engine.engine, clock=adapters.clock, on_step=log_clock_step)
+        self.engine_clock = TelemetryEngineClockSteps(engine=adapters.engine.engine, clock=adapters.clock, on_step=log_clock_step)
         self.recipient_cache = WebhookRecipientCache(exclusive=adapters.is_single_instance)
         self.fanout = WebhookDeliveryFanout(
             recipients=self.recipient_cache, clock=adapters.clock, wake_worker=wake_events.deliveries.set
@@ -95,7 +95,7 @@ class DomainServices:
         self.leader_uow = self.uow if adapters.fence is None else self.uow.fenced_by(adapters.fence)
         """For writes that only the leader makes."""
         self.shared, self.creating = shared_ports(self.uow, adapters), creating_ports(self.uow, adapters)
-        self.steady_time = SteadyTimeService(uow=self.uow, clock=adapters.clock)
+        self.steady_time = SteadyTimePersistenceService(uow=self.uow, clock=adapters.clock)
         self._wire_accounts(settings, adapters)
         self.authorizer = Authorizer(evaluator=adapters.engine.grant_evaluator)
         self.stored_telemetry = StoredTelemetryServices(self.uow, settings, adapters, self.authorizer)
@@ -167,7 +167,7 @@ class DomainServices:
     def _wire_commands(self, adapters: ServiceAdapters, wake_events: WakeEvents) -> None:
         gate = self.authorizer
         self.dispatch_queue = DispatchQueue(wake_events.dispatch.set)
-        self.commands = CommandService(
+        self.commands = CommandSubmissionService(
             **self.creating,
             authorizer=gate,
             validator=adapters.params_checker,

@@ -8,14 +8,14 @@ from pathlib import Path
 
 from domain.events.hash_chain import ChainHasher
 from domain.grants.rate_limit import WindowAndRateEvaluator
-from domain.rules.telemetry_engine_port import TelemetryBatch, TelemetryEngine
+from domain.rules.telemetry_engine_port import RawTelemetryBatch, TelemetryEngine
 from domain.webhooks.signing_ports import CreateSigner
 
 SOURCE_ROOT = Path(__file__).resolve().parents[3]
 """The checkout that holds the Rust sources; an installed wheel has none, and the freshness check is skipped."""
 
 
-def _no_blocks(blocks: Sequence[bytes]) -> TelemetryBatch:
+def _no_blocks(blocks: Sequence[bytes]) -> RawTelemetryBatch:
     raise ValueError("blocks are read by instances of a cluster only")
 
 
@@ -27,11 +27,11 @@ class EngineComponents:
     name: str
     engine: TelemetryEngine
     create_engine: Callable[[], TelemetryEngine]
-    make_batch: Callable[[Sequence[tuple[int, int, bytes]]], TelemetryBatch]
+    make_batch: Callable[[Sequence[tuple[int, int, bytes]]], RawTelemetryBatch]
     grant_evaluator: WindowAndRateEvaluator
     create_signer: CreateSigner
     chain_hasher: ChainHasher
-    read_blocks: Callable[[Sequence[bytes]], TelemetryBatch] = _no_blocks
+    read_blocks: Callable[[Sequence[bytes]], RawTelemetryBatch] = _no_blocks
     """Reads the entries of a cluster's log. Raises ValueError."""
 
 

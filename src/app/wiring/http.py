@@ -7,13 +7,13 @@ from typing import Any
 
 from quart import Blueprint, Quart
 
-from adapters.firmware_sources import ExampleFirmwareSourceReader
+from adapters.example_firmware_source_reader import ExampleFirmwareSourceReader
 from adapters.http.api.approvals.link_routes import approval_links_blueprint
 from adapters.http.api.approvals.routes import approvals_blueprint
 from adapters.http.api.authentication.passkey_routes import passkeys_blueprint
 from adapters.http.api.authentication.routes import auth_blueprint
 from adapters.http.api.authentication.second_factor_routes import second_factor_blueprint
-from adapters.http.api.catalog.routes import catalog_blueprint
+from adapters.http.api.board_and_application_catalog.routes import catalog_blueprint
 from adapters.http.api.cluster.routes import cluster_blueprint
 from adapters.http.api.commands.routes import commands_blueprint
 from adapters.http.api.device_credentials.routes import credentials_blueprint
@@ -27,10 +27,10 @@ from adapters.http.api.groups.grant_routes import group_grants_blueprint
 from adapters.http.api.groups.routes import groups_blueprint
 from adapters.http.api.invitations.routes import invitations_blueprint
 from adapters.http.api.keys.routes import keys_blueprint
-from adapters.http.api.network.routes import network_blueprint
 from adapters.http.api.notifications.routes import notifications_blueprint
 from adapters.http.api.projects.routes import projects_blueprint
 from adapters.http.api.provisioning.routes import provisioning_blueprint
+from adapters.http.api.reachability.routes import network_blueprint
 from adapters.http.api.rules.routes import rules_blueprint
 from adapters.http.api.schedules.routes import schedules_blueprint
 from adapters.http.api.service_sessions.routes import service_sessions_blueprint
@@ -66,13 +66,13 @@ from app.wiring.composed_service import ComposedService
 from app.wiring.domain_services import DomainServices
 from app.wiring.fleet_file import create_fleet_file_service
 from app.wiring.network_reachability import describe_network
-from domain.devices.firmware_service import DeviceFirmwareService
+from domain.devices.firmware_project_service import FirmwareProjectService
 from domain.feed.feed_audience import FeedAudienceService
-from domain.feed.feed_between_instances import no_other_instances
+from domain.feed.remote_feed_interest import no_other_instances
 from domain.groups.bulk_actions import GroupBulkActionService
 from domain.rules.device_metric_declarations import DeviceMetricDeclarationService
 from domain.team.service_sessions import ServiceSessionService
-from domain.telemetry.queries.missed_readings import MissedReadingService
+from domain.telemetry.queries.feed_reading_replay import FeedReadingReplayService
 from domain.webhooks.delivery_log import WebhookDeliveryLogService
 from domain.webhooks.service import WebhookService
 
@@ -141,7 +141,7 @@ def _create_feed(program: ComposedService, proxies: TrustedProxies) -> FeedEndpo
     )
     audience = FeedAudienceService(**services.shared)
     cluster = program.workers.cluster
-    missed_readings = MissedReadingService(
+    missed_readings = FeedReadingReplayService(
         uow=services.uow,
         engine=adapters.engine.engine,
         overlap_s=0 if cluster is None else STORE_TIME_OVERLAP_S,
@@ -228,8 +228,8 @@ def _fleet_blueprints(program: ComposedService, webhooks: WebhookService) -> lis
     ]
 
 
-def _create_firmware_service(services: DomainServices) -> DeviceFirmwareService:
-    return DeviceFirmwareService(
+def _create_firmware_service(services: DomainServices) -> FirmwareProjectService:
+    return FirmwareProjectService(
         uow=services.uow, endpoint=services.credential_issuer.endpoint, sources=ExampleFirmwareSourceReader()
     )
 

@@ -44,7 +44,7 @@ async def run(program: ComposedService, prepare: PrepareHook, started: StartedHo
     port when the service is ready."""
     stop = asyncio.Event()
     loop = asyncio.get_running_loop()
-    on_signal = _SignalHandler(stop)
+    on_signal = _StopSignalHandler(stop)
     for number in (signal.SIGINT, signal.SIGTERM):
         loop.add_signal_handler(number, on_signal)
     loop.set_exception_handler(_on_loop_exception)
@@ -260,7 +260,7 @@ def _raise_if_unexpected_exit(program: ComposedService, stop: asyncio.Event) -> 
         raise Unavailable("The HTTP server ended unexpectedly. See the log for the reason, then start the service again.")
 
 
-class _SignalHandler:
+class _StopSignalHandler:
     """The first signal stops the service in good order; a later one ends the process at once. A second signal within
     DUPLICATE_SIGNAL_S counts as the first: a shell and `timeout` both signal the process and its group."""
 

@@ -18,14 +18,8 @@ from app.workers.due_task_worker import DueTaskWorker
 from app.workers.wake_event import WakeEvent
 from domain.events.feed_model import FeedFilter
 from domain.events.model import Event
-from domain.feed.feed_between_instances import (
-    FeedInterestMessage,
-    FeedMessageBus,
-    FeedReadingsMessage,
-    ReadingSenderTracker,
-    RemoteFeedInterest,
-    wanted_readings,
-)
+from domain.feed.feed_between_instances import FeedMessageBus, FeedReadingsMessage, ReadingSenderTracker
+from domain.feed.remote_feed_interest import FeedInterestMessage, RemoteFeedInterest, wanted_readings
 from domain.kernel.clock import Clock
 
 HEARTBEAT_S = 1.0

@@ -21,7 +21,7 @@ from domain.ingest.dead_letters import TELEMETRY_KIND, DeadLetter, DeadLetterSer
 from domain.ingest.device_messages import DecodedBatch, DecodedMessage
 from domain.ingest.pipeline import BatchFactory, IngestPipeline
 from domain.kernel.service_class import service
-from domain.rules.telemetry_engine_port import TelemetryBatch, TelemetryEngine
+from domain.rules.telemetry_engine_port import RawTelemetryBatch, TelemetryEngine
 
 POLL_INTERVAL_S = 5.0
 """Marks are set by another process, so the worker looks for them."""
@@ -32,7 +32,7 @@ LETTERS_PER_READ = 100
 class DeadLetterInboundBatch:
     """A dead letter in the form of an inbound batch; no device waits for an answer to it."""
 
-    telemetry: TelemetryBatch
+    telemetry: RawTelemetryBatch
     events: Sequence[InboundEvent]
 
     def ack(self) -> None: ...

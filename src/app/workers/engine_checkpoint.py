@@ -20,8 +20,8 @@ from domain.devices.ports import HasDevices
 from domain.kernel.errors import Unavailable
 from domain.kernel.service_class import service
 from domain.kernel.unit_of_work import UnitOfWork
-from domain.partitions.model import PartitionLostError
 from domain.partitions.owned_partitions import PartitionOwnership
+from domain.partitions.ownership_and_log_position import PartitionLostError
 from domain.partitions.ports import HasPartitions
 from domain.rules.telemetry_engine_port import Checkpoint, TelemetryEngine
 from domain.telemetry.ports import HasReadings

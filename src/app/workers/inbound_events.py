@@ -19,7 +19,7 @@ from app.workers.ingest import IngestWorker
 from app.workers.splitting_batch_writer import SplittingBatchWriter
 from domain.devices.device_link import InboundBatch, InboundEvent, InboundMessage
 from domain.ingest.pipeline import BatchFactory, EvaluatedBatch
-from domain.partitions.model import LeaseLostError
+from domain.partitions.ownership_and_log_position import LeaseLostError
 from domain.partitions.ports import ConnectedDevices
 
 MAX_EVENTS = 20_000

@@ -6,7 +6,7 @@ import asyncio
 from itertools import count
 
 from domain.partitions.ports import InboundLog
-from domain.rules.telemetry_engine_port import TelemetryBatch
+from domain.rules.telemetry_engine_port import RawTelemetryBatch
 
 
 class InboundLogAppender:
@@ -19,7 +19,7 @@ class InboundLogAppender:
         self._entry_numbers = count(1)
         self._locks = [asyncio.Lock() for _ in range(partition_count)]
 
-    async def append(self, telemetry: TelemetryBatch) -> None:
+    async def append(self, telemetry: RawTelemetryBatch) -> None:
         """Raises AppendUnconfirmedError."""
         if len(telemetry):
             blocks = telemetry.blocks(self._partition_count)  # type: ignore[attr-defined]  # the native class

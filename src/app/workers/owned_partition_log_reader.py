@@ -14,10 +14,10 @@ import structlog
 from domain.devices.device_link import InboundEvent
 from domain.kernel.errors import Unavailable
 from domain.kernel.service_class import service
-from domain.partitions.model import PartitionLogAdvance
 from domain.partitions.owned_partitions import PartitionOwnership
+from domain.partitions.ownership_and_log_position import PartitionLogAdvance
 from domain.partitions.ports import InboundLog, InboundLogDamagedError, InboundLogEntry
-from domain.rules.telemetry_engine_port import TelemetryBatch
+from domain.rules.telemetry_engine_port import RawTelemetryBatch
 
 READ_ENTRIES = 32
 READ_WAIT_S = 5.0
@@ -25,7 +25,7 @@ RETRY_PAUSE_S = 0.5
 MAX_BATCH_BYTES = 4 * 1024 * 1024
 """Bounds a transaction; a single entry may be larger."""
 
-BlockReader = Callable[[Sequence[bytes]], TelemetryBatch]
+BlockReader = Callable[[Sequence[bytes]], RawTelemetryBatch]
 
 log = structlog.get_logger("partitions")
 
@@ -36,7 +36,7 @@ class PartitionInboundBatch:
 
     inbound: OwnedPartitionLogReader
     entries: Mapping[int, Sequence[InboundLogEntry]]
-    telemetry: TelemetryBatch
+    telemetry: RawTelemetryBatch
     progress: Sequence[PartitionLogAdvance]
     events: Sequence[InboundEvent] = ()
 

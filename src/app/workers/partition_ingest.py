@@ -13,7 +13,7 @@ from domain.devices.device_link import InboundBatch
 from domain.ingest.device_messages import DecodedBatch
 from domain.ingest.metric_numbering import AssignNames
 from domain.ingest.pipeline import EvaluatedBatch, IngestPipeline
-from domain.partitions.model import PartitionLostError
+from domain.partitions.ownership_and_log_position import PartitionLostError
 
 log = structlog.get_logger("partitions")
 

@@ -15,7 +15,7 @@ from typing import Protocol, TypeVar
 import structlog
 
 from app.workers.wake_event import WakeEvent
-from domain.ingest.engine_clock import TelemetryEngineClock
+from domain.ingest.engine_clock_steps import TelemetryEngineClockSteps
 from domain.ingest.engine_restore import find_rules
 from domain.ingest.ingest_result_writer import IngestResult
 from domain.ingest.pipeline import IngestPipelineTx
@@ -47,7 +47,7 @@ class RuleTimerWorker:
     engine: TelemetryEngine
     ingest: TimerResultWriter
     uow: UnitOfWork[IngestPipelineTx]
-    engine_clock: TelemetryEngineClock
+    engine_clock: TelemetryEngineClockSteps
     engine_commit_lock: asyncio.Lock
     wake_event: WakeEvent
     refused: int = field(default=0, init=False)

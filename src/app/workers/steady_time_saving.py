@@ -6,7 +6,7 @@ from dataclasses import field
 
 from app.workers.due_task_worker import DueTaskWorker
 from app.workers.wake_event import WakeEvent
-from domain.kernel.persisted_steady_time import KEEP_INTERVAL_S, SteadyTimeService
+from domain.kernel.persisted_steady_time import KEEP_INTERVAL_S, SteadyTimePersistenceService
 from domain.kernel.service_class import service
 
 
@@ -14,7 +14,7 @@ from domain.kernel.service_class import service
 class SteadyTimeSavingWorker(DueTaskWorker):
     name = "steady_time"
 
-    steady_time: SteadyTimeService
+    steady_time: SteadyTimePersistenceService
     wake_event: WakeEvent = field(default_factory=WakeEvent, init=False)
 
     async def run_once(self) -> float:

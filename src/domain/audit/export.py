@@ -14,7 +14,7 @@ from typing import Any, Final
 
 from domain.audit.export_selection import EVERYTHING, AuditSelection, SelectedAuditRecords, choose_records
 from domain.audit.ports import AuditTx
-from domain.audit.seals import AuditSeal, ChainHeads, heads_of
+from domain.audit.seal_model import AuditSeal, ChainHeads, heads_of
 from domain.events.hash_chain import ChainedEvent, EventChainHead, digest_of, record_json
 from domain.kernel.canonical_json import canonical_json
 from domain.kernel.clock import Clock

@@ -5,13 +5,13 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Protocol
 
-from domain.audit.seals import AuditSeal, AuditSealRound, ChainHeads
+from domain.audit.seal_model import AuditSeal, AuditSealRound, ChainHeads
 from domain.events.hash_chain import ChainedEvent
 from domain.events.ports import HasEvents
 from domain.kernel.ids import AccountId
 
 
-class AuditLogRepository(Protocol):
+class AuditSealRepository(Protocol):
     async def heads(self, account_id: AccountId) -> ChainHeads:
         """The last record of each chain of the account that has records."""
 
@@ -41,7 +41,7 @@ class AuditLogRepository(Protocol):
 
 class HasAuditLog(Protocol):
     @property
-    def audit_log(self) -> AuditLogRepository: ...
+    def audit_log(self) -> AuditSealRepository: ...
 
 
 class AuditTx(HasAuditLog, HasEvents, Protocol): ...

@@ -7,7 +7,7 @@ from dataclasses import field
 from typing import Final
 
 from domain.audit.ports import AuditTx
-from domain.audit.seals import AuditSeal, AuditSealKeyProvider, AuditSealRound, ChainHeads, heads_of, seal_heads
+from domain.audit.seal_model import AuditSeal, AuditSealRound, AuditSealSignerProvider, ChainHeads, heads_of, seal_heads
 from domain.kernel.clock import HOUR_MS, Clock
 from domain.kernel.service_class import service
 from domain.kernel.unit_of_work import UnitOfWork
@@ -19,7 +19,7 @@ SEAL_INTERVAL_MS: Final = HOUR_MS
 class AuditSealService:
     uow: UnitOfWork[AuditTx]
     clock: Clock
-    keys: AuditSealKeyProvider
+    keys: AuditSealSignerProvider
     sealed: int = field(default=0, init=False)
     """Seals stored by this process."""
     last_sealed_ms: int | None = field(default=None, init=False)

@@ -8,7 +8,7 @@ from typing import Any, Final
 
 from domain.audit.export import AuditLogPart, list_part, record_line, seal_line
 from domain.audit.ports import AuditTx
-from domain.audit.seals import AuditSeal, ChainHeads
+from domain.audit.seal_model import AuditSeal, ChainHeads
 from domain.audit.sink import AuditExportLine
 from domain.events.hash_chain import ChainedEvent, EventChainHead
 from domain.kernel.ids import AccountId

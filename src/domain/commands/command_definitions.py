@@ -14,9 +14,9 @@ from typing import Any, Protocol
 from domain.approvals.ports import HasApprovals
 from domain.commands import command_checks
 from domain.commands.approval_removal_policy import approval_names, check_nothing_waits, find_waiting_devices
+from domain.commands.command_submission import CommandSubmissionService
 from domain.commands.model import CommandDefinition, CommandKind, CommandWidget
 from domain.commands.ports import HasCommandDefinitions, ParamsValidator
-from domain.commands.service import CommandService
 from domain.devices.load_and_save_device import get_device
 from domain.devices.model import Device
 from domain.devices.ports import HasDevices, HasDeviceTypes
@@ -84,7 +84,7 @@ class CommandDefinitionService:
     ids: IdGenerator
     authorizer: Authorizer
     validator: ParamsValidator
-    commands: CommandService
+    commands: CommandSubmissionService
 
     async def list(self, caller: Caller, device_id: DeviceId) -> Sequence[CommandDefinition]:
         """The device's commands. An API key needs a grant that allows reading the device."""

@@ -12,8 +12,8 @@ from domain.grants.ports import AuthorizationTx
 from domain.kernel.domain_events import Json, JsonObject
 from domain.kernel.errors import FieldError
 from domain.kernel.ids import AccountId, CommandId, DeviceId, DeviceTypeId, ExecutionId
+from domain.kernel.result_notifier import ResultNotifier
 from domain.kernel.unit_of_work import Transaction
-from domain.kernel.waiter import Waiter
 
 ExecutionTransition: TypeAlias = tuple[Execution, ExecutionStatus]
 """An execution after the transition, and the expected stored status before it."""
@@ -130,5 +130,5 @@ class ParamsValidator(Protocol):
         """The faults of the parameters, each with its path (`params.level`)."""
 
 
-ExecutionWaiter: TypeAlias = Waiter[ExecutionId, Execution]
+ExecutionWaiter: TypeAlias = ResultNotifier[ExecutionId, Execution]
 """Of finished executions."""

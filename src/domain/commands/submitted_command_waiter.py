@@ -7,9 +7,9 @@ from typing import Protocol
 
 from domain.approvals.model import Approval, ApprovalStatus
 from domain.approvals.ports import ApprovalWaiter, HasApprovals
+from domain.commands.command_submission import CommandSubmission
 from domain.commands.model import Execution
 from domain.commands.ports import ExecutionWaiter, HasExecutions
-from domain.commands.service import CommandSubmission
 from domain.kernel.clock import SECOND_MS, Clock
 from domain.kernel.errors import NotFound
 from domain.kernel.ids import ExecutionId

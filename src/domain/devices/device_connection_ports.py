@@ -9,7 +9,7 @@ NO_FRONT = ""
 """The instance of a device whose instance has died; its grace period runs."""
 
 
-class DeviceConnectionRepository(Protocol):
+class DeviceConnectionInstanceRepository(Protocol):
     async def attach(self, device_nos: Collection[int], front: str) -> Collection[int]:
         """These devices have connected to the instance `front`. Returns those that had another instance until now."""
 
@@ -25,4 +25,4 @@ class DeviceConnectionRepository(Protocol):
 
 class HasDeviceConnections(Protocol):
     @property
-    def device_sessions(self) -> DeviceConnectionRepository: ...
+    def device_sessions(self) -> DeviceConnectionInstanceRepository: ...

@@ -10,7 +10,7 @@ from domain.devices.load_and_save_device import get_device
 from domain.devices.ports import HasDevices
 from domain.events.feed_model import ReadingAsEvent, reading_event_id
 from domain.events.model import NO_SEARCH, TELEMETRY, Event, EventSearch
-from domain.events.ports import HasEvents, ReadingsAsEventsQuery
+from domain.events.ports import HasEvents, ReadingsAsEventsSource
 from domain.kernel.caller import Role, Session
 from domain.kernel.clock import Clock
 from domain.kernel.cursors import DEVICE_EVENTS, EVENTS, decode_cursor, encode_cursor
@@ -56,7 +56,7 @@ class EventHistoryTx(HasDevices, HasEvents, Protocol): ...
 
 
 class EventService:
-    def __init__(self, *, uow: UnitOfWork[EventHistoryTx], clock: Clock, telemetry: ReadingsAsEventsQuery | None = None) -> None:
+    def __init__(self, *, uow: UnitOfWork[EventHistoryTx], clock: Clock, telemetry: ReadingsAsEventsSource | None = None) -> None:
         self._uow = uow
         self._clock = clock
         self._telemetry = telemetry

@@ -7,18 +7,12 @@ stored what it evaluated without it.
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Protocol
 
-from domain.events.feed_model import FeedFilter
-from domain.events.model import TELEMETRY, Event
-from domain.feed.watched_devices import interests_by_account
-
-MAX_DEVICES = 20
-"""An account whose clients want more single devices is announced as a whole: the interest is repeated every second."""
-SILENT_AFTER_MS = 5_000
-"""A sender that has not been heard for so long is gone."""
+from domain.events.model import Event
+from domain.feed.remote_feed_interest import SILENT_AFTER_MS, FeedInterestMessage
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,24 +24,6 @@ class FeedReadingsMessage:
     events: Sequence[Event] = ()
     interest_seen: Mapping[str, int] = field(default_factory=dict)
     """Instance → version of its interest that the sender follows."""
-
-
-@dataclass(frozen=True, slots=True)
-class FeedInterestMessage:
-    """What the feed clients of one instance want; every change has a greater version."""
-
-    version: int
-    filters: Sequence[FeedFilter] = ()
-
-
-def wanted_readings(filters: Iterable[FeedFilter]) -> list[FeedFilter]:
-    """The filters that cover the readings that these want, few for each account and in a fixed order."""
-    wanted = []
-    for account_id, devices in interests_by_account(filters).items():
-        is_whole = devices is None or len(devices) > MAX_DEVICES
-        for device_id in [None] if is_whole else sorted(devices or ()):
-            wanted.append(FeedFilter(account_id, frozenset({TELEMETRY}), device_id))
-    return sorted(wanted, key=lambda each: (each.account_id, each.device_id or ""))
 
 
 class FeedMessageBus(Protocol):
@@ -65,41 +41,8 @@ class FeedMessageBus(Protocol):
     async def on_interest(self, call: Callable[[str, FeedInterestMessage], Awaitable[None] | None]) -> None: ...
 
 
-async def no_other_instances() -> None:
-    """Confirms an interest where there is no cluster."""
-
-
-class RemoteFeedInterest:
-    """What the feed clients of the other instances want. Times are monotonic milliseconds."""
-
-    def __init__(self) -> None:
-        self._by_instance: dict[str, tuple[FeedInterestMessage, int]] = {}
-
-    def update(self, instance: str, interest: FeedInterestMessage, now_ms: int) -> bool:
-        """Whether it has changed."""
-        before = self._by_instance.get(instance)
-        self._by_instance[instance] = (interest, now_ms)
-        return before is None or before[0] != interest
-
-    def forget_silent(self, now_ms: int) -> bool:
-        """Whether an instance was forgotten."""
-        gone = [instance for instance, (_, at_ms) in self._by_instance.items() if now_ms - at_ms >= SILENT_AFTER_MS]
-        for instance in gone:
-            del self._by_instance[instance]
-        return bool(gone)
-
-    def versions(self) -> dict[str, int]:
-        return {instance: interest.version for instance, (interest, _) in self._by_instance.items()}
-
-    def filters(self) -> list[FeedFilter]:
-        return [one for interest, _ in self._by_instance.values() for one in interest.filters]
-
-    def wants(self, event: Event) -> bool:
-        return any(one.account_id == event.account_id and one.matches(event.kind, event.device_id) for one in self.filters())
-
-
 @dataclass(slots=True)
-class _SendingInstance:
+class _ReadingSenderProgress:
     sequence: int
     received_ms: int
     interest_seen: Mapping[str, int]
@@ -109,12 +52,12 @@ class ReadingSenderTracker:
     """The instances that send readings, and whether all that they sent has arrived. Times are monotonic milliseconds."""
 
     def __init__(self) -> None:
-        self._by_instance: dict[str, _SendingInstance] = {}
+        self._by_instance: dict[str, _ReadingSenderProgress] = {}
 
     def accept(self, instance: str, readings: FeedReadingsMessage, now_ms: int) -> bool:
         """False if a message of this sender was lost before this one."""
         before = self._by_instance.get(instance)
-        self._by_instance[instance] = _SendingInstance(readings.sequence, now_ms, readings.interest_seen)
+        self._by_instance[instance] = _ReadingSenderProgress(readings.sequence, now_ms, readings.interest_seen)
         return before is None or readings.sequence == before.sequence + bool(readings.events)
 
     def forget_silent(self, now_ms: int) -> list[str]:

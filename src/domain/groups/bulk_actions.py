@@ -15,10 +15,10 @@ from typing import Any, Generic, Protocol, TypeVar
 from domain.accounts.ports import HasUsers
 from domain.approvals.ports import HasApprovals
 from domain.commands import command_checks
-from domain.commands.command_context import get_context_for_caller
+from domain.commands.command_submission import CommandSubmission, CommandSubmissionService
+from domain.commands.load_command_context import get_context_for_caller
 from domain.commands.model import DEFAULT_TTL_MS, CommandRequest
 from domain.commands.ports import AutomationTx, HasCommandContexts
-from domain.commands.service import CommandService, CommandSubmission
 from domain.devices.group import DeviceGroup
 from domain.devices.group_ports import HasDeviceGroups
 from domain.devices.load_and_save_device import get_device
@@ -91,7 +91,7 @@ class GroupBulkActionService:
     uow: UnitOfWork[GroupActionTx]
     clock: Clock
     groups: DeviceGroupService
-    commands: CommandService
+    commands: CommandSubmissionService
     schedules: ScheduleService
     rules: RuleService
     engine_commit_lock: EngineCommitLock

@@ -15,10 +15,10 @@ from typing import Protocol
 
 from domain.accounts.ports import HasAccounts
 from domain.approvals.ports import HasApprovals
+from domain.commands.command_submission import CommandSubmissionService
 from domain.commands.effective_definitions import effective_definitions
 from domain.commands.model import Execution
 from domain.commands.ports import HasCommandDefinitions
-from domain.commands.service import CommandService
 from domain.devices.model import Device
 from domain.devices.ports import HasDevices
 from domain.feed.feed_audience import FeedAudienceService
@@ -62,7 +62,7 @@ class HomeAssistantBridge:
     clock: Clock
     audience: FeedAudienceService
     authenticator: CallerAuthenticator
-    commands: CommandService
+    commands: CommandSubmissionService
     latest_values: TelemetryEngine
     secret: str
     discovery_prefix: str

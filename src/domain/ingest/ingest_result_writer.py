@@ -12,9 +12,9 @@ from dataclasses import dataclass, replace
 from itertools import chain
 from typing import Any, Protocol, TypeVar, cast
 
+from domain.commands.command_submission import CommandSubmissionService
 from domain.commands.model import DEFAULT_TTL_MS, AutomationCommand, CommandRequest, TriggeredBy
 from domain.commands.ports import AutomationTx
-from domain.commands.service import CommandService
 from domain.devices.model import DeviceStatus
 from domain.events.domain_event_recorder import DomainEventRecorder
 from domain.ingest.reading_announcer import NO_ANNOUNCEMENTS, ReadingAnnouncer
@@ -128,7 +128,7 @@ class IngestResultWriter:
         *,
         clock: Clock,
         engine: TelemetryEngine,
-        commands: CommandService,
+        commands: CommandSubmissionService,
         publisher: DomainEventRecorder[Any],
     ) -> None:
         self._announcer = ReadingAnnouncer(publisher)

@@ -12,7 +12,7 @@ from dataclasses import replace
 
 from domain.ingest.ingest_result_writer import NOTHING, IngestResult
 from domain.kernel.unit_of_work import UnitOfWork
-from domain.rules.telemetry_engine_port import BatchResult, TelemetryBatch, TelemetryEngine
+from domain.rules.telemetry_engine_port import BatchResult, RawTelemetryBatch, TelemetryEngine
 from domain.telemetry.ports import HasReadings
 
 AssignNames = Callable[[Sequence[str]], Awaitable[Mapping[str, Exception]]]
@@ -37,7 +37,7 @@ class MetricNumberingBatchRunner:
         self.skipped: list[tuple[IngestResult, Exception]] = []
         """What names the device of a message that the engine cannot take, because the database refuses one of its names."""
 
-    async def run(self, batch: TelemetryBatch, now_ms: int) -> None:
+    async def run(self, batch: RawTelemetryBatch, now_ms: int) -> None:
         start = 0
         while start < len(batch):
             result = self._engine.ingest(batch, now_ms, start)

@@ -20,8 +20,8 @@ from domain.partitions.cluster_overview import PartitionMoveHistory
 from domain.partitions.device_hash import partition_of
 from domain.partitions.inbound_log_reachability import InboundLogReachabilityMonitor, without_log
 from domain.partitions.instance_liveness import OWN_LEASE_MS, InstanceLiveness
-from domain.partitions.model import NOBODY, Partition
 from domain.partitions.owned_partitions import PartitionOwnership
+from domain.partitions.ownership_and_log_position import NOBODY, Partition
 from domain.partitions.ports import MISSING, GoneInstanceFinder, HasPartitions, InboundLog
 from domain.rules.telemetry_engine_port import TelemetryEngine
 from domain.telemetry.ports import HasReadings

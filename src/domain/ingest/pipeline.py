@@ -19,16 +19,16 @@ from domain.devices.device_link import InboundBatch, InboundMessage, OutboundLin
 from domain.ingest.dead_letters import TELEMETRY_KIND, DeadLetter, reason_of
 from domain.ingest.device_message_service import DeviceMessageService, DeviceMessagesTx
 from domain.ingest.device_messages import DecodedBatch, DecodedMessage, IngestFollowUps
-from domain.ingest.engine_clock import TelemetryEngineClock
+from domain.ingest.engine_clock_steps import TelemetryEngineClockSteps
 from domain.ingest.ingest_result_writer import IngestResult, IngestResultWriter, IngestTx
 from domain.ingest.metric_numbering import AssignNames, MetricNumberingBatchRunner, assign_metric_numbers
 from domain.kernel.service_class import service
 from domain.kernel.unit_of_work import UnitOfWork
-from domain.partitions.model import PartitionLogAdvance
+from domain.partitions.ownership_and_log_position import PartitionLogAdvance
 from domain.partitions.ports import HasPartitions
-from domain.rules.telemetry_engine_port import ClockOffset, TelemetryBatch, TelemetryEngine
+from domain.rules.telemetry_engine_port import ClockOffset, RawTelemetryBatch, TelemetryEngine
 
-BatchFactory = Callable[[list[tuple[int, int, bytes]]], TelemetryBatch]
+BatchFactory = Callable[[list[tuple[int, int, bytes]]], RawTelemetryBatch]
 ReadyDevicesCallback = Callable[[Sequence[tuple[int, int, int]]], None]
 DeviceTimesCallback = Callable[[Sequence[tuple[int, int]]], None]
 """Takes (device number, Unix ms) pairs."""
@@ -119,7 +119,7 @@ def refused_messages(batch: InboundBatch, evaluated: EvaluatedBatch, refused: Se
         by_message |= {id(message): reason for message in each.part.messages}
     letters = []
     if by_device and len(batch.telemetry):
-        telemetry: TelemetryBatch = batch.telemetry  # type: ignore[assignment]  # one native class behind both Protocols
+        telemetry: RawTelemetryBatch = batch.telemetry  # type: ignore[assignment]  # one native class behind both Protocols
         letters = [
             DeadLetter(0, device_no, None, TELEMETRY_KIND, payload, at_ms, by_device[device_no])
             for device_no, at_ms, payload in telemetry.messages()
@@ -138,7 +138,7 @@ class IngestPipeline:
     uow: UnitOfWork[IngestPipelineTx]
     link: OutboundLink
     engine: TelemetryEngine
-    engine_clock: TelemetryEngineClock
+    engine_clock: TelemetryEngineClockSteps
     make_batch: BatchFactory
     device_messages: DeviceMessageService
     ingest: IngestResultWriter
@@ -155,7 +155,7 @@ class IngestPipeline:
 
     async def evaluate(self, batch: InboundBatch, decoded: DecodedBatch, assign_names: AssignNames) -> EvaluatedBatch:
         """Run native telemetry, then the telemetry of stock firmware, through the engine."""
-        batches: list[TelemetryBatch] = [batch.telemetry]  # type: ignore[list-item]  # one native class behind both Protocols
+        batches: list[RawTelemetryBatch] = [batch.telemetry]  # type: ignore[list-item]  # one native class behind both Protocols
         if decoded.telemetry:
             batches.append(self.make_batch(decoded.telemetry))
         shifted = self.engine_clock.follow_steps()

@@ -48,7 +48,7 @@ class SettableSteadyClock(Clock, Protocol):
         """From now on, `steady_ms` counts from here."""
 
 
-class SteadyTimeService:
+class SteadyTimePersistenceService:
     def __init__(self, *, uow: UnitOfWork[HasSavedSteadyTime], clock: SettableSteadyClock) -> None:
         self._uow = uow
         self._clock = clock

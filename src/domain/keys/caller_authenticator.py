@@ -15,7 +15,7 @@ from domain.accounts.model import AccessTokenClaims
 from domain.accounts.ports import AccessTokenCodec, HasMemberships, HasUserSessions, SecretHasher
 from domain.kernel.caller import ApiKeyCaller, Role, Session
 from domain.kernel.clock import MINUTE_MS, Clock
-from domain.kernel.denied_request_log import DeniedRequestLog
+from domain.kernel.denied_request_log_port import DeniedRequestLog
 from domain.kernel.errors import RateLimited, Unauthenticated
 from domain.kernel.ids import KeyId, SessionId
 from domain.kernel.service_class import service

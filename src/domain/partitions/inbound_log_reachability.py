@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 from domain.kernel.clock import Clock
-from domain.partitions.model import ClusterMember, InboundLogReachability
+from domain.partitions.cluster_member import ClusterMember, InboundLogReachability
 
 LOST_MS = 2_000
 """Without an answer for so long, a member does not reach the log."""

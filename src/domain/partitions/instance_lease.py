@@ -20,7 +20,7 @@ from typing import Protocol
 from domain.kernel.clock import Clock
 from domain.kernel.service_class import service
 from domain.partitions.instance_liveness import OWN_LEASE_MS
-from domain.partitions.model import LeaseLostError
+from domain.partitions.ownership_and_log_position import LeaseLostError
 
 POLL_AFTER_MS = 1_300
 """So long after its last beat an instance asks the others: early enough for two rounds of answers before its lease ends."""

@@ -14,7 +14,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from domain.partitions.model import ClusterMember
+from domain.partitions.cluster_member import ClusterMember
 
 BEAT_MS = 500
 """Between two beats of a member."""

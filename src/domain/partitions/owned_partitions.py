@@ -12,7 +12,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 from domain.partitions.assignment import assign
-from domain.partitions.model import NOBODY, Partition, PartitionLogAdvance, PartitionLostError
+from domain.partitions.ownership_and_log_position import NOBODY, Partition, PartitionLogAdvance, PartitionLostError
 
 MAX_MOVES = 4
 """Partitions that are between two live owners at a time."""

@@ -7,7 +7,8 @@ from dataclasses import dataclass
 from typing import Protocol
 
 from domain.kernel.errors import DomainError, Unavailable
-from domain.partitions.model import ClusterMember, InboundLogReachability, Partition, PartitionLogAdvance
+from domain.partitions.cluster_member import ClusterMember, InboundLogReachability
+from domain.partitions.ownership_and_log_position import Partition, PartitionLogAdvance
 
 ConnectedDevices = Sequence[tuple[str, int]]
 """(device id, when it connected in Unix ms)."""

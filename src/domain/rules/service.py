@@ -11,8 +11,8 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from domain.commands.command_checks import action_fault
+from domain.commands.command_submission import CommandSubmissionService
 from domain.commands.model import CommandDefinition
-from domain.commands.service import CommandService
 from domain.devices.load_and_save_device import get_device
 from domain.devices.model import Device
 from domain.kernel.caller import Role, Session
@@ -29,7 +29,7 @@ from domain.rules.telemetry_engine_port import TelemetryEngine
 
 
 @dataclass(frozen=True, slots=True)
-class RuleContext:
+class AvailableRuleInputs:
     """The metrics and commands that a rule of a device can use."""
 
     metrics: tuple[str, ...]
@@ -44,7 +44,7 @@ class RuleService:
     clock: Clock
     ids: IdGenerator
     engine: TelemetryEngine
-    commands: CommandService
+    commands: CommandSubmissionService
     engine_commit_lock: EngineCommitLock
     wake_timers: Callable[[], None] = lambda: None
 
@@ -62,13 +62,13 @@ class RuleService:
             await get_device(tx, caller.account_id, device_id)
             return await get_rule(tx, device_id, rule_id)
 
-    async def get_context(self, caller: Session, device_id: DeviceId) -> RuleContext:
+    async def get_context(self, caller: Session, device_id: DeviceId) -> AvailableRuleInputs:
         async with self.uow.read() as tx:
             device = await get_device(tx, caller.account_id, device_id)
             metrics = await tx.readings.list_device_metrics(device.device_no)
             commands = await self.commands.effective_definitions(tx, device)
         usable = tuple(definition for definition in commands if not definition.requires_approval)
-        return RuleContext(tuple(name for _, name, _ in metrics), usable)
+        return AvailableRuleInputs(tuple(name for _, name, _ in metrics), usable)
 
     async def create(self, caller: Session, device_id: DeviceId, fields: Mapping[str, Any]) -> Rule:
         """`fields`: fields of `Rule` by name. Raises ValidationFailed, NotFound, PermissionDenied, Conflict `TOO_MANY_RULES`."""

@@ -44,7 +44,7 @@ class DeviceMetricRepository(Protocol):
         """(metric number, name, unit), by name."""
 
 
-class MetricDeclarationRepository(DeviceMetricRepository, Protocol):
+class EarlyDeviceMetricRepository(DeviceMetricRepository, Protocol):
     """Metrics that are known before a device reports them."""
 
     async def assign_metric_numbers(self, names: Sequence[str]) -> Sequence[tuple[int, str]]: ...
@@ -54,7 +54,7 @@ class MetricDeclarationRepository(DeviceMetricRepository, Protocol):
 
 class HasMetricDeclarations(Protocol):
     @property
-    def readings(self) -> MetricDeclarationRepository: ...
+    def readings(self) -> EarlyDeviceMetricRepository: ...
 
 
 class HasRules(Protocol):

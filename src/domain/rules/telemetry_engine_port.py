@@ -37,7 +37,7 @@ AggregateCell = tuple[int, int, int, float, float, float, float, int]
 """(bucket start in ms, metric number, count, low, high, sum, last, time of the last in ms) of a metric's numbers."""
 
 
-class TelemetryBatch(Protocol):
+class RawTelemetryBatch(Protocol):
     """Inbound telemetry messages. The native batch creates Python objects only on request."""
 
     def __len__(self) -> int: ...
@@ -157,7 +157,7 @@ class TelemetryEngine(Protocol):
         Raises ValueError for bytes that are not a packed row.
         """
 
-    def ingest(self, batch: TelemetryBatch, now_ms: int | None = None, start: int = 0) -> BatchResult:
+    def ingest(self, batch: RawTelemetryBatch, now_ms: int | None = None, start: int = 0) -> BatchResult:
         """Take the messages from index `start` on, up to the first one with a metric name that has no number: then add the
         result's `unknown_metric_names`, and call again with its `consumed`. The results of all calls belong to one transaction.
 

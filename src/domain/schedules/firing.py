@@ -12,8 +12,8 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
+from domain.commands.command_submission import CommandSubmissionService
 from domain.commands.model import AutomationCommand
-from domain.commands.service import CommandService
 from domain.devices.model import Device
 from domain.kernel.clock import SECOND_MS, Clock
 from domain.kernel.errors import Unavailable
@@ -54,7 +54,7 @@ class ScheduleFiringService:
     uow: UnitOfWork[ScheduleTx]
     clock: Clock
     recurrence: Recurrence
-    commands: CommandService
+    commands: CommandSubmissionService
     plans: DevicePlanService
     batch_size: int = SHORT_BATCH
 

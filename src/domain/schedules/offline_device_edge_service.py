@@ -9,8 +9,8 @@ from __future__ import annotations
 from collections.abc import Collection, Mapping, Sequence
 from itertools import groupby
 
+from domain.commands.command_submission import CommandSubmissionService
 from domain.commands.model import AutomationCommand
-from domain.commands.service import CommandService
 from domain.devices.model import Device
 from domain.kernel.clock import SECOND_MS, Clock
 from domain.kernel.ids import DeviceId
@@ -38,7 +38,7 @@ _UNKNOWN = "whether the device ran it is not known, and a later edge, command or
 
 
 class OfflineDeviceEdgeService:
-    def __init__(self, *, uow: UnitOfWork[ScheduleTx], clock: Clock, commands: CommandService) -> None:
+    def __init__(self, *, uow: UnitOfWork[ScheduleTx], clock: Clock, commands: CommandSubmissionService) -> None:
         self._uow = uow
         self._clock = clock
         self._commands = commands

@@ -11,8 +11,8 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from domain.commands.command_checks import action_fault
+from domain.commands.command_submission import CommandSubmissionService
 from domain.commands.model import CommandDefinition
-from domain.commands.service import CommandService
 from domain.devices.device_codec import PlanRow
 from domain.devices.load_and_save_device import get_device
 from domain.devices.model import Device
@@ -72,7 +72,7 @@ class ScheduleService:
     clock: Clock
     ids: IdGenerator
     recurrence: Recurrence
-    commands: CommandService
+    commands: CommandSubmissionService
     plans: DevicePlanService
     wake: Callable[[], None]
 

@@ -16,13 +16,13 @@ from domain.kernel.errors import Conflict, NotFound, Unauthenticated
 from domain.kernel.ids import IdGenerator, IdPrefix, PasskeyId
 from domain.kernel.service_class import service
 from domain.kernel.unit_of_work import Transaction, UnitOfWork
+from domain.sign_in.last_second_factor_removal import complete_factor_removal
 from domain.sign_in.passkeys.challenges import PasskeyChallengeCodec, passkey_refused_error, purpose_of_registration
 from domain.sign_in.passkeys.model import MAX_PASSKEYS, NewPasskeyCredential, Passkey, VerifiedPasskeyChallenge
 from domain.sign_in.passkeys.ports import HasPasskeys, PasskeyCodec, PasskeyResponseError
 from domain.sign_in.recovery_codes import RecoveryCodeIssuer
 from domain.sign_in.second_factor_policy import SecondFactorRequirement
 from domain.sign_in.second_factor_ports import HasSecondFactors
-from domain.sign_in.second_factor_removal import complete_factor_removal
 from domain.sign_in.session_revocation import revoke_user_sessions
 from domain.sign_in.step_up import require_verification
 

@@ -11,7 +11,6 @@ import hmac
 from dataclasses import replace
 from typing import Protocol
 
-from domain.accounts.mail_template import MailTemplate, choose_language
 from domain.accounts.model import OneTimeCode, User
 from domain.accounts.policy import (
     CODE_COOLDOWN_MS,
@@ -31,6 +30,7 @@ from domain.accounts.ports import (
     SecretHasher,
     Translator,
 )
+from domain.accounts.translatable_mail import TranslatableMail, choose_language
 from domain.kernel.caller import Role, Session, require_role
 from domain.kernel.clock import MINUTE_MS, SECOND_MS, Clock, is_of_earlier_clock
 from domain.kernel.domain_events import DomainEvent, EventKind
@@ -42,7 +42,7 @@ from domain.sign_in.login_throttle import CODE_ATTEMPTS, PASSWORD_CONFIRMATIONS
 from domain.sign_in.session_revocation import revoke_user_sessions
 from domain.sign_in.step_up import require_verification
 
-MAIL = MailTemplate(
+MAIL = TranslatableMail(
     "Your Latchboard code",
     """Hello {name},
 

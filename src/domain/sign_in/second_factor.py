@@ -19,6 +19,7 @@ from domain.kernel.errors import Conflict, NotFound, Unauthenticated, Validation
 from domain.kernel.service_class import service
 from domain.kernel.unit_of_work import Transaction, UnitOfWork
 from domain.kernel.vault import Vault
+from domain.sign_in.last_second_factor_removal import complete_factor_removal
 from domain.sign_in.passkeys.ports import HasPasskeys
 from domain.sign_in.recovery_codes import RecoveryCodeIssuer
 from domain.sign_in.second_factor_policy import (
@@ -27,7 +28,6 @@ from domain.sign_in.second_factor_policy import (
     second_factor_required_error,
 )
 from domain.sign_in.second_factor_ports import HasSecondFactors, TotpCodec
-from domain.sign_in.second_factor_removal import complete_factor_removal
 from domain.sign_in.session_revocation import revoke_user_sessions
 from domain.sign_in.step_up import require_verification
 

@@ -9,7 +9,6 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import Protocol
 
-from domain.accounts.mail_template import MailTemplate, choose_language
 from domain.accounts.model import ClientInfo, UnlockLink, User
 from domain.accounts.policy import EMAIL_MAX_LENGTH, normalize_email
 from domain.accounts.ports import (
@@ -21,6 +20,7 @@ from domain.accounts.ports import (
     SecretHasher,
     Translator,
 )
+from domain.accounts.translatable_mail import TranslatableMail, choose_language
 from domain.kernel.clock import MINUTE_MS, Clock, is_of_earlier_clock
 from domain.kernel.domain_events import DomainEvent, EventKind
 from domain.kernel.errors import ValidationFailed
@@ -31,7 +31,7 @@ from domain.sign_in.known_browser_tokens import KnownBrowserTokenCodec
 from domain.sign_in.login_throttle import UNLOCK_COOLDOWN_MS, UNLOCK_LINK_TTL_MS, UNLOCK_REQUESTS, client_network
 
 TOKEN_LENGTH = 40
-MAIL = MailTemplate(
+MAIL = TranslatableMail(
     "Sign in to Latchboard in this browser",
     """Hello {name},
 

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from enum import StrEnum
 
-from domain.accounts.mail_template import MailTemplate
 from domain.accounts.model import Invitation, Membership
 from domain.accounts.policy import may_assign_role
+from domain.accounts.translatable_mail import TranslatableMail
 from domain.kernel.clock import DAY_MS, HOUR_MS
 from domain.sign_in.attempt_limit import AttemptLimit
 
@@ -16,7 +16,7 @@ INVITATION_TOKEN_LENGTH = 40
 INVITATION_MAILS = AttemptLimit(60, HOUR_MS)
 """Invitations that one account has mailed: nobody uses the service to fill a stranger's mailbox."""
 
-MAIL = MailTemplate(
+MAIL = TranslatableMail(
     "You are invited to Latchboard",
     """Hello {name},
 

@@ -10,10 +10,10 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from typing import Protocol
 
-from domain.accounts.mail_template import choose_language
 from domain.accounts.model import Invitation
 from domain.accounts.policy import check_can_assign_role, check_email, check_name
 from domain.accounts.ports import HasAccounts, HasLoginFailures, HasMemberships, HasUsers, Mailer, SecretHasher, Translator
+from domain.accounts.translatable_mail import choose_language
 from domain.kernel.caller import Role, Session, require_role
 from domain.kernel.clock import DAY_MS, Clock
 from domain.kernel.domain_events import DomainEvent, EventKind

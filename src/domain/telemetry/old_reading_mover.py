@@ -34,14 +34,14 @@ DEVICES_PER_STEP = 1_000
 DELETED_PER_TRANSACTION = 2_000
 
 
-class ReadingMoverTx(HasDevices, HasReadings, HasRollups, Protocol): ...
+class OldReadingMoverTx(HasDevices, HasReadings, HasRollups, Protocol): ...
 
 
 @service
 class OldReadingMover:
     """`days`: how many the database keeps."""
 
-    uow: UnitOfWork[ReadingMoverTx]
+    uow: UnitOfWork[OldReadingMoverTx]
     clock: Clock
     store: OldReadingStore
     days: int
@@ -63,7 +63,7 @@ class OldReadingMover:
             await self._delete(rows)
             yield len(rows)
 
-    async def _list_expired(self, tx: ReadingMoverTx, first: int) -> tuple[list[PackedRow], int | None]:
+    async def _list_expired(self, tx: OldReadingMoverTx, first: int) -> tuple[list[PackedRow], int | None]:
         """Some expired rows, by device and time, and the device to continue with."""
         now_ms = self.clock.now_ms()
         before_ms = await expired_readings_ms(tx, now_ms, self.days)
@@ -78,7 +78,7 @@ class OldReadingMover:
                 return rows, device_no
         return rows, devices[-1] + 1 if len(devices) == DEVICES_PER_STEP else None
 
-    async def _to_messages(self, tx: ReadingMoverTx, rows: Sequence[PackedRow]) -> list[tuple[DeviceKey, ArchivedMessage]]:
+    async def _to_messages(self, tx: OldReadingMoverTx, rows: Sequence[PackedRow]) -> list[tuple[DeviceKey, ArchivedMessage]]:
         numbers = sorted({row[0] for row in rows})
         known = await tx.devices.list_by_numbers(numbers)
         devices = {each.device_no: each.device_id for each in known if each.status is not DeviceStatus.DELETING}

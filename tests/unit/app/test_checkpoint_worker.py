@@ -12,8 +12,8 @@ from app.workers.last_seen_buffer import LastSeenBuffer
 from domain.devices.clock_skew import ClockSkewService
 from domain.kernel.unit_of_work import UnitOfWork
 from domain.partitions.device_hash import partition_of
-from domain.partitions.model import PartitionLostError
 from domain.partitions.owned_partitions import PartitionOwnership
+from domain.partitions.ownership_and_log_position import PartitionLostError
 from support.telemetry_world import TelemetryWorld
 
 PARTITIONS = 3

@@ -11,7 +11,8 @@ from nats.errors import NoRespondersError
 from adapters.stream.nats_cluster_bus import NatsClusterBus
 from domain.events.feed_model import FeedFilter
 from domain.events.model import TELEMETRY, Event
-from domain.feed.feed_between_instances import FeedInterestMessage, FeedReadingsMessage
+from domain.feed.feed_between_instances import FeedReadingsMessage
+from domain.feed.remote_feed_interest import FeedInterestMessage
 from domain.kernel.ids import AccountId, DeviceId, EventId
 from domain.partitions.instance_lease import PeerLeaseRequest, PeerLeaseResponse
 

@@ -13,13 +13,8 @@ from app.workers.cluster_feed import EVENTS_PER_MESSAGE, MAX_QUEUED_EVENTS, Clus
 from app.workers.wake_event import WakeEvent
 from domain.events.feed_model import FeedFilter
 from domain.events.model import TELEMETRY, Event
-from domain.feed.feed_between_instances import (
-    MAX_DEVICES,
-    SILENT_AFTER_MS,
-    FeedInterestMessage,
-    FeedReadingsMessage,
-    wanted_readings,
-)
+from domain.feed.feed_between_instances import FeedReadingsMessage
+from domain.feed.remote_feed_interest import MAX_DEVICES, SILENT_AFTER_MS, FeedInterestMessage, wanted_readings
 from domain.kernel.ids import AccountId, DeviceId, EventId
 from support.manual_clock import ManualClock
 

@@ -12,7 +12,7 @@ from app.workers.inbound_events import InboundEventQueue, InboundEventWorker
 from domain.devices.device_link import DeviceConnected, InboundMessage
 from domain.ingest.device_messages import DecodedBatch, IngestFollowUps
 from domain.kernel.errors import Unavailable
-from domain.partitions.model import LeaseLostError
+from domain.partitions.ownership_and_log_position import LeaseLostError
 from support.waiting import TIMEOUT_S
 
 

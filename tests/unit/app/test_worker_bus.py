@@ -12,7 +12,8 @@ from typing import Any
 from adapters.stream.worker_process_feed_bus import MAX_UNSENT_BYTES, WorkerProcessFeedBus
 from domain.events.feed_model import FeedFilter
 from domain.events.model import TELEMETRY, Event
-from domain.feed.feed_between_instances import FeedInterestMessage, FeedReadingsMessage
+from domain.feed.feed_between_instances import FeedReadingsMessage
+from domain.feed.remote_feed_interest import FeedInterestMessage
 from domain.kernel.ids import AccountId, DeviceId, EventId
 from support.waiting import TIMEOUT_S
 

@@ -12,7 +12,7 @@ import yaml
 from cryptography import x509
 
 from adapters.crypto.certificate_authority import CertificateAuthority, find_authority
-from adapters.firmware_sources import ExampleFirmwareSourceReader
+from adapters.example_firmware_source_reader import ExampleFirmwareSourceReader
 from domain.devices.firmware_config import PASSWORD_PLACEHOLDER, BrokerEndpoint, FirmwareConfigFormat, FirmwareConfigValues
 from domain.devices.firmware_project import (
     WIFI_NAME_PLACEHOLDER,

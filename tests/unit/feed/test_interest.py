@@ -7,10 +7,10 @@ from typing import Any
 
 import pytest
 
+from app.workers.devices_with_subscribers import DevicesWithSubscribersWorker
 from app.workers.wake_event import WakeEvent
-from app.workers.watched_devices import WatchedDeviceWorker
 from domain.events.feed_model import FeedFilter
-from domain.feed.watched_devices import WatchedDeviceFinder
+from domain.feed.devices_with_subscribers import DevicesWithSubscribersFinder
 from support.waiting import TIMEOUT_S
 from support.webhook_world import ACCOUNT, WebhookWorld
 
@@ -30,11 +30,11 @@ async def world() -> WebhookWorld:
     return await WebhookWorld().populate()
 
 
-def create_worker(world: WebhookWorld, engine: Any) -> WatchedDeviceWorker:
+def create_worker(world: WebhookWorld, engine: Any) -> DevicesWithSubscribersWorker:
     wake_event = WakeEvent()
     world.feed._on_filters_changed = wake_event.set
-    return WatchedDeviceWorker(
-        watched_devices=WatchedDeviceFinder(uow=world.uow, clock=world.clock),
+    return DevicesWithSubscribersWorker(
+        watched_devices=DevicesWithSubscribersFinder(uow=world.uow, clock=world.clock),
         hub=world.feed,
         engine=engine,
         wake_event=wake_event,

@@ -16,7 +16,7 @@ from domain.devices.device_codec import CommandResultReport, DeviceReport, Relay
 from domain.devices.model import Device
 from domain.ingest.dead_letters import TELEMETRY_KIND, DeadLetter, DeadLetterService, DeadLetterState
 from domain.ingest.device_messages import DecodedBatch, DecodedMessage, IngestFollowUps
-from domain.ingest.engine_clock import TelemetryEngineClock
+from domain.ingest.engine_clock_steps import TelemetryEngineClockSteps
 from domain.ingest.pipeline import EvaluatedBatch, IngestPipeline
 from domain.telemetry.engine.reference_batch import InMemoryTelemetryBatch
 from domain.telemetry.model import Reading
@@ -56,7 +56,7 @@ class Replay:
             uow=world.uow,
             link=None,  # type: ignore[arg-type]
             engine=world.engine,
-            engine_clock=TelemetryEngineClock(engine=world.engine, clock=world.clock, on_step=lambda step_ms: None),
+            engine_clock=TelemetryEngineClockSteps(engine=world.engine, clock=world.clock, on_step=lambda step_ms: None),
             make_batch=InMemoryTelemetryBatch.of,
             device_messages=self.messages,  # type: ignore[arg-type]
             ingest=world.ingest,

@@ -11,7 +11,7 @@ from domain.devices.recent_credential_changes import RecentCredentialChanges
 from domain.kernel.ids import DeviceId
 from domain.partitions.instance_lease import AWAY_MS, POLL_AFTER_MS, InstanceLease, PeerLeaseRequest, PeerLeaseResponse
 from domain.partitions.instance_liveness import OWN_LEASE_MS
-from domain.partitions.model import LeaseLostError
+from domain.partitions.ownership_and_log_position import LeaseLostError
 from support.manual_clock import ManualClock
 
 AWAY, RENEWING = PeerLeaseResponse(AWAY_MS, []), PeerLeaseResponse(AWAY_MS // 2, [])

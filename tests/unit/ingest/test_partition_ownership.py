@@ -16,8 +16,8 @@ from domain.kernel.errors import ValidationFailed
 from domain.partitions.device_hash import partition_of
 from domain.partitions.inbound_log_reachability import LOST_MS, STEADY_MS, InboundLogReachabilityMonitor
 from domain.partitions.instance_liveness import LEASE_MS, OWN_LEASE_MS, SUSPECT_MS
-from domain.partitions.model import NOBODY, PartitionLostError
 from domain.partitions.owned_partitions import PartitionOwnership
+from domain.partitions.ownership_and_log_position import NOBODY, PartitionLostError
 from domain.telemetry.engine.reference_batch import InMemoryTelemetryBatch
 from domain.telemetry.engine.reference_engine import ReferenceEngine
 from support.manual_clock import ManualClock

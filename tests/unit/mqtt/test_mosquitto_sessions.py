@@ -9,7 +9,7 @@ import pytest
 
 from adapters.mqtt import unknown_device_message_buffer
 from adapters.mqtt.mosquitto_connection import MosquittoConnectionSettings
-from adapters.mqtt.mosquitto_service_connections import TELEMETRY_SESSIONS, sessions_of, shared_by_cluster, whole_fleet
+from adapters.mqtt.mosquitto_partition_sessions import TELEMETRY_SESSIONS, sessions_of, shared_by_cluster, whole_fleet
 from adapters.mqtt.unknown_device_message_buffer import UnknownDeviceMessageBuffer
 from domain.devices.broker_access import BrokerAccessService, BrokerAction, ServiceBrokerLogin
 from domain.partitions.assignment import assign

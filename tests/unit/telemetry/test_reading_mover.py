@@ -17,9 +17,9 @@ from domain.telemetry.engine.reference_engine import ReferenceEngine
 from domain.telemetry.old_reading_mover import OldReadingMover
 from domain.telemetry.queries import latest_and_history
 from domain.telemetry.queries.downsampling import DownsamplingService
+from domain.telemetry.queries.feed_reading_replay import FeedReadingReplayService
 from domain.telemetry.queries.latest_and_history import TelemetryQueryService
 from domain.telemetry.queries.message_paging import MessageTimeRange
-from domain.telemetry.queries.missed_readings import MissedReadingService
 from domain.telemetry.queries.reading_history import MergedReadingHistory, ReadingArchive
 from domain.telemetry.reading_packing import pack_readings, row_digest
 from domain.telemetry.retention import RetentionPeriods, RetentionService
@@ -245,7 +245,7 @@ async def test_the_worker_warns_when_the_store_has_been_away_for_an_hour(moved: 
 async def test_a_feed_client_that_missed_what_may_have_moved_reads_the_history_instead(moved: MovedWorld) -> None:
     device, now_s = await moved.device(), moved.clock.now_ms() // 1_000
     older = ReadingArchive(moved.older, moved.clock, DAYS)
-    missed = MissedReadingService(uow=moved.uow, engine=moved.engine, moved_before_ms=older.end_ms)
+    missed = FeedReadingReplayService(uow=moved.uow, engine=moved.engine, moved_before_ms=older.end_ms)
     async with moved.uow.write() as tx:
         since_s = await tx.arrivals.advance_store_time(now_s)
     wanted = FeedFilter(device.account_id)

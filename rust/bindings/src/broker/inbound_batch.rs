@@ -6,7 +6,7 @@ use latchboard_broker::{DeviceEvent, InboundBatch};
 use pyo3::prelude::*;
 use pyo3::types::{PyBytes, PyList, PyTuple};
 
-use crate::telemetry_batch::TelemetryBatch;
+use crate::raw_telemetry_batch::RawTelemetryBatch;
 
 /// An event as a tuple: its kind, the device's number and id, and the fields of the kind in the order of `domain.devices.device_link`.
 // Easier to read as a table of five rows.
@@ -35,7 +35,7 @@ fn event_tuple<'py>(py: Python<'py>, event: &DeviceEvent) -> PyResult<Bound<'py,
 #[pyclass(module = "adapters.engine._native", name = "InboundBatch", frozen)]
 pub struct PyInboundBatch {
     #[pyo3(get)]
-    telemetry: Py<TelemetryBatch>,
+    telemetry: Py<RawTelemetryBatch>,
     #[pyo3(get)]
     events: Py<PyList>,
     /// What is to be acknowledged; its messages have moved to `telemetry` and `events`.
@@ -74,7 +74,7 @@ pub fn to_python(py: Python<'_>, mut batch: InboundBatch) -> PyResult<PyInboundB
         .collect::<PyResult<_>>()?;
     batch.events.clear();
     Ok(PyInboundBatch {
-        telemetry: Py::new(py, TelemetryBatch { messages })?,
+        telemetry: Py::new(py, RawTelemetryBatch { messages })?,
         events: PyList::new(py, tuples)?.unbind(),
         batch: Mutex::new(batch),
     })

@@ -14,9 +14,9 @@ use super::reason;
 const CONNECT: u8 = 0x10;
 
 /// A CONNECT that is no good, with the codec for a CONNACK where the client's version is known.
-pub type ConnectError = (Option<PacketCodec>, ProtocolViolation);
+pub type MalformedConnect = (Option<PacketCodec>, ProtocolViolation);
 
-fn not_mqtt() -> ConnectError {
+fn not_mqtt() -> MalformedConnect {
     (None, ProtocolViolation(reason::PROTOCOL_ERROR))
 }
 
@@ -31,7 +31,7 @@ fn max_content(size: u32) -> u32 {
 }
 
 /// A CONNECT with an unknown protocol level is answered in the form of MQTT 3.1.1, which every client reads (MQTT-3.1.2-2).
-fn version_error(body: &[u8]) -> ConnectError {
+fn version_error(body: &[u8]) -> MalformedConnect {
     if body.starts_with(b"\x00\x04MQTT") {
         let codec = PacketCodec::new(VersionedCodec::V3(v3::Codec::default()));
         let violation = ProtocolViolation(reason::UNSUPPORTED_PROTOCOL_VERSION);
@@ -41,7 +41,7 @@ fn version_error(body: &[u8]) -> ConnectError {
 }
 
 /// Read the CONNECT from the first bytes of a connection; None while it is incomplete. `max_size` bounds it in bytes.
-pub fn read_connect(input: &mut BytesMut, max_size: usize) -> Result<Option<(PacketCodec, Connect)>, ConnectError> {
+pub fn read_connect(input: &mut BytesMut, max_size: usize) -> Result<Option<(PacketCodec, Connect)>, MalformedConnect> {
     match input.first() {
         None => return Ok(None),
         Some(&CONNECT) => {}
@@ -61,7 +61,7 @@ pub fn read_connect(input: &mut BytesMut, max_size: usize) -> Result<Option<(Pac
     }
 }
 
-fn decode(version: ProtocolVersion, input: &mut BytesMut) -> Result<(PacketCodec, Connect), ConnectError> {
+fn decode(version: ProtocolVersion, input: &mut BytesMut) -> Result<(PacketCodec, Connect), MalformedConnect> {
     let (codec, decoded) = match version {
         ProtocolVersion::MQTT3 => {
             let mut codec = v3::Codec::default();
@@ -91,7 +91,10 @@ fn decode(version: ProtocolVersion, input: &mut BytesMut) -> Result<(PacketCodec
 }
 
 /// Only a client id is refused with a CONNACK in MQTT 3.1.1 (MQTT-3.1.4-1); a reserved flag in no version (MQTT-3.1.2-3).
-fn checked(codec: PacketCodec, decoded: Result<Option<Connect>, DecodeError>) -> Result<(PacketCodec, Connect), ConnectError> {
+fn checked(
+    codec: PacketCodec,
+    decoded: Result<Option<Connect>, DecodeError>,
+) -> Result<(PacketCodec, Connect), MalformedConnect> {
     match decoded {
         Ok(Some(connect)) if codec.is_v5() || connect.username.is_some() || connect.password.is_none() => Ok((codec, connect)),
         Ok(_) => Err(not_mqtt()),

@@ -10,7 +10,7 @@ from typing import Any
 from pydantic import BaseModel, TypeAdapter
 from pydantic.alias_generators import to_camel
 
-from adapters.http.core.caller_authentication import RequiredAccess
+from adapters.http.core.caller_authentication import AllowedCallers
 
 _PATH_PARAMETER = re.compile(r"<(?:[a-z]+:)?([a-z_]+)>")
 
@@ -46,7 +46,7 @@ class ApiOperation:
     handler_name: str
     tag: str
     affects: str | None
-    access: RequiredAccess
+    access: AllowedCallers
     summary: str
     description: str
     returns: Mapping[int, Any]

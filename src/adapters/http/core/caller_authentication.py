@@ -21,7 +21,7 @@ from domain.kernel.errors import PermissionDenied, Unauthenticated
 from domain.keys.key_format import KEY_PREFIX
 
 
-class RequiredAccess(Enum):
+class AllowedCallers(Enum):
     """Who may call an operation: anyone, sessions only, or sessions and API keys."""
 
     ANYONE = "anyone"
@@ -75,11 +75,11 @@ def request_language() -> str:
     return request.accept_languages.best_match(LANGUAGES, default=LANGUAGES[0])
 
 
-async def authenticate(access: RequiredAccess, authenticator: Authenticator, *, is_sign_in_path: bool = False) -> None:
+async def authenticate(access: AllowedCallers, authenticator: Authenticator, *, is_sign_in_path: bool = False) -> None:
     """Store the caller of the present request in `g`. Raises Unauthenticated, PermissionDenied `SESSION_REQUIRED`, or
     `SECOND_FACTOR_REQUIRED` for a session that must set up a second factor first (`is_sign_in_path`: where it can)."""
     g.caller = None
-    if access is RequiredAccess.ANYONE:
+    if access is AllowedCallers.ANYONE:
         return
     shown = parse_credentials(header_value(b"authorization"), header_value(b"x-api-key"))
     if shown.token is not None:
@@ -90,10 +90,10 @@ async def authenticate(access: RequiredAccess, authenticator: Authenticator, *, 
     if shown.key is None:
         raise Unauthenticated(
             "No credentials. Send Authorization: Bearer <accessToken>"
-            + (", or X-Api-Key: <key>." if access is RequiredAccess.KEY else ".")
+            + (", or X-Api-Key: <key>." if access is AllowedCallers.KEY else ".")
         )
     caller = await authenticator.authenticate_key(shown.key, client_address())
-    if access is RequiredAccess.SESSION:
+    if access is AllowedCallers.SESSION:
         g.denied_caller = caller
         raise PermissionDenied(
             "This operation requires a session; an API key is not enough. Sign in with POST /api/v1/auth/login.",

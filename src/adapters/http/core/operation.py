@@ -1,6 +1,6 @@
 """The `operation` decorator: one declaration validates the request, selects the status and documents the endpoint.
 
-    @bp.operation("POST /projects", RequiredAccess.SESSION, "Create a project", status=201, errors={409: "CONFLICT"})
+    @bp.operation("POST /projects", AllowedCallers.SESSION, "Create a project", status=201, errors={409: "CONFLICT"})
     async def create_project(body: ProjectRequest) -> ProjectResponse: ...
 
 A parameter of a `RequestBody` type is the body, of a `QueryParameters` type the query; all others are parts of the path: an id,
@@ -17,7 +17,7 @@ from typing import Any, TypedDict, TypeVar, Unpack, get_args, get_origin, get_ty
 from quart import Blueprint, Response
 
 from adapters.http.core.api_operation import ApiOperation, ResponseSerializers
-from adapters.http.core.caller_authentication import RequiredAccess
+from adapters.http.core.caller_authentication import AllowedCallers
 from adapters.http.core.request_handling import HandlerResult, handle_request
 from adapters.http.core.schemas import EmptyBody, OkResponse, QueryParameters, RequestBody
 
@@ -52,7 +52,7 @@ class ApiBlueprint(Blueprint):
         self.tag = tag
 
     def operation(
-        self, route: str, access: RequiredAccess, summary: str, **options: Unpack[ApiOperationOptions]
+        self, route: str, access: AllowedCallers, summary: str, **options: Unpack[ApiOperationOptions]
     ) -> Callable[[Handler], Handler]:
         """Route a method and path, in Quart's syntax (`GET /devices/<device_id>`), to the decorated handler."""
         method, _, path = route.partition(" ")
@@ -81,7 +81,7 @@ def _build_operation(
     tag: str,
     method: str,
     path: str,
-    access: RequiredAccess,
+    access: AllowedCallers,
     summary: str,
     options: ApiOperationOptions,
 ) -> ApiOperation:
@@ -96,7 +96,7 @@ def _build_operation(
     body, query = _find_parameter(hints, RequestBody), _find_parameter(hints, QueryParameters)
     parts = {name: hint for name, hint in hints.items() if name not in (body[0], query[0])}
     named_in_path = {piece[1:-1].split(":")[-1] for piece in path.split("/") if piece.startswith("<")}
-    if options.get("idempotent") and access is RequiredAccess.ANYONE:
+    if options.get("idempotent") and access is AllowedCallers.ANYONE:
         raise TypeError(f"{handler.__name__}: an idempotent operation needs a caller; set access to SESSION or KEY")
     if set(parts) != named_in_path:
         raise TypeError(f"{handler.__name__}: its parameters {sorted(parts)} do not match the path {path}")

@@ -28,7 +28,7 @@ PLACEHOLDER_HOST = "latchboard"
 """The host of the URL adapter. It is never visible, because nothing is redirected."""
 
 
-class SingleTaskConnection(ASGIHTTPConnection):
+class CancelOnDisconnectHttpConnection(ASGIHTTPConnection):
     """Handles one request. If the client disconnects before the response is sent, the handler is cancelled."""
 
     async def __call__(self, receive: Any, send: Any) -> None:
@@ -101,7 +101,7 @@ class MatchOnlyUrlRule(QuartRule):
 
 
 class QuartApplication(Quart):
-    asgi_http_class = SingleTaskConnection
+    asgi_http_class = CancelOnDisconnectHttpConnection
     session_interface: SessionInterface = NoSessions()  # type: ignore[assignment]
     url_map_class = HostIndependentUrlMap
     url_rule_class = MatchOnlyUrlRule

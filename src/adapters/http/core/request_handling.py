@@ -23,7 +23,7 @@ from adapters.http.core.idempotency import IdempotencyStore, execute_once
 from adapters.http.core.quart_application import header_value
 from adapters.http.core.request_parsing import read_body, read_query
 from domain.kernel.caller import ApiKeyCaller, Session
-from domain.kernel.denied_request_log import DeniedRequestLog
+from domain.kernel.denied_request_log_port import DeniedRequestLog
 from domain.kernel.errors import DomainError, NotFound, PermissionDenied, RateLimited, Unauthenticated, ValidationFailed
 from domain.kernel.ids import has_any_id_format
 from domain.team.service_sessions import check_operation

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 from pydantic import Field
 
-from adapters.http.core.caller_authentication import RequiredAccess, client_info
+from adapters.http.core.caller_authentication import AllowedCallers, client_info
 from adapters.http.core.known_browser_cookie import read_device_tokens
 from adapters.http.core.operation import ApiBlueprint
 from adapters.http.core.request_handling import HandlerResult
@@ -42,12 +42,12 @@ def first_run_blueprint(first_run: FirstRunService, *, is_tls: bool) -> ApiBluep
     bp = ApiBlueprint("first_run", None, URL_PREFIX)
     cookie = RefreshTokenCookie(is_tls=is_tls)
 
-    @bp.operation("POST /first-run/state", RequiredAccess.ANYONE, "Ask whether the account must still be made")
+    @bp.operation("POST /first-run/state", AllowedCallers.ANYONE, "Ask whether the account must still be made")
     async def first_run_state(body: FirstRunStateRequest) -> FirstRunStateResponse:
         require_own_page()
         return FirstRunStateResponse(state=await first_run.get_state(body.token))
 
-    @bp.operation("POST /first-run", RequiredAccess.ANYONE, "Make the first account")
+    @bp.operation("POST /first-run", AllowedCallers.ANYONE, "Make the first account")
     async def create_first_owner(body: FirstRunRequest) -> HandlerResult[DashboardLoginResponse]:
         require_own_page()
         client = client_info(read_device_tokens())

@@ -14,7 +14,7 @@ from __future__ import annotations
 from quart import Response, request
 from werkzeug.http import dump_cookie
 
-from adapters.http.core.caller_authentication import RequiredAccess, client_info
+from adapters.http.core.caller_authentication import AllowedCallers, client_info
 from adapters.http.core.operation import ApiBlueprint
 from adapters.http.core.request_handling import HandlerResult
 from adapters.http.core.schemas import RequestBody, ResponseModel
@@ -50,7 +50,7 @@ class OidcBeginResponse(ResponseModel):
 def oidc_blueprint(*, oidc: OidcSignInService | None, is_tls: bool) -> ApiBlueprint:
     bp = ApiBlueprint("dashboard_oidc", None, URL_PREFIX)
 
-    @bp.operation("GET /methods", RequiredAccess.ANYONE, "How people sign in")
+    @bp.operation("GET /methods", AllowedCallers.ANYONE, "How people sign in")
     async def sign_in_methods() -> SignInMethodsResponse:
         return SignInMethodsResponse(oidc=None if oidc is None else OidcMethodResponse(name=oidc.provider_name))
 
@@ -65,7 +65,7 @@ def _add_flow_routes(bp: ApiBlueprint, oidc: OidcSignInService, is_tls: bool) ->
     def cookie_header(value: str, max_age_s: int) -> str:
         return dump_cookie(cookie_name, value, max_age=max_age_s, path=COOKIE_PATH, secure=is_tls, httponly=True, samesite="Lax")
 
-    @bp.operation("POST /oidc/begin", RequiredAccess.ANYONE, "Begin a sign-in with the identity provider")
+    @bp.operation("POST /oidc/begin", AllowedCallers.ANYONE, "Begin a sign-in with the identity provider")
     async def begin_oidc(body: OidcBeginRequest) -> HandlerResult[OidcBeginResponse]:
         require_own_page()
         begun: StartedOidcSignIn = await oidc.begin(body.return_to)

@@ -25,7 +25,7 @@ from adapters.http.api.authentication.schemas import (
     signed_in_user,
 )
 from adapters.http.api.authentication.second_factor_schemas import SecondFactorLoginRequest
-from adapters.http.core.caller_authentication import RequiredAccess, client_info
+from adapters.http.core.caller_authentication import AllowedCallers, client_info
 from adapters.http.core.known_browser_cookie import device_cookie_header, read_device_tokens
 from adapters.http.core.operation import ApiBlueprint
 from adapters.http.core.request_handling import HandlerResult
@@ -70,7 +70,7 @@ def dashboard_session_blueprint(
     cookie = RefreshTokenCookie(is_tls=is_tls)
 
     @bp.operation(
-        "POST /login", RequiredAccess.ANYONE, "Sign in", returns={200: DashboardLoginResponse, 202: SecondFactorNeededResponse}
+        "POST /login", AllowedCallers.ANYONE, "Sign in", returns={200: DashboardLoginResponse, 202: SecondFactorNeededResponse}
     )
     async def dashboard_login(body: LoginRequest) -> HandlerResult[Any]:
         require_own_page()
@@ -79,19 +79,19 @@ def dashboard_session_blueprint(
             return HandlerResult(second_factor_needed_response(result))
         return signed_in_response(result, cookie)
 
-    @bp.operation("POST /login/second-factor", RequiredAccess.ANYONE, "Complete the sign-in")
+    @bp.operation("POST /login/second-factor", AllowedCallers.ANYONE, "Complete the sign-in")
     async def dashboard_second_factor(body: SecondFactorLoginRequest) -> HandlerResult[DashboardLoginResponse]:
         require_own_page()
         client = client_info(read_device_tokens())
         return signed_in_response(await logins.complete(body.challenge_token, body.to_factor(), client=client), cookie)
 
-    @bp.operation("POST /login/passkey", RequiredAccess.ANYONE, "Sign in with a passkey")
+    @bp.operation("POST /login/passkey", AllowedCallers.ANYONE, "Sign in with a passkey")
     async def dashboard_passkey(body: PasskeyLoginRequest) -> HandlerResult[DashboardLoginResponse]:
         require_own_page()
         result = await passkeys.sign_in(body.passkey, client=client_info(read_device_tokens()))
         return signed_in_response(result, cookie)
 
-    @bp.operation("POST /refresh", RequiredAccess.ANYONE, "Renew the session")
+    @bp.operation("POST /refresh", AllowedCallers.ANYONE, "Renew the session")
     async def dashboard_refresh() -> HandlerResult[DashboardTokensResponse]:
         require_own_page()
         token = cookie.find()
@@ -101,7 +101,7 @@ def dashboard_session_blueprint(
         content = DashboardTokensResponse(access_token=tokens.access_token, expires_in=tokens.expires_in_s)
         return HandlerResult(content, cookies=[cookie.set_header(tokens)])
 
-    @bp.operation("POST /logout", RequiredAccess.ANYONE, "Sign out")
+    @bp.operation("POST /logout", AllowedCallers.ANYONE, "Sign out")
     async def dashboard_logout() -> HandlerResult[DashboardLogoutResponse]:
         require_own_page()
         if (token := cookie.find()) is not None:

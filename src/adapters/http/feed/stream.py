@@ -19,7 +19,7 @@ from dataclasses import dataclass
 
 import msgspec
 
-from adapters.http.feed.client_connection import ClientGoneError, WebSocketCloseFrame
+from adapters.http.feed.client_receiver import ClientGoneError, WebSocketCloseFrame
 from adapters.http.feed.feed_sender import FeedSender, event_json
 from adapters.http.feed.initial_state import initial_state_message
 from domain.events.event_log_cursor import EventLogCursor
@@ -27,10 +27,10 @@ from domain.events.feed_cursor import FeedCursor
 from domain.events.feed_model import FeedFilter, FeedFrame
 from domain.events.ports import FeedHub, FeedSubscription
 from domain.feed.feed_audience import FeedAudienceService, FeedSnapshot, FeedVisibility, Viewer
-from domain.feed.feed_between_instances import no_other_instances
+from domain.feed.remote_feed_interest import no_other_instances
 from domain.kernel.clock import SECOND_MS, Clock
 from domain.kernel.ids import DeviceId
-from domain.telemetry.queries.missed_readings import MissedReadingService
+from domain.telemetry.queries.feed_reading_replay import FeedReadingReplayService
 
 CREDENTIALS_EXPIRED = 4001
 ACCESS_REVOKED = 4003
@@ -74,7 +74,7 @@ class FeedDependencies:
 
     audience: FeedAudienceService
     hub: FeedHub
-    missed_readings: MissedReadingService
+    missed_readings: FeedReadingReplayService
     commit_lock: AbstractAsyncContextManager[None]
     confirm_interest: Callable[[], Awaitable[None]] = no_other_instances
 

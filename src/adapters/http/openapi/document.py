@@ -13,7 +13,7 @@ from quart import Quart
 
 from adapters.http.asyncapi.webhook_requests import WEBHOOK_ENVELOPES
 from adapters.http.core.api_operation import ApiOperation, NonJsonResponse
-from adapters.http.core.caller_authentication import RequiredAccess
+from adapters.http.core.caller_authentication import AllowedCallers
 from adapters.http.core.json_schemas import REF_TEMPLATE, DocumentSchemaGenerator
 from adapters.http.core.schemas import ErrorResponse, without_null
 from adapters.http.openapi.example_builder import ExampleBuilder
@@ -36,10 +36,10 @@ RATE_LIMIT_HEADERS: Schema = {
 }
 RATE_LIMIT_HEADER_REFS: Schema = {name: {"$ref": f"#/components/headers/{name}"} for name in RATE_LIMIT_HEADERS}
 
-SECURITY_BY_ACCESS: dict[RequiredAccess, list[dict[str, list[str]]]] = {
-    RequiredAccess.ANYONE: [],
-    RequiredAccess.SESSION: [{"session": []}],
-    RequiredAccess.KEY: [{"session": []}, {"apiKey": []}],
+SECURITY_BY_ACCESS: dict[AllowedCallers, list[dict[str, list[str]]]] = {
+    AllowedCallers.ANYONE: [],
+    AllowedCallers.SESSION: [{"session": []}],
+    AllowedCallers.KEY: [{"session": []}, {"apiKey": []}],
 }
 SECURITY_SCHEMES = {
     "session": {
@@ -123,9 +123,9 @@ def build_document(app: Quart, *, version: str) -> Schema:
 def possible_errors(spec: ApiOperation) -> dict[int, list[str]]:
     """The error codes of an operation by status: those it declares, and those that follow from its properties."""
     codes: dict[int, list[str]] = {400: ["VALIDATION_ERROR"], 500: ["INTERNAL_ERROR"], 503: ["UNAVAILABLE"]}
-    if spec.access is not RequiredAccess.ANYONE:
+    if spec.access is not AllowedCallers.ANYONE:
         codes[401] = ["UNAUTHENTICATED", "TOKEN_EXPIRED"]
-    if spec.access is RequiredAccess.SESSION:
+    if spec.access is AllowedCallers.SESSION:
         codes[403] = ["SESSION_REQUIRED"]
     if spec.path_parameters:
         codes[404] = ["NOT_FOUND"]

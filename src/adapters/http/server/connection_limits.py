@@ -32,7 +32,7 @@ class HttpConnectionState(Enum):
     ACTIVE = "active"
 
 
-class ClientConnection(Protocol):
+class AbortableHttpConnection(Protocol):
     """The server's side of one connection."""
 
     def abort(self) -> None: ...
@@ -56,7 +56,7 @@ class HttpConnectionLimits:
 class LimitedHttpConnection:
     block: str
     is_unlimited: bool
-    client: ClientConnection
+    client: AbortableHttpConnection
     state: HttpConnectionState = HttpConnectionState.PENDING
     has_failed: bool = False
 
@@ -80,7 +80,7 @@ class HttpConnectionLimiter:
         self.counts = RefusedAndEvictedCounts()
         self.bans = AddressBans(limits.ban_after, limits.ban_max_s)
 
-    def open(self, address: str, client: ClientConnection) -> LimitedHttpConnection | None:
+    def open(self, address: str, client: AbortableHttpConnection) -> LimitedHttpConnection | None:
         """Count a new connection; it may close another one. None when this one must be closed."""
         block, is_unlimited = address_block(address), is_in_networks(address, self._limits.unlimited)
         own = self._by_address.get(block, {})

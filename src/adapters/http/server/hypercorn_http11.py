@@ -85,7 +85,7 @@ class Http11OnlyProtocol(H11Protocol):
                     method=request.method, target=target, headers=request.headers, http_version=request.http_version
                 )
             if any(name == b"upgrade" for name, _ in request.headers):
-                app: Any = _SocketScopeMiddleware(self.app, self.send)
+                app: Any = _FrameWriterScopeMiddleware(self.app, self.send)
                 self.app = app
                 request = _without_extensions(request)
             await super()._create_stream(request)
@@ -139,7 +139,7 @@ class DrainingWebSocketStream(WSStream):
             self.buffer.clear()
 
 
-class _SocketScopeMiddleware:
+class _FrameWriterScopeMiddleware:
     """Adds the connection's socket to the ASGI scope of a WebSocket."""
 
     def __init__(self, app: Any, send: Any) -> None:

@@ -1,7 +1,14 @@
 """Storage in SQLite or PostgreSQL, by SQLAlchemy Core."""
 
 from adapters.storage.sql.database import DatabaseUnusableError, SqlDatabase
-from adapters.storage.sql.migrate import DatabaseTooNewError, UnknownSchemaError
+from adapters.storage.sql.migrate import DatabaseTooNewError, ForeignDatabaseError
 from adapters.storage.sql.unit_of_work import SqlTransaction, SqlUnitOfWork
 
-__all__ = ["DatabaseTooNewError", "DatabaseUnusableError", "SqlDatabase", "SqlTransaction", "SqlUnitOfWork", "UnknownSchemaError"]
+__all__ = [
+    "DatabaseTooNewError",
+    "DatabaseUnusableError",
+    "ForeignDatabaseError",
+    "SqlDatabase",
+    "SqlTransaction",
+    "SqlUnitOfWork",
+]

@@ -87,7 +87,7 @@ class SqlDatabase:
         return self.uow
 
     async def start(self) -> None:
-        """Open and migrate the database. Raises DatabaseUnusableError, DatabaseTooNewError, UnknownSchemaError, Unavailable."""
+        """Open and migrate the database. Raises DatabaseUnusableError, DatabaseTooNewError, ForeignDatabaseError, Unavailable."""
         if self._path is not None:
             _create_file(self._path)
         await self._translate(self._migrate())
@@ -101,7 +101,7 @@ class SqlDatabase:
     async def revision(self) -> str | None:
         """The schema's revision; None when there is no file, or no table in it. Creates and changes nothing.
 
-        Raises DatabaseUnusableError, DatabaseTooNewError, UnknownSchemaError."""
+        Raises DatabaseUnusableError, DatabaseTooNewError, ForeignDatabaseError."""
         return await self._translate(self._inspect())
 
     async def _translate(self, work: Awaitable[Result]) -> Result:

@@ -32,7 +32,7 @@ class DatabaseTooNewError(Unavailable):
         )
 
 
-class UnknownSchemaError(Unavailable):
+class ForeignDatabaseError(Unavailable):
     code = "DATABASE_FOREIGN"
 
     def __init__(self, tables: list[str]) -> None:
@@ -53,7 +53,7 @@ class UnfinishedDatabaseMoveError(Unavailable):
 
 
 def read_revision(connection: Connection) -> str | None:
-    """The schema's revision; None for an empty database. Raises UnknownSchemaError, UnfinishedDatabaseMoveError."""
+    """The schema's revision; None for an empty database. Raises ForeignDatabaseError, UnfinishedDatabaseMoveError."""
     tables = inspect(connection).get_table_names()
     if PROGRESS_TABLE in tables:
         raise UnfinishedDatabaseMoveError
@@ -61,14 +61,14 @@ def read_revision(connection: Connection) -> str | None:
         found: str | None = connection.execute(text("SELECT version_num FROM alembic_version")).scalar()
         return found
     if tables:
-        raise UnknownSchemaError(tables)
+        raise ForeignDatabaseError(tables)
     return None
 
 
 def check_revision(connection: Connection) -> str | None:
     """The schema's revision, which a start can use or upgrade; None for an empty database. Changes nothing.
 
-    Raises DatabaseTooNewError, UnknownSchemaError."""
+    Raises DatabaseTooNewError, ForeignDatabaseError."""
     found = read_revision(connection)
     if found is not None and found != HEAD:
         _require_known(found, _alembic_config())
@@ -76,7 +76,7 @@ def check_revision(connection: Connection) -> str | None:
 
 
 def migrate_sqlite(engine: Engine) -> None:
-    """Upgrade to HEAD; blocks, so call it in a thread. Raises DatabaseTooNewError, UnknownSchemaError."""
+    """Upgrade to HEAD; blocks, so call it in a thread. Raises DatabaseTooNewError, ForeignDatabaseError."""
     with engine.connect() as connection:
         if read_revision(connection) is None:
             connection.exec_driver_sql(f"PRAGMA auto_vacuum = {INCREMENTAL}")  # only before the first table

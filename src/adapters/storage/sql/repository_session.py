@@ -44,7 +44,7 @@ class ForeignKeyViolationError(Conflict):
         self.detail = detail
 
 
-class PendingQuery(Protocol):
+class DeferredResult(Protocol):
     """A read that SQLite runs together with the transaction's next statement."""
 
     async def rows(self) -> Sequence[Row]:
@@ -64,7 +64,7 @@ class RepositorySession(Protocol):
     async def read_batch(self, *queries: Query) -> Sequence[Sequence[Row]]:
         """The rows of each query. On SQLite they share one thread hop, which costs more than the queries."""
 
-    async def begin_read(self, statement: ClauseElement, **params: Any) -> PendingQuery:
+    async def begin_read(self, statement: ClauseElement, **params: Any) -> DeferredResult:
         """Start a read whose rows are needed later. PostgreSQL runs it at once, so a lock that it takes is held from now on."""
 
     async def write(self, statement: ClauseElement, **params: Any) -> Sequence[Row]:

@@ -18,14 +18,14 @@ from adapters.storage.sql.repositories.accounts_users_and_projects import (
 )
 from adapters.storage.sql.repositories.api_keys import SqlApiKeyRepository
 from adapters.storage.sql.repositories.approvals import SqlApprovalRepository
-from adapters.storage.sql.repositories.audit_log import SqlAuditLogRepository
+from adapters.storage.sql.repositories.audit_seals_and_records import SqlAuditSealRepository
 from adapters.storage.sql.repositories.command_context import SqlCommandContextRepository
 from adapters.storage.sql.repositories.command_definitions_and_executions import (
     SqlCommandDefinitionRepository,
     SqlExecutionRepository,
 )
 from adapters.storage.sql.repositories.dead_letters import SqlDeadLetterRepository
-from adapters.storage.sql.repositories.device_connections import SqlDeviceConnectionRepository
+from adapters.storage.sql.repositories.device_connection_instances import SqlDeviceConnectionInstanceRepository
 from adapters.storage.sql.repositories.device_credentials import SqlDeviceCredentialsRepository
 from adapters.storage.sql.repositories.device_groups import SqlDeviceGroupRepository
 from adapters.storage.sql.repositories.device_health import SqlDeviceHealthRepository
@@ -49,7 +49,8 @@ from adapters.storage.sql.repositories.notifications import SqlNotificationOutbo
 from adapters.storage.sql.repositories.partition_states import SqlPartitionStateRepository
 from adapters.storage.sql.repositories.partitions_and_members import SqlClusterMemberRepository, SqlPartitionRepository
 from adapters.storage.sql.repositories.passkeys import SqlPasskeyRepository
-from adapters.storage.sql.repositories.provisioning import SqlProvisioningClaimRepository, SqlProvisioningCodeRepository
+from adapters.storage.sql.repositories.provisioning_claims import SqlProvisioningClaimRepository
+from adapters.storage.sql.repositories.provisioning_codes import SqlProvisioningCodeRepository
 from adapters.storage.sql.repositories.range_partitions import SqlRangePartitionRepository
 from adapters.storage.sql.repositories.reading_arrivals import SqlReadingArrivalRepository
 from adapters.storage.sql.repositories.readings import SqlReadingRepository
@@ -133,7 +134,7 @@ class SqlTransaction:
     groups = LazyRepository(SqlDeviceGroupRepository)
     device_types = LazyRepository(SqlDeviceTypeRepository)
     events = LazyRepository(SqlEventRepository)
-    audit_log = LazyRepository(SqlAuditLogRepository)
+    audit_log = LazyRepository(SqlAuditSealRepository)
     grants = LazyRepository(SqlGrantRepository)
     approvals = LazyRepository(SqlApprovalRepository)
     definitions = LazyRepository(SqlCommandDefinitionRepository)
@@ -156,7 +157,7 @@ class SqlTransaction:
     steady_time = LazyRepository(SqlSteadyTimeRepository)
     partitions = LazyRepository(SqlPartitionRepository)
     members = LazyRepository(SqlClusterMemberRepository)
-    device_sessions = LazyRepository(SqlDeviceConnectionRepository)
+    device_sessions = LazyRepository(SqlDeviceConnectionInstanceRepository)
 
     def __init__(self, session: RepositorySession, dispatcher: TransactionEventDispatcher[SqlTransaction] | None) -> None:
         self.session = session

@@ -50,7 +50,7 @@ _STRING = re.compile(r'"(?:[^"\\]|\\.)*"', re.DOTALL)
 
 
 @dataclass(frozen=True, slots=True)
-class ParsedMessage:
+class ParsedTelemetryMessage:
     """One message: its time, its accepted readings, and their units."""
 
     time: MessageTime
@@ -69,7 +69,7 @@ class MessageTime:
 
 @dataclass(slots=True)
 class ParsedPayload:
-    messages: list[ParsedMessage] = field(default_factory=list)
+    messages: list[ParsedTelemetryMessage] = field(default_factory=list)
     faults: Counter[str] = field(default_factory=Counter)
     ahead_ms: int | None = None
     """How far the last `ts` that was too far ahead is ahead of the arrival."""
@@ -149,7 +149,7 @@ def _parse_message(element: dict[str, Any], arrived_ms: int, parsed: ParsedPaylo
             readings[name] = value
         else:
             parsed.faults[fault] += 1
-    parsed.messages.append(ParsedMessage(time, readings, _accepted_units(units, readings, parsed)))
+    parsed.messages.append(ParsedTelemetryMessage(time, readings, _accepted_units(units, readings, parsed)))
 
 
 def _is_reserved_key(name: str, value: Any) -> bool:

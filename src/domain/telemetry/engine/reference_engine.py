@@ -17,18 +17,24 @@ from domain.kernel.clock import MINUTE_MS
 from domain.partitions.device_hash import partition_of
 from domain.rules.model import LatestReading, MetricValue, RuleDryRun, RuleSpec, in_firing_order
 from domain.rules.reference_rules import LastMetricValue, explain_rule, watches_silence
-from domain.rules.telemetry_engine_port import BucketAggregator, Checkpoint, ClockOffset, TelemetryBatch, UnpackedReading
+from domain.rules.telemetry_engine_port import BucketAggregator, Checkpoint, ClockOffset, RawTelemetryBatch, UnpackedReading
 from domain.telemetry import reading_packing
 from domain.telemetry.engine.bucket_aggregator import ReferenceBucketAggregator
-from domain.telemetry.engine.device_state import EngineDevice, EngineMetric, TrackedRule, evaluate_rules, shift_device
 from domain.telemetry.engine.payload_parser import (
     MAX_AHEAD_MS,
     MAX_METRICS,
     TOO_MANY_METRICS,
     MessageTime,
-    ParsedMessage,
     ParsedPayload,
+    ParsedTelemetryMessage,
     parse_payload,
+)
+from domain.telemetry.engine.reference_device_state import (
+    ReferenceDeviceState,
+    ReferenceMetricState,
+    TrackedRule,
+    evaluate_rules,
+    shift_device,
 )
 from domain.telemetry.engine.reference_result import ReferenceBatchResult
 
@@ -42,7 +48,7 @@ class ReferenceEngine:
     """The `TelemetryEngine` port in Python."""
 
     def __init__(self) -> None:
-        self._devices: dict[int, EngineDevice] = {}
+        self._devices: dict[int, ReferenceDeviceState] = {}
         self._metric_numbers: dict[str, int] = {}
         self._metric_names: dict[int, str] = {}
         self._dirty_devices: dict[int, None] = {}
@@ -72,13 +78,13 @@ class ReferenceEngine:
         named_later = {self._metric_name(metric.metric_no): metric for metric in later}
         device = self._get_or_create_device(device_no)
         device.metrics = {
-            name: EngineMetric(
+            name: ReferenceMetricState(
                 metric.metric_no, metric.unit, LastMetricValue(metric.value, metric.ts_ms, _at_most(metric.arrived_ms, now_ms))
             )
             for name, metric in named.items()
         }
         for name, metric in named_later.items():
-            state = device.metrics.setdefault(name, EngineMetric(metric.metric_no, metric.unit))
+            state = device.metrics.setdefault(name, ReferenceMetricState(metric.metric_no, metric.unit))
             state.later = LastMetricValue(metric.value, metric.ts_ms, metric.arrived_ms)
         arrived_ms = max((each.last_report.arrived_ms for each in device.metrics.values() if each.last_report), default=newest_ms)
         device.set_newest(MessageTime(_at_most(newest_ms, now_ms)), arrived_ms)
@@ -93,7 +99,7 @@ class ReferenceEngine:
         is_late = device.newest_ms is not None and ts_ms < device.newest_ms
         behind_ms = 0 if device.newest_ms is None else device.arrived_ms - device.newest_ms
         report_time = ts_ms, _at_most(ts_ms + behind_ms, now_ms)
-        reports = [(device.metrics.setdefault(name, EngineMetric(number)), value) for name, number, value in named]
+        reports = [(device.metrics.setdefault(name, ReferenceMetricState(number)), value) for name, number, value in named]
         if is_late:
             if sum(metric.report_late(LastMetricValue(value, *report_time), now_ms) for metric, value in reports):
                 self._dirty_devices[device_no] = None
@@ -104,7 +110,7 @@ class ReferenceEngine:
         self._dirty_devices[device_no] = None
         device.reset_timers()
 
-    def ingest(self, batch: TelemetryBatch, now_ms: int | None = None, start: int = 0) -> ReferenceBatchResult:
+    def ingest(self, batch: RawTelemetryBatch, now_ms: int | None = None, start: int = 0) -> ReferenceBatchResult:
         messages = [(device_no, self._arrival_ms(at_ms, now_ms), payload) for device_no, at_ms, payload in batch.messages()]
         result = ReferenceBatchResult(consumed=len(messages))
         for index, (device_no, arrived_ms, payload) in enumerate(messages[start:], start):
@@ -199,7 +205,12 @@ class ReferenceEngine:
         return self._old_stamps.stop if stamped_ms in self._old_stamps else stamped_ms
 
     def _ingest_message(
-        self, device: EngineDevice, message: ParsedMessage, arrived_ms: int, now_ms: int | None, result: ReferenceBatchResult
+        self,
+        device: ReferenceDeviceState,
+        message: ParsedTelemetryMessage,
+        arrived_ms: int,
+        now_ms: int | None,
+        result: ReferenceBatchResult,
     ) -> None:
         result.message_count += 1
         accepted = self._register_metrics(device, message, result)
@@ -234,7 +245,7 @@ class ReferenceEngine:
             evaluate_rules(device, device.rules, arrived_ms, result)
 
     def _register_metrics(
-        self, device: EngineDevice, message: ParsedMessage, result: ReferenceBatchResult
+        self, device: ReferenceDeviceState, message: ParsedTelemetryMessage, result: ReferenceBatchResult
     ) -> dict[str, MetricValue]:
         """The readings of the message without those that exceed the metric limit of the device."""
         accepted = {}
@@ -245,7 +256,7 @@ class ReferenceEngine:
                 if len(device.metrics) >= MAX_METRICS:
                     result.fault_counts[device.number, TOO_MANY_METRICS] += 1
                     continue
-                metric = device.metrics[name] = EngineMetric(self._metric_numbers[name])
+                metric = device.metrics[name] = ReferenceMetricState(self._metric_numbers[name])
             unit = message.units.get(name, metric.unit)
             if is_new or unit != metric.unit:
                 metric.unit = unit
@@ -273,10 +284,10 @@ class ReferenceEngine:
             raise ValueError(f"metric number {number} has no name; load the names first")
         return self._metric_names[number]
 
-    def _get_or_create_device(self, device_no: int) -> EngineDevice:
-        return self._devices.setdefault(device_no, EngineDevice(device_no))
+    def _get_or_create_device(self, device_no: int) -> ReferenceDeviceState:
+        return self._devices.setdefault(device_no, ReferenceDeviceState(device_no))
 
-    def _pack_latest(self, device: EngineDevice) -> Checkpoint:
+    def _pack_latest(self, device: ReferenceDeviceState) -> Checkpoint:
         device.at_checkpoint = True
         newest_ms = device.newest_ms or 0
         metrics = [

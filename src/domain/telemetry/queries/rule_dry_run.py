@@ -22,7 +22,7 @@ from domain.rules.model import MetricValue, Rule, RuleDryRun, RuleSpec, RuleStat
 from domain.rules.policy import check_metrics_known
 from domain.rules.service import get_rule
 from domain.rules.storage_ports import HasRules
-from domain.rules.telemetry_engine_port import TelemetryBatch, TelemetryEngine, UnpackedReading
+from domain.rules.telemetry_engine_port import RawTelemetryBatch, TelemetryEngine, UnpackedReading
 from domain.telemetry.ports import MessageKey, TelemetryQueryTx
 from domain.telemetry.queries.message_paging import MessageTimeRange
 from domain.telemetry.queries.reading_history import MergedReadingHistory
@@ -59,7 +59,7 @@ class RuleDryRunService:
     clock: Clock
     engine: TelemetryEngine
     create_engine: Callable[[], TelemetryEngine]
-    make_batch: Callable[[TelemetryMessages], TelemetryBatch]
+    make_batch: Callable[[TelemetryMessages], RawTelemetryBatch]
     encode: DevicePayloadEncoder
     stored: MergedReadingHistory = field(default_factory=MergedReadingHistory)
 
@@ -121,7 +121,7 @@ class _HistoryReplay:
     def __init__(
         self,
         engine: TelemetryEngine,
-        make_batch: Callable[[TelemetryMessages], TelemetryBatch],
+        make_batch: Callable[[TelemetryMessages], RawTelemetryBatch],
         encode: DevicePayloadEncoder,
         device_no: int,
         names: Mapping[int, str],

@@ -9,7 +9,7 @@ from typing import Any
 from adapters.http.api.approvals import link_schemas as schema
 from adapters.http.api.approvals.routes import APPROVE_ERRORS
 from adapters.http.api.authentication.passkey_schemas import PasskeyOptionsResponse
-from adapters.http.core.caller_authentication import RequiredAccess, client_info
+from adapters.http.core.caller_authentication import AllowedCallers, client_info
 from adapters.http.core.operation import ApiBlueprint
 from domain.approvals.approval_links import ApprovalLinkService
 
@@ -26,7 +26,7 @@ def approval_links_blueprint(links: ApprovalLinkService[Any]) -> ApiBlueprint:
     bp = ApiBlueprint("approval_links", "Approvals")
 
     @bp.operation(
-        "POST /approval-links/preview", RequiredAccess.ANYONE, "Look at the request behind an approval link", errors=LINK_ERRORS
+        "POST /approval-links/preview", AllowedCallers.ANYONE, "Look at the request behind an approval link", errors=LINK_ERRORS
     )
     async def preview_linked_approval(body: schema.LinkTokenRequest) -> schema.ApprovalByLinkResponse:
         """It changes nothing. The link is in the notification of one member, and valid for an hour."""
@@ -34,7 +34,7 @@ def approval_links_blueprint(links: ApprovalLinkService[Any]) -> ApiBlueprint:
 
     @bp.operation(
         "POST /approval-links/passkey-options",
-        RequiredAccess.ANYONE,
+        AllowedCallers.ANYONE,
         "Get the question to confirm a decision with a passkey",
         errors=LINK_ERRORS,
     )
@@ -44,7 +44,7 @@ def approval_links_blueprint(links: ApprovalLinkService[Any]) -> ApiBlueprint:
 
     @bp.operation(
         "POST /approval-links/decide",
-        RequiredAccess.ANYONE,
+        AllowedCallers.ANYONE,
         "Decide a request by its link",
         description="As the member whom the link was sent to, with the role that they have now. Who has a second factor must "
         "show it. A link decides once.",

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from adapters.http.api.approvals.schemas import ApprovalResponse, ApprovalsQuery, ApproveResponse, DecisionRequest
-from adapters.http.core.caller_authentication import RequiredAccess, current_caller, current_session
+from adapters.http.core.caller_authentication import AllowedCallers, current_caller, current_session
 from adapters.http.core.operation import ApiBlueprint
 from adapters.http.core.paging import page_response
 from adapters.http.core.request_handling import HandlerResult
@@ -30,17 +30,17 @@ def approvals_blueprint(approvals: ApprovalService[Any]) -> ApiBlueprint:
         )
         return page_response(found, query.limit, ApprovalResponse.from_domain, lambda approval: approval.approval_id)
 
-    @bp.operation("GET /approvals", RequiredAccess.SESSION, "List approvals", paged=True)
+    @bp.operation("GET /approvals", AllowedCallers.SESSION, "List approvals", paged=True)
     async def list_approvals(query: ApprovalsQuery) -> HandlerResult[list[ApprovalResponse]]:
         """Newest first."""
         return await page(query, None)
 
-    @bp.operation("GET /devices/<device_id>/approvals", RequiredAccess.SESSION, "List a device's approvals", paged=True)
+    @bp.operation("GET /devices/<device_id>/approvals", AllowedCallers.SESSION, "List a device's approvals", paged=True)
     async def list_device_approvals(device_id: DeviceId, query: ApprovalsQuery) -> HandlerResult[list[ApprovalResponse]]:
         """Newest first."""
         return await page(query, device_id)
 
-    @bp.operation("GET /devices/<device_id>/approvals/<approval_id>", RequiredAccess.KEY, "Get an approval")
+    @bp.operation("GET /devices/<device_id>/approvals/<approval_id>", AllowedCallers.KEY, "Get an approval")
     async def get_approval(device_id: DeviceId, approval_id: ApprovalId) -> ApprovalResponse:
         """Owners and Admins see every approval; API keys and other members see the ones they requested."""
         found = await approvals.get(current_caller(), device_id, approval_id)
@@ -48,7 +48,7 @@ def approvals_blueprint(approvals: ApprovalService[Any]) -> ApiBlueprint:
 
     @bp.operation(
         "POST /devices/<device_id>/approvals/<approval_id>/approve",
-        RequiredAccess.SESSION,
+        AllowedCallers.SESSION,
         "Approve a command",
         errors=APPROVE_ERRORS,
         idempotent=True,
@@ -62,7 +62,7 @@ def approvals_blueprint(approvals: ApprovalService[Any]) -> ApiBlueprint:
 
     @bp.operation(
         "POST /devices/<device_id>/approvals/<approval_id>/deny",
-        RequiredAccess.SESSION,
+        AllowedCallers.SESSION,
         "Deny a command",
         errors=DENY_ERRORS,
         idempotent=True,

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from adapters.http.api.authentication import passkey_schemas as schema
 from adapters.http.api.authentication.schemas import LoginResponse, login_response
-from adapters.http.core.caller_authentication import RequiredAccess, client_info, current_session
+from adapters.http.core.caller_authentication import AllowedCallers, client_info, current_session
 from adapters.http.core.operation import ApiBlueprint
 from domain.sign_in.passkey_management import PasskeyManagementService
 from domain.sign_in.passkeys.sign_in import PasskeySignInService
@@ -17,7 +17,7 @@ def passkeys_blueprint(*, passkeys: PasskeyManagementService, sign_ins: PasskeyS
 
     @bp.operation(
         "POST /auth/login/passkey/options",
-        RequiredAccess.ANYONE,
+        AllowedCallers.ANYONE,
         "Get the question for a sign-in with a passkey",
         description="Without a `challengeToken` for a sign-in without password: `POST /auth/login/passkey`. With that of a 202 "
         "response for its second step: `POST /auth/login/second-factor`.",
@@ -28,14 +28,14 @@ def passkeys_blueprint(*, passkeys: PasskeyManagementService, sign_ins: PasskeyS
             return schema.PasskeyOptionsResponse(public_key=sign_ins.sign_in_options())
         return schema.PasskeyOptionsResponse(public_key=await sign_ins.second_factor_options(body.challenge_token))
 
-    @bp.operation("POST /auth/login/passkey", RequiredAccess.ANYONE, "Sign in with a passkey", errors={400: "PASSKEY_REFUSED"})
+    @bp.operation("POST /auth/login/passkey", AllowedCallers.ANYONE, "Sign in with a passkey", errors={400: "PASSKEY_REFUSED"})
     async def login_with_passkey(body: schema.PasskeyLoginRequest) -> LoginResponse:
         """Instead of password and second factor: the authenticator has checked the person."""
         return login_response(await sign_ins.sign_in(body.passkey, client=client_info(body.device_token or "")))
 
     @bp.operation(
         "POST /auth/step-up/passkey-options",
-        RequiredAccess.SESSION,
+        AllowedCallers.SESSION,
         "Get the question to confirm with a passkey",
         errors={404: "NOT_FOUND"},
     )
@@ -45,7 +45,7 @@ def passkeys_blueprint(*, passkeys: PasskeyManagementService, sign_ins: PasskeyS
 
     @bp.operation(
         "POST /auth/passkeys/options",
-        RequiredAccess.SESSION,
+        AllowedCallers.SESSION,
         "Begin to add a passkey",
         errors={403: STEP_UP, 409: "TOO_MANY_PASSKEYS"},
     )
@@ -55,7 +55,7 @@ def passkeys_blueprint(*, passkeys: PasskeyManagementService, sign_ins: PasskeyS
 
     @bp.operation(
         "POST /auth/passkeys",
-        RequiredAccess.SESSION,
+        AllowedCallers.SESSION,
         "Add a passkey",
         returns={201: schema.PasskeyCreatedResponse},
         errors={400: "PASSKEY_REFUSED", 403: STEP_UP, 409: "PASSKEY_EXISTS TOO_MANY_PASSKEYS"},
@@ -65,14 +65,14 @@ def passkeys_blueprint(*, passkeys: PasskeyManagementService, sign_ins: PasskeyS
         added = await passkeys.add(current_session(), body.name, body.passkey)
         return schema.PasskeyCreatedResponse.of(added, added.passkey)
 
-    @bp.operation("GET /auth/passkeys", RequiredAccess.SESSION, "List your passkeys")
+    @bp.operation("GET /auth/passkeys", AllowedCallers.SESSION, "List your passkeys")
     async def list_passkeys() -> list[schema.PasskeyResponse]:
         """The oldest first."""
         return [schema.PasskeyResponse.of(one, synced=one.is_synced) for one in await passkeys.list(current_session())]
 
     @bp.operation(
         "DELETE /auth/passkeys/<passkey_id>",
-        RequiredAccess.SESSION,
+        AllowedCallers.SESSION,
         "Remove a passkey",
         errors={403: STEP_UP, 409: "SECOND_FACTOR_REQUIRED"},
     )

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from adapters.http.api.authentication import schemas as schema
-from adapters.http.core.caller_authentication import RequiredAccess, client_info, current_session, request_language
+from adapters.http.core.caller_authentication import AllowedCallers, client_info, current_session, request_language
 from adapters.http.core.operation import ApiBlueprint
 from domain.sign_in.login import LoginService, SecondFactorNeeded
 from domain.sign_in.password_change import PasswordChangeService
@@ -26,7 +26,7 @@ def auth_blueprint(
 def _add_token_routes(bp: ApiBlueprint, logins: LoginService, sessions: UserSessionService) -> None:
     @bp.operation(
         "POST /auth/login",
-        RequiredAccess.ANYONE,
+        AllowedCallers.ANYONE,
         "Sign in",
         description="An unknown email and a wrong password get the same response. `deviceToken` is no credential: a client that "
         "sends it at its next login has its own allowance for wrong passwords, so that strangers who guess cannot keep it out. "
@@ -42,7 +42,7 @@ def _add_token_routes(bp: ApiBlueprint, logins: LoginService, sessions: UserSess
 
     @bp.operation(
         "POST /auth/refresh",
-        RequiredAccess.ANYONE,
+        AllowedCallers.ANYONE,
         "Exchange a refresh token for new tokens",
         errors={401: "UNAUTHENTICATED TOKEN_EXPIRED"},
     )
@@ -51,7 +51,7 @@ def _add_token_routes(bp: ApiBlueprint, logins: LoginService, sessions: UserSess
         tokens = await sessions.refresh(body.refresh_token, client=client_info())
         return schema.TokensResponse.of(tokens, expires_in=tokens.expires_in_s)
 
-    @bp.operation("POST /auth/logout", RequiredAccess.ANYONE, "Sign out")
+    @bp.operation("POST /auth/logout", AllowedCallers.ANYONE, "Sign out")
     async def logout_user(body: schema.RefreshTokenRequest) -> None:
         """Invalidates the refresh token. An unknown token is accepted. The access token stays valid until it expires."""
         await sessions.logout(body.refresh_token, client=client_info())
@@ -60,7 +60,7 @@ def _add_token_routes(bp: ApiBlueprint, logins: LoginService, sessions: UserSess
 def _add_unlock_routes(bp: ApiBlueprint, unlock: UnlockLinkService) -> None:
     @bp.operation(
         "POST /auth/unlock/request",
-        RequiredAccess.ANYONE,
+        AllowedCallers.ANYONE,
         "Have an unlock link mailed",
         description="For a user whose logins are throttled because strangers guess: mails a link, at most one in 55 minutes. The "
         "response is the same for an unknown email.",
@@ -69,14 +69,14 @@ def _add_unlock_routes(bp: ApiBlueprint, unlock: UnlockLinkService) -> None:
     async def request_unlock_link(body: schema.UnlockLinkRequest) -> None:
         await unlock.request_link(body.email, client=client_info(), language=request_language())
 
-    @bp.operation("POST /auth/unlock", RequiredAccess.ANYONE, "Use an unlock link", errors={400: "LINK_INVALID"})
+    @bp.operation("POST /auth/unlock", AllowedCallers.ANYONE, "Use an unlock link", errors={400: "LINK_INVALID"})
     async def unlock_login(body: schema.UnlockRequest) -> schema.UnlockResponse:
         """Gives this client its own allowance for wrong passwords. A link can be used once."""
         return schema.UnlockResponse(device_token=await unlock.open_link(body.token, client=client_info()))
 
 
 def _add_profile_route(bp: ApiBlueprint, sessions: UserSessionService) -> None:
-    @bp.operation("GET /auth/me", RequiredAccess.SESSION, "Get the current user")
+    @bp.operation("GET /auth/me", AllowedCallers.SESSION, "Get the current user")
     async def get_current_user() -> schema.CurrentUserResponse:
         """The current state of the user, the account and the role of this session."""
         profile = await sessions.get_profile(current_session())
@@ -87,7 +87,7 @@ def _add_profile_route(bp: ApiBlueprint, sessions: UserSessionService) -> None:
 def _add_session_routes(bp: ApiBlueprint, sessions: UserSessionService) -> None:
     @bp.operation(
         "GET /auth/sessions",
-        RequiredAccess.SESSION,
+        AllowedCallers.SESSION,
         "List your sessions",
         description="Where you are signed in, the last used first. A session is one sign-in; `lastUsedAt`, `address` and "
         "`userAgent` are those of its last use of a refresh token.",
@@ -97,12 +97,12 @@ def _add_session_routes(bp: ApiBlueprint, sessions: UserSessionService) -> None:
         found = await sessions.list_sessions(caller)
         return [schema.UserSessionResponse.of(one, current=one.session_id == caller.session_id) for one in found]
 
-    @bp.operation("DELETE /auth/sessions", RequiredAccess.SESSION, "Sign out everywhere else")
+    @bp.operation("DELETE /auth/sessions", AllowedCallers.SESSION, "Sign out everywhere else")
     async def delete_other_sessions() -> None:
         """Ends all your sessions but the present one, at once: their access tokens are refused as well."""
         await sessions.end_other_sessions(current_session())
 
-    @bp.operation("DELETE /auth/sessions/<session_id>", RequiredAccess.SESSION, "Sign out one session")
+    @bp.operation("DELETE /auth/sessions/<session_id>", AllowedCallers.SESSION, "Sign out one session")
     async def delete_session(session_id: str) -> None:
         """Ends one of your own sessions at once: its access token is refused as well."""
         await sessions.end_session(current_session(), session_id)
@@ -111,7 +111,7 @@ def _add_session_routes(bp: ApiBlueprint, sessions: UserSessionService) -> None:
 def _add_password_routes(bp: ApiBlueprint, passwords: PasswordChangeService) -> None:
     @bp.operation(
         "POST /auth/password/request-otp",
-        RequiredAccess.SESSION,
+        AllowedCallers.SESSION,
         "Request a code to change the password",
         description="Sends a code by mail, valid for 10 minutes. A new code can be requested after 60 seconds. Requires the "
         "role Admin or Owner.",
@@ -122,7 +122,7 @@ def _add_password_routes(bp: ApiBlueprint, passwords: PasswordChangeService) -> 
 
     @bp.operation(
         "POST /auth/change-password",
-        RequiredAccess.SESSION,
+        AllowedCallers.SESSION,
         "Change the password with a mailed code",
         errors={400: "OTP_INVALID", 403: "ROLE_REQUIRED", 429: "LOGIN_THROTTLED"},
     )
@@ -132,7 +132,7 @@ def _add_password_routes(bp: ApiBlueprint, passwords: PasswordChangeService) -> 
 
     @bp.operation(
         "POST /auth/password/change",
-        RequiredAccess.SESSION,
+        AllowedCallers.SESSION,
         "Change the password with the current one",
         description="For every role. Ends all sessions of the user, the present one too: sign in again. A user of an identity "
         "provider who has no password yet sets one without `currentPassword`, within five minutes after signing in.",

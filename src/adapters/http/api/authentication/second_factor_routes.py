@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from adapters.http.api.authentication import second_factor_schemas as schema
 from adapters.http.api.authentication.schemas import LoginResponse, login_response
-from adapters.http.core.caller_authentication import RequiredAccess, client_info, current_session
+from adapters.http.core.caller_authentication import AllowedCallers, client_info, current_session
 from adapters.http.core.operation import ApiBlueprint
 from domain.kernel.clock import to_iso
 from domain.sign_in.login import LoginService
@@ -21,7 +21,7 @@ def second_factor_blueprint(
 
     @bp.operation(
         "POST /auth/login/second-factor",
-        RequiredAccess.ANYONE,
+        AllowedCallers.ANYONE,
         "Complete a sign-in with the second factor",
         errors={400: "CHALLENGE_EXPIRED PASSKEY_REFUSED", 401: "SECOND_FACTOR_INVALID", 429: "LOGIN_THROTTLED"},
     )
@@ -32,7 +32,7 @@ def second_factor_blueprint(
 
     @bp.operation(
         "POST /auth/step-up",
-        RequiredAccess.SESSION,
+        AllowedCallers.SESSION,
         "Confirm that it is you",
         description="Send a code of your second factor or a passkey; the password if you have none. For five minutes this "
         "session may change the second factor and, with the password, reveal credentials; a user with a second factor may "
@@ -43,14 +43,14 @@ def second_factor_blueprint(
         until_ms = await step_ups.step_up(current_session(), password=body.password, factor=body.to_factor())
         return schema.StepUpResponse(valid_until=to_iso(until_ms))
 
-    @bp.operation("GET /auth/second-factor", RequiredAccess.SESSION, "Get the state of your second factor")
+    @bp.operation("GET /auth/second-factor", AllowedCallers.SESSION, "Get the state of your second factor")
     async def get_second_factor() -> schema.SecondFactorStatusResponse:
         """For every role."""
         return schema.SecondFactorStatusResponse.of(await second_factors.get_status(current_session()))
 
     @bp.operation(
         "POST /auth/second-factor/totp",
-        RequiredAccess.SESSION,
+        AllowedCallers.SESSION,
         "Begin to set up an authenticator app",
         errors={403: STEP_UP, 409: "SECOND_FACTOR_EXISTS"},
     )
@@ -61,7 +61,7 @@ def second_factor_blueprint(
 
     @bp.operation(
         "POST /auth/second-factor/totp/confirm",
-        RequiredAccess.SESSION,
+        AllowedCallers.SESSION,
         "Confirm an authenticator app",
         errors={400: "SECOND_FACTOR_INVALID", 403: STEP_UP, 404: "NOT_FOUND"},
     )
@@ -71,7 +71,7 @@ def second_factor_blueprint(
 
     @bp.operation(
         "POST /auth/second-factor/recovery-codes",
-        RequiredAccess.SESSION,
+        AllowedCallers.SESSION,
         "Replace your recovery codes",
         errors={403: STEP_UP, 404: "NOT_FOUND"},
     )
@@ -81,7 +81,7 @@ def second_factor_blueprint(
 
     @bp.operation(
         "DELETE /auth/second-factor",
-        RequiredAccess.SESSION,
+        AllowedCallers.SESSION,
         "Remove your second factor",
         errors={403: STEP_UP, 404: "NOT_FOUND", 409: "SECOND_FACTOR_REQUIRED"},
     )
@@ -91,7 +91,7 @@ def second_factor_blueprint(
 
     @bp.operation(
         "DELETE /auth/second-factor/totp",
-        RequiredAccess.SESSION,
+        AllowedCallers.SESSION,
         "Remove your authenticator app",
         errors={403: STEP_UP, 404: "NOT_FOUND", 409: "SECOND_FACTOR_REQUIRED"},
     )

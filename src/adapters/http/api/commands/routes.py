@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from adapters.http.api.commands import schemas as schema
-from adapters.http.core.caller_authentication import RequiredAccess, current_caller, current_session
+from adapters.http.core.caller_authentication import AllowedCallers, current_caller, current_session
 from adapters.http.core.error_responses import rate_limit_headers
 from adapters.http.core.operation import ApiBlueprint
 from adapters.http.core.request_handling import HandlerResult
 from domain.commands.command_definitions import CommandDefinitionService
+from domain.commands.command_submission import CommandSubmission, CommandSubmissionService
 from domain.commands.device_and_execution_queries import DeviceQueryService
-from domain.commands.service import CommandService, CommandSubmission
 from domain.commands.submitted_command_waiter import SubmittedCommandWaiter
 from domain.grants.rate_limit import RATE_WINDOW_S
 from domain.kernel.cursors import EXECUTIONS, decode_cursor, encode_cursor
@@ -28,7 +28,10 @@ SEND_RETURNS = {200: schema.CommandResultResponse | schema.CommandQueuedResponse
 
 
 def commands_blueprint(
-    commands: CommandService, waiter: SubmittedCommandWaiter, definitions: CommandDefinitionService, control: DeviceQueryService
+    commands: CommandSubmissionService,
+    waiter: SubmittedCommandWaiter,
+    definitions: CommandDefinitionService,
+    control: DeviceQueryService,
 ) -> ApiBlueprint:
     bp = ApiBlueprint("commands", "Commands")
     _add_send_routes(bp, commands, waiter)
@@ -37,10 +40,10 @@ def commands_blueprint(
     return bp
 
 
-def _add_send_routes(bp: ApiBlueprint, commands: CommandService, waiter: SubmittedCommandWaiter) -> None:
+def _add_send_routes(bp: ApiBlueprint, commands: CommandSubmissionService, waiter: SubmittedCommandWaiter) -> None:
     @bp.operation(
         "POST /devices/<device_id>/command",
-        RequiredAccess.KEY,
+        AllowedCallers.KEY,
         "Send a command",
         returns=SEND_RETURNS,
         errors=SEND_ERRORS,
@@ -58,7 +61,7 @@ def _add_send_routes(bp: ApiBlueprint, commands: CommandService, waiter: Submitt
 
     @bp.operation(
         "POST /devices/<device_id>/command/on",
-        RequiredAccess.KEY,
+        AllowedCallers.KEY,
         "Switch on",
         returns=SEND_RETURNS,
         errors=SEND_ERRORS,
@@ -71,7 +74,7 @@ def _add_send_routes(bp: ApiBlueprint, commands: CommandService, waiter: Submitt
 
     @bp.operation(
         "POST /devices/<device_id>/command/off",
-        RequiredAccess.KEY,
+        AllowedCallers.KEY,
         "Switch off",
         returns=SEND_RETURNS,
         errors=SEND_ERRORS,
@@ -84,7 +87,7 @@ def _add_send_routes(bp: ApiBlueprint, commands: CommandService, waiter: Submitt
 
 
 def _add_definition_routes(bp: ApiBlueprint, definitions: CommandDefinitionService) -> None:
-    @bp.operation("GET /devices/<device_id>/commands", RequiredAccess.KEY, "List a device's commands", errors=READ_ERRORS)
+    @bp.operation("GET /devices/<device_id>/commands", AllowedCallers.KEY, "List a device's commands", errors=READ_ERRORS)
     async def list_commands(device_id: DeviceId) -> list[schema.CommandDefinitionResponse]:
         """Built-in commands first. One entry per name: the device's definition, or its type's, or the built-in one."""
         found = await definitions.list(current_caller(), device_id)
@@ -92,7 +95,7 @@ def _add_definition_routes(bp: ApiBlueprint, definitions: CommandDefinitionServi
 
     @bp.operation(
         "POST /devices/<device_id>/commands",
-        RequiredAccess.SESSION,
+        AllowedCallers.SESSION,
         "Create a command definition",
         status=201,
         errors=DEFINITION_ERRORS,
@@ -107,7 +110,7 @@ def _add_definition_routes(bp: ApiBlueprint, definitions: CommandDefinitionServi
 
     @bp.operation(
         "PATCH /devices/<device_id>/commands/<command_id>",
-        RequiredAccess.SESSION,
+        AllowedCallers.SESSION,
         "Change a command definition",
         errors=DEFINITION_ERRORS,
     )
@@ -117,7 +120,7 @@ def _add_definition_routes(bp: ApiBlueprint, definitions: CommandDefinitionServi
 
     @bp.operation(
         "DELETE /devices/<device_id>/commands/<command_id>",
-        RequiredAccess.SESSION,
+        AllowedCallers.SESSION,
         "Delete a command definition",
         errors=DEFINITION_ERRORS,
     )
@@ -127,7 +130,7 @@ def _add_definition_routes(bp: ApiBlueprint, definitions: CommandDefinitionServi
 
 
 def _add_execution_routes(bp: ApiBlueprint, control: DeviceQueryService) -> None:
-    @bp.operation("GET /devices/<device_id>/executions", RequiredAccess.KEY, "List command executions", errors=READ_ERRORS)
+    @bp.operation("GET /devices/<device_id>/executions", AllowedCallers.KEY, "List command executions", errors=READ_ERRORS)
     async def list_executions(device_id: DeviceId, query: schema.CommandExecutionsQuery) -> schema.ExecutionPageResponse:
         """Newest first. Pass `cursor` to get the next page."""
         before_seq = None if query.cursor is None else decode_cursor(EXECUTIONS, query.cursor)[0]
@@ -139,7 +142,7 @@ def _add_execution_routes(bp: ApiBlueprint, control: DeviceQueryService) -> None
         )
 
     @bp.operation(
-        "GET /devices/<device_id>/executions/<execution_id>", RequiredAccess.KEY, "Get a command execution", errors=READ_ERRORS
+        "GET /devices/<device_id>/executions/<execution_id>", AllowedCallers.KEY, "Get a command execution", errors=READ_ERRORS
     )
     async def get_execution(device_id: DeviceId, execution_id: ExecutionId) -> schema.ExecutionResponse:
         """The status of the command, and the device's result."""

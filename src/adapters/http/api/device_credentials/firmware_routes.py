@@ -3,15 +3,15 @@
 from __future__ import annotations
 
 from adapters.http.api.device_credentials import firmware_schemas as schema
-from adapters.http.core.caller_authentication import RequiredAccess, current_session
+from adapters.http.core.caller_authentication import AllowedCallers, current_session
 from adapters.http.core.operation import ApiBlueprint
-from domain.devices.credentials import DeviceCredentialService
-from domain.devices.firmware_service import DeviceFirmwareService
+from domain.devices.device_credential_service import DeviceCredentialService
+from domain.devices.firmware_project_service import FirmwareProjectService
 from domain.kernel.ids import DeviceId
 
 
-def add_firmware_route(bp: ApiBlueprint, firmware: DeviceFirmwareService) -> None:
-    @bp.operation("GET /devices/<device_id>/firmware", RequiredAccess.SESSION, "Get the complete firmware")
+def add_firmware_route(bp: ApiBlueprint, firmware: FirmwareProjectService) -> None:
+    @bp.operation("GET /devices/<device_id>/firmware", AllowedCallers.SESSION, "Get the complete firmware")
     async def get_device_firmware(device_id: DeviceId, query: schema.DeviceConfigQuery) -> schema.FirmwareProjectResponse:
         """All files for the board, ready but for three placeholders: the device's password, the network's name and password."""
         project = await firmware.get_project(current_session(), device_id, query.format)
@@ -19,7 +19,7 @@ def add_firmware_route(bp: ApiBlueprint, firmware: DeviceFirmwareService) -> Non
 
 
 def add_config_route(bp: ApiBlueprint, credentials: DeviceCredentialService) -> None:
-    @bp.operation("GET /devices/<device_id>/config", RequiredAccess.SESSION, "Get the firmware configuration")
+    @bp.operation("GET /devices/<device_id>/config", AllowedCallers.SESSION, "Get the firmware configuration")
     async def get_device_config(device_id: DeviceId, query: schema.DeviceConfigQuery) -> schema.DeviceConfigResponse:
         """Contains a placeholder instead of the password."""
         config = await credentials.get_config(current_session(), device_id, query.format)

@@ -4,22 +4,22 @@ from __future__ import annotations
 
 from adapters.http.api.device_credentials import schemas as schema
 from adapters.http.api.device_credentials.firmware_routes import add_config_route, add_firmware_route
-from adapters.http.core.caller_authentication import RequiredAccess, current_session
+from adapters.http.core.caller_authentication import AllowedCallers, current_session
 from adapters.http.core.operation import ApiBlueprint
-from domain.devices.credentials import DeviceCredentialService
-from domain.devices.firmware_service import DeviceFirmwareService
+from domain.devices.device_credential_service import DeviceCredentialService
+from domain.devices.firmware_project_service import FirmwareProjectService
 from domain.kernel.ids import DeviceId
 
 WRITE_ERRORS = {403: "ROLE_REQUIRED", 409: "CONFLICT"}
 
 
-def credentials_blueprint(credentials: DeviceCredentialService, firmware: DeviceFirmwareService) -> ApiBlueprint:
+def credentials_blueprint(credentials: DeviceCredentialService, firmware: FirmwareProjectService) -> ApiBlueprint:
     bp = ApiBlueprint("credentials", "Devices")
     add_firmware_route(bp, firmware)
 
     @bp.operation(
         "POST /devices/<device_id>/credentials",
-        RequiredAccess.SESSION,
+        AllowedCallers.SESSION,
         "Generate or rotate MQTT credentials",
         errors=WRITE_ERRORS | {409: "CREDENTIALS_EXIST"},
         idempotent=True,
@@ -30,7 +30,7 @@ def credentials_blueprint(credentials: DeviceCredentialService, firmware: Device
         return schema.CredentialsResponse.from_domain(made)
 
     @bp.operation(
-        "POST /devices/<device_id>/revoke", RequiredAccess.SESSION, "Revoke a device's credentials", errors=WRITE_ERRORS
+        "POST /devices/<device_id>/revoke", AllowedCallers.SESSION, "Revoke a device's credentials", errors=WRITE_ERRORS
     )
     async def revoke_device(device_id: DeviceId) -> schema.CredentialsRevokedResponse:
         """Closes the device's connection and rejects its credentials from now on."""
@@ -39,7 +39,7 @@ def credentials_blueprint(credentials: DeviceCredentialService, firmware: Device
 
     @bp.operation(
         "POST /devices/<device_id>/credentials/reveal",
-        RequiredAccess.SESSION,
+        AllowedCallers.SESSION,
         "Reveal MQTT credentials",
         errors={403: "ROLE_REQUIRED PASSWORD_MISMATCH STEP_UP_REQUIRED", 409: "CREDENTIALS_REVOKED", 429: "LOGIN_THROTTLED"},
         on_record=True,

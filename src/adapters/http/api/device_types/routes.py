@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from adapters.http.api.device_types import schemas as schema
-from adapters.http.core.caller_authentication import RequiredAccess, current_session
+from adapters.http.core.caller_authentication import AllowedCallers, current_session
 from adapters.http.core.operation import ApiBlueprint
 from domain.commands.device_types import DeviceTypeService, DeviceTypeWithCommands
 from domain.kernel.ids import DeviceTypeId
@@ -12,19 +12,19 @@ from domain.kernel.ids import DeviceTypeId
 def device_types_blueprint(types: DeviceTypeService) -> ApiBlueprint:
     bp = ApiBlueprint("device_types", "Device types")
 
-    @bp.operation("GET /device-types", RequiredAccess.SESSION, "List device types")
+    @bp.operation("GET /device-types", AllowedCallers.SESSION, "List device types")
     async def list_device_types() -> list[schema.DeviceTypeResponse]:
         """Each device type includes its commands."""
         return [_shown(one) for one in await types.list(current_session())]
 
-    @bp.operation("GET /device-types/<device_type_id>", RequiredAccess.SESSION, "Get a device type")
+    @bp.operation("GET /device-types/<device_type_id>", AllowedCallers.SESSION, "Get a device type")
     async def get_device_type(device_type_id: DeviceTypeId) -> schema.DeviceTypeResponse:
         """Includes its commands."""
         return _shown(await types.get(current_session(), device_type_id))
 
     @bp.operation(
         "POST /device-types",
-        RequiredAccess.SESSION,
+        AllowedCallers.SESSION,
         "Create a device type",
         status=201,
         errors={403: "ROLE_REQUIRED", 409: "DEVICE_TYPE_EXISTS"},
@@ -37,7 +37,7 @@ def device_types_blueprint(types: DeviceTypeService) -> ApiBlueprint:
 
     @bp.operation(
         "PATCH /device-types/<device_type_id>",
-        RequiredAccess.SESSION,
+        AllowedCallers.SESSION,
         "Change a device type",
         errors={403: "ROLE_REQUIRED", 409: "DEVICE_TYPE_EXISTS"},
     )
@@ -48,7 +48,7 @@ def device_types_blueprint(types: DeviceTypeService) -> ApiBlueprint:
 
     @bp.operation(
         "DELETE /device-types/<device_type_id>",
-        RequiredAccess.SESSION,
+        AllowedCallers.SESSION,
         "Delete a device type",
         errors={403: "ROLE_REQUIRED", 409: "DEVICE_TYPE_IN_USE"},
     )

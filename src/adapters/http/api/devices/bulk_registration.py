@@ -8,7 +8,7 @@ from pydantic import Field
 
 from adapters.http.api.device_credentials.schemas import CredentialsResponse
 from adapters.http.api.devices.schemas import DeviceRegistrationRequest
-from adapters.http.core.caller_authentication import RequiredAccess, current_session
+from adapters.http.core.caller_authentication import AllowedCallers, current_session
 from adapters.http.core.operation import ApiBlueprint
 from adapters.http.core.schemas import EnumValue, RequestBody, ResponseModel
 from domain.devices.bulk_registration import (
@@ -71,7 +71,7 @@ def bulk_registration_blueprint(bulk: BulkRegistrationService) -> ApiBlueprint:
 
     @bp.operation(
         "POST /devices/register/bulk",
-        RequiredAccess.SESSION,
+        AllowedCallers.SESSION,
         "Register many devices",
         errors={403: "ROLE_REQUIRED", 409: "CONFLICT"},
         idempotent=True,

@@ -5,7 +5,7 @@ from __future__ import annotations
 from quart import request
 
 from adapters.http.api.devices import schemas as schema
-from adapters.http.core.caller_authentication import RequiredAccess, current_caller, current_session
+from adapters.http.core.caller_authentication import AllowedCallers, current_caller, current_session
 from adapters.http.core.operation import ApiBlueprint
 from adapters.http.core.paging import next_link
 from adapters.http.core.request_handling import HandlerResult
@@ -21,7 +21,7 @@ WRITE_ERRORS = {403: "ROLE_REQUIRED", 409: "CONFLICT"}
 def devices_blueprint(devices: DeviceService, control: DeviceQueryService) -> ApiBlueprint:
     bp = ApiBlueprint("devices", "Devices")
 
-    @bp.operation("GET /devices", RequiredAccess.KEY, "List devices", errors={404: "NOT_FOUND"}, paged=True)
+    @bp.operation("GET /devices", AllowedCallers.KEY, "List devices", errors={404: "NOT_FOUND"}, paged=True)
     async def list_devices(query: schema.DevicesQuery) -> HandlerResult[list[schema.DeviceResponse]]:
         """Oldest first, all of them, unless the query says otherwise. An API key sees only the devices its grants cover. The
         header `X-Total-Count` has the number of matching devices."""
@@ -31,14 +31,14 @@ def devices_blueprint(devices: DeviceService, control: DeviceQueryService) -> Ap
             headers["Link"] = next_link("offset", str(query.offset + query.limit))
         return HandlerResult([schema.DeviceResponse.from_domain(one) for one in page.devices], headers=headers)
 
-    @bp.operation("GET /devices/summary", RequiredAccess.SESSION, "Count devices by state")
+    @bp.operation("GET /devices/summary", AllowedCallers.SESSION, "Count devices by state")
     async def summarize_devices() -> schema.DeviceCountsResponse:
         """How many devices the account has, and how many in each state."""
         return schema.DeviceCountsResponse.of(await control.count_devices(current_session()))
 
     @bp.operation(
         "POST /devices/register",
-        RequiredAccess.SESSION,
+        AllowedCallers.SESSION,
         "Register a device",
         status=201,
         errors={403: "ROLE_REQUIRED", 404: "NOT_FOUND", 409: "TOO_MANY_DEVICES"},
@@ -49,7 +49,7 @@ def devices_blueprint(devices: DeviceService, control: DeviceQueryService) -> Ap
         device = await devices.register(current_session(), body.to_registration())
         return schema.DeviceRegisteredResponse(device_id=device.device_id)
 
-    @bp.operation("GET /devices/<device_id>", RequiredAccess.SESSION, "Get a device")
+    @bp.operation("GET /devices/<device_id>", AllowedCallers.SESSION, "Get a device")
     async def get_device(device_id: DeviceId) -> HandlerResult[schema.DeviceResponse]:
         """Send the `ETag` as `If-Match` with an update."""
         found = await devices.get(current_session(), device_id)
@@ -57,7 +57,7 @@ def devices_blueprint(devices: DeviceService, control: DeviceQueryService) -> Ap
 
     @bp.operation(
         "PUT /devices/<device_id>",
-        RequiredAccess.SESSION,
+        AllowedCallers.SESSION,
         "Update a device",
         errors=WRITE_ERRORS | {409: "REQUEST_PENDING", 412: "PRECONDITION_FAILED"},
         headers={"If-Match": "The `ETag` of the version you read. The update fails with 412 if the device has changed since."},
@@ -69,14 +69,14 @@ def devices_blueprint(devices: DeviceService, control: DeviceQueryService) -> Ap
         )
         return HandlerResult(OkResponse(), headers={"ETag": _format_etag(device.version)})
 
-    @bp.operation("DELETE /devices/<device_id>", RequiredAccess.SESSION, "Delete a device", errors=WRITE_ERRORS)
+    @bp.operation("DELETE /devices/<device_id>", AllowedCallers.SESSION, "Delete a device", errors=WRITE_ERRORS)
     async def delete_device(device_id: DeviceId) -> None:
         """Also deletes its schedules, rules, grants, telemetry, approvals and credentials, and closes its connection."""
         await devices.delete(current_session(), device_id)
 
     @bp.operation(
         "PATCH /devices/<device_id>/toggle",
-        RequiredAccess.SESSION,
+        AllowedCallers.SESSION,
         "Disable or enable a device",
         errors=WRITE_ERRORS | {409: "DEVICE_STATE"},
     )

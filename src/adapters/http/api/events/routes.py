@@ -8,7 +8,7 @@ from quart import Response
 
 from adapters.http.api.events import schemas as schema
 from adapters.http.core.api_operation import NonJsonResponse
-from adapters.http.core.caller_authentication import RequiredAccess, current_session
+from adapters.http.core.caller_authentication import AllowedCallers, current_session
 from adapters.http.core.operation import ApiBlueprint
 from adapters.http.core.paging import next_link
 from adapters.http.core.request_handling import HandlerResult
@@ -22,7 +22,7 @@ _LINES_PER_CHUNK = 100
 def events_blueprint(events: EventService, exporter: AuditExporter) -> ApiBlueprint:
     bp = ApiBlueprint("events", "Events")
 
-    @bp.operation("GET /events", RequiredAccess.SESSION, "List events")
+    @bp.operation("GET /events", AllowedCallers.SESSION, "List events")
     async def list_events(query: schema.EventsQuery) -> schema.EventPageResponse:
         """Newest first. New events do not shift the pages."""
         page = await events.page(
@@ -39,7 +39,7 @@ def events_blueprint(events: EventService, exporter: AuditExporter) -> ApiBluepr
 
     @bp.operation(
         "GET /events/export",
-        RequiredAccess.SESSION,
+        AllowedCallers.SESSION,
         "Export the event log",
         returns={200: NonJsonResponse("application/x-ndjson", "One JSON object per line.")},
         errors={403: "ROLE_REQUIRED", 404: "NOT_FOUND"},
@@ -56,7 +56,7 @@ def events_blueprint(events: EventService, exporter: AuditExporter) -> ApiBluepr
         response.timeout = None
         return response
 
-    @bp.operation("GET /devices/<device_id>/events", RequiredAccess.SESSION, "List a device's events", paged=True)
+    @bp.operation("GET /devices/<device_id>/events", AllowedCallers.SESSION, "List a device's events", paged=True)
     async def list_device_events(device_id: str, query: schema.DeviceEventsQuery) -> HandlerResult[list[schema.EventResponse]]:
         """The audit log, newest first: changes made to the device, its own reports, and denied requests."""
         found, more = await events.list_by_device(

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from adapters.http.api.grants import schemas as schema
-from adapters.http.core.caller_authentication import RequiredAccess, current_caller, current_session
+from adapters.http.core.caller_authentication import AllowedCallers, current_caller, current_session
 from adapters.http.core.operation import ApiBlueprint
 from adapters.http.core.paging import PageQuery, list_response
 from adapters.http.core.request_handling import HandlerResult
@@ -22,7 +22,7 @@ def grants_blueprint(grants: GrantService[Any], access: AccessExplainer[Any]) ->
     bp = ApiBlueprint("grants", "Grants")
 
     @bp.operation(
-        "GET /devices/<device_id>/grants", RequiredAccess.SESSION, "List a device's grants", errors=GRANT_ERRORS, paged=True
+        "GET /devices/<device_id>/grants", AllowedCallers.SESSION, "List a device's grants", errors=GRANT_ERRORS, paged=True
     )
     async def list_grants(device_id: DeviceId, query: PageQuery) -> HandlerResult[list[schema.GrantResponse]]:
         """Oldest first, including grants on the device's whole project. Requires the role Admin or Owner."""
@@ -31,7 +31,7 @@ def grants_blueprint(grants: GrantService[Any], access: AccessExplainer[Any]) ->
 
     @bp.operation(
         "GET /devices/<device_id>/access",
-        RequiredAccess.KEY,
+        AllowedCallers.KEY,
         "Explain an access decision",
         errors={400: "UNKNOWN_COMMAND", 403: "ROLE_REQUIRED SESSION_REQUIRED"},
     )
@@ -49,7 +49,7 @@ def grants_blueprint(grants: GrantService[Any], access: AccessExplainer[Any]) ->
 
     @bp.operation(
         "POST /devices/<device_id>/grants",
-        RequiredAccess.SESSION,
+        AllowedCallers.SESSION,
         "Create a grant",
         returns={201: GrantCreateResult},
         errors={**GRANT_ERRORS, 409: "GRANT_LIMIT"},
@@ -65,7 +65,7 @@ def grants_blueprint(grants: GrantService[Any], access: AccessExplainer[Any]) ->
 
     @bp.operation(
         "PATCH /devices/<device_id>/grants/<grant_id>",
-        RequiredAccess.SESSION,
+        AllowedCallers.SESSION,
         "Change a grant",
         returns={200: GrantUpdateResult},
         errors=GRANT_ERRORS,
@@ -76,7 +76,7 @@ def grants_blueprint(grants: GrantService[Any], access: AccessExplainer[Any]) ->
         warnings = granted.warnings
         return schema.GrantUpdatedWithWarningsResponse.of(details=warnings) if warnings else schema.GrantUpdatedResponse()
 
-    @bp.operation("DELETE /devices/<device_id>/grants/<grant_id>", RequiredAccess.SESSION, "Delete a grant", errors=GRANT_ERRORS)
+    @bp.operation("DELETE /devices/<device_id>/grants/<grant_id>", AllowedCallers.SESSION, "Delete a grant", errors=GRANT_ERRORS)
     async def delete_grant(device_id: DeviceId, grant_id: GrantId) -> None:
         """Takes effect with the next call. Deleting a project-wide grant affects the whole project. Requires the role Admin or
         Owner."""

@@ -10,7 +10,7 @@ from adapters.http.api.grants.schemas import (
     GrantUpdateRequest,
     GroupGrantCreateRequest,
 )
-from adapters.http.core.caller_authentication import RequiredAccess, current_session
+from adapters.http.core.caller_authentication import AllowedCallers, current_session
 from adapters.http.core.operation import ApiBlueprint
 from adapters.http.core.paging import PageQuery, list_response
 from adapters.http.core.request_handling import HandlerResult
@@ -25,7 +25,7 @@ def group_grants_blueprint(grants: GroupGrantService[Any]) -> ApiBlueprint:
 
     @bp.operation(
         "GET /groups/<group_id>/grants",
-        RequiredAccess.SESSION,
+        AllowedCallers.SESSION,
         "List a group's grants",
         affects="Grants",
         errors=GRANT_ERRORS,
@@ -38,7 +38,7 @@ def group_grants_blueprint(grants: GroupGrantService[Any]) -> ApiBlueprint:
 
     @bp.operation(
         "POST /groups/<group_id>/grants",
-        RequiredAccess.SESSION,
+        AllowedCallers.SESSION,
         "Create a grant on a group",
         affects="Grants",
         status=201,
@@ -53,7 +53,7 @@ def group_grants_blueprint(grants: GroupGrantService[Any]) -> ApiBlueprint:
 
     @bp.operation(
         "PATCH /groups/<group_id>/grants/<grant_id>",
-        RequiredAccess.SESSION,
+        AllowedCallers.SESSION,
         "Change a grant on a group",
         affects="Grants",
         errors={**GRANT_ERRORS, 409: "REQUEST_PENDING"},
@@ -64,7 +64,7 @@ def group_grants_blueprint(grants: GroupGrantService[Any]) -> ApiBlueprint:
 
     @bp.operation(
         "DELETE /groups/<group_id>/grants/<grant_id>",
-        RequiredAccess.SESSION,
+        AllowedCallers.SESSION,
         "Delete a grant on a group",
         affects="Grants",
         errors=GRANT_ERRORS,

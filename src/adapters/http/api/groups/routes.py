@@ -7,7 +7,7 @@ from typing import Any
 from adapters.http.api.groups import schemas as schema
 from adapters.http.api.rules.schemas import RuleCreateRequest, to_rule_fields
 from adapters.http.api.schedules.schemas import ScheduleCreateRequest
-from adapters.http.core.caller_authentication import RequiredAccess, current_caller, current_session
+from adapters.http.core.caller_authentication import AllowedCallers, current_caller, current_session
 from adapters.http.core.operation import ApiBlueprint
 from adapters.http.core.paging import list_response
 from adapters.http.core.request_handling import HandlerResult
@@ -29,13 +29,13 @@ def groups_blueprint(groups: DeviceGroupService, actions: GroupBulkActionService
 
 
 def _add_read_routes(bp: ApiBlueprint, groups: DeviceGroupService) -> None:
-    @bp.operation("GET /groups", RequiredAccess.KEY, "List groups", paged=True)
+    @bp.operation("GET /groups", AllowedCallers.KEY, "List groups", paged=True)
     async def list_groups(query: schema.DeviceGroupsQuery) -> HandlerResult[list[schema.GroupResponse]]:
         """Oldest first. An API key sees the groups of the devices that its grants cover."""
         found = await groups.list(current_caller(), query.project_id)
         return list_response(found, query, schema.GroupResponse.from_domain, lambda view: view.group.group_id)
 
-    @bp.operation("GET /groups/<group_id>", RequiredAccess.KEY, "Get a group")
+    @bp.operation("GET /groups/<group_id>", AllowedCallers.KEY, "Get a group")
     async def get_group(group_id: GroupId) -> schema.GroupDetailsResponse:
         """With its members, oldest first."""
         return schema.GroupDetailsResponse.from_domain(await groups.get(current_caller(), group_id))
@@ -44,7 +44,7 @@ def _add_read_routes(bp: ApiBlueprint, groups: DeviceGroupService) -> None:
 def _add_write_routes(bp: ApiBlueprint, groups: DeviceGroupService) -> None:
     @bp.operation(
         "POST /groups",
-        RequiredAccess.SESSION,
+        AllowedCallers.SESSION,
         "Create a group",
         status=201,
         errors={**WRITE_ERRORS, 404: "NOT_FOUND", 409: "GROUP_EXISTS GROUP_LIMIT GROUP_FULL"},
@@ -62,20 +62,20 @@ def _add_write_routes(bp: ApiBlueprint, groups: DeviceGroupService) -> None:
         return schema.GroupDetailsResponse.from_domain(made)
 
     @bp.operation(
-        "PATCH /groups/<group_id>", RequiredAccess.SESSION, "Change a group", errors={**WRITE_ERRORS, 409: "GROUP_EXISTS"}
+        "PATCH /groups/<group_id>", AllowedCallers.SESSION, "Change a group", errors={**WRITE_ERRORS, 409: "GROUP_EXISTS"}
     )
     async def update_group(group_id: GroupId, body: schema.GroupUpdateRequest) -> None:
         """Its name or description. Requires the role Admin or Owner."""
         await groups.update(current_session(), group_id, body.to_changes())
 
-    @bp.operation("DELETE /groups/<group_id>", RequiredAccess.SESSION, "Delete a group", errors=WRITE_ERRORS)
+    @bp.operation("DELETE /groups/<group_id>", AllowedCallers.SESSION, "Delete a group", errors=WRITE_ERRORS)
     async def delete_group(group_id: GroupId) -> None:
         """Also deletes the grants on it; the devices stay. Requires the role Admin or Owner."""
         await groups.delete(current_session(), group_id)
 
     @bp.operation(
         "PATCH /groups/<group_id>/devices",
-        RequiredAccess.SESSION,
+        AllowedCallers.SESSION,
         "Change the members of a group",
         errors={**WRITE_ERRORS, 409: "GROUP_FULL REQUEST_PENDING"},
     )
@@ -88,7 +88,7 @@ def _add_write_routes(bp: ApiBlueprint, groups: DeviceGroupService) -> None:
 
 def _add_command_routes(bp: ApiBlueprint, actions: GroupBulkActionService) -> None:
     @bp.operation(
-        "POST /groups/<group_id>/command", RequiredAccess.KEY, "Send a command to a group", affects="Commands", idempotent=True
+        "POST /groups/<group_id>/command", AllowedCallers.KEY, "Send a command to a group", affects="Commands", idempotent=True
     )
     async def send_group_command(group_id: GroupId, body: schema.GroupCommandRequest) -> schema.GroupCommandResponse:
         """Each member is decided on its own, as by a single command: its definition, the caller's grants and limits, approval. An
@@ -97,7 +97,7 @@ def _add_command_routes(bp: ApiBlueprint, actions: GroupBulkActionService) -> No
         return schema.GroupCommandResponse.from_domain(report)
 
     @bp.operation(
-        "POST /groups/<group_id>/command/preview", RequiredAccess.KEY, "Preview a command to a group", affects="Commands"
+        "POST /groups/<group_id>/command/preview", AllowedCallers.KEY, "Preview a command to a group", affects="Commands"
     )
     async def preview_group_command(group_id: GroupId, body: schema.GroupCommandRequest) -> schema.GroupCommandResponse:
         """Who is meant, and what would come of it now. Sends nothing, and uses up no rate limit."""
@@ -108,7 +108,7 @@ def _add_command_routes(bp: ApiBlueprint, actions: GroupBulkActionService) -> No
 def _add_automation_routes(bp: ApiBlueprint, actions: GroupBulkActionService) -> None:
     @bp.operation(
         "POST /groups/<group_id>/schedules",
-        RequiredAccess.SESSION,
+        AllowedCallers.SESSION,
         "Create or replace a schedule of all members",
         affects="Schedules",
         errors=WRITE_ERRORS,
@@ -121,7 +121,7 @@ def _add_automation_routes(bp: ApiBlueprint, actions: GroupBulkActionService) ->
 
     @bp.operation(
         "DELETE /groups/<group_id>/schedules/<slot>",
-        RequiredAccess.SESSION,
+        AllowedCallers.SESSION,
         "Cancel a schedule of all members",
         affects="Schedules",
         errors=WRITE_ERRORS,
@@ -133,7 +133,7 @@ def _add_automation_routes(bp: ApiBlueprint, actions: GroupBulkActionService) ->
 
     @bp.operation(
         "POST /groups/<group_id>/rules",
-        RequiredAccess.SESSION,
+        AllowedCallers.SESSION,
         "Create a rule on all members",
         affects="Rules",
         errors=WRITE_ERRORS,

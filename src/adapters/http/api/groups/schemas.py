@@ -10,7 +10,7 @@ from pydantic import Field
 from adapters.http.api.devices.schemas import DescriptionText
 from adapters.http.core.paging import PageQuery
 from adapters.http.core.schemas import DisplayName, IdText, PatchBody, Remark, RequestBody, ResponseModel, Timestamp
-from domain.commands.service import CommandSubmission
+from domain.commands.command_submission import CommandSubmission
 from domain.devices.group_ports import MAX_GROUP_DEVICES
 from domain.groups.bulk_actions import GroupActionReport, GroupCommandInput, GroupDeviceOutcome
 from domain.groups.service import GroupWithMembers

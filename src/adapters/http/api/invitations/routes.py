@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from adapters.http.api.invitations import schemas as schema
-from adapters.http.core.caller_authentication import RequiredAccess, client_info, current_session, request_language
+from adapters.http.core.caller_authentication import AllowedCallers, client_info, current_session, request_language
 from adapters.http.core.operation import ApiBlueprint
 from adapters.http.core.paging import PageQuery, list_response
 from adapters.http.core.request_handling import HandlerResult
@@ -14,7 +14,7 @@ from domain.team.invitations import InvitationService
 def invitations_blueprint(*, invitations: InvitationService, acceptance: InvitationAcceptanceService) -> ApiBlueprint:
     bp = ApiBlueprint("invitations", "Team")
 
-    @bp.operation("GET /invitations", RequiredAccess.SESSION, "List invitations", paged=True, errors={403: "ROLE_REQUIRED"})
+    @bp.operation("GET /invitations", AllowedCallers.SESSION, "List invitations", paged=True, errors={403: "ROLE_REQUIRED"})
     async def list_invitations(query: PageQuery) -> HandlerResult[list[schema.InvitationResponse]]:
         """Those that were not used, oldest first; expired ones for a month. Requires the role Admin or Owner."""
         found = await invitations.list_invitations(current_session())
@@ -27,7 +27,7 @@ def invitations_blueprint(*, invitations: InvitationService, acceptance: Invitat
 
     @bp.operation(
         "POST /invitations",
-        RequiredAccess.SESSION,
+        AllowedCallers.SESSION,
         "Invite a person",
         status=201,
         idempotent=True,
@@ -44,7 +44,7 @@ def invitations_blueprint(*, invitations: InvitationService, acceptance: Invitat
 
     @bp.operation(
         "POST /invitations/<invitation_id>/resend",
-        RequiredAccess.SESSION,
+        AllowedCallers.SESSION,
         "Send an invitation again",
         description="With a new link, valid for 7 days; the link before it no longer works. From now on the invitation depends "
         "on your role.",
@@ -56,7 +56,7 @@ def invitations_blueprint(*, invitations: InvitationService, acceptance: Invitat
         return schema.invitation_sent_response(sent)
 
     @bp.operation(
-        "DELETE /invitations/<invitation_id>", RequiredAccess.SESSION, "Revoke an invitation", errors={403: "ROLE_REQUIRED"}
+        "DELETE /invitations/<invitation_id>", AllowedCallers.SESSION, "Revoke an invitation", errors={403: "ROLE_REQUIRED"}
     )
     async def delete_invitation(invitation_id: str) -> None:
         """Its link no longer works. Requires the role Admin or Owner; only an Owner revokes that of an Owner."""
@@ -64,7 +64,7 @@ def invitations_blueprint(*, invitations: InvitationService, acceptance: Invitat
 
     @bp.operation(
         "POST /invitations/preview",
-        RequiredAccess.ANYONE,
+        AllowedCallers.ANYONE,
         "Look at an invitation",
         errors={400: "LINK_INVALID", 409: "INVITATION_VOID"},
     )
@@ -75,7 +75,7 @@ def invitations_blueprint(*, invitations: InvitationService, acceptance: Invitat
 
     @bp.operation(
         "POST /invitations/accept",
-        RequiredAccess.ANYONE,
+        AllowedCallers.ANYONE,
         "Accept an invitation",
         status=201,
         errors={400: "LINK_INVALID", 409: "EMAIL_TAKEN INVITATION_VOID MEMBER_LIMIT"},

@@ -6,7 +6,7 @@ from typing import Any, Protocol
 
 from adapters.http.api.grants.schemas import ApiKeyGrantResponse, api_key_grant_response
 from adapters.http.api.keys import schemas as schema
-from adapters.http.core.caller_authentication import RequiredAccess, current_session
+from adapters.http.core.caller_authentication import AllowedCallers, current_session
 from adapters.http.core.operation import ApiBlueprint
 from adapters.http.core.paging import PageQuery, list_response
 from adapters.http.core.request_handling import HandlerResult
@@ -26,14 +26,14 @@ class ApiKeyGrantsTx(HasApiKeys, HasDeviceGroups, HasDevices, HasGrants, HasProj
 def keys_blueprint(*, keys: ApiKeyService[Any], uow: UnitOfWork[ApiKeyGrantsTx]) -> ApiBlueprint:
     bp = ApiBlueprint("keys", "API keys")
 
-    @bp.operation("GET /keys", RequiredAccess.SESSION, "List API keys", paged=True)
+    @bp.operation("GET /keys", AllowedCallers.SESSION, "List API keys", paged=True)
     async def list_keys(query: PageQuery) -> HandlerResult[list[schema.ApiKeyResponse]]:
         """Oldest first, without the secrets. `lastUsedAt` may lag by a few seconds."""
         return list_response(await keys.list(current_session()), query, schema.ApiKeyResponse.of, lambda key: key.key_id)
 
     @bp.operation(
         "POST /keys",
-        RequiredAccess.SESSION,
+        AllowedCallers.SESSION,
         "Create an API key",
         status=201,
         idempotent=True,
@@ -45,18 +45,18 @@ def keys_blueprint(*, keys: ApiKeyService[Any], uow: UnitOfWork[ApiKeyGrantsTx])
         return schema.ApiKeyCreatedResponse.of(made.key, key=made.secret)
 
     @bp.operation(
-        "PATCH /keys/<key_id>", RequiredAccess.SESSION, "Rename, disable or enable a key", errors={403: "ROLE_REQUIRED"}
+        "PATCH /keys/<key_id>", AllowedCallers.SESSION, "Rename, disable or enable a key", errors={403: "ROLE_REQUIRED"}
     )
     async def update_key(key_id: str, body: schema.ApiKeyUpdateRequest) -> None:
         """Requires the role Admin or Owner."""
         await keys.update(current_session(), key_id, name=body.name, enabled=body.enabled)
 
-    @bp.operation("DELETE /keys/<key_id>", RequiredAccess.SESSION, "Delete a key", errors={403: "ROLE_REQUIRED"})
+    @bp.operation("DELETE /keys/<key_id>", AllowedCallers.SESSION, "Delete a key", errors={403: "ROLE_REQUIRED"})
     async def delete_key(key_id: str) -> None:
         """Also deletes its grants and webhooks, at once. Requires the role Admin or Owner."""
         await keys.delete(current_session(), key_id)
 
-    @bp.operation("GET /keys/<key_id>/grants", RequiredAccess.SESSION, "List a key's grants", paged=True)
+    @bp.operation("GET /keys/<key_id>/grants", AllowedCallers.SESSION, "List a key's grants", paged=True)
     async def list_key_grants(key_id: str, query: PageQuery) -> HandlerResult[list[ApiKeyGrantResponse]]:
         """The grants of the key, on single devices and on whole projects."""
         caller = current_session()

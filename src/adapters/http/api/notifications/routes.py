@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from adapters.http.api.notifications import schemas as schema
-from adapters.http.core.caller_authentication import RequiredAccess, current_session
+from adapters.http.core.caller_authentication import AllowedCallers, current_session
 from adapters.http.core.operation import ApiBlueprint
 from domain.kernel.ids import ChannelId
 from domain.notifications.notification_settings import NotificationSettingsService
@@ -13,13 +13,13 @@ from domain.notifications.push_keys import PushKeyService
 def notifications_blueprint(notifications: NotificationSettingsService, push_keys: PushKeyService) -> ApiBlueprint:
     bp = ApiBlueprint("notifications", "Notifications")
 
-    @bp.operation("GET /auth/notifications", RequiredAccess.SESSION, "Get your notification settings")
+    @bp.operation("GET /auth/notifications", AllowedCallers.SESSION, "Get your notification settings")
     async def get_notification_settings() -> schema.NotificationSettingsResponse:
         """What you are told, on all your channels. Without settings, nothing."""
         return schema.NotificationSettingsResponse.from_domain(await notifications.get_settings(current_session()))
 
     @bp.operation(
-        "PUT /auth/notifications", RequiredAccess.SESSION, "Set your notification settings", errors={409: "CHANNEL_LIMIT"}
+        "PUT /auth/notifications", AllowedCallers.SESSION, "Set your notification settings", errors={409: "CHANNEL_LIMIT"}
     )
     async def update_notification_settings(body: schema.NotificationSettingsRequest) -> schema.NotificationSettingsResponse:
         """Replaces your settings. Requests for approval are told to Owners and Admins only."""
@@ -27,19 +27,19 @@ def notifications_blueprint(notifications: NotificationSettingsService, push_key
             await notifications.put_settings(current_session(), body.to_settings())
         )
 
-    @bp.operation("GET /auth/notifications/push-key", RequiredAccess.SESSION, "Get the key of Web Push")
+    @bp.operation("GET /auth/notifications/push-key", AllowedCallers.SESSION, "Get the key of Web Push")
     async def get_push_key() -> schema.PushKeyResponse:
         """Browsers bind a subscription to it."""
         return schema.PushKeyResponse(public_key=await push_keys.get_public_key())
 
-    @bp.operation("GET /auth/notifications/channels", RequiredAccess.SESSION, "List your channels")
+    @bp.operation("GET /auth/notifications/channels", AllowedCallers.SESSION, "List your channels")
     async def list_channels() -> list[schema.ChannelResponse]:
         """Where you are told, the oldest first; at most ten."""
         return [schema.ChannelResponse.of(one) for one in await notifications.list_channels(current_session())]
 
     @bp.operation(
         "POST /auth/notifications/channels",
-        RequiredAccess.SESSION,
+        AllowedCallers.SESSION,
         "Add a channel",
         status=201,
         idempotent=True,
@@ -50,14 +50,14 @@ def notifications_blueprint(notifications: NotificationSettingsService, push_key
         added = await notifications.add_channel(current_session(), body.name, body.to_destination())
         return schema.ChannelResponse.of(added)
 
-    @bp.operation("DELETE /auth/notifications/channels/<channel_id>", RequiredAccess.SESSION, "Delete a channel")
+    @bp.operation("DELETE /auth/notifications/channels/<channel_id>", AllowedCallers.SESSION, "Delete a channel")
     async def delete_channel(channel_id: ChannelId) -> None:
         """What was still owed to it is not sent."""
         await notifications.delete_channel(current_session(), channel_id)
 
     @bp.operation(
         "POST /auth/notifications/channels/<channel_id>/test",
-        RequiredAccess.SESSION,
+        AllowedCallers.SESSION,
         "Send a test to a channel",
         errors={429: "LOGIN_THROTTLED"},
     )

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from adapters.http.api.projects.schemas import ProjectRequest, ProjectResponse, project_response
-from adapters.http.core.caller_authentication import RequiredAccess, current_session
+from adapters.http.core.caller_authentication import AllowedCallers, current_session
 from adapters.http.core.operation import ApiBlueprint
 from adapters.http.core.paging import PageQuery, list_response
 from adapters.http.core.request_handling import HandlerResult
@@ -13,7 +13,7 @@ from domain.accounts.projects import ProjectService
 def projects_blueprint(*, projects: ProjectService) -> ApiBlueprint:
     bp = ApiBlueprint("projects", "Projects")
 
-    @bp.operation("GET /projects", RequiredAccess.SESSION, "List projects", paged=True)
+    @bp.operation("GET /projects", AllowedCallers.SESSION, "List projects", paged=True)
     async def list_projects(query: PageQuery) -> HandlerResult[list[ProjectResponse]]:
         """Oldest first, including the default project."""
         found = await projects.list(current_session())
@@ -21,7 +21,7 @@ def projects_blueprint(*, projects: ProjectService) -> ApiBlueprint:
 
     @bp.operation(
         "POST /projects",
-        RequiredAccess.SESSION,
+        AllowedCallers.SESSION,
         "Create a project",
         status=201,
         idempotent=True,
@@ -31,14 +31,14 @@ def projects_blueprint(*, projects: ProjectService) -> ApiBlueprint:
         """Requires the role Admin or Owner."""
         return project_response(await projects.create(current_session(), body.name), 0)
 
-    @bp.operation("PATCH /projects/<project_id>", RequiredAccess.SESSION, "Rename a project", errors={403: "ROLE_REQUIRED"})
+    @bp.operation("PATCH /projects/<project_id>", AllowedCallers.SESSION, "Rename a project", errors={403: "ROLE_REQUIRED"})
     async def update_project(project_id: str, body: ProjectRequest) -> ProjectResponse:
         """Requires the role Admin or Owner."""
         return project_response(*await projects.rename(current_session(), project_id, body.name))
 
     @bp.operation(
         "DELETE /projects/<project_id>",
-        RequiredAccess.SESSION,
+        AllowedCallers.SESSION,
         "Delete an empty project",
         errors={403: "ROLE_REQUIRED", 409: "DEFAULT_PROJECT PROJECT_NOT_EMPTY"},
     )

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from adapters.http.api.provisioning import schemas as schema
-from adapters.http.core.caller_authentication import RequiredAccess, client_address, current_session
+from adapters.http.core.caller_authentication import AllowedCallers, client_address, current_session
 from adapters.http.core.operation import ApiBlueprint
 from adapters.http.core.paging import PageQuery, list_response, page_response
 from adapters.http.core.request_handling import HandlerResult
@@ -20,7 +20,7 @@ DECISION_ERRORS = {403: "ROLE_REQUIRED", 409: "ALREADY_CLAIMED"}
 def provisioning_blueprint(codes: ProvisioningAdminService, claims: ProvisioningClaimService) -> ApiBlueprint:
     bp = ApiBlueprint("provisioning", TAG)
 
-    @bp.operation("GET /provisioning-codes", RequiredAccess.SESSION, "List provisioning codes", paged=True)
+    @bp.operation("GET /provisioning-codes", AllowedCallers.SESSION, "List provisioning codes", paged=True)
     async def list_provisioning_codes(query: PageQuery) -> HandlerResult[list[schema.ProvisioningCodeResponse]]:
         """Oldest first, without the codes themselves."""
         found = await codes.list(current_session())
@@ -28,7 +28,7 @@ def provisioning_blueprint(codes: ProvisioningAdminService, claims: Provisioning
 
     @bp.operation(
         "POST /provisioning-codes",
-        RequiredAccess.SESSION,
+        AllowedCallers.SESSION,
         "Create a provisioning code",
         status=201,
         errors={403: "ROLE_REQUIRED", 404: "NOT_FOUND", 409: "PROVISIONING_CODE_LIMIT"},
@@ -42,7 +42,7 @@ def provisioning_blueprint(codes: ProvisioningAdminService, claims: Provisioning
 
     @bp.operation(
         "DELETE /provisioning-codes/<code_id>",
-        RequiredAccess.SESSION,
+        AllowedCallers.SESSION,
         "Revoke a provisioning code",
         errors={403: "ROLE_REQUIRED"},
     )
@@ -50,21 +50,21 @@ def provisioning_blueprint(codes: ProvisioningAdminService, claims: Provisioning
         """Also removes the claims that wait. Devices that have their credentials keep them. Requires the role Admin or Owner."""
         await codes.revoke(current_session(), code_id)
 
-    @bp.operation("GET /provisioning-claims", RequiredAccess.SESSION, "List claims", paged=True)
+    @bp.operation("GET /provisioning-claims", AllowedCallers.SESSION, "List claims", paged=True)
     async def list_provisioning_claims(query: schema.DeviceClaimsQuery) -> HandlerResult[list[schema.ClaimResponse]]:
         """Newest first."""
         found = await codes.list_claims(current_session(), status=query.status, before=query.before, limit=query.limit + 1)
         return page_response(found, query.limit, schema.ClaimResponse.of, lambda claim: claim.claim_id)
 
     @bp.operation(
-        "POST /provisioning-claims/<claim_id>/approve", RequiredAccess.SESSION, "Approve a claim", errors=DECISION_ERRORS
+        "POST /provisioning-claims/<claim_id>/approve", AllowedCallers.SESSION, "Approve a claim", errors=DECISION_ERRORS
     )
     async def approve_claim(claim_id: ClaimId) -> schema.ClaimResponse:
         """The device gets its credentials when it asks the next time. Requires the role Admin or Owner."""
         decided = await codes.decide(current_session(), claim_id, approve=True)
         return schema.ClaimResponse.of(decided)
 
-    @bp.operation("POST /provisioning-claims/<claim_id>/deny", RequiredAccess.SESSION, "Deny a claim", errors=DECISION_ERRORS)
+    @bp.operation("POST /provisioning-claims/<claim_id>/deny", AllowedCallers.SESSION, "Deny a claim", errors=DECISION_ERRORS)
     async def deny_claim(claim_id: ClaimId) -> schema.ClaimResponse:
         """This hardware id is refused from now on; it can be approved later. Requires the role Admin or Owner."""
         decided = await codes.decide(current_session(), claim_id, approve=False)
@@ -72,7 +72,7 @@ def provisioning_blueprint(codes: ProvisioningAdminService, claims: Provisioning
 
     @bp.operation(
         "POST /provisioning/claim",
-        RequiredAccess.ANYONE,
+        AllowedCallers.ANYONE,
         "Claim credentials with a provisioning code",
         returns={200: schema.DeviceClaimedResponse, 202: schema.DeviceClaimWaitsResponse},
         errors={

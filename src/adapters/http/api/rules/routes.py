@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from adapters.http.api.rules import schemas as schema
-from adapters.http.core.caller_authentication import RequiredAccess, current_session
+from adapters.http.core.caller_authentication import AllowedCallers, current_session
 from adapters.http.core.operation import ApiBlueprint
 from domain.kernel.errors import ValidationFailed
 from domain.kernel.ids import DeviceId, RuleId
@@ -24,19 +24,19 @@ def _shown(rule: Rule) -> schema.RuleResponse:
 def rules_blueprint(rules: RuleService, trials: RuleDryRunService, declarations: DeviceMetricDeclarationService) -> ApiBlueprint:
     bp = ApiBlueprint("rules", "Rules")
 
-    @bp.operation("GET /devices/<device_id>/rules", RequiredAccess.SESSION, "List a device's rules")
+    @bp.operation("GET /devices/<device_id>/rules", AllowedCallers.SESSION, "List a device's rules")
     async def list_rules(device_id: DeviceId) -> list[schema.RuleResponse]:
         """Sorted by `priority`, lowest first, then by age, oldest first."""
         return [_shown(rule) for rule in await rules.list(current_session(), device_id)]
 
-    @bp.operation("GET /devices/<device_id>/rules/context", RequiredAccess.SESSION, "List metrics and commands for rules")
+    @bp.operation("GET /devices/<device_id>/rules/context", AllowedCallers.SESSION, "List metrics and commands for rules")
     async def get_rule_context(device_id: DeviceId) -> schema.RuleContextResponse:
         """The metrics that conditions can use, and the commands that a rule can run."""
         return schema.RuleContextResponse.of(await rules.get_context(current_session(), device_id))
 
     @bp.operation(
         "POST /devices/<device_id>/rules",
-        RequiredAccess.SESSION,
+        AllowedCallers.SESSION,
         "Create a rule",
         status=201,
         errors={400: INVALID_RULE_CODES, 403: NOT_GRANTED_CODES, 409: "TOO_MANY_RULES"},
@@ -48,7 +48,7 @@ def rules_blueprint(rules: RuleService, trials: RuleDryRunService, declarations:
 
     @bp.operation(
         "PATCH /devices/<device_id>/rules/<rule_id>",
-        RequiredAccess.SESSION,
+        AllowedCallers.SESSION,
         "Edit a rule",
         errors={400: INVALID_RULE_CODES, 403: NOT_GRANTED_CODES},
     )
@@ -58,7 +58,7 @@ def rules_blueprint(rules: RuleService, trials: RuleDryRunService, declarations:
         return _shown(await rules.update(current_session(), device_id, rule_id, fields))
 
     @bp.operation(
-        "DELETE /devices/<device_id>/rules/<rule_id>", RequiredAccess.SESSION, "Delete a rule", errors={403: "ROLE_REQUIRED"}
+        "DELETE /devices/<device_id>/rules/<rule_id>", AllowedCallers.SESSION, "Delete a rule", errors={403: "ROLE_REQUIRED"}
     )
     async def delete_rule(device_id: DeviceId, rule_id: RuleId) -> None:
         """The rule no longer fires and no longer appears in lists."""
@@ -66,7 +66,7 @@ def rules_blueprint(rules: RuleService, trials: RuleDryRunService, declarations:
 
     @bp.operation(
         "POST /devices/<device_id>/rules/test",
-        RequiredAccess.SESSION,
+        AllowedCallers.SESSION,
         "Dry-run a rule that is not saved",
         errors={400: "UNKNOWN_METRIC"},
     )
@@ -78,7 +78,7 @@ def rules_blueprint(rules: RuleService, trials: RuleDryRunService, declarations:
 
     @bp.operation(
         "POST /devices/<device_id>/metrics",
-        RequiredAccess.SESSION,
+        AllowedCallers.SESSION,
         "Make metrics known",
         errors={403: "ROLE_REQUIRED"},
         affects="Devices",
@@ -88,7 +88,7 @@ def rules_blueprint(rules: RuleService, trials: RuleDryRunService, declarations:
         known = await declarations.declare(current_session(), device_id, body.metrics)
         return schema.MetricDeclarationResponse(metrics=list(known))
 
-    @bp.operation("POST /devices/<device_id>/rules/<rule_id>/test", RequiredAccess.SESSION, "Dry-run a rule")
+    @bp.operation("POST /devices/<device_id>/rules/<rule_id>/test", AllowedCallers.SESSION, "Dry-run a rule")
     async def test_rule(device_id: DeviceId, rule_id: RuleId, body: schema.RuleDryRunRequest) -> schema.RuleDryRunResponse:
         """Evaluates the rule on `readings` and the latest values, or on stored telemetry from `from` to `to`. Changes nothing."""
         caller, device, rule = current_session(), device_id, rule_id

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from adapters.http.api.schedules import schemas as schema
-from adapters.http.core.caller_authentication import RequiredAccess, current_session
+from adapters.http.core.caller_authentication import AllowedCallers, current_session
 from adapters.http.core.operation import ApiBlueprint
 from adapters.http.core.paging import page_response
 from adapters.http.core.request_handling import HandlerResult
@@ -22,13 +22,13 @@ SCHEDULES_PATH = "/devices/<device_id>/schedules"
 def schedules_blueprint(schedules: ScheduleService, calendar: ScheduleCalendarService) -> ApiBlueprint:
     bp = ApiBlueprint("schedules", "Schedules")
 
-    @bp.operation(f"GET {SCHEDULES_PATH}", RequiredAccess.SESSION, "List a device's schedules")
+    @bp.operation(f"GET {SCHEDULES_PATH}", AllowedCallers.SESSION, "List a device's schedules")
     async def list_schedules(device_id: DeviceId) -> list[schema.ScheduleResponse]:
         """The PENDING and ACTIVE schedules, sorted by slot."""
         found = await schedules.list(current_session(), device_id)
         return [schema.ScheduleResponse.from_domain(shown) for shown in found]
 
-    @bp.operation(f"GET {SCHEDULES_PATH}/history", RequiredAccess.SESSION, "Schedule history", paged=True)
+    @bp.operation(f"GET {SCHEDULES_PATH}/history", AllowedCallers.SESSION, "Schedule history", paged=True)
     async def list_schedule_history(
         device_id: DeviceId, query: schema.ScheduleHistoryQuery
     ) -> HandlerResult[list[schema.ScheduleResponse]]:
@@ -36,7 +36,7 @@ def schedules_blueprint(schedules: ScheduleService, calendar: ScheduleCalendarSe
         found = await schedules.list_history(current_session(), device_id, limit=query.limit + 1, before=query.before)
         return page_response(found, query.limit, schema.ScheduleResponse.from_domain, lambda view: view.schedule.schedule_id)
 
-    @bp.operation(f"GET {SCHEDULES_PATH}/context", RequiredAccess.SESSION, "List commands for schedules")
+    @bp.operation(f"GET {SCHEDULES_PATH}/context", AllowedCallers.SESSION, "List commands for schedules")
     async def get_schedule_context(device_id: DeviceId) -> schema.ScheduleContextResponse:
         """The device's commands, except those that need approval."""
         found = await schedules.list_schedulable_commands(current_session(), device_id)
@@ -44,7 +44,7 @@ def schedules_blueprint(schedules: ScheduleService, calendar: ScheduleCalendarSe
 
     @bp.operation(
         f"POST {SCHEDULES_PATH}",
-        RequiredAccess.SESSION,
+        AllowedCallers.SESSION,
         "Create or replace a schedule",
         status=201,
         errors=WRITE_ERRORS,
@@ -55,7 +55,7 @@ def schedules_blueprint(schedules: ScheduleService, calendar: ScheduleCalendarSe
         shown = await schedules.put(current_session(), device_id, body.slot, body.to_input())
         return schema.ScheduleResponse.from_domain(shown)
 
-    @bp.operation(f"PUT {SCHEDULES_PATH}/<slot>", RequiredAccess.SESSION, "Change a schedule", errors=WRITE_ERRORS)
+    @bp.operation(f"PUT {SCHEDULES_PATH}/<slot>", AllowedCallers.SESSION, "Change a schedule", errors=WRITE_ERRORS)
     async def update_schedule(device_id: DeviceId, slot: str, body: schema.ScheduleUpdateRequest) -> schema.ScheduleResponse:
         """Omitted fields keep their value. In an empty slot, `onTs` and `offTs` create a schedule; without them: 404."""
         which = _resolve_slot(_parse_slot(slot), body.slot)
@@ -63,7 +63,7 @@ def schedules_blueprint(schedules: ScheduleService, calendar: ScheduleCalendarSe
         return schema.ScheduleResponse.from_domain(shown)
 
     @bp.operation(
-        f"PUT {SCHEDULES_PATH}", RequiredAccess.SESSION, "Change a schedule by the slot in the body", errors=WRITE_ERRORS
+        f"PUT {SCHEDULES_PATH}", AllowedCallers.SESSION, "Change a schedule by the slot in the body", errors=WRITE_ERRORS
     )
     async def update_named_schedule(device_id: DeviceId, body: schema.ScheduleUpdateRequest) -> schema.ScheduleResponse:
         """Works like the call with the slot in the path."""
@@ -71,12 +71,12 @@ def schedules_blueprint(schedules: ScheduleService, calendar: ScheduleCalendarSe
         shown = await schedules.update(current_session(), device_id, which, body.to_changes())
         return schema.ScheduleResponse.from_domain(shown)
 
-    @bp.operation(f"DELETE {SCHEDULES_PATH}/<slot>", RequiredAccess.SESSION, "Cancel a schedule", errors={403: "ROLE_REQUIRED"})
+    @bp.operation(f"DELETE {SCHEDULES_PATH}/<slot>", AllowedCallers.SESSION, "Cancel a schedule", errors={403: "ROLE_REQUIRED"})
     async def cancel_schedule(device_id: DeviceId, slot: str) -> None:
         """The schedule becomes CANCELLED and stays in the history. It switches nothing any more, not even off."""
         await schedules.cancel(current_session(), device_id, _resolve_slot(_parse_slot(slot), None))
 
-    @bp.operation("GET /schedules/occurrences", RequiredAccess.SESSION, "List planned switches")
+    @bp.operation("GET /schedules/occurrences", AllowedCallers.SESSION, "List planned switches")
     async def list_occurrences(query: schema.ScheduleOccurrencesQuery) -> schema.OccurrencesResponse:
         """The switches that are still to come, of all devices, from `from` until before `until`, at most 35 days apart; with the
         changes of the clocks in each schedule's zone. At most 1,500; `complete` is false if there are more."""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from adapters.http.api.service_sessions import schemas as schema
-from adapters.http.core.caller_authentication import RequiredAccess, current_session
+from adapters.http.core.caller_authentication import AllowedCallers, current_session
 from adapters.http.core.operation import ApiBlueprint
 from adapters.http.core.paging import PageQuery, list_response
 from adapters.http.core.request_handling import HandlerResult
@@ -15,7 +15,7 @@ def service_sessions_blueprint(service_sessions: ServiceSessionService) -> ApiBl
     bp = ApiBlueprint("service_sessions", "Service sessions")
 
     @bp.operation(
-        "GET /service-sessions", RequiredAccess.SESSION, "List service sessions", errors={403: "ROLE_REQUIRED"}, paged=True
+        "GET /service-sessions", AllowedCallers.SESSION, "List service sessions", errors={403: "ROLE_REQUIRED"}, paged=True
     )
     async def list_service_sessions(query: PageQuery) -> HandlerResult[list[schema.ServiceSessionResponse]]:
         """Those that can be used, oldest first, without their tokens. Requires the role Admin or Owner."""
@@ -24,7 +24,7 @@ def service_sessions_blueprint(service_sessions: ServiceSessionService) -> ApiBl
 
     @bp.operation(
         "POST /service-sessions",
-        RequiredAccess.SESSION,
+        AllowedCallers.SESSION,
         "Create a service session",
         status=201,
         errors={403: "ROLE_REQUIRED STEP_UP_REQUIRED", 409: "SERVICE_SESSION_LIMIT"},
@@ -37,7 +37,7 @@ def service_sessions_blueprint(service_sessions: ServiceSessionService) -> ApiBl
         return schema.ServiceSessionCreatedResponse.of(created.session, created)
 
     @bp.operation(
-        "DELETE /service-sessions/<session_id>", RequiredAccess.SESSION, "Revoke a service session", errors={403: "ROLE_REQUIRED"}
+        "DELETE /service-sessions/<session_id>", AllowedCallers.SESSION, "Revoke a service session", errors={403: "ROLE_REQUIRED"}
     )
     async def revoke_service_session(session_id: SessionId) -> None:
         """At once: also a request of it that has begun commits nothing more. Requires the role Admin or Owner."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from adapters.http.api.team.schemas import MemberCreateRequest, MemberResponse, MemberUpdateRequest, member_response
-from adapters.http.core.caller_authentication import RequiredAccess, current_session
+from adapters.http.core.caller_authentication import AllowedCallers, current_session
 from adapters.http.core.operation import ApiBlueprint
 from adapters.http.core.paging import PageQuery, list_response
 from adapters.http.core.request_handling import HandlerResult
@@ -15,7 +15,7 @@ from domain.team.members import MemberService
 def team_blueprint(*, team: MemberService[Any]) -> ApiBlueprint:
     bp = ApiBlueprint("team", "Team")
 
-    @bp.operation("GET /members", RequiredAccess.SESSION, "List members", paged=True)
+    @bp.operation("GET /members", AllowedCallers.SESSION, "List members", paged=True)
     async def list_members(query: PageQuery) -> HandlerResult[list[MemberResponse]]:
         """Oldest first. Every role may list them."""
         found = await team.list_members(current_session())
@@ -23,7 +23,7 @@ def team_blueprint(*, team: MemberService[Any]) -> ApiBlueprint:
 
     @bp.operation(
         "POST /members",
-        RequiredAccess.SESSION,
+        AllowedCallers.SESSION,
         "Add a member",
         status=201,
         idempotent=True,
@@ -36,7 +36,7 @@ def team_blueprint(*, team: MemberService[Any]) -> ApiBlueprint:
 
     @bp.operation(
         "PATCH /members/<membership_id>",
-        RequiredAccess.SESSION,
+        AllowedCallers.SESSION,
         "Change a member's role or name",
         errors={403: "ROLE_REQUIRED", 409: "LAST_OWNER"},
     )
@@ -46,7 +46,7 @@ def team_blueprint(*, team: MemberService[Any]) -> ApiBlueprint:
 
     @bp.operation(
         "DELETE /members/<membership_id>",
-        RequiredAccess.SESSION,
+        AllowedCallers.SESSION,
         "Remove a member",
         errors={403: "ROLE_REQUIRED", 409: "LAST_OWNER"},
     )

@@ -12,7 +12,7 @@ from quart import Response
 
 from adapters.http.api.telemetry import schemas as schema
 from adapters.http.core.api_operation import NonJsonResponse
-from adapters.http.core.caller_authentication import RequiredAccess, current_caller
+from adapters.http.core.caller_authentication import AllowedCallers, current_caller
 from adapters.http.core.operation import ApiBlueprint
 from domain.kernel.clock import DAY_MS, HOUR_MS, MINUTE_MS, SECOND_MS, to_iso
 from domain.kernel.errors import ValidationFailed
@@ -32,7 +32,7 @@ def telemetry_blueprint(telemetry: TelemetryQueryService, downsampling: Downsamp
 
     @bp.operation(
         "GET /devices/<device_id>/telemetry",
-        RequiredAccess.KEY,
+        AllowedCallers.KEY,
         "List telemetry",
         returns={200: list[schema.ReadingResponse] | list[schema.BucketResponse]},
         errors={403: NOT_GRANTED_CODES},
@@ -52,7 +52,7 @@ def telemetry_blueprint(telemetry: TelemetryQueryService, downsampling: Downsamp
 
     @bp.operation(
         "GET /telemetry/series",
-        RequiredAccess.KEY,
+        AllowedCallers.KEY,
         "List telemetry of several devices",
         returns={200: list[schema.SeriesPointResponse]},
         errors={403: NOT_GRANTED_CODES, 404: "NOT_FOUND"},
@@ -76,7 +76,7 @@ def telemetry_blueprint(telemetry: TelemetryQueryService, downsampling: Downsamp
 
     @bp.operation(
         "GET /devices/<device_id>/telemetry/latest",
-        RequiredAccess.KEY,
+        AllowedCallers.KEY,
         "Get the latest telemetry",
         errors={403: NOT_GRANTED_CODES},
     )
@@ -92,7 +92,7 @@ def telemetry_blueprint(telemetry: TelemetryQueryService, downsampling: Downsamp
 
     @bp.operation(
         "GET /devices/<device_id>/telemetry/export",
-        RequiredAccess.KEY,
+        AllowedCallers.KEY,
         "Export telemetry",
         returns={
             200: NonJsonResponse("text/csv", "CSV with a header line, or NDJSON with `format=ndjson`.", ("application/x-ndjson",))

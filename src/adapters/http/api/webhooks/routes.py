@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from adapters.http.api.webhooks import schemas as schema
-from adapters.http.core.caller_authentication import RequiredAccess, current_session
+from adapters.http.core.caller_authentication import AllowedCallers, current_session
 from adapters.http.core.operation import ApiBlueprint
 from domain.webhooks.delivery_log import WebhookDeliveryLogService
 from domain.webhooks.service import WebhookService
@@ -15,7 +15,7 @@ MANUAL_DELIVERY_ERRORS = {403: "ROLE_REQUIRED GRANT_MISSING", 409: "WEBHOOK_DISA
 def webhooks_blueprint(webhooks: WebhookService, log: WebhookDeliveryLogService) -> ApiBlueprint:
     bp = ApiBlueprint("webhooks", "Webhooks")
 
-    @bp.operation("GET /webhooks", RequiredAccess.SESSION, "List webhooks")
+    @bp.operation("GET /webhooks", AllowedCallers.SESSION, "List webhooks")
     async def list_webhooks() -> list[schema.WebhookDetailsResponse]:
         """The webhooks of all API keys, oldest first. A secret is shown only when it is created or rotated."""
         caller = current_session()
@@ -26,7 +26,7 @@ def webhooks_blueprint(webhooks: WebhookService, log: WebhookDeliveryLogService)
 
     @bp.operation(
         "POST /webhooks",
-        RequiredAccess.SESSION,
+        AllowedCallers.SESSION,
         "Create a webhook",
         status=201,
         errors={403: "ROLE_REQUIRED", 409: "WEBHOOK_LIMIT"},
@@ -40,7 +40,7 @@ def webhooks_blueprint(webhooks: WebhookService, log: WebhookDeliveryLogService)
         return schema.WebhookCreatedResponse.of(made.webhook, made, url=body.url)
 
     @bp.operation(
-        "PATCH /webhooks/<webhook_id>", RequiredAccess.SESSION, "Change, disable or enable a webhook", errors=WEBHOOK_ERRORS
+        "PATCH /webhooks/<webhook_id>", AllowedCallers.SESSION, "Change, disable or enable a webhook", errors=WEBHOOK_ERRORS
     )
     async def update_webhook(webhook_id: str, body: schema.WebhookUpdateRequest) -> None:
         """Disabling a webhook discards its pending deliveries. Enabling it again delivers new events only."""
@@ -53,14 +53,14 @@ def webhooks_blueprint(webhooks: WebhookService, log: WebhookDeliveryLogService)
             webhook_format=body.format,
         )
 
-    @bp.operation("DELETE /webhooks/<webhook_id>", RequiredAccess.SESSION, "Delete a webhook", errors=WEBHOOK_ERRORS)
+    @bp.operation("DELETE /webhooks/<webhook_id>", AllowedCallers.SESSION, "Delete a webhook", errors=WEBHOOK_ERRORS)
     async def delete_webhook(webhook_id: str) -> None:
         """Also deletes its delivery log and discards pending deliveries."""
         await webhooks.delete(current_session(), webhook_id)
 
     @bp.operation(
         "POST /webhooks/<webhook_id>/rotate-secret",
-        RequiredAccess.SESSION,
+        AllowedCallers.SESSION,
         "Rotate the signing secret",
         errors=WEBHOOK_ERRORS,
         idempotent=True,
@@ -70,7 +70,7 @@ def webhooks_blueprint(webhooks: WebhookService, log: WebhookDeliveryLogService)
         made = await webhooks.rotate_secret(current_session(), webhook_id)
         return schema.WebhookSecretRotatedResponse(webhook_id=made.webhook.webhook_id, secret=made.secret)
 
-    @bp.operation("GET /webhooks/<webhook_id>/deliveries", RequiredAccess.SESSION, "List delivery attempts")
+    @bp.operation("GET /webhooks/<webhook_id>/deliveries", AllowedCallers.SESSION, "List delivery attempts")
     async def list_webhook_deliveries(webhook_id: str) -> list[schema.DeliveryAttemptResponse]:
         """The latest 50 attempts, newest first."""
         found = await log.list_attempts(current_session(), webhook_id)
@@ -78,7 +78,7 @@ def webhooks_blueprint(webhooks: WebhookService, log: WebhookDeliveryLogService)
 
     @bp.operation(
         "POST /webhooks/<webhook_id>/ping",
-        RequiredAccess.SESSION,
+        AllowedCallers.SESSION,
         "Send a test event",
         errors=MANUAL_DELIVERY_ERRORS,
         idempotent=True,
@@ -89,7 +89,7 @@ def webhooks_blueprint(webhooks: WebhookService, log: WebhookDeliveryLogService)
 
     @bp.operation(
         "POST /webhooks/<webhook_id>/deliveries/<delivery_id>/redeliver",
-        RequiredAccess.SESSION,
+        AllowedCallers.SESSION,
         "Redeliver an event",
         errors=MANUAL_DELIVERY_ERRORS,
         idempotent=True,

@@ -12,14 +12,8 @@ from adapters.storage.sql.postgres_session_settings import session_name
 from adapters.storage.sql.repository_session import POSTGRES, Row
 from adapters.storage.sql.row_mapper import insert_or_ignore, listed, listed_integers, to_json
 from adapters.storage.sql.tables import members, partitions
-from domain.partitions.model import (
-    NOBODY,
-    ClusterMember,
-    InboundLogReachability,
-    Partition,
-    PartitionLogAdvance,
-    PartitionLostError,
-)
+from domain.partitions.cluster_member import ClusterMember, InboundLogReachability
+from domain.partitions.ownership_and_log_position import NOBODY, Partition, PartitionLogAdvance, PartitionLostError
 
 p, m = partitions.c, members.c
 

@@ -24,7 +24,7 @@ EARLY_FLUSH_ROWS = 32
 """From this many rows on, a bulk write gets a thread hop of its own: the thread writes while the event loop goes on."""
 
 
-class SqlitePendingQuery:
+class SqliteDeferredResult:
     def __init__(self, session: SqliteSession, read: DeferredQuery) -> None:
         self._session = session
         self._read = read
@@ -71,12 +71,12 @@ class SqliteSession:
         last_rows = await self._fetch(last_statement, last_params)
         return [*(read.rows for read in deferred), last_rows]
 
-    async def begin_read(self, statement: ClauseElement, **params: Any) -> SqlitePendingQuery:
+    async def begin_read(self, statement: ClauseElement, **params: Any) -> SqliteDeferredResult:
         self._require_open()
         compiled = compile_statement(statement, params)
         read = DeferredQuery(compiled.sql, compiled.bind(params))
         self._defer(read)
-        return SqlitePendingQuery(self, read)
+        return SqliteDeferredResult(self, read)
 
     async def write(self, statement: ClauseElement, **params: Any) -> Sequence[Row]:
         self._require_open(writing=True)

@@ -58,24 +58,6 @@ event_totals = Table(  # per account and writer: how many events are stored, and
     Column("hash", Text, nullable=False, server_default=text("''")),
 )
 
-audit_seals = Table(  # signed heads of an account's chains (see domain/audit/seals.py)
-    "audit_seals",
-    metadata,
-    Column("account_id", Text, ForeignKey("accounts.account_id", ondelete="CASCADE"), primary_key=True),
-    Column("number", Int64, primary_key=True, autoincrement=False),
-    integer_column("sealed_ms"),
-    text_column("content"),
-    text_column("signature"),
-    Column("purged", Boolean, nullable=False),  # retention deletes the records up to this seal
-    Index(None, "sealed_ms"),
-)
-
-audit_rounds = Table(  # what of the log was sealed when, of all accounts: retention deletes no record before it is sealed
-    "audit_rounds",
-    metadata,
-    Column("sealed_ms", Int64, primary_key=True, autoincrement=False),
-    text_column("log"),
-)
 
 event_counts = Table(  # the same per account, kind and device; the device is "" if there is none
     "event_counts",

@@ -16,10 +16,10 @@ from domain.approvals.model import Approval
 from domain.approvals.ports import HasApprovals
 from domain.commands import command_checks
 from domain.commands.approval_requests import create_approval, resolve_requester
-from domain.commands.command_context import get_context, get_context_for_caller, load_contexts
 from domain.commands.command_events import approval_requested_event, command_sent_event
 from domain.commands.dispatch_queue import DispatchQueue, QueuedCommand
 from domain.commands.effective_definitions import effective_definitions, require_definition
+from domain.commands.load_command_context import get_context, get_context_for_caller, load_contexts
 from domain.commands.model import (
     DEFAULT_TTL_MS,
     AutomationCommand,
@@ -63,7 +63,7 @@ class CommandSubmission:
 
 
 @service
-class CommandService:
+class CommandSubmissionService:
     """Implements `ApprovedCommandSubmitter` and `GrantableCommandFinder`."""
 
     uow: UnitOfWork[CommandTx]

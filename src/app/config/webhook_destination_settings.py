@@ -18,7 +18,7 @@ def _check_low_ports(value: str) -> None:
             raise ValueError("must be a list of ports from 1 to 1023, such as 81,591")
 
 
-class WebhookSettings(BaseSettings):
+class WebhookDestinationSettings(BaseSettings):
     webhook_allow_private: bool = Field(
         default=False, description="Allow http and private addresses for webhooks; for development only."
     )

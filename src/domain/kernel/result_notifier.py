@@ -15,7 +15,7 @@ class WaitHandle(Protocol[Value_co]):
         """The notified value, or None after `timeout_s` seconds."""
 
 
-class Waiter(Protocol[Key_contra, Value]):
+class ResultNotifier(Protocol[Key_contra, Value]):
     """Notifies waiting callers. Best effort: callers read the database as well."""
 
     def notify(self, value: Value, /) -> None: ...

@@ -8,7 +8,6 @@ names the epoch and the position that it continues: this comparison is the fence
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from enum import IntEnum
 
 from domain.kernel.errors import DomainError
 
@@ -77,21 +76,3 @@ class PartitionLogAdvance:
 
     def without_advance(self) -> PartitionLogAdvance:
         return replace(self, after=self.before)
-
-
-class InboundLogReachability(IntEnum):
-    """Whether an instance reaches the cluster's log."""
-
-    LOST = 0
-    RECENT = 1
-    """It does, but there was a gap a moment ago."""
-    STEADY = 2
-
-
-@dataclass(frozen=True, slots=True)
-class ClusterMember:
-    """A running instance. `beats` grows while it lives; no clock is compared with another machine's."""
-
-    instance: str
-    beats: int
-    log_reach: InboundLogReachability = InboundLogReachability.STEADY

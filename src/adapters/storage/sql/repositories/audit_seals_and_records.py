@@ -13,7 +13,7 @@ from adapters.storage.sql.repositories.events import EVENT
 from adapters.storage.sql.repository_session import Row
 from adapters.storage.sql.row_mapper import RowMapper, escape_like
 from adapters.storage.sql.tables import audit_rounds, audit_seals, event_totals, events
-from domain.audit.seals import AuditSeal, AuditSealRound, ChainHeads
+from domain.audit.seal_model import AuditSeal, AuditSealRound, ChainHeads
 from domain.events.hash_chain import ChainedEvent, EventChainHead
 from domain.kernel.ids import AccountId
 
@@ -43,7 +43,7 @@ ADD_SEAL = insert(audit_seals)
 ADD_ROUND = insert(audit_rounds)
 
 
-class SqlAuditLogRepository(SqlRepository):
+class SqlAuditSealRepository(SqlRepository):
     async def heads(self, account_id: AccountId) -> ChainHeads:
         return _heads(await self._session.read(HEADS_OF_ACCOUNT, at_account=account_id)).get(account_id, {})
 

@@ -30,8 +30,8 @@
 //! devices do not need (text, booleans, times that differ between metrics, late values, timed rules) and costs the others nothing.
 
 use crate::compiled_rules::{NEVER, NO_DEADLINE, RuleHeader, TimedRule};
+use crate::out_of_order_latest_values::ValueUnseenByRules;
 use crate::payload_parser::{MAX_AHEAD_MS, MessageTime, MetricValue};
-use crate::values_unseen_by_rules::ValueUnseenByRules;
 
 pub const WORD_BITS: usize = 64;
 

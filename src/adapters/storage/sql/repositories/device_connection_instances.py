@@ -22,7 +22,7 @@ FRONTS_FOR_UPDATE = FRONTS.with_for_update()
 ABANDON = update(device_sessions).where(s.front.not_in(listed())).values(front=NO_FRONT).returning(s.device_no)
 
 
-class SqlDeviceConnectionRepository(SqlRepository):
+class SqlDeviceConnectionInstanceRepository(SqlRepository):
     async def attach(self, device_nos: Collection[int], front: str) -> Collection[int]:
         before = await self._session.read(FRONTS_FOR_UPDATE, at_listed=to_json(sorted(device_nos)))
         rows = [{"device_no": device_no, "front": front} for device_no in sorted(device_nos)]

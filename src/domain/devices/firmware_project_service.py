@@ -15,7 +15,7 @@ from domain.kernel.unit_of_work import UnitOfWork
 
 
 @dataclass(frozen=True, slots=True)
-class DeviceFirmwareService:
+class FirmwareProjectService:
     uow: UnitOfWork[HasDevices] = field(repr=False)
     endpoint: BrokerEndpoint
     sources: FirmwareSourceReader

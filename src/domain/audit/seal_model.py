@@ -23,7 +23,7 @@ ChainHeads = Mapping[int, EventChainHead]
 """By writer number."""
 
 
-class AuditSealKey(Protocol):
+class AuditSealSigner(Protocol):
     """Port: a key pair of Ed25519 (RFC 8032)."""
 
     @property
@@ -37,10 +37,10 @@ class AuditSealKey(Protocol):
         """64 bytes in hexadecimal."""
 
 
-class AuditSealKeyProvider(Protocol):
+class AuditSealSignerProvider(Protocol):
     """Port: the key that seals now; it changes with the secret keys of the installation."""
 
-    def newest(self) -> AuditSealKey: ...
+    def newest(self) -> AuditSealSigner: ...
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,7 +67,7 @@ class AuditSealRound:
     seals: Sequence[AuditSeal]
 
 
-def seal_heads(account_id: AccountId, heads: ChainHeads, last: AuditSeal | None, now_ms: int, key: AuditSealKey) -> AuditSeal:
+def seal_heads(account_id: AccountId, heads: ChainHeads, last: AuditSeal | None, now_ms: int, key: AuditSealSigner) -> AuditSeal:
     """The next seal of the account after `last`."""
     number = 1 if last is None else last.number + 1
     content = canonical_json(

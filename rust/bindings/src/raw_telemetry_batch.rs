@@ -11,12 +11,12 @@ use pyo3::prelude::*;
 use pyo3::types::{PyBytes, PyList, PyTuple};
 
 #[pyclass(module = "adapters.engine._native", frozen)]
-pub struct TelemetryBatch {
+pub struct RawTelemetryBatch {
     pub messages: Vec<TelemetryMessage>,
 }
 
 #[pymethods]
-impl TelemetryBatch {
+impl RawTelemetryBatch {
     /// From `(device number, arrival ms, payload)` tuples.
     #[new]
     fn new(messages: &Bound<'_, PyAny>) -> PyResult<Self> {

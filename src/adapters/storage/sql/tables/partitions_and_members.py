@@ -22,10 +22,3 @@ members = Table(
     integer_column("beats"),
     Column("log_reach", Int64, nullable=False, server_default="2"),
 )
-device_sessions = Table(
-    "device_sessions",
-    metadata,
-    Column("device_no", Int64, primary_key=True, autoincrement=False),
-    Column("front", Text, nullable=False, index=True),
-)
-"""Connected devices, and those whose grace period runs; without a foreign key, like all that devices report."""

@@ -13,7 +13,7 @@ MIN_PAUSE_S = 0.005
 
 
 @service
-class WebhookCleanupWorker(DueTaskWorker):
+class DeletedWebhookCleanupWorker(DueTaskWorker):
     name = "webhook_cleanup"
 
     cleanup: DeletedWebhookCleanup

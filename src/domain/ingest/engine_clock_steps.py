@@ -14,7 +14,7 @@ from domain.kernel.clock_step_detector import ClockStepDetector
 from domain.rules.telemetry_engine_port import TelemetryEngine
 
 
-class TelemetryEngineClock:
+class TelemetryEngineClockSteps:
     def __init__(self, *, engine: TelemetryEngine, clock: Clock, on_step: Callable[[int], None]) -> None:
         """`on_step` is told of each step, in milliseconds."""
         self._engine = engine

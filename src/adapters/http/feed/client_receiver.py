@@ -46,7 +46,7 @@ class MessageTooLongError(Exception):
     """A message of the client exceeds the server's limit."""
 
 
-class FeedClientConnection:
+class FeedClientReceiver:
     def __init__(self, scope: dict[str, Any], receive: AsgiReceive, send: AsgiSend) -> None:
         self._scope = scope
         self._receive = receive

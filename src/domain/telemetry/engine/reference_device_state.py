@@ -12,7 +12,7 @@ from domain.telemetry.engine.reference_result import ReferenceBatchResult
 
 
 @dataclass(slots=True)
-class EngineMetric:
+class ReferenceMetricState:
     number: int
     unit: str | None = None
     last_report: LastMetricValue | None = None
@@ -55,9 +55,9 @@ class TrackedRule:
 
 
 @dataclass(slots=True)
-class EngineDevice:
+class ReferenceDeviceState:
     number: int
-    metrics: dict[str, EngineMetric] = field(default_factory=dict)
+    metrics: dict[str, ReferenceMetricState] = field(default_factory=dict)
     newest_ms: int | None = None
     arrived_ms: int = 0
     """Arrival of the newest message."""
@@ -100,7 +100,7 @@ class EngineDevice:
             tracked.due_ms = next_deadline_ms(tracked.rule, tracked.state, reports, None)
 
 
-def evaluate_rules(device: EngineDevice, rules: Sequence[TrackedRule], at_ms: int, result: ReferenceBatchResult) -> None:
+def evaluate_rules(device: ReferenceDeviceState, rules: Sequence[TrackedRule], at_ms: int, result: ReferenceBatchResult) -> None:
     """Evaluate these rules at one instant, in firing order."""
     reports = device.last_reports() if rules else {}
     fired: list[RuleSpec] = []
@@ -120,7 +120,7 @@ def evaluate_rules(device: EngineDevice, rules: Sequence[TrackedRule], at_ms: in
         tracked.due_ms = next_deadline_ms(tracked.rule, tracked.state, reports, at_ms)
 
 
-def shift_device(device: EngineDevice, step_ms: int, now_ms: int, result: ReferenceBatchResult) -> None:
+def shift_device(device: ReferenceDeviceState, step_ms: int, now_ms: int, result: ReferenceBatchResult) -> None:
     """Move everything that counts from an arrival. The times of readings stay: they are stored, or the device's."""
     if device.newest_ms is not None:
         device.arrived_ms += step_ms
@@ -139,7 +139,7 @@ def shift_device(device: EngineDevice, step_ms: int, now_ms: int, result: Refere
             result.rule_transitions.append(_rule_transition(device, tracked, before, now_ms))
 
 
-def _rule_transition(device: EngineDevice, tracked: TrackedRule, before: RuleState, at_ms: int) -> RuleTransition:
+def _rule_transition(device: ReferenceDeviceState, tracked: TrackedRule, before: RuleState, at_ms: int) -> RuleTransition:
     after = tracked.state
     return RuleTransition(
         device_no=device.number,

@@ -29,7 +29,7 @@ MAX_CREDENTIAL_ID_BYTES = 1_023
 T = TypeVar("T")
 
 
-class WebAuthnCodec:
+class WebAuthnCeremonies:
     def __init__(self, *, origin: str) -> None:
         """`origin`: where people reach the dashboard, such as https://latchboard.example.com."""
         self._origin = origin

@@ -1,10 +1,10 @@
 //! Values that `latest` shows and rules do not see: they came late, or a message of an earlier time has driven rules since. A device
-//! has such values only until a message of a later time reports the metric. Defined by `domain/telemetry/engine/device_state.py`.
+//! has such values only until a message of a later time reports the metric. Defined by `domain/telemetry/engine/reference_device_state.py`.
 
 use std::borrow::Borrow;
 
-use crate::device::DeviceHeader;
 use crate::device_record::DeviceRecord;
+use crate::device_record_layout::DeviceHeader;
 use crate::payload_parser::MetricValue;
 
 /// A value of a later time than the slot's own, which rules see.

@@ -14,11 +14,11 @@ from domain.webhooks.ports import WebhookRecipientTx
 from domain.webhooks.recipients import load_recipients
 
 
-class WatchedDeviceTx(WebhookRecipientTx, HasAccounts, Protocol): ...
+class DevicesWithSubscribersTx(WebhookRecipientTx, HasAccounts, Protocol): ...
 
 
-class WatchedDeviceFinder:
-    def __init__(self, *, uow: UnitOfWork[WatchedDeviceTx], clock: Clock) -> None:
+class DevicesWithSubscribersFinder:
+    def __init__(self, *, uow: UnitOfWork[DevicesWithSubscribersTx], clock: Clock) -> None:
         self._uow = uow
         self._clock = clock
 
@@ -32,7 +32,7 @@ class WatchedDeviceFinder:
         return numbers
 
     async def _watched_in_account(
-        self, tx: WatchedDeviceTx, account_id: AccountId, devices: frozenset[DeviceId] | None
+        self, tx: DevicesWithSubscribersTx, account_id: AccountId, devices: frozenset[DeviceId] | None
     ) -> set[int]:
         now_ms = self._clock.now_ms()
         recipients = (await load_recipients(tx, [account_id]))[account_id]

@@ -1,4 +1,4 @@
-"""Provisioning codes and claims. Deleting a code deletes its claims by foreign key."""
+"""The devices that claimed their credentials with a provisioning code."""
 
 from __future__ import annotations
 
@@ -6,34 +6,15 @@ from collections.abc import Sequence
 
 from sqlalchemy import bindparam, func, select
 
-from adapters.storage.sql.entity_repository import AccountEntityRepository, AccountEntityStatements, SqlRepository
-from adapters.storage.sql.row_mapper import JSON_TUPLE, RowMapper, enum_converter, for_update
-from adapters.storage.sql.tables import device_claims, device_types, memberships, projects, provisioning_codes
-from domain.devices.model import FirmwareProfile
+from adapters.storage.sql.entity_repository import AccountEntityStatements, SqlRepository
+from adapters.storage.sql.row_mapper import RowMapper, enum_converter, for_update
+from adapters.storage.sql.tables import device_claims
 from domain.kernel.ids import AccountId, ClaimId, ProvisioningCodeId
-from domain.provisioning.model import ClaimStatus, ProvisioningClaim, ProvisioningCode
+from domain.provisioning.model import ClaimStatus, ProvisioningClaim
 
-CODE = RowMapper(provisioning_codes, ProvisioningCode, {"profile": enum_converter(FirmwareProfile), "tags": JSON_TUPLE})
 CLAIM = RowMapper(device_claims, ProvisioningClaim, {"status": enum_converter(ClaimStatus)})
-
-p, c = provisioning_codes.c, device_claims.c
+c = device_claims.c
 _OF_CODE = c.code_id == bindparam("at_code")
-
-_OWN = p.code_hash == bindparam("at_hash")
-_PROJECT = projects.c.project_id == select(p.project_id).where(_OWN).scalar_subquery()
-_DEVICE_TYPE = device_types.c.device_type_id == select(p.device_type_id).where(_OWN).scalar_subquery()
-_MAKER = memberships.c.membership_id == select(p.created_by).where(_OWN).scalar_subquery()
-_LOCKS_OF_PARENTS = (
-    select(projects.c.project_id).where(_PROJECT).with_for_update(read=True, key_share=True),
-    select(device_types.c.device_type_id).where(_DEVICE_TYPE).with_for_update(read=True, key_share=True),
-    select(memberships.c.membership_id).where(_MAKER).with_for_update(read=True),
-)
-"""On PostgreSQL, what a code is deleted or changed with is locked before the code: who deletes it locks in that order, too."""
-
-CODES = AccountEntityStatements(CODE, "code_id")
-FIND_CODE = for_update(CODE.select().where(p.code_hash == bindparam("at_hash")))
-SET_CLAIMED = CODES.save.values(claimed_count=bindparam("at_count", type_=p.claimed_count.type))
-
 CLAIMS = AccountEntityStatements(CLAIM, "claim_id")
 SAVE_CLAIM = CLAIMS.save.returning(c.seq)
 FIND_CLAIM = for_update(CLAIM.select().where(_OF_CODE, c.hardware_id == bindparam("at_hardware")))
@@ -48,19 +29,6 @@ LIST_CLAIMS = {
     (True, True): _WITH_STATUS.where(c.seq < _BEFORE),
 }
 """By whether a status, and whether a claim to begin after, is given."""
-
-
-class SqlProvisioningCodeRepository(AccountEntityRepository[ProvisioningCode]):
-    statements = CODES
-
-    async def find_by_hash_for_update(self, code_hash: bytes) -> ProvisioningCode | None:
-        if self._takes_locks:
-            for lock in _LOCKS_OF_PARENTS:
-                await self._session.read(lock, at_hash=code_hash)
-        return await self._first(CODE, FIND_CODE[self._session.writable], at_hash=code_hash)
-
-    async def set_claimed_count(self, code_id: ProvisioningCodeId, count: int) -> None:
-        await self._session.write(SET_CLAIMED, at_id=code_id, at_count=count)
 
 
 class SqlProvisioningClaimRepository(SqlRepository):

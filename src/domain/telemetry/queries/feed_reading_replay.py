@@ -43,7 +43,7 @@ class MissedReadingsReplay:
 
 
 @service
-class MissedReadingService:
+class FeedReadingReplayService:
     """`overlap_s`: by how much a batch may be stored later than others that have the same store time, because several
     instances store batches at the same time. `moved_before_ms`: older readings may be in another store."""
 
