@@ -99,44 +99,42 @@ class ReferenceDeviceState:
         for tracked in self.rules:
             tracked.due_ms = next_deadline_ms(tracked.rule, tracked.state, reports, None)
 
+    def evaluate_rules(self, rules: Sequence[TrackedRule], at_ms: int, result: ReferenceBatchResult) -> None:
+        """Evaluate these rules at one instant, in firing order."""
+        reports = self.last_reports() if rules else {}
+        fired: list[RuleSpec] = []
+        for tracked in rules:
+            before, evaluation = tracked.state, evaluate_rule(tracked.rule, tracked.state, reports, at_ms)
+            tracked.state = evaluation.state
+            winner = find_winner(tracked.rule, fired) if evaluation.wants_to_fire else None
+            if evaluation.in_cooldown or winner is not None:
+                winner_no = None if winner is None else winner.rule_no
+                result.rule_suppressions.append(RuleSuppression(self.number, tracked.rule.rule_no, at_ms, winner_no))
+            elif evaluation.wants_to_fire:
+                tracked.state = replace(evaluation.state, last_fired_ms=at_ms)
+                fired.append(tracked.rule)
+                result.rule_firings.append(RuleFiring(self.number, tracked.rule.rule_no, at_ms))
+            if tracked.state != before:
+                result.rule_transitions.append(_rule_transition(self, tracked, before, at_ms))
+            tracked.due_ms = next_deadline_ms(tracked.rule, tracked.state, reports, at_ms)
 
-def evaluate_rules(device: ReferenceDeviceState, rules: Sequence[TrackedRule], at_ms: int, result: ReferenceBatchResult) -> None:
-    """Evaluate these rules at one instant, in firing order."""
-    reports = device.last_reports() if rules else {}
-    fired: list[RuleSpec] = []
-    for tracked in rules:
-        before, evaluation = tracked.state, evaluate_rule(tracked.rule, tracked.state, reports, at_ms)
-        tracked.state = evaluation.state
-        winner = find_winner(tracked.rule, fired) if evaluation.wants_to_fire else None
-        if evaluation.in_cooldown or winner is not None:
-            winner_no = None if winner is None else winner.rule_no
-            result.rule_suppressions.append(RuleSuppression(device.number, tracked.rule.rule_no, at_ms, winner_no))
-        elif evaluation.wants_to_fire:
-            tracked.state = replace(evaluation.state, last_fired_ms=at_ms)
-            fired.append(tracked.rule)
-            result.rule_firings.append(RuleFiring(device.number, tracked.rule.rule_no, at_ms))
-        if tracked.state != before:
-            result.rule_transitions.append(_rule_transition(device, tracked, before, at_ms))
-        tracked.due_ms = next_deadline_ms(tracked.rule, tracked.state, reports, at_ms)
-
-
-def shift_device(device: ReferenceDeviceState, step_ms: int, now_ms: int, result: ReferenceBatchResult) -> None:
-    """Move everything that counts from an arrival. The times of readings stay: they are stored, or the device's."""
-    if device.newest_ms is not None:
-        device.arrived_ms += step_ms
-    if device.late_since_ms is not None:
-        device.late_since_ms += step_ms
-    if device.newest_ms is not None and device.newest_ms > now_ms:
-        device.late_since_ms = now_ms - MAX_AHEAD_MS  # the newest time is of the clock as it was: not believed
-    for metric in device.metrics.values():
-        if metric.last_report is not None:
-            metric.last_report = replace(metric.last_report, arrived_ms=metric.last_report.arrived_ms + step_ms)
-    for tracked in device.rules:
-        before, tracked.state = tracked.state, shift_state(tracked.rule, tracked.state, step_ms, now_ms)
-        if tracked.due_ms is not None:
-            tracked.due_ms += step_ms
-        if tracked.state != before:
-            result.rule_transitions.append(_rule_transition(device, tracked, before, now_ms))
+    def shift_clock(self, step_ms: int, now_ms: int, result: ReferenceBatchResult) -> None:
+        """Move everything that counts from an arrival. The times of readings stay: they are stored, or the device's."""
+        if self.newest_ms is not None:
+            self.arrived_ms += step_ms
+        if self.late_since_ms is not None:
+            self.late_since_ms += step_ms
+        if self.newest_ms is not None and self.newest_ms > now_ms:
+            self.late_since_ms = now_ms - MAX_AHEAD_MS  # the newest time is of the clock as it was: not believed
+        for metric in self.metrics.values():
+            if metric.last_report is not None:
+                metric.last_report = replace(metric.last_report, arrived_ms=metric.last_report.arrived_ms + step_ms)
+        for tracked in self.rules:
+            before, tracked.state = tracked.state, shift_state(tracked.rule, tracked.state, step_ms, now_ms)
+            if tracked.due_ms is not None:
+                tracked.due_ms += step_ms
+            if tracked.state != before:
+                result.rule_transitions.append(_rule_transition(self, tracked, before, now_ms))
 
 
 def _rule_transition(device: ReferenceDeviceState, tracked: TrackedRule, before: RuleState, at_ms: int) -> RuleTransition:

@@ -29,13 +29,7 @@ from domain.telemetry.engine.payload_parser import (
     ParsedTelemetryMessage,
     parse_payload,
 )
-from domain.telemetry.engine.reference_device_state import (
-    ReferenceDeviceState,
-    ReferenceMetricState,
-    TrackedRule,
-    evaluate_rules,
-    shift_device,
-)
+from domain.telemetry.engine.reference_device_state import ReferenceDeviceState, ReferenceMetricState, TrackedRule
 from domain.telemetry.engine.reference_result import ReferenceBatchResult
 
 MAX_SEARCHED = 2_048
@@ -137,7 +131,7 @@ class ReferenceEngine:
         result = ReferenceBatchResult()
         self._old_stamps = range(now_ms - step_ms - MAX_QUEUED_MS, now_ms)
         for device_no, device in sorted(self._devices.items()):
-            shift_device(device, step_ms, now_ms, result)
+            device.shift_clock(step_ms, now_ms, result)
             if device.newest_ms is not None and any(watches_silence(tracked.rule) for tracked in device.rules):
                 self._dirty_devices[device_no] = None
         return result
@@ -146,7 +140,7 @@ class ReferenceEngine:
         result = ReferenceBatchResult()
         for _, device in sorted(self._devices.items()):
             due = [tracked for tracked in device.rules if tracked.due_ms is not None and tracked.due_ms <= now_ms]
-            evaluate_rules(device, due, now_ms, result)
+            device.evaluate_rules(due, now_ms, result)
         return result
 
     def next_timer_ms(self) -> int | None:
@@ -219,9 +213,8 @@ class ReferenceEngine:
         result.reading_count += len(accepted)
         time = message.time
         ahead_ms = None if time.reported_ms is None else time.reported_ms - time.ts_ms
-        packed = reading_packing.pack_readings(
-            ((device.metrics[name].number, value) for name, value in accepted.items()), ahead_ms
-        )
+        numbered = ((device.metrics[name].number, value) for name, value in accepted.items())
+        packed = reading_packing.pack_readings(numbered, ahead_ms)
         result.rows.append((device.number, time.ts_ms, reading_packing.row_digest(packed), packed))
         if device.watched:
             result.watched_readings += [
@@ -242,7 +235,7 @@ class ReferenceEngine:
         if not is_replayed:
             result.not_replayed[device.number] = None
         if not is_late:
-            evaluate_rules(device, device.rules, arrived_ms, result)
+            device.evaluate_rules(device.rules, arrived_ms, result)
 
     def _register_metrics(
         self, device: ReferenceDeviceState, message: ParsedTelemetryMessage, result: ReferenceBatchResult
