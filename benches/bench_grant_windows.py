@@ -9,12 +9,12 @@ from datetime import UTC, datetime
 import pytest
 from dateutil import tz
 
-from adapters.engine.native_grant_evaluator import NativeWindowAndRateEvaluator, read_tzif
-from adapters.engine.reference_grant_evaluator import ReferenceWindowAndRateEvaluator
-from domain.grants.grant_window import GrantWindow
+from adapters.engine.native_grant_window_and_rate_evaluator import NativeGrantWindowAndRateEvaluator, read_tzif
+from adapters.engine.reference_grant_window_and_rate_evaluator import ReferenceGrantWindowAndRateEvaluator
+from domain.grants.grant_window import WeeklyGrantWindow
 
 Cpu = Callable[[Callable[[], object], int], float]
-WINDOW = GrantWindow(frozenset({1, 2, 3, 4, 5}), 480, 1_080, "Europe/Berlin")
+WINDOW = WeeklyGrantWindow(frozenset({1, 2, 3, 4, 5}), 480, 1_080, "Europe/Berlin")
 _CHANCE = random.Random(5)
 INSTANTS = sorted(1_790_000_000_000 + _CHANCE.randrange(30 * 86_400_000) for _ in range(20_000))
 
@@ -28,7 +28,7 @@ def with_dateutil(at_ms: int) -> bool:
 def test_is_open(cpu: Cpu, contender: str) -> None:
     from adapters.engine import _native
 
-    native, reference = NativeWindowAndRateEvaluator(), ReferenceWindowAndRateEvaluator()
+    native, reference = NativeGrantWindowAndRateEvaluator(), ReferenceGrantWindowAndRateEvaluator()
     days = sum(1 << day for day in WINDOW.days)
     compiled = _native.Window(days, WINDOW.from_minute, WINDOW.to_minute, read_tzif(WINDOW.timezone), WINDOW.timezone)
     is_open_at: Callable[[int], bool] = {

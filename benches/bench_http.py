@@ -25,13 +25,13 @@ from quart import Quart, Response
 from adapters.crypto.access_tokens import ALGORITHM, AUDIENCE, ISSUER, JwtAccessTokenCodec
 from adapters.crypto.key_ring import KeyRing
 from adapters.engine import _native
-from adapters.engine.native_grant_evaluator import NativeWindowAndRateEvaluator, read_tzif
-from adapters.engine.reference_grant_evaluator import ReferenceWindowAndRateEvaluator
-from adapters.http.core.quart_application import QuartApplication
+from adapters.engine.native_grant_window_and_rate_evaluator import NativeGrantWindowAndRateEvaluator, read_tzif
+from adapters.engine.reference_grant_window_and_rate_evaluator import ReferenceGrantWindowAndRateEvaluator
+from adapters.http.core.trimmed_quart import QuartApplication
 from domain.accounts.model import Membership
-from domain.grants.grant_window import GrantWindow
+from domain.grants.grant_window import WeeklyGrantWindow
 from domain.grants.model import Grant, GrantSubject, Scope
-from domain.grants.policy import AuthorizationRequest, filter_applicable
+from domain.grants.policy import GrantCheckRequest, filter_applicable
 from domain.kernel.caller import Role
 from domain.kernel.ids import AccountId, DeviceId, GrantId, KeyId, MembershipId, SessionId, UserId
 from support.ports import free_ports
@@ -41,7 +41,7 @@ NOW_MS = 1_800_000_000_000
 CALLS = 10_000
 CONNECTIONS, REQUESTS, ROUNDS = 8, 1_600, 5
 DEVICES = 40
-OFFICE_HOURS = GrantWindow(frozenset({1, 2, 3, 4, 5}), 480, 1_080, "Europe/Berlin")
+OFFICE_HOURS = WeeklyGrantWindow(frozenset({1, 2, 3, 4, 5}), 480, 1_080, "Europe/Berlin")
 GRANT = Grant(
     GrantId("grt_1"),
     AccountId("acc_1"),
@@ -61,8 +61,8 @@ GRANT = Grant(
 @pytest.mark.parametrize("windows", ["native", "reference"])
 def bench_five_checks_of_a_grant(cpu: Callable[..., float], windows: str) -> None:
     """Command, scope, expiry, window; the window is checked by the extension."""
-    evaluator = NativeWindowAndRateEvaluator() if windows == "native" else ReferenceWindowAndRateEvaluator()
-    request, grants = AuthorizationRequest("ON", False), [GRANT]
+    evaluator = NativeGrantWindowAndRateEvaluator() if windows == "native" else ReferenceGrantWindowAndRateEvaluator()
+    request, grants = GrantCheckRequest("ON", False), [GRANT]
     cpu(lambda: [filter_applicable(grants, request, NOW_MS + at, evaluator) for at in range(CALLS)], CALLS)
 
 

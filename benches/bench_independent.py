@@ -24,7 +24,7 @@ from adapters.engine import _native
 from adapters.engine.native_engine import NativeEngine
 from c_lower_bound import lower_bound
 from domain.kernel.columnar_records import read_column
-from domain.telemetry.engine.reference_batch import InMemoryTelemetryBatch
+from domain.telemetry.engine.in_memory_telemetry_batch import InMemoryTelemetryBatch
 from domain.telemetry.engine.reference_engine import ReferenceEngine
 from domain.telemetry.reading_packing import CheckpointMetricValue, pack_latest
 from independent_fleet import METRICS, NOW_MS, Device, Message, device, devices, messages, payload

@@ -17,8 +17,8 @@ import pytest
 
 from adapters.engine import _native
 from adapters.engine.native_engine import NativeEngine
-from domain.rules.model import Comparator, RuleCondition, RuleSpec
-from domain.telemetry.engine.reference_batch import InMemoryTelemetryBatch
+from domain.rules.model import Comparator, EngineRule, RuleCondition
+from domain.telemetry.engine.in_memory_telemetry_batch import InMemoryTelemetryBatch
 from domain.telemetry.engine.reference_engine import ReferenceEngine
 from domain.telemetry.reading_packing import CheckpointMetricValue, pack_latest
 from support import other_rule_libraries
@@ -37,14 +37,14 @@ if os.environ.get("LATCHBOARD_BENCH_MILLION"):
     FLEETS.append((1_000_000, 5))
 
 
-def rules_of(device_no: int, count: int) -> list[RuleSpec]:
+def rules_of(device_no: int, count: int) -> list[EngineRule]:
     chance = random.Random(device_no)
     return [_rule(chance, (device_no - 1) * count + place + 1, place) for place in range(count)]
 
 
-def _rule(chance: random.Random, rule_no: int, place: int) -> RuleSpec:
+def _rule(chance: random.Random, rule_no: int, place: int) -> EngineRule:
     conditions = tuple(_condition(chance, METRICS[(place + k) % 5], SIDES[(place + k) % 4]) for k in range(2))
-    return RuleSpec(rule_no, conditions, COMMANDS[place % 5])
+    return EngineRule(rule_no, conditions, COMMANDS[place % 5])
 
 
 def _condition(chance: random.Random, metric: str, side: Comparator) -> RuleCondition:

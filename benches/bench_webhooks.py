@@ -37,8 +37,8 @@ from app.workers.wake_event import WakeEvent
 from domain.devices.model import Device
 from domain.kernel.clock import WallAndSteadyTime
 from domain.kernel.ids import EventId
-from domain.webhooks.attempts import InFlightDelivery
 from domain.webhooks.deleted_webhook_cleanup import DeletedWebhookCleanup
+from domain.webhooks.in_flight_delivery import InFlightDelivery
 from domain.webhooks.model import WebhookDelivery, WebhookDeliveryState
 from domain.webhooks.ports import WebhookRequest, WebhookResponse
 from support.webhook_world import MovableClock, WebhookWorld

@@ -19,7 +19,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from adapters.engine import native_chain_hasher
-from adapters.id_generator import RandomIdGenerator
+from adapters.id_and_secret_generator import RandomIdGenerator
 from adapters.storage.sql.bulk_statements import bulk_insert
 from adapters.storage.sql.repositories import events as repository
 from adapters.storage.sql.tables import events as table

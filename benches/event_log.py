@@ -26,14 +26,14 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "tests"))
 
 from sqlalchemy import text
 
-from adapters.id_generator import RandomIdGenerator
+from adapters.id_and_secret_generator import RandomIdGenerator
 from adapters.storage.sql.database import SqlDatabase
 from adapters.storage.sql.repositories import event_retention
 from adapters.storage.sql.repositories import events as queries
 from adapters.storage.sql.repositories.event_writer_numbers import RESERVE_POSITIONS
 from adapters.storage.sql.repository_session import POSTGRES, SQLITE
 from domain.accounts.model import Account
-from domain.events.domain_event_recorder import DomainEventRecorder
+from domain.events.domain_event_recorder import DomainEventDispatcher
 from domain.events.event_log_cursor import EventLogCursor
 from domain.events.model import Event
 from domain.kernel.ids import AccountId, DeviceId, EventId, IdPrefix
@@ -89,7 +89,7 @@ def event(number: int, ids: RandomIdGenerator) -> Event:
 async def opened(url: str) -> tuple[SqlDatabase, Any]:
     database = SqlDatabase(url)
     await database.start()
-    return database, database.unit_of_work(DomainEventRecorder(ids=RandomIdGenerator(), observers=[], feed=Unheard()))
+    return database, database.unit_of_work(DomainEventDispatcher(ids=RandomIdGenerator(), observers=[], feed=Unheard()))
 
 
 async def load(url: str, count: int) -> None:

@@ -11,7 +11,7 @@ import random
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-from domain.rules.model import Comparator, RuleCondition, RuleSpec
+from domain.rules.model import Comparator, EngineRule, RuleCondition
 
 MEASURES = (
     "temperature", "humidity", "pressure_hpa", "battery_voltage", "signal_strength", "soil_moisture", "flow_rate", "illuminance",
@@ -37,7 +37,7 @@ class Device:
 
     number: int
     metrics: tuple[int, ...]
-    rules: tuple[RuleSpec, ...]
+    rules: tuple[EngineRule, ...]
 
 
 def device(number: int) -> Device:
@@ -50,9 +50,9 @@ def device(number: int) -> Device:
     return Device(number, tuple(own), rules)
 
 
-def _rule(chance: random.Random, rule_no: int, place: int, measures: list[int], state: int) -> RuleSpec:
+def _rule(chance: random.Random, rule_no: int, place: int, measures: list[int], state: int) -> EngineRule:
     conditions = tuple(_condition(chance, chance.choice(COMPARATORS), chance.choice(measures), state) for _ in range(2))
-    return RuleSpec(rule_no, conditions, COMMANDS[place], enabled=chance.random() >= 0.1)
+    return EngineRule(rule_no, conditions, COMMANDS[place], enabled=chance.random() >= 0.1)
 
 
 def _condition(chance: random.Random, comparator: Comparator, measure: int, state: int) -> RuleCondition:

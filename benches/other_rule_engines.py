@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 
-from domain.rules.model import RuleCondition, RuleSpec, in_firing_order
+from domain.rules.model import EngineRule, RuleCondition, in_firing_order
 from independent_fleet import METRICS, Device, Message
 
 Run = Callable[[Sequence[Message]], list[int]]
@@ -23,7 +23,7 @@ def _orjson_loads() -> Callable[[bytes], Any]:
     return loads
 
 
-def _rules(device: Device) -> list[RuleSpec]:
+def _rules(device: Device) -> list[EngineRule]:
     return in_firing_order([rule for rule in device.rules if rule.enabled])
 
 

@@ -15,7 +15,7 @@ from contextlib import contextmanager
 
 import msgspec
 
-from domain.events.access_changes import is_access_change
+from domain.events.access_changing_kinds import is_access_change
 from domain.events.event_log_cursor import EventLogCursor
 from domain.events.feed_model import FeedFilter, FeedFrame
 from domain.events.model import Event

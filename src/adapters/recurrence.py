@@ -16,7 +16,7 @@ from zoneinfo import ZoneInfo
 
 from dateutil.rrule import rrule
 
-from adapters.recurrence_rule import FIXED_STEPS, RecurrenceError, RecurrenceRule, parse_rule
+from adapters.rrule_parser import FIXED_STEPS, RecurrenceError, RecurrenceRule, parse_rule
 from domain.kernel.errors import FieldError
 
 MIN_INTERVAL = timedelta(minutes=1)

@@ -12,7 +12,7 @@ from adapters.engine.native_engine import NativeEngine
 from domain.rules.model import RuleState
 from domain.rules.telemetry_engine_port import TelemetryEngine
 from domain.telemetry import reading_packing
-from domain.telemetry.engine.reference_batch import InMemoryTelemetryBatch
+from domain.telemetry.engine.in_memory_telemetry_batch import InMemoryTelemetryBatch
 from domain.telemetry.engine.reference_engine import ReferenceEngine
 from support.engine import DEVICE, EngineDriver, ingest_batch, ms, rule
 

@@ -11,10 +11,17 @@ import pytest
 
 from adapters.mqtt.embedded_broker_settings import BrokerListenAddress, EmbeddedBrokerSettings
 from adapters.mqtt.embedded_link import EmbeddedDeviceLink
+from adapters.mqtt.leader_only_device_link import StandbyDeviceLink
 from adapters.mqtt.null_link import NullDeviceLink
-from adapters.mqtt.standby_link import StandbyDeviceLink
 from domain.devices.device_codec import OutboundMessage
-from domain.devices.device_link import TAKEN_OVER, DeviceConnected, DeviceDisconnected, DeviceLink, InboundMessage, PublishResult
+from domain.devices.device_link import (
+    TAKEN_OVER,
+    DeviceBrokerLink,
+    DeviceConnected,
+    DeviceDisconnected,
+    InboundMessage,
+    PublishResult,
+)
 from domain.kernel.errors import Unavailable
 from support.link_world import World, consuming, open_world
 from support.waiting import TIMEOUT_S
@@ -69,7 +76,7 @@ async def test_a_connection_that_another_instance_has_taken_over_is_closed_and_s
 
 
 @pytest.mark.parametrize("make", [NullDeviceLink, lambda: StandbyDeviceLink(NullDeviceLink())], ids=["null", "standby"])
-async def test_a_link_without_devices_reaches_none_and_accepts_none(make: Callable[[], DeviceLink]) -> None:
+async def test_a_link_without_devices_reaches_none_and_accepts_none(make: Callable[[], DeviceBrokerLink]) -> None:
     link = make()
     await link.start()
     await link.upsert_credentials("dev_1", 1, "p" * 32, "native")

@@ -10,7 +10,7 @@ import pytest
 
 from domain.kernel.errors import Unavailable
 from domain.kernel.ids import DeviceId
-from domain.telemetry.old_reading_store import ArchivedMessage, DeviceKey
+from domain.telemetry.old_reading_store import ArchivedMessageReadings, DeviceKey
 from support.clickhouse import NEEDS_CHDB, ClickHouseServer, MemoryReadingStore, create_store, running_server
 
 NOW = 1_790_000_000_000
@@ -40,25 +40,25 @@ def device() -> DeviceKey:
     return number, DeviceId(f"dev_{number}")
 
 
-def a_message(at_ms: int, digest: int = 7, **readings: Any) -> ArchivedMessage:
-    return ArchivedMessage(at_ms, digest, None, tuple(readings.items()))
+def a_message(at_ms: int, digest: int = 7, **readings: Any) -> ArchivedMessageReadings:
+    return ArchivedMessageReadings(at_ms, digest, None, tuple(readings.items()))
 
 
-async def everything(store: Any, device: DeviceKey, *, newest_first: bool = True) -> list[ArchivedMessage]:
+async def everything(store: Any, device: DeviceKey, *, newest_first: bool = True) -> list[ArchivedMessageReadings]:
     return list(await store.list_page(device, 0, END, 1_000, None, newest_first=newest_first))
 
 
 async def test_a_message_comes_back_as_it_was(store: Any, device: DeviceKey) -> None:
     text = "grün\"'\\ {x:String}\n\t\0 🚰"
     values = {"on": True, "off": False, "whole": 5.0, "zero": -0.0, "small": 5e-324, "big": 1.7976931348623157e308, text: text}
-    written = ArchivedMessage(NOW, -(2**31), 86_400_000, tuple(values.items()))
+    written = ArchivedMessageReadings(NOW, -(2**31), 86_400_000, tuple(values.items()))
     await store.add_many([(device, written)])
     [read] = await everything(store, device)
     assert (read, [repr(value) for _, value in read.readings]) == (written, [repr(value) for value in values.values()])
 
 
 async def test_a_message_that_has_a_metric_twice_keeps_both(store: Any, device: DeviceKey) -> None:
-    written = ArchivedMessage(NOW, 1, None, (("power", 1.5), ("power", 2.5)))
+    written = ArchivedMessageReadings(NOW, 1, None, (("power", 1.5), ("power", 2.5)))
     await store.add_many([(device, written)])
     assert await everything(store, device) == [written]
 
@@ -76,7 +76,7 @@ async def test_a_message_that_is_added_again_is_there_once(store: Any, device: D
 async def test_pages_have_every_message_once_in_the_order_of_the_keys(store: Any, device: DeviceKey, newest_first: bool) -> None:
     messages = [a_message(NOW + at // 3, at * 7 % 5 - 2, power=float(at)) for at in range(20)]
     await store.add_many([(device, each) for each in messages])
-    found: list[ArchivedMessage] = []
+    found: list[ArchivedMessageReadings] = []
     after = None
     while page := await store.list_page(device, 0, END, 3, after, newest_first=newest_first):
         found += page

@@ -11,8 +11,8 @@ import pytest
 
 from adapters.crypto.audit_seal_keys import Ed25519AuditSealKeyProvider, is_signed_by
 from adapters.crypto.key_ring import KeyRing
-from domain.audit.export import AuditExporter
-from domain.audit.export_selection import EVERYTHING, AuditSelection
+from domain.audit.export import AuditExportGenerator
+from domain.audit.export_by_time_or_command_story import EVERYTHING, AuditSelection
 from domain.audit.verify import AuditVerificationError, AuditVerificationReport, AuditVerifier
 from domain.events.hash_chain import NO_HASH, digest_of, link
 from domain.kernel.canonical_json import canonical_json
@@ -32,7 +32,7 @@ async def append(world: StoredAccount, count: int, **changes: Any) -> list[Any]:
 
 
 async def export(world: StoredAccount, selection: AuditSelection = EVERYTHING, **more: Any) -> list[str]:
-    exporter = AuditExporter(uow=world.uow, clock=ManualClock(NOW))
+    exporter = AuditExportGenerator(uow=world.uow, clock=ManualClock(NOW))
     return [line async for line in exporter.lines(world.account.account_id, selection, **more)]
 
 

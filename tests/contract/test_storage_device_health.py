@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from domain.devices.health import DeviceHealth, DroppedMessages, LastDroppedMessage, NewDeviceConnections
+from domain.devices.health import DeviceHealth, DroppedMessages, LastDroppedMessage, NewConnectionsSummary
 from support.storage import NOW, StoredAccount, a_device
 
 HOUR = 3_600_000
@@ -13,9 +13,9 @@ async def test_health_is_collected_field_by_field(world: StoredAccount) -> None:
     async with world.uow.write() as tx:
         await tx.device_health.set_clock_offsets({no: -1_500})
     async with world.uow.write() as tx:
-        await tx.device_health.add_connections({no: NewDeviceConnections(2, 256)})
+        await tx.device_health.add_connections({no: NewConnectionsSummary(2, 256)})
         await tx.device_health.set_firmware({no: "1.2.0", no + 1: "9"})
-        await tx.device_health.add_connections({no: NewDeviceConnections(1, None), no + 1: NewDeviceConnections(1, 1024)})
+        await tx.device_health.add_connections({no: NewConnectionsSummary(1, None), no + 1: NewConnectionsSummary(1, 1024)})
     async with world.uow.write() as tx:
         await tx.device_health.add_drops([DroppedMessages(no, "MALFORMED", 1, NOW), DroppedMessages(no, "FUTURE", 2, NOW - 1)])
     async with world.uow.read() as tx:

@@ -5,8 +5,8 @@ from __future__ import annotations
 from dataclasses import replace
 
 from domain.approvals.model import ApprovalStatus, Requester
-from domain.grants.grant_window import GrantWindow
-from domain.grants.model import ApiKeyReadAccess, GrantSubject, Scope
+from domain.grants.grant_window import WeeklyGrantWindow
+from domain.grants.model import ApiKeyReadGrant, GrantSubject, Scope
 from support.storage import NOW, StoredAccount, a_device, a_grant, a_key, an_approval, new_id
 
 
@@ -17,7 +17,7 @@ async def test_a_grant_comes_back_as_it_went_in(world: StoredAccount) -> None:
         assert await tx.grants.get_for_update(world.account.account_id, grant.grant_id) == grant
         assert await tx.grants.get_for_update(new_id("acc"), grant.grant_id) is None
         changed = replace(
-            grant, commands=("*",), scope=Scope.FULL, window=GrantWindow(), rate_limit_per_minute=None, expires_ms=5
+            grant, commands=("*",), scope=Scope.FULL, window=WeeklyGrantWindow(), rate_limit_per_minute=None, expires_ms=5
         )
         await tx.grants.save(changed)
         assert await tx.grants.get_for_update(world.account.account_id, grant.grant_id) == changed
@@ -57,12 +57,12 @@ async def test_read_access_is_listed_by_keys_and_by_devices(world: StoredAccount
         )
         await tx.grants.add(a_grant(world, subject=GrantSubject(membership_id=world.membership.membership_id)))
         here, around = world.device.device_id, world.project.project_id
-        mine = [ApiKeyReadAccess(world.key.key_id, here, None, NOW + 1), ApiKeyReadAccess(world.key.key_id, here, None, None)]
-        wide = ApiKeyReadAccess(second.key_id, None, around, None)
+        mine = [ApiKeyReadGrant(world.key.key_id, here, None, NOW + 1), ApiKeyReadGrant(world.key.key_id, here, None, None)]
+        wide = ApiKeyReadGrant(second.key_id, None, around, None)
         assert set(await tx.grants.list_read_access_by_keys([world.key.key_id, second.key_id, new_id("key")])) == {*mine, wide}
         assert set(await tx.grants.list_read_access_by_devices([here, new_id("dev")])) == {
             *mine,
-            ApiKeyReadAccess(expired.key_id, here, None, NOW),
+            ApiKeyReadGrant(expired.key_id, here, None, NOW),
             wide,
         }
         assert not await tx.grants.list_read_access_by_keys([])

@@ -12,7 +12,7 @@ import pytest
 import pytest_asyncio
 
 from domain.grants.authorizer import AccessPermit, AutomationPermissionRequest
-from domain.grants.policy import AuthorizationRequest
+from domain.grants.policy import GrantCheckRequest
 from domain.kernel.caller import Role, SystemCaller
 from domain.kernel.ids import DeviceId, DeviceTypeId, GrantId, MembershipId
 from support.two_instances import DATABASES, NEW_DEVICE, TwoInstances, concurrent_change, two_instances
@@ -174,7 +174,7 @@ async def test_a_demotion_waits_for_what_an_automation_of_the_member_is_about_to
         await services.authorizer.authorize(tx, caller, device, command="ON", is_query=False, now_ms=now_ms)
         await others_come()
         [request] = await services.authorizer.authorize_many(
-            tx, [AutomationPermissionRequest(caller, device, AuthorizationRequest("ON", False))], now_ms
+            tx, [AutomationPermissionRequest(caller, device, GrantCheckRequest("ON", False))], now_ms
         )
         assert isinstance(request, AccessPermit)
 

@@ -14,7 +14,7 @@ import pytest
 from websockets.exceptions import ConnectionClosed
 
 from adapters.storage.sql.database import SqlDatabase
-from adapters.storage.sql.postgres.leader_lock import DeviceLeaderLock, LeadershipLostError
+from adapters.storage.sql.postgres.leader_lock import DeviceLeaderLock, LeadershipTakenOverError
 from adapters.storage.sql.postgres.listen_notify import PostgresListener
 from app.runtime.worker_supervisor import WorkerSupervisor
 from app.workers.event_log_follower import EventLogFollower
@@ -35,7 +35,7 @@ pytestmark = pytest.mark.skipif(not postgres.available(), reason="needs PostgreS
 
 
 class RecordedChanges:
-    """A `PeerChangeHandler` that only records the events."""
+    """A `OtherInstanceEventHandler` that only records the events."""
 
     def __init__(self) -> None:
         self.events: list[Event] = []
@@ -241,7 +241,7 @@ async def test_the_devices_belong_to_one_instance_and_pass_to_the_next_when_its_
     await asyncio.wait([waiting])
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr("adapters.storage.sql.postgres.leader_lock.REACQUIRE_TRIES", 2)
-        with pytest.raises(LeadershipLostError, match="wait beside the other"):
+        with pytest.raises(LeadershipTakenOverError, match="wait beside the other"):
             await first.open()
     await second.close()
 

@@ -13,7 +13,7 @@ import pytest
 from domain.devices.model import Device
 from domain.ingest.ingest_result_writer import IngestResult, IngestResultWriter
 from domain.ingest.metric_numbering import assign_metric_numbers
-from domain.telemetry.engine.reference_batch import InMemoryTelemetryBatch
+from domain.telemetry.engine.in_memory_telemetry_batch import InMemoryTelemetryBatch
 from domain.telemetry.engine.reference_engine import ReferenceEngine
 from domain.telemetry.queries import feed_reading_replay
 from domain.telemetry.retention import RetentionPeriods, RetentionService

@@ -16,7 +16,7 @@ from adapters.http.core.caller_authentication import AllowedCallers, current_cal
 from adapters.http.core.middleware import HttpSettings
 from adapters.http.core.operation import ApiBlueprint
 from adapters.http.core.request_handling import HandlerResult
-from adapters.http.core.schemas import DisplayName, QueryParameters, RequestBody, ResponseModel
+from adapters.http.core.schemas import DisplayName, QueryParametersModel, RequestBody, ResponseModel
 from domain.kernel.errors import RateLimited, Unavailable, VersionMismatch
 from support.http import HttpClient, HttpWorld, listening, serving
 from support.waiting import TIMEOUT_S
@@ -29,7 +29,7 @@ class Thing(RequestBody):
     texts: list[str] | None = None
 
 
-class Paging(QueryParameters):
+class Paging(QueryParametersModel):
     limit: int = Field(default=50, ge=1, le=200)
     kind: list[str] | None = None
 

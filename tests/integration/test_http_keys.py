@@ -9,7 +9,7 @@ import pytest
 from adapters.http.core.caller_authentication import AllowedCallers, current_caller
 from adapters.http.core.operation import ApiBlueprint
 from domain.devices.model import Device, DeviceMetadata, DeviceStatus, FirmwareProfile
-from domain.grants.grant_window import GrantWindow
+from domain.grants.grant_window import WeeklyGrantWindow
 from domain.grants.model import Grant, GrantSubject, Scope
 from domain.kernel.ids import DeviceId, GrantId, KeyId
 from support.http import HttpClient, HttpWorld, serving
@@ -163,7 +163,7 @@ async def _grant(http: HttpClient, key_id: KeyId) -> None:
                     commands=("ON",),
                     scope=Scope.WRITE,
                     expires_ms=now_ms + 3_600_000,
-                    window=GrantWindow(),
+                    window=WeeklyGrantWindow(),
                     rate_limit_per_minute=5,
                     created_ms=now_ms,
                     created_by="",

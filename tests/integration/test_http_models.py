@@ -7,7 +7,7 @@ from dataclasses import dataclass
 import pytest
 from pydantic import ValidationError
 
-from adapters.http.core.schemas import QueryParameters, ResponseModel, Timestamp, TimestampText
+from adapters.http.core.schemas import QueryParametersModel, ResponseModel, Timestamp, TimestampText
 
 
 @dataclass(frozen=True)
@@ -36,7 +36,7 @@ class WholeReply(ResponseModel):
     size: int
 
 
-class WholeQuery(QueryParameters):
+class WholeQuery(QueryParametersModel):
     name: str = "n"
     expires_at: TimestampText | None = None
 

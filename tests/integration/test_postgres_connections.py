@@ -10,7 +10,7 @@ import asyncpg
 import pytest
 from sqlalchemy import text
 
-from adapters.storage.errors import SingleStatementReadError, TransactionClosedError
+from adapters.storage.errors import SecondReadStatementError, TransactionClosedError
 from adapters.storage.sql import SqlDatabase, tables
 from adapters.storage.sql.bulk_statements import bulk_insert
 from adapters.storage.sql.postgres import backend, pool
@@ -130,7 +130,7 @@ async def test_a_read_of_one_statement_is_one_and_has_no_transaction_around_it(t
     async with storage.open_storage("postgres", tmp_path, pool_size=1) as uow:
         async with uow.read(one_statement=True) as tx:
             assert not await tx.accounts.has_any()
-            with pytest.raises(SingleStatementReadError):
+            with pytest.raises(SecondReadStatementError):
                 await tx.accounts.has_any()
         async with uow.write() as tx:
             await tx.accounts.add(storage.an_account())

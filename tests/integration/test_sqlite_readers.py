@@ -15,7 +15,7 @@ from sqlalchemy import text
 
 from adapters.storage.sql.repository_session import LOOK_UP
 from adapters.storage.sql.sqlite.backend import SqliteBackend
-from adapters.storage.sql.sqlite.connection import PipelinedConnection
+from adapters.storage.sql.sqlite.connection import PipelinedSqliteConnection
 from adapters.storage.sql.sqlite.look_up_connection import SqliteLookUpConnection
 from adapters.storage.sql.sqlite.reader_pool import SqliteReaderPool
 from domain.kernel.errors import Unavailable
@@ -66,14 +66,14 @@ async def count_loop_turns(work: asyncio.Future[object]) -> int:
 @pytest.fixture
 def release(monkeypatch: pytest.MonkeyPatch) -> threading.Event:
     """Until it is set, a read of `held()` does not end. The function returns whether it was set in time."""
-    event, execute = threading.Event(), PipelinedConnection.execute
+    event, execute = threading.Event(), PipelinedSqliteConnection.execute
 
-    def prepare(self: PipelinedConnection, sql: str, *params: Any) -> sqlite3.Cursor:
+    def prepare(self: PipelinedSqliteConnection, sql: str, *params: Any) -> sqlite3.Cursor:
         if "held()" in sql:
             self.create_function("held", 0, lambda: event.wait(OPERATION_TIMEOUT_S))
         return execute(self, sql, *params)
 
-    monkeypatch.setattr(PipelinedConnection, "execute", prepare)
+    monkeypatch.setattr(PipelinedSqliteConnection, "execute", prepare)
     return event
 
 

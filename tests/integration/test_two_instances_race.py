@@ -15,7 +15,7 @@ from domain.accounts.model import ClientInfo, LoginFailures
 from domain.kernel.caller import Role, Session
 from domain.kernel.errors import RateLimited, Unauthenticated, ValidationFailed
 from domain.kernel.idempotency import StoredResponse
-from domain.team.operator_accounts import CreatedAccount
+from domain.team.operator_accounts_and_users import CreatedAccount
 from support import postgres
 from support.http import PASSWORD
 from support.in_process_app import InProcessApp

@@ -10,7 +10,7 @@ from quart import Blueprint
 
 from adapters.http.api.events.routes import events_blueprint
 from adapters.http.api.webhooks.routes import webhooks_blueprint
-from domain.audit.export import AuditExporter
+from domain.audit.export import AuditExportGenerator
 from domain.kernel.caller import Role
 from domain.kernel.domain_events import DomainEvent
 from domain.kernel.ids import AccountId, DeviceId
@@ -57,7 +57,7 @@ async def site() -> AsyncIterator[Site]:
     def blueprints(world: HttpWorld) -> list[Blueprint]:
         return [
             webhooks_blueprint(hooks.webhooks, hooks.log),
-            events_blueprint(hooks.events, AuditExporter(uow=hooks.uow, clock=hooks.clock)),
+            events_blueprint(hooks.events, AuditExportGenerator(uow=hooks.uow, clock=hooks.clock)),
         ]
 
     assert isinstance(hooks.uow, MemoryUnitOfWork)

@@ -7,7 +7,7 @@ from typing import Any, cast
 
 import pytest
 
-from app.workers.changes_of_other_instances import PeerChangeHandler
+from app.workers.changes_of_other_instances import OtherInstanceEventHandler
 from domain.events.event_log_cursor import EventLogCursor
 from domain.webhooks.model import Webhook
 from support.webhook_receiver import in_sequence, never_respond, respond, webhook_receiver
@@ -21,7 +21,7 @@ def ignore_change(webhook: Webhook) -> None:
 async def follow(world: WebhookWorld) -> None:
     """What the log follower does with events of other instances."""
     unused = cast("Any", None)
-    peer_changes = PeerChangeHandler(
+    peer_changes = OtherInstanceEventHandler(
         uow=world.uow,
         rules=unused,
         credential_sync=unused,

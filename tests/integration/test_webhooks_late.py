@@ -12,8 +12,8 @@ import pytest
 
 from adapters.storage.sql.database import SqlDatabase
 from domain.kernel.clock import WallAndSteadyTime
-from domain.webhooks.attempts import DeliveryAttemptResult, InFlightDelivery
-from domain.webhooks.delivery import WebhookDeliveryBatch
+from domain.webhooks.delivery_service import WebhookDeliveryBatch
+from domain.webhooks.in_flight_delivery import DeliveryAttemptResult, InFlightDelivery
 from domain.webhooks.model import WebhookDelivery, WebhookDeliveryState
 from domain.webhooks.policy import LEASE_MS
 from domain.webhooks.ports import WebhookResponse

@@ -12,9 +12,9 @@ import random
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 
-from domain.rules.model import Comparator, MatchMode, RuleCondition, RuleSpec, RuleState
+from domain.rules.model import Comparator, EngineRule, MatchMode, RuleCondition, RuleState
 from domain.rules.telemetry_engine_port import BatchResult, RawTelemetryBatch, TelemetryEngine
-from domain.telemetry.engine.reference_batch import InMemoryTelemetryBatch
+from domain.telemetry.engine.in_memory_telemetry_batch import InMemoryTelemetryBatch
 from support.engine import MetricNumbers
 
 CHUNK = 500
@@ -90,7 +90,7 @@ INVALID_PAYLOADS = (
 class Case:
     """`payloads` has one entry per step; None where the device sends nothing."""
 
-    rules: tuple[RuleSpec, ...]
+    rules: tuple[EngineRule, ...]
     payloads: tuple[bytes | None, ...]
 
 
@@ -135,13 +135,13 @@ def _case(chance: random.Random, device_no: int, count: int) -> Case:
     return Case(rules, tuple(_payload(chance, metrics) for _ in range(count)))
 
 
-def _rule(chance: random.Random, rule_no: int, metrics: Sequence[str]) -> RuleSpec:
+def _rule(chance: random.Random, rule_no: int, metrics: Sequence[str]) -> EngineRule:
     conditions = tuple(_condition(chance, metrics) for _ in range(chance.choice((1, 1, 2, 3))))
     command = chance.choice(("ON", "OFF", "FAN"))
     match = MatchMode.ANY if chance.random() < 0.3 else MatchMode.ALL
     if chance.random() < 0.5:
-        return RuleSpec(rule_no, conditions, command, match, priority=chance.choice((100, 50)))
-    return RuleSpec(
+        return EngineRule(rule_no, conditions, command, match, priority=chance.choice((100, 50)))
+    return EngineRule(
         rule_no,
         conditions,
         command,
@@ -227,13 +227,13 @@ class Run:
         results.append(repr(sorted(engine.checkpoint(CHUNK))))
         return results
 
-    def _record(self, result: BatchResult, rules: dict[int, RuleSpec]) -> list[object]:
+    def _record(self, result: BatchResult, rules: dict[int, EngineRule]) -> list[object]:
         parts = [getattr(result, part) for part in PARTS]
         for transition in parts[0]:
             rules[transition.rule_no] = replace(rules[transition.rule_no], state=transition.state)
         return parts
 
-    def _restart(self, engine: TelemetryEngine, chunk: Chunk, rules: dict[int, RuleSpec], now_ms: int) -> TelemetryEngine:
+    def _restart(self, engine: TelemetryEngine, chunk: Chunk, rules: dict[int, EngineRule], now_ms: int) -> TelemetryEngine:
         self._latest |= {device_no: latest for device_no, _, latest in engine.checkpoint(CHUNK)}
         fresh = self._make()
         fresh.add_metric_names(self._numbers.rows)

@@ -10,7 +10,7 @@ import random
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-from domain.rules.model import Comparator, MatchMode, MetricValue, RuleCondition, RuleSpec, RuleState
+from domain.rules.model import Comparator, EngineRule, MatchMode, MetricValue, RuleCondition, RuleState
 
 START_MS = 1_790_000_000_000
 METRICS = ("temperature", "humidity", "mode", "door", "é", 'a"b', "ts", "u", "m")
@@ -96,7 +96,7 @@ class ShiftClock:
 @dataclass(frozen=True)
 class SetRules:
     device_no: int
-    rules: list[RuleSpec]
+    rules: list[EngineRule]
 
 
 @dataclass(frozen=True)
@@ -172,14 +172,14 @@ class _Case:
             return Checkpoint(self._chance.choice((0, 1, 5)))
         return Restart(self._chance.random() < 0.5, self._chance.choice((None, self._now_ms, self._now_ms - 300_000)))
 
-    def _rules(self) -> list[RuleSpec]:
+    def _rules(self) -> list[EngineRule]:
         return [self._rule() for _ in range(self._chance.choice((0, 1, 2, 3, 6)))]
 
-    def _rule(self) -> RuleSpec:
+    def _rule(self) -> EngineRule:
         chance = self._chance
         plain = chance.random() < 0.4
         self._next_rule += 1
-        return RuleSpec(
+        return EngineRule(
             rule_no=self._next_rule,
             conditions=self._conditions(chance.choice((1, 1, 2, 3, 10)), plain),
             command=chance.choice(COMMANDS),

@@ -7,9 +7,9 @@ from dataclasses import replace
 from typing import Any
 
 from adapters.engine.native_engine import NativeEngine
-from domain.rules.model import RuleSpec
+from domain.rules.model import EngineRule
 from domain.rules.telemetry_engine_port import BatchResult, Checkpoint, TelemetryEngine
-from domain.telemetry.engine.reference_batch import InMemoryTelemetryBatch
+from domain.telemetry.engine.in_memory_telemetry_batch import InMemoryTelemetryBatch
 from domain.telemetry.engine.reference_engine import ReferenceEngine
 from property import engine_cases as cases
 from support.engine import MetricNumbers
@@ -22,7 +22,7 @@ class EngineRun:
         self.numbers = MetricNumbers()
         self.latest: dict[int, tuple[int, bytes]] = {}
         self.rows: dict[tuple[int, int, int], bytes] = {}
-        self.rules: dict[int, dict[int, RuleSpec]] = {}
+        self.rules: dict[int, dict[int, EngineRule]] = {}
 
     def act(self, action: cases.Action) -> Any:
         match action:

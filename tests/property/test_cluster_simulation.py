@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from domain.partitions.instance_lease import InstanceLease, PeerLeaseResponse
+from domain.partitions.instance_lease import InstanceLeaseService, PeerLeaseResponse
 from domain.partitions.instance_liveness import OWN_LEASE_MS
 from domain.partitions.ownership_and_log_position import Partition, PartitionLogAdvance
 from support.cluster_simulation import ClusterSimulation, Size, Violation
@@ -61,7 +61,7 @@ def test_the_simulation_notices_a_lease_that_is_prolonged_wrongly(
     forgotten: dict[str, Any], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     for name, wrong in forgotten.items():
-        monkeypatch.setattr(InstanceLease, name, wrong)
+        monkeypatch.setattr(InstanceLeaseService, name, wrong)
     with pytest.raises(Violation):
         for seed in range(100):
             ClusterSimulation(seed).run()

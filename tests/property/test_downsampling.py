@@ -15,7 +15,7 @@ from hypothesis import given, settings
 
 from domain.devices.model import Device
 from domain.kernel.clock import DAY_MS, HOUR_MS, MINUTE_MS
-from domain.telemetry.queries.message_paging import MessageTimeRange
+from domain.telemetry.queries.message_paging import HistoryTimeRange
 from support.telemetry_world import TelemetryWorld
 
 METRICS = ("temperature", "power", "mode")
@@ -78,7 +78,7 @@ async def run_scenario(steps: list[Any], queries: list[Any]) -> None:
     for (one, other), step_ms in queries:
         now_ms = world.clock.now_ms()
         await assert_equal_to_model(
-            world, model, device, MessageTimeRange(now_ms - max(one, other), now_ms - min(one, other)), step_ms
+            world, model, device, HistoryTimeRange(now_ms - max(one, other), now_ms - min(one, other)), step_ms
         )
 
 
@@ -90,7 +90,7 @@ async def report_all(world: TelemetryWorld, model: Model, device: Device, messag
 
 
 async def assert_equal_to_model(
-    world: TelemetryWorld, model: Model, device: Device, span: MessageTimeRange, step_ms: int
+    world: TelemetryWorld, model: Model, device: Device, span: HistoryTimeRange, step_ms: int
 ) -> None:
     found = await world.downsampling.query_buckets(
         world.session(), device.device_id, span, metric=None, step_ms=step_ms, limit=1000

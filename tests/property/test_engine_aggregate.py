@@ -8,7 +8,7 @@ import random
 import pytest
 
 from adapters.engine.native_engine import NativeEngine
-from domain.telemetry.engine.reference_batch import InMemoryTelemetryBatch
+from domain.telemetry.engine.in_memory_telemetry_batch import InMemoryTelemetryBatch
 from domain.telemetry.engine.reference_engine import ReferenceEngine
 from domain.telemetry.reading_packing import pack_readings
 from support.engine import ingest_batch

@@ -12,7 +12,7 @@ from dataclasses import replace
 from multiprocessing import get_context
 
 from adapters.engine.native_engine import NativeEngine, make_batch
-from domain.rules.model import Comparator, RuleCondition, RuleSpec
+from domain.rules.model import Comparator, EngineRule, RuleCondition
 from domain.telemetry.engine.reference_engine import ReferenceEngine
 from property import engine_bulk as bulk
 
@@ -44,7 +44,7 @@ def test_the_native_engine_equals_the_reference_engine_on_very_many_cases() -> N
 class WrongEngine(ReferenceEngine):
     """Evaluates `>` as `>=`."""
 
-    def set_rules(self, device_no: int, rules: list[RuleSpec]) -> None:  # type: ignore[override]
+    def set_rules(self, device_no: int, rules: list[EngineRule]) -> None:  # type: ignore[override]
         super().set_rules(
             device_no, [replace(rule, conditions=tuple(map(self._wrong_condition, rule.conditions))) for rule in rules]
         )

@@ -6,7 +6,7 @@ import os
 import random
 
 from adapters.engine.native_engine import NativeEngine
-from domain.telemetry.engine.reference_batch import InMemoryTelemetryBatch
+from domain.telemetry.engine.in_memory_telemetry_batch import InMemoryTelemetryBatch
 from domain.telemetry.engine.reference_engine import ReferenceEngine
 from support.engine import MetricNumbers
 

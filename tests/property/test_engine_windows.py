@@ -8,9 +8,9 @@ from zoneinfo import ZoneInfo
 
 import pytest
 
-from adapters.engine.native_grant_evaluator import NativeWindowAndRateEvaluator
-from adapters.engine.reference_grant_evaluator import ReferenceWindowAndRateEvaluator
-from domain.grants.grant_window import GrantWindow
+from adapters.engine.native_grant_window_and_rate_evaluator import NativeGrantWindowAndRateEvaluator
+from adapters.engine.reference_grant_window_and_rate_evaluator import ReferenceGrantWindowAndRateEvaluator
+from domain.grants.grant_window import WeeklyGrantWindow
 
 ZONES = (
     "UTC",
@@ -47,13 +47,13 @@ def _changes(name: str) -> list[int]:
 @pytest.mark.parametrize("name", ZONES)
 def test_native_windows_equal_the_reference_across_clock_changes(name: str) -> None:
     chance = random.Random(name)
-    native, reference = NativeWindowAndRateEvaluator(), ReferenceWindowAndRateEvaluator()
+    native, reference = NativeGrantWindowAndRateEvaluator(), ReferenceGrantWindowAndRateEvaluator()
     changes = _changes(name)
     changes = chance.sample(changes, min(len(changes), 250))
     instants = changes + [chance.randrange(0, 3_000_000_000_000) for _ in range(200)]
     for start_ms in instants:
         days = frozenset(chance.sample(range(7), chance.randrange(0, 5)))
-        window = GrantWindow(days, *chance.choice(SPANS), timezone=name)
+        window = WeeklyGrantWindow(days, *chance.choice(SPANS), timezone=name)
         for offset_ms in (0, -1, 1, 59_999, 30 * 60_000, HOUR_MS - 1, chance.randrange(-HOUR_MS, HOUR_MS)):
             at_ms = start_ms + offset_ms
             assert native.is_open(window, at_ms) == reference.is_open(window, at_ms), (window, at_ms)
@@ -62,10 +62,10 @@ def test_native_windows_equal_the_reference_across_clock_changes(name: str) -> N
 @pytest.mark.parametrize("name", ZONES)
 def test_the_next_opening_is_open_and_no_instant_before_it_is(name: str) -> None:
     chance = random.Random(name)
-    windows = NativeWindowAndRateEvaluator()
+    windows = NativeGrantWindowAndRateEvaluator()
     for _ in range(40):
         days = frozenset(chance.sample(range(7), chance.randrange(0, 4)))
-        window = GrantWindow(days, *chance.choice(SPANS), timezone=name)
+        window = WeeklyGrantWindow(days, *chance.choice(SPANS), timezone=name)
         at_ms = chance.randrange(1_600_000_000_000, 2_200_000_000_000)
         opens_ms = windows.next_open_ms(window, at_ms)
         assert opens_ms is not None

@@ -12,9 +12,9 @@ import hypothesis.strategies as st
 from hypothesis import settings
 from hypothesis.stateful import Bundle, RuleBasedStateMachine, consumes, initialize, rule
 
-from adapters.engine.reference_grant_evaluator import ReferenceWindowAndRateEvaluator
+from adapters.engine.reference_grant_window_and_rate_evaluator import ReferenceGrantWindowAndRateEvaluator
 from domain.grants.authorizer import Authorizer
-from domain.grants.grant_window import GrantWindow
+from domain.grants.grant_window import WeeklyGrantWindow
 from domain.grants.model import Grant, GrantSubject, Scope
 from domain.grants.reference_window_and_rate_limit import is_open
 from domain.kernel.clock import MINUTE_MS
@@ -25,9 +25,9 @@ COMMANDS = {"ON": False, "OFF": False, "STATUS": True}
 ORDER = ["COMMAND_NOT_GRANTED", "SCOPE_TOO_NARROW", "GRANT_EXPIRED", "OUTSIDE_GRANT_WINDOW", "RATE_LIMITED"]
 
 WINDOWS = st.one_of(
-    st.just(GrantWindow()),
+    st.just(WeeklyGrantWindow()),
     st.builds(
-        GrantWindow,
+        WeeklyGrantWindow,
         active_days=st.frozensets(st.integers(0, 6)),
         from_minute=st.integers(0, 1439),
         to_minute=st.integers(0, 1439),
@@ -78,7 +78,7 @@ class Gated(RuleBasedStateMachine):
         self.world = await DeviceWorld().populate()
         self.device = await self.world.device()
         self.key = await self.world.key()
-        self.gate = Authorizer(evaluator=ReferenceWindowAndRateEvaluator())
+        self.gate = Authorizer(evaluator=ReferenceGrantWindowAndRateEvaluator())
 
     def teardown(self) -> None:
         if hasattr(self, "runner"):
@@ -92,7 +92,9 @@ class Gated(RuleBasedStateMachine):
         window=WINDOWS,
         rate=st.one_of(st.none(), st.integers(1, 3)),
     )
-    def give(self, commands: tuple[str, ...], scope: Scope, lasts_ms: int | None, window: GrantWindow, rate: int | None) -> str:
+    def give(
+        self, commands: tuple[str, ...], scope: Scope, lasts_ms: int | None, window: WeeklyGrantWindow, rate: int | None
+    ) -> str:
         grant = self.runner.run(
             self.world.grant(
                 GrantSubject(key_id=self.key.key_id),

@@ -14,7 +14,7 @@ from domain.partitions.assignment import assign
 from domain.partitions.cluster_member import ClusterMember
 from domain.partitions.device_hash import partition_of
 from domain.partitions.instance_liveness import FORGET_MS, LEASE_MS, MAX_GAP_MS, InstanceLiveness
-from domain.partitions.owned_partitions import MAX_MOVES, PartitionOwnership
+from domain.partitions.owned_partitions import MAX_MOVES, OwnedPartitions
 from domain.partitions.ownership_and_log_position import AlreadyCommittedError, Partition, PartitionLogAdvance, PartitionLostError
 
 VECTORS = json.loads((Path(__file__).parents[1] / "vectors" / "partitions.json").read_text(encoding="utf-8"))
@@ -57,7 +57,7 @@ def test_when_a_member_leaves_most_partitions_of_the_others_stay(instances: froz
 @given(INSTANCES.filter(lambda each: len(each) > 1))
 def test_a_plan_claims_what_is_free_and_releases_a_few_at_a_time(instances: frozenset[str]) -> None:
     me, *_ = sorted(instances)
-    ownership, table = PartitionOwnership(me, 64), [Partition(number) for number in range(64)]
+    ownership, table = OwnedPartitions(me, 64), [Partition(number) for number in range(64)]
     alone = ownership.plan(table, frozenset({me}))
     assert [row.partition for row in alone.claim] == list(range(64))
     table = [row.claimed_by(me, row.epoch) or row for row in table]
@@ -70,7 +70,7 @@ def test_a_plan_claims_what_is_free_and_releases_a_few_at_a_time(instances: froz
 
 
 def test_a_partition_in_other_hands_is_lost_and_one_whose_claim_was_not_answered_is_free() -> None:
-    ownership, row = PartitionOwnership("a", 1), Partition(0, epoch=4, owner="b")
+    ownership, row = OwnedPartitions("a", 1), Partition(0, epoch=4, owner="b")
     ownership.add(Partition(0, epoch=3, owner="a"))
     assert list(ownership.plan([row], frozenset({"a", "b"})).lost) == [0]
     ownership.drop(0)

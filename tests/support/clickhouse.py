@@ -15,7 +15,7 @@ from pathlib import Path
 import pytest
 
 from adapters.clickhouse.reading_store import ClickHouseReadingStore, ClickHouseServerConfig
-from domain.telemetry.old_reading_store import ArchivedMessage, DeviceKey
+from domain.telemetry.old_reading_store import ArchivedMessageReadings, DeviceKey
 from domain.telemetry.ports import MessageKey
 from support import clickhouse_server
 from support.ports import free_ports
@@ -95,18 +95,18 @@ def create_store(server: ClickHouseServer, *, days: int = 3_650) -> ClickHouseRe
 
 class MemoryReadingStore:
     def __init__(self) -> None:
-        self.rows: dict[tuple[DeviceKey, MessageKey], ArchivedMessage] = {}
+        self.rows: dict[tuple[DeviceKey, MessageKey], ArchivedMessageReadings] = {}
         self.fails: Exception | None = None
         self.added = 0
 
-    async def add_many(self, messages: Sequence[tuple[DeviceKey, ArchivedMessage]]) -> None:
+    async def add_many(self, messages: Sequence[tuple[DeviceKey, ArchivedMessageReadings]]) -> None:
         self._may_fail()
         self.added += len(messages)
         self.rows |= {(device, (each.at_ms, each.digest)): each for device, each in messages}
 
     async def list_page(
         self, device: DeviceKey, since_ms: int, until_ms: int, limit: int, after: MessageKey | None, *, newest_first: bool = True
-    ) -> Sequence[ArchivedMessage]:
+    ) -> Sequence[ArchivedMessageReadings]:
         self._may_fail()
         found = [each for (owner, (at_ms, _)), each in self.rows.items() if owner == device and since_ms <= at_ms < until_ms]
         found.sort(key=_key, reverse=newest_first)
@@ -123,5 +123,5 @@ class MemoryReadingStore:
             raise self.fails
 
 
-def _key(message: ArchivedMessage) -> MessageKey:
+def _key(message: ArchivedMessageReadings) -> MessageKey:
     return message.at_ms, message.digest

@@ -21,7 +21,7 @@ from dataclasses import dataclass, field
 from domain.partitions.assignment import assign
 from domain.partitions.cluster_member import ClusterMember
 from domain.partitions.instance_liveness import InstanceLiveness
-from domain.partitions.owned_partitions import PartitionOwnership
+from domain.partitions.owned_partitions import OwnedPartitions
 from domain.partitions.ownership_and_log_position import AlreadyCommittedError, Partition, PartitionLostError
 from support.simulated_front import DEVICES, SimulatedFleet, SimulatedFront, Violation
 
@@ -42,7 +42,7 @@ class Size:
 @dataclass(slots=True)
 class Node:
     name: str
-    ownership: PartitionOwnership
+    ownership: OwnedPartitions
     clock_offset_ms: int
     liveness: InstanceLiveness = field(default_factory=InstanceLiveness)
     engine: dict[int, int] = field(default_factory=dict)
@@ -110,7 +110,7 @@ class ClusterSimulation:
 
     def _start_node(self) -> None:
         name = f"instance-{len(self.nodes)}"
-        node = Node(name, PartitionOwnership(name, self.size.partitions), self.random.randint(0, 10**6))
+        node = Node(name, OwnedPartitions(name, self.size.partitions), self.random.randint(0, 10**6))
         self.nodes.append(node)
         node.front = SimulatedFront(self, node)
         self._spawn(node, node.front.accept())

@@ -11,7 +11,7 @@ from adapters.http.api.device_types.routes import device_types_blueprint
 from adapters.http.api.devices.routes import devices_blueprint
 from adapters.http.api.events.routes import events_blueprint
 from adapters.http.app import create_app
-from domain.audit.export import AuditExporter
+from domain.audit.export import AuditExportGenerator
 from domain.events.service import EventService
 from domain.kernel.caller import ApiKeyCaller, Role, Session
 from domain.kernel.errors import Unauthenticated
@@ -49,7 +49,9 @@ def make_app(world: DeviceWorld) -> Quart:
             devices_blueprint(world.devices, world.control),
             credentials_blueprint(world.credentials, world.firmware),
             device_types_blueprint(world.types),
-            events_blueprint(EventService(uow=world.uow, clock=world.clock), AuditExporter(uow=world.uow, clock=world.clock)),
+            events_blueprint(
+                EventService(uow=world.uow, clock=world.clock), AuditExportGenerator(uow=world.uow, clock=world.clock)
+            ),
             commands_blueprint(world.commands, world.waiter, world.definitions, world.control),
         ],
         authenticator=RoleNameAuthenticator(world),

@@ -15,9 +15,9 @@ from adapters.params_validator import JsonSchemaParamsValidator
 from domain.accounts.model import Account, Membership, Project, User
 from domain.commands.command_definitions import CommandDefinitionService
 from domain.commands.command_submission import CommandSubmissionService
-from domain.commands.device_and_execution_queries import DeviceQueryService
+from domain.commands.device_and_execution_queries import DeviceAndExecutionQueryService
 from domain.commands.device_reports import CommandReportService
-from domain.commands.device_types import DeviceTypeService
+from domain.commands.device_type_service import DeviceTypeService
 from domain.commands.dispatch import CommandDispatchService
 from domain.commands.dispatch_queue import DispatchQueue
 from domain.commands.execution_changes import ExecutionChanges
@@ -36,7 +36,7 @@ from domain.devices.presence_batch import PresenceBatch
 from domain.devices.registration import DeviceRegistrationInput
 from domain.devices.service import DeviceService
 from domain.grants.authorizer import Authorizer
-from domain.grants.grant_window import GrantWindow
+from domain.grants.grant_window import WeeklyGrantWindow
 from domain.grants.model import Grant, GrantSubject, Scope
 from domain.grants.rate_limit import RateLimitDecision
 from domain.grants.reference_window_and_rate_limit import rate_allowance
@@ -106,10 +106,10 @@ class FakeWindowEvaluator:
     def is_known_timezone(self, timezone: str) -> bool:
         return True
 
-    def is_open(self, window: GrantWindow, at_ms: int) -> bool:
+    def is_open(self, window: WeeklyGrantWindow, at_ms: int) -> bool:
         return self.open
 
-    def next_open_ms(self, window: GrantWindow, at_ms: int) -> int | None:
+    def next_open_ms(self, window: WeeklyGrantWindow, at_ms: int) -> int | None:
         return at_ms if self.open else at_ms + 60_000
 
     def rate_allowance(self, uses: Sequence[int], limit: int, now_ms: int) -> RateLimitDecision:
@@ -254,7 +254,7 @@ class DeviceWorld:
             **shared, ids=self.ids, authorizer=self.gate, validator=self.checker, commands=self.commands
         )
         self.types = DeviceTypeService(**shared, ids=self.ids, validator=self.checker)
-        self.control = DeviceQueryService(**shared, authorizer=self.gate)
+        self.control = DeviceAndExecutionQueryService(**shared, authorizer=self.gate)
         self.reports = CommandReportService(execution_waiter=self.outcomes)
         self.dispatch = self.make_dispatch()
 
@@ -349,7 +349,7 @@ class DeviceWorld:
             commands=tuple(commands),
             scope=scope,
             expires_ms=None,
-            window=GrantWindow(),
+            window=WeeklyGrantWindow(),
             rate_limit_per_minute=None,
             created_ms=START_MS,
             created_by="test",

@@ -7,18 +7,18 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from domain.rules.model import Comparator, RuleCondition, RuleSpec, RuleState
+from domain.rules.model import Comparator, EngineRule, RuleCondition, RuleState
 from domain.rules.telemetry_engine_port import BatchResult, RawTelemetryBatch, TelemetryEngine
-from domain.telemetry.engine.reference_batch import InMemoryTelemetryBatch
+from domain.telemetry.engine.in_memory_telemetry_batch import InMemoryTelemetryBatch
 
 T0 = 1_790_000_000_000
 DEVICE = 7
 
 
-def rule(*conditions: tuple[str, str, float | str], no: int = 1, **fields: Any) -> RuleSpec:
+def rule(*conditions: tuple[str, str, float | str], no: int = 1, **fields: Any) -> EngineRule:
     clear = tuple(_condition(each) for each in fields.pop("clear", ()))
     fields.setdefault("command", "OFF")
-    return RuleSpec(no, tuple(_condition(each) for each in conditions), clear_conditions=clear, **fields)
+    return EngineRule(no, tuple(_condition(each) for each in conditions), clear_conditions=clear, **fields)
 
 
 def _condition(each: tuple[str, str, float | str]) -> RuleCondition:
@@ -57,7 +57,7 @@ def ingest_batch(engine: TelemetryEngine, batch: RawTelemetryBatch, now_ms: int 
 class EngineDriver:
     """Times are seconds after `T0`."""
 
-    def __init__(self, engine: TelemetryEngine, *rules: RuleSpec) -> None:
+    def __init__(self, engine: TelemetryEngine, *rules: EngineRule) -> None:
         self.engine = engine
         self.numbers = MetricNumbers()
         self.rules = {each.rule_no: each for each in rules}

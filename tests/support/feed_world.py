@@ -16,7 +16,7 @@ from websockets.exceptions import ConnectionClosed
 from adapters.http.app import create_app
 from adapters.http.feed.endpoint import FeedEndpoint
 from adapters.http.feed.stream import FeedDependencies
-from adapters.http.server import hypercorn_http11
+from adapters.http.server import hypercorn_http11_patch
 from app.runtime.lock_with_timeout import LockWithTimeout
 from domain.feed.feed_audience import FeedAudienceService
 from domain.kernel.caller import ApiKeyCaller, Role, Session
@@ -115,7 +115,7 @@ def patched_hypercorn() -> Iterator[None]:
     protocol: Any = hypercorn.protocol
     runner: Any = hypercorn.asyncio.run
     before = protocol.H11Protocol, protocol.h11.WSStream, runner.TCPServer
-    hypercorn_http11.patch_hypercorn()
+    hypercorn_http11_patch.patch_hypercorn()
     try:
         yield
     finally:

@@ -34,10 +34,10 @@ from adapters.http.api.keys.routes import keys_blueprint
 from adapters.http.api.projects.routes import projects_blueprint
 from adapters.http.api.team.routes import team_blueprint
 from adapters.http.app import create_app
-from adapters.http.core.idempotency import IdempotencyStore
+from adapters.http.core.idempotency import IdempotencyDependencies
 from adapters.http.core.middleware import HttpSettings
 from adapters.http.openapi.routes import openapi_blueprint
-from adapters.id_generator import RandomIdGenerator
+from adapters.id_and_secret_generator import RandomIdGenerator
 from adapters.sentence_translator import SentenceTranslator
 from domain.accounts.projects import ProjectService
 from domain.approvals.pending_approval_closer import PendingApprovalCloser
@@ -56,7 +56,7 @@ from domain.sign_in.session_token_issuer import SessionTokenIssuer
 from domain.sign_in.unlock_link import UnlockLinkService
 from domain.sign_in.user_sessions import UserSessionService
 from domain.team.members import MemberService
-from domain.team.operator_accounts import CreatedAccount, OperatorAccountService
+from domain.team.operator_accounts_and_users import CreatedAccount, OperatorAccountAndUserService
 from support.manual_clock import ManualClock
 from support.memory_storage.unit_of_work import MemoryUnitOfWork
 from support.waiting import TIMEOUT_S
@@ -97,7 +97,7 @@ class HttpWorld:
         self.uow: Any = uow or MemoryUnitOfWork()
         self.ring = KeyRing.generate()
         self.vault = AesVault(self.ring)
-        self.idempotency_store = IdempotencyStore(self.uow, self.clock, self.vault, b"this process")
+        self.idempotency_store = IdempotencyDependencies(self.uow, self.clock, self.vault, b"this process")
         self.digest = KeyRingSecretHasher(self.ring)
         self.tokens = JwtAccessTokenCodec(self.ring)
         self.hasher: Any = hasher or Argon2PasswordHasher(
@@ -105,7 +105,7 @@ class HttpWorld:
         )  # cheap parameters: most tests do not measure its cost
         self.mail = FakeMailer()
         shared: dict[str, Any] = {"uow": self.uow, "clock": self.clock, "ids": self.ids}
-        self.operator = OperatorAccountService(**shared, hasher=self.hasher)
+        self.operator = OperatorAccountAndUserService(**shared, hasher=self.hasher)
         codec, challenges = (
             WebAuthnCeremonies(origin="https://latchboard.test"),
             PasskeyChallengeCodec(ids=self.ids, digest=self.digest),

@@ -31,7 +31,7 @@ from domain.ingest.ingest_result_writer import IngestResult
 from domain.ingest.metric_numbering import assign_metric_numbers
 from domain.kernel.caller import Role
 from domain.kernel.ids import DeviceId
-from domain.team.operator_accounts import CreatedAccount
+from domain.team.operator_accounts_and_users import CreatedAccount
 from domain.webhooks.ports import ResponseCallback, WebhookRequest, WebhookResponse
 from support.device_world import FakeLink
 from support.empty_database import empty_sqlite

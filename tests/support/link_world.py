@@ -16,7 +16,7 @@ from adapters.mqtt.embedded_link import EmbeddedDeviceLink
 from adapters.mqtt.mosquitto_connection import MosquittoConnectionSettings
 from adapters.mqtt.mosquitto_credentials import MosquittoCredentialStore
 from adapters.mqtt.mosquitto_link import MosquittoDeviceLink
-from domain.devices.device_link import DeviceLink, InboundEvent
+from domain.devices.device_link import DeviceBrokerLink, InboundEvent
 from support.broker import BrokerDevice, new_device
 from support.mosquitto import mosquitto
 from support.waiting import TIMEOUT_S
@@ -35,7 +35,7 @@ class StillClock:
 
 @dataclass
 class World:
-    link: DeviceLink
+    link: DeviceBrokerLink
     port: int
     ws_port: int
     events: list[InboundEvent] = field(default_factory=list)

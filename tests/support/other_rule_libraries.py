@@ -14,14 +14,14 @@ from typing import Any
 import msgspec
 import pytest
 
-from domain.rules.model import RuleSpec, in_firing_order
+from domain.rules.model import EngineRule, in_firing_order
 
 Evaluate = Callable[[Mapping[str, float]], bool]
 Ingest = Callable[[int, bytes], list[int]]
 _PARSE = msgspec.json.Decoder(dict[str, float]).decode
 
 
-def interpreted(fleet: Mapping[int, Sequence[RuleSpec]], compile_rule: Callable[[RuleSpec], Evaluate]) -> Ingest:
+def interpreted(fleet: Mapping[int, Sequence[EngineRule]], compile_rule: Callable[[EngineRule], Evaluate]) -> Ingest:
     """State and transitions around a library that only evaluates conditions. Equal rules share one compilation."""
     known: dict[object, Evaluate] = {}
     rules: dict[int, list[tuple[int, Evaluate]]] = {}
@@ -51,42 +51,42 @@ def interpreted(fleet: Mapping[int, Sequence[RuleSpec]], compile_rule: Callable[
     return ingest
 
 
-def generated_python(spec: RuleSpec) -> Evaluate:
+def generated_python(spec: EngineRule) -> Evaluate:
     tests = (f"v[{each.metric!r}] {each.comparator.value} {each.value!r}" for each in spec.conditions)
     made: Evaluate = eval("lambda v: " + " and ".join(tests))
     return made
 
 
-def zen_engine(spec: RuleSpec) -> Evaluate:
+def zen_engine(spec: EngineRule) -> Evaluate:
     zen = pytest.importorskip("zen", reason="zen-engine is not installed")
     compiled = zen.compile_expression(_infix(spec, "and"))
     return lambda values: bool(compiled.evaluate(values))
 
 
-def rule_engine(spec: RuleSpec) -> Evaluate:
+def rule_engine(spec: EngineRule) -> Evaluate:
     peer = pytest.importorskip("rule_engine", reason="rule-engine is not installed")
     matches: Evaluate = peer.Rule(_infix(spec, "and")).matches
     return matches
 
 
-def cel(spec: RuleSpec) -> Evaluate:
+def cel(spec: EngineRule) -> Evaluate:
     peer = pytest.importorskip("cel", reason="common-expression-language is not installed")
     program = peer.compile(_infix(spec, "&&"))
     return lambda values: bool(program.execute(values))
 
 
-def datalogic(spec: RuleSpec) -> Evaluate:
+def datalogic(spec: EngineRule) -> Evaluate:
     peer = pytest.importorskip("datalogic_py", reason="datalogic-py is not installed")
     tests = [{each.comparator.value: [{"var": each.metric}, each.value]} for each in spec.conditions]
     compiled = peer.Engine().compile(json.dumps({"and": tests}))
     return lambda values: bool(compiled.evaluate(values))
 
 
-def _infix(spec: RuleSpec, glue: str) -> str:
+def _infix(spec: EngineRule, glue: str) -> str:
     return f" {glue} ".join(f"{each.metric} {each.comparator.value} {each.value!r}" for each in spec.conditions)
 
 
-def numpy_planes(fleet: Mapping[int, Sequence[RuleSpec]], metrics: Sequence[str]) -> Ingest:
+def numpy_planes(fleet: Mapping[int, Sequence[EngineRule]], metrics: Sequence[str]) -> Ingest:
     """Evaluates all rules of a device together, with thresholds and signs as arrays. Supports `>`, `>=`, `<` and `<=` only."""
     numpy: Any = pytest.importorskip("numpy", reason="numpy is not installed")
     place = {name: i for i, name in enumerate(metrics)}

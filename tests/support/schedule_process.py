@@ -11,9 +11,9 @@ import asyncio
 import sys
 from dataclasses import replace
 
-from adapters.id_generator import RandomIdGenerator
+from adapters.id_and_secret_generator import RandomIdGenerator
 from adapters.storage.sql.database import SqlDatabase
-from domain.events.domain_event_recorder import DomainEventRecorder
+from domain.events.domain_event_recorder import DomainEventDispatcher
 from domain.events.model import Event
 from support.schedule_world import DAY, NOW, ScheduleWorld
 from support.waiting import TIMEOUT_S
@@ -29,7 +29,7 @@ class SqlScheduleWorld(ScheduleWorld):
     """A `ScheduleWorld` whose services use a SQL database."""
 
     def __init__(self, database: SqlDatabase) -> None:
-        uow = database.unit_of_work(DomainEventRecorder(ids=RandomIdGenerator(), observers=(), feed=NoFeed()))
+        uow = database.unit_of_work(DomainEventDispatcher(ids=RandomIdGenerator(), observers=(), feed=NoFeed()))
         super().__init__()
         self.uow = uow  # type: ignore[assignment]
         for service in (self.schedules, self.plans, self.firing, self.devices, self.credentials, self.presence):

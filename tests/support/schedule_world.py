@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from adapters.engine.reference_grant_evaluator import ReferenceWindowAndRateEvaluator
+from adapters.engine.reference_grant_window_and_rate_evaluator import ReferenceGrantWindowAndRateEvaluator
 from adapters.mqtt.firmware_codec import FirmwareDeviceCodec
 from adapters.recurrence import DateutilRecurrence
 from domain.approvals.service import ApprovalService
@@ -15,10 +15,10 @@ from domain.grants.access_explanation import AccessExplainer
 from domain.grants.grant_service import GrantService
 from domain.kernel.caller import Role
 from domain.kernel.ids import AccountId, DeviceId
-from domain.schedules.device_plan_sync import DevicePlanService
+from domain.schedules.device_plan_sync import DevicePlanSyncService
 from domain.schedules.firing import ScheduleFiringService
 from domain.schedules.model import Schedule, ScheduleEdgeRecord
-from domain.schedules.offline_device_edge_service import OfflineDeviceEdgeService
+from domain.schedules.offline_device_edge_resolution_service import OfflineDeviceEdgeService
 from domain.schedules.service import ScheduleInput, ScheduleService, ScheduleWithSyncState
 from support.device_world import DeviceWorld
 from support.manual_clock import START_MS
@@ -34,11 +34,11 @@ class ScheduleWorld(DeviceWorld):
     def __init__(self) -> None:
         super().__init__()
         self.recurrence = DateutilRecurrence()
-        self.real_windows = ReferenceWindowAndRateEvaluator()
+        self.real_windows = ReferenceGrantWindowAndRateEvaluator()
         self.grants_changed: list[AccountId] = []
         self.marked: list[DeviceId] = []
         shared: dict[str, Any] = {"uow": self.uow, "clock": self.clock}
-        self.plans = DevicePlanService(**shared, link=self.link, codec=FirmwareDeviceCodec(), publisher=self.marked.append)
+        self.plans = DevicePlanSyncService(**shared, link=self.link, codec=FirmwareDeviceCodec(), publisher=self.marked.append)
         self.schedules = ScheduleService(
             **shared,
             ids=self.ids,

@@ -9,9 +9,9 @@ from __future__ import annotations
 from collections.abc import Generator
 from typing import TYPE_CHECKING, Any
 
-from domain.devices.recent_credential_changes import RecentCredentialChanges
+from domain.devices.credential_changes_for_other_instances import RecentCredentialChanges
 from domain.kernel.ids import DeviceId
-from domain.partitions.instance_lease import AWAY_MS, InstanceLease, PeerLeaseResponse
+from domain.partitions.instance_lease import AWAY_MS, InstanceLeaseService, PeerLeaseResponse
 from domain.partitions.instance_liveness import OWN_LEASE_MS
 
 if TYPE_CHECKING:
@@ -72,7 +72,7 @@ class SimulatedFront:
         self.renewed_ms = self.monotonic_ms() - OWN_LEASE_MS
         self._renewing_since_ms = simulation.now_ms
         calls: Any = None  # the simulation carries questions and answers itself
-        self.lease = InstanceLease(
+        self.lease = InstanceLeaseService(
             instance=node.name,
             clock=self,
             calls=calls,

@@ -15,7 +15,7 @@ from domain.approvals.model import Approval, ApprovalStatus, Requester
 from domain.commands.model import CommandDefinition, CommandKind, CommandWidget, Execution, ExecutionStatus, TriggeredBy
 from domain.devices.model import Device, DeviceMetadata, DeviceStatus, FirmwareProfile
 from domain.events.model import Event
-from domain.grants.grant_window import GrantWindow
+from domain.grants.grant_window import WeeklyGrantWindow
 from domain.grants.model import Grant, GrantSubject, Scope
 from domain.kernel.caller import Role
 from domain.keys.model import ApiKey
@@ -119,7 +119,7 @@ def a_grant(world: StoredAccount, **changes: Any) -> Grant:
         "commands": ("ON", "OFF"),
         "scope": Scope.WRITE,
         "expires_ms": None,
-        "window": GrantWindow(frozenset({1, 5}), 60, 120, "Europe/Berlin"),
+        "window": WeeklyGrantWindow(frozenset({1, 5}), 60, 120, "Europe/Berlin"),
         "rate_limit_per_minute": 3,
         "created_ms": NOW,
         "created_by": "user:usr_1",

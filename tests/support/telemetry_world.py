@@ -12,9 +12,9 @@ from domain.ingest.metric_numbering import assign_metric_numbers
 from domain.kernel.caller import Role
 from domain.rules.model import Comparator, Rule, RuleAction, RuleCondition
 from domain.rules.service import RuleService
-from domain.telemetry.engine.reference_batch import InMemoryTelemetryBatch
+from domain.telemetry.engine.in_memory_telemetry_batch import InMemoryTelemetryBatch
 from domain.telemetry.engine.reference_engine import ReferenceEngine
-from domain.telemetry.queries.downsampling import DownsamplingService
+from domain.telemetry.queries.downsampling import DownsamplingQueryService
 from domain.telemetry.queries.latest_and_history import TelemetryQueryService
 from domain.telemetry.queries.rule_dry_run import RuleDryRunService
 from domain.telemetry.rollup_service import RollupService
@@ -54,7 +54,7 @@ class TelemetryWorld(DeviceWorld):
             is_stored_elsewhere=lambda device_no: True,
         )
         """Reads what another instance stores."""
-        self.downsampling = DownsamplingService(**shared, engine=self.engine, authorizer=self.gate)
+        self.downsampling = DownsamplingQueryService(**shared, engine=self.engine, authorizer=self.gate)
         self.rollups = RollupService(**shared, engine=self.engine)
         self.rule_dry_runs = RuleDryRunService(
             **shared,

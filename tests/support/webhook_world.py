@@ -13,22 +13,22 @@ from adapters.delivery.address_guard import AddressGuard
 from adapters.delivery.native_courier import NativeCourier
 from adapters.engine.reference_signer import ReferenceWebhookSigner
 from adapters.feed_hub import InProcessFeedHub, LogOrderedFeedPublisher
-from adapters.id_generator import RandomIdGenerator
+from adapters.id_and_secret_generator import RandomIdGenerator
 from adapters.storage.sql.database import SqlDatabase
 from app.workers.wake_event import WakeEvent
 from app.workers.webhook_delivery import WebhookDeliveryWorker
 from domain.accounts.model import Account, Membership, Project, User
 from domain.devices.model import Device, DeviceMetadata, DeviceStatus, FirmwareProfile
-from domain.events.domain_event_recorder import DomainEventRecorder
+from domain.events.domain_event_recorder import DomainEventDispatcher
 from domain.events.service import EventService
-from domain.grants.grant_window import GrantWindow
+from domain.grants.grant_window import WeeklyGrantWindow
 from domain.grants.model import Grant, GrantSubject, Scope
 from domain.kernel.caller import Role, Session
 from domain.kernel.domain_events import DomainEvent, EventKind
 from domain.kernel.ids import AccountId, DeviceId, GrantId, IdPrefix, KeyId, MembershipId, ProjectId, UserId
 from domain.keys.model import ApiKey
-from domain.webhooks.delivery import WebhookDeliveryService
 from domain.webhooks.delivery_log import WebhookDeliveryLogService
+from domain.webhooks.delivery_service import WebhookDeliveryService
 from domain.webhooks.endpoint_queues import EndpointQueues
 from domain.webhooks.fanout import WebhookDeliveryFanout
 from domain.webhooks.model import DeliveryAttempt
@@ -88,7 +88,7 @@ class WebhookWorld:
         self.fanout = WebhookDeliveryFanout(recipients=self.scopes, clock=self.clock, wake_worker=self.wake_event.set)
         self.log_wake_event = WakeEvent()
         self.followed = LogOrderedFeedPublisher(self.feed, self.log_wake_event.set) if followed else None
-        self.recorder = DomainEventRecorder(ids=self.ids, observers=[self.fanout], feed=self.followed or self.feed)
+        self.recorder = DomainEventDispatcher(ids=self.ids, observers=[self.fanout], feed=self.followed or self.feed)
         self.uow: Any = uow(self.recorder)
         self.courier = NativeCourier(clock=self.clock, guard=AddressGuard(allow_private=True))
         shared: dict[str, Any] = {"uow": self.uow, "clock": self.clock}
@@ -174,7 +174,7 @@ class WebhookWorld:
             commands=("*",),
             scope=Scope.READ,
             expires_ms=expires_ms,
-            window=GrantWindow(),
+            window=WeeklyGrantWindow(),
             rate_limit_per_minute=None,
             created_ms=self.clock.now_ms(),
             created_by="test",

@@ -22,14 +22,14 @@ use parking_lot::Mutex;
 use tokio::sync::{AcquireError, OwnedSemaphorePermit, Semaphore};
 
 use self::message::QueuedMessage;
-use self::priorities::{Priority, PriorityQueues};
+use self::priorities::{Priority, InboundPriorityQueues};
 use crate::stats::BrokerStats;
 
 pub use self::inbound_batch::InboundBatch;
 pub use self::message::{AckHandle, DeviceEvent, EventDevice, InboundMessage, MESSAGE_OVERHEAD, TelemetryMessage};
 
 struct QueueState {
-    messages: PriorityQueues,
+    messages: InboundPriorityQueues,
     signalled: bool,
     closed: bool,
 }
@@ -68,7 +68,7 @@ impl InboundQueue {
         signal_reader.set_nonblocking(true)?;
         Ok(Self {
             state: Mutex::new(QueueState {
-                messages: PriorityQueues::default(),
+                messages: InboundPriorityQueues::default(),
                 signalled: false,
                 closed: false,
             }),

@@ -63,7 +63,7 @@ pub struct AcceptedSocketGuard {
 }
 
 /// Becomes ready when the socket must make room, and never once its CONNECT is accepted.
-pub struct EvictionSignal(oneshot::Receiver<()>);
+pub struct PendingSocketEvictionSignal(oneshot::Receiver<()>);
 
 impl PendingConnections {
     pub fn new(limits: &BrokerLimits) -> Self {
@@ -85,7 +85,7 @@ impl PendingConnections {
         self: &Arc<Self>,
         address: IpAddr,
         now: Instant,
-    ) -> Result<(AcceptedSocketGuard, EvictionSignal), ConnectionRefusalReason> {
+    ) -> Result<(AcceptedSocketGuard, PendingSocketEvictionSignal), ConnectionRefusalReason> {
         let block = AddressBlock::of(address);
         let is_trusted = self.trusted.iter().any(|network| network.contains(address));
         let mut state = self.state.lock();
@@ -118,7 +118,7 @@ impl PendingConnections {
             is_connected: AtomicBool::new(false),
             has_failed: AtomicBool::new(false),
         };
-        Ok((socket, EvictionSignal(evicted)))
+        Ok((socket, PendingSocketEvictionSignal(evicted)))
     }
 
     /// Make room at the address that holds the most.
@@ -210,7 +210,7 @@ impl Drop for AcceptedSocketGuard {
     }
 }
 
-impl EvictionSignal {
+impl PendingSocketEvictionSignal {
     pub async fn wait(self) {
         if self.0.await.is_err() {
             pending::<()>().await;

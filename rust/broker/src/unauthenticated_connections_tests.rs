@@ -17,7 +17,7 @@ fn ip(last: u8) -> IpAddr {
     IpAddr::from([192, 0, 2, last])
 }
 
-fn is_evicted(eviction: &mut EvictionSignal) -> bool {
+fn is_evicted(eviction: &mut PendingSocketEvictionSignal) -> bool {
     eviction.0.try_recv().is_ok()
 }
 

@@ -23,7 +23,7 @@ use tokio_rustls::rustls;
 use tokio_rustls::rustls::pki_types::ServerName;
 use tower_service::Service;
 
-use crate::address_lookup::DelegatedAddressLookups;
+use crate::delegated_address_lookups::DelegatedAddressLookups;
 use crate::error::AttemptFailure;
 use crate::model::WebhookEndpoint;
 use crate::pooled_connection::{AsyncStream, PooledConnection};

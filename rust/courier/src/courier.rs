@@ -10,7 +10,7 @@ use tokio::runtime::Runtime;
 use tokio::task::AbortHandle;
 use tokio::time::{Instant, timeout};
 
-use crate::address_lookup::DelegatedAddressLookups;
+use crate::delegated_address_lookups::DelegatedAddressLookups;
 use crate::connector::GuardedConnector;
 use crate::courier_event_queue::CourierEventQueue;
 use crate::endpoint_queue::EndpointQueues;

@@ -29,7 +29,7 @@ impl EndpointQueues {
     }
 
     /// Without a key there is no queue, and nothing to wait for.
-    pub fn join<'a>(&'a self, key: &'a str) -> QueueMembership<'a> {
+    pub fn join<'a>(&'a self, key: &'a str) -> EndpointQueueGuard<'a> {
         let slots = (!key.is_empty()).then(|| {
             let mut queues = self.queues.lock();
             let queue = queues.entry(key.to_owned()).or_insert_with(|| EndpointQueue {
@@ -39,7 +39,7 @@ impl EndpointQueues {
             queue.members += 1;
             Arc::clone(&queue.slots)
         });
-        QueueMembership {
+        EndpointQueueGuard {
             queues: self,
             key,
             slots,
@@ -48,13 +48,13 @@ impl EndpointQueues {
 }
 
 /// Leaves the queue when dropped; the last member removes it.
-pub struct QueueMembership<'a> {
+pub struct EndpointQueueGuard<'a> {
     queues: &'a EndpointQueues,
     key: &'a str,
     slots: Option<Arc<Semaphore>>,
 }
 
-impl QueueMembership<'_> {
+impl EndpointQueueGuard<'_> {
     /// The permit to hold while sending; None where there is no queue.
     pub async fn acquire(&self) -> Option<OwnedSemaphorePermit> {
         match &self.slots {
@@ -64,7 +64,7 @@ impl QueueMembership<'_> {
     }
 }
 
-impl Drop for QueueMembership<'_> {
+impl Drop for EndpointQueueGuard<'_> {
     fn drop(&mut self) {
         if self.slots.is_some() {
             let mut queues = self.queues.queues.lock();

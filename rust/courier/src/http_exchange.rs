@@ -25,7 +25,7 @@ use crate::connector::GuardedConnector;
 use crate::error::AttemptFailure;
 use crate::limits::{MAX_EXCERPT, MAX_RESPONSE};
 use crate::model::{WebhookEndpoint, WebhookRequest, WebhookResponse};
-use crate::pooled_connection::PooledConnectionHandle;
+use crate::pooled_connection::ConnectionFlagsHandle;
 
 /// Below the shortest idle timeout of common servers (2 s): an attempt fails if the server closes the connection while the request
 /// is on its way.
@@ -83,7 +83,7 @@ impl Drop for AbortOnDrop {
     }
 }
 
-fn connection_state(connected: &Connected) -> Option<PooledConnectionHandle> {
+fn connection_state(connected: &Connected) -> Option<ConnectionFlagsHandle> {
     let mut extras = Extensions::new();
     connected.get_extras(&mut extras);
     extras.remove()

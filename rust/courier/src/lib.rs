@@ -12,7 +12,7 @@
 //! - every request has one result, unless it is cancelled: then nothing more is sent or reported;
 //! - a request that a receiver may have read is never sent again.
 
-mod address_lookup;
+mod delegated_address_lookups;
 mod connector;
 mod courier;
 mod courier_event_queue;

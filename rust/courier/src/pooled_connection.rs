@@ -19,7 +19,7 @@ impl<T: AsyncRead + AsyncWrite + Send + Unpin> AsyncStream for T {}
 
 /// Shared by a connection and the request that uses it.
 #[derive(Clone, Default)]
-pub struct PooledConnectionHandle(Arc<ConnectionFlags>);
+pub struct ConnectionFlagsHandle(Arc<ConnectionFlags>);
 
 #[derive(Default)]
 struct ConnectionFlags {
@@ -27,7 +27,7 @@ struct ConnectionFlags {
     aborted: AtomicBool,
 }
 
-impl PooledConnectionHandle {
+impl ConnectionFlagsHandle {
     /// A byte has arrived after the last byte sent; records of TLS itself do not count.
     pub fn response_started(&self) -> bool {
         self.0.response_started.load(Ordering::Relaxed)
@@ -48,7 +48,7 @@ impl PooledConnectionHandle {
 
 pub struct PooledConnection {
     stream: Box<dyn AsyncStream>,
-    state: PooledConnectionHandle,
+    state: ConnectionFlagsHandle,
     open_connections: Arc<AtomicUsize>,
     is_pooled: bool,
 }
@@ -59,7 +59,7 @@ impl PooledConnection {
         let others = open_connections.fetch_add(1, Ordering::Relaxed);
         Self {
             stream,
-            state: PooledConnectionHandle::default(),
+            state: ConnectionFlagsHandle::default(),
             open_connections,
             is_pooled: others < MAX_POOLED,
         }

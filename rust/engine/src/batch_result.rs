@@ -33,7 +33,7 @@ pub struct RuleTransition {
 
 /// A reading of a device that has live subscribers.
 #[derive(Debug)]
-pub struct WatchedReading {
+pub struct ReadingWithSubscribers {
     pub device: u32,
     pub ts_ms: i64,
     pub metric: Arc<str>,
@@ -65,7 +65,7 @@ pub struct BatchResult {
     pub fired: Vec<(u32, u32, i64)>,
     /// (device, rule, time, the rule that won); no winner while the rule cools down
     pub suppressed: Vec<(u32, u32, i64, Option<u32>)>,
-    pub watched: Vec<WatchedReading>,
+    pub watched: Vec<ReadingWithSubscribers>,
     pub faults: BTreeMap<(u32, PayloadFault), u64>,
     /// By device: how far the last `ts` that was too far ahead is ahead of the arrival.
     pub clocks_ahead: BTreeMap<u32, i64>,

@@ -36,7 +36,7 @@ pub struct Condition {
 
 /// A rule's definition and its state. Times are Unix milliseconds or `NEVER`.
 #[derive(Debug, Clone, PartialEq)]
-pub struct RuleSpec {
+pub struct EngineRule {
     pub rule: u32,
     /// Lower fires first; equal priorities fire by rule number.
     pub priority: i64,
@@ -58,7 +58,7 @@ pub struct RuleSpec {
 
 /// A rule without its numbers: 24 bits of command, 4 bits of plain conditions, then flags.
 #[derive(Debug, Clone, Copy)]
-pub struct RuleHeader(u32);
+pub struct PackedRuleHeader(u32);
 
 const COUNT_SHIFT: u32 = 24;
 const MAX_CONDITIONS: usize = 15;
@@ -66,8 +66,8 @@ const ANY: u32 = 1 << 28;
 const TIMED: u32 = 1 << 29;
 const COMMAND: u32 = (1 << 24) - 1;
 
-impl RuleHeader {
-    fn new(spec: &RuleSpec, is_plain: bool) -> Self {
+impl PackedRuleHeader {
+    fn new(spec: &EngineRule, is_plain: bool) -> Self {
         let count = if is_plain { spec.conditions.len() as u32 } else { 0 };
         let any = if spec.any { ANY } else { 0 };
         let timed = if is_plain { 0 } else { TIMED };
@@ -124,7 +124,7 @@ pub struct TimedRule {
 
 #[derive(Debug, Default)]
 pub struct CompiledRules {
-    pub rules: Vec<RuleHeader>,
+    pub rules: Vec<PackedRuleHeader>,
     /// Of all plain conditions: `slot * 8 + mask`.
     pub condition_codes: Vec<u16>,
     pub thresholds: Vec<f64>,
@@ -133,7 +133,7 @@ pub struct CompiledRules {
 }
 
 /// `specs` in firing order; `find_slot` by a metric's name.
-pub fn compile(specs: &[RuleSpec], find_slot: &dyn Fn(&str) -> Option<usize>) -> CompiledRules {
+pub fn compile(specs: &[EngineRule], find_slot: &dyn Fn(&str) -> Option<usize>) -> CompiledRules {
     let mut compiled = CompiledRules::default();
     for spec in specs {
         let plain_conditions: Option<Vec<_>> = spec
@@ -143,14 +143,14 @@ pub fn compile(specs: &[RuleSpec], find_slot: &dyn Fn(&str) -> Option<usize>) ->
             .collect();
         match plain_conditions {
             Some(conditions) if may_be_plain(spec) => {
-                compiled.rules.push(RuleHeader::new(spec, true));
+                compiled.rules.push(PackedRuleHeader::new(spec, true));
                 for (code, threshold) in conditions {
                     compiled.condition_codes.push(code);
                     compiled.thresholds.push(threshold);
                 }
             }
             _ => {
-                compiled.rules.push(RuleHeader::new(spec, false));
+                compiled.rules.push(PackedRuleHeader::new(spec, false));
                 compiled.timed_rules.push(timed_rule(spec, find_slot));
             }
         }
@@ -158,7 +158,7 @@ pub fn compile(specs: &[RuleSpec], find_slot: &dyn Fn(&str) -> Option<usize>) ->
     compiled
 }
 
-fn may_be_plain(spec: &RuleSpec) -> bool {
+fn may_be_plain(spec: &EngineRule) -> bool {
     spec.for_ms == 0
         && spec.cooldown_ms == 0
         && spec.clear.is_empty()
@@ -175,7 +175,7 @@ fn plain_condition(condition: &Condition, find_slot: &dyn Fn(&str) -> Option<usi
     Some((slot << 3 | u16::from(mask), threshold))
 }
 
-fn timed_rule(spec: &RuleSpec, find_slot: &dyn Fn(&str) -> Option<usize>) -> TimedRule {
+fn timed_rule(spec: &EngineRule, find_slot: &dyn Fn(&str) -> Option<usize>) -> TimedRule {
     let bind = |conditions: &[Condition]| {
         let bound = |condition: &Condition| BoundCondition {
             slot: find_slot(&condition.metric),

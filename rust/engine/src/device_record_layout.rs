@@ -21,7 +21,7 @@
 //! │ u32       │ u16              │ f64    │ f64       │ u32 + u32   │ i64, ms    │ 64 bits   │
 //! ├───────────┼──────────────────┼────────┼───────────┼─────────────┼────────────┼───────────┤
 //! │ 1 per slot│ 1 per plain      │ 1 per  │ 1 per     │ number, and │ 1 per rule │ 1 per 64  │
-//! │ (its id)  │ condition        │ slot   │ code      │ RuleHeader │            │ from 65th │
+//! │ (its id)  │ condition        │ slot   │ code      │ PackedRuleHeader │            │ from 65th │
 //! └───────────┴──────────────────┴────────┴───────────┴─────────────┴────────────┴───────────┘
 //! ```
 //!
@@ -29,8 +29,8 @@
 //! device costs the same whatever the others report. A slot without a value, or with text, holds NaN. `RareDeviceState` has what most
 //! devices do not need (text, booleans, times that differ between metrics, late values, timed rules) and costs the others nothing.
 
-use crate::compiled_rules::{NEVER, NO_DEADLINE, RuleHeader, TimedRule};
-use crate::out_of_order_latest_values::ValueUnseenByRules;
+use crate::compiled_rules::{NEVER, NO_DEADLINE, PackedRuleHeader, TimedRule};
+use crate::out_of_order_latest_values::OutOfOrderLatestValue;
 use crate::payload_parser::{MAX_AHEAD_MS, MessageTime, MetricValue};
 
 pub const WORD_BITS: usize = 64;
@@ -83,7 +83,7 @@ pub struct RareDeviceState {
     /// By slot (time, arrival); empty while all values are the newest message's.
     pub times: Vec<(i64, i64)>,
     /// At most one of each slot.
-    pub later: Vec<ValueUnseenByRules>,
+    pub later: Vec<OutOfOrderLatestValue>,
     pub timed_rules: Vec<TimedRule>,
     /// The earliest deadline of the timed rules.
     pub deadline_ms: i64,
@@ -185,8 +185,8 @@ impl DeviceHeader {
 
     /// The rule at `index` in firing order, without its number.
     #[inline(always)]
-    pub fn rule(&self, words: &[u64], index: usize) -> RuleHeader {
-        RuleHeader::from_bits((words[self.rules_offset() + index] >> 32) as u32)
+    pub fn rule(&self, words: &[u64], index: usize) -> PackedRuleHeader {
+        PackedRuleHeader::from_bits((words[self.rules_offset() + index] >> 32) as u32)
     }
 
     pub(crate) fn rare_mut(&mut self) -> &mut RareDeviceState {

@@ -3,12 +3,12 @@
 use std::collections::{HashMap, VecDeque};
 
 use crate::batch_result::BatchResult;
-use crate::compiled_rules::{NEVER, RuleSpec};
+use crate::compiled_rules::{NEVER, EngineRule};
 use crate::device_table::DeviceTable;
-use crate::fast_json::ScanBuffer;
+use crate::fast_json::ScannedPayload;
 use crate::fast_reading_packer::FastReadingPacker;
 use crate::rule_evaluation::evaluate;
-use crate::rule_firing::{OFF, ON, RuleEvaluation, RuleEvaluationKind};
+use crate::rule_evaluation_steps::{OFF, ON, RuleEvaluation, RuleEvaluationKind};
 use crate::timed_rules::reset_deadlines;
 use crate::timer_queue::TimerQueue;
 
@@ -28,7 +28,7 @@ pub struct Engine {
     /// Of the batch being ingested: a later time of a value is not believed.
     pub(crate) believed_until_ms: i64,
     /// Reused buffers.
-    pub(crate) scan: ScanBuffer,
+    pub(crate) scan: ScannedPayload,
     pub(crate) row_writer: FastReadingPacker,
     pub(crate) fired: Vec<(u32, u32)>,
 }
@@ -43,7 +43,7 @@ impl Default for Engine {
             clock_set_ms: NEVER,
             old_stamps_from_ms: NEVER,
             believed_until_ms: i64::MAX,
-            scan: ScanBuffer::default(),
+            scan: ScannedPayload::default(),
             row_writer: FastReadingPacker::default(),
             fired: Vec::new(),
         }
@@ -52,14 +52,14 @@ impl Default for Engine {
 
 /// Devices and metrics are given by their numbers in the database, times in Unix milliseconds.
 impl Engine {
-    /// For `RuleSpec::command`.
+    /// For `EngineRule::command`.
     pub fn command_number(&mut self, name: &str) -> u32 {
         let next = self.commands.len() as u32;
         *self.commands.entry(name.to_owned()).or_insert(next)
     }
 
     /// Replaces the device's rules.
-    pub fn put_rules(&mut self, device: u32, mut specs: Vec<RuleSpec>) {
+    pub fn put_rules(&mut self, device: u32, mut specs: Vec<EngineRule>) {
         specs.sort_by_key(|spec| (spec.priority, spec.rule));
         let place = self.devices.place(device);
         let place = self.devices.put_rules(place, &specs);

@@ -7,7 +7,7 @@ use crate::canonical_json::{write_integer, write_string};
 pub type EventHash = [u8; 32];
 
 /// An event as it is hashed, without its data.
-pub struct EventRecord<'a> {
+pub struct HashedEventRecord<'a> {
     pub account_id: &'a str,
     pub address: &'a str,
     pub description: &'a str,
@@ -22,7 +22,7 @@ pub struct EventRecord<'a> {
     pub writer: i64,
 }
 
-impl EventRecord<'_> {
+impl HashedEventRecord<'_> {
     /// In canonical JSON. `write_data` writes the event's data where it belongs.
     pub fn write<E>(&self, out: &mut Vec<u8>, write_data: impl FnOnce(&mut Vec<u8>) -> Result<(), E>) -> Result<(), E> {
         text(out, "{\"accountId\":", self.account_id);

@@ -11,15 +11,15 @@ use crate::payload_parser::{MAX_METRICS, MAX_NAME, MAX_TEXT};
 
 /// What a payload contains; reused from payload to payload.
 #[derive(Debug, Default)]
-pub struct ScanBuffer {
+pub struct ScannedPayload {
     /// (slot, value) in the order of the payload.
     pub readings: Vec<(u16, f64)>,
     /// The ids of metrics that the device has not reported before; their slots follow those it has.
     pub new_metrics: Vec<u32>,
     /// Values that are not numbers, with their indices in `readings`.
-    pub non_numbers: Vec<(usize, NonNumericValue)>,
+    pub non_numbers: Vec<(usize, BoolOrTextValue)>,
     /// The messages of an array.
-    pub messages: Vec<ScannedMessageEnds>,
+    pub messages: Vec<ScannedJsonMessage>,
     /// Where the readings of the current message begin.
     first: usize,
     /// Greater than all slots of the current message.
@@ -29,7 +29,7 @@ pub struct ScanBuffer {
 }
 
 #[derive(Debug, Clone, Copy)]
-pub enum NonNumericValue {
+pub enum BoolOrTextValue {
     Bool(bool),
     /// Where it begins and ends in the payload.
     Text(usize, usize),
@@ -37,13 +37,13 @@ pub enum NonNumericValue {
 
 /// A message of an array: its `ts`, and where its entries in the buffer end.
 #[derive(Debug, Clone, Copy)]
-pub struct ScannedMessageEnds {
+pub struct ScannedJsonMessage {
     pub ts: Option<f64>,
     pub readings_end: usize,
     pub non_numbers_end: usize,
 }
 
-impl ScanBuffer {
+impl ScannedPayload {
     fn clear(&mut self) {
         self.readings.clear();
         self.new_metrics.clear();
@@ -82,19 +82,19 @@ impl ScanBuffer {
 
 /// Fills `scan` from a payload that is one object; returns its `ts`, if it has one.
 #[inline]
-pub fn scan_object(payload: &[u8], metrics: DeviceMetricSlots<'_>, scan: &mut ScanBuffer) -> Option<Option<f64>> {
+pub fn scan_object(payload: &[u8], metrics: DeviceMetricSlots<'_>, scan: &mut ScannedPayload) -> Option<Option<f64>> {
     scan.clear();
     let (ts, end) = Scanner { payload, metrics }.object(0, scan)?;
     (skip_space(payload, end) == payload.len()).then_some(ts)
 }
 
 /// Fills `scan` from a payload that is an array of objects.
-pub fn scan_array(payload: &[u8], metrics: DeviceMetricSlots<'_>, scan: &mut ScanBuffer) -> Option<()> {
+pub fn scan_array(payload: &[u8], metrics: DeviceMetricSlots<'_>, scan: &mut ScannedPayload) -> Option<()> {
     scan.clear();
     let mut at = expect_byte(payload, 0, b'[')?;
     loop {
         let (ts, end) = Scanner { payload, metrics }.object(at, scan)?;
-        scan.messages.push(ScannedMessageEnds {
+        scan.messages.push(ScannedJsonMessage {
             ts,
             readings_end: scan.readings.len(),
             non_numbers_end: scan.non_numbers.len(),
@@ -126,7 +126,7 @@ struct Scanner<'a> {
 impl Scanner<'_> {
     /// The message's `ts`, and where the object ends.
     #[inline(always)]
-    fn object(self, at: usize, scan: &mut ScanBuffer) -> Option<(Option<f64>, usize)> {
+    fn object(self, at: usize, scan: &mut ScannedPayload) -> Option<(Option<f64>, usize)> {
         let mut at = expect_byte(self.payload, at, b'{')?;
         let mut envelope = Envelope::default();
         scan.begin_message();
@@ -147,7 +147,7 @@ impl Scanner<'_> {
     }
 
     /// A member of any kind.
-    fn envelope_member(self, at: usize, envelope: &mut Envelope, scan: &mut ScanBuffer) -> Option<usize> {
+    fn envelope_member(self, at: usize, envelope: &mut Envelope, scan: &mut ScannedPayload) -> Option<usize> {
         let payload = self.payload;
         if payload.get(at..)?.starts_with(b"\"ts\"") {
             let begin = expect_byte(payload, at + 4, b':')?;
@@ -172,7 +172,7 @@ impl Scanner<'_> {
     }
 
     #[inline]
-    fn members(self, at: usize, scan: &mut ScanBuffer) -> Option<usize> {
+    fn members(self, at: usize, scan: &mut ScannedPayload) -> Option<usize> {
         let mut at = at;
         loop {
             at = skip_space(self.payload, at);
@@ -190,7 +190,7 @@ impl Scanner<'_> {
 
     /// A number of the expected metric.
     #[inline(always)]
-    fn expected_member(self, at: usize, scan: &mut ScanBuffer) -> Option<usize> {
+    fn expected_member(self, at: usize, scan: &mut ScannedPayload) -> Option<usize> {
         let slot = scan.expected_slot;
         let colon = self.metrics.match_key(self.payload, at, slot)?;
         let begin = skip_space(self.payload, colon);
@@ -199,7 +199,7 @@ impl Scanner<'_> {
         Some(end)
     }
 
-    fn member(self, at: usize, scan: &mut ScanBuffer) -> Option<usize> {
+    fn member(self, at: usize, scan: &mut ScannedPayload) -> Option<usize> {
         let found = self.metrics.find_key(self.payload, at);
         let (slot, colon) = found.or_else(|| self.new_metric(at, scan))?;
         let begin = skip_space(self.payload, colon);
@@ -212,7 +212,7 @@ impl Scanner<'_> {
 
     /// The slot of a metric that the device has not reported before, whose key begins at `at`, and where its colon ends.
     #[inline(never)]
-    fn new_metric(self, at: usize, scan: &mut ScanBuffer) -> Option<(usize, usize)> {
+    fn new_metric(self, at: usize, scan: &mut ScannedPayload) -> Option<(usize, usize)> {
         let rest = self.payload.get(at..)?.strip_prefix(b"\"")?;
         let size = rest
             .iter()
@@ -235,15 +235,15 @@ impl Scanner<'_> {
     }
 
     #[inline(never)]
-    fn non_number(self, at: usize, slot: usize, scan: &mut ScanBuffer) -> Option<usize> {
+    fn non_number(self, at: usize, slot: usize, scan: &mut ScannedPayload) -> Option<usize> {
         let rest = self.payload.get(at..)?;
         let (value, number, end) = if rest.starts_with(b"true") {
-            (NonNumericValue::Bool(true), 1.0, at + 4)
+            (BoolOrTextValue::Bool(true), 1.0, at + 4)
         } else if rest.starts_with(b"false") {
-            (NonNumericValue::Bool(false), 0.0, at + 5)
+            (BoolOrTextValue::Bool(false), 0.0, at + 5)
         } else {
             let end = text(self.payload, at)?;
-            (NonNumericValue::Text(at + 1, end), f64::NAN, end + 1)
+            (BoolOrTextValue::Text(at + 1, end), f64::NAN, end + 1)
         };
         let index = scan.readings.len();
         scan.non_numbers.push((index, value));

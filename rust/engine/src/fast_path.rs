@@ -4,7 +4,7 @@ use std::ops::Range;
 
 use crate::batch_result::BatchResult;
 use crate::engine::Engine;
-use crate::fast_json::{NonNumericValue, ScanBuffer, scan_array, scan_object};
+use crate::fast_json::{BoolOrTextValue, ScannedPayload, scan_array, scan_object};
 use crate::ingest::{RawMessage, finish_row, watched_reading};
 use crate::payload_parser::{MessageTime, MetricValue, TimeFault, message_time};
 use crate::reading_packing;
@@ -134,7 +134,7 @@ impl Engine {
 
 /// (slot, value) of a message in which not all values are numbers.
 fn mixed_values<'a>(
-    scan: &ScanBuffer,
+    scan: &ScannedPayload,
     readings: Range<usize>,
     non_numbers: Range<usize>,
     payload: &'a [u8],
@@ -146,8 +146,8 @@ fn mixed_values<'a>(
         .collect();
     for (index, value) in &scan.non_numbers[non_numbers] {
         values[index - first].1 = match *value {
-            NonNumericValue::Bool(value) => MetricValue::Bool(value),
-            NonNumericValue::Text(begin, end) => MetricValue::Text(String::from_utf8_lossy(&payload[begin..end])),
+            BoolOrTextValue::Bool(value) => MetricValue::Bool(value),
+            BoolOrTextValue::Text(begin, end) => MetricValue::Text(String::from_utf8_lossy(&payload[begin..end])),
         };
     }
     values

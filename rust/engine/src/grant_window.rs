@@ -9,9 +9,9 @@ use jiff::tz::TimeZone;
 const DAY_S: i64 = 86_400;
 
 #[derive(Debug, PartialEq, Eq)]
-pub struct InvalidTimeZone(pub String);
+pub struct TzifParseError(pub String);
 
-pub struct GrantWindow {
+pub struct WeeklyGrantWindow {
     /// Bit 0 is Sunday.
     days: u8,
     /// Minutes of the local day, [from, to); past midnight when `from >= to`. None: all day.
@@ -28,9 +28,9 @@ struct OffsetSpan {
     offset: i64,
 }
 
-impl GrantWindow {
-    pub fn new(days: u8, minutes: Option<(u16, u16)>, tzif: &[u8], name: &str) -> Result<Self, InvalidTimeZone> {
-        let zone = TimeZone::tzif(name, tzif).map_err(|error| InvalidTimeZone(error.to_string()))?;
+impl WeeklyGrantWindow {
+    pub fn new(days: u8, minutes: Option<(u16, u16)>, tzif: &[u8], name: &str) -> Result<Self, TzifParseError> {
+        let zone = TimeZone::tzif(name, tzif).map_err(|error| TzifParseError(error.to_string()))?;
         let minutes = minutes.map(|(from, to)| (i64::from(from), i64::from(to)));
         Ok(Self {
             days,

@@ -5,7 +5,7 @@
 
 use std::borrow::Borrow;
 
-use crate::batch_result::{BatchResult, PackedReadingsRow, WatchedReading};
+use crate::batch_result::{BatchResult, PackedReadingsRow, ReadingWithSubscribers};
 use crate::device_table::DeviceMetricSlots;
 use crate::engine::{Engine, PREFETCH_AHEAD};
 use crate::payload_parser::{
@@ -13,7 +13,7 @@ use crate::payload_parser::{
 };
 use crate::reading_packing;
 use crate::rule_evaluation::evaluate;
-use crate::rule_firing::{RuleEvaluation, RuleEvaluationKind};
+use crate::rule_evaluation_steps::{RuleEvaluation, RuleEvaluationKind};
 use crate::unknown_metric_names::UnknownMetricNames;
 
 /// A message as it arrived, with the place of its device.
@@ -253,14 +253,14 @@ pub(crate) fn finish_row(device: u32, ts_ms: i64, begin: usize, result: &mut Bat
     });
 }
 
-pub(crate) fn watched_reading(device: DeviceMetricSlots<'_>, slot: usize, ts_ms: i64, value: &MetricValue<'_>) -> WatchedReading {
+pub(crate) fn watched_reading(device: DeviceMetricSlots<'_>, slot: usize, ts_ms: i64, value: &MetricValue<'_>) -> ReadingWithSubscribers {
     let metric = device.metric(slot);
     let (value, text) = match value {
         MetricValue::Number(value) => (Some(*value), None),
         MetricValue::Bool(value) => (Some(f64::from(u8::from(*value))), Some(value.to_string().into())),
         MetricValue::Text(text) => (None, Some((&**text).into())),
     };
-    WatchedReading {
+    ReadingWithSubscribers {
         device: device.header.number,
         ts_ms,
         metric: metric.name.clone(),

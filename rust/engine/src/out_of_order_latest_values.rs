@@ -8,13 +8,13 @@ use crate::device_record_layout::DeviceHeader;
 use crate::payload_parser::MetricValue;
 
 /// A value of a later time than the slot's own, which rules see.
-pub struct ValueUnseenByRules {
+pub struct OutOfOrderLatestValue {
     pub slot: usize,
     pub value: MetricValue<'static>,
     pub ts_ms: i64,
 }
 
-impl ValueUnseenByRules {
+impl OutOfOrderLatestValue {
     pub fn new(slot: usize, value: MetricValue<'_>, ts_ms: i64) -> Self {
         let value = match value {
             MetricValue::Number(number) => MetricValue::Number(number),
@@ -26,7 +26,7 @@ impl ValueUnseenByRules {
 }
 
 impl DeviceHeader {
-    pub(crate) fn later(&self, slot: usize) -> Option<&ValueUnseenByRules> {
+    pub(crate) fn later(&self, slot: usize) -> Option<&OutOfOrderLatestValue> {
         self.rare.as_ref()?.later.iter().find(|later| later.slot == slot)
     }
 }
@@ -40,7 +40,7 @@ impl DeviceRecord<'_> {
             let is_later = self.header.later(slot).is_some();
             if is_kept && !is_later {
                 let own = self.header.value(self.words, slot);
-                let own = own.map(|value| ValueUnseenByRules::new(slot, value, self.header.times(slot).0));
+                let own = own.map(|value| OutOfOrderLatestValue::new(slot, value, self.header.times(slot).0));
                 own.into_iter().for_each(|own| self.put_later(own));
             } else if is_later && !is_kept {
                 self.header.rare_mut().later.retain(|later| later.slot != slot);
@@ -59,14 +59,14 @@ impl DeviceRecord<'_> {
         let mut has_changed = false;
         for (slot, value) in values {
             if !self.has_later_than(slot, ts_ms, believed_until_ms) {
-                self.put_later(ValueUnseenByRules::new(slot, value.borrow().clone(), ts_ms));
+                self.put_later(OutOfOrderLatestValue::new(slot, value.borrow().clone(), ts_ms));
                 has_changed = true;
             }
         }
         has_changed
     }
 
-    pub(crate) fn put_later(&mut self, value: ValueUnseenByRules) {
+    pub(crate) fn put_later(&mut self, value: OutOfOrderLatestValue) {
         let later = &mut self.header.rare_mut().later;
         later.retain(|other| other.slot != value.slot);
         later.push(value);

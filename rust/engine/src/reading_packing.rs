@@ -58,14 +58,14 @@ pub fn put_ahead(out: &mut Vec<u8>, ahead_ms: i64) {
 }
 
 /// How far the reported time is after the row's, if the row has one, and its readings in the order of the message.
-pub fn decode_row(packed: &[u8]) -> Result<(Option<i64>, DecodedReadings<'_>), UnpackError> {
+pub fn decode_row(packed: &[u8]) -> Result<(Option<i64>, PackedReadingIterator<'_>), UnpackError> {
     let mut cursor = Cursor { data: packed };
     let mut ahead_ms = None;
     if packed.first() == Some(&REPORTED) {
         cursor.take(1)?;
         ahead_ms = Some(cursor.signed()?);
     }
-    Ok((ahead_ms, DecodedReadings { cursor }))
+    Ok((ahead_ms, PackedReadingIterator { cursor }))
 }
 
 /// CRC-32 as a signed 32-bit integer.
@@ -126,11 +126,11 @@ pub fn read_checkpoint(checkpoint: &[u8]) -> Result<DecodedCheckpoint<'_>, Unpac
     Ok((newest_ms, metrics, later))
 }
 
-pub struct DecodedReadings<'a> {
+pub struct PackedReadingIterator<'a> {
     cursor: Cursor<'a>,
 }
 
-impl<'a> Iterator for DecodedReadings<'a> {
+impl<'a> Iterator for PackedReadingIterator<'a> {
     type Item = Result<(u32, MetricValue<'a>), UnpackError>;
 
     fn next(&mut self) -> Option<Self::Item> {

@@ -2,10 +2,10 @@
 
 use std::ops::Range;
 
-use crate::compiled_rules::{NEVER, RuleHeader};
+use crate::compiled_rules::{NEVER, PackedRuleHeader};
 use crate::device_record::DeviceRecord;
 use crate::device_record_layout::DeviceHeader;
-use crate::rule_firing::{RuleEvaluation, RuleEvaluationKind, fire, report_transition, satisfies};
+use crate::rule_evaluation_steps::{RuleEvaluation, RuleEvaluationKind, fire, report_transition, satisfies};
 use crate::timed_rules::evaluate_timed;
 
 /// Evaluates the rules in firing order.
@@ -70,7 +70,7 @@ fn matching_rules(header: &DeviceHeader, words: &[u64]) -> u64 {
     }
     let mut matched: u64 = 0;
     for (index, &rule) in words[header.rules_offset()..][..header.rules()].iter().enumerate() {
-        let rule = RuleHeader::from_bits((rule >> 32) as u32);
+        let rule = PackedRuleHeader::from_bits((rule >> 32) as u32);
         let count = rule.condition_count();
         let all = (1 << count) - 1;
         let of_rule = satisfied & all;

@@ -1,6 +1,6 @@
 //! Installs a device's rules, reads them back with their present state, and recompiles them when the device reports a new metric.
 
-use crate::compiled_rules::{BoundCondition, CompiledRules, Condition, ConditionTest, NEVER, NO_DEADLINE, RuleSpec, compile};
+use crate::compiled_rules::{BoundCondition, CompiledRules, Condition, ConditionTest, NEVER, NO_DEADLINE, EngineRule, compile};
 use crate::device_record_layout::WORD_BITS;
 use crate::device_table::{DeviceMetricSlots, DeviceTable};
 
@@ -43,13 +43,13 @@ impl DeviceTable {
     }
 
     /// Replaces the rules; `specs` are in firing order. Returns the device's new place.
-    pub fn put_rules(&mut self, place: u32, specs: &[RuleSpec]) -> u32 {
+    pub fn put_rules(&mut self, place: u32, specs: &[EngineRule]) -> u32 {
         let ids: Vec<u32> = self.metrics_of(place).ids().collect();
         self.install(place, &ids, specs)
     }
 
     /// Gives the device these metrics, by their ids, with the values that their slots have, and rules. Returns its new place.
-    pub fn install(&mut self, place: u32, ids: &[u32], specs: &[RuleSpec]) -> u32 {
+    pub fn install(&mut self, place: u32, ids: &[u32], specs: &[EngineRule]) -> u32 {
         let table = &self.metrics;
         let compiled = compile(specs, &|name| ids.iter().position(|id| *table.get(*id).name == *name));
         let names = || ids.iter().map(|id| &*table.get(*id).name);
@@ -80,7 +80,7 @@ impl DeviceTable {
 }
 
 /// The words of a record as `device.rs` shows it, with no rule beyond the first 64 matched.
-fn put_record(words: &mut Vec<u64>, ids: &[u32], values: &[u64], compiled: &CompiledRules, specs: &[RuleSpec]) {
+fn put_record(words: &mut Vec<u64>, ids: &[u32], values: &[u64], compiled: &CompiledRules, specs: &[EngineRule]) {
     let halves = ids.iter().flat_map(|id| [*id as u16, (*id >> 16) as u16]);
     let halves: Vec<u16> = halves.chain(compiled.condition_codes.iter().copied()).collect();
     let word = |four: &[u16]| four.iter().rev().fold(0, |word, part| word << 16 | u64::from(*part));
@@ -97,7 +97,7 @@ fn put_record(words: &mut Vec<u64>, ids: &[u32], values: &[u64], compiled: &Comp
 }
 
 /// The rules in firing order, with their present state.
-pub fn current_specs(device: DeviceMetricSlots<'_>) -> Vec<RuleSpec> {
+pub fn current_specs(device: DeviceMetricSlots<'_>) -> Vec<EngineRule> {
     let (header, words) = (device.header, device.words);
     let mut timed_rules = header.rare.iter().flat_map(|rare| &rare.timed_rules);
     let mut plain_conditions = 0..header.conditions();
@@ -113,7 +113,7 @@ pub fn current_specs(device: DeviceMetricSlots<'_>) -> Vec<RuleSpec> {
                 .map(|index| condition(device, index))
                 .collect(),
         };
-        specs.push(RuleSpec {
+        specs.push(EngineRule {
             rule: header.rule_number(words, index),
             priority: 0,
             any: timed.map_or(rule.any(), |timed| timed.any),

@@ -4,7 +4,7 @@ use crate::compiled_rules::{BoundCondition, ConditionTest, NEVER, NO_DEADLINE, T
 use crate::device_record::DeviceRecord;
 use crate::device_record_layout::{DeviceHeader, ValueKind};
 use crate::payload_parser::MetricValue;
-use crate::rule_firing::{RuleEvaluation, RuleEvaluationKind, fire, report_transition, satisfies};
+use crate::rule_evaluation_steps::{RuleEvaluation, RuleEvaluationKind, fire, report_transition, satisfies};
 
 /// Evaluates the rule at `index` in firing order, which is the device's timed rule number `timed_index`.
 pub(crate) fn evaluate_timed(

@@ -9,7 +9,7 @@ use foldhash::fast::RandomState;
 
 use crate::device_table::DeviceMetricSlots;
 use crate::engine::Engine;
-use crate::fast_json::{ScanBuffer, scan_array, scan_object};
+use crate::fast_json::{ScannedPayload, scan_array, scan_object};
 use crate::payload_parser::{self, MAX_METRICS, MAX_PAYLOAD, ParsedPayload};
 
 /// How many messages are searched: as many as a usual batch has, so that a large one in which many messages cannot be taken is not
@@ -67,7 +67,7 @@ impl Engine {
     #[cold]
     pub(crate) fn unknown_names<'a>(&self, messages: impl Iterator<Item = (u32, i64, &'a [u8])>, now_ms: i64) -> Vec<Box<str>> {
         let mut unknown = UnknownMetricNames::new(self);
-        let mut scan = ScanBuffer::default();
+        let mut scan = ScannedPayload::default();
         for (device, stamped_ms, payload) in messages.take(MAX_SEARCHED) {
             let metrics = self.metrics_of(device);
             if !metrics.is_some_and(|metrics| has_known_form(payload, metrics, &mut scan)) {
@@ -83,7 +83,7 @@ impl Engine {
 }
 
 /// The fast path takes it: the device has reported all its metrics.
-fn has_known_form(payload: &[u8], metrics: DeviceMetricSlots<'_>, scan: &mut ScanBuffer) -> bool {
+fn has_known_form(payload: &[u8], metrics: DeviceMetricSlots<'_>, scan: &mut ScannedPayload) -> bool {
     if payload.len() > MAX_PAYLOAD {
         return false;
     }

@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 use latchboard_broker::wall_clock::now_ms;
 
 use crate::counters::Counters;
-use crate::firmware::{self, DeviceMessage, ReceivedCommand, ReceivedMessage, RelayAction};
+use crate::firmware::{self, DeviceMessage, ReceivedCommand, ParsedDeviceRequest, RelayAction};
 use crate::mqtt_packets::ReceivedPublish;
 use crate::session::DeviceSession;
 
@@ -34,13 +34,13 @@ impl DeviceSession<'_> {
         let (profile, relay) = (self.fleet.config.profile, self.device.relay);
         let topic = topic.unwrap_or_default();
         match firmware::parse(profile, topic, &message.payload, relay, now_ms()) {
-            ReceivedMessage::Command(command) => self.run_command(command),
-            ReceivedMessage::Schedule(confirmation) => {
+            ParsedDeviceRequest::Command(command) => self.run_command(command),
+            ParsedDeviceRequest::Schedule(confirmation) => {
                 Counters::increment(&self.fleet.counters.schedules);
                 self.publish(confirmation, 1).map(|_| ())
             }
-            ReceivedMessage::Query(response) => self.publish(response, 1).map(|_| ()),
-            ReceivedMessage::Unknown => Ok(()),
+            ParsedDeviceRequest::Query(response) => self.publish(response, 1).map(|_| ()),
+            ParsedDeviceRequest::Unknown => Ok(()),
         }
     }
 

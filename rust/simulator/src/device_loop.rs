@@ -9,7 +9,7 @@ use tokio::time::sleep;
 
 use crate::config::DeviceCredentials;
 use crate::counters::Counters;
-use crate::device::SimulatedDevice;
+use crate::simulated_device_state::SimulatedDevice;
 use crate::fleet_context::{FleetContext, FleetSignal};
 use crate::session::{DeviceSession, RESPONSE_TIMEOUT, SessionOutcome};
 

@@ -9,7 +9,7 @@
 mod command_handling;
 mod config;
 mod counters;
-mod device;
+mod simulated_device_state;
 mod device_loop;
 mod firmware;
 mod fleet_context;

@@ -8,7 +8,7 @@ use latchboard_broker::topic_authorization::TOPIC_ROOT;
 use latchboard_broker::wall_clock::now_ms;
 
 use crate::counters::Counters;
-use crate::device::SimulatedDevice;
+use crate::simulated_device_state::SimulatedDevice;
 use crate::firmware::{self, DeviceMessage};
 use crate::fleet_context::FleetContext;
 use crate::mqtt_client::MqttClient;

@@ -18,7 +18,7 @@ import structlog
 
 from domain.kernel.errors import Unavailable
 from domain.rules.model import MetricValue
-from domain.telemetry.old_reading_store import NOT_ANSWERING, ArchivedMessage, DeviceKey
+from domain.telemetry.old_reading_store import NOT_ANSWERING, ArchivedMessageReadings, DeviceKey
 from domain.telemetry.ports import MessageKey
 
 READ_TIMEOUT_S = 10.0
@@ -106,7 +106,7 @@ class ClickHouseReadingStore:
     async def close(self) -> None:
         await self._client.aclose()
 
-    async def add_many(self, messages: Sequence[tuple[DeviceKey, ArchivedMessage]]) -> None:
+    async def add_many(self, messages: Sequence[tuple[DeviceKey, ArchivedMessageReadings]]) -> None:
         if not messages:
             return
         await self._ensure_table()
@@ -116,7 +116,7 @@ class ClickHouseReadingStore:
 
     async def list_page(
         self, device: DeviceKey, since_ms: int, until_ms: int, limit: int, after: MessageKey | None, *, newest_first: bool = True
-    ) -> Sequence[ArchivedMessage]:
+    ) -> Sequence[ArchivedMessageReadings]:
         ts, digest = after or (until_ms if newest_first else since_ms, _BELOW_ANY_DIGEST)
         # The tuple alone would not narrow what the primary key reads.
         since_ms, until_ms = (since_ms, min(until_ms, ts + 1)) if newest_first else (max(since_ms, ts), until_ms)
@@ -176,7 +176,7 @@ def _unavailable(detail: str) -> Unavailable:
     return Unavailable(NOT_ANSWERING)
 
 
-def _encode(messages: Iterable[tuple[DeviceKey, ArchivedMessage]]) -> bytes:
+def _encode(messages: Iterable[tuple[DeviceKey, ArchivedMessageReadings]]) -> bytes:
     return b"\n".join(
         json.dumps([*device, each.at_ms, each.digest, each.ahead_ms, _encode_readings(each.readings)]).encode()
         for device, each in messages
@@ -187,9 +187,9 @@ def _encode_readings(readings: Iterable[tuple[str, MetricValue]]) -> str:
     return "{" + ",".join(f"{json.dumps(name)}:{json.dumps(value)}" for name, value in readings) + "}"
 
 
-def _decode(line: bytes) -> ArchivedMessage:
+def _decode(line: bytes) -> ArchivedMessageReadings:
     at_ms, digest, ahead_ms, readings = json.loads(line)
-    return ArchivedMessage(at_ms, digest, ahead_ms, _decode_readings(readings))
+    return ArchivedMessageReadings(at_ms, digest, ahead_ms, _decode_readings(readings))
 
 
 def _decode_readings(text: str) -> Any:

@@ -15,13 +15,13 @@ from domain.kernel.columnar_records import ColumnarRecords
 from domain.kernel.errors import ValidationFailed
 from domain.rules.model import (
     Comparator,
+    EngineRule,
     LatestReading,
     MatchMode,
     MetricValue,
     RuleCondition,
-    RuleDryRun,
+    RuleDryRunResult,
     RuleFiring,
-    RuleSpec,
     RuleSuppression,
     RuleTransition,
 )
@@ -34,9 +34,9 @@ from domain.rules.telemetry_engine_port import (
     MessageFault,
     NewMetric,
     RawTelemetryBatch,
+    ReadingWithSubscribers,
     TelemetryRow,
     UnpackedReading,
-    WatchedReading,
 )
 
 try:
@@ -96,7 +96,7 @@ class NativeBatchResult:
         return list(map(RuleSuppression._make, self._raw.rule_suppressions))
 
     @property
-    def watched_readings(self) -> list[WatchedReading]:
+    def watched_readings(self) -> list[ReadingWithSubscribers]:
         return self._raw.watched_readings
 
     @property
@@ -129,7 +129,7 @@ class NativeEngine:
         self.checkpoint, self.checkpoint_partition = engine.checkpoint, engine.checkpoint_partition
         self.next_timer_ms, self.clock_offsets = engine.next_timer_ms, engine.clock_offsets
 
-    def set_rules(self, device_no: int, rules: Sequence[RuleSpec]) -> None:
+    def set_rules(self, device_no: int, rules: Sequence[EngineRule]) -> None:
         self._engine.set_rules(device_no, [_rule_tuple(rule) for rule in rules if rule.enabled])
 
     def ingest(self, batch: RawTelemetryBatch, now_ms: int | None = None, start: int = 0) -> BatchResult:
@@ -145,7 +145,7 @@ class NativeEngine:
     def latest(self, device_no: int) -> list[LatestReading]:
         return [LatestReading(*latest) for latest in self._engine.latest(device_no)]
 
-    def dry_run(self, device_no: int, rule: RuleSpec, readings: Mapping[str, MetricValue], at_ms: int) -> RuleDryRun:
+    def dry_run(self, device_no: int, rule: EngineRule, readings: Mapping[str, MetricValue], at_ms: int) -> RuleDryRunResult:
         """A person requests a dry run, so it is rare: the reference definition explains it over the native values."""
         reports = {name: LastMetricValue(*report) for name, *report in self._engine.last_reports(device_no)}
         given = {name: LastMetricValue(value, at_ms, at_ms) for name, value in readings.items()}
@@ -158,7 +158,7 @@ class NativeEngine:
         return _native.BucketAggregator(step_ms, metric_no)
 
 
-def _rule_tuple(rule: RuleSpec) -> _RuleTuple:
+def _rule_tuple(rule: EngineRule) -> _RuleTuple:
     return (
         rule.rule_no,
         rule.priority,

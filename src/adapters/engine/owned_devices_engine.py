@@ -9,7 +9,7 @@ from collections.abc import Callable, Sequence
 
 from adapters.engine import _native
 from adapters.engine.native_engine import NativeEngine
-from domain.rules.model import RuleSpec
+from domain.rules.model import EngineRule
 from domain.rules.telemetry_engine_port import RawTelemetryBatch
 
 
@@ -18,7 +18,7 @@ class OwnedDevicesEngine(NativeEngine):
         super().__init__()
         self._owns_device = owns_device
 
-    def set_rules(self, device_no: int, rules: Sequence[RuleSpec]) -> None:
+    def set_rules(self, device_no: int, rules: Sequence[EngineRule]) -> None:
         if self._owns_device(device_no):
             super().set_rules(device_no, rules)
 

@@ -1,6 +1,6 @@
 """Creates the ASGI application from blueprints. It opens nothing and does not depend on a server.
 
-app = create_app(blueprints=[auth_blueprint(...), ...], authenticator=..., idempotency_store=IdempotencyStore(...))
+app = create_app(blueprints=[auth_blueprint(...), ...], authenticator=..., idempotency_store=IdempotencyDependencies(...))
 """
 
 from __future__ import annotations
@@ -13,12 +13,12 @@ from quart import Blueprint, Quart
 from adapters.http.core.body_limits import SizeLimitedRequest
 from adapters.http.core.caller_authentication import TRUSTED_PROXIES, Authenticator
 from adapters.http.core.error_responses import install_error_handlers
-from adapters.http.core.idempotency import IdempotencyStore
+from adapters.http.core.idempotency import IdempotencyDependencies
 from adapters.http.core.known_browser_cookie import TLS_AT_PROXY
 from adapters.http.core.middleware import HttpSettings, ResponseObserver, install_middleware
-from adapters.http.core.quart_application import QuartApplication
 from adapters.http.core.request_body_drain import run_with_whole_body
 from adapters.http.core.request_handling import API_DEPENDENCIES, ApiDependencies
+from adapters.http.core.trimmed_quart import QuartApplication
 from adapters.http.core.trusted_proxies import TrustedProxies
 from adapters.http.feed.endpoint import FeedEndpoint
 from domain.kernel.denied_request_log_port import DeniedRequestLog
@@ -29,7 +29,7 @@ def create_app(
     blueprints: Sequence[Blueprint],
     authenticator: Authenticator,
     feed: FeedEndpoint | None = None,
-    idempotency_store: IdempotencyStore | None = None,
+    idempotency_store: IdempotencyDependencies | None = None,
     denial_log: DeniedRequestLog | None = None,
     proxies: TrustedProxies | None = None,
     settings: HttpSettings | None = None,
@@ -60,7 +60,7 @@ def create_app(
     return app
 
 
-class MountedAsgiApp(Protocol):
+class MountableAsgiApp(Protocol):
     """An ASGI application for the requests that it matches."""
 
     def matches(self, scope: dict[str, Any]) -> bool: ...
@@ -68,7 +68,7 @@ class MountedAsgiApp(Protocol):
     async def __call__(self, scope: Any, receive: Any, send: Any) -> None: ...
 
 
-def mount(app: Quart, mounted: MountedAsgiApp) -> None:
+def mount(app: Quart, mounted: MountableAsgiApp) -> None:
     """Requests that `mounted` matches never reach `app`."""
     beside = app.asgi_app
 

@@ -64,7 +64,7 @@ class _EmbeddedInboundBatch:
 
 
 class EmbeddedDeviceLink:
-    """`DeviceLink` for the embedded broker. It can be started once."""
+    """`DeviceBrokerLink` for the embedded broker. It can be started once."""
 
     def __init__(self, settings: EmbeddedBrokerSettings, front: str = "") -> None:
         """`front` names this instance in the events."""

@@ -22,7 +22,7 @@ from paho.mqtt.packettypes import PacketTypes
 from paho.mqtt.properties import Properties
 from paho.mqtt.subscribeoptions import SubscribeOptions
 
-from adapters.mqtt.aiomqtt_socket_watchdog import KEEP_ALIVE_S, close_socket, guard_socket, kept_flowing
+from adapters.mqtt.aiomqtt_socket_workarounds import KEEP_ALIVE_S, close_socket, guard_socket, kept_flowing
 from adapters.mqtt.mosquitto_config import MAX_INFLIGHT
 from adapters.mqtt.mosquitto_health_monitor import DROPPED_TOPIC, MosquittoHealthMonitor
 from adapters.mqtt.mosquitto_inbound_queue import AckHandle

@@ -51,7 +51,7 @@ _RETRY_DELAY_S = 1.0
 
 
 class MosquittoDeviceLink:
-    """`DeviceLink` over an external Mosquitto. Without a credential store, its operator maintains its password file."""
+    """`DeviceBrokerLink` over an external Mosquitto. Without a credential store, its operator maintains its password file."""
 
     def __init__(
         self,

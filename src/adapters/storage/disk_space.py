@@ -10,7 +10,7 @@ MIB = 1024 * 1024
 
 
 @dataclass(frozen=True, slots=True)
-class DiskUsage:
+class DiskUsageSnapshot:
     free_bytes: int
     """What a user other than root may still write."""
 
@@ -25,13 +25,13 @@ class DiskSpaceMonitor:
         self._percent = percent
         self._mib = mib
 
-    def read(self) -> DiskUsage | None:
+    def read(self) -> DiskUsageSnapshot | None:
         """None if the directory is gone or cannot be read."""
         try:
             found = os.statvfs(self._folder)
         except OSError:
             return None
-        return DiskUsage(found.f_bavail * found.f_frsize, found.f_blocks * found.f_frsize)
+        return DiskUsageSnapshot(found.f_bavail * found.f_frsize, found.f_blocks * found.f_frsize)
 
     def free_bytes(self) -> int | None:
         usage = self.read()

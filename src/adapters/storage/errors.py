@@ -12,7 +12,7 @@ class ReadOnlyTransactionError(RuntimeError):
         super().__init__("This transaction only reads. Open it with write() to change something.")
 
 
-class SingleStatementReadError(RuntimeError):
+class SecondReadStatementError(RuntimeError):
     """A second statement in `read(one_statement=True)`, where it might see another state than the first."""
 
     def __init__(self) -> None:

@@ -5,16 +5,16 @@ from __future__ import annotations
 import msgspec
 
 from domain.events.model import Event
-from domain.feed.feed_between_instances import FeedReadingsMessage
-from domain.feed.remote_feed_interest import FeedInterestMessage
+from domain.feed.feed_between_instances import PeerFeedReadingsMessage
+from domain.feed.remote_feed_interest import PeerFeedInterestMessage
 
 encode = msgspec.json.encode
-decode_interest = msgspec.json.Decoder(FeedInterestMessage).decode
+decode_interest = msgspec.json.Decoder(PeerFeedInterestMessage).decode
 
 
-def decode_readings(body: bytes) -> FeedReadingsMessage:
+def decode_readings(body: bytes) -> PeerFeedReadingsMessage:
     try:
         fields = msgspec.json.decode(body)
-        return FeedReadingsMessage(**fields | {"events": [Event(**each) for each in fields["events"]]})
+        return PeerFeedReadingsMessage(**fields | {"events": [Event(**each) for each in fields["events"]]})
     except (KeyError, TypeError) as error:
         raise msgspec.DecodeError(str(error)) from None

@@ -21,7 +21,7 @@ from nats.aio.msg import Msg
 from nats.js import JetStreamContext, api
 from nats.js import errors as js_errors
 
-from adapters.stream.inbound_stream import inbound_stream
+from adapters.stream.inbound_stream_config import inbound_stream
 from adapters.stream.own_entry_read_cache import OwnEntryReadCache
 from domain.kernel.errors import Unavailable
 from domain.partitions.ports import MISSING, AppendUnconfirmedError, InboundLogDamagedError, InboundLogEntry

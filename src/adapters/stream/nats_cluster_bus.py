@@ -15,8 +15,8 @@ from nats.aio.client import Client
 from nats.aio.msg import Msg
 
 from adapters.stream.feed_message_codec import decode_interest, decode_readings
-from domain.feed.feed_between_instances import FeedReadingsMessage
-from domain.feed.remote_feed_interest import FeedInterestMessage
+from domain.feed.feed_between_instances import PeerFeedReadingsMessage
+from domain.feed.remote_feed_interest import PeerFeedInterestMessage
 from domain.partitions.instance_lease import PeerLeaseRequest, PeerLeaseResponse
 from domain.partitions.ports import ConnectedDevices
 
@@ -124,16 +124,16 @@ class NatsClusterBus:
     async def announce_connected(self, devices: ConnectedDevices) -> None:
         await self._publish("connected", msgspec.json.encode(devices))
 
-    async def on_readings(self, call: Callable[[str, FeedReadingsMessage], Awaitable[None] | None]) -> None:
+    async def on_readings(self, call: Callable[[str, PeerFeedReadingsMessage], Awaitable[None] | None]) -> None:
         await self._subscribe("readings", lambda sender, body: call(sender, decode_readings(body)))
 
-    async def announce_readings(self, readings: FeedReadingsMessage) -> None:
+    async def announce_readings(self, readings: PeerFeedReadingsMessage) -> None:
         await self._publish("readings", msgspec.json.encode(readings))
 
-    async def on_interest(self, call: Callable[[str, FeedInterestMessage], Awaitable[None] | None]) -> None:
+    async def on_interest(self, call: Callable[[str, PeerFeedInterestMessage], Awaitable[None] | None]) -> None:
         await self._subscribe("interest", lambda sender, body: call(sender, decode_interest(body)))
 
-    async def announce_interest(self, interest: FeedInterestMessage) -> None:
+    async def announce_interest(self, interest: PeerFeedInterestMessage) -> None:
         await self._publish("interest", msgspec.json.encode(interest))
 
     async def _subscribe(self, subject: str, call: Callable[[str, bytes], Awaitable[None] | None]) -> None:

@@ -16,8 +16,8 @@ import msgspec
 import structlog
 
 from adapters.stream.feed_message_codec import decode_interest, decode_readings, encode
-from domain.feed.feed_between_instances import FeedReadingsMessage
-from domain.feed.remote_feed_interest import FeedInterestMessage
+from domain.feed.feed_between_instances import PeerFeedReadingsMessage
+from domain.feed.remote_feed_interest import PeerFeedInterestMessage
 
 MAX_UNSENT_BYTES = 8 * 1024 * 1024
 MAX_MESSAGE_BYTES = 4 * 1024 * 1024
@@ -29,7 +29,7 @@ Receiver = Callable[[str, bytes], Awaitable[None] | None]
 log = structlog.get_logger("worker_bus")
 
 
-class WorkerProcessFeedBus:
+class UnixSocketFeedBus:
     """Implements `FeedMessageBus`."""
 
     def __init__(self, folder: Path, number: int, count: int, name: str) -> None:
@@ -59,16 +59,16 @@ class WorkerProcessFeedBus:
         for writer in self._writers.values():
             writer.close()
 
-    async def announce_readings(self, readings: FeedReadingsMessage) -> None:
+    async def announce_readings(self, readings: PeerFeedReadingsMessage) -> None:
         self._send(_READINGS, encode(readings))
 
-    async def announce_interest(self, interest: FeedInterestMessage) -> None:
+    async def announce_interest(self, interest: PeerFeedInterestMessage) -> None:
         self._send(_INTEREST, encode(interest))
 
-    async def on_readings(self, call: Callable[[str, FeedReadingsMessage], Awaitable[None] | None]) -> None:
+    async def on_readings(self, call: Callable[[str, PeerFeedReadingsMessage], Awaitable[None] | None]) -> None:
         self._receivers[_READINGS] = lambda sender, body: call(sender, decode_readings(body))
 
-    async def on_interest(self, call: Callable[[str, FeedInterestMessage], Awaitable[None] | None]) -> None:
+    async def on_interest(self, call: Callable[[str, PeerFeedInterestMessage], Awaitable[None] | None]) -> None:
         self._receivers[_INTEREST] = lambda sender, body: call(sender, decode_interest(body))
 
     async def flush(self) -> None:

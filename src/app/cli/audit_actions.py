@@ -13,9 +13,9 @@ from app.cli.open_database import open_database
 from app.cli.open_key_ring import open_key_ring
 from app.config.settings import Settings
 from app.runtime.startup_errors import StartupError
-from domain.audit.export import AuditExporter
-from domain.audit.export_selection import AuditSelection
-from domain.audit.sealing import AuditSealService
+from domain.audit.chain_head_sealing import AuditSealService
+from domain.audit.export import AuditExportGenerator
+from domain.audit.export_by_time_or_command_story import AuditSelection
 from domain.kernel.clock import from_iso
 from domain.kernel.errors import ValidationFailed
 from domain.kernel.ids import AccountId
@@ -53,7 +53,7 @@ async def export_log(settings: Settings, request: AuditExportOptions, file: Text
     selection = request.to_selection()
     async with open_database(settings) as uow:
         account_id = await choose_account(uow, request.account)
-        exporter = AuditExporter(uow=uow, clock=SystemClock())
+        exporter = AuditExportGenerator(uow=uow, clock=SystemClock())
         async for line in exporter.lines(account_id, selection, after_seal=request.after_seal):
             file.write(line + "\n")
 

@@ -9,7 +9,7 @@ from typing import Annotated
 
 import typer
 
-from adapters.storage.sql.repositories.dead_letters import SqlDeadLetterRepository
+from adapters.storage.sql.repositories.dead_letters import SqlIngestDeadLetterRepository
 from app.cli.command_support import EXIT_FAILURE, EXIT_USAGE, Result, exit_with, load_settings_or_exit, run_async
 from app.cli.open_database import open_database
 from app.cli.stdout_console import stdout_console
@@ -28,7 +28,7 @@ def deadletters_list(
 ) -> None:
     """List the messages that are set aside, newest first."""
 
-    async def read(dead_letters: SqlDeadLetterRepository) -> tuple[Sequence[DeadLetter], int]:
+    async def read(dead_letters: SqlIngestDeadLetterRepository) -> tuple[Sequence[DeadLetter], int]:
         device_id = None if device is None else DeviceId(device)
         return await dead_letters.list(limit, device_id=device_id), await dead_letters.count()
 
@@ -85,7 +85,7 @@ def deadletters_purge(
     stdout_console.print(f"{count} deleted.")
 
 
-def _run(action: Callable[[SqlDeadLetterRepository], Awaitable[Result]]) -> Result:
+def _run(action: Callable[[SqlIngestDeadLetterRepository], Awaitable[Result]]) -> Result:
     """In one transaction."""
 
     async def run() -> Result:

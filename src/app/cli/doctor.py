@@ -18,7 +18,7 @@ from adapters.storage.sql import SqlDatabase
 from adapters.storage.sql.migrations import HEAD
 from app.cli.startup_banner import http_url
 from app.config.settings import Settings
-from app.runtime.clock_check import find_clock_problem
+from app.runtime.database_clock_check import find_clock_problem
 from app.runtime.first_start_or_lost_database import require_database
 from app.runtime.instance_lock import InstanceLock
 from app.runtime.startup_errors import StartupError
@@ -43,7 +43,7 @@ class DiagnosticResult:
     """It passed, and somebody should act."""
 
 
-class DiagnosticWarning(Exception):
+class DiagnosticWarningError(Exception):
     """The check passed, and the message says what somebody should do."""
 
 
@@ -67,7 +67,7 @@ async def run_checks(settings: Settings) -> list[DiagnosticResult]:
 async def _run_check(name: str, check: Callable[[], Awaitable[str]]) -> DiagnosticResult:
     try:
         return DiagnosticResult(name, True, await check())
-    except DiagnosticWarning as warning:
+    except DiagnosticWarningError as warning:
         return DiagnosticResult(name, True, str(warning), is_warning=True)
     except (DomainError, StartupError) as error:
         return DiagnosticResult(name, False, str(error))
@@ -104,7 +104,7 @@ async def _check_data_dir(settings: Settings) -> str:
 async def _check_disk_space(settings: Settings) -> str:
     disk = create_disk_space(settings, SqlDatabase(settings.effective_database_url, pool_size=1).file)
     if warning := disk.warning():
-        raise DiagnosticWarning(warning)
+        raise DiagnosticWarningError(warning)
     free_bytes = disk.free_bytes()
     return "unknown" if free_bytes is None else f"{free_bytes / 1024**3:.1f} GiB free"
 
@@ -129,7 +129,7 @@ async def _check_database(settings: Settings) -> str:
         if revision is None:
             return "empty; a start creates the schema"
         if revision != HEAD:
-            raise DiagnosticWarning(f"schema revision {revision}; a start upgrades it to {HEAD}. Make a backup first.")
+            raise DiagnosticWarningError(f"schema revision {revision}; a start upgrades it to {HEAD}. Make a backup first.")
         await database.start()
         await database.check()
         return f"answers; schema revision {revision} is the newest"
@@ -178,7 +178,7 @@ async def _check_cluster(settings: Settings) -> str:
     if problems and not settings.cluster_unsafe:
         raise StartupError(" ".join(problems))
     if problems:
-        raise DiagnosticWarning(" ".join(problems))
+        raise DiagnosticWarningError(" ".join(problems))
     return f"{len(settings.cluster_monitors)} NATS nodes keep what they confirm"
 
 
@@ -195,16 +195,16 @@ async def _check_certificate(settings: Settings) -> str:
     if days_left <= 0:
         raise StartupError(f"{text}: devices refuse it. Renew it, with `latchboard tls init` if that made it, and restart.")
     if days_left < CERTIFICATE_WARNING_DAYS:
-        raise DiagnosticWarning(f"{text}. Renew it, with `latchboard tls init` if that made it, and restart.")
+        raise DiagnosticWarningError(f"{text}. Renew it, with `latchboard tls init` if that made it, and restart.")
     return text
 
 
 def _check_mosquitto_config(settings: Settings) -> None:
-    """Look at the configuration of a Mosquitto on this machine. Raises DiagnosticWarning."""
+    """Look at the configuration of a Mosquitto on this machine. Raises DiagnosticWarningError."""
     watch = MosquittoHealthMonitor(settings.mosquitto_pid_file)
     watch.check_config()
     if warning := as_text(watch.warnings()):
-        raise DiagnosticWarning(warning)
+        raise DiagnosticWarningError(warning)
 
 
 async def _check_http_port(settings: Settings, running: bool) -> str:
@@ -224,7 +224,7 @@ async def _check_clock(settings: Settings) -> str:
     if problem and settings.cluster is not None and not settings.cluster_unsafe:
         raise StartupError(problem)
     if problem:
-        raise DiagnosticWarning(problem)
+        raise DiagnosticWarningError(problem)
     return to_iso(now_ms)
 
 

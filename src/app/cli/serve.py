@@ -8,10 +8,10 @@ import contextlib
 import structlog
 
 from app.cli import startup_banner
-from app.cli.first_account import FirstAccountCredentials, FirstRunLink, create_first_account
+from app.cli.first_account_at_start import FirstAccountCredentials, IssuedFirstRunLink, create_first_account
 from app.config.settings import Settings
 from app.runtime import open_file_limit
-from app.runtime.worker_process_supervisor import WorkerProcessIdentity
+from app.runtime.worker_process_supervisor import WorkerProcessContext
 from app.wiring import lifecycle
 from app.wiring.compose import compose
 from app.wiring.composed_service import ComposedService
@@ -22,14 +22,14 @@ log = structlog.get_logger("service")
 
 
 async def serve(
-    settings: Settings, *, demo: bool = False, worker: WorkerProcessIdentity | None = None, first_run_token: str | None = None
+    settings: Settings, *, demo: bool = False, worker: WorkerProcessContext | None = None, first_run_token: str | None = None
 ) -> int:
     """Serve until a signal. `worker`: set in a worker process; they all have the same `first_run_token`. Returns the exit code.
     Raises what `startup_error_message` has a message for."""
     open_file_limit.raise_limit()  # before the parts take their share of it
     program = compose(settings, worker)
     demo_tasks: list[asyncio.Task[None]] = []
-    login: list[FirstAccountCredentials | FirstRunLink | None] = []
+    login: list[FirstAccountCredentials | IssuedFirstRunLink | None] = []
 
     async def prepare(program: ComposedService) -> None:
         login.append(
@@ -63,7 +63,7 @@ async def serve(
     return 0
 
 
-def _owner_password(settings: Settings, login: FirstAccountCredentials | FirstRunLink | None) -> str | None:
+def _owner_password(settings: Settings, login: FirstAccountCredentials | IssuedFirstRunLink | None) -> str | None:
     """The password of a login that was made at this start."""
     if not isinstance(login, FirstAccountCredentials):
         return None

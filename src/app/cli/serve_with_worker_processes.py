@@ -16,7 +16,7 @@ import typer
 
 from app.cli.command_support import run_async
 from app.config.settings import Settings
-from app.runtime.worker_process_supervisor import WorkerProcessIdentity, WorkerProcessSupervisor
+from app.runtime.worker_process_supervisor import WorkerProcessContext, WorkerProcessSupervisor
 from app.wiring.adapters import with_free_ports
 from app.wiring.http_server import reserve_port
 from domain.team.first_run import FIRST_RUN_TOKEN_LENGTH
@@ -44,7 +44,7 @@ def run_workers(settings: Settings) -> int:
         ).run()
 
 
-def _run_worker(settings: Settings, identity: WorkerProcessIdentity, first_run_token: str) -> int:
+def _run_worker(settings: Settings, identity: WorkerProcessContext, first_run_token: str) -> int:
     from app.cli.serve import serve
 
     structlog.contextvars.bind_contextvars(worker=identity.number)

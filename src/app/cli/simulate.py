@@ -18,7 +18,7 @@ from app.simulator.fault_options import FAULT_HELP, FaultInjectionOptions, Inval
 from app.simulator.options import (
     ApiCredentials,
     MqttConnectionOptions,
-    MqttTransport,
+    MqttTransportProtocol,
     MqttVersion,
     SimulationError,
     SimulationOptions,
@@ -90,7 +90,9 @@ def simulate(
     seconds: Annotated[float | None, typer.Option(min=0.1, help="Stop after this many seconds.")] = None,
     commands: Annotated[float, typer.Option(min=0, max=1_000, help="Commands per second, sent through the API.")] = 0.0,
     faults: Annotated[str, typer.Option(help=f"Faults to inject, comma-separated: {FAULT_HELP}.")] = "",
-    transport: Annotated[MqttTransport, typer.Option(help="Transport of the MQTT connections.")] = MqttTransport.TCP,
+    transport: Annotated[
+        MqttTransportProtocol, typer.Option(help="Transport of the MQTT connections.")
+    ] = MqttTransportProtocol.TCP,
     mqtt_version: Annotated[MqttVersion, typer.Option(help="MQTT protocol version.")] = MqttVersion.V311,
     mqtt: Annotated[
         str | None, typer.Option(metavar="HOST[:PORT]", help="Address of the broker; default: as the service says.")
@@ -125,7 +127,7 @@ def simulate(
 
 
 def _run_and_report(settings: Settings, options: SimulationOptions) -> None:
-    from app.cli.operator_access import issue_owner_token
+    from app.cli.account_actions import issue_owner_token
     from app.simulator.run import run_simulation
 
     logging.configure_logging(None, "WARNING")

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from app.cli.first_account import FIRST_LOGIN_FILE, FirstAccountCredentials, FirstRunLink
+from app.cli.first_account_at_start import FIRST_LOGIN_FILE, FirstAccountCredentials, IssuedFirstRunLink
 from app.cli.terminal_output import FAINT, HEADING, NOTICE, STRONG, TerminalOutput
 from app.config.reachable_server_address import is_loopback, reachable_address
 from app.config.settings import Settings
@@ -33,7 +33,7 @@ def network_url(settings: Settings) -> str:
 
 def print_banner(
     settings: Settings,
-    login: FirstAccountCredentials | FirstRunLink | None,
+    login: FirstAccountCredentials | IssuedFirstRunLink | None,
     *,
     highlights: Sequence[str] = (),
     demo: bool = False,
@@ -44,7 +44,7 @@ def print_banner(
     screen.print()
     screen.print(screen.style("Latchboard is running", HEADING) + ("  (demo)" if demo else ""))
     _print_addresses(screen, settings, http_url(settings))
-    if isinstance(login, FirstRunLink):
+    if isinstance(login, IssuedFirstRunLink):
         _print_link(screen, settings, login)
     else:
         _print_login(screen, settings, login)
@@ -78,7 +78,7 @@ def _print_row(screen: TerminalOutput, name: str, value: str) -> None:
     screen.print(f"{name:<{NAME_WIDTH}}{value}")
 
 
-def _print_link(screen: TerminalOutput, settings: Settings, link: FirstRunLink) -> None:
+def _print_link(screen: TerminalOutput, settings: Settings, link: IssuedFirstRunLink) -> None:
     screen.print()
     if not screen.is_terminal:
         screen.print(f"The one-time link that makes the first login is in {link.path.resolve()}")

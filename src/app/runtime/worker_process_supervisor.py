@@ -40,7 +40,7 @@ log = structlog.get_logger("workers")
 
 
 @dataclass(frozen=True, slots=True)
-class WorkerProcessIdentity:
+class WorkerProcessContext:
     """What a worker process knows of itself. `number`: from 1; `restarts`: how often it was replaced."""
 
     number: int
@@ -78,7 +78,7 @@ class _WorkerProcessSlot:
 
 
 class WorkerProcessSupervisor:
-    def __init__(self, count: int, folder: Path, run_worker: Callable[[WorkerProcessIdentity], int]) -> None:
+    def __init__(self, count: int, folder: Path, run_worker: Callable[[WorkerProcessContext], int]) -> None:
         """`run_worker` runs in the forked process and returns its exit code."""
         self._folder = folder
         self._run_worker = run_worker
@@ -149,7 +149,7 @@ class WorkerProcessSupervisor:
 
     def _start(self, slot: _WorkerProcessSlot) -> None:
         ready_read, ready_write = os.pipe()
-        identity = WorkerProcessIdentity(slot.number, slot.starts, self._folder, self._parent_pipe[0], ready_write)
+        identity = WorkerProcessContext(slot.number, slot.starts, self._folder, self._parent_pipe[0], ready_write)
         signal.pthread_sigmask(signal.SIG_BLOCK, _SIGNALS)  # until the child has handlers of its own
         try:
             pid = os.fork()
@@ -161,7 +161,7 @@ class WorkerProcessSupervisor:
         slot.pid, slot.ready_pipe, slot.started_at, slot.start_due_at = pid, ready_read, monotonic(), None
         slot.starts += 1
 
-    def _become_worker(self, identity: WorkerProcessIdentity, unused_pipes: Sequence[int]) -> NoReturn:
+    def _become_worker(self, identity: WorkerProcessContext, unused_pipes: Sequence[int]) -> NoReturn:
         code = 1
         try:
             signal.set_wakeup_fd(-1)

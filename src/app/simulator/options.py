@@ -18,7 +18,7 @@ class SimulationError(Exception):
     """The message says what failed, and what to do."""
 
 
-class MqttTransport(StrEnum):
+class MqttTransportProtocol(StrEnum):
     TCP = "tcp"
     WS = "ws"
     TLS = "tls"
@@ -26,11 +26,11 @@ class MqttTransport(StrEnum):
 
     @property
     def is_websocket(self) -> bool:
-        return self in (MqttTransport.WS, MqttTransport.WSS)
+        return self in (MqttTransportProtocol.WS, MqttTransportProtocol.WSS)
 
     @property
     def is_tls(self) -> bool:
-        return self in (MqttTransport.TLS, MqttTransport.WSS)
+        return self in (MqttTransportProtocol.TLS, MqttTransportProtocol.WSS)
 
 
 class MqttVersion(StrEnum):
@@ -63,7 +63,7 @@ class ApiCredentials:
 class MqttConnectionOptions:
     """Without `host` or `port`, devices use what the service's credentials name."""
 
-    transport: MqttTransport = MqttTransport.TCP
+    transport: MqttTransportProtocol = MqttTransportProtocol.TCP
     version: MqttVersion = MqttVersion.V311
     host: str | None = None
     port: int | None = None

@@ -27,7 +27,7 @@ NO_CONNECTION_TIMEOUT_S = 10.0
 """The run fails when no device has connected after this time."""
 
 
-class SimulationProgressReporter(Protocol):
+class SimulationProgressDisplay(Protocol):
     def print_line(self, line: str) -> None: ...
 
     def update_progress(self, line: str) -> None:
@@ -35,7 +35,7 @@ class SimulationProgressReporter(Protocol):
 
 
 async def run_simulation(
-    options: SimulationOptions, reporter: SimulationProgressReporter, issue_token: TokenIssuer | None = None
+    options: SimulationOptions, reporter: SimulationProgressDisplay, issue_token: TokenIssuer | None = None
 ) -> Sequence[str]:
     """Run until the time is over, or until SIGINT or SIGTERM. Returns the summary lines. `issue_token` supplies an access token
     when `options` have none. Raises SimulationError, and what `issue_token` raises."""
@@ -70,7 +70,7 @@ async def _run_fleet(
     options: SimulationOptions,
     provisioned: ProvisionedFleet,
     api: SimulatorApiClient | None,
-    reporter: SimulationProgressReporter,
+    reporter: SimulationProgressDisplay,
 ) -> Sequence[str]:
     host, port = _broker_address(options, provisioned)
     transport = f"{options.connection.transport}, MQTT {options.connection.version}"
@@ -133,7 +133,7 @@ async def _running_in_background(load: CommandLoadGenerator | None) -> AsyncIter
                 await task
 
 
-async def _report_until_done(fleet: extension.Simulation, count: int, reporter: SimulationProgressReporter) -> int:
+async def _report_until_done(fleet: extension.Simulation, count: int, reporter: SimulationProgressDisplay) -> int:
     """Print progress until the time is over or a signal arrives. Returns the highest sampled number of connected devices."""
     stop = _stop_on_signal()
     previous: dict[str, int] = {}

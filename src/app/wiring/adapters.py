@@ -26,11 +26,11 @@ from adapters.delivery.address_guard import AddressGuard
 from adapters.delivery.retry_jitter import RandomJitter
 from adapters.execution_and_approval_waiters import InProcessApprovalWaiter, InProcessExecutionWaiter
 from adapters.feed_hub import InProcessFeedHub
-from adapters.id_generator import RandomIdGenerator
+from adapters.id_and_secret_generator import RandomIdGenerator
 from adapters.mail.background_mailer import InProcessBackgroundMailer
 from adapters.mail.log_mailer import LogMailer
 from adapters.mqtt.firmware_codec import FirmwareDeviceCodec
-from adapters.mqtt.standby_link import StandbyDeviceLink
+from adapters.mqtt.leader_only_device_link import StandbyDeviceLink
 from adapters.params_validator import JsonSchemaParamsValidator
 from adapters.recurrence import DateutilRecurrence
 from adapters.sentence_translator import SentenceTranslator
@@ -41,18 +41,18 @@ from app.config.settings import Settings, SettingsError
 from app.runtime.first_start_or_lost_database import KEY_FILE, begin_first_start
 from app.runtime.instance_lock import InstanceLock
 from app.runtime.startup_errors import StartupError
-from app.runtime.worker_process_supervisor import WorkerProcessIdentity
+from app.runtime.worker_process_supervisor import WorkerProcessContext
 from app.wiring.device_link import create_device_link
 from app.wiring.engines import load_engine, own_devices_only
 from domain.accounts.ports import Mailer
-from domain.devices.device_link import DeviceLink
+from domain.devices.device_link import DeviceBrokerLink
 from domain.feed.feed_between_instances import FeedMessageBus
 from domain.kernel.clock import Clock
 from domain.kernel.idempotency import PROCESS_ID_LENGTH
 from domain.webhooks.ports import Courier
 
 if TYPE_CHECKING:
-    from adapters.stream.worker_process_feed_bus import WorkerProcessFeedBus
+    from adapters.stream.worker_process_feed_bus import UnixSocketFeedBus
     from app.wiring.cluster import ClusterComponents
 
 READER_POOL_SIZE = 6
@@ -60,7 +60,7 @@ READER_POOL_SIZE = 6
 
 class ServiceAdapters:
     def __init__(
-        self, settings: Settings, *, on_interest: Callable[[], None], worker: WorkerProcessIdentity | None = None
+        self, settings: Settings, *, on_interest: Callable[[], None], worker: WorkerProcessContext | None = None
     ) -> None:
         """`on_interest` is called when the feed gets a client, and when access changes. `worker`: set in a worker process. Raises
         SettingsError, StartupError, and the engine's errors."""
@@ -94,7 +94,7 @@ class ServiceAdapters:
         is_only_holder = self.is_single_instance or self.cluster is not None or not settings.has_broker
         self.standby_link = None if is_only_holder else StandbyDeviceLink(link)
         """Set when several instances may compete for the devices: this link does nothing until the instance is leader."""
-        self.link: DeviceLink = self.standby_link or link
+        self.link: DeviceBrokerLink = self.standby_link or link
         self.fence = None if self.standby_link is None else LeaderFence()
         self._has_broker = settings.has_broker
         self.courier = create_courier(settings, self.clock)
@@ -138,12 +138,12 @@ def _create_cluster(settings: Settings, process_id: bytes, clock: Clock) -> Clus
     return create_cluster(settings, process_id, clock)
 
 
-def _create_worker_bus(settings: Settings, worker: WorkerProcessIdentity | None, name: str) -> WorkerProcessFeedBus | None:
+def _create_worker_bus(settings: Settings, worker: WorkerProcessContext | None, name: str) -> UnixSocketFeedBus | None:
     if worker is None:
         return None
-    from adapters.stream.worker_process_feed_bus import WorkerProcessFeedBus
+    from adapters.stream.worker_process_feed_bus import UnixSocketFeedBus
 
-    return WorkerProcessFeedBus(worker.folder, worker.number, settings.workers, name)
+    return UnixSocketFeedBus(worker.folder, worker.number, settings.workers, name)
 
 
 def prepare_data_dir(path: Path) -> None:

@@ -8,15 +8,15 @@ from app.runtime.metrics_registry import MetricsRegistry
 from app.wiring.adapters import ServiceAdapters
 from app.wiring.shared_ports import shared_ports
 from app.workers.audit_seals import AuditSealWorker
-from domain.audit.export import AuditExporter
-from domain.audit.sealing import AuditSealService
+from domain.audit.chain_head_sealing import AuditSealService
+from domain.audit.export import AuditExportGenerator
 from domain.kernel.clock import SECOND_MS, Clock
 
 
 class AuditServices:
     def __init__(self, uow: SqlUnitOfWork, adapters: ServiceAdapters) -> None:
         self._clock: Clock = adapters.clock
-        self.exporter = AuditExporter(**shared_ports(uow, adapters))
+        self.exporter = AuditExportGenerator(**shared_ports(uow, adapters))
         self.seals = AuditSealService(**shared_ports(uow, adapters), keys=Ed25519AuditSealKeyProvider(adapters.key_ring))
 
     def create_worker(self) -> AuditSealWorker:

@@ -13,12 +13,12 @@ from adapters.stream.jetstream_durability_check import MIN_NODES, find_unsafe
 from adapters.stream.jetstream_log import JetStreamLog
 from adapters.stream.nats_cluster_bus import NatsClusterBus
 from app.config.settings import Settings
-from app.runtime.clock_check import find_clock_problem
+from app.runtime.database_clock_check import find_clock_problem
 from app.runtime.startup_errors import StartupError
 from app.workers.wake_event import WakeEvent
-from domain.devices.recent_credential_changes import RecentCredentialChanges
+from domain.devices.credential_changes_for_other_instances import RecentCredentialChanges
 from domain.kernel.clock import Clock
-from domain.partitions.owned_partitions import PartitionOwnership
+from domain.partitions.owned_partitions import OwnedPartitions
 
 MIB = 1024 * 1024
 MEMBERSHIP_CONNECTIONS = 2
@@ -32,7 +32,7 @@ log = structlog.get_logger("cluster")
 class ClusterComponents:
     instance: str
     """Names this run of this instance; a restart is another one."""
-    ownership: PartitionOwnership
+    ownership: OwnedPartitions
     inbound_log: JetStreamLog
     bus: NatsClusterBus
     membership_database: SqlDatabase
@@ -55,7 +55,7 @@ def create_cluster(settings: Settings, process_id: bytes, clock: Clock) -> Clust
         replicas=1 if settings.cluster_unsafe and len(settings.cluster_servers) < MIN_NODES else MIN_NODES,
         max_bytes=settings.cluster_log_mib * MIB,
     )
-    ownership = PartitionOwnership(instance, settings.cluster_partitions)
+    ownership = OwnedPartitions(instance, settings.cluster_partitions)
     database = SqlDatabase(
         settings.effective_database_url,
         pool_size=MEMBERSHIP_CONNECTIONS,

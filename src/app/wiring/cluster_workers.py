@@ -13,7 +13,7 @@ from app.wiring.domain_services import DomainServices
 from app.workers.cluster_feed import ClusterFeedWorker
 from app.workers.cluster_membership import ClusterMembershipWorker
 from app.workers.devices_with_subscribers import DevicesWithSubscribersWorker
-from app.workers.inbound_events import InboundEventQueue, InboundEventWorker
+from app.workers.inbound_events import ClusterDeviceEventWorker, InboundEventQueue
 from app.workers.inbound_log_appender import InboundLogAppender
 from app.workers.inbound_log_probe import InboundLogProbeWorker
 from app.workers.ingest import IngestWorker
@@ -27,7 +27,7 @@ from domain.ingest.partition_ownership import PartitionOwnershipService
 from domain.ingest.pipeline import IngestPipeline
 from domain.kernel.ids import DeviceId
 from domain.partitions.inbound_log_reachability import InboundLogReachabilityMonitor
-from domain.partitions.instance_lease import InstanceLease
+from domain.partitions.instance_lease import InstanceLeaseService
 from domain.partitions.ports import ConnectedDevices
 
 ON_ONE_INSTANCE = frozenset({"rollups", "device_cleanup", "webhook_cleanup", "homeassistant", "reading_mover"})
@@ -63,7 +63,7 @@ def create_cluster_workers(
         lease=lease,
         on_connected=cluster.bus.announce_connected,
     )
-    front_events = InboundEventWorker(
+    front_events = ClusterDeviceEventWorker(
         queue=queue,
         appender=appender,
         make_batch=adapters.engine.make_batch,
@@ -108,9 +108,9 @@ def _create_partition_service(
 
 def _create_lease(
     adapters: ServiceAdapters, services: DomainServices, cluster: ClusterComponents, partitions: PartitionOwnershipService
-) -> InstanceLease:
+) -> InstanceLeaseService:
     sync = services.credential_sync
-    return InstanceLease(
+    return InstanceLeaseService(
         instance=cluster.instance,
         clock=adapters.clock,
         calls=cluster.bus,

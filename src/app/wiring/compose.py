@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from adapters.storage.sql.postgres_session_settings import session_name
+from adapters.storage.sql.postgres_application_name import session_name
 from app.config.settings import Settings
 from app.runtime.metrics_registry import MetricsRegistry
-from app.runtime.worker_process_supervisor import WorkerProcessIdentity
+from app.runtime.worker_process_supervisor import WorkerProcessContext
 from app.runtime.worker_supervisor import BackgroundWorker, WorkerSupervisor
 from app.wiring.adapters import ServiceAdapters
 from app.wiring.composed_service import ClusterWorkers, ComposedService, Workers
@@ -18,20 +18,19 @@ from app.wiring.http import create_connection_limiter, create_http_app
 from app.wiring.metrics import register_metrics
 from app.wiring.shared_feed import create_shared_feed
 from app.workers.approval_expiry import ApprovalExpiryWorker
-from app.workers.changes_of_other_instances import PeerChangeHandler
+from app.workers.changes_of_other_instances import OtherInstanceEventHandler
 from app.workers.cluster_feed import ClusterFeedWorker
 from app.workers.command_dispatch import CommandDispatchWorker
 from app.workers.dead_letter_replay import DeadLetterReplayWorker
 from app.workers.deleted_webhook_cleanup import DeletedWebhookCleanupWorker
 from app.workers.device_erasure_and_credential_sync import DeviceErasureAndCredentialSyncWorker
-from app.workers.device_link_suspension import DeviceLinkSuspensionWorker
 from app.workers.devices_with_subscribers import DevicesWithSubscribersWorker, LoggedAccessChangeProbe
-from app.workers.disk_space import DiskSpaceWorker
 from app.workers.dropped_messages import DroppedMessageWorker
 from app.workers.engine_checkpoint import EngineCheckpointWorker
 from app.workers.event_log_follower import EventLogFollower
 from app.workers.ingest import IngestWorker
-from app.workers.last_seen_buffer import LastSeenBuffer
+from app.workers.lease_loss_link_suspension import DeviceLinkSuspensionWorker
+from app.workers.low_disk_retention import LowDiskRetentionWorker
 from app.workers.notification_delivery import NotificationDeliveryWorker
 from app.workers.partition_ingest import OwnedPartitionIngestPipeline
 from app.workers.periodic_flush import PeriodicFlushWorker
@@ -45,13 +44,14 @@ from app.workers.unusable_message_log import UnusableMessageLog
 from app.workers.wake_event import WakeEvent, WakeEvents
 from app.workers.webhook_delivery import WebhookDeliveryWorker
 from domain.commands.crash_recovery import CommandCrashRecovery
+from domain.devices.last_seen_buffer import LastSeenBuffer
 from domain.feed.devices_with_subscribers import DevicesWithSubscribersFinder
 from domain.ingest.fenced_timer_results import FencedTimerResultWriter
 from domain.ingest.pipeline import IngestPipeline
 from domain.webhooks.deleted_webhook_cleanup import DeletedWebhookCleanup
 
 
-def compose(settings: Settings, worker: WorkerProcessIdentity | None = None) -> ComposedService:
+def compose(settings: Settings, worker: WorkerProcessContext | None = None) -> ComposedService:
     """Raises SettingsError, StartupError, EngineMissingError, ExtensionOutdatedError, DatabaseUnusableError."""
     wake_events = WakeEvents()
     adapters = ServiceAdapters(settings, on_interest=wake_events.feed_interest.set, worker=worker)
@@ -141,7 +141,7 @@ def _create_small_workers(
         ),
         PeriodicFlushWorker(flushes=flushes),
         retention,
-        DiskSpaceWorker(disk=adapters.disk, retention_wake=retention.wake_event),
+        LowDiskRetentionWorker(disk=adapters.disk, retention_wake=retention.wake_event),
     )
 
 
@@ -194,7 +194,7 @@ def _add_cluster_workers(
         from adapters.storage.sql.postgres.leader_lock import DeviceLeaderLock
         from adapters.storage.sql.postgres.listen_notify import PostgresListener  # needs asyncpg; SQLite does not
 
-        peer_changes = PeerChangeHandler(
+        peer_changes = OtherInstanceEventHandler(
             uow=services.uow,
             rules=services.rules,
             credential_sync=services.credential_sync,

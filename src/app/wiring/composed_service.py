@@ -13,7 +13,7 @@ from adapters.http.server.connection_limits import HttpConnectionLimiter
 from app.config.settings import Settings
 from app.runtime.cached_readiness_probe import CachedReadinessProbe
 from app.runtime.metrics_registry import MetricsRegistry
-from app.runtime.worker_process_supervisor import WorkerProcessIdentity
+from app.runtime.worker_process_supervisor import WorkerProcessContext
 from app.runtime.worker_supervisor import BackgroundWorker, WorkerSupervisor
 from app.wiring.adapters import ServiceAdapters
 from app.wiring.domain_services import DomainServices
@@ -21,14 +21,14 @@ from app.workers.approval_expiry import ApprovalExpiryWorker
 from app.workers.cluster_feed import ClusterFeedWorker
 from app.workers.cluster_membership import ClusterMembershipWorker
 from app.workers.command_dispatch import CommandDispatchWorker
-from app.workers.device_link_suspension import DeviceLinkSuspensionWorker
 from app.workers.devices_with_subscribers import DevicesWithSubscribersWorker
 from app.workers.engine_checkpoint import EngineCheckpointWorker
 from app.workers.event_log_follower import EventLogFollower
-from app.workers.inbound_events import InboundEventQueue, InboundEventWorker
+from app.workers.inbound_events import ClusterDeviceEventWorker, InboundEventQueue
 from app.workers.inbound_log_probe import InboundLogProbeWorker
 from app.workers.ingest import IngestWorker
 from app.workers.instance_lease import InstanceLeaseWorker
+from app.workers.lease_loss_link_suspension import DeviceLinkSuspensionWorker
 from app.workers.owned_partition_log_reader import OwnedPartitionLogReader
 from app.workers.partition_ownership import PartitionOwnershipWorker
 from app.workers.postgres_listener import PostgresListenerWorker
@@ -40,7 +40,7 @@ from app.workers.telemetry_to_inbound_log import TelemetryToInboundLogWorker
 from app.workers.unusable_message_log import UnusableMessageLog
 from app.workers.webhook_delivery import WebhookDeliveryWorker
 from domain.ingest.partition_ownership import PartitionOwnershipService
-from domain.partitions.instance_lease import InstanceLease
+from domain.partitions.instance_lease import InstanceLeaseService
 
 if TYPE_CHECKING:
     from adapters.storage.sql.postgres.listen_notify import PostgresListener
@@ -54,11 +54,11 @@ class ClusterWorkers:
     inbound: OwnedPartitionLogReader
     membership: ClusterMembershipWorker
     ownership: PartitionOwnershipWorker
-    lease: InstanceLease
+    lease: InstanceLeaseService
     lease_worker: InstanceLeaseWorker
     log_probe: InboundLogProbeWorker
     front: TelemetryToInboundLogWorker
-    front_events: InboundEventWorker
+    front_events: ClusterDeviceEventWorker
     front_queue: InboundEventQueue
 
     def readiness_errors(self) -> Mapping[str, str]:
@@ -130,7 +130,7 @@ class ComposedService:
     supervisor: WorkerSupervisor
     metrics: MetricsRegistry
     http_connections: HttpConnectionLimiter
-    worker: WorkerProcessIdentity | None = None
+    worker: WorkerProcessContext | None = None
     """Set in a worker process."""
     http_app: Quart = field(init=False)
     feed_endpoint: FeedEndpoint = field(init=False)

@@ -10,15 +10,17 @@ from app.config.settings import Settings
 from app.runtime import open_file_limit
 from app.runtime.startup_errors import StartupError
 from app.wiring.device_broker_endpoint import broker_port
-from app.wiring.engines import EngineComponents
-from domain.devices.device_link import DeviceLink
+from app.wiring.engines import NativeOrReferenceComponents
+from domain.devices.device_link import DeviceBrokerLink
 from domain.kernel.clock import Clock
 
 if TYPE_CHECKING:
     from adapters.mqtt.embedded_broker_settings import BrokerLimits
 
 
-def create_device_link(settings: Settings, clock: Clock, engine: EngineComponents, front: str = "") -> DeviceLink:
+def create_device_link(
+    settings: Settings, clock: Clock, engine: NativeOrReferenceComponents, front: str = ""
+) -> DeviceBrokerLink:
     """`front` names this instance of a cluster."""
     if not settings.has_broker:
         return NullDeviceLink()
@@ -27,7 +29,7 @@ def create_device_link(settings: Settings, clock: Clock, engine: EngineComponent
     return _create_external_link(settings, clock, engine, front)
 
 
-def _create_external_link(settings: Settings, clock: Clock, engine: EngineComponents, front: str) -> DeviceLink:
+def _create_external_link(settings: Settings, clock: Clock, engine: NativeOrReferenceComponents, front: str) -> DeviceBrokerLink:
     from adapters.mqtt.mosquitto_connection import MosquittoConnectionSettings
     from adapters.mqtt.mosquitto_credentials import MosquittoCredentialStore, MosquittoFilePaths
     from adapters.mqtt.mosquitto_link import MosquittoDeviceLink
@@ -44,7 +46,7 @@ def _create_external_link(settings: Settings, clock: Clock, engine: EngineCompon
     return MosquittoDeviceLink(broker, clock, engine.make_batch, provisioner, settings.mosquitto_pid_file, shared, front)
 
 
-def _create_embedded_link(settings: Settings, front: str) -> DeviceLink:
+def _create_embedded_link(settings: Settings, front: str) -> DeviceBrokerLink:
     try:
         from adapters.mqtt.embedded_broker_settings import BrokerListenAddress, EmbeddedBrokerSettings
         from adapters.mqtt.embedded_link import EmbeddedDeviceLink

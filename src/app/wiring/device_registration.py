@@ -10,7 +10,7 @@ from domain.devices.bulk_registration import BulkRegistrationService
 from domain.devices.credential_issuer import CredentialIssuer
 from domain.devices.credential_sync import CredentialSyncService
 from domain.provisioning.claiming import ProvisioningClaimService
-from domain.provisioning.codes_and_claim_decisions import ProvisioningAdminService
+from domain.provisioning.code_and_claim_admin_service import ProvisioningCodeAndClaimAdminService
 
 
 class DeviceRegistrationServices:
@@ -19,5 +19,5 @@ class DeviceRegistrationServices:
     ) -> None:
         creating, secret = creating_ports(uow, adapters), secret_ports(uow, adapters)
         self.bulk_registration = BulkRegistrationService(**creating, issuer=issuer, credential_sync=credential_sync)
-        self.provisioning_codes = ProvisioningAdminService(**secret)
+        self.provisioning_codes = ProvisioningCodeAndClaimAdminService(**secret)
         self.device_claims = ProvisioningClaimService(**secret, issuer=issuer, credential_sync=credential_sync)

@@ -25,9 +25,9 @@ from domain.approvals.pending_approval_closer import PendingApprovalCloser
 from domain.approvals.service import ApprovalService
 from domain.commands.command_definitions import CommandDefinitionService
 from domain.commands.command_submission import CommandSubmissionService
-from domain.commands.device_and_execution_queries import DeviceQueryService
+from domain.commands.device_and_execution_queries import DeviceAndExecutionQueryService
 from domain.commands.device_reports import CommandReportService
-from domain.commands.device_types import DeviceTypeService
+from domain.commands.device_type_service import DeviceTypeService
 from domain.commands.dispatch import CommandDispatchService
 from domain.commands.dispatch_queue import DispatchQueue
 from domain.commands.submitted_command_waiter import SubmittedCommandWaiter
@@ -39,7 +39,7 @@ from domain.devices.dropped_messages import DroppedMessageService
 from domain.devices.erasure import DeviceErasureService
 from domain.devices.presence import PresenceService
 from domain.devices.service import DeviceService
-from domain.events.domain_event_recorder import DomainEventRecorder
+from domain.events.domain_event_recorder import DomainEventDispatcher
 from domain.events.ports import TransactionEventObserver
 from domain.events.rate_limited_denied_request_log import RateLimitedDeniedRequestLog
 from domain.events.service import EventService
@@ -48,23 +48,23 @@ from domain.grants.authorizer import Authorizer
 from domain.grants.grant_service import GrantService, GroupGrantService
 from domain.groups.service import DeviceGroupService
 from domain.ingest.dead_letters import DeadLetterService
-from domain.ingest.device_message_service import DeviceMessageService
+from domain.ingest.device_message_ingest_service import DeviceMessageIngestService
 from domain.ingest.engine_clock_steps import TelemetryEngineClockSteps
 from domain.ingest.ingest_result_writer import IngestResultWriter
 from domain.kernel.persisted_steady_time import SteadyTimePersistenceService
 from domain.keys.caller_authenticator import CallerAuthenticator
 from domain.keys.service import ApiKeyService
-from domain.notifications.event_observer import NotificationObserver
+from domain.notifications.notification_fanout import NotificationFanout
 from domain.rules.service import RuleService
-from domain.schedules.device_plan_sync import DevicePlanService
+from domain.schedules.device_plan_sync import DevicePlanSyncService
 from domain.schedules.firing import LONG_BATCH, SHORT_BATCH, ScheduleFiringService
 from domain.schedules.occurrence_calendar import ScheduleCalendarService
-from domain.schedules.offline_device_edge_service import OfflineDeviceEdgeService
+from domain.schedules.offline_device_edge_resolution_service import OfflineDeviceEdgeService
 from domain.schedules.service import ScheduleService
 from domain.team.members import MemberService
-from domain.team.operator_accounts import OperatorAccountService
+from domain.team.operator_accounts_and_users import OperatorAccountAndUserService
 from domain.telemetry.queries.readings_as_events import ReadingsAsEventsService
-from domain.webhooks.delivery import WebhookDeliveryService
+from domain.webhooks.delivery_service import WebhookDeliveryService
 from domain.webhooks.endpoint_queues import EndpointQueues
 from domain.webhooks.fanout import WebhookDeliveryFanout
 from domain.webhooks.recipients import WebhookRecipientCache
@@ -83,9 +83,9 @@ class DomainServices:
         self.followed_feed = (
             None if adapters.is_single_instance else LogOrderedFeedPublisher(adapters.feed, wake_events.event_log.set)
         )
-        self.notification_observer = NotificationObserver(clock=adapters.clock, wake=wake_events.notifications.set)
+        self.notification_observer = NotificationFanout(clock=adapters.clock, wake=wake_events.notifications.set)
         observers: list[TransactionEventObserver[Any]] = [self.fanout, self.notification_observer]
-        self.event_recorder: DomainEventRecorder[Any] = DomainEventRecorder(
+        self.event_recorder: DomainEventDispatcher[Any] = DomainEventDispatcher(
             ids=adapters.ids,
             observers=observers,
             feed=self.followed_feed or adapters.feed,
@@ -111,7 +111,7 @@ class DomainServices:
 
     def _wire_accounts(self, settings: Settings, adapters: ServiceAdapters) -> None:
         hasher = adapters.hasher
-        self.operator = OperatorAccountService(**self.creating, hasher=hasher)
+        self.operator = OperatorAccountAndUserService(**self.creating, hasher=hasher)
         self.sign_in = SignInServices(self.uow, settings, adapters, self.operator)
         self.logins, self.sessions, self.passwords = self.sign_in.logins, self.sign_in.sessions, self.sign_in.passwords
         requests = PendingApprovalCloser(adapters.approval_waiter)
@@ -181,7 +181,7 @@ class DomainServices:
             **self.creating, authorizer=gate, validator=adapters.params_checker, commands=self.commands
         )
         self.device_types = DeviceTypeService(**self.creating, validator=adapters.params_checker)
-        self.control = DeviceQueryService(**self.shared, authorizer=gate)
+        self.control = DeviceAndExecutionQueryService(**self.shared, authorizer=gate)
         self.execution_waiter = MeasuredExecutionWaiter(adapters.execution_waiter)
         self.dispatch = CommandDispatchService(
             **self.shared,
@@ -204,7 +204,7 @@ class DomainServices:
 
     def _wire_schedules(self, adapters: ServiceAdapters, wake_events: WakeEvents) -> None:
         recurrence = adapters.recurrence
-        self.device_plans = DevicePlanService(
+        self.device_plans = DevicePlanSyncService(
             **self.shared, link=adapters.link, codec=adapters.codec, publisher=self.device_plan_queue.enqueue
         )
         self.schedules = ScheduleService(
@@ -236,7 +236,7 @@ class DomainServices:
         )
         self.ingest = IngestResultWriter(clock=clock, engine=engine, commands=self.commands, publisher=self.event_recorder)
         self.dead_letters = DeadLetterService(uow=self.leader_uow, clock=clock)
-        self.device_messages = DeviceMessageService(
+        self.device_messages = DeviceMessageIngestService(
             **self.shared,
             codec=adapters.codec,
             reports=self.reports,

@@ -20,7 +20,7 @@ def _no_blocks(blocks: Sequence[bytes]) -> RawTelemetryBatch:
 
 
 @dataclass(frozen=True, slots=True)
-class EngineComponents:
+class NativeOrReferenceComponents:
     """The engine of the fleet, a factory of engines for rule dry runs, and grant evaluator, signer and hasher of the same
     kind."""
 
@@ -35,44 +35,50 @@ class EngineComponents:
     """Reads the entries of a cluster's log. Raises ValueError."""
 
 
-def load_engine(name: str) -> EngineComponents:
+def load_engine(name: str) -> NativeOrReferenceComponents:
     """Raises EngineMissingError or ExtensionOutdatedError."""
     return _load_native() if name == "native" else _load_reference()
 
 
-def _load_native() -> EngineComponents:
+def _load_native() -> NativeOrReferenceComponents:
     from adapters.engine import extension_check
 
     extension_check.check_extension(SOURCE_ROOT)
     from adapters.engine.native_chain_hasher import chain_events
     from adapters.engine.native_engine import NativeEngine, make_batch
-    from adapters.engine.native_grant_evaluator import NativeWindowAndRateEvaluator
+    from adapters.engine.native_grant_window_and_rate_evaluator import NativeGrantWindowAndRateEvaluator
     from adapters.engine.native_signer import create_native_signer
 
-    return EngineComponents(
-        "native", NativeEngine(), NativeEngine, make_batch, NativeWindowAndRateEvaluator(), create_native_signer, chain_events
+    return NativeOrReferenceComponents(
+        "native",
+        NativeEngine(),
+        NativeEngine,
+        make_batch,
+        NativeGrantWindowAndRateEvaluator(),
+        create_native_signer,
+        chain_events,
     )
 
 
-def _load_reference() -> EngineComponents:
-    from adapters.engine.reference_grant_evaluator import ReferenceWindowAndRateEvaluator
+def _load_reference() -> NativeOrReferenceComponents:
+    from adapters.engine.reference_grant_window_and_rate_evaluator import ReferenceGrantWindowAndRateEvaluator
     from adapters.engine.reference_signer import ReferenceWebhookSigner
     from domain.events.hash_chain import chain_events
-    from domain.telemetry.engine.reference_batch import InMemoryTelemetryBatch
+    from domain.telemetry.engine.in_memory_telemetry_batch import InMemoryTelemetryBatch
     from domain.telemetry.engine.reference_engine import ReferenceEngine
 
-    return EngineComponents(
+    return NativeOrReferenceComponents(
         "reference",
         ReferenceEngine(),
         ReferenceEngine,
         InMemoryTelemetryBatch.of,
-        ReferenceWindowAndRateEvaluator(),
+        ReferenceGrantWindowAndRateEvaluator(),
         ReferenceWebhookSigner,
         chain_events,
     )
 
 
-def own_devices_only(parts: EngineComponents, owns_device: Callable[[int], bool]) -> EngineComponents:
+def own_devices_only(parts: NativeOrReferenceComponents, owns_device: Callable[[int], bool]) -> NativeOrReferenceComponents:
     """The same parts for an instance of a cluster."""
     from adapters.engine.owned_devices_engine import OwnedDevicesEngine, read_blocks
 

@@ -10,7 +10,7 @@ from app.wiring.adapters import ServiceAdapters
 from app.wiring.domain_services import DomainServices
 from domain.accounts.projects import ProjectService
 from domain.approvals.pending_approval_closer import PendingApprovalCloser
-from domain.commands.device_types import DeviceTypeService
+from domain.commands.device_type_service import DeviceTypeService
 from domain.fleet_file.ports import FleetAfterApplyWork, FleetFileTx, FleetFileWriteServices
 from domain.fleet_file.service import FleetFileService
 from domain.kernel.joined_unit_of_work import JoinedUnitOfWork

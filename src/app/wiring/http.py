@@ -40,18 +40,18 @@ from adapters.http.api.webhooks.routes import webhooks_blueprint
 from adapters.http.app import create_app, mount
 from adapters.http.asyncapi.routes import asyncapi_blueprint
 from adapters.http.core.caller_authentication import Authenticator
-from adapters.http.core.idempotency import IdempotencyStore
+from adapters.http.core.idempotency import IdempotencyDependencies
 from adapters.http.core.middleware import HttpSettings
 from adapters.http.core.trusted_proxies import TrustedProxies, parse_networks
 from adapters.http.dashboard.first_run_routes import first_run_blueprint
 from adapters.http.dashboard.oidc_routes import oidc_blueprint
 from adapters.http.dashboard.routes import dashboard_blueprint
 from adapters.http.dashboard.session_routes import dashboard_session_blueprint
-from adapters.http.feed.connection_limits import FeedConnectionLimits
+from adapters.http.feed.connection_limits import FeedConnectionMaximums
 from adapters.http.feed.endpoint import FeedEndpoint
 from adapters.http.feed.stream import FeedDependencies
 from adapters.http.openapi.routes import openapi_blueprint
-from adapters.http.server.connection_limits import HttpConnectionLimiter, HttpConnectionLimits
+from adapters.http.server.connection_limits import HttpConnectionLimiter, HttpConnectionLimitSettings
 from adapters.http.server.health_and_metrics_routes import health_blueprint
 from adapters.http.unlock_page.routes import unlock_page_blueprint
 from adapters.mcp.endpoint import McpEndpoint
@@ -70,7 +70,7 @@ from domain.devices.firmware_project_service import FirmwareProjectService
 from domain.feed.feed_audience import FeedAudienceService
 from domain.feed.remote_feed_interest import no_other_instances
 from domain.groups.bulk_actions import GroupBulkActionService
-from domain.rules.device_metric_declarations import DeviceMetricDeclarationService
+from domain.rules.device_metric_declarations import EarlyDeviceMetricService
 from domain.team.service_sessions import ServiceSessionService
 from domain.telemetry.queries.feed_reading_replay import FeedReadingReplayService
 from domain.webhooks.delivery_log import WebhookDeliveryLogService
@@ -90,7 +90,7 @@ def create_http_app(program: ComposedService) -> Quart:
         ],
         authenticator=services.callers,
         feed=program.feed_endpoint,
-        idempotency_store=IdempotencyStore(**services.shared, vault=adapters.vault, process_id=adapters.process_id),
+        idempotency_store=IdempotencyDependencies(**services.shared, vault=adapters.vault, process_id=adapters.process_id),
         denial_log=services.denial_log,
         proxies=proxies,
         settings=HttpSettings(cors_origins=origins, hsts=settings.tls_at_proxy),
@@ -116,7 +116,7 @@ def _create_asyncapi_document() -> dict[str, Any]:
 
 def create_connection_limiter(settings: Settings) -> HttpConnectionLimiter:
     total = settings.http_connections or open_file_limit.default_http_connections()
-    limits = HttpConnectionLimits(
+    limits = HttpConnectionLimitSettings(
         total=total,
         per_address=settings.http_connections_per_address or max(8, total // 2),
         ban_after=settings.ban_after,
@@ -133,7 +133,7 @@ STORE_TIME_OVERLAP_S = 30
 def _create_feed(program: ComposedService, proxies: TrustedProxies) -> FeedEndpoint:
     settings, adapters, services = program.settings, program.adapters, program.services
     half = max(4, (settings.http_connections or open_file_limit.default_http_connections()) // 2)  # the rest is for requests
-    limits = FeedConnectionLimits(
+    limits = FeedConnectionMaximums(
         total=half,
         unauthenticated=min(settings.feed_pending, max(4, half // 2)),
         unauthenticated_per_address=settings.feed_pending_per_address,
@@ -181,7 +181,7 @@ def _create_blueprints(program: ComposedService) -> list[Blueprint]:
         commands_blueprint(s.commands, s.submission_waiter, s.definitions, s.control),
         notifications_blueprint(s.notifications.service, s.notifications.push_keys),
         schedules_blueprint(s.schedules, s.schedule_calendar),
-        rules_blueprint(s.rules, s.stored_telemetry.rule_dry_runs, DeviceMetricDeclarationService(**s.shared)),
+        rules_blueprint(s.rules, s.stored_telemetry.rule_dry_runs, EarlyDeviceMetricService(**s.shared)),
         grants_blueprint(s.grants, s.access_explanations),
         *_approval_blueprints(s),
         telemetry_blueprint(s.stored_telemetry.queries, s.stored_telemetry.downsampling),

@@ -13,7 +13,7 @@ from adapters.http.server.connection_limits import HttpConnectionLimiter
 from adapters.http.server.limited_server import LimitedServerConfig
 from app.config.settings import Settings
 from app.runtime.startup_errors import PortInUseError
-from app.runtime.worker_process_supervisor import WorkerProcessIdentity
+from app.runtime.worker_process_supervisor import WorkerProcessContext
 
 HTTP_GRACEFUL_TIMEOUT_S = 1.0
 LISTEN_BACKLOG = 1_024
@@ -21,7 +21,7 @@ ACCEPT_BATCH = 32
 """asyncio accepts this many connections in one turn of the loop, before the limiter sees the first of them."""
 
 
-def bind_http_sockets(settings: Settings, worker: WorkerProcessIdentity | None) -> list[socket.socket]:
+def bind_http_sockets(settings: Settings, worker: WorkerProcessContext | None) -> list[socket.socket]:
     """The listening socket of the service; then, for a worker process, the one that it has alone. Raises PortInUseError."""
     listeners = [_bind(settings.http_host, settings.http_port, is_shared=worker is not None)]
     if worker is not None and settings.worker_port is not None:

@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING
 import structlog
 from hypercorn.asyncio import serve as hypercorn_serve
 
-from adapters.http.server import hypercorn_http11
+from adapters.http.server import hypercorn_http11_patch
 from app.runtime import garbage_collector
 from app.runtime.first_start_or_lost_database import require_database
 from app.wiring.composed_service import ComposedService
@@ -28,7 +28,7 @@ from domain.kernel.errors import Unavailable
 from domain.webhooks.url_sealing_migration import WebhookUrlSealingMigration
 
 if TYPE_CHECKING:
-    from adapters.stream.worker_process_feed_bus import WorkerProcessFeedBus
+    from adapters.stream.worker_process_feed_bus import UnixSocketFeedBus
 
 DUPLICATE_SIGNAL_S = 0.5
 STOP_TIMEOUT_S = 3.5
@@ -48,7 +48,7 @@ async def run(program: ComposedService, prepare: PrepareHook, started: StartedHo
     for number in (signal.SIGINT, signal.SIGTERM):
         loop.add_signal_handler(number, on_signal)
     loop.set_exception_handler(_on_loop_exception)
-    hypercorn_http11.patch_hypercorn()
+    hypercorn_http11_patch.patch_hypercorn()
     listeners = bind_http_sockets(program.settings, program.worker)
     started_at = time.perf_counter()
     ready = False
@@ -106,7 +106,7 @@ async def start(program: ComposedService, prepare: PrepareHook) -> None:
     log.info("started", replayed=replayed, engine=adapters.engine.name)
 
 
-async def _open_shared_feed(program: ComposedService, bus: WorkerProcessFeedBus) -> None:
+async def _open_shared_feed(program: ComposedService, bus: UnixSocketFeedBus) -> None:
     await bus.open()
     if program.workers.shared_feed is not None:
         await program.workers.shared_feed.start(is_alone=_is_first_worker(program))

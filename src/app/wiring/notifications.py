@@ -20,7 +20,7 @@ from domain.approvals.approval_links import ApprovalLinkService
 from domain.approvals.service import ApprovalService
 from domain.kernel.errors import SecretUnreadable
 from domain.notifications.delivery import NotificationDeliveryService
-from domain.notifications.notification_settings import NotificationSettingsService
+from domain.notifications.notification_settings_service import NotificationSettingsService
 from domain.notifications.ports import PushKeyCodec
 from domain.notifications.push_keys import PushKeyService
 

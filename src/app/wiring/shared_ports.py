@@ -8,7 +8,7 @@ from adapters.storage.sql.unit_of_work import SqlUnitOfWork
 from app.wiring.adapters import ServiceAdapters
 from domain.accounts.ports import SecretHasher
 from domain.kernel.clock import Clock
-from domain.kernel.ids import IdGenerator
+from domain.kernel.ids import IdAndSecretGenerator
 
 
 class SharedPorts(TypedDict):
@@ -19,7 +19,7 @@ class SharedPorts(TypedDict):
 class EntityCreationPorts(SharedPorts):
     """For services that create something with an id."""
 
-    ids: IdGenerator
+    ids: IdAndSecretGenerator
 
 
 class SecretIssuerPorts(EntityCreationPorts):

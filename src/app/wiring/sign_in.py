@@ -26,12 +26,12 @@ from domain.sign_in.user_sessions import UserSessionService
 from domain.team.first_run import FirstRunService
 from domain.team.invitation_acceptance import InvitationAcceptanceService
 from domain.team.invitations import InvitationService
-from domain.team.operator_accounts import OperatorAccountService
+from domain.team.operator_accounts_and_users import OperatorAccountAndUserService
 
 
 class SignInServices:
     def __init__(
-        self, uow: SqlUnitOfWork, settings: Settings, adapters: ServiceAdapters, operator: OperatorAccountService
+        self, uow: SqlUnitOfWork, settings: Settings, adapters: ServiceAdapters, operator: OperatorAccountAndUserService
     ) -> None:
         self._shared, self._secret = shared_ports(uow, adapters), secret_ports(uow, adapters)
         ids, digest = adapters.ids, adapters.digest

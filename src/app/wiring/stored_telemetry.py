@@ -14,9 +14,9 @@ from domain.kernel.unit_of_work import UnitOfWork
 from domain.rules.model import MetricValue
 from domain.telemetry.old_reading_mover import OldReadingMover
 from domain.telemetry.ports import MAX_TIME_MS
-from domain.telemetry.queries.downsampling import DownsamplingService
+from domain.telemetry.queries.downsampling import DownsamplingQueryService
 from domain.telemetry.queries.latest_and_history import TelemetryQueryService
-from domain.telemetry.queries.reading_history import MergedReadingHistory, ReadingArchive
+from domain.telemetry.queries.reading_history import MergedReadingHistory, ReadingArchiveWithCutoff
 from domain.telemetry.queries.rule_dry_run import RuleDryRunService
 from domain.telemetry.retention import RetentionPeriods, RetentionService
 from domain.telemetry.rollup_service import RollupService
@@ -30,14 +30,14 @@ class StoredTelemetryServices:
         clock, engine, days = adapters.clock, adapters.engine, settings.readings_days
         self.store = _create_store(settings)
         """None: the database keeps all readings."""
-        self._older = None if self.store is None else ReadingArchive(self.store, clock, days)
+        self._older = None if self.store is None else ReadingArchiveWithCutoff(self.store, clock, days)
         stored = MergedReadingHistory(self._older)
         shared: dict[str, Any] = {"uow": uow, "clock": clock, "engine": engine.engine}
         reading: dict[str, Any] = {**shared, "authorizer": authorizer, "stored": stored}
         self.queries = TelemetryQueryService(
             **reading, create_engine=engine.create_engine, is_stored_elsewhere=adapters.is_stored_elsewhere
         )
-        self.downsampling = DownsamplingService(**reading)
+        self.downsampling = DownsamplingQueryService(**reading)
         self.rollups = RollupService(**shared)
         self.rule_dry_runs = RuleDryRunService(
             **shared, create_engine=engine.create_engine, make_batch=engine.make_batch, encode=_encode_telemetry, stored=stored

@@ -14,7 +14,7 @@ from app.workers.wake_event import WakeEvents
 from app.workers.webhook_delivery import WebhookDeliveryWorker
 from domain.approvals.ports import ApprovalWaiter, HasApprovals
 from domain.commands.dispatch import CommandDispatchService
-from domain.commands.ports import ExecutionWaiter, HasExecutions
+from domain.commands.ports import ExecutionWaiter, HasCommandExecutions
 from domain.devices.credential_sync import CredentialSyncService
 from domain.events.model import DEFAULT_TYPES, Event
 from domain.kernel.ids import AccountId, ApprovalId, DeviceId, ExecutionId, WebhookId
@@ -27,12 +27,12 @@ MAX_PENDING_RESULTS = 10_000
 """Results kept for waiting callers. Beyond that, a waiting caller reads the database when its time is up."""
 
 
-class PeerChangeTx(HasApprovals, HasExecutions, HasWebhooks, Protocol): ...
+class OtherInstanceEventTx(HasApprovals, HasCommandExecutions, HasWebhooks, Protocol): ...
 
 
 @service
-class PeerChangeHandler:
-    uow: UnitOfWork[PeerChangeTx]
+class OtherInstanceEventHandler:
+    uow: UnitOfWork[OtherInstanceEventTx]
     rules: RuleService
     credential_sync: CredentialSyncService
     dispatch: CommandDispatchService

@@ -18,8 +18,8 @@ from app.workers.due_task_worker import DueTaskWorker
 from app.workers.wake_event import WakeEvent
 from domain.events.feed_model import FeedFilter
 from domain.events.model import Event
-from domain.feed.feed_between_instances import FeedMessageBus, FeedReadingsMessage, ReadingSenderTracker
-from domain.feed.remote_feed_interest import FeedInterestMessage, RemoteFeedInterest, wanted_readings
+from domain.feed.feed_between_instances import FeedInstanceGapTracker, FeedMessageBus, PeerFeedReadingsMessage
+from domain.feed.remote_feed_interest import PeerFeedInterestMessage, RemoteFeedInterest, wanted_readings
 from domain.kernel.clock import Clock
 
 HEARTBEAT_S = 1.0
@@ -55,11 +55,11 @@ class ClusterFeedWorker(DueTaskWorker):
         self._interest_wake = interest_wake
         self._commit_lock = commit_lock
         self._remote = RemoteFeedInterest()
-        self._senders = ReadingSenderTracker()
+        self._senders = FeedInstanceGapTracker()
         self._received = asyncio.Condition()
         self._late: set[str] = set()
         """Senders that did not confirm an interest in time."""
-        self._own = FeedInterestMessage(0, [])
+        self._own = PeerFeedInterestMessage(0, [])
         self._confirmed: dict[str, int] = {}
         self._outgoing: deque[Event] = deque()
         self._sending = asyncio.Lock()
@@ -144,19 +144,19 @@ class ClusterFeedWorker(DueTaskWorker):
         wanted = wanted_readings(self._hub.filters())
         has_changed = wanted != self._own.filters
         if has_changed:
-            self._own = FeedInterestMessage(self._own.version + 1, wanted)
+            self._own = PeerFeedInterestMessage(self._own.version + 1, wanted)
         if has_changed or repeat:
             await self._bus.announce_interest(self._own)
 
     async def _announce_readings(self, events: Sequence[Event]) -> None:
-        await self._bus.announce_readings(FeedReadingsMessage(self._sequence, self._store_time_s, events, self._confirmed))
+        await self._bus.announce_readings(PeerFeedReadingsMessage(self._sequence, self._store_time_s, events, self._confirmed))
 
-    def _on_interest(self, sender: str, interest: FeedInterestMessage) -> None:
+    def _on_interest(self, sender: str, interest: PeerFeedInterestMessage) -> None:
         if self._remote.update(sender, interest, self._clock.monotonic_ms()):
             self._interest_wake.set()
             self.wake_event.set()
 
-    async def _on_readings(self, sender: str, readings: FeedReadingsMessage) -> None:
+    async def _on_readings(self, sender: str, readings: PeerFeedReadingsMessage) -> None:
         if not self._senders.accept(sender, readings, self._clock.monotonic_ms()):
             self._resume_clients("a message was lost, or partitions were taken over")
         if readings.events:

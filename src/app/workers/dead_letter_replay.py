@@ -18,7 +18,7 @@ from app.workers.wake_event import WakeEvent
 from domain.devices.device_codec import CommandResultReport, DeviceReport, StockFirmwareTelemetryReport
 from domain.devices.device_link import InboundEvent, InboundMessage
 from domain.ingest.dead_letters import TELEMETRY_KIND, DeadLetter, DeadLetterService, reason_of
-from domain.ingest.device_messages import DecodedBatch, DecodedMessage
+from domain.ingest.decoded_messages import DecodedBatch, DecodedMessage
 from domain.ingest.pipeline import BatchFactory, IngestPipeline
 from domain.kernel.service_class import service
 from domain.rules.telemetry_engine_port import RawTelemetryBatch, TelemetryEngine

@@ -17,7 +17,7 @@ from dataclasses import field
 
 from app.workers.due_task_worker import DueTaskWorker
 from app.workers.wake_event import WakeEvent
-from domain.events.access_changes import is_access_change
+from domain.events.access_changing_kinds import is_access_change
 from domain.events.event_log_cursor import EventLogCursor
 from domain.events.feed_model import FeedFilter
 from domain.events.ports import FeedHub, HasEvents

@@ -14,13 +14,13 @@ from typing import Protocol
 
 import structlog
 
-from app.workers.last_seen_buffer import LastSeenBuffer
 from domain.devices.clock_skew import ClockSkewService
+from domain.devices.last_seen_buffer import LastSeenBuffer
 from domain.devices.ports import HasDevices
 from domain.kernel.errors import Unavailable
 from domain.kernel.service_class import service
 from domain.kernel.unit_of_work import UnitOfWork
-from domain.partitions.owned_partitions import PartitionOwnership
+from domain.partitions.owned_partitions import OwnedPartitions
 from domain.partitions.ownership_and_log_position import PartitionLostError
 from domain.partitions.ports import HasPartitions
 from domain.rules.telemetry_engine_port import Checkpoint, TelemetryEngine
@@ -45,7 +45,7 @@ class EngineCheckpointWorker:
     last_seen: LastSeenBuffer
     clock_offsets: ClockSkewService
     engine_commit_lock: asyncio.Lock
-    owned: PartitionOwnership | None = None
+    owned: OwnedPartitions | None = None
     """None where this instance has all devices."""
 
     async def run(self) -> None:
@@ -66,13 +66,13 @@ class EngineCheckpointWorker:
                 await self._write_partition(self.owned, partition)
         await self.clock_offsets.write_pending()
 
-    async def _write_partition(self, owned: PartitionOwnership, partition: int) -> None:
+    async def _write_partition(self, owned: OwnedPartitions, partition: int) -> None:
         try:
             await self.write_partition(owned, partition)
         except PartitionLostError:
             log.info("the partition has another owner; its checkpoint is not written", partition=partition)
 
-    async def write_partition(self, owned: PartitionOwnership, partition: int) -> None:
+    async def write_partition(self, owned: OwnedPartitions, partition: int) -> None:
         """Also before a partition is handed over, so that its next owner has no rows to replay. Raises PartitionLostError."""
 
         async def is_owned(tx: EngineCheckpointTx) -> None:

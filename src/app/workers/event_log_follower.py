@@ -9,7 +9,7 @@ from __future__ import annotations
 from dataclasses import field
 
 from adapters.feed_hub import LogOrderedFeedPublisher
-from app.workers.changes_of_other_instances import PeerChangeHandler
+from app.workers.changes_of_other_instances import OtherInstanceEventHandler
 from app.workers.due_task_worker import DueTaskWorker
 from domain.events.event_log_cursor import EventLogCursor
 from domain.events.ports import HasEvents
@@ -31,7 +31,7 @@ class EventLogFollower(DueTaskWorker):
 
     uow: UnitOfWork[HasEvents]
     feed: LogOrderedFeedPublisher
-    peer_changes: PeerChangeHandler
+    peer_changes: OtherInstanceEventHandler
     _cursor: EventLogCursor | None = field(default=None, init=False)
     _since_advance: int = field(default=0, init=False)
 

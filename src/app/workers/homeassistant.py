@@ -16,7 +16,7 @@ from typing import Protocol
 
 import structlog
 
-from app.workers.homeassistant_retained import RetainedMessagePublisher
+from app.workers.homeassistant_retained import HomeAssistantRetainedPublisher
 from domain.events.feed_model import FeedFilter
 from domain.events.model import TELEMETRY
 from domain.events.ports import FeedHub, FeedSubscription
@@ -49,7 +49,7 @@ TYPE_CHANGED = "device_type_updated"
 log = structlog.get_logger("homeassistant")
 
 
-class HomeAssistantMessage(Protocol):
+class ReceivedHomeAssistantMessage(Protocol):
     @property
     def topic(self) -> str: ...
 
@@ -63,10 +63,10 @@ class HomeAssistantMessage(Protocol):
 class HomeAssistantConnection(Protocol):
     async def publish(self, topic: str, payload: str) -> None: ...
 
-    def messages(self) -> AsyncIterator[HomeAssistantMessage]: ...
+    def messages(self) -> AsyncIterator[ReceivedHomeAssistantMessage]: ...
 
 
-class HomeAssistantBroker(Protocol):
+class HomeAssistantConnector(Protocol):
     def connect(
         self, listen: Sequence[str], commands: str | None = None, status: str | None = None
     ) -> AbstractAsyncContextManager[HomeAssistantConnection]: ...
@@ -75,13 +75,13 @@ class HomeAssistantBroker(Protocol):
 class HomeAssistantWorker:
     name = "homeassistant"
 
-    def __init__(self, *, bridge: HomeAssistantBridge, broker: HomeAssistantBroker, hub: FeedHub) -> None:
+    def __init__(self, *, bridge: HomeAssistantBridge, broker: HomeAssistantConnector, hub: FeedHub) -> None:
         self._bridge = bridge
         self._broker = broker
         self._hub = hub
         self._is_cleared = False
         self._counts = dict.fromkeys(("connected", "connections", "commands", "refused", "ignored"), 0)
-        self._publisher = RetainedMessagePublisher()
+        self._publisher = HomeAssistantRetainedPublisher()
 
     def metrics(self) -> Mapping[str, float]:
         return {**self._counts, "published": self._publisher.published, "devices": len(self._publisher.device_ids)}
@@ -212,7 +212,7 @@ class HomeAssistantWorker:
                 self._publisher.stale_topics |= find_stale_topics(accounts, message.topic, message.payload)
         raise Unavailable("The connection to Home Assistant's broker was closed.")
 
-    async def _submit_command(self, device_id: DeviceId, name: str | None, message: HomeAssistantMessage) -> None:
+    async def _submit_command(self, device_id: DeviceId, name: str | None, message: ReceivedHomeAssistantMessage) -> None:
         """`name`: of the command that has an entity; None for the relay, whose payload is the command."""
         payload = message.payload[:MAX_PAYLOAD_BYTES].decode("utf-8", "replace").strip()
         if message.retain or (name is None and payload not in COMMAND_PAYLOADS):

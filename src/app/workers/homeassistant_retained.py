@@ -19,7 +19,7 @@ class MqttPublisher(Protocol):
     async def publish(self, topic: str, payload: str) -> None: ...
 
 
-class RetainedMessagePublisher:
+class HomeAssistantRetainedPublisher:
     def __init__(self) -> None:
         self._connection: MqttPublisher | None = None
         self._published_messages: dict[DeviceId, dict[str, str]] = {}

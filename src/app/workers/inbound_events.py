@@ -94,7 +94,7 @@ class InboundEventQueue:
             ]
 
 
-class InboundEventWorker(IngestWorker):
+class ClusterDeviceEventWorker(IngestWorker):
     name = "front_events"
 
     def __init__(

@@ -8,7 +8,7 @@ from collections.abc import Awaitable, Callable
 
 import structlog
 
-from domain.partitions.instance_lease import InstanceLease
+from domain.partitions.instance_lease import InstanceLeaseService
 
 CHECK_INTERVAL_S = 0.1
 RETRY_TIMEOUT_S = 0.5
@@ -20,7 +20,10 @@ class InstanceLeaseWorker:
     name = "instance_lease"
 
     def __init__(
-        self, lease: InstanceLease, retry_credentials: Callable[[], Awaitable[bool]], on_lost: Callable[[], Awaitable[None]]
+        self,
+        lease: InstanceLeaseService,
+        retry_credentials: Callable[[], Awaitable[bool]],
+        on_lost: Callable[[], Awaitable[None]],
     ) -> None:
         """`retry_credentials` reads the credentials of devices that were refused meanwhile. `on_lost` tells the other instances
         that this one has no lease any more: they need not wait until they judge that themselves. Both must not raise."""

@@ -14,7 +14,7 @@ import structlog
 from domain.devices.device_link import InboundEvent
 from domain.kernel.errors import Unavailable
 from domain.kernel.service_class import service
-from domain.partitions.owned_partitions import PartitionOwnership
+from domain.partitions.owned_partitions import OwnedPartitions
 from domain.partitions.ownership_and_log_position import PartitionLogAdvance
 from domain.partitions.ports import InboundLog, InboundLogDamagedError, InboundLogEntry
 from domain.rules.telemetry_engine_port import RawTelemetryBatch
@@ -69,7 +69,7 @@ class OwnedPartitionLogReader:
     """Implements `InboundLink`."""
 
     log: InboundLog
-    ownership: PartitionOwnership
+    ownership: OwnedPartitions
     read_blocks: BlockReader
     """Raises ValueError."""
 

@@ -10,7 +10,7 @@ import structlog
 from app.workers.ingest import IngestWorker
 from app.workers.owned_partition_log_reader import PartitionInboundBatch
 from domain.devices.device_link import InboundBatch
-from domain.ingest.device_messages import DecodedBatch
+from domain.ingest.decoded_messages import DecodedBatch
 from domain.ingest.metric_numbering import AssignNames
 from domain.ingest.pipeline import EvaluatedBatch, IngestPipeline
 from domain.partitions.ownership_and_log_position import PartitionLostError

@@ -18,9 +18,9 @@ from app.workers.wake_event import WakeEvent
 from domain.kernel.clock import SECOND_MS, Clock
 from domain.kernel.ids import DeviceId
 from domain.kernel.service_class import service
-from domain.schedules.device_plan_sync import DevicePlanService
-from domain.schedules.firing import ScheduleFiringService, ScheduleSlotError
-from domain.schedules.offline_device_edge_service import OfflineDeviceEdgeService
+from domain.schedules.device_plan_sync import DevicePlanSyncService
+from domain.schedules.firing import ScheduleFiringService, UndecidableSlotError
+from domain.schedules.offline_device_edge_resolution_service import OfflineDeviceEdgeService
 
 CLAIM_RETRY_S = 0.1
 """Another instance has claimed the due slots; check again soon."""
@@ -72,7 +72,7 @@ class ScheduleWorker(DueTaskWorker):
     async def _fire_batch(self, now_ms: int, lateness_allowance_s: int) -> int:
         try:
             fired = await self.firing.fire_due(now_ms, lateness_allowance_s=lateness_allowance_s)
-        except ScheduleSlotError as error:
+        except UndecidableSlotError as error:
             self.quarantined += 1
             log.error("a slot failed and is quarantined", schedule_id=error.schedule.schedule_id, exc_info=error.__cause__)
             await self.firing.quarantine(error.schedule, now_ms)
@@ -108,7 +108,7 @@ class DevicePlanQueue:
 class DevicePlanWorker(DueTaskWorker):
     name = "device_plans"
 
-    def __init__(self, *, plans: DevicePlanService, queue: DevicePlanQueue) -> None:
+    def __init__(self, *, plans: DevicePlanSyncService, queue: DevicePlanQueue) -> None:
         super().__init__(wake_event=queue.wake_event)
         self._plans = plans
         self._queue = queue

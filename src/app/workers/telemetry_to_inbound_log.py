@@ -14,7 +14,7 @@ from app.workers.inbound_events import InboundEventQueue
 from app.workers.inbound_log_appender import InboundLogAppender
 from app.workers.ingest import InboundBatchWorker
 from domain.devices.device_link import DeviceConnected, DeviceDisconnected, InboundBatch, InboundLink, OutboundLink
-from domain.partitions.instance_lease import InstanceLease
+from domain.partitions.instance_lease import InstanceLeaseService
 from domain.partitions.ports import ConnectedDevices
 
 log = structlog.get_logger("front")
@@ -30,7 +30,7 @@ class TelemetryToInboundLogWorker(InboundBatchWorker):
         outbound: OutboundLink,
         appender: InboundLogAppender,
         events: InboundEventQueue,
-        lease: InstanceLease,
+        lease: InstanceLeaseService,
         on_connected: Callable[[ConnectedDevices], Awaitable[None]],
     ) -> None:
         """`events` gets what the log does not take. `on_connected` tells the other instances of new connections."""

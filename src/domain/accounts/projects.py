@@ -13,7 +13,7 @@ from domain.kernel.caller import Role, Session, require_role
 from domain.kernel.clock import Clock
 from domain.kernel.domain_events import DomainEvent, EventKind
 from domain.kernel.errors import Conflict, NotFound
-from domain.kernel.ids import IdGenerator, IdPrefix, ProjectId, has_id_format
+from domain.kernel.ids import IdAndSecretGenerator, IdPrefix, ProjectId, has_id_format
 from domain.kernel.list_capacity import check_capacity
 from domain.kernel.unit_of_work import Transaction, UnitOfWork
 
@@ -22,7 +22,7 @@ class ProjectTx(Transaction, HasProjects, Protocol): ...
 
 
 class ProjectService:
-    def __init__(self, *, uow: UnitOfWork[ProjectTx], clock: Clock, ids: IdGenerator) -> None:
+    def __init__(self, *, uow: UnitOfWork[ProjectTx], clock: Clock, ids: IdAndSecretGenerator) -> None:
         self._uow = uow
         self._clock = clock
         self._ids = ids

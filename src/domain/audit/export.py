@@ -12,7 +12,7 @@ from collections.abc import AsyncIterator
 from dataclasses import dataclass
 from typing import Any, Final
 
-from domain.audit.export_selection import EVERYTHING, AuditSelection, SelectedAuditRecords, choose_records
+from domain.audit.export_by_time_or_command_story import EVERYTHING, AuditRecordFilter, AuditSelection, choose_records
 from domain.audit.ports import AuditTx
 from domain.audit.seal_model import AuditSeal, ChainHeads, heads_of
 from domain.events.hash_chain import ChainedEvent, EventChainHead, digest_of, record_json
@@ -49,7 +49,7 @@ class AuditLogPart:
         return begin, max((self.end[writer].position for writer in grown), default=0)
 
 
-class AuditExporter:
+class AuditExportGenerator:
     def __init__(self, *, uow: UnitOfWork[AuditTx], clock: Clock) -> None:
         self._uow = uow
         self._clock = clock
@@ -148,7 +148,7 @@ def _heads(seal: AuditSeal | None) -> ChainHeads:
     return {} if seal is None else heads_of(json.loads(seal.content))
 
 
-def _is_wanted(part: AuditLogPart, selection: AuditSelection, chosen: SelectedAuditRecords) -> bool:
+def _is_wanted(part: AuditLogPart, selection: AuditSelection, chosen: AuditRecordFilter) -> bool:
     if chosen.records is not None:
         return any(part.contains(record) for record in chosen.records)
     return selection.overlaps(part.begin_ms, part.end_ms)

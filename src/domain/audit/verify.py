@@ -41,7 +41,7 @@ class AuditVerificationReport:
 
 
 @dataclass(frozen=True, slots=True)
-class _VerifiedLink:
+class _VerifiedRecordHash:
     line: int
     name: str
     digest: bytes
@@ -51,7 +51,7 @@ class _VerifiedLink:
 @dataclass(slots=True)
 class _VerificationState:
     heads: ChainHeads = field(default_factory=dict)
-    links: dict[tuple[int, int], _VerifiedLink] = field(default_factory=dict)
+    links: dict[tuple[int, int], _VerifiedRecordHash] = field(default_factory=dict)
     """Since the last seal, by writer and sequence."""
     newest: dict[int, int] = field(default_factory=dict)
     seal_number: int | None = None
@@ -110,7 +110,9 @@ class AuditVerifier:
             raise AuditVerificationError(f"line {line}: record {record['id']} is of account {record['accountId']}")
         self._report.records += 1
         self._add(
-            record["writer"], record["sequence"], _VerifiedLink(line, record["id"], digest_of(canonical_json(record)), linked)
+            record["writer"],
+            record["sequence"],
+            _VerifiedRecordHash(line, record["id"], digest_of(canonical_json(record)), linked),
         )
 
     def _read_elided(self, line: int, elided: dict[str, Any], linked: str) -> None:
@@ -118,9 +120,9 @@ class AuditVerifier:
             raise AuditVerificationError(f"line {line}: a record is left out of an export that claims to be complete")
         self._report.elided += 1
         digest = bytes.fromhex(elided["digest"])
-        self._add(elided["writer"], elided["sequence"], _VerifiedLink(line, "(not shown)", digest, linked))
+        self._add(elided["writer"], elided["sequence"], _VerifiedRecordHash(line, "(not shown)", digest, linked))
 
-    def _add(self, writer: int, sequence: int, found: _VerifiedLink) -> None:
+    def _add(self, writer: int, sequence: int, found: _VerifiedRecordHash) -> None:
         if sequence <= self._state.newest.get(writer, 0):
             raise AuditVerificationError(f"line {found.line}: {_name(found, writer, sequence)} is out of order or there twice")
         self._state.newest[writer] = sequence
@@ -211,7 +213,7 @@ def _is_within(key: tuple[int, int], end: ChainHeads) -> bool:
     return sequence <= end.get(writer, EventChainHead()).sequence
 
 
-def _name(found: _VerifiedLink, writer: int, sequence: int) -> str:
+def _name(found: _VerifiedRecordHash, writer: int, sequence: int) -> str:
     return f"record {found.name} (sequence {sequence} of writer {writer})"
 
 

@@ -6,7 +6,7 @@ stored deadlines are moved along.
 
 from __future__ import annotations
 
-from domain.commands.ports import HasExecutions
+from domain.commands.ports import HasCommandExecutions
 from domain.kernel.clock import MINUTE_MS, Clock
 from domain.kernel.clock_step_detector import ClockStepDetector
 from domain.kernel.unit_of_work import UnitOfWork
@@ -17,7 +17,7 @@ their deadlines by the new time."""
 
 
 class ClockStepDeadlineShifter:
-    def __init__(self, *, uow: UnitOfWork[HasExecutions], clock: Clock) -> None:
+    def __init__(self, *, uow: UnitOfWork[HasCommandExecutions], clock: Clock) -> None:
         self._uow = uow
         self._clock = clock
         self._steps: ClockStepDetector | None = None

@@ -27,7 +27,7 @@ from domain.kernel.caller import Caller, Role, Session, require_role
 from domain.kernel.clock import Clock
 from domain.kernel.domain_events import DomainEvent, EventKind, Json, JsonObject
 from domain.kernel.errors import Conflict, NotFound
-from domain.kernel.ids import AccountId, CommandId, DeviceId, DeviceTypeId, IdGenerator, IdPrefix
+from domain.kernel.ids import AccountId, CommandId, DeviceId, DeviceTypeId, IdAndSecretGenerator, IdPrefix
 from domain.kernel.service_class import service
 from domain.kernel.unit_of_work import Transaction, UnitOfWork
 
@@ -81,7 +81,7 @@ EDITABLE_FIELDS = frozenset(one.name for one in fields(CommandDefinitionInput))
 class CommandDefinitionService:
     uow: UnitOfWork[CommandDefinitionTx]
     clock: Clock
-    ids: IdGenerator
+    ids: IdAndSecretGenerator
     authorizer: Authorizer
     validator: ParamsValidator
     commands: CommandSubmissionService

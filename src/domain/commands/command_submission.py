@@ -17,7 +17,7 @@ from domain.approvals.ports import HasApprovals
 from domain.commands import command_checks
 from domain.commands.approval_requests import create_approval, resolve_requester
 from domain.commands.command_events import approval_requested_event, command_sent_event
-from domain.commands.dispatch_queue import DispatchQueue, QueuedCommand
+from domain.commands.dispatch_queue import DispatchQueue, DispatchQueueEntry
 from domain.commands.effective_definitions import effective_definitions, require_definition
 from domain.commands.load_command_context import get_context, get_context_for_caller, load_contexts
 from domain.commands.model import (
@@ -36,14 +36,14 @@ from domain.commands.replay_authorization import end_replay
 from domain.devices.model import Device
 from domain.grants.authorizer import AccessPermit, Authorizer, AutomationPermissionRequest
 from domain.grants.model import Grant
-from domain.grants.policy import AuthorizationRequest
+from domain.grants.policy import GrantCheckRequest
 from domain.grants.ports import AuthorizationTx
 from domain.grants.rate_limit import RemainingRateLimit
 from domain.kernel.caller import ApiKeyCaller, Caller, Role, Session
 from domain.kernel.clock import Clock
 from domain.kernel.domain_events import Json
 from domain.kernel.errors import DomainError
-from domain.kernel.ids import ApprovalId, DeviceId, ExecutionId, GrantId, IdGenerator, IdPrefix
+from domain.kernel.ids import ApprovalId, DeviceId, ExecutionId, GrantId, IdAndSecretGenerator, IdPrefix
 from domain.kernel.service_class import service
 from domain.kernel.unit_of_work import UnitOfWork
 from domain.keys.ports import HasApiKeys
@@ -54,7 +54,7 @@ class CommandTx(AutomationTx, HasApiKeys, HasApprovals, HasCommandContexts, HasS
 
 
 @dataclass(frozen=True, slots=True)
-class CommandSubmission:
+class CommandSubmissionResult:
     """Exactly one of the first two is set. `quota`: what is left of the grant's rate limit, where it has one."""
 
     execution: Execution | None = None
@@ -64,11 +64,11 @@ class CommandSubmission:
 
 @service
 class CommandSubmissionService:
-    """Implements `ApprovedCommandSubmitter` and `GrantableCommandFinder`."""
+    """Implements `ApprovedCommandSubmitter` and `GrantCheckedCommandFinder`."""
 
     uow: UnitOfWork[CommandTx]
     clock: Clock
-    ids: IdGenerator
+    ids: IdAndSecretGenerator
     authorizer: Authorizer
     validator: ParamsValidator
     dispatch_queue: DispatchQueue
@@ -83,7 +83,7 @@ class CommandSubmissionService:
         *,
         ttl_ms: int | None = None,
         reason: str | None = None,
-    ) -> CommandSubmission:
+    ) -> CommandSubmissionResult:
         """`reason`: a line for who approves and for the log.
 
         Raises, in this order: NotFound; ValidationFailed `UNKNOWN_COMMAND`, `INVALID_PARAMS`; PermissionDenied
@@ -99,7 +99,7 @@ class CommandSubmissionService:
 
     async def submit_in_transaction(
         self, tx: CommandTx, caller: Session | ApiKeyCaller, context: CommandContext, request: CommandRequest, now_ms: int
-    ) -> CommandSubmission:
+    ) -> CommandSubmissionResult:
         """`submit` as a part of the caller's transaction. When it raises, it has written nothing."""
         if caller.is_replay:
             await end_replay(self.authorizer, tx, caller, context, [request.cmd], now_ms)
@@ -109,11 +109,11 @@ class CommandSubmissionService:
         permit = await self._authorize(tx, caller, context.device, definition, now_ms, spend=has_room, grants=context.grants)
         if definition.requires_approval and permit.subject_to_approval:
             approval = await self._request_approval(tx, caller, request, permit.grant_id, now_ms)
-            return CommandSubmission(approval=approval, quota=permit.quota)
+            return CommandSubmissionResult(approval=approval, quota=permit.quota)
         command_checks.reserve_slot(context)
         execution = self._new_execution(caller, request, TriggeredBy.of(caller), permit.grant_id, now_ms)
-        await self._queue(tx, [(caller, QueuedCommand(context.device, execution))], now_ms, request.reason)
-        return CommandSubmission(execution=execution, quota=permit.quota)
+        await self._queue(tx, [(caller, DispatchQueueEntry(context.device, execution))], now_ms, request.reason)
+        return CommandSubmissionResult(execution=execution, quota=permit.quota)
 
     async def effective_definitions(self, tx: HasCommandDefinitions, device: Device) -> Sequence[CommandDefinition]:
         """The device's commands, one definition per name."""
@@ -151,7 +151,7 @@ class CommandSubmissionService:
             AutomationPermissionRequest(
                 command.caller,
                 command.request.device,
-                AuthorizationRequest(definition.name, definition.kind is CommandKind.QUERY),
+                GrantCheckRequest(definition.name, definition.kind is CommandKind.QUERY),
             )
             for command, definition in zip(commands, checked, strict=True)
             if isinstance(definition, CommandDefinition)
@@ -162,7 +162,7 @@ class CommandSubmissionService:
             for command, definition in zip(commands, checked, strict=True)
         ]
         queued = [
-            (command.caller, QueuedCommand(command.request.device, outcome))
+            (command.caller, DispatchQueueEntry(command.request.device, outcome))
             for command, outcome in zip(commands, outcomes, strict=True)
             if isinstance(outcome, Execution)
         ]
@@ -179,7 +179,7 @@ class CommandSubmissionService:
         permit = await self._authorize(tx, caller, context.device, definition, now_ms, spend=False)
         command_checks.reserve_slot(context)
         execution = self._new_execution(caller, request, TriggeredBy.of(caller), permit.grant_id, now_ms, approval.approval_id)
-        await self._queue(tx, [(caller, QueuedCommand(context.device, execution))], now_ms, approval.reason)
+        await self._queue(tx, [(caller, DispatchQueueEntry(context.device, execution))], now_ms, approval.reason)
         return execution.execution_id
 
     def _require_definition(self, context: CommandContext, request: CommandRequest) -> CommandDefinition:
@@ -256,7 +256,7 @@ class CommandSubmissionService:
         )
 
     async def _queue(
-        self, tx: AutomationTx, queued: Sequence[tuple[Caller, QueuedCommand]], now_ms: int, reason: str | None = None
+        self, tx: AutomationTx, queued: Sequence[tuple[Caller, DispatchQueueEntry]], now_ms: int, reason: str | None = None
     ) -> None:
         if not queued:
             return

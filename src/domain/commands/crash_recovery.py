@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from domain.commands.ports import HasExecutions
+from domain.commands.ports import HasCommandExecutions
 from domain.kernel.clock import Clock
 from domain.kernel.unit_of_work import UnitOfWork
 
 
 class CommandCrashRecovery:
-    def __init__(self, *, uow: UnitOfWork[HasExecutions], clock: Clock) -> None:
+    def __init__(self, *, uow: UnitOfWork[HasCommandExecutions], clock: Clock) -> None:
         self._uow = uow
         self._clock = clock
 

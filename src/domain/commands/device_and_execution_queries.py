@@ -11,7 +11,7 @@ from typing import Protocol
 
 from domain.accounts.ports import HasProjects
 from domain.commands.model import Execution
-from domain.commands.ports import HasExecutions
+from domain.commands.ports import HasCommandExecutions
 from domain.devices.health import UNKNOWN_HEALTH, HasDeviceHealth
 from domain.devices.model import Device
 from domain.devices.ports import HasDevices
@@ -30,7 +30,9 @@ MAX_PAGE_SIZE = 200
 ALL_DEVICES = DeviceSearch()
 
 
-class DeviceQueryTx(AuthorizationTx, HasDeviceHealth, HasDevices, HasDeviceSearch, HasExecutions, HasProjects, Protocol): ...
+class DeviceQueryTx(
+    AuthorizationTx, HasDeviceHealth, HasDevices, HasDeviceSearch, HasCommandExecutions, HasProjects, Protocol
+): ...
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,7 +51,7 @@ class ExecutionPage:
     next_seq: int | None
 
 
-class DeviceQueryService:
+class DeviceAndExecutionQueryService:
     def __init__(self, *, uow: UnitOfWork[DeviceQueryTx], clock: Clock, authorizer: Authorizer) -> None:
         self._uow = uow
         self._clock = clock

@@ -16,7 +16,7 @@ from dataclasses import replace
 from typing import Protocol
 
 from domain.commands.model import ALLOWED_TRANSITIONS, Execution, ExecutionStatus
-from domain.commands.ports import ExecutionTransition, ExecutionWaiter, HasCommandContexts, HasExecutions
+from domain.commands.ports import ExecutionTransition, ExecutionWaiter, HasCommandContexts, HasCommandExecutions
 from domain.devices.model import Device
 from domain.devices.ports import HasDevices
 from domain.kernel.domain_events import DomainEvent, Json
@@ -41,7 +41,7 @@ def can_report(execution: Execution, status: ExecutionStatus) -> bool:
     return execution.status.is_final and code in _ASSUMED_CODES and status in _REPORTED_ENDS
 
 
-class CommandReportTx(Transaction, HasCommandContexts, HasDevices, HasExecutions, Protocol): ...
+class CommandReportTx(Transaction, HasCommandContexts, HasDevices, HasCommandExecutions, Protocol): ...
 
 
 class ExecutionChanges:

@@ -106,7 +106,7 @@ class HasCommandDefinitions(Protocol):
     def definitions(self) -> CommandDefinitionRepository: ...
 
 
-class HasExecutions(Protocol):
+class HasCommandExecutions(Protocol):
     @property
     def executions(self) -> ExecutionRepository: ...
 
@@ -116,7 +116,7 @@ class HasCommandContexts(Protocol):
     def command_contexts(self) -> CommandContextRepository: ...
 
 
-class AutomationTx(Transaction, AuthorizationTx, HasCommandDefinitions, HasExecutions, Protocol):
+class AutomationTx(Transaction, AuthorizationTx, HasCommandDefinitions, HasCommandExecutions, Protocol):
     """Checks and queues the commands of schedules and rules."""
 
 

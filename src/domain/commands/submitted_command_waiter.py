@@ -7,9 +7,9 @@ from typing import Protocol
 
 from domain.approvals.model import Approval, ApprovalStatus
 from domain.approvals.ports import ApprovalWaiter, HasApprovals
-from domain.commands.command_submission import CommandSubmission
+from domain.commands.command_submission import CommandSubmissionResult
 from domain.commands.model import Execution
-from domain.commands.ports import ExecutionWaiter, HasExecutions
+from domain.commands.ports import ExecutionWaiter, HasCommandExecutions
 from domain.kernel.clock import SECOND_MS, Clock
 from domain.kernel.errors import NotFound
 from domain.kernel.ids import ExecutionId
@@ -17,17 +17,17 @@ from domain.kernel.service_class import service
 from domain.kernel.unit_of_work import UnitOfWork
 
 
-class SubmittedCommandTx(HasApprovals, HasExecutions, Protocol): ...
+class SubmittedCommandWaiterTx(HasApprovals, HasCommandExecutions, Protocol): ...
 
 
 @service
 class SubmittedCommandWaiter:
-    uow: UnitOfWork[SubmittedCommandTx]
+    uow: UnitOfWork[SubmittedCommandWaiterTx]
     clock: Clock
     execution_waiter: ExecutionWaiter
     approval_waiter: ApprovalWaiter
 
-    async def wait(self, submitted: CommandSubmission, wait_s: float) -> CommandSubmission:
+    async def wait(self, submitted: CommandSubmissionResult, wait_s: float) -> CommandSubmissionResult:
         """The finished execution, or the state of the command after `wait_s` seconds. A request that is denied or expires has no
         execution: the result is its approval."""
         began_ms = self.clock.monotonic_ms()

@@ -20,7 +20,7 @@ from domain.devices.registration import DeviceRegistrationInput, add_device, che
 from domain.kernel.caller import Role, Session
 from domain.kernel.clock import Clock
 from domain.kernel.errors import Conflict, DomainError, NotFound, ValidationFailed
-from domain.kernel.ids import DeviceId, IdGenerator, IdPrefix
+from domain.kernel.ids import DeviceId, IdAndSecretGenerator, IdPrefix
 from domain.kernel.service_class import service
 from domain.kernel.unit_of_work import Transaction, UnitOfWork
 
@@ -65,7 +65,7 @@ class BulkRegistrationRowResult:
 class BulkRegistrationService:
     uow: UnitOfWork[BulkRegistrationTx]
     clock: Clock
-    ids: IdGenerator
+    ids: IdAndSecretGenerator
     issuer: CredentialIssuer
     credential_sync: CredentialSyncService
 

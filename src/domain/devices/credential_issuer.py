@@ -8,11 +8,11 @@ from typing import Protocol
 from domain.devices.board_and_application_catalog import default_config_format
 from domain.devices.firmware_config import BrokerEndpoint, FirmwareConfigFormat, FirmwareConfigValues, render_config
 from domain.devices.load_and_save_device import save_device
-from domain.devices.model import Device, DeviceCredentials, DeviceLifecycleTrigger
+from domain.devices.model import Device, DeviceCredentials, DeviceLifecycleAction
 from domain.devices.ports import HasDeviceCredentials, HasDevices
 from domain.kernel.caller import Caller
 from domain.kernel.domain_events import DomainEvent, Json
-from domain.kernel.ids import IdGenerator
+from domain.kernel.ids import IdAndSecretGenerator
 from domain.kernel.unit_of_work import Transaction
 from domain.kernel.vault import Vault
 
@@ -32,7 +32,7 @@ class RevealedCredentials:
 
 
 class CredentialIssuer:
-    def __init__(self, *, ids: IdGenerator, vault: Vault, endpoint: BrokerEndpoint) -> None:
+    def __init__(self, *, ids: IdAndSecretGenerator, vault: Vault, endpoint: BrokerEndpoint) -> None:
         self._ids = ids
         self._vault = vault
         self.endpoint = endpoint
@@ -43,7 +43,7 @@ class CredentialIssuer:
         """New credentials in place of any old ones: the device becomes ACTIVE, a disabled one stays so. After the commit the
         caller syncs the device to the link. Raises Conflict."""
         password = self._ids.random_alphanumeric(PASSWORD_LENGTH)
-        await save_device(tx, device.transition(DeviceLifecycleTrigger.GENERATE))
+        await save_device(tx, device.transition(DeviceLifecycleAction.GENERATE))
         await tx.credentials.upsert(DeviceCredentials(device.device_id, self._vault.seal(password, device.device_id), now_ms))
         text = "Credentials rotated" if rotated else "Credentials generated"
         data: dict[str, Json] = {"rotated": rotated}

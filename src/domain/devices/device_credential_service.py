@@ -15,7 +15,7 @@ from domain.devices.credential_issuer import CredentialIssuer, RevealedCredentia
 from domain.devices.credential_sync import CredentialSyncService
 from domain.devices.firmware_config import FirmwareConfigFormat, FirmwareConfigValues, render_config, setup_note
 from domain.devices.load_and_save_device import get_device, save_device
-from domain.devices.model import Device, DeviceLifecycleTrigger, DeviceStatus
+from domain.devices.model import Device, DeviceLifecycleAction, DeviceStatus
 from domain.devices.ports import HasDeviceCredentials, HasDevices
 from domain.devices.presence import PresenceService
 from domain.kernel.caller import Role, Session, require_role
@@ -38,7 +38,7 @@ class CredentialTx(
 
 
 @dataclass(frozen=True, slots=True)
-class FirmwareConfig:
+class RenderedFirmwareConfig:
     config_block: str
     note: str
 
@@ -96,7 +96,7 @@ class DeviceCredentialService:
         now_ms = self.clock.now_ms()
         async with self.uow.write(caller, Role.MEMBER) as tx:
             device = await get_device(tx, caller.account_id, device_id)
-            device = await save_device(tx, device.transition(DeviceLifecycleTrigger.REVOKE))
+            device = await save_device(tx, device.transition(DeviceLifecycleAction.REVOKE))
             await tx.credentials.delete(device_id)
             await tx.emit(
                 DomainEvent.from_caller(caller, "credentials_revoked", "Credentials revoked", now_ms, device_id=device_id)
@@ -107,12 +107,12 @@ class DeviceCredentialService:
 
     async def get_config(
         self, caller: Session, device_id: DeviceId, config_format: FirmwareConfigFormat | None = None
-    ) -> FirmwareConfig:
+    ) -> RenderedFirmwareConfig:
         """The config block with a placeholder instead of the password."""
         async with self.uow.read() as tx:
             device = await get_device(tx, caller.account_id, device_id)
         chosen = config_format or usual_config_format(device)
-        return FirmwareConfig(
+        return RenderedFirmwareConfig(
             render_config(chosen, FirmwareConfigValues(device_id, device.name, self.issuer.endpoint)),
             setup_note(chosen, self.issuer.endpoint),
         )

@@ -1,5 +1,5 @@
 """The ports between the service and its devices: inbound messages arrive in batches, outbound messages are sent one by one, and
-credentials decide which devices may connect. `DeviceLink` is all three, with one broker behind them.
+credentials decide which devices may connect. `DeviceBrokerLink` is all three, with one broker behind them.
 
 Durability: a batch is received, made durable, and only then acknowledged. `ack` sends the PUBACK of a QoS 1 message, never
 earlier, so that after a crash the device sends it again instead of losing it; the receiver must tolerate duplicates. Order: the
@@ -181,7 +181,7 @@ class BrokerCredentialUpdater(Protocol):
         """Reject the device from now on, close its connections within a second, and delete its retained messages."""
 
 
-class DeviceLink(InboundLink, OutboundLink, BrokerCredentialUpdater, Protocol):
+class DeviceBrokerLink(InboundLink, OutboundLink, BrokerCredentialUpdater, Protocol):
     async def start(self) -> None:
         """Listen; raises Unavailable, which names the address and the setting to check. Or connect to an external broker; while
         it does not answer, `trouble` says so, and the attempts go on."""

@@ -46,7 +46,7 @@ class DroppedMessages:
 
 
 @dataclass(frozen=True, slots=True)
-class NewDeviceConnections:
+class NewConnectionsSummary:
     """New connections of a device, and what the last of them announced."""
 
     count: int
@@ -57,7 +57,7 @@ class DeviceHealthRepository(Protocol):
     async def list_by_numbers(self, numbers: Collection[int]) -> Mapping[int, DeviceHealth]:
         """Of those devices about which anything is known."""
 
-    async def add_connections(self, connections: Mapping[int, NewDeviceConnections]) -> None: ...
+    async def add_connections(self, connections: Mapping[int, NewConnectionsSummary]) -> None: ...
 
     async def set_firmware(self, versions: Mapping[int, str]) -> None: ...
 
@@ -82,12 +82,12 @@ class DeviceHealthBatch:
     """What one batch of messages tells about the health of its devices; written together."""
 
     def __init__(self) -> None:
-        self._connections: dict[int, NewDeviceConnections] = {}
+        self._connections: dict[int, NewConnectionsSummary] = {}
         self._firmware: dict[int, str] = {}
 
     def add_connection(self, device_no: int, max_packet_size: int | None) -> None:
         before = self._connections.get(device_no)
-        self._connections[device_no] = NewDeviceConnections(1 if before is None else before.count + 1, max_packet_size)
+        self._connections[device_no] = NewConnectionsSummary(1 if before is None else before.count + 1, max_packet_size)
 
     def set_firmware(self, device_no: int, version: str) -> None:
         self._firmware[device_no] = "".join(filter(str.isprintable, version))[:MAX_FIRMWARE_LENGTH]

@@ -23,7 +23,7 @@ class DeviceStatus(StrEnum):
     DELETING = "DELETING"
 
 
-class DeviceLifecycleTrigger(StrEnum):
+class DeviceLifecycleAction(StrEnum):
     GENERATE = "generate credentials"
     DISABLE = "disable"
     ENABLE = "enable"
@@ -31,21 +31,21 @@ class DeviceLifecycleTrigger(StrEnum):
     DELETE = "delete"
 
 
-TRANSITIONS: dict[tuple[DeviceStatus, DeviceLifecycleTrigger], DeviceStatus] = {
-    (DeviceStatus.PENDING, DeviceLifecycleTrigger.GENERATE): DeviceStatus.ACTIVE,
-    (DeviceStatus.REVOKED, DeviceLifecycleTrigger.GENERATE): DeviceStatus.ACTIVE,
-    (DeviceStatus.ACTIVE, DeviceLifecycleTrigger.GENERATE): DeviceStatus.ACTIVE,
-    (DeviceStatus.DISABLED, DeviceLifecycleTrigger.GENERATE): DeviceStatus.DISABLED,
-    (DeviceStatus.ACTIVE, DeviceLifecycleTrigger.DISABLE): DeviceStatus.DISABLED,
-    (DeviceStatus.DISABLED, DeviceLifecycleTrigger.ENABLE): DeviceStatus.ACTIVE,
-    (DeviceStatus.PENDING, DeviceLifecycleTrigger.REVOKE): DeviceStatus.REVOKED,
-    (DeviceStatus.ACTIVE, DeviceLifecycleTrigger.REVOKE): DeviceStatus.REVOKED,
-    (DeviceStatus.DISABLED, DeviceLifecycleTrigger.REVOKE): DeviceStatus.REVOKED,
-    (DeviceStatus.REVOKED, DeviceLifecycleTrigger.REVOKE): DeviceStatus.REVOKED,
-    (DeviceStatus.PENDING, DeviceLifecycleTrigger.DELETE): DeviceStatus.DELETING,
-    (DeviceStatus.ACTIVE, DeviceLifecycleTrigger.DELETE): DeviceStatus.DELETING,
-    (DeviceStatus.DISABLED, DeviceLifecycleTrigger.DELETE): DeviceStatus.DELETING,
-    (DeviceStatus.REVOKED, DeviceLifecycleTrigger.DELETE): DeviceStatus.DELETING,
+TRANSITIONS: dict[tuple[DeviceStatus, DeviceLifecycleAction], DeviceStatus] = {
+    (DeviceStatus.PENDING, DeviceLifecycleAction.GENERATE): DeviceStatus.ACTIVE,
+    (DeviceStatus.REVOKED, DeviceLifecycleAction.GENERATE): DeviceStatus.ACTIVE,
+    (DeviceStatus.ACTIVE, DeviceLifecycleAction.GENERATE): DeviceStatus.ACTIVE,
+    (DeviceStatus.DISABLED, DeviceLifecycleAction.GENERATE): DeviceStatus.DISABLED,
+    (DeviceStatus.ACTIVE, DeviceLifecycleAction.DISABLE): DeviceStatus.DISABLED,
+    (DeviceStatus.DISABLED, DeviceLifecycleAction.ENABLE): DeviceStatus.ACTIVE,
+    (DeviceStatus.PENDING, DeviceLifecycleAction.REVOKE): DeviceStatus.REVOKED,
+    (DeviceStatus.ACTIVE, DeviceLifecycleAction.REVOKE): DeviceStatus.REVOKED,
+    (DeviceStatus.DISABLED, DeviceLifecycleAction.REVOKE): DeviceStatus.REVOKED,
+    (DeviceStatus.REVOKED, DeviceLifecycleAction.REVOKE): DeviceStatus.REVOKED,
+    (DeviceStatus.PENDING, DeviceLifecycleAction.DELETE): DeviceStatus.DELETING,
+    (DeviceStatus.ACTIVE, DeviceLifecycleAction.DELETE): DeviceStatus.DELETING,
+    (DeviceStatus.DISABLED, DeviceLifecycleAction.DELETE): DeviceStatus.DELETING,
+    (DeviceStatus.REVOKED, DeviceLifecycleAction.DELETE): DeviceStatus.DELETING,
 }
 
 
@@ -111,7 +111,7 @@ class Device:
     def is_active(self) -> bool:
         return self.status is DeviceStatus.ACTIVE
 
-    def transition(self, trigger: DeviceLifecycleTrigger) -> Device:
+    def transition(self, trigger: DeviceLifecycleAction) -> Device:
         """Raises Conflict `DEVICE_STATE` when the table has no such transition."""
         status = TRANSITIONS.get((self.status, trigger))
         if status is None:

@@ -10,7 +10,7 @@ from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass, field
 from typing import Protocol
 
-from domain.devices.device_connection_ports import NO_FRONT, HasDeviceConnections
+from domain.devices.device_connection_instance_ports import NO_FRONT, HasDeviceConnectionInstances
 from domain.devices.device_event import device_event
 from domain.devices.device_link import LOST, REVOKED, STOPPED, TAKEN_OVER, OutboundLink
 from domain.devices.model import Device, DeviceStatus
@@ -35,7 +35,7 @@ class PendingOfflineDevice:
     reason: str
 
 
-class PresenceServiceTx(PresenceBatchTx, HasDeviceConnections, Protocol): ...
+class PresenceServiceTx(PresenceBatchTx, HasDeviceConnectionInstances, Protocol): ...
 
 
 @service

@@ -16,7 +16,7 @@ from domain.accounts.ports import HasProjects
 from domain.devices.group_ports import HasDeviceGroups
 from domain.devices.health import UNKNOWN_HEALTH, DeviceHealth, HasDeviceHealth
 from domain.devices.load_and_save_device import get_device, save_device
-from domain.devices.model import Device, DeviceLifecycleTrigger, DeviceMetadata, DeviceStatus
+from domain.devices.model import Device, DeviceLifecycleAction, DeviceMetadata, DeviceStatus
 from domain.devices.ports import HasDeviceCredentials, HasDevices, HasDeviceTypes, HasPendingApprovalCounter
 from domain.devices.presence import PresenceService
 from domain.devices.registration import DeviceRegistrationInput, add_device, check_device_capacity, check_references
@@ -24,7 +24,7 @@ from domain.kernel.caller import Role, Session, require_role
 from domain.kernel.clock import Clock
 from domain.kernel.domain_events import DomainEvent, EventKind, Json
 from domain.kernel.errors import Conflict, NotFound, ValidationFailed, VersionMismatch
-from domain.kernel.ids import DeviceId, IdGenerator, IdPrefix
+from domain.kernel.ids import DeviceId, IdAndSecretGenerator, IdPrefix
 from domain.kernel.service_class import service
 from domain.kernel.unit_of_work import Transaction, UnitOfWork
 
@@ -47,7 +47,7 @@ class DeviceTx(
 ): ...
 
 
-class DeviceLinkSync(Protocol):
+class DeviceCredentialSync(Protocol):
     """Brings the link in line with the stored device, after the commit (`credential_sync.py`)."""
 
     async def sync(self, device_id: DeviceId) -> bool: ...
@@ -72,8 +72,8 @@ class DeviceDetails:
 class DeviceService:
     uow: UnitOfWork[DeviceTx]
     clock: Clock
-    ids: IdGenerator
-    credential_sync: DeviceLinkSync
+    ids: IdAndSecretGenerator
+    credential_sync: DeviceCredentialSync
     presence: PresenceService
     erasure: DeviceEraser
 
@@ -130,7 +130,7 @@ class DeviceService:
         now_ms = self.clock.now_ms()
         async with self.uow.write(caller, Role.MEMBER) as tx:
             device = await get_device(tx, caller.account_id, device_id)
-            trigger = DeviceLifecycleTrigger.ENABLE if device.status is DeviceStatus.DISABLED else DeviceLifecycleTrigger.DISABLE
+            trigger = DeviceLifecycleAction.ENABLE if device.status is DeviceStatus.DISABLED else DeviceLifecycleAction.DISABLE
             device = await save_device(tx, device.transition(trigger))
             kind: EventKind = "device_enabled" if device.is_active else "device_disabled"
             text = "Device enabled" if device.is_active else "Device disabled"
@@ -145,7 +145,7 @@ class DeviceService:
         now_ms = self.clock.now_ms()
         async with self.uow.write(caller, Role.MEMBER) as tx:
             device = await get_device(tx, caller.account_id, device_id)
-            device = await save_device(tx, replace(device.transition(DeviceLifecycleTrigger.DELETE), external_id=None))
+            device = await save_device(tx, replace(device.transition(DeviceLifecycleAction.DELETE), external_id=None))
             await tx.credentials.delete(device_id)
             await self.presence.mark_revoked(tx, device, now_ms)
             text = f"Device deleted: {device.name}"

@@ -13,17 +13,17 @@ from domain.events.hash_chain import ChainHasher, chain_events
 from domain.events.model import PUBLIC_TYPES, Event
 from domain.events.ports import EventLogTx, FeedPublisher, TransactionEventObserver
 from domain.kernel.domain_events import DomainEvent, JsonObject
-from domain.kernel.ids import DeviceId, EventId, IdGenerator, IdPrefix
+from domain.kernel.ids import DeviceId, EventId, IdAndSecretGenerator, IdPrefix
 from domain.kernel.service_class import service
 
 TxT = TypeVar("TxT", bound=EventLogTx)
 
 
 @service
-class DomainEventRecorder(Generic[TxT]):
+class DomainEventDispatcher(Generic[TxT]):
     """Implements `TransactionEventDispatcher` for the storage adapter, and publishes telemetry for ingest."""
 
-    ids: IdGenerator
+    ids: IdAndSecretGenerator
     observers: Sequence[TransactionEventObserver[TxT]]
     feed: FeedPublisher
     hasher: ChainHasher = chain_events

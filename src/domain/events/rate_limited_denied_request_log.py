@@ -32,7 +32,7 @@ class DeniedRequestLogTx(Transaction, HasDevices, Protocol): ...
 
 
 @dataclass(slots=True)
-class _CallerMinute:
+class _DeniedRequestMinute:
     caller: Session | ApiKeyCaller
     since_ms: int
     """Monotonic."""
@@ -46,7 +46,7 @@ class RateLimitedDeniedRequestLog:
     def __init__(self, *, uow: UnitOfWork[DeniedRequestLogTx], clock: Clock) -> None:
         self._uow = uow
         self._clock = clock
-        self._minutes: dict[str, _CallerMinute] = {}
+        self._minutes: dict[str, _DeniedRequestMinute] = {}
 
     async def log_denied(
         self, caller: Session | ApiKeyCaller, act: str, error: DomainError, subject: dict[str, str], *, always: bool = False
@@ -78,11 +78,11 @@ class RateLimitedDeniedRequestLog:
                 text = f"Refused: {minute.suppressed_count} more calls of the same caller within a minute"
                 await self._emit(minute.caller, text, self._clock.now_ms(), {"count": minute.suppressed_count}, None)
 
-    def _current_minute(self, caller: Session | ApiKeyCaller) -> _CallerMinute | None:
+    def _current_minute(self, caller: Session | ApiKeyCaller) -> _DeniedRequestMinute | None:
         """None when too many callers are tracked, until the next flush."""
         minute = self._minutes.get(caller.label)
         if minute is None and len(self._minutes) < MAX_CALLERS:
-            minute = self._minutes[caller.label] = _CallerMinute(caller, self._clock.monotonic_ms())
+            minute = self._minutes[caller.label] = _DeniedRequestMinute(caller, self._clock.monotonic_ms())
         return minute
 
     async def _emit(

@@ -23,7 +23,7 @@ from domain.kernel.clock import Clock
 from domain.kernel.ids import DeviceId
 from domain.kernel.unit_of_work import UnitOfWork
 from domain.keys.ports import HasApiKeys
-from domain.webhooks.recipients import NEVER_EXPIRES_MS, ApiKeyVisibility
+from domain.webhooks.recipients import NEVER_EXPIRES_MS, ApiKeyReadScope
 
 PAGE_EVENTS = 500
 
@@ -98,7 +98,7 @@ class FeedAudienceService:
         if not isinstance(viewer, ApiKeyCaller):
             return FeedVisibility(None, NEVER_EXPIRES_MS)
         now_ms = self._clock.now_ms()
-        visibility = ApiKeyVisibility.from_grants(
+        visibility = ApiKeyReadScope.from_grants(
             await tx.grants.list_by_subject(viewer.account_id, GrantSubject(key_id=viewer.key_id))
         )
         visible = [device.device_id for device in devices if visibility.can_see(device.places, now_ms)]

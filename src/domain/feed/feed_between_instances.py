@@ -12,11 +12,11 @@ from dataclasses import dataclass, field
 from typing import Protocol
 
 from domain.events.model import Event
-from domain.feed.remote_feed_interest import SILENT_AFTER_MS, FeedInterestMessage
+from domain.feed.remote_feed_interest import SILENT_AFTER_MS, PeerFeedInterestMessage
 
 
 @dataclass(frozen=True, slots=True)
-class FeedReadingsMessage:
+class PeerFeedReadingsMessage:
     """Readings of one instance. `sequence` counts its messages that have events; one without events repeats the last number."""
 
     sequence: int
@@ -29,16 +29,16 @@ class FeedReadingsMessage:
 class FeedMessageBus(Protocol):
     """Messages to all other instances. The callbacks take the sender, and run on the event loop."""
 
-    async def announce_readings(self, readings: FeedReadingsMessage) -> None: ...
+    async def announce_readings(self, readings: PeerFeedReadingsMessage) -> None: ...
 
-    async def on_readings(self, call: Callable[[str, FeedReadingsMessage], Awaitable[None] | None]) -> None: ...
+    async def on_readings(self, call: Callable[[str, PeerFeedReadingsMessage], Awaitable[None] | None]) -> None: ...
 
-    async def announce_interest(self, interest: FeedInterestMessage) -> None: ...
+    async def announce_interest(self, interest: PeerFeedInterestMessage) -> None: ...
 
     async def flush(self) -> None:
         """Returns when what was announced is on its way."""
 
-    async def on_interest(self, call: Callable[[str, FeedInterestMessage], Awaitable[None] | None]) -> None: ...
+    async def on_interest(self, call: Callable[[str, PeerFeedInterestMessage], Awaitable[None] | None]) -> None: ...
 
 
 @dataclass(slots=True)
@@ -48,13 +48,13 @@ class _ReadingSenderProgress:
     interest_seen: Mapping[str, int]
 
 
-class ReadingSenderTracker:
+class FeedInstanceGapTracker:
     """The instances that send readings, and whether all that they sent has arrived. Times are monotonic milliseconds."""
 
     def __init__(self) -> None:
         self._by_instance: dict[str, _ReadingSenderProgress] = {}
 
-    def accept(self, instance: str, readings: FeedReadingsMessage, now_ms: int) -> bool:
+    def accept(self, instance: str, readings: PeerFeedReadingsMessage, now_ms: int) -> bool:
         """False if a message of this sender was lost before this one."""
         before = self._by_instance.get(instance)
         self._by_instance[instance] = _ReadingSenderProgress(readings.sequence, now_ms, readings.interest_seen)

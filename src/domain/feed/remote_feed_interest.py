@@ -16,7 +16,7 @@ SILENT_AFTER_MS = 5_000
 
 
 @dataclass(frozen=True, slots=True)
-class FeedInterestMessage:
+class PeerFeedInterestMessage:
     """What the feed clients of one instance want; every change has a greater version."""
 
     version: int
@@ -41,9 +41,9 @@ class RemoteFeedInterest:
     """What the feed clients of the other instances want. Times are monotonic milliseconds."""
 
     def __init__(self) -> None:
-        self._by_instance: dict[str, tuple[FeedInterestMessage, int]] = {}
+        self._by_instance: dict[str, tuple[PeerFeedInterestMessage, int]] = {}
 
-    def update(self, instance: str, interest: FeedInterestMessage, now_ms: int) -> bool:
+    def update(self, instance: str, interest: PeerFeedInterestMessage, now_ms: int) -> bool:
         """Whether it has changed."""
         before = self._by_instance.get(instance)
         self._by_instance[instance] = (interest, now_ms)

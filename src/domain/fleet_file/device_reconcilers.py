@@ -101,7 +101,7 @@ def _stored_device(run: FleetFileReadContext, device: Device) -> StoredFleetObje
     return StoredFleetObject(device.device_id, keys, found, device)
 
 
-class FleetFileDevicePartReconciler(FleetFileReconciler):
+class BaseFleetFileDevicePartReconciler(FleetFileReconciler):
     """Something that belongs to a device."""
 
     writer = Role.MEMBER
@@ -111,7 +111,7 @@ class FleetFileDevicePartReconciler(FleetFileReconciler):
         self.device_id = device_id
 
 
-class FleetFileCommandReconciler(FleetFileDevicePartReconciler):
+class FleetFileCommandReconciler(BaseFleetFileDevicePartReconciler):
     kind = FleetKind.COMMANDS
     tag = "Commands"
     defaults: ClassVar[Fields] = defaults_of(CommandDefinitionInput)
@@ -136,7 +136,7 @@ class FleetFileCommandReconciler(FleetFileDevicePartReconciler):
         await run.writers.definitions.delete(run.caller, self.device_id, CommandId(stored.id))
 
 
-class FleetFileScheduleReconciler(FleetFileDevicePartReconciler):
+class FleetFileScheduleReconciler(BaseFleetFileDevicePartReconciler):
     """A slot that has run to its end is still what the file wants: it is not made again."""
 
     kind = FleetKind.SCHEDULES
@@ -177,7 +177,7 @@ def _stored_schedule(schedule: Schedule) -> StoredFleetObject:
     return StoredFleetObject(schedule.schedule_id, ((schedule.slot,),), found, schedule)
 
 
-class FleetFileRuleReconciler(FleetFileDevicePartReconciler):
+class FleetFileRuleReconciler(BaseFleetFileDevicePartReconciler):
     kind = FleetKind.RULES
     tag = "Rules"
     may_repeat = True
@@ -200,7 +200,7 @@ class FleetFileRuleReconciler(FleetFileDevicePartReconciler):
         await run.writers.rules.delete(run.caller, self.device_id, RuleId(stored.id))
 
 
-PARTS: Mapping[FleetKind, type[FleetFileDevicePartReconciler]] = {
+PARTS: Mapping[FleetKind, type[BaseFleetFileDevicePartReconciler]] = {
     reconciler.kind: reconciler
     for reconciler in (FleetFileCommandReconciler, FleetFileScheduleReconciler, FleetFileRuleReconciler)
 }

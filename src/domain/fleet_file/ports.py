@@ -10,7 +10,7 @@ from domain.accounts.ports import HasProjects
 from domain.accounts.projects import ProjectService
 from domain.approvals.ports import HasApprovals
 from domain.commands.command_definitions import CommandDefinitionService
-from domain.commands.device_types import DeviceTypeService
+from domain.commands.device_type_service import DeviceTypeService
 from domain.devices.credential_issuer import CredentialIssuer
 from domain.devices.group_ports import HasDeviceGroups
 from domain.devices.health import HasDeviceHealth

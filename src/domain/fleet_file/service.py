@@ -14,9 +14,9 @@ from dataclasses import dataclass, replace
 from functools import cached_property
 
 from domain.accounts.projects import ProjectService
-from domain.commands.device_types import DeviceTypeService
+from domain.commands.device_type_service import DeviceTypeService
 from domain.devices.bulk_registration import BulkCredentials
-from domain.devices.service import DeviceEraser, DeviceLinkSync
+from domain.devices.service import DeviceCredentialSync, DeviceEraser
 from domain.fleet_file.account_reconcilers import (
     FleetFileApiKeyReconciler,
     FleetFileDeviceTypeReconciler,
@@ -74,7 +74,7 @@ class FleetFileService:
     webhooks: WebhookService
     projects: ProjectService
     device_types: DeviceTypeService
-    credential_sync: DeviceLinkSync
+    credential_sync: DeviceCredentialSync
     erasure: DeviceEraser
     engine_commit_lock: EngineCommitLock
 

@@ -10,9 +10,9 @@ from domain.devices.load_and_save_device import get_device
 from domain.devices.model import Device
 from domain.grants import policy
 from domain.grants.authorizer import Principal, required_grant_subject, session_principal
-from domain.grants.grant_service import GrantableCommandFinder
+from domain.grants.grant_service import GrantCheckedCommandFinder
 from domain.grants.model import Grant, GrantSubject
-from domain.grants.policy import AuthorizationRequest, GrantCheckStep, GrantDenial
+from domain.grants.policy import FailedGrantCheck, GrantCheckRequest, GrantCheckStep
 from domain.grants.ports import AccessExplanationTx
 from domain.grants.rate_limit import WindowAndRateEvaluator, rate_window
 from domain.kernel.caller import ApiKeyCaller, Role, Session, require_role
@@ -56,7 +56,7 @@ class AccessExplainer(Generic[TxT]):
     uow: UnitOfWork[TxT]
     clock: Clock
     evaluator: WindowAndRateEvaluator
-    commands: GrantableCommandFinder[TxT]
+    commands: GrantCheckedCommandFinder[TxT]
 
     async def explain(
         self,
@@ -83,19 +83,19 @@ class AccessExplainer(Generic[TxT]):
         waits = requires_approval and explanation.allowed and principal.subject_to_approval
         return replace(explanation, needs_approval=waits, device_is_active=device.is_active)
 
-    async def _permission_request(self, tx: TxT, device: Device, command: str | None) -> tuple[AuthorizationRequest, bool]:
+    async def _permission_request(self, tx: TxT, device: Device, command: str | None) -> tuple[GrantCheckRequest, bool]:
         if command is None:
             return policy.READ_REQUEST, False
         for definition in await self.commands.effective_definitions(tx, device):
             if definition.name == command:
-                return AuthorizationRequest(command, is_query=definition.kind == "QUERY"), definition.requires_approval
+                return GrantCheckRequest(command, is_query=definition.kind == "QUERY"), definition.requires_approval
         raise ValidationFailed(
             f"This device has no command {command!r}. GET /devices/{device.device_id}/commands lists those it has.",
             code="UNKNOWN_COMMAND",
         )
 
     async def _explain(
-        self, tx: TxT, device: Device, principal: Principal, request: AuthorizationRequest, now_ms: int
+        self, tx: TxT, device: Device, principal: Principal, request: GrantCheckRequest, now_ms: int
     ) -> AccessExplanation:
         try:
             subject = required_grant_subject(principal, request)
@@ -113,17 +113,17 @@ class AccessExplainer(Generic[TxT]):
         rate_denials = [] if request.command is None else [await self._rate_denial(tx, grant, now_ms) for grant in passing]
         return _summarize(grants, [*denials, *(denial for denial in rate_denials if denial is not None)], request)
 
-    async def _rate_denial(self, tx: TxT, grant: Grant, now_ms: int) -> GrantDenial | None:
+    async def _rate_denial(self, tx: TxT, grant: Grant, now_ms: int) -> FailedGrantCheck | None:
         """A denial when the rolling window is full."""
         limit = grant.rate_limit_per_minute
         if limit is None:
             return None
         uses = await tx.grants.list_recent_uses(grant, *rate_window(now_ms), limit) or ()
         allowance = self.evaluator.rate_allowance(uses, limit, now_ms)
-        return None if allowance.is_allowed else GrantDenial(grant, GrantCheckStep.RATE, allowance.next_free_ms)
+        return None if allowance.is_allowed else FailedGrantCheck(grant, GrantCheckStep.RATE, allowance.next_free_ms)
 
 
-def _summarize(grants: Sequence[Grant], denials: Sequence[GrantDenial], request: AuthorizationRequest) -> AccessExplanation:
+def _summarize(grants: Sequence[Grant], denials: Sequence[FailedGrantCheck], request: GrantCheckRequest) -> AccessExplanation:
     denied = {denial.grant.grant_id: denial for denial in denials}
     results = tuple(_grant_result(grant, denied.get(grant.grant_id), request) for grant in grants)
     first = next((grant for grant in grants if grant.grant_id not in denied), None)
@@ -135,7 +135,7 @@ def _summarize(grants: Sequence[Grant], denials: Sequence[GrantDenial], request:
     return AccessExplanation(False, denial.code, policy.explain_denial(denial, request), soonest, denial.grant, False, results)
 
 
-def _grant_result(grant: Grant, denial: GrantDenial | None, request: AuthorizationRequest) -> GrantCheckResult:
+def _grant_result(grant: Grant, denial: FailedGrantCheck | None, request: GrantCheckRequest) -> GrantCheckResult:
     if denial is None:
         return GrantCheckResult(grant, None, "Allows this.", None)
     return GrantCheckResult(grant, denial.code, policy.explain_denial(denial, request), denial.passes_from_ms)

@@ -17,7 +17,7 @@ from domain.accounts.model import Membership
 from domain.devices.model import Device
 from domain.grants import policy
 from domain.grants.model import Grant, GrantSubject
-from domain.grants.policy import AuthorizationRequest, GrantCheckStep, GrantDenial
+from domain.grants.policy import FailedGrantCheck, GrantCheckRequest, GrantCheckStep
 from domain.grants.ports import AuthorizationTx
 from domain.grants.rate_limit import RemainingRateLimit, WindowAndRateEvaluator, rate_window
 from domain.kernel.caller import ApiKeyCaller, Caller, Role, Session, SystemCaller
@@ -64,7 +64,7 @@ class AutomationPermissionRequest:
 
     caller: SystemCaller
     device: Device
-    request: AuthorizationRequest
+    request: GrantCheckRequest
 
 
 class Authorizer:
@@ -90,16 +90,14 @@ class Authorizer:
         Raises PermissionDenied `GRANT_MISSING`, `COMMAND_NOT_GRANTED`, `SCOPE_TOO_NARROW`, `GRANT_EXPIRED`,
         `OUTSIDE_GRANT_WINDOW` or `ROLE_REQUIRED`, and RateLimited `RATE_LIMITED`.
         """
-        return await self._authorize(
-            tx, caller, device, AuthorizationRequest(command, is_query), now_ms, spend=spend, known=known
-        )
+        return await self._authorize(tx, caller, device, GrantCheckRequest(command, is_query), now_ms, spend=spend, known=known)
 
     async def authorize_later(
         self, tx: AuthorizationTx, caller: Caller, device: Device, *, command: str, is_query: bool, now_ms: int
     ) -> AccessPermit:
         """For a command that will run later: its window and rate are checked when it runs."""
         return await self._authorize(
-            tx, caller, device, AuthorizationRequest(command, is_query, runs_later=True), now_ms, spend=False
+            tx, caller, device, GrantCheckRequest(command, is_query, runs_later=True), now_ms, spend=False
         )
 
     async def authorize_many(
@@ -153,7 +151,7 @@ class Authorizer:
         tx: AuthorizationTx,
         caller: Caller,
         device: Device,
-        request: AuthorizationRequest,
+        request: GrantCheckRequest,
         now_ms: int,
         *,
         spend: bool,
@@ -175,7 +173,7 @@ class Authorizer:
         principal: Principal,
         grants: Sequence[Grant],
         device: Device,
-        request: AuthorizationRequest,
+        request: GrantCheckRequest,
         now_ms: int,
         *,
         spend: bool,
@@ -202,11 +200,11 @@ class Authorizer:
         raise Unavailable("The grants on this device are being changed. Try again in a moment.")
 
     async def _count_use(
-        self, tx: AuthorizationTx, passing: Iterable[Grant], request: AuthorizationRequest, now_ms: int
+        self, tx: AuthorizationTx, passing: Iterable[Grant], request: GrantCheckRequest, now_ms: int
     ) -> tuple[Grant, RemainingRateLimit | None] | None:
         """Count one use on the first grant that has one left. Raises RateLimited for the grant that is free again soonest. None
         when a grant changed after it was read: a use must be counted against the current limit."""
-        spent: list[GrantDenial] = []
+        spent: list[FailedGrantCheck] = []
         for grant in passing:
             limit = grant.rate_limit_per_minute
             if limit is None:
@@ -218,7 +216,7 @@ class Authorizer:
             if allowance.is_allowed:
                 await tx.grants.add_use(grant.grant_id, now_ms)
                 return grant, RemainingRateLimit.from_allowance(limit, allowance, now_ms)
-            spent.append(GrantDenial(grant, GrantCheckStep.RATE, allowance.next_free_ms))
+            spent.append(FailedGrantCheck(grant, GrantCheckStep.RATE, allowance.next_free_ms))
         raise policy.denial_error(policy.closest_denial(spent), request, now_ms)
 
 
@@ -282,7 +280,7 @@ def session_principal(membership_id: MembershipId, role: Role, display_name: str
     return Principal(display_name, role, subject, is_session=True)
 
 
-def required_grant_subject(principal: Principal, request: AuthorizationRequest) -> GrantSubject | None:
+def required_grant_subject(principal: Principal, request: GrantCheckRequest) -> GrantSubject | None:
     """The subject whose grant this call needs; None when the role alone is enough.
 
     Raises PermissionDenied `ROLE_REQUIRED` for a Viewer's ACTION."""

@@ -10,7 +10,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, fields, replace
 from typing import Any
 
-from domain.grants.grant_window import GrantWindow, GrantWindowEvaluator
+from domain.grants.grant_window import GrantWindowEvaluator, WeeklyGrantWindow
 from domain.grants.model import ANY_COMMAND, AppliesVia, Grant, Scope
 from domain.kernel.errors import FieldError, ValidationFailed
 from domain.kernel.ids import KeyId, MembershipId
@@ -54,8 +54,8 @@ class GrantInput:
             raise ValidationFailed.for_field(min(unknown), "cannot be changed; delete the grant and create another.")
         return replace(self, **changes)
 
-    def to_window(self) -> GrantWindow:
-        return GrantWindow(
+    def to_window(self) -> WeeklyGrantWindow:
+        return WeeklyGrantWindow(
             active_days=frozenset(self.active_days),
             from_minute=self.active_from_minute,
             to_minute=self.active_to_minute,
@@ -119,7 +119,7 @@ def _limit_faults(grant_input: GrantInput, now_ms: int, expiry_kept: bool) -> It
         yield FieldError("rateLimitPerMinute", f"must be 1 to {MAX_RATE_PER_MINUTE}, or omitted for no limit.")
 
 
-def _timezone_faults(window: GrantWindow, windows: GrantWindowEvaluator) -> Iterator[FieldError]:
+def _timezone_faults(window: WeeklyGrantWindow, windows: GrantWindowEvaluator) -> Iterator[FieldError]:
     if not (is_portable_timezone(window.timezone) and windows.is_known_timezone(window.timezone)):
         yield FieldError("timezone", f"{window.timezone!r} is not an IANA time zone such as Europe/Berlin or UTC.")
 

@@ -22,7 +22,7 @@ from domain.kernel.caller import Role, Session, require_role
 from domain.kernel.clock import Clock
 from domain.kernel.domain_events import DomainEvent, EventKind, Json
 from domain.kernel.errors import Conflict, FieldError, NotFound, ValidationFailed
-from domain.kernel.ids import AccountId, DeviceId, GrantId, GroupId, IdGenerator, IdPrefix, ProjectId
+from domain.kernel.ids import AccountId, DeviceId, GrantId, GroupId, IdAndSecretGenerator, IdPrefix, ProjectId
 from domain.kernel.list_capacity import check_capacity
 from domain.kernel.service_class import service
 from domain.kernel.unit_of_work import UnitOfWork
@@ -34,7 +34,7 @@ TxT = TypeVar("TxT", bound=GrantTx)
 TxT_contra = TypeVar("TxT_contra", contravariant=True)
 
 
-class GrantableCommand(Protocol):
+class GrantCheckedCommand(Protocol):
     """The fields of a command definition that permission checks need."""
 
     @property
@@ -47,10 +47,10 @@ class GrantableCommand(Protocol):
     def requires_approval(self) -> bool: ...
 
 
-class GrantableCommandFinder(Protocol[TxT_contra]):
+class GrantCheckedCommandFinder(Protocol[TxT_contra]):
     """Port: the commands of a device. The commands part, a higher layer, implements it."""
 
-    async def effective_definitions(self, tx: TxT_contra, device: Device) -> Sequence[GrantableCommand]: ...
+    async def effective_definitions(self, tx: TxT_contra, device: Device) -> Sequence[GrantCheckedCommand]: ...
 
 
 @dataclass(frozen=True, slots=True)
@@ -94,9 +94,9 @@ class GrantService(Generic[TxT]):
 
     uow: UnitOfWork[TxT]
     clock: Clock
-    ids: IdGenerator
+    ids: IdAndSecretGenerator
     windows: GrantWindowEvaluator
-    commands: GrantableCommandFinder[TxT]
+    commands: GrantCheckedCommandFinder[TxT]
     on_grants_changed: OnGrantsChanged
 
     async def list(self, caller: Session, on: DeviceId | GroupId) -> Sequence[GrantListItem]:

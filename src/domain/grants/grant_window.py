@@ -17,7 +17,7 @@ EVERY_DAY: frozenset[int] = frozenset(range(7))
 
 
 @dataclass(frozen=True, slots=True)
-class GrantWindow:
+class WeeklyGrantWindow:
     """`active_days`: 0 = Sunday … 6 = Saturday. `timezone`: an IANA name.
 
     Raises ValidationFailed for days or minutes out of range, or one minute without the other. The
@@ -45,7 +45,7 @@ class GrantWindow:
         return unbounded and self.days == EVERY_DAY
 
 
-def _field_faults(window: GrantWindow) -> list[FieldError]:
+def _field_faults(window: WeeklyGrantWindow) -> list[FieldError]:
     faults = []
     if not window.active_days <= EVERY_DAY:
         faults.append(FieldError("activeDays", "days must be 0 (Sunday) to 6 (Saturday)."))
@@ -65,8 +65,8 @@ class GrantWindowEvaluator(Protocol):
     def is_known_timezone(self, timezone: str) -> bool:
         """Whether the time zone database contains the zone."""
 
-    def is_open(self, window: GrantWindow, at_ms: int) -> bool:
+    def is_open(self, window: WeeklyGrantWindow, at_ms: int) -> bool:
         """Raises ValidationFailed for an unknown zone."""
 
-    def next_open_ms(self, window: GrantWindow, at_ms: int) -> int | None:
+    def next_open_ms(self, window: WeeklyGrantWindow, at_ms: int) -> int | None:
         """`at_ms` itself when open, else the first instant the window opens; None if never within the next year."""

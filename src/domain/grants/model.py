@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from enum import StrEnum
 
 from domain.devices.model import Device
-from domain.grants.grant_window import GrantWindow
+from domain.grants.grant_window import WeeklyGrantWindow
 from domain.kernel.fast_frozen_dataclass import fast_frozen
 from domain.kernel.ids import AccountId, DeviceId, GrantId, GroupId, KeyId, MembershipId, ProjectId
 
@@ -41,7 +41,7 @@ class GrantSubject:
 
 
 @dataclass(frozen=True, slots=True)
-class ApiKeyReadAccess:
+class ApiKeyReadGrant:
     """The read permission that a grant gives an API key: on which device, group or project, as in `Grant`, and until when."""
 
     key_id: KeyId
@@ -69,7 +69,7 @@ class Grant:
     commands: tuple[str, ...]
     scope: Scope
     expires_ms: int | None
-    window: GrantWindow
+    window: WeeklyGrantWindow
     rate_limit_per_minute: int | None
     created_ms: int
     created_by: str

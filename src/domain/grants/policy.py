@@ -11,7 +11,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from enum import IntEnum
 
-from domain.grants.grant_window import GrantWindow, GrantWindowEvaluator
+from domain.grants.grant_window import GrantWindowEvaluator, WeeklyGrantWindow
 from domain.grants.model import Grant, Scope
 from domain.grants.rate_limit import RATE_WINDOW_S
 from domain.kernel.clock import SECOND_MS, to_iso
@@ -41,7 +41,7 @@ GRANT_MISSING = "GRANT_MISSING"
 
 
 @dataclass(frozen=True, slots=True)
-class AuthorizationRequest:
+class GrantCheckRequest:
     """`command` None is a read. `runs_later`: the command will run at another time, so its window is checked when it runs."""
 
     command: str | None
@@ -49,11 +49,11 @@ class AuthorizationRequest:
     runs_later: bool = False
 
 
-READ_REQUEST = AuthorizationRequest(None)
+READ_REQUEST = GrantCheckRequest(None)
 
 
 @dataclass(frozen=True, slots=True)
-class GrantDenial:
+class FailedGrantCheck:
     """A grant, the first check it fails, and when it would pass if nothing else changed (None: waiting does not help)."""
 
     grant: Grant
@@ -66,30 +66,30 @@ class GrantDenial:
 
 
 def first_failed_check(
-    grant: Grant, request: AuthorizationRequest, now_ms: int, evaluator: GrantWindowEvaluator
-) -> GrantDenial | None:
+    grant: Grant, request: GrantCheckRequest, now_ms: int, evaluator: GrantWindowEvaluator
+) -> FailedGrantCheck | None:
     """The first failed check, except the rate; None when the grant allows the call."""
     if request.command is not None:
         if not grant.covers_command(request.command):
-            return GrantDenial(grant, GrantCheckStep.COMMAND)
+            return FailedGrantCheck(grant, GrantCheckStep.COMMAND)
         if grant.scope is Scope.READ and not request.is_query:
-            return GrantDenial(grant, GrantCheckStep.SCOPE)
+            return FailedGrantCheck(grant, GrantCheckStep.SCOPE)
     if grant.is_expired(now_ms):
-        return GrantDenial(grant, GrantCheckStep.EXPIRY)
+        return FailedGrantCheck(grant, GrantCheckStep.EXPIRY)
     if request.command is None or request.runs_later or grant.window.is_always_open or evaluator.is_open(grant.window, now_ms):
         return None
     opens_ms = evaluator.next_open_ms(grant.window, now_ms)
     if opens_ms is not None and grant.is_expired(opens_ms):
         opens_ms = None
-    return GrantDenial(grant, GrantCheckStep.WINDOW, opens_ms)
+    return FailedGrantCheck(grant, GrantCheckStep.WINDOW, opens_ms)
 
 
 def filter_applicable(
-    grants: Iterable[Grant], request: AuthorizationRequest, now_ms: int, evaluator: GrantWindowEvaluator
-) -> tuple[list[Grant], list[GrantDenial]]:
+    grants: Iterable[Grant], request: GrantCheckRequest, now_ms: int, evaluator: GrantWindowEvaluator
+) -> tuple[list[Grant], list[FailedGrantCheck]]:
     """The grants that allow the call apart from their rate, and the denials of the others; both in the given order."""
     passing: list[Grant] = []
-    denials: list[GrantDenial] = []
+    denials: list[FailedGrantCheck] = []
     for grant in grants:
         denial = first_failed_check(grant, request, now_ms, evaluator)
         if denial is None:
@@ -116,18 +116,18 @@ def _is_above(limit: int | None, other: int | None) -> bool:
     return other is not None and (limit is None or limit > other)
 
 
-def closest_denial(denials: Sequence[GrantDenial]) -> GrantDenial:
+def closest_denial(denials: Sequence[FailedGrantCheck]) -> FailedGrantCheck:
     """The denial furthest along the order of checks; of equals, the one that passes soonest or expired last; then the oldest."""
     return max(denials, key=_closeness)
 
 
-def _closeness(denial: GrantDenial) -> tuple[int, float]:
+def _closeness(denial: FailedGrantCheck) -> tuple[int, float]:
     if denial.check is GrantCheckStep.EXPIRY:
         return denial.check, denial.grant.expires_ms or 0
     return denial.check, float("-inf") if denial.passes_from_ms is None else -denial.passes_from_ms
 
 
-def denial_error(denial: GrantDenial, request: AuthorizationRequest, now_ms: int) -> PermissionDenied | RateLimited:
+def denial_error(denial: FailedGrantCheck, request: GrantCheckRequest, now_ms: int) -> PermissionDenied | RateLimited:
     """The error to raise for a denial."""
     message = explain_denial(denial, request)
     if denial.check is not GrantCheckStep.RATE:
@@ -141,7 +141,7 @@ def denial_error(denial: GrantDenial, request: AuthorizationRequest, now_ms: int
     )
 
 
-def explain_denial(denial: GrantDenial, request: AuthorizationRequest) -> str:
+def explain_denial(denial: FailedGrantCheck, request: GrantCheckRequest) -> str:
     """What is wrong and what to do about it, in one or two sentences."""
     grant = denial.grant
     name = f"Grant {grant.grant_id}"
@@ -166,7 +166,7 @@ def explain_denial(denial: GrantDenial, request: AuthorizationRequest) -> str:
             return f"{name} allows {grant.rate_limit_per_minute} commands in any 60 seconds; all are used.{when}"
 
 
-def _next_opening_advice(denial: GrantDenial) -> str:
+def _next_opening_advice(denial: FailedGrantCheck) -> str:
     if denial.passes_from_ms is not None:
         return f"Try again at {to_iso(denial.passes_from_ms)}, or ask an Owner or Admin to widen its window."
     if denial.grant.expires_ms is not None:
@@ -174,7 +174,7 @@ def _next_opening_advice(denial: GrantDenial) -> str:
     return "It does not open within a year; ask an Owner or Admin to change its window."
 
 
-def describe_window(window: GrantWindow) -> str:
+def describe_window(window: WeeklyGrantWindow) -> str:
     """`Mon Tue 08:00-17:30 Europe/Berlin`."""
     days = "every day" if len(window.days) == len(_DAYS) else " ".join(_DAYS[day] for day in sorted(window.days))
     if window.from_minute is None or window.to_minute is None:
@@ -186,7 +186,7 @@ def _format_minute(minute: int) -> str:
     return f"{minute // 60:02d}:{minute % 60:02d}"
 
 
-def missing_grant_error(subject_name: str, device_id: str, request: AuthorizationRequest) -> PermissionDenied:
+def missing_grant_error(subject_name: str, device_id: str, request: GrantCheckRequest) -> PermissionDenied:
     action = "read it" if request.command is None else f"run {request.command} on it"
     return PermissionDenied(
         f"{subject_name} has no grant on device {device_id} and may not {action}. "

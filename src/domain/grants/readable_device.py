@@ -13,11 +13,11 @@ from domain.kernel.caller import Caller
 from domain.kernel.ids import DeviceId
 
 
-class DeviceReadTx(AuthorizationTx, HasDevices, Protocol): ...
+class ReadableDeviceTx(AuthorizationTx, HasDevices, Protocol): ...
 
 
 async def get_readable_device(
-    tx: DeviceReadTx, authorizer: Authorizer, caller: Caller, device_id: DeviceId, now_ms: int
+    tx: ReadableDeviceTx, authorizer: Authorizer, caller: Caller, device_id: DeviceId, now_ms: int
 ) -> Device:
     """Raises NotFound, PermissionDenied."""
     device = await get_device(tx, caller.account_id, device_id)

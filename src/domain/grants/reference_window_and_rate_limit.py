@@ -15,7 +15,7 @@ from datetime import UTC, date, datetime, time, timedelta
 from functools import lru_cache
 from zoneinfo import ZoneInfo
 
-from domain.grants.grant_window import GrantWindow
+from domain.grants.grant_window import WeeklyGrantWindow
 from domain.grants.rate_limit import RATE_WINDOW_MS, RateLimitDecision
 from domain.kernel.clock import MINUTE_MS
 from domain.kernel.errors import ValidationFailed
@@ -35,7 +35,7 @@ def load_timezone(name: str) -> ZoneInfo:
         ) from None
 
 
-def is_open(window: GrantWindow, at_ms: int) -> bool:
+def is_open(window: WeeklyGrantWindow, at_ms: int) -> bool:
     """Raises ValidationFailed for an unknown zone."""
     local = (_EPOCH + timedelta(milliseconds=at_ms)).astimezone(load_timezone(window.timezone))
     today = local.isoweekday() % 7
@@ -50,7 +50,7 @@ def is_open(window: GrantWindow, at_ms: int) -> bool:
     return minute < end and (today - 1) % 7 in window.days
 
 
-def next_open_ms(window: GrantWindow, at_ms: int) -> int | None:
+def next_open_ms(window: WeeklyGrantWindow, at_ms: int) -> int | None:
     """`at_ms` itself when open, else the first instant the window opens within the next 366 days, else None.
 
     A window opens when the wall clock reaches its first minute, or when a change of the clocks jumps into it.
@@ -74,7 +74,7 @@ def rate_allowance(uses: Sequence[int], limit: int, now_ms: int) -> RateLimitDec
     return RateLimitDecision(False, 0, recent[-limit] + RATE_WINDOW_MS)
 
 
-def _possible_openings(window: GrantWindow, day: date) -> Iterator[int]:
+def _possible_openings(window: WeeklyGrantWindow, day: date) -> Iterator[int]:
     """Instants of the local `day` at which the window may open."""
     zone = load_timezone(window.timezone)
     midnight = datetime.combine(day, time(), zone)

@@ -15,7 +15,7 @@ from typing import Any, Generic, Protocol, TypeVar
 from domain.accounts.ports import HasUsers
 from domain.approvals.ports import HasApprovals
 from domain.commands import command_checks
-from domain.commands.command_submission import CommandSubmission, CommandSubmissionService
+from domain.commands.command_submission import CommandSubmissionResult, CommandSubmissionService
 from domain.commands.load_command_context import get_context_for_caller
 from domain.commands.model import DEFAULT_TTL_MS, CommandRequest
 from domain.commands.ports import AutomationTx, HasCommandContexts
@@ -35,7 +35,7 @@ from domain.kernel.unit_of_work import EngineCommitLock, UnitOfWork
 from domain.keys.ports import HasApiKeys
 from domain.rules.model import Rule
 from domain.rules.service import RuleService
-from domain.rules.storage_ports import HasDeviceMetrics, HasRules
+from domain.rules.storage_ports import HasReportedDeviceMetrics, HasRules
 from domain.schedules.ports import DevicePlanTx
 from domain.schedules.service import ScheduleInput, ScheduleService, ScheduleWithSyncState, check_slot
 from domain.team.service_sessions import HasServiceSessions
@@ -53,7 +53,7 @@ class GroupActionTx(
     HasApprovals,
     HasCommandContexts,
     HasDeviceGroups,
-    HasDeviceMetrics,
+    HasReportedDeviceMetrics,
     HasRules,
     HasServiceSessions,
     HasUsers,
@@ -98,7 +98,7 @@ class GroupBulkActionService:
 
     async def send(
         self, caller: Session | ApiKeyCaller, group_id: GroupId, command: GroupCommandInput
-    ) -> GroupActionReport[CommandSubmission]:
+    ) -> GroupActionReport[CommandSubmissionResult]:
         """Raises NotFound; ValidationFailed for a wrong `ttlSeconds`."""
         command_checks.check_ttl(DEFAULT_TTL_MS if command.ttl_ms is None else command.ttl_ms)
         async with self.uow.write(caller, Role.VIEWER, locks_account=True) as tx:
@@ -106,13 +106,13 @@ class GroupBulkActionService:
 
     async def preview(
         self, caller: Session | ApiKeyCaller, group_id: GroupId, command: GroupCommandInput
-    ) -> GroupActionReport[CommandSubmission]:
+    ) -> GroupActionReport[CommandSubmissionResult]:
         """What `send` would report now: the same, rolled back. Its ids do not exist."""
         command_checks.check_ttl(DEFAULT_TTL_MS if command.ttl_ms is None else command.ttl_ms)
         try:
             async with self.uow.write(caller, Role.VIEWER, locks_account=True) as tx:
-                raise _PreviewRollbackError(await self._send(tx, caller, group_id, command))
-        except _PreviewRollbackError as preview:
+                raise _GroupPreviewRollbackError(await self._send(tx, caller, group_id, command))
+        except _GroupPreviewRollbackError as preview:
             return preview.report
 
     async def put_schedule(
@@ -148,11 +148,11 @@ class GroupBulkActionService:
 
     async def _send(
         self, tx: GroupActionTx, caller: Session | ApiKeyCaller, group_id: GroupId, command: GroupCommandInput
-    ) -> GroupActionReport[CommandSubmission]:
+    ) -> GroupActionReport[CommandSubmissionResult]:
         now_ms = self.clock.now_ms()
         ttl_ms = DEFAULT_TTL_MS if command.ttl_ms is None else command.ttl_ms
 
-        async def submit(device: Device) -> CommandSubmission:
+        async def submit(device: Device) -> CommandSubmissionResult:
             context = await get_context_for_caller(tx, caller, device.device_id)
             request = CommandRequest(context.device, command.cmd, command.params, ttl_ms, command.reason)
             return await self.commands.submit_in_transaction(tx, caller, context, request, now_ms)
@@ -172,10 +172,10 @@ class GroupBulkActionService:
         return replace(view, devices=devices)
 
 
-class _PreviewRollbackError(Exception):
+class _GroupPreviewRollbackError(Exception):
     """Not a failure: ends and rolls back the transaction of a preview."""
 
-    def __init__(self, report: GroupActionReport[CommandSubmission]) -> None:
+    def __init__(self, report: GroupActionReport[CommandSubmissionResult]) -> None:
         super().__init__()
         self.report = report
 
@@ -198,7 +198,7 @@ async def _for_each(
 
 
 def _command_event(
-    caller: Session | ApiKeyCaller, report: GroupActionReport[CommandSubmission], command: GroupCommandInput, now_ms: int
+    caller: Session | ApiKeyCaller, report: GroupActionReport[CommandSubmissionResult], command: GroupCommandInput, now_ms: int
 ) -> DomainEvent:
     refused = Counter(outcome.error.code for outcome in report.outcomes if outcome.error is not None)
     waiting = sum(outcome.result is not None and outcome.result.approval is not None for outcome in report.outcomes)

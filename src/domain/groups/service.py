@@ -23,7 +23,7 @@ from domain.kernel.caller import ApiKeyCaller, Role, Session
 from domain.kernel.clock import Clock
 from domain.kernel.domain_events import DomainEvent, EventKind, Json
 from domain.kernel.errors import Conflict, NotFound, ValidationFailed
-from domain.kernel.ids import AccountId, DeviceId, GroupId, IdGenerator, IdPrefix, ProjectId
+from domain.kernel.ids import AccountId, DeviceId, GroupId, IdAndSecretGenerator, IdPrefix, ProjectId
 from domain.kernel.list_capacity import check_capacity
 from domain.kernel.service_class import service
 from domain.kernel.unit_of_work import Transaction, UnitOfWork
@@ -46,7 +46,7 @@ class GroupWithMembers:
 
 
 @dataclass(frozen=True, slots=True)
-class GroupMembershipChange:
+class GroupMembershipChangeCounts:
     """How many devices were added and removed, and how many the group has now."""
 
     added: int
@@ -60,7 +60,7 @@ class DeviceGroupService:
 
     uow: UnitOfWork[GroupTx]
     clock: Clock
-    ids: IdGenerator
+    ids: IdAndSecretGenerator
     authorizer: Authorizer
     on_access_changed: Callable[[AccountId], None]
 
@@ -131,7 +131,7 @@ class DeviceGroupService:
 
     async def change_members(
         self, caller: Session, group_id: GroupId, add: Collection[DeviceId], remove: Collection[DeviceId]
-    ) -> GroupMembershipChange:
+    ) -> GroupMembershipChangeCounts:
         """Devices that are members already, or no members, are left out of the counts.
 
         Raises PermissionDenied; NotFound for an unknown group or device; ValidationFailed for a device of another project or of
@@ -148,7 +148,7 @@ class DeviceGroupService:
             added = await self._add(tx, caller, group, set(add) - members, now_ms, others=len(members - gone))
             if added or gone:
                 await self._emit_members(tx, caller, group, added, gone)
-        return GroupMembershipChange(len(added), len(gone), len(members) - len(gone) + len(added))
+        return GroupMembershipChangeCounts(len(added), len(gone), len(members) - len(gone) + len(added))
 
     async def _add(
         self, tx: GroupTx, caller: Session, group: DeviceGroup, device_ids: set[DeviceId], now_ms: int, *, others: int = 0

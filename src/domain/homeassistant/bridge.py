@@ -23,7 +23,7 @@ from domain.devices.model import Device
 from domain.devices.ports import HasDevices
 from domain.feed.feed_audience import FeedAudienceService
 from domain.homeassistant.command_entities import command_entities
-from domain.homeassistant.discovery import HomeAssistantDeviceCommands, retained_messages
+from domain.homeassistant.discovery import HomeAssistantCommandDefinitions, retained_messages
 from domain.homeassistant.topics import TOPIC_ROOT, HomeAssistantTopics, RetainedMessages, discovery_filters
 from domain.kernel.caller import ApiKeyCaller
 from domain.kernel.clock import SECOND_MS, Clock
@@ -42,7 +42,7 @@ class HomeAssistantTx(HasAccounts, HasApprovals, HasCommandDefinitions, HasDevic
 
 
 @dataclass(frozen=True, slots=True)
-class HomeAssistantVisibleDevices:
+class HomeAssistantVisibleDevicesSnapshot:
     """`valid_for_s`: seconds until a grant expires and the devices must be loaded again."""
 
     devices: Sequence[Device]
@@ -81,12 +81,12 @@ class HomeAssistantBridge:
         """Topic filters that match everything the bridge publishes, for any account."""
         return (*discovery_filters(self.discovery_prefix), f"{TOPIC_ROOT}/#")
 
-    async def find_visible_devices(self, caller: ApiKeyCaller) -> HomeAssistantVisibleDevices | None:
+    async def find_visible_devices(self, caller: ApiKeyCaller) -> HomeAssistantVisibleDevicesSnapshot | None:
         """The devices that the key may read; None if the key has been disabled or deleted."""
         snapshot = await self.audience.snapshot(caller)
         if snapshot is None:
             return None
-        return HomeAssistantVisibleDevices(
+        return HomeAssistantVisibleDevicesSnapshot(
             snapshot.devices, max(0.0, (snapshot.visibility.valid_until_ms - self.clock.now_ms()) / SECOND_MS)
         )
 
@@ -109,7 +109,7 @@ class HomeAssistantBridge:
 
     async def _load_commands(
         self, account_id: AccountId, devices: Sequence[Device]
-    ) -> Mapping[DeviceId, HomeAssistantDeviceCommands]:
+    ) -> Mapping[DeviceId, HomeAssistantCommandDefinitions]:
         type_ids = {device.device_type_id for device in devices if device.device_type_id is not None}
         async with self.uow.read() as tx:
             found = await tx.definitions.list_by_devices_and_types([device.device_id for device in devices], type_ids)
@@ -121,7 +121,7 @@ class HomeAssistantBridge:
             else:
                 of_type[definition.device_type_id].append(definition)
         return {
-            device.device_id: HomeAssistantDeviceCommands(
+            device.device_id: HomeAssistantCommandDefinitions(
                 effective_definitions(of_type[device.device_type_id], of_device[device.device_id]),
                 [cmd for device_id, cmd in waiting if device_id == device.device_id],
             )

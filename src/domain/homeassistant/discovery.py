@@ -47,7 +47,7 @@ _UNSAFE_IN_TOPIC = re.compile(r"[^A-Za-z0-9_-]")
 
 
 @dataclass(frozen=True, slots=True)
-class HomeAssistantDeviceCommands:
+class HomeAssistantCommandDefinitions:
     """The definitions that apply to a device, and the names of the commands that wait for approval."""
 
     definitions: Sequence[CommandDefinition] = ()
@@ -55,7 +55,7 @@ class HomeAssistantDeviceCommands:
 
 
 def retained_messages(
-    topics: HomeAssistantTopics, device: Device, readings: Iterable[LatestReading], commands: HomeAssistantDeviceCommands
+    topics: HomeAssistantTopics, device: Device, readings: Iterable[LatestReading], commands: HomeAssistantCommandDefinitions
 ) -> RetainedMessages:
     """All retained messages of a device; none for a device that may not connect."""
     if device.status is not DeviceStatus.ACTIVE:
@@ -129,7 +129,7 @@ def _commands(
 
 
 def _approvals(
-    topics: HomeAssistantTopics, device: Device, shared: dict[str, Json], commands: HomeAssistantDeviceCommands
+    topics: HomeAssistantTopics, device: Device, shared: dict[str, Json], commands: HomeAssistantCommandDefinitions
 ) -> dict[str, str]:
     """How many requests wait for a person; for devices with a command that needs approval. There is no button that decides: Home
     Assistant acts as a key, and a key cannot approve."""

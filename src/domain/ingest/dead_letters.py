@@ -18,7 +18,7 @@ from domain.ingest.engine_restore import find_rules
 from domain.kernel.clock import HOUR_MS, Clock
 from domain.kernel.ids import DeviceId
 from domain.kernel.unit_of_work import Transaction, UnitOfWork
-from domain.rules.model import RuleSpec
+from domain.rules.model import EngineRule
 from domain.rules.storage_ports import HasRules
 
 MAX_DEAD_LETTERS = 100_000
@@ -51,7 +51,7 @@ class DeadLetter:
     state: DeadLetterState = DeadLetterState.SET_ASIDE
 
 
-class DeadLetterRepository(Protocol):
+class IngestDeadLetterRepository(Protocol):
     async def add_many(self, letters: Sequence[DeadLetter]) -> None: ...
 
     async def list(self, limit: int, *, device_id: DeviceId | None = None) -> Sequence[DeadLetter]:
@@ -82,7 +82,7 @@ class DeadLetterRepository(Protocol):
 
 class DeadLetterTx(Transaction, HasDevices, HasRules, Protocol):
     @property
-    def dead_letters(self) -> DeadLetterRepository: ...
+    def dead_letters(self) -> IngestDeadLetterRepository: ...
 
 
 class DeadLetterService:
@@ -132,7 +132,7 @@ class DeadLetterService:
             self.count = await tx.dead_letters.count()
             return await tx.dead_letters.list_for_replay(limit)
 
-    async def find_rules(self, device_no: int) -> Sequence[RuleSpec] | None:
+    async def find_rules(self, device_no: int) -> Sequence[EngineRule] | None:
         """The rules of a letter's device with their stored states; None if the device was deleted."""
         return await find_rules(self._uow, device_no)
 

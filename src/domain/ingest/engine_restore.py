@@ -11,10 +11,10 @@ from functools import partial
 from typing import Protocol
 
 from domain.devices.ports import HasDevices
-from domain.ingest.partition_state_ports import HasPartitionStates
+from domain.ingest.engine_restore_ports import HasPartitionStates
 from domain.kernel.unit_of_work import UnitOfWork
 from domain.partitions.device_hash import hash_range
-from domain.rules.model import Rule, RuleSpec
+from domain.rules.model import EngineRule, Rule
 from domain.rules.storage_ports import HasRules
 from domain.rules.telemetry_engine_port import TelemetryEngine
 from domain.telemetry.ports import HasReadings, PackedRow, RowKey
@@ -28,7 +28,7 @@ class EngineRestoreTx(HasReadings, HasRules, Protocol): ...
 class RestorePartitionTx(HasPartitionStates, HasReadings, Protocol): ...
 
 
-class DeviceRulesTx(HasDevices, HasRules, Protocol): ...
+class DeviceRulesReadTx(HasDevices, HasRules, Protocol): ...
 
 
 @dataclass(slots=True)
@@ -100,7 +100,7 @@ class _EngineRestore:
             after = rows[-1][:3]
 
     def rules(self, rules: Sequence[Rule]) -> None:
-        by_device: dict[int, list[RuleSpec]] = defaultdict(list)
+        by_device: dict[int, list[EngineRule]] = defaultdict(list)
         for rule in rules:
             spec = rule.to_spec()
             by_device[rule.device_no].append(replace(spec, state=spec.state.not_after(self._now_ms)))
@@ -108,7 +108,7 @@ class _EngineRestore:
             self._engine.set_rules(device_no, specs)
 
 
-async def find_rules(uow: UnitOfWork[DeviceRulesTx], device_no: int) -> Sequence[RuleSpec] | None:
+async def find_rules(uow: UnitOfWork[DeviceRulesReadTx], device_no: int) -> Sequence[EngineRule] | None:
     """The rules of a device with their stored states; None if the device was deleted."""
     async with uow.read() as tx:
         devices = await tx.devices.list_by_numbers({device_no})

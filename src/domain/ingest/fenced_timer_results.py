@@ -9,7 +9,7 @@ from typing import Protocol
 
 from domain.ingest.ingest_result_writer import IngestResult, IngestResultWriter, IngestTx
 from domain.partitions.device_hash import partition_of
-from domain.partitions.owned_partitions import PartitionOwnership
+from domain.partitions.owned_partitions import OwnedPartitions
 from domain.partitions.ports import HasPartitions
 
 
@@ -19,7 +19,7 @@ class FencedTimerResultTx(IngestTx, HasPartitions, Protocol): ...
 class FencedTimerResultWriter:
     """`store` of `IngestResultWriter`, in a transaction that holds the partitions of the result."""
 
-    def __init__(self, ingest: IngestResultWriter, ownership: PartitionOwnership) -> None:
+    def __init__(self, ingest: IngestResultWriter, ownership: OwnedPartitions) -> None:
         self._ingest = ingest
         self._ownership = ownership
 

@@ -16,7 +16,7 @@ from domain.commands.command_submission import CommandSubmissionService
 from domain.commands.model import DEFAULT_TTL_MS, AutomationCommand, CommandRequest, TriggeredBy
 from domain.commands.ports import AutomationTx
 from domain.devices.model import DeviceStatus
-from domain.events.domain_event_recorder import DomainEventRecorder
+from domain.events.domain_event_recorder import DomainEventDispatcher
 from domain.ingest.reading_announcer import NO_ANNOUNCEMENTS, ReadingAnnouncer
 from domain.ingest.store_time_assigner import StoreTimeAssigner
 from domain.kernel.caller import SystemCaller
@@ -27,9 +27,9 @@ from domain.kernel.errors import DomainError
 from domain.rules.model import Rule, RuleFiring, RuleSuppression, RuleTransition
 from domain.rules.policy import MAX_FIRINGS_PER_MINUTE, RuleLoopGuard
 from domain.rules.storage_ports import HasRules
-from domain.rules.telemetry_engine_port import BatchResult, Checkpoint, TelemetryEngine, WatchedReading
+from domain.rules.telemetry_engine_port import BatchResult, Checkpoint, ReadingWithSubscribers, TelemetryEngine
+from domain.telemetry.feed_reading_replay_ports import HasReadingArrivals
 from domain.telemetry.ports import HasReadings, HasRollups
-from domain.telemetry.reading_arrival_ports import HasReadingArrivals
 from domain.telemetry.rollup_service import RollupMarkCache
 from domain.webhooks.ports import WebhookFanoutTx
 
@@ -47,7 +47,7 @@ class IngestResult:
     rule_transitions: Sequence[RuleTransition]
     rule_firings: Sequence[RuleFiring]
     rule_suppressions: Sequence[RuleSuppression]
-    watched_readings: Sequence[WatchedReading]
+    watched_readings: Sequence[ReadingWithSubscribers]
     checkpoints: Sequence[Checkpoint] = ()
 
     @classmethod
@@ -129,7 +129,7 @@ class IngestResultWriter:
         clock: Clock,
         engine: TelemetryEngine,
         commands: CommandSubmissionService,
-        publisher: DomainEventRecorder[Any],
+        publisher: DomainEventDispatcher[Any],
     ) -> None:
         self._announcer = ReadingAnnouncer(publisher)
         self._publisher = publisher

@@ -20,9 +20,9 @@ from domain.partitions.cluster_overview import PartitionMoveHistory
 from domain.partitions.device_hash import partition_of
 from domain.partitions.inbound_log_reachability import InboundLogReachabilityMonitor, without_log
 from domain.partitions.instance_liveness import OWN_LEASE_MS, InstanceLiveness
-from domain.partitions.owned_partitions import PartitionOwnership
+from domain.partitions.owned_partitions import OwnedPartitions
 from domain.partitions.ownership_and_log_position import NOBODY, Partition
-from domain.partitions.ports import MISSING, GoneInstanceFinder, HasPartitions, InboundLog
+from domain.partitions.ports import MISSING, DisconnectedInstanceProbe, HasPartitions, InboundLog
 from domain.rules.telemetry_engine_port import TelemetryEngine
 from domain.telemetry.ports import HasReadings
 
@@ -42,8 +42,8 @@ class PartitionOwnershipService:
     engine: TelemetryEngine
     engine_commit_lock: EngineCommitLock
     log: InboundLog
-    ownership: PartitionOwnership
-    calls: GoneInstanceFinder
+    ownership: OwnedPartitions
+    calls: DisconnectedInstanceProbe
     log_reach: InboundLogReachabilityMonitor
     on_restored: Callable[[], None]
     """Called when the engine has been given the devices of a partition, before it gets their messages."""

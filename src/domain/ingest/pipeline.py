@@ -17,8 +17,8 @@ from typing import Protocol
 from domain.devices.device_codec import StockFirmwareTelemetryReport
 from domain.devices.device_link import InboundBatch, InboundMessage, OutboundLink
 from domain.ingest.dead_letters import TELEMETRY_KIND, DeadLetter, reason_of
-from domain.ingest.device_message_service import DeviceMessageService, DeviceMessagesTx
-from domain.ingest.device_messages import DecodedBatch, DecodedMessage, IngestFollowUps
+from domain.ingest.decoded_messages import DecodedBatch, DecodedMessage, IngestFollowUps
+from domain.ingest.device_message_ingest_service import DeviceMessageIngestService, DeviceMessagesTx
 from domain.ingest.engine_clock_steps import TelemetryEngineClockSteps
 from domain.ingest.ingest_result_writer import IngestResult, IngestResultWriter, IngestTx
 from domain.ingest.metric_numbering import AssignNames, MetricNumberingBatchRunner, assign_metric_numbers
@@ -140,7 +140,7 @@ class IngestPipeline:
     engine: TelemetryEngine
     engine_clock: TelemetryEngineClockSteps
     make_batch: BatchFactory
-    device_messages: DeviceMessageService
+    device_messages: DeviceMessageIngestService
     ingest: IngestResultWriter
     on_devices_ready: ReadyDevicesCallback
     on_devices_subscribed: DeviceTimesCallback

@@ -10,10 +10,10 @@ from collections.abc import Sequence, Set
 from dataclasses import dataclass
 from typing import Any, Protocol
 
-from domain.events.domain_event_recorder import DomainEventRecorder
+from domain.events.domain_event_recorder import DomainEventDispatcher
 from domain.events.model import Event
 from domain.kernel.ids import EventId
-from domain.rules.telemetry_engine_port import TelemetryRow, WatchedReading
+from domain.rules.telemetry_engine_port import ReadingWithSubscribers, TelemetryRow
 from domain.telemetry.ports import HasReadings, RowKey
 from domain.telemetry.reading_events import reading_event
 from domain.webhooks.ports import WebhookFanoutTx
@@ -29,7 +29,7 @@ class ResultWithWatchedReadings(Protocol):
     def rows(self) -> Sequence[TelemetryRow]: ...
 
     @property
-    def watched_readings(self) -> Sequence[WatchedReading]: ...
+    def watched_readings(self) -> Sequence[ReadingWithSubscribers]: ...
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,7 +44,7 @@ NO_ANNOUNCEMENTS = ReadingEvents()
 
 
 class ReadingAnnouncer:
-    def __init__(self, publisher: DomainEventRecorder[Any]) -> None:
+    def __init__(self, publisher: DomainEventDispatcher[Any]) -> None:
         self._publisher = publisher
         self._stored_before: dict[int, tuple[ResultWithWatchedReadings, Set[RowKey]]] = {}
         """By `id` of a result whose transaction has not committed yet: its rows that were stored before the first attempt."""

@@ -74,7 +74,7 @@ def has_any_id_format(text: str) -> bool:
     return _ID_PATTERN.fullmatch(text) is not None
 
 
-class IdGenerator(Protocol):
+class IdAndSecretGenerator(Protocol):
     """Port: random ids, one-time codes and secrets. `random_alphanumeric` uses `[A-Za-z0-9]`."""
 
     def new_id(self, prefix: IdPrefix) -> str: ...

@@ -7,7 +7,7 @@ from contextlib import asynccontextmanager
 from typing import Generic, TypeVar
 
 from domain.kernel.caller import ApiKeyCaller, Role, Session
-from domain.kernel.caller_recheck_policy import check_stated_role
+from domain.kernel.caller_recheck_in_transaction import check_stated_role
 
 TxT = TypeVar("TxT")
 

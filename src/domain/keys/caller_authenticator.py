@@ -27,7 +27,7 @@ from domain.sign_in.second_factor_ports import HasSecondFactors
 from domain.team.service_sessions import SERVICE_TOKEN_PREFIX, HasServiceSessions, check_usable
 
 
-class AuthenticationTx(HasApiKeys, HasMemberships, HasSecondFactors, HasServiceSessions, HasUserSessions, Protocol): ...
+class CallerAuthenticatorTx(HasApiKeys, HasMemberships, HasSecondFactors, HasServiceSessions, HasUserSessions, Protocol): ...
 
 
 SERVICE_REQUESTS_PER_MINUTE = 1_200
@@ -37,7 +37,7 @@ SERVICE_REQUESTS_PER_MINUTE = 1_200
 class CallerAuthenticator:
     """The `Authenticator` of the HTTP and feed adapters."""
 
-    uow: UnitOfWork[AuthenticationTx]
+    uow: UnitOfWork[CallerAuthenticatorTx]
     clock: Clock
     tokens: AccessTokenCodec
     secret_hasher: SecretHasher

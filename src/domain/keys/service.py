@@ -13,7 +13,7 @@ from domain.kernel.caller import Role, Session, require_role
 from domain.kernel.clock import Clock
 from domain.kernel.domain_events import DomainEvent, EventKind
 from domain.kernel.errors import NotFound
-from domain.kernel.ids import IdGenerator, IdPrefix, KeyId, has_id_format
+from domain.kernel.ids import IdAndSecretGenerator, IdPrefix, KeyId, has_id_format
 from domain.kernel.list_capacity import check_capacity
 from domain.kernel.service_class import service
 from domain.kernel.unit_of_work import Transaction, UnitOfWork
@@ -40,7 +40,7 @@ TxT = TypeVar("TxT", bound=ApiKeyTx)
 class ApiKeyService(Generic[TxT]):
     uow: UnitOfWork[TxT]
     clock: Clock
-    ids: IdGenerator
+    ids: IdAndSecretGenerator
     digest: SecretHasher
     requests: PendingRequestCloser[TxT]
 

@@ -34,7 +34,7 @@ from domain.notifications.model import (
     NotificationSendOutcome,
     NotificationTopic,
 )
-from domain.notifications.notification_settings import record_result
+from domain.notifications.notification_settings_service import record_result
 from domain.notifications.ports import NotificationDeliveryTx, NotificationSender
 
 BATCH = 100

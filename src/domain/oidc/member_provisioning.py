@@ -18,7 +18,7 @@ from domain.accounts.ports import PasswordHasher
 from domain.kernel.caller import Role
 from domain.kernel.domain_events import DomainEvent
 from domain.kernel.errors import PermissionDenied, Unavailable, ValidationFailed
-from domain.kernel.ids import AccountId, IdGenerator, IdPrefix, UserId
+from domain.kernel.ids import AccountId, IdAndSecretGenerator, IdPrefix, UserId
 from domain.kernel.list_capacity import check_capacity
 from domain.kernel.service_class import service
 from domain.kernel.unit_of_work import UnitOfWork
@@ -53,7 +53,7 @@ class OidcMemberCandidate:
 @service
 class OidcMemberProvisioner:
     uow: UnitOfWork[OidcMemberTx]
-    ids: IdGenerator
+    ids: IdAndSecretGenerator
     hasher: PasswordHasher
     policy: OidcPolicy
     invited: InvitationAcceptanceService

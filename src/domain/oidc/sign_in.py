@@ -16,7 +16,7 @@ from domain.accounts.model import ClientInfo
 from domain.accounts.ports import SecretHasher
 from domain.kernel.clock import SECOND_MS, Clock
 from domain.kernel.errors import SecretUnreadable, ValidationFailed
-from domain.kernel.ids import IdGenerator
+from domain.kernel.ids import IdAndSecretGenerator
 from domain.kernel.service_class import service
 from domain.kernel.unit_of_work import UnitOfWork
 from domain.kernel.vault import Vault
@@ -70,7 +70,7 @@ class OidcAuthorizationResponse:
 class OidcSignInService:
     uow: UnitOfWork[OidcSignInTx]
     clock: Clock
-    ids: IdGenerator
+    ids: IdAndSecretGenerator
     digest: SecretHasher
     vault: Vault
     provider: IdentityProvider

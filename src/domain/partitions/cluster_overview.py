@@ -68,7 +68,7 @@ class ClusterOverview:
         return None if last is None else max(0, last - row.position)
 
 
-class ClusterView(Protocol):
+class ClusterBeatView(Protocol):
     """What an instance knows of the cluster by its beats."""
 
     live: frozenset[str]
@@ -82,7 +82,7 @@ class ClusterTx(Transaction, HasPartitions, Protocol): ...
 class ClusterOverviewService:
     uow: UnitOfWork[ClusterTx]
     instance: str
-    state: ClusterView
+    state: ClusterBeatView
     log: InboundLog
     problems: Callable[[], Mapping[int, str]]
 

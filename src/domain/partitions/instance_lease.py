@@ -47,14 +47,14 @@ class PeerLeaseResponse:
     """Devices; None: more than the instance keeps."""
 
 
-class PeerLeasePoller(Protocol):
+class PeerLeaseClient(Protocol):
     async def poll_leases(self, question: PeerLeaseRequest, expected: Collection[str]) -> Mapping[str, PeerLeaseResponse]:
         """Instance → answer, of all instances that answer within a moment, this one included: its own answer proves that the bus
         carries messages. `expected` are those that should."""
 
 
 @service
-class InstanceLease:
+class InstanceLeaseService:
     """`renewed_ms`: the start of the last beat that was confirmed, monotonic. `members`: those that were known then, also
     silent ones. `changes` returns the devices whose credentials this instance has changed in the last ms, None if it does
     not know all of them; `unknown` those whose stored credentials it could not read after a change. `refuse` closes the
@@ -63,7 +63,7 @@ class InstanceLease:
 
     instance: str
     clock: Clock
-    calls: PeerLeasePoller
+    calls: PeerLeaseClient
     renewed_ms: Callable[[], int]
     members: Callable[[], frozenset[str]]
     changes: Callable[[int], Sequence[str] | None]

@@ -33,7 +33,7 @@ class _OwnedPartition:
 
 
 @dataclass(slots=True)
-class PartitionOwnership:
+class OwnedPartitions:
     """The partitions of this instance. `count` is the number of partitions in the cluster."""
 
     instance: str

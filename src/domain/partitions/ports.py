@@ -57,7 +57,7 @@ class HasPartitions(Protocol):
     def members(self) -> ClusterMemberRepository: ...
 
 
-class GoneInstanceFinder(Protocol):
+class DisconnectedInstanceProbe(Protocol):
     async def find_gone(self, instances: Collection[str]) -> frozenset[str]:
         """Those of the instances that certainly have no connection to the cluster now, and those that say that they have no
         lease. One that only does not answer is not among them."""

@@ -23,7 +23,7 @@ from domain.kernel.caller import SystemCaller
 from domain.kernel.clock import Clock
 from domain.kernel.domain_events import DomainEvent, EventKind
 from domain.kernel.errors import Unauthenticated
-from domain.kernel.ids import ClaimId, DeviceId, IdGenerator, IdPrefix
+from domain.kernel.ids import ClaimId, DeviceId, IdAndSecretGenerator, IdPrefix
 from domain.kernel.service_class import service
 from domain.kernel.unit_of_work import Transaction, UnitOfWork
 from domain.provisioning import policy
@@ -58,7 +58,7 @@ class ProvisioningClaimInput:
 class ProvisioningClaimService:
     uow: UnitOfWork[ProvisioningClaimTx]
     clock: Clock
-    ids: IdGenerator
+    ids: IdAndSecretGenerator
     digest: SecretHasher
     issuer: CredentialIssuer
     credential_sync: CredentialSyncService

@@ -26,7 +26,7 @@ class MetricDeclarationTx(Transaction, HasMetricDeclarations, Protocol): ...
 class DeviceMetricDeclarationTx(AutomationTx, HasDevices, HasMetricDeclarations, Protocol): ...
 
 
-class DeviceMetricDeclarationService:
+class EarlyDeviceMetricService:
     def __init__(self, *, uow: UnitOfWork[DeviceMetricDeclarationTx], clock: Clock) -> None:
         self._uow = uow
         self._clock = clock

@@ -107,7 +107,7 @@ class RuleState:
 
 
 @dataclass(frozen=True, slots=True)
-class RuleSpec:
+class EngineRule:
     """The part of a rule that the engine needs. Of equal priorities, the lower `rule_no` (the older rule) goes first."""
 
     rule_no: int
@@ -146,8 +146,8 @@ class Rule:
     created_at: int = 0
     revision: int = 1
 
-    def to_spec(self) -> RuleSpec:
-        return RuleSpec(
+    def to_spec(self) -> EngineRule:
+        return EngineRule(
             rule_no=self.rule_no,
             conditions=self.conditions,
             command=self.action.command,
@@ -229,7 +229,7 @@ class ConditionEvaluation:
 
 
 @dataclass(frozen=True, slots=True)
-class RuleDryRun:
+class RuleDryRunResult:
     """`holds`: the result of `conditions` with the rule's `match`; `clears`: of all `clear_conditions` (False without any)."""
 
     holds: bool
@@ -238,6 +238,6 @@ class RuleDryRun:
     clear_conditions: tuple[ConditionEvaluation, ...]
 
 
-def in_firing_order(rules: Sequence[RuleSpec]) -> list[RuleSpec]:
+def in_firing_order(rules: Sequence[EngineRule]) -> list[EngineRule]:
     """Enabled rules, lower priority value first; equal priorities by age."""
     return sorted((rule for rule in rules if rule.enabled), key=lambda rule: (rule.priority, rule.rule_no))

@@ -21,11 +21,11 @@ from domain.kernel.clock import SECOND_MS
 from domain.rules.model import (
     Comparator,
     ConditionEvaluation,
+    EngineRule,
     MatchMode,
     MetricValue,
     RuleCondition,
-    RuleDryRun,
-    RuleSpec,
+    RuleDryRunResult,
     RuleState,
 )
 
@@ -64,12 +64,12 @@ def condition_holds(condition: RuleCondition, reports: LastReports, at_ms: int) 
     return bool(_COMPARISONS[condition.comparator](float(report.value), float(condition.value)))
 
 
-def conditions_hold(rule: RuleSpec, reports: LastReports, at_ms: int) -> bool:
+def conditions_hold(rule: EngineRule, reports: LastReports, at_ms: int) -> bool:
     verdicts = (condition_holds(condition, reports, at_ms) for condition in rule.conditions)
     return all(verdicts) if rule.match is MatchMode.ALL else any(verdicts)
 
 
-def clear_conditions_hold(rule: RuleSpec, reports: LastReports, at_ms: int) -> bool:
+def clear_conditions_hold(rule: EngineRule, reports: LastReports, at_ms: int) -> bool:
     """Whether the clear conditions hold; False for a rule without any."""
     return bool(rule.clear_conditions) and all(condition_holds(condition, reports, at_ms) for condition in rule.clear_conditions)
 
@@ -83,7 +83,7 @@ class RuleEvaluation:
     in_cooldown: bool = False
 
 
-def evaluate_rule(rule: RuleSpec, state: RuleState, reports: LastReports, at_ms: int) -> RuleEvaluation:
+def evaluate_rule(rule: EngineRule, state: RuleState, reports: LastReports, at_ms: int) -> RuleEvaluation:
     """Evaluate once. Another rule may still suppress a rule that wants to fire; only a winner's `last_fired_ms` is set."""
     clear = clear_conditions_hold(rule, reports, at_ms)
     hold = conditions_hold(rule, reports, at_ms)
@@ -100,11 +100,11 @@ def evaluate_rule(rule: RuleSpec, state: RuleState, reports: LastReports, at_ms:
     return RuleEvaluation(replace(state, matched=True, held_since_ms=None), wants_to_fire=not cooling, in_cooldown=cooling)
 
 
-def watches_silence(rule: RuleSpec) -> bool:
+def watches_silence(rule: EngineRule) -> bool:
     return any(condition.comparator is Comparator.SILENT for condition in (*rule.conditions, *rule.clear_conditions))
 
 
-def next_deadline_ms(rule: RuleSpec, state: RuleState, reports: LastReports, evaluated_ms: int | None) -> int | None:
+def next_deadline_ms(rule: EngineRule, state: RuleState, reports: LastReports, evaluated_ms: int | None) -> int | None:
     """When time alone may next change the rule's state. `evaluated_ms`: the last evaluation, None before the first."""
     due = []
     if not state.matched and state.held_since_ms is not None:
@@ -118,7 +118,7 @@ def next_deadline_ms(rule: RuleSpec, state: RuleState, reports: LastReports, eva
     return min(due, default=None)
 
 
-def shift_state(rule: RuleSpec, state: RuleState, step_ms: int, now_ms: int) -> RuleState:
+def shift_state(rule: EngineRule, state: RuleState, step_ms: int, now_ms: int) -> RuleState:
     """The state after the service's clock was set by `step_ms`, to `now_ms`. A firing whose cooldown is over keeps its time."""
     held_since_ms, last_fired_ms = state.held_since_ms, state.last_fired_ms
     if held_since_ms is not None:
@@ -132,7 +132,7 @@ def shift_state(rule: RuleSpec, state: RuleState, step_ms: int, now_ms: int) -> 
 OPPOSITE_COMMANDS = {"ON": "OFF", "OFF": "ON"}
 
 
-def find_winner(rule: RuleSpec, fired: Iterable[RuleSpec]) -> RuleSpec | None:
+def find_winner(rule: EngineRule, fired: Iterable[EngineRule]) -> EngineRule | None:
     """The first of the rules firing at the same time whose command equals the rule's or is its opposite."""
     for other in fired:
         if other.command in (rule.command, OPPOSITE_COMMANDS.get(rule.command)):
@@ -140,8 +140,8 @@ def find_winner(rule: RuleSpec, fired: Iterable[RuleSpec]) -> RuleSpec | None:
     return None
 
 
-def explain_rule(rule: RuleSpec, reports: LastReports, at_ms: int) -> RuleDryRun:
-    return RuleDryRun(
+def explain_rule(rule: EngineRule, reports: LastReports, at_ms: int) -> RuleDryRunResult:
+    return RuleDryRunResult(
         holds=conditions_hold(rule, reports, at_ms),
         clears=clear_conditions_hold(rule, reports, at_ms),
         conditions=tuple(_explain_condition(condition, reports, at_ms) for condition in rule.conditions),

@@ -19,11 +19,11 @@ from domain.kernel.caller import Role, Session
 from domain.kernel.clock import Clock
 from domain.kernel.domain_events import DomainEvent, EventKind, Json
 from domain.kernel.errors import Conflict, NotFound, ValidationFailed
-from domain.kernel.ids import DeviceId, IdGenerator, IdPrefix, RuleId
+from domain.kernel.ids import DeviceId, IdAndSecretGenerator, IdPrefix, RuleId
 from domain.kernel.service_class import service
 from domain.kernel.unit_of_work import EngineCommitLock, UnitOfWork
 from domain.rules import policy
-from domain.rules.model import Rule, RuleSpec
+from domain.rules.model import EngineRule, Rule
 from domain.rules.storage_ports import HasRules, RuleTx
 from domain.rules.telemetry_engine_port import TelemetryEngine
 
@@ -42,7 +42,7 @@ class RuleService:
 
     uow: UnitOfWork[RuleTx]
     clock: Clock
-    ids: IdGenerator
+    ids: IdAndSecretGenerator
     engine: TelemetryEngine
     commands: CommandSubmissionService
     engine_commit_lock: EngineCommitLock
@@ -150,7 +150,7 @@ class RuleService:
         specs = [each.to_spec() for each in await tx.rules.list_by_device(device.device_id)]
         tx.after_commit(lambda: self._replace_engine_rules(device.device_no, specs))
 
-    def _replace_engine_rules(self, device_no: int, specs: Sequence[RuleSpec]) -> None:
+    def _replace_engine_rules(self, device_no: int, specs: Sequence[EngineRule]) -> None:
         self.engine.set_rules(device_no, specs)
         self.wake_timers()
 

@@ -37,14 +37,14 @@ class RuleRepository(Protocol):
         """Every enabled rule, by device number; read at startup."""
 
 
-class DeviceMetricRepository(Protocol):
+class ReportedDeviceMetricRepository(Protocol):
     """The metrics that a device has reported. The readings repository of the telemetry part implements it."""
 
     async def list_device_metrics(self, device_no: int) -> Sequence[tuple[int, str, str | None]]:
         """(metric number, name, unit), by name."""
 
 
-class EarlyDeviceMetricRepository(DeviceMetricRepository, Protocol):
+class EarlyDeviceMetricRepository(ReportedDeviceMetricRepository, Protocol):
     """Metrics that are known before a device reports them."""
 
     async def assign_metric_numbers(self, names: Sequence[str]) -> Sequence[tuple[int, str]]: ...
@@ -62,9 +62,9 @@ class HasRules(Protocol):
     def rules(self) -> RuleRepository: ...
 
 
-class HasDeviceMetrics(Protocol):
+class HasReportedDeviceMetrics(Protocol):
     @property
-    def readings(self) -> DeviceMetricRepository: ...
+    def readings(self) -> ReportedDeviceMetricRepository: ...
 
 
-class RuleTx(AutomationTx, HasDevices, HasDeviceMetrics, HasRules, Protocol): ...
+class RuleTx(AutomationTx, HasDevices, HasReportedDeviceMetrics, HasRules, Protocol): ...

@@ -9,7 +9,15 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Protocol
 
-from domain.rules.model import LatestReading, MetricValue, RuleDryRun, RuleFiring, RuleSpec, RuleSuppression, RuleTransition
+from domain.rules.model import (
+    EngineRule,
+    LatestReading,
+    MetricValue,
+    RuleDryRunResult,
+    RuleFiring,
+    RuleSuppression,
+    RuleTransition,
+)
 
 TelemetryRow = tuple[int, int, int, bytes]
 """(device number, time in ms, digest, packed readings), as the telemetry table stores it; the first three are its key."""
@@ -20,7 +28,7 @@ Checkpoint = tuple[int, int, bytes]
 NewMetric = tuple[int, int, str, str | None]
 """(device number, metric number, name, unit): a device reports this metric, or this unit, for the first time."""
 
-WatchedReading = tuple[int, int, str, float | None, str | None, str | None]
+ReadingWithSubscribers = tuple[int, int, str, float | None, str | None, str | None]
 """(device number, time in ms, metric, value, text, unit). A boolean has both: 1.0 or 0.0, and "true" or "false"."""
 
 ClockOffset = tuple[int, int]
@@ -30,7 +38,7 @@ MessageFault = tuple[int, str, int]
 """(device number, code, count). Codes: `FAULT_CODES` of the payload parser."""
 
 UnpackedReading = tuple[int, int, float | None, str | None, int | None]
-"""(time in ms, metric number, value, text, reported time in ms) of one stored reading; booleans as in `WatchedReading`. The
+"""(time in ms, metric number, value, text, reported time in ms) of one stored reading; booleans as in `ReadingWithSubscribers`. The
 reported time is None unless it was too far ahead to be used."""
 
 AggregateCell = tuple[int, int, int, float, float, float, float, int]
@@ -90,7 +98,7 @@ class BatchResult(Protocol):
     def rule_suppressions(self) -> list[RuleSuppression]: ...
 
     @property
-    def watched_readings(self) -> list[WatchedReading]:
+    def watched_readings(self) -> list[ReadingWithSubscribers]:
         """The readings of watched devices, late ones included."""
 
     @property
@@ -127,7 +135,7 @@ class BucketAggregator(Protocol):
 
 
 class TelemetryEngine(Protocol):
-    def set_rules(self, device_no: int, rules: Sequence[RuleSpec]) -> None:
+    def set_rules(self, device_no: int, rules: Sequence[EngineRule]) -> None:
         """Replace the device's rules; its values stay. Each rule continues from the state in its spec.
 
         A rule that current values already satisfy is first evaluated at the device's next message. A waiting rule (a `silent`
@@ -189,7 +197,7 @@ class TelemetryEngine(Protocol):
     def latest(self, device_no: int) -> list[LatestReading]:
         """Of each metric the value with the greatest time, also if it came late, in the order the metrics were first reported."""
 
-    def dry_run(self, device_no: int, rule: RuleSpec, readings: Mapping[str, MetricValue], at_ms: int) -> RuleDryRun:
+    def dry_run(self, device_no: int, rule: EngineRule, readings: Mapping[str, MetricValue], at_ms: int) -> RuleDryRunResult:
         """Evaluate and explain `rule` for the values that rules see, overridden by `readings`. Changes nothing."""
 
     def unpack_readings(self, rows: Iterable[tuple[int, bytes]], metric_no: int | None = None) -> list[UnpackedReading]:

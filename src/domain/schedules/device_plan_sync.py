@@ -34,7 +34,7 @@ class DevicePlanSyncTx(DevicePlanTx, HasDeviceCredentials, Protocol): ...
 
 
 @service
-class DevicePlanService:
+class DevicePlanSyncService:
     uow: UnitOfWork[DevicePlanSyncTx]
     clock: Clock
     link: OutboundLink

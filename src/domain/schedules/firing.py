@@ -22,7 +22,7 @@ from domain.kernel.service_class import service
 from domain.kernel.unit_of_work import UnitOfWork
 from domain.schedules import policy
 from domain.schedules.device_plan import runs_on_device
-from domain.schedules.device_plan_sync import DevicePlanService
+from domain.schedules.device_plan_sync import DevicePlanSyncService
 from domain.schedules.due_edges import decide_due_edge
 from domain.schedules.edge_commands import automation_command, command_result
 from domain.schedules.edge_events import (
@@ -41,7 +41,7 @@ SHORT_BATCH, LONG_BATCH = 80, 320
 for a batch: there it is short."""
 
 
-class ScheduleSlotError(Exception):
+class UndecidableSlotError(Exception):
     """One slot could not be decided; its transaction was rolled back."""
 
     def __init__(self, schedule: Schedule) -> None:
@@ -55,7 +55,7 @@ class ScheduleFiringService:
     clock: Clock
     recurrence: Recurrence
     commands: CommandSubmissionService
-    plans: DevicePlanService
+    plans: DevicePlanSyncService
     batch_size: int = SHORT_BATCH
 
     async def next_due_ts(self) -> int | None:
@@ -64,18 +64,18 @@ class ScheduleFiringService:
 
     async def fire_due(self, now_ms: int, *, lateness_allowance_s: int = 0, limit: int | None = None) -> int:
         """Decide a batch of due slots and return how many. Call again until 0. `lateness_allowance_s`: lateness that the slots
-        did not cause. Raises Unavailable when the database does not answer, ScheduleSlotError for a slot to quarantine."""
+        did not cause. Raises Unavailable when the database does not answer, UndecidableSlotError for a slot to quarantine."""
         due: Sequence[Schedule] = ()
         try:
             async with self.uow.write(caller=None, background=True) as tx:
                 due = await tx.schedules.list_due(now_ms // SECOND_MS, limit or self.batch_size)
                 if due:
                     await self._decide(tx, due, now_ms, lateness_allowance_s)
-        except (Unavailable, ScheduleSlotError):
+        except (Unavailable, UndecidableSlotError):
             raise
         except Exception as error:
             if len(due) < 2:
-                raise (ScheduleSlotError(due[0]) if due else error) from error
+                raise (UndecidableSlotError(due[0]) if due else error) from error
             return sum([await self.fire_due(now_ms, lateness_allowance_s=lateness_allowance_s, limit=1) for _ in due])
         return len(due)
 
@@ -128,7 +128,7 @@ class ScheduleFiringService:
         try:
             decision = decide_due_edge(schedule, now_ms // SECOND_MS, self.recurrence, lateness_allowance_s)
         except Exception as error:
-            raise ScheduleSlotError(schedule) from error
+            raise UndecidableSlotError(schedule) from error
         return DueScheduleSlot(schedule, devices.get(schedule.device_id), decision)
 
     async def _queue_commands(

@@ -26,7 +26,7 @@ MAX_OCCURRENCES = 1_500
 
 
 @dataclass(frozen=True, slots=True)
-class ScheduleOccurrence:
+class PlannedScheduleEdge:
     schedule: Schedule
     device: Device
     edge: SwitchEdge
@@ -37,7 +37,7 @@ class ScheduleOccurrence:
 class ScheduleCalendar:
     """By schedule, then by time. `is_complete` is False if there are more than `MAX_OCCURRENCES`."""
 
-    occurrences: Sequence[ScheduleOccurrence]
+    occurrences: Sequence[PlannedScheduleEdge]
     is_complete: bool
 
 
@@ -61,7 +61,7 @@ class ScheduleCalendarService:
             schedules = await tx.schedules.list_active_by_account(caller.account_id)
             devices = await tx.devices.list_by_ids({schedule.device_id for schedule in schedules})
         by_id: Mapping[DeviceId, Device] = {device.device_id: device for device in devices}
-        found: list[ScheduleOccurrence] = []
+        found: list[PlannedScheduleEdge] = []
         for schedule in schedules:
             device = by_id.get(schedule.device_id)
             if device is None:
@@ -69,7 +69,7 @@ class ScheduleCalendarService:
             for edge, at_ts in self._edges(schedule, from_ms // SECOND_MS, until_ms // SECOND_MS):
                 if len(found) >= MAX_OCCURRENCES:
                     return ScheduleCalendar(found, False)
-                found.append(ScheduleOccurrence(schedule, device, edge, at_ts))
+                found.append(PlannedScheduleEdge(schedule, device, edge, at_ts))
         return ScheduleCalendar(found, True)
 
     def _edges(self, schedule: Schedule, from_ts: int, until_ts: int) -> Iterator[tuple[SwitchEdge, int]]:

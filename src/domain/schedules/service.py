@@ -20,12 +20,12 @@ from domain.kernel.caller import Role, Session, require_role
 from domain.kernel.clock import Clock
 from domain.kernel.domain_events import DomainEvent, EventKind, Json
 from domain.kernel.errors import NotFound, ValidationFailed
-from domain.kernel.ids import DeviceId, IdGenerator, IdPrefix, ScheduleId
+from domain.kernel.ids import DeviceId, IdAndSecretGenerator, IdPrefix, ScheduleId
 from domain.kernel.service_class import service
 from domain.kernel.unit_of_work import UnitOfWork
 from domain.schedules import policy
 from domain.schedules.device_plan import is_firmware_synced
-from domain.schedules.device_plan_sync import DevicePlanService
+from domain.schedules.device_plan_sync import DevicePlanSyncService
 from domain.schedules.model import (
     DEFAULT_MISFIRE_GRACE_S,
     PLAIN_OFF,
@@ -70,10 +70,10 @@ class ScheduleInput:
 class ScheduleService:
     uow: UnitOfWork[ScheduleTx]
     clock: Clock
-    ids: IdGenerator
+    ids: IdAndSecretGenerator
     recurrence: Recurrence
     commands: CommandSubmissionService
-    plans: DevicePlanService
+    plans: DevicePlanSyncService
     wake: Callable[[], None]
 
     def with_unit_of_work(self, uow: UnitOfWork[ScheduleTx]) -> ScheduleService:

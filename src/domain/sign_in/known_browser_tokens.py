@@ -10,7 +10,7 @@ import hmac
 import re
 
 from domain.accounts.ports import SecretHasher
-from domain.kernel.ids import IdGenerator, UserId
+from domain.kernel.ids import IdAndSecretGenerator, UserId
 
 MAX_TOKENS = 4
 DEVICE_ID_LENGTH = 20
@@ -18,7 +18,7 @@ _TOKEN_PATTERN = re.compile(rf"[A-Za-z0-9]{{{DEVICE_ID_LENGTH}}}\.[0-9a-f]{{64}}
 
 
 class KnownBrowserTokenCodec:
-    def __init__(self, *, ids: IdGenerator, digest: SecretHasher) -> None:
+    def __init__(self, *, ids: IdAndSecretGenerator, digest: SecretHasher) -> None:
         self._ids = ids
         self._digest = digest
 

@@ -21,7 +21,7 @@ from domain.accounts.ports import (
 from domain.kernel.clock import SECOND_MS, Clock
 from domain.kernel.domain_events import DomainEvent
 from domain.kernel.errors import RateLimited, Unauthenticated
-from domain.kernel.ids import IdGenerator, UserId
+from domain.kernel.ids import IdAndSecretGenerator, UserId
 from domain.kernel.service_class import service
 from domain.kernel.unit_of_work import Transaction, UnitOfWork
 from domain.sign_in.known_browser_tokens import KnownBrowserTokenCodec
@@ -76,7 +76,7 @@ class LoginService:
     opener: SessionOpener
     devices: KnownBrowserTokenCodec
     factors: SecondFactorChecker
-    ids: IdGenerator
+    ids: IdAndSecretGenerator
     digest: SecretHasher
     _throttled_counts: dict[tuple[str, str], int] = field(default_factory=dict, init=False)
 

@@ -13,7 +13,7 @@ from domain.kernel.caller import Role, Session
 from domain.kernel.clock import Clock
 from domain.kernel.domain_events import DomainEvent, EventKind, JsonObject
 from domain.kernel.errors import Conflict, NotFound, Unauthenticated
-from domain.kernel.ids import IdGenerator, IdPrefix, PasskeyId
+from domain.kernel.ids import IdAndSecretGenerator, IdPrefix, PasskeyId
 from domain.kernel.service_class import service
 from domain.kernel.unit_of_work import Transaction, UnitOfWork
 from domain.sign_in.last_second_factor_removal import complete_factor_removal
@@ -44,7 +44,7 @@ class AddedPasskey:
 class PasskeyManagementService:
     uow: UnitOfWork[PasskeyManagementTx]
     clock: Clock
-    ids: IdGenerator
+    ids: IdAndSecretGenerator
     codec: PasskeyCodec
     challenges: PasskeyChallengeCodec
     recovery_codes: RecoveryCodeIssuer

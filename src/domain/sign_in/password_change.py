@@ -35,7 +35,7 @@ from domain.kernel.caller import Role, Session, require_role
 from domain.kernel.clock import MINUTE_MS, SECOND_MS, Clock, is_of_earlier_clock
 from domain.kernel.domain_events import DomainEvent, EventKind
 from domain.kernel.errors import PermissionDenied, RateLimited, Unauthenticated, Unavailable, ValidationFailed
-from domain.kernel.ids import IdGenerator
+from domain.kernel.ids import IdAndSecretGenerator
 from domain.kernel.service_class import service
 from domain.kernel.unit_of_work import Transaction, UnitOfWork
 from domain.sign_in.login_throttle import CODE_ATTEMPTS, PASSWORD_CONFIRMATIONS
@@ -61,7 +61,7 @@ class PasswordChangeTx(Transaction, HasLoginFailures, HasOneTimeCodes, HasRefres
 class PasswordChangeService:
     uow: UnitOfWork[PasswordChangeTx]
     clock: Clock
-    ids: IdGenerator
+    ids: IdAndSecretGenerator
     hasher: PasswordHasher
     digest: SecretHasher
     mailer: Mailer

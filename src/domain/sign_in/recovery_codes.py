@@ -5,13 +5,13 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from domain.accounts.ports import SecretHasher
-from domain.kernel.ids import IdGenerator, UserId
+from domain.kernel.ids import IdAndSecretGenerator, UserId
 from domain.sign_in.second_factor_policy import RECOVERY_CODE_LENGTH, RECOVERY_CODES, format_recovery_code, normalize_code
 from domain.sign_in.second_factor_ports import HasSecondFactors
 
 
 class RecoveryCodeIssuer:
-    def __init__(self, *, ids: IdGenerator, digest: SecretHasher) -> None:
+    def __init__(self, *, ids: IdAndSecretGenerator, digest: SecretHasher) -> None:
         self._ids = ids
         self._digest = digest
 

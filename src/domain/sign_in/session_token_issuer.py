@@ -17,7 +17,7 @@ from domain.accounts.policy import (
 )
 from domain.accounts.ports import AccessTokenCodec, SecretHasher
 from domain.kernel.clock import SECOND_MS
-from domain.kernel.ids import IdGenerator, IdPrefix, SessionId
+from domain.kernel.ids import IdAndSecretGenerator, IdPrefix, SessionId
 from domain.sign_in.session_revocation import SessionRowsTx
 
 
@@ -29,7 +29,7 @@ class TokenPair:
 
 
 class SessionTokenIssuer:
-    def __init__(self, *, ids: IdGenerator, tokens: AccessTokenCodec, digest: SecretHasher) -> None:
+    def __init__(self, *, ids: IdAndSecretGenerator, tokens: AccessTokenCodec, digest: SecretHasher) -> None:
         self._ids = ids
         self._tokens = tokens
         self._digest = digest

@@ -24,7 +24,7 @@ from domain.accounts.translatable_mail import TranslatableMail, choose_language
 from domain.kernel.clock import MINUTE_MS, Clock, is_of_earlier_clock
 from domain.kernel.domain_events import DomainEvent, EventKind
 from domain.kernel.errors import ValidationFailed
-from domain.kernel.ids import IdGenerator
+from domain.kernel.ids import IdAndSecretGenerator
 from domain.kernel.service_class import service
 from domain.kernel.unit_of_work import Transaction, UnitOfWork
 from domain.sign_in.known_browser_tokens import KnownBrowserTokenCodec
@@ -55,7 +55,7 @@ class UnlockLinkService:
 
     uow: UnitOfWork[UnlockLinkTx]
     clock: Clock
-    ids: IdGenerator
+    ids: IdAndSecretGenerator
     digest: SecretHasher
     mails: BackgroundMailer
     devices: KnownBrowserTokenCodec

@@ -16,11 +16,11 @@ from domain.accounts.model import ClientInfo
 from domain.accounts.ports import SecretHasher
 from domain.kernel.clock import DAY_MS, Clock
 from domain.kernel.errors import Conflict, PermissionDenied
-from domain.kernel.ids import IdGenerator
+from domain.kernel.ids import IdAndSecretGenerator
 from domain.kernel.service_class import service
 from domain.sign_in.login import LoginService, SecondFactorNeeded
 from domain.sign_in.session_opener import LoginResult
-from domain.team.operator_accounts import OperatorAccountService
+from domain.team.operator_accounts_and_users import OperatorAccountAndUserService
 
 FIRST_RUN_TTL_MS = DAY_MS
 FIRST_RUN_TOKEN_LENGTH = 32
@@ -37,7 +37,7 @@ class FirstRunLinkStatus(StrEnum):
 
 
 @dataclass(frozen=True, slots=True)
-class _IssuedLink:
+class _HashedFirstRunToken:
     token_hash: bytes = field(repr=False)
     expires_ms: int
 
@@ -46,19 +46,19 @@ class _IssuedLink:
 class FirstRunService:
     """The link lives in memory: each start of the service issues another, and the earlier one ends."""
 
-    operator: OperatorAccountService
+    operator: OperatorAccountAndUserService
     logins: LoginService
     clock: Clock
-    ids: IdGenerator
+    ids: IdAndSecretGenerator
     digest: SecretHasher
     on_done: Callable[[], None] = lambda: None
-    _link: _IssuedLink | None = field(default=None, init=False)
+    _link: _HashedFirstRunToken | None = field(default=None, init=False)
     _is_done: bool = field(default=False, init=False)
 
     def issue_token(self, token: str | None = None) -> str:
         """The token of a new link; with `token`, that one. Call it when the installation has no account."""
         token = token or self.ids.random_alphanumeric(FIRST_RUN_TOKEN_LENGTH)
-        self._link = _IssuedLink(self.digest.sha256(token), self.clock.monotonic_ms() + FIRST_RUN_TTL_MS)
+        self._link = _HashedFirstRunToken(self.digest.sha256(token), self.clock.monotonic_ms() + FIRST_RUN_TTL_MS)
         return token
 
     async def get_state(self, token: str) -> FirstRunLinkStatus:

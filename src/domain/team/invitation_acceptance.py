@@ -15,7 +15,7 @@ from domain.accounts.ports import HasAccounts, HasMemberships, HasUsers, Passwor
 from domain.kernel.clock import Clock
 from domain.kernel.domain_events import DomainEvent
 from domain.kernel.errors import Conflict, ValidationFailed
-from domain.kernel.ids import IdGenerator, IdPrefix, UserId
+from domain.kernel.ids import IdAndSecretGenerator, IdPrefix, UserId
 from domain.kernel.list_capacity import check_capacity
 from domain.kernel.service_class import service
 from domain.kernel.unit_of_work import Transaction, UnitOfWork
@@ -37,7 +37,7 @@ class InvitationPreview:
 class InvitationAcceptanceService:
     uow: UnitOfWork[InvitationAcceptanceTx]
     clock: Clock
-    ids: IdGenerator
+    ids: IdAndSecretGenerator
     hasher: PasswordHasher
     digest: SecretHasher
 

@@ -18,7 +18,7 @@ from domain.kernel.caller import Role, Session, require_role
 from domain.kernel.clock import DAY_MS, Clock
 from domain.kernel.domain_events import DomainEvent, EventKind
 from domain.kernel.errors import NotFound, Unavailable
-from domain.kernel.ids import IdGenerator, IdPrefix, InvitationId, has_id_format
+from domain.kernel.ids import IdAndSecretGenerator, IdPrefix, InvitationId, has_id_format
 from domain.kernel.list_capacity import check_capacity
 from domain.kernel.service_class import service
 from domain.kernel.unit_of_work import Transaction, UnitOfWork
@@ -57,7 +57,7 @@ class InvitationService:
 
     uow: UnitOfWork[InvitationTx]
     clock: Clock
-    ids: IdGenerator
+    ids: IdAndSecretGenerator
     digest: SecretHasher
     mailer: Mailer | None
     link_url: str

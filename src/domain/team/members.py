@@ -21,7 +21,7 @@ from domain.kernel.caller import Role, Session
 from domain.kernel.clock import Clock
 from domain.kernel.domain_events import DomainEvent
 from domain.kernel.errors import Conflict, NotFound
-from domain.kernel.ids import AccountId, IdGenerator, IdPrefix, MembershipId, UserId, has_id_format
+from domain.kernel.ids import AccountId, IdAndSecretGenerator, IdPrefix, MembershipId, UserId, has_id_format
 from domain.kernel.list_capacity import check_capacity
 from domain.kernel.service_class import service
 from domain.kernel.unit_of_work import Transaction, UnitOfWork
@@ -37,7 +37,7 @@ TxT = TypeVar("TxT", bound=MemberTx)
 class MemberService(Generic[TxT]):
     uow: UnitOfWork[TxT]
     clock: Clock
-    ids: IdGenerator
+    ids: IdAndSecretGenerator
     hasher: PasswordHasher
     requests: PendingRequestCloser[TxT]
 
@@ -100,7 +100,7 @@ class MemberService(Generic[TxT]):
         await tx.emit(DomainEvent.from_caller(caller, "member_changed", description, self.clock.now_ms()))
 
 
-async def store_member(tx: MemberTx, ids: IdGenerator, account_id: AccountId, user: User, role: Role) -> Member:
+async def store_member(tx: MemberTx, ids: IdAndSecretGenerator, account_id: AccountId, user: User, role: Role) -> Member:
     """A new user, who is a member of the account from the same moment on."""
     membership = Membership(MembershipId(ids.new_id(IdPrefix.MEMBERSHIP)), account_id, user.user_id, role, user.created_ms)
     await tx.users.add(user)

@@ -21,7 +21,7 @@ from domain.kernel.caller import Role, Session, require_role
 from domain.kernel.clock import DAY_MS, Clock
 from domain.kernel.domain_events import DomainEvent
 from domain.kernel.errors import NotFound, PermissionDenied, Unauthenticated, ValidationFailed
-from domain.kernel.ids import AccountId, IdGenerator, IdPrefix, MembershipId, SessionId
+from domain.kernel.ids import AccountId, IdAndSecretGenerator, IdPrefix, MembershipId, SessionId
 from domain.kernel.list_capacity import check_capacity
 from domain.kernel.unit_of_work import Transaction, UnitOfWork
 from domain.sign_in.second_factor_policy import STEP_UP_TTL_MS
@@ -107,7 +107,9 @@ class ServiceSessionTx(Transaction, HasSecondFactors, HasServiceSessions, HasUse
 
 
 class ServiceSessionService:
-    def __init__(self, *, uow: UnitOfWork[ServiceSessionTx], clock: Clock, ids: IdGenerator, digest: SecretHasher) -> None:
+    def __init__(
+        self, *, uow: UnitOfWork[ServiceSessionTx], clock: Clock, ids: IdAndSecretGenerator, digest: SecretHasher
+    ) -> None:
         self._uow = uow
         self._clock = clock
         self._ids = ids

@@ -18,9 +18,9 @@ from domain.kernel.clock import Clock
 from domain.kernel.service_class import service
 from domain.kernel.unit_of_work import UnitOfWork
 from domain.telemetry.old_reading_store import (
-    ArchivedMessage,
+    ArchivedMessageReadings,
     DeviceKey,
-    OldReadingStore,
+    ReadingArchiveStore,
     expired_readings_ms,
     name_of_unnamed,
     oldest_kept_ms,
@@ -43,7 +43,7 @@ class OldReadingMover:
 
     uow: UnitOfWork[OldReadingMoverTx]
     clock: Clock
-    store: OldReadingStore
+    store: ReadingArchiveStore
     days: int
     messages_per_step: int = MESSAGES_PER_STEP
     damaged_messages: int = field(default=0, init=False)
@@ -78,7 +78,9 @@ class OldReadingMover:
                 return rows, device_no
         return rows, devices[-1] + 1 if len(devices) == DEVICES_PER_STEP else None
 
-    async def _to_messages(self, tx: OldReadingMoverTx, rows: Sequence[PackedRow]) -> list[tuple[DeviceKey, ArchivedMessage]]:
+    async def _to_messages(
+        self, tx: OldReadingMoverTx, rows: Sequence[PackedRow]
+    ) -> list[tuple[DeviceKey, ArchivedMessageReadings]]:
         numbers = sorted({row[0] for row in rows})
         known = await tx.devices.list_by_numbers(numbers)
         devices = {each.device_no: each.device_id for each in known if each.status is not DeviceStatus.DELETING}
@@ -103,7 +105,9 @@ class OldReadingMover:
                     await tx.readings.delete_messages(device_no, [(at_ms, digest) for _, at_ms, digest, _ in some])
 
 
-def _to_message(device_no: int, at_ms: int, digest: int, packed: bytes, names: Mapping[tuple[int, int], str]) -> ArchivedMessage:
+def _to_message(
+    device_no: int, at_ms: int, digest: int, packed: bytes, names: Mapping[tuple[int, int], str]
+) -> ArchivedMessageReadings:
     ahead_ms, readings = unpack_row(packed)
     named = tuple((names.get((device_no, number)) or name_of_unnamed(number), value) for number, value in readings)
-    return ArchivedMessage(at_ms, digest, ahead_ms, named)
+    return ArchivedMessageReadings(at_ms, digest, ahead_ms, named)

@@ -24,7 +24,7 @@ DeviceKey = tuple[int, DeviceId]
 
 
 @dataclass(frozen=True, slots=True)
-class ArchivedMessage:
+class ArchivedMessageReadings:
     at_ms: int
     digest: int
     ahead_ms: int | None
@@ -33,16 +33,16 @@ class ArchivedMessage:
     """(metric, value) in the order of the message."""
 
 
-class OldReadingStore(Protocol):
+class ReadingArchiveStore(Protocol):
     """Its calls raise Unavailable (NOT_ANSWERING) when it does not answer, or answers with an error: nothing is known to be
     done."""
 
-    async def add_many(self, messages: Sequence[tuple[DeviceKey, ArchivedMessage]]) -> None:
+    async def add_many(self, messages: Sequence[tuple[DeviceKey, ArchivedMessageReadings]]) -> None:
         """Store messages durably. One with the key of a stored one (device, time, digest) is the same message."""
 
     async def list_page(
         self, device: DeviceKey, since_ms: int, until_ms: int, limit: int, after: MessageKey | None, *, newest_first: bool = True
-    ) -> Sequence[ArchivedMessage]:
+    ) -> Sequence[ArchivedMessageReadings]:
         """The messages with since ≤ time < until that follow `after`, in the order of their keys."""
 
     async def delete_device(self, device_no: int) -> None:

@@ -74,7 +74,7 @@ def unpack_rows(rows: Iterable[tuple[int, bytes]], metric_no: int | None = None)
 
 def unpack_row(packed: bytes) -> tuple[int | None, list[tuple[int, MetricValue]]]:
     """How far the reported time is ahead of the row's, if it is, and the readings."""
-    cursor = _ByteReader(packed)
+    cursor = _PackedReadingReader(packed)
     ahead_ms = cursor.read_ahead()
     readings = []
     while not cursor.is_at_end:
@@ -104,7 +104,7 @@ def pack_latest(newest_ms: int, metrics: Iterable[CheckpointMetricValue], later:
 
 def unpack_latest(latest: bytes) -> tuple[int, list[CheckpointMetricValue], list[CheckpointMetricValue]]:
     """The newest time, the metrics in the order they were first reported, and the later values that rules do not see."""
-    cursor = _ByteReader(latest)
+    cursor = _PackedReadingReader(latest)
     if cursor.read_bytes(1)[0] != LATEST_VERSION:
         raise ValueError("unsupported checkpoint version")
     newest_ms = cursor.read_signed()
@@ -158,7 +158,7 @@ def _put_varint(out: bytearray, number: int) -> None:
     out.append(number)
 
 
-class _ByteReader:
+class _PackedReadingReader:
     """Reads forward. Raises ValueError for missing bytes and unknown tags."""
 
     def __init__(self, data: bytes) -> None:

@@ -8,7 +8,7 @@ from typing import Protocol
 
 from domain.accounts.ports import HasLoginFailures, HasRefreshTokens, HasUserSessions
 from domain.approvals.ports import HasApprovals
-from domain.commands.ports import HasExecutions
+from domain.commands.ports import HasCommandExecutions
 from domain.events.ports import HasEvents
 from domain.grants.ports import HasGrants
 from domain.kernel.clock import DAY_MS, HOUR_MS, MINUTE_MS, SECOND_MS, Clock
@@ -20,9 +20,9 @@ from domain.schedules.ports import HasSchedules
 from domain.sign_in.passkeys.ports import HasPasskeys
 from domain.sign_in.second_factor_ports import HasSecondFactors
 from domain.team.invitation_ports import HasInvitations
+from domain.telemetry.feed_reading_replay_ports import LATE_KEPT_S, HasReadingArrivals
 from domain.telemetry.old_reading_store import expired_readings_ms
 from domain.telemetry.ports import HasRangePartitions, HasReadings, HasRollups
-from domain.telemetry.reading_arrival_ports import LATE_KEPT_S, HasReadingArrivals
 from domain.webhooks.ports import HasWebhookDeliveries
 
 
@@ -46,7 +46,7 @@ class RetentionTx(
     HasReadingArrivals,
     HasWebhookDeliveries,
     HasEvents,
-    HasExecutions,
+    HasCommandExecutions,
     HasExternalIdentities,
     HasGrants,
     HasInvitations,

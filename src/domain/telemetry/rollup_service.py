@@ -19,7 +19,7 @@ from domain.rules.telemetry_engine_port import AggregateCell, TelemetryEngine
 from domain.telemetry.engine.rollup_codec import pack_rollup, unpack_rollup
 from domain.telemetry.engine.rollup_merging import merge_by_higher_count
 from domain.telemetry.ports import DueRollup, HasReadings, HasRollups
-from domain.telemetry.queries.message_paging import MessageTimeRange, read_page
+from domain.telemetry.queries.message_paging import HistoryTimeRange, read_page
 
 GRACE_MS = 2 * MINUTE_MS
 """Wait after the end of an hour. No transaction lasts that long, and the clocks of several instances may differ by that much."""
@@ -76,7 +76,7 @@ class RollupService:
         """The hour's cells and its number of messages. Each page is a read of its own; the mark changes when readings arrive
         in between."""
         device_no, hour, _ = mark
-        span = MessageTimeRange(hour * HOUR_MS, (hour + 1) * HOUR_MS)
+        span = HistoryTimeRange(hour * HOUR_MS, (hour + 1) * HOUR_MS)
         aggregator, messages, after = self._engine.create_aggregator(HOUR_MS), 0, None
         while True:
             async with self._uow.read(one_statement=True) as tx:

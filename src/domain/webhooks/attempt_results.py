@@ -8,7 +8,7 @@ from typing import Protocol
 
 from domain.kernel.domain_events import DomainEvent
 from domain.webhooks import policy
-from domain.webhooks.attempts import DeliveryAttemptResult
+from domain.webhooks.in_flight_delivery import DeliveryAttemptResult
 from domain.webhooks.model import Webhook
 from domain.webhooks.policy import DeliveryWithAttempt, WebhookHealthChange
 from domain.webhooks.ports import WebhookDeliveryTx

@@ -12,12 +12,12 @@ from dataclasses import replace
 from domain.kernel.caller import Role, Session
 from domain.kernel.clock import Clock
 from domain.kernel.errors import NotFound, PermissionDenied, Unavailable
-from domain.kernel.ids import DeliveryId, EventId, IdGenerator, IdPrefix, has_id_format
+from domain.kernel.ids import DeliveryId, EventId, IdAndSecretGenerator, IdPrefix, has_id_format
 from domain.kernel.service_class import service
 from domain.kernel.unit_of_work import UnitOfWork
 from domain.webhooks import policy
-from domain.webhooks.attempts import InFlightDelivery
-from domain.webhooks.delivery import WebhookDeliveryService
+from domain.webhooks.delivery_service import WebhookDeliveryService
+from domain.webhooks.in_flight_delivery import InFlightDelivery
 from domain.webhooks.model import MAX_LISTED_ATTEMPTS, DeliveryAttempt, Webhook, WebhookDelivery, WebhookDeliveryState
 from domain.webhooks.policy import LEASE_MS
 from domain.webhooks.ports import WebhookDeliveryTx
@@ -33,7 +33,7 @@ class WebhookDeliveryLogService:
 
     uow: UnitOfWork[WebhookDeliveryTx]
     clock: Clock
-    ids: IdGenerator
+    ids: IdAndSecretGenerator
     deliveries: WebhookDeliveryService
     send: Callable[[InFlightDelivery], None]
 

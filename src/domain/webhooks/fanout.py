@@ -13,7 +13,7 @@ from domain.kernel.ids import AccountId
 from domain.webhooks.model import WebhookDelivery
 from domain.webhooks.policy import encode_payload
 from domain.webhooks.ports import WebhookFanoutTx
-from domain.webhooks.recipients import WebhookRecipientCache, WebhookRecipients
+from domain.webhooks.recipients import AccountWebhookRecipients, WebhookRecipientCache
 
 
 class WebhookDeliveryFanout:
@@ -43,7 +43,7 @@ class WebhookDeliveryFanout:
             tx.after_commit(self._wake_worker)
 
 
-def _deliveries_for(recipients: WebhookRecipients, event: Event, now: WallAndSteadyTime) -> list[WebhookDelivery]:
+def _deliveries_for(recipients: AccountWebhookRecipients, event: Event, now: WallAndSteadyTime) -> list[WebhookDelivery]:
     visible = [] if event.device_id is None else recipients.list_for_device(event.device_id, now.wall_ms)
     webhooks = [webhook for webhook in visible if event.kind in webhook.wanted_types]
     data = encode_payload(event.payload) if webhooks else b""

@@ -11,9 +11,9 @@ from __future__ import annotations
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 
-from domain.events.access_changes import is_access_change
+from domain.events.access_changing_kinds import is_access_change
 from domain.events.model import Event
-from domain.grants.model import ApiKeyReadAccess, Grant
+from domain.grants.model import ApiKeyReadGrant, Grant
 from domain.kernel.clock import MINUTE_MS, SECOND_MS
 from domain.kernel.ids import AccountId, DeviceId, KeyId, WebhookId
 from domain.webhooks.model import Webhook
@@ -26,13 +26,13 @@ NEVER_EXPIRES_MS = 2**62
 
 
 @dataclass(frozen=True, slots=True)
-class ApiKeyVisibility:
+class ApiKeyReadScope:
     """The devices, groups and projects that one key may read, by id, each with the Unix ms until which it may."""
 
     until_ms: Mapping[str, int]
 
     @classmethod
-    def from_grants(cls, grants: Sequence[Grant | ApiKeyReadAccess]) -> ApiKeyVisibility:
+    def from_grants(cls, grants: Sequence[Grant | ApiKeyReadGrant]) -> ApiKeyReadScope:
         found: dict[str, int] = {}
         for grant in grants:
             until_ms = NEVER_EXPIRES_MS if grant.expires_ms is None else grant.expires_ms
@@ -49,10 +49,10 @@ class ApiKeyVisibility:
 
 
 @dataclass(frozen=True, slots=True)
-class WebhookRecipients:
+class AccountWebhookRecipients:
     """The enabled webhooks of an account's enabled keys."""
 
-    webhooks: Mapping[WebhookId, tuple[Webhook, ApiKeyVisibility]]
+    webhooks: Mapping[WebhookId, tuple[Webhook, ApiKeyReadScope]]
     uses_places: bool
     """Whether any key may read a group or project, so that those of a device matter."""
     _places: dict[DeviceId, tuple[str, ...]] = field(default_factory=dict)
@@ -80,12 +80,12 @@ class WebhookRecipients:
 
 async def load_recipients(
     tx: WebhookRecipientTx, account_ids: Collection[AccountId], device_ids: Collection[DeviceId] | None = None
-) -> dict[AccountId, WebhookRecipients]:
+) -> dict[AccountId, AccountWebhookRecipients]:
     """Two queries for any number of accounts, webhooks and grants. `device_ids`: the devices that matter; None: all devices."""
-    found: dict[AccountId, dict[WebhookId, tuple[Webhook, ApiKeyVisibility]]] = {account_id: {} for account_id in account_ids}
+    found: dict[AccountId, dict[WebhookId, tuple[Webhook, ApiKeyReadScope]]] = {account_id: {} for account_id in account_ids}
     enabled = await tx.webhooks.list_enabled(list(account_ids))
     keys = list(dict.fromkeys(webhook.key_id for webhook in enabled))
-    access_by_key: dict[KeyId, list[Grant | ApiKeyReadAccess]] = {key_id: [] for key_id in keys}
+    access_by_key: dict[KeyId, list[Grant | ApiKeyReadGrant]] = {key_id: [] for key_id in keys}
     for access in (
         (
             await tx.grants.list_read_access_by_keys(keys)
@@ -97,12 +97,12 @@ async def load_recipients(
     ):
         if access.key_id in access_by_key:
             access_by_key[access.key_id].append(access)
-    visibilities = {key_id: ApiKeyVisibility.from_grants(grants) for key_id, grants in access_by_key.items()}
+    visibilities = {key_id: ApiKeyReadScope.from_grants(grants) for key_id, grants in access_by_key.items()}
     for webhook in enabled:
         found[webhook.account_id][webhook.webhook_id] = (webhook, visibilities[webhook.key_id])
     wide = {key_id for key_id, held in access_by_key.items() if any(access.device_id is None for access in held)}
     return {
-        account_id: WebhookRecipients(webhooks, any(webhook.key_id in wide for webhook, _ in webhooks.values()))
+        account_id: AccountWebhookRecipients(webhooks, any(webhook.key_id in wide for webhook, _ in webhooks.values()))
         for account_id, webhooks in found.items()
     }
 
@@ -113,14 +113,14 @@ class WebhookRecipientCache:
     def __init__(self, *, exclusive: bool) -> None:
         """`exclusive`: no other process writes to this database."""
         self._exclusive = exclusive
-        self._entries: dict[AccountId, tuple[WebhookRecipients, int]] = {}
+        self._entries: dict[AccountId, tuple[AccountWebhookRecipients, int]] = {}
         self._pending_changes: dict[AccountId, dict[object, int]] = {}
 
     async def load(
         self, tx: WebhookRecipientTx, devices_by_account: Mapping[AccountId, Collection[DeviceId]], now_ms: int
-    ) -> dict[AccountId, WebhookRecipients]:
+    ) -> dict[AccountId, AccountWebhookRecipients]:
         """The recipients of these accounts, with the places of these devices loaded. `tx` must be a writing transaction."""
-        found: dict[AccountId, WebhookRecipients] = {}
+        found: dict[AccountId, AccountWebhookRecipients] = {}
         for account_id in devices_by_account:
             cached = self._entries.get(account_id) if self._is_cacheable(account_id, now_ms) else None
             if cached is not None and now_ms < cached[1]:

@@ -11,8 +11,8 @@ from domain.kernel.clock import SECOND_MS
 from domain.kernel.errors import DomainError
 from domain.kernel.ids import WebhookId
 from domain.kernel.vault import Vault
-from domain.webhooks import payload_formats
-from domain.webhooks.attempts import InFlightDelivery
+from domain.webhooks import standard_and_cloudevents_formats
+from domain.webhooks.in_flight_delivery import InFlightDelivery
 from domain.webhooks.model import RESPONSE_TIMEOUT_S, Webhook
 from domain.webhooks.ports import WebhookRequest, WebhookResponse
 from domain.webhooks.sealed_url import open_url
@@ -25,7 +25,7 @@ BuiltRequest = tuple[InFlightDelivery, WebhookRequest | WebhookResponse]
 
 
 @dataclass(frozen=True, slots=True)
-class _WebhookReceiver:
+class _WebhookUrlAndSigner:
     url: str = field(repr=False)
     signer: WebhookSigner
 
@@ -34,7 +34,7 @@ class WebhookRequestBuilder:
     def __init__(self, *, vault: Vault, create_signer: CreateSigner) -> None:
         self._vault = vault
         self._create_signer = create_signer
-        self._receiver_cache: dict[tuple[WebhookId, int], _WebhookReceiver] = {}
+        self._receiver_cache: dict[tuple[WebhookId, int], _WebhookUrlAndSigner] = {}
 
     def build(self, attempts: Sequence[InFlightDelivery]) -> list[BuiltRequest]:
         """The requests with the secret and the URL that each attempt began with, grouped by webhook."""
@@ -51,25 +51,25 @@ class WebhookRequestBuilder:
                 built += _build_signed(receiver, group)
         return built
 
-    def _get_receiver(self, webhook: Webhook) -> _WebhookReceiver:
+    def _get_receiver(self, webhook: Webhook) -> _WebhookUrlAndSigner:
         key = (webhook.webhook_id, webhook.generation)
         receiver = self._receiver_cache.get(key)
         if receiver is None:
             if len(self._receiver_cache) >= MAX_CACHED_RECEIVERS:
                 del self._receiver_cache[next(iter(self._receiver_cache))]
             signer = self._create_signer(self._vault.open(webhook.sealed_secret, webhook.webhook_id))
-            receiver = self._receiver_cache[key] = _WebhookReceiver(open_url(self._vault, webhook), signer)
+            receiver = self._receiver_cache[key] = _WebhookUrlAndSigner(open_url(self._vault, webhook), signer)
         return receiver
 
 
-def _build_signed(receiver: _WebhookReceiver, group: Sequence[InFlightDelivery]) -> list[BuiltRequest]:
-    bodies = [payload_formats.build_body(one.webhook.format, one.attempt, one.delivery) for one in group]
+def _build_signed(receiver: _WebhookUrlAndSigner, group: Sequence[InFlightDelivery]) -> list[BuiltRequest]:
+    bodies = [standard_and_cloudevents_formats.build_body(one.webhook.format, one.attempt, one.delivery) for one in group]
     signatures = receiver.signer.sign_batch(
         [(one.attempt.event_id, one.attempt.created_ms // SECOND_MS, body) for one, body in zip(group, bodies, strict=True)]
     )
     built: list[BuiltRequest] = []
     for one, body, (service, standard) in zip(group, bodies, signatures, strict=True):
-        headers = payload_formats.build_headers(one.webhook.format, one.attempt, one.delivery, service, standard)
+        headers = standard_and_cloudevents_formats.build_headers(one.webhook.format, one.attempt, one.delivery, service, standard)
         queue_key = "" if one.is_manual else one.webhook.webhook_id
         built.append((one, WebhookRequest(receiver.url, headers, body, RESPONSE_TIMEOUT_S, queue_key)))
     return built

@@ -14,7 +14,7 @@ from domain.kernel.caller import Role, Session, require_role
 from domain.kernel.clock import Clock
 from domain.kernel.domain_events import DomainEvent, EventKind, Json
 from domain.kernel.errors import Conflict, NotFound, SecretUnreadable, ValidationFailed
-from domain.kernel.ids import IdGenerator, IdPrefix, KeyId, WebhookId, has_id_format
+from domain.kernel.ids import IdAndSecretGenerator, IdPrefix, KeyId, WebhookId, has_id_format
 from domain.kernel.service_class import service
 from domain.kernel.unit_of_work import UnitOfWork
 from domain.kernel.vault import Vault
@@ -41,7 +41,7 @@ class WebhookWithSecret:
 class WebhookService:
     uow: UnitOfWork[WebhookTx]
     clock: Clock
-    ids: IdGenerator
+    ids: IdAndSecretGenerator
     vault: Vault
     courier: Courier
     on_changed: WebhookChangedCallback

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import replace
 
-from domain.devices.health import UNKNOWN_HEALTH, DeviceHealth, DroppedMessages, LastDroppedMessage, NewDeviceConnections
+from domain.devices.health import UNKNOWN_HEALTH, DeviceHealth, DroppedMessages, LastDroppedMessage, NewConnectionsSummary
 from support.memory_storage.tables import Database, Table
 
 HEALTH: Table[int, tuple[int, DeviceHealth]] = Table("device_health")
@@ -26,7 +26,7 @@ class MemoryDeviceHealthRepository:
             found[drop.device_no] = replace(found.get(drop.device_no, UNKNOWN_HEALTH), last_drop=last)
         return found
 
-    async def add_connections(self, connections: Mapping[int, NewDeviceConnections]) -> None:
+    async def add_connections(self, connections: Mapping[int, NewConnectionsSummary]) -> None:
         rows = self._database.writable_rows(HEALTH)
         for device_no, record in connections.items():
             connects, health = rows.get(device_no, (0, UNKNOWN_HEALTH))

@@ -6,11 +6,16 @@ import asyncio
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 
-from adapters.storage.after_commit_callbacks import run_callbacks
+from adapters.storage.after_commit_callback_runner import run_callbacks
 from adapters.storage.errors import NestedWriteError, ReadOnlyTransactionError
 from domain.events.ports import TransactionEventDispatcher
 from domain.kernel.caller import ApiKeyCaller, Role, Session
-from domain.kernel.caller_recheck_policy import check_current_role, check_key_is_enabled, check_session_is_open, check_stated_role
+from domain.kernel.caller_recheck_in_transaction import (
+    check_current_role,
+    check_key_is_enabled,
+    check_session_is_open,
+    check_stated_role,
+)
 from domain.kernel.domain_events import DomainEvent
 from domain.kernel.errors import Unavailable
 from domain.kernel.idempotency import ReplayRollbackError

@@ -17,7 +17,7 @@ from adapters.crypto.key_ring_file import KeyRingFile
 from adapters.crypto.password_hasher import Argon2PasswordHasher
 from adapters.crypto.secret_hasher import KeyRingSecretHasher
 from adapters.crypto.vault import AesVault
-from adapters.id_generator import RandomIdGenerator
+from adapters.id_and_secret_generator import RandomIdGenerator
 from domain.accounts.model import AccessTokenClaims, Membership
 from domain.kernel.caller import Role
 from domain.kernel.errors import Unauthenticated, Unavailable

@@ -8,11 +8,11 @@ from typing import Any, cast
 import pytest
 
 from app.workers.engine_checkpoint import EngineCheckpointTx, EngineCheckpointWorker
-from app.workers.last_seen_buffer import LastSeenBuffer
 from domain.devices.clock_skew import ClockSkewService
+from domain.devices.last_seen_buffer import LastSeenBuffer
 from domain.kernel.unit_of_work import UnitOfWork
 from domain.partitions.device_hash import partition_of
-from domain.partitions.owned_partitions import PartitionOwnership
+from domain.partitions.owned_partitions import OwnedPartitions
 from domain.partitions.ownership_and_log_position import PartitionLostError
 from support.telemetry_world import TelemetryWorld
 
@@ -37,7 +37,7 @@ async def checkpointed(world: TelemetryWorld) -> set[int]:
     return partitions
 
 
-def worker_of(world: TelemetryWorld, ownership: PartitionOwnership) -> EngineCheckpointWorker:
+def worker_of(world: TelemetryWorld, ownership: OwnedPartitions) -> EngineCheckpointWorker:
     return EngineCheckpointWorker(
         engine=world.engine,
         uow=world.uow,
@@ -49,7 +49,7 @@ def worker_of(world: TelemetryWorld, ownership: PartitionOwnership) -> EngineChe
 
 
 async def test_an_instance_writes_the_checkpoints_of_the_partitions_that_it_still_owns(world: TelemetryWorld) -> None:
-    ownership = PartitionOwnership("a", PARTITIONS)
+    ownership = OwnedPartitions("a", PARTITIONS)
     async with world.uow.write() as tx:
         await tx.partitions.create_missing(PARTITIONS)
         for row in (await tx.partitions.list_all())[:2]:

@@ -11,16 +11,16 @@ from nats.errors import NoRespondersError
 from adapters.stream.nats_cluster_bus import NatsClusterBus
 from domain.events.feed_model import FeedFilter
 from domain.events.model import TELEMETRY, Event
-from domain.feed.feed_between_instances import FeedReadingsMessage
-from domain.feed.remote_feed_interest import FeedInterestMessage
+from domain.feed.feed_between_instances import PeerFeedReadingsMessage
+from domain.feed.remote_feed_interest import PeerFeedInterestMessage
 from domain.kernel.ids import AccountId, DeviceId, EventId
 from domain.partitions.instance_lease import PeerLeaseRequest, PeerLeaseResponse
 
 ACCOUNT, PUMP = AccountId("acc_1"), DeviceId("dev_1")
 PAYLOAD: dict[str, Any] = {"type": TELEMETRY, "metric": "t", "value": 21.5, "valueText": None}
 READING = Event(0, EventId("evt_1"), ACCOUNT, PUMP, "Pump ü", TELEMETRY, "", 5, "device", "", PAYLOAD)
-READINGS = FeedReadingsMessage(7, 1_800_000_000, [READING, READING], {"a": 3})
-INTEREST = FeedInterestMessage(3, [FeedFilter(ACCOUNT, frozenset({TELEMETRY}), PUMP), FeedFilter(ACCOUNT)])
+READINGS = PeerFeedReadingsMessage(7, 1_800_000_000, [READING, READING], {"a": 3})
+INTEREST = PeerFeedInterestMessage(3, [FeedFilter(ACCOUNT, frozenset({TELEMETRY}), PUMP), FeedFilter(ACCOUNT)])
 
 
 class FakeClient:

@@ -13,8 +13,8 @@ from app.workers.cluster_feed import EVENTS_PER_MESSAGE, MAX_QUEUED_EVENTS, Clus
 from app.workers.wake_event import WakeEvent
 from domain.events.feed_model import FeedFilter
 from domain.events.model import TELEMETRY, Event
-from domain.feed.feed_between_instances import FeedReadingsMessage
-from domain.feed.remote_feed_interest import MAX_DEVICES, SILENT_AFTER_MS, FeedInterestMessage, wanted_readings
+from domain.feed.feed_between_instances import PeerFeedReadingsMessage
+from domain.feed.remote_feed_interest import MAX_DEVICES, SILENT_AFTER_MS, PeerFeedInterestMessage, wanted_readings
 from domain.kernel.ids import AccountId, DeviceId, EventId
 from support.manual_clock import ManualClock
 
@@ -31,26 +31,26 @@ class Bus:
     """Delivers to all other instances at once, but what `loses` holds."""
 
     def __init__(self) -> None:
-        self.readings: dict[str, Callable[[str, FeedReadingsMessage], Any]] = {}
-        self.interest: dict[str, Callable[[str, FeedInterestMessage], Any]] = {}
+        self.readings: dict[str, Callable[[str, PeerFeedReadingsMessage], Any]] = {}
+        self.interest: dict[str, Callable[[str, PeerFeedInterestMessage], Any]] = {}
         self.loses: Callable[[str], bool] = lambda sender: False
-        self.sent: list[FeedReadingsMessage] = []
+        self.sent: list[PeerFeedReadingsMessage] = []
 
     def of(self, instance: str) -> Any:
         bus = self
 
         class End:
-            async def announce_readings(self, readings: FeedReadingsMessage) -> None:
+            async def announce_readings(self, readings: PeerFeedReadingsMessage) -> None:
                 bus.sent.append(readings)
                 await bus.deliver(instance, readings, bus.readings)
 
-            async def announce_interest(self, interest: FeedInterestMessage) -> None:
+            async def announce_interest(self, interest: PeerFeedInterestMessage) -> None:
                 await bus.deliver(instance, interest, bus.interest)
 
-            async def on_readings(self, call: Callable[[str, FeedReadingsMessage], Any]) -> None:
+            async def on_readings(self, call: Callable[[str, PeerFeedReadingsMessage], Any]) -> None:
                 bus.readings[instance] = call
 
-            async def on_interest(self, call: Callable[[str, FeedInterestMessage], Any]) -> None:
+            async def on_interest(self, call: Callable[[str, PeerFeedInterestMessage], Any]) -> None:
                 bus.interest[instance] = call
 
         return End()

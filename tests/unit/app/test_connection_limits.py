@@ -6,13 +6,13 @@ import ipaddress
 
 from adapters.http.server.connection_limits import (
     HttpConnectionLimiter,
-    HttpConnectionLimits,
-    HttpConnectionState,
+    HttpConnectionLimitSettings,
+    HttpConnectionPhase,
     LimitedHttpConnection,
 )
 
 PROXY = "10.0.0.1"
-SHORT = HttpConnectionLimits(total=3, per_address=2, ban_after=2, unlimited=(ipaddress.ip_network(PROXY),))
+SHORT = HttpConnectionLimitSettings(total=3, per_address=2, ban_after=2, unlimited=(ipaddress.ip_network(PROXY),))
 
 
 class Client:
@@ -28,12 +28,12 @@ class Client:
 
 
 class World:
-    def __init__(self, limits: HttpConnectionLimits = SHORT) -> None:
+    def __init__(self, limits: HttpConnectionLimitSettings = SHORT) -> None:
         self.now = 0.0
         self.limiter = HttpConnectionLimiter(limits, clock=lambda: self.now)
 
     def open(
-        self, address: str, state: HttpConnectionState = HttpConnectionState.PENDING
+        self, address: str, state: HttpConnectionPhase = HttpConnectionPhase.PENDING
     ) -> tuple[LimitedHttpConnection, Client]:
         client = Client()
         connection = self.limiter.open(address, client)
@@ -61,14 +61,14 @@ def test_a_newcomer_takes_the_place_of_the_oldest_silent_one_of_the_address_that
 
 
 def test_silent_ones_go_before_idle_ones_and_those_before_ones_that_keep_the_service_waiting() -> None:
-    world = World(HttpConnectionLimits(total=3))
-    _, stalled = world.open("192.0.2.1", HttpConnectionState.ACTIVE)
+    world = World(HttpConnectionLimitSettings(total=3))
+    _, stalled = world.open("192.0.2.1", HttpConnectionPhase.ACTIVE)
     stalled.waits = True
-    _, idle = world.open("192.0.2.2", HttpConnectionState.IDLE)
+    _, idle = world.open("192.0.2.2", HttpConnectionPhase.IDLE)
     _, silent = world.open("192.0.2.3")
     gone = []
     for _ in range(3):
-        world.open("192.0.2.4", HttpConnectionState.ACTIVE)
+        world.open("192.0.2.4", HttpConnectionPhase.ACTIVE)
         gone.append((silent.is_aborted, idle.is_aborted, stalled.is_aborted))
     assert gone == [(True, False, False), (True, True, False), (True, True, True)]
     assert world.is_refused("192.0.2.5"), "nobody is closed in the middle of a request"
@@ -77,13 +77,13 @@ def test_silent_ones_go_before_idle_ones_and_those_before_ones_that_keep_the_ser
 def test_an_address_has_its_share_and_a_proxy_has_none_of_its_own() -> None:
     world = World()
     for _ in range(2):
-        world.open("192.0.2.1", HttpConnectionState.ACTIVE)
+        world.open("192.0.2.1", HttpConnectionPhase.ACTIVE)
     assert world.is_refused("192.0.2.1")
     assert world.limiter.counts.refused == {"address_full": 1}
     assert not world.is_refused("192.0.2.2")
     proxied = World()
     for _ in range(3):
-        proxied.open(PROXY, HttpConnectionState.ACTIVE)
+        proxied.open(PROXY, HttpConnectionPhase.ACTIVE)
     assert proxied.is_refused(PROXY)
     assert proxied.limiter.counts.refused == {"full": 1}
 
@@ -91,7 +91,7 @@ def test_an_address_has_its_share_and_a_proxy_has_none_of_its_own() -> None:
 def test_addresses_of_one_ipv6_subscriber_count_as_one() -> None:
     world = World()
     for last in range(2):
-        world.open(f"2001:db8:1:2::{last}", HttpConnectionState.ACTIVE)
+        world.open(f"2001:db8:1:2::{last}", HttpConnectionPhase.ACTIVE)
     assert world.is_refused("2001:db8:1:2:ffff::1")
     assert not world.is_refused("2001:db8:1:3::1")
 
@@ -126,8 +126,8 @@ def test_a_request_protects_an_address_for_a_day_and_a_proxy_is_never_refused() 
 
 def test_the_counts_of_open_connections_add_up() -> None:
     world = World()
-    world.open("192.0.2.1", HttpConnectionState.IDLE)
-    connection, _ = world.open("192.0.2.2", HttpConnectionState.ACTIVE)
+    world.open("192.0.2.1", HttpConnectionPhase.IDLE)
+    connection, _ = world.open("192.0.2.2", HttpConnectionPhase.ACTIVE)
     assert world.limiter.connection_counts() == {"pending": 0, "idle": 1, "active": 1}
     world.limiter.close(connection)
     world.limiter.close(connection)

@@ -10,13 +10,19 @@ import pytest
 
 from adapters.clock import SystemClock
 from adapters.crypto.password_hasher import Argon2PasswordHasher
-from adapters.id_generator import RandomIdGenerator
+from adapters.id_and_secret_generator import RandomIdGenerator
 from app.cli import startup_banner
-from app.cli.first_account import DEFAULT_EMAIL, FIRST_LOGIN_FILE, FirstAccountCredentials, FirstRunLink, create_first_account
+from app.cli.first_account_at_start import (
+    DEFAULT_EMAIL,
+    FIRST_LOGIN_FILE,
+    FirstAccountCredentials,
+    IssuedFirstRunLink,
+    create_first_account,
+)
 from app.cli.terminal_output import TerminalOutput
 from app.config.settings import Settings
 from app.runtime.first_start_or_lost_database import FIRST_RUN_FILE
-from domain.team.operator_accounts import OperatorAccountService
+from domain.team.operator_accounts_and_users import OperatorAccountAndUserService
 from support.memory_storage.unit_of_work import MemoryUnitOfWork
 
 URL = "http://127.0.0.1:8080"
@@ -32,13 +38,13 @@ def hasher() -> Iterator[Argon2PasswordHasher]:
 def fake_program(hasher: Argon2PasswordHasher, settings: Settings) -> Any:
     """The parts of the program that create the first account, with in-memory storage."""
     ids = RandomIdGenerator()
-    operator = OperatorAccountService(uow=MemoryUnitOfWork(), clock=SystemClock(), ids=ids, hasher=hasher)
+    operator = OperatorAccountAndUserService(uow=MemoryUnitOfWork(), clock=SystemClock(), ids=ids, hasher=hasher)
     sign_in = SimpleNamespace(first_run=SimpleNamespace(issue_token=lambda _shared: "t0ken"))
     services = SimpleNamespace(operator=operator, sign_in=sign_in)
     return SimpleNamespace(settings=settings, adapters=SimpleNamespace(ids=ids, key_ring=None), services=services)
 
 
-def banner_text(settings: Settings, login: FirstAccountCredentials | FirstRunLink | None, *, terminal: bool = True) -> str:
+def banner_text(settings: Settings, login: FirstAccountCredentials | IssuedFirstRunLink | None, *, terminal: bool = True) -> str:
     file = io.StringIO()
     startup_banner.print_banner(settings, login, screen=TerminalOutput(file, is_terminal=terminal))
     return file.getvalue()
@@ -49,7 +55,7 @@ async def test_an_empty_installation_gets_a_link_in_a_file_that_only_its_owner_c
 ) -> None:
     program = fake_program(hasher, Settings(data_dir=tmp_path))
     link = await create_first_account(program, URL)
-    assert isinstance(link, FirstRunLink)
+    assert isinstance(link, IssuedFirstRunLink)
     assert (link.url, link.path) == (f"{URL}/#/first-run/t0ken", tmp_path / FIRST_RUN_FILE)
     assert link.path.stat().st_mode & 0o777 == 0o600
     assert link.path.read_text().startswith(f"{link.url}\n")
@@ -88,7 +94,7 @@ async def test_the_second_start_creates_no_account(tmp_path: Path, hasher: Argon
 
 
 def test_the_link_is_shown_on_a_terminal_and_only_its_file_is_named_in_a_log(tmp_path: Path) -> None:
-    link = FirstRunLink(f"{URL}/#/first-run/t0ken", tmp_path / FIRST_RUN_FILE)
+    link = IssuedFirstRunLink(f"{URL}/#/first-run/t0ken", tmp_path / FIRST_RUN_FILE)
     assert link.url in banner_text(Settings(data_dir=tmp_path), link)
     output = banner_text(Settings(data_dir=tmp_path), link, terminal=False)
     assert "t0ken" not in output

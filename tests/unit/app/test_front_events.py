@@ -8,9 +8,9 @@ from typing import Any
 
 import pytest
 
-from app.workers.inbound_events import InboundEventQueue, InboundEventWorker
+from app.workers.inbound_events import ClusterDeviceEventWorker, InboundEventQueue
 from domain.devices.device_link import DeviceConnected, InboundMessage
-from domain.ingest.device_messages import DecodedBatch, IngestFollowUps
+from domain.ingest.decoded_messages import DecodedBatch, IngestFollowUps
 from domain.kernel.errors import Unavailable
 from domain.partitions.ownership_and_log_position import LeaseLostError
 from support.waiting import TIMEOUT_S
@@ -85,7 +85,7 @@ class Appender:
     async def append(self, telemetry: object) -> None: ...
 
 
-def worker(queue: InboundEventQueue, pipeline: Pipeline, lease: Lease) -> InboundEventWorker:
+def worker(queue: InboundEventQueue, pipeline: Pipeline, lease: Lease) -> ClusterDeviceEventWorker:
     unused: Any = None
 
     class Fields:
@@ -93,7 +93,7 @@ def worker(queue: InboundEventQueue, pipeline: Pipeline, lease: Lease) -> Inboun
             return lambda *_, **__: None
 
     parts: Any = {"last_seen": Fields(), "fault_log": Fields(), "clock_offsets": Fields(), "dead_letters": unused}
-    return InboundEventWorker(
+    return ClusterDeviceEventWorker(
         queue=queue,
         appender=Appender(),  # type: ignore[arg-type]
         make_batch=lambda telemetry: unused,

@@ -11,13 +11,13 @@ import pytest
 
 from app.workers import ingest, splitting_batch_writer
 from app.workers.ingest import BATCH_SIZE, MIN_BATCH_INTERVAL_S, IngestWorker
-from app.workers.last_seen_buffer import LastSeenBuffer
 from app.workers.wake_event import WakeEvent
 from domain.devices.clock_skew import ClockSkewService
 from domain.devices.device_codec import StockFirmwareTelemetryReport
 from domain.devices.device_link import DeviceConnected, InboundMessage
+from domain.devices.last_seen_buffer import LastSeenBuffer
 from domain.ingest.dead_letters import DeadLetter
-from domain.ingest.device_messages import DecodedBatch, DecodedMessage, IngestFollowUps
+from domain.ingest.decoded_messages import DecodedBatch, DecodedMessage, IngestFollowUps
 from domain.ingest.ingest_result_writer import NOTHING, IngestResult
 from domain.ingest.pipeline import EvaluatedBatch
 from domain.kernel.backoff import Backoff

@@ -9,24 +9,24 @@ from contextlib import AsyncExitStack, asynccontextmanager
 from pathlib import Path
 from typing import Any
 
-from adapters.stream.worker_process_feed_bus import MAX_UNSENT_BYTES, WorkerProcessFeedBus
+from adapters.stream.worker_process_feed_bus import MAX_UNSENT_BYTES, UnixSocketFeedBus
 from domain.events.feed_model import FeedFilter
 from domain.events.model import TELEMETRY, Event
-from domain.feed.feed_between_instances import FeedReadingsMessage
-from domain.feed.remote_feed_interest import FeedInterestMessage
+from domain.feed.feed_between_instances import PeerFeedReadingsMessage
+from domain.feed.remote_feed_interest import PeerFeedInterestMessage
 from domain.kernel.ids import AccountId, DeviceId, EventId
 from support.waiting import TIMEOUT_S
 
 PUMP = DeviceId("dev_1")
 PAYLOAD: dict[str, Any] = {"type": TELEMETRY, "metric": "t", "value": 21.5, "valueText": None}
 READING = Event(0, EventId("evt_1"), AccountId("acc_1"), PUMP, "Pump ü", TELEMETRY, "", 5, "device", "", PAYLOAD)
-INTEREST = FeedInterestMessage(3, [FeedFilter(AccountId("acc_1"), frozenset({TELEMETRY}), PUMP)])
-Received = list[tuple[str, FeedReadingsMessage | FeedInterestMessage]]
+INTEREST = PeerFeedInterestMessage(3, [FeedFilter(AccountId("acc_1"), frozenset({TELEMETRY}), PUMP)])
+Received = list[tuple[str, PeerFeedReadingsMessage | PeerFeedInterestMessage]]
 
 
 @asynccontextmanager
-async def open_bus(folder: Path, number: int, name: str) -> AsyncIterator[tuple[WorkerProcessFeedBus, Received]]:
-    bus, received = WorkerProcessFeedBus(folder, number, 3, name), Received()
+async def open_bus(folder: Path, number: int, name: str) -> AsyncIterator[tuple[UnixSocketFeedBus, Received]]:
+    bus, received = UnixSocketFeedBus(folder, number, 3, name), Received()
     await bus.on_readings(lambda sender, readings: received.append((sender, readings)))
     await bus.on_interest(lambda sender, interest: received.append((sender, interest)))
     await bus.open()
@@ -37,14 +37,14 @@ async def open_bus(folder: Path, number: int, name: str) -> AsyncIterator[tuple[
 
 
 @asynccontextmanager
-async def buses(*names: str) -> AsyncIterator[list[tuple[WorkerProcessFeedBus, Received]]]:
+async def buses(*names: str) -> AsyncIterator[list[tuple[UnixSocketFeedBus, Received]]]:
     """Of the workers 1, 2, …; a short folder, because the path of a socket may have 107 characters only."""
     async with AsyncExitStack() as stack:
         folder = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="bus-")))
         yield [await stack.enter_async_context(open_bus(folder, number, name)) for number, name in enumerate(names, 1)]
 
 
-async def until_sent(bus: WorkerProcessFeedBus, received: Received, count: int = 1) -> None:
+async def until_sent(bus: UnixSocketFeedBus, received: Received, count: int = 1) -> None:
     """Announce the interest until so many messages have arrived: the first ones open the connections."""
     async with asyncio.timeout(TIMEOUT_S):
         while len(received) < count:
@@ -56,7 +56,7 @@ async def test_messages_arrive_at_all_others_as_they_were_and_in_order() -> None
     async with buses("a", "b", "c") as [(a, at_a), (_, at_b), (_, at_c)]:
         for received in (at_b, at_c):
             await until_sent(a, received)
-        sent = [FeedReadingsMessage(number, 1_800_000_000, [READING] * number, {"b": 3}) for number in range(1, 40)]
+        sent = [PeerFeedReadingsMessage(number, 1_800_000_000, [READING] * number, {"b": 3}) for number in range(1, 40)]
         for readings in sent:
             await a.announce_readings(readings)
         for received in (at_b, at_c):
@@ -64,7 +64,7 @@ async def test_messages_arrive_at_all_others_as_they_were_and_in_order() -> None
                 while ("a", sent[-1]) not in received:
                     await asyncio.sleep(0.01)
             assert received[0] == ("a", INTEREST)
-            assert [one for one in received if isinstance(one[1], FeedReadingsMessage)] == [("a", one) for one in sent]
+            assert [one for one in received if isinstance(one[1], PeerFeedReadingsMessage)] == [("a", one) for one in sent]
         assert at_a == []
 
 
@@ -85,7 +85,7 @@ async def test_a_worker_that_does_not_read_takes_bounded_memory() -> None:
         await until_sent(a, at_b)
         stuck = asyncio.Event()
         await b.on_readings(lambda *_: stuck.wait())
-        many = FeedReadingsMessage(1, 0, [READING] * 500)
+        many = PeerFeedReadingsMessage(1, 0, [READING] * 500)
         for _ in range(200):
             await a.announce_readings(many)
             await asyncio.sleep(0)

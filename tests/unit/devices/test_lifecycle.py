@@ -3,7 +3,7 @@ from __future__ import annotations
 import pytest
 
 from domain.devices.erasure import BATCH_ROWS, TOMBSTONE_RETENTION_MS, DeviceErasureService
-from domain.devices.model import TRANSITIONS, DeviceLifecycleTrigger, DeviceStatus, FirmwareProfile
+from domain.devices.model import TRANSITIONS, DeviceLifecycleAction, DeviceStatus, FirmwareProfile
 from domain.devices.registration import DeviceRegistrationInput
 from domain.kernel.caller import Role
 from domain.kernel.errors import Conflict, NotFound, PermissionDenied, Unavailable, VersionMismatch
@@ -284,8 +284,8 @@ async def test_a_crash_while_deleting_is_taken_up_at_the_next_start(world: Devic
 
 @pytest.mark.parametrize("status", [one for one in DeviceStatus if one is not DeviceStatus.DELETING])
 def test_every_state_can_be_revoked_and_deleted(status: DeviceStatus) -> None:
-    assert TRANSITIONS[(status, DeviceLifecycleTrigger.REVOKE)] is DeviceStatus.REVOKED
-    assert TRANSITIONS[(status, DeviceLifecycleTrigger.DELETE)] is DeviceStatus.DELETING
+    assert TRANSITIONS[(status, DeviceLifecycleAction.REVOKE)] is DeviceStatus.REVOKED
+    assert TRANSITIONS[(status, DeviceLifecycleAction.DELETE)] is DeviceStatus.DELETING
 
 
 def test_nothing_leads_back_out_of_a_deletion() -> None:

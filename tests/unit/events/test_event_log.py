@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from adapters.feed_hub import InProcessFeedHub
-from domain.events.access_changes import is_access_change
+from domain.events.access_changing_kinds import is_access_change
 from domain.events.feed_model import FeedFilter
 from domain.events.model import PUBLIC_TYPES, Event
 from domain.kernel.errors import NotFound

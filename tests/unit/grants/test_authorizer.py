@@ -9,7 +9,7 @@ import pytest
 
 from domain.devices.model import Device
 from domain.grants.authorizer import AccessPermit, Authorizer
-from domain.grants.grant_window import GrantWindow
+from domain.grants.grant_window import WeeklyGrantWindow
 from domain.grants.model import GrantSubject, Scope
 from domain.kernel.caller import Caller, Role, SystemCaller
 from domain.kernel.clock import DAY_MS, HOUR_MS, to_iso
@@ -19,7 +19,7 @@ from support.device_world import ACCOUNT
 from support.manual_clock import START_MS
 from support.schedule_world import ScheduleWorld
 
-NOON_ONLY = GrantWindow(from_minute=12 * 60, to_minute=13 * 60)
+NOON_ONLY = WeeklyGrantWindow(from_minute=12 * 60, to_minute=13 * 60)
 
 
 async def permit(world: ScheduleWorld, caller: Caller, device: Device, command: str | None = "ON", **named: Any) -> AccessPermit:

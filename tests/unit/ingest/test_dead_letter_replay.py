@@ -15,12 +15,12 @@ from app.workers.wake_event import WakeEvent
 from domain.devices.device_codec import CommandResultReport, DeviceReport, RelayReport, StockFirmwareTelemetryReport
 from domain.devices.model import Device
 from domain.ingest.dead_letters import TELEMETRY_KIND, DeadLetter, DeadLetterService, DeadLetterState
-from domain.ingest.device_messages import DecodedBatch, DecodedMessage, IngestFollowUps
+from domain.ingest.decoded_messages import DecodedBatch, DecodedMessage, IngestFollowUps
 from domain.ingest.engine_clock_steps import TelemetryEngineClockSteps
 from domain.ingest.pipeline import EvaluatedBatch, IngestPipeline
-from domain.telemetry.engine.reference_batch import InMemoryTelemetryBatch
+from domain.telemetry.engine.in_memory_telemetry_batch import InMemoryTelemetryBatch
 from domain.telemetry.model import Reading
-from domain.telemetry.queries.message_paging import MessageTimeRange
+from domain.telemetry.queries.message_paging import HistoryTimeRange
 from support.telemetry_world import TelemetryWorld
 
 
@@ -91,7 +91,7 @@ def message(device: Device, topic: str) -> DeadLetter:
 
 
 async def stored(world: TelemetryWorld, device: Device) -> Sequence[Reading]:
-    return await world.telemetry.history(world.session(), device.device_id, MessageTimeRange(0, 2**50), metric=None, limit=10)
+    return await world.telemetry.history(world.session(), device.device_id, HistoryTimeRange(0, 2**50), metric=None, limit=10)
 
 
 async def test_replayed_telemetry_is_stored_at_its_arrival_and_drives_no_rules(world: TelemetryWorld) -> None:

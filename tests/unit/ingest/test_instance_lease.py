@@ -6,10 +6,10 @@ from collections.abc import Collection, Mapping, Sequence
 
 import pytest
 
+from domain.devices.credential_changes_for_other_instances import RecentCredentialChanges
 from domain.devices.model import DeviceCredentials
-from domain.devices.recent_credential_changes import RecentCredentialChanges
 from domain.kernel.ids import DeviceId
-from domain.partitions.instance_lease import AWAY_MS, POLL_AFTER_MS, InstanceLease, PeerLeaseRequest, PeerLeaseResponse
+from domain.partitions.instance_lease import AWAY_MS, POLL_AFTER_MS, InstanceLeaseService, PeerLeaseRequest, PeerLeaseResponse
 from domain.partitions.instance_liveness import OWN_LEASE_MS
 from domain.partitions.ownership_and_log_position import LeaseLostError
 from support.manual_clock import ManualClock
@@ -40,7 +40,7 @@ class Instance:
         self.is_replaced = False
         self.refused: list[str] = []
         self.changes = RecentCredentialChanges(self.clock, limit=3)
-        self.lease = InstanceLease(
+        self.lease = InstanceLeaseService(
             instance="a",
             clock=self.clock,
             calls=self.others,

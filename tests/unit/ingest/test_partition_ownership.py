@@ -16,9 +16,9 @@ from domain.kernel.errors import ValidationFailed
 from domain.partitions.device_hash import partition_of
 from domain.partitions.inbound_log_reachability import LOST_MS, STEADY_MS, InboundLogReachabilityMonitor
 from domain.partitions.instance_liveness import LEASE_MS, OWN_LEASE_MS, SUSPECT_MS
-from domain.partitions.owned_partitions import PartitionOwnership
+from domain.partitions.owned_partitions import OwnedPartitions
 from domain.partitions.ownership_and_log_position import NOBODY, PartitionLostError
-from domain.telemetry.engine.reference_batch import InMemoryTelemetryBatch
+from domain.telemetry.engine.in_memory_telemetry_batch import InMemoryTelemetryBatch
 from domain.telemetry.engine.reference_engine import ReferenceEngine
 from support.manual_clock import ManualClock
 from support.memory_inbound_log import MemoryInboundLog
@@ -34,7 +34,7 @@ def read_json_blocks(blocks: Sequence[bytes]) -> Any:
 
 class Instance:
     def __init__(self, name: str, world: World, count: int = COUNT) -> None:
-        self.ownership = PartitionOwnership(name, count)
+        self.ownership = OwnedPartitions(name, count)
         self.engine = ReferenceEngine()
         self.log_reach = InboundLogReachabilityMonitor(world.clock)
         self.reaches_log = True

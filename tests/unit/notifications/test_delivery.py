@@ -30,7 +30,6 @@ from domain.notifications.destinations import (
     kind_of,
     seal_destination,
 )
-from domain.notifications.event_observer import NotificationObserver
 from domain.notifications.model import (
     MAX_PENDING_PER_CHANNEL,
     ChannelErrorCode,
@@ -42,6 +41,7 @@ from domain.notifications.model import (
     NotificationSettings,
     NotificationTopic,
 )
+from domain.notifications.notification_fanout import NotificationFanout
 from support.manual_clock import ManualClock
 from support.storage import NOW, StoredAccount, an_event, new_id, open_storage, populate
 
@@ -79,7 +79,7 @@ class Desk:
             public_url="https://latch.example",
             translator=SentenceTranslator(),
         )
-        self.observer = NotificationObserver(clock=self.clock, wake=lambda: None)
+        self.observer = NotificationFanout(clock=self.clock, wake=lambda: None)
 
     async def choose(self, **settings: Any) -> None:
         of = NotificationSettings(self.world.membership.membership_id, self.world.account.account_id, **settings)

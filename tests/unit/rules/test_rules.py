@@ -10,7 +10,7 @@ from domain.kernel.errors import Conflict, NotFound, PermissionDenied, Validatio
 from domain.kernel.ids import CommandId, RuleId
 from domain.rules.model import Comparator, RuleAction, RuleCondition
 from domain.rules.policy import MAX_RULES_PER_DEVICE
-from domain.telemetry.queries.message_paging import MessageTimeRange
+from domain.telemetry.queries.message_paging import HistoryTimeRange
 from support.telemetry_world import TelemetryWorld
 
 
@@ -242,7 +242,7 @@ async def test_a_dry_run_over_history_returns_when_it_would_have_fired(world: Te
         await world.report(device, temperature=reading)
     rule = await world.rule(device)
     trial = await world.rule_dry_runs.run_on_history(
-        world.session(), device.device_id, rule.rule_id, MessageTimeRange(begin, begin + 60_000)
+        world.session(), device.device_id, rule.rule_id, HistoryTimeRange(begin, begin + 60_000)
     )
     assert trial.fired_ms == (begin + 1_000, begin + 4_000)
     assert trial.is_complete
@@ -276,7 +276,7 @@ async def test_a_trial_looks_at_every_message_of_an_instant_that_lies_on_a_pages
     await world.report(device, temperature=31)
     rule = await world.rule(device)
     trial = await world.rule_dry_runs.run_on_history(
-        world.session(), device.device_id, rule.rule_id, MessageTimeRange(begin, begin + 60_000)
+        world.session(), device.device_id, rule.rule_id, HistoryTimeRange(begin, begin + 60_000)
     )
     assert (trial.message_count, trial.is_complete, len(trial.fired_ms)) == (5, True, 1)
 
@@ -293,7 +293,7 @@ async def test_a_trial_that_was_cut_short_says_so_and_explains_where_it_stopped(
     quiet = RuleCondition("temperature", Comparator.SILENT, 600.0)
     rule = await world.rule(device, conditions=(quiet,))
     trial = await world.rule_dry_runs.run_on_history(
-        world.session(), device.device_id, rule.rule_id, MessageTimeRange(begin, begin + 10**6)
+        world.session(), device.device_id, rule.rule_id, HistoryTimeRange(begin, begin + 10**6)
     )
     assert (trial.message_count, trial.is_complete, trial.fired_ms) == (2, False, ())
     assert trial.final_evaluation.conditions[0].why == "temperature was last reported 0 s ago; 600 s are needed"

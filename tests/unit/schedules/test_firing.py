@@ -11,7 +11,7 @@ from domain.grants.model import GrantSubject
 from domain.kernel.caller import Role
 from domain.kernel.errors import Unavailable
 from domain.kernel.ids import DeviceId
-from domain.schedules.firing import LONG_BATCH, SHORT_BATCH, ScheduleSlotError
+from domain.schedules.firing import LONG_BATCH, SHORT_BATCH, UndecidableSlotError
 from domain.schedules.model import EdgeOutcome, MisfirePolicy, ScheduleSlotCommand, ScheduleStatus
 from support.schedule_world import DAY, HOUR, MINUTE, NOW, ScheduleWorld
 
@@ -232,7 +232,7 @@ async def test_an_undecidable_slot_does_not_block_others(world: ScheduleWorld) -
             return await world.commands.run_unattended(tx, automation_commands, now_ms)
 
     world.firing = world.make_firing(commands=Faulty())
-    with pytest.raises(ScheduleSlotError) as stuck:
+    with pytest.raises(UndecidableSlotError) as stuck:
         await world.fire(NOW + 60)
     await world.firing.quarantine(stuck.value.schedule, world.clock.now_ms())
     await world.fire()

@@ -16,7 +16,7 @@ from app.workers.wake_event import WakeEvent
 from domain.approvals.model import APPROVAL_TTL_MS
 from domain.kernel.caller import Role
 from domain.kernel.errors import Unavailable
-from domain.schedules.device_plan_sync import DevicePlanService
+from domain.schedules.device_plan_sync import DevicePlanSyncService
 from support.schedule_world import MINUTE, NOW, ScheduleWorld
 from support.waiting import TIMEOUT_S, loop_turns
 
@@ -139,7 +139,7 @@ async def test_plans_are_published_at_the_start_and_after_each_change(world: Sch
     device = await world.device()
     world.link.listening.add(device.device_id)
     outbox = DevicePlanQueue(WakeEvent())
-    plans = DevicePlanService(
+    plans = DevicePlanSyncService(
         uow=world.uow, clock=world.clock, link=world.link, codec=FirmwareDeviceCodec(), publisher=outbox.enqueue
     )
     await world.put(device, NOW + 60, NOW + 90)

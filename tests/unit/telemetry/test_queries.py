@@ -8,11 +8,11 @@ from domain.events.service import EventService
 from domain.kernel.errors import NotFound, PermissionDenied, ValidationFailed
 from domain.kernel.ids import DeviceId
 from domain.telemetry.queries import latest_and_history
-from domain.telemetry.queries.message_paging import MessageTimeRange
+from domain.telemetry.queries.message_paging import HistoryTimeRange
 from domain.telemetry.queries.readings_as_events import ReadingsAsEventsService
 from support.telemetry_world import TelemetryWorld
 
-ALL = MessageTimeRange(0, 2**50)
+ALL = HistoryTimeRange(0, 2**50)
 
 
 async def test_history_is_newest_first_and_limited(world: TelemetryWorld) -> None:
@@ -113,13 +113,13 @@ async def test_downsampling_gives_min_max_mean_and_count(world: TelemetryWorld) 
     started_ms = world.clock.now_ms()
     for value in (10, 20, 30):
         await world.report(device, temperature=value)
-    span = MessageTimeRange(started_ms, started_ms + 60_000)
+    span = HistoryTimeRange(started_ms, started_ms + 60_000)
     query = {"metric": "temperature", "step_ms": 60_000, "limit": 100}
     [bucket] = await world.downsampling.query_buckets(world.session(), device.device_id, span, **query)
     assert (bucket.low, bucket.high, bucket.mean, bucket.count, bucket.total, bucket.last) == (10, 30, 20, 3, 60, 30)
     with pytest.raises(ValidationFailed):
         await world.downsampling.query_buckets(
-            world.session(), device.device_id, MessageTimeRange(1, started_ms), metric=None, step_ms=1_000, limit=100
+            world.session(), device.device_id, HistoryTimeRange(1, started_ms), metric=None, step_ms=1_000, limit=100
         )
 
 

@@ -9,24 +9,24 @@ import pytest
 
 from app.workers.old_reading_mover import OldReadingMoverWorker
 from domain.devices.load_and_save_device import save_device
-from domain.devices.model import Device, DeviceLifecycleTrigger
+from domain.devices.model import Device, DeviceLifecycleAction
 from domain.events.feed_model import FeedFilter
 from domain.kernel.clock import DAY_MS, HOUR_MS, MINUTE_MS
 from domain.kernel.errors import Unavailable
 from domain.telemetry.engine.reference_engine import ReferenceEngine
 from domain.telemetry.old_reading_mover import OldReadingMover
 from domain.telemetry.queries import latest_and_history
-from domain.telemetry.queries.downsampling import DownsamplingService
+from domain.telemetry.queries.downsampling import DownsamplingQueryService
 from domain.telemetry.queries.feed_reading_replay import FeedReadingReplayService
 from domain.telemetry.queries.latest_and_history import TelemetryQueryService
-from domain.telemetry.queries.message_paging import MessageTimeRange
-from domain.telemetry.queries.reading_history import MergedReadingHistory, ReadingArchive
+from domain.telemetry.queries.message_paging import HistoryTimeRange
+from domain.telemetry.queries.reading_history import MergedReadingHistory, ReadingArchiveWithCutoff
 from domain.telemetry.reading_packing import pack_readings, row_digest
 from domain.telemetry.retention import RetentionPeriods, RetentionService
 from support.clickhouse import MemoryReadingStore
 from support.telemetry_world import TelemetryWorld
 
-ALL = MessageTimeRange(0, 2**50)
+ALL = HistoryTimeRange(0, 2**50)
 DAYS = 2
 
 
@@ -38,9 +38,9 @@ class MovedWorld(TelemetryWorld):
         self.older = MemoryReadingStore()
         self.mover = OldReadingMover(uow=self.uow, clock=self.clock, store=self.older, days=DAYS, messages_per_step=7)
         shared: dict[str, Any] = {"uow": self.uow, "clock": self.clock, "engine": self.engine, "authorizer": self.gate}
-        stored = MergedReadingHistory(ReadingArchive(self.older, self.clock, DAYS))
+        stored = MergedReadingHistory(ReadingArchiveWithCutoff(self.older, self.clock, DAYS))
         self.both = TelemetryQueryService(**shared, create_engine=ReferenceEngine, stored=stored)
-        self.both_by_time = DownsamplingService(**shared, stored=stored)
+        self.both_by_time = DownsamplingQueryService(**shared, stored=stored)
 
     async def move(self) -> int:
         return sum([moved async for moved in self.mover.move_steps()])
@@ -54,7 +54,7 @@ class MovedWorld(TelemetryWorld):
             pass
 
     async def history(
-        self, device: Device, span: MessageTimeRange = ALL, metric: str | None = None, limit: int = 1_000
+        self, device: Device, span: HistoryTimeRange = ALL, metric: str | None = None, limit: int = 1_000
     ) -> list[Any]:
         return await self.both.history(self.session(), device.device_id, span, metric=metric, limit=limit)
 
@@ -75,13 +75,15 @@ async def moved() -> MovedWorld:
     return world
 
 
-async def answers(world: MovedWorld, queries: TelemetryQueryService, by_time: DownsamplingService, device: Device) -> list[Any]:
+async def answers(
+    world: MovedWorld, queries: TelemetryQueryService, by_time: DownsamplingQueryService, device: Device
+) -> list[Any]:
     caller, now_ms = world.session(), world.clock.now_ms()
     spans = [
         ALL,
-        MessageTimeRange(now_ms - 3 * DAY_MS, now_ms - DAY_MS),
-        MessageTimeRange(0, now_ms - 3 * DAY_MS),
-        MessageTimeRange(now_ms, 2**50),
+        HistoryTimeRange(now_ms - 3 * DAY_MS, now_ms - DAY_MS),
+        HistoryTimeRange(0, now_ms - 3 * DAY_MS),
+        HistoryTimeRange(now_ms, 2**50),
     ]
     found: list[Any] = []
     for span in spans:
@@ -139,7 +141,7 @@ async def test_while_the_store_is_away_nothing_is_deleted_and_no_answer_is_short
     with pytest.raises(Unavailable):
         await moved.history(device, limit=25 * 3)
     assert len(await moved.history(device, limit=20 * 3)) == 20 * 3, "the database has these"
-    assert len(await moved.history(device, MessageTimeRange(moved.clock.now_ms() - DAY_MS, 2**50))) == 12 * 3
+    assert len(await moved.history(device, HistoryTimeRange(moved.clock.now_ms() - DAY_MS, 2**50))) == 12 * 3
     with pytest.raises(Unavailable):
         await moved.history(await moved.device())
 
@@ -162,7 +164,7 @@ async def test_a_late_reading_is_found_and_moved_like_any_other(moved: MovedWorl
     payload = b'{"ts": %d, "m": {"temperature": 99}}' % at_ms
     await moved.store(await moved.ingest_all([(device.device_no, moved.clock.now_ms(), payload)]))
     for _ in range(2):
-        [found] = await moved.history(device, MessageTimeRange(at_ms, at_ms + 1))
+        [found] = await moved.history(device, HistoryTimeRange(at_ms, at_ms + 1))
         assert (found.value, found.at_ms) == (99, at_ms)
         await moved.complete_rollups()
         await moved.move()
@@ -192,7 +194,7 @@ async def test_readings_of_deleted_devices_are_deleted_and_not_moved(moved: Move
     packed = pack_readings([(1, 1.0)])
     async with moved.uow.write() as tx:
         await tx.readings.add_many([(9_999, 5, 1, packed)])
-        await save_device(tx, device.transition(DeviceLifecycleTrigger.DELETE))
+        await save_device(tx, device.transition(DeviceLifecycleAction.DELETE))
     await moved.move()
     assert not moved.older.rows
     assert await moved.in_database(device) == 24
@@ -211,9 +213,9 @@ async def test_a_metric_without_a_name_keeps_its_number(moved: MovedWorld) -> No
     packed = pack_readings([(700, 1.5)])
     async with moved.uow.write() as tx:
         await tx.readings.add_many([(device.device_no, 5, 1, packed)])
-    before = await moved.history(device, MessageTimeRange(0, 6))
+    before = await moved.history(device, HistoryTimeRange(0, 6))
     await moved.move()
-    assert await moved.history(device, MessageTimeRange(0, 6)) == before
+    assert await moved.history(device, HistoryTimeRange(0, 6)) == before
     assert [(each.metric, each.value) for each in before] == [("#700", 1.5)]
 
 
@@ -244,7 +246,7 @@ async def test_the_worker_warns_when_the_store_has_been_away_for_an_hour(moved: 
 
 async def test_a_feed_client_that_missed_what_may_have_moved_reads_the_history_instead(moved: MovedWorld) -> None:
     device, now_s = await moved.device(), moved.clock.now_ms() // 1_000
-    older = ReadingArchive(moved.older, moved.clock, DAYS)
+    older = ReadingArchiveWithCutoff(moved.older, moved.clock, DAYS)
     missed = FeedReadingReplayService(uow=moved.uow, engine=moved.engine, moved_before_ms=older.end_ms)
     async with moved.uow.write() as tx:
         since_s = await tx.arrivals.advance_store_time(now_s)

@@ -15,7 +15,7 @@ from domain.telemetry.engine.bucket_aggregator import ReferenceBucketAggregator
 from domain.telemetry.engine.rollup_codec import pack_rollup, unpack_rollup
 from domain.telemetry.engine.rollup_merging import combine_cells, merge_by_higher_count
 from domain.telemetry.queries import downsampling
-from domain.telemetry.queries.message_paging import MessageTimeRange
+from domain.telemetry.queries.message_paging import HistoryTimeRange
 from domain.telemetry.retention import RetentionPeriods, RetentionService
 from support.telemetry_world import TelemetryWorld
 
@@ -40,7 +40,7 @@ async def roll_up(world: TelemetryWorld) -> int:
     return total
 
 
-async def cells_from_readings(world: TelemetryWorld, device: Device, span: MessageTimeRange, step_ms: int) -> list[AggregateCell]:
+async def cells_from_readings(world: TelemetryWorld, device: Device, span: HistoryTimeRange, step_ms: int) -> list[AggregateCell]:
     async with world.uow.read() as tx:
         rows = await tx.readings.list_between(device.device_no, span.since_ms, span.until_ms, 10**6)
     aggregator = ReferenceBucketAggregator(HOUR_MS)
@@ -48,7 +48,7 @@ async def cells_from_readings(world: TelemetryWorld, device: Device, span: Messa
     return combine_cells(aggregator.cells(), step_ms)
 
 
-async def query_buckets(world: TelemetryWorld, device: Device, span: MessageTimeRange, step_ms: int) -> list[tuple[Any, ...]]:
+async def query_buckets(world: TelemetryWorld, device: Device, span: HistoryTimeRange, step_ms: int) -> list[tuple[Any, ...]]:
     found = await world.downsampling.query_buckets(
         world.session(), device.device_id, span, metric=None, step_ms=step_ms, limit=1000
     )
@@ -61,14 +61,14 @@ async def as_buckets(world: TelemetryWorld, device: Device, cells: list[Aggregat
     return [(c[0], names[c[1]], *c[2:7]) for c in cells]
 
 
-async def assert_equal_to_readings(world: TelemetryWorld, device: Device, span: MessageTimeRange) -> None:
+async def assert_equal_to_readings(world: TelemetryWorld, device: Device, span: HistoryTimeRange) -> None:
     for step_ms in STEPS:
         expected = await as_buckets(world, device, await cells_from_readings(world, device, span, step_ms))
         assert await query_buckets(world, device, span, step_ms) == expected
 
 
-def whole_range(world: TelemetryWorld) -> MessageTimeRange:
-    return MessageTimeRange(world.clock.now_ms() - 100 * HOUR_MS - 1, world.clock.now_ms())
+def whole_range(world: TelemetryWorld) -> HistoryTimeRange:
+    return HistoryTimeRange(world.clock.now_ms() - 100 * HOUR_MS - 1, world.clock.now_ms())
 
 
 async def count_rollups(world: TelemetryWorld, device: Device) -> int:
@@ -81,9 +81,9 @@ async def test_roll_ups_equal_the_readings_at_any_moment_and_for_any_span(world:
     now = world.clock.now_ms()
     spans = [
         whole_range(world),
-        MessageTimeRange(now - 20 * HOUR_MS - 7, now - 3 * HOUR_MS + 5),
-        MessageTimeRange(now - 100, now),
-        MessageTimeRange(now - 2 * HOUR_MS, now),
+        HistoryTimeRange(now - 20 * HOUR_MS - 7, now - 3 * HOUR_MS + 5),
+        HistoryTimeRange(now - 100, now),
+        HistoryTimeRange(now - 2 * HOUR_MS, now),
     ]
     for span in spans:
         await assert_equal_to_readings(world, device, span)

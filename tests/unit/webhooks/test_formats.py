@@ -7,7 +7,7 @@ import json
 import pytest
 
 from domain.kernel.ids import AccountId, DeliveryId, DeviceId, EventId, WebhookId
-from domain.webhooks import payload_formats, policy
+from domain.webhooks import policy, standard_and_cloudevents_formats
 from domain.webhooks.model import DeliveryAttempt, WebhookDelivery, WebhookDeliveryState, WebhookFormat
 
 PUMP = DeviceId("dev_a")
@@ -38,17 +38,17 @@ def delivery(device_id: DeviceId | None = PUMP) -> WebhookDelivery:
 
 
 def headers(webhook_format: WebhookFormat, of: WebhookDelivery) -> dict[str, str]:
-    return dict(payload_formats.build_headers(webhook_format, attempt(), of, "sha256=s", "v1,s"))
+    return dict(standard_and_cloudevents_formats.build_headers(webhook_format, attempt(), of, "sha256=s", "v1,s"))
 
 
 def test_the_envelope_holds_the_payload_byte_for_byte() -> None:
-    body = payload_formats.build_body(WebhookFormat.STANDARD, attempt(), delivery())
+    body = standard_and_cloudevents_formats.build_body(WebhookFormat.STANDARD, attempt(), delivery())
     assert DATA in body
     assert json.loads(body) == {"id": "whd_a", "type": "telemetry", "createdAt": "2027-01-15T08:00:05.000Z", "data": PAYLOAD}
 
 
 def test_a_structured_cloud_event_holds_attributes_and_payload() -> None:
-    body = payload_formats.build_body(WebhookFormat.CLOUDEVENTS_STRUCTURED, attempt(), delivery())
+    body = standard_and_cloudevents_formats.build_body(WebhookFormat.CLOUDEVENTS_STRUCTURED, attempt(), delivery())
     assert DATA in body
     assert json.loads(body) == ATTRIBUTES | {"datacontenttype": "application/json", "data": PAYLOAD}
     sent = headers(WebhookFormat.CLOUDEVENTS_STRUCTURED, delivery())
@@ -57,7 +57,7 @@ def test_a_structured_cloud_event_holds_attributes_and_payload() -> None:
 
 
 def test_a_binary_cloud_event_is_the_payload_with_attributes_in_headers() -> None:
-    assert payload_formats.build_body(WebhookFormat.CLOUDEVENTS_BINARY, attempt(), delivery()) == DATA
+    assert standard_and_cloudevents_formats.build_body(WebhookFormat.CLOUDEVENTS_BINARY, attempt(), delivery()) == DATA
     sent = headers(WebhookFormat.CLOUDEVENTS_BINARY, delivery())
     assert sent["Content-Type"] == "application/json"
     assert {name[3:]: value for name, value in sent.items() if name.startswith("ce-")} == ATTRIBUTES

@@ -1,6 +1,6 @@
 //! Rules from Python: tuples, as `adapters/engine/native_engine.py` builds them.
 
-use latchboard_engine::compiled_rules::{Condition, ConditionTest, EQUAL, GREATER, LESS, NEVER, RuleSpec};
+use latchboard_engine::compiled_rules::{Condition, ConditionTest, EQUAL, GREATER, LESS, NEVER, EngineRule};
 use latchboard_engine::engine::Engine;
 use pyo3::exceptions::PyValueError;
 use pyo3::prelude::*;
@@ -23,9 +23,9 @@ pub type RuleTuple = (
     Option<i64>,
 );
 
-pub fn rule_spec(rule: RuleTuple, engine: &mut Engine) -> PyResult<RuleSpec> {
+pub fn rule_spec(rule: RuleTuple, engine: &mut Engine) -> PyResult<EngineRule> {
     let (rule, priority, any, conditions, clear, for_ms, cooldown_ms, command, matched, held_since, last_fired) = rule;
-    Ok(RuleSpec {
+    Ok(EngineRule {
         rule,
         priority,
         any,

@@ -24,7 +24,7 @@ pub(super) enum Priority {
 }
 
 #[derive(Default)]
-pub(super) struct PriorityQueues {
+pub(super) struct InboundPriorityQueues {
     telemetry: VecDeque<QueuedMessage>,
     high: VecDeque<QueuedMessage>,
     low: VecDeque<QueuedMessage>,
@@ -32,7 +32,7 @@ pub(super) struct PriorityQueues {
     queued_events: HashMap<u32, (Priority, u32)>,
 }
 
-impl PriorityQueues {
+impl InboundPriorityQueues {
     pub fn push(&mut self, queued: QueuedMessage, priority: Priority) {
         let InboundMessage::Event(event) = &queued.message else {
             return self.telemetry.push_back(queued);
@@ -130,7 +130,7 @@ mod tests {
 
     #[test]
     fn messages_of_connected_devices_do_not_wait_behind_connecting_devices() {
-        let mut queues = PriorityQueues::default();
+        let mut queues = InboundPriorityQueues::default();
         (0..10_000).for_each(|device| queues.push(event(device, 1), Priority::Low));
         queues.push(event(70_000, 2), Priority::High);
         queues.push(telemetry(70_000), Priority::High);
@@ -146,7 +146,7 @@ mod tests {
 
     #[test]
     fn the_events_of_one_device_stay_in_order_whatever_their_priority() {
-        let mut queues = PriorityQueues::default();
+        let mut queues = InboundPriorityQueues::default();
         (0..200).for_each(|device| queues.push(event(device, 0), Priority::Low));
         for at_ms in 1..50 {
             let priority = if at_ms % 3 == 0 { Priority::Low } else { Priority::High };
@@ -164,7 +164,7 @@ mod tests {
 
     #[test]
     fn every_batch_takes_from_each_queue() {
-        let mut queues = PriorityQueues::default();
+        let mut queues = InboundPriorityQueues::default();
         (0..500).for_each(|device| queues.push(event(device, 0), Priority::High));
         (500..1_000).for_each(|device| queues.push(event(device, 0), Priority::Low));
         (0..500).for_each(|device| queues.push(telemetry(device), Priority::High));

@@ -18,7 +18,7 @@ use crate::wall_clock::now_ms;
 pub struct CredentialsChangedError;
 
 /// What a CONNECT asks of a session.
-pub struct SessionRequest {
+pub struct ConnectSessionOptions {
     pub client_id: ByteString,
     pub clean_start: bool,
     pub max_packet_size: Option<u32>,
@@ -45,7 +45,7 @@ impl RegisteredDevice {
     pub fn attach(
         &self,
         credentials: CredentialSnapshot,
-        request: SessionRequest,
+        request: ConnectSessionOptions,
         limits: &BrokerLimits,
         queue: &InboundQueue,
         announce: impl FnOnce(bool, i64),
@@ -120,7 +120,7 @@ struct ResumedSession {
     held_until_ms: i64,
 }
 
-fn open_connection(request: SessionRequest, session: Option<ResumedSession>) -> Connection {
+fn open_connection(request: ConnectSessionOptions, session: Option<ResumedSession>) -> Connection {
     // A message that no longer fits is dropped when it is sent; without `held_until_ms` the service sends it again, and learns that.
     let held_until_ms = session
         .as_ref()
@@ -148,7 +148,7 @@ impl DeviceState {
     fn session(
         &mut self,
         taken_over: Option<SessionState>,
-        request: &SessionRequest,
+        request: &ConnectSessionOptions,
         queue: &InboundQueue,
     ) -> Option<ResumedSession> {
         self.end_sessions(Instant::now(), queue);

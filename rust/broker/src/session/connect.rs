@@ -11,7 +11,7 @@ use super::socket::{poll_read, write_final};
 use crate::broker_state::BrokerState;
 use crate::inbound_queue::{DeviceEvent, MESSAGE_OVERHEAD, QueuePermit};
 use crate::limits::BrokerLimits;
-use crate::registered_device::{AttachedConnection, CredentialSnapshot, RegisteredDevice, SessionRequest};
+use crate::registered_device::{AttachedConnection, CredentialSnapshot, RegisteredDevice, ConnectSessionOptions};
 use crate::shared_connection_state::Connection;
 use crate::stats::BrokerStats;
 use crate::topic_authorization;
@@ -35,7 +35,7 @@ pub struct PeerInfo<'s> {
 type AuthenticatedDevice = (Arc<RegisteredDevice>, CredentialSnapshot);
 
 /// A connection whose CONNECT was accepted, before its session runs.
-pub(super) struct AcceptedConnection {
+pub(super) struct AuthenticatedConnection {
     pub(super) device: Arc<RegisteredDevice>,
     pub(super) connection: Arc<Connection>,
     pub(super) credentials: CredentialSnapshot,
@@ -84,7 +84,7 @@ pub(super) async fn accept_connect(
     mut connect: Connect,
     output: &mut BytesMut,
     peer: PeerInfo<'_>,
-) -> Result<AcceptedConnection, u8> {
+) -> Result<AuthenticatedConnection, u8> {
     let (device, credentials) = authenticate_peer(shared, &connect, &peer)?;
     let level = connect.protocol_level;
     let will = match connect.will.take() {
@@ -114,7 +114,7 @@ pub(super) async fn accept_connect(
     count_connect(&shared.stats, &attached);
     let properties = connack_properties(&connect, limits, attached.session_present, assigned);
     codec.accept(output, properties, limits.max_packet_size());
-    Ok(AcceptedConnection {
+    Ok(AuthenticatedConnection {
         send_quota: usize::from(connect.receive_maximum).min(limits.receive_maximum),
         keep_alive: keep_alive_timeout(connect.keep_alive_s),
         session_expiry: session_expiry(&connect, limits),
@@ -229,8 +229,8 @@ fn credentials_changed(stats: &BrokerStats) -> u8 {
     reason::BAD_USER_NAME_OR_PASSWORD
 }
 
-fn session_request(connect: &Connect, client_id: ByteString) -> SessionRequest {
-    SessionRequest {
+fn session_request(connect: &Connect, client_id: ByteString) -> ConnectSessionOptions {
+    ConnectSessionOptions {
         client_id,
         clean_start: connect.clean_start,
         max_packet_size: connect.max_packet_size,

@@ -7,8 +7,8 @@ use std::time::{Duration, Instant};
 use bytes::BytesMut;
 use tokio::time::Sleep;
 
-use super::connect::AcceptedConnection;
-use super::inflight_in::InflightIn;
+use super::connect::AuthenticatedConnection;
+use super::pending_pubacks::PendingPubacks;
 use crate::broker_state::BrokerState;
 use crate::inbound_queue::{EventDevice, QueuePermit};
 use crate::registered_device::{CredentialSnapshot, RegisteredDevice};
@@ -27,7 +27,7 @@ pub(super) struct ConnectionTask {
     pub(super) device: Arc<RegisteredDevice>,
     pub(super) connection: Arc<Connection>,
     pub(super) credentials: CredentialSnapshot,
-    pub(super) inflight_in: InflightIn,
+    pub(super) inflight_in: PendingPubacks,
     pub(super) last_packet_id: u16,
     /// How many QoS-1 publishes may be sent and not acknowledged (MQTT 5.0, 4.9).
     pub(super) send_quota: usize,
@@ -45,7 +45,7 @@ pub(super) struct ConnectionTask {
 
 impl ConnectionTask {
     pub(super) fn new(
-        accepted: AcceptedConnection,
+        accepted: AuthenticatedConnection,
         stream: TransportStream,
         codec: PacketCodec,
         input: BytesMut,
@@ -62,7 +62,7 @@ impl ConnectionTask {
             device: accepted.device,
             connection: accepted.connection,
             credentials: accepted.credentials,
-            inflight_in: InflightIn::default(),
+            inflight_in: PendingPubacks::default(),
             last_packet_id: 0,
             send_quota: accepted.send_quota,
             keep_alive: accepted.keep_alive,

@@ -10,7 +10,7 @@ mod connect;
 mod connection_task;
 mod disconnect;
 mod inbound;
-mod inflight_in;
+mod pending_pubacks;
 mod outbound;
 mod poll;
 mod socket;

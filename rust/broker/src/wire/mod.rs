@@ -4,7 +4,7 @@
 
 mod codec;
 mod connect;
-mod decode;
+mod packets_from_rmqtt;
 mod encode;
 mod packet;
 pub mod reason;

@@ -1,6 +1,6 @@
 //! ESPHome: each sensor has its own topic; the relay answers a command with its new state only.
 
-use super::message::{DeviceMessage, ReceivedCommand, ReceivedMessage, RelayAction, SensorSample, on_off};
+use super::message::{DeviceMessage, ReceivedCommand, ParsedDeviceRequest, RelayAction, SensorSample, on_off};
 
 pub(super) fn online_messages(relay: bool, _now_ms: i64) -> Vec<DeviceMessage> {
     vec![
@@ -20,14 +20,14 @@ pub(super) fn telemetry(sample: &SensorSample) -> DeviceMessage {
     }
 }
 
-pub(super) fn parse(topic: &str, payload: &[u8], _relay: bool, _now_ms: i64) -> ReceivedMessage {
+pub(super) fn parse(topic: &str, payload: &[u8], _relay: bool, _now_ms: i64) -> ParsedDeviceRequest {
     let action = match (topic, payload) {
         ("switch/relay/command", b"ON") => RelayAction::Set(true),
         ("switch/relay/command", b"OFF") => RelayAction::Set(false),
         ("switch/relay/command", b"TOGGLE") => RelayAction::Toggle,
-        _ => return ReceivedMessage::Unknown,
+        _ => return ParsedDeviceRequest::Unknown,
     };
-    ReceivedMessage::Command(ReceivedCommand {
+    ParsedDeviceRequest::Command(ReceivedCommand {
         action,
         ..ReceivedCommand::default()
     })

@@ -43,7 +43,7 @@ pub(crate) struct ReceivedCommand {
     pub reply_to: String,
 }
 
-pub(crate) enum ReceivedMessage {
+pub(crate) enum ParsedDeviceRequest {
     Command(ReceivedCommand),
     /// A question, with the response to it.
     Query(DeviceMessage),

@@ -10,7 +10,7 @@ mod tasmota;
 
 use latchboard_broker::FirmwareProfile;
 
-pub(crate) use self::message::{DeviceMessage, ReceivedCommand, ReceivedMessage, RelayAction, SensorSample};
+pub(crate) use self::message::{DeviceMessage, ReceivedCommand, ParsedDeviceRequest, RelayAction, SensorSample};
 
 macro_rules! dispatch {
     ($profile:expr, $function:ident($($argument:expr),*)) => {
@@ -52,7 +52,7 @@ pub(crate) fn telemetry(profile: FirmwareProfile, sample: &SensorSample) -> Devi
 }
 
 /// What a message to the device means.
-pub(crate) fn parse(profile: FirmwareProfile, topic: &str, payload: &[u8], relay: bool, now_ms: i64) -> ReceivedMessage {
+pub(crate) fn parse(profile: FirmwareProfile, topic: &str, payload: &[u8], relay: bool, now_ms: i64) -> ParsedDeviceRequest {
     dispatch!(profile, parse(topic, payload, relay, now_ms))
 }
 
@@ -100,7 +100,7 @@ mod tests {
     #[test]
     fn every_profile_runs_an_on_command_and_reports_the_new_state() {
         for (profile, topic, payload) in PROFILES {
-            let ReceivedMessage::Command(command) = parse(profile, topic, payload, false, 1) else {
+            let ParsedDeviceRequest::Command(command) = parse(profile, topic, payload, false, 1) else {
                 panic!("{profile:?}");
             };
             assert_eq!(command.action, RelayAction::Set(true), "{profile:?}");
@@ -122,7 +122,7 @@ mod tests {
         for (profile, topic, payload) in PROFILES {
             let mut all = online_messages(profile, true, 1);
             all.push(telemetry(profile, &SensorSample::at(1, 1, true, 0)));
-            if let ReceivedMessage::Command(command) = parse(profile, topic, payload, false, 1) {
+            if let ParsedDeviceRequest::Command(command) = parse(profile, topic, payload, false, 1) {
                 all.extend(acknowledgement(profile, &command, true, 1));
                 all.extend(result(profile, &command, true, 1));
             }
@@ -140,13 +140,13 @@ mod tests {
             for invalid in [&b""[..], b"{", b"\xff\xfe", b"[1]", b"{\"id\":3}", b"Power1"] {
                 let message = parse(profile, topic, invalid, false, 1);
                 assert!(
-                    !matches!(message, ReceivedMessage::Command(command) if command.action != RelayAction::None),
+                    !matches!(message, ParsedDeviceRequest::Command(command) if command.action != RelayAction::None),
                     "{profile:?}"
                 );
             }
             assert!(matches!(
                 parse(profile, "elsewhere", b"ON", false, 1),
-                ReceivedMessage::Unknown
+                ParsedDeviceRequest::Unknown
             ));
         }
     }

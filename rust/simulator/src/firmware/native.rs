@@ -3,7 +3,7 @@
 use bytes::Bytes;
 use serde_json::Value;
 
-use super::message::{DeviceMessage, ReceivedCommand, ReceivedMessage, RelayAction, SensorSample, on_off};
+use super::message::{DeviceMessage, ReceivedCommand, ParsedDeviceRequest, RelayAction, SensorSample, on_off};
 
 pub(super) fn online_messages(relay: bool, now_ms: i64) -> Vec<DeviceMessage> {
     vec![
@@ -37,22 +37,22 @@ pub(super) fn telemetry(sample: &SensorSample) -> DeviceMessage {
     )
 }
 
-pub(super) fn parse(topic: &str, payload: &[u8], _relay: bool, _now_ms: i64) -> ReceivedMessage {
+pub(super) fn parse(topic: &str, payload: &[u8], _relay: bool, _now_ms: i64) -> ParsedDeviceRequest {
     let Ok(document) = serde_json::from_slice::<Value>(payload) else {
-        return ReceivedMessage::Unknown;
+        return ParsedDeviceRequest::Unknown;
     };
     match topic {
         "cmd" => command(&document),
-        "sched" => document["rev"].as_i64().map_or(ReceivedMessage::Unknown, |rev| {
-            ReceivedMessage::Schedule(DeviceMessage::retained("sched/rev", format!(r#"{{"rev":{rev}}}"#)))
+        "sched" => document["rev"].as_i64().map_or(ParsedDeviceRequest::Unknown, |rev| {
+            ParsedDeviceRequest::Schedule(DeviceMessage::retained("sched/rev", format!(r#"{{"rev":{rev}}}"#)))
         }),
-        _ => ReceivedMessage::Unknown,
+        _ => ParsedDeviceRequest::Unknown,
     }
 }
 
-fn command(document: &Value) -> ReceivedMessage {
+fn command(document: &Value) -> ParsedDeviceRequest {
     let (Some(id), Some(cmd)) = (document["id"].as_str(), document["cmd"].as_str()) else {
-        return ReceivedMessage::Unknown;
+        return ParsedDeviceRequest::Unknown;
     };
     let action = match cmd {
         "ON" => RelayAction::Set(true),
@@ -60,7 +60,7 @@ fn command(document: &Value) -> ReceivedMessage {
         "TOGGLE" => RelayAction::Toggle,
         _ => RelayAction::None,
     };
-    ReceivedMessage::Command(ReceivedCommand {
+    ParsedDeviceRequest::Command(ReceivedCommand {
         id: id.to_owned(),
         action,
         expires_ms: document["exp"].as_i64(),

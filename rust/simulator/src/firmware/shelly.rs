@@ -2,7 +2,7 @@
 
 use serde_json::{Value, json};
 
-use super::message::{DeviceMessage, ReceivedCommand, ReceivedMessage, RelayAction, SensorSample};
+use super::message::{DeviceMessage, ReceivedCommand, ParsedDeviceRequest, RelayAction, SensorSample};
 
 const SOURCE: &str = "shellyplus1pm-simulated";
 
@@ -39,14 +39,14 @@ fn notification(now_ms: i64, switch: &str) -> DeviceMessage {
     )
 }
 
-pub(super) fn parse(topic: &str, payload: &[u8], relay: bool, _now_ms: i64) -> ReceivedMessage {
+pub(super) fn parse(topic: &str, payload: &[u8], relay: bool, _now_ms: i64) -> ParsedDeviceRequest {
     match topic {
         "rpc" => serde_json::from_slice::<Value>(payload)
             .ok()
             .and_then(|request| command(&request))
-            .map_or(ReceivedMessage::Unknown, ReceivedMessage::Command),
-        "command/switch:0" | "command" if payload == b"status_update" => ReceivedMessage::Query(status(relay)),
-        _ => ReceivedMessage::Unknown,
+            .map_or(ParsedDeviceRequest::Unknown, ParsedDeviceRequest::Command),
+        "command/switch:0" | "command" if payload == b"status_update" => ParsedDeviceRequest::Query(status(relay)),
+        _ => ParsedDeviceRequest::Unknown,
     }
 }
 

@@ -3,7 +3,7 @@
 
 use jiff::Timestamp;
 
-use super::message::{DeviceMessage, ReceivedCommand, ReceivedMessage, RelayAction, SensorSample, on_off};
+use super::message::{DeviceMessage, ReceivedCommand, ParsedDeviceRequest, RelayAction, SensorSample, on_off};
 
 pub(super) fn online_messages(relay: bool, now_ms: i64) -> Vec<DeviceMessage> {
     vec![
@@ -45,24 +45,24 @@ pub(super) fn telemetry(sample: &SensorSample) -> DeviceMessage {
     )
 }
 
-pub(super) fn parse(topic: &str, payload: &[u8], relay: bool, now_ms: i64) -> ReceivedMessage {
+pub(super) fn parse(topic: &str, payload: &[u8], relay: bool, now_ms: i64) -> ParsedDeviceRequest {
     let Some(command) = topic.strip_prefix("cmnd/") else {
-        return ReceivedMessage::Unknown;
+        return ParsedDeviceRequest::Unknown;
     };
     let text = std::str::from_utf8(payload).unwrap_or_default();
     match command.to_ascii_lowercase().as_str() {
-        "state" => ReceivedMessage::Query(DeviceMessage::new("stat/RESULT", status(relay, now_ms))),
+        "state" => ParsedDeviceRequest::Query(DeviceMessage::new("stat/RESULT", status(relay, now_ms))),
         "backlog" | "backlog0" => backlog(text),
-        "power" | "power1" => ReceivedMessage::Command(ReceivedCommand {
+        "power" | "power1" => ParsedDeviceRequest::Command(ReceivedCommand {
             action: power(text),
             ..ReceivedCommand::default()
         }),
-        _ => ReceivedMessage::Unknown,
+        _ => ParsedDeviceRequest::Unknown,
     }
 }
 
 /// `Power1 ON; Publish devices/<id>/stat/ACK <execution>`
-fn backlog(text: &str) -> ReceivedMessage {
+fn backlog(text: &str) -> ParsedDeviceRequest {
     let (mut action, mut id) = (RelayAction::None, None);
     for step in text.split(';') {
         let mut words = step.split_whitespace();
@@ -75,8 +75,8 @@ fn backlog(text: &str) -> ReceivedMessage {
             _ => {}
         }
     }
-    id.map_or(ReceivedMessage::Unknown, |id| {
-        ReceivedMessage::Command(ReceivedCommand {
+    id.map_or(ParsedDeviceRequest::Unknown, |id| {
+        ParsedDeviceRequest::Command(ReceivedCommand {
             id: id.to_owned(),
             action,
             ..ReceivedCommand::default()

@@ -16,7 +16,7 @@ from pydantic.alias_generators import to_camel
 from adapters.http.asyncapi.feed_messages import RECEIVED_MESSAGES, SENT_MESSAGES
 from adapters.http.asyncapi.servers import SECURITY_SCHEMES, SERVERS
 from adapters.http.asyncapi.webhook_requests import WEBHOOK_ENVELOPES, WEBHOOK_HEADERS
-from adapters.http.core.json_schemas import REF_TEMPLATE, DocumentSchemaGenerator
+from adapters.http.core.document_schema_generator import REF_TEMPLATE, DocumentSchemaGenerator
 from adapters.http.core.schemas import ResponseModel
 from adapters.http.feed.endpoint import FEED_PATH
 from domain.events.model import PUBLIC_TYPES

@@ -12,7 +12,7 @@ from typing import Protocol
 
 from quart import current_app, g, request
 
-from adapters.http.core.quart_application import header_value
+from adapters.http.core.trimmed_quart import header_value
 from adapters.http.core.trusted_proxies import TrustedProxies
 from adapters.sentence_translator import LANGUAGES
 from domain.accounts.model import ClientInfo

@@ -64,7 +64,7 @@ class IdempotencyTx(Transaction, HasStoredResponses, Protocol): ...
 
 
 @dataclass(frozen=True, slots=True)
-class IdempotencyStore:
+class IdempotencyDependencies:
     """Stores responses by caller and key."""
 
     uow: UnitOfWork[IdempotencyTx]
@@ -84,7 +84,7 @@ class IdempotencyStore:
 
 
 async def execute_once(
-    store: IdempotencyStore, caller: Session | ApiKeyCaller, raw: bytes, handler: Handler, operation: str
+    store: IdempotencyDependencies, caller: Session | ApiKeyCaller, raw: bytes, handler: Handler, operation: str
 ) -> Response:
     """Run `handler` once for this caller and key. `operation` names the request in the log.
 
@@ -123,7 +123,9 @@ def _consume_exception(task: asyncio.Task[Response]) -> None:
         task.exception()
 
 
-async def _execute(store: IdempotencyStore, claim: StoredResponse, caller: Session | ApiKeyCaller, handler: Handler) -> Response:
+async def _execute(
+    store: IdempotencyDependencies, claim: StoredResponse, caller: Session | ApiKeyCaller, handler: Handler
+) -> Response:
     try:
         response = await handler(caller)
     except Unavailable:
@@ -161,7 +163,7 @@ class _ExistingClaim:
         return now_ms - self.stored.at_ms > STORED_RESPONSE_TTL_MS
 
 
-async def _claim(store: IdempotencyStore, claim: StoredResponse) -> _ExistingClaim | None:
+async def _claim(store: IdempotencyDependencies, claim: StoredResponse) -> _ExistingClaim | None:
     """None if this request now owns the claim, otherwise what is stored."""
     async with store.uow.write(caller=None) as tx:
         if await tx.stored_responses.claim(claim):
@@ -177,7 +179,7 @@ async def _claim(store: IdempotencyStore, claim: StoredResponse) -> _ExistingCla
 
 
 async def _is_abandoned(
-    store: IdempotencyStore, responses: StoredResponseRepository, stored: StoredResponse, now_ms: int
+    store: IdempotencyDependencies, responses: StoredResponseRepository, stored: StoredResponse, now_ms: int
 ) -> bool:
     if stored.status not in (None, COMMITTED):
         return False
@@ -186,19 +188,21 @@ async def _is_abandoned(
     return stored.body != store.process_id and not await responses.is_process_alive(stored.body)
 
 
-async def _release_claim(store: IdempotencyStore, claim: StoredResponse) -> None:
+async def _release_claim(store: IdempotencyDependencies, claim: StoredResponse) -> None:
     """Delete the claim, unless the request committed a change before it failed."""
     async with store.uow.write(caller=None) as tx:
         await tx.stored_responses.release(claim)
 
 
-async def _discard_claim(store: IdempotencyStore, claim: StoredResponse) -> None:
+async def _discard_claim(store: IdempotencyDependencies, claim: StoredResponse) -> None:
     """Delete the claim in any case: a denied request may have committed an audit event, but nothing else."""
     async with store.uow.write(caller=None) as tx:
         await tx.stored_responses.discard(claim)
 
 
-async def _authorize_replay(store: IdempotencyStore, caller: Session | ApiKeyCaller, handler: Handler, operation: str) -> None:
+async def _authorize_replay(
+    store: IdempotencyDependencies, caller: Session | ApiKeyCaller, handler: Handler, operation: str
+) -> None:
     """Authorise a replay like a new request, with the role and grants of this moment, and log it.
 
     The handler makes all its checks in a transaction that is then rolled back. Raises what denies the caller; other errors are
@@ -225,7 +229,7 @@ def _devices_with_results(content: Any) -> tuple[str, ...]:
     return tuple(each["deviceId"] for each in listed if each.get("outcome", "REFUSED") != "REFUSED")
 
 
-def _replay(store: IdempotencyStore, claim: StoredResponse, found: _ExistingClaim) -> Response:
+def _replay(store: IdempotencyDependencies, claim: StoredResponse, found: _ExistingClaim) -> Response:
     stored = found.stored
     if stored.request_hash != claim.request_hash:
         raise Conflict(

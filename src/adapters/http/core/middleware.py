@@ -18,8 +18,8 @@ from quart.globals import request_ctx
 from structlog.contextvars import bind_contextvars, clear_contextvars
 from werkzeug.exceptions import RequestEntityTooLarge
 
-from adapters.http.core.quart_application import QuartApplication, header_value
 from adapters.http.core.request_body_drain import DRAIN_BODY_TIMEOUT_S
+from adapters.http.core.trimmed_quart import QuartApplication, header_value
 
 ResponseObserver = Callable[[str, str, int, float], None]
 

@@ -13,7 +13,7 @@ from pydantic import Field
 from quart import request
 
 from adapters.http.core.request_handling import HandlerResult
-from adapters.http.core.schemas import IdText, QueryParameters
+from adapters.http.core.schemas import IdText, QueryParametersModel
 from domain.kernel.errors import ValidationFailed
 from domain.kernel.list_capacity import MAX_LISTED
 
@@ -21,7 +21,7 @@ Entry = TypeVar("Entry")
 Shown = TypeVar("Shown")
 
 
-class PageQuery(QueryParameters):
+class PageQuery(QueryParametersModel):
     """Of a list that is bounded: without a limit, the whole of it."""
 
     limit: Annotated[int, Field(ge=1, le=MAX_LISTED)] = MAX_LISTED

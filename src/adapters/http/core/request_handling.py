@@ -19,9 +19,9 @@ from werkzeug.exceptions import HTTPException
 
 from adapters.http.core.api_operation import ApiOperation
 from adapters.http.core.caller_authentication import Authenticator, authenticate, current_caller
-from adapters.http.core.idempotency import IdempotencyStore, execute_once
-from adapters.http.core.quart_application import header_value
+from adapters.http.core.idempotency import IdempotencyDependencies, execute_once
 from adapters.http.core.request_parsing import read_body, read_query
+from adapters.http.core.trimmed_quart import header_value
 from domain.kernel.caller import ApiKeyCaller, Session
 from domain.kernel.denied_request_log_port import DeniedRequestLog
 from domain.kernel.errors import DomainError, NotFound, PermissionDenied, RateLimited, Unauthenticated, ValidationFailed
@@ -51,7 +51,7 @@ class ApiDependencies:
     """The dependencies of all operations; stored in the app's extensions."""
 
     authenticator: Authenticator
-    idempotency_store: IdempotencyStore | None
+    idempotency_store: IdempotencyDependencies | None
     denial_log: DeniedRequestLog | None = None
 
 

@@ -127,7 +127,7 @@ class RequestModel(BaseModel):
         return kind(**{name: getattr(self, name) for name in names}, **given)
 
 
-class QueryParameters(RequestModel):
+class QueryParametersModel(RequestModel):
     """Query parameters: text on the wire, so numbers and booleans are parsed from text."""
 
 

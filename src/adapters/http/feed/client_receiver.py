@@ -38,11 +38,11 @@ class WebSocketCloseFrame:
     reason: str
 
 
-class ClientGoneError(Exception):
+class FeedClientGoneError(Exception):
     """The client has disconnected."""
 
 
-class MessageTooLongError(Exception):
+class WebSocketMessageTooLongError(Exception):
     """A message of the client exceeds the server's limit."""
 
 
@@ -90,13 +90,13 @@ class FeedClientReceiver:
         return peer if proxies is None else proxies.client_address(peer, self.header_values(proxies.header))
 
     async def receive(self) -> dict[str, Any]:
-        """The next message; {} if it is not a JSON object. Raises ClientGoneError, MessageTooLongError."""
+        """The next message; {} if it is not a JSON object. Raises FeedClientGoneError, WebSocketMessageTooLongError."""
         message = await self._receive()
         if message["type"] == "websocket.disconnect":
             self._disconnected = True
-            raise ClientGoneError
+            raise FeedClientGoneError
         if message.get(MESSAGE_TOO_LONG_KEY):
-            raise MessageTooLongError
+            raise WebSocketMessageTooLongError
         return _decode_message(message.get("text") or message.get("bytes") or "")
 
     async def close(self, close_reason: WebSocketCloseFrame) -> None:
@@ -104,12 +104,12 @@ class FeedClientReceiver:
         if self._disconnected:
             return
         reason = close_reason.reason.encode()[:120].decode(errors="ignore")
-        with suppress(ClientGoneError, ConnectionError):
+        with suppress(FeedClientGoneError, ConnectionError):
             try:
                 async with asyncio.timeout(CLOSE_HANDSHAKE_TIMEOUT_S):
                     await self._send({"type": "websocket.close", "code": close_reason.code, "reason": reason})
                     while True:
-                        with suppress(MessageTooLongError):
+                        with suppress(WebSocketMessageTooLongError):
                             await self.receive()
             except TimeoutError:
                 self.sender.abort()

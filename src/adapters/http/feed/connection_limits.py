@@ -23,7 +23,7 @@ class FeedConnectionLimitError(Exception):
 
 
 @dataclass(frozen=True, slots=True)
-class FeedConnectionLimits:
+class FeedConnectionMaximums:
     """Concurrent connections: in total, per member or key, and of clients without credentials in query or header; of these, per
     address. `unlimited` addresses have no limit of their own."""
 
@@ -35,7 +35,7 @@ class FeedConnectionLimits:
 
 
 class FeedConnectionLimiter:
-    def __init__(self, limits: FeedConnectionLimits) -> None:
+    def __init__(self, limits: FeedConnectionMaximums) -> None:
         self._limits = limits
         self.connection_count = 0
         self._unauthenticated: Counter[str] = Counter()

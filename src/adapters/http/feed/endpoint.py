@@ -16,13 +16,13 @@ from adapters.http.core.caller_authentication import Authenticator, RequestCrede
 from adapters.http.core.trusted_proxies import TrustedProxies
 from adapters.http.feed.client_receiver import (
     AsgiReceive,
-    ClientGoneError,
+    FeedClientGoneError,
     FeedClientReceiver,
-    MessageTooLongError,
     WebSocketCloseFrame,
+    WebSocketMessageTooLongError,
     credentials_from_token,
 )
-from adapters.http.feed.connection_limits import FeedConnectionLimiter, FeedConnectionLimitError, FeedConnectionLimits
+from adapters.http.feed.connection_limits import FeedConnectionLimiter, FeedConnectionLimitError, FeedConnectionMaximums
 from adapters.http.feed.feed_sender import AsgiSend
 from adapters.http.feed.stream import CREDENTIALS_EXPIRED, AuthenticatedFeedClient, FeedDependencies, FeedQuery, FeedStream
 from domain.events.feed_cursor import FeedCursor
@@ -53,13 +53,13 @@ class FeedEndpoint:
         authenticator: Authenticator,
         clock: Clock,
         proxies: TrustedProxies | None = None,
-        limits: FeedConnectionLimits | None = None,
+        limits: FeedConnectionMaximums | None = None,
     ) -> None:
         self._sources = sources
         self._authenticator = authenticator
         self._clock = clock
         self._proxies = proxies
-        self._limiter = FeedConnectionLimiter(limits or FeedConnectionLimits())
+        self._limiter = FeedConnectionLimiter(limits or FeedConnectionMaximums())
 
     @property
     def connection_count(self) -> int:
@@ -80,11 +80,11 @@ class FeedEndpoint:
         try:
             with self._limiter.reserve():
                 close_reason = await self._handle_connection(connection)
-        except ClientGoneError:
+        except FeedClientGoneError:
             return
         except FeedConnectionLimitError as error:
             close_reason = WebSocketCloseFrame(TRY_AGAIN_LATER, str(error))
-        except MessageTooLongError:
+        except WebSocketMessageTooLongError:
             close_reason = MESSAGE_TOO_LONG
         except DomainError as error:
             close_reason = _close_reason(error)
@@ -219,9 +219,9 @@ def _receiver_result(receiver: asyncio.Task[WebSocketCloseFrame]) -> WebSocketCl
     error = receiver.exception()
     if error is None:
         return receiver.result()
-    if isinstance(error, ClientGoneError | ConnectionError):
+    if isinstance(error, FeedClientGoneError | ConnectionError):
         return CLIENT_GONE
-    if isinstance(error, MessageTooLongError):
+    if isinstance(error, WebSocketMessageTooLongError):
         return MESSAGE_TOO_LONG
     return _close_reason(error) if isinstance(error, DomainError) else error
 

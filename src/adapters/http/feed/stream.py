@@ -19,7 +19,7 @@ from dataclasses import dataclass
 
 import msgspec
 
-from adapters.http.feed.client_receiver import ClientGoneError, WebSocketCloseFrame
+from adapters.http.feed.client_receiver import FeedClientGoneError, WebSocketCloseFrame
 from adapters.http.feed.feed_sender import FeedSender, event_json
 from adapters.http.feed.initial_state import initial_state_message
 from domain.events.event_log_cursor import EventLogCursor
@@ -127,7 +127,7 @@ class FeedStream:
         except _FeedEndedError as ended:
             return ended.close_reason
         except ConnectionError:
-            raise ClientGoneError from None
+            raise FeedClientGoneError from None
 
     def request_end(self, reason: WebSocketCloseFrame | BaseException) -> None:
         """Called by the receiver to end the stream; `run` raises an exception or returns the close reason."""

@@ -14,10 +14,10 @@ from quart import Quart
 from adapters.http.asyncapi.webhook_requests import WEBHOOK_ENVELOPES
 from adapters.http.core.api_operation import ApiOperation, NonJsonResponse
 from adapters.http.core.caller_authentication import AllowedCallers
-from adapters.http.core.json_schemas import REF_TEMPLATE, DocumentSchemaGenerator
+from adapters.http.core.document_schema_generator import REF_TEMPLATE, DocumentSchemaGenerator
 from adapters.http.core.schemas import ErrorResponse, without_null
 from adapters.http.openapi.example_builder import ExampleBuilder
-from adapters.http.openapi.example_values import EXPORT_EXAMPLES
+from adapters.http.openapi.example_values_by_field import EXPORT_EXAMPLES
 from adapters.http.openapi.tags import tag_object
 from adapters.http.openapi.webhooks import webhook_items
 

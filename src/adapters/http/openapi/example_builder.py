@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from adapters.http.openapi.example_values import FIELD_EXAMPLES, REQUEST_EXAMPLES
+from adapters.http.openapi.example_values_by_field import FIELD_EXAMPLES, REQUEST_EXAMPLES
 from adapters.http.openapi.example_values_by_model import MODEL_FIELD_EXAMPLES
 
 Schema = Mapping[str, Any]

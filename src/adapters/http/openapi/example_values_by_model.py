@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from adapters.http.openapi.example_values import EVENT_ID, UPDATED_AT
+from adapters.http.openapi.example_values_by_field import EVENT_ID, UPDATED_AT
 
 MODEL_FIELD_EXAMPLES: dict[str, Any] = {
     "ChannelResponse.kind": "ntfy",

@@ -18,7 +18,7 @@ PURGE_INTERVAL_S = 10.0
 
 
 @dataclass(slots=True)
-class _AddressBanRecord:
+class _AddressBanState:
     failures: int = 0
     failed_at: float = float("-inf")
     succeeded_at: float = float("-inf")
@@ -30,7 +30,7 @@ class AddressBans:
         """`ban_after`: failures in a row before the first ban; 0 switches bans off."""
         self._ban_after = ban_after
         self._ban_max_s = ban_max_s
-        self._records: dict[str, _AddressBanRecord] = {}
+        self._records: dict[str, _AddressBanState] = {}
         self._purged_at = float("-inf")
 
     def is_banned(self, block: str, now: float) -> bool:
@@ -57,7 +57,7 @@ class AddressBans:
         if record is not None:
             record.succeeded_at, record.failures, record.banned_until = now, 0, float("-inf")
 
-    def _record(self, block: str, now: float) -> _AddressBanRecord | None:
+    def _record(self, block: str, now: float) -> _AddressBanState | None:
         """None when the memory is full: then the limits on connections alone protect the service."""
         found = self._records.get(block)
         if found is not None:
@@ -67,7 +67,7 @@ class AddressBans:
             self._records = {name: each for name, each in self._records.items() if self._is_recent(each, now)}
         if len(self._records) >= MAX_RECORDS:
             return None
-        return self._records.setdefault(block, _AddressBanRecord())
+        return self._records.setdefault(block, _AddressBanState())
 
-    def _is_recent(self, record: _AddressBanRecord, now: float) -> bool:
+    def _is_recent(self, record: _AddressBanState, now: float) -> bool:
         return now - record.succeeded_at < SUCCESS_PROTECTS_S or now - record.failed_at < self._ban_max_s + FORGET_AFTER_S

@@ -24,7 +24,7 @@ from adapters.http.core.trusted_proxies import Network
 from adapters.http.server.address_bans import AddressBans
 
 
-class HttpConnectionState(Enum):
+class HttpConnectionPhase(Enum):
     PENDING = "pending"
     """No complete request head, or a feed without credentials."""
     IDLE = "idle"
@@ -42,7 +42,7 @@ class AbortableHttpConnection(Protocol):
 
 
 @dataclass(frozen=True, slots=True)
-class HttpConnectionLimits:
+class HttpConnectionLimitSettings:
     """`unlimited` addresses are neither limited alone nor banned: loopback, and proxies, behind which is anybody."""
 
     total: int = 10_000
@@ -57,7 +57,7 @@ class LimitedHttpConnection:
     block: str
     is_unlimited: bool
     client: AbortableHttpConnection
-    state: HttpConnectionState = HttpConnectionState.PENDING
+    state: HttpConnectionPhase = HttpConnectionPhase.PENDING
     has_failed: bool = False
 
 
@@ -66,13 +66,13 @@ class RefusedAndEvictedCounts:
     """Since the start: refused by reason, evicted by state."""
 
     refused: Counter[str] = field(default_factory=Counter)
-    evicted: Counter[str] = field(default_factory=lambda: Counter({state.value: 0 for state in HttpConnectionState}))
+    evicted: Counter[str] = field(default_factory=lambda: Counter({state.value: 0 for state in HttpConnectionPhase}))
 
 
 class HttpConnectionLimiter:
     """`clock` gives monotonic seconds."""
 
-    def __init__(self, limits: HttpConnectionLimits, clock: Callable[[], float] = time.monotonic) -> None:
+    def __init__(self, limits: HttpConnectionLimitSettings, clock: Callable[[], float] = time.monotonic) -> None:
         self._limits = limits
         self._clock = clock
         self._by_address: dict[str, dict[LimitedHttpConnection, None]] = {}
@@ -99,7 +99,7 @@ class HttpConnectionLimiter:
         self._open += 1
         return connection
 
-    def set_state(self, connection: LimitedHttpConnection, state: HttpConnectionState) -> None:
+    def set_state(self, connection: LimitedHttpConnection, state: HttpConnectionPhase) -> None:
         connection.state = state
         of_address = self._by_address.get(connection.block, {})
         if connection in of_address:  # to the end: who has been in its state for the longest time comes first
@@ -107,7 +107,7 @@ class HttpConnectionLimiter:
 
     def record_request(self, connection: LimitedHttpConnection) -> None:
         """A complete request head has come."""
-        self.set_state(connection, HttpConnectionState.ACTIVE)
+        self.set_state(connection, HttpConnectionPhase.ACTIVE)
         self.bans.record_success(connection.block, self._clock())
 
     def close(self, connection: LimitedHttpConnection) -> None:
@@ -125,7 +125,7 @@ class HttpConnectionLimiter:
     def connection_counts(self) -> dict[str, float]:
         """Open connections by state."""
         found = Counter(each.state.value for of_address in self._by_address.values() for each in of_address)
-        return {state.value: found[state.value] for state in HttpConnectionState}
+        return {state.value: found[state.value] for state in HttpConnectionPhase}
 
     def banned_count(self) -> int:
         return self.bans.count(self._clock())
@@ -136,7 +136,7 @@ class HttpConnectionLimiter:
 
     def _make_room(self, by_address: Iterable[dict[LimitedHttpConnection, None]]) -> bool:
         addresses = list(by_address)
-        for state in HttpConnectionState:
+        for state in HttpConnectionPhase:
             for of_address in addresses:
                 oldest = next((each for each in of_address if each.state is state and _waits_for_client(each)), None)
                 if oldest is not None:
@@ -145,11 +145,11 @@ class HttpConnectionLimiter:
         return False
 
     def _evict(self, connection: LimitedHttpConnection) -> None:
-        connection.has_failed = connection.state is HttpConnectionState.PENDING
+        connection.has_failed = connection.state is HttpConnectionPhase.PENDING
         self.counts.evicted[connection.state.value] += 1
         self.close(connection)
         connection.client.abort()
 
 
 def _waits_for_client(connection: LimitedHttpConnection) -> bool:
-    return connection.state is not HttpConnectionState.ACTIVE or connection.client.waits_for_client()
+    return connection.state is not HttpConnectionPhase.ACTIVE or connection.client.waits_for_client()

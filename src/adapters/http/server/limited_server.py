@@ -17,7 +17,7 @@ from hypercorn.asyncio.tcp_server import TCPServer
 from hypercorn.config import Config
 from hypercorn.events import Closed, Event, Updated
 
-from adapters.http.server.connection_limits import HttpConnectionLimiter, HttpConnectionState, LimitedHttpConnection
+from adapters.http.server.connection_limits import HttpConnectionLimiter, HttpConnectionPhase, LimitedHttpConnection
 
 
 class LimitedServerConfig(Config):
@@ -66,7 +66,7 @@ class LimitedTCPServer(TCPServer):
         if self._limiter is None or self._connection is None:
             return
         if is_idle:
-            self._limiter.set_state(self._connection, HttpConnectionState.IDLE)
+            self._limiter.set_state(self._connection, HttpConnectionPhase.IDLE)
         else:
             self._limiter.record_request(self._connection)
 
@@ -101,13 +101,13 @@ class LimitedTCPServer(TCPServer):
 
     def _note_failure(self) -> None:
         """The server closes the connection, and not the client. Without a request until now, that is a failure of its address."""
-        if self._connection is not None and self._connection.state is HttpConnectionState.PENDING:
+        if self._connection is not None and self._connection.state is HttpConnectionPhase.PENDING:
             self._connection.has_failed = True
 
     def set_authenticated(self, is_authenticated: bool) -> None:
         """For the live feed: whether the client has shown credentials, and the connection is not being closed."""
         if self._limiter is not None and self._connection is not None:
-            state = HttpConnectionState.ACTIVE if is_authenticated else HttpConnectionState.PENDING
+            state = HttpConnectionPhase.ACTIVE if is_authenticated else HttpConnectionPhase.PENDING
             self._limiter.set_state(self._connection, state)
 
     def abort(self) -> None:

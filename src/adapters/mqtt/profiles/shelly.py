@@ -12,7 +12,7 @@ from typing import Any
 
 import msgspec
 
-from adapters.mqtt.profiles import sensor_json
+from adapters.mqtt.profiles import sensor_json_flattening
 from adapters.mqtt.profiles.upcoming_edges import FuturePlanEdge, upcoming_edges
 from domain.devices.device_codec import (
     CommandResultReport,
@@ -128,7 +128,7 @@ def _decode_switch_status(status: Mapping[str, Any]) -> Sequence[DeviceReport]:
     reports: list[DeviceReport] = []
     if isinstance(status.get("output"), bool):
         reports.append(RelayReport(status["output"]))
-    return reports + sensor_json.to_reports(sensor_json.flatten(status, skip=_SKIPPED_FIELDS))
+    return reports + sensor_json_flattening.to_reports(sensor_json_flattening.flatten(status, skip=_SKIPPED_FIELDS))
 
 
 def _decode_notification(document: Mapping[str, Any]) -> Sequence[DeviceReport]:

@@ -12,7 +12,7 @@ from sqlalchemy import URL, create_engine, make_url, text
 from sqlalchemy.pool import NullPool
 
 from adapters.storage.sql.migrate import check_revision, migrate_postgres, migrate_sqlite
-from adapters.storage.sql.postgres_session_settings import session_settings
+from adapters.storage.sql.postgres_application_name import session_settings
 from adapters.storage.sql.sqlite.backend import SqliteBackend
 from adapters.storage.sql.sqlite.vacuum import release_step
 from adapters.storage.sql.unit_of_work import SqlBackend, SqlTransaction, SqlUnitOfWork

@@ -24,7 +24,7 @@ from adapters.storage.sql.repositories.command_definitions_and_executions import
     SqlCommandDefinitionRepository,
     SqlExecutionRepository,
 )
-from adapters.storage.sql.repositories.dead_letters import SqlDeadLetterRepository
+from adapters.storage.sql.repositories.dead_letters import SqlIngestDeadLetterRepository
 from adapters.storage.sql.repositories.device_connection_instances import SqlDeviceConnectionInstanceRepository
 from adapters.storage.sql.repositories.device_credentials import SqlDeviceCredentialsRepository
 from adapters.storage.sql.repositories.device_groups import SqlDeviceGroupRepository
@@ -33,8 +33,10 @@ from adapters.storage.sql.repositories.device_search import SqlDeviceSearchRepos
 from adapters.storage.sql.repositories.device_types import SqlDeviceTypeRepository
 from adapters.storage.sql.repositories.devices import SqlDeviceRepository
 from adapters.storage.sql.repositories.due_rollups import SqlDueRollupRepository
+from adapters.storage.sql.repositories.engine_restore import SqlEngineRestoreRepository
 from adapters.storage.sql.repositories.events import SqlEventRepository
 from adapters.storage.sql.repositories.external_identities import SqlExternalIdentityRepository
+from adapters.storage.sql.repositories.feed_reading_replay import SqlFeedReadingReplayRepository
 from adapters.storage.sql.repositories.grants import SqlGrantRepository
 from adapters.storage.sql.repositories.invitations import SqlInvitationRepository
 from adapters.storage.sql.repositories.login_tokens_and_failures import (
@@ -46,13 +48,11 @@ from adapters.storage.sql.repositories.notification_channels import (
     SqlNotificationChannelRepository,
 )
 from adapters.storage.sql.repositories.notifications import SqlNotificationOutboxRepository
-from adapters.storage.sql.repositories.partition_states import SqlPartitionStateRepository
 from adapters.storage.sql.repositories.partitions_and_members import SqlClusterMemberRepository, SqlPartitionRepository
 from adapters.storage.sql.repositories.passkeys import SqlPasskeyRepository
 from adapters.storage.sql.repositories.provisioning_claims import SqlProvisioningClaimRepository
 from adapters.storage.sql.repositories.provisioning_codes import SqlProvisioningCodeRepository
 from adapters.storage.sql.repositories.range_partitions import SqlRangePartitionRepository
-from adapters.storage.sql.repositories.reading_arrivals import SqlReadingArrivalRepository
 from adapters.storage.sql.repositories.readings import SqlReadingRepository
 from adapters.storage.sql.repositories.rollups import SqlRollupRepository
 from adapters.storage.sql.repositories.rules import SqlRuleRepository
@@ -69,7 +69,7 @@ from adapters.storage.sql.repositories.webhooks import SqlWebhookRepository
 from adapters.storage.sql.repository_session import RepositorySession
 from domain.events.ports import TransactionEventDispatcher
 from domain.kernel.caller import ApiKeyCaller, Role, Session
-from domain.kernel.caller_recheck_policy import check_stated_role
+from domain.kernel.caller_recheck_in_transaction import check_stated_role
 from domain.kernel.domain_events import DomainEvent
 from domain.kernel.idempotency import ReplayRollbackError
 
@@ -143,12 +143,12 @@ class SqlTransaction:
     schedules = LazyRepository(SqlScheduleRepository)
     rules = LazyRepository(SqlRuleRepository)
     readings = LazyRepository(SqlReadingRepository)
-    arrivals = LazyRepository(SqlReadingArrivalRepository)
-    partition_states = LazyRepository(SqlPartitionStateRepository)
+    arrivals = LazyRepository(SqlFeedReadingReplayRepository)
+    partition_states = LazyRepository(SqlEngineRestoreRepository)
     due_rollups = LazyRepository(SqlDueRollupRepository)
     rollups = LazyRepository(SqlRollupRepository)
     range_partitions = LazyRepository(SqlRangePartitionRepository)
-    dead_letters = LazyRepository(SqlDeadLetterRepository)
+    dead_letters = LazyRepository(SqlIngestDeadLetterRepository)
     notification_channels = LazyRepository(SqlNotificationChannelRepository)
     notifications = LazyRepository(SqlNotificationOutboxRepository)
     webhooks = LazyRepository(SqlWebhookRepository)

@@ -11,7 +11,7 @@ import hmac
 from domain.accounts.ports import SecretHasher
 from domain.kernel.clock import MINUTE_MS
 from domain.kernel.errors import ValidationFailed
-from domain.kernel.ids import IdGenerator, SessionId
+from domain.kernel.ids import IdAndSecretGenerator, SessionId
 from domain.sign_in.passkeys.model import VerifiedPasskeyChallenge
 
 CHALLENGE_TTL_MS = 5 * MINUTE_MS
@@ -34,7 +34,7 @@ def purpose_of_second_factor(challenge_token_hash: bytes) -> str:
 
 
 class PasskeyChallengeCodec:
-    def __init__(self, *, ids: IdGenerator, digest: SecretHasher) -> None:
+    def __init__(self, *, ids: IdAndSecretGenerator, digest: SecretHasher) -> None:
         self._ids = ids
         self._digest = digest
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 
-from domain.rules.model import RuleFiring, RuleSpec, RuleState, RuleSuppression, RuleTransition
+from domain.rules.model import EngineRule, RuleFiring, RuleState, RuleSuppression, RuleTransition
 from domain.rules.reference_rules import LastMetricValue, evaluate_rule, find_winner, next_deadline_ms, shift_state
 from domain.telemetry.engine.payload_parser import MAX_AHEAD_MS, MessageTime
 from domain.telemetry.engine.reference_result import ReferenceBatchResult
@@ -49,7 +49,7 @@ def _is_later(latest: LastMetricValue | None, report: LastMetricValue, now_ms: i
 class TrackedRule:
     """A rule with its state and its timer."""
 
-    rule: RuleSpec
+    rule: EngineRule
     state: RuleState
     due_ms: int | None = None
 
@@ -102,7 +102,7 @@ class ReferenceDeviceState:
     def evaluate_rules(self, rules: Sequence[TrackedRule], at_ms: int, result: ReferenceBatchResult) -> None:
         """Evaluate these rules at one instant, in firing order."""
         reports = self.last_reports() if rules else {}
-        fired: list[RuleSpec] = []
+        fired: list[EngineRule] = []
         for tracked in rules:
             before, evaluation = tracked.state, evaluate_rule(tracked.rule, tracked.state, reports, at_ms)
             tracked.state = evaluation.state

@@ -15,7 +15,7 @@ from collections.abc import Iterable, Mapping, Sequence
 
 from domain.kernel.clock import MINUTE_MS
 from domain.partitions.device_hash import partition_of
-from domain.rules.model import LatestReading, MetricValue, RuleDryRun, RuleSpec, in_firing_order
+from domain.rules.model import EngineRule, LatestReading, MetricValue, RuleDryRunResult, in_firing_order
 from domain.rules.reference_rules import LastMetricValue, explain_rule, watches_silence
 from domain.rules.telemetry_engine_port import BucketAggregator, Checkpoint, ClockOffset, RawTelemetryBatch, UnpackedReading
 from domain.telemetry import reading_packing
@@ -49,7 +49,7 @@ class ReferenceEngine:
         self._old_stamps: range = range(0)
         """Arrivals of messages that arrived shortly before the service's clock was set forward; it ends at that moment."""
 
-    def set_rules(self, device_no: int, rules: Sequence[RuleSpec]) -> None:
+    def set_rules(self, device_no: int, rules: Sequence[EngineRule]) -> None:
         device = self._get_or_create_device(device_no)
         device.rules = [TrackedRule(rule, rule.state) for rule in in_firing_order(rules)]
         device.reset_timers()
@@ -181,7 +181,7 @@ class ReferenceEngine:
             if metric.latest is not None
         ]
 
-    def dry_run(self, device_no: int, rule: RuleSpec, readings: Mapping[str, MetricValue], at_ms: int) -> RuleDryRun:
+    def dry_run(self, device_no: int, rule: EngineRule, readings: Mapping[str, MetricValue], at_ms: int) -> RuleDryRunResult:
         device = self._devices.get(device_no)
         reports = device.last_reports() if device else {}
         given = {name: LastMetricValue(value, at_ms, at_ms) for name, value in readings.items()}

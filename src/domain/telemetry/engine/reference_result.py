@@ -7,7 +7,14 @@ from dataclasses import dataclass, field
 
 from domain.kernel.clock import HOUR_MS
 from domain.rules.model import RuleFiring, RuleSuppression, RuleTransition
-from domain.rules.telemetry_engine_port import Checkpoint, ClockOffset, MessageFault, NewMetric, TelemetryRow, WatchedReading
+from domain.rules.telemetry_engine_port import (
+    Checkpoint,
+    ClockOffset,
+    MessageFault,
+    NewMetric,
+    ReadingWithSubscribers,
+    TelemetryRow,
+)
 
 
 @dataclass(slots=True)
@@ -24,7 +31,7 @@ class ReferenceBatchResult:
     rule_transitions: list[RuleTransition] = field(default_factory=list)
     rule_firings: list[RuleFiring] = field(default_factory=list)
     rule_suppressions: list[RuleSuppression] = field(default_factory=list)
-    watched_readings: list[WatchedReading] = field(default_factory=list)
+    watched_readings: list[ReadingWithSubscribers] = field(default_factory=list)
     message_count: int = 0
     reading_count: int = 0
     newest_arrivals: dict[int, int] = field(default_factory=dict)

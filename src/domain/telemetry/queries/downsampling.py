@@ -25,7 +25,7 @@ from domain.telemetry.engine.rollup_merging import combine_cells
 from domain.telemetry.model import BucketStatistics
 from domain.telemetry.ports import HasRollups, TelemetryQueryTx
 from domain.telemetry.queries.latest_and_history import DeviceMetricNames
-from domain.telemetry.queries.message_paging import MessageTimeRange
+from domain.telemetry.queries.message_paging import HistoryTimeRange
 from domain.telemetry.queries.reading_history import MergedReadingHistory
 
 PAGE_MESSAGES = 2_000
@@ -41,14 +41,14 @@ class DownsamplingTx(TelemetryQueryTx, HasRollups, Protocol): ...
 @dataclass(slots=True)
 class _AggregationQuery:
     device: Device
-    span: MessageTimeRange
+    span: HistoryTimeRange
     metric_no: int | None
     step_ms: int
     messages_read: int = 0
 
 
 @service
-class DownsamplingService:
+class DownsamplingQueryService:
     uow: UnitOfWork[DownsamplingTx]
     clock: Clock
     engine: TelemetryEngine
@@ -56,7 +56,7 @@ class DownsamplingService:
     stored: MergedReadingHistory = field(default_factory=MergedReadingHistory)
 
     async def query_buckets(
-        self, caller: Caller, device_id: DeviceId, span: MessageTimeRange, *, metric: str | None, step_ms: int, limit: int
+        self, caller: Caller, device_id: DeviceId, span: HistoryTimeRange, *, metric: str | None, step_ms: int, limit: int
     ) -> list[BucketStatistics]:
         """At most `limit` buckets, newest first. An open end means now; an open start follows from `limit`.
 
@@ -80,8 +80,8 @@ class DownsamplingService:
         ]
 
     async def _clip_range(
-        self, tx: DownsamplingTx, device_no: int, span: MessageTimeRange, step_ms: int, count: int
-    ) -> MessageTimeRange:
+        self, tx: DownsamplingTx, device_no: int, span: HistoryTimeRange, step_ms: int, count: int
+    ) -> HistoryTimeRange:
         """The last `count` buckets of the range that can contain readings."""
         until_ms = min(span.until_ms, self.clock.now_ms() + DAY_MS)
         if until_ms == span.until_ms and span.since_ms > 0:
@@ -91,7 +91,7 @@ class DownsamplingService:
         ends += [(hour + 1) * HOUR_MS for hour, _ in hours]
         until_ms = min(until_ms, max(ends, default=until_ms))
         first_ms = (until_ms - 1) // step_ms * step_ms - (count - 1) * step_ms
-        return MessageTimeRange(max(span.since_ms, first_ms, 0), until_ms)
+        return HistoryTimeRange(max(span.since_ms, first_ms, 0), until_ms)
 
     async def _aggregate(self, tx: DownsamplingTx, query: _AggregationQuery) -> list[AggregateCell]:
         since_ms, until_ms = query.span.since_ms, query.span.until_ms
@@ -100,9 +100,9 @@ class DownsamplingService:
         first, end = -(-since_ms // HOUR_MS), until_ms // HOUR_MS
         if first >= end:
             return combine_cells(await self._aggregate_readings(tx, query, query.span, HOUR_MS), query.step_ms)
-        cells = await self._aggregate_readings(tx, query, MessageTimeRange(end * HOUR_MS, until_ms), HOUR_MS)
+        cells = await self._aggregate_readings(tx, query, HistoryTimeRange(end * HOUR_MS, until_ms), HOUR_MS)
         cells += await self._aggregate_whole_hours(tx, query, first, end)
-        cells += await self._aggregate_readings(tx, query, MessageTimeRange(since_ms, first * HOUR_MS), HOUR_MS)
+        cells += await self._aggregate_readings(tx, query, HistoryTimeRange(since_ms, first * HOUR_MS), HOUR_MS)
         return combine_cells(cells, query.step_ms)
 
     async def _aggregate_whole_hours(
@@ -112,7 +112,7 @@ class DownsamplingService:
         due = await tx.due_rollups.list_hours(query.device.device_no, first, end)
         cells: list[AggregateCell] = []
         for hour in due:
-            cells += await self._aggregate_readings(tx, query, MessageTimeRange(hour * HOUR_MS, (hour + 1) * HOUR_MS), HOUR_MS)
+            cells += await self._aggregate_readings(tx, query, HistoryTimeRange(hour * HOUR_MS, (hour + 1) * HOUR_MS), HOUR_MS)
         readings_only, before = frozenset(due), end
         while True:
             rows = await tx.rollups.list_between(query.device.device_no, first, before, PAGE_HOURS)
@@ -124,7 +124,7 @@ class DownsamplingService:
             before = rows[-1][0]
 
     async def _aggregate_readings(
-        self, tx: DownsamplingTx, query: _AggregationQuery, span: MessageTimeRange, step_ms: int
+        self, tx: DownsamplingTx, query: _AggregationQuery, span: HistoryTimeRange, step_ms: int
     ) -> list[AggregateCell]:
         """Cells computed from the readings."""
         aggregator = self.engine.create_aggregator(step_ms, query.metric_no)

@@ -19,8 +19,8 @@ from domain.kernel.ids import DeviceId
 from domain.kernel.service_class import service
 from domain.kernel.unit_of_work import UnitOfWork
 from domain.rules.telemetry_engine_port import TelemetryEngine
+from domain.telemetry.feed_reading_replay_ports import LATE_AFTER_MS, HasReadingArrivals, ReadingRange
 from domain.telemetry.ports import MAX_TIME_MS, HasReadings, PackedRow
-from domain.telemetry.reading_arrival_ports import LATE_AFTER_MS, HasReadingArrivals, ReadingRange
 from domain.telemetry.reading_events import reading_event
 
 MAX_READINGS = 10_000
@@ -30,11 +30,11 @@ RANGES_PER_COUNT = 50
 """A count reads at most this many times MAX_READINGS index entries."""
 
 
-class MissedReadingsTx(HasReadingArrivals, HasDevices, HasReadings, Protocol): ...
+class FeedReadingReplayTx(HasReadingArrivals, HasDevices, HasReadings, Protocol): ...
 
 
 @dataclass(frozen=True, slots=True)
-class MissedReadingsReplay:
+class FeedReadingReplayPlan:
     """What to send: pages of ranges. Readings stored before `store_time_s` are in it, or the client has them."""
 
     store_time_s: int
@@ -47,7 +47,7 @@ class FeedReadingReplayService:
     """`overlap_s`: by how much a batch may be stored later than others that have the same store time, because several
     instances store batches at the same time. `moved_before_ms`: older readings may be in another store."""
 
-    uow: UnitOfWork[MissedReadingsTx]
+    uow: UnitOfWork[FeedReadingReplayTx]
     engine: TelemetryEngine
     overlap_s: int = 0
     moved_before_ms: Callable[[], int] = lambda: -MAX_TIME_MS
@@ -57,7 +57,7 @@ class FeedReadingReplayService:
         async with self.uow.read() as tx:
             return await tx.arrivals.store_time()
 
-    async def find(self, wanted: FeedFilter, allowed: Collection[DeviceId] | None, since_s: int) -> MissedReadingsReplay | None:
+    async def find(self, wanted: FeedFilter, allowed: Collection[DeviceId] | None, since_s: int) -> FeedReadingReplayPlan | None:
         """The messages stored since the store time `since_s`, of the devices that the client may see (`allowed` None: all).
 
         None if there are more than MAX_READINGS of them, if some may be in another store, or if `since_s` is too old, or of
@@ -71,9 +71,9 @@ class FeedReadingReplayService:
             if any(from_ms < self.moved_before_ms() for _, from_ms, _ in ranges):
                 return None
             counted = await _count_messages(tx, ranges)
-        return None if counted is None else MissedReadingsReplay(store_time_s, devices, _to_pages(counted))
+        return None if counted is None else FeedReadingReplayPlan(store_time_s, devices, _to_pages(counted))
 
-    async def is_too_long(self, replay: MissedReadingsReplay) -> bool:
+    async def is_too_long(self, replay: FeedReadingReplayPlan) -> bool:
         """Whether it has more than MAX_READINGS; a message may have many."""
         counted = 0
         async for rows in self._list_messages(replay):
@@ -82,19 +82,19 @@ class FeedReadingReplayService:
                 return True
         return False
 
-    async def list_events(self, replay: MissedReadingsReplay) -> AsyncIterator[Sequence[Event]]:
+    async def list_events(self, replay: FeedReadingReplayPlan) -> AsyncIterator[Sequence[Event]]:
         """The readings as events, some at a time, device by device, oldest first."""
         async for rows in self._list_messages(replay):
             yield await self._to_events(replay, rows)
 
-    async def _list_messages(self, replay: MissedReadingsReplay) -> AsyncIterator[Sequence[PackedRow]]:
+    async def _list_messages(self, replay: FeedReadingReplayPlan) -> AsyncIterator[Sequence[PackedRow]]:
         for page in replay.pages:
             async with self.uow.read() as tx:
                 rows = await tx.arrivals.list_messages(page)
             for first in range(0, len(rows), PAGE_MESSAGES):
                 yield rows[first : first + PAGE_MESSAGES]
 
-    async def _to_events(self, replay: MissedReadingsReplay, rows: Sequence[PackedRow]) -> Sequence[Event]:
+    async def _to_events(self, replay: FeedReadingReplayPlan, rows: Sequence[PackedRow]) -> Sequence[Event]:
         by_device: dict[int, list[tuple[int, bytes]]] = {}
         for device_no, at_ms, _, packed in rows:
             by_device.setdefault(device_no, []).append((at_ms, packed))

@@ -18,7 +18,7 @@ from domain.rules.model import LatestReading
 from domain.rules.telemetry_engine_port import TelemetryEngine, UnpackedReading
 from domain.telemetry.model import Reading
 from domain.telemetry.ports import MAX_TIME_MS, MessageKey, TelemetryQueryTx
-from domain.telemetry.queries.message_paging import MessageTimeRange, read_page
+from domain.telemetry.queries.message_paging import HistoryTimeRange, read_page
 from domain.telemetry.queries.reading_history import MergedReadingHistory
 from domain.telemetry.reading_packing import value_columns
 
@@ -98,7 +98,7 @@ class TelemetryQueryService:
             after_ms, packed = checkpoint
             with suppress(ValueError):  # unreadable: a restart skips it too
                 engine.restore(number, packed, now_ms)
-        span, after = MessageTimeRange(after_ms + 1, MAX_TIME_MS), None
+        span, after = HistoryTimeRange(after_ms + 1, MAX_TIME_MS), None
         while True:
             rows, after = await read_page(tx, number, span, PAGE_MESSAGES, after, newest_first=False)
             for at_ms, packed in rows:
@@ -110,7 +110,7 @@ class TelemetryQueryService:
         return [replace(each, unit=units.get(each.metric)) for each in engine.latest(number)]
 
     async def history(
-        self, caller: Caller, device_id: DeviceId, span: MessageTimeRange, *, metric: str | None, limit: int
+        self, caller: Caller, device_id: DeviceId, span: HistoryTimeRange, *, metric: str | None, limit: int
     ) -> list[Reading]:
         """At most `limit` readings, newest first. Raises NotFound, PermissionDenied."""
         found: list[Reading] = []
@@ -129,7 +129,7 @@ class TelemetryQueryService:
         return found[:limit]
 
     async def export(
-        self, caller: Caller, device_id: DeviceId, span: MessageTimeRange, *, metric: str | None
+        self, caller: Caller, device_id: DeviceId, span: HistoryTimeRange, *, metric: str | None
     ) -> AsyncIterator[list[Reading]]:
         """Readings, oldest first, a page of messages at a time. Each page is a short read of its own, so an export blocks nobody.
 

@@ -14,7 +14,7 @@ PackedRows = list[tuple[int, bytes]]
 
 
 @dataclass(frozen=True, slots=True)
-class MessageTimeRange:
+class HistoryTimeRange:
     """since ≤ time < until, Unix ms."""
 
     since_ms: int
@@ -22,7 +22,7 @@ class MessageTimeRange:
 
 
 async def read_page(
-    tx: HasReadings, device_no: int, span: MessageTimeRange, size: int, after: MessageKey | None, *, newest_first: bool = True
+    tx: HasReadings, device_no: int, span: HistoryTimeRange, size: int, after: MessageKey | None, *, newest_first: bool = True
 ) -> tuple[PackedRows, MessageKey | None]:
     """The rows, and the key after which the next page starts; None after the last page."""
     found = await tx.readings.list_page(device_no, span.since_ms, span.until_ms, size, after, newest_first=newest_first)

@@ -11,9 +11,9 @@ from dataclasses import dataclass
 
 from domain.devices.model import Device
 from domain.kernel.clock import HOUR_MS, Clock
-from domain.telemetry.old_reading_store import ArchivedMessage, OldReadingStore, number_of_unnamed, oldest_kept_ms
+from domain.telemetry.old_reading_store import ArchivedMessageReadings, ReadingArchiveStore, number_of_unnamed, oldest_kept_ms
 from domain.telemetry.ports import HasReadings, MessageKey
-from domain.telemetry.queries.message_paging import MessageTimeRange, PackedRows
+from domain.telemetry.queries.message_paging import HistoryTimeRange, PackedRows
 from domain.telemetry.reading_packing import pack_readings
 
 KeyedRow = tuple[int, int, bytes]
@@ -21,8 +21,8 @@ KeyedRow = tuple[int, int, bytes]
 
 
 @dataclass(frozen=True, slots=True)
-class ReadingArchive:
-    store: OldReadingStore
+class ReadingArchiveWithCutoff:
+    store: ReadingArchiveStore
     clock: Clock
     database_days: int
     """Days that the database keeps."""
@@ -33,7 +33,7 @@ class ReadingArchive:
 
 
 class MergedReadingHistory:
-    def __init__(self, older: ReadingArchive | None = None) -> None:
+    def __init__(self, older: ReadingArchiveWithCutoff | None = None) -> None:
         """Without `older`, the database has all readings."""
         self._older = older
 
@@ -41,7 +41,7 @@ class MergedReadingHistory:
         self,
         tx: HasReadings,
         device: Device,
-        span: MessageTimeRange,
+        span: HistoryTimeRange,
         size: int,
         after: MessageKey | None,
         *,
@@ -63,7 +63,7 @@ class MergedReadingHistory:
         return _page(await _merge(tx, device, found, older, newest_first=newest_first), size)
 
     async def iterate_pages(
-        self, tx: HasReadings, device: Device, span: MessageTimeRange, size: int
+        self, tx: HasReadings, device: Device, span: HistoryTimeRange, size: int
     ) -> AsyncIterator[PackedRows]:
         """Yield all pages, newest first, in the snapshot of the transaction. Raises Unavailable."""
         after: MessageKey | None = None
@@ -75,7 +75,7 @@ class MergedReadingHistory:
                 return
 
 
-def _has_older(span: MessageTimeRange, end_ms: int, after: MessageKey | None) -> bool:
+def _has_older(span: HistoryTimeRange, end_ms: int, after: MessageKey | None) -> bool:
     """Whether the range has times before `end_ms`, after the key `after` if there is one."""
     return span.since_ms < end_ms and (after is None or after[0] < end_ms)
 
@@ -86,7 +86,7 @@ def _page(found: Sequence[KeyedRow], size: int) -> tuple[PackedRows, MessageKey 
 
 
 async def _merge(
-    tx: HasReadings, device: Device, found: Sequence[KeyedRow], older: Sequence[ArchivedMessage], *, newest_first: bool
+    tx: HasReadings, device: Device, found: Sequence[KeyedRow], older: Sequence[ArchivedMessageReadings], *, newest_first: bool
 ) -> list[KeyedRow]:
     numbers = {name: number for number, name, _ in await tx.readings.list_device_metrics(device.device_no)} if older else {}
     rows = {(message.at_ms, message.digest): _to_packed(message, numbers) for message in older}
@@ -94,7 +94,7 @@ async def _merge(
     return [(*key, rows[key]) for key in sorted(rows, reverse=newest_first)]
 
 
-def _to_packed(message: ArchivedMessage, numbers: Mapping[str, int]) -> bytes:
+def _to_packed(message: ArchivedMessageReadings, numbers: Mapping[str, int]) -> bytes:
     """Without metrics that the database does not know: it was restored from a backup of an earlier time."""
     readings = ((numbers.get(name) or number_of_unnamed(name), value) for name, value in message.readings)
     return pack_readings(((number, value) for number, value in readings if number), message.ahead_ms)

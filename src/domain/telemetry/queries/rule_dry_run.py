@@ -18,13 +18,13 @@ from domain.kernel.errors import ValidationFailed
 from domain.kernel.ids import DeviceId, RuleId
 from domain.kernel.service_class import service
 from domain.kernel.unit_of_work import UnitOfWork
-from domain.rules.model import MetricValue, Rule, RuleDryRun, RuleSpec, RuleState
+from domain.rules.model import EngineRule, MetricValue, Rule, RuleDryRunResult, RuleState
 from domain.rules.policy import check_metrics_known
 from domain.rules.service import get_rule
 from domain.rules.storage_ports import HasRules
 from domain.rules.telemetry_engine_port import RawTelemetryBatch, TelemetryEngine, UnpackedReading
 from domain.telemetry.ports import MessageKey, TelemetryQueryTx
-from domain.telemetry.queries.message_paging import MessageTimeRange
+from domain.telemetry.queries.message_paging import HistoryTimeRange
 from domain.telemetry.queries.reading_history import MergedReadingHistory
 
 MAX_MESSAGES = 100_000
@@ -37,7 +37,7 @@ TelemetryMessages = list[tuple[int, int, bytes]]
 class RuleDryRunTx(TelemetryQueryTx, HasRules, Protocol): ...
 
 
-class DevicePayloadEncoder(Protocol):
+class TelemetryPayloadEncoder(Protocol):
     """Encodes the readings of one instant as a native telemetry payload."""
 
     def __call__(self, at_ms: int, values: Mapping[str, MetricValue]) -> bytes: ...
@@ -50,7 +50,7 @@ class HistoryDryRun:
     fired_ms: tuple[int, ...]
     message_count: int
     is_complete: bool
-    final_evaluation: RuleDryRun
+    final_evaluation: RuleDryRunResult
 
 
 @service
@@ -60,19 +60,19 @@ class RuleDryRunService:
     engine: TelemetryEngine
     create_engine: Callable[[], TelemetryEngine]
     make_batch: Callable[[TelemetryMessages], RawTelemetryBatch]
-    encode: DevicePayloadEncoder
+    encode: TelemetryPayloadEncoder
     stored: MergedReadingHistory = field(default_factory=MergedReadingHistory)
 
     async def run_on_readings(
         self, caller: Session, device_id: DeviceId, rule_id: RuleId, readings: Mapping[str, MetricValue]
-    ) -> RuleDryRun:
+    ) -> RuleDryRunResult:
         async with self.uow.read() as tx:
             device = await get_device(tx, caller.account_id, device_id)
             rule = await get_rule(tx, device_id, rule_id)
         return self.engine.dry_run(device.device_no, rule.to_spec(), readings, self.clock.now_ms())
 
     async def run_on_history(
-        self, caller: Session, device_id: DeviceId, rule_id: RuleId, span: MessageTimeRange
+        self, caller: Session, device_id: DeviceId, rule_id: RuleId, span: HistoryTimeRange
     ) -> HistoryDryRun:
         _check_span(span)
         async with self.uow.read() as tx:
@@ -81,7 +81,7 @@ class RuleDryRunService:
         return await self._run(device, _enabled_spec(rule), span)
 
     async def run_draft_on_history(
-        self, caller: Session, device_id: DeviceId, spec: RuleSpec, span: MessageTimeRange
+        self, caller: Session, device_id: DeviceId, spec: EngineRule, span: HistoryTimeRange
     ) -> HistoryDryRun:
         """The same for a rule that is not saved. Raises ValidationFailed for a metric that the device has never reported."""
         _check_span(span)
@@ -91,7 +91,7 @@ class RuleDryRunService:
         check_metrics_known(known, spec.conditions, spec.clear_conditions)
         return await self._run(device, spec, span)
 
-    async def _run(self, device: Device, spec: RuleSpec, span: MessageTimeRange) -> HistoryDryRun:
+    async def _run(self, device: Device, spec: EngineRule, span: HistoryTimeRange) -> HistoryDryRun:
         async with self.uow.read() as tx:
             names = {number: name for number, name, _ in await tx.readings.list_device_metrics(device.device_no)}
         engine = self.create_engine()
@@ -102,7 +102,7 @@ class RuleDryRunService:
         evaluation = engine.dry_run(device.device_no, spec, {}, span.until_ms if complete else run.last_message_ms)
         return HistoryDryRun(tuple(run.fired_ms[:MAX_FIRINGS]), run.message_count, complete, evaluation)
 
-    async def _replay_history(self, run: _HistoryReplay, device: Device, span: MessageTimeRange) -> bool:
+    async def _replay_history(self, run: _HistoryReplay, device: Device, span: HistoryTimeRange) -> bool:
         """Replay stored messages; each page is a short read of its own. Returns whether the whole range was replayed."""
         after: MessageKey | None = None
         while run.message_count < MAX_MESSAGES and len(run.fired_ms) < MAX_FIRINGS:
@@ -122,7 +122,7 @@ class _HistoryReplay:
         self,
         engine: TelemetryEngine,
         make_batch: Callable[[TelemetryMessages], RawTelemetryBatch],
-        encode: DevicePayloadEncoder,
+        encode: TelemetryPayloadEncoder,
         device_no: int,
         names: Mapping[int, str],
     ) -> None:
@@ -157,12 +157,12 @@ class _HistoryReplay:
                 return  # the engine made no progress: avoid an endless loop
 
 
-def _check_span(span: MessageTimeRange) -> None:
+def _check_span(span: HistoryTimeRange) -> None:
     if span.since_ms >= span.until_ms:
         raise ValidationFailed.for_field("from", "must be before `to` (both Unix milliseconds).")
 
 
-def _enabled_spec(rule: Rule) -> RuleSpec:
+def _enabled_spec(rule: Rule) -> EngineRule:
     return replace(rule.to_spec(), enabled=True, state=RuleState())
 
 

@@ -6,7 +6,7 @@ from typing import Annotated, Any
 
 from pydantic import Field
 
-from adapters.http.core.schemas import IdText, OkResponse, QueryParameters, Remark, RequestBody, ResponseModel, Timestamp
+from adapters.http.core.schemas import IdText, OkResponse, QueryParametersModel, Remark, RequestBody, ResponseModel, Timestamp
 from domain.approvals.model import Approval, ApprovalStatus
 from domain.approvals.service import LIST_LIMIT
 from domain.kernel.ids import ApprovalId
@@ -40,7 +40,7 @@ class ApproveResponse(OkResponse):
     execution_id: str
 
 
-class ApprovalsQuery(QueryParameters):
+class ApprovalsQuery(QueryParametersModel):
     status: ApprovalStatus | None = None
     limit: Annotated[int, Field(ge=1, le=LIST_LIMIT)] = LIST_LIMIT
     before: IdText[ApprovalId] | None = Field(

@@ -8,8 +8,8 @@ from adapters.http.core.error_responses import rate_limit_headers
 from adapters.http.core.operation import ApiBlueprint
 from adapters.http.core.request_handling import HandlerResult
 from domain.commands.command_definitions import CommandDefinitionService
-from domain.commands.command_submission import CommandSubmission, CommandSubmissionService
-from domain.commands.device_and_execution_queries import DeviceQueryService
+from domain.commands.command_submission import CommandSubmissionResult, CommandSubmissionService
+from domain.commands.device_and_execution_queries import DeviceAndExecutionQueryService
 from domain.commands.submitted_command_waiter import SubmittedCommandWaiter
 from domain.grants.rate_limit import RATE_WINDOW_S
 from domain.kernel.cursors import EXECUTIONS, decode_cursor, encode_cursor
@@ -31,7 +31,7 @@ def commands_blueprint(
     commands: CommandSubmissionService,
     waiter: SubmittedCommandWaiter,
     definitions: CommandDefinitionService,
-    control: DeviceQueryService,
+    control: DeviceAndExecutionQueryService,
 ) -> ApiBlueprint:
     bp = ApiBlueprint("commands", "Commands")
     _add_send_routes(bp, commands, waiter)
@@ -129,7 +129,7 @@ def _add_definition_routes(bp: ApiBlueprint, definitions: CommandDefinitionServi
         await definitions.delete(current_session(), device_id, command_id)
 
 
-def _add_execution_routes(bp: ApiBlueprint, control: DeviceQueryService) -> None:
+def _add_execution_routes(bp: ApiBlueprint, control: DeviceAndExecutionQueryService) -> None:
     @bp.operation("GET /devices/<device_id>/executions", AllowedCallers.KEY, "List command executions", errors=READ_ERRORS)
     async def list_executions(device_id: DeviceId, query: schema.CommandExecutionsQuery) -> schema.ExecutionPageResponse:
         """Newest first. Pass `cursor` to get the next page."""
@@ -150,7 +150,7 @@ def _add_execution_routes(bp: ApiBlueprint, control: DeviceQueryService) -> None
         return schema.ExecutionResponse.of(found)
 
 
-def _submission_response(submitted: CommandSubmission, *, with_result: bool = False) -> SendResponse:
+def _submission_response(submitted: CommandSubmissionResult, *, with_result: bool = False) -> SendResponse:
     quota = submitted.quota
     headers = {} if quota is None else rate_limit_headers(quota.limit, RATE_WINDOW_S, quota.remaining, quota.reset_s)
     if submitted.approval is not None:

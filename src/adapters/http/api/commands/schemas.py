@@ -13,7 +13,7 @@ from adapters.http.core.schemas import (
     OkResponse,
     OneLine,
     PatchBody,
-    QueryParameters,
+    QueryParametersModel,
     Remark,
     RequestBody,
     ResponseModel,
@@ -117,7 +117,7 @@ class CommandDefinitionResponse(ResponseModel):
     requires_approval: bool
 
 
-class CommandExecutionsQuery(QueryParameters):
+class CommandExecutionsQuery(QueryParametersModel):
     limit: int = Field(default=50, ge=1, le=200)
     cursor: str | None = Field(default=None, max_length=64)
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pydantic import Field
 
-from adapters.http.core.schemas import QueryParameters, ResponseModel
+from adapters.http.core.schemas import QueryParametersModel, ResponseModel
 from domain.devices.firmware_config import PASSWORD_PLACEHOLDER, FirmwareConfigFormat
 from domain.devices.firmware_project import (
     WIFI_NAME_PLACEHOLDER,
@@ -39,7 +39,7 @@ class FirmwareProjectResponse(ResponseModel):
         return cls.of(project, format=project.config_format, placeholders=placeholders)
 
 
-class DeviceConfigQuery(QueryParameters):
+class DeviceConfigQuery(QueryParametersModel):
     format: FirmwareConfigFormat | None = Field(default=None, description="Omitted: the format that the device's firmware reads.")
 
 

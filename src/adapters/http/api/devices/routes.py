@@ -10,7 +10,7 @@ from adapters.http.core.operation import ApiBlueprint
 from adapters.http.core.paging import next_link
 from adapters.http.core.request_handling import HandlerResult
 from adapters.http.core.schemas import OkResponse
-from domain.commands.device_and_execution_queries import DeviceQueryService
+from domain.commands.device_and_execution_queries import DeviceAndExecutionQueryService
 from domain.devices.service import DeviceService
 from domain.kernel.errors import VersionMismatch
 from domain.kernel.ids import DeviceId
@@ -18,7 +18,7 @@ from domain.kernel.ids import DeviceId
 WRITE_ERRORS = {403: "ROLE_REQUIRED", 409: "CONFLICT"}
 
 
-def devices_blueprint(devices: DeviceService, control: DeviceQueryService) -> ApiBlueprint:
+def devices_blueprint(devices: DeviceService, control: DeviceAndExecutionQueryService) -> ApiBlueprint:
     bp = ApiBlueprint("devices", "Devices")
 
     @bp.operation("GET /devices", AllowedCallers.KEY, "List devices", errors={404: "NOT_FOUND"}, paged=True)

@@ -14,7 +14,7 @@ from adapters.http.core.schemas import (
     OkResponse,
     OneLine,
     PatchBody,
-    QueryParameters,
+    QueryParametersModel,
     RequestBody,
     ResponseModel,
     Timestamp,
@@ -92,7 +92,7 @@ class DeviceUpdateRequest(PatchBody):
         return given
 
 
-class DevicesQuery(QueryParameters):
+class DevicesQuery(QueryParametersModel):
     project_id: IdText[ProjectId] | None = None
     external_id: ExternalId | None = Field(default=None, description="Only the device with this `externalId`.")
     search: Annotated[str, Field(max_length=128)] | None = Field(

@@ -12,14 +12,14 @@ from adapters.http.core.caller_authentication import AllowedCallers, current_ses
 from adapters.http.core.operation import ApiBlueprint
 from adapters.http.core.paging import next_link
 from adapters.http.core.request_handling import HandlerResult
-from domain.audit.export import AuditExporter
+from domain.audit.export import AuditExportGenerator
 from domain.events.service import EventService
 from domain.kernel.caller import Role, require_role
 
 _LINES_PER_CHUNK = 100
 
 
-def events_blueprint(events: EventService, exporter: AuditExporter) -> ApiBlueprint:
+def events_blueprint(events: EventService, exporter: AuditExportGenerator) -> ApiBlueprint:
     bp = ApiBlueprint("events", "Events")
 
     @bp.operation("GET /events", AllowedCallers.SESSION, "List events")

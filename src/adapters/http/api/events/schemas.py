@@ -6,8 +6,8 @@ from typing import Annotated
 
 from pydantic import Field
 
-from adapters.http.core.schemas import IdText, InstantMs, QueryParameters, ResponseModel
-from domain.audit.export_selection import AuditSelection
+from adapters.http.core.schemas import IdText, InstantMs, QueryParametersModel, ResponseModel
+from domain.audit.export_by_time_or_command_story import AuditSelection
 from domain.events.model import EventSearch
 from domain.events.service import DEFAULT_LIMIT, MAX_LIMIT, EventView
 from domain.kernel.domain_events import EventKind
@@ -15,7 +15,7 @@ from domain.kernel.domain_events import EventKind
 PageLimit = Annotated[int, Field(ge=1, le=MAX_LIMIT)]
 
 
-class EventsQuery(QueryParameters):
+class EventsQuery(QueryParametersModel):
     limit: PageLimit = DEFAULT_LIMIT
     cursor: str | None = Field(default=None, max_length=128, description="The `cursor` of the previous page.")
     type: EventKind | None = Field(default=None, description="Only events of this type. `telemetry` reads the telemetry history.")
@@ -33,7 +33,7 @@ class EventsQuery(QueryParameters):
         return EventSearch(self.since, self.until, self.source, self.text)
 
 
-class EventsExportQuery(QueryParameters):
+class EventsExportQuery(QueryParametersModel):
     since: InstantMs | None = Field(default=None, description="Only records at or after this time.")
     until: InstantMs | None = Field(default=None, description="Only records before this time.")
     command_id: IdText[str] | None = Field(
@@ -47,7 +47,7 @@ class EventsExportQuery(QueryParameters):
         return AuditSelection(self.since, self.until, self.command_id)
 
 
-class DeviceEventsQuery(QueryParameters):
+class DeviceEventsQuery(QueryParametersModel):
     limit: PageLimit = DEFAULT_LIMIT
     before: Annotated[int, Field(ge=0, le=2**52)] | None = Field(default=None, description="Unix milliseconds, exclusive.")
     cursor: str | None = Field(default=None, max_length=128, description="The next page. The `Link` header carries it.")

@@ -19,7 +19,7 @@ from adapters.http.api.grants.schemas import GrantBody
 from adapters.http.api.rules.schemas import DeviceMetricNames, RuleCreateRequest
 from adapters.http.api.schedules.schemas import ScheduleCreateRequest
 from adapters.http.api.webhooks.schemas import FORMAT, EventTypes, Url
-from adapters.http.core.schemas import DisplayName, EnumValue, IdText, QueryParameters, RequestBody
+from adapters.http.core.schemas import DisplayName, EnumValue, IdText, QueryParametersModel, RequestBody
 from domain.devices.bulk_registration import BulkCredentials
 from domain.devices.group_ports import MAX_GROUP_DEVICES
 from domain.devices.model import FirmwareProfile
@@ -126,7 +126,7 @@ class FleetApplyRequest(RequestBody):
     )
 
 
-class FleetExportQuery(QueryParameters):
+class FleetExportQuery(QueryParametersModel):
     project: Annotated[str, Field(min_length=1, max_length=64)] | None = Field(
         default=None, description="The name of a project: only its devices and groups, and the grants on them."
     )

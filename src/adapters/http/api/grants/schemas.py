@@ -9,7 +9,15 @@ from typing import Annotated, Any, Literal
 from pydantic import Field
 
 from adapters.http.core.request_parsing import parse_timestamp
-from adapters.http.core.schemas import EnumValue, PatchBody, QueryParameters, RequestBody, ResponseModel, Timestamp, TimestampText
+from adapters.http.core.schemas import (
+    EnumValue,
+    PatchBody,
+    QueryParametersModel,
+    RequestBody,
+    ResponseModel,
+    Timestamp,
+    TimestampText,
+)
 from domain.grants.access_explanation import AccessExplanation, GrantCheckResult
 from domain.grants.grant_input import MAX_COMMANDS, MAX_RATE_PER_MINUTE, GrantInput, NewGrantInput
 from domain.grants.grant_service import GrantListItem
@@ -163,7 +171,7 @@ class GrantUpdatedWithWarningsResponse(GrantUpdatedResponse):
     details: list[GrantWarningResponse]
 
 
-class AccessExplanationQuery(QueryParameters):
+class AccessExplanationQuery(QueryParametersModel):
     """At most one of `apiKeyId` and `membershipId`; without both, the caller. Without `cmd`, read access is explained. An API key
     asks for itself only."""
 

@@ -10,7 +10,7 @@ from pydantic import Field
 from adapters.http.api.devices.schemas import DescriptionText
 from adapters.http.core.paging import PageQuery
 from adapters.http.core.schemas import DisplayName, IdText, PatchBody, Remark, RequestBody, ResponseModel, Timestamp
-from domain.commands.command_submission import CommandSubmission
+from domain.commands.command_submission import CommandSubmissionResult
 from domain.devices.group_ports import MAX_GROUP_DEVICES
 from domain.groups.bulk_actions import GroupActionReport, GroupCommandInput, GroupDeviceOutcome
 from domain.groups.service import GroupWithMembers
@@ -124,8 +124,8 @@ class MemberCommandResponse(MemberOutcomeResponse):
     approval_id: str | None
 
     @classmethod
-    def from_submission(cls, outcome: GroupDeviceOutcome[CommandSubmission], *, is_preview: bool) -> MemberCommandResponse:
-        result = outcome.result or CommandSubmission()
+    def from_submission(cls, outcome: GroupDeviceOutcome[CommandSubmissionResult], *, is_preview: bool) -> MemberCommandResponse:
+        result = outcome.result or CommandSubmissionResult()
         waits = result.approval is not None
         kind = MemberOutcomeKind.WAITS_FOR_APPROVAL if waits else MemberOutcomeKind.QUEUED
         execution_id = None if is_preview or result.execution is None else result.execution.execution_id
@@ -146,7 +146,7 @@ class GroupCommandResponse(ResponseModel):
     devices: list[MemberCommandResponse]
 
     @classmethod
-    def from_domain(cls, report: GroupActionReport[CommandSubmission], *, is_preview: bool = False) -> GroupCommandResponse:
+    def from_domain(cls, report: GroupActionReport[CommandSubmissionResult], *, is_preview: bool = False) -> GroupCommandResponse:
         devices = [MemberCommandResponse.from_submission(each, is_preview=is_preview) for each in report.outcomes]
         counts = {kind: sum(each.outcome is kind for each in devices) for kind in MemberOutcomeKind}
         return cls(

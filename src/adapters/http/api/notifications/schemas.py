@@ -26,7 +26,7 @@ from domain.notifications.model import (
     NotificationSettings,
     NotificationTopic,
 )
-from domain.notifications.notification_settings import NotificationSettingsWithMail
+from domain.notifications.notification_settings_service import NotificationSettingsWithMailChoice
 
 
 def _check_timezone(name: str) -> str:
@@ -59,7 +59,7 @@ class NotificationSettingsRequest(RequestBody):
         default="en", description="The language of the messages; English for a language without translated texts."
     )
 
-    def to_settings(self) -> NotificationSettingsWithMail:
+    def to_settings(self) -> NotificationSettingsWithMailChoice:
         if (self.quiet_from_minute is None) != (self.quiet_to_minute is None):
             raise ValidationFailed.for_field("quietToMinute", "and quietFromMinute go together: set both or neither.")
         settings = self.to_domain(
@@ -68,7 +68,7 @@ class NotificationSettingsRequest(RequestBody):
             account_id=AccountId(""),
             topics=tuple(dict.fromkeys(self.topics)),
         )
-        return NotificationSettingsWithMail(settings, self.mail)
+        return NotificationSettingsWithMailChoice(settings, self.mail)
 
 
 class NotificationSettingsResponse(ResponseModel):
@@ -81,7 +81,7 @@ class NotificationSettingsResponse(ResponseModel):
     language: str
 
     @classmethod
-    def from_domain(cls, own: NotificationSettingsWithMail) -> NotificationSettingsResponse:
+    def from_domain(cls, own: NotificationSettingsWithMailChoice) -> NotificationSettingsResponse:
         return cls.of(own.settings, own)
 
 

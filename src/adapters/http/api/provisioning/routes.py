@@ -9,7 +9,7 @@ from adapters.http.core.paging import PageQuery, list_response, page_response
 from adapters.http.core.request_handling import HandlerResult
 from domain.kernel.ids import ClaimId, ProvisioningCodeId
 from domain.provisioning.claiming import ProvisioningClaimInput, ProvisioningClaimService
-from domain.provisioning.codes_and_claim_decisions import ProvisioningAdminService
+from domain.provisioning.code_and_claim_admin_service import ProvisioningCodeAndClaimAdminService
 from domain.provisioning.model import ClaimStatus
 from domain.provisioning.policy import POLL_AFTER_S
 
@@ -17,7 +17,7 @@ TAG = "Provisioning"
 DECISION_ERRORS = {403: "ROLE_REQUIRED", 409: "ALREADY_CLAIMED"}
 
 
-def provisioning_blueprint(codes: ProvisioningAdminService, claims: ProvisioningClaimService) -> ApiBlueprint:
+def provisioning_blueprint(codes: ProvisioningCodeAndClaimAdminService, claims: ProvisioningClaimService) -> ApiBlueprint:
     bp = ApiBlueprint("provisioning", TAG)
 
     @bp.operation("GET /provisioning-codes", AllowedCallers.SESSION, "List provisioning codes", paged=True)

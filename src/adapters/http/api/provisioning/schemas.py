@@ -12,7 +12,7 @@ from adapters.http.core.schemas import (
     DisplayName,
     EnumValue,
     IdText,
-    QueryParameters,
+    QueryParametersModel,
     RequestBody,
     ResponseModel,
     Timestamp,
@@ -21,7 +21,7 @@ from adapters.http.core.schemas import (
 from domain.devices.credential_issuer import RevealedCredentials
 from domain.devices.model import FirmwareProfile
 from domain.kernel.ids import ClaimId, DeviceTypeId, ProjectId
-from domain.provisioning.codes_and_claim_decisions import ProvisioningCodeInput
+from domain.provisioning.code_and_claim_admin_service import ProvisioningCodeInput
 from domain.provisioning.model import ClaimStatus
 from domain.provisioning.policy import MAX_CODE_DEVICES
 
@@ -72,7 +72,7 @@ class ProvisioningCodeCreatedResponse(ProvisioningCodeResponse):
     code: str = Field(description="Shown only in this response.", json_schema_extra={"format": "password"})
 
 
-class DeviceClaimsQuery(QueryParameters):
+class DeviceClaimsQuery(QueryParametersModel):
     status: ClaimStatus | None = None
     limit: Annotated[int, Field(ge=1, le=200)] = 50
     before: IdText[ClaimId] | None = Field(default=None, description="The id of a claim: only those older than it.")

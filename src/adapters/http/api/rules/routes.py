@@ -7,10 +7,10 @@ from adapters.http.core.caller_authentication import AllowedCallers, current_ses
 from adapters.http.core.operation import ApiBlueprint
 from domain.kernel.errors import ValidationFailed
 from domain.kernel.ids import DeviceId, RuleId
-from domain.rules.device_metric_declarations import DeviceMetricDeclarationService
+from domain.rules.device_metric_declarations import EarlyDeviceMetricService
 from domain.rules.model import Rule
 from domain.rules.service import RuleService
-from domain.telemetry.queries.message_paging import MessageTimeRange
+from domain.telemetry.queries.message_paging import HistoryTimeRange
 from domain.telemetry.queries.rule_dry_run import RuleDryRunService
 
 INVALID_RULE_CODES = "UNKNOWN_METRIC UNKNOWN_COMMAND INVALID_PARAMS COMMAND_NEEDS_APPROVAL"
@@ -21,7 +21,7 @@ def _shown(rule: Rule) -> schema.RuleResponse:
     return schema.RuleResponse.of(rule, last_matched=rule.state.matched)
 
 
-def rules_blueprint(rules: RuleService, trials: RuleDryRunService, declarations: DeviceMetricDeclarationService) -> ApiBlueprint:
+def rules_blueprint(rules: RuleService, trials: RuleDryRunService, declarations: EarlyDeviceMetricService) -> ApiBlueprint:
     bp = ApiBlueprint("rules", "Rules")
 
     @bp.operation("GET /devices/<device_id>/rules", AllowedCallers.SESSION, "List a device's rules")
@@ -72,7 +72,7 @@ def rules_blueprint(rules: RuleService, trials: RuleDryRunService, declarations:
     )
     async def test_rule_draft(device_id: DeviceId, body: schema.RuleDraftDryRunRequest) -> schema.RuleDryRunResponse:
         """Evaluates the conditions on stored telemetry from `from` to `to`. Changes nothing."""
-        span = MessageTimeRange(body.from_, body.to)
+        span = HistoryTimeRange(body.from_, body.to)
         trial = await trials.run_draft_on_history(current_session(), device_id, body.to_spec(), span)
         return schema.dry_run_response(trial.final_evaluation, trial)
 
@@ -95,7 +95,7 @@ def rules_blueprint(rules: RuleService, trials: RuleDryRunService, declarations:
         if body.readings is not None and body.from_ is None and body.to is None:
             return schema.dry_run_response(await trials.run_on_readings(caller, device, rule, body.readings))
         if body.readings is None and body.from_ is not None and body.to is not None:
-            trial = await trials.run_on_history(caller, device, rule, MessageTimeRange(body.from_, body.to))
+            trial = await trials.run_on_history(caller, device, rule, HistoryTimeRange(body.from_, body.to))
             return schema.dry_run_response(trial.final_evaluation, trial)
         raise ValidationFailed("Give either `readings`, or both `from` and `to` in Unix milliseconds.")
 

@@ -10,7 +10,7 @@ from adapters.http.api.commands.schemas import CommandDefinitionResponse, Comman
 from adapters.http.core.schemas import DisplayName, PatchBody, RequestBody, ResponseModel, Timestamp
 from domain.kernel.errors import FieldError, ValidationFailed
 from domain.rules.device_metric_declarations import MAX_METRICS_PER_DEVICE
-from domain.rules.model import Comparator, MatchMode, RuleAction, RuleCondition, RuleDryRun, RuleSpec
+from domain.rules.model import Comparator, EngineRule, MatchMode, RuleAction, RuleCondition, RuleDryRunResult
 from domain.telemetry.queries.rule_dry_run import HistoryDryRun
 
 MetricName = Annotated[str, StringConstraints(min_length=1, max_length=64)]
@@ -95,9 +95,9 @@ class RuleDraftDryRunRequest(RequestBody):
     from_: UnixMs = Field(alias="from", description="Unix milliseconds.")
     to: UnixMs = Field(description="Unix milliseconds.")
 
-    def to_spec(self) -> RuleSpec:
+    def to_spec(self) -> EngineRule:
         return self.to_domain(
-            RuleSpec,
+            EngineRule,
             rule_no=1,
             conditions=_to_conditions("conditions", self.conditions),
             command="ON",
@@ -190,7 +190,7 @@ def _to_conditions(field: str, given: list[RuleConditionRequest]) -> tuple[RuleC
     return tuple(made)
 
 
-def dry_run_response(run: RuleDryRun, trial: HistoryDryRun | None = None) -> RuleDryRunResponse:
+def dry_run_response(run: RuleDryRunResult, trial: HistoryDryRun | None = None) -> RuleDryRunResponse:
     return RuleDryRunResponse.of(
         run,
         would_fire=run.holds and not run.clears if trial is None else bool(trial.fired_ms),

@@ -13,7 +13,7 @@ from adapters.http.core.schemas import (
     IdText,
     OneLine,
     PatchBody,
-    QueryParameters,
+    QueryParametersModel,
     RequestBody,
     ResponseModel,
     Timestamp,
@@ -32,7 +32,7 @@ from domain.schedules.model import (
     ScheduleStatus,
     SwitchEdge,
 )
-from domain.schedules.occurrence_calendar import ScheduleCalendar, ScheduleOccurrence
+from domain.schedules.occurrence_calendar import PlannedScheduleEdge, ScheduleCalendar
 from domain.schedules.policy import MAX_LABEL_LENGTH, MAX_MISFIRE_GRACE_S, MILLISECONDS_THRESHOLD
 from domain.schedules.service import HISTORY_LIMIT, ScheduleInput, ScheduleWithSyncState
 
@@ -174,7 +174,7 @@ class ScheduleResponse(ResponseModel):
         )
 
 
-class ScheduleOccurrencesQuery(QueryParameters):
+class ScheduleOccurrencesQuery(QueryParametersModel):
     from_: UnixMs | None = Field(default=None, alias="from", description="Unix milliseconds, inclusive. Default: now.")
     until: UnixMs | None = Field(default=None, description="Unix milliseconds, exclusive. Default: seven days after `from`.")
 
@@ -196,7 +196,7 @@ class OccurrenceResponse(ResponseModel):
     timezone: str
 
     @classmethod
-    def from_domain(cls, occurrence: ScheduleOccurrence) -> OccurrenceResponse:
+    def from_domain(cls, occurrence: PlannedScheduleEdge) -> OccurrenceResponse:
         schedule = occurrence.schedule
         order = schedule.on_command if occurrence.edge is SwitchEdge.ON else schedule.off_command
         return cls.of(schedule, occurrence, order, device_name=occurrence.device.name, at=occurrence.at_ts * SECOND_MS)
@@ -219,7 +219,7 @@ class ScheduleContextResponse(ResponseModel):
     commands: list[CommandDefinitionResponse]
 
 
-class ScheduleHistoryQuery(QueryParameters):
+class ScheduleHistoryQuery(QueryParametersModel):
     limit: Annotated[int, Field(ge=1, le=200)] = HISTORY_LIMIT
     before: IdText[ScheduleId] | None = Field(
         default=None, description="The id of an ended schedule: only those after it in the list. The `Link` header carries it."

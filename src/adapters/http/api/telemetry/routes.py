@@ -18,16 +18,16 @@ from domain.kernel.clock import DAY_MS, HOUR_MS, MINUTE_MS, SECOND_MS, to_iso
 from domain.kernel.errors import ValidationFailed
 from domain.kernel.ids import DeviceId
 from domain.telemetry.model import Reading
-from domain.telemetry.queries.downsampling import DownsamplingService
+from domain.telemetry.queries.downsampling import DownsamplingQueryService
 from domain.telemetry.queries.latest_and_history import TelemetryQueryService
-from domain.telemetry.queries.message_paging import MessageTimeRange
+from domain.telemetry.queries.message_paging import HistoryTimeRange
 
 NOT_GRANTED_CODES = "GRANT_MISSING GRANT_EXPIRED"
 _STEP = re.compile(r"([1-9][0-9]{0,4})([smhd])|([1-9][0-9]{3,11})")
 _UNITS_MS = {"s": SECOND_MS, "m": MINUTE_MS, "h": HOUR_MS, "d": DAY_MS}
 
 
-def telemetry_blueprint(telemetry: TelemetryQueryService, downsampling: DownsamplingService) -> ApiBlueprint:
+def telemetry_blueprint(telemetry: TelemetryQueryService, downsampling: DownsamplingQueryService) -> ApiBlueprint:
     bp = ApiBlueprint("telemetry", "Telemetry")
 
     @bp.operation(
@@ -41,7 +41,7 @@ def telemetry_blueprint(telemetry: TelemetryQueryService, downsampling: Downsamp
         device_id: DeviceId, query: schema.TelemetryHistoryQuery
     ) -> list[schema.ReadingResponse] | list[schema.BucketResponse]:
         """Readings, newest first. With `step`, one entry per time interval: minimum, maximum, mean, sum, count and last value."""
-        caller, device, span = current_caller(), device_id, MessageTimeRange(query.since, query.until)
+        caller, device, span = current_caller(), device_id, HistoryTimeRange(query.since, query.until)
         turn = -1 if query.order == "asc" else 1
         if query.step is None:
             found = await telemetry.history(caller, device, span, metric=query.metric, limit=query.limit)
@@ -59,7 +59,7 @@ def telemetry_blueprint(telemetry: TelemetryQueryService, downsampling: Downsamp
     )
     async def list_telemetry_series(query: schema.TelemetrySeriesQuery) -> list[schema.SeriesPointResponse]:
         """Flat rows, oldest first, as dashboards such as Grafana take them: one row per reading, or with `step` per interval."""
-        caller, span = current_caller(), MessageTimeRange(query.since, query.until)
+        caller, span = current_caller(), HistoryTimeRange(query.since, query.until)
         step_ms = None if query.step is None else parse_step_ms(query.step)
         points: list[schema.SeriesPointResponse] = []
         for device_id in _parse_device_ids(query.device_id):
@@ -101,7 +101,7 @@ def telemetry_blueprint(telemetry: TelemetryQueryService, downsampling: Downsamp
     )
     async def export_telemetry(device_id: DeviceId, query: schema.TelemetryExportQuery) -> Response:
         """All readings as a stream, oldest first: CSV, or NDJSON with `format=ndjson`."""
-        span = MessageTimeRange(query.since, query.until)
+        span = HistoryTimeRange(query.since, query.until)
         pages = telemetry.export(current_caller(), device_id, span, metric=query.metric)
         first: list[Reading] = await anext(pages, [])  # an error of the first page must come before the first byte
         as_csv = query.format == "csv"

@@ -10,9 +10,9 @@ from typing import Any
 import structlog
 from sqlalchemy.ext.asyncio import AsyncConnection, AsyncEngine
 
-from adapters.storage.after_commit_callbacks import run_callbacks
+from adapters.storage.after_commit_callback_runner import run_callbacks
 from adapters.storage.errors import NestedWriteError
-from adapters.storage.sql.postgres.pool import OpenConnectionTracker
+from adapters.storage.sql.postgres.pool import OpenDatabaseConnectionTracker
 from adapters.storage.sql.postgres.session import DRIVER_ERRORS, PostgresSession
 from adapters.storage.sql.write_probe import write_probe
 from domain.kernel.errors import Unavailable
@@ -25,7 +25,7 @@ class PostgresBackend:
         self._engine = engine
         self._acquire_timeout_s = acquire_timeout_s
         self._writing_tasks: set[asyncio.Task[Any] | None] = set()
-        self._open_connections = OpenConnectionTracker(engine)
+        self._open_connections = OpenDatabaseConnectionTracker(engine)
 
     async def start(self) -> None:
         await self.check()

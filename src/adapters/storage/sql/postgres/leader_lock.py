@@ -34,7 +34,7 @@ _END_EXPIRED_LEASE = (
 )
 
 
-class LeadershipLostError(Unavailable):
+class LeadershipTakenOverError(Unavailable):
     """This instance was the leader; another one is now."""
 
     code = "DEVICES_HELD_ELSEWHERE"
@@ -58,14 +58,14 @@ class DeviceLeaderLock:
         self._renewed_at = began
 
     async def acquire(self, connection: Any) -> None:
-        """Take the lock if it is free. Raises LeadershipLostError if this instance had it and another one has it now."""
+        """Take the lock if it is free. Raises LeadershipTakenOverError if this instance had it and another one has it now."""
         was_leader = self.acquired.is_set()
         for _ in range(REACQUIRE_TRIES if was_leader else ACQUIRE_TRIES):
             if await self.try_acquire(connection):
                 return
             await asyncio.sleep(ACQUIRE_INTERVAL_S)
         if was_leader:
-            raise LeadershipLostError(
+            raise LeadershipTakenOverError(
                 "This instance lost its database connection for a while, and another instance now serves the devices. "
                 "Restart this one; it will wait beside the other."
             )

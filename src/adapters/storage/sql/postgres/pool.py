@@ -59,11 +59,11 @@ def create_pooled_engine(
         },
     )
     event.listen(engine.sync_engine, "checkin", _mark_idle)
-    event.listen(engine.sync_engine, "checkout", _LivenessCheck(engine))
+    event.listen(engine.sync_engine, "checkout", _PooledConnectionCheck(engine))
     return engine
 
 
-class OpenConnectionTracker:
+class OpenDatabaseConnectionTracker:
     def __init__(self, engine: AsyncEngine) -> None:
         self._drivers: WeakSet[Any] = WeakSet()
         event.listen(engine.sync_engine, "connect", lambda connection, _record: self._drivers.add(connection.driver_connection))
@@ -80,7 +80,7 @@ def _mark_idle(_connection: Any, record: Any) -> None:
     record.info[_IDLE_SINCE] = monotonic()
 
 
-class _LivenessCheck:
+class _PooledConnectionCheck:
     def __init__(self, engine: AsyncEngine) -> None:
         self._dialect = engine.dialect
 

@@ -17,7 +17,7 @@ from sqlalchemy.sql.expression import ClauseElement
 
 from adapters.storage.errors import (
     ReadOnlyTransactionError,
-    SingleStatementReadError,
+    SecondReadStatementError,
     TransactionClosedError,
 )
 from adapters.storage.sql.bulk_statements import BulkStatement, join_for_postgres
@@ -43,7 +43,7 @@ ROLLBACK_TIMEOUT_S = 2.0
 log = structlog.get_logger("postgres")
 
 
-class CompletedQuery:
+class FetchedQueryResult:
     def __init__(self, rows: Sequence[Row]) -> None:
         self._rows = rows
 
@@ -76,8 +76,8 @@ class PostgresSession:
         self._require_open()
         return [await self._fetch(statement, params) for statement, params in questions]
 
-    async def begin_read(self, statement: ClauseElement, **params: Any) -> CompletedQuery:
-        return CompletedQuery(await self.read(statement, **params))
+    async def begin_read(self, statement: ClauseElement, **params: Any) -> FetchedQueryResult:
+        return FetchedQueryResult(await self.read(statement, **params))
 
     async def write(self, statement: ClauseElement, **params: Any) -> Sequence[Row]:
         self._require_open(writing=True)
@@ -124,7 +124,7 @@ class PostgresSession:
         self._statements += 1
         if not self._begins:
             if self._statements > 1:
-                raise SingleStatementReadError
+                raise SecondReadStatementError
         elif not self.has_begun:
             self.has_begun = True  # before it has: what was cancelled on its way is rolled back
             try:

@@ -40,7 +40,7 @@ DELETE_BATCH = DELETE_ALL.where(
 )
 
 
-class SqlDeadLetterRepository(SqlRepository):
+class SqlIngestDeadLetterRepository(SqlRepository):
     async def add_many(self, letters: Sequence[DeadLetter]) -> None:
         await self._session.execute_many(ADD, [LETTER.values(letter, "letter_id") for letter in letters])
 

@@ -9,7 +9,7 @@ from sqlalchemy import bindparam, delete, select, update
 from adapters.storage.sql.entity_repository import SqlRepository
 from adapters.storage.sql.row_mapper import listed, listed_integers, to_json, upsert
 from adapters.storage.sql.tables import device_sessions
-from domain.devices.device_connection_ports import NO_FRONT
+from domain.devices.device_connection_instance_ports import NO_FRONT
 
 s = device_sessions.c
 

@@ -10,7 +10,7 @@ from sqlalchemy.sql.expression import ClauseElement
 from adapters.storage.sql.entity_repository import SqlRepository
 from adapters.storage.sql.row_mapper import listed_integers, to_json, upsert
 from adapters.storage.sql.tables import device_drops, device_health
-from domain.devices.health import DeviceHealth, DroppedMessages, LastDroppedMessage, NewDeviceConnections
+from domain.devices.health import DeviceHealth, DroppedMessages, LastDroppedMessage, NewConnectionsSummary
 
 h, d = device_health.c, device_drops.c
 
@@ -57,7 +57,7 @@ class SqlDeviceHealthRepository(SqlRepository):
                 found[device_no] = DeviceHealth(last_drop=drop)
         return found
 
-    async def add_connections(self, connections: Mapping[int, NewDeviceConnections]) -> None:
+    async def add_connections(self, connections: Mapping[int, NewConnectionsSummary]) -> None:
         rows = [
             {"device_no": device_no, "connects": record.count, "max_packet_size": record.max_packet_size}
             for device_no, record in sorted(connections.items())

@@ -22,8 +22,8 @@ from adapters.storage.sql.row_mapper import (
 )
 from adapters.storage.sql.tables import devices, grant_uses, grants, group_members
 from domain.devices.model import Device
-from domain.grants.grant_window import GrantWindow
-from domain.grants.model import ApiKeyReadAccess, Grant, GrantSubject, Scope
+from domain.grants.grant_window import WeeklyGrantWindow
+from domain.grants.model import ApiKeyReadGrant, Grant, GrantSubject, Scope
 from domain.kernel.ids import AccountId, DeviceId, GrantId, GroupId, KeyId
 
 g = grants.c
@@ -39,7 +39,7 @@ GRANT = RowMapper(
         "changed_by": (lambda by: to_json(by) if by else None, lambda text: tuple(from_json(text)) if text else ()),
     },
     always=("changed_by",),
-    nested={"subject": NestedValue(GrantSubject), "window": NestedValue(GrantWindow)},
+    nested={"subject": NestedValue(GrantSubject), "window": NestedValue(WeeklyGrantWindow)},
     cached=1_024,
 )
 GRANTS = EntityStatements(GRANT, "grant_id")
@@ -143,17 +143,17 @@ class SqlGrantRepository(StoredEntityRepository[Grant]):
         statement = LIST_BY_KEY if subject.key_id is not None else LIST_BY_MEMBERSHIP
         return await self._list(GRANT, statement, at_subject=subject.key_id or subject.membership_id, at_account=account_id)
 
-    async def list_read_access_by_keys(self, key_ids: Sequence[KeyId]) -> Sequence[ApiKeyReadAccess]:
+    async def list_read_access_by_keys(self, key_ids: Sequence[KeyId]) -> Sequence[ApiKeyReadGrant]:
         return await self._list_read_access(REACH_BY_KEYS, key_ids)
 
-    async def list_read_access_by_devices(self, device_ids: Collection[DeviceId]) -> Sequence[ApiKeyReadAccess]:
+    async def list_read_access_by_devices(self, device_ids: Collection[DeviceId]) -> Sequence[ApiKeyReadGrant]:
         return await self._list_read_access(REACH_BY_DEVICES, device_ids)
 
-    async def _list_read_access(self, statement: Select[Any], among: Collection[str]) -> Sequence[ApiKeyReadAccess]:
+    async def _list_read_access(self, statement: Select[Any], among: Collection[str]) -> Sequence[ApiKeyReadGrant]:
         if not among:
             return []
         rows = await self._session.read(statement, at_listed=to_json(sorted(set(among))))
-        return [ApiKeyReadAccess(*row) for row in rows]
+        return [ApiKeyReadGrant(*row) for row in rows]
 
     async def lock_for_share(self, grant: Grant) -> bool:
         return await self._lock_unchanged(LOCK_GRANT_FOR_SHARE, grant)

@@ -8,7 +8,7 @@ from collections.abc import Collection, Sequence
 from sqlalchemy import BindParameter, bindparam, column, delete, func, select, table, text, update
 
 from adapters.storage.sql.entity_repository import SqlRepository
-from adapters.storage.sql.postgres_session_settings import session_name
+from adapters.storage.sql.postgres_application_name import session_name
 from adapters.storage.sql.repository_session import POSTGRES, Row
 from adapters.storage.sql.row_mapper import insert_or_ignore, listed, listed_integers, to_json
 from adapters.storage.sql.tables import members, partitions

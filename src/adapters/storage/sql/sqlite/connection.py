@@ -58,13 +58,13 @@ class _DeferredStatementBase:
 
 
 @dataclass(slots=True)
-class DeferredWrite(_DeferredStatementBase):
+class DeferredWriteStatement(_DeferredStatementBase):
     sql: str
     rows: Sequence[Sequence[Any]]
 
 
 @dataclass(slots=True)
-class DeferredQuery(_DeferredStatementBase):
+class DeferredQueryStatement(_DeferredStatementBase):
     """`rows` is set when `done`."""
 
     sql: str
@@ -74,7 +74,7 @@ class DeferredQuery(_DeferredStatementBase):
 
 
 @dataclass(slots=True)
-class DeferredReadThenWrite(_DeferredStatementBase):
+class DeferredReadThenWriteStatement(_DeferredStatementBase):
     """A read, and the writes that `plan` makes of its rows: SQL and rows of each. `plan` runs in the connection's thread."""
 
     sql: str
@@ -82,10 +82,10 @@ class DeferredReadThenWrite(_DeferredStatementBase):
     plan: Callable[[Sequence[Row]], Iterable[tuple[str, Sequence[Sequence[Any]]]]]
 
 
-DeferredStatement = str | DeferredWrite | DeferredQuery | DeferredReadThenWrite
+DeferredStatement = str | DeferredWriteStatement | DeferredQueryStatement | DeferredReadThenWriteStatement
 
 
-class PipelinedConnection(sqlite3.Connection):
+class PipelinedSqliteConnection(sqlite3.Connection):
     """Runs the deferred statements before each statement. Used in its own thread, except by `SqliteLookUpConnection`."""
 
     deferred: deque[DeferredStatement]
@@ -114,10 +114,10 @@ class PipelinedConnection(sqlite3.Connection):
                     one.transaction.error = error
                     self._run_control(f"ROLLBACK TO {SAVEPOINT}")
 
-    def _run(self, one: DeferredWrite | DeferredQuery | DeferredReadThenWrite) -> None:
-        if isinstance(one, DeferredWrite):
+    def _run(self, one: DeferredWriteStatement | DeferredQueryStatement | DeferredReadThenWriteStatement) -> None:
+        if isinstance(one, DeferredWriteStatement):
             super().executemany(one.sql, one.rows)
-        elif isinstance(one, DeferredReadThenWrite):
+        elif isinstance(one, DeferredReadThenWriteStatement):
             for sql, rows in one.plan(super().execute(one.sql, one.params).fetchall()):
                 super().executemany(sql, rows)
         else:
@@ -135,7 +135,7 @@ compile_statement = StatementCompiler(SQLiteDialect_pysqlite(paramstyle="qmark")
 
 
 class SqliteConnection:
-    def __init__(self, connection: aiosqlite.Connection, raw: PipelinedConnection, busy_timeout_ms: int) -> None:
+    def __init__(self, connection: aiosqlite.Connection, raw: PipelinedSqliteConnection, busy_timeout_ms: int) -> None:
         self._connection = connection
         self._busy_timeout_ms = busy_timeout_ms
         self._raw = raw
@@ -146,10 +146,10 @@ class SqliteConnection:
 
     @classmethod
     async def open(cls, path: Path, *, reader: bool, busy_timeout_ms: int) -> Self:
-        made: list[PipelinedConnection] = []
+        made: list[PipelinedSqliteConnection] = []
 
         def connect(*args: Any, **kwargs: Any) -> sqlite3.Connection:
-            connection = PipelinedConnection(*args, **kwargs)
+            connection = PipelinedSqliteConnection(*args, **kwargs)
             connection.deferred = deque()
             made.append(connection)
             return connection
@@ -175,7 +175,7 @@ class SqliteConnection:
     def defer_control(self, *controls: str) -> None:
         self._deferred.extend(controls)
 
-    def defer(self, one: DeferredWrite | DeferredQuery | DeferredReadThenWrite) -> None:
+    def defer(self, one: DeferredWriteStatement | DeferredQueryStatement | DeferredReadThenWriteStatement) -> None:
         self._deferred.append(one)
 
     @property

@@ -19,7 +19,7 @@ from collections import deque
 from collections.abc import Callable
 from time import monotonic
 
-from adapters.storage.after_commit_callbacks import run_callbacks
+from adapters.storage.after_commit_callback_runner import run_callbacks
 from adapters.storage.errors import NestedWriteError
 from adapters.storage.sql.sqlite.connection import SAVEPOINT, DeferredStatementsOutcome, SqliteConnection
 from adapters.storage.sql.sqlite.database_file_identity import DatabaseFileIdentityCheck

@@ -12,9 +12,9 @@ from adapters.storage.errors import ReadOnlyTransactionError, TransactionClosedE
 from adapters.storage.sql.bulk_statements import BulkStatement
 from adapters.storage.sql.repository_session import SQLITE, Query, Row, WritePlan
 from adapters.storage.sql.sqlite.connection import (
-    DeferredQuery,
-    DeferredReadThenWrite,
-    DeferredWrite,
+    DeferredQueryStatement,
+    DeferredReadThenWriteStatement,
+    DeferredWriteStatement,
     SqliteConnection,
     compile_statement,
 )
@@ -25,7 +25,7 @@ EARLY_FLUSH_ROWS = 32
 
 
 class SqliteDeferredResult:
-    def __init__(self, session: SqliteSession, read: DeferredQuery) -> None:
+    def __init__(self, session: SqliteSession, read: DeferredQueryStatement) -> None:
         self._session = session
         self._read = read
 
@@ -46,7 +46,7 @@ class SqliteSession:
         self._ticket = ticket
         self._before_wait = before_wait
         self._closed = False
-        self._deferred: list[DeferredWrite | DeferredQuery | DeferredReadThenWrite] = []
+        self._deferred: list[DeferredWriteStatement | DeferredQueryStatement | DeferredReadThenWriteStatement] = []
         self._flush_task: asyncio.Task[None] | None = None
 
     @property
@@ -63,10 +63,10 @@ class SqliteSession:
     async def read_batch(self, *queries: Query) -> Sequence[Sequence[Row]]:
         self._require_open()
         *first_queries, (last_statement, last_params) = queries
-        deferred: list[DeferredQuery] = []
+        deferred: list[DeferredQueryStatement] = []
         for statement, params in first_queries:
             compiled = compile_statement(statement, params)
-            deferred.append(DeferredQuery(compiled.sql, compiled.bind(params)))
+            deferred.append(DeferredQueryStatement(compiled.sql, compiled.bind(params)))
             self._defer(deferred[-1])
         last_rows = await self._fetch(last_statement, last_params)
         return [*(read.rows for read in deferred), last_rows]
@@ -74,7 +74,7 @@ class SqliteSession:
     async def begin_read(self, statement: ClauseElement, **params: Any) -> SqliteDeferredResult:
         self._require_open()
         compiled = compile_statement(statement, params)
-        read = DeferredQuery(compiled.sql, compiled.bind(params))
+        read = DeferredQueryStatement(compiled.sql, compiled.bind(params))
         self._defer(read)
         return SqliteDeferredResult(self, read)
 
@@ -89,7 +89,7 @@ class SqliteSession:
         compiled = compile_statement(statement, rows[0])
         params = [compiled.bind(row) for row in rows]
         if defer:
-            self._defer(DeferredWrite(compiled.sql, params))
+            self._defer(DeferredWriteStatement(compiled.sql, params))
             return
         await self._wait_for_flush()
         await self._connection.execute_many(compiled.sql, params)
@@ -103,7 +103,7 @@ class SqliteSession:
         longest = 0
         for statement, rows in writes:
             if rows:
-                self._defer(DeferredWrite(statement.sqlite_sql, statement.sqlite_params(rows)))
+                self._defer(DeferredWriteStatement(statement.sqlite_sql, statement.sqlite_params(rows)))
                 longest = max(longest, len(rows))
         if longest >= EARLY_FLUSH_ROWS and (self._flush_task is None or self._flush_task.done()):
             await self._wait_for_flush()
@@ -117,7 +117,7 @@ class SqliteSession:
         def in_thread(rows: Sequence[Row]) -> Iterator[tuple[str, Sequence[Sequence[Any]]]]:
             return ((bulk.sqlite_sql, bulk.sqlite_params(written)) for bulk, written in plan(rows) if written)
 
-        self._defer(DeferredReadThenWrite(compiled.sql, compiled.bind(params), in_thread))
+        self._defer(DeferredReadThenWriteStatement(compiled.sql, compiled.bind(params), in_thread))
 
     async def flush(self) -> None:
         """Run the deferred statements."""
@@ -145,7 +145,7 @@ class SqliteSession:
             flush, self._flush_task = self._flush_task, None
             await flush
 
-    def _defer(self, statement: DeferredWrite | DeferredQuery | DeferredReadThenWrite) -> None:
+    def _defer(self, statement: DeferredWriteStatement | DeferredQueryStatement | DeferredReadThenWriteStatement) -> None:
         self._deferred.append(statement)
         self._connection.defer(statement)
 

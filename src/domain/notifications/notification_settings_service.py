@@ -9,7 +9,7 @@ from domain.accounts.ports import Translator
 from domain.kernel.caller import Role, Session
 from domain.kernel.clock import DAY_MS, SECOND_MS, Clock
 from domain.kernel.errors import Conflict, NotFound
-from domain.kernel.ids import ChannelId, IdGenerator, IdPrefix
+from domain.kernel.ids import ChannelId, IdAndSecretGenerator, IdPrefix
 from domain.kernel.service_class import service
 from domain.kernel.unit_of_work import UnitOfWork
 from domain.kernel.vault import Vault
@@ -40,7 +40,7 @@ MAIL_NAME = "Mail"
 
 
 @dataclass(frozen=True, slots=True)
-class NotificationSettingsWithMail:
+class NotificationSettingsWithMailChoice:
     settings: NotificationSettings
     mail: bool
     """Whether the member is told by mail."""
@@ -53,7 +53,7 @@ class NotificationSettingsService:
 
     uow: UnitOfWork[NotificationSettingsTx]
     clock: Clock
-    ids: IdGenerator
+    ids: IdAndSecretGenerator
     vault: Vault
     sender: NotificationSender
     push_keys: PushKeyCodec
@@ -62,15 +62,15 @@ class NotificationSettingsService:
     public_url: str
     translator: Translator
 
-    async def get_settings(self, caller: Session) -> NotificationSettingsWithMail:
+    async def get_settings(self, caller: Session) -> NotificationSettingsWithMailChoice:
         async with self.uow.read() as tx:
             found = await tx.notifications.get_settings(caller.membership_id)
             channels = await tx.notification_channels.list_by_member(caller.membership_id)
-        return NotificationSettingsWithMail(
+        return NotificationSettingsWithMailChoice(
             found or NotificationSettings(caller.membership_id, caller.account_id), _find_mail(channels) is not None
         )
 
-    async def put_settings(self, caller: Session, own: NotificationSettingsWithMail) -> NotificationSettingsWithMail:
+    async def put_settings(self, caller: Session, own: NotificationSettingsWithMailChoice) -> NotificationSettingsWithMailChoice:
         """The settings of the caller; the ids in `own` are ignored. Raises Conflict `CHANNEL_LIMIT`."""
         settings = replace(own.settings, membership_id=caller.membership_id, account_id=caller.account_id)
         async with self.uow.write(caller, Role.VIEWER, locks_account=True) as tx:

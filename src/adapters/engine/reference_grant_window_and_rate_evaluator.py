@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from domain.grants.grant_window import GrantWindow
+from domain.grants.grant_window import WeeklyGrantWindow
 from domain.grants.rate_limit import RateLimitDecision
 from domain.grants.reference_window_and_rate_limit import is_open, load_timezone, next_open_ms, rate_allowance
 from domain.kernel.errors import ValidationFailed
 
 
-class ReferenceWindowAndRateEvaluator:
+class ReferenceGrantWindowAndRateEvaluator:
     def is_known_timezone(self, timezone: str) -> bool:
         try:
             load_timezone(timezone)
@@ -18,10 +18,10 @@ class ReferenceWindowAndRateEvaluator:
             return False
         return True
 
-    def is_open(self, window: GrantWindow, at_ms: int) -> bool:
+    def is_open(self, window: WeeklyGrantWindow, at_ms: int) -> bool:
         return is_open(window, at_ms)
 
-    def next_open_ms(self, window: GrantWindow, at_ms: int) -> int | None:
+    def next_open_ms(self, window: WeeklyGrantWindow, at_ms: int) -> int | None:
         return next_open_ms(window, at_ms)
 
     def rate_allowance(self, uses: Sequence[int], limit: int, now_ms: int) -> RateLimitDecision:

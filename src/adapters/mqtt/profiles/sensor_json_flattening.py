@@ -20,7 +20,7 @@ _encode = msgspec.json.Encoder().encode
 
 
 @dataclass(slots=True)
-class FlattenedReadings:
+class FlattenedSensorJson:
     """`values` by dotted path, in document order; `dropped`: how many did not fit."""
 
     values: dict[str, float | bool | str] = field(default_factory=dict)
@@ -29,10 +29,10 @@ class FlattenedReadings:
 
 def flatten(
     values: Mapping[str, Any], *, skip: Collection[str] = (), skip_names: Collection[str] = (), lists: bool = False
-) -> FlattenedReadings:
+) -> FlattenedSensorJson:
     """Numbers, booleans and strings; null is ignored. With `lists`, elements are numbered from 1, as in `ENERGY.Power.1`;
     without, lists are ignored. `skip`: whole paths; `skip_names`: last parts of paths, such as `Id`."""
-    flat = FlattenedReadings()
+    flat = FlattenedSensorJson()
     for path, value in _walk_values("", values, 0, lists):
         if path in skip or path.rpartition(".")[2] in skip_names:
             continue
@@ -47,7 +47,7 @@ def encode_telemetry(values: Mapping[str, float | bool | str], units: Mapping[st
     return _encode({"m": values, "u": units} if units else {"m": values})
 
 
-def to_reports(flat: FlattenedReadings, units: Mapping[str, str] | None = None) -> list[DeviceReport]:
+def to_reports(flat: FlattenedSensorJson, units: Mapping[str, str] | None = None) -> list[DeviceReport]:
     """One telemetry report, and one about what did not fit."""
     reports: list[DeviceReport] = []
     if flat.values:

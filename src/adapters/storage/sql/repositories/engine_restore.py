@@ -13,7 +13,7 @@ from adapters.storage.sql.entity_repository import SqlRepository
 from adapters.storage.sql.repositories.rules import RULE
 from adapters.storage.sql.repository_session import POSTGRES, SQLITE
 from adapters.storage.sql.tables import PARTITION_HASH, rules
-from domain.ingest.partition_state_ports import HashRange
+from domain.ingest.engine_restore_ports import HashRange
 from domain.rules.model import Rule
 from domain.telemetry.ports import PackedRow
 
@@ -49,7 +49,7 @@ LIST_ENABLED_RULES = (
 )
 
 
-class SqlPartitionStateRepository(SqlRepository):
+class SqlEngineRestoreRepository(SqlRepository):
     async def list_checkpoints(self, hashes: HashRange) -> Sequence[tuple[int, int, bytes]]:
         low, high = hashes
         return [(row[0], row[1], row[2]) for row in await self._session.read(LIST_CHECKPOINTS, at_low=low, at_high=high)]

@@ -9,11 +9,11 @@ from __future__ import annotations
 from collections.abc import Collection, Mapping
 
 from domain.devices.device_codec import OutboundMessage
-from domain.devices.device_link import DeviceLink, InboundBatch, PublishResult
+from domain.devices.device_link import DeviceBrokerLink, InboundBatch, PublishResult
 
 
 class StandbyDeviceLink:
-    def __init__(self, link: DeviceLink) -> None:
+    def __init__(self, link: DeviceBrokerLink) -> None:
         self._link = link
         self.is_active = False
 

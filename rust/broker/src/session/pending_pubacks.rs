@@ -11,13 +11,13 @@ struct UnacknowledgedPublish {
 }
 
 #[derive(Default)]
-pub(super) struct InflightIn {
+pub(super) struct PendingPubacks {
     publishes: VecDeque<UnacknowledgedPublish>,
     /// Sequence number of the first publish.
     first: u64,
 }
 
-impl InflightIn {
+impl PendingPubacks {
     #[inline]
     pub(super) fn len(&self) -> usize {
         self.publishes.len()

@@ -9,7 +9,7 @@ from importlib import resources
 from pathlib import Path
 
 from adapters.engine.extension_check import EngineMissingError
-from domain.grants.grant_window import GrantWindow
+from domain.grants.grant_window import WeeklyGrantWindow
 from domain.grants.rate_limit import RateLimitDecision
 from domain.grants.reference_window_and_rate_limit import load_timezone, next_open_ms
 from domain.kernel.errors import ValidationFailed
@@ -22,7 +22,7 @@ except ImportError as missing:
 MAX_CACHED_WINDOWS = 4096
 
 
-class NativeWindowAndRateEvaluator:
+class NativeGrantWindowAndRateEvaluator:
     def __init__(self) -> None:
         self._get_compiled = lru_cache(maxsize=MAX_CACHED_WINDOWS)(_compile_window)
 
@@ -33,10 +33,10 @@ class NativeWindowAndRateEvaluator:
             return False
         return True
 
-    def is_open(self, window: GrantWindow, at_ms: int) -> bool:
+    def is_open(self, window: WeeklyGrantWindow, at_ms: int) -> bool:
         return self._get_compiled(window).is_open(at_ms)
 
-    def next_open_ms(self, window: GrantWindow, at_ms: int) -> int | None:
+    def next_open_ms(self, window: WeeklyGrantWindow, at_ms: int) -> int | None:
         """Needed only for the text of a denial, so the reference definition computes it."""
         return next_open_ms(window, at_ms)
 
@@ -44,7 +44,7 @@ class NativeWindowAndRateEvaluator:
         return RateLimitDecision(*_native.allowance(uses, limit, now_ms))
 
 
-def _compile_window(window: GrantWindow) -> _native.Window:
+def _compile_window(window: WeeklyGrantWindow) -> _native.Window:
     days = sum(1 << day for day in window.days)
     rules = read_tzif(window.timezone)
     return _native.Window(days, window.from_minute, window.to_minute, rules, window.timezone)

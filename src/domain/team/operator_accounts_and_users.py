@@ -20,7 +20,7 @@ from domain.kernel.caller import Role, SystemCaller
 from domain.kernel.clock import Clock
 from domain.kernel.domain_events import DomainEvent, EventKind
 from domain.kernel.errors import NotFound
-from domain.kernel.ids import AccountId, IdGenerator, IdPrefix, ProjectId, UserId
+from domain.kernel.ids import AccountId, IdAndSecretGenerator, IdPrefix, ProjectId, UserId
 from domain.kernel.unit_of_work import Transaction, UnitOfWork
 from domain.sign_in.second_factor_ports import HasSecondFactors
 from domain.sign_in.session_revocation import revoke_user_sessions
@@ -43,8 +43,10 @@ class CreatedAccount:
     project: Project
 
 
-class OperatorAccountService:
-    def __init__(self, *, uow: UnitOfWork[OperatorAccountTx], clock: Clock, ids: IdGenerator, hasher: PasswordHasher) -> None:
+class OperatorAccountAndUserService:
+    def __init__(
+        self, *, uow: UnitOfWork[OperatorAccountTx], clock: Clock, ids: IdAndSecretGenerator, hasher: PasswordHasher
+    ) -> None:
         self._uow = uow
         self._clock = clock
         self._ids = ids

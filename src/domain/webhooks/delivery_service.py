@@ -17,12 +17,12 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 
 from domain.kernel.clock import SECOND_MS, Clock, WallAndSteadyTime
-from domain.kernel.ids import AccountId, DeliveryId, DeviceId, IdGenerator, IdPrefix, WebhookId
+from domain.kernel.ids import AccountId, DeliveryId, DeviceId, IdAndSecretGenerator, IdPrefix, WebhookId
 from domain.kernel.unit_of_work import UnitOfWork
 from domain.kernel.vault import Vault
 from domain.webhooks.attempt_results import DeliveryAttemptResultWriter, RetryJitter
-from domain.webhooks.attempts import DeliveryAttemptResult, InFlightDelivery
 from domain.webhooks.endpoint_queues import EndpointQueues
+from domain.webhooks.in_flight_delivery import DeliveryAttemptResult, InFlightDelivery
 from domain.webhooks.model import (
     CANCEL_BATCH_ROWS,
     RESPONSE_TIMEOUT_S,
@@ -54,7 +54,7 @@ class WebhookDeliveryService:
         *,
         uow: UnitOfWork[WebhookDeliveryTx],
         clock: Clock,
-        ids: IdGenerator,
+        ids: IdAndSecretGenerator,
         vault: Vault,
         create_signer: CreateSigner,
         recipients: WebhookRecipientCache,

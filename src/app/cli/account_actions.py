@@ -9,7 +9,7 @@ from adapters.clock import SystemClock
 from adapters.crypto.access_tokens import JwtAccessTokenCodec
 from adapters.crypto.password_hasher import Argon2PasswordHasher
 from adapters.crypto.secret_hasher import KeyRingSecretHasher
-from adapters.id_generator import RandomIdGenerator
+from adapters.id_and_secret_generator import RandomIdGenerator
 from app.cli.command_support import Result, load_settings_or_exit, run_async
 from app.cli.open_database import open_database
 from app.config.settings import Settings
@@ -17,20 +17,20 @@ from app.runtime.startup_errors import StartupError
 from app.wiring.adapters import load_key_ring
 from domain.kernel.caller import Role
 from domain.sign_in.session_token_issuer import SessionTokenIssuer
-from domain.team.operator_accounts import OperatorAccountService
+from domain.team.operator_accounts_and_users import OperatorAccountAndUserService
 
 
 @asynccontextmanager
-async def open_operator_service(settings: Settings) -> AsyncIterator[OperatorAccountService]:
+async def open_operator_service(settings: Settings) -> AsyncIterator[OperatorAccountAndUserService]:
     hasher = Argon2PasswordHasher(threads=1)
     try:
         async with open_database(settings) as uow:
-            yield OperatorAccountService(uow=uow, clock=SystemClock(), ids=RandomIdGenerator(), hasher=hasher)
+            yield OperatorAccountAndUserService(uow=uow, clock=SystemClock(), ids=RandomIdGenerator(), hasher=hasher)
     finally:
         hasher.close()
 
 
-def run_as_operator(action: Callable[[OperatorAccountService], Awaitable[Result]]) -> Result:
+def run_as_operator(action: Callable[[OperatorAccountAndUserService], Awaitable[Result]]) -> Result:
     """Run one method of the service. An error of ours exits the program with its message."""
 
     async def run() -> Result:
@@ -40,14 +40,16 @@ def run_as_operator(action: Callable[[OperatorAccountService], Awaitable[Result]
     return run_async(run())
 
 
-async def create_account(operator: OperatorAccountService, name: str, email: str, password: str) -> str:
+async def create_account(operator: OperatorAccountAndUserService, name: str, email: str, password: str) -> str:
     created = await operator.create_account(name=name, email=email, password=password)
     if created is None:
         raise StartupError("The account was not created.")
     return created.account.account_id
 
 
-async def add_user(operator: OperatorAccountService, account_id: str | None, email: str, password: str, role: Role) -> None:
+async def add_user(
+    operator: OperatorAccountAndUserService, account_id: str | None, email: str, password: str, role: Role
+) -> None:
     known = [account.account_id for account in await operator.list_accounts()]
     if account_id is None and len(known) != 1:
         raise StartupError(f"There are {len(known)} accounts; name one with --account (see `latchboard account list`).")

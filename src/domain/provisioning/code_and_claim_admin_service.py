@@ -15,7 +15,7 @@ from domain.kernel.caller import Role, Session
 from domain.kernel.clock import Clock
 from domain.kernel.domain_events import DomainEvent, EventKind, Json
 from domain.kernel.errors import Conflict, NotFound
-from domain.kernel.ids import ClaimId, DeviceTypeId, IdGenerator, IdPrefix, ProjectId, ProvisioningCodeId
+from domain.kernel.ids import ClaimId, DeviceTypeId, IdAndSecretGenerator, IdPrefix, ProjectId, ProvisioningCodeId
 from domain.kernel.list_capacity import check_capacity
 from domain.kernel.unit_of_work import Transaction, UnitOfWork
 from domain.provisioning import policy
@@ -50,8 +50,10 @@ class CreatedProvisioningCode:
     secret: str = field(repr=False)
 
 
-class ProvisioningAdminService:
-    def __init__(self, *, uow: UnitOfWork[ProvisioningAdminTx], clock: Clock, ids: IdGenerator, digest: SecretHasher) -> None:
+class ProvisioningCodeAndClaimAdminService:
+    def __init__(
+        self, *, uow: UnitOfWork[ProvisioningAdminTx], clock: Clock, ids: IdAndSecretGenerator, digest: SecretHasher
+    ) -> None:
         self._uow = uow
         self._clock = clock
         self._ids = ids

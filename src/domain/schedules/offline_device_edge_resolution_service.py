@@ -20,7 +20,7 @@ from domain.schedules.due_edges import max_lateness_s
 from domain.schedules.edge_commands import automation_command, command_result
 from domain.schedules.edge_events import DueScheduleSlot, ScheduleEdgeResult, describe_misfire_policy, edge_event
 from domain.schedules.model import EdgeOutcome, OfflineDeviceEdge, Schedule, ScheduleEdgeRecord
-from domain.schedules.offline_device_edge_policy import (
+from domain.schedules.offline_device_edge_resolution_policy import (
     RESOLVE_AFTER_MS,
     OfflineDeviceEdgeOutcome,
     RelayEvidence,

@@ -13,8 +13,8 @@ from adapters.storage.sql.repository_session import POSTGRES, SQLITE
 from adapters.storage.sql.row_mapper import listed_integers, to_json
 from adapters.storage.sql.tables import late_readings, reading_store_time
 from domain.kernel.clock import MINUTE_MS, SECOND_MS
+from domain.telemetry.feed_reading_replay_ports import LateMark, ReadingRange
 from domain.telemetry.ports import PackedRow
-from domain.telemetry.reading_arrival_ports import LateMark, ReadingRange
 
 s, m = reading_store_time.c, late_readings.c
 _ONLY_ROW = 1
@@ -73,7 +73,7 @@ LIST_MESSAGES = {
 }
 
 
-class SqlReadingArrivalRepository(SqlRepository):
+class SqlFeedReadingReplayRepository(SqlRepository):
     async def store_time(self) -> int:
         rows = await self._session.read(STORE_TIME)
         return int(rows[0][0]) if rows else 0

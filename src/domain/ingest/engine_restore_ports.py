@@ -12,7 +12,7 @@ HashRange = tuple[int, int]
 """The lowest and the highest hash of the devices; see `domain/partitions/device_hash.py`."""
 
 
-class PartitionStateRepository(Protocol):
+class EngineRestoreRepository(Protocol):
     async def list_checkpoints(self, hashes: HashRange) -> Sequence[tuple[int, int, bytes]]:
         """(device number, newest Unix ms, packed values) by device number."""
 
@@ -28,4 +28,4 @@ class PartitionStateRepository(Protocol):
 
 class HasPartitionStates(Protocol):
     @property
-    def partition_states(self) -> PartitionStateRepository: ...
+    def partition_states(self) -> EngineRestoreRepository: ...

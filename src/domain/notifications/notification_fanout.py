@@ -28,10 +28,10 @@ SUBJECTS = {
 OFFLINE_ENDS = frozenset({DEVICE_ONLINE, "device_deleted"})
 
 
-class NotificationObserverTx(Transaction, HasNotificationChannels, HasNotifications, Protocol): ...
+class NotificationFanoutTx(Transaction, HasNotificationChannels, HasNotifications, Protocol): ...
 
 
-class NotificationObserver:
+class NotificationFanout:
     """Implements `TransactionEventObserver`. `wake`: the worker has something to send."""
 
     def __init__(self, *, clock: Clock, wake: Callable[[], None]) -> None:
@@ -40,7 +40,7 @@ class NotificationObserver:
         self.dropped = 0
         """Not written because too many were owed to their channel."""
 
-    async def on_events(self, tx: NotificationObserverTx, events: Sequence[Event]) -> None:
+    async def on_events(self, tx: NotificationFanoutTx, events: Sequence[Event]) -> None:
         if not events or events[0].kind == TELEMETRY:
             return  # telemetry is published in batches of its own
         ended = {event.device_id for event in events if event.kind in OFFLINE_ENDS and event.device_id is not None}
@@ -54,7 +54,7 @@ class NotificationObserver:
             await tx.notifications.add_many(pending)
             tx.after_commit(self._wake)
 
-    async def _build(self, tx: NotificationObserverTx, account_id: AccountId, events: Sequence[Event]) -> list[Notification]:
+    async def _build(self, tx: NotificationFanoutTx, account_id: AccountId, events: Sequence[Event]) -> list[Notification]:
         settings = {each.membership_id: each for each in await tx.notifications.list_settings(account_id) if each.topics}
         if not settings:
             return []

@@ -7,7 +7,7 @@ use crate::device_record::DeviceRecord;
 use crate::device_record_layout::DeviceHeader;
 use crate::engine::Engine;
 use crate::payload_parser::MAX_AHEAD_MS;
-use crate::rule_firing::{RuleEvaluation, RuleEvaluationKind, report_transition};
+use crate::rule_evaluation_steps::{RuleEvaluation, RuleEvaluationKind, report_transition};
 
 /// How long before the clock was set a message may have arrived that is ingested after it.
 const MAX_QUEUED_MS: i64 = 600_000;

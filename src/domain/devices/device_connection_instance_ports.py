@@ -23,6 +23,6 @@ class DeviceConnectionInstanceRepository(Protocol):
         """Set NO_FRONT for the devices of all instances that are not among `live`. Returns the numbers of all that have it."""
 
 
-class HasDeviceConnections(Protocol):
+class HasDeviceConnectionInstances(Protocol):
     @property
     def device_sessions(self) -> DeviceConnectionInstanceRepository: ...

@@ -18,7 +18,7 @@ from domain.kernel.caller import Role, Session, require_role
 from domain.kernel.clock import Clock
 from domain.kernel.domain_events import DomainEvent, EventKind, Json
 from domain.kernel.errors import Conflict, NotFound, ValidationFailed
-from domain.kernel.ids import CommandId, DeviceTypeId, IdGenerator, IdPrefix
+from domain.kernel.ids import CommandId, DeviceTypeId, IdAndSecretGenerator, IdPrefix
 from domain.kernel.unit_of_work import Transaction, UnitOfWork
 
 MAX_DEVICE_TYPES = 500
@@ -34,7 +34,9 @@ class DeviceTypeWithCommands:
 
 
 class DeviceTypeService:
-    def __init__(self, *, uow: UnitOfWork[DeviceTypeTx], clock: Clock, ids: IdGenerator, validator: ParamsValidator) -> None:
+    def __init__(
+        self, *, uow: UnitOfWork[DeviceTypeTx], clock: Clock, ids: IdAndSecretGenerator, validator: ParamsValidator
+    ) -> None:
         self._uow = uow
         self._clock = clock
         self._ids = ids

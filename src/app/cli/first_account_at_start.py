@@ -32,7 +32,7 @@ class FirstAccountCredentials:
 
 
 @dataclass(frozen=True, slots=True)
-class FirstRunLink:
+class IssuedFirstRunLink:
     """`path`: the file with the link."""
 
     url: str = field(repr=False)
@@ -41,7 +41,7 @@ class FirstRunLink:
 
 async def create_first_account(
     program: ComposedService, url: str, *, make_up: bool = False, token: str | None = None
-) -> FirstAccountCredentials | FirstRunLink | None:
+) -> FirstAccountCredentials | IssuedFirstRunLink | None:
     """Returns the new login, or the link by which the first visitor makes it, or None when an account exists already.
 
     `url`: where the dashboard is reached; `make_up`: make a login up instead of waiting for a visitor; `token`: of the link,
@@ -69,14 +69,14 @@ async def create_first_account(
     return FirstAccountCredentials(email, generated, path)
 
 
-def _issue_link(program: ComposedService, url: str, token: str | None) -> FirstRunLink:
+def _issue_link(program: ComposedService, url: str, token: str | None) -> IssuedFirstRunLink:
     settings, first_run = program.settings, program.services.sign_in.first_run
     link = f"{url}/#/first-run/{first_run.issue_token(token)}"
     path = settings.data_dir / FIRST_RUN_FILE
     _write_secret_file(
         path, f"{link}\n\nWhoever opens it first, within a day, becomes the Owner. Restart the service for another.\n"
     )
-    return FirstRunLink(link, path)
+    return IssuedFirstRunLink(link, path)
 
 
 def _warn_about_missing_keys(program: ComposedService) -> None:

@@ -12,7 +12,7 @@ from collections.abc import Callable, Mapping
 
 import structlog
 
-from domain.devices.device_link import DeviceLink
+from domain.devices.device_link import DeviceBrokerLink
 
 POLL_INTERVAL_S = 0.1
 
@@ -23,7 +23,7 @@ class DeviceLinkSuspensionWorker:
     name = "device_lease"
 
     def __init__(
-        self, link: DeviceLink, lease_remaining_s: Callable[[], float], on_resumed: Callable[[], None] = lambda: None
+        self, link: DeviceBrokerLink, lease_remaining_s: Callable[[], float], on_resumed: Callable[[], None] = lambda: None
     ) -> None:
         """`lease_remaining_s`: until the lease ends, by this machine's monotonic clock; 0 or less when it has ended. `on_resumed`
         is called when devices may connect again."""

@@ -21,7 +21,7 @@ from domain.devices.device_codec import (
     TimeRequest,
     UnreadableMessage,
 )
-from domain.devices.device_connection_ports import HasDeviceConnections
+from domain.devices.device_connection_instance_ports import HasDeviceConnectionInstances
 from domain.devices.device_link import (
     FORBIDDEN_TOPIC,
     DeviceConnected,
@@ -35,18 +35,18 @@ from domain.devices.health import DeviceHealthBatch, HasDeviceHealth
 from domain.devices.model import Device
 from domain.devices.presence import PresenceService
 from domain.devices.presence_batch import PresenceBatch, PresenceBatchTx
-from domain.ingest.device_messages import CONNECT_SEQUENCE_MS, DecodedBatch, DecodedMessage, IngestFollowUps
+from domain.ingest.decoded_messages import CONNECT_SEQUENCE_MS, DecodedBatch, DecodedMessage, IngestFollowUps
 from domain.kernel.clock import Clock
 from domain.kernel.ids import DeviceId, ExecutionId
 from domain.kernel.service_class import service
 from domain.kernel.unit_of_work import UnitOfWork
-from domain.schedules.device_plan_sync import DevicePlanService
-from domain.schedules.offline_device_edge_policy import RelayEvidence
-from domain.schedules.offline_device_edge_service import OfflineDeviceEdgeService
+from domain.schedules.device_plan_sync import DevicePlanSyncService
+from domain.schedules.offline_device_edge_resolution_policy import RelayEvidence
+from domain.schedules.offline_device_edge_resolution_service import OfflineDeviceEdgeService
 from domain.schedules.ports import ScheduleTx
 
 
-class DeviceMessagesTx(ScheduleTx, PresenceBatchTx, CommandReportTx, HasDeviceHealth, HasDeviceConnections, Protocol): ...
+class DeviceMessagesTx(ScheduleTx, PresenceBatchTx, CommandReportTx, HasDeviceHealth, HasDeviceConnectionInstances, Protocol): ...
 
 
 class MessageBatchChanges:
@@ -70,7 +70,7 @@ class MessageBatchChanges:
 
 
 @service
-class DeviceMessageService:
+class DeviceMessageIngestService:
     """`front`: this instance of a cluster, whose devices these are. `is_connected`: whether a device has a connection here
     now; the event that says so may have waited while the device has connected elsewhere."""
 
@@ -79,7 +79,7 @@ class DeviceMessageService:
     codec: DeviceCodec
     reports: CommandReportService
     presence: PresenceService
-    plans: DevicePlanService
+    plans: DevicePlanSyncService
     left_edges: OfflineDeviceEdgeService
     front: str | None = None
     is_connected: Callable[[str], bool] = lambda _: True
